@@ -1,0 +1,128 @@
+# pg_baton: the whole product's front door.  `make help` lists the targets.
+#
+# The extension is built by PGXS against the server that PG_CONFIG names, the
+# dispatcher by cargo.
+
+PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/15/bin/pg_config) pg_config)
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+PYTHON ?= .venv/bin/python
+
+export PG_CONFIG
+
+# Looked up when a recipe needs it: the server may not be installed yet.
+SERVER_BIN = $(shell $(PG_CONFIG) --bindir)
+
+BATON = target/release/baton
+
+# make bench QUICK=1 takes about four minutes, the full run about an hour.
+QUICK ?=
+# make fuzz runs this long.
+FUZZ_SECONDS ?= 3600
+FUZZ_SEED ?=
+# make check fuzzes this many operations.
+FUZZ_CHECK_STEPS ?= 6000
+
+.DEFAULT_GOAL := all
+.PHONY: all extension dispatcher install install-files uninstall uninstall-files \
+	setup setup-test setup-bench demo check check-lint check-unit check-fuzz \
+	check-regress check-pytest bench fuzz lint format clean help
+
+all: extension dispatcher ## Build the extension and the dispatcher
+
+extension:
+	$(MAKE) -C extension PG_CONFIG=$(PG_CONFIG)
+
+dispatcher:
+	$(CARGO) build --release --workspace
+
+# The program lies beside the server's own programs, where the launcher looks
+# for it; PREFIX/bin gets a link for people.
+install: all ## Install both for the server of PG_CONFIG (root, or asks sudo)
+	@if [ -w "$(DESTDIR)$(SERVER_BIN)" ] || [ -n "$(DESTDIR)" ]; then \
+		$(MAKE) --no-print-directory install-files; \
+	else \
+		tools/as-root $(MAKE) --no-print-directory install-files \
+			PG_CONFIG=$(PG_CONFIG) PREFIX=$(PREFIX); \
+	fi
+
+install-files:
+	$(MAKE) -C extension install PG_CONFIG=$(PG_CONFIG) DESTDIR=$(DESTDIR)
+	install -d $(DESTDIR)$(SERVER_BIN) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(BATON) $(DESTDIR)$(SERVER_BIN)/baton
+	ln -sf $(SERVER_BIN)/baton $(DESTDIR)$(PREFIX)/bin/baton
+
+uninstall: ## Take both away again
+	tools/as-root $(MAKE) --no-print-directory uninstall-files \
+		PG_CONFIG=$(PG_CONFIG) PREFIX=$(PREFIX)
+
+uninstall-files:
+	$(MAKE) -C extension uninstall PG_CONFIG=$(PG_CONFIG)
+	rm -f $(PREFIX)/bin/baton $(SERVER_BIN)/baton
+
+setup: ## Install what building needs and is missing (apt)
+	@tools/setup build
+
+setup-test:
+	@tools/setup test
+
+setup-bench:
+	@tools/setup bench
+
+# One step after the other, whatever -j says: setup installs what building needs.
+demo: setup ## Build, install, and show the pool at work until Ctrl-C
+	@$(MAKE) --no-print-directory install
+	@$(SERVER_BIN)/baton demo --pg-config $(PG_CONFIG) $(DEMO_OPTIONS)
+
+# pytest comes last: its closing line counts the tests.
+check: setup-test ## Everything that must pass, on a clean clone
+	@echo "==> build and install"
+	@$(MAKE) --no-print-directory install
+	@echo "==> lint"
+	@$(MAKE) --no-print-directory lint
+	@echo "==> unit tests"
+	@$(MAKE) --no-print-directory check-unit
+	@echo "==> fuzzer of session state"
+	@$(MAKE) --no-print-directory check-fuzz
+	@echo "==> PostgreSQL's regression suite"
+	@$(MAKE) --no-print-directory check-regress
+	@echo "==> behaviour, faults, drivers"
+	@$(MAKE) --no-print-directory check-pytest
+
+lint: ## rustfmt and clippy, warnings are errors; the C compiler at its strictest
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+	$(MAKE) -C extension PG_CONFIG=$(PG_CONFIG) \
+		COPT="-Wall -Wextra -Wno-unused-parameter -Werror"
+
+format: ## Let rustfmt lay the Rust out
+	$(CARGO) fmt --all
+
+check-unit:
+	$(CARGO) test --release --workspace
+
+check-fuzz:
+	$(PYTHON) -m tests.fuzz --seed 1 --steps $(FUZZ_CHECK_STEPS)
+
+check-regress:
+	tests/regress/run
+
+check-pytest:
+	$(PYTHON) -m pytest -q tests/behaviour tests/faults tests/drivers
+
+fuzz: setup-test ## Fuzz for FUZZ_SECONDS (3600), from FUZZ_SEED or the clock
+	@$(MAKE) --no-print-directory install
+	$(PYTHON) -m tests.fuzz --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
+
+bench: setup-bench ## Measure against direct and PgBouncer (QUICK=1: 4 minutes)
+	@$(MAKE) --no-print-directory install
+	python3 bench/run.py $(if $(QUICK),--quick) $(BENCH_OPTIONS)
+
+clean: ## Remove what was built
+	$(MAKE) -C extension clean PG_CONFIG=$(PG_CONFIG)
+	rm -rf target .venv build bench/results/scratch
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

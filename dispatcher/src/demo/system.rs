@@ -1,0 +1,176 @@
+//! The operating system's calls that std does not offer: signals, users, and
+//! what a child does before it becomes another program.
+//!
+//! All of the demonstration's unsafe code is here.  The signal handler only
+//! stores into an atomic, which is all that it may do.
+
+use super::POLL;
+use anyhow::{bail, Context, Result};
+use std::ffi::{CStr, CString};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+/// The signal that asked us to end, 0 if none has.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// SIGINT, SIGTERM or SIGHUP came: leave, by the ordinary way out.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
+extern "C" fn note_signal(signal: libc::c_int) {
+    SIGNAL.store(signal, Ordering::Relaxed);
+}
+
+/// From here on SIGINT, SIGTERM and SIGHUP are noted instead of ending us.
+pub fn catch_signals() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler is async-signal-safe, see the module's head; the
+        // structure is all zeroes but for fields that are set here.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = note_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(signal, &action, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Did such a signal come?
+pub fn interrupted() -> bool {
+    SIGNAL.load(Ordering::Relaxed) != 0
+}
+
+/// Sleeps one poll interval (blocks), or says that a signal came.
+pub fn pause() -> Result<()> {
+    if interrupted() {
+        return Err(Interrupted.into());
+    }
+    std::thread::sleep(POLL);
+    Ok(())
+}
+
+/// Sends a signal to a child that has not been waited for yet, so that its
+/// process id cannot be another's.
+pub fn signal_child(child: &Child, signal: libc::c_int) {
+    // SAFETY: kill has no memory effects; the id is of our own live child.
+    unsafe {
+        libc::kill(child.id() as libc::pid_t, signal);
+    }
+}
+
+/// Waits for a child (blocks), at most so long.
+pub fn wait_at_most(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL),
+            _ => return None,
+        }
+    }
+}
+
+/// An account to run the server as.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// Its name, for messages.
+    pub name: String,
+    /// Its user id.
+    pub uid: u32,
+    /// Its group id.
+    pub gid: u32,
+}
+
+/// Whom the server runs as: nobody in particular (ourselves), unless we are
+/// root, as whom PostgreSQL refuses to run.
+pub fn server_account() -> Result<Option<Account>> {
+    // SAFETY: geteuid always succeeds and touches no memory.
+    if unsafe { libc::geteuid() } != 0 {
+        return Ok(None);
+    }
+    match ["postgres", "nobody"].into_iter().find_map(account_of) {
+        Some(account) => Ok(Some(account)),
+        None => bail!(
+            "PostgreSQL does not run as root, and there is neither a user postgres nor nobody"
+        ),
+    }
+}
+
+fn account_of(name: &str) -> Option<Account> {
+    let c_name = CString::new(name).ok()?;
+    // SAFETY: getpwnam returns NULL or a structure that stays valid until the
+    // next call; this program calls it from one thread only, and copies.
+    unsafe {
+        let entry = libc::getpwnam(c_name.as_ptr());
+        if entry.is_null() || (*entry).pw_uid == 0 {
+            return None;
+        }
+        Some(Account {
+            name: CStr::from_ptr((*entry).pw_name)
+                .to_string_lossy()
+                .into_owned(),
+            uid: (*entry).pw_uid,
+            gid: (*entry).pw_gid,
+        })
+    }
+}
+
+/// Makes the child run as the account, in a process group of its own (a
+/// Ctrl-C at the terminal is ours to handle), and end when we do.
+pub fn prepare_child(command: &mut Command, account: Option<&Account>, end_signal: libc::c_int) {
+    if let Some(account) = account {
+        // std also drops root's supplementary groups when it sets the uid.
+        command.gid(account.gid).uid(account.uid);
+    }
+    command.process_group(0);
+    // SAFETY: prctl is async-signal-safe and allocates nothing.  It comes
+    // after the change of user, which would clear it.
+    unsafe {
+        command.pre_exec(move || {
+            libc::prctl(libc::PR_SET_PDEATHSIG, end_signal);
+            Ok(())
+        });
+    }
+}
+
+/// Runs a program to its end (blocks), its standard output caught, its
+/// standard error ours or, if `quiet`, caught too.  A signal ends it.
+/// What it writes to caught streams must fit into a pipe.
+pub fn run(mut command: Command, account: Option<&Account>, quiet: bool) -> Result<Output> {
+    prepare_child(&mut command, account, libc::SIGTERM);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stderr(if quiet {
+        Stdio::piped()
+    } else {
+        Stdio::inherit()
+    });
+    let program = command.get_program().to_string_lossy().into_owned();
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot run {program}"))?;
+    while child.try_wait()?.is_none() {
+        if let Err(interrupt) = pause() {
+            signal_child(&child, libc::SIGTERM);
+            if wait_at_most(&mut child, Duration::from_secs(5)).is_none() {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            return Err(interrupt);
+        }
+    }
+    Ok(child.wait_with_output()?)
+}
+
+/// Like `run`, but anything but success is an error with what it printed.
+pub fn run_well(command: Command, account: Option<&Account>, quiet: bool) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = run(command, account, quiet)?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{program} failed ({}) {}", output.status, said.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,523 @@
+//! Backends of the pools: opening them, telling them, burying them.
+//!
+//! The dispatcher allots a slot, connects to the server as any client would,
+//! and is done with that connection once the server says ReadyForQuery: by
+//! then the backend connects to the control socket by itself and shows the
+//! token of its slot (control.rs). From there on the control connection is the
+//! backend, as far as the dispatcher is concerned: its end is the backend's.
+
+use super::event_loop::{token, Dispatcher, Source};
+use super::jobs::Job;
+use super::layout::shared::*;
+use super::listeners::{directories, socket_path};
+use super::sessions::{index_of, Place, SessionId};
+use super::sys::socket::{self, Kind};
+use super::sys::{epoll, process};
+use super::wire;
+use crate::protocol::auth::client::{BackendLogin, Failure, LoginAction};
+use crate::protocol::{Report, Severity};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::SeqCst;
+use tracing::{debug, warn};
+
+/// A backend that takes longer to start is given up.
+pub const START_LIMIT_US: u64 = 60_000_000;
+
+/// The connection by which a backend is opened.
+pub struct Opening {
+    socket: OwnedFd,
+    login: BackendLogin,
+    /// Not sent yet; the startup packet while it connects.
+    unsent: Vec<u8>,
+}
+
+/// What the dispatcher knows of one backend.
+pub struct Backend {
+    pub pool: u32,
+    pub serial: u64,
+    pub opening: Option<Opening>,
+    /// Its control connection, once it has attached.
+    pub connection: Option<u32>,
+    /// Gets nothing more.
+    pub retiring: bool,
+    pub dedicated: bool,
+    pub started_us: u64,
+}
+
+impl Backend {
+    pub fn may_serve(&self) -> bool {
+        self.connection.is_some() && !self.retiring
+    }
+
+    pub fn is_starting(&self) -> bool {
+        self.connection.is_none()
+    }
+}
+
+impl Dispatcher {
+    fn connect_to_server(&self) -> io::Result<OwnedFd> {
+        let port = self.parameters.server_port;
+        let mut last = None;
+        for directory in directories(&self.parameters.unix_socket_directories) {
+            match socket::connect_unix(&socket_path(directory, port), Kind::Stream) {
+                Ok(socket) => return Ok(socket),
+                Err(error) => last = Some(error),
+            }
+        }
+        for address in socket::loopback(port) {
+            match socket::connect_tcp(&address) {
+                Ok(socket) => return Ok(socket),
+                Err(error) => last = last.or(Some(error)),
+            }
+        }
+        Err(last.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound)))
+    }
+
+    /// Begins to open a backend for a pool.
+    pub fn open_backend(&mut self, number: u32) {
+        let free = (0..self.backends.len()).find(|slot| {
+            self.backends[*slot].is_none()
+                && self.control.backends[*slot].state.load(SeqCst) == BACKEND_FREE
+        });
+        let (Some(slot), Some(pool)) = (free, self.pools[number as usize].as_ref()) else {
+            return;
+        };
+        let key = pool.key.clone();
+        let socket = match self.connect_to_server() {
+            Ok(socket) => socket,
+            Err(error) => {
+                let text = format!("could not connect to the server: {error}");
+                return self.start_failed(number, Failure::Protocol(text));
+            }
+        };
+        let secret = loop {
+            let secret: u64 = rand::random();
+            if secret != 0 {
+                break secret;
+            }
+        };
+        let mut options = format!("-c pg_baton.attach={slot}:{secret:x}").into_bytes();
+        for (name, value) in &key.options {
+            options.extend_from_slice(b" -c ");
+            escape_option(&mut options, name);
+            options.push(b'=');
+            escape_option(&mut options, value);
+        }
+        let credentials = self.roles.credentials(&key.user);
+        let (login, packet) = BackendLogin::start(
+            &key.user,
+            &key.database,
+            &[(b"options", &options), (b"application_name", b"pg_baton")],
+            credentials,
+        );
+        let slot_memory = &self.control.backends[slot];
+        slot_memory.pool.store(number, SeqCst);
+        slot_memory.session.store(0, SeqCst);
+        slot_memory.cancel.store(0, SeqCst);
+        slot_memory.pid.store(0, SeqCst);
+        slot_memory.attach_token.store(secret, SeqCst);
+        slot_memory.state_since_us.store(self.now, SeqCst);
+        slot_memory.state.store(BACKEND_STARTING, SeqCst);
+
+        let slot = slot as u32;
+        let fd = socket.as_raw_fd();
+        let serial = self.serial();
+        self.backends[slot as usize] = Some(Backend {
+            pool: number,
+            serial,
+            opening: Some(Opening {
+                socket,
+                login,
+                unsent: packet,
+            }),
+            connection: None,
+            retiring: false,
+            dedicated: false,
+            started_us: self.now_us,
+        });
+        self.backend_count += 1;
+        self.statistics.backends_started += 1;
+        if let Some(pool) = self.pools[number as usize].as_mut() {
+            pool.backends.push(slot);
+        }
+        debug!("starting backend {slot} for pool {number}");
+        let data = token(Source::Opening, slot);
+        if self.epoll.add(fd, epoll::IN | epoll::OUT, data).is_err() {
+            self.opening_failed(
+                slot,
+                Failure::Protocol("could not wait for the server".into()),
+            );
+        }
+    }
+
+    /// Something is to be read or written on an opening backend's connection.
+    pub fn opening_event(&mut self, slot: u32) {
+        let Some(opening) = self
+            .backends
+            .get_mut(slot as usize)
+            .and_then(Option::as_mut)
+            .and_then(|backend| backend.opening.as_mut())
+        else {
+            return;
+        };
+        let fd = opening.socket.as_raw_fd();
+        if !opening.unsent.is_empty() {
+            match socket::send(fd, &opening.unsent) {
+                Ok(length) => {
+                    opening.unsent.drain(..length);
+                    if opening.unsent.is_empty() {
+                        let data = token(Source::Opening, slot);
+                        let _ = self.epoll.modify(fd, epoll::IN, data);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    let text = format!("could not connect to the server: {error}");
+                    return self.opening_failed(slot, Failure::Protocol(text));
+                }
+            }
+        }
+        let mut bytes = [0; 8192];
+        let action = match socket::receive(fd, &mut bytes) {
+            Ok(0) => {
+                // The backend closes it when it has attached; the connection
+                // is then no longer here. Else it has died.
+                let text = "the server closed the connection while a backend was starting";
+                LoginAction::Failed(Failure::Protocol(text.into()))
+            }
+            Ok(length) => {
+                let Some(opening) = self.opening(slot) else {
+                    return;
+                };
+                opening.login.feed(&bytes[..length])
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) => LoginAction::Failed(Failure::Protocol(error.to_string())),
+        };
+        self.opening_action(slot, action);
+    }
+
+    fn opening(&mut self, slot: u32) -> Option<&mut Opening> {
+        self.backends
+            .get_mut(slot as usize)?
+            .as_mut()?
+            .opening
+            .as_mut()
+    }
+
+    pub fn opening_action(&mut self, slot: u32, mut action: LoginAction) {
+        loop {
+            match action {
+                // Ready: what follows happens on the control socket.
+                LoginAction::NeedMore | LoginAction::Ready(_) => return,
+                LoginAction::Send(bytes) => {
+                    let Some(opening) = self.opening(slot) else {
+                        return;
+                    };
+                    // A few hundred bytes into an empty socket.
+                    let fd = opening.socket.as_raw_fd();
+                    if socket::send(fd, &bytes).ok() != Some(bytes.len()) {
+                        let text = "could not send to the server";
+                        return self.opening_failed(slot, Failure::Protocol(text.into()));
+                    }
+                    let Some(opening) = self.opening(slot) else {
+                        return;
+                    };
+                    action = opening.login.next_action();
+                }
+                LoginAction::Derive(job) => {
+                    if let Some(backend) = self.backends[slot as usize].as_ref() {
+                        let serial = backend.serial;
+                        self.jobs.give(Job::Derive {
+                            backend: slot,
+                            serial,
+                            job,
+                        });
+                    }
+                    return;
+                }
+                LoginAction::Failed(failure) => return self.opening_failed(slot, failure),
+            }
+        }
+    }
+
+    pub fn derived(&mut self, slot: u32, serial: u64, keys: &crate::protocol::auth::scram::Keys) {
+        let backend = self
+            .backends
+            .get_mut(slot as usize)
+            .and_then(Option::as_mut);
+        let Some(opening) = backend
+            .filter(|backend| backend.serial == serial)
+            .and_then(|backend| backend.opening.as_mut())
+        else {
+            return;
+        };
+        let action = opening.login.derived(keys);
+        self.opening_action(slot, action);
+    }
+
+    /// The opening connection has done its work.
+    pub fn close_opening(&mut self, slot: u32) {
+        let backend = self
+            .backends
+            .get_mut(slot as usize)
+            .and_then(Option::as_mut);
+        if let Some(opening) = backend.and_then(|backend| backend.opening.take()) {
+            let _ = self.epoll.delete(opening.socket.as_raw_fd());
+        }
+    }
+
+    pub fn opening_failed(&mut self, slot: u32, failure: Failure) {
+        let Some(backend) = self.backends.get(slot as usize).and_then(Option::as_ref) else {
+            return;
+        };
+        if backend.connection.is_some() {
+            // It has attached; the control connection tells from here on.
+            return self.close_opening(slot);
+        }
+        let number = backend.pool;
+        self.forget_backend(slot);
+        self.start_failed(number, failure);
+    }
+
+    /// Frees a slot.
+    pub fn forget_backend(&mut self, slot: u32) {
+        self.close_opening(slot);
+        let Some(backend) = self.backends[slot as usize].take() else {
+            return;
+        };
+        self.backend_count -= 1;
+        if backend.dedicated {
+            self.dedicated_count -= 1;
+        }
+        self.control.free_backend(slot);
+        if let Some(pool) = self.pools[backend.pool as usize].as_mut() {
+            pool.backends.retain(|other| *other != slot);
+        }
+        // There is room now: for this pool or another.
+        for number in 0..self.pools.len() as u32 {
+            if self.waiting_in(number) > 0 {
+                if let Some(pool) = self.pools[number as usize].as_mut() {
+                    pool.room_wanted = false;
+                }
+                self.mark_dirty(number);
+            }
+        }
+    }
+
+    /// A backend could not be started: tell those who cannot be helped by
+    /// waiting, and try again later for the rest.
+    fn start_failed(&mut self, number: u32, failure: Failure) {
+        let now_us = self.now_us;
+        let Some(pool) = self.pools[number as usize].as_mut() else {
+            return;
+        };
+        if pool.failure.as_ref() != Some(&failure) {
+            warn!(
+                "could not start a backend for user \"{}\", database \"{}\": {failure}",
+                String::from_utf8_lossy(&pool.key.user),
+                String::from_utf8_lossy(&pool.key.database),
+            );
+        }
+        pool.retry.failed(now_us);
+        let is_alone = pool.backends.is_empty();
+        let report = final_report(&failure, &pool.key.user);
+        pool.failure = Some(failure);
+        let Some(report) = report.filter(|_| is_alone) else {
+            return;
+        };
+        self.drain_queue(number);
+        let waiting: Vec<SessionId> = self.pools[number as usize]
+            .as_ref()
+            .map(|pool| pool.fifo.iter().copied().collect())
+            .unwrap_or_default();
+        for id in waiting {
+            if self.sessions.get(id).is_some_and(|session| session.greet) {
+                self.end_with(id, &report);
+            }
+        }
+    }
+
+    // ---- attached backends -----------------------------------------------
+
+    /// Sends a small frame; a backend that takes none is given up.
+    pub fn send_to_backend(&self, slot: u32, frame: &[u8]) {
+        let connection = self.backends[slot as usize]
+            .as_ref()
+            .and_then(|backend| backend.connection)
+            .and_then(|number| self.connections.get(number));
+        if let Some(connection) = connection {
+            if let Err(error) = socket::send(connection.fd(), frame) {
+                debug!("could not send to backend {slot}: {error}");
+            }
+        }
+    }
+
+    /// Asks a backend to exit when no session needs it, and gives it no more.
+    pub fn retire_backend(&mut self, slot: u32) {
+        let Some(backend) = self.backends[slot as usize].as_mut() else {
+            return;
+        };
+        if !backend.retiring {
+            backend.retiring = true;
+            self.send_to_backend(slot, &wire::bare(MSG_RETIRE, 0));
+        }
+    }
+
+    /// Asks a backend to give back a session that lingers on it.
+    pub fn recall(&self, slot: u32, session: SessionId) {
+        self.send_to_backend(slot, &wire::bare(MSG_RECALL, session));
+    }
+
+    pub fn set_dedicated(&mut self, slot: u32, dedicated: bool) {
+        let Some(backend) = self.backends[slot as usize].as_mut() else {
+            return;
+        };
+        if backend.dedicated != dedicated {
+            backend.dedicated = dedicated;
+            if dedicated {
+                self.dedicated_count += 1;
+            } else {
+                self.dedicated_count -= 1;
+            }
+            let number = backend.pool;
+            self.mark_dirty(number);
+        }
+    }
+
+    /// The control connection of a backend has ended: so has the session that
+    /// it held. One that it was sent but never took lives on.
+    ///
+    /// Called at the end of a round: an event by which it gave a session back
+    /// has been handled then, and re-arming a socket twice does no harm.
+    pub fn bury_backend(&mut self, slot: u32) {
+        let Some(backend) = self.backends[slot as usize].as_ref() else {
+            return;
+        };
+        let number = backend.pool;
+        let last_one = !self.pools[number as usize].as_ref().is_some_and(|pool| {
+            pool.backends.iter().any(|other| {
+                *other != slot
+                    && self.backends[*other as usize]
+                        .as_ref()
+                        .is_some_and(|b| b.connection.is_some())
+            })
+        });
+        if last_one {
+            self.drain_queue(number);
+            self.control.pools[number as usize].queued.store(0, SeqCst);
+        }
+        let ids: Vec<SessionId> = self.sessions.ids().collect();
+        for id in ids {
+            let Some(session) = self.sessions.get(id) else {
+                continue;
+            };
+            let (place, greet, pool) = (session.place, session.greet, session.pool);
+            let owner = self.control.sessions[index_of(id) as usize]
+                .owner
+                .load(SeqCst);
+            if owner == slot + 1 {
+                self.end_session(id);
+            } else if owner == 0
+                && (place == Place::Backend(slot)
+                    || (last_one && pool == number && place == Place::Queue))
+            {
+                if greet {
+                    self.make_wait(id);
+                } else {
+                    self.arm(id);
+                }
+            }
+        }
+        debug!("backend {slot} has ended");
+        self.forget_backend(slot);
+        self.mark_dirty(number);
+    }
+
+    /// Cancels what the session with this key runs, and nothing else.
+    pub fn cancel(&mut self, id: SessionId) {
+        let slot = &self.control.sessions[index_of(id) as usize];
+        let owner = slot.owner.load(SeqCst);
+        if let Some(holder) = owner.checked_sub(1) {
+            let Some(backend) = self.control.backends.get(holder as usize) else {
+                return;
+            };
+            let pid = backend.pid.load(SeqCst);
+            if backend.session.load(SeqCst) == id && pid != 0 {
+                backend.cancel.store(id, SeqCst);
+                if let Err(error) = process::interrupt(pid) {
+                    debug!("could not signal backend {pid}: {error}");
+                }
+            }
+            return;
+        }
+        // On its way to a backend: that one sees the flag when it takes it.
+        let waits = self.sessions.get(id).is_some_and(|session| {
+            matches!(session.place, Place::Waiting)
+                || (session.place != Place::Idle && slot.state.load(SeqCst) == STATE_WAITING)
+        });
+        if waits {
+            slot.flags.fetch_or(SESSION_CANCEL, SeqCst);
+        }
+    }
+}
+
+/// As pg_split_opts (postinit.c) undoes it.
+fn escape_option(out: &mut Vec<u8>, text: &[u8]) {
+    for byte in text {
+        if byte.is_ascii_whitespace() || *byte == b'\\' || *byte == 0x0b {
+            out.push(b'\\');
+        }
+        out.push(*byte);
+    }
+}
+
+/// What to tell a client that has not been greeted, if waiting cannot help.
+fn final_report(failure: &Failure, user: &[u8]) -> Option<Report> {
+    match failure {
+        Failure::ServerError(report) => {
+            let state = &report.sqlstate;
+            let is_final = state.starts_with(b"28")
+                || [b"3D000", b"53300", b"55000", b"42501", b"22023"].contains(&state);
+            let mut report = report.clone();
+            report.severity = Severity::Fatal;
+            is_final.then_some(report)
+        }
+        Failure::NoCredentials(_) | Failure::UnsupportedMethod(_) => {
+            let user = String::from_utf8_lossy(user);
+            Some(
+                Report::fatal(b"28000", format!("no backend can be opened for user \"{user}\""))
+                    .with_detail(format!("For connections of pg_baton's dispatcher, {failure}."))
+                    .with_hint(format!(
+                        "Add a line to pg_hba.conf that lets the dispatcher in, before others that match: \"local  all  \"{user}\"  trust\", or \"local  all  \"{user}\"  scram-sha-256\" for users who log in by scram-sha-256."
+                    )),
+            )
+        }
+        Failure::ServerNotProven | Failure::Protocol(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_escaped_as_the_server_splits_them() {
+        let mut out = Vec::new();
+        escape_option(&mut out, b"a b\\c");
+        assert_eq!(out, b"a\\ b\\\\c");
+    }
+
+    #[test]
+    fn only_what_waiting_cannot_mend_is_final() {
+        let error = |state| Failure::ServerError(Report::fatal(state, "no"));
+        assert!(final_report(&error(b"28P01"), b"u").is_some());
+        assert!(final_report(&error(b"3D000"), b"u").is_some());
+        assert!(final_report(&error(b"57P03"), b"u").is_none());
+        let report = final_report(&Failure::NoCredentials("scram-sha-256"), b"u").unwrap();
+        assert_eq!(&report.sqlstate, b"28000");
+        assert!(String::from_utf8_lossy(report.hint.as_deref().unwrap()).contains("pg_hba.conf"));
+        assert!(final_report(&Failure::Protocol("x".into()), b"u").is_none());
+    }
+}

@@ -1,0 +1,514 @@
+//! Clients that are logging in.
+//!
+//! No backend is held meanwhile. A login reads no more than the message at
+//! hand, since what follows the login belongs to a backend; its socket is
+//! waited for under its own number, one event at a time, and only while
+//! something is expected of the client. It ends as a session (greeting.rs), or
+//! the connection ends; after authentication_timeout without a word, as in
+//! stock. The number of logins is bounded, and so is what each may send.
+
+use super::event_loop::{token, Dispatcher, Source};
+use super::jobs::{Done, Job};
+use super::launcher::Answer;
+use super::layout::shared::*;
+use super::sys::socket::{self, Address};
+use super::sys::{epoll, process};
+use crate::protocol::auth::server::{Action, Claim, Learnt, Method, PasswordResult, ServerAuth};
+use crate::protocol::auth::verifier::MockSecret;
+use crate::protocol::messages;
+use crate::protocol::startup::{
+    CancelRequest, Replication, Startup, StartupError, StartupEvent, StartupReader,
+};
+use crate::protocol::Report;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use tracing::{debug, info};
+
+/// Logins in progress beyond one a session slot.
+pub const SPARE_LOGINS: usize = 1000;
+/// Messages handled for one client before others get their turn.
+const STEPS_A_ROUND: usize = 16;
+
+/// How far a login has come.
+enum Phase {
+    /// Reading the first packets.
+    Startup(StartupReader),
+    /// The launcher has been asked.
+    Asked(Box<Startup>),
+    /// Authentication runs.
+    Proving(Box<Proving>),
+}
+
+struct Proving {
+    startup: Startup,
+    answer: Answer,
+    auth: ServerAuth,
+}
+
+/// One client that is logging in.
+pub struct Login {
+    socket: OwnedFd,
+    pub serial: u64,
+    pub address: Address,
+    pub deadline_us: u64,
+    phase: Phase,
+}
+
+impl Login {
+    fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+/// A client that has proved itself: what a session is made of.
+pub struct LoggedIn {
+    pub socket: OwnedFd,
+    pub address: Address,
+    pub startup: Startup,
+    pub answer: Answer,
+    /// To be sent before anything else: ends with AuthenticationOk.
+    pub out: Vec<u8>,
+}
+
+impl Dispatcher {
+    pub fn begin_login(&mut self, client: OwnedFd, address: Address) {
+        self.statistics.accepted += 1;
+        if self.parameters.log_connections {
+            info!("connection received: {address}");
+        }
+        let serial = self.serial();
+        let fd = client.as_raw_fd();
+        let login = Login {
+            socket: client,
+            serial,
+            address,
+            deadline_us: self.now_us + self.parameters.authentication_timeout_ms * 1000,
+            phase: Phase::Startup(StartupReader::new()),
+        };
+        match self.logins.insert(login) {
+            Some(number) => {
+                let data = token(Source::Login, number);
+                if self
+                    .epoll
+                    .add(fd, epoll::IN | epoll::ONESHOT, data)
+                    .is_err()
+                {
+                    self.drop_login(number);
+                }
+            }
+            None => {
+                self.statistics.logins_failed += 1;
+                let report = Report::fatal(b"53300", "sorry, too many clients already");
+                let _ = socket::send(fd, &report.to_bytes());
+            }
+        }
+    }
+
+    /// The connection ends here; its descriptor with it.
+    pub fn drop_login(&mut self, number: u32) {
+        if self.logins.remove(number).is_some() {
+            self.statistics.logins_failed += 1;
+        }
+    }
+
+    fn send_to_login(&mut self, number: u32, bytes: &[u8]) -> bool {
+        // Little is ever sent to a client that logs in, and its socket is
+        // empty: one that does not take it is gone or plays games.
+        let sent = self
+            .logins
+            .get(number)
+            .is_some_and(|login| socket::send(login.fd(), bytes).ok() == Some(bytes.len()));
+        if !sent {
+            self.drop_login(number);
+        }
+        sent
+    }
+
+    pub fn fail_login(&mut self, number: u32, report: &Report) {
+        if let Some(login) = self.logins.get(number) {
+            info!("login failed, {}: {report}", login.address);
+            let _ = socket::send(login.fd(), &report.to_bytes());
+        }
+        self.drop_login(number);
+    }
+
+    /// The client has sent something.
+    pub fn login_event(&mut self, number: u32) {
+        for _ in 0..STEPS_A_ROUND {
+            let Some(login) = self.logins.get_mut(number) else {
+                return;
+            };
+            let wanted = match &login.phase {
+                Phase::Startup(reader) => reader.wanted(),
+                Phase::Proving(proving) => proving.auth.wanted(),
+                Phase::Asked(_) => 0,
+            };
+            if wanted == 0 {
+                return;
+            }
+            let mut bytes = [0; 4096];
+            let room = wanted.min(bytes.len());
+            let length = match socket::receive(login.fd(), &mut bytes[..room]) {
+                Ok(0) => {
+                    if matches!(&login.phase, Phase::Startup(reader) if reader.in_packet()) {
+                        info!("incomplete startup packet");
+                    }
+                    return self.drop_login(number);
+                }
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return self.await_login(number);
+                }
+                Err(_) => return self.drop_login(number),
+            };
+            match &mut login.phase {
+                Phase::Startup(reader) => {
+                    let (_, event) = reader.feed(&bytes[..length]);
+                    self.startup_event(number, event);
+                }
+                Phase::Proving(proving) => {
+                    let (_, action) = proving.auth.feed(&bytes[..length]);
+                    self.auth_action(number, action);
+                }
+                Phase::Asked(_) => return,
+            }
+        }
+        self.await_login(number);
+    }
+
+    fn await_login(&mut self, number: u32) {
+        if let Some(login) = self.logins.get(number) {
+            let data = token(Source::Login, number);
+            let _ = self
+                .epoll
+                .modify(login.fd(), epoll::IN | epoll::ONESHOT, data);
+        }
+    }
+
+    fn startup_event(&mut self, number: u32, event: StartupEvent) {
+        match event {
+            StartupEvent::NeedMore => {}
+            StartupEvent::Answer(byte) => {
+                let early = self
+                    .logins
+                    .get(number)
+                    .is_some_and(|login| matches!(socket::peek(login.fd()), Ok(Some(_))));
+                if !self.send_to_login(number, &[byte]) || !early {
+                    return;
+                }
+                let Some(login) = self.logins.get(number) else {
+                    return;
+                };
+                if let Phase::Startup(reader) = &login.phase {
+                    let error = reader.early_data();
+                    self.startup_failed(number, error);
+                }
+            }
+            StartupEvent::Cancel(request) => {
+                self.logins.remove(number);
+                self.cancel_requested(&request);
+            }
+            StartupEvent::Startup(startup) => self.ask_about(number, startup),
+            StartupEvent::Failed(error) => self.startup_failed(number, error),
+        }
+    }
+
+    fn startup_failed(&mut self, number: u32, error: StartupError) {
+        match error {
+            StartupError::Close(why) => info!("{why}"),
+            StartupError::Fatal { send, report } => {
+                info!("login failed: {report}");
+                if let Some(login) = self.logins.get(number) {
+                    let _ = socket::send(login.fd(), &send);
+                }
+            }
+        }
+        self.drop_login(number);
+    }
+
+    fn cancel_requested(&mut self, request: &CancelRequest) {
+        let Some(key) = request.short_key() else {
+            return;
+        };
+        match self.session_of_key(request.pid, key) {
+            Some(id) => {
+                self.statistics.cancels += 1;
+                self.cancel(id);
+            }
+            None => info!(
+                "PID {} in cancel request did not match any process",
+                request.pid
+            ),
+        }
+    }
+
+    /// Asks the launcher what the rules say about this client.
+    fn ask_about(&mut self, number: u32, startup: Box<Startup>) {
+        if !startup.negotiate.is_empty() && !self.send_to_login(number, &startup.negotiate) {
+            return;
+        }
+        if startup.replication != Replication::No {
+            let port = self.parameters.server_port;
+            let report = Report::fatal(
+                b"0A000",
+                "replication connections are not served by pg_baton's port",
+            )
+            .with_hint(format!("Connect to the server's own port, {port}."));
+            return self.fail_login(number, &report);
+        }
+        if let Some(report) = self.not_now() {
+            return self.fail_login(number, &report);
+        }
+        let Some(login) = self.logins.get_mut(number) else {
+            return;
+        };
+        let os_user = if login.address.is_local() {
+            socket::peer(login.socket.as_raw_fd())
+                .ok()
+                .and_then(|(_, uid)| process::user_name(uid))
+                .unwrap_or_default()
+        } else {
+            String::new()
+        };
+        let (serial, address) = (login.serial, login.address);
+        let (user, database) = (startup.user.clone(), startup.database.clone());
+        login.phase = Phase::Asked(startup);
+        self.ask_launcher(number, serial, &address, &user, &database, &os_user);
+    }
+
+    /// What a new client is told while nobody can be served.
+    fn not_now(&self) -> Option<Report> {
+        if self.stopping.is_some() {
+            return Some(Report::fatal(
+                b"57P03",
+                "the database system is shutting down",
+            ));
+        }
+        if !self.link.is_up() {
+            return Some(Report::fatal(
+                b"57P03",
+                "the database system is in recovery mode",
+            ));
+        }
+        None
+    }
+
+    /// The launcher has answered.
+    pub fn login_answered(&mut self, number: u32, serial: u64, answer: Answer) {
+        let Some(login) = self
+            .logins
+            .get_mut(number)
+            .filter(|login| login.serial == serial)
+        else {
+            return;
+        };
+        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::new()));
+        let Phase::Asked(startup) = phase else {
+            return self.drop_login(number);
+        };
+        if answer.refuse_before_authentication {
+            if let Some(report) = &answer.refusal {
+                let report = report.clone();
+                return self.fail_login(number, &report);
+            }
+        }
+        let method = match answer.method {
+            AUTH_TRUST => Method::Trust,
+            AUTH_REJECT => Method::Reject,
+            AUTH_SCRAM => Method::Scram,
+            AUTH_MD5 => Method::Md5,
+            AUTH_PASSWORD => Method::Password,
+            AUTH_PEER => Method::Peer,
+            _ => {
+                let text = format!(
+                    "authentication method \"{}\" is not supported by pg_baton",
+                    String::from_utf8_lossy(&answer.method_name)
+                );
+                let port = self.parameters.server_port;
+                let report = Report::fatal(b"28000", text)
+                    .with_hint(format!("Connect to the server's own port, {port}."));
+                return self.fail_login(number, &report);
+            }
+        };
+        let claim = Claim {
+            user: startup.user.clone(),
+            method,
+            verifier: (!answer.verifier.is_empty() && !answer.password_expired)
+                .then(|| answer.verifier.clone()),
+            peer_allowed: answer.peer_allowed,
+            encryption_is_md5: false,
+        };
+        let (auth, action) = ServerAuth::start(claim, &self.mock_secret);
+        login.phase = Phase::Proving(Box::new(Proving {
+            startup: *startup,
+            answer,
+            auth,
+        }));
+        let waits = self.auth_action(number, action);
+        if waits {
+            self.await_login(number);
+        }
+    }
+
+    /// Does what authentication asks for; true if the client is to speak next.
+    fn auth_action(&mut self, number: u32, action: Action) -> bool {
+        match action {
+            Action::NeedMore => true,
+            Action::Send(bytes) => self.send_to_login(number, &bytes),
+            Action::VerifyPassword(job) => {
+                if let Some(login) = self.logins.get(number) {
+                    let serial = login.serial;
+                    self.jobs.give(Job::Password {
+                        login: number,
+                        serial,
+                        job,
+                    });
+                }
+                false
+            }
+            Action::Done { send, learnt } => {
+                self.login_proved(number, send, &learnt);
+                false
+            }
+            Action::Failed(report) => {
+                self.fail_login(number, &report);
+                false
+            }
+            Action::Close(why) => {
+                debug!("login ended: {why}");
+                self.drop_login(number);
+                false
+            }
+        }
+    }
+
+    fn password_checked(&mut self, number: u32, serial: u64, result: PasswordResult) {
+        let Some(login) = self
+            .logins
+            .get_mut(number)
+            .filter(|login| login.serial == serial)
+        else {
+            return;
+        };
+        if let Phase::Proving(proving) = &mut login.phase {
+            let action = proving.auth.password_checked(result);
+            if self.auth_action(number, action) {
+                self.await_login(number);
+            }
+        }
+    }
+
+    pub fn jobs_done(&mut self) {
+        self.jobs.woken();
+        while let Some(done) = self.jobs.take() {
+            match done {
+                Done::Password {
+                    login,
+                    serial,
+                    result,
+                } => {
+                    self.password_checked(login, serial, result);
+                }
+                Done::Derive {
+                    backend,
+                    serial,
+                    keys,
+                } => self.derived(backend, serial, &keys),
+            }
+        }
+    }
+
+    /// The client is who it says; may it come in?
+    fn login_proved(&mut self, number: u32, mut out: Vec<u8>, learnt: &Learnt) {
+        let Some(login) = self.logins.remove(number) else {
+            return;
+        };
+        let _ = self.epoll.delete(login.fd());
+        let Phase::Proving(proving) = login.phase else {
+            return;
+        };
+        let Proving {
+            startup, answer, ..
+        } = *proving;
+        messages::authentication_ok(&mut out);
+        if let Err(report) = self.admit(&startup, &answer) {
+            info!("login failed, {}: {report}", login.address);
+            report.encode(&mut out);
+            let _ = socket::send(login.socket.as_raw_fd(), &out);
+            self.statistics.logins_failed += 1;
+            return;
+        }
+        self.roles
+            .logged_in(&startup.user, &answer.verifier, learnt);
+        let logged_in = LoggedIn {
+            socket: login.socket,
+            address: login.address,
+            startup,
+            answer,
+            out,
+        };
+        self.begin_session(logged_in);
+    }
+
+    /// The checks of InitPostgres (postinit.c), in its order: the role and its
+    /// limit, the server's limit, the database and its limit.
+    fn admit(&self, startup: &Startup, answer: &Answer) -> Result<(), Report> {
+        if let Some(report) = &answer.refusal {
+            return Err(report.clone());
+        }
+        if let Some(report) = self.not_now() {
+            return Err(report);
+        }
+        let count = |same: &dyn Fn(&super::pools::PoolKey) -> bool| -> i64 {
+            let pools = self.pools.iter().flatten();
+            pools
+                .filter(|pool| same(&pool.key))
+                .map(|pool| i64::from(pool.sessions))
+                .sum()
+        };
+        if answer.role_limit >= 0 && !answer.superuser {
+            let here = count(&|key| key.user == startup.user);
+            if here + i64::from(answer.role_backends) + 1 > i64::from(answer.role_limit) {
+                let role = String::from_utf8_lossy(&startup.user);
+                let text = format!("too many connections for role \"{role}\"");
+                return Err(Report::fatal(b"53300", text));
+            }
+        }
+        if self.sessions.live() >= self.parameters.max_sessions as usize {
+            return Err(Report::fatal(b"53300", "sorry, too many clients already"));
+        }
+        if answer.database_limit >= 0 && !answer.superuser {
+            let here = count(&|key| key.database == startup.database);
+            if here + i64::from(answer.database_backends) + 1 > i64::from(answer.database_limit) {
+                let database = String::from_utf8_lossy(&startup.database);
+                let text = format!("too many connections for database \"{database}\"");
+                return Err(Report::fatal(b"53300", text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the logins whose time is up, without a word, as stock does.
+    pub fn expire_logins(&mut self) {
+        let now_us = self.now_us;
+        let late: Vec<u32> = self
+            .logins
+            .iter()
+            .filter(|(_, login)| login.deadline_us <= now_us)
+            .map(|(number, _)| number)
+            .collect();
+        for number in late {
+            debug!("a client did not log in within authentication_timeout");
+            self.drop_login(number);
+        }
+    }
+}
+
+/// The salt of roles that do not exist comes from the server's own secret.
+pub fn mock_secret(nonce: &[u8]) -> MockSecret {
+    if nonce.is_empty() {
+        MockSecret::random()
+    } else {
+        MockSecret::new(nonce.to_vec())
+    }
+}

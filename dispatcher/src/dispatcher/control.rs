@@ -1,0 +1,463 @@
+//! Control connections: from backends, from the launcher, from views.
+//!
+//! Each is a packet socket; its first frame says what it is. A connection
+//! whose frames make no sense is closed, which for a backend means its end.
+//! What is read from one connection in one go is bounded, and so is what a
+//! backend may stage.
+
+use super::event_loop::{token, Dispatcher, Source};
+use super::layout::shared::*;
+use super::memory::arena::Content;
+use super::memory::context::Staged;
+use super::sessions::{index_of, SessionId};
+use super::sys::{epoll, process, socket};
+use super::wire::{self, Frame, Malformed, Reader, Writer};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering::SeqCst;
+use tracing::{debug, info, warn};
+
+/// Packets taken from one connection before others get their turn.
+const PACKETS_A_ROUND: usize = 64;
+/// Packets taken when all that was sent is needed.
+const PACKETS_TO_DRAIN: usize = 100_000;
+/// Open control connections beyond one a backend.
+pub const SPARE_CONNECTIONS: usize = 200;
+/// Longest value that a backend may send in pieces.
+const LONGEST_VALUE: usize = 1 << 30;
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    Unknown,
+    Backend(u32),
+    Launcher,
+    Query,
+}
+
+/// One control connection.
+pub struct Connection {
+    socket: OwnedFd,
+    pub peer: Peer,
+    staged: Staged,
+    /// A payload that came in several frames, so far.
+    partial: Vec<u8>,
+    /// Not sent yet; only views and the launcher have some.
+    pub unsent: VecDeque<Vec<u8>>,
+    close_when_sent: bool,
+    pub dead: bool,
+}
+
+impl Connection {
+    pub fn new(socket: OwnedFd, peer: Peer) -> Connection {
+        Connection {
+            socket,
+            peer,
+            staged: Staged::default(),
+            partial: Vec::new(),
+            unsent: VecDeque::new(),
+            close_when_sent: false,
+            dead: false,
+        }
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl Dispatcher {
+    pub fn accept_connections(&mut self) {
+        for _ in 0..PACKETS_A_ROUND {
+            let socket = match socket::accept(self.control_listener.as_raw_fd()) {
+                Ok((socket, _)) => socket,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    warn!("could not accept a control connection: {error}");
+                    return;
+                }
+            };
+            match socket::peer(socket.as_raw_fd()) {
+                Ok((_, uid)) if uid == process::own_uid() || uid == 0 => {}
+                _ => {
+                    warn!("a process of another user tried to use the control socket");
+                    continue;
+                }
+            }
+            self.add_connection(Connection::new(socket, Peer::Unknown));
+        }
+    }
+
+    pub fn add_connection(&mut self, connection: Connection) -> Option<u32> {
+        let fd = connection.fd();
+        let number = self.connections.insert(connection)?;
+        if self
+            .epoll
+            .add(fd, epoll::IN, token(Source::Control, number))
+            .is_err()
+        {
+            self.connections.remove(number);
+            return None;
+        }
+        Some(number)
+    }
+
+    pub fn connection_event(&mut self, number: u32, events: u32) {
+        if events & epoll::OUT != 0 {
+            self.send_unsent(number);
+        }
+        if events & (epoll::IN | epoll::HUP | epoll::ERR) != 0 {
+            self.read_connection(number, PACKETS_A_ROUND);
+        }
+    }
+
+    /// Reads all that the backend which served a session last has sent.
+    pub fn drain_last_backend(&mut self, id: SessionId) {
+        let slot = &self.control.sessions[index_of(id) as usize];
+        let last = slot.last_backend.load(SeqCst);
+        let connection = last
+            .checked_sub(1)
+            .and_then(|slot| self.backends.get(slot as usize)?.as_ref()?.connection);
+        if let Some(number) = connection {
+            self.read_connection(number, PACKETS_TO_DRAIN);
+        }
+    }
+
+    fn read_connection(&mut self, number: u32, most: usize) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        for _ in 0..most {
+            let Some(connection) = self.connections.get(number).filter(|found| !found.dead) else {
+                break;
+            };
+            match socket::receive(connection.fd(), &mut buffer) {
+                Ok(0) => {
+                    self.connection_dead(number);
+                    break;
+                }
+                Ok(length) => {
+                    if self.packet(number, &buffer[..length]).is_err() {
+                        warn!("a control connection sent what is not understood; closed");
+                        self.connection_dead(number);
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    self.connection_dead(number);
+                    break;
+                }
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    /// It will be buried at the end of the round.
+    pub fn connection_dead(&mut self, number: u32) {
+        if let Some(connection) = self.connections.get_mut(number) {
+            if !connection.dead {
+                connection.dead = true;
+                let fd = connection.fd();
+                let _ = self.epoll.delete(fd);
+                socket::shutdown(fd);
+                self.dead_connections.push(number);
+            }
+        }
+    }
+
+    pub fn bury_dead(&mut self) {
+        while let Some(number) = self.dead_connections.pop() {
+            let Some(mut connection) = self.connections.remove(number) else {
+                continue;
+            };
+            self.contexts.discard(&mut connection.staged);
+            match connection.peer {
+                Peer::Backend(slot) => self.bury_backend(slot),
+                Peer::Launcher => self.launcher_gone(number),
+                Peer::Query | Peer::Unknown => {}
+            }
+        }
+    }
+
+    fn packet(&mut self, number: u32, packet: &[u8]) -> Result<(), Malformed> {
+        let frame = Frame::parse(packet)?;
+        let Some(connection) = self.connections.get_mut(number) else {
+            return Ok(());
+        };
+        if frame.more || !connection.partial.is_empty() {
+            if connection.partial.len() + frame.payload.len() > LONGEST_VALUE {
+                return Err(Malformed);
+            }
+            connection.partial.extend_from_slice(frame.payload);
+            if frame.more {
+                return Ok(());
+            }
+            let whole = std::mem::take(&mut connection.partial);
+            return self.frame(
+                number,
+                Frame {
+                    payload: &whole,
+                    ..frame
+                },
+            );
+        }
+        self.frame(number, frame)
+    }
+
+    fn frame(&mut self, number: u32, frame: Frame<'_>) -> Result<(), Malformed> {
+        let Some(connection) = self.connections.get(number) else {
+            return Ok(());
+        };
+        match connection.peer {
+            Peer::Unknown => self.hello(number, frame),
+            Peer::Backend(slot) => self.backend_frame(number, slot, frame),
+            Peer::Launcher => self.launcher_frame(frame),
+            Peer::Query => Err(Malformed),
+        }
+    }
+
+    fn hello(&mut self, number: u32, frame: Frame<'_>) -> Result<(), Malformed> {
+        let mut reader = Reader(frame.payload);
+        let version = reader.u32()?;
+        if version != LAYOUT_VERSION {
+            self.refuse(
+                number,
+                &format!("layout version {version} is not {LAYOUT_VERSION}"),
+            );
+            return Ok(());
+        }
+        if frame.kind == MSG_HELLO_BACKEND {
+            let (slot, secret, pid) = (reader.u32()?, reader.u64()?, reader.u32()?);
+            return self.hello_backend(number, slot, secret, pid);
+        }
+        if reader.u64()? != self.control.header.secret.load(SeqCst) {
+            self.refuse(number, "the secret is wrong");
+            return Ok(());
+        }
+        let what = reader.u32()?;
+        match frame.kind {
+            MSG_HELLO_LAUNCHER => {
+                info!("a new launcher (process ID {what}) has connected");
+                self.set_peer(number, Peer::Launcher);
+                self.launcher_connected(number);
+                Ok(())
+            }
+            MSG_HELLO_QUERY => {
+                self.set_peer(number, Peer::Query);
+                let mut rows = self.answer_query(what);
+                rows.push(Writer::new(MSG_DONE, 0).finish());
+                if let Some(connection) = self.connections.get_mut(number) {
+                    connection.unsent = rows.into();
+                    connection.close_when_sent = true;
+                }
+                self.send_unsent(number);
+                Ok(())
+            }
+            _ => Err(Malformed),
+        }
+    }
+
+    fn set_peer(&mut self, number: u32, peer: Peer) {
+        if let Some(connection) = self.connections.get_mut(number) {
+            connection.peer = peer;
+        }
+    }
+
+    fn refuse(&mut self, number: u32, why: &str) {
+        warn!("a control connection was refused: {why}");
+        if let Some(connection) = self.connections.get(number) {
+            let frame = Writer::new(MSG_REFUSED, 0).string(why.as_bytes()).finish();
+            let _ = socket::send(connection.fd(), &frame);
+        }
+        self.connection_dead(number);
+    }
+
+    fn hello_backend(
+        &mut self,
+        number: u32,
+        slot: u32,
+        secret: u64,
+        pid: u32,
+    ) -> Result<(), Malformed> {
+        let expected = self.backends.get(slot as usize).and_then(Option::as_ref);
+        let Some(backend) = expected.filter(|backend| backend.connection.is_none()) else {
+            self.refuse(number, "no backend is expected in this slot");
+            return Ok(());
+        };
+        let memory = &self.control.backends[slot as usize];
+        if secret == 0 || memory.attach_token.load(SeqCst) != secret {
+            self.refuse(number, "the token is wrong");
+            return Ok(());
+        }
+        let Some(connection) = self.connections.get(number) else {
+            return Ok(());
+        };
+        if socket::peer(connection.fd()).is_ok_and(|(peer, _)| peer != pid) {
+            self.refuse(number, "the process id is wrong");
+            return Ok(());
+        }
+        let pool_number = backend.pool;
+        let Some(pool) = self.pools[pool_number as usize].as_ref() else {
+            return Err(Malformed);
+        };
+        let frame = Writer::new(MSG_WELCOME, 0)
+            .u32(LAYOUT_VERSION)
+            .u32(self.client_number.number() as u32)
+            .u64(self.arena_size)
+            .finish();
+        let descriptors = [
+            self.epoll.as_raw_fd(),
+            pool.queue_read.as_raw_fd(),
+            self.arena_fd.as_raw_fd(),
+        ];
+        if let Err(error) = socket::send_descriptors(connection.fd(), &frame, &descriptors) {
+            warn!("could not welcome a backend: {error}");
+            self.connection_dead(number);
+            return Ok(());
+        }
+        memory.attach_token.store(0, SeqCst);
+        memory.pid.store(pid, SeqCst);
+        let retiring = backend.retiring;
+        self.close_opening(slot);
+        if let Some(backend) = self.backends[slot as usize].as_mut() {
+            backend.connection = Some(number);
+        }
+        self.set_peer(number, Peer::Backend(slot));
+        if let Some(pool) = self.pools[pool_number as usize].as_mut() {
+            pool.retry.succeeded();
+            pool.failure = None;
+        }
+        if retiring {
+            self.send_to_backend(slot, &wire::bare(MSG_RETIRE, 0));
+        }
+        debug!("backend {slot} has attached, process ID {pid}");
+        self.mark_dirty(pool_number);
+        Ok(())
+    }
+
+    fn backend_frame(&mut self, number: u32, slot: u32, frame: Frame<'_>) -> Result<(), Malformed> {
+        let id = frame.session;
+        let mut reader = Reader(frame.payload);
+        match frame.kind {
+            MSG_PUT | MSG_DELETE => {
+                let kind = reader.u16()?;
+                let key_length = reader.u16()?;
+                let key = reader.bytes(usize::from(key_length))?;
+                let mut staged = self.take_staged(number);
+                if staged.session != id {
+                    self.contexts.discard(&mut staged);
+                    staged.session = id;
+                }
+                if frame.kind == MSG_PUT {
+                    let counter = reader.u32()? == 1;
+                    let aux = reader.i64()?;
+                    let content = Content {
+                        kind,
+                        key,
+                        value: reader.0,
+                    };
+                    self.contexts.stage_put(&mut staged, content, counter, aux);
+                } else {
+                    self.contexts.stage_delete(&mut staged, kind, key);
+                }
+                self.put_staged(number, staged);
+            }
+            MSG_RELEASE => {
+                self.note_pool_change(slot);
+                if id == 0 {
+                    return Ok(());
+                }
+                let mut staged = self.take_staged(number);
+                let fits = self.apply_staged(id, &mut staged, false);
+                self.put_staged(number, staged);
+                if fits {
+                    self.given_back(id);
+                }
+            }
+            MSG_GREETED => {
+                let mut staged = self.take_staged(number);
+                self.greeted(slot, id, &mut staged, frame.payload);
+                self.put_staged(number, staged);
+            }
+            MSG_END => {
+                let mut staged = self.take_staged(number);
+                self.contexts.discard(&mut staged);
+                self.put_staged(number, staged);
+                self.end_session(id);
+                self.note_pool_change(slot);
+            }
+            MSG_DEDICATED => {
+                let cause = reader.u32()?;
+                self.set_dedicated(slot, cause != CAUSE_NONE);
+            }
+            MSG_RETIRING => {
+                let why = reader.string()?;
+                debug!("backend {slot} retires: {}", String::from_utf8_lossy(why));
+                if let Some(backend) = self.backends[slot as usize].as_mut() {
+                    backend.retiring = true;
+                }
+            }
+            _ => return Err(Malformed),
+        }
+        Ok(())
+    }
+
+    /// A backend may have become free: its pool is looked at, and it is no
+    /// longer dedicated if its session has gone.
+    fn note_pool_change(&mut self, slot: u32) {
+        self.set_dedicated(slot, false);
+        if let Some(backend) = self.backends[slot as usize].as_ref() {
+            let pool = backend.pool;
+            self.mark_dirty(pool);
+        }
+    }
+
+    fn take_staged(&mut self, number: u32) -> Staged {
+        self.connections
+            .get_mut(number)
+            .map(|connection| std::mem::take(&mut connection.staged))
+            .unwrap_or_default()
+    }
+
+    fn put_staged(&mut self, number: u32, mut staged: Staged) {
+        match self.connections.get_mut(number) {
+            Some(connection) => connection.staged = staged,
+            None => self.contexts.discard(&mut staged),
+        }
+    }
+
+    /// A session came back by RELEASE.
+    fn given_back(&mut self, id: SessionId) {
+        if self.stopping.is_some() {
+            return self.end_by_administrator(id);
+        }
+        self.arm(id);
+    }
+
+    /// Sends what a connection has not taken yet.
+    pub fn send_unsent(&mut self, number: u32) {
+        let Some(connection) = self.connections.get_mut(number) else {
+            return;
+        };
+        let fd = connection.fd();
+        while let Some(frame) = connection.unsent.front() {
+            match socket::send(fd, frame) {
+                Ok(_) => {
+                    connection.unsent.pop_front();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let data = token(Source::Control, number);
+                    let _ = self.epoll.modify(fd, epoll::IN | epoll::OUT, data);
+                    return;
+                }
+                Err(_) => return self.connection_dead(number),
+            }
+        }
+        if connection.close_when_sent {
+            return self.connection_dead(number);
+        }
+        let _ = self
+            .epoll
+            .modify(fd, epoll::IN, token(Source::Control, number));
+    }
+}

@@ -1,0 +1,516 @@
+//! Sessions that speak, and how each gets a backend.
+//!
+//! Ownership goes one way round: an event on a session's socket means that it
+//! is the dispatcher's; it then waits in its pool's FIFO, and is handed over
+//! either by ASSIGN to one backend, claimed by compare-and-swap, or through
+//! the ready queue to whichever backend is first. From there it comes back by
+//! its next event, by RELEASE, or by END.
+
+use super::event_loop::{token, Dispatcher, Source};
+use super::layout::shared::*;
+use super::memory::arena::Full;
+use super::pools::{choose_backend, Growth, QUEUE_DEPTH};
+use super::sessions::{index_of, Place, SessionId};
+use super::sys::{epoll, socket};
+use super::wire;
+use crate::protocol::Report;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{fence, AtomicU32};
+use tracing::{debug, info, warn};
+
+/// With forced migration, a session whose last backend is the only free one
+/// gets it after all when it has waited so long: the others may be held by
+/// transactions that wait for this very session.
+const FORCED_PATIENCE_US: u64 = 300_000;
+
+impl Dispatcher {
+    pub fn session_event(&mut self, id: SessionId, events: u32) {
+        let Some(session) = self.sessions.get(id) else {
+            return;
+        };
+        let slot = &self.control.sessions[index_of(id) as usize];
+        if slot.owner.load(SeqCst) != 0 {
+            // An error on the socket of a session that was added unarmed.
+            return;
+        }
+        match session.place {
+            Place::Waiting => return,
+            Place::Skipping => return self.skip_request(id),
+            Place::Idle | Place::Queue | Place::Backend(_) => {}
+        }
+        if session.greet {
+            // It was greeted and given back before we have read that.
+            self.drain_last_backend(id);
+            match self.sessions.get(id) {
+                Some(session) if !session.greet => {}
+                _ => return,
+            }
+        }
+        if events & (epoll::RDHUP | epoll::HUP | epoll::ERR) != 0 {
+            let fd = self.sessions.get(id).map_or(-1, |session| session.fd());
+            match socket::peek(fd) {
+                Ok(Some(b'X')) | Ok(None) => return self.end_session(id),
+                Ok(Some(_)) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    return self.arm(id);
+                }
+                Err(_) => return self.end_session(id),
+            }
+        }
+        if self.stopping.is_some() {
+            return self.end_by_administrator(id);
+        }
+        self.make_wait(id);
+    }
+
+    /// Into the FIFO of its pool.
+    pub fn make_wait(&mut self, id: SessionId) {
+        let now_us = self.now_us;
+        let Some(session) = self.sessions.get_mut(id) else {
+            return;
+        };
+        session.place = Place::Waiting;
+        session.waits_since_us = now_us;
+        let number = session.pool;
+        let slot = &self.control.sessions[index_of(id) as usize];
+        slot.state.store(STATE_WAITING, Relaxed);
+        slot.state_since_us.store(self.now, Relaxed);
+        if let Some(pool) = self.pools[number as usize].as_mut() {
+            pool.fifo.push_back(id);
+        }
+        self.mark_dirty(number);
+    }
+
+    pub fn mark_dirty(&mut self, number: u32) {
+        if let Some(pool) = self.pools[number as usize].as_mut() {
+            if !pool.dirty {
+                pool.dirty = true;
+                self.dirty_pools.push(number);
+            }
+        }
+    }
+
+    /// Serves every pool that something has happened to, those with the fewest
+    /// backends first.
+    pub fn look_at_pools(&mut self) {
+        if self.dirty_pools.is_empty() {
+            return;
+        }
+        let mut dirty = std::mem::take(&mut self.dirty_pools);
+        if dirty.len() > 1 {
+            let count = |number: &u32| {
+                self.pools[*number as usize]
+                    .as_ref()
+                    .map_or(0, |pool| pool.backends.len())
+            };
+            dirty.sort_by_key(count);
+        }
+        for number in &dirty {
+            if let Some(pool) = self.pools[*number as usize].as_mut() {
+                pool.dirty = false;
+                self.hand_out(*number);
+                self.grow(*number);
+            }
+        }
+        if self.dirty_pools.is_empty() {
+            // Keeps its room for the next round.
+            dirty.clear();
+            self.dirty_pools = dirty;
+        }
+    }
+
+    /// The state words of a pool's backends that may be given something.
+    fn find_backend(&self, number: u32, last: Option<u32>, force: bool) -> Option<(u32, u32)> {
+        let pool = self.pools[number as usize].as_ref()?;
+        let states = pool.backends.iter().filter_map(|slot| {
+            let backend = self.backends[*slot as usize].as_ref()?;
+            if !backend.may_serve() {
+                return None;
+            }
+            let state: &AtomicU32 = &self.control.backends[*slot as usize].state;
+            Some((*slot, state.load(SeqCst)))
+        });
+        choose_backend(states, last, force)
+    }
+
+    fn last_backend(&self, id: SessionId) -> Option<u32> {
+        let slot = &self.control.sessions[index_of(id) as usize];
+        slot.last_backend.load(Relaxed).checked_sub(1)
+    }
+
+    /// Hands out what waits in a pool's FIFO, as far as it goes.
+    fn hand_out(&mut self, number: u32) {
+        let forced = self.parameters.force_migration;
+        let mut position = 0;
+        let mut sent = 0;
+        while let Some(id) = self.waiting_at(number, position) {
+            let patient = self
+                .sessions
+                .get(id)
+                .is_some_and(|session| self.now_us < session.waits_since_us + FORCED_PATIENCE_US);
+            if let Some((slot, seen)) =
+                self.find_backend(number, self.last_backend(id), forced && patient)
+            {
+                let state = &self.control.backends[slot as usize].state;
+                if state
+                    .compare_exchange(seen, BACKEND_ASSIGNED, SeqCst, SeqCst)
+                    .is_ok()
+                {
+                    if let Some(pool) = self.pools[number as usize].as_mut() {
+                        pool.fifo.remove(position);
+                    }
+                    self.assign(id, slot);
+                }
+                // Else its state has changed meanwhile: look again.
+                continue;
+            }
+            if forced {
+                position += 1;
+                continue;
+            }
+            if !self.send_to_queue(number, id) {
+                break;
+            }
+            sent += 1;
+        }
+        if sent > 0 {
+            self.poke_idle(number, sent);
+        }
+    }
+
+    /// The session at a place of the FIFO; names that are past are dropped.
+    fn waiting_at(&mut self, number: u32, position: usize) -> Option<SessionId> {
+        let pool = self.pools[number as usize].as_mut()?;
+        loop {
+            let id = *pool.fifo.get(position)?;
+            match self.sessions.get(id) {
+                Some(session) if session.place == Place::Waiting && session.pool == number => {
+                    return Some(id);
+                }
+                _ => {
+                    pool.fifo.remove(position);
+                }
+            }
+        }
+    }
+
+    /// ASSIGN to a backend that has been claimed.
+    fn assign(&mut self, id: SessionId, slot: u32) {
+        let Some(session) = self.sessions.get_mut(id) else {
+            return;
+        };
+        session.place = Place::Backend(slot);
+        let fd = session.fd();
+        self.statistics.assigned += 1;
+        let Some(connection) = self.backends[slot as usize]
+            .as_ref()
+            .and_then(|b| b.connection)
+        else {
+            return;
+        };
+        let Some(found) = self.connections.get(connection) else {
+            return;
+        };
+        let frame = wire::bare(MSG_ASSIGN, id);
+        if let Err(error) = socket::send_descriptors(found.fd(), &frame, &[fd]) {
+            // It takes no more messages: it is dead or as good as that. What
+            // it holds is sorted out when it is buried.
+            debug!("could not assign a session to backend {slot}: {error}");
+            self.connection_dead(connection);
+        }
+    }
+
+    /// Sends the FIFO's head into the ready queue; false if it has to stay.
+    fn send_to_queue(&mut self, number: u32, id: SessionId) -> bool {
+        let Some(pool) = self.pools[number as usize].as_mut() else {
+            return false;
+        };
+        let served = |slot: &u32| {
+            self.backends[*slot as usize]
+                .as_ref()
+                .is_some_and(|b| b.may_serve())
+        };
+        if pool.queue_full || !pool.backends.iter().any(served) {
+            return false;
+        }
+        let Some(session) = self.sessions.get_mut(id) else {
+            return false;
+        };
+        let queued = &self.control.pools[number as usize].queued;
+        queued.fetch_add(1, SeqCst);
+        // From the send on a backend may own it.
+        session.place = Place::Queue;
+        let frame = wire::bare(MSG_ASSIGN, id);
+        let write = pool.queue_write.as_raw_fd();
+        if socket::send_descriptors(write, &frame, &[session.fd()]).is_err() {
+            session.place = Place::Waiting;
+            queued.fetch_sub(1, SeqCst);
+            pool.queue_full = true;
+            let data = token(Source::Queue, number);
+            let _ = self.epoll.modify(write, epoll::OUT | epoll::ONESHOT, data);
+            return false;
+        }
+        pool.fifo.pop_front();
+        if pool.sent.len() == QUEUE_DEPTH {
+            pool.sent.pop_front();
+        }
+        pool.sent.push_back(id);
+        self.statistics.queued += 1;
+        true
+    }
+
+    /// A backend may have become idle after it saw the queue empty and before
+    /// it could see what was sent: wake as many as there are messages.
+    fn poke_idle(&mut self, number: u32, count: usize) {
+        fence(SeqCst);
+        let Some(pool) = self.pools[number as usize].as_ref() else {
+            return;
+        };
+        let mut left = count;
+        for slot in &pool.backends {
+            let state = self.control.backends[*slot as usize].state.load(SeqCst);
+            if left > 0 && (state == BACKEND_IDLE || state == BACKEND_LINGER) {
+                self.send_to_backend(*slot, &wire::bare(MSG_POKE, 0));
+                left -= 1;
+            }
+        }
+    }
+
+    /// The ready queue has room again.
+    pub fn queue_event(&mut self, number: u32) {
+        if let Some(pool) = self.pools.get_mut(number as usize).and_then(Option::as_mut) {
+            pool.queue_full = false;
+        }
+        self.mark_dirty(number);
+    }
+
+    /// Takes back what is in the ready queue, to the FIFO's front, in order.
+    pub fn drain_queue(&mut self, number: u32) {
+        let mut back = Vec::new();
+        let mut packet = [0; FRAME_HEADER_SIZE as usize];
+        let Some(pool) = self.pools[number as usize].as_mut() else {
+            return;
+        };
+        let queued = &self.control.pools[number as usize].queued;
+        while let Ok((length, descriptor)) =
+            socket::receive_descriptor(pool.queue_read.as_raw_fd(), &mut packet)
+        {
+            if length == 0 {
+                break;
+            }
+            drop(descriptor);
+            queued.fetch_sub(1, SeqCst);
+            if let Ok(frame) = wire::Frame::parse(&packet[..length]) {
+                back.push(frame.session);
+            }
+        }
+        for id in back.into_iter().rev() {
+            if let Some(session) = self.sessions.get_mut(id) {
+                session.place = Place::Waiting;
+                pool.fifo.push_front(id);
+            }
+        }
+        pool.sent.clear();
+        self.mark_dirty(number);
+    }
+
+    /// Sessions of a pool in its FIFO and its ready queue.
+    pub fn waiting_in(&self, number: u32) -> usize {
+        let Some(pool) = self.pools[number as usize].as_ref() else {
+            return 0;
+        };
+        let queued = self.control.pools[number as usize].queued.load(SeqCst);
+        pool.fifo.len() + usize::try_from(queued).unwrap_or(0)
+    }
+
+    /// Starts backends for those that wait, as far as the limits allow.
+    pub fn grow(&mut self, number: u32) {
+        let waiting = self.waiting_in(number);
+        let Some(pool) = self.pools[number as usize].as_ref() else {
+            return;
+        };
+        if self.stopping.is_some() || !pool.retry.allowed(self.now_us) {
+            return;
+        }
+        let starting = pool
+            .backends
+            .iter()
+            .filter(|slot| {
+                self.backends[**slot as usize]
+                    .as_ref()
+                    .is_some_and(|b| b.is_starting())
+            })
+            .count();
+        let growth = Growth {
+            waiting,
+            starting,
+            backends: pool.backends.len(),
+            sessions: pool.sessions as usize,
+            min_backends: self.parameters.min_backends as usize,
+            total: self.backend_count + self.orphans.len(),
+            dedicated: self.dedicated_count,
+            max_backends: self.parameters.max_backends as usize,
+            dedicated_reserve: self.parameters.dedicated_reserve() as usize,
+            ceiling: self.parameters.backend_ceiling(self.control.backends.len()) as usize,
+            force_migration: self.parameters.force_migration,
+        };
+        // After a failure one at a time, until one succeeds.
+        let most = if pool.retry.is_waiting() {
+            usize::from(starting == 0)
+        } else {
+            usize::MAX
+        };
+        let count = growth.to_start().min(most);
+        for _ in 0..count {
+            self.open_backend(number);
+        }
+        if count == 0 && growth.room() == 0 && waiting > 0 {
+            self.make_room(number);
+        }
+    }
+
+    /// The server has as many backends as it may, and a pool needs one: an
+    /// idle one of another pool goes. If none is idle and this pool has none
+    /// at all, the largest other pool gives one up at its next boundary.
+    fn make_room(&mut self, number: u32) {
+        let Some(pool) = self.pools[number as usize].as_ref() else {
+            return;
+        };
+        let has_none = pool.backends.is_empty();
+        if pool.room_wanted {
+            return;
+        }
+        let others = || {
+            (0..self.pools.len() as u32)
+                .filter(|other| *other != number)
+                .filter_map(|other| Some((other, self.pools[other as usize].as_ref()?)))
+        };
+        let usable = |slot: &&u32| {
+            self.backends[**slot as usize]
+                .as_ref()
+                .is_some_and(|b| b.may_serve() && !b.dedicated)
+        };
+        let idle = others()
+            .filter(|(other, _)| self.waiting_in(*other) == 0)
+            .flat_map(|(_, pool)| pool.backends.iter())
+            .filter(usable)
+            .find(|slot| {
+                let state = self.control.backends[**slot as usize].state.load(SeqCst);
+                state == BACKEND_IDLE || state == BACKEND_LINGER
+            })
+            .copied();
+        let victim = idle.or_else(|| {
+            if !has_none {
+                return None;
+            }
+            let (_, largest) = others().max_by_key(|(_, pool)| pool.backends.len())?;
+            largest.backends.iter().find(usable).copied()
+        });
+        if let Some(slot) = victim {
+            if let Some(pool) = self.pools[number as usize].as_mut() {
+                pool.room_wanted = true;
+            }
+            self.retire_backend(slot);
+        }
+    }
+
+    // ---- a session's end, and its way back -------------------------------
+
+    /// Its socket into the epoll, to wait for the client.
+    pub fn arm(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id) else {
+            return;
+        };
+        session.place = Place::Idle;
+        let fd = session.fd();
+        let slot = &self.control.sessions[index_of(id) as usize];
+        slot.owner.store(0, SeqCst);
+        if slot.state.swap(STATE_IDLE, SeqCst) != STATE_IDLE {
+            slot.state_since_us.store(self.now, Relaxed);
+        }
+        if let Err(error) = self.client_number.arm(&self.epoll, fd, id) {
+            warn!("could not wait for a client: {error}");
+            self.end_session(id);
+        }
+    }
+
+    /// RELEASE or GREETED: what was staged becomes the session's context.
+    /// False if it did not fit; the session has then ended.
+    pub fn apply_staged(
+        &mut self,
+        id: SessionId,
+        staged: &mut super::memory::context::Staged,
+        greeted: bool,
+    ) -> bool {
+        if self.sessions.get(id).is_none() || staged.session != id {
+            let of_other = staged.session != 0 && staged.session != id;
+            self.contexts.discard(staged);
+            if of_other {
+                warn!("changes of another session than the one given back were dropped");
+            }
+            if !greeted {
+                return self.sessions.get(id).is_some();
+            }
+        }
+        if self.sessions.get(id).is_none() {
+            return false;
+        }
+        match self.contexts.apply(index_of(id), staged, greeted) {
+            Ok(()) => true,
+            Err(Full) => {
+                let report = Report::fatal(b"53200", "out of memory")
+                    .with_detail(
+                        "The session's context does not fit into pg_baton's session memory.",
+                    )
+                    .with_hint("Raise pg_baton.session_memory.");
+                self.end_with(id, &report);
+                false
+            }
+        }
+    }
+
+    /// Ends a session with a last word to its client.
+    pub fn end_with(&mut self, id: SessionId, report: &Report) {
+        if let Some(session) = self.sessions.get(id) {
+            let _ = socket::send(session.fd(), &report.to_bytes());
+        }
+        self.end_session(id);
+    }
+
+    /// Forgets a session and ends its connection, whoever else holds it.
+    pub fn end_session(&mut self, id: SessionId) {
+        let Some((client, number)) = self.sessions.remove(id) else {
+            return;
+        };
+        let index = index_of(id);
+        if self.parameters.log_disconnections {
+            let (login, address) = self.contexts.arena.record_identity(index);
+            let seconds = (self.now - login).max(0) / 1_000_000;
+            let pool = self.pools[number as usize].as_ref();
+            info!(
+                "disconnection: session time: {}:{:02}:{:02} user={} database={} {address}",
+                seconds / 3600,
+                seconds / 60 % 60,
+                seconds % 60,
+                pool.map_or("".into(), |pool| String::from_utf8_lossy(&pool.key.user)),
+                pool.map_or("".into(), |pool| String::from_utf8_lossy(
+                    &pool.key.database
+                )),
+            );
+        }
+        let fd = client.as_raw_fd();
+        let _ = self.client_number.remove(&self.epoll, fd);
+        socket::shutdown(fd);
+        drop(client);
+        self.contexts.end(index);
+        self.control
+            .clear_session(&self.control.sessions[index as usize]);
+        self.skippers.remove(&id);
+        self.greetings.forget_session(id);
+        self.told_no_descriptors = false;
+        if let Some(pool) = self.pools[number as usize].as_mut() {
+            pool.sessions -= 1;
+        }
+    }
+}

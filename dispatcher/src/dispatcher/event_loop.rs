@@ -1,0 +1,222 @@
+//! The dispatcher's state and its one loop.
+//!
+//! A single thread owns everything here; all state of one dispatcher is in
+//! [`Dispatcher`], so that several can run beside each other later. The other
+//! modules of this folder add the methods that handle one kind of thing each.
+//!
+//! An event's data is either a session id (generation in the upper half, never
+//! 0) or, with an empty upper half, a [`Source`] and a number.
+//!
+//! Within a round, events are handled as they came; what they cause is
+//! gathered and done once at the end: backends that died (an event of the same
+//! round may still name their sessions), then pools that have to be looked at.
+
+use super::backends::Backend;
+use super::clients::Login;
+use super::control::Connection;
+use super::greeting::Greetings;
+use super::jobs::Jobs;
+use super::launcher::Link;
+use super::listeners::Listener;
+use super::memory::context::Contexts;
+use super::memory::control::Control;
+use super::parameters::Parameters;
+use super::pools::{Pool, PoolKey};
+use super::queries::Statistics;
+use super::roles::Roles;
+use super::sessions::{SessionId, Sessions};
+use super::shutdown::Stopping;
+use super::slab::Slab;
+use super::sys::epoll::{self, ClientNumber, Epoll, Event};
+use crate::protocol::auth::verifier::MockSecret;
+use crate::protocol::frontend::RequestSkipper;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Instant, SystemTime};
+
+/// What an event that is no session's is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Source {
+    Listener = 1,
+    ControlListener,
+    Control,
+    Login,
+    Opening,
+    Queue,
+    Postmaster,
+    PidFile,
+    Signals,
+    Jobs,
+}
+
+const SOURCES: [Source; 10] = [
+    Source::Listener,
+    Source::ControlListener,
+    Source::Control,
+    Source::Login,
+    Source::Opening,
+    Source::Queue,
+    Source::Postmaster,
+    Source::PidFile,
+    Source::Signals,
+    Source::Jobs,
+];
+const NUMBER_BITS: u32 = 24;
+
+/// Event data of a source; numbers are below 2^24.
+pub fn token(source: Source, number: u32) -> u64 {
+    debug_assert!(number < 1 << NUMBER_BITS);
+    u64::from((source as u32) << NUMBER_BITS | number)
+}
+
+fn source_of(data: u64) -> Option<(Source, u32)> {
+    let word = u32::try_from(data).ok()?;
+    let source = SOURCES.get((word >> NUMBER_BITS).checked_sub(1)? as usize)?;
+    Some((*source, word & ((1 << NUMBER_BITS) - 1)))
+}
+
+/// Microseconds from 1970 to 2000, the epoch of TimestampTz.
+const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
+const EVENTS_A_ROUND: usize = 256;
+
+/// One dispatcher.
+pub struct Dispatcher {
+    pub epoll: Epoll,
+    pub client_number: ClientNumber,
+    pub control: Control,
+    pub contexts: Contexts,
+    pub arena_fd: OwnedFd,
+    pub arena_size: u64,
+    pub parameters: Parameters,
+    pub mock_secret: MockSecret,
+
+    pub sessions: Sessions,
+    /// Sessions whose request is being passed over.
+    pub skippers: HashMap<SessionId, RequestSkipper>,
+    pub pool_numbers: HashMap<Rc<PoolKey>, u32>,
+    /// By pool slot.
+    pub pools: Vec<Option<Pool>>,
+    pub dirty_pools: Vec<u32>,
+    /// By backend slot.
+    pub backends: Vec<Option<Backend>>,
+    pub backend_count: usize,
+    pub dedicated_count: usize,
+    /// Backend slots of live backends of an earlier dispatcher.
+    pub orphans: Vec<u32>,
+    pub roles: Roles,
+    pub greetings: Greetings,
+    pub settings_generation: u64,
+
+    pub listeners: Vec<Listener>,
+    pub control_listener: OwnedFd,
+    pub control_path: std::path::PathBuf,
+    pub connections: Slab<Connection>,
+    pub dead_connections: Vec<u32>,
+    pub logins: Slab<Login>,
+    pub link: Link,
+    pub jobs: Jobs,
+    pub postmaster: OwnedFd,
+    pub pid_file: Option<OwnedFd>,
+    pub signals: OwnedFd,
+    pub stopping: Option<Stopping>,
+    pub finished: bool,
+
+    /// Kept for the case that there is no other descriptor.
+    pub reserve: Option<OwnedFd>,
+    pub told_no_descriptors: bool,
+    pub buffer: Vec<u8>,
+    pub next_serial: u64,
+    pub started: Instant,
+    pub started_at: i64,
+    pub statistics: Statistics,
+    /// Microseconds of the monotonic clock at the round's begin.
+    pub now_us: u64,
+    /// The same instant as TimestampTz.
+    pub now: i64,
+    pub last_tick_us: u64,
+    pub last_sweep_us: u64,
+}
+
+/// Now, as TimestampTz counts.
+pub fn timestamp() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    since.as_micros() as i64 - POSTGRES_EPOCH_US
+}
+
+impl Dispatcher {
+    /// A number never used before, to tell users of a table's entry apart.
+    pub fn serial(&mut self) -> u64 {
+        self.next_serial += 1;
+        self.next_serial
+    }
+
+    fn read_clock(&mut self) {
+        self.now_us = self.started.elapsed().as_micros() as u64;
+        self.now = timestamp();
+    }
+
+    /// Runs until there is nothing left to do for good.
+    pub fn run(&mut self) -> io::Result<()> {
+        let mut events = [epoll::no_event(); EVENTS_A_ROUND];
+        while !self.finished {
+            let count = self.epoll.wait(&mut events, self.next_timeout_ms())?;
+            self.read_clock();
+            let generation = self.control.header.settings_generation.load(SeqCst);
+            if generation != self.settings_generation {
+                self.settings_changed(generation);
+            }
+            for event in &events[..count] {
+                self.event(*event);
+            }
+            self.bury_dead();
+            self.tick();
+            self.look_at_pools();
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: Event) {
+        let (data, events) = (event.u64, event.events);
+        if data >> 32 != 0 {
+            self.session_event(data, events);
+            return;
+        }
+        let Some((source, number)) = source_of(data) else {
+            return;
+        };
+        match source {
+            Source::Listener => self.accept_clients(number),
+            Source::ControlListener => self.accept_connections(),
+            Source::Control => self.connection_event(number, events),
+            Source::Login => self.login_event(number),
+            Source::Opening => self.opening_event(number),
+            Source::Queue => self.queue_event(number),
+            Source::Postmaster => self.postmaster_gone(),
+            Source::PidFile => self.pid_file_changed(),
+            Source::Signals => self.signalled(),
+            Source::Jobs => self.jobs_done(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_never_taken_for_sessions() {
+        for source in SOURCES {
+            let data = token(source, 0xff_ffff);
+            assert_eq!(data >> 32, 0);
+            assert_eq!(source_of(data), Some((source, 0xff_ffff)));
+        }
+        assert_eq!(source_of(0), None);
+        assert_eq!(source_of(u64::from(u32::MAX)), None);
+    }
+}

@@ -1,0 +1,470 @@
+//! From a login to a session, and its greeting.
+//!
+//! What a new session is told (ParameterStatus, BackendKeyData, ReadyForQuery)
+//! and what its context begins with follow from its user, database, startup
+//! options, and the settings at that time. The first session of a kind is
+//! greeted by a backend, which applies its options; what it then reports and
+//! stores is kept, and the next of that kind is greeted from here without any
+//! backend. application_name is left out of what makes a kind, since each
+//! client has its own: its value is put into the kept greeting.
+
+use super::clients::LoggedIn;
+use super::event_loop::Dispatcher;
+use super::layout::shared::*;
+use super::layout::{Item, SessionRecord};
+use super::memory::arena::Content;
+use super::memory::context::Staged;
+use super::memory::control::NO_COUNTER;
+use super::pools::PoolKey;
+use super::sessions::{index_of, Place, SessionId};
+use super::sys::socket;
+use super::wire;
+use crate::protocol::messages;
+use crate::protocol::startup::Startup;
+use crate::protocol::Report;
+use std::collections::HashMap;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use tracing::{info, warn};
+
+type Setting = (Vec<u8>, Vec<u8>);
+
+const APPLICATION_NAME: &[u8] = b"application_name";
+/// Greetings kept; one a kind of session.
+const MOST_GREETINGS: usize = 1000;
+/// After a reload backends may be late to see it: nothing is learnt so long.
+const RELOAD_GRACE_US: u64 = 2_000_000;
+
+/// What makes a kind of session.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Kind {
+    pool: Rc<PoolKey>,
+    options: Vec<Setting>,
+    has_application_name: bool,
+    superuser: bool,
+    settings_generation: u64,
+}
+
+/// What a session of a kind begins with.
+struct Greeting {
+    /// Kind, key and value of its items.
+    items: Vec<(u16, Vec<u8>, Vec<u8>)>,
+    /// Name NUL value NUL ...
+    reported: Vec<u8>,
+}
+
+/// Greetings kept, and what is to be learnt from greetings under way.
+#[derive(Default)]
+pub struct Greetings {
+    kept: HashMap<Kind, Rc<Greeting>>,
+    /// Bounded by the sessions.
+    learning: HashMap<SessionId, Kind>,
+    not_before_us: u64,
+}
+
+impl Greetings {
+    pub fn configuration_changed(&mut self, now_us: u64) {
+        self.kept.clear();
+        self.learning.clear();
+        self.not_before_us = now_us + RELOAD_GRACE_US;
+    }
+
+    pub fn settings_changed(&mut self) {
+        self.kept.clear();
+        self.learning.clear();
+    }
+
+    pub fn forget_session(&mut self, id: SessionId) {
+        if !self.learning.is_empty() {
+            self.learning.remove(&id);
+        }
+    }
+}
+
+/// A session's settings, sorted out.
+struct Settings {
+    /// Those that split pools, sorted.
+    backend_only: Vec<Setting>,
+    /// The others, last one of each name, application_name apart.
+    options: Vec<Setting>,
+    application_name: Option<Vec<u8>>,
+}
+
+fn sort_out(settings: Vec<Setting>, is_backend_only: impl Fn(&[u8]) -> bool) -> Settings {
+    let mut sorted = Settings {
+        backend_only: Vec::new(),
+        options: Vec::new(),
+        application_name: None,
+    };
+    for (name, value) in settings {
+        if name.eq_ignore_ascii_case(APPLICATION_NAME) {
+            sorted.application_name = Some(value);
+            continue;
+        }
+        let list = if is_backend_only(&name) {
+            &mut sorted.backend_only
+        } else {
+            &mut sorted.options
+        };
+        list.retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
+        list.push((name, value));
+    }
+    sorted.backend_only.sort();
+    sorted
+}
+
+/// As check_application_name cleans it: pg_clean_ascii makes `?` of what is
+/// not printable ASCII up to 15, and `\xNN` from 16 on (common/string.c).
+fn clean_ascii(text: &[u8], server_major: u32) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    for byte in text {
+        if (32..=126).contains(byte) {
+            out.push(*byte);
+        } else if server_major < 16 {
+            out.push(b'?');
+        } else {
+            out.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
+        }
+    }
+    out
+}
+
+impl Dispatcher {
+    /// Makes a session of a client that has logged in.
+    pub fn begin_session(&mut self, client: LoggedIn) {
+        let LoggedIn {
+            socket,
+            address,
+            startup,
+            answer,
+            mut out,
+        } = client;
+        let settings = match self.settings_of(&startup) {
+            Ok(settings) => settings,
+            Err(report) => return self.turn_away(&socket, out, &report),
+        };
+        let key = PoolKey {
+            user: startup.user,
+            database: startup.database,
+            options: settings.backend_only,
+        };
+        let Some(number) = self.pool_for(key) else {
+            let report = Report::fatal(b"53300", "sorry, too many clients already")
+                .with_detail("There are as many pools as there can be.");
+            return self.turn_away(&socket, out, &report);
+        };
+        let control = self.control;
+        let free = |index: u32| {
+            let slot = &control.sessions[index as usize];
+            slot.state.load(Relaxed) == STATE_FREE && slot.owner.load(Relaxed) == 0
+        };
+        let fd = socket.as_raw_fd();
+        let id = match self.sessions.create(socket, number, free) {
+            Ok(id) => id,
+            Err(socket) => {
+                let report = Report::fatal(b"53300", "sorry, too many clients already");
+                return self.turn_away(&socket, out, &report);
+            }
+        };
+        let index = index_of(id);
+        let Some(pool) = self.pools[number as usize].as_mut() else {
+            return;
+        };
+        pool.sessions += 1;
+        let kind = Kind {
+            pool: pool.key.clone(),
+            options: settings.options,
+            has_application_name: settings.application_name.is_some(),
+            superuser: answer.superuser,
+            settings_generation: self.settings_generation,
+        };
+        let (cancel_pid, cancel_key) = self.new_cancel_key(index);
+        let mut record = SessionRecord {
+            id,
+            protocol: messages::PROTOCOL_3_0,
+            cancel_pid,
+            cancel_key,
+            login_time_us: self.now,
+            settings_generation: self.settings_generation,
+            peer_family: address.family,
+            peer_port: address.port,
+            peer_address: address.bytes,
+            peer_scope: address.scope,
+            ..SessionRecord::default()
+        };
+        if !address.is_local() {
+            if let Ok(local) = socket::local_address(fd) {
+                record.local_port = local.port;
+                record.local_address = local.bytes;
+            }
+        }
+        self.contexts.arena.put_record(index, &record);
+        let slot = &self.control.sessions[index as usize];
+        self.control.clear_session(slot);
+        slot.id.store(id, SeqCst);
+        slot.state_since_us.store(self.now, Relaxed);
+        slot.state.store(STATE_LOGIN, SeqCst);
+        self.statistics.logins += 1;
+        if self.parameters.log_connections {
+            info!(
+                "connection authorized: user={} database={}",
+                String::from_utf8_lossy(&kind.pool.user),
+                String::from_utf8_lossy(&kind.pool.database),
+            );
+        }
+
+        let application_name = settings.application_name;
+        if self.greet_from_here(id, &kind, application_name.as_deref(), &mut out) {
+            return;
+        }
+        let mut items: Vec<(u16, &[u8], &[u8])> = kind
+            .options
+            .iter()
+            .map(|(name, value)| (KIND_STARTUP as u16, name.as_slice(), value.as_slice()))
+            .collect();
+        if let Some(name) = &application_name {
+            items.push((KIND_STARTUP as u16, APPLICATION_NAME, name));
+        }
+        let stored = self.store_context(index, &items, RECORD_GREET);
+        let added = self.client_number.add_unarmed(&self.epoll, fd, id);
+        if socket::send(fd, &out).ok() != Some(out.len()) || added.is_err() {
+            return self.end_session(id);
+        }
+        if !stored {
+            return self.end_with(id, &out_of_memory());
+        }
+        if self.now_us >= self.greetings.not_before_us {
+            self.greetings.learning.insert(id, kind);
+        }
+        if let Some(session) = self.sessions.get_mut(id) {
+            session.greet = true;
+        }
+        self.make_wait(id);
+    }
+
+    fn settings_of(&self, startup: &Startup) -> Result<Settings, Report> {
+        let settings = startup.settings()?;
+        for (name, _) in &settings {
+            if name.eq_ignore_ascii_case(b"pg_baton.attach") {
+                let text = "parameter \"pg_baton.attach\" cannot be set by a client";
+                return Err(Report::fatal(b"42501", text));
+            }
+        }
+        Ok(sort_out(settings, |name| {
+            self.parameters.is_backend_only(name)
+        }))
+    }
+
+    fn turn_away(&mut self, socket: &std::os::fd::OwnedFd, mut out: Vec<u8>, report: &Report) {
+        self.statistics.logins_failed += 1;
+        info!("login failed: {report}");
+        report.encode(&mut out);
+        let _ = socket::send(socket.as_raw_fd(), &out);
+    }
+
+    fn store_context(&mut self, index: u32, items: &[(u16, &[u8], &[u8])], flags: u32) -> bool {
+        let mut stored = Vec::with_capacity(items.len());
+        for (kind, key, value) in items {
+            match self.contexts.arena.intern(Content {
+                kind: *kind,
+                key,
+                value,
+            }) {
+                Ok(entry) => stored.push(Item {
+                    entry,
+                    counter: NO_COUNTER,
+                    aux: 0,
+                }),
+                Err(_) => {
+                    stored
+                        .iter()
+                        .for_each(|item| self.contexts.arena.release(item.entry));
+                    return false;
+                }
+            }
+        }
+        self.contexts.begin(index, &stored, flags).is_ok()
+    }
+
+    /// Greets from what is kept; false if a backend must do it.
+    fn greet_from_here(
+        &mut self,
+        id: SessionId,
+        kind: &Kind,
+        application_name: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(greeting) = self.greetings.kept.get(kind).cloned() else {
+            return false;
+        };
+        let cleaned =
+            application_name.map(|name| clean_ascii(name, self.parameters.server_major()));
+        let mut reported = Vec::with_capacity(greeting.reported.len() + 64);
+        for (name, mut value) in wire::pairs(&greeting.reported) {
+            if let (true, Some(own)) = (name == APPLICATION_NAME, &cleaned) {
+                value = own;
+            }
+            messages::parameter_status(out, name, value);
+            for text in [name, value] {
+                reported.extend_from_slice(text);
+                reported.push(0);
+            }
+        }
+        let mut own_reset = Vec::new();
+        let mut items: Vec<(u16, &[u8], &[u8])> = Vec::with_capacity(greeting.items.len() + 1);
+        for (kind, key, value) in &greeting.items {
+            match (&cleaned, u32::from(*kind)) {
+                (_, KIND_REPORTED) => {}
+                (Some(own), KIND_RESET) if key == APPLICATION_NAME => {
+                    // Source and context stay, the text is this session's.
+                    own_reset = value[..2.min(value.len())].to_vec();
+                    own_reset.extend_from_slice(own);
+                }
+                _ => items.push((*kind, key, value)),
+            }
+        }
+        if !own_reset.is_empty() {
+            items.push((KIND_RESET as u16, APPLICATION_NAME, &own_reset));
+        }
+        items.push((KIND_REPORTED as u16, b"", &reported));
+
+        let index = index_of(id);
+        let stored = self.store_context(index, &items, 0);
+        let (pid, key) = self.contexts.arena.record_cancel(index);
+        messages::backend_key_data(out, pid, key);
+        messages::ready_for_query(out, b'I');
+        let Some(session) = self.sessions.get_mut(id) else {
+            return true;
+        };
+        session.place = Place::Idle;
+        let fd = session.fd();
+        if !stored {
+            self.end_with(id, &out_of_memory());
+            return true;
+        }
+        self.control.sessions[index as usize]
+            .state
+            .store(STATE_IDLE, SeqCst);
+        let sent = socket::send(fd, out).ok() == Some(out.len());
+        if !sent || self.client_number.add(&self.epoll, fd, id).is_err() {
+            self.end_session(id);
+        }
+        true
+    }
+
+    /// GREETED: the backend has greeted, and keeps the session.
+    pub fn greeted(&mut self, slot: u32, id: SessionId, staged: &mut Staged, reported: &[u8]) {
+        if staged.session != id {
+            self.contexts.discard(staged);
+            staged.session = id;
+        }
+        let content = Content {
+            kind: KIND_REPORTED as u16,
+            key: b"",
+            value: reported,
+        };
+        self.contexts.stage_put(staged, content, false, 0);
+        if !self.apply_staged(id, staged, true) {
+            return;
+        }
+        if let Some(session) = self.sessions.get_mut(id) {
+            session.greet = false;
+        }
+        let Some(kind) = self.greetings.learning.remove(&id) else {
+            return;
+        };
+        let backends = self.control.backends[slot as usize]
+            .settings_generation
+            .load(SeqCst);
+        let is_current = kind.settings_generation == self.settings_generation
+            && backends == kind.settings_generation;
+        if !is_current || self.greetings.kept.len() >= MOST_GREETINGS {
+            return;
+        }
+        let items = self
+            .contexts
+            .items(index_of(id))
+            .map(|item| {
+                let content = self.contexts.arena.content(item.entry);
+                (content.kind, content.key.to_vec(), content.value.to_vec())
+            })
+            .collect();
+        let greeting = Greeting {
+            items,
+            reported: reported.to_vec(),
+        };
+        self.greetings.kept.insert(kind, Rc::new(greeting));
+    }
+
+    // ---- cancel keys -----------------------------------------------------
+
+    /// A positive number that no live session has, with a random key. The
+    /// number's low bits are the session's index, by which it is found again.
+    fn new_cancel_key(&self, index: u32) -> (i32, i32) {
+        let bits = index_bits(self.control.sessions.len());
+        let high: u32 = rand::random();
+        let mut pid = (high << bits | index) & 0x7fff_ffff;
+        if pid == 0 {
+            pid = 1 << bits & 0x7fff_ffff;
+        }
+        (pid as i32, rand::random())
+    }
+
+    pub fn session_of_key(&self, pid: i32, key: i32) -> Option<SessionId> {
+        let bits = index_bits(self.control.sessions.len());
+        let index = pid as u32 & ((1 << bits) - 1);
+        let id = self.sessions.in_slot(index)?;
+        (self.contexts.arena.record_cancel(index) == (pid, key)).then_some(id)
+    }
+}
+
+fn index_bits(slots: usize) -> u32 {
+    usize::BITS - slots.leading_zeros()
+}
+
+fn out_of_memory() -> Report {
+    warn!("session memory is full: a client was turned away");
+    Report::fatal(b"53200", "out of memory")
+        .with_detail("pg_baton's session memory is full.")
+        .with_hint("Raise pg_baton.session_memory.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(name: &str, value: &str) -> Setting {
+        (name.into(), value.into())
+    }
+
+    #[test]
+    fn application_name_splits_neither_pools_nor_greetings() {
+        let sorted = sort_out(
+            vec![
+                setting("work_mem", "1"),
+                setting("Application_Name", "first"),
+                setting("post_auth_delay", "0"),
+                setting("WORK_MEM", "2"),
+                setting("application_name", "last"),
+            ],
+            |name| name == b"post_auth_delay",
+        );
+        assert_eq!(sorted.application_name.as_deref(), Some(&b"last"[..]));
+        assert_eq!(sorted.options, [setting("WORK_MEM", "2")]);
+        assert_eq!(sorted.backend_only, [setting("post_auth_delay", "0")]);
+    }
+
+    #[test]
+    fn names_are_cleaned_as_the_server_does() {
+        assert_eq!(clean_ascii("a\u{e9}b".as_bytes(), 15), b"a??b");
+        assert_eq!(clean_ascii("\u{e9}".as_bytes(), 16), b"\\xc3\\xa9");
+    }
+
+    #[test]
+    fn an_index_fits_its_bits() {
+        for slots in [1usize, 2, 3, 1000, 1024, 20000] {
+            assert!(slots - 1 < 1 << index_bits(slots));
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The launcher: parameters come from it, and answers about who may log in.
+//!
+//! Its channel is either descriptor 3, inherited, or a control connection of a
+//! launcher that has been started anew. Without one (the server restarts after
+//! a crash) sessions go on, and nobody can log in.
+
+use super::clients;
+use super::control::{Connection, Peer};
+use super::event_loop::Dispatcher;
+use super::layout::shared::*;
+use super::parameters::Parameters;
+use super::sys::socket::{self, Address};
+use super::wire::{Frame, Malformed, Reader, Writer};
+use crate::protocol::Report;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::SeqCst;
+use tracing::{info, warn};
+
+/// The channel to the launcher.
+#[derive(Default)]
+pub struct Link {
+    connection: Option<u32>,
+    next_request: u32,
+    /// Login and serial by request, with the question; bounded by the logins.
+    questions: HashMap<u32, Question>,
+}
+
+struct Question {
+    login: u32,
+    serial: u64,
+    frame: Vec<u8>,
+}
+
+impl Link {
+    pub fn is_up(&self) -> bool {
+        self.connection.is_some()
+    }
+}
+
+/// What the launcher says of a client.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    pub method: u32,
+    pub method_name: Vec<u8>,
+    pub verifier: Vec<u8>,
+    pub password_expired: bool,
+    pub superuser: bool,
+    pub role_limit: i32,
+    pub database_limit: i32,
+    pub role_backends: i32,
+    pub database_backends: i32,
+    pub refusal: Option<Report>,
+    pub refuse_before_authentication: bool,
+    pub peer_allowed: bool,
+}
+
+impl Answer {
+    /// Request number and answer.
+    pub fn parse(payload: &[u8]) -> Result<(u32, Answer), Malformed> {
+        let mut reader = Reader(payload);
+        let request = reader.u32()?;
+        let mut answer = Answer {
+            method: reader.u32()?,
+            method_name: reader.string()?.to_vec(),
+            verifier: reader.string()?.to_vec(),
+            password_expired: reader.u8()? != 0,
+            ..Answer::default()
+        };
+        let (_role, _database) = (reader.u32()?, reader.u32()?);
+        answer.superuser = reader.u8()? != 0;
+        answer.role_limit = reader.i32()?;
+        answer.database_limit = reader.i32()?;
+        answer.role_backends = reader.i32()?;
+        answer.database_backends = reader.i32()?;
+        let sqlstate = reader.string()?;
+        let (message, detail, hint) = (reader.string()?, reader.string()?, reader.string()?);
+        if let Ok(sqlstate) = <&[u8; 5]>::try_from(sqlstate) {
+            let mut report = Report::fatal(sqlstate, message);
+            if !detail.is_empty() {
+                report = report.with_detail(detail);
+            }
+            if !hint.is_empty() {
+                report = report.with_hint(hint);
+            }
+            answer.refusal = Some(report);
+        }
+        answer.refuse_before_authentication = reader.u8()? != 0;
+        answer.peer_allowed = reader.string()? == b"1";
+        Ok((request, answer))
+    }
+}
+
+/// The pairs of a PARAMETERS payload.
+pub fn parse_parameters(payload: &[u8], parameters: &mut Parameters) -> Result<(), Malformed> {
+    let mut reader = Reader(payload);
+    for _ in 0..reader.u32()? {
+        let name = String::from_utf8_lossy(reader.string()?);
+        let value = String::from_utf8_lossy(reader.string()?);
+        if !parameters.set(&name, &value) {
+            warn!("invalid value for parameter \"{name}\": \"{value}\"");
+        }
+    }
+    Ok(())
+}
+
+impl Dispatcher {
+    /// Takes over the inherited channel.
+    pub fn add_launcher(&mut self, socket: std::os::fd::OwnedFd) {
+        let number = self.add_connection(Connection::new(socket, Peer::Launcher));
+        self.link.connection = number;
+    }
+
+    /// A launcher that is new takes over; open questions are asked again.
+    pub fn launcher_connected(&mut self, number: u32) {
+        let old = self.link.connection.replace(number);
+        if let Some(old) = old.filter(|old| *old != number) {
+            self.connection_dead(old);
+        }
+        let frames: Vec<Vec<u8>> = self
+            .link
+            .questions
+            .values()
+            .map(|question| question.frame.clone())
+            .collect();
+        for frame in frames {
+            self.send_to_launcher(frame);
+        }
+    }
+
+    pub fn launcher_gone(&mut self, number: u32) {
+        if self.link.connection == Some(number) {
+            self.link.connection = None;
+            if self.stopping.is_none() {
+                warn!("the launcher has gone; sessions go on, nobody can log in until it is back");
+            }
+        }
+    }
+
+    fn send_to_launcher(&mut self, frame: Vec<u8>) {
+        let Some(number) = self.link.connection else {
+            return;
+        };
+        let Some(connection) = self.connections.get_mut(number) else {
+            return;
+        };
+        if connection.unsent.is_empty() && socket::send(connection.fd(), &frame).is_ok() {
+            return;
+        }
+        connection.unsent.push_back(frame);
+        self.send_unsent(number);
+    }
+
+    pub fn ask_launcher(
+        &mut self,
+        login: u32,
+        serial: u64,
+        address: &Address,
+        user: &[u8],
+        database: &[u8],
+        os_user: &str,
+    ) {
+        let request = self.link.next_request;
+        self.link.next_request = request.wrapping_add(1);
+        let frame = Writer::new(MSG_LOGIN_QUESTION, 0)
+            .u32(request)
+            .u8(u8::from(!address.is_local()))
+            .u8(address.family as u8)
+            .bytes(&address.bytes)
+            .u16(address.port)
+            .string(user)
+            .string(database)
+            .string(os_user.as_bytes())
+            .finish();
+        let question = Question {
+            login,
+            serial,
+            frame: frame.clone(),
+        };
+        self.link.questions.insert(request, question);
+        self.send_to_launcher(frame);
+    }
+
+    /// Questions whose login has gone are forgotten.
+    pub fn forget_questions(&mut self) {
+        let logins = &self.logins;
+        self.link.questions.retain(|_, question| {
+            logins
+                .get(question.login)
+                .is_some_and(|login| login.serial == question.serial)
+        });
+    }
+
+    pub fn launcher_frame(&mut self, frame: Frame<'_>) -> Result<(), Malformed> {
+        match frame.kind {
+            MSG_PARAMETERS => {
+                let mut parameters = self.parameters.clone();
+                parse_parameters(frame.payload, &mut parameters)?;
+                self.reconfigure(parameters);
+            }
+            MSG_LOGIN_ANSWER => {
+                let (request, answer) = Answer::parse(frame.payload)?;
+                if let Some(question) = self.link.questions.remove(&request) {
+                    self.login_answered(question.login, question.serial, answer);
+                }
+            }
+            MSG_SHUTDOWN => self.stop("the server is stopping"),
+            _ => return Err(Malformed),
+        }
+        Ok(())
+    }
+
+    fn reconfigure(&mut self, parameters: Parameters) {
+        if parameters == self.parameters {
+            return;
+        }
+        info!("parameters reloaded");
+        if parameters.configuration_generation != self.parameters.configuration_generation {
+            self.greetings.configuration_changed(self.now_us);
+        }
+        self.mock_secret = clients::mock_secret(&parameters.mock_authentication_nonce);
+        self.contexts
+            .arena
+            .set_limit(super::session_memory(&parameters));
+        self.parameters = parameters;
+        self.control
+            .header
+            .force_migration
+            .store(u32::from(self.parameters.force_migration), SeqCst);
+        for number in 0..self.pools.len() as u32 {
+            self.mark_dirty(number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_and_parameters_are_read_as_the_header_says() {
+        let payload = |sqlstate: &[u8]| {
+            let frame = Writer::new(MSG_LOGIN_ANSWER, 0)
+                .u32(7)
+                .u32(AUTH_SCRAM)
+                .string(b"scram-sha-256")
+                .string(b"SCRAM")
+                .u8(0)
+                .u32(10)
+                .u32(5)
+                .u8(1)
+                .u32(3)
+                .u32(u32::MAX)
+                .u32(1)
+                .u32(2)
+                .string(sqlstate)
+                .string(b"message")
+                .string(b"")
+                .string(b"hint")
+                .u8(1)
+                .string(b"1")
+                .finish();
+            frame[16..].to_vec()
+        };
+        let (request, answer) = Answer::parse(&payload(b"28000")).unwrap();
+        assert_eq!(
+            (request, answer.role_limit, answer.database_limit),
+            (7, 3, -1)
+        );
+        assert!(answer.superuser && answer.peer_allowed && answer.refuse_before_authentication);
+        let report = answer.refusal.unwrap();
+        assert_eq!((report.detail, report.hint), (None, Some(b"hint".to_vec())));
+        assert!(Answer::parse(&payload(b"")).unwrap().1.refusal.is_none());
+        for length in 0..payload(b"").len() {
+            assert!(Answer::parse(&payload(b"")[..length]).is_err());
+        }
+
+        let frame = Writer::new(MSG_PARAMETERS, 0)
+            .u32(2)
+            .string(b"port")
+            .string(b"1")
+            .string(b"max_backends")
+            .string(b"8")
+            .finish();
+        let mut parameters = Parameters::default();
+        parse_parameters(&frame[16..], &mut parameters).unwrap();
+        assert_eq!((parameters.port, parameters.max_backends), (1, 8));
+        assert!(parse_parameters(&frame[16..40], &mut parameters).is_err());
+    }
+}

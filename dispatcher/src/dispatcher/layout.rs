@@ -1,0 +1,190 @@
+//! The layout of what dispatcher and extension share, as Rust structures.
+//!
+//! The numbers come from `shared/baton_shared.h` itself (build.rs), and each
+//! structure is asserted against them below: if header and structure part
+//! ways, the build fails. Fields that both sides write, or that another
+//! process may write at any time, are atomics; what a field means and who may
+//! write it is said in the header, not here.
+
+use std::mem::{offset_of, size_of};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
+
+/// The header's constants, without their prefix `BATON_`.
+#[allow(dead_code, missing_docs, clippy::unreadable_literal)]
+pub mod shared {
+    include!(concat!(env!("OUT_DIR"), "/shared.rs"));
+}
+
+use shared::*;
+
+/// Header of the CONTROL memory.
+#[repr(C)]
+pub struct ControlHeader {
+    pub magic: AtomicU64,
+    pub layout_version: AtomicU32,
+    pub backend_slots: AtomicU32,
+    pub pool_slots: AtomicU32,
+    pub session_slots: AtomicU32,
+    pub counter_slots: AtomicU32,
+    pub postmaster_pid: AtomicU32,
+    pub backend_offset: AtomicU64,
+    pub pool_offset: AtomicU64,
+    pub session_offset: AtomicU64,
+    pub counter_offset: AtomicU64,
+    pub total_size: AtomicU64,
+    pub secret: AtomicU64,
+    pub settings_generation: AtomicU64,
+    pub dispatcher_pid: AtomicU32,
+    pub force_migration: AtomicU32,
+    pub dispatcher_epoch: AtomicU64,
+}
+
+/// One pooled backend.
+#[repr(C)]
+pub struct BackendSlot {
+    pub state: AtomicU32,
+    pub pid: AtomicU32,
+    pub session: AtomicU64,
+    pub cancel: AtomicU64,
+    pub attach_token: AtomicU64,
+    pub transactions: AtomicU64,
+    pub switches: AtomicU64,
+    pub settings_generation: AtomicU64,
+    pub state_since_us: AtomicI64,
+    pub pool: AtomicU32,
+    pub dedicated_cause: AtomicU32,
+    pub xact_status: AtomicU32,
+    pub reserved: [AtomicU32; 13],
+}
+
+/// What dispatcher and backends of one pool count together.
+#[repr(C)]
+pub struct PoolSlot {
+    pub queued: AtomicI32,
+    pub in_use: AtomicU32,
+    pub completed: AtomicU64,
+    pub reserved: [AtomicU32; 12],
+}
+
+/// What the owner of a session writes.
+#[repr(C)]
+pub struct SessionSlot {
+    pub id: AtomicU64,
+    pub owner: AtomicU32,
+    pub flags: AtomicU32,
+    pub last_backend: AtomicU32,
+    pub dedicated_cause: AtomicU32,
+    pub state: AtomicU32,
+    pub idle_session_timeout_ms: AtomicU32,
+    pub state_since_us: AtomicI64,
+    pub transactions: AtomicU64,
+    pub migrations: AtomicU64,
+    pub reserved: AtomicU64,
+}
+
+/// Counters of one prepared statement of one session. Doubles as their bits.
+#[repr(C)]
+pub struct StatementCounter {
+    pub generic_cost: AtomicU64,
+    pub total_custom_cost: AtomicU64,
+    pub num_custom_plans: AtomicI64,
+    pub num_generic_plans: AtomicI64,
+}
+
+/// Header of the ARENA memory.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ArenaHeader {
+    pub magic: u64,
+    pub layout_version: u32,
+    pub session_slots: u32,
+    pub total_size: u64,
+    pub session_offset: u64,
+    pub heap_offset: u64,
+    pub heap_used: u64,
+    pub heap_limit: u64,
+}
+
+/// What a backend must know to serve a session.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct SessionRecord {
+    pub id: u64,
+    pub context_version: u64,
+    pub items: u32,
+    pub item_count: u32,
+    pub record_flags: u32,
+    pub protocol: u32,
+    pub cancel_pid: i32,
+    pub cancel_key: i32,
+    pub login_time_us: i64,
+    pub settings_generation: u64,
+    pub peer_family: u16,
+    pub peer_port: u16,
+    pub local_port: u16,
+    pub reserved0: u16,
+    pub peer_address: [u8; 16],
+    pub local_address: [u8; 16],
+    pub peer_scope: u32,
+    pub reserved1: u32,
+    pub reserved: [u64; 11],
+}
+
+/// A reference from a session's context to an entry.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Item {
+    pub entry: u32,
+    pub counter: u32,
+    pub aux: i64,
+}
+
+const fn same(ours: usize, theirs: u32) {
+    assert!(ours == theirs as usize);
+}
+
+const _: () = {
+    assert!(size_of::<ControlHeader>() <= CONTROL_HEADER_SIZE as usize);
+    same(offset_of!(ControlHeader, secret), CONTROL_OFF_SECRET);
+    same(
+        offset_of!(ControlHeader, settings_generation),
+        CONTROL_OFF_SETTINGS_GENERATION,
+    );
+    same(
+        offset_of!(ControlHeader, dispatcher_epoch),
+        CONTROL_OFF_DISPATCHER_EPOCH,
+    );
+    same(size_of::<BackendSlot>(), BACKEND_SLOT_SIZE);
+    same(offset_of!(BackendSlot, cancel), BACKEND_OFF_CANCEL);
+    same(
+        offset_of!(BackendSlot, state_since_us),
+        BACKEND_OFF_STATE_SINCE,
+    );
+    same(offset_of!(BackendSlot, pool), BACKEND_OFF_POOL);
+    same(size_of::<PoolSlot>(), POOL_SLOT_SIZE);
+    same(size_of::<SessionSlot>(), SESSION_SLOT_SIZE);
+    same(offset_of!(SessionSlot, state), SESSION_OFF_STATE);
+    same(
+        offset_of!(SessionSlot, transactions),
+        SESSION_OFF_TRANSACTIONS,
+    );
+    same(size_of::<StatementCounter>(), COUNTER_SLOT_SIZE);
+    assert!(size_of::<ArenaHeader>() <= ARENA_HEADER_SIZE as usize);
+    same(size_of::<SessionRecord>(), RECORD_SIZE);
+    same(offset_of!(SessionRecord, cancel_pid), RECORD_OFF_CANCEL_PID);
+    same(
+        offset_of!(SessionRecord, login_time_us),
+        RECORD_OFF_LOGIN_TIME,
+    );
+    same(
+        offset_of!(SessionRecord, peer_family),
+        RECORD_OFF_PEER_FAMILY,
+    );
+    same(
+        offset_of!(SessionRecord, peer_address),
+        RECORD_OFF_PEER_ADDRESS,
+    );
+    same(offset_of!(SessionRecord, peer_scope), RECORD_OFF_PEER_SCOPE);
+    same(size_of::<Item>(), ITEM_SIZE);
+    assert!(FRAME_HEADER_SIZE == 16 && ENTRY_HEADER_SIZE == 16);
+};

@@ -1,0 +1,191 @@
+//! The pool's own sockets: opening, closing, and accepting from them.
+
+use super::event_loop::{token, Dispatcher, Source};
+use super::parameters::Parameters;
+use super::sys::epoll;
+use super::sys::process;
+use super::sys::socket::{self, Kind};
+use crate::protocol::Report;
+use anyhow::{anyhow, Result};
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use tracing::{info, warn};
+
+/// Exit code when a port or socket is another's: trying again may help.
+pub const EXIT_PORT_TAKEN: u8 = 75;
+
+/// Somebody else listens there.
+#[derive(Debug, thiserror::Error)]
+#[error("could not listen on {0}: the address is in use; is another server or dispatcher running there?")]
+pub struct Taken(String);
+
+/// One listening socket.
+pub struct Listener {
+    pub socket: OwnedFd,
+    /// The file of a Unix socket, to be removed at the end.
+    pub path: Option<PathBuf>,
+}
+
+/// Connections taken from one listener before others get their turn.
+const ACCEPTS_A_ROUND: usize = 64;
+
+/// The directories of a list as in postgresql.conf.
+pub fn directories(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',')
+        .map(|name| name.trim().trim_matches('"'))
+        .filter(|name| !name.is_empty())
+}
+
+pub fn socket_path(directory: &str, port: u16) -> PathBuf {
+    Path::new(directory).join(format!(".s.PGSQL.{port}"))
+}
+
+fn tcp_addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    match name {
+        "*" => Ok(vec![
+            SocketAddr::from(([0, 0, 0, 0], port)),
+            SocketAddr::from(([0u16; 8], port)),
+        ]),
+        // Blocks in the name service; done once, before anything is served.
+        _ => Ok((name, port).to_socket_addrs()?.collect()),
+    }
+}
+
+/// Opens all that the parameters name. As in stock, an address that cannot be
+/// bound is a warning, none at all is an error.
+pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
+    let mut found = Vec::new();
+    let mut wanted = 0;
+    let mut taken = None;
+    for name in directories(&parameters.listen_addresses) {
+        let addresses = match tcp_addresses(name, parameters.port) {
+            Ok(addresses) => addresses,
+            Err(error) => {
+                warn!("could not translate host name \"{name}\" to address: {error}");
+                wanted += 1;
+                continue;
+            }
+        };
+        for address in addresses {
+            wanted += 1;
+            match socket::listen_tcp(&address) {
+                Ok(socket) => {
+                    info!("listening on {address}");
+                    found.push(Listener { socket, path: None });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    taken = Some(Taken(address.to_string()));
+                }
+                Err(error) => {
+                    warn!("could not listen on {address}: {error}");
+                }
+            }
+        }
+    }
+    if let Some(taken) = taken {
+        return Err(taken.into());
+    }
+    let group = match parameters.unix_socket_group.as_str() {
+        "" => None,
+        name => Some(
+            process::group_id(name).ok_or_else(|| anyhow!("group \"{name}\" does not exist"))?,
+        ),
+    };
+    for directory in directories(&parameters.unix_socket_directories) {
+        wanted += 1;
+        let path = socket_path(directory, parameters.port);
+        let mode = parameters.unix_socket_permissions;
+        match socket::listen_unix(&path, Kind::Stream, mode, group) {
+            Ok(socket) => {
+                info!("listening on Unix socket \"{}\"", path.display());
+                found.push(Listener {
+                    socket,
+                    path: Some(path),
+                });
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                close(&mut found);
+                return Err(Taken(path.display().to_string()).into());
+            }
+            Err(error) => warn!(
+                "could not create Unix socket \"{}\": {error}",
+                path.display()
+            ),
+        }
+    }
+    if found.is_empty() && wanted > 0 {
+        return Err(anyhow!("could not create any socket to listen on"));
+    }
+    Ok(found)
+}
+
+/// Closes all and removes their files.
+pub fn close(listeners: &mut Vec<Listener>) {
+    for listener in listeners.drain(..) {
+        if let Some(path) = &listener.path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Dispatcher {
+    pub fn add_listeners(&mut self, listeners: Vec<Listener>) -> io::Result<()> {
+        for (index, listener) in listeners.iter().enumerate() {
+            let data = token(Source::Listener, index as u32);
+            self.epoll
+                .add(listener.socket.as_raw_fd(), epoll::IN, data)?;
+        }
+        self.listeners = listeners;
+        Ok(())
+    }
+
+    pub fn accept_clients(&mut self, index: u32) {
+        for _ in 0..ACCEPTS_A_ROUND {
+            let Some(listener) = self.listeners.get(index as usize) else {
+                return;
+            };
+            let fd = listener.socket.as_raw_fd();
+            match socket::accept(fd) {
+                Ok((client, address)) => self.begin_login(client, address),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if is_out_of_descriptors(&error) => {
+                    if !self.accept_without_descriptors(fd) {
+                        return;
+                    }
+                }
+                // The client is gone already, or the network is unwell: next.
+                Err(error) => info!("could not accept new connection: {error}"),
+            }
+        }
+    }
+
+    /// There is no free descriptor: one is kept in reserve to tell clients so,
+    /// or the listener would stay readable and the loop would spin.
+    fn accept_without_descriptors(&mut self, listener: i32) -> bool {
+        self.reserve = None;
+        let accepted = socket::accept(listener);
+        if let Ok((client, _)) = &accepted {
+            let report = Report::fatal(b"53300", "sorry, too many clients already")
+                .with_detail("pg_baton's dispatcher has no free file descriptor.")
+                .with_hint("Raise the limit of open files of the server's service.");
+            let _ = socket::send(client.as_raw_fd(), &report.to_bytes());
+        }
+        let more = accepted.is_ok();
+        drop(accepted);
+        self.reserve = super::sys::memory::placeholder().ok();
+        if more && !self.told_no_descriptors {
+            self.told_no_descriptors = true;
+            warn!("out of file descriptors: clients are turned away");
+        }
+        more
+    }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
+    )
+}

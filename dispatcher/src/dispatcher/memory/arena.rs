@@ -1,0 +1,527 @@
+//! The ARENA: records of sessions, and a heap of entries and item arrays.
+//!
+//! Only the dispatcher writes it; backends map it read-only and read a
+//! session's record and items only while they own that session. An entry is
+//! immutable from its making until its last reference is gone, and equal
+//! content (kind, key, value) is one entry, however many sessions hold it.
+//!
+//! The heap is cut into blocks of size classes (eight to a power of two, so
+//! at most an eighth is wasted); a free block goes to its class's list and is
+//! found there again. Blocks are never joined: contexts are small and of few
+//! sizes. If a class has none left and the heap's end is reached, a larger
+//! class's block serves.
+//!
+//! Before each entry, hidden from backends, lie its reference count and the
+//! link of its hash chain; so a session context costs nothing outside of the
+//! arena. `used` counts blocks in use; `limit` is what the user allows. The
+//! heap itself is larger, so that news already on their way when the limit is
+//! reached still fit: see `heap_limit` in the header.
+
+use crate::dispatcher::layout::shared::*;
+use crate::dispatcher::layout::{ArenaHeader, Item, SessionRecord};
+use crate::dispatcher::sys::memory::bytes_of;
+use std::hash::{BuildHasher, RandomState};
+
+/// Heap offsets count units of this many bytes.
+const UNIT: usize = 8;
+/// References and hash link before an entry.
+const PREFIX: usize = 8;
+const HEADER: usize = ENTRY_HEADER_SIZE as usize;
+const CLASSES: usize = 8 * 32;
+
+/// The heap has no room for it.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub struct Full;
+
+/// Kind, key and value of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content<'a> {
+    pub kind: u16,
+    pub key: &'a [u8],
+    pub value: &'a [u8],
+}
+
+/// The arena; `memory` is the mapping.
+pub struct Arena {
+    memory: &'static mut [u8],
+    heap_offset: usize,
+    heap_next: usize,
+    free: Vec<Vec<u32>>,
+    buckets: Vec<u32>,
+    entries: usize,
+    next_serial: u64,
+    hasher: RandomState,
+    used: usize,
+    limit: usize,
+}
+
+/// The smallest class whose blocks hold `bytes`, and their size in bytes.
+fn class_of(bytes: usize) -> (usize, usize) {
+    let units = bytes.div_ceil(UNIT).max(1);
+    if units <= 8 {
+        return (units - 1, units * UNIT);
+    }
+    // Eight classes from each power of two (exclusive) to the next.
+    let power = (units - 1).ilog2();
+    let step = 1usize << (power - 3);
+    let rounded = units.div_ceil(step) * step;
+    let class = (power as usize - 2) * 8 + (rounded - (1 << power)) / step - 1;
+    (class, rounded * UNIT)
+}
+
+impl Arena {
+    /// Lays out `memory`, which must be zeroed, for so many sessions.
+    /// `serial_base` must exceed every serial given by an earlier arena.
+    pub fn new(memory: &'static mut [u8], sessions: u32, limit: usize, serial_base: u64) -> Arena {
+        let heap_offset = ARENA_HEADER_SIZE as usize + sessions as usize * RECORD_SIZE as usize;
+        assert!(heap_offset <= memory.len() && memory.len() / UNIT <= u32::MAX as usize);
+        let arena = Arena {
+            heap_offset,
+            heap_next: heap_offset,
+            free: vec![Vec::new(); CLASSES],
+            buckets: vec![0; 1024],
+            entries: 0,
+            next_serial: serial_base,
+            hasher: RandomState::new(),
+            used: 0,
+            limit,
+            memory,
+        };
+        let header = ArenaHeader {
+            magic: MAGIC,
+            layout_version: LAYOUT_VERSION,
+            session_slots: sessions,
+            total_size: arena.memory.len() as u64,
+            session_offset: u64::from(ARENA_HEADER_SIZE),
+            heap_offset: heap_offset as u64,
+            heap_used: 0,
+            heap_limit: limit as u64,
+        };
+        let bytes = bytes_of(&header);
+        arena.memory[..bytes.len()].copy_from_slice(bytes);
+        arena
+    }
+
+    /// Bytes for a memory that allows `limit` bytes of contexts.
+    pub fn total_size(sessions: u32, limit: usize) -> usize {
+        const HEADROOM: usize = 64 << 20;
+        let fixed = ARENA_HEADER_SIZE as usize + sessions as usize * RECORD_SIZE as usize;
+        let most = u32::MAX as usize * UNIT;
+        (fixed + 2 * limit + HEADROOM)
+            .min(most)
+            .next_multiple_of(4096)
+    }
+
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    #[cfg(test)]
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        let offset = std::mem::offset_of!(ArenaHeader, heap_used);
+        self.put_u64(offset, self.used as u64);
+        self.put_u64(offset + 8, self.limit as u64);
+    }
+
+    fn put_u64(&mut self, at: usize, value: u64) {
+        self.memory[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    fn put_u32(&mut self, at: usize, value: u32) {
+        self.memory[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    fn u32_at(&self, at: usize) -> u32 {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&self.memory[at..at + 4]);
+        u32::from_ne_bytes(bytes)
+    }
+
+    // ---- blocks ----------------------------------------------------------
+
+    fn allocate(&mut self, bytes: usize) -> Result<usize, Full> {
+        let (class, size) = class_of(bytes);
+        let at = if let Some(unit) = self.free[class].pop() {
+            unit as usize * UNIT
+        } else if self.memory.len() - self.heap_next >= size {
+            let at = self.heap_next;
+            self.heap_next += size;
+            at
+        } else {
+            // The rest of a larger block is not lost: it is given back under
+            // its own class.
+            let larger = (class + 1..CLASSES)
+                .find(|class| !self.free[*class].is_empty())
+                .ok_or(Full)?;
+            let unit = self.free[larger].pop().ok_or(Full)?;
+            let at = unit as usize * UNIT;
+            self.return_rest(at + size, class_size(larger) - size);
+            at
+        };
+        self.used += size;
+        self.publish();
+        Ok(at)
+    }
+
+    /// Cuts a free piece into blocks of exact classes.
+    fn return_rest(&mut self, mut at: usize, mut bytes: usize) {
+        while bytes >= UNIT {
+            let (mut class, mut size) = class_of(bytes);
+            if size > bytes {
+                class -= 1;
+                size = class_size(class);
+            }
+            self.free[class].push((at / UNIT) as u32);
+            at += size;
+            bytes -= size;
+        }
+    }
+
+    fn release_block(&mut self, at: usize, bytes: usize) {
+        let (class, size) = class_of(bytes);
+        self.free[class].push((at / UNIT) as u32);
+        self.used -= size;
+        self.publish();
+    }
+
+    // ---- entries ---------------------------------------------------------
+
+    /// What an entry holds. `entry` must have come from `intern`.
+    pub fn content(&self, entry: u32) -> Content<'_> {
+        let at = entry as usize * UNIT;
+        let key_length = usize::from(u16::from_ne_bytes([
+            self.memory[at + 10],
+            self.memory[at + 11],
+        ]));
+        let value_length = self.u32_at(at + 12) as usize;
+        let key = at + HEADER;
+        Content {
+            kind: u16::from_ne_bytes([self.memory[at + 8], self.memory[at + 9]]),
+            key: &self.memory[key..key + key_length],
+            value: &self.memory[key + key_length..key + key_length + value_length],
+        }
+    }
+
+    fn bucket_of(&self, content: Content<'_>) -> usize {
+        let hash = self
+            .hasher
+            .hash_one((content.kind, content.key, content.value));
+        hash as usize & (self.buckets.len() - 1)
+    }
+
+    /// The entry with this content, with one more reference.
+    pub fn intern(&mut self, content: Content<'_>) -> Result<u32, Full> {
+        let bucket = self.bucket_of(content);
+        let mut entry = self.buckets[bucket];
+        while entry != 0 {
+            if self.content(entry) == content {
+                self.retain(entry);
+                return Ok(entry);
+            }
+            entry = self.u32_at(entry as usize * UNIT - 4);
+        }
+        let (Ok(key_length), Ok(value_length)) = (
+            u16::try_from(content.key.len()),
+            u32::try_from(content.value.len()),
+        ) else {
+            return Err(Full);
+        };
+        let block = self.allocate(PREFIX + HEADER + content.key.len() + content.value.len())?;
+        let at = block + PREFIX;
+        let entry = (at / UNIT) as u32;
+        self.put_u32(block, 1);
+        self.put_u32(block + 4, self.buckets[bucket]);
+        self.put_u64(at, self.next_serial);
+        self.next_serial += 1;
+        self.memory[at + 8..at + 10].copy_from_slice(&content.kind.to_ne_bytes());
+        self.memory[at + 10..at + 12].copy_from_slice(&key_length.to_ne_bytes());
+        self.put_u32(at + 12, value_length);
+        let key = at + HEADER;
+        let value = key + content.key.len();
+        self.memory[key..value].copy_from_slice(content.key);
+        self.memory[value..value + content.value.len()].copy_from_slice(content.value);
+        self.buckets[bucket] = entry;
+        self.entries += 1;
+        if self.entries > self.buckets.len() {
+            self.grow_buckets();
+        }
+        Ok(entry)
+    }
+
+    pub fn retain(&mut self, entry: u32) {
+        let at = entry as usize * UNIT - PREFIX;
+        let references = self.u32_at(at);
+        assert!(references > 0, "a reference to an entry that is gone");
+        self.put_u32(at, references + 1);
+    }
+
+    pub fn release(&mut self, entry: u32) {
+        let at = entry as usize * UNIT - PREFIX;
+        let references = self.u32_at(at);
+        assert!(references > 0, "an entry released too often");
+        self.put_u32(at, references - 1);
+        if references > 1 {
+            return;
+        }
+        let content = self.content(entry);
+        let length = PREFIX + HEADER + content.key.len() + content.value.len();
+        let bucket = self.bucket_of(content);
+        let next = self.u32_at(at + 4);
+        let mut link = self.buckets[bucket];
+        if link == entry {
+            self.buckets[bucket] = next;
+        } else {
+            loop {
+                assert!(link != 0, "an entry that is in no chain");
+                let link_at = link as usize * UNIT - 4;
+                link = self.u32_at(link_at);
+                if link == entry {
+                    self.put_u32(link_at, next);
+                    break;
+                }
+            }
+        }
+        self.entries -= 1;
+        self.release_block(at, length);
+    }
+
+    fn grow_buckets(&mut self) {
+        let old = std::mem::take(&mut self.buckets);
+        self.buckets = vec![0; old.len() * 4];
+        for mut entry in old {
+            while entry != 0 {
+                let link_at = entry as usize * UNIT - 4;
+                let next = self.u32_at(link_at);
+                let bucket = self.bucket_of(self.content(entry));
+                self.put_u32(link_at, self.buckets[bucket]);
+                self.buckets[bucket] = entry;
+                entry = next;
+            }
+        }
+    }
+
+    // ---- item arrays and records -----------------------------------------
+
+    /// Stores an array; its place. An empty one takes none (0).
+    pub fn store_items(&mut self, items: &[Item]) -> Result<u32, Full> {
+        if items.is_empty() {
+            return Ok(0);
+        }
+        let at = self.allocate(items.len() * ITEM_SIZE as usize)?;
+        let mut position = at;
+        for item in items {
+            let bytes = bytes_of(item);
+            self.memory[position..position + bytes.len()].copy_from_slice(bytes);
+            position += bytes.len();
+        }
+        Ok((at / UNIT) as u32)
+    }
+
+    pub fn release_items(&mut self, place: u32, count: usize) {
+        if count > 0 {
+            self.release_block(place as usize * UNIT, count * ITEM_SIZE as usize);
+        }
+    }
+
+    /// Item `index` of an array.
+    pub fn item(&self, place: u32, index: usize) -> Item {
+        let at = place as usize * UNIT + index * ITEM_SIZE as usize;
+        let mut aux = [0; 8];
+        aux.copy_from_slice(&self.memory[at + 8..at + 16]);
+        Item {
+            entry: self.u32_at(at),
+            counter: self.u32_at(at + 4),
+            aux: i64::from_ne_bytes(aux),
+        }
+    }
+
+    pub fn put_record(&mut self, index: u32, record: &SessionRecord) {
+        let at = ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize;
+        assert!(at + RECORD_SIZE as usize <= self.heap_offset);
+        self.memory[at..at + RECORD_SIZE as usize].copy_from_slice(bytes_of(record));
+    }
+
+    /// Changes what belongs to the context in a record: version, items, flags.
+    pub fn put_record_context(
+        &mut self,
+        index: u32,
+        version: u64,
+        place: u32,
+        count: u32,
+        flags: u32,
+    ) {
+        let at = ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize;
+        self.put_u64(at + 8, version);
+        self.put_u32(at + 16, place);
+        self.put_u32(at + 20, count);
+        self.put_u32(at + 24, flags);
+    }
+
+    fn record_word(&self, index: u32, offset: usize) -> u32 {
+        self.u32_at(ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize + offset)
+    }
+
+    /// Place and number of a session's items, as its record says.
+    pub fn record_items(&self, index: u32) -> (u32, u32) {
+        (self.record_word(index, 16), self.record_word(index, 20))
+    }
+
+    pub fn record_cancel(&self, index: u32) -> (i32, i32) {
+        let pid = RECORD_OFF_CANCEL_PID as usize;
+        (
+            self.record_word(index, pid) as i32,
+            self.record_word(index, pid + 4) as i32,
+        )
+    }
+
+    /// The login time, peer family and address of a record.
+    pub fn record_identity(&self, index: u32) -> (i64, crate::dispatcher::sys::socket::Address) {
+        let at = ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize;
+        let short = |offset: usize| {
+            u16::from_ne_bytes([self.memory[at + offset], self.memory[at + offset + 1]])
+        };
+        let mut login = [0; 8];
+        login.copy_from_slice(&self.memory[at + 40..at + 48]);
+        let mut address = crate::dispatcher::sys::socket::Address {
+            family: short(RECORD_OFF_PEER_FAMILY as usize),
+            port: short(RECORD_OFF_PEER_FAMILY as usize + 2),
+            scope: self.record_word(index, RECORD_OFF_PEER_SCOPE as usize),
+            ..Default::default()
+        };
+        let from = at + RECORD_OFF_PEER_ADDRESS as usize;
+        address.bytes.copy_from_slice(&self.memory[from..from + 16]);
+        (i64::from_ne_bytes(login), address)
+    }
+}
+
+/// The block size of a class, in bytes.
+fn class_size(class: usize) -> usize {
+    if class < 8 {
+        return (class + 1) * UNIT;
+    }
+    let power = class / 8 + 2;
+    ((1usize << power) + (class % 8 + 1) * (1 << (power - 3))) * UNIT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arena(bytes: usize) -> Arena {
+        Arena::new(Box::leak(vec![0; bytes].into_boxed_slice()), 4, bytes, 1)
+    }
+
+    fn content<'a>(key: &'a [u8], value: &'a [u8]) -> Content<'a> {
+        Content {
+            kind: 3,
+            key,
+            value,
+        }
+    }
+
+    #[test]
+    fn classes_hold_what_they_promise() {
+        let mut last = 0;
+        for bytes in 1..100_000 {
+            let (class, size) = class_of(bytes);
+            assert!(
+                size >= bytes && size <= bytes + bytes / 8 + UNIT,
+                "{bytes} in {size}"
+            );
+            assert_eq!(class_size(class), size, "{bytes}");
+            assert!(class >= last);
+            last = class;
+        }
+    }
+
+    #[test]
+    fn equal_content_is_one_entry_and_goes_with_its_last_reference() {
+        let mut arena = arena(1 << 16);
+        let one = arena.intern(content(b"a", b"1")).unwrap();
+        let used = arena.used();
+        assert_eq!(arena.intern(content(b"a", b"1")), Ok(one));
+        assert_eq!(arena.used(), used);
+        let other = arena.intern(content(b"a1", b"")).unwrap();
+        assert_ne!(one, other);
+        assert_eq!(arena.content(one), content(b"a", b"1"));
+        arena.release(one);
+        arena.release(other);
+        assert_eq!(arena.content(one).value, b"1");
+        arena.release(one);
+        assert_eq!((arena.used(), arena.entries()), (0, 0));
+    }
+
+    #[test]
+    fn many_entries_survive_rehashing_and_space_comes_back() {
+        let mut arena = arena(1 << 22);
+        for round in 0..3 {
+            let entries: Vec<_> = (0..5000u32)
+                .map(|i| arena.intern(content(&i.to_ne_bytes(), &[7; 40])).unwrap())
+                .collect();
+            for (i, entry) in entries.iter().enumerate() {
+                assert_eq!(
+                    arena.content(*entry).key,
+                    (i as u32).to_ne_bytes(),
+                    "{round}"
+                );
+            }
+            let end = arena.heap_next;
+            entries.into_iter().for_each(|entry| arena.release(entry));
+            assert_eq!(arena.used(), 0);
+            assert!(end < 1 << 20);
+        }
+    }
+
+    #[test]
+    fn a_full_heap_says_so_and_larger_free_blocks_serve() {
+        let mut arena = arena(8192);
+        let big = arena.intern(content(b"big", &[1; 2000])).unwrap();
+        let mut small = Vec::new();
+        while let Ok(entry) = arena.intern(content(&(small.len() as u32).to_ne_bytes(), &[2; 100]))
+        {
+            small.push(entry);
+        }
+        assert_eq!(arena.intern(content(b"x", &[3; 3000])), Err(Full));
+        arena.release(big);
+        for i in 0..10u32 {
+            small.push(arena.intern(content(&[9, i as u8], &[2; 100])).unwrap());
+        }
+        small.into_iter().for_each(|entry| arena.release(entry));
+        assert_eq!(arena.used(), 0);
+    }
+
+    #[test]
+    fn items_are_read_as_they_were_stored() {
+        let mut arena = arena(1 << 16);
+        let items = [
+            Item {
+                entry: 5,
+                counter: 6,
+                aux: -7,
+            },
+            Item {
+                entry: 8,
+                counter: 9,
+                aux: 10,
+            },
+        ];
+        let place = arena.store_items(&items).unwrap();
+        assert_eq!([arena.item(place, 0), arena.item(place, 1)], items);
+        arena.release_items(place, 2);
+        assert_eq!(arena.used(), 0);
+        assert_eq!(arena.store_items(&[]), Ok(0));
+    }
+}

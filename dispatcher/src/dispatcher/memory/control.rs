@@ -1,0 +1,203 @@
+//! The CONTROL memory: slots of backends, pools and sessions, and the
+//! statement counters.
+//!
+//! The postmaster made it and it outlives every dispatcher. A new dispatcher
+//! therefore finds the slots of its predecessor: those of live backends that
+//! still serve a session ("orphans") are left alone until they end, with the
+//! session slots they hold; all others are freed.
+
+use crate::dispatcher::layout::shared::*;
+use crate::dispatcher::layout::{
+    BackendSlot, ControlHeader, PoolSlot, SessionSlot, StatementCounter,
+};
+use crate::dispatcher::sys::memory::SharedMapping;
+use anyhow::{bail, Context as _, Result};
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+/// Views of the mapping; it lives as long as the process.
+#[derive(Clone, Copy)]
+pub struct Control {
+    pub header: &'static ControlHeader,
+    pub backends: &'static [BackendSlot],
+    pub pools: &'static [PoolSlot],
+    pub sessions: &'static [SessionSlot],
+    pub counters: &'static [StatementCounter],
+}
+
+impl Control {
+    /// Maps it and checks that it is what this program was built for.
+    pub fn open(fd: RawFd) -> Result<Control> {
+        let mapping = SharedMapping::open(fd).context("could not map the control memory")?;
+        let header = mapping
+            .slice::<ControlHeader>(0, 1)
+            .and_then(<[_]>::first)
+            .context("the control memory is too small")?;
+        if header.magic.load(Acquire) != MAGIC {
+            bail!("the control memory is not pg_baton's");
+        }
+        let version = header.layout_version.load(Acquire);
+        if version != LAYOUT_VERSION {
+            bail!("the extension has layout version {version}, this program {LAYOUT_VERSION}: both must come from the same build");
+        }
+        if header.total_size.load(Acquire) > mapping.length() as u64 {
+            bail!("the control memory is cut short");
+        }
+        let region = "a region of the control memory lies outside of it";
+        Ok(Control {
+            header,
+            backends: mapping
+                .slice(
+                    header.backend_offset.load(Acquire),
+                    header.backend_slots.load(Acquire),
+                )
+                .context(region)?,
+            pools: mapping
+                .slice(
+                    header.pool_offset.load(Acquire),
+                    header.pool_slots.load(Acquire),
+                )
+                .context(region)?,
+            sessions: mapping
+                .slice(
+                    header.session_offset.load(Acquire),
+                    header.session_slots.load(Acquire),
+                )
+                .context(region)?,
+            counters: mapping
+                .slice(
+                    header.counter_offset.load(Acquire),
+                    header.counter_slots.load(Acquire),
+                )
+                .context(region)?,
+        })
+    }
+
+    /// Takes the memory over from whoever had it before. `alive` tells whether
+    /// a process lives. The result is the backend slots of orphans.
+    pub fn take_over(&self, own_pid: u32, alive: impl Fn(u32) -> bool) -> Vec<u32> {
+        self.header.dispatcher_pid.store(own_pid, SeqCst);
+        self.header.dispatcher_epoch.fetch_add(1, SeqCst);
+        let mut orphans = Vec::new();
+        for (index, slot) in self.backends.iter().enumerate() {
+            if slot.state.load(SeqCst) == BACKEND_FREE {
+                continue;
+            }
+            let pid = slot.pid.load(SeqCst);
+            if slot.state.load(SeqCst) != BACKEND_STARTING && alive(pid) {
+                orphans.push(index as u32);
+            } else {
+                self.free_backend(index as u32);
+            }
+        }
+        for pool in self.pools {
+            // An orphan still counts what it completes here; no harm in that.
+            pool.queued.store(0, SeqCst);
+            pool.in_use.store(0, SeqCst);
+        }
+        for slot in self.sessions {
+            let owner = slot.owner.load(SeqCst);
+            if owner != 0 && orphans.contains(&(owner - 1)) {
+                continue;
+            }
+            self.clear_session(slot);
+        }
+        orphans
+    }
+
+    pub fn free_backend(&self, index: u32) {
+        let slot = &self.backends[index as usize];
+        slot.session.store(0, SeqCst);
+        slot.cancel.store(0, SeqCst);
+        slot.attach_token.store(0, SeqCst);
+        slot.pid.store(0, SeqCst);
+        slot.dedicated_cause.store(0, SeqCst);
+        slot.transactions.store(0, SeqCst);
+        slot.switches.store(0, SeqCst);
+        slot.xact_status.store(0, SeqCst);
+        slot.state.store(BACKEND_FREE, SeqCst);
+    }
+
+    pub fn clear_session(&self, slot: &SessionSlot) {
+        slot.id.store(0, Relaxed);
+        slot.owner.store(0, Relaxed);
+        slot.flags.store(0, Relaxed);
+        slot.last_backend.store(0, Relaxed);
+        slot.dedicated_cause.store(0, Relaxed);
+        slot.idle_session_timeout_ms.store(0, Relaxed);
+        slot.transactions.store(0, Relaxed);
+        slot.migrations.store(0, Relaxed);
+        slot.state_since_us.store(0, Relaxed);
+        slot.state.store(STATE_FREE, SeqCst);
+    }
+
+    /// All zero: the owner of the session sees that it was never written.
+    pub fn reset_counter(&self, index: u32) {
+        if let Some(counter) = self.counters.get(index as usize) {
+            counter.generic_cost.store(0, Relaxed);
+            counter.total_custom_cost.store(0, Relaxed);
+            counter.num_custom_plans.store(0, Relaxed);
+            counter.num_generic_plans.store(0, Relaxed);
+        }
+    }
+}
+
+/// Which statement counters are free. Bounded by the number of counters.
+pub struct CounterPool {
+    free: Vec<u32>,
+    next: u32,
+    total: u32,
+}
+
+/// No counter: the statement lives without one.
+pub const NO_COUNTER: u32 = u32::MAX;
+
+impl CounterPool {
+    pub fn new(total: u32) -> CounterPool {
+        CounterPool {
+            free: Vec::new(),
+            next: 0,
+            total,
+        }
+    }
+
+    pub fn allot(&mut self) -> Option<u32> {
+        if let Some(index) = self.free.pop() {
+            return Some(index);
+        }
+        if self.next >= self.total {
+            return None;
+        }
+        self.next += 1;
+        Some(self.next - 1)
+    }
+
+    pub fn release(&mut self, index: u32) {
+        if index != NO_COUNTER {
+            assert!(index < self.next, "a counter that was never allotted");
+            self.free.push(index);
+        }
+    }
+
+    #[cfg(test)]
+    pub fn in_use(&self) -> usize {
+        self.next as usize - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_bounded_and_come_back() {
+        let mut pool = CounterPool::new(2);
+        assert_eq!(pool.allot(), Some(0));
+        assert_eq!(pool.allot(), Some(1));
+        assert_eq!(pool.allot(), None);
+        pool.release(0);
+        pool.release(NO_COUNTER);
+        assert_eq!(pool.in_use(), 1);
+        assert_eq!(pool.allot(), Some(0));
+    }
+}

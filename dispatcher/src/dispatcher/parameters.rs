@@ -1,0 +1,186 @@
+//! The dispatcher's parameters, as the launcher sends them.
+//!
+//! One table names, parses and describes every parameter. The launcher sends
+//! the whole configuration at start and at each reload; a name that is not in
+//! the table is passed over (an older dispatcher meets a newer extension), a
+//! value that cannot be read leaves the parameter as it was and is reported.
+
+use std::collections::HashSet;
+
+/// All parameters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parameters {
+    pub port: u16,
+    pub listen_addresses: String,
+    pub unix_socket_directories: String,
+    pub unix_socket_permissions: u32,
+    pub unix_socket_group: String,
+    pub server_port: u16,
+    pub max_backends: u32,
+    pub min_backends: u32,
+    pub backend_idle_timeout_ms: u64,
+    pub session_wait_timeout_ms: u64,
+    pub max_sessions: u32,
+    pub session_memory_bytes: u64,
+    pub authentication_timeout_ms: u64,
+    pub force_migration: bool,
+    pub max_connections: u32,
+    pub superuser_reserved_connections: u32,
+    pub server_version: String,
+    pub data_directory: String,
+    pub backend_only_parameters: HashSet<String>,
+    pub configuration_generation: u64,
+    pub log_connections: bool,
+    pub log_disconnections: bool,
+    pub mock_authentication_nonce: Vec<u8>,
+}
+
+type Set = fn(&mut Parameters, &str) -> Option<()>;
+
+macro_rules! number {
+    ($field:ident) => {
+        (stringify!($field), |parameters, text| {
+            parameters.$field = text.parse().ok()?;
+            Some(())
+        })
+    };
+}
+
+macro_rules! text {
+    ($field:ident) => {
+        (stringify!($field), |parameters, text| {
+            parameters.$field = text.to_owned();
+            Some(())
+        })
+    };
+}
+
+macro_rules! flag {
+    ($field:ident) => {
+        (stringify!($field), |parameters, text| {
+            parameters.$field = matches!(text, "1" | "on" | "true");
+            Some(())
+        })
+    };
+}
+
+const TABLE: &[(&str, Set)] = &[
+    number!(port),
+    text!(listen_addresses),
+    text!(unix_socket_directories),
+    ("unix_socket_permissions", |parameters, text| {
+        parameters.unix_socket_permissions = u32::from_str_radix(text, 8).ok()?;
+        Some(())
+    }),
+    text!(unix_socket_group),
+    number!(server_port),
+    number!(max_backends),
+    number!(min_backends),
+    number!(backend_idle_timeout_ms),
+    number!(session_wait_timeout_ms),
+    number!(max_sessions),
+    number!(session_memory_bytes),
+    number!(authentication_timeout_ms),
+    flag!(force_migration),
+    number!(max_connections),
+    number!(superuser_reserved_connections),
+    text!(server_version),
+    text!(data_directory),
+    ("backend_only_parameters", |parameters, text| {
+        let names = text.split(',').map(|name| name.trim().to_ascii_lowercase());
+        parameters.backend_only_parameters = names.filter(|name| !name.is_empty()).collect();
+        Some(())
+    }),
+    number!(configuration_generation),
+    flag!(log_connections),
+    flag!(log_disconnections),
+    ("mock_authentication_nonce", |parameters, text| {
+        parameters.mock_authentication_nonce = (0..text.len() / 2)
+            .map(|at| u8::from_str_radix(text.get(at * 2..at * 2 + 2)?, 16).ok())
+            .collect::<Option<_>>()?;
+        Some(())
+    }),
+];
+
+impl Parameters {
+    /// Sets one; false if the value cannot be read.
+    pub fn set(&mut self, name: &str, value: &str) -> bool {
+        match TABLE.iter().find(|(known, _)| *known == name) {
+            Some((_, set)) => set(self, value).is_some(),
+            None => true,
+        }
+    }
+
+    /// Most backends of the pool that may exist, dedicated ones included.
+    ///
+    /// Dedicated backends are counted apart up to a reserve of a quarter (at
+    /// least one), so that they cannot quietly starve all others; but never
+    /// more than the server leaves beside the administrators' connections.
+    pub fn backend_ceiling(&self, slots: usize) -> u32 {
+        let server = self
+            .max_connections
+            .saturating_sub(self.superuser_reserved_connections);
+        (self.max_backends + self.dedicated_reserve())
+            .min(server.max(1))
+            .min(slots as u32)
+    }
+
+    pub fn dedicated_reserve(&self) -> u32 {
+        (self.max_backends / 4).max(1)
+    }
+
+    pub fn is_backend_only(&self, name: &[u8]) -> bool {
+        std::str::from_utf8(name).is_ok_and(|name| {
+            self.backend_only_parameters
+                .contains(&name.to_ascii_lowercase())
+        })
+    }
+
+    /// The server's major version.
+    pub fn server_major(&self) -> u32 {
+        let digits: String = self
+            .server_version
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect();
+        digits.parse().unwrap_or(15)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_is_read_and_bad_values_are_told() {
+        let mut parameters = Parameters::default();
+        assert!(parameters.set("port", "6543"));
+        assert!(parameters.set("unix_socket_permissions", "0777"));
+        assert!(parameters.set("force_migration", "1"));
+        assert!(parameters.set("backend_only_parameters", "post_auth_delay, JIT_x"));
+        assert!(parameters.set("mock_authentication_nonce", "00ff"));
+        assert!(parameters.set("of the future", "x"));
+        assert!(!parameters.set("port", "70000"));
+        assert_eq!(parameters.port, 6543);
+        assert_eq!(parameters.unix_socket_permissions, 0o777);
+        assert!(parameters.force_migration);
+        assert!(parameters.is_backend_only(b"jit_X") && !parameters.is_backend_only(b"jit"));
+        assert_eq!(parameters.mock_authentication_nonce, [0, 255]);
+        parameters.set("server_version", "15.20 (Debian)");
+        assert_eq!(parameters.server_major(), 15);
+    }
+
+    #[test]
+    fn the_ceiling_leaves_administrators_their_connections() {
+        let mut parameters = Parameters {
+            max_backends: 8,
+            max_connections: 100,
+            superuser_reserved_connections: 3,
+            ..Parameters::default()
+        };
+        assert_eq!(parameters.backend_ceiling(100), 10);
+        parameters.max_backends = 200;
+        assert_eq!(parameters.backend_ceiling(100), 97);
+        assert_eq!(parameters.backend_ceiling(50), 50);
+    }
+}

@@ -1,0 +1,278 @@
+//! Pools: who waits for a backend of which kind, and who gets one.
+//!
+//! Free of I/O. A pool is a user, a database and the startup options that only
+//! a starting backend can take; nothing else splits it. Sessions that need a
+//! backend wait in the pool's FIFO, whose length the number of sessions
+//! bounds; its head is kept moved into the ready queue (a kernel socket, whose
+//! order [`Pool::sent`] remembers), from which backends help themselves.
+//!
+//! A session may be in a FIFO under a name that is past; whoever takes from
+//! the FIFO looks it up.
+
+use super::layout::shared::*;
+use super::sessions::SessionId;
+use crate::protocol::auth::client::Failure;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// What makes a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PoolKey {
+    pub user: Vec<u8>,
+    pub database: Vec<u8>,
+    /// Options that only a starting backend can take, sorted by name.
+    pub options: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Messages that the ready queue can hold at most (it holds fewer).
+pub const QUEUE_DEPTH: usize = 64;
+
+/// One pool.
+pub struct Pool {
+    pub key: Rc<PoolKey>,
+    /// Its backend slots, oldest first.
+    pub backends: Vec<u32>,
+    pub sessions: u32,
+    /// Sessions that wait, longest first.
+    pub fifo: VecDeque<SessionId>,
+    /// What was sent into the ready queue last, oldest first.
+    pub sent: VecDeque<SessionId>,
+    pub queue_write: OwnedFd,
+    pub queue_read: OwnedFd,
+    /// The queue was full: an event tells when it is not.
+    pub queue_full: bool,
+    /// In the list of pools to look at.
+    pub dirty: bool,
+    pub retry: Retry,
+    /// Why the last start of a backend failed.
+    pub failure: Option<Failure>,
+    /// A backend of another pool was asked to make room.
+    pub room_wanted: bool,
+    /// The queue was seen empty while its counter was not zero.
+    pub counter_astray: bool,
+}
+
+/// Backing off after failed starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retry {
+    failures: u32,
+    not_before_us: u64,
+}
+
+impl Retry {
+    const FIRST_US: u64 = 50_000;
+    const MOST_US: u64 = 5_000_000;
+
+    pub fn failed(&mut self, now_us: u64) {
+        let wait = Self::FIRST_US << self.failures.min(10);
+        self.failures += 1;
+        self.not_before_us = now_us + wait.min(Self::MOST_US);
+    }
+
+    pub fn succeeded(&mut self) {
+        *self = Retry::default();
+    }
+
+    pub fn allowed(&self, now_us: u64) -> bool {
+        now_us >= self.not_before_us
+    }
+
+    pub fn is_waiting(&self) -> bool {
+        self.failures > 0
+    }
+}
+
+/// What decides how many backends a pool shall start now.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Growth {
+    /// Sessions in FIFO and ready queue.
+    pub waiting: usize,
+    /// Backends of the pool that are not there yet.
+    pub starting: usize,
+    /// All of the pool's backends, starting ones included.
+    pub backends: usize,
+    /// Sessions of the pool.
+    pub sessions: usize,
+    pub min_backends: usize,
+    /// Backends of the whole server, starting ones and orphans included.
+    pub total: usize,
+    /// Of these, dedicated.
+    pub dedicated: usize,
+    pub max_backends: usize,
+    pub dedicated_reserve: usize,
+    pub ceiling: usize,
+    /// Forced migration needs a second backend.
+    pub force_migration: bool,
+}
+
+impl Growth {
+    /// How many may be added to the server's total.
+    pub fn room(&self) -> usize {
+        let apart = self.dedicated.min(self.dedicated_reserve);
+        (self.max_backends + apart)
+            .min(self.ceiling)
+            .saturating_sub(self.total)
+    }
+
+    /// How many backends the pool could use.
+    pub fn wanted(&self) -> usize {
+        let for_waiting = self.waiting.saturating_sub(self.starting);
+        let mut least = if self.sessions > 0 {
+            self.min_backends
+        } else {
+            0
+        };
+        if self.force_migration && self.waiting > 0 {
+            least = least.max(2);
+        }
+        for_waiting.max(least.saturating_sub(self.backends))
+    }
+
+    pub fn to_start(&self) -> usize {
+        self.wanted().min(self.room())
+    }
+}
+
+/// Which of a pool's backends a session gets: the one that served it last, an
+/// idle one, one that lingers; with forced migration never the last. The
+/// result is the slot and the state it was seen in, to be claimed by
+/// compare-and-swap.
+pub fn choose_backend(
+    states: impl Iterator<Item = (u32, u32)>,
+    last_backend: Option<u32>,
+    force_migration: bool,
+) -> Option<(u32, u32)> {
+    let mut best: Option<(u32, u32, u32)> = None;
+    for (slot, state) in states {
+        if state != BACKEND_IDLE && state != BACKEND_LINGER {
+            continue;
+        }
+        let was_last = last_backend == Some(slot);
+        if was_last && force_migration {
+            continue;
+        }
+        let rank = if was_last {
+            0
+        } else if state == BACKEND_IDLE {
+            1
+        } else {
+            2
+        };
+        if best.is_none_or(|(_, _, found)| rank < found) {
+            best = Some((slot, state, rank));
+        }
+        if rank == 0 {
+            break;
+        }
+    }
+    best.map(|(slot, state, _)| (slot, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn growth() -> Growth {
+        Growth {
+            max_backends: 8,
+            dedicated_reserve: 2,
+            ceiling: 10,
+            ..Growth::default()
+        }
+    }
+
+    #[test]
+    fn one_backend_for_each_that_waits_counting_those_that_start() {
+        let mut now = Growth {
+            waiting: 3,
+            starting: 1,
+            backends: 1,
+            total: 1,
+            ..growth()
+        };
+        assert_eq!(now.to_start(), 2);
+        now.starting = 3;
+        assert_eq!(now.to_start(), 0);
+    }
+
+    #[test]
+    fn never_more_than_max_backends_and_dedicated_ones_apart() {
+        let mut now = Growth {
+            waiting: 50,
+            total: 7,
+            ..growth()
+        };
+        assert_eq!(now.to_start(), 1);
+        now.total = 8;
+        assert_eq!(now.to_start(), 0);
+        now.dedicated = 1;
+        assert_eq!(now.to_start(), 1);
+        now.dedicated = 8;
+        assert_eq!(now.to_start(), 2);
+        now.ceiling = 9;
+        assert_eq!(now.to_start(), 1);
+    }
+
+    #[test]
+    fn min_backends_counts_only_where_there_are_sessions() {
+        let mut now = Growth {
+            min_backends: 3,
+            backends: 1,
+            ..growth()
+        };
+        assert_eq!(now.to_start(), 0);
+        now.sessions = 1;
+        assert_eq!(now.to_start(), 2);
+    }
+
+    #[test]
+    fn forced_migration_wants_two_backends() {
+        let now = Growth {
+            force_migration: true,
+            waiting: 1,
+            starting: 1,
+            backends: 1,
+            total: 1,
+            ..growth()
+        };
+        assert_eq!(now.to_start(), 1);
+    }
+
+    #[test]
+    fn the_backend_that_served_it_last_comes_first_then_idle_then_lingering() {
+        let states = [
+            (1, BACKEND_BUSY),
+            (2, BACKEND_LINGER),
+            (3, BACKEND_IDLE),
+            (4, BACKEND_LINGER),
+        ];
+        let choose = |last, force| choose_backend(states.into_iter(), last, force);
+        assert_eq!(choose(None, false), Some((3, BACKEND_IDLE)));
+        assert_eq!(choose(Some(4), false), Some((4, BACKEND_LINGER)));
+        assert_eq!(choose(Some(1), false), Some((3, BACKEND_IDLE)));
+        assert_eq!(choose(Some(3), true), Some((2, BACKEND_LINGER)));
+        assert_eq!(
+            choose_backend([(1, BACKEND_IDLE)].into_iter(), Some(1), true),
+            None
+        );
+        assert_eq!(
+            choose_backend([(1, BACKEND_RETIRING)].into_iter(), None, false),
+            None
+        );
+    }
+
+    #[test]
+    fn failed_starts_are_repeated_ever_more_slowly() {
+        let mut retry = Retry::default();
+        assert!(retry.allowed(0) && !retry.is_waiting());
+        retry.failed(1_000_000);
+        assert!(!retry.allowed(1_049_999) && retry.allowed(1_050_000));
+        for _ in 0..100 {
+            retry.failed(0);
+        }
+        assert!(retry.allowed(5_000_000) && retry.is_waiting());
+        retry.succeeded();
+        assert!(retry.allowed(0));
+    }
+}

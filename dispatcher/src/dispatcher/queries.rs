@@ -1,0 +1,281 @@
+//! The rows of the views. Columns, their order and their texts are those of
+//! `docs/views.md`.
+
+use super::event_loop::Dispatcher;
+use super::layout::shared::*;
+use super::memory::context::Contexts;
+use super::sessions::index_of;
+use super::sys::process;
+use super::wire::Writer;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// Counts since the dispatcher started.
+#[derive(Default)]
+pub struct Statistics {
+    pub accepted: u64,
+    pub logins: u64,
+    pub logins_failed: u64,
+    pub cancels: u64,
+    pub assigned: u64,
+    pub queued: u64,
+    pub backends_started: u64,
+}
+
+/// One row under construction.
+struct Row {
+    writer: Writer,
+    columns: u32,
+}
+
+impl Row {
+    fn new() -> Row {
+        Row {
+            writer: Writer::new(MSG_ROW, 0),
+            columns: 0,
+        }
+    }
+
+    fn value(self, value: Option<&[u8]>) -> Row {
+        Row {
+            writer: self.writer.nullable(value),
+            columns: self.columns + 1,
+        }
+    }
+
+    fn bytes(self, value: &[u8]) -> Row {
+        self.value(Some(value))
+    }
+
+    fn text(self, value: &str) -> Row {
+        self.bytes(value.as_bytes())
+    }
+
+    fn number(self, value: impl std::fmt::Display) -> Row {
+        self.text(&value.to_string())
+    }
+
+    fn optional(self, value: Option<impl std::fmt::Display>) -> Row {
+        let text = value.map(|value| value.to_string());
+        self.value(text.as_deref().map(str::as_bytes))
+    }
+
+    fn finish(self) -> Vec<u8> {
+        let mut frame = self.writer.finish();
+        // The number of columns comes first in the payload.
+        let at = FRAME_HEADER_SIZE as usize;
+        frame.splice(at..at, self.columns.to_ne_bytes());
+        let length = (frame.len() - at) as u32;
+        frame[4..8].copy_from_slice(&length.to_ne_bytes());
+        frame
+    }
+}
+
+fn cause(number: u32) -> Option<&'static str> {
+    Some(match number {
+        CAUSE_NONE => return None,
+        CAUSE_ADVISORY_LOCK => "advisory lock",
+        CAUSE_HELD_CURSOR => "held cursor",
+        CAUSE_TEMPORARY_OBJECT => "temporary object",
+        CAUSE_LISTEN => "listen",
+        CAUSE_LOAD => "loaded library",
+        CAUSE_SETSEED => "setseed",
+        CAUSE_BACKUP => "backup",
+        CAUSE_TEMPORARY_SLOT => "temporary replication slot",
+        CAUSE_REPLICATION_ORIGIN => "replication origin",
+        CAUSE_LISTED_OBJECT => "listed object",
+        CAUSE_CONTEXT_MEMORY => "context memory",
+        CAUSE_DISPATCHER_GONE => "dispatcher gone",
+        _ => "other",
+    })
+}
+
+fn session_state(number: u32) -> &'static str {
+    match number {
+        STATE_LOGIN => "login",
+        STATE_WAITING => "waiting",
+        STATE_ACTIVE => "active",
+        STATE_IDLE_IN_TRANSACTION => "idle in transaction",
+        _ => "idle",
+    }
+}
+
+fn backend_state(number: u32) -> &'static str {
+    match number {
+        BACKEND_STARTING => "starting",
+        BACKEND_IDLE => "idle",
+        BACKEND_LINGER => "lingering",
+        BACKEND_ASSIGNED => "assigned",
+        BACKEND_BUSY => "busy",
+        _ => "retiring",
+    }
+}
+
+/// SET's value, else what RESET goes back to, else the startup option.
+fn application_name(contexts: &Contexts, index: u32) -> Vec<u8> {
+    let name = b"application_name";
+    if let Some(value) = contexts.value(index, KIND_REPORTED, b"") {
+        let reported = super::wire::pairs(value).find(|(key, _)| key == name);
+        if let Some((_, value)) = reported {
+            return value.to_vec();
+        }
+    }
+    contexts
+        .value(index, KIND_STARTUP, name)
+        .map(<[u8]>::to_vec)
+        .unwrap_or_default()
+}
+
+impl Dispatcher {
+    /// The rows of one view; none of one that is not known.
+    pub fn answer_query(&self, what: u32) -> Vec<Vec<u8>> {
+        match what {
+            QUERY_SESSIONS => self.session_rows(),
+            QUERY_BACKENDS => self.backend_rows(),
+            QUERY_POOLS => self.pool_rows(),
+            QUERY_DISPATCHERS => vec![self.dispatcher_row()],
+            _ => Vec::new(),
+        }
+    }
+
+    fn session_rows(&self) -> Vec<Vec<u8>> {
+        self.sessions
+            .ids()
+            .filter_map(|id| {
+                let session = self.sessions.get(id)?;
+                let index = index_of(id);
+                let slot = &self.control.sessions[index as usize];
+                let pool = self.pools[session.pool as usize].as_ref()?;
+                let (login, address) = self.contexts.arena.record_identity(index);
+                let why = cause(slot.dedicated_cause.load(Relaxed));
+                let owner = slot.owner.load(SeqCst);
+                let pid = owner
+                    .checked_sub(1)
+                    .and_then(|slot| self.control.backends.get(slot as usize))
+                    .map(|backend| backend.pid.load(Relaxed));
+                let port = if address.is_local() {
+                    -1
+                } else {
+                    i32::from(address.port)
+                };
+                Some(
+                    Row::new()
+                        .number(id)
+                        .bytes(&pool.key.user)
+                        .bytes(&pool.key.database)
+                        .bytes(&application_name(&self.contexts, index))
+                        .optional(address.text())
+                        .number(port)
+                        .text(if why.is_some() { "dedicated" } else { "shared" })
+                        .text(session_state(slot.state.load(Relaxed)))
+                        .optional(why)
+                        .optional(pid)
+                        .number(login)
+                        .number(slot.state_since_us.load(Relaxed))
+                        .number(slot.transactions.load(Relaxed))
+                        .number(slot.migrations.load(Relaxed))
+                        .number(self.contexts.bytes(index))
+                        .finish(),
+                )
+            })
+            .collect()
+    }
+
+    fn backend_rows(&self) -> Vec<Vec<u8>> {
+        self.control
+            .backends
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.state.load(SeqCst) != BACKEND_FREE)
+            .map(|(number, slot)| {
+                let pool = self.backends[number]
+                    .as_ref()
+                    .and_then(|backend| self.pools[backend.pool as usize].as_ref());
+                let nonzero = |value: u64| (value != 0).then_some(value);
+                Row::new()
+                    .number(number)
+                    .optional(nonzero(u64::from(slot.pid.load(Relaxed))))
+                    .bytes(pool.map_or(b"", |pool| &pool.key.user))
+                    .bytes(pool.map_or(b"", |pool| &pool.key.database))
+                    .text(backend_state(slot.state.load(SeqCst)))
+                    .optional(nonzero(slot.session.load(Relaxed)))
+                    .optional(cause(slot.dedicated_cause.load(Relaxed)))
+                    .number(slot.transactions.load(Relaxed))
+                    .number(slot.switches.load(Relaxed))
+                    .number(slot.state_since_us.load(Relaxed))
+                    .finish()
+            })
+            .collect()
+    }
+
+    fn pool_rows(&self) -> Vec<Vec<u8>> {
+        let mut rows = Vec::new();
+        for (number, pool) in self.pools.iter().enumerate() {
+            let Some(pool) = pool else {
+                continue;
+            };
+            let (mut starting, mut idle, mut busy, mut dedicated) = (0, 0, 0, 0);
+            for slot in &pool.backends {
+                let is_dedicated = self.backends[*slot as usize]
+                    .as_ref()
+                    .is_some_and(|b| b.dedicated);
+                match self.control.backends[*slot as usize].state.load(SeqCst) {
+                    BACKEND_STARTING => starting += 1,
+                    _ if is_dedicated => dedicated += 1,
+                    BACKEND_IDLE | BACKEND_LINGER => idle += 1,
+                    BACKEND_ASSIGNED | BACKEND_BUSY => busy += 1,
+                    _ => {}
+                }
+            }
+            let options: Vec<Vec<u8>> = pool
+                .key
+                .options
+                .iter()
+                .map(|(name, value)| [name.as_slice(), b"=", value].concat())
+                .collect();
+            let completed = self.control.pools[number].completed.load(Relaxed);
+            let row = Row::new()
+                .bytes(&pool.key.user)
+                .bytes(&pool.key.database)
+                .bytes(&options.join(&b' '))
+                .number(pool.backends.len())
+                .number(starting)
+                .number(idle)
+                .number(busy)
+                .number(dedicated)
+                .number(pool.sessions)
+                .number(self.waiting_in(number as u32))
+                .optional(self.oldest_wait_us(number as u32))
+                .number(completed);
+            rows.push(row.finish());
+        }
+        rows
+    }
+
+    fn dispatcher_row(&self) -> Vec<u8> {
+        let waiting: usize = (0..self.pools.len() as u32)
+            .map(|pool| self.waiting_in(pool))
+            .sum();
+        let (user_us, system_us) = process::cpu_time_us();
+        let counts = &self.statistics;
+        Row::new()
+            .number(std::process::id())
+            .number(self.started_at)
+            .number(1)
+            .number(self.sessions.live() + self.logins.len())
+            .number(self.sessions.live())
+            .number(waiting)
+            .number(counts.accepted)
+            .number(counts.logins)
+            .number(counts.logins_failed)
+            .number(counts.cancels)
+            .number(counts.assigned + counts.queued)
+            .number(counts.assigned)
+            .number(counts.queued)
+            .number(counts.backends_started)
+            .number(self.contexts.arena.used())
+            .number(self.contexts.arena.limit())
+            .number(user_us)
+            .number(system_us)
+            .finish()
+    }
+}

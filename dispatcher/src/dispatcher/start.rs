@@ -1,0 +1,232 @@
+//! From the program's start to the event loop.
+//!
+//! The launcher leaves descriptor 3 (its channel) and 4 (the CONTROL memory),
+//! and sends PARAMETERS first of all. Until these have come the start may
+//! block; afterwards nothing does.
+
+use super::clients::{mock_secret, SPARE_LOGINS};
+use super::control::SPARE_CONNECTIONS;
+use super::event_loop::{timestamp, token, Dispatcher, Source};
+use super::greeting::Greetings;
+use super::jobs::Jobs;
+use super::launcher::{parse_parameters, Link};
+use super::layout::shared::*;
+use super::listeners::{self, EXIT_PORT_TAKEN};
+use super::memory::arena::Arena;
+use super::memory::context::Contexts;
+use super::memory::control::Control;
+use super::parameters::Parameters;
+use super::queries::Statistics;
+use super::roles::Roles;
+use super::sessions::Sessions;
+use super::slab::Slab;
+use super::sys::epoll::{self, ClientNumber, Epoll};
+use super::sys::memory;
+use super::sys::process;
+use super::sys::socket::{self, Kind};
+use super::wire::Frame;
+use super::{session_memory, Arguments};
+use anyhow::{bail, Context as _, Result};
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
+use tracing::{info, warn};
+
+const CHANNEL: RawFd = 3;
+const CONTROL: RawFd = 4;
+/// The number for client sockets, if the limit of open files allows it.
+const CLIENT_NUMBER: u64 = 900;
+/// Below the limit that the server's processes have.
+const BELOW_LIMIT: u64 = 24;
+/// The control socket, in the data directory.
+const CONTROL_SOCKET: &str = "pg_baton.ctl";
+/// How long to wait for PARAMETERS.
+const FIRST_WORD_MS: i32 = 30_000;
+
+/// `baton dispatcher`.
+pub fn main(_arguments: Arguments) -> Result<()> {
+    super::log::start();
+    match prepare().and_then(|mut dispatcher| {
+        let result = dispatcher.run().context("the event loop failed");
+        dispatcher.leave();
+        result
+    }) {
+        Err(error) if error.is::<listeners::Taken>() => {
+            tracing::error!("{error:#}");
+            std::process::exit(i32::from(EXIT_PORT_TAKEN));
+        }
+        result => result,
+    }
+}
+
+/// Waits for the launcher's first word. Blocks.
+fn first_parameters(channel: &OwnedFd, buffer: &mut [u8]) -> Result<Parameters> {
+    let waiting = Epoll::new()?;
+    waiting.add(channel.as_raw_fd(), epoll::IN, 0)?;
+    let mut events = [epoll::no_event()];
+    let mut parameters = Parameters::default();
+    for _ in 0..100 {
+        if waiting.wait(&mut events, FIRST_WORD_MS)? == 0 {
+            bail!("the launcher has not sent its parameters");
+        }
+        let length = socket::receive(channel.as_raw_fd(), buffer)
+            .context("could not read from the launcher")?;
+        if length == 0 {
+            bail!("the launcher has gone; this program is started by pg_baton, not by hand");
+        }
+        let frame = Frame::parse(&buffer[..length])?;
+        if frame.kind == MSG_PARAMETERS {
+            parse_parameters(frame.payload, &mut parameters)?;
+            return Ok(parameters);
+        }
+    }
+    bail!("the launcher did not send its parameters first")
+}
+
+fn prepare() -> Result<Dispatcher> {
+    let signals = process::signals().context("could not set up signals")?;
+    let channel = memory::inherited(CHANNEL)
+        .context("descriptor 3 is not the launcher's channel; this program is started by pg_baton, not by hand")?;
+    let control_fd =
+        memory::inherited(CONTROL).context("descriptor 4 is not the control memory")?;
+    let control = Control::open(control_fd.as_raw_fd())?;
+
+    let mut buffer = vec![0; FRAME_MAX as usize];
+    let parameters = first_parameters(&channel, &mut buffer)?;
+
+    // Backends have the limit that we were started with.
+    let (soft, _) =
+        process::raise_descriptor_limit().context("could not raise the limit of open files")?;
+    let number = CLIENT_NUMBER.min(soft.saturating_sub(BELOW_LIMIT));
+    let client_number = ClientNumber::reserve(number as RawFd)
+        .context("could not reserve a descriptor number for client sockets")?;
+
+    let directory = PathBuf::from(&parameters.data_directory);
+    let control_path = if parameters.data_directory.is_empty() {
+        PathBuf::from(CONTROL_SOCKET)
+    } else {
+        // The path of a socket is short; the working directory is the data
+        // directory already.
+        std::env::set_current_dir(&directory).context("could not enter the data directory")?;
+        PathBuf::from(CONTROL_SOCKET)
+    };
+    let control_listener = socket::listen_unix(&control_path, Kind::Packets, 0o700, None)
+        .context("could not listen on the control socket; does another dispatcher run?")?;
+    // The ports come before anything that an earlier dispatcher may still use.
+    let listeners = listeners::open(&parameters)?;
+
+    let own_pid = std::process::id();
+    let orphans = control.take_over(own_pid, process::exists);
+    if !orphans.is_empty() {
+        info!(
+            "{} backends still serve sessions of an earlier dispatcher",
+            orphans.len()
+        );
+    }
+    control
+        .header
+        .force_migration
+        .store(u32::from(parameters.force_migration), SeqCst);
+
+    let session_slots = control.sessions.len() as u32;
+    let limit = session_memory(&parameters);
+    let arena_size = Arena::total_size(session_slots, limit);
+    let (arena_fd, arena_memory) =
+        memory::create(arena_size).context("could not create the session memory")?;
+    // Serials and versions of an earlier dispatcher are below these.
+    let base = control.header.dispatcher_epoch.load(SeqCst) << 40;
+    let arena = Arena::new(arena_memory, session_slots, limit, base);
+    let contexts = Contexts::new(arena, control, base);
+
+    let postmaster = process::pidfd(control.header.postmaster_pid.load(SeqCst))
+        .context("could not watch the postmaster")?;
+    let pid_file = match process::watch_file(&PathBuf::from("postmaster.pid")) {
+        Ok(file) => Some(file),
+        Err(error) => {
+            warn!("could not watch postmaster.pid: {error}");
+            None
+        }
+    };
+    let epoll = Epoll::new().context("could not create an epoll instance")?;
+    let jobs = Jobs::start().context("could not start a thread")?;
+    epoll.add(
+        control_listener.as_raw_fd(),
+        epoll::IN,
+        token(Source::ControlListener, 0),
+    )?;
+    epoll.add(
+        postmaster.as_raw_fd(),
+        epoll::IN,
+        token(Source::Postmaster, 0),
+    )?;
+    epoll.add(signals.as_raw_fd(), epoll::IN, token(Source::Signals, 0))?;
+    epoll.add(jobs.fd(), epoll::IN, token(Source::Jobs, 0))?;
+    if let Some(file) = &pid_file {
+        epoll.add(file.as_raw_fd(), epoll::IN, token(Source::PidFile, 0))?;
+    }
+
+    let mut dispatcher = Dispatcher {
+        epoll,
+        client_number,
+        control,
+        contexts,
+        arena_fd,
+        arena_size: arena_size as u64,
+        mock_secret: mock_secret(&parameters.mock_authentication_nonce),
+        sessions: Sessions::new(session_slots),
+        skippers: HashMap::new(),
+        pool_numbers: HashMap::new(),
+        pools: (0..control.pools.len()).map(|_| None).collect(),
+        dirty_pools: Vec::new(),
+        backends: (0..control.backends.len()).map(|_| None).collect(),
+        backend_count: 0,
+        dedicated_count: 0,
+        orphans,
+        roles: Roles::default(),
+        greetings: Greetings::default(),
+        settings_generation: control.header.settings_generation.load(SeqCst),
+        listeners: Vec::new(),
+        control_listener,
+        control_path,
+        connections: Slab::new(control.backends.len() + SPARE_CONNECTIONS),
+        dead_connections: Vec::new(),
+        logins: Slab::new(session_slots as usize + SPARE_LOGINS),
+        link: Link::default(),
+        jobs,
+        postmaster,
+        pid_file,
+        signals,
+        stopping: None,
+        finished: false,
+        reserve: Some(memory::placeholder()?),
+        told_no_descriptors: false,
+        buffer,
+        next_serial: 0,
+        started: Instant::now(),
+        started_at: timestamp(),
+        statistics: Statistics::default(),
+        now_us: 0,
+        now: timestamp(),
+        last_tick_us: 0,
+        last_sweep_us: 0,
+        parameters,
+    };
+    dispatcher.add_launcher(channel);
+    dispatcher.add_listeners(listeners)?;
+    dispatcher.pid_file_changed();
+    info!("ready on port {}", dispatcher.parameters.port);
+    Ok(dispatcher)
+}
+
+impl Dispatcher {
+    /// The last things before the end.
+    fn leave(&mut self) {
+        listeners::close(&mut self.listeners);
+        let _ = std::fs::remove_file(&self.control_path);
+        let own_pid = std::process::id();
+        let word = &self.control.header.dispatcher_pid;
+        let _ = word.compare_exchange(own_pid, 0, SeqCst, SeqCst);
+    }
+}

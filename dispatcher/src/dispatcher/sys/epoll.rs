@@ -1,0 +1,150 @@
+//! epoll, and the one descriptor number under which client sockets stand in it.
+//!
+//! The kernel knows an epoll item by the pair (open file, descriptor number).
+//! Backends re-arm the sockets of sessions in the dispatcher's epoll by
+//! themselves; they can only name an item if their number for the client's
+//! socket is the number under which it was added. So there is one agreed
+//! number: [`ClientNumber`] puts a client there for the time of the call, and
+//! a placeholder again afterwards, or the client's file would stay open.
+
+use super::check;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+pub const IN: u32 = libc::EPOLLIN as u32;
+pub const OUT: u32 = libc::EPOLLOUT as u32;
+pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+pub const HUP: u32 = libc::EPOLLHUP as u32;
+pub const ERR: u32 = libc::EPOLLERR as u32;
+pub const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
+
+/// What an idle session's socket is armed with.
+pub const SESSION: u32 = IN | RDHUP | ONESHOT;
+
+/// One event, as the kernel writes it.
+pub type Event = libc::epoll_event;
+
+pub fn no_event() -> Event {
+    Event { events: 0, u64: 0 }
+}
+
+/// An epoll instance.
+pub struct Epoll {
+    fd: OwnedFd,
+}
+
+impl Epoll {
+    pub fn new() -> io::Result<Epoll> {
+        // SAFETY: no pointers; the result is a new descriptor that we own.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: `fd` is new and owned by nobody else.
+        Ok(Epoll {
+            fd: unsafe { OwnedFd::from_raw_fd(fd) },
+        })
+    }
+
+    fn control(&self, operation: i32, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
+        let mut event = Event { events, u64: data };
+        // SAFETY: `event` lives through the call.
+        check(unsafe { libc::epoll_ctl(self.fd.as_raw_fd(), operation, fd, &mut event) })?;
+        Ok(())
+    }
+
+    pub fn add(&self, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd, events, data)
+    }
+
+    pub fn modify(&self, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd, events, data)
+    }
+
+    pub fn delete(&self, fd: RawFd) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, fd, 0, 0)
+    }
+
+    /// Waits at most `timeout_ms`; the number of events written.
+    pub fn wait(&self, events: &mut [Event], timeout_ms: i32) -> io::Result<usize> {
+        // SAFETY: the kernel writes at most `events.len()` events.
+        let result = check(unsafe {
+            libc::epoll_wait(
+                self.fd.as_raw_fd(),
+                events.as_mut_ptr(),
+                events.len() as i32,
+                timeout_ms,
+            )
+        });
+        match result {
+            Ok(count) => Ok(count as usize),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsRawFd for Epoll {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// The agreed number for client sockets, reserved for the process's life.
+pub struct ClientNumber {
+    number: RawFd,
+    placeholder: OwnedFd,
+}
+
+impl ClientNumber {
+    /// Reserves `number`, which must be free.
+    pub fn reserve(number: RawFd) -> io::Result<ClientNumber> {
+        let placeholder = super::memory::placeholder()?;
+        // SAFETY: fcntl with F_GETFD touches no memory.
+        if unsafe { libc::fcntl(number, libc::F_GETFD) } != -1 {
+            return Err(io::Error::other(format!("descriptor {number} is in use")));
+        }
+        let reserved = ClientNumber {
+            number,
+            placeholder,
+        };
+        reserved.put(reserved.placeholder.as_raw_fd())?;
+        Ok(reserved)
+    }
+
+    pub fn number(&self) -> RawFd {
+        self.number
+    }
+
+    fn put(&self, fd: RawFd) -> io::Result<()> {
+        // SAFETY: `number` is ours since `reserve`, nothing else stands there.
+        check(unsafe { libc::dup3(fd, self.number, libc::O_CLOEXEC) })?;
+        Ok(())
+    }
+
+    fn with(&self, client: RawFd, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        self.put(client)?;
+        let result = call();
+        self.put(self.placeholder.as_raw_fd())?;
+        result
+    }
+
+    /// Adds a session's socket, armed.
+    pub fn add(&self, epoll: &Epoll, client: RawFd, session: u64) -> io::Result<()> {
+        self.with(client, || epoll.add(self.number, SESSION, session))
+    }
+
+    /// Adds a session's socket whose first owner is not the epoll. An error
+    /// or hang-up of the connection still makes an event, once: the kernel
+    /// adds those two by itself. Whoever reads events must expect that.
+    pub fn add_unarmed(&self, epoll: &Epoll, client: RawFd, session: u64) -> io::Result<()> {
+        self.with(client, || epoll.add(self.number, ONESHOT, session))
+    }
+
+    /// Arms it again.
+    pub fn arm(&self, epoll: &Epoll, client: RawFd, session: u64) -> io::Result<()> {
+        self.with(client, || epoll.modify(self.number, SESSION, session))
+    }
+
+    /// Takes it out for good.
+    pub fn remove(&self, epoll: &Epoll, client: RawFd) -> io::Result<()> {
+        self.with(client, || epoll.delete(self.number))
+    }
+}

@@ -1,0 +1,210 @@
+//! What happens by time alone.
+//!
+//! A *tick* looks at what has limits in milliseconds and happens only while
+//! there is such a thing; a *sweep* once a second looks at the rest. An idle
+//! dispatcher does nothing but one sweep a second.
+
+use super::backends::START_LIMIT_US;
+use super::event_loop::Dispatcher;
+use super::layout::shared::*;
+use super::sessions::{index_of, Place, SessionId};
+use super::sys::{process, socket};
+use crate::protocol::auth::client::Failure;
+use crate::protocol::Report;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use tracing::{debug, warn};
+
+const TICK_US: u64 = 20_000;
+const SWEEP_US: u64 = 1_000_000;
+
+impl Dispatcher {
+    fn needs_ticks(&self) -> bool {
+        self.stopping.is_some()
+            || self.logins.len() > 0
+            || self
+                .pools
+                .iter()
+                .enumerate()
+                .any(|(number, pool)| pool.is_some() && self.waiting_in(number as u32) > 0)
+    }
+
+    /// How long the loop may sleep.
+    pub fn next_timeout_ms(&self) -> i32 {
+        if !self.dirty_pools.is_empty() || !self.dead_connections.is_empty() {
+            return 0;
+        }
+        let period = if self.needs_ticks() {
+            TICK_US
+        } else {
+            SWEEP_US
+        };
+        (period / 1000) as i32
+    }
+
+    /// Called in each round.
+    pub fn tick(&mut self) {
+        if self.now_us < self.last_tick_us + TICK_US {
+            return;
+        }
+        self.last_tick_us = self.now_us;
+        self.expire_logins();
+        self.expire_waits();
+        self.retry_pools();
+        self.stop_tick();
+        if self.now_us >= self.last_sweep_us + SWEEP_US {
+            self.last_sweep_us = self.now_us;
+            self.sweep();
+        }
+    }
+
+    /// Pools in which somebody waits are looked at again: a failed start may
+    /// be repeated by now, and forced migration has its patience.
+    fn retry_pools(&mut self) {
+        for number in 0..self.pools.len() as u32 {
+            let wants = self.pools[number as usize]
+                .as_ref()
+                .is_some_and(|pool| !pool.fifo.is_empty());
+            if wants {
+                self.mark_dirty(number);
+            }
+        }
+    }
+
+    fn sweep(&mut self) {
+        self.forget_questions();
+        self.sweep_starting();
+        self.sweep_orphans();
+        self.sweep_queues();
+        self.shrink();
+        self.sweep_idle_sessions();
+        self.drop_empty_pools();
+        for number in 0..self.pools.len() as u32 {
+            // min_backends is kept.
+            if self.parameters.min_backends > 0 {
+                self.mark_dirty(number);
+            }
+        }
+    }
+
+    fn sweep_starting(&mut self) {
+        for slot in 0..self.backends.len() as u32 {
+            let late = self.backends[slot as usize]
+                .as_ref()
+                .is_some_and(|backend| {
+                    backend.is_starting() && self.now_us > backend.started_us + START_LIMIT_US
+                });
+            if late {
+                let text =
+                    "a backend did not attach in time; is pg_baton in shared_preload_libraries?";
+                self.opening_failed(slot, Failure::Protocol(text.into()));
+            }
+        }
+    }
+
+    /// Backends of an earlier dispatcher: when one has ended its slots are free.
+    fn sweep_orphans(&mut self) {
+        let control = self.control;
+        self.orphans.retain(|slot| {
+            let pid = control.backends[*slot as usize].pid.load(SeqCst);
+            if process::exists(pid) {
+                return true;
+            }
+            for session in control.sessions {
+                if session.owner.load(SeqCst) == slot + 1 {
+                    control.clear_session(session);
+                }
+            }
+            control.free_backend(*slot);
+            false
+        });
+    }
+
+    /// A backend that died between taking a message and lowering the counter
+    /// leaves the counter too high for ever: if the queue is empty and the
+    /// counter is not, in two sweeps, it is set right.
+    fn sweep_queues(&mut self) {
+        for (number, pool) in self.pools.iter_mut().enumerate() {
+            let Some(pool) = pool else {
+                continue;
+            };
+            let queued = &self.control.pools[number].queued;
+            let seen = queued.load(SeqCst);
+            let astray = seen != 0 && socket::next_packet_length(pool.queue_read.as_raw_fd()) == 0;
+            if astray && pool.counter_astray {
+                warn!("the counter of pool {number}'s ready queue was {seen} while the queue was empty");
+                let _ = queued.compare_exchange(seen, 0, SeqCst, SeqCst);
+            }
+            pool.counter_astray = astray;
+        }
+    }
+
+    /// Backends that have been idle for long go, the newest last.
+    fn shrink(&mut self) {
+        let limit_us = self.parameters.backend_idle_timeout_ms as i64 * 1000;
+        if limit_us == 0 {
+            return;
+        }
+        let least = self.parameters.min_backends as usize;
+        let mut retire = Vec::new();
+        for (number, pool) in self.pools.iter().enumerate() {
+            let Some(pool) = pool.as_ref() else {
+                continue;
+            };
+            if self.waiting_in(number as u32) > 0 {
+                continue;
+            }
+            let usable = |slot: &&u32| {
+                self.backends[**slot as usize]
+                    .as_ref()
+                    .is_some_and(|b| b.may_serve())
+            };
+            let count = pool.backends.iter().filter(usable).count();
+            let idle = pool.backends.iter().filter(usable).filter(|slot| {
+                let memory = &self.control.backends[**slot as usize];
+                let state = memory.state.load(SeqCst);
+                (state == BACKEND_IDLE || state == BACKEND_LINGER)
+                    && self.now - memory.state_since_us.load(Relaxed) > limit_us
+            });
+            retire.extend(idle.take(count.saturating_sub(least)).copied());
+        }
+        for slot in retire {
+            debug!("backend {slot} has been idle for long");
+            self.retire_backend(slot);
+        }
+    }
+
+    /// idle_session_timeout: backends leave it to us, as they do not keep a
+    /// session that has it set.
+    fn sweep_idle_sessions(&mut self) {
+        let now = self.now;
+        let control = self.control;
+        let late: Vec<SessionId> = self
+            .sessions
+            .ids()
+            .filter(|id| {
+                let slot = &control.sessions[index_of(*id) as usize];
+                let limit_us = i64::from(slot.idle_session_timeout_ms.load(Relaxed)) * 1000;
+                limit_us > 0
+                    && slot.state.load(SeqCst) == STATE_IDLE
+                    && now - slot.state_since_us.load(Relaxed) > limit_us
+            })
+            .collect();
+        for id in late {
+            let owner = control.sessions[index_of(id) as usize].owner.load(SeqCst);
+            if owner != 0 {
+                self.recall(owner - 1, id);
+                continue;
+            }
+            let place = self.sessions.get(id).map(|session| session.place);
+            if matches!(place, Some(Place::Waiting | Place::Skipping)) {
+                continue;
+            }
+            let report = Report::fatal(
+                b"57P05",
+                "terminating connection due to idle-session timeout",
+            );
+            self.end_with(id, &report);
+        }
+    }
+}

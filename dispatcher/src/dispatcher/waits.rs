@@ -1,0 +1,176 @@
+//! Sessions that have waited too long for a backend.
+//!
+//! A session that was greeted keeps its connection: its request is read and
+//! passed over, an error stands in for the answer, and it is ready for the
+//! next. One that was not greeted yet ends with the error.
+
+use super::event_loop::Dispatcher;
+use super::layout::shared::*;
+use super::sessions::{index_of, Place, SessionId};
+use super::sys::socket;
+use crate::protocol::frontend::{RequestEnd, RequestSkipper, SkipError};
+use crate::protocol::messages;
+use crate::protocol::{Report, Severity};
+use std::io;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// Bytes passed over for one session before others get their turn.
+const BYTES_A_ROUND: usize = 1 << 20;
+
+impl Dispatcher {
+    fn wait_report(&self, number: u32, severity: Severity) -> Report {
+        let seconds = self.parameters.session_wait_timeout_ms as f64 / 1000.0;
+        let report = Report::new(severity, b"53300", "timed out waiting for a backend")
+            .with_hint("All backends of the pool are busy. Raise pg_baton.max_backends or pg_baton.session_wait_timeout.");
+        let failure = self.pools[number as usize]
+            .as_ref()
+            .and_then(|pool| pool.failure.as_ref());
+        match failure {
+            Some(failure) => report.with_detail(format!(
+                "No backend could be started: {failure}. The session waited for {seconds} s."
+            )),
+            None => report.with_detail(format!("The session waited for {seconds} s.")),
+        }
+    }
+
+    /// Ends the waits that have reached their limit, longest first.
+    pub fn expire_waits(&mut self) {
+        let limit_us = self.parameters.session_wait_timeout_ms * 1000;
+        if limit_us == 0 {
+            return;
+        }
+        for number in 0..self.pools.len() as u32 {
+            if self
+                .oldest_wait_us(number)
+                .is_none_or(|waited| waited < limit_us)
+            {
+                continue;
+            }
+            // The longest waits may be in the ready queue.
+            self.drain_queue(number);
+            while let Some(id) = self.first_expired(number, limit_us) {
+                self.wait_expired(number, id);
+            }
+        }
+    }
+
+    /// How long the first of a pool's waiting sessions has waited.
+    pub fn oldest_wait_us(&self, number: u32) -> Option<u64> {
+        let pool = self.pools[number as usize].as_ref()?;
+        let queued = self.control.pools[number as usize].queued.load(SeqCst);
+        let queued = usize::try_from(queued).unwrap_or(0).min(pool.sent.len());
+        let in_queue = pool.sent.iter().skip(pool.sent.len() - queued);
+        in_queue
+            .chain(pool.fifo.iter())
+            .filter_map(|id| self.sessions.get(*id))
+            .find(|session| matches!(session.place, Place::Waiting | Place::Queue))
+            .map(|session| self.now_us.saturating_sub(session.waits_since_us))
+    }
+
+    fn first_expired(&mut self, number: u32, limit_us: u64) -> Option<SessionId> {
+        let now_us = self.now_us;
+        let pool = self.pools[number as usize].as_mut()?;
+        loop {
+            let id = *pool.fifo.front()?;
+            match self.sessions.get(id) {
+                Some(session) if session.place == Place::Waiting => {
+                    if now_us.saturating_sub(session.waits_since_us) < limit_us {
+                        return None;
+                    }
+                    pool.fifo.pop_front();
+                    return Some(id);
+                }
+                _ => pool.fifo.pop_front(),
+            };
+        }
+    }
+
+    fn wait_expired(&mut self, number: u32, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id) else {
+            return;
+        };
+        if session.greet {
+            let report = self.wait_report(number, Severity::Fatal);
+            return self.end_with(id, &report);
+        }
+        session.place = Place::Skipping;
+        self.skippers.insert(id, RequestSkipper::new());
+        self.skip_request(id);
+    }
+
+    /// Reads on in a request that is passed over.
+    pub fn skip_request(&mut self, id: SessionId) {
+        let mut left = BYTES_A_ROUND;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        while left > 0 {
+            let (Some(session), Some(skipper)) =
+                (self.sessions.get(id), self.skippers.get_mut(&id))
+            else {
+                break;
+            };
+            let room = skipper.wanted().min(buffer.len());
+            match socket::receive(session.fd(), &mut buffer[..room]) {
+                Ok(0) => {
+                    self.end_session(id);
+                    break;
+                }
+                Ok(length) => {
+                    left = left.saturating_sub(length);
+                    match skipper.feed(&buffer[..length]) {
+                        Ok((_, None)) => {}
+                        Ok((_, Some(RequestEnd::Terminate))) | Err(SkipError::BadLength) => {
+                            self.end_session(id);
+                            break;
+                        }
+                        Ok((_, Some(_))) => {
+                            self.answer_skipped(id);
+                            break;
+                        }
+                        Err(SkipError::Unknown(report)) => {
+                            self.end_with(id, &report);
+                            break;
+                        }
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.await_rest(id);
+                    break;
+                }
+                Err(_) => {
+                    self.end_session(id);
+                    break;
+                }
+            }
+        }
+        if left == 0 && self.skippers.contains_key(&id) {
+            self.await_rest(id);
+        }
+        self.buffer = buffer;
+    }
+
+    fn await_rest(&mut self, id: SessionId) {
+        let fd = self.sessions.get(id).map_or(-1, |session| session.fd());
+        if self.client_number.arm(&self.epoll, fd, id).is_err() {
+            self.end_session(id);
+        }
+    }
+
+    fn answer_skipped(&mut self, id: SessionId) {
+        self.skippers.remove(&id);
+        let Some(session) = self.sessions.get(id) else {
+            return;
+        };
+        let mut out = Vec::new();
+        self.wait_report(session.pool, Severity::Error)
+            .encode(&mut out);
+        messages::ready_for_query(&mut out, b'I');
+        let slot = &self.control.sessions[index_of(id) as usize];
+        slot.flags.fetch_and(!SESSION_CANCEL, SeqCst);
+        slot.state_since_us.store(self.now, Relaxed);
+        if socket::send(session.fd(), &out).ok() != Some(out.len()) {
+            // It does not read: nothing more can be told it.
+            return self.end_session(id);
+        }
+        self.arm(id);
+    }
+}

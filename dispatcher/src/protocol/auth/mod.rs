@@ -1,0 +1,44 @@
+//! Authentication, both sides of it.
+//!
+//! [`server`] decides whether a client may log in, in place of the server and
+//! with its rules; what it learns on the way opens backends by [`client`],
+//! which speaks to the server as any client would. [`scram`] and [`verifier`]
+//! are the mechanics both share.
+//!
+//! Turning a password into keys costs about a millisecond of CPU
+//! (PBKDF2), so it is a job of its own that the caller runs on another thread.
+
+pub mod client;
+pub mod scram;
+pub mod server;
+pub mod verifier;
+
+/// A password, ClientKey or the like: never shown by `Debug`, overwritten
+/// when dropped as far as the compiler lets us.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Vec<u8>);
+
+impl Secret {
+    /// Takes the bytes over.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
+        Secret(bytes.into())
+    }
+
+    /// The bytes themselves.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.fill(0);
+        std::hint::black_box(&self.0);
+    }
+}

@@ -1,0 +1,462 @@
+//! SCRAM-SHA-256 (RFC 5802, RFC 7677): keys, proofs, and the messages.
+//!
+//! The server's half reads messages exactly as auth-scram.c of the server
+//! does, error for error; the client's half is what libpq would send without
+//! channel binding.
+
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine;
+use hmac::{Hmac, Mac};
+use sha2::{Digest, Sha256};
+
+use super::super::report::Report;
+use super::verifier::{equal, ScramVerifier};
+
+/// A SHA-256 sized key.
+pub type Key = [u8; 32];
+
+/// SCRAM_DEFAULT_ITERATIONS (common/scram-common.h).
+pub const DEFAULT_ITERATIONS: u32 = 4096;
+/// The one mechanism offered.
+pub const MECHANISM: &str = "SCRAM-SHA-256";
+/// SCRAM_RAW_NONCE_LEN (common/scram-common.h).
+const NONCE_BYTES: usize = 18;
+
+/// What a password yields with a given salt and count.
+#[derive(Clone)]
+pub struct Keys {
+    /// Proves that one knows the password.
+    pub client_key: Key,
+    /// Proves that one is the server.
+    pub server_key: Key,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keys")
+    }
+}
+
+impl Keys {
+    pub(super) fn from_salted(salted: &Key) -> Keys {
+        Keys {
+            client_key: hmac(salted, &[b"Client Key"]),
+            server_key: hmac(salted, &[b"Server Key"]),
+        }
+    }
+
+    /// H(ClientKey).
+    pub fn stored_key(&self) -> Key {
+        stored_key(&self.client_key)
+    }
+}
+
+fn stored_key(client_key: &Key) -> Key {
+    Sha256::digest(client_key).into()
+}
+
+fn hmac(key: &[u8], parts: &[&[u8]]) -> Key {
+    // HMAC takes a key of any length: new_from_slice of Hmac never fails.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
+        return [0; 32];
+    };
+    for part in parts {
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().into()
+}
+
+/// PBKDF2 of the prepared password. Takes about a millisecond of CPU for
+/// 4,096 iterations.
+pub(super) fn salted_password(password: &[u8], salt: &[u8], iterations: u32) -> Key {
+    let mut salted = Key::default();
+    let prepared = prepare(password);
+    pbkdf2::pbkdf2_hmac::<Sha256>(&prepared, salt, iterations, &mut salted);
+    salted
+}
+
+/// SASLprep; a password that it does not allow is used as it is, like
+/// pg_be_scram_build_secret and libpq do.
+fn prepare(password: &[u8]) -> Vec<u8> {
+    if password.is_ascii() {
+        // pg_saslprep (common/saslprep.c) lets ASCII pass, controls too.
+        return password.to_vec();
+    }
+    let prepared = std::str::from_utf8(password)
+        .ok()
+        .and_then(|text| stringprep::saslprep(text).ok());
+    match prepared {
+        Some(text) if !text.is_empty() => text.as_bytes().to_vec(),
+        _ => password.to_vec(),
+    }
+}
+
+fn nonce() -> String {
+    STANDARD.encode(rand::random::<[u8; NONCE_BYTES]>())
+}
+
+fn xor(left: &Key, right: &Key) -> Key {
+    std::array::from_fn(|at| left[at] ^ right[at])
+}
+
+// ---- server --------------------------------------------------------------
+
+/// The server's side of one exchange, after the client's first message.
+#[derive(Debug)]
+pub struct ServerExchange {
+    verifier: ScramVerifier,
+    channel_binding_flag: u8,
+    client_first_bare: Vec<u8>,
+    server_first: Vec<u8>,
+    full_nonce: Vec<u8>,
+}
+
+/// What the client's proof showed.
+#[derive(Debug)]
+pub struct Proven {
+    /// The server's final message.
+    pub server_final: Vec<u8>,
+    /// The key that the proof was made with.
+    pub client_key: Key,
+}
+
+impl ServerExchange {
+    /// Reads the client's first message (read_client_first_message).
+    pub fn start(verifier: ScramVerifier, message: &[u8]) -> Result<ServerExchange, Report> {
+        ServerExchange::start_with_nonce(verifier, message, &nonce())
+    }
+
+    fn start_with_nonce(
+        verifier: ScramVerifier,
+        message: &[u8],
+        server_nonce: &str,
+    ) -> Result<ServerExchange, Report> {
+        check_text(message)?;
+        let mut reader = AttributeReader::new(message);
+        let channel_binding_flag = reader.peek();
+        match channel_binding_flag {
+            b'n' | b'y' => {
+                reader.advance();
+                if reader.peek() != b',' {
+                    return Err(malformed(format!(
+                        "Comma expected, but found character \"{}\".",
+                        sanitize(reader.peek())
+                    )));
+                }
+                reader.advance();
+            }
+            b'p' => {
+                return Err(malformed(
+                    "The client selected SCRAM-SHA-256 without channel binding, but the SCRAM message includes channel binding data.",
+                ))
+            }
+            other => {
+                return Err(malformed(format!(
+                    "Unexpected channel-binding flag \"{}\".",
+                    sanitize(other)
+                )))
+            }
+        }
+        match reader.peek() {
+            b',' => reader.advance(),
+            b'a' => {
+                return Err(Report::fatal(
+                    b"0A000",
+                    "client uses authorization identity, but it is not supported",
+                ))
+            }
+            other => {
+                return Err(malformed(format!(
+                    "Unexpected attribute \"{}\" in client-first-message.",
+                    sanitize(other)
+                )))
+            }
+        }
+        let client_first_bare = reader.rest().to_vec();
+        if reader.peek() == b'm' {
+            return Err(Report::fatal(
+                b"0A000",
+                "client requires an unsupported SCRAM extension",
+            ));
+        }
+        reader.value_of(b'n')?;
+        let client_nonce = reader.value_of(b'r')?;
+        if !client_nonce
+            .iter()
+            .all(|byte| (0x21..=0x7e).contains(byte) && *byte != b',')
+        {
+            return Err(Report::fatal(
+                b"08P01",
+                "non-printable characters in SCRAM nonce",
+            ));
+        }
+        while !reader.rest().is_empty() {
+            reader.any()?;
+        }
+
+        let full_nonce = [client_nonce, server_nonce.as_bytes()].concat();
+        let server_first = [
+            b"r=".as_slice(),
+            &full_nonce,
+            format!(",s={},i={}", verifier.salt, verifier.iterations).as_bytes(),
+        ]
+        .concat();
+        Ok(ServerExchange {
+            verifier,
+            channel_binding_flag,
+            client_first_bare,
+            server_first,
+            full_nonce,
+        })
+    }
+
+    /// The server's first message.
+    pub fn server_first(&self) -> &[u8] {
+        &self.server_first
+    }
+
+    /// Reads the client's final message (read_client_final_message) and
+    /// checks its proof. None if the proof is wrong; the work is the same.
+    pub fn finish(&self, message: &[u8]) -> Result<Option<Proven>, Report> {
+        check_text(message)?;
+        let mut reader = AttributeReader::new(message);
+        match (reader.value_of(b'c')?, self.channel_binding_flag) {
+            (b"biws", b'n') | (b"eSws", b'y') => {}
+            _ => {
+                return Err(Report::fatal(
+                    b"08P01",
+                    "unexpected SCRAM channel-binding attribute in client-final-message",
+                ))
+            }
+        }
+        let nonce = reader.value_of(b'r')?;
+        let (without_proof, proof) = loop {
+            let before = reader.position().saturating_sub(1);
+            let (attribute, value) = reader.any()?;
+            if attribute == b'p' {
+                break (&message[..before], value);
+            }
+        };
+        let Some(proof) = STANDARD
+            .decode(proof)
+            .ok()
+            .and_then(|proof| Key::try_from(proof).ok())
+        else {
+            return Err(malformed("Malformed proof in client-final-message."));
+        };
+        if !reader.rest().is_empty() {
+            return Err(malformed(
+                "Garbage found at the end of client-final-message.",
+            ));
+        }
+        if !equal(nonce, &self.full_nonce) {
+            return Err(Report::fatal(b"08P01", "invalid SCRAM response")
+                .with_detail("Nonce does not match."));
+        }
+
+        let auth_message: [&[u8]; 5] = [
+            &self.client_first_bare,
+            b",",
+            &self.server_first,
+            b",",
+            without_proof,
+        ];
+        let client_key = xor(&proof, &hmac(&self.verifier.stored_key, &auth_message));
+        let server_signature = hmac(&self.verifier.server_key, &auth_message);
+        if !equal(&stored_key(&client_key), &self.verifier.stored_key) {
+            return Ok(None);
+        }
+        Ok(Some(Proven {
+            server_final: format!("v={}", STANDARD.encode(server_signature)).into_bytes(),
+            client_key,
+        }))
+    }
+}
+
+/// scram_exchange's checks of every message.
+fn check_text(message: &[u8]) -> Result<(), Report> {
+    if message.is_empty() {
+        return Err(malformed("The message is empty."));
+    }
+    if message.contains(&0) {
+        return Err(malformed("Message length does not match input length."));
+    }
+    Ok(())
+}
+
+fn malformed(detail: impl Into<Vec<u8>>) -> Report {
+    Report::fatal(b"08P01", "malformed SCRAM message").with_detail(detail)
+}
+
+/// sanitize_char: its buffer of five bytes is enough for both forms.
+fn sanitize(byte: u8) -> String {
+    if (0x21..=0x7e).contains(&byte) {
+        format!("'{}'", char::from(byte))
+    } else {
+        format!("0x{byte:02x}")
+    }
+}
+
+/// Reads `a=value,b=value...`; the end reads as NUL, as in C.
+struct AttributeReader<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> AttributeReader<'a> {
+    fn new(text: &'a [u8]) -> AttributeReader<'a> {
+        AttributeReader { text, at: 0 }
+    }
+
+    fn position(&self) -> usize {
+        self.at
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn peek(&self) -> u8 {
+        self.rest().first().copied().unwrap_or(0)
+    }
+
+    fn advance(&mut self) {
+        self.at += 1;
+    }
+
+    /// read_attr_value.
+    fn value_of(&mut self, attribute: u8) -> Result<&'a [u8], Report> {
+        if self.peek() != attribute {
+            return Err(malformed(format!(
+                "Expected attribute \"{}\" but found \"{}\".",
+                char::from(attribute),
+                sanitize(self.peek())
+            )));
+        }
+        self.value(attribute)
+    }
+
+    /// read_any_attr.
+    fn any(&mut self) -> Result<(u8, &'a [u8]), Report> {
+        let attribute = self.peek();
+        if attribute == 0 {
+            return Err(malformed("Attribute expected, but found end of string."));
+        }
+        if !attribute.is_ascii_alphabetic() {
+            return Err(malformed(format!(
+                "Attribute expected, but found invalid character \"{}\".",
+                sanitize(attribute)
+            )));
+        }
+        Ok((attribute, self.value(attribute)?))
+    }
+
+    fn value(&mut self, attribute: u8) -> Result<&'a [u8], Report> {
+        self.advance();
+        if self.peek() != b'=' {
+            return Err(malformed(format!(
+                "Expected character \"=\" for attribute \"{}\".",
+                char::from(attribute)
+            )));
+        }
+        self.advance();
+        let rest = self.rest();
+        let end = rest.iter().position(|byte| *byte == b',');
+        self.at += end.map_or(rest.len(), |end| end + 1);
+        Ok(&rest[..end.unwrap_or(rest.len())])
+    }
+}
+
+// ---- client --------------------------------------------------------------
+
+/// The client's side of one exchange.
+#[derive(Debug)]
+pub struct ClientExchange {
+    nonce: String,
+}
+
+/// The server's first message, read.
+#[derive(Debug, Clone)]
+pub struct Challenge {
+    /// Decoded.
+    pub salt: Vec<u8>,
+    /// As the server says.
+    pub iterations: u32,
+    nonce: String,
+    server_first: Vec<u8>,
+}
+
+/// The most iterations we would compute: minutes of CPU are a fault.
+const MAX_ITERATIONS: u32 = 10_000_000;
+
+impl ClientExchange {
+    /// With a new nonce.
+    pub fn new() -> ClientExchange {
+        ClientExchange { nonce: nonce() }
+    }
+
+    fn first_bare(&self) -> Vec<u8> {
+        // The server takes the user's name from the startup packet.
+        format!("n=,r={}", self.nonce).into_bytes()
+    }
+
+    /// The first message.
+    pub fn client_first(&self) -> Vec<u8> {
+        [b"n,,".as_slice(), &self.first_bare()].concat()
+    }
+
+    /// Reads the server's first message; None if it is not well formed.
+    pub fn challenge(&self, server_first: &[u8]) -> Option<Challenge> {
+        let text = std::str::from_utf8(server_first).ok()?;
+        let mut parts = text.split(',');
+        let nonce = parts.next()?.strip_prefix("r=")?;
+        let salt = parts.next()?.strip_prefix("s=")?;
+        let iterations: u32 = parts.next()?.strip_prefix("i=")?.parse().ok()?;
+        if nonce.len() <= self.nonce.len()
+            || !nonce.starts_with(&self.nonce)
+            || !(1..=MAX_ITERATIONS).contains(&iterations)
+        {
+            return None;
+        }
+        Some(Challenge {
+            salt: STANDARD.decode(salt).ok()?,
+            iterations,
+            nonce: nonce.to_owned(),
+            server_first: server_first.to_vec(),
+        })
+    }
+
+    /// The final message, and the server's answer if it is who it should be
+    /// (known only if its key is).
+    pub fn client_final(
+        &self,
+        challenge: &Challenge,
+        client_key: &Key,
+        server_key: Option<&Key>,
+    ) -> (Vec<u8>, Option<Vec<u8>>) {
+        let without_proof = format!("c=biws,r={}", challenge.nonce);
+        let first_bare = self.first_bare();
+        let auth_message: [&[u8]; 5] = [
+            &first_bare,
+            b",",
+            &challenge.server_first,
+            b",",
+            without_proof.as_bytes(),
+        ];
+        let proof = xor(client_key, &hmac(&stored_key(client_key), &auth_message));
+        let message = format!("{without_proof},p={}", STANDARD.encode(proof)).into_bytes();
+        let answer = server_key
+            .map(|key| format!("v={}", STANDARD.encode(hmac(key, &auth_message))).into_bytes());
+        (message, answer)
+    }
+}
+
+impl Default for ClientExchange {
+    fn default() -> ClientExchange {
+        ClientExchange::new()
+    }
+}
+
+#[cfg(test)]
+#[path = "scram_tests.rs"]
+mod tests;

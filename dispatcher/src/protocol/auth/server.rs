@@ -1,0 +1,451 @@
+//! Authentication of a client, in the server's place.
+//!
+//! The caller knows (from the launcher) which method pg_hba.conf asks for and
+//! what the role's stored password is. [`ServerAuth::start`] gives the first
+//! action; then the caller does what each action says and feeds what the
+//! client sends. Messages, order, texts and SQLSTATEs are those of
+//! backend/libpq/auth.c and auth-sasl.c.
+//!
+//! A role that does not exist, has no usable password or whose password has
+//! expired goes the same way as any other, with the same work, and fails at
+//! the end as a wrong password does: a stranger cannot tell which.
+
+use super::super::frontend::{Response, ResponseReader};
+use super::super::messages;
+use super::super::report::Report;
+use super::scram::{self, Key, ServerExchange};
+use super::verifier::{self, MockSecret, ScramVerifier, Verifier};
+use super::Secret;
+
+/// PG_MAX_AUTH_TOKEN_LENGTH (backend/libpq/auth.c).
+const MAX_PASSWORD_MESSAGE: u32 = 65_535;
+/// PG_MAX_SASL_MESSAGE_LENGTH (backend/libpq/auth-sasl.c).
+const MAX_SASL_MESSAGE: u32 = 1024;
+
+/// The method of the matching line of pg_hba.conf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Anyone is let in.
+    Trust,
+    /// Nobody is.
+    Reject,
+    /// scram-sha-256
+    Scram,
+    /// md5; SCRAM if that is what the role's password is stored as.
+    Md5,
+    /// The password in clear.
+    Password,
+    /// The operating system's user; decided by whoever knows the maps.
+    Peer,
+}
+
+/// Who wants to log in, and by what rule.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// Role name, from the startup packet.
+    pub user: Vec<u8>,
+    /// How to authenticate.
+    pub method: Method,
+    /// `pg_authid.rolpassword`; None if there is no such role, no password,
+    /// or it has expired.
+    pub verifier: Option<Vec<u8>>,
+    /// For [`Method::Peer`]: the maps allow it.
+    pub peer_allowed: bool,
+    /// The server's password_encryption is md5: an unknown user is then
+    /// treated as one whose password is stored so.
+    pub encryption_is_md5: bool,
+}
+
+/// What was learnt of the client while it proved itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Learnt {
+    /// Nothing that opens a backend.
+    Nothing,
+    /// The key its SCRAM proof was made with: opens any backend that asks for
+    /// SCRAM as this role, as long as the password stays the same.
+    ClientKey(Secret),
+    /// The password itself.
+    Password(Secret),
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub enum Action {
+    /// More bytes are needed.
+    NeedMore,
+    /// Send these bytes, then feed what comes.
+    Send(Vec<u8>),
+    /// Run the job on some other thread and bring its result to
+    /// [`ServerAuth::password_checked`].
+    VerifyPassword(PasswordJob),
+    /// The client is who it says. Send these bytes (they may be none); then
+    /// comes AuthenticationOk, which is the caller's to send.
+    Done {
+        /// The last message of the exchange.
+        send: Vec<u8>,
+        /// What was learnt.
+        learnt: Learnt,
+    },
+    /// Send this and close.
+    Failed(Report),
+    /// Close without a word, as stock does; this is for the log.
+    Close(&'static str),
+}
+
+/// Comparing a password with what is stored: about a millisecond of CPU.
+#[derive(Debug)]
+pub struct PasswordJob {
+    user: Vec<u8>,
+    password: Secret,
+    verifier: Verifier,
+}
+
+/// What a [`PasswordJob`] found.
+#[derive(Debug)]
+pub struct PasswordResult {
+    matches: bool,
+    password: Secret,
+}
+
+impl PasswordJob {
+    /// plain_crypt_verify (backend/libpq/crypt.c). Blocks for its CPU time.
+    pub fn run(self) -> PasswordResult {
+        let password = self.password.expose();
+        let matches = match &self.verifier {
+            Verifier::Md5(stored) => verifier::equal(
+                &verifier::md5_encrypt(password, &self.user),
+                stored.expose(),
+            ),
+            Verifier::Scram(stored) => {
+                verifier::equal(&stored.derive(password).server_key, &stored.server_key)
+            }
+        };
+        PasswordResult {
+            matches,
+            password: self.password,
+        }
+    }
+}
+
+enum State {
+    /// Waiting for `p` with the response to this salt.
+    Md5 {
+        stored: Option<Secret>,
+        salt: [u8; 4],
+    },
+    /// Waiting for `p` with the password.
+    Password,
+    /// Waiting for the result of a job.
+    Checking,
+    /// Waiting for SASLInitialResponse.
+    SaslInitial,
+    /// It came without data, and an empty challenge went out.
+    SaslFirst,
+    /// Waiting for the client's final message.
+    SaslFinal(Box<ServerExchange>),
+    /// Nothing more is expected.
+    Over,
+}
+
+/// One client's authentication. After `Done`, `Failed` or `Close` it is done
+/// with.
+pub struct ServerAuth {
+    user: Vec<u8>,
+    /// What is stored, or made up.
+    verifier: Verifier,
+    /// It was made up: fail in the end, whatever comes.
+    doomed: bool,
+    state: State,
+    reader: ResponseReader,
+}
+
+impl std::fmt::Debug for ServerAuth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ServerAuth")
+    }
+}
+
+impl ServerAuth {
+    /// Begins; the action says what to do first.
+    pub fn start(claim: Claim, mock: &MockSecret) -> (ServerAuth, Action) {
+        let stored = claim.verifier.as_deref().and_then(Verifier::parse);
+        let mut auth = ServerAuth {
+            doomed: stored.is_none(),
+            verifier: Verifier::Scram(mock.verifier(&claim.user)),
+            user: claim.user,
+            state: State::Over,
+            reader: ResponseReader::new(MAX_PASSWORD_MESSAGE),
+        };
+        let user = auth.user.as_slice();
+        let action = match claim.method {
+            Method::Trust => done_with_nothing(),
+            Method::Peer if claim.peer_allowed => done_with_nothing(),
+            Method::Peer => Action::Failed(Report::fatal(
+                b"28000",
+                quoting("Peer authentication failed for user \"", user, "\""),
+            )),
+            Method::Reject => Action::Failed(Report::fatal(
+                b"28000",
+                quoting(
+                    "authentication failed for user \"",
+                    user,
+                    "\": host rejected",
+                ),
+            )),
+            Method::Password => {
+                if let Some(stored) = stored {
+                    auth.verifier = stored;
+                } else if claim.encryption_is_md5 {
+                    // The same work as for a user who has a password.
+                    auth.verifier = Verifier::Md5(Secret::new(*b"md5"));
+                }
+                auth.state = State::Password;
+                sending(messages::authentication_cleartext)
+            }
+            // CheckPWChallengeAuth: what is stored decides; if nothing is,
+            // what would be.
+            Method::Md5 => match stored {
+                Some(Verifier::Md5(stored)) => auth.ask_md5(Some(stored)),
+                Some(Verifier::Scram(stored)) => auth.ask_scram(Some(stored)),
+                None if claim.verifier.is_none() && claim.encryption_is_md5 => auth.ask_md5(None),
+                None => auth.ask_scram(None),
+            },
+            Method::Scram => match stored {
+                Some(Verifier::Scram(stored)) => auth.ask_scram(Some(stored)),
+                _ => auth.ask_scram(None),
+            },
+        };
+        (auth, action)
+    }
+
+    fn ask_md5(&mut self, stored: Option<Secret>) -> Action {
+        let salt = rand::random();
+        self.state = State::Md5 { stored, salt };
+        sending(|out| messages::authentication_md5(out, salt))
+    }
+
+    fn ask_scram(&mut self, stored: Option<ScramVerifier>) -> Action {
+        self.doomed = stored.is_none();
+        if let Some(stored) = stored {
+            self.verifier = Verifier::Scram(stored);
+        }
+        self.reader = ResponseReader::new(MAX_SASL_MESSAGE);
+        self.state = State::SaslInitial;
+        sending(|out| messages::authentication_sasl(out, &[scram::MECHANISM]))
+    }
+
+    /// How many bytes may be read from the client without reading past the
+    /// message that is expected; 0 if none is.
+    pub fn wanted(&self) -> usize {
+        match self.state {
+            State::Over | State::Checking => 0,
+            _ => self.reader.wanted(),
+        }
+    }
+
+    /// Takes what it can use; says how much that was, and what to do.
+    pub fn feed(&mut self, input: &[u8]) -> (usize, Action) {
+        if matches!(self.state, State::Over | State::Checking) {
+            return (0, Action::NeedMore);
+        }
+        let (consumed, response) = self.reader.feed(input);
+        let action = match response {
+            Response::NeedMore => return (consumed, Action::NeedMore),
+            Response::Message(body) => self.message(body),
+            Response::WrongType(message_type) => {
+                let what = if self.in_sasl() { "SASL" } else { "password" };
+                Action::Failed(Report::fatal(
+                    b"08P01",
+                    format!("expected {what} response, got message type {message_type}"),
+                ))
+            }
+            // CheckSASLAuth makes of it a failed authentication;
+            // recv_password_packet takes it for the connection's end.
+            Response::BadLength if self.in_sasl() => self.wrong_password(),
+            Response::BadLength => Action::Close("invalid message length"),
+        };
+        if !matches!(action, Action::Send(_) | Action::VerifyPassword(_)) {
+            self.state = State::Over;
+        }
+        (consumed, action)
+    }
+
+    /// Goes on after [`Action::VerifyPassword`].
+    pub fn password_checked(&mut self, result: PasswordResult) -> Action {
+        let expected = matches!(self.state, State::Checking);
+        self.state = State::Over;
+        if expected && result.matches && !self.doomed {
+            Action::Done {
+                send: Vec::new(),
+                learnt: Learnt::Password(result.password),
+            }
+        } else {
+            self.wrong_password()
+        }
+    }
+
+    fn in_sasl(&self) -> bool {
+        matches!(
+            self.state,
+            State::SaslInitial | State::SaslFirst | State::SaslFinal(_)
+        )
+    }
+
+    /// auth_failed (backend/libpq/auth.c).
+    fn wrong_password(&self) -> Action {
+        Action::Failed(Report::fatal(
+            b"28P01",
+            quoting(
+                "password authentication failed for user \"",
+                &self.user,
+                "\"",
+            ),
+        ))
+    }
+
+    fn message(&mut self, body: Vec<u8>) -> Action {
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Md5 { stored, salt } => {
+                let response = match password_of(body) {
+                    Ok(response) => response,
+                    Err(report) => return Action::Failed(report),
+                };
+                // Without a stored hash the same is computed of anything.
+                let hash = stored.as_ref().map_or(&b""[..], Secret::expose);
+                let right = verifier::md5_response(hash, salt);
+                if verifier::equal(response.expose(), &right) && stored.is_some() {
+                    done_with_nothing()
+                } else {
+                    self.wrong_password()
+                }
+            }
+            State::Password => match password_of(body) {
+                Ok(password) => {
+                    self.state = State::Checking;
+                    Action::VerifyPassword(PasswordJob {
+                        user: self.user.clone(),
+                        password,
+                        verifier: self.verifier.clone(),
+                    })
+                }
+                Err(report) => Action::Failed(report),
+            },
+            State::SaslInitial => match sasl_initial(&body) {
+                Ok(None) => {
+                    self.state = State::SaslFirst;
+                    sending(|out| messages::authentication_sasl_continue(out, b""))
+                }
+                Ok(Some(data)) => self.sasl_first(data),
+                Err(report) => Action::Failed(report),
+            },
+            State::SaslFirst => self.sasl_first(&body),
+            State::SaslFinal(exchange) => match exchange.finish(&body) {
+                Ok(Some(proven)) if !self.doomed => Action::Done {
+                    send: bytes_of(|out| {
+                        messages::authentication_sasl_final(out, &proven.server_final)
+                    }),
+                    learnt: Learnt::ClientKey(Secret::new(proven.client_key)),
+                },
+                Ok(_) => self.wrong_password(),
+                Err(report) => Action::Failed(report),
+            },
+            State::Checking | State::Over => Action::NeedMore,
+        }
+    }
+
+    fn sasl_first(&mut self, data: &[u8]) -> Action {
+        let Verifier::Scram(stored) = &self.verifier else {
+            // ask_scram leaves no other kind.
+            return self.wrong_password();
+        };
+        match ServerExchange::start(stored.clone(), data) {
+            Ok(exchange) => {
+                let send = bytes_of(|out| {
+                    messages::authentication_sasl_continue(out, exchange.server_first())
+                });
+                self.state = State::SaslFinal(Box::new(exchange));
+                Action::Send(send)
+            }
+            Err(report) => Action::Failed(report),
+        }
+    }
+}
+
+/// The checks of recv_password_packet.
+fn password_of(mut body: Vec<u8>) -> Result<Secret, Report> {
+    if body.iter().position(|byte| *byte == 0) != Some(body.len().wrapping_sub(1)) {
+        return Err(Report::fatal(b"08P01", "invalid password packet size"));
+    }
+    body.pop();
+    if body.is_empty() {
+        return Err(Report::fatal(b"28P01", "empty password returned by client"));
+    }
+    Ok(Secret::new(body))
+}
+
+/// SASLInitialResponse as CheckSASLAuth takes it apart; None if the client
+/// has sent no data with it.
+fn sasl_initial(body: &[u8]) -> Result<Option<&[u8]>, Report> {
+    let violation = |text: &str| Report::fatal(b"08P01", text);
+    let Some(end) = body.iter().position(|byte| *byte == 0) else {
+        return Err(violation("invalid string in message"));
+    };
+    if &body[..end] != scram::MECHANISM.as_bytes() {
+        return Err(violation(
+            "client selected an invalid SASL authentication mechanism",
+        ));
+    }
+    let rest = &body[end + 1..];
+    let Some((length, data)) = rest.split_first_chunk::<4>() else {
+        return Err(violation("insufficient data left in message"));
+    };
+    let length = i32::from_be_bytes(*length);
+    let data = if length == -1 {
+        if !data.is_empty() {
+            return Err(violation("invalid message format"));
+        }
+        return Ok(None);
+    } else {
+        data
+    };
+    match usize::try_from(length) {
+        Ok(length) if length == data.len() => Ok(Some(data)),
+        Ok(length) if length < data.len() => Err(violation("invalid message format")),
+        _ => Err(violation("insufficient data left in message")),
+    }
+}
+
+fn done_with_nothing() -> Action {
+    Action::Done {
+        send: Vec::new(),
+        learnt: Learnt::Nothing,
+    }
+}
+
+fn bytes_of(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode(&mut out);
+    out
+}
+
+fn sending(encode: impl FnOnce(&mut Vec<u8>)) -> Action {
+    Action::Send(bytes_of(encode))
+}
+
+fn quoting(before: &str, name: &[u8], after: &str) -> Vec<u8> {
+    [before.as_bytes(), name, after.as_bytes()].concat()
+}
+
+impl Learnt {
+    /// The ClientKey, if that is what was learnt.
+    pub fn client_key(&self) -> Option<Key> {
+        match self {
+            Learnt::ClientKey(key) => key.expose().try_into().ok(),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

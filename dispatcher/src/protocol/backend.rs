@@ -1,0 +1,233 @@
+//! What a backend sends while it starts: a bounded decoder.
+//!
+//! The dispatcher opens backends as a client; between the startup packet and
+//! the first ReadyForQuery only these messages may come. Anything else, or a
+//! message longer than [`MAX_MESSAGE`], is an error: what answers is then no
+//! PostgreSQL, or not in a state that we know.
+
+use super::report::{Report, Severity};
+
+/// Longest message taken, its type byte included.
+pub const MAX_MESSAGE: usize = 65_536;
+const HEADER: usize = 5;
+
+/// A message from a starting backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BackendMessage {
+    /// What the server asks, or how it went.
+    Authentication(Authentication),
+    /// A reported parameter.
+    ParameterStatus {
+        /// Its name.
+        name: Vec<u8>,
+        /// Its value.
+        value: Vec<u8>,
+    },
+    /// What cancels this backend's query.
+    BackendKeyData {
+        /// Process id.
+        pid: i32,
+        /// Four bytes, or more from protocol 3.2 on.
+        key: Vec<u8>,
+    },
+    /// The backend is ready; the transaction status.
+    ReadyForQuery(u8),
+    /// An error; while a backend starts always its end.
+    Error(Report),
+    /// A notice or warning.
+    Notice(Report),
+    /// The server speaks an older minor version than asked for.
+    NegotiateProtocolVersion,
+}
+
+/// The kinds of Authentication message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Authentication {
+    /// All is well.
+    Ok,
+    /// Wants the password in clear.
+    Cleartext,
+    /// Wants the password hashed with this salt.
+    Md5([u8; 4]),
+    /// Offers these mechanisms.
+    Sasl(Vec<Vec<u8>>),
+    /// Goes on with SASL.
+    SaslContinue(Vec<u8>),
+    /// Ends SASL.
+    SaslFinal(Vec<u8>),
+    /// GSSAPI, SSPI and others that a dispatcher has no means for.
+    Other(u32),
+}
+
+/// What came is nothing a starting backend sends.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Not a type that may come.
+    #[error("unexpected message type {0} from a starting backend")]
+    UnexpectedType(u8),
+    /// Too short or too long.
+    #[error("message of type {0} from a starting backend has an invalid length")]
+    BadLength(u8),
+    /// The body is not what the type says.
+    #[error("message of type {0} from a starting backend is malformed")]
+    Malformed(u8),
+}
+
+/// Holds what has been fed and not yet been taken.
+#[derive(Debug, Default)]
+pub struct BackendDecoder {
+    held: Vec<u8>,
+    taken: usize,
+}
+
+impl BackendDecoder {
+    /// For a new connection.
+    pub fn new() -> BackendDecoder {
+        BackendDecoder::default()
+    }
+
+    /// Adds bytes; [`BackendDecoder::next_message`] must be called until it
+    /// has none, or what is held grows.
+    pub fn feed(&mut self, input: &[u8]) {
+        self.held.drain(..self.taken);
+        self.taken = 0;
+        self.held.extend_from_slice(input);
+    }
+
+    /// True if bytes are held that have made no message yet.
+    pub fn has_rest(&self) -> bool {
+        self.taken < self.held.len()
+    }
+
+    /// The next message, or None if more bytes are needed.
+    pub fn next_message(&mut self) -> Result<Option<BackendMessage>, DecodeError> {
+        let held = self.held.get(self.taken..).unwrap_or_default();
+        let Some(&message_type) = held.first() else {
+            return Ok(None);
+        };
+        if !b"RSKZENv".contains(&message_type) {
+            return Err(DecodeError::UnexpectedType(message_type));
+        }
+        let Some(Ok(word)) = held.get(1..HEADER).map(<[u8; 4]>::try_from) else {
+            return Ok(None);
+        };
+        let length = u32::from_be_bytes(word) as usize;
+        if !(4..MAX_MESSAGE).contains(&length) {
+            return Err(DecodeError::BadLength(message_type));
+        }
+        let Some(body) = held.get(HEADER..length + 1) else {
+            return Ok(None);
+        };
+        let message = decode(message_type, body).ok_or(DecodeError::Malformed(message_type))?;
+        self.taken += length + 1;
+        Ok(Some(message))
+    }
+}
+
+fn decode(message_type: u8, body: &[u8]) -> Option<BackendMessage> {
+    let mut reader = Reader(body);
+    let message = match message_type {
+        b'R' => BackendMessage::Authentication(authentication(&mut reader)?),
+        b'S' => BackendMessage::ParameterStatus {
+            name: reader.string()?.to_vec(),
+            value: reader.string()?.to_vec(),
+        },
+        b'K' => {
+            let pid = reader.word()? as i32;
+            let key = reader.rest().to_vec();
+            if key.len() < 4 || key.len() > 256 {
+                return None;
+            }
+            BackendMessage::BackendKeyData { pid, key }
+        }
+        b'Z' => BackendMessage::ReadyForQuery(reader.byte()?),
+        b'E' => BackendMessage::Error(report(&mut reader, Severity::Error)?),
+        b'N' => BackendMessage::Notice(report(&mut reader, Severity::Notice)?),
+        b'v' => {
+            reader.rest();
+            BackendMessage::NegotiateProtocolVersion
+        }
+        _ => return None,
+    };
+    reader.0.is_empty().then_some(message)
+}
+
+fn authentication(reader: &mut Reader<'_>) -> Option<Authentication> {
+    Some(match reader.word()? {
+        0 => Authentication::Ok,
+        3 => Authentication::Cleartext,
+        5 => Authentication::Md5(reader.rest().try_into().ok()?),
+        10 => {
+            let mut mechanisms = Vec::new();
+            loop {
+                match reader.string()? {
+                    b"" => break Authentication::Sasl(mechanisms),
+                    name => mechanisms.push(name.to_vec()),
+                }
+            }
+        }
+        11 => Authentication::SaslContinue(reader.rest().to_vec()),
+        12 => Authentication::SaslFinal(reader.rest().to_vec()),
+        other => {
+            reader.rest();
+            Authentication::Other(other)
+        }
+    })
+}
+
+fn report(reader: &mut Reader<'_>, severity: Severity) -> Option<Report> {
+    let mut report = Report::new(severity, b"XX000", "");
+    loop {
+        let code = reader.byte()?;
+        if code == 0 {
+            return Some(report);
+        }
+        let text = reader.string()?.to_vec();
+        match code {
+            b'V' => {
+                report.severity = match text.as_slice() {
+                    b"FATAL" | b"PANIC" => Severity::Fatal,
+                    b"ERROR" => Severity::Error,
+                    b"WARNING" => Severity::Warning,
+                    _ => severity,
+                }
+            }
+            b'C' => report.sqlstate = text.try_into().ok()?,
+            b'M' => report.message = text,
+            b'D' => report.detail = Some(text),
+            b'H' => report.hint = Some(text),
+            _ => {}
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
+    }
+
+    fn word(&mut self) -> Option<u32> {
+        let (word, rest) = self.0.split_first_chunk::<4>()?;
+        self.0 = rest;
+        Some(u32::from_be_bytes(*word))
+    }
+
+    fn string(&mut self) -> Option<&'a [u8]> {
+        let end = self.0.iter().position(|byte| *byte == 0)?;
+        let text = &self.0[..end];
+        self.0 = &self.0[end + 1..];
+        Some(text)
+    }
+
+    fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+}
+
+#[cfg(test)]
+#[path = "backend_tests.rs"]
+mod tests;

@@ -1,0 +1,36 @@
+//! PostgreSQL's wire protocol, as far as the dispatcher speaks it.
+//!
+//! Everything here is free of I/O: bytes go in, actions come out.  Whoever
+//! owns the socket reads, feeds, sends what it is told to send, and closes
+//! when it is told to close.  Nothing here panics, whatever the bytes.
+//!
+//! A client's socket is handed to a backend later, so nothing that belongs to
+//! the backend may be read from it.  Every reader of client bytes therefore
+//! says how many it can take without reading past the message at hand
+//! (`wanted`), and consumes no more than that message from what it is fed.
+//!
+//! Text from the wire is bytes, not `String`: names and option values are in
+//! an encoding that nobody knows before the session has begun.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`startup`] | the first packets of a client: negotiation, cancel, startup |
+//! | [`options`] | the startup packet's `options`, split into name and value |
+//! | [`report`] | an error or notice with its SQLSTATE, and its encoding |
+//! | [`messages`] | encoders of the other messages, both directions |
+//! | [`frontend`] | one message of a client at a time; passing over a whole request |
+//! | [`backend`] | bounded decoder of what a backend sends while it starts |
+//! | [`auth`] | both sides of authentication |
+
+pub mod auth;
+pub mod backend;
+pub mod frontend;
+pub mod messages;
+pub mod options;
+pub mod report;
+pub mod startup;
+
+pub use report::{Report, Severity};
+
+#[cfg(test)]
+mod random_tests;

@@ -1,0 +1,178 @@
+//! An error or a notice as it goes to a client.
+//!
+//! The fields and their order are those of `send_message_to_frontend`
+//! (backend/utils/error/elog.c); context and source position are left out, as
+//! there is no server source line to name.
+
+use super::messages::{finish_message, put_string, start_message};
+
+/// How bad it is; the same words as the server's untranslated ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// The request failed, the session goes on.
+    Error,
+    /// The session ends.
+    Fatal,
+    /// Not an error.
+    Warning,
+    /// Not an error.
+    Notice,
+}
+
+impl Severity {
+    fn word(self) -> &'static str {
+        match self {
+            Severity::Error => "ERROR",
+            Severity::Fatal => "FATAL",
+            Severity::Warning => "WARNING",
+            Severity::Notice => "NOTICE",
+        }
+    }
+
+    fn message_type(self) -> u8 {
+        match self {
+            Severity::Error | Severity::Fatal => b'E',
+            Severity::Warning | Severity::Notice => b'N',
+        }
+    }
+}
+
+/// An error or notice. Texts are bytes because they may quote a client's bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Five characters.
+    pub sqlstate: [u8; 5],
+    /// The primary message.
+    pub message: Vec<u8>,
+    /// More about it, if there is more to say.
+    pub detail: Option<Vec<u8>>,
+    /// What to do about it.
+    pub hint: Option<Vec<u8>>,
+}
+
+impl Report {
+    /// A FATAL report: the session ends after it.
+    pub fn fatal(sqlstate: &[u8; 5], message: impl Into<Vec<u8>>) -> Report {
+        Report::new(Severity::Fatal, sqlstate, message)
+    }
+
+    /// An ERROR report: the request failed.
+    pub fn error(sqlstate: &[u8; 5], message: impl Into<Vec<u8>>) -> Report {
+        Report::new(Severity::Error, sqlstate, message)
+    }
+
+    /// A report of any severity.
+    pub fn new(severity: Severity, sqlstate: &[u8; 5], message: impl Into<Vec<u8>>) -> Report {
+        Report {
+            severity,
+            sqlstate: *sqlstate,
+            message: message.into(),
+            detail: None,
+            hint: None,
+        }
+    }
+
+    /// The same with a detail.
+    pub fn with_detail(mut self, detail: impl Into<Vec<u8>>) -> Report {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    /// The same with a hint.
+    pub fn with_hint(mut self, hint: impl Into<Vec<u8>>) -> Report {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Appends the ErrorResponse or NoticeResponse message.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = start_message(out, self.severity.message_type());
+        let word = self.severity.word().as_bytes();
+        put_field(out, b'S', word);
+        put_field(out, b'V', word);
+        put_field(out, b'C', &self.sqlstate);
+        put_field(out, b'M', &self.message);
+        if let Some(detail) = &self.detail {
+            put_field(out, b'D', detail);
+        }
+        if let Some(hint) = &self.hint {
+            put_field(out, b'H', hint);
+        }
+        out.push(0);
+        finish_message(out, start);
+    }
+
+    /// The message as bytes of its own.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode(&mut out);
+        out
+    }
+
+    /// The message as a client of protocol 2 (or older) understands it: type
+    /// byte, text, NUL, no length (same function, "Old style").
+    pub fn to_old_style_bytes(&self) -> Vec<u8> {
+        let mut out = vec![self.severity.message_type()];
+        out.extend_from_slice(self.severity.word().as_bytes());
+        out.extend_from_slice(b":  ");
+        out.extend(self.message.iter().filter(|byte| **byte != 0));
+        out.extend_from_slice(b"\n\0");
+        out
+    }
+}
+
+fn put_field(out: &mut Vec<u8>, code: u8, text: &[u8]) {
+    out.push(code);
+    put_string(out, text);
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{}: {} (SQLSTATE {})",
+            self.severity.word(),
+            String::from_utf8_lossy(&self.message),
+            String::from_utf8_lossy(&self.sqlstate)
+        )?;
+        if let Some(detail) = &self.detail {
+            write!(f, "; {}", String::from_utf8_lossy(detail))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_carries_all_fields_in_the_servers_order() {
+        let report = Report::fatal(b"28P01", "no")
+            .with_hint("h")
+            .with_detail("d");
+        let mut expected = vec![b'E', 0, 0, 0, 0];
+        expected.extend_from_slice(b"SFATAL\0VFATAL\0C28P01\0Mno\0Dd\0Hh\0\0");
+        expected[4] = (expected.len() - 1) as u8;
+        assert_eq!(report.to_bytes(), expected);
+        assert_eq!(
+            Report::new(Severity::Notice, b"00000", "n").to_bytes()[0],
+            b'N'
+        );
+    }
+
+    #[test]
+    fn a_nul_in_a_text_cannot_shift_the_fields() {
+        let with = Report::error(b"22023", &b"a\0b"[..]).to_bytes();
+        let without = Report::error(b"22023", &b"ab"[..]).to_bytes();
+        assert_eq!(with, without);
+    }
+
+    #[test]
+    fn old_style_has_no_length() {
+        let report = Report::fatal(b"0A000", "bad");
+        assert_eq!(report.to_old_style_bytes(), b"EFATAL:  bad\n\0");
+    }
+}

@@ -1,0 +1,415 @@
+//! The first packets of a client: requests for encryption, a cancel request,
+//! or the startup packet.
+//!
+//! Follows ProcessStartupPacket (backend/postmaster/postmaster.c of 15) in
+//! limits, order of checks, texts and SQLSTATEs. It differs in three places:
+//! a cancel request may carry a key of up to 256 bytes (protocol 3.2, as 18
+//! accepts it), encryption is always refused (`N`), and `db_user_namespace` is
+//! not heeded.
+
+use super::messages::{negotiate_protocol_version, PROTOCOL_3_0};
+use super::options::{self, Setting};
+use super::report::Report;
+
+/// MAX_STARTUP_PACKET_LENGTH of libpq/pqcomm.h; without the length word.
+const MAX_PACKET: usize = 10_000;
+/// NAMEDATALEN - 1.
+const MAX_NAME: usize = 63;
+/// MAX_CANCEL_KEY_LENGTH of 18's pqcomm.h.
+const MAX_CANCEL_KEY: usize = 256;
+/// Major number 1234 stands for requests that are no protocol.
+pub const CANCEL_REQUEST_CODE: u32 = (1234 << 16) | 5678;
+const SSL_REQUEST_CODE: u32 = (1234 << 16) | 5679;
+const GSS_REQUEST_CODE: u32 = (1234 << 16) | 5680;
+
+/// What a client asked for in its startup packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Startup {
+    /// Protocol version as requested (major in the upper 16 bits); its minor
+    /// number may be newer than what is spoken: see `negotiate`.
+    pub protocol: u32,
+    /// Role name, never empty, at most 63 bytes.
+    pub user: Vec<u8>,
+    /// Database name, at most 63 bytes; empty for physical replication alone.
+    pub database: Vec<u8>,
+    /// What kind of replication connection, if any.
+    pub replication: Replication,
+    /// The `options` text, not split; see [`Startup::settings`].
+    pub options: Option<Vec<u8>>,
+    /// The other parameters as name and value, in the packet's order.
+    pub parameters: Vec<Setting>,
+    /// NegotiateProtocolVersion, or empty. Must be the first thing sent.
+    pub negotiate: Vec<u8>,
+}
+
+impl Startup {
+    /// All settings as name and value in the order in which
+    /// process_startup_options (utils/init/postinit.c) applies them: those of
+    /// `options` first. It does so after authentication: so send the error
+    /// only then.
+    pub fn settings(&self) -> Result<Vec<Setting>, Report> {
+        let mut settings = match &self.options {
+            Some(text) => options::parse(text)?,
+            None => Vec::new(),
+        };
+        settings.extend(self.parameters.iter().cloned());
+        Ok(settings)
+    }
+
+    /// The last `application_name` among the plain parameters, if any.
+    pub fn application_name(&self) -> Option<&[u8]> {
+        self.parameters
+            .iter()
+            .rev()
+            .find(|(name, _)| name == b"application_name")
+            .map(|(_, value)| value.as_slice())
+    }
+}
+
+/// The `replication` parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replication {
+    /// An ordinary session.
+    No,
+    /// A walsender without a database.
+    Physical,
+    /// A walsender connected to a database.
+    Database,
+}
+
+/// A request to cancel what the session with this key runs. Never answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelRequest {
+    /// As sent in BackendKeyData.
+    pub pid: i32,
+    /// Four bytes in protocol 3.0, up to 256 later.
+    pub key: Vec<u8>,
+}
+
+impl CancelRequest {
+    /// The key as protocol 3.0 has it; None if it has another length.
+    pub fn short_key(&self) -> Option<i32> {
+        Some(i32::from_be_bytes(self.key.as_slice().try_into().ok()?))
+    }
+}
+
+/// Why the connection ends here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StartupError {
+    /// Close without a word to the client; this is for the log.
+    Close(&'static str),
+    /// Send these bytes, then close; the report is for the log.
+    Fatal {
+        /// Everything to send, already encoded as this client understands it.
+        send: Vec<u8>,
+        /// What the bytes say.
+        report: Report,
+    },
+}
+
+/// What came of feeding a [`StartupReader`].
+#[derive(Debug, PartialEq, Eq)]
+pub enum StartupEvent {
+    /// More bytes are needed.
+    NeedMore,
+    /// Send this byte (always `N`), then go on feeding.
+    Answer(u8),
+    /// A cancel request; close after it.
+    Cancel(CancelRequest),
+    /// The startup packet.
+    Startup(Box<Startup>),
+    /// The connection ends.
+    Failed(StartupError),
+}
+
+/// Reads the first packets, one event a packet. After `Cancel`, `Startup` or
+/// `Failed` it is done with.
+#[derive(Debug, Default)]
+pub struct StartupReader {
+    held: Vec<u8>,
+    ssl_done: bool,
+    gss_done: bool,
+}
+
+impl StartupReader {
+    /// For a new connection.
+    pub fn new() -> StartupReader {
+        StartupReader::default()
+    }
+
+    /// How many bytes may be read without reading past the packet.
+    pub fn wanted(&self) -> usize {
+        match self.packet_length() {
+            None => 4 - self.held.len(),
+            Some(length) => (4 + length.min(MAX_PACKET)).saturating_sub(self.held.len()),
+        }
+    }
+
+    /// True if part of a packet has come. Stock logs "incomplete startup
+    /// packet" if the connection ends then, and nothing otherwise.
+    pub fn in_packet(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    fn packet_length(&self) -> Option<usize> {
+        let word = self.held.get(..4)?;
+        let length = i32::from_be_bytes(word.try_into().ok()?);
+        Some(usize::try_from(i64::from(length) - 4).unwrap_or(0))
+    }
+
+    /// Takes what it can use; says how much that was.
+    ///
+    /// Stock refuses a connection on which data follow a request for
+    /// encryption before its answer (a man in the middle could have put them
+    /// there). If the input goes on after such a request this does likewise;
+    /// a caller that reads no more than `wanted` peeks after `Answer` and
+    /// calls [`StartupReader::early_data`].
+    pub fn feed(&mut self, input: &[u8]) -> (usize, StartupEvent) {
+        let mut consumed = 0;
+        loop {
+            if let Some(length) = self.packet_length() {
+                if !(4..=MAX_PACKET).contains(&length) {
+                    return (consumed, close("invalid length of startup packet"));
+                }
+                if self.held.len() == 4 + length {
+                    break;
+                }
+            }
+            let take = self.wanted().min(input.len() - consumed);
+            if take == 0 {
+                return (consumed, StartupEvent::NeedMore);
+            }
+            self.held
+                .extend_from_slice(&input[consumed..consumed + take]);
+            consumed += take;
+        }
+        let packet = self.held.split_off(4);
+        self.held.clear();
+        let event = self.packet(&packet);
+        if matches!(event, StartupEvent::Answer(_)) && consumed < input.len() {
+            let gss = code_of(&packet) == GSS_REQUEST_CODE;
+            let mut failure = early_data(gss);
+            // Stock has sent its answer by then.
+            failure.insert_first(b'N');
+            return (consumed, StartupEvent::Failed(failure.into_error()));
+        }
+        (consumed, event)
+    }
+
+    /// The end of a connection on which data came after a request for
+    /// encryption and before its answer, which has been sent.
+    pub fn early_data(&self) -> StartupError {
+        // Whichever was asked for last; if both were, the text of the second
+        // cannot be told, and the first serves.
+        early_data(self.gss_done && !self.ssl_done).into_error()
+    }
+
+    fn packet(&mut self, packet: &[u8]) -> StartupEvent {
+        match code_of(packet) {
+            CANCEL_REQUEST_CODE => {
+                let (Some(pid), Some(key)) = (packet.get(4..8), packet.get(8..)) else {
+                    return close("invalid length of startup packet");
+                };
+                if !(4..=MAX_CANCEL_KEY).contains(&key.len()) {
+                    return close("invalid length of startup packet");
+                }
+                StartupEvent::Cancel(CancelRequest {
+                    pid: i32::from_be_bytes([pid[0], pid[1], pid[2], pid[3]]),
+                    key: key.to_vec(),
+                })
+            }
+            SSL_REQUEST_CODE if !self.ssl_done => {
+                self.ssl_done = true;
+                StartupEvent::Answer(b'N')
+            }
+            GSS_REQUEST_CODE if !self.gss_done => {
+                self.gss_done = true;
+                StartupEvent::Answer(b'N')
+            }
+            protocol => match startup(protocol, packet) {
+                Ok(startup) => StartupEvent::Startup(Box::new(startup)),
+                Err(failure) => StartupEvent::Failed(failure.into_error()),
+            },
+        }
+    }
+}
+
+/// A FATAL on its way, with what must be sent before it.
+struct Failure {
+    before: Vec<u8>,
+    report: Report,
+    old_style: bool,
+}
+
+impl Failure {
+    fn new(sqlstate: &[u8; 5], message: impl Into<Vec<u8>>) -> Failure {
+        Failure {
+            before: Vec::new(),
+            report: Report::fatal(sqlstate, message),
+            old_style: false,
+        }
+    }
+
+    fn insert_first(&mut self, byte: u8) {
+        self.before.insert(0, byte);
+    }
+
+    fn into_error(self) -> StartupError {
+        let mut send = self.before;
+        if self.old_style {
+            send.extend(self.report.to_old_style_bytes());
+        } else {
+            self.report.encode(&mut send);
+        }
+        StartupError::Fatal {
+            send,
+            report: self.report,
+        }
+    }
+}
+
+fn close(why: &'static str) -> StartupEvent {
+    StartupEvent::Failed(StartupError::Close(why))
+}
+
+fn early_data(gss: bool) -> Failure {
+    let what = if gss {
+        "received unencrypted data after GSSAPI encryption request"
+    } else {
+        "received unencrypted data after SSL request"
+    };
+    let mut failure = Failure::new(b"08P01", what);
+    failure.report = failure.report.with_detail(
+        "This could be either a client-software bug or evidence of an attempted man-in-the-middle attack.",
+    );
+    failure
+}
+
+fn code_of(packet: &[u8]) -> u32 {
+    // Invariant: `feed` let no packet under four bytes through.
+    packet
+        .get(..4)
+        .and_then(|word| word.try_into().ok())
+        .map_or(0, u32::from_be_bytes)
+}
+
+fn startup(protocol: u32, packet: &[u8]) -> Result<Startup, Failure> {
+    if protocol >> 16 != PROTOCOL_3_0 >> 16 {
+        let mut failure = Failure::new(
+            b"0A000",
+            format!(
+                "unsupported frontend protocol {}.{}: server supports 3.0 to 3.0",
+                protocol >> 16,
+                protocol & 0xffff
+            ),
+        );
+        // send_message_to_frontend (elog.c) knows 0 as "not known yet".
+        failure.old_style = protocol >> 16 < 3 && protocol != 0;
+        return Err(failure);
+    }
+
+    let mut startup = Startup {
+        protocol,
+        user: Vec::new(),
+        database: Vec::new(),
+        replication: Replication::No,
+        options: None,
+        parameters: Vec::new(),
+        negotiate: Vec::new(),
+    };
+    let mut unrecognized = Vec::new();
+    let mut offset = 4;
+    while offset < packet.len() {
+        let name = string_at(packet, offset);
+        if name.is_empty() {
+            break;
+        }
+        let value_offset = offset + name.len() + 1;
+        if value_offset >= packet.len() {
+            break;
+        }
+        let value = string_at(packet, value_offset);
+        match name {
+            b"database" => startup.database = value.to_vec(),
+            b"user" => startup.user = value.to_vec(),
+            b"options" => startup.options = Some(value.to_vec()),
+            b"replication" => replication(&mut startup.replication, value)?,
+            _ if name.starts_with(b"_pq_.") => unrecognized.push(name.to_vec()),
+            _ => startup.parameters.push((name.to_vec(), value.to_vec())),
+        }
+        offset = value_offset + value.len() + 1;
+    }
+    if offset + 1 != packet.len() {
+        return Err(Failure::new(
+            b"08P01",
+            "invalid startup packet layout: expected terminator as last byte",
+        ));
+    }
+    if protocol > PROTOCOL_3_0 || !unrecognized.is_empty() {
+        negotiate_protocol_version(&mut startup.negotiate, PROTOCOL_3_0, &unrecognized);
+    }
+
+    if startup.user.is_empty() {
+        let mut failure = Failure::new(
+            b"28000",
+            "no PostgreSQL user name specified in startup packet",
+        );
+        failure.before = startup.negotiate;
+        return Err(failure);
+    }
+    if startup.database.is_empty() {
+        startup.database = startup.user.clone();
+    }
+    // Bytes, not characters, just as stock cuts them.
+    startup.database.truncate(MAX_NAME);
+    startup.user.truncate(MAX_NAME);
+    if startup.replication == Replication::Physical {
+        startup.database.clear();
+    }
+    Ok(startup)
+}
+
+/// The string that begins at `offset`; the packet's end counts as a NUL.
+fn string_at(packet: &[u8], offset: usize) -> &[u8] {
+    let rest = packet.get(offset..).unwrap_or_default();
+    let end = rest.iter().position(|byte| *byte == 0);
+    &rest[..end.unwrap_or(rest.len())]
+}
+
+/// Like stock, `true` after `database` leaves it a walsender with a database.
+fn replication(replication: &mut Replication, value: &[u8]) -> Result<(), Failure> {
+    *replication = match (value, parse_bool(value)) {
+        (b"database", _) => Replication::Database,
+        (_, Some(true)) if *replication == Replication::Database => Replication::Database,
+        (_, Some(true)) => Replication::Physical,
+        (_, Some(false)) => Replication::No,
+        (_, None) => {
+            let mut message = b"invalid value for parameter \"replication\": \"".to_vec();
+            message.extend_from_slice(value);
+            message.push(b'"');
+            let mut failure = Failure::new(b"22023", message);
+            failure.report = failure
+                .report
+                .with_hint("Valid values are: \"false\", 0, \"true\", 1, \"database\".");
+            return Err(failure);
+        }
+    };
+    Ok(())
+}
+
+/// parse_bool (utils/adt/bool.c): unique prefixes of the words, any case.
+fn parse_bool(value: &[u8]) -> Option<bool> {
+    let lower = value.to_ascii_lowercase();
+    let is = |word: &[u8], shortest: usize| lower.len() >= shortest && word.starts_with(&lower);
+    if is(b"true", 1) || is(b"yes", 1) || is(b"on", 2) || lower == b"1" {
+        Some(true)
+    } else if is(b"false", 1) || is(b"no", 1) || is(b"off", 2) || lower == b"0" {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+#[path = "startup_tests.rs"]
+mod tests;

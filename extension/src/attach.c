@@ -1,0 +1,204 @@
+/*-------------------------------------------------------------------------
+ *
+ * attach.c
+ *		How an ordinary backend becomes a pooled one.
+ *
+ * The dispatcher connects as any client would, with the startup option
+ * pg_baton.attach=<slot>:<token>.  ClientAuthentication_hook, which every
+ * backend runs once its client has proved itself, sees the option and puts
+ * the boundary in place (boundary.c); the first ReadyForQuery then calls
+ * baton_attach.  The token is checked by the dispatcher: a client that sends
+ * such an option by itself is refused.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "libpq/auth.h"
+#include "libpq/libpq-be.h"
+#include "miscadmin.h"
+#include "postmaster/postmaster.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "utils/ps_status.h"
+
+#include "arena.h"
+#include "attach.h"
+#include "boundary.h"
+#include "channel.h"
+#include "context.h"
+#include "identity.h"
+#include "parameters.h"
+#include "socket_switch.h"
+#include "taint.h"
+
+#define ATTACH_OPTION "pg_baton.attach="
+
+BatonMe		BatonSelf = {.control = -1, .queue = -1, .epoll = -1, .client_number = -1};
+
+static ClientAuthentication_hook_type previous_client_authentication = NULL;
+
+/*
+ * control->settings_generation before this backend read pg_db_role_setting
+ * (process_settings, postinit.c, runs after authentication): a change that is
+ * committed later than this must make the backend out of date.
+ */
+static uint64 generation_before_settings = 0;
+
+static void
+attach_client_authentication(Port *port, int status)
+{
+	if (previous_client_authentication)
+		previous_client_authentication(port, status);
+
+	if (status == STATUS_OK && BatonControlMemory != NULL &&
+		port->cmdline_options != NULL &&
+		strstr(port->cmdline_options, ATTACH_OPTION) != NULL)
+	{
+		generation_before_settings =
+			pg_atomic_read_u64(baton_atomic_u64(BatonControlMemory->settings_generation));
+		baton_boundary_install();
+	}
+}
+
+void
+baton_attach_init(void)
+{
+	previous_client_authentication = ClientAuthentication_hook;
+	ClientAuthentication_hook = attach_client_authentication;
+}
+
+static void pg_attribute_noreturn()
+refuse(const char *why)
+{
+	ereport(FATAL,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("this backend cannot serve the pool: %s", why)));
+	pg_unreachable();
+}
+
+/* The dispatcher must not assign anything to a backend that is exiting. */
+static void
+retire_at_exit(int code, Datum arg)
+{
+	if (BatonSelf.slot != NULL)
+		pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->state),
+							BATON_BACKEND_RETIRING);
+}
+
+/* WELCOME or REFUSED, whatever comes first. */
+static void
+receive_welcome(BatonIncoming *welcome)
+{
+	BatonReceived received;
+
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		received = baton_channel_receive(BatonSelf.control, true, welcome);
+	} while (received == BATON_RECEIVED_NOTHING);
+
+	if (received == BATON_RECEIVED_CLOSED)
+		refuse("the dispatcher closed the control connection");
+	if (welcome->frame.type == BATON_MSG_REFUSED)
+	{
+		uint32		length = 0;
+
+		if (welcome->frame.length >= sizeof(length))
+			memcpy(&length, welcome->payload, sizeof(length));
+		refuse(psprintf("the dispatcher refused it: %.*s",
+						(int) Min(length, welcome->frame.length), welcome->payload + sizeof(length)));
+	}
+	if (welcome->frame.type != BATON_MSG_WELCOME || welcome->descriptor_count != 3 ||
+		welcome->frame.length < 4 + 4 + 8)
+		refuse("the dispatcher's welcome is not understood");
+}
+
+void
+baton_attach(void)
+{
+	unsigned int slot_index;
+	unsigned long long token;
+	BatonIncoming welcome;
+	StringInfoData hello;
+	uint32		number;
+	uint64		arena_size;
+	uint32		layout_version = BATON_LAYOUT_VERSION;
+	uint32		slot32;
+	uint64		token64;
+	uint32		pid = MyProcPid;
+	const char *problem;
+
+	if (baton_attach_option == NULL ||
+		sscanf(baton_attach_option, "%u:%llx", &slot_index, &token) != 2 ||
+		slot_index >= BatonControlMemory->backend_slots)
+		ereport(FATAL,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value for parameter \"%s\": only pg_baton's dispatcher may set it",
+						"pg_baton.attach")));
+
+	/*
+	 * Superusers' pools, too, leave the connections that are reserved for
+	 * administrators alone (InitPostgres checks that for others only).
+	 */
+	if (superuser() && !HaveNFreeProcs(ReservedBackends))
+		ereport(FATAL,
+				(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
+				 errmsg("remaining connection slots are reserved for non-replication superuser connections")));
+
+	BatonSelf.control = baton_channel_connect();
+	if (BatonSelf.control < 0)
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("could not connect to pg_baton's dispatcher: %m")));
+	ReserveExternalFD();
+
+	slot32 = slot_index;
+	token64 = token;
+	initStringInfo(&hello);
+	appendBinaryStringInfo(&hello, (char *) &layout_version, sizeof(layout_version));
+	appendBinaryStringInfo(&hello, (char *) &slot32, sizeof(slot32));
+	appendBinaryStringInfo(&hello, (char *) &token64, sizeof(token64));
+	appendBinaryStringInfo(&hello, (char *) &pid, sizeof(pid));
+	if (!baton_channel_send(BatonSelf.control, BATON_MSG_HELLO_BACKEND, 0,
+							hello.data, hello.len))
+		refuse("the dispatcher closed the control connection");
+	receive_welcome(&welcome);
+
+	memcpy(&number, welcome.payload + 4, sizeof(number));
+	memcpy(&arena_size, welcome.payload + 8, sizeof(arena_size));
+	BatonSelf.epoll = welcome.descriptors[0];
+	BatonSelf.queue = welcome.descriptors[1];
+	ReserveExternalFD();
+	ReserveExternalFD();
+	problem = baton_arena_map(welcome.descriptors[2], arena_size);
+	if (problem == NULL)
+		problem = baton_taint_attach();
+	if (problem == NULL)
+		problem = baton_context_attach();
+	if (problem != NULL)
+		refuse(problem);
+
+	BatonSelf.slot_index = slot_index;
+	BatonSelf.slot = baton_backend_slot(slot_index);
+	BatonSelf.pool = baton_pool_slot(BatonSelf.slot->pool);
+	BatonSelf.client_number = (int) number;
+	BatonSelf.slot->pid = MyProcPid;
+	BatonSelf.slot->session = 0;
+	BatonSelf.slot->transactions = 0;
+	BatonSelf.slot->switches = 0;
+	BatonSelf.slot->dedicated_cause = BATON_CAUSE_NONE;
+	BatonSelf.slot->settings_generation = generation_before_settings;
+
+	problem = baton_socket_attach((int) number);
+	if (problem != NULL)
+		refuse(problem);
+	before_shmem_exit(retire_at_exit, (Datum) 0);
+	baton_identity_attach(BatonSelf.slot);
+	baton_identity_clear();
+}

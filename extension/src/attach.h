@@ -1,0 +1,38 @@
+/*-------------------------------------------------------------------------
+ *
+ * attach.h
+ *		How an ordinary backend becomes a pooled one.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_ATTACH_H
+#define BATON_ATTACH_H
+
+#include "control.h"
+
+/* What a pooled backend knows of itself; filled at attach. */
+typedef struct BatonMe
+{
+	uint32		slot_index;
+	BatonBackendSlot *slot;
+	BatonPoolSlot *pool;
+	int			control;		/* control socket; -1 when the dispatcher is gone */
+	int			queue;			/* the pool's ready queue, read end */
+	int			epoll;			/* the dispatcher's epoll */
+	int			client_number;	/* where the client's socket stands */
+} BatonMe;
+
+extern BatonMe BatonSelf;
+
+/* Registers the hook by which a backend learns that it shall attach. */
+extern void baton_attach_init(void);
+
+/*
+ * Speaks to the dispatcher and takes the socket over.  ereport(FATAL)s, to
+ * the dispatcher's own connection, if this backend cannot pool.
+ */
+extern void baton_attach(void);
+
+#endif							/* BATON_ATTACH_H */

@@ -1,0 +1,16 @@
+/*-------------------------------------------------------------------------
+ *
+ * boundary.h
+ *		The point between two transactions at which the baton goes on.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_BOUNDARY_H
+#define BATON_BOUNDARY_H
+
+/* Wraps PqCommMethods in this backend. */
+extern void baton_boundary_install(void);
+
+#endif							/* BATON_BOUNDARY_H */

@@ -1,0 +1,127 @@
+/*-------------------------------------------------------------------------
+ *
+ * cancel.c
+ *		Whose cancel requests this backend obeys.
+ *
+ * A cancel must reach the session it names and no other.  The dispatcher
+ * writes the session's id into the backend slot, then sends SIGINT; the
+ * signal handler takes the word and acts only if that session is still here.
+ * A SIGINT without a word comes from pg_cancel_backend() or from a timeout
+ * (StatementTimeoutHandler and LockTimeoutHandler, postgres.c, signal their
+ * own process), which mean whoever is served now, as in stock.
+ *
+ * A cancel for a session that waits for a backend is a flag in its session
+ * slot.  The backend that takes it arms a cancel which fires when the first
+ * thing it runs is analysed or started: PostgresMain throws away cancels that
+ * arrive before a command has been read, so it cannot be raised earlier.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "libpq/pqsignal.h"
+#include "miscadmin.h"
+#include "parser/analyze.h"
+#include "tcop/tcopprot.h"
+#include "tcop/utility.h"
+
+#include "control.h"
+#include "identity.h"
+
+static BatonBackendSlot *my_slot = NULL;
+static bool cancel_armed = false;
+
+static post_parse_analyze_hook_type previous_post_parse_analyze = NULL;
+static ExecutorStart_hook_type previous_executor_start = NULL;
+static ProcessUtility_hook_type previous_process_utility = NULL;
+
+static void
+cancel_signal(SIGNAL_ARGS)
+{
+	int			save_errno = errno;
+	uint64		session;
+
+	session = pg_atomic_exchange_u64(baton_atomic_u64(my_slot->cancel), 0);
+	if (session == 0 || session == my_slot->session)
+		StatementCancelHandler(postgres_signal_arg);
+
+	errno = save_errno;
+}
+
+void
+baton_identity_attach(BatonBackendSlot *slot)
+{
+	my_slot = slot;
+	pqsignal(SIGINT, cancel_signal);
+}
+
+void
+baton_cancel_arm(void)
+{
+	cancel_armed = true;
+}
+
+void
+baton_cancel_disarm(void)
+{
+	cancel_armed = false;
+}
+
+static inline void
+fire_if_armed(void)
+{
+	if (unlikely(cancel_armed))
+	{
+		cancel_armed = false;
+		QueryCancelPending = true;
+		InterruptPending = true;
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+static void
+cancel_post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
+{
+	fire_if_armed();
+	if (previous_post_parse_analyze)
+		previous_post_parse_analyze(pstate, query, jstate);
+}
+
+static void
+cancel_executor_start(QueryDesc *query_desc, int eflags)
+{
+	fire_if_armed();
+	if (previous_executor_start)
+		previous_executor_start(query_desc, eflags);
+	else
+		standard_ExecutorStart(query_desc, eflags);
+}
+
+static void
+cancel_process_utility(PlannedStmt *pstmt, const char *query_string,
+					   bool read_only_tree, ProcessUtilityContext context,
+					   ParamListInfo params, QueryEnvironment *query_env,
+					   DestReceiver *dest, QueryCompletion *completion)
+{
+	fire_if_armed();
+	if (previous_process_utility)
+		previous_process_utility(pstmt, query_string, read_only_tree, context,
+								 params, query_env, dest, completion);
+	else
+		standard_ProcessUtility(pstmt, query_string, read_only_tree, context,
+								params, query_env, dest, completion);
+}
+
+void
+baton_cancel_init(void)
+{
+	previous_post_parse_analyze = post_parse_analyze_hook;
+	post_parse_analyze_hook = cancel_post_parse_analyze;
+	previous_executor_start = ExecutorStart_hook;
+	ExecutorStart_hook = cancel_executor_start;
+	previous_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = cancel_process_utility;
+}

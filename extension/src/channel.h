@@ -1,0 +1,57 @@
+/*-------------------------------------------------------------------------
+ *
+ * channel.h
+ *		Frames between a backend and the dispatcher.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_CHANNEL_H
+#define BATON_CHANNEL_H
+
+#include "lib/stringinfo.h"
+
+#include "baton_shared.h"
+
+/* The dispatcher's control socket, in the data directory (our cwd). */
+#define BATON_CONTROL_SOCKET "pg_baton.ctl"
+
+#define BATON_FRAME_DESCRIPTORS 4
+
+typedef enum BatonReceived
+{
+	BATON_RECEIVED_FRAME,
+	BATON_RECEIVED_NOTHING,		/* would block, or interrupted */
+	BATON_RECEIVED_CLOSED		/* the other end is gone */
+} BatonReceived;
+
+/* One frame as received; payload is valid until the next receive. */
+typedef struct BatonIncoming
+{
+	BatonFrame	frame;
+	const char *payload;
+	int			descriptors[BATON_FRAME_DESCRIPTORS];
+	int			descriptor_count;
+} BatonIncoming;
+
+/* Connects to the dispatcher; -1 and errno if that fails.  May block briefly. */
+extern int	baton_channel_connect(void);
+
+/*
+ * Sends a message, in as many frames as it needs.  Blocks while the socket's
+ * buffer is full.  False if the other end is gone.
+ */
+extern bool baton_channel_send(int fd, uint16 type, uint64 session,
+							   const char *payload, Size length);
+
+/* Receives one frame; never blocks unless `block`. */
+extern BatonReceived baton_channel_receive(int fd, bool block, BatonIncoming *incoming);
+
+/* The session and descriptor that baton_delta_put and _delete write to. */
+extern void baton_channel_begin_delta(int fd, uint64 session);
+
+/* True if something was put or deleted since; false also if sending failed */
+extern bool baton_channel_end_delta(void);
+
+#endif							/* BATON_CHANNEL_H */

@@ -1,0 +1,230 @@
+/*-------------------------------------------------------------------------
+ *
+ * context.c
+ *		The session context: the order in which its parts come and go.
+ *
+ * Each part keeps what it has put in place and compares with it; this file
+ * knows the order, and that there is nothing to do when the very same context
+ * is in place already.
+ *
+ * The order of install: reset values first, since a parameter the session has
+ * not SET takes them; then the session's own parameters, role last of them;
+ * then the reports to the client, which look at all parameters; then prepared
+ * statements, the unnamed one and sequences, which may look at catalogs as the
+ * role and with the search_path of the session.
+ *
+ * Invariants: current_session is whose context is in place, 0 for none.
+ * current_version is the number of exactly that context, 0 if the number is
+ * not known (the session has changed it here and the dispatcher has numbered
+ * it since).  An error within install or greet leaves current_version 0 and
+ * each part with a true account of what it has put in place, so that the next
+ * install can take it away.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "postmaster/interrupt.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "context.h"
+#include "context_params.h"
+#include "context_placeholders.h"
+#include "context_report.h"
+#include "context_reset.h"
+#include "context_sequences.h"
+#include "context_statements.h"
+#include "context_unnamed.h"
+
+static MemoryContext context_context = NULL;
+static uint64 current_session = 0;
+static uint64 current_version = 0;
+
+/* The entries of the session at hand, by kind. */
+static BatonEntryList parameters;
+static BatonEntryList resets;
+static BatonEntryList startup;
+static const BatonEntry *reported_entry;
+
+const char *
+baton_context_attach(void)
+{
+	const char *reason;
+
+	if (context_context == NULL)
+		context_context = AllocSetContextCreate(TopMemoryContext,
+												"pg_baton session context",
+												ALLOCSET_DEFAULT_SIZES);
+	if ((reason = baton_placeholders_attach()) != NULL ||
+		(reason = baton_reset_attach()) != NULL ||
+		(reason = baton_params_attach()) != NULL ||
+		(reason = baton_report_attach()) != NULL ||
+		(reason = baton_statements_attach()) != NULL ||
+		(reason = baton_unnamed_attach()) != NULL ||
+		(reason = baton_sequences_attach()) != NULL)
+		return reason;
+	return NULL;
+}
+
+static void
+add_entry(BatonEntryList *list, const BatonEntry *entry)
+{
+	if (list->count == list->size)
+	{
+		int			size = Max(16, list->size * 2);
+
+		if (list->entries == NULL)
+			list->entries = MemoryContextAlloc(context_context,
+											   size * sizeof(*list->entries));
+		else
+			list->entries = repalloc(list->entries,
+									 size * sizeof(*list->entries));
+		list->size = size;
+	}
+	list->entries[list->count++] = entry;
+}
+
+static void
+sort_out(const BatonSessionRecord *record)
+{
+	const BatonItem *session_items = baton_record_items(record);
+
+	parameters.count = 0;
+	resets.count = 0;
+	startup.count = 0;
+	reported_entry = NULL;
+	for (uint32 i = 0; i < record->item_count; i++)
+	{
+		const BatonEntry *entry = baton_entry(session_items[i].entry);
+
+		switch (entry->kind)
+		{
+			case BATON_KIND_PARAMETER:
+				add_entry(&parameters, entry);
+				break;
+			case BATON_KIND_RESET:
+				add_entry(&resets, entry);
+				break;
+			case BATON_KIND_STARTUP:
+				add_entry(&startup, entry);
+				break;
+			case BATON_KIND_REPORTED:
+				reported_entry = entry;
+				break;
+			default:
+				break;
+		}
+	}
+}
+
+static void
+install_rest(const BatonSessionRecord *record)
+{
+	baton_statements_install(record);
+	baton_unnamed_install(record);
+	baton_sequences_install(record);
+}
+
+void
+baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
+{
+	MemoryContext caller = CurrentMemoryContext;
+
+	current_session = record->id;
+	current_version = 0;
+	baton_reset_follow_reload();
+	baton_reset_neutralise();
+	baton_params_forget();
+	sort_out(record);
+
+	/*
+	 * As InitPostgres (postinit.c) does: some check hooks look at catalogs,
+	 * and those of the transaction's own parameters ask for a snapshot.
+	 */
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+	MemoryContextSwitchTo(caller);
+	baton_reset_greet(&startup);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(caller);
+
+	install_rest(record);
+	baton_report_greet(reported);
+}
+
+void
+baton_context_install(const BatonSessionRecord *record)
+{
+	baton_reset_follow_reload();
+	if (record->context_version == 0 ||
+		record->context_version != current_version ||
+		record->id != current_session)
+	{
+		current_session = record->id;
+		current_version = 0;
+		sort_out(record);
+		baton_reset_install(&resets);
+		baton_params_install(&parameters);
+		baton_report_install(reported_entry);
+	}
+	install_rest(record);
+	current_version = record->context_version;
+}
+
+bool
+baton_context_capture(uint64 session)
+{
+	bool		changed;
+
+	Assert(session == current_session);
+	baton_reset_follow_reload();
+	changed = baton_params_capture();
+	changed |= baton_report_capture();
+	changed |= baton_statements_capture(session);
+	changed |= baton_unnamed_capture(session);
+	changed |= baton_sequences_capture(session);
+	if (changed)
+		current_version = 0;
+	return changed;
+}
+
+void
+baton_context_forget(uint64 session)
+{
+	baton_statements_forget(session);
+	baton_unnamed_forget(session);
+	baton_sequences_forget(session);
+	if (session != current_session)
+		return;
+	current_session = 0;
+	current_version = 0;
+	baton_reset_neutralise();
+	baton_params_forget();
+}
+
+void
+baton_context_reload(void)
+{
+	ConfigReloadPending = false;
+	baton_reset_reload();
+}
+
+bool
+baton_context_unnamed(uint64 session, const char *first_bytes, Size length,
+					  StringInfo messages)
+{
+	return baton_unnamed_messages(session, first_bytes, length, messages);
+}
+
+void
+baton_context_note_message(char type)
+{
+	baton_report_note_message(type);
+	baton_statements_note_message(type);
+	baton_unnamed_note_message(type);
+}

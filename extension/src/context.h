@@ -1,0 +1,105 @@
+/*-------------------------------------------------------------------------
+ *
+ * context.h
+ *		The session context: what makes a session a session, taken out of one
+ *		backend and put into another.
+ *
+ * The boundary (boundary.c) calls these, outside any transaction unless said
+ * otherwise; they know nothing of sockets and scheduling.
+ *
+ * "Base" is the backend's own state as it was after it started, before any
+ * session: its parameters as postgresql.conf, ALTER DATABASE and ALTER ROLE
+ * made them.  A session's context is described relative to that.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_CONTEXT_H
+#define BATON_CONTEXT_H
+
+#include "lib/stringinfo.h"
+
+#include "baton_shared.h"
+
+/*
+ * Implemented by channel.c: appends a PUT or DELETE frame for the session at
+ * hand to the control socket's output.  Called during baton_context_capture
+ * and baton_context_greet only.
+ */
+extern void baton_delta_put(uint16 kind, const char *key, Size key_length,
+							const char *value, Size value_length,
+							bool want_counter, int64 aux);
+extern void baton_delta_delete(uint16 kind, const char *key, Size key_length);
+
+/*
+ * Implemented by arena.c: read access to what lies in the two memories.
+ */
+extern const BatonSessionRecord *baton_record(uint64 session);
+extern const BatonItem *baton_record_items(const BatonSessionRecord *record);
+extern const BatonEntry *baton_entry(uint32 heap_offset);
+#define baton_entry_key(e) ((const char *) (e) + BATON_ENTRY_HEADER_SIZE)
+#define baton_entry_value(e) (baton_entry_key(e) + (e)->key_length)
+extern BatonStatementCounter *baton_counter(uint32 index);
+extern BatonSessionSlot *baton_session_slot(uint64 session);
+
+/* Once, at attach.  NULL if all is well, else why this backend cannot pool. */
+extern const char *baton_context_attach(void);
+
+/*
+ * Applies the STARTUP items of a session that has not been greeted, sends
+ * ParameterStatus for all that is reported, and puts the RESET items into
+ * the delta.  The value for GREETED (name NUL value NUL ...) is appended to
+ * *reported.  ereport(ERROR)s with the server's own message and SQLSTATE if
+ * an option is bad; the caller makes a FATAL of it for that session.
+ */
+extern void baton_context_greet(const BatonSessionRecord *record,
+								StringInfo reported);
+
+/*
+ * Puts the session's context in place.  Whatever context was in place before
+ * (another session's, captured earlier, or none) is replaced.  May start and
+ * end transactions of its own.  ereport(ERROR) means the session cannot go on.
+ */
+extern void baton_context_install(const BatonSessionRecord *record);
+
+/*
+ * Compares what is in place with what was last installed or captured, and
+ * appends the difference to the delta.  True if there was any.  Costs next to
+ * nothing if there is none.
+ */
+extern bool baton_context_capture(uint64 session);
+
+/* The session has ended; forget everything of it, back to base. */
+extern void baton_context_forget(uint64 session);
+
+/* ConfigReloadPending was seen: process it as the base must see it. */
+extern void baton_context_reload(void);
+
+/*
+ * The unnamed statement.  Given the first bytes of the next message of the
+ * session just installed: must messages be injected before it is read?  If
+ * so, appends complete protocol messages (ending in Sync) to *messages.
+ */
+extern bool baton_context_unnamed(uint64 session, const char *first_bytes,
+								  Size length, StringInfo messages);
+#define BATON_UNNAMED_PEEK_BYTES 6
+
+/* Called from the putmessage wrapper for every message to the client. */
+extern void baton_context_note_message(char type);
+
+/* ---- taint.c: what keeps a session on its backend -------------------- */
+
+/* Installs the hooks of the whole library part (called from _PG_init). */
+extern void baton_taint_init(void);
+
+/* BATON_CAUSE_*, 0 if the session may leave this backend. */
+extern uint32 baton_taint(void);
+
+/*
+ * The dedicated session has ended: clean the backend.  False if that is not
+ * possible (a library was loaded), the backend must then exit.
+ */
+extern bool baton_taint_clean(void);
+
+#endif							/* BATON_CONTEXT_H */

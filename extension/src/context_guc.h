@@ -1,0 +1,88 @@
+/*-------------------------------------------------------------------------
+ *
+ * context_guc.h
+ *		Reading and exchanging the values in PostgreSQL's parameter records.
+ *
+ * See context_guc.c.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_CONTEXT_GUC_H
+#define BATON_CONTEXT_GUC_H
+
+#include "lib/stringinfo.h"
+#include "utils/guc.h"
+#include "utils/guc_tables.h"
+
+/*
+ * A value with all that guc.c keeps beside it.  Strings and extras inside are
+ * malloc'd, because guc.c frees them (guc_malloc in guc.c).
+ */
+typedef struct BatonGucCell
+{
+	config_var_value value;		/* value and the check hook's "extra" */
+	GucSource	source;
+	GucContext	scontext;
+	Oid			srole;
+} BatonGucCell;
+
+/* Who a value of role or session_authorization stands for. */
+typedef struct BatonGucIdentity
+{
+	Oid			role;			/* InvalidOid for role "none" */
+	bool		superuser;
+} BatonGucIdentity;
+
+/* Where the name is in get_guc_variables(), -1 if nowhere. */
+extern int	baton_guc_position(const char *name);
+extern struct config_generic *baton_guc_find(const char *name);
+extern int	baton_guc_compare_names(const char *a, const char *b);
+
+/* True for the two parameters whose value is a role. */
+extern bool baton_guc_is_identity(const struct config_generic *record);
+extern BatonGucIdentity baton_guc_identity(const struct config_generic *record);
+
+/*
+ * Makes a value out of its text as the check hook wants it, changing nothing.
+ * False if the hook refuses.  identity is needed for role and
+ * session_authorization only.
+ */
+extern bool baton_guc_make(struct config_generic *record, const char *text,
+						   GucSource source, const BatonGucIdentity *identity,
+						   config_var_value *value);
+
+/* The compiled-in default, as guc.c's InitializeOneGUCOption makes it. */
+extern bool baton_guc_make_boot(struct config_generic *record,
+								BatonGucCell *cell);
+
+/* Frees what the value points to, unless the record still refers to it. */
+extern void baton_guc_release(struct config_generic *record,
+							  config_var_value *value);
+
+/* The value that RESET goes back to. */
+extern BatonGucCell baton_guc_reset_cell(struct config_generic *record);
+extern void baton_guc_set_reset(struct config_generic *record,
+								const BatonGucCell *cell);
+
+/* Makes the cell the record's active value; the assign hook is called. */
+extern void baton_guc_activate(struct config_generic *record,
+							   const BatonGucCell *cell);
+
+/* The active value. */
+extern config_var_value baton_guc_active(struct config_generic *record);
+
+/* Appends the text from which baton_guc_make makes the same value. */
+extern void baton_guc_append_text(struct config_generic *record,
+								  const config_var_value *value,
+								  StringInfo text);
+
+/* Set when a parameter that is reported to the client was exchanged. */
+extern bool baton_guc_report_touched;
+
+/* The allocator that guc.c frees with. */
+extern char *baton_guc_strdup(const char *string);
+extern void baton_guc_free(void *pointer);
+
+#endif							/* BATON_CONTEXT_GUC_H */

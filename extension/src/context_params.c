@@ -1,0 +1,723 @@
+/*-------------------------------------------------------------------------
+ *
+ * context_params.c
+ *		A session's own values of parameters (SET).
+ *
+ * Problem: SET, set_config, functions and DO blocks, rollbacks and savepoints
+ * all change parameters, and no look at the statements tells what is left when
+ * a transaction ends.  The records do: outside a transaction a parameter has a
+ * value of the session's own if and only if its source is PGC_S_SESSION
+ * (AtEOXact_GUC in guc.c has popped all else).
+ *
+ * So capture looks at the source of every record, which is a comparison each,
+ * and compares those values with the ones that were last put in place or
+ * captured ("placed").  Install compares the session's entries with the placed
+ * ones, by serial first, and exchanges what differs.
+ *
+ * Which parameters: those that SET may change, without those that the start of
+ * each transaction sets anew (StartTransaction in xact.c).  Of the latter only
+ * the source is carried, which pg_settings shows.  A placeholder of the session
+ * is carried even without a value, because it exists.
+ *
+ * The value of a PARAMETER entry: BatonParamHeader, then the text.
+ *
+ * Invariants: known[] is the server's table of records as last seen; scan[] holds
+ * those of them that are carried, in the order of their addresses (the built-in
+ * ones lie in arrays, and the look at all of them is paid at every boundary);
+ * each BatonParam is in `placed`, at one entry of scan[] at most, and owned by
+ * the memory context of this file.  The records must not be stacked
+ * (see context_guc.c).
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "lib/ilist.h"
+#include "utils/memutils.h"
+
+#include "context_guc.h"
+#include "context_params.h"
+#include "context_placeholders.h"
+
+/* What stands before the text in a PARAMETER entry's value. */
+typedef struct BatonParamHeader
+{
+	uint8		form;			/* BATON_PARAM_* */
+	uint8		scontext;		/* GucContext under which it was set */
+	uint8		superuser;		/* role, session_authorization: is it one? */
+	uint8		reserved;
+	uint32		srole;			/* who set it */
+	uint32		role;			/* role, session_authorization: the role */
+} BatonParamHeader;
+
+#define BATON_PARAM_VALUE 0		/* the session's own value */
+#define BATON_PARAM_EXISTS 1	/* a placeholder without one */
+#define BATON_PARAM_SOURCE 2	/* only the source is the session's */
+
+/* How a record is dealt with. */
+typedef enum CarryMode
+{
+	CARRY_NOT,					/* the session cannot change it, or may */
+	CARRY_VALUE,
+	CARRY_SOURCE,
+	CARRY_PLACEHOLDER
+} CarryMode;
+
+/* One parameter of the session as it was last placed or captured. */
+typedef struct BatonParam
+{
+	dlist_node	node;			/* in placed */
+	uint64		serial;			/* its entry's, 0 if not known */
+	char	   *name;
+	struct config_generic *record;
+	enum config_type vartype;
+	BatonParamHeader header;
+	config_var_value value;		/* other than strings */
+	char	   *text;
+	bool		keep;			/* only within install */
+} BatonParam;
+
+static MemoryContext params_context = NULL;
+static dlist_head placed = DLIST_STATIC_INIT(placed);
+static int	placed_count = 0;
+
+/* A record to look at, and what is placed in it. */
+typedef struct ScanEntry
+{
+	struct config_generic *record;
+	BatonParam *param;
+	CarryMode	mode;
+} ScanEntry;
+
+static struct config_generic **known = NULL;
+static int	known_count = 0;
+static int	known_size = 0;
+static ScanEntry *scan = NULL;	/* room for known_size */
+static int	scan_count = 0;
+static bool placed_linked = false;	/* scan's params fit placed */
+
+static StringInfoData scratch;
+
+static CarryMode
+carry_mode(const struct config_generic *record)
+{
+	static const char *const per_transaction[] = {
+		"transaction_isolation", "transaction_read_only",
+		"transaction_deferrable", "seed"
+	};
+
+	if (record->context != PGC_USERSET && record->context != PGC_SUSET)
+		return CARRY_NOT;
+	if (record->flags & GUC_CUSTOM_PLACEHOLDER)
+		return baton_placeholder_hidden(record) ? CARRY_NOT :
+			baton_placeholder_is_own(record) ? CARRY_VALUE : CARRY_PLACEHOLDER;
+	for (int i = 0; i < (int) lengthof(per_transaction); i++)
+	{
+		if (strcmp(record->name, per_transaction[i]) == 0)
+			return CARRY_SOURCE;
+	}
+	if (strncmp(record->name, "pg_baton.", 9) == 0)
+		return CARRY_NOT;
+	return CARRY_VALUE;
+}
+
+/*
+ * Has the server's table changed?  It does when a placeholder comes into
+ * being, when a library defines its parameters (which may replace a
+ * placeholder, define_custom_variable in guc.c), and when we hide one.
+ */
+static bool
+records_moved(void)
+{
+	return GetNumConfigOptions() != known_count ||
+		memcmp(get_guc_variables(), known,
+			   known_count * sizeof(*known)) != 0;
+}
+
+/* Points scan[] at what is placed, and that at its records. */
+static void
+link_placed(void)
+{
+	dlist_iter	iter;
+
+	for (int i = 0; i < scan_count; i++)
+		scan[i].param = NULL;
+	dlist_foreach(iter, &placed)
+	{
+		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
+		int			low = 0;
+		int			high = scan_count - 1;
+
+		param->record = baton_guc_find(param->name);
+		while (low <= high)
+		{
+			int			middle = low + (high - low) / 2;
+
+			if (scan[middle].record == param->record)
+			{
+				scan[middle].param = param;
+				break;
+			}
+			if (scan[middle].record < param->record)
+				low = middle + 1;
+			else
+				high = middle - 1;
+		}
+		if (low > high)
+			param->record = NULL;	/* carried no longer */
+	}
+	placed_linked = true;
+}
+
+static int
+compare_addresses(const void *a, const void *b)
+{
+	const ScanEntry *one = a;
+	const ScanEntry *two = b;
+
+	return one->record < two->record ? -1 : one->record > two->record;
+}
+
+static void
+look_at_records(void)
+{
+	if (records_moved())
+	{
+		struct config_generic **variables = get_guc_variables();
+		int			count = GetNumConfigOptions();
+
+		if (count > known_size)
+		{
+			int			size = count + 64;
+
+			if (known != NULL)
+			{
+				pfree(known);
+				pfree(scan);
+			}
+			known = NULL;
+			known_size = known_count = scan_count = 0;
+			known = MemoryContextAlloc(params_context, size * sizeof(*known));
+			scan = MemoryContextAlloc(params_context, size * sizeof(*scan));
+			known_size = size;
+		}
+
+		known_count = count;
+		scan_count = 0;
+		for (int i = 0; i < count; i++)
+		{
+			CarryMode	mode = carry_mode(variables[i]);
+
+			known[i] = variables[i];
+			if (mode != CARRY_NOT)
+			{
+				scan[scan_count].record = variables[i];
+				scan[scan_count].mode = mode;
+				scan_count++;
+			}
+		}
+		qsort(scan, scan_count, sizeof(*scan), compare_addresses);
+		placed_linked = false;
+	}
+	if (!placed_linked)
+		link_placed();
+}
+
+const char *
+baton_params_attach(void)
+{
+	if (params_context == NULL)
+	{
+		MemoryContext old;
+
+		params_context = AllocSetContextCreate(TopMemoryContext,
+											   "pg_baton parameters",
+											   ALLOCSET_DEFAULT_SIZES);
+		old = MemoryContextSwitchTo(params_context);
+		initStringInfo(&scratch);
+		MemoryContextSwitchTo(old);
+	}
+	look_at_records();
+	if (baton_guc_find("work_mem") == NULL ||
+		baton_guc_find("work_mem")->vartype != PGC_INT)
+		return "the server's parameters are not where they are expected";
+	return NULL;
+}
+
+/* ---- placed ----------------------------------------------------------- */
+
+static BatonParam *
+add_placed(struct config_generic *record, const char *name)
+{
+	BatonParam *param = MemoryContextAllocZero(params_context,
+											   sizeof(BatonParam));
+
+	param->name = MemoryContextStrdup(params_context, name);
+	param->record = record;
+	dlist_push_tail(&placed, &param->node);
+	placed_count++;
+	return param;
+}
+
+static void
+drop_placed(BatonParam *param)
+{
+	dlist_delete(&param->node);
+	placed_count--;
+	if (param->text != NULL)
+		pfree(param->text);
+	pfree(param->name);
+	pfree(param);
+}
+
+/* Notes the record's present state; the text is made again if asked for. */
+static void
+note_placed(BatonParam *param, uint8 form)
+{
+	struct config_generic *record = param->record;
+
+	param->vartype = record->vartype;
+	memset(&param->header, 0, sizeof(param->header));
+	param->header.form = form;
+	if (param->text != NULL)
+		pfree(param->text);
+	param->text = NULL;
+
+	if (form == BATON_PARAM_EXISTS)
+		return;
+	param->header.scontext = record->scontext;
+	param->header.srole = record->srole;
+	if (form == BATON_PARAM_SOURCE)
+		return;
+
+	param->value = baton_guc_active(record);
+	if (baton_guc_is_identity(record))
+	{
+		BatonGucIdentity identity = baton_guc_identity(record);
+
+		param->header.role = identity.role;
+		param->header.superuser = identity.superuser;
+	}
+	resetStringInfo(&scratch);
+	baton_guc_append_text(record, &param->value, &scratch);
+	param->text = MemoryContextStrdup(params_context, scratch.data);
+}
+
+/* ---- capture ---------------------------------------------------------- */
+
+/* Is the record's value, which is the session's own, the one placed? */
+static bool
+same_as_placed(const BatonParam *param, struct config_generic *record)
+{
+	if (param->header.form != BATON_PARAM_VALUE ||
+		param->vartype != record->vartype ||
+		param->header.scontext != (uint8) record->scontext ||
+		param->header.srole != record->srole)
+		return false;
+
+	switch (record->vartype)
+	{
+		case PGC_BOOL:
+			return *((struct config_bool *) record)->variable ==
+				param->value.val.boolval;
+		case PGC_INT:
+			return *((struct config_int *) record)->variable ==
+				param->value.val.intval;
+		case PGC_REAL:
+			return memcmp(((struct config_real *) record)->variable,
+						  &param->value.val.realval, sizeof(double)) == 0;
+		case PGC_ENUM:
+			return *((struct config_enum *) record)->variable ==
+				param->value.val.enumval;
+		case PGC_STRING:
+			{
+				const char *value = *((struct config_string *) record)->variable;
+
+				if (strcmp(value ? value : "", param->text) != 0)
+					return false;
+				break;
+			}
+	}
+	if (record->flags & GUC_NOT_WHILE_SEC_REST)
+	{
+		BatonGucIdentity identity = baton_guc_identity(record);
+
+		return identity.role == param->header.role &&
+			identity.superuser == (bool) param->header.superuser;
+	}
+	return true;
+}
+
+/* What form the record's state must be carried in; -1 if not at all. */
+static inline int
+form_of(const ScanEntry *entry)
+{
+	const struct config_generic *record = entry->record;
+
+	if (record->source == PGC_S_SESSION)
+		return entry->mode == CARRY_SOURCE ?
+			BATON_PARAM_SOURCE : BATON_PARAM_VALUE;
+	/* other placeholders exist by the configuration or startup options */
+	if (entry->mode == CARRY_PLACEHOLDER &&
+		record->reset_source == PGC_S_DEFAULT)
+		return BATON_PARAM_EXISTS;
+	return -1;
+}
+
+static void
+put_param(BatonParam *param)
+{
+	resetStringInfo(&scratch);
+	appendBinaryStringInfo(&scratch, (char *) &param->header,
+						   sizeof(param->header));
+	if (param->text != NULL)
+		appendStringInfoString(&scratch, param->text);
+	baton_delta_put(BATON_KIND_PARAMETER, param->name, strlen(param->name),
+					scratch.data, scratch.len, false, 0);
+}
+
+static void
+delete_param(BatonParam *param, bool tell)
+{
+	if (tell)
+		baton_delta_delete(BATON_KIND_PARAMETER, param->name,
+						   strlen(param->name));
+	drop_placed(param);
+}
+
+/* A parameter that a library's load has taken away, or its whole record. */
+static bool
+capture_lost(bool tell)
+{
+	dlist_mutable_iter iter;
+	bool		changed = false;
+
+	dlist_foreach_modify(iter, &placed)
+	{
+		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
+
+		if (param->record == NULL)
+		{
+			delete_param(param, tell);
+			changed = true;
+		}
+	}
+	return changed;
+}
+
+/*
+ * Brings placed up to date with the records; the differences go into the
+ * delta, if anyone is to hear of them.
+ */
+static bool
+look_for_changes(bool tell)
+{
+	bool		changed = false;
+
+	if (!placed_linked || records_moved())
+	{
+		look_at_records();
+		changed = capture_lost(tell);
+	}
+
+	for (ScanEntry *entry = scan; entry < scan + scan_count; entry++)
+	{
+		struct config_generic *record = entry->record;
+		BatonParam *param = entry->param;
+		int			form = form_of(entry);
+
+		if (form < 0)
+		{
+			if (param == NULL)
+				continue;
+			entry->param = NULL;
+			delete_param(param, tell);
+			changed = true;
+			continue;
+		}
+		if (param != NULL && param->header.form == form &&
+			(form == BATON_PARAM_EXISTS ||
+			 (form == BATON_PARAM_VALUE && same_as_placed(param, record)) ||
+			 (form == BATON_PARAM_SOURCE &&
+			  param->header.scontext == (uint8) record->scontext &&
+			  param->header.srole == record->srole)))
+			continue;
+		if (param == NULL)
+			param = entry->param = add_placed(record, record->name);
+		note_placed(param, form);
+		param->serial = 0;
+		if (tell)
+			put_param(param);
+		changed = true;
+	}
+	return changed;
+}
+
+bool
+baton_params_capture(void)
+{
+	return look_for_changes(true);
+}
+
+void
+baton_params_forget(void)
+{
+	BatonEntryList nothing = {NULL, 0, 0};
+
+	(void) look_for_changes(false);
+	baton_params_install(&nothing);
+}
+
+/* ---- install ---------------------------------------------------------- */
+
+static void
+entry_header(const BatonEntry *entry, BatonParamHeader *header)
+{
+	if (entry->value_length < sizeof(BatonParamHeader))
+		elog(ERROR, "stored parameter is too short");
+	memcpy(header, baton_entry_value(entry), sizeof(*header));
+}
+
+/* The entry's name and text, with an end; valid until the next call. */
+static const char *
+entry_strings(const BatonEntry *entry, const char **text)
+{
+	int			start;
+
+	resetStringInfo(&scratch);
+	appendBinaryStringInfo(&scratch, baton_entry_key(entry),
+						   entry->key_length);
+	appendStringInfoChar(&scratch, '\0');
+	start = scratch.len;
+	appendBinaryStringInfo(&scratch,
+						   baton_entry_value(entry) + sizeof(BatonParamHeader),
+						   entry->value_length - sizeof(BatonParamHeader));
+	*text = scratch.data + start;
+	return scratch.data;
+}
+
+static bool
+same_as_entry(const BatonParam *param, const BatonEntry *entry)
+{
+	Size		text_length = entry->value_length - sizeof(BatonParamHeader);
+	const char *text = param->text ? param->text : "";
+
+	return entry->key_length == strlen(param->name) &&
+		memcmp(baton_entry_key(entry), param->name, entry->key_length) == 0 &&
+		entry->value_length >= sizeof(BatonParamHeader) &&
+		memcmp(baton_entry_value(entry), &param->header,
+			   sizeof(BatonParamHeader)) == 0 &&
+		strlen(text) == text_length &&
+		memcmp(baton_entry_value(entry) + sizeof(BatonParamHeader), text,
+			   text_length) == 0;
+}
+
+/* Same values in the same order: the usual case of sessions that are alike. */
+static bool
+all_placed(const BatonEntryList *wanted)
+{
+	dlist_iter	iter;
+	int			i = 0;
+
+	if (wanted->count != placed_count)
+		return false;
+	dlist_foreach(iter, &placed)
+	{
+		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
+
+		if (param->serial == 0 ||
+			param->serial != wanted->entries[i++]->serial)
+			return false;
+	}
+	return true;
+}
+
+/* Back to what RESET would give. */
+static void
+take_away(BatonParam *param)
+{
+	struct config_generic *record = param->record;
+	BatonGucCell cell;
+
+	if (record == NULL)
+		return;
+	cell = baton_guc_reset_cell(record);
+	if (param->header.form == BATON_PARAM_SOURCE)
+	{
+		record->source = cell.source;
+		record->scontext = cell.scontext;
+		record->srole = cell.srole;
+	}
+	else if (record->source == PGC_S_SESSION)
+		baton_guc_activate(record, &cell);
+
+	if ((record->flags & GUC_CUSTOM_PLACEHOLDER) &&
+		record->reset_source == PGC_S_DEFAULT)
+		baton_placeholder_hide(record);
+}
+
+static void
+put_in_place(const BatonEntry *entry)
+{
+	BatonParamHeader header;
+	const char *name;
+	const char *text;
+	struct config_generic *record;
+	BatonParam *param;
+	BatonGucCell cell;
+	BatonGucIdentity identity;
+
+	entry_header(entry, &header);
+	name = entry_strings(entry, &text);
+	record = baton_guc_find(name);
+	if (record == NULL)
+	{
+		/* a parameter of a library that is not loaded here is one too */
+		record = baton_placeholder_create(name);
+		if (record == NULL)
+			return;
+	}
+
+	memset(&cell, 0, sizeof(cell));
+	cell.source = PGC_S_SESSION;
+	cell.scontext = header.scontext;
+	cell.srole = header.srole;
+	identity.role = header.role;
+	identity.superuser = header.superuser;
+
+	switch (header.form)
+	{
+		case BATON_PARAM_VALUE:
+			if (baton_guc_make(record, text, PGC_S_SESSION, &identity,
+							   &cell.value))
+				baton_guc_activate(record, &cell);
+			else if (strchr(name, GUC_QUALIFIER_SEPARATOR) == NULL)
+				ereport(ERROR,
+						(errcode(ERRCODE_INTERNAL_ERROR),
+						 errmsg("could not restore parameter \"%s\" of the session",
+								name)));
+
+			/*
+			 * Else a library has defined the parameter here, with a check
+			 * that the value the placeholder had does not pass.  Loading it
+			 * would have dropped the value as well.
+			 */
+			break;
+		case BATON_PARAM_SOURCE:
+			record->source = cell.source;
+			record->scontext = cell.scontext;
+			record->srole = cell.srole;
+			break;
+		default:				/* BATON_PARAM_EXISTS */
+			break;
+	}
+
+	/*
+	 * Noted as the entry has it, so that capture and the next install compare
+	 * with what the session owns; the value is the record's.
+	 */
+	param = add_placed(record, name);
+	param->serial = entry->serial;
+	param->vartype = record->vartype;
+	param->header = header;
+	param->text = MemoryContextStrdup(params_context, text);
+	param->value = baton_guc_active(record);
+}
+
+static bool
+is_role_entry(const BatonEntry *entry)
+{
+	return entry->key_length == 4 &&
+		memcmp(baton_entry_key(entry), "role", 4) == 0;
+}
+
+void
+baton_params_install(const BatonEntryList *wanted)
+{
+	dlist_mutable_iter iter;
+	dlist_iter	search;
+	dlist_head	ordered;
+	bool	   *present;
+
+	if (placed_linked && all_placed(wanted))
+		return;
+	look_at_records();
+	placed_linked = false;		/* until we are done, or if we fail */
+
+	/* What is in place already stays. */
+	dlist_foreach(search, &placed)
+		dlist_container(BatonParam, node, search.cur)->keep = false;
+	present = MemoryContextAllocZero(params_context, wanted->count + 1);
+	for (int i = 0; i < wanted->count; i++)
+	{
+		const BatonEntry *entry = wanted->entries[i];
+
+		dlist_foreach(search, &placed)
+		{
+			BatonParam *param = dlist_container(BatonParam, node, search.cur);
+
+			if (!param->keep && param->record != NULL &&
+				(param->serial == entry->serial ||
+				 (param->serial == 0 && same_as_entry(param, entry))))
+			{
+				param->serial = entry->serial;
+				param->keep = present[i] = true;
+				break;
+			}
+		}
+	}
+
+	/*
+	 * The rest goes.  The hooks of role and session_authorization may be
+	 * called in any order (SetSessionAuthorization in miscinit.c).
+	 */
+	dlist_foreach_modify(iter, &placed)
+	{
+		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
+
+		if (!param->keep)
+		{
+			take_away(param);
+			drop_placed(param);
+		}
+	}
+
+	/* What is new comes; role last, for "none" is the session user then. */
+	for (int pass = 0; pass < 2; pass++)
+	{
+		for (int i = 0; i < wanted->count; i++)
+		{
+			if (!present[i] && is_role_entry(wanted->entries[i]) == (pass == 1))
+				put_in_place(wanted->entries[i]);
+		}
+	}
+	pfree(present);
+
+	/* The list takes the session's order, for all_placed. */
+	dlist_init(&ordered);
+	for (int i = 0; i < wanted->count; i++)
+	{
+		dlist_foreach_modify(iter, &placed)
+		{
+			BatonParam *param = dlist_container(BatonParam, node, iter.cur);
+
+			if (param->serial == wanted->entries[i]->serial)
+			{
+				dlist_delete(&param->node);
+				dlist_push_tail(&ordered, &param->node);
+				break;
+			}
+		}
+	}
+	dlist_init(&placed);
+	dlist_foreach_modify(iter, &ordered)
+	{
+		dlist_delete(iter.cur);
+		dlist_push_tail(&placed, iter.cur);
+	}
+
+	look_at_records();
+}

@@ -1,0 +1,236 @@
+/*-------------------------------------------------------------------------
+ *
+ * context_placeholders.c
+ *		Custom parameters of which only the session knows ("SET my.var").
+ *
+ * Problem: the first mention of a custom parameter adds a record to guc.c's
+ * table of parameters, and nothing ever takes one out.  A client can tell a
+ * parameter that exists and is empty from one that does not
+ * (current_setting('my.var', true) is '' or NULL, SHOW gives '' or an error),
+ * so the next session must not find it.
+ *
+ * What PostgreSQL 15 guarantees (guc.c): the table is one array of pointers,
+ * sorted by name (guc_variables), which get_guc_variables() hands out and
+ * GetNumConfigOptions() counts; find_option() knows a record by bsearch on its
+ * name and by nothing else; a placeholder is a malloc'd config_string with the
+ * flag GUC_CUSTOM_PLACEHOLDER, whose name is malloc'd as well
+ * (add_placeholder_variable); a placeholder is shown neither by SHOW ALL nor by
+ * pg_settings (GUC_NO_SHOW_ALL).
+ *
+ * Decision: a record that must not be seen gets a name that nobody can type
+ * and moves to where that name sorts.  A hidden record is used again for the
+ * next placeholder of whatever name, so that the table does not grow beyond
+ * the most that one session had at a time.
+ *
+ * Invariants: a hidden record has no value; hidden_records lists all of them
+ * and nothing else; every name is malloc'd, as guc.c's own are.
+ * A hidden record is never replaced by a library's real variable, for none has
+ * its name; so the pointers in the list stay valid.
+ *
+ * Limit: 16 and later keep the parameters in a hash table; this file does not
+ * know that one yet and says so at attach.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "nodes/pg_list.h"
+#include "utils/memutils.h"
+
+#include "context_guc.h"
+#include "context_placeholders.h"
+
+/*
+ * No client can send it where the encoding is checked, as 0xFE and 0xFF are
+ * part of no valid UTF-8; in other encodings it would have to guess it.
+ */
+#define HIDDEN_NAME "\xff\xfepg_baton.hidden_" UINT64_FORMAT
+
+static MemoryContext placeholder_context = NULL;
+static struct config_generic **hidden_records = NULL;
+static int	hidden_count = 0;
+static int	hidden_size = 0;
+static uint64 hidden_names = 0;
+
+/* Names of the placeholders that are the server's own. */
+static List *own_names = NIL;
+
+const char *
+baton_placeholders_attach(void)
+{
+#if PG_VERSION_NUM >= 160000
+	return "custom parameters cannot be kept apart on this version of PostgreSQL yet";
+#else
+	struct config_generic **variables = get_guc_variables();
+	int			count = GetNumConfigOptions();
+
+	if (placeholder_context == NULL)
+		placeholder_context = AllocSetContextCreate(TopMemoryContext,
+													"pg_baton placeholders",
+													ALLOCSET_SMALL_SIZES);
+
+	for (int i = 1; i < count; i++)
+	{
+		if (baton_guc_compare_names(variables[i - 1]->name,
+									variables[i]->name) >= 0)
+			return "the server's table of parameters is not sorted as expected";
+	}
+	return NULL;
+#endif
+}
+
+bool
+baton_placeholder_is_own(const struct config_generic *record)
+{
+	ListCell   *cell;
+
+	foreach(cell, own_names)
+	{
+		if (baton_guc_compare_names(lfirst(cell), record->name) == 0)
+			return true;
+	}
+	return false;
+}
+
+void
+baton_placeholders_note_own(bool all)
+{
+#if PG_VERSION_NUM < 160000
+	struct config_generic **variables = get_guc_variables();
+	int			count = GetNumConfigOptions();
+	MemoryContext old = MemoryContextSwitchTo(placeholder_context);
+
+	for (int i = 0; i < count; i++)
+	{
+		struct config_generic *record = variables[i];
+
+		if ((record->flags & GUC_CUSTOM_PLACEHOLDER) &&
+			(all ? record->reset_source < PGC_S_GLOBAL :
+			 record->reset_source == PGC_S_FILE) &&
+			!baton_placeholder_hidden(record) &&
+			!baton_placeholder_is_own(record))
+			own_names = lappend(own_names, pstrdup(record->name));
+	}
+	MemoryContextSwitchTo(old);
+#endif
+}
+
+bool
+baton_placeholder_hidden(const struct config_generic *record)
+{
+	return (record->flags & GUC_CUSTOM_PLACEHOLDER) != 0 &&
+		record->name[0] == HIDDEN_NAME[0] &&
+		record->name[1] == HIDDEN_NAME[1];
+}
+
+#if PG_VERSION_NUM < 160000
+
+static void
+remember_hidden(struct config_generic *record)
+{
+	if (hidden_count == hidden_size)
+	{
+		int			size = Max(16, hidden_size * 2);
+
+		if (hidden_records == NULL)
+			hidden_records = MemoryContextAlloc(placeholder_context,
+												size * sizeof(*hidden_records));
+		else
+			hidden_records = repalloc(hidden_records,
+									  size * sizeof(*hidden_records));
+		hidden_size = size;
+	}
+	hidden_records[hidden_count++] = record;
+}
+
+/*
+ * Adds a record to the table under a hidden name.  Asking whether a value
+ * would be valid creates a placeholder (set_config_option_ext calls
+ * find_option with create_placeholders); the name is one that find_option
+ * accepts, and no library can have reserved its prefix, so nothing is said.
+ */
+static void
+add_hidden_record(void)
+{
+	struct config_generic *record;
+	char		name[64];
+
+	snprintf(name, sizeof(name), HIDDEN_NAME, ++hidden_names);
+	(void) set_config_option(name, "", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SET, false, ERROR, false);
+	record = baton_guc_find(name);
+	if (record == NULL)
+		elog(ERROR, "could not make a custom parameter");
+	remember_hidden(record);
+}
+
+/*
+ * Gives the record another name and the place that the name sorts to.  A
+ * placeholder's name is allocated as guc.c does it.
+ */
+static void
+rename_record(struct config_generic *record, const char *new_name)
+{
+	struct config_generic **variables = get_guc_variables();
+	char	   *name = baton_guc_strdup(new_name);
+	int			count = GetNumConfigOptions();
+	int			from;
+	int			to;
+
+	for (from = 0; from < count && variables[from] != record; from++)
+		;
+	if (from >= count)
+		elog(ERROR, "parameter \"%s\" is not in the table of parameters",
+			 record->name);
+
+	memmove(&variables[from], &variables[from + 1],
+			(count - 1 - from) * sizeof(*variables));
+	for (to = 0; to < count - 1; to++)
+	{
+		if (baton_guc_compare_names(name, variables[to]->name) < 0)
+			break;
+	}
+	memmove(&variables[to + 1], &variables[to],
+			(count - 1 - to) * sizeof(*variables));
+	baton_guc_free(unconstify(char *, record->name));
+	record->name = name;
+	variables[to] = record;
+}
+#endif
+
+struct config_generic *
+baton_placeholder_create(const char *name)
+{
+	struct config_generic *record = baton_guc_find(name);
+
+	if (record != NULL)
+		return record;
+
+#if PG_VERSION_NUM < 160000
+	if (hidden_count == 0)
+		add_hidden_record();
+	record = hidden_records[--hidden_count];
+	rename_record(record, name);
+#endif
+	return record;
+}
+
+void
+baton_placeholder_hide(struct config_generic *record)
+{
+#if PG_VERSION_NUM < 160000
+	char		name[64];
+
+	Assert(record->flags & GUC_CUSTOM_PLACEHOLDER);
+	Assert(record->reset_source == PGC_S_DEFAULT);
+
+	if (baton_placeholder_is_own(record))
+		return;
+	snprintf(name, sizeof(name), HIDDEN_NAME, ++hidden_names);
+	remember_hidden(record);
+	rename_record(record, name);
+#endif
+}

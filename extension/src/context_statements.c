@@ -1,0 +1,621 @@
+/*-------------------------------------------------------------------------
+ *
+ * context_statements.c
+ *		The named prepared statements of a session, by SQL and by protocol.
+ *
+ * Each session that has statements has a table of its own in each backend that
+ * served it (statement_table.c).  Putting a session in place exchanges tables;
+ * if the session's context has changed elsewhere since, its items are compared
+ * with what is known of the table, what is gone is dropped, and what is missing
+ * is made (statement_make.c).  Sessions without statements share an empty
+ * table.  A session new to this backend may take over the table of another
+ * with the same statements and parameters, if that one has ended or this
+ * backend keeps as many as it may.
+ *
+ * Counters (which decide between custom and generic plans) are not items, they
+ * are numbers in CONTROL that the owner of the session writes.  The slot of a
+ * new statement is not known before the dispatcher has stored it, so counters
+ * that are not at their start by then travel in an item of their own, "initial
+ * counters".  A slot that is all zero was never written (generic_cost starts at
+ * -1).  After an install every slot of the session has been written.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "context_statements.h"
+#include "context_unnamed.h"
+#include "statement_description.h"
+#include "statement_known.h"
+#include "statement_make.h"
+#include "statement_notice.h"
+#include "statement_settings.h"
+#include "utils/memutils.h"
+
+/* The item that carries initial counters. */
+#define INITIAL_KEY "statement_counters"
+
+/* What a look at a session's items told. */
+typedef struct ItemScan
+{
+	uint32		statements;
+	uint64		fingerprint;
+	const BatonEntry *initial;
+} ItemScan;
+
+static bool attached = false;
+static uint64 pass = 0;			/* number of the look at all statements */
+static MemoryContext work_context = NULL;
+
+const char *
+baton_statements_attach(void)
+{
+	const char *problem;
+
+	if (attached)
+		return NULL;
+	problem = baton_table_attach();
+	if (problem == NULL)
+		problem = baton_unnamed_attach();
+	if (problem == NULL)
+		problem = baton_notice_attach();
+	if (problem != NULL)
+		return problem;
+	baton_known_attach();
+	work_context = AllocSetContextCreate(TopMemoryContext,
+										 "pg_baton statement work",
+										 ALLOCSET_DEFAULT_SIZES);
+	attached = true;
+	return NULL;
+}
+
+/* Drops a session's table; leaves the empty table in place. */
+static void
+discard_table(StatementTable *table)
+{
+	baton_table_place(table);
+	baton_known_empty_table();
+	if (table->session != 0)
+	{
+		baton_table_place(baton_table_empty());
+		baton_table_recycle(table);
+	}
+}
+
+/* ---- installing ------------------------------------------------------ */
+
+static inline uint64
+mix(uint64 number)
+{
+	number ^= number >> 33;
+	number *= UINT64CONST(0xff51afd7ed558ccd);
+	number ^= number >> 33;
+	number *= UINT64CONST(0xc4ceb9fe1a85ec53);
+	return number ^ (number >> 33);
+}
+
+/*
+ * Counts the statements.  The fingerprint also takes in the parameters, so
+ * that plans made under other settings are not taken over.
+ */
+static void
+scan_items(const BatonSessionRecord *record, ItemScan *scan)
+{
+	const BatonItem *items = baton_record_items(record);
+
+	memset(scan, 0, sizeof(*scan));
+	for (uint32 i = 0; i < record->item_count; i++)
+	{
+		const BatonEntry *entry = baton_entry(items[i].entry);
+
+		switch (entry->kind)
+		{
+			case BATON_KIND_STATEMENT:
+				scan->statements++;
+				scan->fingerprint += mix(entry->serial);
+				break;
+			case BATON_KIND_PARAMETER:
+			case BATON_KIND_RESET:
+				if (entry->key_length != strlen("application_name") ||
+					pg_strncasecmp(baton_entry_key(entry), "application_name",
+								   entry->key_length) != 0)
+					scan->fingerprint += mix(~entry->serial);
+				break;
+			case BATON_KIND_OTHER:
+				if (entry->key_length == strlen(INITIAL_KEY) &&
+					memcmp(baton_entry_key(entry), INITIAL_KEY,
+						   entry->key_length) == 0)
+					scan->initial = entry;
+				break;
+			default:
+				break;
+		}
+	}
+	if (scan->statements == 0 || scan->fingerprint == 0)
+		scan->fingerprint = 0;
+}
+
+/* Initial counters of a statement: an array of name and counters. */
+static void
+find_initial(const BatonEntry *initial, const char *name,
+			 BatonStatementCounter *counters)
+{
+	const char *next;
+	const char *end;
+
+	*counters = baton_fresh_counters;
+	if (initial == NULL)
+		return;
+	next = baton_entry_value(initial);
+	end = next + initial->value_length;
+	while ((Size) (end - next) >= NAMEDATALEN + sizeof(*counters))
+	{
+		if (strncmp(next, name, NAMEDATALEN) == 0)
+			memcpy(counters, next + NAMEDATALEN, sizeof(*counters));
+		next += NAMEDATALEN + sizeof(*counters);
+	}
+}
+
+/*
+ * Reads the counters of a statement of the session being installed, or writes
+ * them if its slot has just been allotted.
+ */
+static void
+load_counters(KnownStatement *known)
+{
+	static const BatonStatementCounter never_written;
+	BatonStatementCounter *slot;
+
+	if (known->plan == NULL)
+		return;
+	if (known->counter != NO_COUNTER)
+	{
+		slot = baton_counter(known->counter);
+		if (baton_known_same_counters(slot, &never_written))
+			baton_known_get_counters(known->plan, slot);
+		else
+			baton_known_set_counters(known->plan, slot);
+	}
+	baton_known_get_counters(known->plan, &known->written);
+}
+
+/* Is the plan in the table in place what the entry describes? */
+static bool
+same_statement(KnownStatement *known, const BatonEntry *entry)
+{
+	PreparedStatement *statement;
+	StringInfoData value;
+	bool		result;
+
+	if (known->plan == NULL)
+		return false;
+	if (known->serial != 0)
+		return known->serial == entry->serial;
+
+	statement = FetchPreparedStatement(known->name, true);
+	initStringInfo(&value);
+	baton_statement_describe(&value, known->plan, statement->from_sql);
+	result = (uint32) value.len == entry->value_length &&
+		memcmp(value.data, baton_entry_value(entry), value.len) == 0;
+	pfree(value.data);
+	return result;
+}
+
+/* Makes a statement in the table in place. */
+static void
+make_statement(const char *name, const BatonItem *item)
+{
+	const BatonEntry *entry = baton_entry(item->entry);
+	CachedPlanSource *plan;
+	KnownStatement *known;
+	bool		from_sql;
+
+	plan = baton_statement_make(baton_entry_value(entry), entry->value_length,
+								&from_sql);
+	if (plan == NULL)
+	{
+		ereport(LOG,
+				(errmsg("pg_baton could not make prepared statement \"%s\" of a session",
+						name)));
+		return;
+	}
+	StorePreparedStatement(name, plan, from_sql);
+	FetchPreparedStatement(name, true)->prepare_time = item->aux;
+	known = baton_known_add(baton_table_in_place, name);
+	baton_known_tie(known, plan);
+	known->serial = entry->serial;
+	known->prepare_time = item->aux;
+	known->counter = item->counter;
+	known->seen = pass;
+}
+
+typedef struct MissingStatement
+{
+	char		name[NAMEDATALEN];
+	const BatonItem *item;
+} MissingStatement;
+
+static int
+compare_missing(const void *a, const void *b)
+{
+	TimestampTz first = ((const MissingStatement *) a)->item->aux;
+	TimestampTz second = ((const MissingStatement *) b)->item->aux;
+
+	return first < second ? -1 : first > second ? 1 : 0;
+}
+
+/* Makes the table in place agree with the session's items. */
+static void
+reconcile(const BatonSessionRecord *record, const ItemScan *scan)
+{
+	StatementTable *table = baton_table_in_place;
+	const BatonItem *items = baton_record_items(record);
+	MissingStatement *missing;
+	MemoryContext caller = MemoryContextSwitchTo(work_context);
+	int			missing_count = 0;
+
+	table->context_version = 0;
+	table->has_initial = scan->initial != NULL;
+	pass++;
+
+	/* which are here? */
+	missing = palloc(sizeof(MissingStatement) * Max(scan->statements, 1));
+	for (uint32 i = 0; i < record->item_count; i++)
+	{
+		const BatonEntry *entry = baton_entry(items[i].entry);
+		char		name[NAMEDATALEN] = {0};
+		KnownStatement *known;
+
+		if (entry->kind != BATON_KIND_STATEMENT)
+			continue;
+		memcpy(name, baton_entry_key(entry),
+			   Min(entry->key_length, NAMEDATALEN - 1));
+		known = baton_known_find(table, name);
+		if (known != NULL && same_statement(known, entry))
+		{
+			known->seen = pass;
+			known->serial = entry->serial;
+			known->counter = items[i].counter;
+			if (known->prepare_time != items[i].aux ||
+				known->counter == NO_COUNTER)
+			{
+				/* prepared anew elsewhere, another session's, or no slot */
+				BatonStatementCounter initial;
+
+				FetchPreparedStatement(name, true)->prepare_time = items[i].aux;
+				known->prepare_time = items[i].aux;
+				find_initial(scan->initial, name, &initial);
+				baton_known_set_counters(known->plan, &initial);
+			}
+		}
+		else
+		{
+			memcpy(missing[missing_count].name, name, NAMEDATALEN);
+			missing[missing_count].item = &items[i];
+			missing_count++;
+		}
+	}
+
+	/* drop what the session has no more */
+	if (table->known != NULL)
+	{
+		known_iterator iterator;
+		KnownEntry *entry;
+
+		known_start_iterate(table->known, &iterator);
+		while ((entry = known_iterate(table->known, &iterator)) != NULL)
+			if (entry->statement->seen != pass)
+				baton_known_drop(entry->statement);
+	}
+
+	/* in the order they were prepared in, for scans return equal hashes so */
+	qsort(missing, missing_count, sizeof(MissingStatement), compare_missing);
+	for (int i = 0; i < missing_count; i++)
+	{
+		KnownStatement *known;
+		BatonStatementCounter initial;
+
+		make_statement(missing[i].name, missing[i].item);
+		known = baton_known_find(table, missing[i].name);
+		if (known == NULL)
+			continue;
+		find_initial(scan->initial, missing[i].name, &initial);
+		baton_known_set_counters(known->plan, &initial);
+	}
+
+	baton_table_fingerprint(table, scan->fingerprint);
+	table->context_version = record->context_version;
+	table->counter_version = 0;
+	MemoryContextSwitchTo(caller);
+	MemoryContextReset(work_context);
+}
+
+/* A table for a session that has statements, but no table here. */
+static StatementTable *
+choose_table(uint64 session, const ItemScan *scan)
+{
+	StatementTable *table = baton_table_twin(scan->fingerprint);
+
+	if (table != NULL &&
+		(baton_table_full() ||
+		 baton_session_slot(table->session)->id != table->session))
+	{
+		baton_table_claim(table, session);
+		return table;
+	}
+
+	while (baton_table_full() && (table = baton_table_oldest()) != NULL)
+		discard_table(table);
+
+	table = baton_table_empty();
+	baton_table_claim(table, session);
+	return table;
+}
+
+/* Another session has discarded the plans of this backend. */
+static void
+rearm_plans(StatementTable *table)
+{
+	known_iterator iterator;
+	KnownEntry *entry;
+
+	table->discards = baton_discards;
+	if (table->known == NULL)
+		return;
+	known_start_iterate(table->known, &iterator);
+	while ((entry = known_iterate(table->known, &iterator)) != NULL)
+		if (entry->statement->plan != NULL)
+			baton_settings_rearm(entry->statement->plan);
+}
+
+void
+baton_statements_install(const BatonSessionRecord *record)
+{
+	StatementTable *table = baton_table_find(record->id);
+	BatonSessionSlot *slot = baton_session_slot(record->id);
+
+	baton_notice_reset();
+	if (table == NULL || table->context_version != record->context_version ||
+		record->context_version == 0)
+	{
+		ItemScan	scan;
+
+		scan_items(record, &scan);
+		if (table == NULL && scan.statements == 0)
+		{
+			baton_table_place(baton_table_empty());
+			return;
+		}
+		if (table == NULL)
+			table = choose_table(record->id, &scan);
+		baton_table_place(table);
+		reconcile(record, &scan);
+	}
+	else
+		baton_table_place(table);
+	baton_table_used(table);
+	if (table->discards != baton_discards)
+		rearm_plans(table);
+
+	if (table->counter_version != slot->counter_version ||
+		table->counter_version == 0)
+	{
+		known_iterator iterator;
+		KnownEntry *entry;
+
+		if (table->known != NULL)
+		{
+			known_start_iterate(table->known, &iterator);
+			while ((entry = known_iterate(table->known, &iterator)) != NULL)
+				load_counters(entry->statement);
+		}
+		if (slot->counter_version == 0)
+			slot->counter_version = 1;
+		table->counter_version = slot->counter_version;
+	}
+	baton_notice_reset();
+}
+
+/* ---- capturing ------------------------------------------------------- */
+
+/*
+ * Puts a statement of the table in place that is new, or was analysed again
+ * under other settings.
+ */
+static void
+put_statement(PreparedStatement *statement, KnownStatement *known)
+{
+	static const BatonStatementCounter never_written;
+	StringInfoData value;
+
+	if (known == NULL)
+		known = baton_known_add(baton_table_in_place, statement->stmt_name);
+	if (known->plan == NULL)
+		baton_known_tie(known, statement->plansource);
+	(void) baton_settings_changed(known->plan);
+	known->serial = 0;
+	known->prepare_time = statement->prepare_time;
+	known->seen = pass;
+	known->written = baton_fresh_counters;
+
+	/* the dispatcher may give the new statement the old one's slot */
+	if (known->counter != NO_COUNTER)
+		*baton_counter(known->counter) = never_written;
+	known->counter = NO_COUNTER;
+
+	initStringInfo(&value);
+	baton_statement_describe(&value, statement->plansource, statement->from_sql);
+	baton_delta_put(BATON_KIND_STATEMENT, known->name, strlen(known->name),
+					value.data, value.len, true, statement->prepare_time);
+	pfree(value.data);
+}
+
+/* True if the delta has something. */
+static bool
+capture_statements(uint64 session)
+{
+	HTAB	   *handle = baton_table_handle(baton_table_in_place);
+	StatementTable *table = baton_table_in_place;
+	HASH_SEQ_STATUS status;
+	PreparedStatement *statement;
+	bool		changed = false;
+
+	if (table->session == 0)
+	{
+		if (hash_get_num_entries(handle) == 0)
+			return false;
+		baton_table_claim(table, session);
+	}
+
+	pass++;
+	hash_seq_init(&status, handle);
+	while ((statement = hash_seq_search(&status)) != NULL)
+	{
+		KnownStatement *known = baton_known_find(table, statement->stmt_name);
+
+		if (known != NULL && known->plan == statement->plansource &&
+			!baton_settings_changed(known->plan))
+		{
+			known->seen = pass;
+			continue;
+		}
+		put_statement(statement, known);
+		changed = true;
+	}
+
+	if (table->known != NULL)
+	{
+		known_iterator iterator;
+		KnownEntry *entry;
+
+		known_start_iterate(table->known, &iterator);
+		while ((entry = known_iterate(table->known, &iterator)) != NULL)
+		{
+			KnownStatement *known = entry->statement;
+
+			if (known->seen == pass)
+				continue;
+			baton_delta_delete(BATON_KIND_STATEMENT, known->name,
+							   strlen(known->name));
+			baton_known_remove(table, known);
+			changed = true;
+		}
+	}
+	if (changed)
+		baton_table_fingerprint(table, 0);
+	return changed;
+}
+
+/* Writes a statement's counters; true if there is no slot for them yet. */
+static bool
+capture_counters(KnownStatement *known, bool *written)
+{
+	BatonStatementCounter now;
+
+	if (known->plan == NULL)
+		return false;
+	baton_known_get_counters(known->plan, &now);
+	if (baton_known_same_counters(&now, &known->written))
+		return false;
+	known->written = now;
+	if (known->counter == NO_COUNTER)
+		return true;
+	*baton_counter(known->counter) = now;
+	*written = true;
+	return false;
+}
+
+/* Puts the counters of all statements whose slot is not known. */
+static void
+put_initial(StatementTable *table)
+{
+	StringInfoData value;
+	known_iterator iterator;
+	KnownEntry *entry;
+
+	initStringInfo(&value);
+	known_start_iterate(table->known, &iterator);
+	while ((entry = known_iterate(table->known, &iterator)) != NULL)
+	{
+		KnownStatement *known = entry->statement;
+
+		if (known->counter != NO_COUNTER || known->plan == NULL ||
+			baton_known_same_counters(&known->written, &baton_fresh_counters))
+			continue;
+		appendBinaryStringInfo(&value, known->name, NAMEDATALEN);
+		appendBinaryStringInfo(&value, (char *) &known->written,
+							   sizeof(known->written));
+	}
+	if (value.len > 0)
+		baton_delta_put(BATON_KIND_OTHER, INITIAL_KEY, strlen(INITIAL_KEY),
+						value.data, value.len, false, 0);
+	else if (table->has_initial)
+		baton_delta_delete(BATON_KIND_OTHER, INITIAL_KEY, strlen(INITIAL_KEY));
+	table->has_initial = value.len > 0;
+	pfree(value.data);
+}
+
+bool
+baton_statements_capture(uint64 session)
+{
+	StatementTable *table;
+	bool		changed = false;
+	bool		without_slot = false;
+	bool		written = false;
+
+	if (!baton_notice.statements && !baton_notice.counters &&
+		!baton_notice.analysis)
+		return false;
+
+	if (baton_notice.statements || baton_notice.analysis ||
+		baton_settings_touched)
+		changed = capture_statements(session);
+	table = baton_table_in_place;
+	if (table->known != NULL && (changed || baton_notice.touched_all))
+	{
+		known_iterator iterator;
+		KnownEntry *entry;
+
+		known_start_iterate(table->known, &iterator);
+		while ((entry = known_iterate(table->known, &iterator)) != NULL)
+			without_slot |= capture_counters(entry->statement, &written);
+	}
+	else
+		for (int i = 0; i < baton_notice.touched_count; i++)
+			without_slot |= capture_counters(baton_notice.touched[i], &written);
+
+	if (written)
+	{
+		BatonSessionSlot *slot = baton_session_slot(session);
+
+		slot->counter_version++;
+		table->counter_version = slot->counter_version;
+	}
+	if (without_slot || (changed && table->has_initial))
+	{
+		put_initial(table);
+		changed = true;
+	}
+	if (changed)
+		table->context_version = 0;
+	baton_notice_reset();
+	return changed;
+}
+
+void
+baton_statements_forget(uint64 session)
+{
+	StatementTable *table = baton_table_find(session);
+
+	/* statements that were never captured are in a table of nobody */
+	if (baton_table_in_place->session == 0)
+		baton_known_empty_table();
+
+	/* a captured table may serve a session with the same statements */
+	if (table != NULL && (baton_notice.statements || table->fingerprint == 0))
+		discard_table(table);
+	baton_table_place(baton_table_empty());
+	baton_notice_reset();
+}

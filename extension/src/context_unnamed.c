@@ -1,0 +1,301 @@
+/*-------------------------------------------------------------------------
+ *
+ * context_unnamed.c
+ *		The unnamed prepared statement of a session.
+ *
+ * The unnamed statement lives until the next unnamed Parse or simple Query, so
+ * it may be needed by a session's next transaction on another backend, and it
+ * must not be seen by another session on this one.  postgres.c keeps it in a
+ * static variable that cannot be reached.  But the plan it points to can:
+ * plancache.c appends each saved plan to saved_plan_list, and exec_parse_message()
+ * (postgres.c) saves the plan just before it sends ParseComplete, with nothing
+ * in between that saves another.  So when ParseComplete is sent, the last plan
+ * of the list is the one just parsed; it is the unnamed one if its query
+ * context has the name that exec_parse_message() gives it.  The list's head is
+ * what a newly saved plan of our own, being last, has for its next.  That the
+ * statement has gone is told by a reset callback on its context.
+ *
+ * Putting another session's unnamed statement in place:
+ *	- the backend has one: its plan is turned into the other's where it stands
+ *	  (baton_statement_refill), without a message;
+ *	- it has none: an unnamed Parse of an empty text and a Sync are injected;
+ *	  its ParseComplete makes a plan, which is then turned into the other's.
+ *	  (Not Parse of the real text: that could fail, or write to the log.)
+ *	- the session has none, but the backend has: Close and Sync are injected.
+ * Nothing is done if the session's next message is a Query or an unnamed Parse,
+ * which drop the statement before anything else (exec_simple_query,
+ * exec_parse_message).
+ *
+ * The text is an item of the context; whether it is alive is a flag in the
+ * session slot, because it dies much more often than it changes.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "context_unnamed.h"
+#include "nodes/memnodes.h"
+#include "port/pg_bswap.h"
+#include "statement_description.h"
+#include "statement_make.h"
+#include "statement_settings.h"
+#include "utils/memutils.h"
+
+/* The name that exec_parse_message() gives the context. */
+#define UNNAMED_CONTEXT_NAME "unnamed prepared statement"
+
+static dlist_node *saved_plans = NULL;	/* plancache.c's list head */
+
+/* The unnamed statement of this backend, NULL if it has none. */
+static CachedPlanSource *plan_here = NULL;
+static uint64 plan_owner = 0;	/* the session whose it is */
+static uint64 plan_serial = 0;	/* the entry it is equal to, 0: not known */
+static bool plan_captured = false;	/* the owner's context has it */
+
+static uint64 session_here = 0; /* the session that was installed last */
+static bool fill_next = false;	/* the next unnamed ParseComplete answers the
+								 * empty Parse that was injected */
+
+/* Allocated in the plan's context, so it dies with the plan. */
+static void
+plan_has_gone(void *argument)
+{
+	if (plan_here == (CachedPlanSource *) argument)
+		plan_here = NULL;
+}
+
+CachedPlanSource *
+baton_newest_plan(void)
+{
+	return dlist_container(CachedPlanSource, node, saved_plans->prev);
+}
+
+const char *
+baton_unnamed_attach(void)
+{
+	CachedPlanSource *plans[2];
+
+	if (saved_plans != NULL)
+		return NULL;			/* done before */
+
+	for (int i = 0; i < 2; i++)
+	{
+		plans[i] = CreateCachedPlan(NULL, "", CMDTAG_UNKNOWN);
+		CompleteCachedPlan(plans[i], NIL, NULL, NULL, 0, NULL, NULL, 0, true);
+		SaveCachedPlan(plans[i]);
+		if (i == 0)
+			saved_plans = plans[0]->node.next;
+	}
+	if (baton_newest_plan() != plans[1] ||
+		plans[0]->node.next != &plans[1]->node ||
+		plans[1]->node.next != saved_plans)
+		return "the list of saved plans is not as expected";
+	DropCachedPlan(plans[1]);
+
+	/* plans[0] stays, so that the list is never empty */
+	return NULL;
+}
+
+static const BatonItem *
+find_item(const BatonSessionRecord *record)
+{
+	const BatonItem *items = baton_record_items(record);
+
+	for (uint32 i = 0; i < record->item_count; i++)
+		if (baton_entry(items[i].entry)->kind == BATON_KIND_UNNAMED)
+			return &items[i];
+	return NULL;
+}
+
+/* The description of the plan here. */
+static void
+describe(StringInfo value)
+{
+	initStringInfo(value);
+	baton_statement_describe(value, plan_here, false);
+}
+
+/* Is the plan here what the session's context says? */
+static bool
+plan_is(uint64 session, const BatonEntry *entry)
+{
+	StringInfoData value;
+	bool		result;
+
+	if (plan_owner != session)
+		return false;
+	if (plan_serial != 0)
+		return plan_serial == entry->serial;
+	describe(&value);
+	result = (uint32) value.len == entry->value_length &&
+		memcmp(value.data, baton_entry_value(entry), value.len) == 0;
+	pfree(value.data);
+	if (result)
+		plan_serial = entry->serial;
+	return result;
+}
+
+/* Turns the plan here into the session's. */
+static void
+fill(uint64 session)
+{
+	const BatonItem *item = find_item(baton_record(session));
+	const BatonEntry *entry;
+
+	if (item == NULL)
+		return;
+	entry = baton_entry(item->entry);
+	if (!baton_statement_refill(plan_here, baton_entry_value(entry),
+								entry->value_length))
+	{
+		elog(LOG, "pg_baton: could not make the unnamed statement of a session");
+		return;
+	}
+	plan_owner = session;
+	plan_serial = entry->serial;
+	plan_captured = true;
+}
+
+void
+baton_unnamed_install(const BatonSessionRecord *record)
+{
+	session_here = record->id;
+	fill_next = false;
+}
+
+void
+baton_unnamed_note_message(char type)
+{
+	CachedPlanSource *plan;
+	MemoryContextCallback *callback;
+
+	if (type != '1' || saved_plans == NULL)
+		return;
+	plan = baton_newest_plan();
+	if (plan->query_context == NULL ||
+		strcmp(plan->query_context->name, UNNAMED_CONTEXT_NAME) != 0)
+		return;
+
+	callback = MemoryContextAlloc(plan->context, sizeof(MemoryContextCallback));
+	callback->func = plan_has_gone;
+	callback->arg = plan;
+	MemoryContextRegisterResetCallback(plan->context, callback);
+	plan_here = plan;
+	plan_owner = session_here;
+	plan_serial = 0;
+	plan_captured = false;
+	if (fill_next)
+	{
+		fill_next = false;
+		fill(session_here);
+	}
+}
+
+bool
+baton_unnamed_capture(uint64 session)
+{
+	BatonSessionSlot *slot = baton_session_slot(session);
+	const BatonItem *item;
+	StringInfoData value;
+
+	if (plan_here == NULL || plan_owner != session)
+	{
+		if (slot->flags & BATON_SESSION_UNNAMED)
+			slot->flags &= ~BATON_SESSION_UNNAMED;
+		return false;
+	}
+	slot->flags |= BATON_SESSION_UNNAMED;
+	if (plan_captured)
+	{
+		if (!baton_settings_changed(plan_here))
+			return false;
+		plan_serial = 0;
+	}
+	else
+	{
+		/*
+		 * The settings of this moment.  They could have been others only if
+		 * a function has set them since: SET by itself would have replaced
+		 * the unnamed statement.
+		 */
+		baton_settings_note(plan_here);
+		plan_captured = true;
+	}
+
+	/* most clients send the same text again */
+	item = find_item(baton_record(session));
+	if (item != NULL && plan_is(session, baton_entry(item->entry)))
+		return false;
+	describe(&value);
+	baton_delta_put(BATON_KIND_UNNAMED, "", 0, value.data, value.len, false, 0);
+	pfree(value.data);
+	plan_serial = 0;
+	return true;
+}
+
+void
+baton_unnamed_forget(uint64 session)
+{
+	if (plan_owner == session)
+		plan_owner = 0;
+	if (session_here == session)
+		session_here = 0;
+	fill_next = false;
+}
+
+/* A message whose body is a string of bytes, then Sync. */
+static void
+append_message(StringInfo messages, char type, const char *body, uint32 length)
+{
+	uint32		network_length = pg_hton32(length + 4);
+
+	appendStringInfoChar(messages, type);
+	appendBinaryStringInfo(messages, (char *) &network_length, 4);
+	appendBinaryStringInfo(messages, body, length);
+}
+
+bool
+baton_unnamed_messages(uint64 session, const char *first_bytes, Size length,
+					   StringInfo messages)
+{
+	BatonSessionSlot *slot = baton_session_slot(session);
+	const BatonItem *item = NULL;
+
+	fill_next = false;
+	if (length >= 1 &&
+		(first_bytes[0] == 'Q' ||
+		 (first_bytes[0] == 'P' && length >= 6 && first_bytes[5] == '\0')))
+	{
+		/*
+		 * Gone at once, even if what replaces it fails.  The plan here will
+		 * be dropped before the message does anything.
+		 */
+		return false;
+	}
+
+	if (slot->flags & BATON_SESSION_UNNAMED)
+		item = find_item(baton_record(session));
+	if (item != NULL)
+	{
+		if (plan_here != NULL)
+		{
+			if (!plan_is(session, baton_entry(item->entry)))
+				fill(session);
+			return false;
+		}
+		/* unnamed, no text, no parameter types */
+		append_message(messages, 'P', "\0\0\0\0", 4);
+		append_message(messages, 'S', "", 0);
+		fill_next = true;
+		return true;
+	}
+	if (plan_here != NULL)
+	{
+		append_message(messages, 'C', "S\0", 2);
+		append_message(messages, 'S', "", 0);
+		return true;
+	}
+	return false;
+}

@@ -1,0 +1,33 @@
+/*-------------------------------------------------------------------------
+ *
+ * context_unnamed.h
+ *		The unnamed prepared statement of a session.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_CONTEXT_UNNAMED_H
+#define BATON_CONTEXT_UNNAMED_H
+
+#include "context.h"
+#include "lib/stringinfo.h"
+#include "utils/plancache.h"
+
+/* Once a backend; NULL if all is well, else why it cannot pool. */
+extern const char *baton_unnamed_attach(void);
+
+/* As the functions of context.h, for this part of a context. */
+extern void baton_unnamed_install(const BatonSessionRecord *record);
+extern bool baton_unnamed_capture(uint64 session);
+extern void baton_unnamed_forget(uint64 session);
+extern bool baton_unnamed_messages(uint64 session, const char *first_bytes,
+								   Size length, StringInfo messages);
+
+/* Must see the messages that answer injected ones, too. */
+extern void baton_unnamed_note_message(char type);
+
+/* The plan that was saved last of all that live; never NULL once attached. */
+extern CachedPlanSource *baton_newest_plan(void);
+
+#endif							/* BATON_CONTEXT_UNNAMED_H */

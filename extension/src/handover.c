@@ -1,0 +1,281 @@
+/*-------------------------------------------------------------------------
+ *
+ * handover.c
+ *		A session comes to this backend, and leaves it.
+ *
+ * The order in which the shared words are written is what makes ownership
+ * unambiguous:
+ *	- taking: session slot's owner, then backend slot's session, then the
+ *	  context is put in place.  If the backend dies from here on, the
+ *	  dispatcher finds the session in its slot and ends it.
+ *	- giving back: context captured and sent, owner = 0, backend slot's
+ *	  session = 0, the backend slot's state, and only then the socket is
+ *	  re-armed: from that moment the session may be served elsewhere, and
+ *	  nothing of it may be touched here any more.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "access/xact.h"
+#include "libpq/libpq.h"
+#include "libpq/libpq-be.h"
+#include "libpq/pqformat.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+#include "attach.h"
+#include "channel.h"
+#include "context.h"
+#include "handover.h"
+#include "identity.h"
+#include "socket_switch.h"
+
+static uint64 held = 0;			/* the session in place, 0 if none */
+static uint32 held_cause = BATON_CAUSE_NONE;	/* as last told */
+
+uint64
+baton_session_held(void)
+{
+	return held;
+}
+
+/* A message to the dispatcher; its death shows on the control socket. */
+static void
+tell(uint16 type, uint64 session, const char *payload, Size length)
+{
+	if (BatonSelf.control >= 0)
+		(void) baton_channel_send(BatonSelf.control, type, session, payload, length);
+}
+
+/* One field of an ErrorResponse, if there is a text for it. */
+static void
+error_field(StringInfo message, char field, const char *text)
+{
+	if (text == NULL)
+		return;
+	pq_sendbyte(message, field);
+	pq_sendstring(message, text);
+}
+
+/*
+ * The session cannot go on: its client gets `edata` with severity FATAL, as
+ * a stock backend would end with it, but this backend lives on.
+ */
+static void
+send_fatal(ErrorData *edata)
+{
+	StringInfoData message;
+
+	ereport(LOG,
+			(errcode(edata->sqlerrcode),
+			 errmsg_internal("session ended: %s", edata->message),
+			 edata->detail ? errdetail_internal("%s", edata->detail) : 0,
+			 errhidestmt(true)));
+
+	pq_beginmessage(&message, 'E');
+	error_field(&message, PG_DIAG_SEVERITY, _("FATAL"));
+	error_field(&message, PG_DIAG_SEVERITY_NONLOCALIZED, "FATAL");
+	error_field(&message, PG_DIAG_SQLSTATE, unpack_sql_state(edata->sqlerrcode));
+	error_field(&message, PG_DIAG_MESSAGE_PRIMARY, edata->message);
+	error_field(&message, PG_DIAG_MESSAGE_DETAIL, edata->detail);
+	error_field(&message, PG_DIAG_MESSAGE_HINT, edata->hint);
+	error_field(&message, PG_DIAG_CONTEXT, edata->context);
+	error_field(&message, PG_DIAG_SOURCE_FILE, edata->filename);
+	if (edata->lineno > 0)
+		error_field(&message, PG_DIAG_SOURCE_LINE, psprintf("%d", edata->lineno));
+	error_field(&message, PG_DIAG_SOURCE_FUNCTION, edata->funcname);
+	pq_sendbyte(&message, '\0');
+	pq_endmessage(&message);
+	pq_flush();
+}
+
+/*
+ * ParameterStatus, BackendKeyData and ReadyForQuery, as PostgresMain sends
+ * them to a new client (postgres.c, before its loop).
+ */
+static void
+greet(const BatonSessionRecord *record)
+{
+	StringInfoData reported;
+	StringInfoData message;
+
+	initStringInfo(&reported);
+	baton_channel_begin_delta(BatonSelf.control, record->id);
+	baton_context_greet(record, &reported);
+	(void) baton_channel_end_delta();
+	tell(BATON_MSG_GREETED, record->id, reported.data, reported.len);
+
+	pq_beginmessage(&message, 'K');
+	pq_sendint32(&message, record->cancel_pid);
+	pq_sendint32(&message, record->cancel_key);
+	pq_endmessage(&message);
+
+	pq_beginmessage(&message, 'Z');
+	pq_sendbyte(&message, 'I');
+	pq_endmessage(&message);
+	pq_flush();
+}
+
+void
+baton_session_take(uint64 session, int fd)
+{
+	BatonSessionSlot *slot = baton_session_slot(session);
+	MemoryContext caller = CurrentMemoryContext;
+	bool		failed = false;
+
+	Assert(held == 0);
+
+	slot->owner = BatonSelf.slot_index + 1;
+	slot->state = BATON_STATE_ACTIVE;
+	slot->state_since_us = GetCurrentTimestamp();
+	if (slot->last_backend != BatonSelf.slot_index + 1)
+		slot->migrations++;
+	slot->last_backend = BatonSelf.slot_index + 1;
+	BatonSelf.slot->session = session;
+	BatonSelf.slot->switches++;
+	held = session;
+	held_cause = BATON_CAUSE_NONE;
+	baton_socket_put(fd);
+
+	PG_TRY();
+	{
+		const BatonSessionRecord *record = baton_record(session);
+
+		baton_identity_put(record);
+		if (record->record_flags & BATON_RECORD_GREET)
+			greet(record);
+		else
+			baton_context_install(record);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(caller);
+		edata = CopyErrorData();
+		FlushErrorState();
+		(void) baton_channel_end_delta();
+		if (IsTransactionState() || IsAbortedTransactionBlockState())
+			AbortOutOfAnyTransaction();
+		MemoryContextSwitchTo(caller);
+		send_fatal(edata);
+		FreeErrorData(edata);
+		failed = true;
+	}
+	PG_END_TRY();
+
+	if (failed)
+		baton_session_end(BATON_END_ERROR);
+}
+
+void
+baton_session_arm_cancel(void)
+{
+	pg_atomic_uint32 *flags = baton_atomic_u32(baton_session_slot(held)->flags);
+
+	if ((pg_atomic_read_u32(flags) & BATON_SESSION_CANCEL) != 0)
+	{
+		pg_atomic_fetch_and_u32(flags, ~(uint32) BATON_SESSION_CANCEL);
+		baton_cancel_arm();
+	}
+}
+
+void
+baton_session_release(uint32 state_after, bool tell_always)
+{
+	BatonSessionSlot *slot = baton_session_slot(held);
+	uint64		session = held;
+	bool		news;
+
+	Assert(held != 0);
+
+	/* PostgresMain armed it for a session that will be idle elsewhere */
+	disable_timeout(IDLE_SESSION_TIMEOUT, false);
+
+	baton_channel_begin_delta(BatonSelf.control, session);
+	(void) baton_context_capture(session);
+	news = baton_channel_end_delta() || tell_always;
+
+	slot->state = BATON_STATE_IDLE;
+	slot->state_since_us = GetCurrentTimestamp();
+	slot->idle_session_timeout_ms = IdleSessionTimeout;
+	slot->dedicated_cause = BATON_CAUSE_NONE;
+	held = 0;
+
+	pg_write_barrier();
+	slot->owner = 0;
+	BatonSelf.slot->session = 0;
+	pg_write_barrier();
+	pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->state), state_after);
+	pg_memory_barrier();
+
+	if (news)
+		tell(BATON_MSG_RELEASE, session, NULL, 0);
+	else
+	{
+		struct epoll_event event;
+
+		memset(&event, 0, sizeof(event));
+		event.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT;
+		event.data.u64 = session;
+
+		/*
+		 * The item is known by (file, number); the dispatcher added it under
+		 * this very number.  If it is not there the dispatcher is about to
+		 * close the session or is gone: nobody is left to arm it for.
+		 */
+		(void) epoll_ctl(BatonSelf.epoll, EPOLL_CTL_MOD, BatonSelf.client_number, &event);
+	}
+}
+
+void
+baton_session_end(uint32 how)
+{
+	uint64		session = held;
+	BatonSessionSlot *slot = baton_session_slot(session);
+
+	Assert(held != 0);
+
+	/*
+	 * The context goes first: if this fails the backend dies, and the
+	 * dispatcher still finds the session in its slot.
+	 */
+	baton_context_forget(session);
+	baton_cancel_disarm();
+	held = 0;
+	held_cause = BATON_CAUSE_NONE;
+	slot->dedicated_cause = BATON_CAUSE_NONE;
+	BatonSelf.slot->dedicated_cause = BATON_CAUSE_NONE;
+	slot->owner = 0;
+	BatonSelf.slot->session = 0;
+	baton_socket_clear();
+	baton_identity_clear();
+	tell(BATON_MSG_END, session, (char *) &how, sizeof(how));
+}
+
+void
+baton_session_note_cause(uint32 cause)
+{
+	if (cause == held_cause || held == 0)
+		return;
+	held_cause = cause;
+	baton_session_slot(held)->dedicated_cause = cause;
+	BatonSelf.slot->dedicated_cause = cause;
+	tell(BATON_MSG_DEDICATED, held, (char *) &cause, sizeof(cause));
+}
+
+void
+baton_session_orphaned(void)
+{
+	held_cause = BATON_CAUSE_DISPATCHER_GONE;
+	BatonSelf.slot->dedicated_cause = BATON_CAUSE_DISPATCHER_GONE;
+}

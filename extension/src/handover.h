@@ -1,0 +1,48 @@
+/*-------------------------------------------------------------------------
+ *
+ * handover.h
+ *		A session comes to this backend, and leaves it.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_HANDOVER_H
+#define BATON_HANDOVER_H
+
+#include "control.h"
+
+/* The session this backend holds; 0 if none. */
+extern uint64 baton_session_held(void);
+
+/*
+ * Puts a session in place; `fd`, its socket, is consumed.  The backend must
+ * hold none.  A session that has not been greeted is.  If its context cannot
+ * be put in place the client gets an error and the session has ended.
+ */
+extern void baton_session_take(uint64 session, int fd);
+
+/*
+ * Gives the held session back to the dispatcher.  `state_after` is what the
+ * backend slot's state becomes before anybody can notice.  `tell`: send a
+ * message even if there is no news (the dispatcher waits for it).  Its socket
+ * still stands in place: the caller takes another session at once or clears.
+ */
+extern void baton_session_release(uint32 state_after, bool tell);
+
+/*
+ * The held session's message is about to be read: if a cancel came for it
+ * while it waited, that cancels what it runs.
+ */
+extern void baton_session_arm_cancel(void);
+
+/* The held session has ended (BATON_END_*); its context is forgotten. */
+extern void baton_session_end(uint32 how);
+
+/* Tells the dispatcher that the held session is dedicated (0: shared again). */
+extern void baton_session_note_cause(uint32 cause);
+
+/* The dispatcher has gone; the held session stays here for good. */
+extern void baton_session_orphaned(void);
+
+#endif							/* BATON_HANDOVER_H */

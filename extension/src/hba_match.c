@@ -1,0 +1,314 @@
+/*-------------------------------------------------------------------------
+ *
+ * hba_match.c
+ *		Which line of pg_hba.conf a client of the pool's port matches.
+ *
+ * The server parses the file, here as everywhere: tokenize_auth_file and
+ * parse_hba_line in hba.c are exported.  What is not is the list that
+ * load_hba keeps.  It lives in PostmasterContext, which a background worker
+ * has deleted (do_start_bgworker in postmaster.c), so that hba.c's own list
+ * dangles in the launcher: load_hba, hba_getauthmethod and check_usermap with
+ * a map must never be called here.  We keep a list of our own and match it in
+ * the way of check_hba, for connections that are neither SSL nor GSS:
+ * hostssl and hostgssenc lines never match, hostnossl and hostnogssenc
+ * behave as host.
+ *
+ * Owner: the launcher, alone.  parsed_lines lives in parsed_context and is
+ * replaced as a whole.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "libpq/ifaddr.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "utils/acl.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "hba_host.h"
+#include "hba_match.h"
+
+static List *parsed_lines = NIL;	/* of HbaLine * */
+static MemoryContext parsed_context = NULL;
+
+/* What pg_foreach_ifaddr's callback works on. */
+typedef struct InterfaceSearch
+{
+	const SockAddr *address;
+	IPCompareMethod method;
+	bool		found;
+} InterfaceSearch;
+
+/*
+ * The lines of the file as tokens, NIL if it cannot be opened (which is
+ * logged).  All of it is allocated in the current context.
+ */
+static List *
+read_tokens(const char *file_name)
+{
+	List	   *lines = NIL;
+	FILE	   *file;
+
+#if PG_VERSION_NUM >= 160000
+	file = open_auth_file(file_name, LOG, 0, NULL);
+	if (file == NULL)
+		return NIL;
+	tokenize_auth_file(file_name, file, &lines, LOG, 0);
+	free_auth_file(file, 0);
+#else
+	file = AllocateFile(file_name, "r");
+	if (file == NULL)
+	{
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not open configuration file \"%s\": %m", file_name)));
+		return NIL;
+	}
+	(void) tokenize_auth_file(file_name, file, &lines, LOG);
+	FreeFile(file);
+#endif
+	return lines;
+}
+
+void
+baton_hba_load(void)
+{
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext,
+												  "pg_baton hba lines",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext old_context;
+	MemoryContext token_context = AllocSetContextCreate(CurrentMemoryContext,
+														"pg_baton hba tokens",
+														ALLOCSET_SMALL_SIZES);
+	List	   *tokens;
+	List	   *lines = NIL;
+	ListCell   *cell;
+	bool		good = true;
+
+	old_context = MemoryContextSwitchTo(token_context);
+	tokens = read_tokens(HbaFileName);
+	MemoryContextSwitchTo(context);
+	foreach(cell, tokens)
+	{
+		TokenizedAuthLine *token_line = (TokenizedAuthLine *) lfirst(cell);
+		HbaLine    *line = NULL;
+
+		if (token_line->err_msg == NULL)
+			line = parse_hba_line(token_line, LOG);
+		if (line == NULL)
+			good = false;		/* logged already; go on, to log them all */
+		else
+			lines = lappend(lines, line);
+	}
+	MemoryContextSwitchTo(old_context);
+	MemoryContextDelete(token_context);
+
+	if (!good || lines == NIL)
+	{
+		ereport(LOG,
+				(errcode(ERRCODE_CONFIG_FILE_ERROR),
+				 errmsg("pg_baton could not load \"%s\"", HbaFileName),
+				 parsed_context != NULL ?
+				 errdetail("The lines read before remain in force.") : 0));
+		MemoryContextDelete(context);
+		return;
+	}
+
+	if (parsed_context != NULL)
+		MemoryContextDelete(parsed_context);
+	parsed_context = context;
+	parsed_lines = lines;
+}
+
+bool
+baton_hba_loaded(void)
+{
+	return parsed_context != NULL;
+}
+
+static bool
+token_is(const AuthToken *token, const char *keyword)
+{
+	return !token->quoted && strcmp(token->string, keyword) == 0;
+}
+
+/* Literal name, or from 16 on a regular expression. */
+static bool
+token_matches(AuthToken *token, const char *name)
+{
+#if PG_VERSION_NUM >= 160000
+	if (token->regex != NULL)
+	{
+		pg_wchar   *wide = palloc((strlen(name) + 1) * sizeof(pg_wchar));
+		int			length = pg_mb2wchar_with_len(name, wide, strlen(name));
+		bool		match;
+
+		match = pg_regexec(token->regex, wide, length, 0, NULL, 0, NULL, 0) == REG_OKAY;
+		pfree(wide);
+		return match;
+	}
+#endif
+	return strcmp(token->string, name) == 0;
+}
+
+/* As is_member in hba.c: explicit membership counts, being superuser does not. */
+static bool
+role_is_member(Oid role, const char *group)
+{
+	Oid			group_role;
+
+	if (!OidIsValid(role))
+		return false;
+	group_role = get_role_oid(group, true);
+	return OidIsValid(group_role) && is_member_of_role_nosuper(role, group_role);
+}
+
+static bool
+database_matches(const BatonClient *client, List *tokens)
+{
+	ListCell   *cell;
+
+	foreach(cell, tokens)
+	{
+		AuthToken  *token = (AuthToken *) lfirst(cell);
+
+		if (token_is(token, "all"))
+			return true;
+		else if (token_is(token, "sameuser"))
+		{
+			if (strcmp(client->database, client->user) == 0)
+				return true;
+		}
+		else if (token_is(token, "samegroup") || token_is(token, "samerole"))
+		{
+			if (role_is_member(client->role, client->database))
+				return true;
+		}
+		else if (token_is(token, "replication"))
+			continue;			/* a session of the pool never is */
+		else if (token_matches(token, client->database))
+			return true;
+	}
+	return false;
+}
+
+static bool
+role_matches(const BatonClient *client, List *tokens)
+{
+	ListCell   *cell;
+
+	foreach(cell, tokens)
+	{
+		AuthToken  *token = (AuthToken *) lfirst(cell);
+
+		if (!token->quoted && token->string[0] == '+')
+		{
+			if (role_is_member(client->role, token->string + 1))
+				return true;
+		}
+		else if (token_is(token, "all") || token_matches(token, client->user))
+			return true;
+	}
+	return false;
+}
+
+static bool
+in_range(const SockAddr *address, const struct sockaddr *network, const struct sockaddr *mask)
+{
+	return address->addr.ss_family == network->sa_family &&
+		pg_range_sockaddr(&address->addr,
+						  (const struct sockaddr_storage *) network,
+						  (const struct sockaddr_storage *) mask);
+}
+
+static void
+compare_interface(struct sockaddr *address, struct sockaddr *mask, void *argument)
+{
+	InterfaceSearch *search = (InterfaceSearch *) argument;
+	struct sockaddr_storage host_mask;
+
+	if (search->found)
+		return;
+	if (search->method == ipCmpSameHost)
+	{
+		pg_sockaddr_cidr_mask(&host_mask, NULL, address->sa_family);
+		mask = (struct sockaddr *) &host_mask;
+	}
+	search->found = in_range(search->address, address, mask);
+}
+
+static bool
+on_own_interface(const SockAddr *address, IPCompareMethod method)
+{
+	InterfaceSearch search = {.address = address,.method = method,.found = false};
+
+	errno = 0;
+	if (pg_foreach_ifaddr(compare_interface, &search) < 0)
+	{
+		ereport(LOG,
+				(errmsg("error enumerating network interfaces: %m")));
+		return false;
+	}
+	return search.found;
+}
+
+static bool
+address_matches(const BatonClient *client, HbaLine *line)
+{
+	switch (line->ip_cmp_method)
+	{
+		case ipCmpAll:
+			return true;
+		case ipCmpSameHost:
+		case ipCmpSameNet:
+			return on_own_interface(&client->address, line->ip_cmp_method);
+		case ipCmpMask:
+			if (line->hostname != NULL)
+				return baton_host_matches(line->hostname, &client->address);
+			return in_range(&client->address, (struct sockaddr *) &line->addr,
+							(struct sockaddr *) &line->mask);
+	}
+	return false;
+}
+
+static bool
+connection_matches(const BatonClient *client, HbaLine *line)
+{
+	bool		local = client->address.addr.ss_family == AF_UNIX;
+
+	switch (line->conntype)
+	{
+		case ctLocal:
+			return local;
+		case ctHost:
+		case ctHostNoSSL:
+		case ctHostNoGSS:
+			return !local && address_matches(client, line);
+		case ctHostSSL:
+		case ctHostGSS:
+			return false;
+	}
+	return false;
+}
+
+HbaLine *
+baton_hba_match(const BatonClient *client)
+{
+	ListCell   *cell;
+
+	foreach(cell, parsed_lines)
+	{
+		HbaLine    *line = (HbaLine *) lfirst(cell);
+
+		/* in check_hba's order: a name server may have to be asked */
+		if (connection_matches(client, line) &&
+			database_matches(client, line->databases) &&
+			role_matches(client, line->roles))
+			return line;
+	}
+	return NULL;
+}

@@ -1,0 +1,139 @@
+/*-------------------------------------------------------------------------
+ *
+ * identity.c
+ *		Who the backend says it serves: addresses in MyProcPort (log lines,
+ *		inet_client_addr) and in pg_stat_activity, start times.
+ *
+ * MyProcPort's strings point to buffers of this file; nothing in the server
+ * frees them (remote_host and remote_port are set once, in BackendInitialize,
+ * postmaster.c, backend_startup.c since 18).
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/un.h>
+
+#include "libpq/libpq-be.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "utils/backend_status.h"
+#include "utils/timestamp.h"
+
+#include "identity.h"
+
+static char remote_host[INET6_ADDRSTRLEN + 16];
+static char remote_port[16];
+
+/* A socket address of the wire form in a session record. */
+static void
+fill_address(SockAddr *address, uint16 family, uint16 port,
+			 const uint8 *bytes, uint32 scope)
+{
+	memset(address, 0, sizeof(*address));
+	if (family == AF_INET)
+	{
+		struct sockaddr_in *in = (struct sockaddr_in *) &address->addr;
+
+		in->sin_family = AF_INET;
+		in->sin_port = htons(port);
+		memcpy(&in->sin_addr, bytes, 4);
+		address->salen = sizeof(*in);
+	}
+	else if (family == AF_INET6)
+	{
+		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *) &address->addr;
+
+		in6->sin6_family = AF_INET6;
+		in6->sin6_port = htons(port);
+		in6->sin6_scope_id = scope;
+		memcpy(&in6->sin6_addr, bytes, 16);
+		address->salen = sizeof(*in6);
+	}
+	else
+	{
+		struct sockaddr_un *un = (struct sockaddr_un *) &address->addr;
+
+		un->sun_family = AF_UNIX;
+		address->salen = sizeof(sa_family_t);
+	}
+}
+
+/* As pgstat_bestart (backend_status.c) does once in a backend's life. */
+static void
+report_identity(TimestampTz start)
+{
+	volatile PgBackendStatus *entry = MyBEEntry;
+
+	if (entry == NULL)
+		return;
+	PGSTAT_BEGIN_WRITE_ACTIVITY(entry);
+	entry->st_proc_start_timestamp = start;
+	memcpy(unvolatize(SockAddr *, &entry->st_clientaddr), &MyProcPort->raddr,
+		   sizeof(SockAddr));
+	entry->st_clienthostname[0] = '\0';
+	entry->st_activity_raw[0] = '\0';
+	entry->st_query_id = UINT64CONST(0);
+	PGSTAT_END_WRITE_ACTIVITY(entry);
+}
+
+void
+baton_identity_put(const BatonSessionRecord *record)
+{
+	Port	   *port = MyProcPort;
+
+	fill_address(&port->raddr, record->peer_family, record->peer_port,
+				 record->peer_address, record->peer_scope);
+	fill_address(&port->laddr, record->peer_family, record->local_port,
+				 record->local_address, record->peer_scope);
+
+	if (record->peer_family == AF_INET || record->peer_family == AF_INET6)
+	{
+		if (inet_ntop(record->peer_family, record->peer_address,
+					  remote_host, INET6_ADDRSTRLEN) == NULL)
+			strlcpy(remote_host, "???", sizeof(remote_host));
+		snprintf(remote_port, sizeof(remote_port), "%u", record->peer_port);
+	}
+	else
+	{
+		strlcpy(remote_host, "[local]", sizeof(remote_host));
+		remote_port[0] = '\0';
+	}
+	port->remote_host = remote_host;
+	port->remote_port = remote_port;
+	port->remote_hostname = NULL;
+	port->remote_hostname_resolv = 0;
+	port->proto = record->protocol;
+
+	/* What pqcomm.c remembers of the socket's own settings is unknown again. */
+	port->default_keepalives_idle = 0;
+	port->default_keepalives_interval = 0;
+	port->default_keepalives_count = 0;
+	port->default_tcp_user_timeout = 0;
+	port->keepalives_idle = 0;
+	port->keepalives_interval = 0;
+	port->keepalives_count = 0;
+	port->tcp_user_timeout = 0;
+
+	MyStartTimestamp = record->login_time_us;
+	MyStartTime = timestamptz_to_time_t(MyStartTimestamp);
+	report_identity(record->login_time_us);
+}
+
+void
+baton_identity_clear(void)
+{
+	Port	   *port = MyProcPort;
+
+	fill_address(&port->raddr, AF_UNIX, 0, NULL, 0);
+	fill_address(&port->laddr, AF_UNIX, 0, NULL, 0);
+	strlcpy(remote_host, "[local]", sizeof(remote_host));
+	remote_port[0] = '\0';
+	port->remote_host = remote_host;
+	port->remote_port = remote_port;
+	report_identity(GetCurrentTimestamp());
+}

@@ -1,0 +1,499 @@
+/*-------------------------------------------------------------------------
+ *
+ * idle.c
+ *		A pooled backend between two transactions: it waits for the client of
+ *		the session it holds, for the ready queue, and for the dispatcher, and
+ *		passes the baton when somebody else waits.
+ *
+ * The backend slot's state (baton_shared.h) is what backend and dispatcher
+ * agree by: while it is IDLE or LINGER the dispatcher may take the backend
+ * with a compare-and-swap to ASSIGNED; the backend claims itself by a
+ * compare-and-swap to BUSY.  Whoever loses obeys.  A backend with nothing to
+ * do sleeps on one wait set; nothing here polls, and when the dispatcher's
+ * end is closed the backend leaves it for good.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <sys/socket.h>
+
+#include "access/xact.h"
+#include "commands/async.h"
+#include "libpq/libpq.h"
+#include "libpq/libpq-be.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "storage/sinval.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+#include "utils/ps_status.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "attach.h"
+#include "channel.h"
+#include "context.h"
+#include "handover.h"
+#include "idle.h"
+#include "identity.h"
+#include "socket_switch.h"
+
+/* What the client has for us. */
+typedef enum ClientSays
+{
+	CLIENT_NOTHING,				/* no byte yet */
+	CLIENT_SPEAKS,				/* a message has begun */
+	CLIENT_LEAVES				/* Terminate, or end of file */
+} ClientSays;
+
+static bool retire_wanted = false;
+static bool just_taken = false; /* the held session came to speak, and has not
+								 * been listened to yet */
+static bool installed = false;	/* it was put in place since it last spoke */
+static WaitEventSet *idle_set = NULL;
+static int	idle_control_pos;
+
+/* --------------------------------
+ *		the backend slot's state
+ * --------------------------------
+ */
+
+static void
+set_state(uint32 state)
+{
+	BatonSelf.slot->state_since_us = GetCurrentTimestamp();
+	pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->state), state);
+	pg_memory_barrier();
+}
+
+/*
+ * Claims the backend for ourselves.  False if the dispatcher was first: then
+ * its ASSIGN is on the way and must be obeyed.
+ */
+static bool
+claim(uint32 state_after)
+{
+	uint32		expected = pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state));
+
+	while (expected != BATON_BACKEND_ASSIGNED)
+	{
+		if (expected == state_after ||
+			pg_atomic_compare_exchange_u32(baton_atomic_u32(BatonSelf.slot->state),
+										   &expected, state_after))
+			return true;
+	}
+	return false;
+}
+
+static bool
+migration_forced(void)
+{
+	return BatonControlMemory->force_migration != 0;
+}
+
+/* --------------------------------
+ *		the ready queue
+ * --------------------------------
+ */
+
+static bool
+queue_has_some(void)
+{
+	return (int32) pg_atomic_read_u32(baton_atomic_u32(BatonSelf.pool->queued)) > 0;
+}
+
+static bool
+queue_is_readable(void)
+{
+	char		byte;
+
+	return recv(BatonSelf.queue, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+/*
+ * Takes the next session from the queue, giving back the one in place.  The
+ * slot must be BUSY.  False if there was none after all.
+ */
+static bool
+take_from_queue(void)
+{
+	BatonIncoming incoming;
+
+	if (baton_channel_receive(BatonSelf.queue, false, &incoming) != BATON_RECEIVED_FRAME)
+		return false;
+	pg_atomic_fetch_sub_u32(baton_atomic_u32(BatonSelf.pool->queued), 1);
+	if (incoming.frame.type != BATON_MSG_ASSIGN || incoming.descriptor_count != 1)
+		elog(FATAL, "the ready queue holds a message that is not understood");
+
+	if (baton_session_held() != 0)
+		baton_session_release(BATON_BACKEND_BUSY, false);
+	baton_session_take(incoming.frame.session, incoming.descriptors[0]);
+	just_taken = true;
+	installed = true;
+	return true;
+}
+
+/* --------------------------------
+ *		the client
+ * --------------------------------
+ */
+
+static char peeked[BATON_UNNAMED_PEEK_BYTES];	/* first bytes of its message */
+static Size peeked_length = 0;
+
+/* Looks at the first bytes from the client without reading them. */
+static ClientSays
+look_at_client(void)
+{
+	ssize_t		length;
+
+	do
+		length = recv(MyProcPort->sock, peeked, sizeof(peeked), MSG_PEEK | MSG_DONTWAIT);
+	while (length < 0 && errno == EINTR);
+
+	if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		return CLIENT_NOTHING;
+	if (length <= 0 || peeked[0] == 'X')
+		return CLIENT_LEAVES;
+	peeked_length = length;
+	return CLIENT_SPEAKS;
+}
+
+/*
+ * The session's next message is there: PostgresMain shall read it.  True if
+ * `messages` must be read before.
+ */
+static bool
+session_runs(StringInfo messages)
+{
+	BatonSessionSlot *slot = baton_session_slot(baton_session_held());
+	bool		check_unnamed = installed;
+
+	just_taken = false;
+	installed = false;
+	slot->state = BATON_STATE_ACTIVE;
+	slot->state_since_us = GetCurrentTimestamp();
+
+	/* one that has stayed here has its unnamed statement here */
+	return check_unnamed &&
+		baton_context_unnamed(baton_session_held(), peeked, peeked_length, messages);
+}
+
+/*
+ * The client of the held session has gone.  True if the backend is clean.
+ * False: it must exit.
+ */
+static bool
+client_left(uint32 cause)
+{
+	bool		clean = true;
+
+	if (cause != BATON_CAUSE_NONE)
+		clean = baton_taint_clean();
+	baton_session_end(BATON_END_CLIENT_CLOSED);
+	return clean;
+}
+
+static void pg_attribute_noreturn()
+retire(const char *why)
+{
+	uint32		length = strlen(why);
+	StringInfoData payload;
+
+	set_state(BATON_BACKEND_RETIRING);
+	if (BatonSelf.control >= 0)
+	{
+		initStringInfo(&payload);
+		appendBinaryStringInfo(&payload, (char *) &length, sizeof(length));
+		appendBinaryStringInfo(&payload, why, length);
+		(void) baton_channel_send(BatonSelf.control, BATON_MSG_RETIRING, 0,
+								  payload.data, payload.len);
+	}
+	proc_exit(0);
+}
+
+/* --------------------------------
+ *		the dispatcher
+ * --------------------------------
+ */
+
+static void
+dispatcher_gone(void)
+{
+	BatonSelf.control = -1;
+	if (baton_session_held() == 0)
+		proc_exit(0);
+	baton_session_orphaned();
+}
+
+/* Reads what the dispatcher has sent; returns when there is no more. */
+static void
+handle_control(uint32 cause)
+{
+	BatonIncoming incoming;
+
+	for (;;)
+	{
+		switch (baton_channel_receive(BatonSelf.control, false, &incoming))
+		{
+			case BATON_RECEIVED_NOTHING:
+				return;
+			case BATON_RECEIVED_CLOSED:
+				dispatcher_gone();
+				return;
+			case BATON_RECEIVED_FRAME:
+				break;
+		}
+		switch (incoming.frame.type)
+		{
+			case BATON_MSG_ASSIGN:
+				if (incoming.descriptor_count != 1)
+					elog(FATAL, "the dispatcher assigned a session without a socket");
+				if (baton_session_held() != 0)
+					baton_session_release(BATON_BACKEND_BUSY, false);
+				set_state(BATON_BACKEND_BUSY);
+				baton_session_take(incoming.frame.session, incoming.descriptors[0]);
+				just_taken = true;
+				installed = true;
+				return;
+			case BATON_MSG_RETIRE:
+				retire_wanted = true;
+				break;
+			case BATON_MSG_RECALL:
+				if (cause == BATON_CAUSE_NONE &&
+					baton_session_held() == incoming.frame.session &&
+					claim(BATON_BACKEND_BUSY))
+				{
+					baton_session_release(BATON_BACKEND_BUSY, true);
+					baton_socket_clear();
+				}
+				break;
+			case BATON_MSG_POKE:
+			default:
+				break;
+		}
+	}
+}
+
+/* --------------------------------
+ *		waiting
+ * --------------------------------
+ */
+
+/* What PostgresMain's wait for a command would process. */
+static void
+handle_interrupts(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (catchupInterruptPending)
+		ProcessCatchupInterrupt();
+	if (notifyInterruptPending)
+		ProcessNotifyInterrupt(true);
+	if (ConfigReloadPending)
+		baton_context_reload();
+}
+
+/* Sleeps until there is something to look at. */
+static void
+sleep_idle(uint32 cause)
+{
+	WaitEvent	events[4];
+	int			count;
+
+	count = WaitEventSetWait(idle_set, -1, events, lengthof(events),
+							 WAIT_EVENT_CLIENT_READ);
+	for (int i = 0; i < count; i++)
+	{
+		if (events[i].events & WL_LATCH_SET)
+		{
+			ResetLatch(MyLatch);
+			handle_interrupts();
+		}
+		else if (events[i].pos == idle_control_pos)
+			handle_control(cause);
+		/* the client is looked at by the caller in any case */
+	}
+}
+
+/*
+ * The held session is idle in a transaction: it stays, but its client may
+ * leave, which shall cost the transaction and not the backend.  Returns true
+ * when the client speaks, false when the session has ended.
+ */
+static bool
+wait_in_transaction(void)
+{
+	while (BatonSelf.control >= 0)
+	{
+		ClientSays	says;
+
+		if (InterruptPending)
+			handle_interrupts();
+
+		says = ClientConnectionLost ? CLIENT_LEAVES : look_at_client();
+		if (says == CLIENT_SPEAKS)
+			return true;
+		if (says == CLIENT_LEAVES)
+		{
+			ClientConnectionLost = 0;
+			disable_timeout(IDLE_IN_TRANSACTION_SESSION_TIMEOUT, false);
+			AbortOutOfAnyTransaction();
+			if (!client_left(baton_taint()))
+				retire("a session left something that cannot be cleaned");
+			return false;
+		}
+		sleep_idle(BATON_CAUSE_OTHER);
+	}
+	return true;
+}
+
+/*
+ * Gives the held session back, or takes another, if it is time to.  The held
+ * session, if any, is shareable and silent, and the slot is BUSY, IDLE or
+ * LINGER.  False: nothing to do but to wait for the session or for another.
+ */
+static bool
+pass_baton(void)
+{
+	if (baton_session_held() != 0 &&
+		(migration_forced() || retire_wanted || IdleSessionTimeout > 0))
+	{
+		/* idle_session_timeout is the dispatcher's to watch, hence not kept */
+		if (!claim(BATON_BACKEND_BUSY))
+			return false;
+		baton_session_release(BATON_BACKEND_IDLE, migration_forced());
+		baton_socket_clear();
+		return true;
+	}
+
+	if (baton_session_held() == 0 && retire_wanted && claim(BATON_BACKEND_RETIRING))
+		retire("asked to");
+
+	if (queue_has_some() && claim(BATON_BACKEND_BUSY) && take_from_queue())
+		return true;
+
+	/*
+	 * From here on the dispatcher may assign.  Full barrier (in set_state),
+	 * then the queue again: the dispatcher sends and then looks for backends
+	 * in these states to poke, so either it sees our state or we see its
+	 * message.  The counter alone must not keep us awake: it is raised before
+	 * the message is there, and for good if the dispatcher dies in between.
+	 */
+	if (pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state)) == BATON_BACKEND_BUSY)
+		set_state(baton_session_held() != 0 ? BATON_BACKEND_LINGER : BATON_BACKEND_IDLE);
+	return queue_has_some() && queue_is_readable();
+}
+
+/*
+ * The held session, if any, is between two transactions.  Returns when the
+ * session in place has begun to speak.
+ */
+static void
+wait_for_session(void)
+{
+	uint32		cause = BATON_CAUSE_NONE;
+	bool		look_for_cause = true;
+
+	for (;;)
+	{
+		ClientSays	says;
+
+		if (BatonSelf.control < 0)
+		{
+			if (baton_session_held() == 0)
+				proc_exit(0);
+			return;				/* an ordinary connection from now on */
+		}
+
+		if (InterruptPending || catchupInterruptPending || ConfigReloadPending)
+			handle_interrupts();
+
+		/* internal_flush (pqcomm.c) could not write: nobody is there */
+		if (ClientConnectionLost)
+		{
+			ClientConnectionLost = 0;
+			if (baton_session_held() != 0 && !client_left(baton_taint()))
+				retire("a session left something that cannot be cleaned");
+		}
+
+		if (baton_session_held() == 0)
+		{
+			cause = BATON_CAUSE_NONE;
+			look_for_cause = true;
+			just_taken = false;
+		}
+		else if (look_for_cause && !just_taken)
+		{
+			cause = baton_taint();
+			baton_session_note_cause(cause);
+			look_for_cause = false;
+		}
+
+		if (cause == BATON_CAUSE_NONE && !just_taken && pass_baton())
+		{
+			look_for_cause = true;
+			continue;
+		}
+
+		if (baton_session_held() != 0)
+		{
+			says = look_at_client();
+			if (says != CLIENT_NOTHING && claim(BATON_BACKEND_BUSY))
+			{
+				if (says == CLIENT_SPEAKS)
+					return;
+				if (!client_left(cause))
+					retire("a session left something that cannot be cleaned");
+				continue;
+			}
+			if (just_taken)
+			{
+				/* greeted, or its message went elsewhere: it is idle */
+				just_taken = false;
+				continue;
+			}
+		}
+
+		sleep_idle(cause);
+		look_for_cause = true;	/* it may be another session now */
+	}
+}
+
+void
+baton_idle_start(void)
+{
+	idle_set = CreateWaitEventSet(TopMemoryContext, 4);
+	AddWaitEventToSet(idle_set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(idle_set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+
+	/*
+	 * The client is waited for through FeBeWaitSet's own epoll, so that a
+	 * switch of sockets has one registration to change and not two.
+	 */
+	AddWaitEventToSet(idle_set, WL_SOCKET_READABLE,
+					  baton_socket_wait_descriptor(), NULL, NULL);
+	idle_control_pos = AddWaitEventToSet(idle_set, WL_SOCKET_READABLE,
+										 BatonSelf.control, NULL, NULL);
+
+	set_state(BATON_BACKEND_IDLE);
+
+	/* "I am idle": whoever waits for a backend may have this one */
+	(void) baton_channel_send(BatonSelf.control, BATON_MSG_RELEASE, 0, NULL, 0);
+}
+
+bool
+baton_idle_wait(char status, StringInfo messages)
+{
+	baton_socket_expect_input();
+	if (status == 'I' || !wait_in_transaction())
+		wait_for_session();
+	return session_runs(messages);
+}

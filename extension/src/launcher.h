@@ -1,0 +1,44 @@
+/*-------------------------------------------------------------------------
+ *
+ * launcher.h
+ *		The background worker that keeps a dispatcher running and answers it.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_LAUNCHER_H
+#define BATON_LAUNCHER_H
+
+/* From _PG_init, while the server preloads libraries. */
+extern void baton_launcher_register(void);
+
+/* ---- launcher_spawn.c ------------------------------------------------- */
+
+/* The dispatcher's exit code when a port of the pool's is taken. */
+#define BATON_EXIT_PORT_TAKEN 75
+
+/* A dispatcher and the way to speak to it. */
+typedef struct BatonDispatcher
+{
+	int			pid;			/* 0: none */
+	bool		child;			/* our own child; else adopted */
+	int			channel;		/* -1: none */
+} BatonDispatcher;
+
+#define BATON_NO_DISPATCHER ((BatonDispatcher) {.pid = 0, .child = false, .channel = -1})
+
+/* Starts one.  False, and logged, if that is not possible. */
+extern bool baton_dispatcher_spawn(BatonDispatcher *dispatcher);
+
+/* Takes over one that lives without a launcher.  False if there is none. */
+extern bool baton_dispatcher_adopt(BatonDispatcher *dispatcher);
+
+/*
+ * The channel is of no use any more: closes it and sees the process out, by
+ * force if it does not go by itself.  Blocks for four seconds at most.  Logs
+ * how it ended.
+ */
+extern void baton_dispatcher_end(BatonDispatcher *dispatcher);
+
+#endif							/* BATON_LAUNCHER_H */

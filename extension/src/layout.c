@@ -1,0 +1,45 @@
+/*-------------------------------------------------------------------------
+ *
+ * layout.c
+ *		Asserts, at build time, that this compiler lays out the structures
+ *		of baton_shared.h as that file's numbers say.  The dispatcher asserts
+ *		the same numbers (layout.rs).
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "control.h"
+
+#define CHECK_SIZE(type, size) \
+	StaticAssertDecl(sizeof(type) == (size), #type " has another size than baton_shared.h says")
+#define CHECK_OFFSET(type, field, offset) \
+	StaticAssertDecl(offsetof(type, field) == (offset), #type "." #field " is not where baton_shared.h says")
+
+CHECK_OFFSET(BatonControl, secret, BATON_CONTROL_OFF_SECRET);
+CHECK_OFFSET(BatonControl, settings_generation, BATON_CONTROL_OFF_SETTINGS_GENERATION);
+CHECK_OFFSET(BatonControl, dispatcher_epoch, BATON_CONTROL_OFF_DISPATCHER_EPOCH);
+CHECK_SIZE(BatonBackendSlot, BATON_BACKEND_SLOT_SIZE);
+CHECK_OFFSET(BatonBackendSlot, cancel, BATON_BACKEND_OFF_CANCEL);
+CHECK_OFFSET(BatonBackendSlot, state_since_us, BATON_BACKEND_OFF_STATE_SINCE);
+CHECK_OFFSET(BatonBackendSlot, pool, BATON_BACKEND_OFF_POOL);
+CHECK_SIZE(BatonPoolSlot, BATON_POOL_SLOT_SIZE);
+CHECK_SIZE(BatonSessionSlot, BATON_SESSION_SLOT_SIZE);
+CHECK_OFFSET(BatonSessionSlot, state, BATON_SESSION_OFF_STATE);
+CHECK_OFFSET(BatonSessionSlot, transactions, BATON_SESSION_OFF_TRANSACTIONS);
+CHECK_SIZE(BatonStatementCounter, BATON_COUNTER_SLOT_SIZE);
+CHECK_SIZE(BatonSessionRecord, BATON_RECORD_SIZE);
+CHECK_OFFSET(BatonSessionRecord, cancel_pid, BATON_RECORD_OFF_CANCEL_PID);
+CHECK_OFFSET(BatonSessionRecord, login_time_us, BATON_RECORD_OFF_LOGIN_TIME);
+CHECK_OFFSET(BatonSessionRecord, peer_family, BATON_RECORD_OFF_PEER_FAMILY);
+CHECK_OFFSET(BatonSessionRecord, peer_address, BATON_RECORD_OFF_PEER_ADDRESS);
+CHECK_OFFSET(BatonSessionRecord, peer_scope, BATON_RECORD_OFF_PEER_SCOPE);
+CHECK_SIZE(BatonItem, BATON_ITEM_SIZE);
+CHECK_SIZE(BatonEntry, BATON_ENTRY_HEADER_SIZE);
+CHECK_SIZE(BatonFrame, BATON_FRAME_HEADER_SIZE);
+
+/* what baton_atomic_u32 and baton_atomic_u64 (control.h) rely on */
+CHECK_SIZE(pg_atomic_uint32, sizeof(uint32_t));
+CHECK_SIZE(pg_atomic_uint64, sizeof(uint64_t));

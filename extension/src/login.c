@@ -1,0 +1,532 @@
+/*-------------------------------------------------------------------------
+ *
+ * login.c
+ *		The dispatcher's questions about clients that want to log in.
+ *
+ * The dispatcher does the talking with the client; what is right or wrong is
+ * decided here, from the server's own catalogs and pg_hba.conf, with the
+ * server's own messages (which are the server's translations, too: _() looks
+ * into its catalog).  The checks are those of ClientAuthentication,
+ * InitializeSessionUserId and InitPostgres with CheckMyDatabase, in that
+ * order.
+ *
+ * The launcher has no database, so only the shared catalogs that every
+ * process can read before it has one are within reach: pg_authid,
+ * pg_auth_members, pg_database (RelationCacheInitializePhase2 in relcache.c).
+ * Their TOAST tables are not: reading one is FATAL ("cannot read pg_class
+ * without having selected a database", ScanPgRelation).  A catalog cache
+ * fetches toasted values eagerly, so pg_database, whose datacl may be long,
+ * is read by a scan first and its cache left alone if need be.
+ *
+ * A role that does not exist costs the same path as one that does: look-up,
+ * pg_hba.conf, and the same fields in the answer.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <netinet/in.h>
+#include <sys/un.h>
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
+#include "commands/user.h"
+#include "common/ip.h"
+#include "libpq/crypt.h"
+#include "miscadmin.h"
+#include "postmaster/postmaster.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/memutils.h"
+#include "utils/relcache.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "control.h"
+#include "hba_match.h"
+#include "ident_map.h"
+#include "login.h"
+#include "wire.h"
+
+/* LOGIN_QUESTION; see baton_shared.h */
+typedef struct Question
+{
+	uint32		request;
+	bool		local;
+	SockAddr	address;
+	char	   *user;
+	char	   *database;
+	char	   *os_user;
+} Question;
+
+/* LOGIN_ANSWER; see baton_shared.h */
+typedef struct Answer
+{
+	uint32		method;
+	const char *method_name;
+	const char *verifier;
+	bool		password_expired;
+	Oid			role;
+	Oid			database;
+	bool		superuser;
+	int32		role_limit;
+	int32		database_limit;
+	int32		role_backends;
+	int32		database_backends;
+	int			refusal_code;	/* 0: welcome */
+	const char *refusal_message;
+	const char *refusal_detail;
+	const char *refusal_hint;
+	bool		refuse_first;
+	bool		peer_match;
+} Answer;
+
+/* What pg_authid says of the role, beyond what is in the answer already. */
+typedef struct RoleFacts
+{
+	bool		can_login;
+	int32		limit;
+} RoleFacts;
+
+static bool
+read_question(const char *bytes, Size length, Question *question)
+{
+	BatonWireReader in = {.at = bytes,.end = bytes + length,.bad = false};
+	uint8		family;
+	uint8		address[16];
+	uint16		port;
+
+	question->request = baton_wire_read_u32(&in);
+	question->local = baton_wire_read_u8(&in) == 0;
+	family = baton_wire_read_u8(&in);
+	baton_wire_read(&in, address, sizeof(address));
+	port = baton_wire_read_u16(&in);
+	question->user = baton_wire_read_string(&in);
+	question->database = baton_wire_read_string(&in);
+	question->os_user = baton_wire_read_string(&in);
+	if (in.bad || question->user == NULL || question->database == NULL)
+		return false;
+
+	/* as ProcessStartupPacket cuts names that are too long */
+	if (strlen(question->user) >= NAMEDATALEN)
+		question->user[NAMEDATALEN - 1] = '\0';
+	if (strlen(question->database) >= NAMEDATALEN)
+		question->database[NAMEDATALEN - 1] = '\0';
+
+	memset(&question->address, 0, sizeof(question->address));
+	if (question->local)
+	{
+		question->address.addr.ss_family = AF_UNIX;
+		question->address.salen = sizeof(struct sockaddr_un);
+	}
+	else if (family == AF_INET)
+	{
+		struct sockaddr_in *in4 = (struct sockaddr_in *) &question->address.addr;
+
+		in4->sin_family = AF_INET;
+		in4->sin_port = htons(port);
+		memcpy(&in4->sin_addr, address, sizeof(in4->sin_addr));
+		question->address.salen = sizeof(struct sockaddr_in);
+	}
+	else if (family == AF_INET6)
+	{
+		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *) &question->address.addr;
+
+		in6->sin6_family = AF_INET6;
+		in6->sin6_port = htons(port);
+		memcpy(&in6->sin6_addr, address, sizeof(in6->sin6_addr));
+		question->address.salen = sizeof(struct sockaddr_in6);
+	}
+	else
+		return false;
+	return true;
+}
+
+static void
+write_answer(StringInfo out, uint32 request, const Answer *answer)
+{
+	baton_wire_u32(out, request);
+	baton_wire_u32(out, answer->method);
+	baton_wire_string(out, answer->method_name);
+	baton_wire_string(out, answer->verifier);
+	baton_wire_u8(out, answer->password_expired ? 1 : 0);
+	baton_wire_u32(out, answer->role);
+	baton_wire_u32(out, answer->database);
+	baton_wire_u8(out, answer->superuser ? 1 : 0);
+	baton_wire_i32(out, answer->role_limit);
+	baton_wire_i32(out, answer->database_limit);
+	baton_wire_i32(out, answer->role_backends);
+	baton_wire_i32(out, answer->database_backends);
+	baton_wire_string(out, answer->refusal_code != 0 ?
+					  unpack_sql_state(answer->refusal_code) : "");
+	baton_wire_string(out, answer->refusal_message);
+	baton_wire_string(out, answer->refusal_detail);
+	baton_wire_string(out, answer->refusal_hint);
+	baton_wire_u8(out, answer->refuse_first ? 1 : 0);
+	baton_wire_string(out, answer->peer_match ? "1" : "");
+}
+
+/*
+ * The role, and its verifier as get_role_password (crypt.c) gives it: none if
+ * the password has expired, for then no password is right.
+ */
+static void
+look_up_role(const Question *question, Answer *answer, RoleFacts *facts)
+{
+	HeapTuple	tuple;
+	Form_pg_authid form;
+	Datum		datum;
+	bool		is_null;
+
+	facts->can_login = false;
+	facts->limit = -1;
+	tuple = SearchSysCache1(AUTHNAME, CStringGetDatum(question->user));
+	if (!HeapTupleIsValid(tuple))
+		return;
+
+	form = (Form_pg_authid) GETSTRUCT(tuple);
+	answer->role = form->oid;
+	answer->superuser = form->rolsuper;
+	facts->can_login = form->rolcanlogin;
+	facts->limit = form->rolconnlimit;
+
+	datum = SysCacheGetAttr(AUTHNAME, tuple, Anum_pg_authid_rolvaliduntil, &is_null);
+	answer->password_expired = !is_null && DatumGetTimestampTz(datum) < GetCurrentTimestamp();
+	datum = SysCacheGetAttr(AUTHNAME, tuple, Anum_pg_authid_rolpassword, &is_null);
+	if (!is_null && !answer->password_expired)
+		answer->verifier = TextDatumGetCString(datum);
+	ReleaseSysCache(tuple);
+}
+
+static void
+refuse(Answer *answer, int code, const char *message)
+{
+	answer->refusal_code = code;
+	answer->refusal_message = message;
+}
+
+/* No line of pg_hba.conf lets the client in; texts of ClientAuthentication. */
+static void
+refuse_by_hba(const Question *question, Answer *answer, bool by_line)
+{
+	char		host[NI_MAXHOST];
+
+	pg_getnameinfo_all(&question->address.addr, question->address.salen,
+					   host, sizeof(host), NULL, 0, NI_NUMERICHOST);
+	answer->method = BATON_AUTH_REJECT;
+	answer->method_name = "reject";
+	answer->refuse_first = true;
+	refuse(answer, ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION,
+		   by_line ?
+		   psprintf(_("pg_hba.conf rejects connection for host \"%s\", user \"%s\", database \"%s\", %s"),
+					host, question->user, question->database, _("no encryption")) :
+		   psprintf(_("no pg_hba.conf entry for host \"%s\", user \"%s\", database \"%s\", %s"),
+					host, question->user, question->database, _("no encryption")));
+}
+
+/*
+ * The method the dispatcher has to carry out.  For "md5" that depends on the
+ * verifier, and where there is none on password_encryption, so that the
+ * client of a user that does not exist sees what most others see
+ * (CheckPWChallengeAuth in auth.c).
+ */
+static void
+choose_method(const Question *question, Answer *answer)
+{
+	BatonClient client;
+	HbaLine    *line;
+	int			type;
+
+	if (!baton_hba_loaded())
+	{
+		answer->method = BATON_AUTH_REJECT;
+		answer->refuse_first = true;
+		refuse(answer, ERRCODE_CONFIG_FILE_ERROR, _("could not load pg_hba.conf"));
+		return;
+	}
+
+	client.address = question->address;
+	client.user = question->user;
+	client.database = question->database;
+	client.role = answer->role;
+	line = baton_hba_match(&client);
+	if (line == NULL)
+	{
+		refuse_by_hba(question, answer, false);
+		return;
+	}
+
+	answer->method_name = hba_authname(line->auth_method);
+	switch (line->auth_method)
+	{
+		case uaReject:
+		case uaImplicitReject:
+			refuse_by_hba(question, answer, true);
+			break;
+		case uaTrust:
+			answer->method = BATON_AUTH_TRUST;
+			break;
+		case uaPassword:
+			answer->method = BATON_AUTH_PASSWORD;
+			break;
+		case uaSCRAM:
+			answer->method = BATON_AUTH_SCRAM;
+			break;
+		case uaMD5:
+			type = answer->verifier[0] != '\0' ?
+				(int) get_password_type(answer->verifier) : Password_encryption;
+			answer->method = type == PASSWORD_TYPE_MD5 ? BATON_AUTH_MD5 : BATON_AUTH_SCRAM;
+			break;
+		case uaPeer:
+			answer->method = BATON_AUTH_PEER;
+			answer->peer_match = question->os_user != NULL && question->os_user[0] != '\0' &&
+				baton_ident_matches(line->usermap, question->user, answer->role,
+									question->os_user);
+			break;
+		default:
+			answer->method = BATON_AUTH_UNSUPPORTED;
+			answer->refuse_first = true;
+			refuse(answer, ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION,
+				   psprintf("authentication method \"%s\" is not supported on the pool's port",
+							answer->method_name));
+			answer->refusal_detail =
+				psprintf("Line %d of pg_hba.conf requires it for this client.", line->linenumber);
+			answer->refusal_hint =
+				psprintf("Connect to the server's own port, %d, or use trust, peer, scram-sha-256, md5 or password in pg_hba.conf.",
+						 PostPortNumber);
+			break;
+	}
+}
+
+/*
+ * Connections of that role or database (the other is InvalidOid) that are
+ * not the pool's own backends.  Approximate, as the limits are in the server
+ * itself; a backend that is still attaching counts as one of them.
+ */
+static int32
+foreign_connections(Oid role, Oid database)
+{
+	int			count = OidIsValid(role) ? CountUserBackends(role) : CountDBConnections(database);
+
+	for (uint32 i = 0; i < BatonControlMemory->backend_slots; i++)
+	{
+		BatonBackendSlot *slot = baton_backend_slot(i);
+		uint32		state = pg_atomic_read_u32(baton_atomic_u32(slot->state));
+		PGPROC	   *proc;
+
+		if (state == BATON_BACKEND_FREE || state == BATON_BACKEND_STARTING || slot->pid == 0)
+			continue;
+		proc = BackendPidGetProc((int) slot->pid);
+		if (proc != NULL &&
+			(OidIsValid(role) ? proc->roleId == role : proc->databaseId == database))
+			count--;
+	}
+	return Max(count, 0);
+}
+
+/* As InitializeSessionUserId.  False if the role is refused. */
+static bool
+check_role(const Question *question, Answer *answer, const RoleFacts *facts)
+{
+	if (!OidIsValid(answer->role))
+	{
+		refuse(answer, ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION,
+			   psprintf(_("role \"%s\" does not exist"), question->user));
+		return false;
+	}
+	if (!facts->can_login)
+	{
+		refuse(answer, ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION,
+			   psprintf(_("role \"%s\" is not permitted to log in"), question->user));
+		return false;
+	}
+	if (facts->limit >= 0 && !answer->superuser)
+	{
+		answer->role_limit = facts->limit;
+		answer->role_backends = foreign_connections(answer->role, InvalidOid);
+	}
+	return true;
+}
+
+/* The row of pg_database, or NULL; like GetDatabaseTuple in postinit.c. */
+static HeapTuple
+database_tuple(const char *name)
+{
+	Relation	relation = table_open(DatabaseRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, Anum_pg_database_datname, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum(name));
+	scan = systable_beginscan(relation, DatabaseNameIndexId, criticalSharedRelcachesBuilt,
+							  NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		tuple = heap_copytuple(tuple);
+	systable_endscan(scan);
+	table_close(relation, AccessShareLock);
+	return tuple;
+}
+
+static bool
+has_connect(Oid database, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(DatabaseRelationId, database, role, ACL_CONNECT) == ACLCHECK_OK;
+#else
+	return pg_database_aclcheck(database, role, ACL_CONNECT) == ACLCHECK_OK;
+#endif
+}
+
+/*
+ * Who owns a database, or has its owner's privileges, is a member of
+ * pg_database_owner there.  roles_is_member_of knows that of a process's own
+ * database only, so we add it.
+ */
+static bool
+may_connect(Form_pg_database form, Oid role)
+{
+	return has_connect(form->oid, role) ||
+		(has_privs_of_role(role, form->datdba) &&
+		 has_connect(form->oid, ROLE_PG_DATABASE_OWNER));
+}
+
+/* As InitPostgres and CheckMyDatabase. */
+static void
+check_database(const Question *question, Answer *answer)
+{
+	HeapTuple	tuple = database_tuple(question->database);
+	Form_pg_database form;
+
+	if (!HeapTupleIsValid(tuple))
+	{
+		refuse(answer, ERRCODE_UNDEFINED_DATABASE,
+			   psprintf(_("database \"%s\" does not exist"), question->database));
+		return;
+	}
+	form = (Form_pg_database) GETSTRUCT(tuple);
+	answer->database = form->oid;
+
+	if (database_is_invalid_form(form))
+	{
+		refuse(answer, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+			   psprintf(_("cannot connect to invalid database \"%s\""), question->database));
+		answer->refusal_hint = _("Use DROP DATABASE to drop invalid databases.");
+	}
+	else if (!form->datallowconn)
+		refuse(answer, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+			   psprintf(_("database \"%s\" is not currently accepting connections"),
+						question->database));
+
+	/*
+	 * A list of privileges so long that it was moved out of the row cannot be
+	 * read here (see above); the pool's backend, which logs in as the same
+	 * role, is then the one to be refused.
+	 */
+	else if (!answer->superuser && !HeapTupleHasExternal(tuple) &&
+			 !may_connect(form, answer->role))
+	{
+		refuse(answer, ERRCODE_INSUFFICIENT_PRIVILEGE,
+			   psprintf(_("permission denied for database \"%s\""), question->database));
+		answer->refusal_detail = _("User does not have CONNECT privilege.");
+	}
+	else if (form->datconnlimit >= 0 && !answer->superuser)
+	{
+		answer->database_limit = form->datconnlimit;
+		answer->database_backends = foreign_connections(InvalidOid, form->oid);
+	}
+}
+
+static void
+init_answer(Answer *answer)
+{
+	memset(answer, 0, sizeof(*answer));
+	answer->method_name = "";
+	answer->verifier = "";
+	answer->role_limit = -1;
+	answer->database_limit = -1;
+}
+
+static void
+decide(const Question *question, Answer *answer)
+{
+	RoleFacts	facts;
+
+	look_up_role(question, answer, &facts);
+	choose_method(question, answer);
+	if (answer->refuse_first)
+		answer->verifier = "";	/* the dispatcher need not know it */
+	else if (check_role(question, answer, &facts))
+		check_database(question, answer);
+	else
+	{
+		/* for nothing but to take the time that it takes for others */
+		Answer		unused = *answer;
+
+		check_database(question, &unused);
+	}
+}
+
+bool
+baton_login_answer(const char *bytes, Size length, StringInfo out)
+{
+	MemoryContext outer_context = CurrentMemoryContext;
+	MemoryContext context = AllocSetContextCreate(outer_context, "pg_baton login",
+												  ALLOCSET_SMALL_SIZES);
+	Question	question;
+	Answer		answer;
+	bool		understood;
+
+	MemoryContextSwitchTo(context);
+	understood = read_question(bytes, length, &question);
+	init_answer(&answer);
+	if (understood)
+	{
+		PG_TRY();
+		{
+			/* the start processes invalidations: we see what has committed */
+			SetCurrentStatementStartTimestamp();
+			StartTransactionCommand();
+			/* as InitPostgres: serializable would fail on a standby */
+			XactIsoLevel = XACT_READ_COMMITTED;
+			MemoryContextSwitchTo(context);
+			decide(&question, &answer);
+			CommitTransactionCommand();
+		}
+		PG_CATCH();
+		{
+			HOLD_INTERRUPTS();
+			MemoryContextSwitchTo(context);
+			EmitErrorReport();
+			FlushErrorState();
+			AbortCurrentTransaction();
+			MemoryContextSwitchTo(context);
+			init_answer(&answer);
+			answer.method = BATON_AUTH_REJECT;
+			answer.refuse_first = true;
+			refuse(&answer, ERRCODE_INTERNAL_ERROR, "could not check who may log in");
+			answer.refusal_hint = "See the server's log.";
+			RESUME_INTERRUPTS();
+		}
+		PG_END_TRY();
+	}
+	MemoryContextSwitchTo(outer_context);
+	if (understood)
+		write_answer(out, question.request, &answer);
+	/* a verifier must not lie about in free memory longer than it is needed */
+	if (answer.verifier[0] != '\0')
+		explicit_bzero(unconstify(char *, answer.verifier), strlen(answer.verifier));
+	MemoryContextDelete(context);
+	return understood;
+}

@@ -1,0 +1,383 @@
+/*-------------------------------------------------------------------------
+ *
+ * parameters.c
+ *		The parameters pg_baton.*: one table that defines them, one that says
+ *		what the dispatcher is told.
+ *
+ * The dispatcher reads no configuration file: everything it must know, of
+ * ours and of the server's, comes in a PARAMETERS message, which always holds
+ * everything.  A new configuration_generation tells it that greetings it
+ * learnt under the old configuration are void.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "access/xlog.h"
+#include "catalog/pg_control.h"
+#include "lib/stringinfo.h"
+#include "libpq/pqcomm.h"
+#include "miscadmin.h"
+#include "postmaster/postmaster.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/guc_tables.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "channel.h"
+#include "parameters.h"
+#include "wire.h"
+
+int			baton_port;
+char	   *baton_listen_addresses;
+int			baton_max_backends;
+int			baton_min_backends;
+int			baton_backend_idle_timeout_ms;
+int			baton_session_wait_timeout_ms;
+int			baton_max_sessions;
+int			baton_session_memory_kb;
+bool		baton_force_migration;
+char	   *baton_attach_option;
+char	   *baton_dispatcher_program;
+char	   *baton_dispatcher_log;
+
+/* How to define one parameter. */
+typedef struct ParameterDefinition
+{
+	const char *name;
+	enum
+	{
+		PARAMETER_BOOL,
+		PARAMETER_INT,
+		PARAMETER_STRING
+	}			type;
+	void	   *variable;		/* bool, int or char * */
+	GucContext	context;
+	int			flags;			/* GUC_*, the unit among them */
+	int			boot;			/* of a bool or int */
+	int			least;			/* of an int */
+	int			most;
+	const char *boot_string;
+	const char *short_description;
+	const char *long_description;
+} ParameterDefinition;
+
+static const ParameterDefinition definitions[] =
+{
+	{
+		.name = "pg_baton.port",
+		.type = PARAMETER_INT,
+		.variable = &baton_port,
+		.context = PGC_POSTMASTER,
+		.boot = 6543,.least = 1,.most = 65535,
+		.short_description = "Sets the port the pool listens on.",
+		.long_description = "Also part of the name of its Unix socket, in each directory of unix_socket_directories.",
+	},
+	{
+		.name = "pg_baton.listen_addresses",
+		.type = PARAMETER_STRING,
+		.variable = &baton_listen_addresses,
+		.context = PGC_POSTMASTER,
+		.flags = GUC_LIST_INPUT,
+		.boot_string = "",
+		.short_description = "Sets the host names or IP addresses the pool listens on.",
+		.long_description = "Empty means the same as listen_addresses.",
+	},
+	{
+		.name = "pg_baton.max_backends",
+		.type = PARAMETER_INT,
+		.variable = &baton_max_backends,
+		.context = PGC_SIGHUP,
+		.boot = 20,.least = 1,.most = MAX_BACKENDS,
+		.short_description = "Sets the maximum number of backends that serve the pool's sessions.",
+		.long_description = "For the whole server, all users and databases together. "
+		"In any case the pool leaves the connections reserved for administrators alone.",
+	},
+	{
+		.name = "pg_baton.min_backends",
+		.type = PARAMETER_INT,
+		.variable = &baton_min_backends,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = MAX_BACKENDS,
+		.short_description = "Sets the number of backends a pool keeps even if they are idle.",
+		.long_description = "For each user and database that has been used since the dispatcher started.",
+	},
+	{
+		.name = "pg_baton.backend_idle_timeout",
+		.type = PARAMETER_INT,
+		.variable = &baton_backend_idle_timeout_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = 3 * 60 * 1000,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the time after which a backend that nobody needs is ended.",
+		.long_description = "Zero keeps backends for ever.",
+	},
+	{
+		.name = "pg_baton.session_wait_timeout",
+		.type = PARAMETER_INT,
+		.variable = &baton_session_wait_timeout_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = 60 * 1000,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the maximum time a session waits for a backend.",
+		.long_description = "A session that has waited so long gets an error, and keeps its connection. Zero turns the limit off.",
+	},
+	{
+		.name = "pg_baton.max_sessions",
+		.type = PARAMETER_INT,
+		.variable = &baton_max_sessions,
+		.context = PGC_POSTMASTER,
+		.boot = 10000,.least = 1,.most = 1000000,
+		.short_description = "Sets the maximum number of sessions on the pool's port.",
+		.long_description = "Further clients are refused with SQLSTATE 53300.",
+	},
+	{
+		.name = "pg_baton.session_memory",
+		.type = PARAMETER_INT,
+		.variable = &baton_session_memory_kb,
+		.context = PGC_POSTMASTER,
+		.flags = GUC_UNIT_KB,
+		.boot = 256 * 1024,.least = 64,.most = INT_MAX,
+		.short_description = "Sets the maximum memory for the contexts of all sessions.",
+		.long_description = "Parameters, prepared statements and so on, as they are kept between transactions. "
+		"A session whose context does not fit stays on its backend (cause \"context memory\").",
+	},
+	{
+		.name = "pg_baton.backend_statements",
+		.type = PARAMETER_INT,
+		.variable = &baton_backend_statements,
+		.context = PGC_SIGHUP,
+		.boot = 1000,.least = 1,.most = INT_MAX,
+		.short_description = "Sets the maximum number of prepared statements a backend keeps ready.",
+		.long_description = "Of all the sessions it has served, least recently used ones dropped first; "
+		"a statement that was dropped is made again when its session comes back.",
+	},
+	{
+		.name = "pg_baton.dedicated_objects",
+		.type = PARAMETER_STRING,
+		.variable = &baton_dedicated_objects,
+		.context = PGC_SIGHUP,
+		.flags = GUC_LIST_INPUT,
+		.boot_string = "dblink, plperl, plperlu, plpython3u, pltcl, pltclu",
+		.short_description = "Lists functions, extensions and languages whose use dedicates a backend to the session.",
+		.long_description = "For those that keep a session's state in the process, where pg_baton cannot see it.",
+	},
+	{
+		.name = "pg_baton.force_migration",
+		.type = PARAMETER_BOOL,
+		.variable = &baton_force_migration,
+		.context = PGC_SIGHUP,
+		.flags = GUC_NOT_IN_SAMPLE,
+		.boot = false,
+		.short_description = "Has each transaction of a session served by another backend than its last.",
+		.long_description = "For tests: it proves that nothing of a session is lost between backends, and is slow.",
+	},
+	{
+		.name = "pg_baton.dispatcher_program",
+		.type = PARAMETER_STRING,
+		.variable = &baton_dispatcher_program,
+		.context = PGC_SIGHUP,
+		.boot_string = "baton",
+		.short_description = "Sets the program the launcher starts as the dispatcher.",
+		.long_description = "A name without a slash is looked for beside the server's own program, then on the PATH, then in /usr/local/bin.",
+	},
+	{
+		.name = "pg_baton.dispatcher_log",
+		.type = PARAMETER_STRING,
+		.variable = &baton_dispatcher_log,
+		.context = PGC_SIGHUP,
+		.boot_string = "info",
+		.short_description = "Sets what the dispatcher writes to the server's log.",
+		.long_description = "A level (error, warn, info, debug, trace) or a list of module=level. Counts from the dispatcher's next start.",
+	},
+	{
+		/* what the dispatcher sends when it opens a backend, see attach.c */
+		.name = "pg_baton.attach",
+		.type = PARAMETER_STRING,
+		.variable = &baton_attach_option,
+		.context = PGC_BACKEND,
+		.flags = GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
+		.boot_string = "",
+		.short_description = "Attaches a new backend to the pool; only the dispatcher can use it.",
+		.long_description = NULL,
+	},
+};
+
+void
+baton_parameters_define(void)
+{
+	for (int i = 0; i < (int) lengthof(definitions); i++)
+	{
+		const ParameterDefinition *d = &definitions[i];
+
+		switch (d->type)
+		{
+			case PARAMETER_BOOL:
+				DefineCustomBoolVariable(d->name, d->short_description, d->long_description,
+										 (bool *) d->variable, d->boot != 0,
+										 d->context, d->flags, NULL, NULL, NULL);
+				break;
+			case PARAMETER_INT:
+				DefineCustomIntVariable(d->name, d->short_description, d->long_description,
+										(int *) d->variable, d->boot, d->least, d->most,
+										d->context, d->flags, NULL, NULL, NULL);
+				break;
+			case PARAMETER_STRING:
+				DefineCustomStringVariable(d->name, d->short_description, d->long_description,
+										   (char **) d->variable, d->boot_string,
+										   d->context, d->flags, NULL, NULL, NULL);
+				break;
+		}
+	}
+
+	MarkGUCPrefixReserved("pg_baton");
+}
+
+/*
+ * What only a starting backend can take: set in a startup packet, such an
+ * option splits a pool.  A comma-separated list of all there are, those of
+ * other extensions included, for the server knows best.
+ */
+static char *
+backend_only_parameters(void)
+{
+	struct config_generic **variables;
+	int			count;
+	StringInfoData list;
+
+	initStringInfo(&list);
+#if PG_VERSION_NUM >= 160000
+	variables = get_guc_variables(&count);
+#else
+	variables = get_guc_variables();
+	count = GetNumConfigOptions();
+#endif
+	for (int i = 0; i < count; i++)
+	{
+		const struct config_generic *variable = variables[i];
+
+		if ((variable->context == PGC_BACKEND || variable->context == PGC_SU_BACKEND) &&
+			strcmp(variable->name, "pg_baton.attach") != 0)
+			appendStringInfo(&list, "%s%s", list.len > 0 ? "," : "", variable->name);
+	}
+#if PG_VERSION_NUM >= 160000
+	pfree(variables);
+#endif
+	return list.data;
+}
+
+/*
+ * Sixteen and later keep some connections for members of
+ * pg_use_reserved_connections besides those for superusers; the pool leaves
+ * both alone.
+ */
+static int
+reserved_connections(void)
+{
+#if PG_VERSION_NUM >= 160000
+	return SuperuserReservedConnections + ReservedConnections;
+#else
+	return ReservedBackends;
+#endif
+}
+
+static char *
+hex_of(const char *bytes, Size length)
+{
+	char	   *hex = palloc(length * 2 + 1);
+
+	hex[hex_encode(bytes, length, hex)] = '\0';
+	return hex;
+}
+
+static const char *
+server_setting(const char *name)
+{
+	return GetConfigOption(name, false, false);
+}
+
+static void
+add(StringInfo pairs, uint32 *count, const char *name, const char *value)
+{
+	baton_wire_string(pairs, name);
+	baton_wire_string(pairs, value);
+	(*count)++;
+}
+
+static void
+add_number(StringInfo pairs, uint32 *count, const char *name, int64 value)
+{
+	add(pairs, count, name, psprintf(INT64_FORMAT, value));
+}
+
+bool
+baton_parameters_send(int channel)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "pg_baton parameters",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old_context = MemoryContextSwitchTo(context);
+	StringInfoData pairs;
+	StringInfoData payload;
+	uint32		count = 0;
+	bool		sent;
+
+	initStringInfo(&pairs);
+
+	/* ours */
+	add_number(&pairs, &count, "port", baton_port);
+	add(&pairs, &count, "listen_addresses",
+		baton_listen_addresses[0] != '\0' ? baton_listen_addresses :
+		server_setting("listen_addresses"));
+	add_number(&pairs, &count, "max_backends", baton_max_backends);
+	add_number(&pairs, &count, "min_backends", baton_min_backends);
+	add_number(&pairs, &count, "backend_idle_timeout_ms", baton_backend_idle_timeout_ms);
+	add_number(&pairs, &count, "session_wait_timeout_ms", baton_session_wait_timeout_ms);
+	add_number(&pairs, &count, "max_sessions", baton_max_sessions);
+	add_number(&pairs, &count, "session_memory_bytes", (int64) baton_session_memory_kb * 1024);
+	add_number(&pairs, &count, "force_migration", baton_force_migration ? 1 : 0);
+	add(&pairs, &count, "dispatcher_log", baton_dispatcher_log);
+
+	/* the server's */
+	add_number(&pairs, &count, "server_port", PostPortNumber);
+	add(&pairs, &count, "unix_socket_directories", server_setting("unix_socket_directories"));
+	add(&pairs, &count, "unix_socket_group", server_setting("unix_socket_group"));
+	add(&pairs, &count, "unix_socket_permissions", psprintf("%04o", Unix_socket_permissions));
+	add_number(&pairs, &count, "authentication_timeout_ms", (int64) AuthenticationTimeout * 1000);
+	add_number(&pairs, &count, "max_connections", MaxConnections);
+	add_number(&pairs, &count, "superuser_reserved_connections", reserved_connections());
+	add(&pairs, &count, "server_version", server_setting("server_version"));
+	add(&pairs, &count, "data_directory", DataDir);
+	add(&pairs, &count, "backend_only_parameters", backend_only_parameters());
+	add_number(&pairs, &count, "log_connections", Log_connections ? 1 : 0);
+	add_number(&pairs, &count, "log_disconnections",
+			   strcmp(server_setting("log_disconnections"), "on") == 0 ? 1 : 0);
+
+	/*
+	 * What a SCRAM exchange with a user that does not exist derives its salt
+	 * from (mock_scram_secret in auth-scram.c): with the same secret, both
+	 * ports give the same one.
+	 */
+	add(&pairs, &count, "mock_authentication_nonce",
+		hex_of(GetMockAuthenticationNonce(), MOCK_AUTH_NONCE_LEN));
+
+	/*
+	 * The time serves as the generation: the next launcher cannot give a
+	 * number that this one gave, which a counter would do.
+	 */
+	add_number(&pairs, &count, "configuration_generation", GetCurrentTimestamp());
+
+	initStringInfo(&payload);
+	baton_wire_u32(&payload, count);
+	appendBinaryStringInfo(&payload, pairs.data, pairs.len);
+	sent = baton_channel_send(channel, BATON_MSG_PARAMETERS, 0, payload.data, payload.len);
+
+	MemoryContextSwitchTo(old_context);
+	MemoryContextDelete(context);
+	return sent;
+}

@@ -1,0 +1,46 @@
+/*-------------------------------------------------------------------------
+ *
+ * parameters.h
+ *		The parameters pg_baton.*, and what of them the dispatcher is told.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_PARAMETERS_H
+#define BATON_PARAMETERS_H
+
+/* See the table in parameters.c for what each means. */
+extern int	baton_port;
+extern char *baton_listen_addresses;
+extern int	baton_max_backends;
+extern int	baton_min_backends;
+extern int	baton_backend_idle_timeout_ms;
+extern int	baton_session_wait_timeout_ms;
+extern int	baton_max_sessions;
+extern int	baton_session_memory_kb;
+extern bool baton_force_migration;
+extern char *baton_dispatcher_program;
+extern char *baton_dispatcher_log;
+
+/* "<slot>:<token>" in a backend that the dispatcher has opened, else empty */
+extern char *baton_attach_option;
+
+/* Owned by other files, which say what they do with them. */
+extern int	baton_backend_statements;	/* statement_table.c */
+extern char *baton_dedicated_objects;	/* taint_listed.c */
+
+/*
+ * Defines them all.  From _PG_init, and only while the server preloads
+ * libraries: parameters that need a restart cannot be defined later
+ * (init_custom_variable in guc.c makes that FATAL).
+ */
+extern void baton_parameters_define(void);
+
+/*
+ * Sends the whole configuration to the dispatcher, as one PARAMETERS message
+ * with a new configuration_generation.  False if the dispatcher is gone.
+ */
+extern bool baton_parameters_send(int channel);
+
+#endif							/* BATON_PARAMETERS_H */

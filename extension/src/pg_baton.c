@@ -1,0 +1,51 @@
+/*-------------------------------------------------------------------------
+ *
+ * pg_baton.c
+ *		The library's entry: what is set up when the postmaster loads it.
+ *
+ * Everything needs shared_preload_libraries: the CONTROL memory must be
+ * inherited by all processes.  Loaded in any other way the library defines
+ * its functions and does nothing.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+
+#include "attach.h"
+#include "context.h"
+#include "control.h"
+#include "identity.h"
+#include "launcher.h"
+#include "parameters.h"
+#include "context_statements.h"
+#include "settings_watch.h"
+
+PG_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+void
+_PG_init(void)
+{
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+
+	baton_parameters_define();
+
+	/* a standalone backend has no dispatcher and no clients */
+	if (!IsPostmasterEnvironment)
+		return;
+
+	baton_control_create(baton_max_sessions);
+	baton_attach_init();
+	baton_cancel_init();
+	baton_taint_init();
+	baton_statements_init();
+	baton_settings_watch_init();
+	baton_launcher_register();
+}

@@ -1,0 +1,46 @@
+/*-------------------------------------------------------------------------
+ *
+ * sequence_state.h
+ *		Access to what commands/sequence.c remembers for the session.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_SEQUENCE_STATE_H
+#define BATON_SEQUENCE_STATE_H
+
+#include "storage/lock.h"
+#include "utils/hsearch.h"
+
+/*
+ * Mirror of SeqTableData, which is private to sequence.c; the same from 15 to
+ * 18 (16 renamed filenode, keeping its width).  baton_sequence_state_attach
+ * checks it as far as it can be checked without a sequence.
+ */
+typedef struct BatonSequenceState
+{
+	Oid			relid;			/* hash key */
+	Oid			filenode;		/* last seen relfilenode */
+	LocalTransactionId lxid;	/* transaction in which we hold its lock */
+	bool		last_valid;		/* is "last" what currval() returns? */
+	int64		last;
+	int64		cached;			/* last number fetched; cached != last means
+								 * numbers are left */
+	int64		increment;		/* meaningful only if numbers are left */
+} BatonSequenceState;
+
+/* Once, at attach; outside a transaction.  NULL, or why it cannot be done. */
+extern const char *baton_sequence_state_attach(void);
+
+/* The table of BatonSequenceState by relid; NULL if there is none. */
+extern HTAB *baton_sequence_table(void);
+
+/* The same; makes it if there is none. */
+extern HTAB *baton_sequence_table_make(void);
+
+/* The entry lastval() refers to; NULL if it is not defined. */
+extern BatonSequenceState *baton_sequence_last_used(void);
+extern void baton_sequence_set_last_used(BatonSequenceState *state);
+
+#endif							/* BATON_SEQUENCE_STATE_H */

@@ -1,0 +1,16 @@
+/*-------------------------------------------------------------------------
+ *
+ * settings_watch.h
+ *		Noticing ALTER ROLE/DATABASE ... SET.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_SETTINGS_WATCH_H
+#define BATON_SETTINGS_WATCH_H
+
+/* From _PG_init, in the postmaster. */
+extern void baton_settings_watch_init(void);
+
+#endif							/* BATON_SETTINGS_WATCH_H */

@@ -1,0 +1,230 @@
+/*-------------------------------------------------------------------------
+ *
+ * socket_switch.c
+ *		Exchanging the client's socket under a running backend.
+ *
+ * The client's socket always stands on one descriptor number, reserved for
+ * the life of the backend: dup2 onto a number that fd.c may meanwhile have
+ * given to a data file would replace that file.  Between sessions a
+ * placeholder (one end of a socketpair that never has data) stands there.
+ *
+ * FeBeWaitSet must follow.  Its epoll instance knows the open file, not the
+ * number, and the old file stays open in the dispatcher: so the old
+ * registration has to be deleted before dup2, and the new one added after.
+ * WaitEventSet is private to latch.c, hence what we need of it is found by
+ * looking, once, at attach, and checked there:
+ *	- its epoll descriptor: CreateWaitEventSet opens exactly one descriptor
+ *	  (epoll_create1; latch.c, 15 to 17, waiteventset.c in 18), which is the
+ *	  lowest free number;
+ *	- the data word of the socket's registration: /proc/self/fdinfo of it
+ *	  (WaitEventAdjustEpoll stores the address of the WaitEvent there).
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "libpq/libpq.h"
+#include "libpq/libpq-be.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "utils/memutils.h"
+
+#include "socket_switch.h"
+
+static int	client_number = -1; /* where the client's socket stands */
+static int	placeholder = -1;	/* stands there between sessions */
+static int	placeholder_peer = -1;	/* kept open: or it would read EOF */
+static int	inject_read = -1;	/* injected messages are read from here */
+static int	inject_write = -1;
+static int	kept_client = -1;	/* the client's socket during an injection */
+static int	wait_epoll = -1;	/* FeBeWaitSet's epoll descriptor */
+static uint64 wait_data = 0;	/* its data word for the socket */
+
+/* The data word under which descriptor `target` is registered; 0 if not. */
+static uint64
+registration_data(int epoll_fd, int target)
+{
+	char		path[64];
+	char		line[256];
+	FILE	   *file;
+	uint64		found = 0;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epoll_fd);
+	file = AllocateFile(path, "r");
+	if (file == NULL)
+		return 0;
+	while (fgets(line, sizeof(line), file) != NULL)
+	{
+		int			tfd;
+		unsigned int events;
+		unsigned long long data;
+
+		if (sscanf(line, "tfd: %d events: %x data: %llx", &tfd, &events, &data) == 3 &&
+			tfd == target)
+			found = data;
+	}
+	FreeFile(file);
+	return found;
+}
+
+static bool
+is_epoll(int fd)
+{
+	char		path[64];
+	char		target[64];
+	ssize_t		length;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	length = readlink(path, target, sizeof(target) - 1);
+	if (length < 0)
+		return false;
+	target[length] = '\0';
+	return strcmp(target, "anon_inode:[eventpoll]") == 0;
+}
+
+static bool
+make_pair(int *one, int *other)
+{
+	int			pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
+		return false;
+	*one = pair[0];
+	*other = pair[1];
+	ReserveExternalFD();
+	ReserveExternalFD();
+	return true;
+}
+
+const char *
+baton_socket_attach(int number)
+{
+	WaitEventSet *old = FeBeWaitSet;
+	int			original = MyProcPort->sock;
+
+	if (fcntl(number, F_GETFD) != -1 || errno != EBADF)
+		return "the descriptor number for client sockets is in use";
+	if (!make_pair(&placeholder, &placeholder_peer) ||
+		!make_pair(&inject_read, &inject_write))
+		return "could not create a socket pair";
+	if (dup3(placeholder, number, O_CLOEXEC) != number)
+		return "could not reserve the descriptor number for client sockets";
+	ReserveExternalFD();
+	client_number = number;
+
+	/* the number the next descriptor will get */
+	wait_epoll = dup(placeholder);
+	if (wait_epoll < 0)
+		return "could not duplicate a descriptor";
+	close(wait_epoll);
+
+	/* as pq_init (pqcomm.c) builds it */
+	FeBeWaitSet = CreateWaitEventSet(TopMemoryContext, FeBeWaitSetNEvents);
+	AddWaitEventToSet(FeBeWaitSet, WL_SOCKET_READABLE, number, NULL, NULL);
+	AddWaitEventToSet(FeBeWaitSet, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(FeBeWaitSet, WL_POSTMASTER_DEATH, PGINVALID_SOCKET, NULL, NULL);
+
+	if (!is_epoll(wait_epoll))
+		return "could not find the epoll descriptor of the client wait set";
+	wait_data = registration_data(wait_epoll, number);
+	if (wait_data == 0)
+		return "could not find the registration of the client socket";
+
+	MyProcPort->sock = number;
+	FreeWaitEventSet(old);
+	close(original);
+	return NULL;
+}
+
+void
+baton_socket_expect_input(void)
+{
+	ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_READABLE, NULL);
+}
+
+/* `fd` takes the reserved number; it stays open under its own, too. */
+static void
+stand_in_place(int fd)
+{
+	struct epoll_event event;
+
+	/*
+	 * The wait set remembers which events it asked for and does not ask again
+	 * (ModifyWaitEvent returns early); what we add must be what it remembers.
+	 */
+	baton_socket_expect_input();
+
+	if (epoll_ctl(wait_epoll, EPOLL_CTL_DEL, client_number, NULL) != 0)
+		elog(FATAL, "could not remove a client socket from the wait set: %m");
+	while (dup3(fd, client_number, O_CLOEXEC) != client_number)
+	{
+		if (errno != EINTR && errno != EBUSY)
+			elog(FATAL, "could not put a client socket in place: %m");
+	}
+	memset(&event, 0, sizeof(event));
+	event.events = EPOLLERR | EPOLLHUP | EPOLLIN;
+	event.data.u64 = wait_data;
+	if (epoll_ctl(wait_epoll, EPOLL_CTL_ADD, client_number, &event) != 0)
+		elog(FATAL, "could not add a client socket to the wait set: %m");
+}
+
+void
+baton_socket_put(int fd)
+{
+	stand_in_place(fd);
+	close(fd);
+}
+
+void
+baton_socket_clear(void)
+{
+	stand_in_place(placeholder);
+}
+
+void
+baton_socket_inject(const char *messages, Size length)
+{
+	Size		written = 0;
+	int			room = (int) Max(length + 4096, 65536);
+
+	/* The whole of it must fit: nobody reads while we write. */
+	(void) setsockopt(inject_write, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+	while (written < length)
+	{
+		ssize_t		now = send(inject_write, messages + written, length - written,
+							   MSG_NOSIGNAL);
+
+		if (now < 0 && errno == EINTR)
+			continue;
+		if (now < 0)
+			elog(ERROR, "could not inject a message of %zu bytes: %m", length);
+		written += now;
+	}
+
+	kept_client = fcntl(client_number, F_DUPFD_CLOEXEC, 0);
+	if (kept_client < 0)
+		elog(FATAL, "could not keep a client socket aside: %m");
+	stand_in_place(inject_read);
+}
+
+void
+baton_socket_resume(void)
+{
+	Assert(kept_client >= 0);
+	stand_in_place(kept_client);
+	close(kept_client);
+	kept_client = -1;
+}
+
+int
+baton_socket_wait_descriptor(void)
+{
+	return wait_epoll;
+}

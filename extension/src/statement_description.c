@@ -1,0 +1,397 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement_description.c
+ *		A prepared statement as bytes: the value of a STATEMENT or UNNAMED item.
+ *
+ * Equal statements have equal bytes, so that the dispatcher keeps them once,
+ * and a backend can compare what it has with what is described.
+ *
+ * The text alone does not say which statement is meant, nor how it was read:
+ *	- The text of SQL's PREPARE is the whole string that the client sent; the
+ *	  place of the statement in it is described too.
+ *	- The raw parser depends on standard_conforming_strings.  Which value the
+ *	  text was read with is found by reading it again and comparing trees.
+ *	- Parse analysis reads literals by DateStyle and the like, so a text that
+ *	  may hold a literal is described with these settings.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/namespace.h"
+#include "parser/analyze.h"
+#include "parser/parser.h"
+#include "statement_description.h"
+#include "statement_settings.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#define DESCRIPTION_FORMAT 1
+
+typedef struct ResultHead
+{
+	int32		columns;
+	Oid			type;
+	int32		typmod;
+} ResultHead;
+
+/* What equalTupleDescs() compares of a column of a query's result. */
+typedef struct ResultColumn
+{
+	NameData	name;
+	Oid			type;
+	Oid			collation;
+	int32		typmod;
+	int32		stattarget;
+	int32		dimensions;
+	int32		inhcount;
+	int16		length;
+	char		by_value;
+	char		align;
+	char		storage;
+	char		compression;
+	char		not_null;
+	char		has_default;
+	char		identity;
+	char		generated;
+	char		dropped;
+	char		local;
+} ResultColumn;
+
+/*
+ * Reading a text again must not repeat its notices (truncated identifiers,
+ * escape string warnings), to the client least of all.
+ */
+void
+baton_quiet_begin(Quiet *quiet)
+{
+	quiet->client_min_messages = client_min_messages;
+	quiet->log_min_messages = log_min_messages;
+	client_min_messages = FATAL;
+	log_min_messages = FATAL;
+}
+
+void
+baton_quiet_end(const Quiet *quiet)
+{
+	client_min_messages = quiet->client_min_messages;
+	log_min_messages = quiet->log_min_messages;
+}
+
+/*
+ * Raw parse trees of a text, read as it was read first.  scan.l looks at these
+ * three variables and at no other.  NIL if it cannot be read.
+ */
+static List *
+parse_text(const char *text, bool old_strings)
+{
+	List	   *volatile trees = NIL;
+	MemoryContext caller = CurrentMemoryContext;
+	bool		saved_standard = standard_conforming_strings;
+	bool		saved_warning = escape_string_warning;
+	int			saved_quote = backslash_quote;
+	Quiet		quiet;
+
+	baton_quiet_begin(&quiet);
+	standard_conforming_strings = !old_strings;
+	escape_string_warning = false;
+	backslash_quote = BACKSLASH_QUOTE_ON;
+	PG_TRY();
+	{
+		trees = raw_parser(text, RAW_PARSE_DEFAULT);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(caller);
+		FlushErrorState();
+		trees = NIL;
+	}
+	PG_END_TRY();
+	standard_conforming_strings = saved_standard;
+	escape_string_warning = saved_warning;
+	backslash_quote = saved_quote;
+	baton_quiet_end(&quiet);
+	return trees;
+}
+
+/*
+ * The statement among those of the text that lies at the place described: the
+ * text of SQL's PREPARE is the whole string that the client sent, and
+ * PrepareQuery() (prepare.c) gives the statement within PREPARE the place of
+ * the PREPARE itself.
+ */
+static RawStmt *
+pick_statement(List *trees, bool from_sql, int location, int length)
+{
+	ListCell   *cell;
+
+	foreach(cell, trees)
+	{
+		RawStmt    *tree = lfirst_node(RawStmt, cell);
+
+		if (tree->stmt_location != location || tree->stmt_len != length)
+			continue;
+		if (!from_sql)
+			return tree;
+		if (IsA(tree->stmt, PrepareStmt))
+		{
+			RawStmt    *inner = makeNode(RawStmt);
+
+			inner->stmt = ((PrepareStmt *) tree->stmt)->query;
+			inner->stmt_location = location;
+			inner->stmt_len = length;
+			return inner;
+		}
+	}
+	return NULL;
+}
+
+/* Was the text read with standard_conforming_strings off? */
+static bool
+read_with_old_strings(const CachedPlanSource *plan, bool from_sql)
+{
+	const RawStmt *own = plan->raw_parse_tree;
+	MemoryContext scratch;
+	MemoryContext caller;
+	RawStmt    *tree;
+	bool		result;
+
+	/* only a backslash is read differently (U&'' is refused when off) */
+	if (strchr(plan->query_string, '\\') == NULL)
+		return false;
+
+	scratch = AllocSetContextCreate(CurrentMemoryContext, "pg_baton parse",
+									ALLOCSET_DEFAULT_SIZES);
+	caller = MemoryContextSwitchTo(scratch);
+	tree = pick_statement(parse_text(plan->query_string, false), from_sql,
+						  own->stmt_location, own->stmt_len);
+	result = tree == NULL || !equal(tree->stmt, own->stmt);
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(scratch);
+	return result;
+}
+
+/*
+ * Outside transactions, too: the raw parser looks at no catalog.
+ */
+RawStmt *
+baton_statement_parse(const Description *description)
+{
+	const DescriptionHead *head = &description->head;
+	List	   *trees = parse_text(description->text,
+								   (head->flags & STATEMENT_OLD_STRINGS) != 0);
+
+	return pick_statement(trees, (head->flags & STATEMENT_FROM_SQL) != 0,
+						  head->location, head->length);
+}
+
+static void
+append_result(StringInfo value, TupleDesc result)
+{
+	ResultHead	head;
+
+	memset(&head, 0, sizeof(head));
+	head.columns = result->natts;
+	head.type = result->tdtypeid;
+	head.typmod = result->tdtypmod;
+	appendBinaryStringInfo(value, (char *) &head, sizeof(head));
+
+	for (int i = 0; i < result->natts; i++)
+	{
+		Form_pg_attribute attribute = TupleDescAttr(result, i);
+		ResultColumn column;
+
+		memset(&column, 0, sizeof(column));
+		strlcpy(NameStr(column.name), NameStr(attribute->attname), NAMEDATALEN);
+		column.type = attribute->atttypid;
+		column.collation = attribute->attcollation;
+		column.typmod = attribute->atttypmod;
+		column.stattarget = attribute->attstattarget;
+		column.dimensions = attribute->attndims;
+		column.inhcount = attribute->attinhcount;
+		column.length = attribute->attlen;
+		column.by_value = attribute->attbyval;
+		column.align = attribute->attalign;
+		column.storage = attribute->attstorage;
+		column.compression = attribute->attcompression;
+		column.not_null = attribute->attnotnull;
+		column.has_default = attribute->atthasdef;
+		column.identity = attribute->attidentity;
+		column.generated = attribute->attgenerated;
+		column.dropped = attribute->attisdropped;
+		column.local = attribute->attislocal;
+		appendBinaryStringInfo(value, (char *) &column, sizeof(column));
+	}
+}
+
+void
+baton_statement_describe(StringInfo value, const CachedPlanSource *plan,
+						 bool from_sql)
+{
+	DescriptionHead head;
+	PlanSettings *own = baton_settings_find(plan);
+	const OverrideSearchPath *path = NULL;
+	const char *settings = NULL;
+	List	   *schemas = NIL;
+	ListCell   *cell;
+
+	memset(&head, 0, sizeof(head));
+	head.format = DESCRIPTION_FORMAT;
+	if (from_sql)
+		head.flags |= STATEMENT_FROM_SQL;
+	if (plan->fixed_result)
+		head.flags |= STATEMENT_FIXED_RESULT;
+	if (plan->resultDesc != NULL)
+		head.flags |= STATEMENT_HAS_RESULT;
+	if (plan->raw_parse_tree == NULL)
+		head.flags |= STATEMENT_EMPTY;
+	else
+	{
+		head.location = plan->raw_parse_tree->stmt_location;
+		head.length = plan->raw_parse_tree->stmt_len;
+		if (read_with_old_strings(plan, from_sql))
+			head.flags |= STATEMENT_OLD_STRINGS;
+	}
+
+	/* a plan that will be analysed again anyway needs no settings */
+	if (own != NULL && own->settings != NULL)
+	{
+		if (own->armed)
+			path = &own->path;
+		else if (plan->is_valid)
+			path = plan->search_path;
+	}
+	if (path != NULL)
+	{
+		settings = own->settings;
+		head.flags |= STATEMENT_HAS_SETTINGS;
+		head.settings_length = strlen(settings) + 1;
+		schemas = path->schemas;
+		head.path_schemas = list_length(schemas);
+		if (path->addCatalog)
+			head.path_flags |= PATH_ADD_CATALOG;
+		if (path->addTemp)
+			head.path_flags |= PATH_ADD_TEMP;
+	}
+	head.cursor_options = plan->cursor_options;
+	head.parameters = plan->num_params;
+	head.text_length = strlen(plan->query_string) + 1;
+
+	appendBinaryStringInfo(value, (char *) &head, sizeof(head));
+	if (plan->num_params > 0)
+		appendBinaryStringInfo(value, (char *) plan->param_types,
+							   plan->num_params * sizeof(Oid));
+	if (plan->resultDesc != NULL)
+		append_result(value, plan->resultDesc);
+	foreach(cell, schemas)
+		appendBinaryStringInfo(value, (char *) &lfirst_oid(cell), sizeof(Oid));
+	if (settings != NULL)
+		appendBinaryStringInfo(value, settings, head.settings_length);
+	appendBinaryStringInfo(value, plan->query_string, head.text_length);
+}
+
+/* Takes the next bytes of a value; false if there are not so many. */
+static bool
+take(const char **value, Size *length, void *target, Size size)
+{
+	if (*length < size)
+		return false;
+	if (size > 0)
+		memcpy(target, *value, size);
+	*value += size;
+	*length -= size;
+	return true;
+}
+
+static TupleDesc
+take_result(const char **value, Size *length)
+{
+	ResultHead	head;
+	TupleDesc	result;
+
+	if (!take(value, length, &head, sizeof(head)) ||
+		head.columns < 0 || head.columns > MaxTupleAttributeNumber)
+		return NULL;
+	result = CreateTemplateTupleDesc(head.columns);
+	result->tdtypeid = head.type;
+	result->tdtypmod = head.typmod;
+	for (int i = 0; i < head.columns; i++)
+	{
+		Form_pg_attribute attribute = TupleDescAttr(result, i);
+		ResultColumn column;
+
+		if (!take(value, length, &column, sizeof(column)))
+			return NULL;
+		memset(attribute, 0, ATTRIBUTE_FIXED_PART_SIZE);
+		attribute->attname = column.name;
+		attribute->attnum = i + 1;
+		attribute->attcacheoff = -1;
+		attribute->atttypid = column.type;
+		attribute->attcollation = column.collation;
+		attribute->atttypmod = column.typmod;
+		attribute->attstattarget = column.stattarget;
+		attribute->attndims = column.dimensions;
+		attribute->attinhcount = column.inhcount;
+		attribute->attlen = column.length;
+		attribute->attbyval = column.by_value;
+		attribute->attalign = column.align;
+		attribute->attstorage = column.storage;
+		attribute->attcompression = column.compression;
+		attribute->attnotnull = column.not_null;
+		attribute->atthasdef = column.has_default;
+		attribute->attidentity = column.identity;
+		attribute->attgenerated = column.generated;
+		attribute->attisdropped = column.dropped;
+		attribute->attislocal = column.local;
+	}
+	return result;
+}
+
+/* Takes a description apart, in the current context. */
+bool
+baton_statement_understand(Description *description, const char *value, Size length)
+{
+	DescriptionHead *head = &description->head;
+
+	memset(description, 0, sizeof(*description));
+	if (!take(&value, &length, head, sizeof(*head)) ||
+		head->format != DESCRIPTION_FORMAT ||
+		head->parameters < 0 || head->path_schemas < 0 ||
+		head->settings_length < 0 || head->text_length <= 0 ||
+		(Size) head->parameters > length / sizeof(Oid))
+		return false;
+	if (head->parameters > 0)
+	{
+		description->parameter_types = palloc(head->parameters * sizeof(Oid));
+		if (!take(&value, &length, description->parameter_types,
+				  head->parameters * sizeof(Oid)))
+			return false;
+	}
+	if (head->flags & STATEMENT_HAS_RESULT)
+	{
+		description->result = take_result(&value, &length);
+		if (description->result == NULL)
+			return false;
+	}
+	for (int i = 0; i < head->path_schemas; i++)
+	{
+		Oid			schema;
+
+		if (!take(&value, &length, &schema, sizeof(schema)))
+			return false;
+		description->path_schemas = lappend_oid(description->path_schemas, schema);
+	}
+	if (length != (Size) head->settings_length + (Size) head->text_length)
+		return false;
+	if (head->settings_length > 0)
+	{
+		description->settings = value;
+		value += head->settings_length;
+		if (value[-1] != '\0')
+			return false;
+	}
+	description->text = value;
+	return value[head->text_length - 1] == '\0';
+}

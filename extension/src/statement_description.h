@@ -1,0 +1,86 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement_description.h
+ *		A prepared statement as bytes: the value of a STATEMENT or UNNAMED item.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_STATEMENT_DESCRIPTION_H
+#define BATON_STATEMENT_DESCRIPTION_H
+
+#include "access/tupdesc.h"
+#include "lib/stringinfo.h"
+#include "nodes/parsenodes.h"
+#include "utils/plancache.h"
+
+/* flags of a description */
+#define STATEMENT_FROM_SQL 1
+#define STATEMENT_FIXED_RESULT 2
+#define STATEMENT_HAS_RESULT 4
+#define STATEMENT_OLD_STRINGS 8 /* standard_conforming_strings was off */
+#define STATEMENT_EMPTY 16
+#define STATEMENT_HAS_SETTINGS 32
+
+/*
+ * The head of a description.  Followed by: parameter types; if there is a
+ * result, a ResultHead and a ResultColumn each; if there are settings, the
+ * search path's schemas and the settings' text with its NUL; the statement's
+ * text with its NUL.  All zeroed before they are filled, because equal
+ * statements must have equal bytes.
+ */
+typedef struct DescriptionHead
+{
+	uint8		format;
+	uint8		flags;
+	uint8		path_flags;
+	uint8		unused;
+	int32		cursor_options;
+	int32		location;
+	int32		length;
+	int32		parameters;
+	int32		path_schemas;
+	int32		settings_length;	/* with NUL; 0: none */
+	int32		text_length;	/* with NUL */
+} DescriptionHead;
+
+#define PATH_ADD_CATALOG 1
+#define PATH_ADD_TEMP 2
+
+/* A description taken apart; points into the value where it can. */
+typedef struct Description
+{
+	DescriptionHead head;
+	Oid		   *parameter_types;
+	TupleDesc	result;
+	List	   *path_schemas;
+	const char *settings;
+	const char *text;
+} Description;
+
+/* Appends the description of a plan. */
+extern void baton_statement_describe(StringInfo value,
+									 const CachedPlanSource *plan,
+									 bool from_sql);
+
+/*
+ * Takes a description apart, in the current context.  False if it is not one.
+ */
+extern bool baton_statement_understand(Description *description,
+									   const char *value, Size length);
+
+/* The raw parse tree of the statement; NULL if it cannot be had. */
+extern RawStmt *baton_statement_parse(const Description *description);
+
+/* While statements are read and made again, nobody is told anything. */
+typedef struct Quiet
+{
+	int			client_min_messages;
+	int			log_min_messages;
+} Quiet;
+
+extern void baton_quiet_begin(Quiet *quiet);
+extern void baton_quiet_end(const Quiet *quiet);
+
+#endif							/* BATON_STATEMENT_DESCRIPTION_H */

@@ -1,0 +1,222 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement_notice.c
+ *		Noticing what a session does to its prepared statements.
+ *
+ * What may have changed is told by what passes by: ParseComplete, CloseComplete
+ * and the utility statements for the statements themselves; BindComplete,
+ * errors, and the utility statements that execute, for the counters.  To notice
+ * too much costs a look at capture; to notice too little would lose something.
+ *
+ * The settings that a literal is read by are noted at the moment the statement
+ * is prepared, because they may change before the session is captured.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "context_statements.h"
+#include "context_unnamed.h"
+#include "nodes/memnodes.h"
+#include "statement_notice.h"
+#include "statement_settings.h"
+#include "tcop/tcopprot.h"
+#include "tcop/utility.h"
+#include "utils/memutils.h"
+#include "utils/portal.h"
+
+/* Up to so many statements it is cheaper to look at all. */
+#define FEW_STATEMENTS 4
+
+StatementNotice baton_notice;
+uint64		baton_discards = 1;
+
+static bool attached = false;
+static MemoryContext portal_parent = NULL;	/* portalmem.c's TopPortalContext */
+static ProcessUtility_hook_type next_utility_hook = NULL;
+
+/* A statement has been prepared: its plan is the last that was saved. */
+static void
+note_prepared(void)
+{
+	baton_notice.statements = true;
+	baton_settings_note(baton_newest_plan());
+}
+
+/* The session itself discards all plans, of this backend. */
+static void
+note_discard(void)
+{
+	StatementTable *table = baton_table_in_place;
+	known_iterator iterator;
+	KnownEntry *entry;
+
+	baton_discards++;
+	table->discards = baton_discards;
+	if (table->known == NULL)
+		return;
+	known_start_iterate(table->known, &iterator);
+	while ((entry = known_iterate(table->known, &iterator)) != NULL)
+		if (entry->statement->plan != NULL)
+			baton_settings_disarm(entry->statement->plan);
+}
+
+static void
+note_executed(const char *name)
+{
+	KnownStatement *known;
+
+	baton_notice.counters = true;
+	if (baton_notice.touched_all)
+		return;
+	if (baton_notice.touched_count == TOUCHED_MAX ||
+		baton_table_in_place->statements <= FEW_STATEMENTS)
+	{
+		baton_notice.touched_all = true;
+		return;
+	}
+	known = baton_known_find(baton_table_in_place, name);
+	if (known != NULL)
+		baton_notice.touched[baton_notice.touched_count++] = known;
+}
+
+/*
+ * A portal has been bound: to which statement?  The youngest child of
+ * TopPortalContext is its context (MemoryContextCreate puts children first),
+ * whose identifier is its name (CreatePortal, portalmem.c).
+ */
+static void
+note_bound(void)
+{
+	MemoryContext context;
+	Portal		portal;
+
+	if (baton_notice.touched_all)
+		return;
+	if (baton_table_in_place->statements > FEW_STATEMENTS)
+	{
+		context = portal_parent->firstchild;
+		portal = NULL;
+		if (context != NULL && context->ident != NULL)
+			portal = GetPortalByName(strcmp(context->ident, "<unnamed>") == 0 ?
+									 "" : context->ident);
+		if (portal != NULL && portal->portalContext == context)
+		{
+			if (portal->prepStmtName != NULL)
+				note_executed(portal->prepStmtName);
+			return;
+		}
+	}
+	if (baton_table_in_place->statements > 0)
+	{
+		baton_notice.counters = true;
+		baton_notice.touched_all = true;
+	}
+}
+
+void
+baton_statements_note_message(char type)
+{
+	if (!attached)
+		return;
+	switch (type)
+	{
+		case '1':				/* ParseComplete */
+			if (baton_newest_plan()->query_context == NULL ||
+				strcmp(baton_newest_plan()->query_context->name,
+					   "CachedPlanQuery") == 0)
+				note_prepared();
+			break;
+		case '2':				/* BindComplete */
+			note_bound();
+			break;
+		case '3':				/* CloseComplete */
+			baton_notice.statements = true;
+			break;
+		case 'E':				/* a Bind may have failed after planning */
+			if (baton_table_in_place->statements > 0)
+			{
+				baton_notice.counters = true;
+				baton_notice.touched_all = true;
+			}
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+baton_statements_utility(PlannedStmt *statement, const char *query_string,
+						 bool read_only_tree, ProcessUtilityContext context,
+						 ParamListInfo params, QueryEnvironment *environment,
+						 DestReceiver *destination, QueryCompletion *completion)
+{
+	NodeTag		tag = nodeTag(statement->utilityStmt);
+
+	/* before it runs: what fails half-way may have changed something */
+	if (attached)
+	{
+		if (tag == T_ExecuteStmt)
+			note_executed(((ExecuteStmt *) statement->utilityStmt)->name);
+		else if (tag == T_ExplainStmt || tag == T_CreateTableAsStmt)
+		{
+			baton_notice.counters = true;
+			baton_notice.touched_all = true;
+		}
+		else if (tag == T_DeallocateStmt || tag == T_DiscardStmt)
+		{
+			baton_notice.statements = true;
+			baton_notice.analysis = true;
+		}
+		else if (!baton_notice.analysis &&
+				 GetCommandLogLevel(statement->utilityStmt) == LOGSTMT_DDL)
+			baton_notice.analysis = true;
+	}
+
+	if (next_utility_hook)
+		next_utility_hook(statement, query_string, read_only_tree, context,
+						  params, environment, destination, completion);
+	else
+		standard_ProcessUtility(statement, query_string, read_only_tree,
+								context, params, environment, destination,
+								completion);
+
+	if (attached && tag == T_PrepareStmt)
+		note_prepared();
+	if (attached && tag == T_DiscardStmt)
+		note_discard();
+}
+
+void
+baton_statements_init(void)
+{
+	next_utility_hook = ProcessUtility_hook;
+	ProcessUtility_hook = baton_statements_utility;
+	baton_settings_init();
+}
+
+const char *
+baton_notice_attach(void)
+{
+	for (MemoryContext child = TopMemoryContext->firstchild; child != NULL;
+		 child = child->nextchild)
+		if (strcmp(child->name, "TopPortalContext") == 0)
+			portal_parent = child;
+	if (portal_parent == NULL)
+		return "the context of portals was not found";
+	attached = true;
+	return NULL;
+}
+
+void
+baton_notice_reset(void)
+{
+	baton_notice.statements = false;
+	baton_notice.analysis = false;
+	baton_notice.counters = false;
+	baton_notice.touched_all = false;
+	baton_notice.touched_count = 0;
+	baton_settings_touched = false;
+}

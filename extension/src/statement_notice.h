@@ -1,0 +1,39 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement_notice.h
+ *		Noticing what a session does to its prepared statements.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_STATEMENT_NOTICE_H
+#define BATON_STATEMENT_NOTICE_H
+
+#include "statement_known.h"
+
+#define TOUCHED_MAX 8
+
+/* What may have changed since the session came, or was captured. */
+typedef struct StatementNotice
+{
+	bool		statements;		/* prepared or dropped */
+	bool		analysis;		/* maybe invalidated by the session itself */
+	bool		counters;		/* executed: those touched, or all */
+	bool		touched_all;
+	int			touched_count;
+	KnownStatement *touched[TOUCHED_MAX];
+} StatementNotice;
+
+extern StatementNotice baton_notice;
+
+/* Raised when plans of all sessions became invalid by DISCARD. */
+extern uint64 baton_discards;
+
+/* NULL if all is well, else why nothing can be noticed. */
+extern const char *baton_notice_attach(void);
+
+/* All is captured, or another session comes. */
+extern void baton_notice_reset(void);
+
+#endif							/* BATON_STATEMENT_NOTICE_H */

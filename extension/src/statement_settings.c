@@ -1,0 +1,279 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement_settings.c
+ *		The settings that literals of a prepared statement were read by.
+ *
+ * Parse analysis turns '1/2/2020'::date into a constant, by the DateStyle of
+ * that moment; a prepared statement keeps that constant until it is analysed
+ * again.  A statement that is made again on another backend is analysed again
+ * when it is first used there (statement_make.c), at which time the session
+ * may have set another DateStyle.  So that analysis is done under the settings
+ * of the first, unless the server would have analysed it again anyway, which it
+ * does if the search path is another by then (RevalidateCachedQuery,
+ * plancache.c).
+ *
+ * How: the plan gets a parser setup callback, which plancache.c calls as
+ * analysis begins (parse_analyze_withcb, analyze.c) and which is a plan's
+ * ordinary means to resolve parameters; it raises the GUC nest level and sets.
+ * post_parse_analyze_hook, called with the same ParseState as analysis ends,
+ * goes back.  If analysis fails, the end of the (sub)transaction goes back
+ * (AtEOXact_GUC).  Later analyses, after an invalidation, are the server's own
+ * and go by its rules; the callback only notes the settings in force, for these
+ * are the statement's from then on.  Whether an invalidation was the session's
+ * doing (its DDL, DISCARD PLANS) is asked when it is captured; of what happens
+ * while it is away nothing is kept.
+ *
+ * Constants that are the time itself ('now', 'today') are read again, as the
+ * server does after any invalidation.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/namespace.h"
+#include "parser/analyze.h"
+#include "parser/parse_param.h"
+#include "statement_settings.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+/* What input functions look at. */
+static const char *const literal_settings[] = {
+	"DateStyle", "IntervalStyle", "TimeZone", "timezone_abbreviations",
+	"array_nulls", "xmloption", "lc_monetary", "default_text_search_config"
+};
+
+bool		baton_settings_touched = false;
+
+/* The analysis that runs under settings of ours, if any. */
+static ParseState *analysis = NULL;
+static int	analysis_nest_level = 0;
+
+static post_parse_analyze_hook_type next_analyze_hook = NULL;
+
+/* May the text hold a literal?  Parameters are dollars followed by a digit. */
+static bool
+has_literal(const char *text)
+{
+	for (text = strpbrk(text, "'$"); text != NULL; text = strpbrk(text + 1, "'$"))
+	{
+		if (*text == '\'' || text[1] < '0' || text[1] > '9')
+			return true;
+	}
+	return false;
+}
+
+/* The settings in force, as one string, in the current context. */
+static char *
+settings_in_force(void)
+{
+	StringInfoData result;
+
+	initStringInfo(&result);
+	for (int i = 0; i < (int) lengthof(literal_settings); i++)
+	{
+		const char *value = GetConfigOption(literal_settings[i], true, false);
+
+		/* values of these hold no newline */
+		appendStringInfo(&result, "%s\n", value != NULL ? value : "");
+	}
+	return result.data;
+}
+
+static void
+apply(const char *settings)
+{
+	const char *rest = settings;
+
+	for (int i = 0; i < (int) lengthof(literal_settings); i++)
+	{
+		const char *end = strchr(rest, '\n');
+		const char *now = GetConfigOption(literal_settings[i], true, false);
+		char	   *then;
+
+		if (end == NULL)
+			return;
+		then = pnstrdup(rest, end - rest);
+		rest = end + 1;
+		if (now != NULL && strcmp(now, then) != 0)
+			(void) set_config_option(literal_settings[i], then, PGC_SUSET,
+									 PGC_S_SESSION, GUC_ACTION_SAVE,
+									 true, LOG, false);
+		pfree(then);
+	}
+}
+
+/*
+ * The memory that the ParseState lies in goes, after an error: another one
+ * may come to lie at the same address.
+ */
+static void
+analysis_has_gone(void *argument)
+{
+	if (analysis == (ParseState *) argument)
+		analysis = NULL;
+}
+
+/* The parser setup callback: analysis of the plan begins. */
+static void
+analysis_begins(ParseState *pstate, void *argument)
+{
+	PlanSettings *own = (PlanSettings *) argument;
+	MemoryContextCallback *callback;
+
+	/* as parse_analyze_fixedparams() does */
+	if (own->plan->num_params > 0)
+		setup_parse_fixed_parameters(pstate, own->plan->param_types,
+									 own->plan->num_params);
+
+	if (own->armed && OverrideSearchPathMatchesCurrent(&own->path))
+	{
+		own->armed = false;
+		callback = palloc(sizeof(MemoryContextCallback));
+		callback->func = analysis_has_gone;
+		callback->arg = pstate;
+		MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
+		analysis = pstate;
+		analysis_nest_level = NewGUCNestLevel();
+		apply(own->settings);
+	}
+	else
+	{
+		MemoryContext caller = MemoryContextSwitchTo(own->plan->context);
+		char	   *now = settings_in_force();
+
+		/* the search path may be another, too */
+		own->armed = false;
+		own->changed = true;
+		baton_settings_touched = true;
+		if (own->settings == NULL || strcmp(own->settings, now) != 0)
+			own->settings = now;
+		else
+			pfree(now);
+		MemoryContextSwitchTo(caller);
+	}
+}
+
+static void
+analysis_ends(ParseState *pstate, Query *query, JumbleState *jstate)
+{
+	if (analysis == pstate)
+	{
+		analysis = NULL;
+		AtEOXact_GUC(true, analysis_nest_level);
+	}
+	if (next_analyze_hook)
+		next_analyze_hook(pstate, query, jstate);
+}
+
+PlanSettings *
+baton_settings_find(const CachedPlanSource *plan)
+{
+	if (plan->parserSetup != analysis_begins)
+		return NULL;
+	return (PlanSettings *) plan->parserSetupArg;
+}
+
+/* Only statements that are analysed, and have a literal, are looked after. */
+static PlanSettings *
+look_after(CachedPlanSource *plan)
+{
+	PlanSettings *own;
+
+	if (plan->raw_parse_tree == NULL ||
+		!stmt_requires_parse_analysis(plan->raw_parse_tree) ||
+		!has_literal(plan->query_string))
+		return NULL;
+	own = MemoryContextAllocZero(plan->context, sizeof(PlanSettings));
+	own->plan = plan;
+	plan->parserSetup = analysis_begins;
+	plan->parserSetupArg = own;
+	return own;
+}
+
+void
+baton_settings_note(CachedPlanSource *plan)
+{
+	PlanSettings *own = look_after(plan);
+	MemoryContext caller;
+
+	if (own == NULL || !plan->is_valid)
+		return;
+	caller = MemoryContextSwitchTo(plan->context);
+	own->settings = settings_in_force();
+	MemoryContextSwitchTo(caller);
+}
+
+void
+baton_settings_attach(CachedPlanSource *plan, const Description *description)
+{
+	PlanSettings *own = look_after(plan);
+	MemoryContext caller;
+
+	if (own == NULL || description->settings == NULL)
+		return;
+	caller = MemoryContextSwitchTo(plan->context);
+	own->settings = pstrdup(description->settings);
+	own->path.schemas = list_copy(description->path_schemas);
+	own->path.addCatalog = (description->head.path_flags & PATH_ADD_CATALOG) != 0;
+	own->path.addTemp = (description->head.path_flags & PATH_ADD_TEMP) != 0;
+	own->armed = true;
+	MemoryContextSwitchTo(caller);
+}
+
+bool
+baton_settings_changed(CachedPlanSource *plan)
+{
+	PlanSettings *own = baton_settings_find(plan);
+	bool		result;
+
+	if (own == NULL)
+		return false;
+	if (own->settings != NULL && !own->armed && !plan->is_valid)
+	{
+		own->settings = NULL;
+		own->changed = true;
+	}
+	result = own->changed;
+	own->changed = false;
+	return result;
+}
+
+void
+baton_settings_rearm(CachedPlanSource *plan)
+{
+	PlanSettings *own = baton_settings_find(plan);
+	MemoryContext caller;
+
+	if (own == NULL || own->settings == NULL || own->armed ||
+		plan->is_valid || plan->search_path == NULL)
+		return;
+	caller = MemoryContextSwitchTo(plan->context);
+	own->path.schemas = list_copy(plan->search_path->schemas);
+	own->path.addCatalog = plan->search_path->addCatalog;
+	own->path.addTemp = plan->search_path->addTemp;
+	own->path.generation = 0;
+	own->armed = true;
+	MemoryContextSwitchTo(caller);
+}
+
+void
+baton_settings_disarm(CachedPlanSource *plan)
+{
+	PlanSettings *own = baton_settings_find(plan);
+
+	if (own == NULL || !own->armed)
+		return;
+	own->armed = false;
+	own->settings = NULL;
+	own->changed = true;
+}
+
+void
+baton_settings_init(void)
+{
+	next_analyze_hook = post_parse_analyze_hook;
+	post_parse_analyze_hook = analysis_ends;
+}

@@ -1,0 +1,318 @@
+/*-------------------------------------------------------------------------
+ *
+ * taint.c
+ *		Deciding at a boundary whether the session may leave its backend.
+ *
+ * Outside a transaction a session leaves little in the process that the
+ * session context does not carry.  What it does leave is looked for here,
+ * and as soon as it is gone the session is shared again: no cause is
+ * remembered longer than it lasts.
+ *
+ * Most of it is read directly.  What would take a transaction or a walk
+ * through shared memory to know is looked up only after an event that may
+ * have changed it (taint_watch.c), and the answer is kept until the next.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/dependency.h"
+#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_depend.h"
+#include "catalog/pg_namespace.h"
+#include "executor/executor.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "replication/origin.h"
+#include "replication/slot.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "utils/fmgroids.h"
+#include "utils/memutils.h"
+#include "utils/portal.h"
+
+#include "context.h"
+#include "taint.h"
+#include "taint_watch.h"
+
+/* portalmem.c's context, in which every portal's own contexts hang */
+static MemoryContext portals = NULL;
+
+/* Answers of the look-ups, valid while no event has been noted since. */
+static bool listening = false;
+static bool has_temporary_slot = false;
+static bool has_temporary_objects = false;
+
+void
+baton_taint_init(void)
+{
+	baton_taint_watch_init();
+}
+
+/*
+ * TopPortalContext is private to portalmem.c (EnablePortalManager()), so it
+ * is found by its name, and a portal of ours must appear in it.
+ */
+static const char *
+find_portals(void)
+{
+	Portal		portal;
+	bool		appeared;
+
+	portals = NULL;
+	for (MemoryContext child = TopMemoryContext->firstchild;
+		 child != NULL; child = child->nextchild)
+	{
+		if (strcmp(child->name, "TopPortalContext") != 0)
+			continue;
+		if (portals != NULL)
+			return "TopPortalContext is ambiguous";
+		portals = child;
+	}
+	if (portals == NULL)
+		return "TopPortalContext was not found";
+	if (portals->firstchild != NULL)
+		return "TopPortalContext is not empty at start";
+
+	portal = CreateNewPortal();
+	appeared = portals->firstchild != NULL;
+
+	/* the newest minor releases do not drop a portal that was never started */
+	MarkPortalFailed(portal);
+	PortalDrop(portal, false);
+	if (!appeared || portals->firstchild != NULL)
+		return "TopPortalContext does not hold the portals";
+	return NULL;
+}
+
+const char *
+baton_taint_attach(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	const char *problem;
+
+	/* a portal's resource owner needs a transaction's to belong to */
+	StartTransactionCommand();
+	problem = find_portals();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+
+	/* what the start of the backend itself did belongs to no session */
+	memset(&baton_taint_notes, 0, sizeof(baton_taint_notes));
+	baton_taint_notes.active = true;
+	return problem;
+}
+
+void
+baton_taint_reset(void)
+{
+	listening = false;
+	has_temporary_slot = false;
+	has_temporary_objects = false;
+	memset(&baton_taint_notes, 0, sizeof(baton_taint_notes));
+	baton_taint_notes.active = true;
+	baton_taint_notes.listening_changed = true;
+	baton_taint_notes.slots_changed = true;
+	baton_taint_notes.objects_changed = true;
+}
+
+/*
+ * Outside a transaction only session locks are left, and of those only
+ * advisory ones outlive a command.  They are never taken by the fast path
+ * (EligibleForRelationFastPath() in lock.c asks for the default lock method),
+ * so they hang in these lists, which no other process adds to unless it
+ * promotes a fast-path lock of ours; LockReleaseAll() relies on the same.
+ */
+static inline bool
+holds_lock(void)
+{
+	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
+	{
+#if PG_VERSION_NUM >= 160000
+		if (!dlist_is_empty(&MyProc->myProcLocks[i]))
+			return true;
+#else
+		if (MyProc->myProcLocks[i].next != &MyProc->myProcLocks[i])
+			return true;
+#endif
+	}
+	return false;
+}
+
+/*
+ * Does the session listen to any channel?  Asks the SQL function, as
+ * listenChannels is private to async.c; being built in, it needs neither
+ * catalogs nor a transaction.
+ */
+static bool
+look_up_listening(void)
+{
+	LOCAL_FCINFO(call, 0);
+	FmgrInfo	function;
+	ReturnSetInfo result;
+	ExprContext *expression;
+	MemoryContext work;
+	MemoryContext caller;
+	bool		any;
+
+	work = AllocSetContextCreate(CurrentMemoryContext, "pg_baton listening",
+								 ALLOCSET_SMALL_SIZES);
+	caller = MemoryContextSwitchTo(work);
+	expression = CreateStandaloneExprContext();
+	fmgr_info(F_PG_LISTENING_CHANNELS, &function);
+	memset(&result, 0, sizeof(result));
+	result.type = T_ReturnSetInfo;
+	result.econtext = expression;
+	result.allowedModes = SFRM_ValuePerCall;
+	result.returnMode = SFRM_ValuePerCall;
+	result.isDone = ExprSingleResult;
+	InitFunctionCallInfoData(*call, &function, 0, InvalidOid, NULL,
+							 (Node *) &result);
+	(void) FunctionCallInvoke(call);
+	any = result.isDone != ExprEndResult;
+
+	/* ends the function's own state, wherever it stands */
+	FreeExprContext(expression, true);
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(work);
+	return any;
+}
+
+/*
+ * Does the backend own a temporary replication slot?  As
+ * ReplicationSlotCleanup() finds them; outside a command no other slot can be
+ * active in this process.
+ */
+static bool
+look_up_slots(void)
+{
+	bool		found = false;
+
+	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
+	for (int i = 0; i < max_replication_slots && !found; i++)
+	{
+		ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
+
+		if (!slot->in_use)
+			continue;
+		SpinLockAcquire(&slot->mutex);
+		found = slot->active_pid == MyProcPid;
+		SpinLockRelease(&slot->mutex);
+	}
+	LWLockRelease(ReplicationSlotControlLock);
+	return found;
+}
+
+/*
+ * Is there anything in the session's temporary namespace?  Whatever is in a
+ * namespace depends on it, or on something in it (that is how
+ * RemoveTempRelations() in namespace.c finds it all).  Starts and ends a
+ * transaction; ereport(ERROR)s if it cannot.
+ */
+static bool
+look_up_temporary_objects(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	Oid			namespace;
+	Oid			toast_namespace;
+	Relation	depend;
+	ScanKeyData keys[2];
+	SysScanDesc scan;
+	bool		found;
+
+	GetTempNamespaceState(&namespace, &toast_namespace);
+	if (!OidIsValid(namespace))
+		return false;
+
+	StartTransactionCommand();
+	depend = table_open(DependRelationId, AccessShareLock);
+	ScanKeyInit(&keys[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber,
+				F_OIDEQ, ObjectIdGetDatum(NamespaceRelationId));
+	ScanKeyInit(&keys[1], Anum_pg_depend_refobjid, BTEqualStrategyNumber,
+				F_OIDEQ, ObjectIdGetDatum(namespace));
+	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, 2, keys);
+	found = HeapTupleIsValid(systable_getnext(scan));
+	systable_endscan(scan);
+	table_close(depend, AccessShareLock);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	return found;
+}
+
+static inline bool
+is_listening(void)
+{
+	if (baton_taint_notes.listening_changed)
+	{
+		listening = look_up_listening();
+		baton_taint_notes.listening_changed = false;
+	}
+	return listening;
+}
+
+static inline bool
+owns_slot(void)
+{
+	if (baton_taint_notes.slots_changed)
+	{
+		has_temporary_slot = look_up_slots();
+		baton_taint_notes.slots_changed = false;
+	}
+	return has_temporary_slot;
+}
+
+/*
+ * Touching the temporary namespace without creating or dropping anything
+ * changes the answer only from no to yes, if at all; so while the answer is
+ * yes, use of temporary tables costs no look-up.
+ */
+static inline bool
+owns_temporary_objects(void)
+{
+	if (baton_taint_notes.objects_changed ||
+		(baton_taint_notes.temporary_used && !has_temporary_objects))
+	{
+		has_temporary_objects = look_up_temporary_objects();
+		baton_taint_notes.objects_changed = false;
+		baton_taint_notes.temporary_used = false;
+	}
+	return has_temporary_objects;
+}
+
+uint32
+baton_taint(void)
+{
+	if (!baton_taint_notes.active)
+		return BATON_CAUSE_NONE;
+
+	/* what lasts as long as the session first */
+	if (baton_taint_notes.loaded)
+		return BATON_CAUSE_LOAD;
+	if (baton_taint_notes.listed_object)
+		return BATON_CAUSE_LISTED_OBJECT;
+	if (baton_taint_notes.seeded)
+		return BATON_CAUSE_SETSEED;
+
+	if (owns_temporary_objects())
+		return BATON_CAUSE_TEMPORARY_OBJECT;
+	if (is_listening())
+		return BATON_CAUSE_LISTEN;
+	if (holds_lock())
+		return BATON_CAUSE_ADVISORY_LOCK;
+	if (portals->firstchild != NULL)
+		return BATON_CAUSE_HELD_CURSOR;
+	if (owns_slot())
+		return BATON_CAUSE_TEMPORARY_SLOT;
+	if (get_backup_status() != SESSION_BACKUP_NONE)
+		return BATON_CAUSE_BACKUP;
+	if (replorigin_session_origin != InvalidRepOriginId)
+		return BATON_CAUSE_REPLICATION_ORIGIN;
+	return BATON_CAUSE_NONE;
+}

@@ -1,0 +1,151 @@
+/*-------------------------------------------------------------------------
+ *
+ * taint_listed.c
+ *		Functions that dedicate a backend because an administrator says so.
+ *
+ * pg_baton.dedicated_objects lists names of functions, extensions and
+ * languages that keep a session's state in the process where no one can see
+ * it.  A function is listed if its own name, its extension or its language
+ * is.  This is asked each time a function that is not built in is looked up
+ * for a call, so the verdicts are kept, by function oid; all of them are
+ * dropped when any pg_proc row changes (creating an extension or a language
+ * always creates functions) and when the list does.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_proc.h"
+#include "commands/extension.h"
+#include "nodes/pg_list.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "utils/varlena.h"
+
+#include "taint_watch.h"
+
+/* pg_baton.dedicated_objects; defined in parameters.c */
+char	   *baton_dedicated_objects = NULL;
+
+typedef struct Verdict
+{
+	Oid			function;		/* hash key */
+	bool		listed;
+} Verdict;
+
+static HTAB *verdicts = NULL;
+static bool verdicts_stale = false;
+
+/* The value of the parameter that the verdicts were made with. */
+static char *verdicts_list = NULL;
+
+static void
+forget_verdicts(Datum argument, int cache, uint32 hash_value)
+{
+	verdicts_stale = true;
+}
+
+static void
+make_verdicts(void)
+{
+	HASHCTL		control;
+
+	if (verdicts == NULL)
+		CacheRegisterSyscacheCallback(PROCOID, forget_verdicts, (Datum) 0);
+	else
+		hash_destroy(verdicts);
+	verdicts = NULL;
+
+	control.keysize = sizeof(Oid);
+	control.entrysize = sizeof(Verdict);
+	verdicts = hash_create("pg_baton listed functions", 64, &control,
+						   HASH_ELEM | HASH_BLOBS);
+	if (verdicts_list != NULL)
+		pfree(verdicts_list);
+	verdicts_list = MemoryContextStrdup(TopMemoryContext, baton_dedicated_objects);
+	verdicts_stale = false;
+}
+
+/* Is the name, which may be NULL, on the list? */
+static bool
+name_is_listed(const char *name, List *names)
+{
+	ListCell   *cell;
+
+	if (name == NULL)
+		return false;
+	foreach(cell, names)
+	{
+		if (strcmp(name, (const char *) lfirst(cell)) == 0)
+			return true;
+	}
+	return false;
+}
+
+static bool
+judge(Oid function)
+{
+	char	   *list = pstrdup(baton_dedicated_objects);
+	List	   *names;
+	HeapTuple	tuple;
+	Form_pg_proc form;
+	Oid			language;
+	Oid			extension;
+	bool		listed;
+
+	/* a list that cannot be read lists what could be read of it */
+	(void) SplitIdentifierString(list, ',', &names);
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	if (names == NIL || !HeapTupleIsValid(tuple))
+	{
+		if (HeapTupleIsValid(tuple))
+			ReleaseSysCache(tuple);
+		return false;
+	}
+	form = (Form_pg_proc) GETSTRUCT(tuple);
+	listed = name_is_listed(NameStr(form->proname), names);
+	language = form->prolang;
+	ReleaseSysCache(tuple);
+
+	if (!listed)
+		listed = name_is_listed(get_language_name(language, true), names);
+	if (!listed)
+	{
+		extension = getExtensionOfObject(ProcedureRelationId, function);
+		listed = OidIsValid(extension) &&
+			name_is_listed(get_extension_name(extension), names);
+	}
+	list_free(names);
+	pfree(list);
+	return listed;
+}
+
+bool
+baton_function_is_listed(Oid function)
+{
+	Verdict    *verdict;
+	bool		listed;
+
+	if (baton_dedicated_objects == NULL || baton_dedicated_objects[0] == '\0')
+		return false;
+
+	if (verdicts == NULL || verdicts_stale ||
+		strcmp(verdicts_list, baton_dedicated_objects) != 0)
+		make_verdicts();
+	verdict = hash_search(verdicts, &function, HASH_FIND, NULL);
+	if (verdict != NULL)
+		return verdict->listed;
+
+	/* reads catalogs, so may fail, and may have verdicts_stale set */
+	listed = judge(function);
+	verdict = hash_search(verdicts, &function, HASH_ENTER, NULL);
+	verdict->listed = listed;
+	return listed;
+}

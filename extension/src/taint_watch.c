@@ -1,0 +1,266 @@
+/*-------------------------------------------------------------------------
+ *
+ * taint_watch.c
+ *		The hooks that notice what may tie a session to its backend.
+ *
+ * What can be read from the process at a boundary for next to nothing (locks,
+ * held cursors, backup mode, replication origin) needs no hook; taint.c
+ * reads it.  The hooks are for the rest, and only note it down: whether it
+ * came to something (a LISTEN may be rolled back) is looked up at the
+ * boundary.  They are installed in the postmaster, run in every process of
+ * the server, and do nothing but pass on where the process is no pooled
+ * backend.
+ *
+ * What each is called for (15; checked in the files named):
+ *
+ * - ProcessUtility_hook: every utility statement, also from SPI, functions
+ *	 and DO (ProcessUtility() in utility.c is the only way in).
+ * - object_access_hook, OAT_FUNCTION_EXECUTE: every function an expression,
+ *	 aggregate, window or set-returning function, CALL or the function-call
+ *	 message executes (execExpr.c, execSRF.c, nodeAgg.c, nodeWindowAgg.c,
+ *	 functioncmds.c, fastpath.c).  This is how built-in functions are seen.
+ * - object_access_hook, OAT_POST_CREATE and OAT_DROP: every object of any
+ *	 kind, cascades included (deleteOneObject() in dependency.c).
+ * - needs_fmgr_hook: whenever a function that is not built in is looked up
+ *	 to be called, whoever calls it: also as a trigger, as a DO block's
+ *	 handler, as a type's input or output function, where OAT_FUNCTION_EXECUTE
+ *	 is silent (fmgr_info_cxt_security() in fmgr.c).  It is not asked for
+ *	 SECURITY DEFINER functions and those with a SET clause; these come
+ *	 through fmgr_security_definer(), which calls fmgr_hook.
+ * - the assign hook of the parameter "seed": SET, set_config() and functions'
+ *	 SET clauses; assign_random_seed() calls setseed() without any hook.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <link.h>
+
+#include "access/xact.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_proc.h"
+#include "fmgr.h"
+#include "nodes/parsenodes.h"
+#include "tcop/utility.h"
+#include "utils/fmgroids.h"
+#include "utils/guc_tables.h"
+
+#include "taint_watch.h"
+
+BatonTaintNotes baton_taint_notes;
+
+static ProcessUtility_hook_type previous_process_utility = NULL;
+static object_access_hook_type previous_object_access = NULL;
+static needs_fmgr_hook_type previous_needs_fmgr = NULL;
+static fmgr_hook_type previous_fmgr = NULL;
+static GucRealAssignHook previous_assign_seed = NULL;
+
+/* dl_iterate_phdr() callback: how many libraries were ever loaded. */
+static int
+count_loads(struct dl_phdr_info *info, size_t size, void *argument)
+{
+	*(unsigned long long *) argument = info->dlpi_adds;
+	return 1;
+}
+
+static unsigned long long
+loads(void)
+{
+	unsigned long long count = 0;
+
+	dl_iterate_phdr(count_loads, &count);
+	return count;
+}
+
+static void
+next_process_utility(PlannedStmt *statement, const char *text,
+					 bool read_only_tree, ProcessUtilityContext context,
+					 ParamListInfo parameters, QueryEnvironment *environment,
+					 DestReceiver *destination, QueryCompletion *completion)
+{
+	if (previous_process_utility)
+		previous_process_utility(statement, text, read_only_tree, context,
+								 parameters, environment, destination, completion);
+	else
+		standard_ProcessUtility(statement, text, read_only_tree, context,
+								parameters, environment, destination, completion);
+}
+
+static void
+watch_process_utility(PlannedStmt *statement, const char *text,
+					  bool read_only_tree, ProcessUtilityContext context,
+					  ParamListInfo parameters, QueryEnvironment *environment,
+					  DestReceiver *destination, QueryCompletion *completion)
+{
+	unsigned long long loads_before;
+
+	switch (nodeTag(statement->utilityStmt))
+	{
+		case T_LoadStmt:
+			break;
+		case T_ListenStmt:
+		case T_UnlistenStmt:
+		case T_DiscardStmt:
+			baton_taint_notes.listening_changed = true;
+			/* FALLTHROUGH */
+		default:
+			next_process_utility(statement, text, read_only_tree, context,
+								 parameters, environment, destination, completion);
+			return;
+	}
+
+	/*
+	 * A library stays, whether the transaction does or not.  LOAD that failed
+	 * may have brought it in before (its _PG_init fails, say).
+	 */
+	loads_before = loads();
+	PG_TRY();
+	{
+		next_process_utility(statement, text, read_only_tree, context,
+							 parameters, environment, destination, completion);
+		baton_taint_notes.loaded = true;
+	}
+	PG_CATCH();
+	{
+		if (loads() != loads_before)
+			baton_taint_notes.loaded = true;
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+}
+
+/* A function an expression is about to execute. */
+static void
+note_builtin(Oid function)
+{
+	switch (function)
+	{
+		case F_SETSEED:
+			baton_taint_notes.seeded = true;
+			break;
+		case F_PG_CREATE_PHYSICAL_REPLICATION_SLOT:
+		case F_PG_CREATE_LOGICAL_REPLICATION_SLOT:
+		case F_PG_COPY_PHYSICAL_REPLICATION_SLOT_NAME_NAME:
+		case F_PG_COPY_PHYSICAL_REPLICATION_SLOT_NAME_NAME_BOOL:
+		case F_PG_COPY_LOGICAL_REPLICATION_SLOT_NAME_NAME:
+		case F_PG_COPY_LOGICAL_REPLICATION_SLOT_NAME_NAME_BOOL:
+		case F_PG_COPY_LOGICAL_REPLICATION_SLOT_NAME_NAME_BOOL_NAME:
+		case F_PG_DROP_REPLICATION_SLOT:
+			baton_taint_notes.slots_changed = true;
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+watch_object_access(ObjectAccessType access, Oid class, Oid object,
+					int sub, void *argument)
+{
+	if (previous_object_access)
+		previous_object_access(access, class, object, sub, argument);
+	if (!baton_taint_notes.active)
+		return;
+
+	switch (access)
+	{
+		case OAT_FUNCTION_EXECUTE:
+			note_builtin(object);
+			break;
+		case OAT_POST_CREATE:
+		case OAT_DROP:
+			baton_taint_notes.objects_changed = true;
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+note_function(Oid function)
+{
+	if (baton_taint_notes.active && !baton_taint_notes.listed_object &&
+		baton_function_is_listed(function))
+		baton_taint_notes.listed_object = true;
+}
+
+static bool
+watch_needs_fmgr(Oid function)
+{
+	note_function(function);
+	return previous_needs_fmgr ? previous_needs_fmgr(function) : false;
+}
+
+static void
+watch_fmgr(FmgrHookEventType event, FmgrInfo *function, Datum *argument)
+{
+	if (event == FHET_START)
+		note_function(function->fn_oid);
+	if (previous_fmgr)
+		previous_fmgr(event, function, argument);
+}
+
+/* assign_random_seed() seeds only if the value was set by a user's hand. */
+static void
+watch_assign_seed(double value, void *extra)
+{
+	if (*(int *) extra != 0)
+		baton_taint_notes.seeded = true;
+	previous_assign_seed(value, extra);
+}
+
+static void
+watch_seed_parameter(void)
+{
+	struct config_generic **all;
+	int			count;
+
+#if PG_VERSION_NUM >= 160000
+	all = get_guc_variables(&count);
+#else
+	all = get_guc_variables();
+	count = GetNumConfigOptions();
+#endif
+	for (int i = 0; i < count; i++)
+	{
+		if (strcmp(all[i]->name, "seed") == 0 && all[i]->vartype == PGC_REAL)
+		{
+			struct config_real *seed = (struct config_real *) all[i];
+
+			previous_assign_seed = seed->assign_hook;
+			seed->assign_hook = watch_assign_seed;
+		}
+	}
+	if (previous_assign_seed == NULL)
+		elog(ERROR, "parameter \"seed\" has no assign hook");
+}
+
+/*
+ * MyXactFlags is set back when the next transaction starts
+ * (StartTransaction() in xact.c), so it must be read at each one's end.  What
+ * an aborted transaction did to temporary objects is undone with it.
+ */
+static void
+watch_transaction(XactEvent event, void *argument)
+{
+	if (event == XACT_EVENT_COMMIT && baton_taint_notes.active &&
+		(MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE) != 0)
+		baton_taint_notes.temporary_used = true;
+}
+
+void
+baton_taint_watch_init(void)
+{
+	previous_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = watch_process_utility;
+	previous_object_access = object_access_hook;
+	object_access_hook = watch_object_access;
+	previous_needs_fmgr = needs_fmgr_hook;
+	needs_fmgr_hook = watch_needs_fmgr;
+	previous_fmgr = fmgr_hook;
+	fmgr_hook = watch_fmgr;
+	watch_seed_parameter();
+	RegisterXactCallback(watch_transaction, NULL);
+}

@@ -1,0 +1,46 @@
+/*-------------------------------------------------------------------------
+ *
+ * taint_watch.h
+ *		What the hooks of taint_watch.c note for baton_taint().
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_TAINT_WATCH_H
+#define BATON_TAINT_WATCH_H
+
+/*
+ * Set by the hooks, at any time; cleared by taint.c (what it has looked up)
+ * and taint_clean.c (all of it).
+ */
+typedef struct BatonTaintNotes
+{
+	bool		active;			/* this process is a pooled backend; the hooks
+								 * do nothing otherwise */
+
+	/* facts that stay true until the backend is cleaned, or for ever */
+	bool		loaded;			/* LOAD has brought a library in */
+	bool		listed_object;	/* a listed function has been called */
+	bool		seeded;			/* setseed() or SET seed */
+
+	/* events after which something must be looked up */
+	bool		listening_changed;	/* LISTEN, UNLISTEN or DISCARD ALL */
+	bool		slots_changed;	/* a replication slot created or dropped */
+	bool		objects_changed;	/* any object created or dropped */
+	bool		temporary_used; /* a committed transaction touched the
+								 * temporary namespace */
+} BatonTaintNotes;
+
+extern BatonTaintNotes baton_taint_notes;
+
+/* From _PG_init, in the postmaster. */
+extern void baton_taint_watch_init(void);
+
+/*
+ * taint_listed.c: is this function, the extension it belongs to, or its
+ * language on the list pg_baton.dedicated_objects?  In a transaction.
+ */
+extern bool baton_function_is_listed(Oid function);
+
+#endif							/* BATON_TAINT_WATCH_H */

@@ -1,0 +1,444 @@
+/*-------------------------------------------------------------------------
+ *
+ * baton_shared.h
+ *		What the extension (C) and the dispatcher (Rust) share: the layout of
+ *		the two shared memories and of the messages between the processes.
+ *
+ * There are two shared memories, each a memfd:
+ *
+ * CONTROL is created by the postmaster when the library is preloaded, is
+ * mapped read-write by every process of the server (inherited by fork) and
+ * by the dispatcher (whose launcher passes it the descriptor).  It lives as
+ * long as the postmaster.  It holds words that both sides write: the backend
+ * slots, the pool slots, the session slots and the statement counters.
+ * Who may write a field is said at the field.
+ *
+ * ARENA is created by each dispatcher, is written by it alone, and is mapped
+ * read-only by the backends that attach to it.  It holds a record a session
+ * and the session contexts at rest.
+ *
+ * Everything here is plain fixed-width fields in native byte order: both ends
+ * are on one machine.  Each structure's size and offsets are named by a
+ * #define, and both languages assert their own structure against it when they
+ * are built (extension: layout.c; dispatcher: layout.rs, which reads this
+ * very file through build.rs).  Any change raises BATON_LAYOUT_VERSION, which
+ * is compared whenever two processes meet.
+ *
+ * build.rs understands lines of the form "#define BATON_NAME <integer>" only.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_SHARED_H
+#define BATON_SHARED_H
+
+#include <stdint.h>
+
+#define BATON_MAGIC 0x3130304E4F544142
+#define BATON_LAYOUT_VERSION 1
+
+/* ---------------------------------------------------------------------
+ * CONTROL memory: header, then backend slots, pool slots, session slots,
+ * statement counters; each region at the offset the header names.
+ * ---------------------------------------------------------------------
+ */
+#define BATON_CONTROL_HEADER_SIZE 4096
+
+typedef struct BatonControl
+{
+	uint64_t	magic;			/* BATON_MAGIC */
+	uint32_t	layout_version; /* BATON_LAYOUT_VERSION */
+	uint32_t	backend_slots;	/* number of backend slots */
+	uint32_t	pool_slots;		/* number of pool slots */
+	uint32_t	session_slots;	/* number of session slots (max_sessions) */
+	uint32_t	counter_slots;	/* number of statement counters */
+	uint32_t	postmaster_pid; /* written by the postmaster */
+	uint64_t	backend_offset; /* bytes from the start of the memory */
+	uint64_t	pool_offset;
+	uint64_t	session_offset;
+	uint64_t	counter_offset;
+	uint64_t	total_size;		/* bytes */
+	uint64_t	secret;			/* random; whoever speaks to the dispatcher
+								 * as server process shows it */
+	uint64_t	settings_generation;	/* atomic; raised by the transaction
+										 * that commits ALTER ROLE/DATABASE
+										 * SET; written by backends */
+	uint32_t	dispatcher_pid; /* 0 if none; written by the dispatcher */
+	uint32_t	force_migration;	/* 0/1; written by the launcher */
+	uint64_t	dispatcher_epoch;	/* raised by each new dispatcher */
+} BatonControl;
+
+#define BATON_CONTROL_OFF_SECRET 72
+#define BATON_CONTROL_OFF_SETTINGS_GENERATION 80
+#define BATON_CONTROL_OFF_DISPATCHER_EPOCH 96
+
+/*
+ * Backend slot: one pooled backend.  The dispatcher allots it before it opens
+ * the connection, and frees it when the control socket is closed.
+ */
+#define BATON_BACKEND_SLOT_SIZE 128
+
+typedef struct BatonBackendSlot
+{
+	uint32_t	state;			/* atomic, BATON_BACKEND_*; see there */
+	uint32_t	pid;			/* written by the backend at attach */
+	uint64_t	session;		/* session id it holds, 0 if none; backend */
+	uint64_t	cancel;			/* atomic; session id that shall be cancelled,
+								 * set by the dispatcher just before SIGINT,
+								 * taken (exchanged with 0) by the backend's
+								 * signal handler */
+	uint64_t	attach_token;	/* one-time, written by the dispatcher, must
+								 * be shown by the backend that attaches */
+	uint64_t	transactions;	/* served to any session; backend */
+	uint64_t	switches;		/* sessions put in place; backend */
+	uint64_t	settings_generation;	/* as it was when it started; backend */
+	int64_t		state_since_us; /* TimestampTz microseconds; backend */
+	uint32_t	pool;			/* pool slot index; dispatcher */
+	uint32_t	dedicated_cause;	/* BATON_CAUSE_* or 0; backend */
+	uint32_t	xact_status;	/* 'I','T','E' at last boundary; backend */
+	uint32_t	reserved[13];
+} BatonBackendSlot;
+
+#define BATON_BACKEND_OFF_CANCEL 16
+#define BATON_BACKEND_OFF_STATE_SINCE 56
+#define BATON_BACKEND_OFF_POOL 64
+
+/*
+ * State of a backend slot.  Transitions:
+ *   FREE -> STARTING               dispatcher, before it connects
+ *   STARTING -> IDLE               backend, at attach
+ *   IDLE|LINGER -> ASSIGNED        dispatcher, by compare-and-swap, and it
+ *                                  then sends ASSIGN on the control socket
+ *   IDLE|LINGER -> BUSY            backend, by compare-and-swap (its own
+ *                                  client spoke, or it took from the queue)
+ *   ASSIGNED -> BUSY               backend, when it has received ASSIGN (it
+ *                                  first gives back the session it held)
+ *   BUSY -> LINGER|IDLE            backend, at a transaction's end, without
+ *                                  taint.  After it, a full barrier, then it
+ *                                  looks at the pool's queued counter again.
+ *   any -> RETIRING                backend, when it will take no more
+ *   any -> FREE                    dispatcher, when the control socket closed
+ */
+#define BATON_BACKEND_FREE 0
+#define BATON_BACKEND_STARTING 1
+#define BATON_BACKEND_IDLE 2
+#define BATON_BACKEND_LINGER 3
+#define BATON_BACKEND_ASSIGNED 4
+#define BATON_BACKEND_BUSY 5
+#define BATON_BACKEND_RETIRING 6
+
+/* Pool slot: what dispatcher and backends of one pool count together. */
+#define BATON_POOL_SLOT_SIZE 64
+
+typedef struct BatonPoolSlot
+{
+	int32_t		queued;			/* atomic; messages in the pool's ready queue:
+								 * raised by the dispatcher BEFORE it sends,
+								 * lowered by the backend (or dispatcher) that
+								 * took one */
+	uint32_t	in_use;			/* dispatcher */
+	uint64_t	completed;		/* atomic; transactions completed; backends */
+	uint32_t	reserved[12];
+} BatonPoolSlot;
+
+/*
+ * Session slot: what the owner of a session writes.  Index = low 32 bits of
+ * the session id.
+ */
+#define BATON_SESSION_SLOT_SIZE 64
+
+typedef struct BatonSessionSlot
+{
+	uint64_t	id;				/* session id (generation << 32 | index);
+								 * dispatcher; generation is never 0 */
+	uint32_t	owner;			/* 0: the dispatcher; n+1: backend slot n.
+								 * The taker writes it; a backend writes 0
+								 * before it re-arms the socket */
+	uint32_t	flags;			/* atomic, BATON_SESSION_*; owner, and the
+								 * dispatcher for BATON_SESSION_CANCEL */
+	uint32_t	last_backend;	/* n+1 of the backend slot that served it
+								 * last, 0 if none; backend */
+	uint32_t	dedicated_cause;	/* BATON_CAUSE_*; backend */
+	uint32_t	state;			/* BATON_STATE_*; owner */
+	uint32_t	idle_session_timeout_ms;	/* the session's value; backend */
+	int64_t		state_since_us; /* TimestampTz microseconds; owner */
+	uint64_t	transactions;	/* backend */
+	uint64_t	migrations;		/* times it came to another backend than the
+								 * last; backend */
+	uint64_t	counter_version;	/* raised by a backend each time it writes
+									 * statement counters of the session */
+} BatonSessionSlot;
+
+#define BATON_SESSION_OFF_STATE 24
+#define BATON_SESSION_OFF_TRANSACTIONS 40
+
+/* flags of a session slot */
+#define BATON_SESSION_UNNAMED 1		/* the unnamed statement in its context is
+									 * alive */
+#define BATON_SESSION_CANCEL 2		/* cancel whatever it runs next (cancel
+									 * came while it waited); set by the
+									 * dispatcher, cleared by the backend */
+
+/* state of a session, as the views show it */
+#define BATON_STATE_FREE 0
+#define BATON_STATE_LOGIN 1
+#define BATON_STATE_IDLE 2
+#define BATON_STATE_WAITING 3
+#define BATON_STATE_ACTIVE 4
+#define BATON_STATE_IDLE_IN_TRANSACTION 5
+
+/* why a session is dedicated */
+#define BATON_CAUSE_NONE 0
+#define BATON_CAUSE_ADVISORY_LOCK 1
+#define BATON_CAUSE_HELD_CURSOR 2
+#define BATON_CAUSE_TEMPORARY_OBJECT 3
+#define BATON_CAUSE_LISTEN 4
+#define BATON_CAUSE_LOAD 5
+#define BATON_CAUSE_SETSEED 6
+#define BATON_CAUSE_BACKUP 7
+#define BATON_CAUSE_TEMPORARY_SLOT 8
+#define BATON_CAUSE_REPLICATION_ORIGIN 9
+#define BATON_CAUSE_LISTED_OBJECT 10
+#define BATON_CAUSE_CONTEXT_MEMORY 11
+#define BATON_CAUSE_DISPATCHER_GONE 12
+#define BATON_CAUSE_OTHER 13
+
+/*
+ * Statement counters of one prepared statement of one session; written by
+ * the backend that owns the session, allotted and zeroed by the dispatcher.
+ * The same four numbers that CachedPlanSource keeps (plancache.h).
+ */
+#define BATON_COUNTER_SLOT_SIZE 32
+
+typedef struct BatonStatementCounter
+{
+	double		generic_cost;	/* -1 if not known yet */
+	double		total_custom_cost;
+	int64_t		num_custom_plans;
+	int64_t		num_generic_plans;
+} BatonStatementCounter;
+
+/* ---------------------------------------------------------------------
+ * ARENA memory: header, then session records, then a heap of entries and
+ * item arrays.  Heap offsets are in units of 8 bytes from the arena's start.
+ * ---------------------------------------------------------------------
+ */
+#define BATON_ARENA_HEADER_SIZE 4096
+
+typedef struct BatonArena
+{
+	uint64_t	magic;
+	uint32_t	layout_version;
+	uint32_t	session_slots;
+	uint64_t	total_size;		/* bytes */
+	uint64_t	session_offset; /* bytes; records, BATON_RECORD_SIZE each */
+	uint64_t	heap_offset;	/* bytes */
+	uint64_t	heap_used;		/* bytes in use by contexts; a backend whose
+								 * news would raise it above heap_limit keeps
+								 * the session (BATON_CAUSE_CONTEXT_MEMORY) */
+	uint64_t	heap_limit;		/* bytes: pg_baton.session_memory; beyond it
+								 * the heap has room only for what several
+								 * backends send at the same moment */
+} BatonArena;
+
+/*
+ * Session record: what a backend must know to serve a session.  The
+ * dispatcher changes it only while it owns the session.
+ */
+#define BATON_RECORD_SIZE 192
+
+typedef struct BatonSessionRecord
+{
+	uint64_t	id;				/* session id */
+	uint64_t	context_version;	/* unique over all sessions and times: equal
+									 * number, equal context.  0: never stored */
+	uint32_t	items;			/* heap offset of the item array, 0 if none */
+	uint32_t	item_count;
+	uint32_t	record_flags;	/* BATON_RECORD_* */
+	uint32_t	protocol;		/* protocol version number of the client */
+	int32_t		cancel_pid;		/* as sent in BackendKeyData */
+	int32_t		cancel_key;
+	int64_t		login_time_us;	/* TimestampTz microseconds: backend_start */
+	uint64_t	settings_generation;	/* control's value at login */
+	uint16_t	peer_family;	/* AF_INET, AF_INET6, AF_UNIX */
+	uint16_t	peer_port;		/* host byte order */
+	uint16_t	local_port;		/* host byte order */
+	uint16_t	reserved0;
+	uint8_t		peer_address[16];	/* network byte order; IPv4: first 4 */
+	uint8_t		local_address[16];
+	uint32_t	peer_scope;		/* IPv6 scope id */
+	uint32_t	reserved1;
+	uint64_t	reserved[11];
+} BatonSessionRecord;
+
+#define BATON_RECORD_OFF_CANCEL_PID 32
+#define BATON_RECORD_OFF_LOGIN_TIME 40
+#define BATON_RECORD_OFF_PEER_FAMILY 56
+#define BATON_RECORD_OFF_PEER_ADDRESS 64
+#define BATON_RECORD_OFF_PEER_SCOPE 96
+
+/* record flags */
+#define BATON_RECORD_GREET 1	/* not greeted yet: the backend applies the
+								 * STARTUP items, then sends ParameterStatus,
+								 * BackendKeyData and ReadyForQuery */
+
+/* One thing of a session's context: a reference to an entry. */
+#define BATON_ITEM_SIZE 16
+
+typedef struct BatonItem
+{
+	uint32_t	entry;			/* heap offset of a BatonEntry */
+	uint32_t	counter;		/* STATEMENT: index of its statement counter */
+	int64_t		aux;			/* STATEMENT: prepare_time, TimestampTz us */
+} BatonItem;
+
+/*
+ * An entry: immutable, shared by all sessions that hold the same content.
+ * Followed by key and value, without padding between them.
+ */
+#define BATON_ENTRY_HEADER_SIZE 16
+
+typedef struct BatonEntry
+{
+	uint64_t	serial;			/* never used twice: equal serial, equal
+								 * content */
+	uint16_t	kind;			/* BATON_KIND_* */
+	uint16_t	key_length;		/* bytes */
+	uint32_t	value_length;	/* bytes */
+	/* key bytes, then value bytes */
+} BatonEntry;
+
+/*
+ * Kinds of entry.  Keys are unique within a session and kind.  Only the
+ * extension knows what is in a value, except STARTUP (written by the
+ * dispatcher) and GREETING (read by it).
+ */
+#define BATON_KIND_STARTUP 1	/* key: parameter name (as in the startup
+								 * packet; "options" is already split by the
+								 * dispatcher into name and value); value:
+								 * text without NUL.  Present only until the
+								 * session is greeted */
+#define BATON_KIND_RESET 2		/* key: parameter name; value: u8 GucSource, u8
+								 * GucContext, text: what RESET goes back to,
+								 * where it differs from a fresh backend */
+#define BATON_KIND_PARAMETER 3	/* key: parameter name; value: the session's
+								 * own value (SET) */
+#define BATON_KIND_REPORTED 4	/* key empty; value: name NUL value NUL ...:
+								 * ParameterStatus as the client last saw it */
+#define BATON_KIND_STATEMENT 5	/* key: statement name; value: how to make it */
+#define BATON_KIND_UNNAMED 6	/* key empty; value: the unnamed statement */
+#define BATON_KIND_SEQUENCE 7	/* key: u32 relation oid */
+#define BATON_KIND_OTHER 8		/* key: what, value: state (lastval, ...) */
+
+/* ---------------------------------------------------------------------
+ * Messages on the control socket (AF_UNIX, SOCK_SEQPACKET, path
+ * "pg_baton.ctl" in the data directory), on the launcher's channel, and on
+ * the pools' ready queues.  One frame a packet, at most BATON_FRAME_MAX bytes.
+ * Frame = BatonFrame, then `length` bytes.  Strings within a payload are
+ * u32 length + bytes; there is no alignment inside payloads.
+ * ---------------------------------------------------------------------
+ */
+#define BATON_FRAME_MAX 65536
+#define BATON_FRAME_HEADER_SIZE 16
+
+typedef struct BatonFrame
+{
+	uint16_t	type;			/* BATON_MSG_* */
+	uint16_t	flags;			/* BATON_FRAME_* */
+	uint32_t	length;			/* bytes of payload in this frame */
+	uint64_t	session;		/* session id the message is about, or 0 */
+} BatonFrame;
+
+#define BATON_FRAME_MORE 1		/* the payload goes on in the next frame of
+								 * the same type and session */
+
+/* anyone -> dispatcher, first message on a control connection */
+#define BATON_MSG_HELLO_BACKEND 1	/* u32 layout_version, u32 slot, u64
+									 * attach_token, u32 pid */
+#define BATON_MSG_HELLO_LAUNCHER 2	/* u32 layout_version, u64 secret, u32 pid */
+#define BATON_MSG_HELLO_QUERY 3	/* u32 layout_version, u64 secret, u32 what
+								 * (BATON_QUERY_*), then see there */
+
+/* dispatcher -> backend */
+#define BATON_MSG_WELCOME 10	/* u32 layout_version, u32 client_fd_number,
+								 * u64 arena size; descriptors: epoll, ready
+								 * queue (read end), arena */
+#define BATON_MSG_REFUSED 11	/* string: why; the backend exits with it */
+#define BATON_MSG_ASSIGN 12		/* session; descriptor: the client's socket.
+								 * The same frame is what the ready queue
+								 * carries */
+#define BATON_MSG_POKE 13		/* look at the ready queue again */
+#define BATON_MSG_RETIRE 14		/* exit as soon as no session needs you */
+#define BATON_MSG_RECALL 15		/* session: give it back if it is idle */
+
+/* backend -> dispatcher */
+#define BATON_MSG_PUT 20		/* session; u16 kind, u16 key_length, key, u32
+								 * counter use (1: allot a statement counter),
+								 * i64 aux, value: the rest.  Puts or replaces
+								 * an item; takes effect at the next RELEASE,
+								 * GREETED or KEEP */
+#define BATON_MSG_DELETE 21		/* session; u16 kind, u16 key_length, key */
+#define BATON_MSG_RELEASE 22	/* session given back; the DISPATCHER re-arms
+								 * its socket.  Follows PUT/DELETE.  (A backend
+								 * with nothing to tell re-arms the socket
+								 * itself and sends nothing.) */
+#define BATON_MSG_GREETED 23	/* session; payload: REPORTED value, as above:
+								 * what was sent.  The backend keeps the
+								 * session */
+#define BATON_MSG_END 24		/* session has ended (client gone or FATAL);
+								 * payload: u32 BATON_END_*.  The dispatcher
+								 * closes its socket and forgets it */
+#define BATON_MSG_DEDICATED 25	/* session; u32 cause (BATON_CAUSE_*); 0 means
+								 * shared again */
+#define BATON_MSG_RETIRING 26	/* string: why; nothing more may be assigned */
+
+#define BATON_END_CLIENT_CLOSED 1
+#define BATON_END_CLIENT_TERMINATED 2	/* 'X' */
+#define BATON_END_ERROR 3
+
+/* launcher -> dispatcher */
+#define BATON_MSG_PARAMETERS 30 /* u32 count, then pairs of strings: the whole
+								 * configuration, at start and at each reload */
+#define BATON_MSG_LOGIN_ANSWER 31	/* see login.c and launcher.rs */
+#define BATON_MSG_SHUTDOWN 32	/* u32: the server is stopping */
+
+/* dispatcher -> launcher */
+#define BATON_MSG_LOGIN_QUESTION 40
+
+/*
+ * LOGIN_QUESTION: u32 request, u8 connection (0 local, 1 host), u8 address
+ *	family (as peer_family, low byte), u8[16] address, u16 port, string user,
+ *	string database, string os_user ("" if not known; the peer's user name on
+ *	a Unix socket)
+ * LOGIN_ANSWER: u32 request, u32 method (BATON_AUTH_*), string method_name,
+ *	string verifier (rolpassword; "" if there is none), u8 password_expired,
+ *	u32 role_oid, u32 database_oid, u8 superuser, i32 role_limit,
+ *	i32 database_limit (-1: none), i32 role_backends (the server's own count
+ *	of connections of that role that are no pool backends), i32
+ *	database_backends, string refusal_sqlstate ("" if welcome), string
+ *	refusal_message, string refusal_detail, string refusal_hint,
+ *	u8 refuse_before_authentication (1: send the refusal at once, as for
+ *	reject and no matching line; 0: only after the client has proved itself),
+ *	string peer_role_match ("" or "1": for peer, whether os_user may log in)
+ */
+#define BATON_AUTH_TRUST 1
+#define BATON_AUTH_REJECT 2
+#define BATON_AUTH_SCRAM 3
+#define BATON_AUTH_MD5 4
+#define BATON_AUTH_PASSWORD 5
+#define BATON_AUTH_PEER 6
+#define BATON_AUTH_UNSUPPORTED 7
+
+/*
+ * HELLO_QUERY answers: frames BATON_MSG_ROW, each u32 columns, then strings
+ * (length 0xFFFFFFFF is NULL), then BATON_MSG_DONE.
+ */
+#define BATON_MSG_ROW 50
+#define BATON_MSG_DONE 51
+#define BATON_QUERY_SESSIONS 1
+#define BATON_QUERY_BACKENDS 2
+#define BATON_QUERY_POOLS 3
+#define BATON_QUERY_DISPATCHERS 4
+
+#endif							/* BATON_SHARED_H */

@@ -1,0 +1,212 @@
+"""A cancel request ends the statement it was meant for, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import psycopg
+import pytest
+
+from harness.wire import Wire, bind, execute, parse, query, sync
+
+PARAMETERS = {"pg_baton.max_backends": 4}
+
+
+def open_wire(server, **options) -> Wire:
+    return Wire.login("127.0.0.1", server.pool_port, **options)
+
+
+def errors(messages) -> list[str]:
+    return [m.fields()["C"] for m in messages if m.type == "E"]
+
+
+def wait_until_running(server, pattern: str, count: int = 1) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        ((found,),) = server.sql(
+            f"SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '{pattern}'"
+            " AND pid <> pg_backend_pid()"
+        )
+        if found >= count:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{pattern} does not run")
+
+
+def test_cancel_ends_the_running_statement_and_the_session_goes_on(server):
+    with open_wire(server) as session:
+        for turn in range(5):
+            session.send(query(f"SELECT pg_sleep(60), 'run{turn}'"))
+            wait_until_running(server, f"%pg_sleep(60), ''run{turn}''%")
+            session.cancel_request()
+            found = session.until_ready(20)
+            assert errors(found) == ["57014"]
+            assert found[0].type in "TE" and found[-1].body == b"I"
+            assert session.query("SELECT 1") == [["1"]]
+
+
+def test_cancel_over_the_unix_socket(server):
+    with Wire.login(str(server.home), server.pool_port) as session:
+        session.send(query("SELECT pg_sleep(60), 'unix'"))
+        wait_until_running(server, "%''unix''%")
+        session.cancel_request()
+        assert errors(session.until_ready(20)) == ["57014"]
+
+
+def test_cancel_inside_a_transaction(server):
+    with open_wire(server) as session:
+        session.query("BEGIN")
+        session.send(query("SELECT pg_sleep(60), 'in tx'"))
+        wait_until_running(server, "%''in tx''%")
+        session.cancel_request()
+        found = session.until_ready(20)
+        assert errors(found) == ["57014"] and found[-1].body == b"E"
+        session.query("ROLLBACK")
+        assert session.query("SELECT 1") == [["1"]]
+
+
+def test_cancel_of_an_idle_session_does_nothing_ever(server):
+    with open_wire(server) as session, open_wire(server) as other:
+        for _ in range(30):
+            session.cancel_request()
+            assert session.query("SELECT 1") == [["1"]]
+            assert other.query("SELECT 2") == [["2"]]
+        time.sleep(0.3)
+        for _ in range(5):
+            assert session.query("SELECT pg_sleep(0.02), 1") == [["", "1"]]
+            assert other.query("SELECT pg_sleep(0.02), 2") == [["", "2"]]
+
+
+def test_cancel_of_a_session_idle_in_transaction_does_nothing(server):
+    with open_wire(server) as session:
+        session.query("BEGIN")
+        session.cancel_request()
+        time.sleep(0.2)
+        assert session.query("SELECT pg_sleep(0.1), 1") == [["", "1"]]
+        session.query("COMMIT")
+
+
+def test_wrong_key_cancels_nothing(server):
+    with open_wire(server) as session:
+        session.send(query("SELECT pg_sleep(1), 'wrong key'"))
+        wait_until_running(server, "%''wrong key''%")
+        session.cancel_request(key=bytes(b ^ 0x55 for b in session.cancel_key))
+        session.cancel_request(pid=session.backend_pid + 1)
+        session.cancel_request(pid=0)
+        session.cancel_request(key=b"", pid=session.backend_pid)
+        session.cancel_request(key=b"\0" * 4)
+        session.cancel_request(key=session.cancel_key + b"\0" * 12)
+        assert errors(session.until_ready(20)) == []
+
+
+def test_each_session_has_its_own_cancel_key(server):
+    sessions = [open_wire(server) for _ in range(12)]
+    try:
+        keys = {(s.backend_pid, s.cancel_key) for s in sessions}
+        assert len(keys) == len(sessions)
+        assert len({s.backend_pid for s in sessions}) == len(sessions)
+        assert all(s.backend_pid > 0 for s in sessions)
+    finally:
+        for session in sessions:
+            session.finish()
+
+
+def test_cancel_hits_only_its_session_among_many(server):
+    with open_wire(server) as one, open_wire(server) as two, open_wire(server) as three:
+        one.send(query("SELECT pg_sleep(60), 'one'"))
+        two.send(query("SELECT pg_sleep(3), 'two'"))
+        wait_until_running(server, "%pg_sleep%", 2)
+        one.cancel_request()
+        assert errors(one.until_ready(20)) == ["57014"]
+        assert three.query("SELECT 3") == [["3"]]
+        assert errors(two.until_ready(20)) == []
+
+
+@pytest.mark.pool_only
+def test_cancel_of_a_waiting_statement_answers_at_once(server):
+    holders = [open_wire(server) for _ in range(4)]
+    waiting = open_wire(server)
+    try:
+        for holder in holders:
+            holder.query("BEGIN")
+        waiting.send(query("SELECT 'I waited'"))
+        time.sleep(0.5)
+        waiting.cancel_request()
+        # It may be answered while it waits, or by the backend that it gets.
+        time.sleep(0.2)
+        for holder in holders:
+            holder.query("COMMIT")
+        assert errors(waiting.until_ready(20)) == ["57014"]
+        assert waiting.query("SELECT 5") == [["5"]]
+        for holder in holders:
+            assert holder.query("SELECT 6") == [["6"]]
+    finally:
+        for session in [*holders, waiting]:
+            session.finish()
+
+
+def test_no_stray_cancel_under_a_storm_of_them(server):
+    """Cancels at random moments hit this session's statements only: each
+    statement gives its own answer or 57014, and another session never one."""
+    stop = threading.Event()
+    failures: list[str] = []
+
+    with open_wire(server) as victim, open_wire(server) as bystander:
+
+        def storm() -> None:
+            while not stop.is_set():
+                victim.cancel_request()
+
+        def bystand() -> None:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                try:
+                    if bystander.query(f"SELECT {number}") != [[str(number)]]:
+                        failures.append(f"bystander got another answer than {number}")
+                except Exception as error:
+                    failures.append(f"bystander: {error}")
+                    return
+
+        threads = [threading.Thread(target=storm), threading.Thread(target=bystand)]
+        for thread in threads:
+            thread.start()
+        try:
+            for number in range(400):
+                found = victim.ask(parse(f"SELECT {number}") + bind([]) + execute() + sync())
+                rows = [m.row() for m in found if m.type == "D"]
+                codes = errors(found)
+                if codes not in ([], ["57014"]):
+                    failures.append(f"victim: {codes}")
+                if not codes and rows != [[str(number).encode()]]:
+                    failures.append(f"victim got {rows} for {number}")
+                if [m.type for m in found].count("Z") != 1:
+                    failures.append("more than one ReadyForQuery")
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        time.sleep(0.2)
+        assert victim.silent(0.2), "an extra message came"
+        assert victim.query("SELECT 1") == [["1"]]
+    assert failures == []
+
+
+def test_psycopg_cancel_works(server):
+    with psycopg.connect(server.pool(), autocommit=True) as session:
+        timer = threading.Timer(0.5, session.cancel)
+        timer.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            session.execute("SELECT pg_sleep(60)")
+        timer.join()
+        assert session.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_pg_cancel_backend_cancels_what_runs(server):
+    with open_wire(server, application_name="to_cancel") as session:
+        session.send(query("SELECT pg_sleep(60), 'by pid'"))
+        wait_until_running(server, "%''by pid''%")
+        server.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'to_cancel'")
+        assert errors(session.until_ready(20)) == ["57014"]
+        assert session.query("SELECT 1") == [["1"]]

@@ -1,0 +1,287 @@
+"""A session that leaves something in its backend keeps it, says why, and
+becomes shared again when the cause is gone."""
+
+from __future__ import annotations
+
+import time
+
+import psycopg
+import pytest
+
+from harness.wire import Wire
+
+pytestmark = pytest.mark.pool_only
+
+SETUP = ["CREATE SEQUENCE numbers", "CREATE TABLE plain (a int)"]
+
+# name: (cause as the view words it, statements that make it, statements that end it)
+CAUSES: dict[str, tuple[str, list[str], list[str]]] = {
+    "advisory_lock": ("advisory lock", ["SELECT pg_advisory_lock(42)"], ["SELECT pg_advisory_unlock(42)"]),
+    "advisory_lock_taken_twice": (
+        "advisory lock",
+        ["SELECT pg_advisory_lock(42)", "SELECT pg_advisory_lock(42)", "SELECT pg_advisory_unlock(42)"],
+        ["SELECT pg_advisory_unlock(42)"],
+    ),
+    "advisory_lock_ended_by_unlock_all": (
+        "advisory lock",
+        ["SELECT pg_advisory_lock_shared(1, 2)", "SELECT pg_try_advisory_lock(3)"],
+        ["SELECT pg_advisory_unlock_all()"],
+    ),
+    "advisory_lock_in_a_do_block": (
+        "advisory lock",
+        ["DO $$BEGIN PERFORM pg_advisory_lock(7); END$$"],
+        ["SELECT pg_advisory_unlock(7)"],
+    ),
+    "advisory_lock_kept_over_rollback": (
+        "advisory lock",
+        ["BEGIN", "SELECT pg_advisory_lock(8)", "ROLLBACK"],
+        ["SELECT pg_advisory_unlock(8)"],
+    ),
+    "held_cursor": (
+        "held cursor",
+        ["BEGIN", "DECLARE h CURSOR WITH HOLD FOR SELECT generate_series(1, 9)", "COMMIT"],
+        ["CLOSE h"],
+    ),
+    "held_cursor_fully_fetched": (
+        "held cursor",
+        ["DECLARE h CURSOR WITH HOLD FOR SELECT 1", "FETCH ALL FROM h"],
+        ["CLOSE ALL"],
+    ),
+    "temporary_table": ("temporary object", ["CREATE TEMP TABLE t (a int)"], ["DROP TABLE t"]),
+    "temporary_table_ended_by_discard": ("temporary object", ["CREATE TEMP TABLE t (a int)"], ["DISCARD TEMP"]),
+    "temporary_view_and_sequence": (
+        "temporary object",
+        ["CREATE TEMP VIEW v AS SELECT 1", "CREATE TEMP SEQUENCE s"],
+        ["DROP VIEW v", "DROP SEQUENCE s"],
+    ),
+    "temporary_function_in_pg_temp": (
+        "temporary object",
+        ["CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql AS 'SELECT 1'"],
+        ["DROP FUNCTION pg_temp.f()"],
+    ),
+    "temporary_type_in_pg_temp": (
+        "temporary object",
+        ["CREATE TYPE pg_temp.ty AS ENUM ('a')"],
+        ["DROP TYPE pg_temp.ty"],
+    ),
+    "listen": ("listen", ["LISTEN a", "LISTEN b"], ["UNLISTEN a", "UNLISTEN b"]),
+    "listen_ended_by_unlisten_all": ("listen", ["LISTEN a"], ["UNLISTEN *"]),
+    "listen_in_a_transaction": ("listen", ["BEGIN", "LISTEN a", "COMMIT"], ["BEGIN; UNLISTEN a; COMMIT"]),
+    "everything_ended_by_discard_all": (
+        "",
+        [
+            "LISTEN a",
+            "CREATE TEMP TABLE t (a int)",
+            "SELECT pg_advisory_lock(1)",
+            "DECLARE h CURSOR WITH HOLD FOR SELECT 1",
+        ],
+        ["DISCARD ALL"],
+    ),
+    "temporary_slot": (
+        "temporary replication slot",
+        ["SELECT pg_create_physical_replication_slot('temporary_one', false, true)"],
+        ["SELECT pg_drop_replication_slot('temporary_one')"],
+    ),
+    "backup": (
+        "backup",
+        ["SELECT pg_backup_start('test', true)"],
+        ["SELECT lsn IS NOT NULL FROM pg_backup_stop(false)"],
+    ),
+    "replication_origin": (
+        "replication origin",
+        ["SELECT pg_replication_origin_create('here')", "SELECT pg_replication_origin_session_setup('here')"],
+        ["SELECT pg_replication_origin_session_reset()", "SELECT pg_replication_origin_drop('here')"],
+    ),
+}
+
+# Causes that last as long as the session.
+FOR_LIFE: dict[str, tuple[str, list[str]]] = {
+    "load": ("load", ["LOAD 'auto_explain'"]),
+    "setseed": ("setseed", ["SELECT setseed(0.5)"]),
+    "set_seed_parameter": ("setseed", ["SET SEED = 0.5"]),
+}
+
+NOT_A_CAUSE: dict[str, list[str]] = {
+    "advisory_lock_of_a_transaction": [
+        "SELECT pg_advisory_xact_lock(5)",
+        "BEGIN",
+        "SELECT pg_advisory_xact_lock(5)",
+        "COMMIT",
+    ],
+    "try_lock_that_failed_or_was_released": ["SELECT pg_try_advisory_lock(77), pg_advisory_unlock(77)"],
+    "temporary_table_rolled_back": ["BEGIN", "CREATE TEMP TABLE t (a int)", "ROLLBACK"],
+    "temporary_table_on_commit_drop": ["BEGIN", "CREATE TEMP TABLE t (a int) ON COMMIT DROP", "COMMIT"],
+    "listen_rolled_back": ["BEGIN", "LISTEN x", "ROLLBACK"],
+    "notify_alone": ["NOTIFY x"],
+    "cursor_of_a_transaction": ["BEGIN", "DECLARE c CURSOR FOR SELECT 1", "COMMIT"],
+    "held_cursor_rolled_back": ["BEGIN", "DECLARE c CURSOR WITH HOLD FOR SELECT 1", "ROLLBACK"],
+    "prepared_statements": ["PREPARE p AS SELECT 1", "EXECUTE p"],
+    "sequence_use": ["SELECT nextval('numbers')", "SELECT currval('numbers')"],
+    "parameters_and_roles": ["SET work_mem = '5MB'", "SET ROLE pg_monitor", "RESET ROLE"],
+    "locks_of_a_transaction": ["BEGIN", "LOCK TABLE plain", "COMMIT"],
+    "two_phase_commit": ["BEGIN", "INSERT INTO plain VALUES (1)", "PREPARE TRANSACTION 'd'", "ROLLBACK PREPARED 'd'"],
+    "vacuum_and_create_index_concurrently": [
+        "VACUUM plain",
+        "CREATE INDEX CONCURRENTLY i ON plain (a)",
+        "DROP INDEX i",
+    ],
+    "large_objects": ["SELECT lo_unlink(lo_create(0))"],
+}
+
+
+def look(server, name: str) -> tuple[str, str | None]:
+    rows = server.sql(f"SELECT mode, dedicated_cause FROM pg_baton_sessions WHERE application_name = '{name}'")
+    assert len(rows) == 1, rows
+    return rows[0]
+
+
+def wait_for(server, name: str, mode: str) -> str | None:
+    deadline = time.monotonic() + 10
+    while True:
+        found = look(server, name)
+        if found[0] == mode:
+            return found[1]
+        assert time.monotonic() < deadline, f"session is {found}, not {mode}"
+        time.sleep(0.02)
+
+
+def assert_stays(session: Wire, others: list[Wire]) -> None:
+    """However much others ask, the session stays on one backend."""
+    pids = set()
+    for _ in range(4):
+        pids.add(session.query("SELECT pg_backend_pid()")[0][0])
+        for other in others:
+            assert other.query("SELECT pg_backend_pid()")[0][0] not in pids
+    assert len(pids) == 1
+
+
+def open_sessions(server, name: str) -> tuple[Wire, list[Wire]]:
+    return (
+        Wire.login("127.0.0.1", server.pool_port, application_name=name),
+        [Wire.login("127.0.0.1", server.pool_port) for _ in range(3)],
+    )
+
+
+@pytest.mark.parametrize("promise", CAUSES)
+def test_session_is_dedicated_with_its_cause_and_shared_again_after(server, promise):
+    cause, begin, end = CAUSES[promise]
+    session, others = open_sessions(server, f"d_{promise}")
+    try:
+        assert look(server, f"d_{promise}") == ("shared", None)
+        for _ in range(2):
+            for statement in begin:
+                session.query(statement)
+            shown = wait_for(server, f"d_{promise}", "dedicated")
+            assert shown is not None and cause in shown.lower().replace("_", " ")
+            assert_stays(session, others)
+            for statement in end:
+                session.query(statement)
+            assert wait_for(server, f"d_{promise}", "shared") is None
+    finally:
+        for wire in [session, *others]:
+            wire.finish()
+
+
+@pytest.mark.parametrize("promise", FOR_LIFE)
+def test_session_is_dedicated_for_life_and_its_backend_not_lost(server, promise):
+    cause, begin = FOR_LIFE[promise]
+    for turn in range(6):
+        session, others = open_sessions(server, f"d_{promise}{turn}")
+        try:
+            for statement in begin:
+                session.query(statement)
+            shown = wait_for(server, f"d_{promise}{turn}", "dedicated")
+            assert shown is not None and cause in shown.lower().replace("_", " ")
+            assert_stays(session, others)
+        finally:
+            for wire in [session, *others]:
+                wire.finish()
+
+
+@pytest.mark.parametrize("promise", NOT_A_CAUSE)
+def test_session_stays_shared(server, promise):
+    session, others = open_sessions(server, f"n_{promise}")
+    try:
+        for statement in NOT_A_CAUSE[promise]:
+            session.query(statement)
+        assert look(server, f"n_{promise}") == ("shared", None)
+    finally:
+        for wire in [session, *others]:
+            wire.finish()
+
+
+@pytest.mark.parametrize("how", ["finish", "close", "reset"])
+def test_a_dedicated_session_that_leaves_leaves_nothing(server, how):
+    """Its backend is cleaned and serves again; locks, temporary tables and
+    channels are gone."""
+    for _ in range(6):
+        session = Wire.login("127.0.0.1", server.pool_port, application_name="leaves")
+        session.query("SELECT pg_advisory_lock(99)")
+        session.query("CREATE TEMP TABLE leftover (a int)")
+        session.query("LISTEN leftovers")
+        session.query("DECLARE leftover CURSOR WITH HOLD FOR SELECT 1")
+        session.query("SELECT nextval('numbers')")
+        session.query("SET my.leftover = 'x'")
+        getattr(session, how)()
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            if server.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]:
+                break
+            time.sleep(0.02)
+        assert server.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
+        with Wire.login("127.0.0.1", server.pool_port) as heir:
+            for _ in range(3):
+                assert heir.query("SELECT to_regclass('pg_temp.leftover') IS NULL") == [["t"]]
+                assert heir.query("SELECT count(*) FROM pg_listening_channels()") == [["0"]]
+                assert heir.query("SELECT count(*) FROM pg_cursors") == [["0"]]
+                assert heir.query("SELECT current_setting('my.leftover', true)") == [[None]]
+                with pytest.raises(Exception, match="lastval"):
+                    heir.query("SELECT lastval()")
+
+
+def test_a_transaction_left_open_is_rolled_back_when_its_client_leaves(server):
+    for how in ("finish", "close", "reset"):
+        session = Wire.login("127.0.0.1", server.pool_port)
+        session.query("BEGIN")
+        session.query("INSERT INTO plain VALUES (12345)")
+        session.query("LOCK TABLE plain IN ACCESS EXCLUSIVE MODE")
+        getattr(session, how)()
+        server.sql("SET lock_timeout = '10s'; LOCK TABLE plain")
+        assert server.sql("SELECT count(*) FROM plain WHERE a = 12345") == [(0,)]
+
+
+def test_functions_on_the_list_dedicate(server):
+    server.sql("CREATE FUNCTION stateful() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+    try:
+        server.set_parameters({"pg_baton.dedicated_objects": "stateful, plperl"})
+        server.reload()
+        time.sleep(0.5)
+        deadline = time.monotonic() + 10
+        while True:
+            with Wire.login("127.0.0.1", server.pool_port, application_name="listed") as session:
+                session.query("SELECT stateful()")
+                found = look(server, "listed")
+                session.finish()
+            if found[0] == "dedicated" or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        assert found[0] == "dedicated" and found[1] and "listed" in found[1].lower()
+    finally:
+        server.set_parameters({"pg_baton.dedicated_objects": None})
+        server.reload()
+        server.sql("DROP FUNCTION stateful()")
+
+
+def test_psycopg_with_temporary_tables_in_many_sessions(server):
+    sessions = [psycopg.connect(server.pool(), autocommit=True) for _ in range(5)]
+    try:
+        for n, session in enumerate(sessions):
+            session.execute("CREATE TEMP TABLE mine AS SELECT %s::int AS n", (n,))
+        for _ in range(3):
+            for n, session in enumerate(sessions):
+                assert session.execute("SELECT n FROM mine").fetchall() == [(n,)]
+        for session in sessions:
+            session.execute("DROP TABLE mine")
+    finally:
+        for session in sessions:
+            session.close()

@@ -1,0 +1,527 @@
+"""Logging in: the same methods, limits and errors as on the server's port."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import time
+
+import psycopg
+import pytest
+
+from harness.compare import describe
+from harness.wire import (
+    GSSENC_REQUEST,
+    PROTOCOL_3_0,
+    PROTOCOL_3_2,
+    SSL_REQUEST,
+    Closed,
+    LoginFailed,
+    Wire,
+    message,
+    startup,
+    text,
+)
+
+HBA = [
+    "host all by_md5 127.0.0.1/32 md5",
+    "host all md5_with_scram 127.0.0.1/32 md5",
+    "host all by_scram 127.0.0.1/32 scram-sha-256",
+    "host all scram_with_md5 127.0.0.1/32 scram-sha-256",
+    "host all expired,no_password,limited_scram 127.0.0.1/32 scram-sha-256",
+    "host all nobody 127.0.0.1/32 scram-sha-256",
+    "host all nobody_md5 127.0.0.1/32 md5",
+    "host all nobody_password 127.0.0.1/32 password",
+    "host all by_password 127.0.0.1/32 password",
+    "host all rejected 127.0.0.1/32 reject",
+    "host reject_here all 127.0.0.1/32 reject",
+    "host all +group_members 127.0.0.1/32 password",
+    "hostssl all only_ssl 127.0.0.1/32 trust",
+    "host all only_ssl 127.0.0.1/32 reject",
+    "host all from_elsewhere 10.9.8.0/24 trust",
+    "host all from_elsewhere 127.0.0.1/32 reject",
+    "host all by_ldap 127.0.0.1/32 ldap ldapserver=127.0.0.1 ldapprefix=x",
+    "host sameuser by_sameuser 127.0.0.1/32 trust",
+    "host all by_sameuser 127.0.0.1/32 reject",
+    "local all by_peer peer",
+    "local all by_scram scram-sha-256",
+]
+
+SETUP = [
+    "SET password_encryption = 'md5'; CREATE ROLE by_md5 LOGIN PASSWORD 'secret'",
+    "SET password_encryption = 'md5'; CREATE ROLE scram_with_md5 LOGIN PASSWORD 'secret'",
+    "CREATE ROLE by_scram LOGIN PASSWORD 'sécret'",
+    "CREATE ROLE md5_with_scram LOGIN PASSWORD 'secret'",
+    "CREATE ROLE by_password LOGIN PASSWORD 'secret'",
+    "CREATE ROLE expired LOGIN PASSWORD 'secret' VALID UNTIL '2001-01-01'",
+    "CREATE ROLE expired_trusted LOGIN PASSWORD 'secret' VALID UNTIL '2001-01-01'",
+    "CREATE ROLE no_password LOGIN",
+    "CREATE ROLE rejected LOGIN",
+    "CREATE ROLE only_ssl LOGIN",
+    "CREATE ROLE from_elsewhere LOGIN",
+    "CREATE ROLE by_ldap LOGIN",
+    "CREATE ROLE by_peer LOGIN",
+    "CREATE ROLE by_sameuser LOGIN",
+    "CREATE ROLE group_members NOLOGIN",
+    "CREATE ROLE member LOGIN PASSWORD 'secret' IN ROLE group_members",
+    "CREATE ROLE no_login NOLOGIN",
+    "CREATE ROLE trusted LOGIN",
+    "CREATE ROLE limited LOGIN CONNECTION LIMIT 1",
+    "CREATE ROLE limited_scram LOGIN PASSWORD 'secret' CONNECTION LIMIT 0",
+    "CREATE DATABASE no_connect",
+    "REVOKE CONNECT ON DATABASE no_connect FROM PUBLIC",
+    "CREATE DATABASE closed ALLOW_CONNECTIONS false",
+    "CREATE DATABASE full_up CONNECTION LIMIT 0",
+    "CREATE DATABASE reject_here",
+    "CREATE DATABASE by_sameuser",
+]
+
+PARAMETERS = {"authentication_timeout": "3s"}
+
+GOOD = [
+    ("postgres", "postgres", None),
+    ("trusted", "postgres", None),
+    ("trusted", "postgres", "not asked for"),
+    ("by_md5", "postgres", "secret"),
+    ("md5_with_scram", "postgres", "secret"),
+    ("by_scram", "postgres", "sécret"),
+    ("by_password", "postgres", "secret"),
+    ("member", "postgres", "secret"),
+    ("by_sameuser", "by_sameuser", None),
+    ("expired_trusted", "postgres", None),
+]
+
+BAD = {
+    "wrong_password_md5": ("by_md5", "postgres", "wrong"),
+    "wrong_password_scram": ("by_scram", "postgres", "wrong"),
+    "wrong_password_plain": ("by_password", "postgres", "wrong"),
+    "wrong_password_md5_with_scram_verifier": ("md5_with_scram", "postgres", "wrong"),
+    "scram_line_with_md5_verifier": ("scram_with_md5", "postgres", "secret"),
+    "empty_password_plain": ("by_password", "postgres", ""),
+    "empty_password_md5": ("by_md5", "postgres", ""),
+    "empty_password_scram": ("by_scram", "postgres", ""),
+    "password_expired": ("expired", "postgres", "secret"),
+    "password_expired_and_wrong": ("expired", "postgres", "wrong"),
+    "user_without_password": ("no_password", "postgres", "secret"),
+    "unknown_user_trust": ("who_is_this", "postgres", None),
+    "unknown_user_scram": ("nobody", "postgres", "secret"),
+    "unknown_user_md5": ("nobody_md5", "postgres", "secret"),
+    "unknown_user_password": ("nobody_password", "postgres", "secret"),
+    "unknown_database": ("postgres", "no_such_database", None),
+    "unknown_database_with_password": ("by_scram", "no_such_database", "sécret"),
+    "unknown_database_and_wrong_password": ("by_scram", "no_such_database", "wrong"),
+    "unknown_user_and_database": ("who_is_this", "no_such_database", None),
+    "rejected_by_line": ("rejected", "postgres", None),
+    "rejected_by_database": ("postgres", "reject_here", None),
+    "only_with_ssl": ("only_ssl", "postgres", None),
+    "from_elsewhere": ("from_elsewhere", "postgres", None),
+    "sameuser_elsewhere": ("by_sameuser", "postgres", None),
+    "nologin": ("no_login", "postgres", None),
+    "no_connect_privilege": ("trusted", "no_connect", None),
+    "database_closed": ("postgres", "closed", None),
+    "template0": ("postgres", "template0", None),
+    "database_full": ("trusted", "full_up", None),
+    "role_limit_zero": ("limited_scram", "postgres", "secret"),
+    "default_database_is_the_user_s_name": ("trusted", None, None),
+    "empty_user": ("", "postgres", None),
+    "long_names": ("u" * 100, "d" * 100, None),
+}
+
+
+def login(port: int, user: str, database: str | None, password: str | None, host: str = "127.0.0.1", **options):
+    wire = Wire.open(host, port, 20)
+    messages = wire.log_in(user, database, password, **options)
+    return wire, messages
+
+
+def shape(messages) -> list[str]:
+    """What a login was like: the kinds of authentication, and errors whole."""
+    lines = []
+    for found in messages:
+        if found.type == "R":
+            (kind,) = struct.unpack_from("!I", found.body)
+            lines.append(f"authentication {kind}" + (f" {found.body[4:]!r}" if kind == 10 else ""))
+        elif found.type in "EN":
+            fields = {k: v for k, v in found.fields().items() if k not in "FLR"}
+            lines.append(f"{found.type} {fields}")
+    return lines
+
+
+@pytest.mark.parametrize("user, database, password", GOOD)
+def test_every_method_lets_the_right_client_in(server, user, database, password):
+    shapes = []
+    for port in (server.port, server.pool_port):
+        wire, messages = login(port, user, database, password)
+        assert messages[-1].type == "Z", [describe(m) for m in messages]
+        shapes.append(shape(messages))
+        for _ in range(3):
+            assert wire.query("SELECT session_user, current_database()") == [[user, database]]
+        wire.finish()
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("promise", BAD)
+def test_a_login_that_fails_gets_the_server_s_own_error(server, promise):
+    user, database, password = BAD[promise]
+    shapes = []
+    for port in (server.port, server.pool_port):
+        wire, messages = login(port, user, database, password)
+        wire.close()
+        shapes.append(shape(messages))
+    assert shapes[0][-1].startswith("E"), shapes[0]
+    assert shapes[1] == shapes[0]
+
+
+def test_peer_compares_the_system_s_user(server):
+    shapes = []
+    for port in (server.port, server.pool_port):
+        wire, messages = login(port, "by_peer", "postgres", None, host=str(server.home))
+        wire.close()
+        shapes.append(shape(messages))
+    assert shapes[1] == shapes[0]
+
+
+def test_scram_over_the_unix_socket(server):
+    shapes = []
+    for port in (server.port, server.pool_port):
+        for password in ("sécret", "wrong"):
+            wire, messages = login(port, "by_scram", "postgres", password, host=str(server.home))
+            wire.close()
+            shapes.append(shape(messages))
+    assert shapes[2:] == shapes[:2]
+
+
+@pytest.mark.pool_only
+def test_a_method_that_the_pool_cannot_do_is_named_with_the_server_s_port(server):
+    wire, messages = login(server.pool_port, "by_ldap", "postgres", "secret")
+    wire.close()
+    (error,) = [m.fields() for m in messages if m.type == "E"]
+    everything = " ".join(error.values())
+    assert "ldap" in everything and str(server.port) in everything and error["S"] == "FATAL"
+
+
+def test_connection_limit_of_a_role_counts(server):
+    for port in (server.port, server.pool_port):
+        first, messages = login(port, "limited", "postgres", None)
+        assert messages[-1].type == "Z"
+        second, messages = login(port, "limited", "postgres", None)
+        assert [m.fields()["C"] for m in messages if m.type == "E"] == ["53300"]
+        assert 'too many connections for role "limited"' in describe(messages[-1])
+        second.close()
+        first.query("SELECT 1")
+        first.finish()
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            third, messages = login(port, "limited", "postgres", None)
+            third.finish()
+            if messages[-1].type == "Z":
+                break
+            time.sleep(0.1)
+        assert messages[-1].type == "Z"
+        # The pool may keep a backend of this role: its port next must not suffer.
+        time.sleep(0.2)
+
+
+def test_a_changed_password_counts_at_once(server):
+    server.sql("CREATE ROLE changing LOGIN PASSWORD 'one'")
+    try:
+        server.write_hba(["host all changing 127.0.0.1/32 scram-sha-256", *HBA])
+        server.reload()
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            wire, messages = login(server.pool_port, "changing", "postgres", "wrong")
+            wire.close()
+            if messages[-1].type == "E":
+                break
+            time.sleep(0.05)
+        assert messages[-1].type == "E", "the new pg_hba.conf was not read"
+        wire, messages = login(server.pool_port, "changing", "postgres", "one")
+        assert messages[-1].type == "Z"
+        server.sql("ALTER ROLE changing PASSWORD 'two'")
+        late, messages = login(server.pool_port, "changing", "postgres", "one")
+        assert [m.fields()["C"] for m in messages if m.type == "E"] == ["28P01"]
+        late.close()
+        new, messages = login(server.pool_port, "changing", "postgres", "two")
+        assert messages[-1].type == "Z"
+        assert new.query("SELECT 1") == [["1"]]
+        assert wire.query("SELECT 1") == [["1"]], "a session that was logged in goes on"
+        wire.finish()
+        new.finish()
+        server.sql("ALTER ROLE changing NOLOGIN")
+        wire, messages = login(server.pool_port, "changing", "postgres", "two")
+        wire.close()
+        assert [m.fields()["C"] for m in messages if m.type == "E"] == ["28000"]
+    finally:
+        server.write_hba(HBA)
+        server.reload()
+        server.sql("DROP ROLE IF EXISTS changing")
+
+
+def test_new_users_and_databases_are_known_at_once(server):
+    server.sql("CREATE ROLE newcomer LOGIN")
+    server.sql("CREATE DATABASE newplace OWNER newcomer")
+    try:
+        with psycopg.connect(server.pool(user="newcomer", dbname="newplace"), autocommit=True) as session:
+            assert session.execute("SELECT current_user, current_database()").fetchone() == ("newcomer", "newplace")
+    finally:
+        server.sql("DROP DATABASE newplace WITH (FORCE)")
+        server.sql("DROP ROLE newcomer")
+
+
+def test_unfinished_logins_are_dropped_after_authentication_timeout(server):
+    silent = Wire.open("127.0.0.1", server.pool_port)
+    half = Wire.open("127.0.0.1", server.pool_port)
+    half.send(startup({"user": "postgres", "database": "postgres"})[:11])
+    asked = Wire.open("127.0.0.1", server.pool_port)
+    asked.send(startup({"user": "by_scram", "database": "postgres"}))
+    for wire in (silent, half, asked):
+        wire.until_closed(20)
+        wire.close()
+
+
+@pytest.mark.pool_only
+def test_nobody_unauthenticated_holds_a_backend(server):
+    wires = []
+    try:
+        for _ in range(20):
+            wire = Wire.open("127.0.0.1", server.pool_port)
+            wire.send(startup({"user": "by_scram", "database": "postgres"}))
+            wires.append(wire)
+        with Wire.login("127.0.0.1", server.pool_port) as session:
+            assert session.query("SELECT 1") == [["1"]]
+        assert server.sql("SELECT count(*) FROM pg_stat_activity WHERE usename = 'by_scram'") == [(0,)]
+    finally:
+        for wire in wires:
+            wire.close()
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("request_bytes", [SSL_REQUEST, GSSENC_REQUEST], ids=["ssl", "gssenc"])
+def test_encryption_requests_are_answered_no_and_the_login_goes_on(server, request_bytes):
+    for host in ("127.0.0.1", str(server.home)):
+        wire = Wire.open(host, server.pool_port)
+        wire.send(request_bytes)
+        assert wire.read_bytes(1) == b"N"
+        assert wire.log_in("postgres", "postgres")[-1].type == "Z"
+        assert wire.query("SELECT 1") == [["1"]]
+        wire.finish()
+
+
+@pytest.mark.pool_only
+def test_ssl_then_gssenc_request(server):
+    wire = Wire.open("127.0.0.1", server.pool_port)
+    wire.send(SSL_REQUEST)
+    assert wire.read_bytes(1) == b"N"
+    wire.send(GSSENC_REQUEST)
+    assert wire.read_bytes(1) == b"N"
+    assert wire.log_in("postgres", "postgres")[-1].type == "Z"
+    wire.finish()
+
+
+def test_libpq_sslmode_prefer_and_require(server):
+    with psycopg.connect(server.pool(sslmode="prefer")) as session:
+        assert session.execute("SELECT 1").fetchone() == (1,)
+    with pytest.raises(psycopg.OperationalError, match="server does not support SSL"):
+        psycopg.connect(server.pool(sslmode="require"))
+
+
+NEGOTIATION = {
+    "protocol_3_2": (PROTOCOL_3_2, {}),
+    "protocol_3_9999": ((3 << 16) | 9999, {}),
+    "unknown_extension_options": (PROTOCOL_3_0, {"_pq_.something": "1", "_pq_.other": "x"}),
+    "newer_with_options": (PROTOCOL_3_2, {"_pq_.something": "1"}),
+    "protocol_2": (2 << 16, {}),
+    "protocol_4": (4 << 16, {}),
+    "protocol_zero": (0, {}),
+}
+
+
+@pytest.mark.parametrize("promise", NEGOTIATION)
+def test_protocol_versions_are_negotiated_as_the_server_does(server, promise):
+    protocol, options = NEGOTIATION[promise]
+    seen = []
+    for port in (server.port, server.pool_port):
+        wire = Wire.open("127.0.0.1", port, 20)
+        try:
+            messages = wire.log_in("postgres", "postgres", None, protocol, **options)
+            lines = sorted(describe(m) for m in messages if m.type not in "E")
+            lines += shape([m for m in messages if m.type == "E"])
+            if messages and messages[-1].type == "Z":
+                assert wire.query("SELECT 1") == [["1"]]
+        except Exception as error:
+            lines = [f"{type(error).__name__}"]
+        seen.append([line for line in lines if not line.startswith("parameter ")])
+        wire.close()
+    assert seen[1] == seen[0]
+
+
+STARTUP_PACKETS = {
+    "no_user": startup({"database": "postgres"}),
+    "no_terminator": struct.pack("!II", 8 + 5, PROTOCOL_3_0) + b"user\0",
+    "odd_number_of_strings": struct.pack("!II", 8 + 6, PROTOCOL_3_0) + b"user\0\0",
+    "empty_packet": struct.pack("!II", 8, PROTOCOL_3_0),
+    "length_too_small": struct.pack("!I", 4),
+    "length_too_large": struct.pack("!II", 0x7FFFFFFF, PROTOCOL_3_0),
+    "length_of_10001": struct.pack("!II", 10001, PROTOCOL_3_0) + b"x" * 9993,
+    "http": b"GET / HTTP/1.0\r\n\r\n",
+    "tls_hello": bytes.fromhex("1603010200010001fc0303") + b"\0" * 500,
+    "zero_bytes": b"\0" * 16,
+    "cancel_of_wrong_length": struct.pack("!III", 12, 80877102, 5),
+}
+
+
+@pytest.mark.parametrize("promise", STARTUP_PACKETS)
+def test_malformed_startup_packets_get_what_the_server_gives(server, promise):
+    seen = []
+    for port in (server.port, server.pool_port):
+        wire = Wire.open("127.0.0.1", port, 20)
+        wire.send(STARTUP_PACKETS[promise])
+        raw = b""
+        wire.sock.settimeout(15)
+        try:
+            while True:
+                data = wire.sock.recv(4096)
+                if not data:
+                    break
+                raw += data
+        except ConnectionResetError:
+            pass
+        wire.close()
+        # Source file, line and routine name the place in the server.
+        if raw[:1] == b"E" and len(raw) > 5:
+            from harness.wire import Message
+
+            fields = Message("E", raw[5:]).fields()
+            seen.append(str({k: v for k, v in fields.items() if k not in "FLR"}))
+        else:
+            seen.append(repr(raw))
+    assert seen[1] == seen[0]
+
+
+def test_password_message_malformed(server):
+    for answer in (
+        message("p", b""),
+        message("Q", b"SELECT 1\0"),
+        message("p", b"no end"),
+        text("x"),
+        message("p", b"x" * 70000),
+    ):
+        seen = []
+        for port in (server.port, server.pool_port):
+            wire = Wire.open("127.0.0.1", port, 20)
+            wire.send(startup({"user": "by_password", "database": "postgres"}))
+            assert wire.read().type == "R"
+            try:
+                wire.send(answer)
+                seen.append(shape(wire.until_closed(15)))
+            except (Closed, OSError):
+                seen.append(["closed"])
+            wire.close()
+        assert (seen[0] == []) == (seen[1] == []) or seen[0] != [], (answer[:20], seen)
+        assert [line for line in seen[1] if "28P01" in line or "08P01" in line] == [
+            line for line in seen[0] if "28P01" in line or "08P01" in line
+        ], (answer[:20], seen)
+
+
+def test_scram_messages_malformed(server):
+    def scram(first: bytes) -> bytes:
+        return message("p", text("SCRAM-SHA-256") + struct.pack("!i", len(first)) + first)
+
+    attempts = [
+        scram(b""),
+        scram(b"nonsense"),
+        scram(b"n,,n=,r="),
+        scram(b"y,,n=,r=abc"),
+        scram(b"p=tls-server-end-point,,n=,r=abc"),
+        scram(b"n,a=other,n=,r=abc"),
+        scram(b"n,,m=ext,n=,r=abc"),
+        scram(b"n,,n=,r=\x01\x02"),
+        message("p", text("SCRAM-SHA-256-PLUS") + struct.pack("!i", 0)),
+        message("p", text("PLAIN") + b"\0\0\0\0"),
+        message("p", text("SCRAM-SHA-256") + struct.pack("!i", 99999)),
+        message("p", text("SCRAM-SHA-256")),
+        message("p", text("SCRAM-SHA-256") + struct.pack("!i", -1)),
+    ]
+    for attempt in attempts:
+        seen = []
+        for port in (server.port, server.pool_port):
+            wire = Wire.open("127.0.0.1", port, 6)
+            wire.send(startup({"user": "by_scram", "database": "postgres"}))
+            assert wire.read().type == "R"
+            wire.send(attempt)
+            messages = []
+            try:
+                messages.append(wire.read())
+            except (Closed, TimeoutError) as error:
+                seen.append([type(error).__name__])
+                wire.close()
+                continue
+            if messages[0].type == "R":
+                seen.append(["goes on"])
+            else:
+                seen.append(shape(messages))
+            wire.close()
+        assert seen[1] == seen[0], attempt
+
+
+def test_scram_final_messages_malformed(server):
+    import base64
+
+    for final in (
+        b"",
+        b"c=biws",
+        b"c=biws,r=wrong,p=AAAA",
+        b"c=eSws,r={nonce},p=AAAA",
+        b"c=biws,r={nonce}",
+        b"c=biws,r={nonce},p=!!!",
+        b"c=biws,r={nonce},p=" + base64.b64encode(b"x" * 32),
+        b"c=biws,r={nonce},p=" + base64.b64encode(b"x" * 31),
+        b"c=biws,r={nonce},m=x,p=AAAA",
+    ):
+        seen = []
+        for port in (server.port, server.pool_port):
+            wire = Wire.open("127.0.0.1", port, 6)
+            wire.send(startup({"user": "by_scram", "database": "postgres"}))
+            assert wire.read().type == "R"
+            first = b"n,,n=,r=" + hashlib.md5(final).hexdigest().encode()
+            wire.send(message("p", text("SCRAM-SHA-256") + struct.pack("!i", len(first)) + first))
+            challenge = wire.read().body[4:].decode()
+            nonce = challenge.split(",")[0][2:].encode()
+            wire.send(message("p", final.replace(b"{nonce}", nonce)))
+            seen.append(shape(wire.until_closed(10)))
+            wire.close()
+        assert seen[1] == seen[0], final
+
+
+def test_unknown_users_and_known_users_see_the_same_conversation(server):
+    """The challenge for a user that does not exist looks like any other, and is
+    the same at each attempt's salt, as the server's own mock does."""
+    salts = []
+    for user in ("nobody", "nobody", "by_scram", "by_scram"):
+        wire = Wire.open("127.0.0.1", server.pool_port, 20)
+        wire.send(startup({"user": user, "database": "postgres"}))
+        assert wire.read().body == struct.pack("!I", 10) + b"SCRAM-SHA-256\0\0"
+        first = b"n,,n=,r=abcdefghijklmnop"
+        wire.send(message("p", text("SCRAM-SHA-256") + struct.pack("!i", len(first)) + first))
+        parts = dict(p.split("=", 1) for p in wire.read().body[4:].decode().split(","))
+        salts.append((parts["s"], parts["i"]))
+        wire.close()
+    assert salts[0] == salts[1] and salts[2] == salts[3]
+    assert len(salts[0][0]) == len(salts[2][0]) and salts[0][1] == salts[2][1]
+
+
+@pytest.mark.pool_only
+def test_the_pool_serves_users_whose_own_connection_needs_a_password(server):
+    """The pool's backends log in by the client's proof; no password is kept."""
+    for user, password in (("by_scram", "sécret"), ("by_md5", "secret"), ("by_password", "secret")):
+        sessions = [login(server.pool_port, user, "postgres", password)[0] for _ in range(3)]
+        for session in sessions:
+            assert session.query("SELECT session_user") == [[user]]
+            session.finish()
+
+
+def test_a_login_that_failed_raises_for_libpq_clients(server):
+    with pytest.raises(psycopg.OperationalError, match='password authentication failed for user "by_scram"'):
+        psycopg.connect(server.pool(user="by_scram", password="wrong"))
+    with pytest.raises(LoginFailed):
+        Wire.login("127.0.0.1", server.pool_port, user="by_scram", password="wrong")

@@ -1,0 +1,396 @@
+"""The pool's size, limits and views."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import psycopg
+import pytest
+
+from harness.wire import LoginFailed, QueryFailed, Wire, query
+
+pytestmark = pytest.mark.pool_only
+
+
+def backends(cluster, extra: str = "") -> int:
+    return cluster.sql(f"SELECT count(*) FROM pg_baton_backends WHERE state <> 'retiring' {extra}")[0][0]
+
+
+def wait_until(check, timeout_s: float = 20, what: str = "") -> None:
+    deadline = time.monotonic() + timeout_s
+    while not check():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.05)
+
+
+def login(cluster, **options) -> Wire:
+    return Wire.login("127.0.0.1", cluster.pool_port, **options)
+
+
+@pytest.fixture
+def cluster_with(make_cluster):
+    def make(**parameters):
+        cluster = make_cluster(parameters={name.replace("__", "."): value for name, value in parameters.items()})
+        cluster.sql("CREATE EXTENSION pg_baton")
+        return cluster
+
+    return make
+
+
+def test_the_pool_grows_as_needed_to_its_maximum_and_no_further(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=4)
+    sessions = [login(cluster) for _ in range(10)]
+    try:
+        for session in sessions[:4]:
+            session.query("BEGIN")
+            assert backends(cluster) <= 4
+        assert backends(cluster) == 4
+        for session in sessions[4:]:
+            session.send(query("SELECT 'late'"))
+        time.sleep(0.5)
+        assert backends(cluster) == 4
+        assert cluster.sql("SELECT waiting FROM pg_baton_pools WHERE user_name = 'postgres'") == [(6,)]
+        for session in sessions[:4]:
+            session.query("COMMIT")
+        for session in sessions[4:]:
+            assert [m.row() for m in session.until_ready() if m.type == "D"] == [[b"late"]]
+    finally:
+        for session in sessions:
+            session.finish()
+
+
+def test_nothing_is_started_before_it_is_needed(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=4, pg_baton__backend_idle_timeout="500ms")
+    wait_until(lambda: backends(cluster) == 0, what="no backend left after the start")
+    with login(cluster) as session:
+        session.query("SELECT 1")
+        assert backends(cluster) == 1
+
+
+def test_idle_backends_end_after_their_timeout_but_the_minimum_stays(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=5, pg_baton__min_backends=2, pg_baton__backend_idle_timeout="700ms")
+    sessions = [login(cluster) for _ in range(5)]
+    for session in sessions:
+        session.query("BEGIN")
+    assert backends(cluster) == 5
+    for session in sessions:
+        session.query("COMMIT")
+    wait_until(lambda: backends(cluster) == 2, what="two backends left")
+    time.sleep(2)
+    assert backends(cluster) == 2
+    for session in sessions:
+        assert session.query("SELECT 1") == [["1"]]
+        session.finish()
+
+
+def test_waiting_longer_than_session_wait_timeout_is_an_error_and_the_session_lives(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout="700ms")
+    holder, waiter = login(cluster), login(cluster)
+    with holder, waiter:
+        waiter.query("SET my.kept = 'yes'")
+        holder.query("BEGIN")
+        for _ in range(2):
+            found = waiter.ask(query("SELECT 1"), timeout_s=20)
+            assert found[-1].type == "Z" and found[-1].body == b"I"
+            (error,) = [m.fields() for m in found if m.type == "E"]
+            assert error["S"] == "ERROR" and error["C"].startswith("53") and error["M"]
+        holder.query("COMMIT")
+        assert waiter.query("SHOW my.kept") == [["yes"]]
+        assert holder.query("SELECT 1") == [["1"]]
+
+
+def test_a_batch_that_waited_too_long_is_answered_once_a_sync(cluster_with):
+    from harness.wire import bind, execute, parse, sync
+
+    cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout="700ms")
+    holder, waiter = login(cluster), login(cluster)
+    with holder, waiter:
+        holder.query("BEGIN")
+        found = waiter.ask(parse("SELECT 1") + bind([]) + execute() + sync(), timeout_s=20)
+        assert [m.type for m in found] == ["E", "Z"]
+        assert waiter.silent(0.5)
+        holder.query("COMMIT")
+        assert waiter.query("SELECT 2") == [["2"]]
+        found = waiter.ask(parse("SELECT 3") + bind([]) + execute() + sync())
+        assert [m.row() for m in found if m.type == "D"] == [[b"3"]]
+
+
+def test_waiting_sessions_are_served_first_come_first_served(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=1)
+    holder = login(cluster)
+    sessions = [login(cluster) for _ in range(12)]
+    try:
+        holder.query("BEGIN")
+        for session in sessions:
+            session.send(query("SELECT clock_timestamp()"))
+            time.sleep(0.05)
+        holder.query("COMMIT")
+        times = [[m.row() for m in s.until_ready() if m.type == "D"][0][0] for s in sessions]
+        assert times == sorted(times)
+    finally:
+        for session in [holder, *sessions]:
+            session.finish()
+
+
+def test_more_than_max_sessions_are_refused_with_an_error(cluster_with):
+    cluster = cluster_with(pg_baton__max_sessions=5, pg_baton__max_backends=2)
+    sessions = []
+    try:
+
+        def fill() -> None:
+            while len(sessions) < 5:
+                sessions.append(login(cluster))
+
+        wait_until(lambda: _succeeds(fill), what="five sessions")
+        with pytest.raises(LoginFailed) as failure:
+            login(cluster)
+        assert failure.value.fields["C"] == "53300" and failure.value.fields["S"] == "FATAL"
+        for session in sessions:
+            assert session.query("SELECT 1") == [["1"]]
+        sessions.pop().finish()
+        wait_until(lambda: _succeeds(lambda: login(cluster).finish()), what="a place after one left")
+    finally:
+        for session in sessions:
+            session.finish()
+
+
+def _succeeds(action) -> bool:
+    try:
+        action()
+        return True
+    except LoginFailed:
+        return False
+
+
+def test_connections_reserved_for_administrators_are_never_taken(cluster_with):
+    cluster = cluster_with(
+        max_connections=10,
+        superuser_reserved_connections=3,
+        pg_baton__max_backends=50,
+        pg_baton__session_wait_timeout="2s",
+        max_wal_senders=0,
+    )
+    cluster.sql("CREATE ROLE worker LOGIN")
+    sessions = [login(cluster, user=user) for user in ["worker", "postgres"] * 6]
+    try:
+        for session in sessions:
+            session.send(query("BEGIN"))
+        time.sleep(2)
+        # The administrator gets in on the server's own port, three times.
+        admins = [psycopg.connect(cluster.direct()) for _ in range(3)]
+        for admin in admins:
+            admin.close()
+    finally:
+        for session in sessions:
+            session.close()
+
+
+def test_idle_backends_of_one_pool_make_room_for_another(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=2)
+    users = [f"user{n}" for n in range(5)]
+    for user in users:
+        cluster.sql(f"CREATE ROLE {user} LOGIN")
+    sessions = {user: login(cluster, user=user) for user in users}
+    try:
+        for _ in range(3):
+            for user, session in sessions.items():
+                assert session.query("SELECT current_user") == [[user]]
+        assert backends(cluster) <= 2
+    finally:
+        for session in sessions.values():
+            session.finish()
+
+
+def test_application_name_and_session_options_do_not_split_a_pool(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=3)
+    sessions = [
+        login(
+            cluster,
+            application_name=f"a{n}",
+            options=f"-c work_mem={n + 1}MB",
+            TimeZone=f"Etc/GMT-{n}",
+            client_encoding=["UTF8", "LATIN1"][n % 2],
+        )
+        for n in range(8)
+    ]
+    try:
+        for n, session in enumerate(sessions):
+            assert session.query("SHOW work_mem") == [[f"{n + 1}MB"]]
+        assert cluster.sql("SELECT user_name, database, options, sessions FROM pg_baton_pools WHERE sessions > 0") == [
+            ("postgres", "postgres", "", 8)
+        ]
+    finally:
+        for session in sessions:
+            session.finish()
+
+
+def test_options_that_only_a_starting_backend_takes_split_a_pool(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=4)
+    with login(cluster) as plain, login(cluster, options="-c ignore_system_indexes=on") as special:
+        for _ in range(3):
+            assert plain.query("SHOW ignore_system_indexes") == [["off"]]
+            assert special.query("SHOW ignore_system_indexes") == [["on"]]
+        rows = cluster.sql("SELECT options FROM pg_baton_pools WHERE sessions > 0 ORDER BY 1")
+        assert len(rows) == 2 and rows[0] == ("",) and "ignore_system_indexes" in rows[1][0]
+
+
+def test_max_backends_follows_a_reload(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=1)
+    one, two = login(cluster), login(cluster)
+    with one, two:
+        one.query("BEGIN")
+        two.send(query("SELECT 'served'"))
+        assert two.silent(0.5)
+        cluster.set_parameters({"pg_baton.max_backends": 2})
+        cluster.reload()
+        assert [m.row() for m in two.until_ready(20) if m.type == "D"] == [[b"served"]]
+        one.query("COMMIT")
+
+
+def test_many_clients_on_few_backends_all_get_their_own_answers(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=3)
+    failures: list[str] = []
+
+    def work(number: int) -> None:
+        try:
+            with psycopg.connect(cluster.pool(), autocommit=True) as session:
+                session.execute(f"SET my.number = '{number}'")
+                for turn in range(40):
+                    if turn % 3 == 0:
+                        with session.transaction():
+                            session.execute("SELECT 1")
+                            row = session.execute("SHOW my.number").fetchone()
+                    else:
+                        row = session.execute("SELECT current_setting('my.number')").fetchone()
+                    if row != (str(number),):
+                        failures.append(f"{number} got {row}")
+        except Exception as error:
+            failures.append(f"{number}: {error}")
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_views_show_sessions_backends_pools_and_the_dispatcher(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=3)
+    with (
+        login(cluster, application_name="watched") as session,
+        Wire.login(str(cluster.home), cluster.pool_port, application_name="local") as local,
+    ):
+        session.query("SELECT 1")
+        session.query("BEGIN")
+        rows = cluster.sql(
+            "SELECT user_name, database, application_name, host(client_addr), client_port, mode, state, dedicated_cause,"
+            " backend_pid, login_time <= now(), state_since <= clock_timestamp(), transactions"
+            " FROM pg_baton_sessions WHERE application_name = 'watched'"
+        )
+        pid = int(session.query("SELECT pg_backend_pid()")[0][0])
+        assert rows == [
+            (
+                "postgres",
+                "postgres",
+                "watched",
+                "127.0.0.1",
+                session.sock.getsockname()[1],
+                "shared",
+                "idle in transaction",
+                None,
+                pid,
+                True,
+                True,
+                rows[0][-1],
+            )
+        ]
+        assert rows[0][-1] >= 1
+        assert cluster.sql(
+            "SELECT client_addr, client_port FROM pg_baton_sessions WHERE application_name = 'local'"
+        ) == [(None, -1)]
+        (row,) = cluster.sql(
+            f"SELECT user_name, database, state, session_id, transactions FROM pg_baton_backends WHERE pid = {pid}"
+        )
+        assert row[:3] == ("postgres", "postgres", "busy")
+        assert cluster.sql(f"SELECT application_name FROM pg_baton_sessions WHERE id = {row[3]}") == [("watched",)]
+        (pool,) = cluster.sql(
+            "SELECT backends, busy, sessions, waiting, longest_wait, completed > 0 FROM pg_baton_pools"
+        )
+        assert pool[1] >= 1 and pool[2:] == (2, 0, None, True)
+        (dispatcher,) = cluster.sql(
+            "SELECT pid, sessions, logins, accepted, memory_limit_bytes, cpu_user_us FROM pg_baton_dispatchers"
+        )
+        assert dispatcher[0] in cluster.dispatcher_pids()
+        assert dispatcher[1] == 2 and dispatcher[2] >= 2 and dispatcher[3] >= 2 and dispatcher[4] > 0
+        session.query("COMMIT")
+        local.query("SELECT 1")
+    wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(0,)], what="no session left")
+
+
+def test_views_are_for_monitors(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=3)
+    cluster.sql("CREATE ROLE anyone LOGIN")
+    cluster.sql("CREATE ROLE monitor LOGIN IN ROLE pg_monitor")
+    for view in ("pg_baton_sessions", "pg_baton_backends", "pg_baton_pools", "pg_baton_dispatchers"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            cluster.sql(f"SELECT * FROM {view}", user="anyone")
+        cluster.sql(f"SELECT * FROM {view}", user="monitor")
+        with psycopg.connect(cluster.pool(user="monitor")) as session:
+            session.execute(f"SELECT * FROM {view}")
+        described = cluster.sql(
+            f"SELECT count(*) FILTER (WHERE col_description(attrelid, attnum) IS NULL) FROM pg_attribute"
+            f" WHERE attrelid = '{view}'::regclass AND attnum > 0"
+        )
+        assert described == [(0,)], f"{view} has columns without a comment"
+
+
+def test_a_client_s_error_does_not_end_another_s_session(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=2)
+    with login(cluster) as bad, login(cluster) as good:
+        for _ in range(10):
+            with pytest.raises(QueryFailed):
+                bad.query("SELECT 1/0")
+            assert good.query("SELECT 1") == [["1"]]
+
+
+def test_forced_migration_switches_on_and_off_by_reload(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=3)
+    with login(cluster) as session:
+
+        def moves() -> int:
+            pids = [session.query("SELECT pg_backend_pid()")[0][0] for _ in range(6)]
+            return sum(1 for a, b in zip(pids, pids[1:]) if a != b)
+
+        assert moves() == 0
+        cluster.set_parameters({"pg_baton.force_migration": True})
+        cluster.reload()
+        wait_until(lambda: moves() == 5, what="every transaction elsewhere")
+        cluster.set_parameters({"pg_baton.force_migration": False})
+        cluster.reload()
+        wait_until(lambda: moves() == 0, what="the session stays again")
+
+
+def test_a_thousand_sessions_on_three_backends(cluster_with):
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    cluster = cluster_with(pg_baton__max_backends=3)
+    sessions = [login(cluster) for _ in range(1000)]
+    try:
+        for number, session in enumerate(sessions):
+            session.send(query(f"SELECT set_config('my.number', '{number}', false)"))
+        for session in sessions:
+            session.until_ready()
+        for session in sessions:
+            session.send(query("SHOW my.number"))
+        for number, session in enumerate(sessions):
+            assert [m.row() for m in session.until_ready() if m.type == "D"] == [[str(number).encode()]]
+        assert cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(1000,)]
+        assert backends(cluster) <= 3
+    finally:
+        for session in sessions:
+            session.finish()
+    wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(0,)], what="no session left")

@@ -1,0 +1,118 @@
+"""Fixtures of all tests: the run, clusters, and what a failure shows.
+
+A test that hangs is ended by pytest-timeout; before its clusters are torn
+down, the report gets the server's log and the stacks of all its processes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from harness.cluster import Cluster, Run  # noqa: E402
+from harness.stage import direct_only  # noqa: E402
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "pool_only: has no meaning without the pool")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if direct_only() and item.get_closest_marker("pool_only"):
+            item.add_marker(pytest.mark.skip(reason="BATON_TEST_DIRECT"))
+
+
+@pytest.fixture(scope="session")
+def run(request: pytest.FixtureRequest):
+    """The scratch directory, template cluster and stage of this run."""
+    one = Run()
+    request.config.stash[RUN] = one
+    yield one
+    one.close()
+
+
+RUN = pytest.StashKey[Run]()
+
+
+@pytest.fixture
+def make_cluster(run: Run, request: pytest.FixtureRequest):
+    """Makes clusters for one test; each is stopped and checked at its end."""
+    made: list[Cluster] = []
+
+    def make(start: bool = True, **options) -> Cluster:
+        cluster = run.cluster(request.node.name, **options)
+        made.append(cluster)
+        return cluster.start() if start else cluster
+
+    yield make
+    failures = []
+    for cluster in made:
+        try:
+            cluster.finish()
+        except Exception as failure:
+            failures.append(failure)
+    if failures:
+        raise failures[0]
+
+
+@pytest.fixture(scope="module", params=["normal", "forced"])
+def server(run: Run, request: pytest.FixtureRequest):
+    """A cluster shared by a module's tests, once as users run it, once with
+    forced migration.  Tests that use it leave nothing behind.
+
+    A module may set PARAMETERS, HBA and ROLES (SQL run once)."""
+    if direct_only() and request.param == "forced":
+        pytest.skip("BATON_TEST_DIRECT")
+    parameters = {
+        "pg_baton.max_backends": 12,
+        "pg_baton.force_migration": request.param == "forced",
+        **getattr(request.module, "PARAMETERS", {}),
+    }
+    name = f"{request.module.__name__}-{request.param}"
+    cluster = run.cluster(name, parameters=parameters, hba=getattr(request.module, "HBA", ()))
+    try:
+        cluster.start()
+        for statement in getattr(request.module, "SETUP", ()):
+            cluster.sql(statement)
+        if cluster.pooled:
+            cluster.sql("CREATE EXTENSION IF NOT EXISTS pg_baton")
+    except BaseException:
+        cluster.destroy()
+        raise
+    cluster.forced = request.param == "forced"
+    yield cluster
+    cluster.finish()
+
+
+@pytest.fixture
+def pool(server: Cluster):
+    """A psycopg connection through the pool, in autocommit mode."""
+    import psycopg
+
+    with psycopg.connect(server.pool(), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    outcome = yield
+    report = outcome.get_result()
+    if not report.failed:
+        return
+    one = item.config.stash.get(RUN, None)
+    if one is None:
+        return
+    for cluster in one.live_clusters():
+        if cluster.process is None and not cluster.processes():
+            continue
+        report.sections.append((f"log of {cluster.home.name}", cluster.log_tail(40)))
+        hanging = call.excinfo is not None and (
+            "Timeout" in call.excinfo.typename or "imeout" in str(call.excinfo.value)[:200]
+        )
+        if hanging:
+            report.sections.append((f"stacks of {cluster.home.name}", cluster.stacks()))

@@ -1,0 +1,350 @@
+"""Processes that end at the worst moment: backends, the dispatcher, the server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+
+import pytest
+
+from harness.health import Load, assert_healthy, assert_nothing_spins, assert_serves, wait_until
+from harness.processes import descriptors, processes_in
+from harness.wire import Closed, Wire, query
+
+pytestmark = pytest.mark.pool_only
+
+CRASH = (r"was terminated by signal 9", r"terminating any other active server processes")
+
+
+def login(cluster, **options) -> Wire:
+    return Wire.login("127.0.0.1", cluster.pool_port, **options)
+
+
+@pytest.fixture(params=["normal", "forced"])
+def cluster(make_cluster, request):
+    cluster = make_cluster(
+        parameters={
+            "pg_baton.max_backends": 3,
+            "pg_baton.force_migration": request.param == "forced",
+            "restart_after_crash": True,
+        }
+    )
+    cluster.sql("CREATE EXTENSION pg_baton")
+    return cluster
+
+
+def ends_with(wire: Wire, timeout_s: float = 20) -> list[str]:
+    """The SQLSTATEs of the errors a connection got before its end."""
+    return [m.fields()["C"] for m in wire.until_closed(timeout_s) if m.type == "E"]
+
+
+def test_backend_ended_by_pg_terminate_backend_while_it_works(cluster):
+    with login(cluster) as witness:
+        for _ in range(4):
+            wire = login(cluster, application_name="victim")
+            wire.send(query("SELECT pg_sleep(60)"))
+            wait_until(
+                lambda: (
+                    cluster.sql(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'victim'"
+                        " AND state = 'active'"
+                    )
+                    == [(True,)]
+                ),
+                what="the victim runs",
+            )
+            assert ends_with(wire) == ["57P01"]
+            assert witness.query("SELECT 1") == [["1"]]
+    assert_healthy(cluster)
+
+
+def test_idle_backends_ended_by_pg_terminate_backend_are_replaced(cluster):
+    """A session whose backend is ended while it is idle either lives on or is
+    told 57P01 as in stock; sessions that the dispatcher holds live on."""
+    sessions = [login(cluster) for _ in range(8)]
+    for session in sessions:
+        session.query("SELECT 1")
+    cluster.sql("SELECT pg_terminate_backend(pid) FROM pg_baton_backends WHERE pid IS NOT NULL")
+    time.sleep(0.5)
+    alive = 0
+    for session in sessions:
+        try:
+            assert session.query("SELECT 1") == [["1"]]
+            alive += 1
+        except Exception as failure:
+            assert "57P01" in str(failure) or isinstance(failure, (Closed, OSError)), failure
+        session.close()
+    assert alive >= len(sessions) - 3
+    assert_healthy(cluster)
+
+
+def test_backend_killed_restarts_the_server_and_idle_sessions_live_on(cluster):
+    cluster.expect_in_log(*CRASH)
+    idle = [login(cluster) for _ in range(6)]
+    for number, session in enumerate(idle):
+        session.query(f"SET my.number = '{number}'")
+        session.query(f"PREPARE mine AS SELECT {number}")
+    busy = login(cluster, application_name="busy")
+    pid = int(busy.query("SELECT pg_backend_pid()")[0][0])
+    busy.query("BEGIN")
+    pid = int(busy.query("SELECT pg_backend_pid()")[0][0])
+    time.sleep(0.3)
+    os.kill(pid, signal.SIGKILL)
+    codes = ends_with(busy)
+    assert codes == [] or codes[0] in ("57P02", "57P01", "57P03", "58000", "08006"), codes
+    busy.close()
+    cluster.wait_pool_ready()
+    alive = 0
+    for number, session in enumerate(idle):
+        try:
+            assert session.query("SHOW my.number") == [[str(number)]]
+            assert session.query("EXECUTE mine") == [[str(number)]]
+            alive += 1
+        except (Closed, OSError):
+            pass
+        except Exception as failure:
+            assert "57P0" in str(failure), failure
+        session.close()
+    # Those that lingered on one of at most three backends may be lost.
+    assert alive >= len(idle) - 3, "idle sessions did not live on"
+    assert_healthy(cluster)
+
+
+def test_dispatcher_killed_while_nobody_is_there(cluster):
+    for _ in range(3):
+        (old,) = cluster.dispatcher_pids()
+        os.kill(old, signal.SIGKILL)
+        wait_until(lambda: cluster.dispatcher_pids() not in ([], [old]), what="a new dispatcher")
+        cluster.wait_pool_ready(20)
+    assert_healthy(cluster)
+
+
+def test_dispatcher_killed_under_load(cluster):
+    """The server is unharmed, a running transaction finishes, a new dispatcher
+    serves within seconds, nothing spins or leaks."""
+    postmaster = cluster.postmaster_pid()
+    cluster.sql("CREATE TABLE finished (a int)")
+    with Load(cluster, 10) as load:
+        load.wait_for_answers()
+        for turn in range(3):
+            busy = login(cluster)
+            busy.query("BEGIN")
+            busy.query(f"INSERT INTO finished VALUES ({turn})")
+            (old,) = cluster.dispatcher_pids()
+            os.kill(old, signal.SIGKILL)
+            assert busy.query("SELECT 'still here'") == [["still here"]]
+            busy.query("COMMIT")
+            assert cluster.sql(f"SELECT count(*) FROM finished WHERE a = {turn}") == [(1,)]
+            busy.finish()
+            wait_until(lambda: cluster.dispatcher_pids() not in ([], [old]), what="a new dispatcher")
+            cluster.wait_pool_ready(20)
+            load.wait_for_answers()
+    assert load.wrong == []
+    assert cluster.postmaster_pid() == postmaster and cluster.process.poll() is None
+    assert len(cluster.dispatcher_pids()) == 1
+    assert_healthy(cluster)
+    assert (
+        cluster.sql(
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> ''"
+        )[0][0]
+        <= 4
+    )
+
+
+def test_dispatcher_that_stops_answering_does_not_stop_the_server(cluster):
+    (pid,) = cluster.dispatcher_pids()
+    with login(cluster) as session:
+        session.query("BEGIN")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            assert cluster.sql("SELECT 1") == [(1,)]
+            assert session.query("SELECT 1") == [["1"]]
+            session.query("COMMIT")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert session.query("SELECT 2") == [["2"]]
+    assert_healthy(cluster)
+
+
+def test_launcher_killed_restarts_the_server_and_the_pool_comes_back(cluster):
+    cluster.expect_in_log(*CRASH)
+    launchers = [p.pid for p in cluster.processes() if "baton" in p.command and "launcher" in p.command]
+    assert len(launchers) == 1, cluster.processes()
+    with login(cluster) as session:
+        session.query("SELECT 1")
+        os.kill(launchers[0], signal.SIGKILL)
+        time.sleep(0.5)
+    cluster.wait_pool_ready()
+    assert len(cluster.dispatcher_pids()) == 1
+    assert_healthy(cluster)
+
+
+@pytest.mark.parametrize("mode", ["smart", "fast", "immediate"])
+def test_server_stopped_while_sessions_are_there(cluster, mode):
+    idle = [login(cluster) for _ in range(6)]
+    for session in idle:
+        session.query("SELECT 1")
+    busy = login(cluster)
+    if mode != "smart":
+        busy.query("BEGIN")
+    started = time.monotonic()
+    number = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode]
+    cluster.process.send_signal(number)
+    if mode == "smart":
+        # A smart shutdown waits for clients; those of the pool are told at
+        # once or served to their end, but it must come to an end.
+        time.sleep(0.5)
+        busy.finish()
+        for session in idle[:3]:
+            session.finish()
+    for session in idle[3 if mode == "smart" else 0 :] + ([] if mode == "smart" else [busy]):
+        codes = ends_with(session)
+        assert set(codes) <= {"57P01", "57P02"}, codes
+        if mode != "immediate":
+            assert codes, "the client was not told why"
+        session.close()
+    cluster.process.wait(30)
+    wait_until(lambda: processes_in(cluster.data) == [], what="no process left")
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", cluster.pool_port)) != 0
+    assert time.monotonic() - started < 60
+    cluster.stop()
+    cluster.start()
+    assert_serves(cluster)
+
+
+def test_server_stopped_under_load_and_started_again(cluster):
+    with Load(cluster, 10) as load:
+        for mode in ("fast", "immediate"):
+            load.wait_for_answers()
+            cluster.stop(mode)
+            cluster.start()
+            load.wait_for_answers()
+    assert load.wrong == []
+    assert_healthy(cluster)
+
+
+def test_postmaster_killed_leaves_nothing_running(cluster):
+    with Load(cluster, 4) as load:
+        load.wait_for_answers(50)
+        os.kill(cluster.postmaster_pid(), signal.SIGKILL)
+        cluster.process.wait(10)
+        load.stopping.set()
+    wait_until(lambda: processes_in(cluster.data) == [], what="no process left")
+    cluster.process = None
+    for name in ("postmaster.pid",):
+        (cluster.data / name).unlink(missing_ok=True)
+    for leftover in cluster.home.glob(".s.PGSQL.*"):
+        leftover.unlink()
+    cluster.start()
+    assert_serves(cluster)
+
+
+def test_descriptor_limit_refuses_further_clients_and_serves_those_it_has(make_cluster):
+    """The dispatcher's descriptors run out: it does not spin, those who are in
+    are served, and later clients get in when others have left."""
+    import resource
+
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 3})
+    cluster.sql("CREATE EXTENSION pg_baton")
+    (pid,) = cluster.dispatcher_pids()
+    limit = len(descriptors(pid)) + 30
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, limit))
+    first = [login(cluster) for _ in range(3)]
+    crowd: list[socket.socket] = []
+    try:
+        for _ in range(60):
+            sock = socket.create_connection(("127.0.0.1", cluster.pool_port), 5)
+            crowd.append(sock)
+        time.sleep(0.5)
+        for session in first:
+            assert session.query("SELECT 1") == [["1"]]
+        assert_nothing_spins(cluster)
+        for session in first:
+            assert session.query("SELECT 2") == [["2"]]
+    finally:
+        for sock in crowd:
+            sock.close()
+        for session in first:
+            session.finish()
+    wait_until(lambda: _can_log_in(cluster), what="a client gets in again")
+    assert_healthy(cluster)
+
+
+def _can_log_in(cluster) -> bool:
+    try:
+        Wire.login("127.0.0.1", cluster.pool_port, timeout_s=5).finish()
+        return True
+    except Exception:
+        return False
+
+
+def test_context_memory_reached_dedicates_and_loses_nothing(make_cluster):
+    cluster = make_cluster(parameters={"pg_baton.session_memory": "1MB", "pg_baton.max_backends": 6})
+    cluster.sql("CREATE EXTENSION pg_baton")
+    sessions = [login(cluster, application_name=f"m{n}") for n in range(5)]
+    try:
+        for number, session in enumerate(sessions):
+            for part in range(8):
+                session.query(f"SELECT set_config('my.large{part}', repeat('{number}{part}', 30000), false)")
+        for _ in range(3):
+            for number, session in enumerate(sessions):
+                for part in (0, 7):
+                    assert session.query(
+                        f"SELECT current_setting('my.large{part}') = repeat('{number}{part}', 30000)"
+                    ) == [["t"]]
+        causes = {
+            row[0] for row in cluster.sql("SELECT dedicated_cause FROM pg_baton_sessions WHERE mode = 'dedicated'")
+        }
+        assert any(cause and "memory" in cause.lower() for cause in causes), causes
+        for session in sessions:
+            session.query("RESET ALL")
+            session.query("DISCARD ALL")
+        wait_until(
+            lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions WHERE mode = 'dedicated'") == [(0,)],
+            what="all shared again",
+        )
+    finally:
+        for session in sessions:
+            session.finish()
+    assert_healthy(cluster)
+
+
+def test_prepared_statements_beyond_context_memory(make_cluster):
+    cluster = make_cluster(parameters={"pg_baton.session_memory": "1MB", "pg_baton.max_backends": 4})
+    cluster.sql("CREATE EXTENSION pg_baton")
+    with login(cluster) as session, login(cluster) as other:
+        for number in range(400):
+            session.query(f"PREPARE s{number} AS SELECT {number}, '{'x' * 4000}'")
+        for number in range(0, 400, 37):
+            assert session.query(f"EXECUTE s{number}")[0][0] == str(number)
+            assert other.query("SELECT 1") == [["1"]]
+        session.query("DEALLOCATE ALL")
+    assert_healthy(cluster)
+
+
+def test_a_library_that_is_not_preloaded_leaves_a_plain_server(make_cluster):
+    cluster = make_cluster(start=False, parameters={"shared_preload_libraries": ""})
+    cluster.start(wait_for_pool=False)
+    assert cluster.sql("SELECT 1") == [(1,)]
+
+
+def test_a_port_that_is_taken_is_said_in_the_log_and_the_server_runs(make_cluster):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        cluster = make_cluster(start=False, parameters={"pg_baton.port": taken.getsockname()[1]})
+        cluster.start(wait_for_pool=False)
+        assert cluster.sql("SELECT 1") == [(1,)]
+        cluster.wait_for_log(rf"{taken.getsockname()[1]}")
+        assert_nothing_spins(cluster)
+
+
+def test_a_dispatcher_program_that_does_not_exist_is_said_in_the_log(make_cluster):
+    cluster = make_cluster(start=False, parameters={"pg_baton.dispatcher_program": "/nowhere/baton"})
+    cluster.start(wait_for_pool=False)
+    assert cluster.sql("SELECT 1") == [(1,)]
+    cluster.wait_for_log(r"/nowhere/baton")
+    assert_nothing_spins(cluster)

@@ -1,0 +1,178 @@
+"""The fuzzer's command: see the package's head."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness.cluster import Cluster, Run  # noqa: E402
+
+from .episode import Difference, Episode  # noqa: E402
+from .generator import Operation  # noqa: E402
+from .shrink import load, save, show, shrink  # noqa: E402
+from .world import BrokenWorld, World, make_template  # noqa: E402
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SEEDS = Path(__file__).resolve().parent / "seeds"
+STEPS_AN_EPISODE = 400
+SHRINK_LIMIT_S = 60.0
+DATABASE = "fuzz"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tests.fuzz", description="differential fuzzer of session state")
+    parser.add_argument("--seed", type=int, help="of the first episode [the clock]")
+    parser.add_argument("--steps", type=int, help=f"operations in all [{STEPS_AN_EPISODE} unless --seconds]")
+    parser.add_argument("--seconds", type=float, help="go on for so long")
+    parser.add_argument("--episode", type=int, default=STEPS_AN_EPISODE, help="operations an episode [%(default)s]")
+    parser.add_argument("--sessions", type=int, default=5, help="[%(default)s]")
+    parser.add_argument("--against", choices=("pool", "direct", "broken"), default="pool",
+                        help="what to compare direct connections with [pool]")
+    parser.add_argument("--normal", action="store_true", help="without forced migration")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the pool's server")
+    parser.add_argument("--script", type=Path, help="run a kept script instead")
+    parser.add_argument("--no-seeds", action="store_true", help="do not run the kept scripts first")
+    parser.add_argument("--no-shrink", action="store_true")
+    parser.add_argument("--keep-going", type=int, default=0, metavar="N", help="stop after N+1 differences")
+    return parser.parse_args()
+
+
+class Fuzzer:
+    """Two clusters, and what was found between them."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        if options.against != "pool":
+            os.environ["BATON_TEST_DIRECT"] = "1"
+        self.run = Run()
+        self.steps = 0
+        self.episodes = 0
+        self.differences = 0
+        self.started = time.monotonic()
+        self.shown = self.started
+        common = {"lock_timeout": "60ms", "max_connections": "100"}
+        pool = dict(value.split("=", 1) for value in options.set)
+        pooled = options.against == "pool"
+        if pooled:
+            # A dedicated session or one in a transaction keeps its backend;
+            # forced migration needs two more.
+            pool = {"pg_baton.max_backends": options.sessions + 3,
+                    "pg_baton.force_migration": not options.normal, **pool}
+        self.direct = self.run.cluster("direct", parameters=common, pooled=False)
+        self.other = self.run.cluster(options.against, parameters={**common, **pool}, pooled=pooled)
+
+    def start(self) -> None:
+        for cluster in (self.direct, self.other):
+            cluster.start()
+            make_template(cluster)
+
+    def episode(self) -> Episode:
+        count = self.options.sessions
+        world = BrokenWorld if self.options.against == "broken" else World
+        return Episode(
+            World(self.direct, "direct", self.direct.port, count, DATABASE),
+            world(self.other, self.options.against, self.other.pool_port, count, DATABASE),
+        )
+
+    def try_script(self, script: list[Operation]) -> Difference | None:
+        episode = self.episode()
+        try:
+            return episode.run(script)
+        finally:
+            episode.close()
+
+    def one(self, seed: int, steps: int) -> bool:
+        """One generated episode; False if it found a difference."""
+        episode = self.episode()
+        try:
+            difference = episode.run(episode.generate(seed, steps), self.count)
+        finally:
+            episode.close()
+        self.episodes += 1
+        if not difference:
+            return True
+        self.report(f"--seed {seed} --steps {difference.step + 1}", f"found-{seed}", episode.done, difference)
+        return False
+
+    def report(self, replay: str, name: str, script: list[Operation], difference: Difference) -> None:
+        self.differences += 1
+        print(f"\nDIFFERENCE at step {difference.step} ({difference.what}); replay: {replay}", flush=True)
+        print(f"session {difference.operation.session}: {difference.operation.label}")
+        print("\n".join(difference.diff()), flush=True)
+        if not self.options.no_shrink:
+            print("shortening ...", file=sys.stderr, flush=True)
+            script, difference = shrink(script, difference, self.try_script, SHRINK_LIMIT_S)
+            print("shortened script:")
+            print(show(script))
+            print("\n".join(difference.diff()), flush=True)
+        kept = REPOSITORY / "build" / "fuzz" / f"{name}.json"
+        save(script, kept)
+        print(f"kept in {kept.relative_to(REPOSITORY)}, replay: --script {kept.relative_to(REPOSITORY)}", flush=True)
+
+    def count(self) -> None:
+        self.steps += 1
+        now = time.monotonic()
+        if now - self.shown > 5:
+            self.shown = now
+            print(f"fuzz: {self.steps} operations, {self.episodes} episodes, {self.differences} differences,"
+                  f" {self.steps / (now - self.started):.0f}/s", file=sys.stderr, flush=True)
+
+    def kept_scripts(self) -> None:
+        """Scripts that once found a bug."""
+        for path in sorted(SEEDS.glob("*.json")):
+            script = load(path)
+            difference = self.try_script(script)
+            self.steps += len(script)
+            if difference:
+                self.report(f"--script {path.relative_to(REPOSITORY)}", path.stem, script, difference)
+
+    def go(self) -> None:
+        options = self.options
+        if options.script:
+            script = load(options.script)
+            difference = self.try_script(script)
+            self.steps += len(script)
+            if difference:
+                self.report(f"--script {options.script}", options.script.stem, script, difference)
+            return
+        if options.against == "pool" and not options.no_seeds:
+            self.kept_scripts()
+        seed = options.seed if options.seed is not None else int(time.time())
+        print(f"fuzz: seed {seed}, {options.sessions} sessions, against {options.against}", file=sys.stderr, flush=True)
+        steps = options.steps or (STEPS_AN_EPISODE if options.seconds is None else sys.maxsize)
+        while steps > 0 and self.differences <= options.keep_going:
+            if options.seconds is not None and time.monotonic() - self.started > options.seconds:
+                break
+            self.one(seed, min(steps, options.episode))
+            steps -= options.episode
+            seed += 1
+
+    def finish(self) -> None:
+        """Stops both servers and proves that nothing is left of them."""
+        for cluster in (self.direct, self.other):
+            cluster.finish()
+
+
+def main() -> int:
+    options = arguments()
+    fuzzer = Fuzzer(options)
+    try:
+        fuzzer.start()
+        fuzzer.go()
+        fuzzer.finish()
+    finally:
+        fuzzer.run.close()
+    seconds = time.monotonic() - fuzzer.started
+    print(f"fuzz: {fuzzer.steps} operations in {fuzzer.episodes} episodes, {fuzzer.differences} differences,"
+          f" {seconds:.0f} s", flush=True)
+    # Whether the fuzzer is any good is asked with a broken world.
+    return int((fuzzer.differences == 0) == (options.against == "broken"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

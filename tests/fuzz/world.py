@@ -1,0 +1,206 @@
+"""One of the two worlds: a cluster, and the sessions of a script in it.
+
+perform() runs one operation on one session and gives what the client saw, as
+lines.  Two things come from the server when they please and are kept apart:
+notifications (notifications()), and what a closed session leaves until its
+server process has noticed (settle()).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import select
+import time
+
+from harness.cluster import HOST, SUPERUSER, Cluster
+from harness.compare import _stable_parameter_order as stable_parameter_order
+from harness.compare import describe
+from harness.wire import Closed, Message, Wire, query
+
+from . import vocabulary as words
+from .generator import Operation
+
+SETTLE_LIMIT_S = 3.0
+TEMPORARY_SCHEMA = re.compile(r"pg_(toast_)?temp_\d+")
+# Locks that tell of a session's state; the rest are of the moment.
+LOCKS = (
+    "SELECT locktype, coalesce(relation::regclass::text, ''), mode, classid, objid, objsubid, count(*)"
+    " FROM pg_locks WHERE database = (SELECT oid FROM pg_database WHERE datname = '{database}')"
+    " AND locktype IN ('relation', 'advisory') AND pid <> pg_backend_pid()"
+    " GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6"
+)
+
+
+class Session:
+    """A client's connection, or none."""
+
+    def __init__(self) -> None:
+        self.wire: Wire | None = None
+        self.status = "I"
+        self.notifications: list[str] = []
+        self.connect: tuple[tuple[str, str], ...] = ()
+
+
+class World:
+    """Sessions of one episode in one cluster."""
+
+    def __init__(self, cluster: Cluster, name: str, port: int, sessions: int, database: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.port = port
+        self.database = database
+        self.sessions = [Session() for _ in range(sessions)]
+
+    def lay_out(self) -> None:
+        """A database as vocabulary.py describes it, and the roles as new."""
+        with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+            wire.query(words.ROLE_RESET)
+            wire.query(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
+            wire.query(f"CREATE DATABASE {self.database} TEMPLATE fuzz_template")
+            wire.finish()
+
+    def close(self) -> None:
+        for session in self.sessions:
+            if session.wire:
+                session.wire.finish()
+                session.wire = None
+        with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+            wire.query(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
+            wire.finish()
+
+    # -- operations --------------------------------------------------------------
+
+    def perform(self, operation: Operation) -> list[str]:
+        session = self.sessions[operation.session]
+        if operation.connect is not None:
+            return self._connect(session, operation.connect)
+        if session.wire is None:
+            return ["not connected"]
+        if operation.disconnect:
+            session.wire.finish()
+            session.wire = None
+            session.status = "I"
+            return ["disconnected"]
+        return self._run(session, operation.segments)
+
+    def _connect(self, session: Session, options: tuple[tuple[str, str], ...]) -> list[str]:
+        if session.wire is not None:
+            return ["connected already"]
+        session.connect = options
+        parameters = dict(options)
+        user = parameters.pop("user")
+        wire = Wire.open(HOST, self.port)
+        messages = wire.log_in(user, self.database, **parameters)
+        lines = sorted(self._line(message) for message in messages)
+        session.notifications = []
+        if messages and messages[-1].type == "Z":
+            session.wire = wire
+            session.status = "I"
+        else:
+            wire.close()
+        return lines
+
+    def _run(self, session: Session, segments: tuple[bytes, ...]) -> list[str]:
+        lines: list[str] = []
+        wire = session.wire
+        assert wire is not None
+        try:
+            wire.send(*segments)
+            for _ in segments:
+                while True:
+                    message = wire.read()
+                    if message.type == "A":
+                        session.notifications.append(self._line(message))
+                        continue
+                    lines.append(self._line(message))
+                    if message.type == "Z":
+                        session.status = message.body.decode()
+                        break
+        except (Closed, ConnectionError):
+            lines.append("closed")
+            self._drop(session)
+        except TimeoutError as failure:
+            lines.append(f"no answer: {failure}")
+            self._drop(session)
+        return stable_parameter_order(lines)
+
+    def _drop(self, session: Session) -> None:
+        if session.wire:
+            session.wire.close()
+        session.wire = None
+        session.status = "I"
+
+    def _line(self, message: Message) -> str:
+        line = TEMPORARY_SCHEMA.sub("pg_temp_N", describe(message))
+        if message.type == "D" and len(message.body) >= 2000:
+            line = f"row of {len(message.body)} bytes: {message.body[:60]!r}... {hash(message.body):x}"
+        return line.replace(self.database, "the_database")
+
+    # -- what comes when it pleases ------------------------------------------------
+
+    def notifications(self, number: int) -> list[str]:
+        """All that session has been notified of so far; reads what is there."""
+        session = self.sessions[number]
+        wire = session.wire
+        while wire and (wire.buffer or select.select([wire.sock], [], [], 0)[0]):
+            try:
+                message = wire.read(5)
+            except (Closed, ConnectionError, TimeoutError):
+                # The next operation will see and report it.
+                break
+            session.notifications.append(self._line(message))
+        return session.notifications
+
+    def settle(self, locks_elsewhere: list[str] | None = None) -> list[str]:
+        """Waits until the locks held are those of the other world, or, with no
+        other world, until they stay the same; gives them."""
+        deadline = time.monotonic() + SETTLE_LIMIT_S
+        with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+            before: list[str] | None = None
+            while True:
+                rows = [str(row) for row in wire.query(LOCKS.format(database=self.database))]
+                if locks_elsewhere is None:
+                    ours = wire.query(
+                        "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+                        f" AND datname = '{self.database}'")
+                    connected = sum(1 for session in self.sessions if session.wire)
+                    done = rows == before and int(ours[0][0] or 0) <= connected
+                else:
+                    done = rows == locks_elsewhere
+                if done or time.monotonic() > deadline:
+                    wire.finish()
+                    return rows
+                before = rows
+                time.sleep(0.005)
+
+
+class BrokenWorld(World):
+    """Loses a session's state now and then, to see that it is noticed."""
+
+    def __init__(self, *arguments, **keywords) -> None:
+        super().__init__(*arguments, **keywords)
+        self.random = random.Random(1)
+
+    def perform(self, operation: Operation) -> list[str]:
+        session = self.sessions[operation.session]
+        if session.wire and session.status == "I" and operation.segments and self.random.random() < 0.02:
+            session.wire.finish()
+            session.wire = None
+            notifications = session.notifications
+            self._connect(session, session.connect)
+            session.notifications = notifications
+        return super().perform(operation)
+
+
+def make_template(cluster: Cluster) -> None:
+    """Once a cluster: roles, and the database that episodes copy."""
+    with Wire.login(HOST, cluster.port, SUPERUSER, "postgres") as wire:
+        for sql in (words.ROLE_SETUP, "CREATE DATABASE fuzz_template"):
+            wire.query(sql)
+        wire.finish()
+    with Wire.login(HOST, cluster.port, SUPERUSER, "fuzz_template") as wire:
+        for found in wire.ask(query(words.DATABASE_SETUP)):
+            if found.type == "E":
+                raise RuntimeError(f"the layout fails: {found.fields()}")
+        wire.finish()

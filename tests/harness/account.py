@@ -1,0 +1,75 @@
+"""Running server programs as an unprivileged user.
+
+PostgreSQL refuses to run as root.  Run as root, the tests run every server
+program as the user named by BATON_TEST_USER (default "postgres"); run as
+anyone else, they run it as themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pwd
+import shutil
+import subprocess
+
+
+@functools.cache
+def server_user() -> pwd.struct_passwd:
+    """The operating system user that owns the clusters."""
+    if os.geteuid() != 0:
+        return pwd.getpwuid(os.geteuid())
+    return pwd.getpwnam(os.environ.get("BATON_TEST_USER", "postgres"))
+
+
+def as_server_user(command: list[str], die_with_parent: bool = False) -> list[str]:
+    """The command line that runs `command` as the server's user.
+
+    With die_with_parent a SIGQUIT (immediate shutdown) reaches the server if
+    the test process dies without cleaning up.
+    """
+    user = server_user()
+    prefix: list[str] = []
+    if os.geteuid() == 0:
+        prefix = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    if die_with_parent:
+        prefix = (prefix or ["setpriv"]) + ["--pdeathsig", "QUIT"]
+    return prefix + (["--"] if prefix else []) + command
+
+
+def give_to_server_user(path: os.PathLike[str] | str) -> None:
+    """Makes the server's user the owner of one file or directory."""
+    if os.geteuid() == 0:
+        os.chown(path, server_user().pw_uid, server_user().pw_gid)
+
+
+def run_as_server_user(command: list[str], timeout_s: float = 120, **kwargs) -> str:
+    """Runs a program to its end; its output, or an error that quotes it."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+    environment["LC_ALL"] = "C.UTF-8"
+    environment["HOME"] = server_user().pw_dir
+    done = subprocess.run(
+        as_server_user(command),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout_s,
+        env=environment,
+        cwd="/",
+        **kwargs,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+@functools.cache
+def pg_config(what: str) -> str:
+    """One answer of pg_config (PG_CONFIG in the environment names another)."""
+    program = os.environ.get("PG_CONFIG") or shutil.which("pg_config") or "pg_config"
+    return subprocess.run([program, f"--{what}"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def server_program(name: str) -> str:
+    """The path of one of the server's programs."""
+    return os.path.join(pg_config("bindir"), name)

@@ -1,0 +1,422 @@
+"""One private PostgreSQL cluster, with or without the pool before it.
+
+A cluster lives in one directory of the run's scratch directory: `data`, `log`
+and the Unix sockets.  The data directory is a copy of one that initdb made
+once a run.  A Cluster owns every process whose working directory is its data
+directory, and check_clean() proves at the end that none is left and that the
+log has nothing that no test announced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Callable, Iterable, Iterator
+
+from . import processes
+from .account import as_server_user, give_to_server_user, run_as_server_user, server_program
+from .stage import Stage, make_stage
+
+HOST = "127.0.0.1"
+SUPERUSER = "postgres"
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+# What no test may leave in the log unless it says so (Cluster.expect_in_log).
+ALARMS = (
+    "PANIC:",
+    "TRAP:",
+    "was terminated by signal",
+    "terminated abnormally",
+    "thread 'main' panicked",
+    "panicked at",
+    "AddressSanitizer",
+    "runtime error:",
+    "leaked",
+    "terminating any other active server processes",
+)
+
+BASE_PARAMETERS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "shared_buffers": "32MB",
+    "max_wal_size": "1GB",
+    "max_connections": "60",
+    "max_prepared_transactions": "4",
+    "listen_addresses": HOST,
+    "log_line_prefix": "%m [%p] [%a] [%r] %q%u@%d ",
+    "log_statement": "none",
+    "log_connections": "off",
+    "autovacuum": "off",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "lc_messages": "C",
+}
+
+POOL_PARAMETERS = {
+    "shared_preload_libraries": "pg_baton",
+}
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on, outside the ephemeral range's start."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]
+
+
+class Run:
+    """One run of the tests: its scratch directory, template and stage."""
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="baton-tests-", dir=os.environ.get("BATON_TEST_DIR")))
+        self.directory.chmod(0o755)
+        self.stage: Stage | None = make_stage(self.directory)
+        self.clusters: list[Cluster] = []
+        self._template: Path | None = None
+        self._count = 0
+
+    def template(self) -> Path:
+        if self._template is None:
+            home = self.directory / "template"
+            home.mkdir()
+            give_to_server_user(home)
+            run_as_server_user(
+                [
+                    server_program("initdb"),
+                    "-D",
+                    str(home / "data"),
+                    "-U",
+                    SUPERUSER,
+                    "-A",
+                    "trust",
+                    "-E",
+                    "UTF8",
+                    "--locale=C.UTF-8",
+                    "-N",
+                ]
+            )
+            self._template = home / "data"
+        return self._template
+
+    def cluster(self, name: str = "cluster", **options) -> Cluster:
+        self._count += 1
+        short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24]
+        cluster = Cluster(self, self.directory / f"{self._count:03d}-{short}", **options)
+        self.clusters.append(cluster)
+        return cluster
+
+    def live_clusters(self) -> list[Cluster]:
+        return [cluster for cluster in self.clusters if cluster.exists()]
+
+    def close(self) -> None:
+        for cluster in self.clusters:
+            cluster.destroy()
+        if os.environ.get("BATON_TEST_KEEP", "") in ("", "0"):
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Cluster:
+    """A server, and what its tests may do to it."""
+
+    def __init__(
+        self,
+        run: Run,
+        home: Path,
+        parameters: dict[str, object] | None = None,
+        hba: Iterable[str] = (),
+        hba_replaces: bool = False,
+        pooled: bool = True,
+    ) -> None:
+        self.run = run
+        self.home = home
+        self.data = home / "data"
+        self.log_file = home / "log"
+        self.pooled = pooled and run.stage is not None
+        self.port = free_port()
+        self.pool_port = free_port() if self.pooled else self.port
+        self.process: subprocess.Popen[bytes] | None = None
+        self.expected: list[str] = []
+        self._exists = True
+
+        home.mkdir()
+        give_to_server_user(home)
+        home.chmod(0o755)
+        subprocess.run(["cp", "-a", "--reflink=auto", str(run.template()), str(self.data)], check=True)
+        self.log_file.touch()
+        give_to_server_user(self.log_file)
+
+        self.parameters: dict[str, str] = dict(BASE_PARAMETERS)
+        self.parameters["port"] = str(self.port)
+        self.parameters["unix_socket_directories"] = str(home)
+        if self.pooled:
+            assert run.stage is not None
+            self.parameters.update(POOL_PARAMETERS)
+            self.parameters.update(run.stage.parameters)
+            self.parameters["pg_baton.port"] = str(self.pool_port)
+        self.set_parameters(parameters or {})
+        if hba or hba_replaces:
+            self.write_hba(hba, hba_replaces)
+
+    # -- configuration ---------------------------------------------------
+
+    def set_parameters(self, parameters: dict[str, object]) -> None:
+        """Changes parameters in the file (None removes); no reload."""
+        for name, value in parameters.items():
+            if name.startswith("pg_baton.") and not self.pooled:
+                continue
+            if value is None:
+                self.parameters.pop(name, None)
+            elif isinstance(value, bool):
+                self.parameters[name] = "on" if value else "off"
+            else:
+                self.parameters[name] = str(value)
+        lines = []
+        for name, value in self.parameters.items():
+            quoted = value.replace("'", "''")
+            lines.append(f"{name} = '{quoted}'\n")
+        self._write("postgresql.conf", "".join(lines))
+
+    def write_hba(self, lines: Iterable[str], replaces: bool = False) -> None:
+        """Puts lines into pg_hba.conf, before those that trust everyone."""
+        rest = (
+            []
+            if replaces
+            else [
+                "local all all trust",
+                "host all all 127.0.0.1/32 trust",
+                "host all all ::1/128 trust",
+                "local replication all trust",
+                "host replication all 127.0.0.1/32 trust",
+            ]
+        )
+        self._write("pg_hba.conf", "\n".join([*lines, *rest]) + "\n")
+
+    def _write(self, name: str, text: str) -> None:
+        path = self.data / name
+        temporary = self.data / f"{name}.new"
+        temporary.write_text(text)
+        give_to_server_user(temporary)
+        temporary.chmod(0o600)
+        temporary.rename(path)
+
+    def reload(self) -> None:
+        """SIGHUP to the postmaster; does not wait for the effect."""
+        os.kill(self.postmaster_pid(), signal.SIGHUP)
+
+    # -- connection strings ----------------------------------------------
+
+    def pool(self, **options: object) -> str:
+        """A libpq connection string to the pool's port."""
+        return self._conninfo(self.pool_port, options)
+
+    def direct(self, **options: object) -> str:
+        """A libpq connection string to the server's own port."""
+        return self._conninfo(self.port, options)
+
+    def _conninfo(self, port: int, options: dict[str, object]) -> str:
+        merged: dict[str, object] = {
+            "host": HOST,
+            "port": port,
+            "user": SUPERUSER,
+            "dbname": "postgres",
+            "connect_timeout": 20,
+            "sslmode": "disable",
+            "gssencmode": "disable",
+        }
+        merged.update(options)
+        quoted = []
+        for name, value in merged.items():
+            if value is None:
+                continue
+            text = str(value).replace("\\", "\\\\").replace("'", "\\'")
+            quoted.append(f"{name}='{text}'")
+        return " ".join(quoted)
+
+    def sql(self, statement: str, *, dbname: str = "postgres", user: str = SUPERUSER) -> list[tuple]:
+        """Runs one statement on the server's own port; its rows."""
+        import psycopg
+
+        with psycopg.connect(self.direct(dbname=dbname, user=user), autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    # -- life --------------------------------------------------------------
+
+    def start(self, wait_for_pool: bool = True) -> Cluster:
+        assert self.process is None or self.process.poll() is not None, "already running"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+        environment["LC_ALL"] = "C.UTF-8"
+        environment.setdefault("RUST_BACKTRACE", "1")
+        with open(self.log_file, "ab") as log:
+            self.process = subprocess.Popen(
+                as_server_user([server_program("postgres"), "-D", str(self.data)], die_with_parent=True),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd="/",
+                start_new_session=True,
+            )
+        self._wait_ready(self.port)
+        if self.pooled and wait_for_pool:
+            self.wait_pool_ready()
+        return self
+
+    def wait_pool_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        self._wait_ready(self.pool_port, timeout_s)
+
+    def _wait_ready(self, port: int, timeout_s: float = START_TIMEOUT_S) -> None:
+        import psycopg
+
+        deadline = time.monotonic() + timeout_s
+        failure: Exception | None = None
+        while time.monotonic() < deadline:
+            if self.process is not None and self.process.poll() is not None:
+                raise RuntimeError(f"the server ended with {self.process.returncode}\n{self.log_tail()}")
+            try:
+                with psycopg.connect(self._conninfo(port, {"connect_timeout": 5})) as connection:
+                    connection.execute("SELECT 1")
+                return
+            except psycopg.Error as error:
+                failure = error
+                time.sleep(0.05)
+        raise TimeoutError(
+            f"port {port} is not ready after {timeout_s} s: {failure}\n{self.log_tail()}\n{self.stacks()}"
+        )
+
+    def postmaster_pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def dispatcher_pids(self) -> list[int]:
+        """The dispatchers of this cluster."""
+        return [p.pid for p in processes.processes_in(self.data) if re.search(r"(^|/)baton dispatcher", p.command)]
+
+    def processes(self) -> list[processes.Process]:
+        return processes.processes_in(self.data)
+
+    def stop(self, mode: str = "fast", timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stops the server and waits until nothing of it is left."""
+        if self.process is None:
+            return
+        number = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode]
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+            try:
+                self.process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                where = self.stacks()
+                self.kill()
+                raise TimeoutError(f"no {mode} stop within {timeout_s} s\n{where}\n{self.log_tail()}") from None
+        self.process = None
+        left = processes.wait_until_gone(self.data, 10)
+        if left:
+            where = processes.stacks(left)
+            processes.kill_all(left)
+            raise AssertionError(f"processes left after the server stopped ({mode}):\n{where}\n{self.log_tail()}")
+
+    def restart(self, mode: str = "fast") -> None:
+        self.stop(mode)
+        self.start()
+
+    def kill(self) -> None:
+        """SIGKILL for everything of this cluster."""
+        for _ in range(10):
+            left = self.processes()
+            processes.kill_all(left)
+            if not left:
+                break
+            time.sleep(0.05)
+        if self.process is not None:
+            self.process.wait(10)
+            self.process = None
+
+    def exists(self) -> bool:
+        return self._exists
+
+    def destroy(self) -> None:
+        """Whatever happened before: nothing of the cluster is left."""
+        if self._exists:
+            self.kill()
+            self._exists = False
+            if os.environ.get("BATON_TEST_KEEP", "") in ("", "0"):
+                shutil.rmtree(self.home, ignore_errors=True)
+
+    def finish(self) -> None:
+        """The orderly end: stop, prove that all is clean, destroy."""
+        try:
+            if self.process is not None:
+                self.stop("fast")
+            self.check_clean()
+        finally:
+            self.destroy()
+
+    # -- what is to be seen --------------------------------------------------
+
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def log_tail(self, lines: int = 60) -> str:
+        return "--- end of the server's log\n" + "\n".join(self.log().splitlines()[-lines:])
+
+    @contextlib.contextmanager
+    def new_log(self) -> Iterator[Callable[[], str]]:
+        """Gives a function that returns what the log has got since here."""
+        start = self.log_file.stat().st_size
+
+        def read() -> str:
+            with open(self.log_file, "rb") as file:
+                file.seek(start)
+                return file.read().decode("utf-8", "replace")
+
+        yield read
+
+    def wait_for_log(self, pattern: str, timeout_s: float = 20, start: int = 0) -> str:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            found = re.search(pattern, self.log()[start:])
+            if found:
+                return found.group(0)
+            time.sleep(0.05)
+        raise AssertionError(f"no {pattern!r} in the log within {timeout_s} s\n{self.log_tail()}")
+
+    def stacks(self) -> str:
+        return processes.stacks(self.processes())
+
+    def expect_in_log(self, *patterns: str) -> None:
+        """Announces alarms that this test causes on purpose."""
+        self.expected += patterns
+
+    def check_clean(self) -> None:
+        """Nothing left behind, nothing alarming in the log."""
+        problems = []
+        left = self.processes()
+        if left:
+            problems.append("processes left:\n" + processes.stacks(left))
+        for line in self.log().splitlines():
+            if any(alarm in line for alarm in ALARMS) and not any(
+                re.search(pattern, line) for pattern in self.expected
+            ):
+                problems.append(f"log: {line}")
+        if any(file for file in self.data.glob("core*")):
+            problems.append("a core file in the data directory")
+        sockets = [file.name for file in self.home.glob(".s.PGSQL.*")]
+        if sockets:
+            problems.append(f"sockets left: {sockets}")
+        for port in {self.port, self.pool_port}:
+            with socket.socket() as probe:
+                probe.settimeout(2)
+                if probe.connect_ex((HOST, port)) == 0:
+                    problems.append(f"somebody still listens on port {port}")
+        if problems:
+            raise AssertionError("the cluster did not end clean\n" + "\n".join(problems) + "\n" + self.log_tail())

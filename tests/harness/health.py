@@ -1,0 +1,145 @@
+"""Is a cluster well after what was done to it?"""
+
+from __future__ import annotations
+
+import time
+
+from .cluster import HOST, SUPERUSER, Cluster
+from .processes import cpu_seconds
+from .wire import LoginFailed, QueryFailed, Wire
+
+SETTLE_TIMEOUT_S = 15.0
+SPIN_WINDOW_S = 1.0
+SPIN_LIMIT_S = 0.5
+
+
+def wait_until(check, timeout_s: float = SETTLE_TIMEOUT_S, what: str = "") -> None:
+    """Waits until check() is true; a failure says what was waited for."""
+    deadline = time.monotonic() + timeout_s
+    while not check():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s} s: {what}")
+        time.sleep(0.05)
+
+
+def assert_serves(cluster: Cluster, sessions: int = 6, turns: int = 3) -> None:
+    """New sessions get in, and each gets its own answers."""
+    wires = [Wire.login(HOST, cluster.pool_port) for _ in range(sessions)]
+    try:
+        for number, wire in enumerate(wires):
+            wire.query(f"SET my.number = '{number}'")
+        for turn in range(turns):
+            for number, wire in enumerate(wires):
+                assert wire.query(f"SELECT current_setting('my.number'), {turn}") == [[str(number), str(turn)]]
+    finally:
+        for wire in wires:
+            wire.finish()
+
+
+def assert_no_backend_lost(cluster: Cluster) -> None:
+    """With no session left, no backend is busy, in a transaction, or holds a lock."""
+    if not cluster.pooled:
+        return
+
+    def quiet() -> bool:
+        (held,) = cluster.sql(
+            "SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+            "   AND state IN ('active', 'idle in transaction', 'idle in transaction (aborted)')"
+            "   AND pid <> pg_backend_pid()),"
+            " (SELECT count(*) FROM pg_locks WHERE pid <> pg_backend_pid()),"
+            " (SELECT count(*) FROM pg_baton_sessions),"
+            " (SELECT count(*) FROM pg_baton_backends WHERE state IN ('busy', 'assigned') OR session_id IS NOT NULL)"
+        )
+        quiet.seen = held
+        return held == (0, 0, 0, 0)
+
+    quiet.seen = ()
+    try:
+        wait_until(quiet)
+    except AssertionError:
+        activity = cluster.sql(
+            "SELECT pid, state, wait_event, left(query, 60) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+        )
+        kept = cluster.sql("SELECT * FROM pg_baton_sessions") + cluster.sql("SELECT * FROM pg_baton_backends")
+        raise AssertionError(f"(active, locks, sessions, held backends) = {quiet.seen}\n{activity}\n{kept}") from None
+
+
+def assert_nothing_spins(cluster: Cluster) -> None:
+    """No process of a cluster at rest uses the processor."""
+    before = {process.pid: cpu_seconds(process.pid) for process in cluster.processes()}
+    time.sleep(SPIN_WINDOW_S)
+    for process in cluster.processes():
+        used = cpu_seconds(process.pid) - before.get(process.pid, 0.0)
+        assert process.pid not in before or used < SPIN_LIMIT_S, f"{process} used {used} s of processor at rest"
+
+
+def assert_healthy(cluster: Cluster) -> None:
+    assert_serves(cluster)
+    assert_no_backend_lost(cluster)
+    assert_nothing_spins(cluster)
+
+
+class Load:
+    """Clients that ask without end, in threads; each checks its own answers.
+
+    A client that loses its connection counts that and connects again; a wrong
+    answer is a failure for good.
+    """
+
+    def __init__(self, cluster: Cluster, clients: int, think_s: float = 0.0) -> None:
+        import threading
+
+        self.cluster = cluster
+        self.think_s = think_s
+        self.stopping = threading.Event()
+        self.wrong: list[str] = []
+        self.lost: list[str] = []
+        self.answers = 0
+        self.threads = [threading.Thread(target=self._client, args=(n,), daemon=True) for n in range(clients)]
+
+    def __enter__(self) -> "Load":
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a client of the load hangs"
+
+    def _client(self, number: int) -> None:
+        while not self.stopping.is_set():
+            try:
+                with Wire.login(HOST, self.cluster.pool_port, user=SUPERUSER, timeout_s=30) as wire:
+                    wire.query(f"SET my.number = '{number}'")
+                    turn = 0
+                    while not self.stopping.is_set():
+                        turn += 1
+                        if turn % 5 == 0:
+                            wire.query("BEGIN")
+                        got = wire.query(f"SELECT current_setting('my.number'), {turn}")
+                        if got != [[str(number), str(turn)]]:
+                            self.wrong.append(f"{number}/{turn} got {got}")
+                        if turn % 5 == 0:
+                            wire.query("COMMIT")
+                        self.answers += 1
+                        if self.think_s:
+                            time.sleep(self.think_s)
+            except QueryFailed as failure:
+                self.lost.append(f"{failure.sqlstate}")
+                time.sleep(0.05)
+            except TimeoutError as failure:
+                self.wrong.append(f"{number} hangs: {failure}")
+                time.sleep(0.05)
+            except (LoginFailed, OSError, Exception) as failure:
+                self.lost.append(type(failure).__name__)
+                time.sleep(0.05)
+
+    def wait_for_answers(self, count: int = 200, timeout_s: float = 30) -> None:
+        """Waits until that many more answers have come."""
+        wanted = self.answers + count
+        wait_until(lambda: self.answers >= wanted, timeout_s, f"{count} more answers of the load")

@@ -1,0 +1,115 @@
+"""The processes of a cluster: who they are, and where they hang.
+
+Every process of a server, and the dispatcher, has the data directory as its
+working directory; that is how they are told from everything else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    state: str
+    command: str
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def processes_in(directory: Path) -> list[Process]:
+    """All living processes whose working directory is `directory`."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            if os.readlink(f"/proc/{entry}/cwd") != str(directory):
+                continue
+        except OSError:
+            continue
+        stat = _read(f"/proc/{entry}/stat")
+        state = stat.rpartition(")")[2].split()[0] if ")" in stat else "?"
+        if state in ("Z", "X"):
+            continue
+        command = _read(f"/proc/{entry}/cmdline").replace("\0", " ").strip()
+        found.append(Process(int(entry), state, command))
+    return sorted(found, key=lambda process: process.pid)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time used by a process so far; 0 if it is gone."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    if len(fields) < 13:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def descriptors(pid: int) -> list[str]:
+    """What the descriptors of a process refer to."""
+    found = []
+    try:
+        for entry in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                found.append(os.readlink(f"/proc/{pid}/fd/{entry}"))
+            except OSError:
+                continue
+    except OSError:
+        pass
+    return found
+
+
+def stacks(processes: list[Process], limit: int = 16) -> str:
+    """Where each process is: kernel wait channel, and gdb's backtraces."""
+    lines = []
+    for process in processes[:limit]:
+        wchan = _read(f"/proc/{process.pid}/wchan")
+        lines.append(f"--- {process.pid} [{process.state}] {process.command} (wchan {wchan})")
+        if shutil.which("gdb"):
+            try:
+                shown = subprocess.run(
+                    ["gdb", "-p", str(process.pid), "-batch", "-nx", "-ex", "thread apply all bt 25"],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    stdin=subprocess.DEVNULL,
+                    text=True,
+                    timeout=20,
+                ).stdout
+                lines += [line for line in shown.splitlines() if line.startswith(("#", "Thread"))]
+            except (subprocess.TimeoutExpired, OSError) as error:
+                lines.append(f"(gdb: {error})")
+        else:
+            lines.append(_read(f"/proc/{process.pid}/stack"))
+    return "\n".join(lines)
+
+
+def kill_all(processes: list[Process]) -> None:
+    """SIGKILL for exactly these processes."""
+    for process in processes:
+        try:
+            os.kill(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def wait_until_gone(directory: Path, timeout_s: float) -> list[Process]:
+    """Waits for a directory to have no process; what is left at the end."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left = processes_in(directory)
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.02)

@@ -98,15 +98,26 @@ baton_unnamed_attach(void)
 	return NULL;
 }
 
+/*
+ * The session's item, looked for once in each version of a context, because
+ * some clients use nothing but the unnamed statement.
+ */
 static const BatonItem *
 find_item(const BatonSessionRecord *record)
 {
+	static uint64 last_version = 0;
+	static uint32 last_index = 0;
 	const BatonItem *items = baton_record_items(record);
+	uint32		index = 0;
 
-	for (uint32 i = 0; i < record->item_count; i++)
-		if (baton_entry(items[i].entry)->kind == BATON_KIND_UNNAMED)
-			return &items[i];
-	return NULL;
+	if (record->context_version != 0 && record->context_version == last_version)
+		index = last_index;
+	for (; index < record->item_count; index++)
+		if (baton_entry(items[index].entry)->kind == BATON_KIND_UNNAMED)
+			break;
+	last_version = record->context_version;
+	last_index = index;
+	return index < record->item_count ? &items[index] : NULL;
 }
 
 /* The description of the plan here. */
@@ -137,25 +148,27 @@ plan_is(uint64 session, const BatonEntry *entry)
 	return result;
 }
 
-/* Turns the plan here into the session's. */
-static void
+/* Turns the plan here into the session's; false if that cannot be done. */
+static bool
 fill(uint64 session)
 {
 	const BatonItem *item = find_item(baton_record(session));
 	const BatonEntry *entry;
 
 	if (item == NULL)
-		return;
+		return false;
 	entry = baton_entry(item->entry);
 	if (!baton_statement_refill(plan_here, baton_entry_value(entry),
 								entry->value_length))
 	{
-		elog(LOG, "pg_baton: could not make the unnamed statement of a session");
-		return;
+		ereport(LOG,
+				(errmsg("pg_baton could not make the unnamed statement of a session")));
+		return false;
 	}
 	plan_owner = session;
 	plan_serial = entry->serial;
 	plan_captured = true;
+	return true;
 }
 
 void
@@ -189,7 +202,7 @@ baton_unnamed_note_message(char type)
 	if (fill_next)
 	{
 		fill_next = false;
-		fill(session_here);
+		(void) fill(session_here);
 	}
 }
 
@@ -277,14 +290,11 @@ baton_unnamed_messages(uint64 session, const char *first_bytes, Size length,
 
 	if (slot->flags & BATON_SESSION_UNNAMED)
 		item = find_item(baton_record(session));
-	if (item != NULL)
+	if (item != NULL && plan_here != NULL &&
+		(plan_is(session, baton_entry(item->entry)) || fill(session)))
+		return false;
+	if (item != NULL && plan_here == NULL)
 	{
-		if (plan_here != NULL)
-		{
-			if (!plan_is(session, baton_entry(item->entry)))
-				fill(session);
-			return false;
-		}
 		/* unnamed, no text, no parameter types */
 		append_message(messages, 'P', "\0\0\0\0", 4);
 		append_message(messages, 'S', "", 0);
@@ -293,6 +303,7 @@ baton_unnamed_messages(uint64 session, const char *first_bytes, Size length,
 	}
 	if (plan_here != NULL)
 	{
+		/* another session's */
 		append_message(messages, 'C', "S\0", 2);
 		append_message(messages, 'S', "", 0);
 		return true;

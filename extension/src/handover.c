@@ -174,7 +174,7 @@ baton_session_take(uint64 session, int fd)
 	PG_END_TRY();
 
 	if (failed)
-		baton_session_end(BATON_END_ERROR);
+		baton_session_end(BATON_END_ERROR, BATON_BACKEND_IDLE);
 }
 
 void
@@ -238,7 +238,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 }
 
 void
-baton_session_end(uint32 how)
+baton_session_end(uint32 how, uint32 state_after)
 {
 	uint64		session = held;
 	BatonSessionSlot *slot = baton_session_slot(session);
@@ -259,6 +259,10 @@ baton_session_end(uint32 how)
 	BatonSelf.slot->session = 0;
 	baton_socket_clear();
 	baton_identity_clear();
+
+	/* Before it is told: the dispatcher looks for a free backend then. */
+	pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->state), state_after);
+	pg_memory_barrier();
 	tell(BATON_MSG_END, session, (char *) &how, sizeof(how));
 }
 

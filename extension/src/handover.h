@@ -36,8 +36,11 @@ extern void baton_session_release(uint32 state_after, bool tell);
  */
 extern void baton_session_arm_cancel(void);
 
-/* The held session has ended (BATON_END_*); its context is forgotten. */
-extern void baton_session_end(uint32 how);
+/*
+ * The held session has ended (BATON_END_*); its context is forgotten.  The
+ * backend slot's state becomes `state_after` before anybody can notice.
+ */
+extern void baton_session_end(uint32 how, uint32 state_after);
 
 /* Tells the dispatcher that the held session is dedicated (0: shared again). */
 extern void baton_session_note_cause(uint32 cause);

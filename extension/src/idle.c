@@ -198,7 +198,8 @@ client_left(uint32 cause)
 
 	if (cause != BATON_CAUSE_NONE)
 		clean = baton_taint_clean();
-	baton_session_end(BATON_END_CLIENT_CLOSED);
+	baton_session_end(BATON_END_CLIENT_CLOSED,
+					  clean ? BATON_BACKEND_IDLE : BATON_BACKEND_RETIRING);
 	return clean;
 }
 
@@ -272,7 +273,7 @@ handle_control(uint32 cause)
 					baton_session_held() == incoming.frame.session &&
 					claim(BATON_BACKEND_BUSY))
 				{
-					baton_session_release(BATON_BACKEND_BUSY, true);
+					baton_session_release(BATON_BACKEND_IDLE, true);
 					baton_socket_clear();
 				}
 				break;

@@ -45,7 +45,10 @@ note_prepared(void)
 	baton_settings_note(baton_newest_plan());
 }
 
-/* The session itself discards all plans, of this backend. */
+/*
+ * The session discards its plans, which for the server (ResetPlanCache,
+ * plancache.c) are all of this backend.
+ */
 static void
 note_discard(void)
 {
@@ -186,7 +189,12 @@ baton_statements_utility(PlannedStmt *statement, const char *query_string,
 	if (attached && tag == T_PrepareStmt)
 		note_prepared();
 	if (attached && tag == T_DiscardStmt)
-		note_discard();
+	{
+		DiscardMode what = ((DiscardStmt *) statement->utilityStmt)->target;
+
+		if (what == DISCARD_PLANS || what == DISCARD_ALL)
+			note_discard();
+	}
 }
 
 void

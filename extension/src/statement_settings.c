@@ -105,6 +105,15 @@ apply(const char *settings)
 	}
 }
 
+/* The plan's context may live long: do not pile up in it. */
+static void
+forget_settings(PlanSettings *own)
+{
+	if (own->settings != NULL)
+		pfree(own->settings);
+	own->settings = NULL;
+}
+
 /*
  * The memory that the ParseState lies in goes, after an error: another one
  * may come to lie at the same address.
@@ -148,10 +157,8 @@ analysis_begins(ParseState *pstate, void *argument)
 		own->armed = false;
 		own->changed = true;
 		baton_settings_touched = true;
-		if (own->settings == NULL || strcmp(own->settings, now) != 0)
-			own->settings = now;
-		else
-			pfree(now);
+		forget_settings(own);
+		own->settings = now;
 		MemoryContextSwitchTo(caller);
 	}
 }
@@ -233,7 +240,7 @@ baton_settings_changed(CachedPlanSource *plan)
 		return false;
 	if (own->settings != NULL && !own->armed && !plan->is_valid)
 	{
-		own->settings = NULL;
+		forget_settings(own);
 		own->changed = true;
 	}
 	result = own->changed;
@@ -251,6 +258,7 @@ baton_settings_rearm(CachedPlanSource *plan)
 		plan->is_valid || plan->search_path == NULL)
 		return;
 	caller = MemoryContextSwitchTo(plan->context);
+	list_free(own->path.schemas);
 	own->path.schemas = list_copy(plan->search_path->schemas);
 	own->path.addCatalog = plan->search_path->addCatalog;
 	own->path.addTemp = plan->search_path->addTemp;
@@ -267,7 +275,7 @@ baton_settings_disarm(CachedPlanSource *plan)
 	if (own == NULL || !own->armed)
 		return;
 	own->armed = false;
-	own->settings = NULL;
+	forget_settings(own);
 	own->changed = true;
 }
 

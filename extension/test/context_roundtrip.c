@@ -11,6 +11,11 @@
  * installs the session again.  Whatever SQL then shows a difference to a run
  * without the library is a bug; so is a warning of this file.
  *
+ * Build: gcc -shared -fPIC -D_GNU_SOURCE -I../src -I../../shared
+ *	-I$(pg_config --includedir-server) ../src/context{,_guc,_params,_placeholders,
+ *	_reset,_report}.c context_roundtrip.c -o roundtrip.so
+ * Used by context_fuzz.py; PostgreSQL's regression tests can be run with it too.
+ *
  * The parameter roundtrip.startup ("name=value;name=value"), set as a startup
  * option, holds startup options that the library applies as a greeting does.
  *
@@ -31,6 +36,7 @@
 #include "fmgr.h"
 #include "libpq/libpq.h"
 #include "miscadmin.h"
+#include "optimizer/optimizer.h"
 #include "portability/instr_time.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
@@ -389,6 +395,8 @@ look_at_file_value(void)
 static void
 round_trip(void)
 {
+	double		cost = cpu_tuple_cost;
+
 	changing = 0;
 	changes = 0;
 	if (baton_context_capture(records[0].id) != (changes != 0))
@@ -407,6 +415,9 @@ round_trip(void)
 	changing = 0;
 	baton_context_install(&records[0]);
 	check_no_change("after the round trip");
+	if (cost != cpu_tuple_cost)
+		elog(WARNING, "roundtrip: cpu_tuple_cost was %.17g, is %.17g",
+			 cost, cpu_tuple_cost);
 }
 
 static void

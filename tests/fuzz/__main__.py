@@ -53,6 +53,7 @@ class Fuzzer:
         self.steps = 0
         self.episodes = 0
         self.differences = 0
+        self.migrations = 0
         self.started = time.monotonic()
         self.shown = self.started
         common = {"lock_timeout": "60ms", "max_connections": "100"}
@@ -93,6 +94,7 @@ class Fuzzer:
             difference = episode.run(episode.generate(seed, steps), self.count)
         finally:
             episode.close()
+            self.migrations += episode.other.migrations
         self.episodes += 1
         if not difference:
             return True
@@ -169,6 +171,7 @@ def main() -> int:
         fuzzer.run.close()
     seconds = time.monotonic() - fuzzer.started
     print(f"fuzz: {fuzzer.steps} operations in {fuzzer.episodes} episodes, {fuzzer.differences} differences,"
+          f" {fuzzer.migrations} migrations of sessions open at an episode's end,"
           f" {seconds:.0f} s", flush=True)
     # Whether the fuzzer is any good is asked with a broken world.
     return int((fuzzer.differences == 0) == (options.against == "broken"))

@@ -51,6 +51,7 @@ class World:
         self.port = port
         self.database = database
         self.sessions = [Session() for _ in range(sessions)]
+        self.migrations = 0
 
     def lay_out(self) -> None:
         """A database as vocabulary.py describes it, and the roles as new."""
@@ -61,6 +62,12 @@ class World:
             wire.finish()
 
     def close(self) -> None:
+        if self.cluster.pooled:
+            # Proof that the sessions really moved.
+            with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+                rows = wire.query(f"SELECT sum(migrations) FROM pg_baton_sessions WHERE database = '{self.database}'")
+                self.migrations += int(rows[0][0] or 0)
+                wire.finish()
         for session in self.sessions:
             if session.wire:
                 session.wire.finish()
@@ -156,14 +163,15 @@ class World:
         """Waits until the locks held are those of the other world, or, with no
         other world, until they stay the same; gives them."""
         deadline = time.monotonic() + SETTLE_LIMIT_S
-        with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+        # In the database itself, where its relations have names.
+        with Wire.login(HOST, self.cluster.port, SUPERUSER, self.database) as wire:
             before: list[str] | None = None
             while True:
                 rows = [str(row) for row in wire.query(LOCKS.format(database=self.database))]
                 if locks_elsewhere is None:
                     ours = wire.query(
                         "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
-                        f" AND datname = '{self.database}'")
+                        f" AND datname = '{self.database}' AND pid <> pg_backend_pid()")
                     connected = sum(1 for session in self.sessions if session.wire)
                     done = rows == before and int(ours[0][0] or 0) <= connected
                 else:
@@ -198,6 +206,8 @@ def make_template(cluster: Cluster) -> None:
     with Wire.login(HOST, cluster.port, SUPERUSER, "postgres") as wire:
         for sql in (words.ROLE_SETUP, "CREATE DATABASE fuzz_template"):
             wire.query(sql)
+        if cluster.pooled:
+            wire.query("CREATE EXTENSION IF NOT EXISTS pg_baton")
         wire.finish()
     with Wire.login(HOST, cluster.port, SUPERUSER, "fuzz_template") as wire:
         for found in wire.ask(query(words.DATABASE_SETUP)):

@@ -475,25 +475,35 @@ fn escape_option(out: &mut Vec<u8>, text: &[u8]) {
 
 /// What to tell a client that has not been greeted, if waiting cannot help.
 fn final_report(failure: &Failure, user: &[u8]) -> Option<Report> {
+    let name = String::from_utf8_lossy(user);
+    let hint = format!(
+        "Add a line to pg_hba.conf, before others that match, that lets the dispatcher open backends: \"local  all  {name}  trust\", or \"local  all  {name}  scram-sha-256\" for users who log in by scram-sha-256."
+    );
     match failure {
         Failure::ServerError(report) => {
             let state = &report.sqlstate;
-            let is_final = state.starts_with(b"28")
-                || [b"3D000", b"53300", b"55000", b"42501", b"22023"].contains(&state);
+            let is_login = state.starts_with(b"28");
+            let is_final =
+                is_login || [b"3D000", b"53300", b"55000", b"42501", b"22023"].contains(&state);
             let mut report = report.clone();
             report.severity = Severity::Fatal;
+            if is_login && report.hint.is_none() {
+                report = report
+                    .with_detail("pg_baton's dispatcher could not open a backend.")
+                    .with_hint(hint);
+            }
             is_final.then_some(report)
         }
-        Failure::NoCredentials(_) | Failure::UnsupportedMethod(_) => {
-            let user = String::from_utf8_lossy(user);
-            Some(
-                Report::fatal(b"28000", format!("no backend can be opened for user \"{user}\""))
-                    .with_detail(format!("For connections of pg_baton's dispatcher, {failure}."))
-                    .with_hint(format!(
-                        "Add a line to pg_hba.conf that lets the dispatcher in, before others that match: \"local  all  \"{user}\"  trust\", or \"local  all  \"{user}\"  scram-sha-256\" for users who log in by scram-sha-256."
-                    )),
+        Failure::NoCredentials(_) | Failure::UnsupportedMethod(_) => Some(
+            Report::fatal(
+                b"28000",
+                format!("no backend can be opened for user \"{name}\""),
             )
-        }
+            .with_detail(format!(
+                "For connections of pg_baton's dispatcher, {failure}."
+            ))
+            .with_hint(hint),
+        ),
         Failure::ServerNotProven | Failure::Protocol(_) => None,
     }
 }

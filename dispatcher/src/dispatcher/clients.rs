@@ -106,7 +106,8 @@ impl Dispatcher {
 
     /// The connection ends here; its descriptor with it.
     pub fn drop_login(&mut self, number: u32) {
-        if self.logins.remove(number).is_some() {
+        if let Some(login) = self.logins.remove(number) {
+            socket::discard_input(login.fd());
             self.statistics.logins_failed += 1;
         }
     }

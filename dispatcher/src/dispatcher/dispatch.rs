@@ -348,11 +348,15 @@ impl Dispatcher {
             backends: pool.backends.len(),
             sessions: pool.sessions as usize,
             min_backends: self.parameters.min_backends as usize,
-            total: self.backend_count + self.orphans.len(),
+            total: self.backend_count,
             dedicated: self.dedicated_count,
             max_backends: self.parameters.max_backends as usize,
             dedicated_reserve: self.parameters.dedicated_reserve() as usize,
-            ceiling: self.parameters.backend_ceiling(self.control.backends.len()) as usize,
+            // Orphans have connections of the server, too; but they must not
+            // keep a new dispatcher from serving anybody.
+            ceiling: self
+                .parameters
+                .backend_ceiling(self.control.backends.len(), self.orphans.len()),
             force_migration: self.parameters.force_migration,
         };
         // After a failure one at a time, until one succeeds.
@@ -474,6 +478,7 @@ impl Dispatcher {
     pub fn end_with(&mut self, id: SessionId, report: &Report) {
         if let Some(session) = self.sessions.get(id) {
             let _ = socket::send(session.fd(), &report.to_bytes());
+            socket::discard_input(session.fd());
         }
         self.end_session(id);
     }

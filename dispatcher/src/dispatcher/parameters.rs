@@ -116,13 +116,14 @@ impl Parameters {
     /// Dedicated backends are counted apart up to a reserve of a quarter (at
     /// least one), so that they cannot quietly starve all others; but never
     /// more than the server leaves beside the administrators' connections.
-    pub fn backend_ceiling(&self, slots: usize) -> u32 {
+    pub fn backend_ceiling(&self, slots: usize, orphans: usize) -> usize {
         let server = self
             .max_connections
-            .saturating_sub(self.superuser_reserved_connections);
-        (self.max_backends + self.dedicated_reserve())
-            .min(server.max(1))
-            .min(slots as u32)
+            .saturating_sub(self.superuser_reserved_connections) as usize;
+        let wanted = (self.max_backends + self.dedicated_reserve()) as usize;
+        wanted
+            .min(server.saturating_sub(orphans).max(1))
+            .min(slots)
     }
 
     pub fn dedicated_reserve(&self) -> u32 {
@@ -178,9 +179,10 @@ mod tests {
             superuser_reserved_connections: 3,
             ..Parameters::default()
         };
-        assert_eq!(parameters.backend_ceiling(100), 10);
+        assert_eq!(parameters.backend_ceiling(100, 0), 10);
         parameters.max_backends = 200;
-        assert_eq!(parameters.backend_ceiling(100), 97);
-        assert_eq!(parameters.backend_ceiling(50), 50);
+        assert_eq!(parameters.backend_ceiling(100, 0), 97);
+        assert_eq!(parameters.backend_ceiling(50, 0), 50);
+        assert_eq!(parameters.backend_ceiling(100, 7), 90);
     }
 }

@@ -95,7 +95,7 @@ pub struct Growth {
     /// Sessions of the pool.
     pub sessions: usize,
     pub min_backends: usize,
-    /// Backends of the whole server, starting ones and orphans included.
+    /// Backends of all pools, starting ones included.
     pub total: usize,
     /// Of these, dedicated.
     pub dedicated: usize,

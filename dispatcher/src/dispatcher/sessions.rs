@@ -12,7 +12,8 @@
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Generation in the upper half (never 0), index in the lower.
+/// Generation in the upper half (never 0, and 31 bits, so that a bigint holds a
+/// name), index in the lower.
 pub type SessionId = u64;
 
 pub fn index_of(session: SessionId) -> u32 {
@@ -103,7 +104,7 @@ impl Sessions {
         };
         let session = &mut self.table[index as usize];
         // Starts anywhere, so that names of an earlier dispatcher are not met.
-        session.generation = session.generation.wrapping_add(1).max(1);
+        session.generation = (session.generation.wrapping_add(1) & 0x7fff_ffff).max(1);
         session.socket = Some(socket);
         session.pool = pool;
         session.place = Place::Idle;

@@ -17,16 +17,24 @@ use tracing::{debug, warn};
 
 const TICK_US: u64 = 20_000;
 const SWEEP_US: u64 = 1_000_000;
+/// So long after the start orphans are looked at in each tick.
+const ORPHANS_END_US: u64 = 5_000_000;
 
 impl Dispatcher {
     fn needs_ticks(&self) -> bool {
         self.stopping.is_some()
             || self.logins.len() > 0
+            || self.expects_orphans_end()
             || self
                 .pools
                 .iter()
                 .enumerate()
                 .any(|(number, pool)| pool.is_some() && self.waiting_in(number as u32) > 0)
+    }
+
+    /// Most orphans have no session and end as soon as they notice.
+    fn expects_orphans_end(&self) -> bool {
+        !self.orphans.is_empty() && self.now_us < ORPHANS_END_US
     }
 
     /// How long the loop may sleep.
@@ -52,6 +60,9 @@ impl Dispatcher {
         self.expire_waits();
         self.retry_pools();
         self.stop_tick();
+        if self.expects_orphans_end() {
+            self.sweep_orphans();
+        }
         if self.now_us >= self.last_sweep_us + SWEEP_US {
             self.last_sweep_us = self.now_us;
             self.sweep();

@@ -379,6 +379,19 @@ pub fn send(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
     })
 }
 
+/// Reads and forgets what a client has sent, as far as it is here (bounded):
+/// closing a connection with unread input resets it, and the client may then
+/// lose the last word it was sent.
+pub fn discard_input(fd: RawFd) {
+    let mut buffer = [0; 16_384];
+    for _ in 0..4 {
+        match receive(fd, &mut buffer) {
+            Ok(length) if length == buffer.len() => {}
+            _ => return,
+        }
+    }
+}
+
 /// Ends the connection for every process that holds it.
 pub fn shutdown(fd: RawFd) {
     // SAFETY: no memory involved; a connection already gone is no matter.

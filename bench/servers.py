@@ -127,7 +127,7 @@ class Bouncer:
     def start(self) -> None:
         settings = {
             "listen_addr": "127.0.0.1", "listen_port": BOUNCER_PORT, "unix_socket_dir": "",
-            "auth_type": "any", "pool_mode": "transaction", "default_pool_size": self.backends,
+            "auth_type": "trust", "auth_file": self.directory / "users", "pool_mode": "transaction", "default_pool_size": self.backends,
             "max_client_conn": 12000, "listen_backlog": 4096, "server_reset_query": "",
             "log_connections": 0, "log_disconnections": 0, "stats_period": 3600,
             "ignore_startup_parameters": "extra_float_digits",
@@ -140,6 +140,7 @@ class Bouncer:
         lines += [f"{name} = {value}" for name, value in settings.items()]
         config = self.directory / "pgbouncer.ini"
         config.write_text("\n".join(lines) + "\n")
+        (self.directory / "users").write_text(f'"{USER}" ""\n')
         self.directory.chmod(0o755)
         log = open(self.directory / "log", "wb")
         self.process = subprocess.Popen([*drop_root(), program("pgbouncer"), str(config)], stdout=log, stderr=log,

@@ -18,6 +18,7 @@
 
 #include <unistd.h>
 
+#include "access/xact.h"
 #include "libpq/auth.h"
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
@@ -133,6 +134,7 @@ baton_attach(void)
 	uint64		token64;
 	uint32		pid = MyProcPid;
 	const char *problem;
+	bool		is_superuser;
 
 	if (baton_attach_option == NULL ||
 		sscanf(baton_attach_option, "%u:%llx", &slot_index, &token) != 2 ||
@@ -145,8 +147,12 @@ baton_attach(void)
 	/*
 	 * Superusers' pools, too, leave the connections that are reserved for
 	 * administrators alone (InitPostgres checks that for others only).
+	 * superuser() may look into pg_authid, hence the transaction.
 	 */
-	if (superuser() && !HaveNFreeProcs(ReservedBackends))
+	StartTransactionCommand();
+	is_superuser = superuser();
+	CommitTransactionCommand();
+	if (is_superuser && !HaveNFreeProcs(ReservedBackends))
 		ereport(FATAL,
 				(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
 				 errmsg("remaining connection slots are reserved for non-replication superuser connections")));

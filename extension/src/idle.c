@@ -294,6 +294,13 @@ static void
 handle_interrupts(void)
 {
 	CHECK_FOR_INTERRUPTS();
+
+	/* ProcessInterrupts does this only while it knows of a command being read */
+	if (IdleStatsUpdateTimeoutPending && !IsTransactionOrTransactionBlock())
+	{
+		IdleStatsUpdateTimeoutPending = false;
+		pgstat_report_stat(true);
+	}
 	if (catchupInterruptPending)
 		ProcessCatchupInterrupt();
 	if (notifyInterruptPending)

@@ -310,7 +310,6 @@ SCRIPTS: dict[str, list[str | bytes]] = {
         "SELECT now() = statement_timestamp()",
         "COMMIT",
         "SELECT txid_current_if_assigned() IS NULL",
-        "SELECT pg_my_temp_schema()",
         "SELECT inet_client_addr()",
         "SELECT inet_server_addr(), inet_server_port() > 0",
         "SELECT inet_client_port() > 0",

@@ -55,7 +55,9 @@ def bench(server):
 def test_pgbench_keeps_its_books(bench, mode):
     bench.sql("TRUNCATE pgbench_history", dbname="bench")
     before = bench.sql("SELECT sum(abalance) FROM pgbench_accounts", dbname="bench")[0][0]
-    out = tool(bench, "pgbench", "-n", "-M", mode, "-c", "15", "-j", "2", "-t", "20", database="bench")
+    # A thread a client: pgbench prepares in blocking mode, and would wait there
+    # for a backend that another client of the same thread holds.
+    out = tool(bench, "pgbench", "-n", "-M", mode, "-c", "15", "-j", "15", "-t", "20", database="bench")
     assert "number of transactions actually processed: 300/300" in out, out
     (row,) = bench.sql(
         "SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(tbalance) FROM pgbench_tellers),"
@@ -76,7 +78,7 @@ def test_pgbench_pipelines(bench, tmp_path):
     script.write_text(
         "\\startpipeline\nSELECT 1;\nSELECT abalance FROM pgbench_accounts WHERE aid = 1;\nSELECT 2;\n\\endpipeline\n"
     )
-    out = tool(bench, "pgbench", "-n", "-M", "prepared", "-f", str(script), "-c", "10", "-t", "30", database="bench")
+    out = tool(bench, "pgbench", "-n", "-M", "prepared", "-f", str(script), "-c", "10", "-j", "10", "-t", "30", database="bench")
     assert "number of transactions actually processed: 300/300" in out, out
 
 

@@ -207,13 +207,13 @@ PROBES = (
     "SELECT classid, objid, objsubid, mode, granted FROM pg_locks"
     " WHERE locktype = 'advisory' AND pid = pg_backend_pid() ORDER BY 1, 2, 3, 4",
     "SELECT * FROM pg_listening_channels() ORDER BY 1",
-    "SELECT current_user, session_user, current_schemas(true), pg_my_temp_schema() <> 0, current_database()",
+    "SELECT current_user, session_user, current_schemas(false), current_database()",
     "SELECT application_name, usename, datname, state, query, backend_type, client_addr,"
     " client_port = inet_client_port(), wait_event FROM pg_stat_activity WHERE pid = pg_backend_pid()",
     "SELECT current_setting('my.a', true), current_setting('my.b', true), current_setting('app.user_id', true)",
     "SELECT current_setting('my.a', true) IS NULL, current_setting('my.c1', true) IS NULL",
     "SELECT currval('seq_cached')", "SELECT currval('seq_plain')", "SELECT lastval()",
-    "SELECT relname, relkind FROM pg_class WHERE relnamespace = pg_my_temp_schema() ORDER BY 1",
+    "SELECT relname, relkind, current_schemas(true) FROM pg_class WHERE relnamespace = pg_my_temp_schema() ORDER BY 1",
     "SELECT pg_is_in_recovery(), txid_current_if_assigned() IS NULL",
     "SHOW role", "SHOW session_authorization", "SHOW search_path", "SHOW client_encoding", "SHOW ALL_NOT",
 )

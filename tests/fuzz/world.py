@@ -23,6 +23,10 @@ from .generator import Operation
 
 SETTLE_LIMIT_S = 3.0
 TEMPORARY_SCHEMA = re.compile(r"pg_(toast_)?temp_\d+")
+# Whether a backend has an (empty) temporary schema yet outlives the session's
+# temporary objects (docs/limits.md); it shows in which of these is said.
+NO_TEMPORARY_OBJECT = re.compile(
+    r"^error .*C='(3F000' M='schema \"pg_temp\"|42P01' M='[a-z]+ \"[a-z_.0-9]+\") does not exist'.*")
 # Locks that tell of a session's state; the rest are of the moment.
 LOCKS = (
     "SELECT locktype, coalesce(relation::regclass::text, ''), mode, classid, objid, objsubid, count(*)"
@@ -89,7 +93,10 @@ class World:
             session.wire = None
             session.status = "I"
             return ["disconnected"]
-        return self._run(session, operation.segments)
+        lines = self._run(session, operation.segments)
+        if "pg_temp." in operation.label:
+            lines = [NO_TEMPORARY_OBJECT.sub("error no such temporary object", line) for line in lines]
+        return lines
 
     def _connect(self, session: Session, options: tuple[tuple[str, str], ...]) -> list[str]:
         if session.wire is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -80,6 +81,9 @@ class Run:
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="baton-tests-", dir=os.environ.get("BATON_TEST_DIR")))
         self.directory.chmod(0o755)
+        # A crash shall leave a core file, for check_clean() to show where.
+        _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+        resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
         self.stage: Stage | None = make_stage(self.directory)
         self.clusters: list[Cluster] = []
         self._template: Path | None = None
@@ -408,8 +412,9 @@ class Cluster:
                 re.search(pattern, line) for pattern in self.expected
             ):
                 problems.append(f"log: {line}")
-        if any(file for file in self.data.glob("core*")):
-            problems.append("a core file in the data directory")
+        for core in sorted(self.data.glob("core*"))[:4]:
+            where = processes.core_backtrace(server_program("postgres"), core)
+            problems.append(f"a core file in the data directory: {core.name}\n{where}")
         sockets = [file.name for file in self.home.glob(".s.PGSQL.*")]
         if sockets:
             problems.append(f"sockets left: {sockets}")

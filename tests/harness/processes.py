@@ -96,6 +96,24 @@ def stacks(processes: list[Process], limit: int = 16) -> str:
     return "\n".join(lines)
 
 
+def core_backtrace(program: str, core: Path) -> str:
+    """Where a process was that left a core file."""
+    if not shutil.which("gdb"):
+        return "(no gdb)"
+    try:
+        shown = subprocess.run(
+            ["gdb", "-batch", "-nx", "-ex", "bt 30", program, str(core)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=60,
+        ).stdout
+        return "\n".join(line for line in shown.splitlines() if line.startswith(("#", "Core", "Program")))
+    except (subprocess.TimeoutExpired, OSError) as error:
+        return f"(gdb: {error})"
+
+
 def kill_all(processes: list[Process]) -> None:
     """SIGKILL for exactly these processes."""
     for process in processes:

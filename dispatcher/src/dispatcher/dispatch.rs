@@ -365,7 +365,7 @@ impl Dispatcher {
         } else {
             usize::MAX
         };
-        let count = growth.to_start().min(most);
+        let count = growth.starts().min(most);
         for _ in 0..count {
             self.open_backend(number);
         }

@@ -121,9 +121,7 @@ impl Parameters {
             .max_connections
             .saturating_sub(self.superuser_reserved_connections) as usize;
         let wanted = (self.max_backends + self.dedicated_reserve()) as usize;
-        wanted
-            .min(server.saturating_sub(orphans).max(1))
-            .min(slots)
+        wanted.min(server.saturating_sub(orphans).max(1)).min(slots)
     }
 
     pub fn dedicated_reserve(&self) -> u32 {

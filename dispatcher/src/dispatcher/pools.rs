@@ -129,7 +129,7 @@ impl Growth {
         for_waiting.max(least.saturating_sub(self.backends))
     }
 
-    pub fn to_start(&self) -> usize {
+    pub fn starts(&self) -> usize {
         self.wanted().min(self.room())
     }
 }
@@ -191,9 +191,9 @@ mod tests {
             total: 1,
             ..growth()
         };
-        assert_eq!(now.to_start(), 2);
+        assert_eq!(now.starts(), 2);
         now.starting = 3;
-        assert_eq!(now.to_start(), 0);
+        assert_eq!(now.starts(), 0);
     }
 
     #[test]
@@ -203,15 +203,15 @@ mod tests {
             total: 7,
             ..growth()
         };
-        assert_eq!(now.to_start(), 1);
+        assert_eq!(now.starts(), 1);
         now.total = 8;
-        assert_eq!(now.to_start(), 0);
+        assert_eq!(now.starts(), 0);
         now.dedicated = 1;
-        assert_eq!(now.to_start(), 1);
+        assert_eq!(now.starts(), 1);
         now.dedicated = 8;
-        assert_eq!(now.to_start(), 2);
+        assert_eq!(now.starts(), 2);
         now.ceiling = 9;
-        assert_eq!(now.to_start(), 1);
+        assert_eq!(now.starts(), 1);
     }
 
     #[test]
@@ -221,9 +221,9 @@ mod tests {
             backends: 1,
             ..growth()
         };
-        assert_eq!(now.to_start(), 0);
+        assert_eq!(now.starts(), 0);
         now.sessions = 1;
-        assert_eq!(now.to_start(), 2);
+        assert_eq!(now.starts(), 2);
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
             total: 1,
             ..growth()
         };
-        assert_eq!(now.to_start(), 1);
+        assert_eq!(now.starts(), 1);
     }
 
     #[test]

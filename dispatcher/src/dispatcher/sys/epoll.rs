@@ -38,9 +38,8 @@ impl Epoll {
         // SAFETY: no pointers; the result is a new descriptor that we own.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: `fd` is new and owned by nobody else.
-        Ok(Epoll {
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
-        })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Epoll { fd })
     }
 
     fn control(&self, operation: i32, fd: RawFd, events: u32, data: u64) -> io::Result<()> {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import re
 import select
+import sys
 import time
 
 from harness.cluster import HOST, SUPERUSER, Cluster
@@ -22,6 +23,7 @@ from . import vocabulary as words
 from .generator import Operation
 
 SETTLE_LIMIT_S = 3.0
+ANSWER_LIMIT_S = 10.0
 TEMPORARY_SCHEMA = re.compile(r"pg_(toast_)?temp_\d+")
 # Whether a backend has an (empty) temporary schema yet outlives the session's
 # temporary objects (docs/limits.md); it shows in which of these is said.
@@ -104,7 +106,7 @@ class World:
         session.connect = options
         parameters = dict(options)
         user = parameters.pop("user")
-        wire = Wire.open(HOST, self.port)
+        wire = Wire.open(HOST, self.port, ANSWER_LIMIT_S)
         messages = wire.log_in(user, self.database, **parameters)
         lines = sorted(self._line(message) for message in messages)
         session.notifications = []
@@ -136,6 +138,7 @@ class World:
             self._drop(session)
         except TimeoutError as failure:
             lines.append(f"no answer: {failure}")
+            print(self.state(), file=sys.stderr, flush=True)
             self._drop(session)
         return stable_parameter_order(lines)
 
@@ -150,6 +153,17 @@ class World:
         if message.type == "D" and len(message.body) >= 2000:
             line = f"row of {len(message.body)} bytes: {message.body[:60]!r}... {hash(message.body):x}"
         return line.replace(self.database, "the_database")
+
+    def state(self) -> str:
+        """What everybody is doing, for a report on a session that hangs."""
+        found = [self.cluster.log_tail(20)]
+        if self.cluster.pooled:
+            with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+                for view in ("sessions", "backends", "pools"):
+                    found.append(f"--- {view}")
+                    found += [str(row) for row in wire.query(f"SELECT * FROM pg_baton_{view}")]
+        found.append(self.cluster.stacks())
+        return "\n".join(found)
 
     # -- what comes when it pleases ------------------------------------------------
 

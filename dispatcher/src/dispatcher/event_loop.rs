@@ -32,7 +32,7 @@ use crate::protocol::auth::verifier::MockSecret;
 use crate::protocol::frontend::RequestSkipper;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Instant, SystemTime};
@@ -128,6 +128,8 @@ pub struct Dispatcher {
     /// Kept for the case that there is no other descriptor.
     pub reserve: Option<OwnedFd>,
     pub told_no_descriptors: bool,
+    /// Clients get no higher number; above are those for backends.
+    pub highest_client: RawFd,
     pub buffer: Vec<u8>,
     pub next_serial: u64,
     pub started: Instant,

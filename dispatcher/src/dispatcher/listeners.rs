@@ -148,6 +148,11 @@ impl Dispatcher {
             };
             let fd = listener.socket.as_raw_fd();
             match socket::accept(fd) {
+                // Numbers are given lowest first, so a high one means that
+                // few are left: those are for backends.
+                Ok((client, _)) if client.as_raw_fd() > self.highest_client => {
+                    self.turn_away_unread(&client);
+                }
                 Ok((client, address)) => self.begin_login(client, address),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if is_out_of_descriptors(&error) => {
@@ -167,19 +172,27 @@ impl Dispatcher {
         self.reserve = None;
         let accepted = socket::accept(listener);
         if let Ok((client, _)) = &accepted {
-            let report = Report::fatal(b"53300", "sorry, too many clients already")
-                .with_detail("pg_baton's dispatcher has no free file descriptor.")
-                .with_hint("Raise the limit of open files of the server's service.");
-            let _ = socket::send(client.as_raw_fd(), &report.to_bytes());
+            self.turn_away_unread(client);
         }
         let more = accepted.is_ok();
         drop(accepted);
         self.reserve = super::sys::memory::placeholder().ok();
-        if more && !self.told_no_descriptors {
+        more
+    }
+
+    fn turn_away_unread(&mut self, client: &OwnedFd) {
+        self.statistics.accepted += 1;
+        self.statistics.logins_failed += 1;
+        let report = Report::fatal(b"53300", "sorry, too many clients already")
+            .with_detail("pg_baton's dispatcher has no free file descriptor.")
+            .with_hint("Raise the limit of open files of the server's service.");
+        let fd = client.as_raw_fd();
+        let _ = socket::send(fd, &report.to_bytes());
+        socket::discard_input(fd);
+        if !self.told_no_descriptors {
             self.told_no_descriptors = true;
             warn!("out of file descriptors: clients are turned away");
         }
-        more
     }
 }
 

@@ -97,7 +97,7 @@ fn prepare() -> Result<Dispatcher> {
     let parameters = first_parameters(&channel, &mut buffer)?;
 
     // Backends have the limit that we were started with.
-    let (soft, _) =
+    let (soft, hard) =
         process::raise_descriptor_limit().context("could not raise the limit of open files")?;
     let number = CLIENT_NUMBER.min(soft.saturating_sub(BELOW_LIMIT));
     let client_number = ClientNumber::reserve(number as RawFd)
@@ -202,6 +202,7 @@ fn prepare() -> Result<Dispatcher> {
         finished: false,
         reserve: Some(memory::placeholder()?),
         told_no_descriptors: false,
+        highest_client: highest_client(hard, control.backends.len()),
         buffer,
         next_serial: 0,
         started: Instant::now(),
@@ -218,6 +219,13 @@ fn prepare() -> Result<Dispatcher> {
     dispatcher.pid_file_changed();
     info!("ready on port {}", dispatcher.parameters.port);
     Ok(dispatcher)
+}
+
+/// Two descriptors a backend and some for the rest are kept from clients, but
+/// never more than half of all.
+fn highest_client(limit: u64, backends: usize) -> RawFd {
+    let kept = (2 * backends as u64 + 64).min(limit / 2);
+    RawFd::try_from(limit - kept).unwrap_or(RawFd::MAX)
 }
 
 impl Dispatcher {

@@ -27,6 +27,7 @@
 #include "libpq/libpq-be.h"
 #include "libpq/pqformat.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/timeout.h"
@@ -197,6 +198,14 @@ baton_session_release(uint32 state_after, bool tell_always)
 	bool		news;
 
 	Assert(held != 0);
+
+	/*
+	 * Under forced migration what this session has done shall be seen in the
+	 * statistics as if it had stayed in one backend, which would flush them
+	 * in time; else the rate limit of pgstat_report_stat holds as in stock.
+	 */
+	if (BatonControlMemory->force_migration != 0)
+		pgstat_report_stat(true);
 
 	/* PostgresMain armed it for a session that will be idle elsewhere */
 	disable_timeout(IDLE_SESSION_TIMEOUT, false);

@@ -385,8 +385,14 @@ pass_baton(void)
 	if (baton_session_held() == 0 && retire_wanted && claim(BATON_BACKEND_RETIRING))
 		retire("asked to");
 
-	if (queue_has_some() && claim(BATON_BACKEND_BUSY) && take_from_queue())
-		return true;
+	if (queue_has_some())
+	{
+		/* If the dispatcher was first its ASSIGN comes over the control socket. */
+		if (!claim(BATON_BACKEND_BUSY))
+			return false;
+		if (take_from_queue())
+			return true;
+	}
 
 	/*
 	 * From here on the dispatcher may assign.  Full barrier (in set_state),
@@ -397,7 +403,8 @@ pass_baton(void)
 	 */
 	if (pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state)) == BATON_BACKEND_BUSY)
 		set_state(baton_session_held() != 0 ? BATON_BACKEND_LINGER : BATON_BACKEND_IDLE);
-	return queue_has_some() && queue_is_readable();
+	return queue_has_some() && queue_is_readable() &&
+		pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state)) != BATON_BACKEND_ASSIGNED;
 }
 
 /*

@@ -9,9 +9,8 @@ import time
 
 import pytest
 
-from harness.account import run_as_server_user
 from harness.health import Load, assert_healthy, assert_nothing_spins, assert_serves, wait_until
-from harness.processes import descriptors, processes_in
+from harness.processes import processes_in
 from harness.wire import Closed, Wire, query
 
 pytestmark = pytest.mark.pool_only
@@ -31,6 +30,7 @@ def cluster(make_cluster, request):
             "pg_baton.max_backends": 3,
             "pg_baton.force_migration": request.param == "forced",
             "restart_after_crash": True,
+            "synchronous_commit": True,
         }
     )
     cluster.sql("CREATE EXTENSION pg_baton")
@@ -249,15 +249,18 @@ def test_postmaster_killed_leaves_nothing_running(cluster):
 def test_descriptor_limit_refuses_further_clients_and_serves_those_it_has(make_cluster):
     """The dispatcher's descriptors run out: it does not spin, those who are in
     are served, and later clients get in when others have left."""
-    cluster = make_cluster(parameters={"pg_baton.max_backends": 3})
+    cluster = make_cluster(start=False, parameters={"pg_baton.max_backends": 3})
+    wrapper = cluster.home / "limited"
+    program = cluster.parameters.get("pg_baton.dispatcher_program") or cluster.run.stage.program
+    wrapper.write_text(f'#!/bin/sh\nulimit -n 64\nexec "{program}" "$@"\n')
+    wrapper.chmod(0o755)
+    cluster.set_parameters({"pg_baton.dispatcher_program": wrapper})
+    cluster.start()
     cluster.sql("CREATE EXTENSION pg_baton")
-    (pid,) = cluster.dispatcher_pids()
-    limit = len(descriptors(pid)) + 30
-    run_as_server_user(["prlimit", "--pid", str(pid), f"--nofile={limit}:{limit}"])
     first = [login(cluster) for _ in range(3)]
     crowd: list[socket.socket] = []
     try:
-        for _ in range(60):
+        for _ in range(100):
             sock = socket.create_connection(("127.0.0.1", cluster.pool_port), 5)
             crowd.append(sock)
         time.sleep(0.5)

@@ -29,9 +29,10 @@ TEMPORARY_SCHEMA = re.compile(r"pg_(toast_)?temp_\d+")
 # temporary objects (docs/limits.md); it shows in which of these is said.
 NO_TEMPORARY_OBJECT = re.compile(
     r"^error .*C='(3F000' M='schema \"pg_temp\"|42P01' M='[a-z]+ \"[a-z_.0-9]+\") does not exist'.*")
-# Locks that tell of a session's state; the rest are of the moment.
+# Locks that tell of a session's state; the rest are of the moment.  A relation
+# that is not committed yet has no name for us, only an oid.
 LOCKS = (
-    "SELECT locktype, coalesce(relation::regclass::text, ''), mode, classid, objid, objsubid, count(*)"
+    r"SELECT locktype, regexp_replace(coalesce(relation::regclass::text, ''), '^\d+$', 'new'), mode, classid, objid, objsubid, count(*)"
     " FROM pg_locks WHERE database = (SELECT oid FROM pg_database WHERE datname = '{database}')"
     " AND locktype IN ('relation', 'advisory') AND pid <> pg_backend_pid()"
     " GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6"
@@ -107,7 +108,12 @@ class World:
         parameters = dict(options)
         user = parameters.pop("user")
         wire = Wire.open(HOST, self.port, ANSWER_LIMIT_S)
-        messages = wire.log_in(user, self.database, **parameters)
+        try:
+            messages = wire.log_in(user, self.database, **parameters)
+        except TimeoutError as failure:
+            print(self.state(), file=sys.stderr, flush=True)
+            wire.close()
+            return [f"no answer: {failure}"]
         lines = sorted(self._line(message) for message in messages)
         session.notifications = []
         if messages and messages[-1].type == "Z":

@@ -342,6 +342,8 @@ class Cluster:
                 break
             time.sleep(0.05)
         if self.process is not None:
+            if self.process.poll() is None:
+                self.process.kill()  # not yet in its data directory
             self.process.wait(10)
             self.process = None
 

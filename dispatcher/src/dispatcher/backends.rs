@@ -295,12 +295,13 @@ impl Dispatcher {
         if let Some(pool) = self.pools[backend.pool as usize].as_mut() {
             pool.backends.retain(|other| *other != slot);
         }
-        // There is room now: for this pool or another.
+        // There is room now: for this pool or another. Whoever asked for room
+        // may ask again, also if it does not wait at this moment.
         for number in 0..self.pools.len() as u32 {
+            if let Some(pool) = self.pools[number as usize].as_mut() {
+                pool.room_wanted = false;
+            }
             if self.waiting_in(number) > 0 {
-                if let Some(pool) = self.pools[number as usize].as_mut() {
-                    pool.room_wanted = false;
-                }
                 self.mark_dirty(number);
             }
         }

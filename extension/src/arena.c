@@ -101,3 +101,11 @@ baton_entry(uint32 heap_offset)
 					  entry->key_length + entry->value_length);
 	return entry;
 }
+
+bool
+baton_arena_has_room(Size bytes)
+{
+	const BatonArena *header = (const BatonArena *) arena;
+
+	return bytes == 0 || header->heap_used + bytes <= header->heap_limit;
+}

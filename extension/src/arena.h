@@ -13,4 +13,7 @@
 /* Maps it read-only; NULL if all is well, else why not. Closes fd. */
 extern const char *baton_arena_map(int fd, uint64 size);
 
+/* Would so many bytes more keep within pg_baton.session_memory? */
+extern bool baton_arena_has_room(Size bytes);
+
 #endif							/* BATON_ARENA_H */

@@ -20,11 +20,6 @@
 #include <unistd.h>
 
 #include "channel.h"
-#include "context.h"
-
-static int	delta_fd = -1;
-static uint64 delta_session = 0;
-static bool delta_written = false;
 
 int
 baton_channel_connect(void)
@@ -154,64 +149,4 @@ baton_channel_receive(int fd, bool block, BatonIncoming *incoming)
 		return BATON_RECEIVED_CLOSED;
 	incoming->payload = buffer + sizeof(BatonFrame);
 	return BATON_RECEIVED_FRAME;
-}
-
-void
-baton_channel_begin_delta(int fd, uint64 session)
-{
-	delta_fd = fd;
-	delta_session = session;
-	delta_written = false;
-}
-
-bool
-baton_channel_end_delta(void)
-{
-	delta_fd = -1;
-	return delta_written;
-}
-
-void
-baton_delta_put(uint16 kind, const char *key, Size key_length,
-				const char *value, Size value_length,
-				bool want_counter, int64 aux)
-{
-	StringInfoData payload;
-	uint16		key_length16 = (uint16) key_length;
-	uint32		counter = want_counter ? 1 : 0;
-
-	Assert(delta_fd >= 0);
-	Assert(key_length <= PG_UINT16_MAX);
-
-	initStringInfo(&payload);
-	appendBinaryStringInfo(&payload, (char *) &kind, sizeof(kind));
-	appendBinaryStringInfo(&payload, (char *) &key_length16, sizeof(key_length16));
-	appendBinaryStringInfo(&payload, key, key_length);
-	appendBinaryStringInfo(&payload, (char *) &counter, sizeof(counter));
-	appendBinaryStringInfo(&payload, (char *) &aux, sizeof(aux));
-	appendBinaryStringInfo(&payload, value, value_length);
-
-	/* If the dispatcher is gone the control socket's end will tell. */
-	(void) baton_channel_send(delta_fd, BATON_MSG_PUT, delta_session,
-							  payload.data, payload.len);
-	delta_written = true;
-	pfree(payload.data);
-}
-
-void
-baton_delta_delete(uint16 kind, const char *key, Size key_length)
-{
-	StringInfoData payload;
-	uint16		key_length16 = (uint16) key_length;
-
-	Assert(delta_fd >= 0);
-
-	initStringInfo(&payload);
-	appendBinaryStringInfo(&payload, (char *) &kind, sizeof(kind));
-	appendBinaryStringInfo(&payload, (char *) &key_length16, sizeof(key_length16));
-	appendBinaryStringInfo(&payload, key, key_length);
-	(void) baton_channel_send(delta_fd, BATON_MSG_DELETE, delta_session,
-							  payload.data, payload.len);
-	delta_written = true;
-	pfree(payload.data);
 }

@@ -48,10 +48,4 @@ extern bool baton_channel_send(int fd, uint16 type, uint64 session,
 /* Receives one frame; never blocks unless `block`. */
 extern BatonReceived baton_channel_receive(int fd, bool block, BatonIncoming *incoming);
 
-/* The session and descriptor that baton_delta_put and _delete write to. */
-extern void baton_channel_begin_delta(int fd, uint64 session);
-
-/* True if something was put or deleted since; false also if sending failed */
-extern bool baton_channel_end_delta(void);
-
 #endif							/* BATON_CHANNEL_H */

@@ -23,8 +23,7 @@
 #include "baton_shared.h"
 
 /*
- * Implemented by channel.c: appends a PUT or DELETE frame for the session at
- * hand to the control socket's output.  Called during baton_context_capture
+ * Implemented by delta.c: collects a PUT or DELETE for the session at hand.  Called during baton_context_capture
  * and baton_context_greet only.
  */
 extern void baton_delta_put(uint16 kind, const char *key, Size key_length,

@@ -21,6 +21,7 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "access/xact.h"
 #include "libpq/libpq.h"
@@ -33,9 +34,11 @@
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
+#include "arena.h"
 #include "attach.h"
 #include "channel.h"
 #include "context.h"
+#include "delta.h"
 #include "handover.h"
 #include "identity.h"
 #include "socket_switch.h"
@@ -110,9 +113,8 @@ greet(const BatonSessionRecord *record)
 	StringInfoData message;
 
 	initStringInfo(&reported);
-	baton_channel_begin_delta(BatonSelf.control, record->id);
 	baton_context_greet(record, &reported);
-	(void) baton_channel_end_delta();
+	baton_delta_send(BatonSelf.control, record->id);
 	tell(BATON_MSG_GREETED, record->id, reported.data, reported.len);
 
 	pq_beginmessage(&message, 'K');
@@ -164,7 +166,6 @@ baton_session_take(uint64 session, int fd)
 		MemoryContextSwitchTo(caller);
 		edata = CopyErrorData();
 		FlushErrorState();
-		(void) baton_channel_end_delta();
 		if (IsTransactionState() || IsAbortedTransactionBlockState())
 			AbortOutOfAnyTransaction();
 		MemoryContextSwitchTo(caller);
@@ -190,7 +191,13 @@ baton_session_arm_cancel(void)
 	}
 }
 
-void
+bool
+baton_session_is_too_large(void)
+{
+	return held != 0 && !baton_arena_has_room(baton_delta_size());
+}
+
+bool
 baton_session_release(uint32 state_after, bool tell_always)
 {
 	BatonSessionSlot *slot = baton_session_slot(held);
@@ -198,6 +205,14 @@ baton_session_release(uint32 state_after, bool tell_always)
 	bool		news;
 
 	Assert(held != 0);
+
+	/* Collects what is new since it came, or since this was last tried. */
+	if (baton_session_is_too_large())
+		return false;
+	(void) baton_context_capture(session);
+	if (baton_session_is_too_large())
+		return false;
+	news = baton_delta_size() > 0 || tell_always;
 
 	/*
 	 * Under forced migration what this session has done shall be seen in the
@@ -210,9 +225,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	/* PostgresMain armed it for a session that will be idle elsewhere */
 	disable_timeout(IDLE_SESSION_TIMEOUT, false);
 
-	baton_channel_begin_delta(BatonSelf.control, session);
-	(void) baton_context_capture(session);
-	news = baton_channel_end_delta() || tell_always;
+	baton_delta_send(BatonSelf.control, session);
 
 	slot->state = BATON_STATE_IDLE;
 	slot->state_since_us = GetCurrentTimestamp();
@@ -244,6 +257,14 @@ baton_session_release(uint32 state_after, bool tell_always)
 		 */
 		(void) epoll_ctl(BatonSelf.epoll, EPOLL_CTL_MOD, BatonSelf.client_number, &event);
 	}
+	return true;
+}
+
+void
+baton_session_bounce(uint64 session, int fd)
+{
+	close(fd);
+	tell(BATON_MSG_RELEASE, session, NULL, 0);
 }
 
 void
@@ -259,6 +280,7 @@ baton_session_end(uint32 how, uint32 state_after)
 	 * dispatcher still finds the session in its slot.
 	 */
 	baton_context_forget(session);
+	baton_delta_drop();
 	baton_cancel_disarm();
 	held = 0;
 	held_cause = BATON_CAUSE_NONE;

@@ -27,8 +27,16 @@ extern void baton_session_take(uint64 session, int fd);
  * backend slot's state becomes before anybody can notice.  `tell`: send a
  * message even if there is no news (the dispatcher waits for it).  Its socket
  * still stands in place: the caller takes another session at once or clears.
+ *
+ * False: its context does not fit into the dispatcher's session memory.  It
+ * stays, and is dedicated (BATON_CAUSE_CONTEXT_MEMORY) as long as
+ * baton_session_is_too_large.
  */
-extern void baton_session_release(uint32 state_after, bool tell);
+extern bool baton_session_release(uint32 state_after, bool tell_always);
+extern bool baton_session_is_too_large(void);
+
+/* Gives back a session that was assigned and has not been taken. */
+extern void baton_session_bounce(uint64 session, int fd);
 
 /*
  * The held session's message is about to be read: if a cancel came for it

@@ -110,6 +110,23 @@ queue_has_some(void)
 	return (int32) pg_atomic_read_u32(baton_atomic_u32(BatonSelf.pool->queued)) > 0;
 }
 
+/*
+ * Takes the session, giving back the one in place.  If that one cannot leave,
+ * it is the new one that goes elsewhere.
+ */
+static void
+take_instead(uint64 session, int fd)
+{
+	if (baton_session_held() != 0 && !baton_session_release(BATON_BACKEND_BUSY, false))
+	{
+		baton_session_bounce(session, fd);
+		return;
+	}
+	baton_session_take(session, fd);
+	just_taken = true;
+	installed = true;
+}
+
 static bool
 queue_is_readable(void)
 {
@@ -133,11 +150,7 @@ take_from_queue(void)
 	if (incoming.frame.type != BATON_MSG_ASSIGN || incoming.descriptor_count != 1)
 		elog(FATAL, "the ready queue holds a message that is not understood");
 
-	if (baton_session_held() != 0)
-		baton_session_release(BATON_BACKEND_BUSY, false);
-	baton_session_take(incoming.frame.session, incoming.descriptors[0]);
-	just_taken = true;
-	installed = true;
+	take_instead(incoming.frame.session, incoming.descriptors[0]);
 	return true;
 }
 
@@ -258,12 +271,8 @@ handle_control(uint32 cause)
 			case BATON_MSG_ASSIGN:
 				if (incoming.descriptor_count != 1)
 					elog(FATAL, "the dispatcher assigned a session without a socket");
-				if (baton_session_held() != 0)
-					baton_session_release(BATON_BACKEND_BUSY, false);
 				set_state(BATON_BACKEND_BUSY);
-				baton_session_take(incoming.frame.session, incoming.descriptors[0]);
-				just_taken = true;
-				installed = true;
+				take_instead(incoming.frame.session, incoming.descriptors[0]);
 				return;
 			case BATON_MSG_RETIRE:
 				retire_wanted = true;
@@ -273,8 +282,8 @@ handle_control(uint32 cause)
 					baton_session_held() == incoming.frame.session &&
 					claim(BATON_BACKEND_BUSY))
 				{
-					baton_session_release(BATON_BACKEND_IDLE, true);
-					baton_socket_clear();
+					if (baton_session_release(BATON_BACKEND_IDLE, true))
+						baton_socket_clear();
 				}
 				break;
 			case BATON_MSG_POKE:
@@ -377,8 +386,8 @@ pass_baton(void)
 		/* idle_session_timeout is the dispatcher's to watch, hence not kept */
 		if (!claim(BATON_BACKEND_BUSY))
 			return false;
-		baton_session_release(BATON_BACKEND_IDLE, migration_forced());
-		baton_socket_clear();
+		if (baton_session_release(BATON_BACKEND_IDLE, migration_forced()))
+			baton_socket_clear();
 		return true;
 	}
 
@@ -448,6 +457,8 @@ wait_for_session(void)
 		else if (look_for_cause && !just_taken)
 		{
 			cause = baton_taint();
+			if (cause == BATON_CAUSE_NONE && baton_session_is_too_large())
+				cause = BATON_CAUSE_CONTEXT_MEMORY;
 			baton_session_note_cause(cause);
 			look_for_cause = false;
 		}

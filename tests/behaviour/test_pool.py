@@ -8,6 +8,7 @@ import time
 import psycopg
 import pytest
 
+from harness.health import Load, assert_healthy
 from harness.wire import LoginFailed, QueryFailed, Wire, query
 
 pytestmark = pytest.mark.pool_only
@@ -394,3 +395,12 @@ def test_a_thousand_sessions_on_three_backends(cluster_with):
         for session in sessions:
             session.finish()
     wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(0,)], what="no session left")
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_hammering_few_backends_gives_right_answers_and_then_rest(cluster_with, forced):
+    cluster = cluster_with(pg_baton__max_backends=3, pg_baton__force_migration=forced)
+    with Load(cluster, 24) as load:
+        load.wait_for_answers(5000, 60)
+    assert load.wrong == [] and load.lost == []
+    assert_healthy(cluster)

@@ -194,7 +194,8 @@ class World:
         with Wire.login(HOST, self.cluster.port, SUPERUSER, self.database) as wire:
             before: list[str] | None = None
             while True:
-                rows = [str(row) for row in wire.query(LOCKS.format(database=self.database))]
+                found = wire.query(LOCKS.format(database=self.database))
+                rows = sorted(TEMPORARY_SCHEMA.sub("pg_temp_N", str(row)) for row in found)
                 if locks_elsewhere is None:
                     ours = wire.query(
                         "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """PostgreSQL's own regression suite, directly and through the pool, compared.
 
-    run.py [--only direct|pool] [--backends 3] [--no-force-migration]
+    run.py [--only direct|forced|normal] [--backends 3]
            [--tests "NAME..."] [--out build/regress] [--set NAME=VALUE]...
 
-Each of both runs gets a fresh cluster; the direct one is stock, without the
-extension.  A test is the same if both results are equal, or if both agree
+Three runs, each on a fresh cluster: direct (stock, without the extension),
+forced (through the pool with forced migration) and normal (through the pool
+as users run it, where sessions queue for few backends).  A test is the same if both results are equal, or if both agree
 with a file that PostgreSQL expects.  Every other difference must be listed in
 allowed_differences.txt with its cause.  Exit status: 0 all as promised, 1 a
 difference that is not listed, 2 the suite could not be run.
 
-The results stay in the --out directory: direct/ and pool/ (results,
-regression.diffs, server log) and differences.diff, direct against pool.
+The results stay in the --out directory: direct/, forced/ and normal/
+(results, regression.diffs, server log) and differences-<mode>.diff, direct
+against each.
 """
 
 from __future__ import annotations
@@ -206,15 +208,16 @@ def hang_report(cluster: Cluster) -> str:
 
 def run_mode(run: Run, suite: Path, mode: str, arguments: argparse.Namespace, out: Path) -> Outcome:
     parameters: dict[str, object] = dict(SUITE_PARAMETERS)
-    if mode == "pool":
+    pooled = mode != "direct"
+    if pooled:
         parameters["pg_baton.max_backends"] = arguments.backends
         # Twenty tests at once, each with temporary tables: they wait long.
         parameters["pg_baton.session_wait_timeout"] = 0
-        parameters["pg_baton.force_migration"] = not arguments.no_force_migration
+        parameters["pg_baton.force_migration"] = mode == "forced"
     for setting in arguments.set:
         name, _, value = setting.partition("=")
         parameters[name] = value
-    cluster = run.cluster(f"regress-{mode}", parameters=parameters, pooled=mode == "pool")
+    cluster = run.cluster(f"regress-{mode}", parameters=parameters, pooled=pooled)
     keep = out / mode
     if keep.exists():
         shutil.rmtree(keep)
@@ -222,7 +225,7 @@ def run_mode(run: Run, suite: Path, mode: str, arguments: argparse.Namespace, ou
     try:
         cluster.start()
         print(f"{mode}: running", flush=True)
-        outcome = run_suite(cluster, cluster.pool_port if mode == "pool" else cluster.port, suite, arguments.tests)
+        outcome = run_suite(cluster, cluster.pool_port if pooled else cluster.port, suite, arguments.tests)
         try:
             cluster.stop("fast")
             cluster.check_clean()
@@ -253,7 +256,7 @@ def allowed_differences() -> dict[str, str]:
     return allowed
 
 
-def compare(direct: Outcome, pool: Outcome, out: Path) -> int:
+def compare(direct: Outcome, pool: Outcome, mode: str, out: Path) -> int:
     """Writes the difference and the summary; the exit status."""
     allowed = allowed_differences()
     differing, diff_lines = [], []
@@ -269,14 +272,14 @@ def compare(direct: Outcome, pool: Outcome, out: Path) -> int:
             continue
         differing.append(name)
         diff_lines += difflib.unified_diff(
-            left.splitlines(True), right.splitlines(True), f"direct/{name}", f"pool/{name}"
+            left.splitlines(True), right.splitlines(True), f"direct/{name}", f"{mode}/{name}"
         )
-    (out / "differences.diff").write_text("".join(diff_lines))
+    (out / f"differences-{mode}.diff").write_text("".join(diff_lines))
     sys.stdout.writelines(diff_lines[:400])
     if len(diff_lines) > 400:
-        print(f"... {len(diff_lines) - 400} more lines in {out / 'differences.diff'}")
+        print(f"... {len(diff_lines) - 400} more lines in {out / f'differences-{mode}.diff'}")
 
-    print("\n| test | direct | pool | |\n|---|---|---|---|")
+    print(f"\n| test | direct | {mode} | |\n|---|---|---|---|")
 
     def word(outcome: Outcome, name: str) -> str:
         return "-" if name not in outcome.passed else "ok" if outcome.passed[name] else "differs"
@@ -291,9 +294,9 @@ def compare(direct: Outcome, pool: Outcome, out: Path) -> int:
         print(f"| {name} | {word(direct, name)} | {word(pool, name)} | {note} |")
     unexpected = [name for name in differing if name not in allowed]
     print(
-        f"\n{len(direct.passed)} tests: {len(direct.passed) - len(differing)} the same, "
+        f"\n{mode}: {len(direct.passed)} tests: {len(direct.passed) - len(differing)} the same, "
         f"{len(differing) - len(unexpected)} differ as listed, {len(unexpected)} differ otherwise; "
-        f"direct {direct.seconds:.0f} s, pool {pool.seconds:.0f} s"
+        f"direct {direct.seconds:.0f} s, {mode} {pool.seconds:.0f} s"
     )
     stale = [name for name in allowed if name in direct.passed and name not in differing]
     if stale:
@@ -303,9 +306,8 @@ def compare(direct: Outcome, pool: Outcome, out: Path) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["direct", "pool"])
+    parser.add_argument("--only", choices=["direct", "forced", "normal"])
     parser.add_argument("--backends", type=int, default=3)
-    parser.add_argument("--no-force-migration", action="store_true")
     parser.add_argument("--tests", default="", type=str.split, help="names, in order (test_setup first)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
@@ -316,14 +318,15 @@ def main() -> int:
     try:
         suite = prepare_suite(run, fetch())
         outcomes = {}
-        for mode in ("direct", "pool"):
+        for mode in ("direct", "forced", "normal"):
             if arguments.only in (None, mode):
-                if mode == "pool" and run.stage is None:
+                if mode != "direct" and run.stage is None:
                     print("BATON_TEST_DIRECT is set: no run through the pool")
                     continue
                 outcomes[mode] = run_mode(run, suite, mode, arguments, out)
-        if len(outcomes) == 2:
-            return compare(outcomes["direct"], outcomes["pool"], out)
+        if "direct" in outcomes and len(outcomes) > 1:
+            direct = outcomes.pop("direct")
+            return max(compare(direct, outcome, mode, out) for mode, outcome in outcomes.items())
         return 0 if all(all(o.passed.values()) and o.finished for o in outcomes.values()) else 1
     except (RuntimeError, TimeoutError, OSError, subprocess.SubprocessError) as error:
         print(f"the suite could not be run: {error}", file=sys.stderr)

@@ -431,6 +431,10 @@ impl Dispatcher {
         if self.stopping.is_some() {
             return self.end_by_administrator(id);
         }
+        if self.sessions.get(id).is_some_and(|session| session.greet) {
+            // The backend could not take it: another one shall greet it.
+            return self.make_wait(id);
+        }
         self.arm(id);
     }
 

@@ -1,0 +1,24 @@
+/*-------------------------------------------------------------------------
+ *
+ * delta.h
+ *		Changes of the held session's context on their way to the dispatcher.
+ *		What collects them (baton_delta_put, baton_delta_delete) is declared
+ *		in context.h.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_DELTA_H
+#define BATON_DELTA_H
+
+/* Bytes collected and not sent; 0 if there is no news. */
+extern Size baton_delta_size(void);
+
+/* Sends what was collected as changes of `session`, and forgets it. */
+extern void baton_delta_send(int fd, uint64 session);
+
+/* The session they belonged to has ended. */
+extern void baton_delta_drop(void);
+
+#endif							/* BATON_DELTA_H */

@@ -34,6 +34,7 @@ SCALE = 10
 IDLE_SESSIONS = 10_000
 # Direct, each client is a process; beyond this many it says nothing new.
 DIRECT_CLIENTS_MAX = 500
+SETTLE_LIMIT_S = 20
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,20 @@ def measure(cell: Cell, target: Target, seconds: float, bouncer_knows_prepared: 
     return sample
 
 
+def settle(targets: list[Target]) -> None:
+    """Waits until the poolers are done with what the last run left: closing
+    ten thousand sessions takes a while."""
+    pids = tuple(pid for target in targets for pid in target.pids)
+    deadline = time.monotonic() + SETTLE_LIMIT_S
+    before = cpu_seconds(pids)
+    while time.monotonic() < deadline:
+        time.sleep(0.25)
+        now = cpu_seconds(pids)
+        if now - before < 0.005:
+            return
+        before = now
+
+
 def idle_memory(target: Target) -> dict[str, float]:
     """What 10,000 idle sessions cost a pooler: memory each, and CPU."""
     load = servers.REPOSITORY / "target/release/baton-load"
@@ -161,9 +176,10 @@ def measure_all(options: argparse.Namespace, wanted: list[Cell], server: Server,
         for one in measured:
             done += 1
             targets = targets_of(one.cell, server, bouncer)
-            turn = number % len(targets)
+            turn = number % len(targets)	# who is first changes
             samples: dict[str, Sample] = {}
             for target in targets[turn:] + targets[:turn]:
+                settle(targets)
                 sample = measure(one.cell, target, options.seconds, bouncer.knows_prepared)
                 samples[target.name] = sample
             one.rounds.append(samples)

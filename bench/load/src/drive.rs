@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 /// Logins under way at once; more than a listen queue holds would be dropped.
 const LOGINS_AT_ONCE: usize = 64;
 const LOGIN_LIMIT: Duration = Duration::from_secs(120);
+const WARMUP_LIMIT: Duration = Duration::from_secs(60);
 const WAIT_MS: i32 = 100;
 const READ_BYTES: usize = 16384;
 
@@ -144,20 +145,29 @@ impl Driver {
         Ok(ready)
     }
 
-    /// Keeps every session busy through both spans (blocks), measures the
-    /// second.
+    /// Keeps every session busy (blocks): first until the warm-up is over and
+    /// each session has had an answer, then for the span, which is measured.
     pub fn work(&mut self, warmup: Duration, span: Duration) -> Result<Outcome> {
         let mut outcome = Outcome::default();
-        let measure_from = Instant::now() + warmup;
-        let end = measure_from + span;
+        let start = Instant::now();
+        let mut unserved = self.sessions.len();
+        let mut measuring: Option<(Instant, Instant)> = None;
         for number in 0..self.sessions.len() {
             self.send_transaction(number, Instant::now())?;
         }
         loop {
             let numbers: Vec<u64> = self.epoll.wait(WAIT_MS)?.collect();
             let mut now = Instant::now();
-            if now >= end {
-                break;
+            match measuring {
+                Some((_, end)) if now >= end => break,
+                Some(_) => {}
+                None if unserved == 0 && now >= start + warmup => {
+                    measuring = Some((now, now + span));
+                }
+                None if now >= start + WARMUP_LIMIT => {
+                    bail!("{unserved} sessions had no answer within {WARMUP_LIMIT:?}");
+                }
+                None => {}
             }
             for number in numbers {
                 let number = number as usize;
@@ -176,8 +186,9 @@ impl Driver {
                     continue;
                 }
                 now = Instant::now();
+                unserved -= usize::from(session.transactions == 0);
                 session.transactions += 1;
-                if now >= measure_from && now < end {
+                if measuring.is_some_and(|(from, end)| now >= from && now < end) {
                     let microseconds = now.duration_since(session.sent_at).as_micros() as u64;
                     outcome.latency.record(microseconds);
                 }

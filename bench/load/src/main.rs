@@ -52,7 +52,7 @@ pub struct Arguments {
     /// Seconds measured
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Seconds before, not measured
+    /// Seconds before, not measured; longer if a session has had no answer yet
     #[arg(long, default_value_t = 1.0)]
     warmup: f64,
     /// Scale of pgbench's tables

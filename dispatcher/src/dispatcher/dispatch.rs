@@ -337,9 +337,11 @@ impl Dispatcher {
             .backends
             .iter()
             .filter(|slot| {
-                self.backends[**slot as usize]
-                    .as_ref()
-                    .is_some_and(|b| b.is_starting())
+                // Until it is idle for the first time, attached or not.
+                self.backends[**slot as usize].as_ref().is_some_and(|b| {
+                    let state = &self.control.backends[**slot as usize].state;
+                    b.is_starting() || state.load(SeqCst) == BACKEND_STARTING
+                })
             })
             .count();
         let growth = Growth {

@@ -337,10 +337,13 @@ impl Dispatcher {
             .backends
             .iter()
             .filter(|slot| {
-                // Until it is idle for the first time, attached or not.
+                // Attached or not; and one that is free is about to take from
+                // the ready queue what still counts as waiting.
                 self.backends[**slot as usize].as_ref().is_some_and(|b| {
-                    let state = &self.control.backends[**slot as usize].state;
-                    b.is_starting() || state.load(SeqCst) == BACKEND_STARTING
+                    let state = self.control.backends[**slot as usize].state.load(SeqCst);
+                    let about_to_serve =
+                        matches!(state, BACKEND_STARTING | BACKEND_IDLE | BACKEND_LINGER);
+                    b.is_starting() || (b.may_serve() && about_to_serve)
                 })
             })
             .count();

@@ -310,7 +310,8 @@ typedef struct BatonEntry
 } BatonEntry;
 
 /*
- * Kinds of entry.  Keys are unique within a session and kind.  Only the
+ * Kinds of entry.  Keys are unique within a session and kind, but for STARTUP,
+ * whose items stand in the order in which they are applied.  Only the
  * extension knows what is in a value, except STARTUP (written by the
  * dispatcher) and GREETING (read by it).
  */

@@ -158,6 +158,16 @@ find_initial(const BatonEntry *initial, const char *name,
 	}
 }
 
+/* Has nobody written the statement's counters since its slot was allotted? */
+static bool
+slot_is_new(const KnownStatement *known)
+{
+	static const BatonStatementCounter never_written;
+
+	return known->counter == NO_COUNTER ||
+		baton_known_same_counters(baton_counter(known->counter), &never_written);
+}
+
 /*
  * Reads the counters of a statement of the session being installed, or writes
  * them if its slot has just been allotted.
@@ -165,18 +175,14 @@ find_initial(const BatonEntry *initial, const char *name,
 static void
 load_counters(KnownStatement *known)
 {
-	static const BatonStatementCounter never_written;
-	BatonStatementCounter *slot;
-
 	if (known->plan == NULL)
 		return;
 	if (known->counter != NO_COUNTER)
 	{
-		slot = baton_counter(known->counter);
-		if (baton_known_same_counters(slot, &never_written))
-			baton_known_get_counters(known->plan, slot);
+		if (slot_is_new(known))
+			baton_known_get_counters(known->plan, baton_counter(known->counter));
 		else
-			baton_known_set_counters(known->plan, slot);
+			baton_known_set_counters(known->plan, baton_counter(known->counter));
 	}
 	baton_known_get_counters(known->plan, &known->written);
 }
@@ -278,10 +284,13 @@ reconcile(const BatonSessionRecord *record, const ItemScan *scan)
 			known->seen = pass;
 			known->serial = entry->serial;
 			known->counter = items[i].counter;
-			if (known->prepare_time != items[i].aux ||
-				known->counter == NO_COUNTER)
+			if (known->prepare_time != items[i].aux || slot_is_new(known))
 			{
-				/* prepared anew elsewhere, another session's, or no slot */
+				/*
+				 * Prepared anew elsewhere, another session's, no slot, or put
+				 * again with what it had (analysed again, say): then the
+				 * counters it has here are of before.
+				 */
 				BatonStatementCounter initial;
 
 				FetchPreparedStatement(name, true)->prepare_time = items[i].aux;

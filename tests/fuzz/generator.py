@@ -428,10 +428,6 @@ class Generator:
         for _ in range(self._pick((0, 0, 1, 1, 2))):
             name, value = self._pick(words.STARTUP)
             options[name] = value
-        if any(f"{name}=" in options.get("options", "") for name in list(options)):
-            # The same parameter twice: the pool looks at the last value only
-            # (docs/limits.md).
-            del options["options"]
         options["user"] = self._pick(words.USERS)
         return Operation(session, f"connect {options}", connect=tuple(options.items()))
 

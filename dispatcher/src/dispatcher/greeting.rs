@@ -86,7 +86,8 @@ impl Greetings {
 struct Settings {
     /// Those that split pools, sorted.
     backend_only: Vec<Setting>,
-    /// The others, last one of each name, application_name apart.
+    /// The others in their order, application_name apart. One name may come
+    /// twice: the server applies each, and refuses the first if that is bad.
     options: Vec<Setting>,
     application_name: Option<Vec<u8>>,
 }
@@ -102,11 +103,11 @@ fn sort_out(settings: Vec<Setting>, is_backend_only: impl Fn(&[u8]) -> bool) -> 
             sorted.application_name = Some(value);
             continue;
         }
-        let list = if is_backend_only(&name) {
-            &mut sorted.backend_only
-        } else {
-            &mut sorted.options
-        };
+        if !is_backend_only(&name) {
+            sorted.options.push((name, value));
+            continue;
+        }
+        let list = &mut sorted.backend_only;
         list.retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
         list.push((name, value));
     }
@@ -451,7 +452,8 @@ mod tests {
             |name| name == b"post_auth_delay",
         );
         assert_eq!(sorted.application_name.as_deref(), Some(&b"last"[..]));
-        assert_eq!(sorted.options, [setting("WORK_MEM", "2")]);
+        let both = [setting("work_mem", "1"), setting("WORK_MEM", "2")];
+        assert_eq!(sorted.options, both);
         assert_eq!(sorted.backend_only, [setting("post_auth_delay", "0")]);
     }
 

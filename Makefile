@@ -16,7 +16,7 @@ SERVER_BIN = $(shell $(PG_CONFIG) --bindir)
 
 BATON = target/release/baton
 
-# make bench QUICK=1 takes about four minutes, the full run about an hour.
+# make bench QUICK=1 takes about five minutes, the full run fifty.
 QUICK ?=
 # make fuzz runs this long.
 FUZZ_SECONDS ?= 3600
@@ -121,7 +121,7 @@ fuzz: setup-test ## Fuzz for FUZZ_SECONDS (3600), from FUZZ_SEED or the clock
 	@$(MAKE) --no-print-directory install
 	$(PYTHON) -m tests.fuzz --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
 
-bench: setup-bench ## Measure against direct and PgBouncer (QUICK=1: 4 minutes)
+bench: setup-bench ## Measure against direct and PgBouncer (QUICK=1: 5 minutes)
 	@$(MAKE) --no-print-directory install
 	@$(MAKE) --no-print-directory run-bench
 

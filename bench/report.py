@@ -62,7 +62,8 @@ def markdown(raw: dict, plot_name: str) -> str:
         f"{about['date']}; PostgreSQL {about['server']}, {about['bouncer']} in transaction mode; pool of"
         f" {about['backends']}; {os.cpu_count()} cores shared by clients, pooler and server; pgbench scale"
         f" {about['scale']}, all in memory, fsync off; {about['rounds']} rounds of {about['seconds']} s, the three in"
-        f" turns; {about['minutes']} minutes. Figures are medians; ratios are medians of each round's ratio.", "",
+        f" turns; {about['minutes']} minutes; load average of the machine before it started: {about['load_before']}."
+        " Figures are medians; ratios are medians of each round's ratio.", "",
     ]
     if not about["bouncer_knows_prepared"]:
         lines += [f"{about['bouncer']} has no prepared statements in transaction mode: where the others run"

@@ -47,6 +47,7 @@ static bool attached = false;
 static bool in_boundary = false;	/* what is sent now is the boundary's own */
 static bool ready_sent = false; /* a 'Z' was put since the last flush */
 static char ready_status;		/* its status */
+static bool client_lost = false;	/* nobody reads what we write any more */
 static bool injecting = false;	/* what runs are messages of ours: the client
 								 * must not see the answers */
 
@@ -57,10 +58,32 @@ static void boundary(char status);
  * --------------------------------
  */
 
-/* Is this message an answer to what we injected? */
+/*
+ * internal_flush (pqcomm.c, 15 to 18) sets ClientConnectionLost when a write
+ * fails, and the next CHECK_FOR_INTERRUPTS would end this process with FATAL.
+ * It is the session that shall end: what still runs for it is cancelled, what
+ * it still says is thrown away, and the next boundary sees that it has gone.
+ */
+static void
+check_client(void)
+{
+	if (likely(!ClientConnectionLost) || !attached || baton_session_held() == 0)
+		return;
+	ClientConnectionLost = 0;
+	client_lost = true;
+	if (!in_boundary && !ready_sent)
+	{
+		QueryCancelPending = true;
+		InterruptPending = true;
+	}
+}
+
+/* Is this message an answer to what we injected, or for nobody? */
 static bool
 swallowed(char type)
 {
+	if (client_lost)
+		return true;
 	if (!injecting)
 		return false;
 
@@ -71,6 +94,8 @@ swallowed(char type)
 static int
 boundary_putmessage(char type, const char *s, size_t len)
 {
+	int			result = 0;
+
 	if (!in_boundary)
 	{
 		if (type == 'Z')
@@ -82,9 +107,12 @@ boundary_putmessage(char type, const char *s, size_t len)
 			baton_context_note_message(type);
 	}
 
-	if (swallowed(type))
-		return 0;
-	return socket_methods->putmessage(type, s, len);
+	if (!swallowed(type))
+	{
+		result = socket_methods->putmessage(type, s, len);
+		check_client();
+	}
+	return result;
 }
 
 static void
@@ -100,8 +128,11 @@ boundary_flush(void)
 {
 	int			result = 0;
 
-	if (!injecting)
+	if (!injecting && !client_lost)
+	{
 		result = socket_methods->flush();
+		check_client();
+	}
 	if (ready_sent)
 	{
 		ready_sent = false;
@@ -121,6 +152,34 @@ baton_boundary_install(void)
 	boundary_methods.putmessage_noblock = boundary_putmessage_noblock;
 	boundary_methods.flush = boundary_flush;
 	PqCommMethods = &boundary_methods;
+}
+
+/*
+ * Has the client, in what pqcomm.c has already read, ended the session?
+ * PostgresMain would end the process on Terminate.
+ */
+static bool
+terminate_is_next(void)
+{
+	int			first;
+
+	pq_startmsgread();
+	first = pq_peekbyte();
+	pq_endmsgread();
+	return first == 'X';
+}
+
+/*
+ * A client that has gone may have left messages in pqcomm.c's buffer; the next
+ * session's client must not be taken to have sent them.
+ */
+static void
+discard_input(void)
+{
+	pq_startmsgread();
+	while (pq_buffer_has_data())
+		(void) pq_getbyte();
+	pq_endmsgread();
 }
 
 static void
@@ -154,13 +213,18 @@ boundary(char status)
 			pg_atomic_fetch_add_u64(baton_atomic_u64(BatonSelf.pool->completed), 1);
 		}
 		slot->state_since_us = GetCurrentTimestamp();
-		if (pq_buffer_has_data())
-		{
-			slot->state = BATON_STATE_ACTIVE;
-			return;
-		}
 		if (BatonSelf.control < 0)
 			return;				/* an ordinary connection for good */
+		if (pq_buffer_has_data())
+		{
+			if (!client_lost && !terminate_is_next())
+			{
+				slot->state = BATON_STATE_ACTIVE;
+				return;
+			}
+			client_lost = true;
+			discard_input();
+		}
 	}
 
 	QueryCancelHoldoffCount = holdoff + 1;
@@ -168,6 +232,7 @@ boundary(char status)
 	PG_TRY();
 	{
 		StringInfoData messages;
+		bool		session_ended;
 
 		if (!attached)
 		{
@@ -175,8 +240,14 @@ boundary(char status)
 			baton_idle_start();
 			attached = true;
 		}
+		session_ended = client_lost;
+		if (client_lost)
+		{
+			client_lost = false;
+			baton_idle_client_lost(status);
+		}
 		initStringInfo(&messages);
-		if (baton_idle_wait(status, &messages))
+		if (baton_idle_wait(session_ended ? 'I' : status, &messages))
 		{
 			baton_socket_inject(messages.data, messages.len);
 			injecting = true;

@@ -340,6 +340,18 @@ sleep_idle(uint32 cause)
 	}
 }
 
+void
+baton_idle_client_lost(char status)
+{
+	if (status != 'I')
+	{
+		disable_timeout(IDLE_IN_TRANSACTION_SESSION_TIMEOUT, false);
+		AbortOutOfAnyTransaction();
+	}
+	if (!client_left(baton_taint()))
+		retire("a session left something that cannot be cleaned");
+}
+
 /*
  * The held session is idle in a transaction: it stays, but its client may
  * leave, which shall cost the transaction and not the backend.  Returns true
@@ -355,16 +367,12 @@ wait_in_transaction(void)
 		if (InterruptPending)
 			handle_interrupts();
 
-		says = ClientConnectionLost ? CLIENT_LEAVES : look_at_client();
+		says = look_at_client();
 		if (says == CLIENT_SPEAKS)
 			return true;
 		if (says == CLIENT_LEAVES)
 		{
-			ClientConnectionLost = 0;
-			disable_timeout(IDLE_IN_TRANSACTION_SESSION_TIMEOUT, false);
-			AbortOutOfAnyTransaction();
-			if (!client_left(baton_taint()))
-				retire("a session left something that cannot be cleaned");
+			baton_idle_client_lost('T');
 			return false;
 		}
 		sleep_idle(BATON_CAUSE_OTHER);
@@ -439,14 +447,6 @@ wait_for_session(void)
 
 		if (InterruptPending || catchupInterruptPending || ConfigReloadPending)
 			handle_interrupts();
-
-		/* internal_flush (pqcomm.c) could not write: nobody is there */
-		if (ClientConnectionLost)
-		{
-			ClientConnectionLost = 0;
-			if (baton_session_held() != 0 && !client_left(baton_taint()))
-				retire("a session left something that cannot be cleaned");
-		}
 
 		if (baton_session_held() == 0)
 		{

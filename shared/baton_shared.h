@@ -36,7 +36,7 @@
 #include <stdint.h>
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 1
+#define BATON_LAYOUT_VERSION 2
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -67,11 +67,16 @@ typedef struct BatonControl
 	uint32_t	dispatcher_pid; /* 0 if none; written by the dispatcher */
 	uint32_t	force_migration;	/* 0/1; written by the launcher */
 	uint64_t	dispatcher_epoch;	/* raised by each new dispatcher */
+	uint64_t	login_generation;	/* atomic; raised after anything has changed
+									 * that a LOGIN_ANSWER depends on, and
+									 * before whoever changed it is told;
+									 * written by backends and the launcher */
 } BatonControl;
 
 #define BATON_CONTROL_OFF_SECRET 72
 #define BATON_CONTROL_OFF_SETTINGS_GENERATION 80
 #define BATON_CONTROL_OFF_DISPATCHER_EPOCH 96
+#define BATON_CONTROL_OFF_LOGIN_GENERATION 104
 
 /*
  * Backend slot: one pooled backend.  The dispatcher allots it before it opens
@@ -421,7 +426,9 @@ typedef struct BatonFrame
  *	refusal_message, string refusal_detail, string refusal_hint,
  *	u8 refuse_before_authentication (1: send the refusal at once, as for
  *	reject and no matching line; 0: only after the client has proved itself),
- *	string peer_role_match ("" or "1": for peer, whether os_user may log in)
+ *	string peer_role_match ("" or "1": for peer, whether os_user may log in),
+ *	i64 good_until (TimestampTz: up to then the same question gets the same
+ *	answer, request apart, unless login_generation is raised; 0: never again)
  */
 #define BATON_AUTH_TRUST 1
 #define BATON_AUTH_REJECT 2

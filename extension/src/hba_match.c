@@ -257,8 +257,12 @@ on_own_interface(const SockAddr *address, IPCompareMethod method)
 }
 
 static bool
-address_matches(const BatonClient *client, HbaLine *line)
+address_matches(const BatonClient *client, HbaLine *line, bool *by_network)
 {
+	if (line->ip_cmp_method == ipCmpSameHost || line->ip_cmp_method == ipCmpSameNet ||
+		(line->ip_cmp_method == ipCmpMask && line->hostname != NULL))
+		*by_network = true;
+
 	switch (line->ip_cmp_method)
 	{
 		case ipCmpAll:
@@ -276,7 +280,7 @@ address_matches(const BatonClient *client, HbaLine *line)
 }
 
 static bool
-connection_matches(const BatonClient *client, HbaLine *line)
+connection_matches(const BatonClient *client, HbaLine *line, bool *by_network)
 {
 	bool		local = client->address.addr.ss_family == AF_UNIX;
 
@@ -287,7 +291,7 @@ connection_matches(const BatonClient *client, HbaLine *line)
 		case ctHost:
 		case ctHostNoSSL:
 		case ctHostNoGSS:
-			return !local && address_matches(client, line);
+			return !local && address_matches(client, line, by_network);
 		case ctHostSSL:
 		case ctHostGSS:
 			return false;
@@ -296,16 +300,17 @@ connection_matches(const BatonClient *client, HbaLine *line)
 }
 
 HbaLine *
-baton_hba_match(const BatonClient *client)
+baton_hba_match(const BatonClient *client, bool *by_network)
 {
 	ListCell   *cell;
 
+	*by_network = false;
 	foreach(cell, parsed_lines)
 	{
 		HbaLine    *line = (HbaLine *) lfirst(cell);
 
 		/* in check_hba's order: a name server may have to be asked */
-		if (connection_matches(client, line) &&
+		if (connection_matches(client, line, by_network) &&
 			database_matches(client, line->databases) &&
 			role_matches(client, line->roles))
 			return line;

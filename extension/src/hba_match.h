@@ -34,8 +34,9 @@ extern bool baton_hba_loaded(void);
 /*
  * The first line that matches, NULL if none does.  Valid until the next load.
  * Within a transaction.  May block while a name server is asked, if lines
- * with host names are reached (hba_host.c).
+ * with host names are reached (hba_host.c).  *by_network is set if name
+ * servers or this machine's interfaces had a say: they change unnoticed.
  */
-extern HbaLine *baton_hba_match(const BatonClient *client);
+extern HbaLine *baton_hba_match(const BatonClient *client, bool *by_network);
 
 #endif							/* BATON_HBA_MATCH_H */

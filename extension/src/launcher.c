@@ -48,6 +48,7 @@
 #include "ident_map.h"
 #include "launcher.h"
 #include "login.h"
+#include "login_watch.h"
 #include "parameters.h"
 #include "wire.h"
 
@@ -198,6 +199,7 @@ reload(void)
 	ProcessConfigFile(PGC_SIGHUP);
 	baton_hba_load();
 	baton_ident_load();
+	baton_login_changed();
 	send_parameters();
 }
 
@@ -299,6 +301,8 @@ baton_launcher_main(Datum argument)
 	before_shmem_exit(tell_shutdown, (Datum) 0);
 	baton_hba_load();
 	baton_ident_load();
+	/* who died with the server may have committed without telling */
+	baton_login_changed();
 	BatonControlMemory->force_migration = baton_force_migration ? 1 : 0;
 	watch();
 	start_at = GetCurrentTimestamp();

@@ -34,6 +34,7 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
@@ -89,6 +90,7 @@ typedef struct Answer
 	const char *refusal_hint;
 	bool		refuse_first;
 	bool		peer_match;
+	TimestampTz good_until;		/* 0: not to be kept */
 } Answer;
 
 /* What pg_authid says of the role, beyond what is in the answer already. */
@@ -174,6 +176,7 @@ write_answer(StringInfo out, uint32 request, const Answer *answer)
 	baton_wire_string(out, answer->refusal_hint);
 	baton_wire_u8(out, answer->refuse_first ? 1 : 0);
 	baton_wire_string(out, answer->peer_match ? "1" : "");
+	baton_wire_i64(out, answer->good_until);
 }
 
 /*
@@ -202,6 +205,8 @@ look_up_role(const Question *question, Answer *answer, RoleFacts *facts)
 
 	datum = SysCacheGetAttr(AUTHNAME, tuple, Anum_pg_authid_rolvaliduntil, &is_null);
 	answer->password_expired = !is_null && DatumGetTimestampTz(datum) < GetCurrentTimestamp();
+	if (!is_null && !answer->password_expired)
+		answer->good_until = DatumGetTimestampTz(datum);
 	datum = SysCacheGetAttr(AUTHNAME, tuple, Anum_pg_authid_rolpassword, &is_null);
 	if (!is_null && !answer->password_expired)
 		answer->verifier = TextDatumGetCString(datum);
@@ -245,6 +250,7 @@ choose_method(const Question *question, Answer *answer)
 {
 	BatonClient client;
 	HbaLine    *line;
+	bool		by_network;
 	int			type;
 
 	if (!baton_hba_loaded())
@@ -259,7 +265,9 @@ choose_method(const Question *question, Answer *answer)
 	client.user = question->user;
 	client.database = question->database;
 	client.role = answer->role;
-	line = baton_hba_match(&client);
+	line = baton_hba_match(&client, &by_network);
+	if (by_network)
+		answer->good_until = 0;
 	if (line == NULL)
 	{
 		refuse_by_hba(question, answer, false);
@@ -354,6 +362,7 @@ check_role(const Question *question, Answer *answer, const RoleFacts *facts)
 	{
 		answer->role_limit = facts->limit;
 		answer->role_backends = foreign_connections(answer->role, InvalidOid);
+		answer->good_until = 0;
 	}
 	return true;
 }
@@ -445,6 +454,7 @@ check_database(const Question *question, Answer *answer)
 	{
 		answer->database_limit = form->datconnlimit;
 		answer->database_backends = foreign_connections(InvalidOid, form->oid);
+		answer->good_until = 0;
 	}
 }
 
@@ -456,6 +466,21 @@ init_answer(Answer *answer)
 	answer->verifier = "";
 	answer->role_limit = -1;
 	answer->database_limit = -1;
+	answer->good_until = PG_INT64_MAX;
+}
+
+/*
+ * For how long the dispatcher may give this answer again without asking, as
+ * long as login_generation stays (login_watch.c): for ever, or up to the
+ * role's VALID UNTIL; never if it depends on what changes unnoticed, as the
+ * count of connections.  On a standby the startup process changes the
+ * catalogs, in which no hook of ours runs.
+ */
+static void
+limit_answer(Answer *answer)
+{
+	if (RecoveryInProgress())
+		answer->good_until = 0;
 }
 
 static void
@@ -476,6 +501,7 @@ decide(const Question *question, Answer *answer)
 
 		check_database(question, &unused);
 	}
+	limit_answer(answer);
 }
 
 bool
@@ -517,6 +543,7 @@ baton_login_answer(const char *bytes, Size length, StringInfo out)
 			answer.refuse_first = true;
 			refuse(&answer, ERRCODE_INTERNAL_ERROR, "could not check who may log in");
 			answer.refusal_hint = "See the server's log.";
+			answer.good_until = 0;
 			RESUME_INTERRUPTS();
 		}
 		PG_END_TRY();

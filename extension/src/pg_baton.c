@@ -21,6 +21,7 @@
 #include "control.h"
 #include "identity.h"
 #include "launcher.h"
+#include "login_watch.h"
 #include "parameters.h"
 #include "context_statements.h"
 #include "settings_watch.h"
@@ -47,5 +48,6 @@ _PG_init(void)
 	baton_taint_init();
 	baton_statements_init();
 	baton_settings_watch_init();
+	baton_login_watch_init();
 	baton_launcher_register();
 }

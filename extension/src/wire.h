@@ -39,6 +39,12 @@ baton_wire_i32(StringInfo out, int32 value)
 }
 
 static inline void
+baton_wire_i64(StringInfo out, int64 value)
+{
+	appendBinaryStringInfo(out, (const char *) &value, sizeof(value));
+}
+
+static inline void
 baton_wire_u64(StringInfo out, uint64 value)
 {
 	appendBinaryStringInfo(out, (const char *) &value, sizeof(value));

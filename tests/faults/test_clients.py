@@ -8,7 +8,7 @@ import time
 import pytest
 
 from harness.health import assert_healthy, assert_no_backend_lost, assert_serves, wait_until
-from harness.wire import Wire, bind, copy_data, execute, parse, query, startup, sync
+from harness.wire import Wire, bind, copy_data, execute, parse, query, startup, sync, terminate
 
 SETUP = ["CREATE TABLE target (a int, b text)"]
 PARAMETERS = {"pg_baton.max_backends": 3, "tcp_keepalives_idle": 5}
@@ -311,3 +311,35 @@ def test_half_open_connections_do_not_keep_others_out(server):
             wire.close()
     wait_until(lambda: server.sql("SELECT connections FROM pg_baton_dispatchers") == [(0,)], what="no connection left")
     assert_no_backend_lost(server)
+
+
+def backend_pids(server) -> set[int]:
+    return {pid for (pid,) in server.sql("SELECT pid FROM pg_baton_backends")}
+
+
+def ask_and_terminate(wire: Wire, begin: bool) -> None:
+    if begin:
+        wire.query("BEGIN")
+    wire.send(parse("SELECT 1"), bind(), execute(), sync(), terminate())
+    wire.until_closed()
+
+
+def ask_and_vanish(wire: Wire, begin: bool) -> None:
+    if begin:
+        wire.query("BEGIN")
+    wire.send(query("SELECT repeat('x', 1000) FROM generate_series(1, 20000)"))
+    time.sleep(0.02)
+    wire.reset()
+
+
+@pytest.mark.parametrize("begin", [False, True], ids=["idle", "in-transaction"])
+@pytest.mark.parametrize("leave_how", [ask_and_terminate, ask_and_vanish])
+def test_a_crowd_that_leaves_costs_no_backend(server, leave_how, begin):
+    """Terminate behind the last request, or a result nobody reads: the session
+    ends, the backend serves on. Else a restarted application forks them all anew."""
+    assert_serves(server)
+    before = backend_pids(server)
+    for _ in range(20):
+        leave_how(login(server), begin)
+    assert_healthy(server)
+    assert before and before <= backend_pids(server)

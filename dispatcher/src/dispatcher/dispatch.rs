@@ -338,11 +338,15 @@ impl Dispatcher {
             .iter()
             .filter(|slot| {
                 // Attached or not; and one that is free is about to take from
-                // the ready queue what still counts as waiting.
+                // the ready queue what still counts as waiting. Not under
+                // forced migration: there is no queue then, and who waits
+                // while one is free waits for another than that one.
                 self.backends[**slot as usize].as_ref().is_some_and(|b| {
                     let state = self.control.backends[**slot as usize].state.load(SeqCst);
-                    let about_to_serve =
-                        matches!(state, BACKEND_STARTING | BACKEND_IDLE | BACKEND_LINGER);
+                    let about_to_serve = match state {
+                        BACKEND_IDLE | BACKEND_LINGER => !self.parameters.force_migration,
+                        state => state == BACKEND_STARTING,
+                    };
                     b.is_starting() || (b.may_serve() && about_to_serve)
                 })
             })

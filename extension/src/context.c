@@ -9,9 +9,10 @@
  *
  * The order of install: reset values first, since a parameter the session has
  * not SET takes them; then the session's own parameters, role last of them;
- * then the reports to the client, which look at all parameters; then prepared
- * statements, the unnamed one and sequences, which may look at catalogs as the
- * role and with the search_path of the session.
+ * then its temporary namespace; then the reports to the client, which look at
+ * all parameters; then prepared statements, the unnamed one and sequences,
+ * which may look at catalogs as the role and with the search_path of the
+ * session.
  *
  * Invariants: current_session is whose context is in place, 0 for none.
  * current_version is the number of exactly that context, 0 if the number is
@@ -39,6 +40,7 @@
 #include "context_reset.h"
 #include "context_sequences.h"
 #include "context_statements.h"
+#include "context_temporary.h"
 #include "context_unnamed.h"
 
 static MemoryContext context_context = NULL;
@@ -50,6 +52,7 @@ static BatonEntryList parameters;
 static BatonEntryList resets;
 static BatonEntryList startup;
 static const BatonEntry *reported_entry;
+static bool has_temporary;		/* a temporary namespace */
 
 const char *
 baton_context_attach(void)
@@ -98,6 +101,7 @@ sort_out(const BatonSessionRecord *record)
 	resets.count = 0;
 	startup.count = 0;
 	reported_entry = NULL;
+	has_temporary = false;
 	for (uint32 i = 0; i < record->item_count; i++)
 	{
 		const BatonEntry *entry = baton_entry(session_items[i].entry);
@@ -115,6 +119,9 @@ sort_out(const BatonSessionRecord *record)
 				break;
 			case BATON_KIND_REPORTED:
 				reported_entry = entry;
+				break;
+			case BATON_KIND_OTHER:
+				has_temporary |= baton_temporary_is_item(entry);
 				break;
 			default:
 				break;
@@ -141,6 +148,7 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
 	baton_reset_neutralise();
 	baton_params_forget();
 	sort_out(record);
+	baton_temporary_install(false);
 
 	/*
 	 * As InitPostgres (postinit.c) does: some check hooks look at catalogs,
@@ -170,6 +178,7 @@ baton_context_install(const BatonSessionRecord *record)
 		sort_out(record);
 		baton_reset_install(&resets);
 		baton_params_install(&parameters);
+		baton_temporary_install(has_temporary);
 		baton_report_install(reported_entry);
 	}
 	install_rest(record);
@@ -188,6 +197,7 @@ baton_context_capture(uint64 session)
 	changed |= baton_statements_capture(session);
 	changed |= baton_unnamed_capture(session);
 	changed |= baton_sequences_capture(session);
+	changed |= baton_temporary_capture();
 	if (changed)
 		current_version = 0;
 	return changed;
@@ -199,6 +209,7 @@ baton_context_forget(uint64 session)
 	baton_statements_forget(session);
 	baton_unnamed_forget(session);
 	baton_sequences_forget(session);
+	baton_temporary_forget();
 	if (session != current_session)
 		return;
 	current_session = 0;

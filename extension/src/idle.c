@@ -41,6 +41,7 @@
 #include "attach.h"
 #include "channel.h"
 #include "context.h"
+#include "context_temporary.h"
 #include "handover.h"
 #include "idle.h"
 #include "identity.h"
@@ -388,6 +389,9 @@ wait_in_transaction(void)
 static bool
 pass_baton(void)
 {
+	if (baton_temporary_worn())
+		retire_wanted = true;
+
 	if (baton_session_held() != 0 &&
 		(migration_forced() || retire_wanted || IdleSessionTimeout > 0))
 	{

@@ -25,7 +25,8 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "DateStyle": ("ISO, DMY", "SQL, MDY", "Postgres, YMD", "German", "wrong"),
     "default_statistics_target": ("10", "100", "99999999"),
     "default_text_search_config": ("pg_catalog.english", "pg_catalog.simple", "no.such"),
-    "default_transaction_deferrable": ("on", "off"),
+    # Not on: read only and serializable, it waits for the others to end.
+    "default_transaction_deferrable": ("off", "no", "wrong"),
     "default_transaction_isolation": ("read committed", "repeatable read", "serializable"),
     "default_transaction_read_only": ("on", "off", "off"),
     "enable_hashjoin": ("on", "off"),
@@ -213,6 +214,7 @@ PROBES = (
     "SELECT current_setting('my.a', true), current_setting('my.b', true), current_setting('app.user_id', true)",
     "SELECT current_setting('my.a', true) IS NULL, current_setting('my.c1', true) IS NULL",
     "SELECT currval('seq_cached')", "SELECT currval('seq_plain')", "SELECT lastval()",
+    "SELECT current_schemas(true), pg_my_temp_schema() <> 0",
     "SELECT relname, relkind, current_schemas(true) FROM pg_class WHERE relnamespace = pg_my_temp_schema() ORDER BY 1",
     "SELECT pg_is_in_recovery(), txid_current_if_assigned() IS NULL",
     "SHOW role", "SHOW session_authorization", "SHOW search_path", "SHOW client_encoding", "SHOW ALL_NOT",

@@ -25,10 +25,8 @@ from .generator import Operation
 SETTLE_LIMIT_S = 3.0
 ANSWER_LIMIT_S = 10.0
 TEMPORARY_SCHEMA = re.compile(r"pg_(toast_)?temp_\d+")
-# Whether a backend has an (empty) temporary schema yet outlives the session's
-# temporary objects (docs/limits.md); it shows in which of these is said.
-NO_TEMPORARY_OBJECT = re.compile(
-    r"^error .*C='(3F000' M='schema \"pg_temp\"|42P01' M='[a-z]+ \"[a-z_.0-9]+\") does not exist'.*")
+# Toast tables are called after the oid of theirs.
+TOAST_TABLE = re.compile(r"pg_toast_\d+")
 # Locks that tell of a session's state; the rest are of the moment.  A relation
 # that is not committed yet has no name for us, only an oid.
 LOCKS = (
@@ -96,10 +94,7 @@ class World:
             session.wire = None
             session.status = "I"
             return ["disconnected"]
-        lines = self._run(session, operation.segments)
-        if "pg_temp." in operation.label:
-            lines = [NO_TEMPORARY_OBJECT.sub("error no such temporary object", line) for line in lines]
-        return lines
+        return self._run(session, operation.segments)
 
     def _connect(self, session: Session, options: tuple[tuple[str, str], ...]) -> list[str]:
         if session.wire is not None:
@@ -195,7 +190,8 @@ class World:
             before: list[str] | None = None
             while True:
                 found = wire.query(LOCKS.format(database=self.database))
-                rows = sorted(TEMPORARY_SCHEMA.sub("pg_temp_N", str(row)) for row in found)
+                rows = sorted(TOAST_TABLE.sub("pg_toast_N", TEMPORARY_SCHEMA.sub("pg_temp_N", str(row)))
+                              for row in found)
                 if locks_elsewhere is None:
                     ours = wire.query(
                         "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"

@@ -1,0 +1,170 @@
+/*-------------------------------------------------------------------------
+ *
+ * context_temporary.c
+ *		Whether a session has a temporary namespace.
+ *
+ * Problem: namespace.c makes a backend's temporary namespace when a temporary
+ * object is first made, and from then on it is there, empty or not: in
+ * current_schemas(true), in pg_my_temp_schema(), in the search path, and in
+ * which error a missing pg_temp.x gets.  A session that has had a temporary
+ * object shall see one on every backend, and no other session shall.
+ *
+ * Objects in it are not dealt with here: a session that has any stays on its
+ * backend (taint.c), so a namespace is empty whenever it is shown or hidden.
+ *
+ * Decision: that the session has one is an item of its context.  Where the
+ * session has none, the backend's is hidden by SetTempNamespaceState(), which
+ * a parallel worker uses to take over its leader's; where it has one, the
+ * backend's is shown again, or made by a transaction of ours.
+ *
+ * What a hidden namespace means elsewhere: MyProc->tempNamespaceId stays, so
+ * that nobody takes the namespace for an orphan's; at exit
+ * RemoveTempRelationsCallback() (namespace.c) finds nothing to do, and there
+ * is nothing.  A session that makes its first temporary object while it is
+ * hidden makes InitTempTableNamespace() set it up again: the same namespace,
+ * as it is named after the backend's id.  But its commit registers the exit
+ * callback once more (AtEOXact_Namespace()), of which ipc.c can hold 20 of
+ * all kinds; so that is counted, and in time the backend retires.
+ *
+ * SetTempNamespaceState() asserts that nothing was there before.  A server
+ * built with assertions therefore never hides.
+ *
+ * Invariants: `own` is the backend's namespace since it was first seen, shown
+ * or not.  `in_context` is what the context of the session in place says.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_authid.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "utils/snapmgr.h"
+
+#include "context.h"
+#include "context_temporary.h"
+
+#define TEMPORARY_KEY "temporary"
+#define TEMPORARY_KEY_LENGTH (sizeof(TEMPORARY_KEY) - 1)
+
+/* before_shmem_exit() callbacks that may be wasted */
+#define SETUPS_MAX 5
+
+static Oid	own = InvalidOid;
+static Oid	own_toast = InvalidOid;
+static bool in_context = false;
+static int	setups = 0;
+
+bool
+baton_temporary_is_item(const BatonEntry *entry)
+{
+	return entry->kind == BATON_KIND_OTHER &&
+		entry->key_length == TEMPORARY_KEY_LENGTH &&
+		memcmp(baton_entry_key(entry), TEMPORARY_KEY,
+			   TEMPORARY_KEY_LENGTH) == 0;
+}
+
+/*
+ * Is a namespace shown?  Learns of one that the session in place has made;
+ * it cannot have made more than one, for it keeps the first.
+ */
+static bool
+look(void)
+{
+	Oid			namespace;
+	Oid			toast_namespace;
+
+	GetTempNamespaceState(&namespace, &toast_namespace);
+	if (!OidIsValid(namespace))
+		return false;
+	if (!in_context)
+		setups++;
+	own = namespace;
+	own_toast = toast_namespace;
+	return true;
+}
+
+/*
+ * As if the session had just made its first temporary object.  As the
+ * superuser who will own it, since the session's role need not be allowed to
+ * make temporary objects any more; and as an ordinary transaction, whatever
+ * the session's default_transaction_* are.
+ */
+static void
+make(void)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	Oid			user;
+	int			security;
+
+	StartTransactionCommand();
+	XactReadOnly = false;
+	XactDeferrable = false;
+	XactIsoLevel = XACT_READ_COMMITTED;
+
+	/* leftovers of a crashed backend are removed under it */
+	PushActiveSnapshot(GetTransactionSnapshot());
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID,
+						   security | SECURITY_LOCAL_USERID_CHANGE);
+	(void) LookupCreationNamespace("pg_temp");
+	SetUserIdAndSecContext(user, security);
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(caller);
+}
+
+void
+baton_temporary_install(bool wanted)
+{
+	bool		shown = look();
+
+	if (wanted && !shown)
+	{
+		if (OidIsValid(own))
+		{
+			SetTempNamespaceState(own, own_toast);
+
+			/* a set-up that was rolled back has taken this away */
+			MyProc->tempNamespaceId = own;
+		}
+		else
+		{
+			make();
+			(void) look();
+		}
+	}
+#ifndef USE_ASSERT_CHECKING
+	else if (!wanted && shown)
+		SetTempNamespaceState(InvalidOid, InvalidOid);
+#endif
+	in_context = wanted;
+}
+
+bool
+baton_temporary_capture(void)
+{
+	if (in_context || !look())
+		return false;
+	in_context = true;
+	baton_delta_put(BATON_KIND_OTHER, TEMPORARY_KEY, TEMPORARY_KEY_LENGTH,
+					"", 0, false, 0);
+	return true;
+}
+
+void
+baton_temporary_forget(void)
+{
+	/* the next install hides it, and must not count it again */
+	in_context = look();
+}
+
+bool
+baton_temporary_worn(void)
+{
+	return setups > SETUPS_MAX;
+}

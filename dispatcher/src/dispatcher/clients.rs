@@ -11,6 +11,7 @@ use super::event_loop::{token, Dispatcher, Source};
 use super::jobs::{Done, Job};
 use super::launcher::Answer;
 use super::layout::shared::*;
+use super::login_cache::Who;
 use super::sys::socket::{self, Address};
 use super::sys::{epoll, process};
 use crate::protocol::auth::server::{Action, Claim, Learnt, Method, PasswordResult, ServerAuth};
@@ -22,6 +23,7 @@ use crate::protocol::startup::{
 use crate::protocol::Report;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering::SeqCst;
 use tracing::{debug, info};
 
 /// Logins in progress beyond one a session slot.
@@ -50,7 +52,10 @@ pub struct Login {
     socket: OwnedFd,
     pub serial: u64,
     pub address: Address,
+    local: Option<Address>,
     pub deadline_us: u64,
+    /// Its socket is in the epoll.
+    watched: bool,
     phase: Phase,
 }
 
@@ -64,6 +69,10 @@ impl Login {
 pub struct LoggedIn {
     pub socket: OwnedFd,
     pub address: Address,
+    /// Our end, where that is known without asking.
+    pub local: Option<Address>,
+    /// Its socket is in the epoll.
+    pub watched: bool,
     pub startup: Startup,
     pub answer: Answer,
     /// To be sent before anything else: ends with AuthenticationOk.
@@ -71,31 +80,26 @@ pub struct LoggedIn {
 }
 
 impl Dispatcher {
-    pub fn begin_login(&mut self, client: OwnedFd, address: Address) {
+    pub fn begin_login(&mut self, client: OwnedFd, address: Address, local: Option<Address>) {
         self.statistics.accepted += 1;
         if self.parameters.log_connections {
             info!("connection received: {address}");
         }
         let serial = self.serial();
         let fd = client.as_raw_fd();
+        self.client_number.is_new(fd);
         let login = Login {
             socket: client,
             serial,
             address,
+            local,
+            watched: false,
             deadline_us: self.now_us + self.parameters.authentication_timeout_ms * 1000,
             phase: Phase::Startup(StartupReader::new()),
         };
         match self.logins.insert(login) {
-            Some(number) => {
-                let data = token(Source::Login, number);
-                if self
-                    .epoll
-                    .add(fd, epoll::IN | epoll::ONESHOT, data)
-                    .is_err()
-                {
-                    self.drop_login(number);
-                }
-            }
+            // It has spoken already, as a rule: TCP_DEFER_ACCEPT.
+            Some(number) => self.login_event(number),
             None => {
                 self.statistics.logins_failed += 1;
                 let report = Report::fatal(b"53300", "sorry, too many clients already");
@@ -108,6 +112,7 @@ impl Dispatcher {
     pub fn drop_login(&mut self, number: u32) {
         if let Some(login) = self.logins.remove(number) {
             socket::discard_input(login.fd());
+            self.client_number.let_go(login.fd());
             self.statistics.logins_failed += 1;
         }
     }
@@ -162,10 +167,15 @@ impl Dispatcher {
                 }
                 Err(_) => return self.drop_login(number),
             };
+            let serial = login.serial;
             match &mut login.phase {
                 Phase::Startup(reader) => {
                     let (_, event) = reader.feed(&bytes[..length]);
+                    let is_last = matches!(event, StartupEvent::Startup(_));
                     self.startup_event(number, event);
+                    if is_last {
+                        return;
+                    }
                 }
                 Phase::Proving(proving) => {
                     let (_, action) = proving.auth.feed(&bytes[..length]);
@@ -173,16 +183,40 @@ impl Dispatcher {
                 }
                 Phase::Asked(_) => return,
             }
+            // Less than there was room for: there is no more yet.
+            let goes_on = self
+                .logins
+                .get(number)
+                .is_some_and(|login| login.serial == serial);
+            if length < room || !goes_on {
+                break;
+            }
         }
         self.await_login(number);
     }
 
+    /// Waits for the client, if it is expected to speak next.
     fn await_login(&mut self, number: u32) {
-        if let Some(login) = self.logins.get(number) {
-            let data = token(Source::Login, number);
-            let _ = self
-                .epoll
-                .modify(login.fd(), epoll::IN | epoll::ONESHOT, data);
+        let Some(login) = self.logins.get_mut(number) else {
+            return;
+        };
+        let wanted = match &login.phase {
+            Phase::Startup(reader) => reader.wanted(),
+            Phase::Proving(proving) => proving.auth.wanted(),
+            Phase::Asked(_) => 0,
+        };
+        if wanted == 0 {
+            return;
+        }
+        let fd = login.fd();
+        let data = token(Source::Login, number);
+        let events = epoll::IN | epoll::ONESHOT;
+        let known = std::mem::replace(&mut login.watched, true);
+        let watched = self
+            .client_number
+            .watch(&self.epoll, fd, known, events, data);
+        if watched.is_err() {
+            self.drop_login(number);
         }
     }
 
@@ -190,23 +224,12 @@ impl Dispatcher {
         match event {
             StartupEvent::NeedMore => {}
             StartupEvent::Answer(byte) => {
-                let early = self
-                    .logins
-                    .get(number)
-                    .is_some_and(|login| matches!(socket::peek(login.fd()), Ok(Some(_))));
-                if !self.send_to_login(number, &[byte]) || !early {
-                    return;
-                }
-                let Some(login) = self.logins.get(number) else {
-                    return;
-                };
-                if let Phase::Startup(reader) = &login.phase {
-                    let error = reader.early_data();
-                    self.startup_failed(number, error);
-                }
+                self.send_to_login(number, &[byte]);
             }
             StartupEvent::Cancel(request) => {
-                self.logins.remove(number);
+                if let Some(login) = self.logins.remove(number) {
+                    self.client_number.let_go(login.fd());
+                }
                 self.cancel_requested(&request);
             }
             StartupEvent::Startup(startup) => self.ask_about(number, startup),
@@ -272,9 +295,17 @@ impl Dispatcher {
             String::new()
         };
         let (serial, address) = (login.serial, login.address);
-        let (user, database) = (startup.user.clone(), startup.database.clone());
+        let who = Who::new(&startup.user, &startup.database, os_user, &address);
         login.phase = Phase::Asked(startup);
-        self.ask_launcher(number, serial, &address, &user, &database, &os_user);
+        let generation = self.control.header.login_generation.load(SeqCst);
+        let known = self.login_cache.find(&who, generation, self.now).cloned();
+        let Some(answer) = known else {
+            return self.ask_launcher(number, serial, &address, who);
+        };
+        // A client may have come after this round began; then what was
+        // committed before must count for it.
+        self.look_at_settings();
+        self.login_answered(number, serial, answer);
     }
 
     /// What a new client is told while nobody can be served.
@@ -424,7 +455,6 @@ impl Dispatcher {
         let Some(login) = self.logins.remove(number) else {
             return;
         };
-        let _ = self.epoll.delete(login.fd());
         let Phase::Proving(proving) = login.phase else {
             return;
         };
@@ -436,6 +466,7 @@ impl Dispatcher {
             info!("login failed, {}: {report}", login.address);
             report.encode(&mut out);
             let _ = socket::send(login.socket.as_raw_fd(), &out);
+            self.client_number.let_go(login.socket.as_raw_fd());
             self.statistics.logins_failed += 1;
             return;
         }
@@ -444,6 +475,8 @@ impl Dispatcher {
         let logged_in = LoggedIn {
             socket: login.socket,
             address: login.address,
+            local: login.local,
+            watched: login.watched,
             startup,
             answer,
             out,

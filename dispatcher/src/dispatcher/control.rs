@@ -67,6 +67,17 @@ impl Connection {
     }
 }
 
+/// After these nothing more is to be expected at once; if there is, the epoll
+/// says so again.
+fn is_last_word(packet: &[u8]) -> bool {
+    Frame::parse(packet).is_ok_and(|frame| {
+        matches!(
+            frame.kind,
+            MSG_END | MSG_RELEASE | MSG_GREETED | MSG_LOGIN_ANSWER
+        )
+    })
+}
+
 impl Dispatcher {
     pub fn accept_connections(&mut self) {
         for _ in 0..PACKETS_A_ROUND {
@@ -139,6 +150,9 @@ impl Dispatcher {
                     if self.packet(number, &buffer[..length]).is_err() {
                         warn!("a control connection sent what is not understood; closed");
                         self.connection_dead(number);
+                        break;
+                    }
+                    if most == PACKETS_A_ROUND && is_last_word(&buffer[..length]) {
                         break;
                     }
                 }
@@ -383,7 +397,10 @@ impl Dispatcher {
                 let mut staged = self.take_staged(number);
                 self.contexts.discard(&mut staged);
                 self.put_staged(number, staged);
-                self.end_session(id);
+                match reader.u32()? {
+                    END_CLIENT_CLOSED | END_CLIENT_TERMINATED => self.end_left_session(id),
+                    _ => self.end_session(id),
+                }
                 self.note_pool_change(slot);
             }
             MSG_DEDICATED => {

@@ -497,6 +497,27 @@ impl Dispatcher {
         let Some((client, number)) = self.sessions.remove(id) else {
             return;
         };
+        let fd = client.as_raw_fd();
+        let _ = self.client_number.remove(&self.epoll, fd);
+        self.client_number.let_go(fd);
+        socket::shutdown(fd);
+        drop(client);
+        self.forget_session(id, number);
+    }
+
+    /// Its client has gone, and the backend that noticed holds nothing of it
+    /// any more: to close our own descriptor is enough, the epoll's item goes
+    /// with the file.
+    pub fn end_left_session(&mut self, id: SessionId) {
+        let Some((client, number)) = self.sessions.remove(id) else {
+            return;
+        };
+        self.client_number.let_go(client.as_raw_fd());
+        drop(client);
+        self.forget_session(id, number);
+    }
+
+    fn forget_session(&mut self, id: SessionId, number: u32) {
         let index = index_of(id);
         if self.parameters.log_disconnections {
             let (login, address) = self.contexts.arena.record_identity(index);
@@ -513,10 +534,6 @@ impl Dispatcher {
                 )),
             );
         }
-        let fd = client.as_raw_fd();
-        let _ = self.client_number.remove(&self.epoll, fd);
-        socket::shutdown(fd);
-        drop(client);
         self.contexts.end(index);
         self.control
             .clear_session(&self.control.sessions[index as usize]);

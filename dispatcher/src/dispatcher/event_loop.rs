@@ -18,6 +18,7 @@ use super::greeting::Greetings;
 use super::jobs::Jobs;
 use super::launcher::Link;
 use super::listeners::Listener;
+use super::login_cache::LoginCache;
 use super::memory::context::Contexts;
 use super::memory::control::Control;
 use super::parameters::Parameters;
@@ -118,6 +119,7 @@ pub struct Dispatcher {
     pub dead_connections: Vec<u32>,
     pub logins: Slab<Login>,
     pub link: Link,
+    pub login_cache: LoginCache,
     pub jobs: Jobs,
     pub postmaster: OwnedFd,
     pub pid_file: Option<OwnedFd>,
@@ -139,6 +141,8 @@ pub struct Dispatcher {
     pub now_us: u64,
     /// The same instant as TimestampTz.
     pub now: i64,
+    /// Events of this round.
+    pub round_events: usize,
     pub last_tick_us: u64,
     pub last_sweep_us: u64,
 }
@@ -163,16 +167,21 @@ impl Dispatcher {
         self.now = timestamp();
     }
 
+    pub fn look_at_settings(&mut self) {
+        let generation = self.control.header.settings_generation.load(SeqCst);
+        if generation != self.settings_generation {
+            self.settings_changed(generation);
+        }
+    }
+
     /// Runs until there is nothing left to do for good.
     pub fn run(&mut self) -> io::Result<()> {
         let mut events = [epoll::no_event(); EVENTS_A_ROUND];
         while !self.finished {
             let count = self.epoll.wait(&mut events, self.next_timeout_ms())?;
             self.read_clock();
-            let generation = self.control.header.settings_generation.load(SeqCst);
-            if generation != self.settings_generation {
-                self.settings_changed(generation);
-            }
+            self.look_at_settings();
+            self.round_events = count;
             for event in &events[..count] {
                 self.event(*event);
             }

@@ -137,6 +137,8 @@ impl Dispatcher {
         let LoggedIn {
             socket,
             address,
+            local,
+            watched,
             startup,
             answer,
             mut out,
@@ -195,7 +197,7 @@ impl Dispatcher {
             ..SessionRecord::default()
         };
         if !address.is_local() {
-            if let Ok(local) = socket::local_address(fd) {
+            if let Some(local) = local.or_else(|| socket::local_address(fd).ok()) {
                 record.local_port = local.port;
                 record.local_address = local.bytes;
             }
@@ -216,7 +218,7 @@ impl Dispatcher {
         }
 
         let application_name = settings.application_name;
-        if self.greet_from_here(id, &kind, application_name.as_deref(), &mut out) {
+        if self.greet_from_here(id, &kind, application_name.as_deref(), watched, &mut out) {
             return;
         }
         let mut items: Vec<(u16, &[u8], &[u8])> = kind
@@ -228,7 +230,7 @@ impl Dispatcher {
             items.push((KIND_STARTUP as u16, APPLICATION_NAME, name));
         }
         let stored = self.store_context(index, &items, RECORD_GREET);
-        let added = self.client_number.add_unarmed(&self.epoll, fd, id);
+        let added = self.client_number.add_unarmed(&self.epoll, fd, watched, id);
         if socket::send(fd, &out).ok() != Some(out.len()) || added.is_err() {
             return self.end_session(id);
         }
@@ -262,6 +264,7 @@ impl Dispatcher {
         info!("login failed: {report}");
         report.encode(&mut out);
         let _ = socket::send(socket.as_raw_fd(), &out);
+        self.client_number.let_go(socket.as_raw_fd());
     }
 
     fn store_context(&mut self, index: u32, items: &[(u16, &[u8], &[u8])], flags: u32) -> bool {
@@ -294,6 +297,7 @@ impl Dispatcher {
         id: SessionId,
         kind: &Kind,
         application_name: Option<&[u8]>,
+        watched: bool,
         out: &mut Vec<u8>,
     ) -> bool {
         let Some(greeting) = self.greetings.kept.get(kind).cloned() else {
@@ -348,7 +352,12 @@ impl Dispatcher {
             .state
             .store(STATE_IDLE, SeqCst);
         let sent = socket::send(fd, out).ok() == Some(out.len());
-        if !sent || self.client_number.add(&self.epoll, fd, id).is_err() {
+        if !sent
+            || self
+                .client_number
+                .add(&self.epoll, fd, watched, id)
+                .is_err()
+        {
             self.end_session(id);
         }
         true

@@ -8,6 +8,7 @@ use super::clients;
 use super::control::{Connection, Peer};
 use super::event_loop::Dispatcher;
 use super::layout::shared::*;
+use super::login_cache::Who;
 use super::parameters::Parameters;
 use super::sys::socket::{self, Address};
 use super::wire::{Frame, Malformed, Reader, Writer};
@@ -28,6 +29,9 @@ pub struct Link {
 struct Question {
     login: u32,
     serial: u64,
+    who: Who,
+    /// login_generation before it was asked.
+    generation: u64,
     frame: Vec<u8>,
 }
 
@@ -52,6 +56,8 @@ pub struct Answer {
     pub refusal: Option<Report>,
     pub refuse_before_authentication: bool,
     pub peer_allowed: bool,
+    /// TimestampTz up to which the answer may be given again; 0: not at all.
+    pub good_until: i64,
 }
 
 impl Answer {
@@ -86,6 +92,7 @@ impl Answer {
         }
         answer.refuse_before_authentication = reader.u8()? != 0;
         answer.peer_allowed = reader.string()? == b"1";
+        answer.good_until = reader.i64()?;
         Ok((request, answer))
     }
 }
@@ -150,15 +157,9 @@ impl Dispatcher {
         self.send_unsent(number);
     }
 
-    pub fn ask_launcher(
-        &mut self,
-        login: u32,
-        serial: u64,
-        address: &Address,
-        user: &[u8],
-        database: &[u8],
-        os_user: &str,
-    ) {
+    pub fn ask_launcher(&mut self, login: u32, serial: u64, address: &Address, who: Who) {
+        // First of all: whatever changes from here on makes the answer old.
+        let generation = self.control.header.login_generation.load(SeqCst);
         let request = self.link.next_request;
         self.link.next_request = request.wrapping_add(1);
         let frame = Writer::new(MSG_LOGIN_QUESTION, 0)
@@ -167,13 +168,15 @@ impl Dispatcher {
             .u8(address.family as u8)
             .bytes(&address.bytes)
             .u16(address.port)
-            .string(user)
-            .string(database)
-            .string(os_user.as_bytes())
+            .string(&who.user)
+            .string(&who.database)
+            .string(who.os_user.as_bytes())
             .finish();
         let question = Question {
             login,
             serial,
+            who,
+            generation,
             frame: frame.clone(),
         };
         self.link.questions.insert(request, question);
@@ -200,6 +203,10 @@ impl Dispatcher {
             MSG_LOGIN_ANSWER => {
                 let (request, answer) = Answer::parse(frame.payload)?;
                 if let Some(question) = self.link.questions.remove(&request) {
+                    if answer.good_until != 0 {
+                        let (who, generation) = (question.who, question.generation);
+                        self.login_cache.keep(who, generation, answer.clone());
+                    }
                     self.login_answered(question.login, question.serial, answer);
                 }
             }
@@ -258,6 +265,7 @@ mod tests {
                 .string(b"hint")
                 .u8(1)
                 .string(b"1")
+                .u64(9)
                 .finish();
             frame[16..].to_vec()
         };
@@ -266,6 +274,7 @@ mod tests {
             (request, answer.role_limit, answer.database_limit),
             (7, 3, -1)
         );
+        assert_eq!(answer.good_until, 9);
         assert!(answer.superuser && answer.peer_allowed && answer.refuse_before_authentication);
         let report = answer.refusal.unwrap();
         assert_eq!((report.detail, report.hint), (None, Some(b"hint".to_vec())));

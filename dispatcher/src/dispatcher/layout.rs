@@ -37,6 +37,7 @@ pub struct ControlHeader {
     pub dispatcher_pid: AtomicU32,
     pub force_migration: AtomicU32,
     pub dispatcher_epoch: AtomicU64,
+    pub login_generation: AtomicU64,
 }
 
 /// One pooled backend.
@@ -153,6 +154,10 @@ const _: () = {
     same(
         offset_of!(ControlHeader, dispatcher_epoch),
         CONTROL_OFF_DISPATCHER_EPOCH,
+    );
+    same(
+        offset_of!(ControlHeader, login_generation),
+        CONTROL_OFF_LOGIN_GENERATION,
     );
     same(size_of::<BackendSlot>(), BACKEND_SLOT_SIZE);
     same(offset_of!(BackendSlot, cancel), BACKEND_OFF_CANCEL);

@@ -4,7 +4,7 @@ use super::event_loop::{token, Dispatcher, Source};
 use super::parameters::Parameters;
 use super::sys::epoll;
 use super::sys::process;
-use super::sys::socket::{self, Kind};
+use super::sys::socket::{self, Address, Kind};
 use crate::protocol::Report;
 use anyhow::{anyhow, Result};
 use std::io;
@@ -26,6 +26,8 @@ pub struct Listener {
     pub socket: OwnedFd,
     /// The file of a Unix socket, to be removed at the end.
     pub path: Option<PathBuf>,
+    /// The address that all its clients have called, if it is but one.
+    pub local: Option<Address>,
 }
 
 /// Connections taken from one listener before others get their turn.
@@ -73,7 +75,14 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
             match socket::listen_tcp(&address) {
                 Ok(socket) => {
                     info!("listening on {address}");
-                    found.push(Listener { socket, path: None });
+                    let is_one = !address.ip().is_unspecified();
+                    found.push(Listener {
+                        local: socket::local_address(socket.as_raw_fd())
+                            .ok()
+                            .filter(|_| is_one),
+                        socket,
+                        path: None,
+                    });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     taken = Some(Taken(address.to_string()));
@@ -103,6 +112,7 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
                 found.push(Listener {
                     socket,
                     path: Some(path),
+                    local: None,
                 });
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -142,18 +152,20 @@ impl Dispatcher {
     }
 
     pub fn accept_clients(&mut self, index: u32) {
-        for _ in 0..ACCEPTS_A_ROUND {
+        // As many as there are others to be served: a knock at an idle door
+        // needs no second look, and a crowd is let in fast enough.
+        for _ in 0..self.round_events.min(ACCEPTS_A_ROUND) {
             let Some(listener) = self.listeners.get(index as usize) else {
                 return;
             };
-            let fd = listener.socket.as_raw_fd();
+            let (fd, local) = (listener.socket.as_raw_fd(), listener.local);
             match socket::accept(fd) {
                 // Numbers are given lowest first, so a high one means that
                 // few are left: those are for backends.
                 Ok((client, _)) if client.as_raw_fd() > self.highest_client => {
                     self.turn_away_unread(&client);
                 }
-                Ok((client, address)) => self.begin_login(client, address),
+                Ok((client, address)) => self.begin_login(client, address, local),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if is_out_of_descriptors(&error) => {
                     if !self.accept_without_descriptors(fd) {

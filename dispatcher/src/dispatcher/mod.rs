@@ -27,6 +27,7 @@ mod launcher;
 mod layout;
 mod listeners;
 mod log;
+mod login_cache;
 mod memory;
 mod parameters;
 mod pool_table;

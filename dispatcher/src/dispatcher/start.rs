@@ -12,6 +12,7 @@ use super::jobs::Jobs;
 use super::launcher::{parse_parameters, Link};
 use super::layout::shared::*;
 use super::listeners::{self, EXIT_PORT_TAKEN};
+use super::login_cache::LoginCache;
 use super::memory::arena::Arena;
 use super::memory::context::Contexts;
 use super::memory::control::Control;
@@ -194,6 +195,7 @@ fn prepare() -> Result<Dispatcher> {
         dead_connections: Vec::new(),
         logins: Slab::new(session_slots as usize + SPARE_LOGINS),
         link: Link::default(),
+        login_cache: LoginCache::default(),
         jobs,
         postmaster,
         pid_file,
@@ -210,6 +212,7 @@ fn prepare() -> Result<Dispatcher> {
         statistics: Statistics::default(),
         now_us: 0,
         now: timestamp(),
+        round_events: 0,
         last_tick_us: 0,
         last_sweep_us: 0,
         parameters,

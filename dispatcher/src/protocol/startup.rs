@@ -13,6 +13,8 @@ use super::report::Report;
 
 /// MAX_STARTUP_PACKET_LENGTH of libpq/pqcomm.h; without the length word.
 const MAX_PACKET: usize = 10_000;
+/// A request for encryption, length word and all.
+const REQUEST_BYTES: usize = 8;
 /// NAMEDATALEN - 1.
 const MAX_NAME: usize = 63;
 /// MAX_CANCEL_KEY_LENGTH of 18's pqcomm.h.
@@ -137,8 +139,20 @@ impl StartupReader {
         StartupReader::default()
     }
 
-    /// How many bytes may be read without reading past the packet.
+    /// How many bytes may be read without reading what is not ours: no packet
+    /// is shorter than a request for encryption, and of what comes after such
+    /// a request one byte is enough (see [`StartupReader::feed`]).
     pub fn wanted(&self) -> usize {
+        let missing = self.missing();
+        if self.held.len() + missing <= REQUEST_BYTES {
+            REQUEST_BYTES + 1 - self.held.len()
+        } else {
+            missing
+        }
+    }
+
+    /// What the packet lacks, or its length word.
+    pub(super) fn missing(&self) -> usize {
         match self.packet_length() {
             None => 4 - self.held.len(),
             Some(length) => (4 + length.min(MAX_PACKET)).saturating_sub(self.held.len()),
@@ -161,9 +175,7 @@ impl StartupReader {
     ///
     /// Stock refuses a connection on which data follow a request for
     /// encryption before its answer (a man in the middle could have put them
-    /// there). If the input goes on after such a request this does likewise;
-    /// a caller that reads no more than `wanted` peeks after `Answer` and
-    /// calls [`StartupReader::early_data`].
+    /// there). If the input goes on after such a request this does likewise.
     pub fn feed(&mut self, input: &[u8]) -> (usize, StartupEvent) {
         let mut consumed = 0;
         loop {
@@ -175,7 +187,7 @@ impl StartupReader {
                     break;
                 }
             }
-            let take = self.wanted().min(input.len() - consumed);
+            let take = self.missing().min(input.len() - consumed);
             if take == 0 {
                 return (consumed, StartupEvent::NeedMore);
             }
@@ -194,14 +206,6 @@ impl StartupReader {
             return (consumed, StartupEvent::Failed(failure.into_error()));
         }
         (consumed, event)
-    }
-
-    /// The end of a connection on which data came after a request for
-    /// encryption and before its answer, which has been sent.
-    pub fn early_data(&self) -> StartupError {
-        // Whichever was asked for last; if both were, the text of the second
-        // cannot be told, and the first serves.
-        early_data(self.gss_done && !self.ssl_done).into_error()
     }
 
     fn packet(&mut self, packet: &[u8]) -> StartupEvent {

@@ -303,9 +303,20 @@ fn data_before_the_answer_about_encryption_end_the_connection() {
             }
             other => panic!("{other:?}"),
         }
-        match reader.early_data() {
-            StartupError::Fatal { send, .. } => assert_eq!(send[0], b'E'),
-            other => panic!("{other:?}"),
+        // Read as it asks to be, in pieces or at once.
+        for first in 1..=8 {
+            let mut reader = StartupReader::new();
+            assert_eq!(reader.wanted(), 9);
+            let mut fed = first;
+            assert!(fed == 8 || reader.feed(&bytes[..fed]).1 == StartupEvent::NeedMore);
+            if fed == 8 {
+                fed = 0;
+            }
+            assert_eq!(fed + reader.wanted(), 9);
+            match reader.feed(&bytes[fed..9]).1 {
+                StartupEvent::Failed(_) => {}
+                other => panic!("{other:?}"),
+            }
         }
     }
 }
@@ -338,7 +349,7 @@ fn cancel_requests_have_keys_of_4_to_256_bytes() {
 }
 
 #[test]
-fn wanted_never_reaches_past_the_packet() {
+fn wanted_never_reaches_past_a_startup_packet() {
     let startup = hello(b"user\0u\0\0");
     let bytes = [startup.clone(), b"Q\0\0\0".to_vec()].concat();
     let mut reader = StartupReader::new();

@@ -4,10 +4,11 @@
 //! Backends re-arm the sockets of sessions in the dispatcher's epoll by
 //! themselves; they can only name an item if their number for the client's
 //! socket is the number under which it was added. So there is one agreed
-//! number: [`ClientNumber`] puts a client there for the time of the call, and
-//! a placeholder again afterwards, or the client's file would stay open.
+//! number: [`ClientNumber`] puts a client there for the call, and a placeholder
+//! when the client's file is to be closed.
 
 use super::check;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -87,9 +88,16 @@ impl AsRawFd for Epoll {
 }
 
 /// The agreed number for client sockets, reserved for the process's life.
+///
+/// A client that was put there stays until another is, or until it is let go:
+/// most calls for one client follow each other. So whoever closes a client's
+/// socket must let it go before, and whoever gets a new one must say so, since
+/// its number may be that of one closed.
 pub struct ClientNumber {
     number: RawFd,
     placeholder: OwnedFd,
+    /// What stands there under another number, too; -1: the placeholder.
+    stands: Cell<RawFd>,
 }
 
 impl ClientNumber {
@@ -103,6 +111,7 @@ impl ClientNumber {
         let reserved = ClientNumber {
             number,
             placeholder,
+            stands: Cell::new(-1),
         };
         reserved.put(reserved.placeholder.as_raw_fd())?;
         Ok(reserved)
@@ -118,32 +127,72 @@ impl ClientNumber {
         Ok(())
     }
 
-    fn with(&self, client: RawFd, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        self.put(client)?;
-        let result = call();
-        self.put(self.placeholder.as_raw_fd())?;
-        result
+    fn put_client(&self, client: RawFd) -> io::Result<()> {
+        if self.stands.get() != client {
+            self.put(client)?;
+            self.stands.set(client);
+        }
+        Ok(())
+    }
+
+    /// The client's socket is about to be closed.
+    pub fn let_go(&self, client: RawFd) {
+        if self.stands.get() == client {
+            // Cannot fail: both numbers are valid for the process's life.
+            let _ = self.put(self.placeholder.as_raw_fd());
+            self.stands.set(-1);
+        }
+    }
+
+    /// The client has just been accepted: it is not the one that had its
+    /// number before.
+    pub fn is_new(&self, client: RawFd) {
+        self.let_go(client);
+    }
+
+    /// Adds a client's socket, or changes it if it is `known` to the epoll.
+    pub fn watch(
+        &self,
+        epoll: &Epoll,
+        client: RawFd,
+        known: bool,
+        events: u32,
+        data: u64,
+    ) -> io::Result<()> {
+        self.put_client(client)?;
+        if known {
+            epoll.modify(self.number, events, data)
+        } else {
+            epoll.add(self.number, events, data)
+        }
     }
 
     /// Adds a session's socket, armed.
-    pub fn add(&self, epoll: &Epoll, client: RawFd, session: u64) -> io::Result<()> {
-        self.with(client, || epoll.add(self.number, SESSION, session))
+    pub fn add(&self, epoll: &Epoll, client: RawFd, known: bool, session: u64) -> io::Result<()> {
+        self.watch(epoll, client, known, SESSION, session)
     }
 
     /// Adds a session's socket whose first owner is not the epoll. An error
     /// or hang-up of the connection still makes an event, once: the kernel
     /// adds those two by itself. Whoever reads events must expect that.
-    pub fn add_unarmed(&self, epoll: &Epoll, client: RawFd, session: u64) -> io::Result<()> {
-        self.with(client, || epoll.add(self.number, ONESHOT, session))
+    pub fn add_unarmed(
+        &self,
+        epoll: &Epoll,
+        client: RawFd,
+        known: bool,
+        session: u64,
+    ) -> io::Result<()> {
+        self.watch(epoll, client, known, ONESHOT, session)
     }
 
     /// Arms it again.
     pub fn arm(&self, epoll: &Epoll, client: RawFd, session: u64) -> io::Result<()> {
-        self.with(client, || epoll.modify(self.number, SESSION, session))
+        self.watch(epoll, client, true, SESSION, session)
     }
 
     /// Takes it out for good.
     pub fn remove(&self, epoll: &Epoll, client: RawFd) -> io::Result<()> {
-        self.with(client, || epoll.delete(self.number))
+        self.put_client(client)?;
+        epoll.delete(self.number)
     }
 }

@@ -175,6 +175,12 @@ pub fn listen_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
     if address.is_ipv6() {
         set_option(fd.as_raw_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
     }
+    // Linux hands these down to what is accepted: what stock gives its
+    // connections (StreamConnection, pqcomm.c), no delay and keepalive.
+    set_option(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    // A client is accepted when it has spoken; a silent one a second later.
+    set_option(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1)?;
     let (storage, length) = inet_address(address);
     // SAFETY: `storage` lives through the call.
     check(unsafe { libc::bind(fd.as_raw_fd(), std::ptr::from_ref(&storage).cast(), length) })?;
@@ -268,8 +274,7 @@ pub fn loopback(port: u16) -> [SocketAddr; 2] {
     ]
 }
 
-/// A connection and its peer's address. TCP connections get what stock gives
-/// them (StreamConnection, pqcomm.c): no delay, keepalive.
+/// A connection and its peer's address.
 pub fn accept(listener: RawFd) -> io::Result<(OwnedFd, Address)> {
     // SAFETY: zeros are a valid address.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -285,10 +290,6 @@ pub fn accept(listener: RawFd) -> io::Result<(OwnedFd, Address)> {
     })?;
     let fd = own(fd);
     let address = address_of(&storage);
-    if !address.is_local() {
-        set_option(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
-        set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-    }
     Ok((fd, address))
 }
 

@@ -1,0 +1,109 @@
+//! Answers of the launcher that may be given again.
+//!
+//! Free of I/O. An answer is good as long as `login_generation` in CONTROL is
+//! what it was before the launcher was asked: whoever changes what an answer
+//! depends on raises it before it tells anybody (login_watch.c). Unknown users
+//! are kept like known ones, or the time of an answer would tell them apart.
+
+use super::launcher::Answer;
+use super::sys::socket::Address;
+use std::collections::HashMap;
+
+/// Answers kept; when there are more, it begins anew.
+const MOST_ANSWERS: usize = 1000;
+
+/// All that a question consists of, the client's port apart.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Who {
+    pub user: Vec<u8>,
+    pub database: Vec<u8>,
+    pub os_user: String,
+    family: u16,
+    address: [u8; 16],
+}
+
+impl Who {
+    pub fn new(user: &[u8], database: &[u8], os_user: String, address: &Address) -> Who {
+        Who {
+            user: user.to_vec(),
+            database: database.to_vec(),
+            os_user,
+            family: address.family,
+            address: address.bytes,
+        }
+    }
+}
+
+/// The answers of one generation.
+#[derive(Default)]
+pub struct LoginCache {
+    generation: u64,
+    answers: HashMap<Who, Answer>,
+}
+
+impl LoginCache {
+    /// `generation` is the number as it is now; `now` a TimestampTz.
+    pub fn find(&self, who: &Who, generation: u64, now: i64) -> Option<&Answer> {
+        if generation != self.generation {
+            return None;
+        }
+        self.answers
+            .get(who)
+            .filter(|answer| now < answer.good_until)
+    }
+
+    /// `generation` is the number as it was before the question.
+    pub fn keep(&mut self, who: Who, generation: u64, answer: Answer) {
+        if generation < self.generation {
+            return;
+        }
+        if generation > self.generation || self.answers.len() >= MOST_ANSWERS {
+            self.answers.clear();
+            self.generation = generation;
+        }
+        self.answers.insert(who, answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn who(user: &str, last_byte: u8) -> Who {
+        let mut address = Address::default();
+        address.bytes[15] = last_byte;
+        Who::new(user.as_bytes(), b"db", String::new(), &address)
+    }
+
+    fn answer(good_until: i64) -> Answer {
+        Answer {
+            good_until,
+            ..Answer::default()
+        }
+    }
+
+    #[test]
+    fn an_answer_is_good_for_its_generation_and_its_time() {
+        let mut cache = LoginCache::default();
+        cache.keep(who("a", 1), 5, answer(100));
+        assert!(cache.find(&who("a", 1), 5, 99).is_some());
+        assert!(cache.find(&who("a", 1), 5, 100).is_none());
+        assert!(cache.find(&who("a", 1), 6, 99).is_none());
+        assert!(cache.find(&who("a", 2), 5, 99).is_none());
+        assert!(cache.find(&who("b", 1), 5, 99).is_none());
+        // Asked before the change, answered after it.
+        cache.keep(who("b", 1), 6, answer(100));
+        cache.keep(who("a", 1), 5, answer(100));
+        assert!(cache.find(&who("a", 1), 6, 99).is_none());
+        assert!(cache.find(&who("b", 1), 6, 99).is_some());
+    }
+
+    #[test]
+    fn the_number_of_answers_is_bounded() {
+        let mut cache = LoginCache::default();
+        for number in 0..3 * MOST_ANSWERS {
+            cache.keep(who(&number.to_string(), 0), 1, answer(i64::MAX));
+            assert!(cache.answers.len() <= MOST_ANSWERS);
+        }
+    }
+}

@@ -382,6 +382,17 @@ wait_in_transaction(void)
 }
 
 /*
+ * Has the held session made but one transaction?  Many clients connect for
+ * no more than that, and the dispatcher sees one leave without waking us.
+ * For a client that stays it costs one more hand-over in its life.
+ */
+static bool
+is_newcomer(void)
+{
+	return baton_session_slot(baton_session_held())->transactions == 1;
+}
+
+/*
  * Gives the held session back, or takes another, if it is time to.  The held
  * session, if any, is shareable and silent, and the slot is BUSY, IDLE or
  * LINGER.  False: nothing to do but to wait for the session or for another.
@@ -393,7 +404,7 @@ pass_baton(void)
 		retire_wanted = true;
 
 	if (baton_session_held() != 0 &&
-		(migration_forced() || retire_wanted || IdleSessionTimeout > 0))
+		(migration_forced() || retire_wanted || IdleSessionTimeout > 0 || is_newcomer()))
 	{
 		/* idle_session_timeout is the dispatcher's to watch, hence not kept */
 		if (!claim(BATON_BACKEND_BUSY))

@@ -46,6 +46,7 @@ static int	inject_write = -1;
 static int	kept_client = -1;	/* the client's socket during an injection */
 static int	wait_epoll = -1;	/* FeBeWaitSet's epoll descriptor */
 static uint64 wait_data = 0;	/* its data word for the socket */
+static bool watched = true;		/* what stands there is registered in it */
 
 /* The data word under which descriptor `target` is registered; 0 if not. */
 static uint64
@@ -149,7 +150,10 @@ baton_socket_expect_input(void)
 	ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_READABLE, NULL);
 }
 
-/* `fd` takes the reserved number; it stays open under its own, too. */
+/*
+ * `fd` takes the reserved number; it stays open under its own, too.  The
+ * placeholder has nothing to say and is not waited for.
+ */
 static void
 stand_in_place(int fd)
 {
@@ -161,18 +165,22 @@ stand_in_place(int fd)
 	 */
 	baton_socket_expect_input();
 
-	if (epoll_ctl(wait_epoll, EPOLL_CTL_DEL, client_number, NULL) != 0)
+	if (watched && epoll_ctl(wait_epoll, EPOLL_CTL_DEL, client_number, NULL) != 0)
 		elog(FATAL, "could not remove a client socket from the wait set: %m");
+	watched = false;
 	while (dup3(fd, client_number, O_CLOEXEC) != client_number)
 	{
 		if (errno != EINTR && errno != EBUSY)
 			elog(FATAL, "could not put a client socket in place: %m");
 	}
+	if (fd == placeholder)
+		return;
 	memset(&event, 0, sizeof(event));
 	event.events = EPOLLERR | EPOLLHUP | EPOLLIN;
 	event.data.u64 = wait_data;
 	if (epoll_ctl(wait_epoll, EPOLL_CTL_ADD, client_number, &event) != 0)
 		elog(FATAL, "could not add a client socket to the wait set: %m");
+	watched = true;
 }
 
 void

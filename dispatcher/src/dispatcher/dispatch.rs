@@ -47,10 +47,13 @@ impl Dispatcher {
                 _ => return,
             }
         }
-        if events & (epoll::RDHUP | epoll::HUP | epoll::ERR) != 0 {
+        // Its backend has given it back after its first transaction: it may
+        // well have come for no more (pass_baton, idle.c).
+        let may_leave = slot.transactions.load(Relaxed) == 1;
+        if may_leave || events & (epoll::RDHUP | epoll::HUP | epoll::ERR) != 0 {
             let fd = self.sessions.get(id).map_or(-1, |session| session.fd());
             match socket::peek(fd) {
-                Ok(Some(b'X')) | Ok(None) => return self.end_session(id),
+                Ok(Some(b'X')) | Ok(None) => return self.end_left_session(id),
                 Ok(Some(_)) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     return self.arm(id);
@@ -505,9 +508,9 @@ impl Dispatcher {
         self.forget_session(id, number);
     }
 
-    /// Its client has gone, and the backend that noticed holds nothing of it
-    /// any more: to close our own descriptor is enough, the epoll's item goes
-    /// with the file.
+    /// Its client has gone, and no backend holds its socket any more, or one
+    /// is just about to let go of it: to close our own descriptor is enough,
+    /// the epoll's item goes with the file.
     pub fn end_left_session(&mut self, id: SessionId) {
         let Some((client, number)) = self.sessions.remove(id) else {
             return;

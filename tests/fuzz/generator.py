@@ -60,6 +60,10 @@ class Script:
         return Operation(session, " | ".join(self.labels), tuple(self.segments))
 
 
+# So begins the label of what is done to the server itself, followed by SQL.
+SERVER = "server: "
+
+
 def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
@@ -84,6 +88,8 @@ class Generator:
         kind = self.random.choices([k for k, _ in kinds], [w for _, w in kinds])[0]
         if kind == "ddl" and any(v.connected and v.status != "I" for v in views):
             kind = "probe"
+        if kind == "server_setting":
+            return self.server_setting(session)
         if kind == "random" and not view.seeded:
             kind = "set"
         if kind in ("transaction_end", "savepoint") and view.status == "I" and self.random.random() < 0.8:
@@ -98,7 +104,7 @@ class Generator:
         ("unnamed_execute", 6), ("pipeline", 5), ("portal", 3), ("cursor", 6), ("sequence", 7),
         ("temporary", 3), ("advisory", 4), ("listen", 3), ("notify", 2), ("identity", 4), ("ddl", 3),
         ("stored_setting", 1), ("rare", 0.3), ("copy", 2), ("function_call", 1), ("random", 1),
-        ("many", 1), ("explain", 3), ("multi", 4),
+        ("many", 1), ("explain", 3), ("multi", 4), ("server_setting", 0.3),
     )
     KINDS_FAILED = (
         ("transaction_end", 10), ("savepoint", 6), ("simple", 2), ("bind_execute", 2), ("sql_execute", 2),
@@ -360,6 +366,9 @@ class Generator:
             f"INSERT INTO pg_temp.{name} VALUES (1, 'one') RETURNING *",
             f"SELECT * FROM pg_temp.{name}", f"DROP TABLE pg_temp.{name}", f"DROP TABLE pg_temp.{name}",
             "CREATE TEMP SEQUENCE seq_cached", "DROP SEQUENCE pg_temp.seq_cached", "DISCARD TEMP",
+            "CREATE TEMP VIEW temporary_view AS SELECT 1 AS one", "DROP VIEW pg_temp.temporary_view",
+            "CREATE FUNCTION pg_temp.seven() RETURNS int LANGUAGE sql AS 'SELECT 7'", "SELECT pg_temp.seven()",
+            "DROP FUNCTION pg_temp.seven()", "CREATE TYPE pg_temp.pair AS (a int, b int)", "DROP TYPE pg_temp.pair",
         )))
 
     def _advisory(self, script: Script) -> None:
@@ -420,6 +429,13 @@ class Generator:
         # int4pl(int4, int4), pg_proc.dat
         script.add("FunctionCall int4pl", wire.function_call(177, [b"\0\0\0\1", self._pick((b"\0\0\0\2", b"\2"))]))
         script.end()
+
+    # -- the server --------------------------------------------------------------
+
+    def server_setting(self, session: int) -> Operation:
+        name, value = self._pick(words.SERVER_SETTINGS)
+        what = f"RESET {name}" if value is None else f"SET {name} = {quote(value)}"
+        return Operation(session, f"{SERVER}ALTER SYSTEM {what}")
 
     # -- connections -------------------------------------------------------------
 

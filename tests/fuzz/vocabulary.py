@@ -97,6 +97,16 @@ STORED_SETTINGS = (
     "default_transaction_isolation = 'repeatable read'", "application_name = 'stored name'",
 )
 
+# What a superuser writes into the server's configuration, and reloads it;
+# None takes it out again.
+SERVER_SETTINGS = (
+    ("work_mem", "5555kB"), ("work_mem", "6666kB"), ("work_mem", None), ("DateStyle", "SQL, DMY"), ("DateStyle", None),
+    ("TimeZone", "Asia/Kolkata"), ("TimeZone", None), ("random_page_cost", "2.5"), ("random_page_cost", None),
+    ("my.a", "from file"), ("my.a", None), ("statement_timeout", "50min"), ("statement_timeout", None),
+    ("default_transaction_isolation", "repeatable read"), ("default_transaction_isolation", None),
+    ("application_name", "from file"), ("application_name", None), ("enable_seqscan", "off"), ("enable_seqscan", None),
+)
+
 # Prepared statements: text, number of parameters, an argument list in SQL.
 # Where a temporary object may come to hide another its name is in full: a
 # statement that is made again goes by what it finds then (docs/limits.md).

@@ -20,9 +20,10 @@ from harness.compare import describe
 from harness.wire import Closed, Message, Wire, query
 
 from . import vocabulary as words
-from .generator import Operation
+from .generator import SERVER, Operation
 
 SETTLE_LIMIT_S = 3.0
+RELOAD_S = 0.2
 ANSWER_LIMIT_S = 10.0
 TEMPORARY_SCHEMA = re.compile(r"pg_(toast_)?temp_\d+")
 # Toast tables are called after the oid of theirs.
@@ -62,6 +63,8 @@ class World:
         """A database as vocabulary.py describes it, and the roles as new."""
         with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
             wire.query(words.ROLE_RESET)
+            if wire.query("SELECT 1 FROM pg_file_settings WHERE sourcefile LIKE '%postgresql.auto.conf'"):
+                self._change_server(wire, "ALTER SYSTEM RESET ALL")
             wire.query(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
             wire.query(f"CREATE DATABASE {self.database} TEMPLATE fuzz_template")
             wire.finish()
@@ -87,6 +90,11 @@ class World:
         session = self.sessions[operation.session]
         if operation.connect is not None:
             return self._connect(session, operation.connect)
+        if operation.label.startswith(SERVER):
+            with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+                self._change_server(wire, operation.label.removeprefix(SERVER))
+                wire.finish()
+            return ["reloaded"]
         if session.wire is None:
             return ["not connected"]
         if operation.disconnect:
@@ -95,6 +103,14 @@ class World:
             session.status = "I"
             return ["disconnected"]
         return self._run(session, operation.segments)
+
+    def _change_server(self, wire: Wire, statement: str) -> None:
+        # A custom parameter must exist to be altered.
+        wire.query("SET my.a = ''")
+        wire.query(statement)
+        wire.query("SELECT pg_reload_conf()")
+        # Every process must have been told; nothing says when.
+        time.sleep(RELOAD_S)
 
     def _connect(self, session: Session, options: tuple[tuple[str, str], ...]) -> list[str]:
         if session.wire is not None:

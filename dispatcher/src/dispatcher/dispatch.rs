@@ -515,7 +515,10 @@ impl Dispatcher {
         let Some((client, number)) = self.sessions.remove(id) else {
             return;
         };
-        self.client_number.let_go(client.as_raw_fd());
+        let fd = client.as_raw_fd();
+        // Its Terminate was only peeked at; closing over it would be a reset.
+        let _ = socket::receive(fd, &mut [0; 64]);
+        self.client_number.let_go(fd);
         drop(client);
         self.forget_session(id, number);
     }

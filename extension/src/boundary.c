@@ -87,8 +87,12 @@ swallowed(char type)
 	if (!injecting)
 		return false;
 
-	/* ParameterStatus and notifications are the client's in any case. */
-	return type != 'S' && type != 'A';
+	/* ParameterStatus (after a reload) comes again with the client's answer. */
+	if (type == 'S')
+		baton_context_withhold_report();
+
+	/* Notifications are the client's in any case. */
+	return type != 'A';
 }
 
 static int
@@ -195,6 +199,7 @@ boundary(char status)
 		injecting = false;
 		baton_socket_resume();
 		baton_session_arm_cancel();
+		baton_context_begin();
 		return;
 	}
 
@@ -272,7 +277,10 @@ boundary(char status)
 
 	in_boundary = false;
 	if (!injecting)
+	{
 		baton_session_arm_cancel();
+		baton_context_begin();
+	}
 
 	/* By assignment: PG_CATCH of anything below us sets it to zero. */
 	QueryCancelHoldoffCount = holdoff;

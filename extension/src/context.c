@@ -233,6 +233,18 @@ baton_context_unnamed(uint64 session, const char *first_bytes, Size length,
 }
 
 void
+baton_context_withhold_report(void)
+{
+	baton_report_withhold();
+}
+
+void
+baton_context_begin(void)
+{
+	baton_report_arm();
+}
+
+void
 baton_context_note_message(char type)
 {
 	baton_report_note_message(type);

@@ -84,6 +84,12 @@ extern bool baton_context_unnamed(uint64 session, const char *first_bytes,
 								  Size length, StringInfo messages);
 #define BATON_UNNAMED_PEEK_BYTES 6
 
+/* A ParameterStatus was not sent, as no answer of the client's is due yet. */
+extern void baton_context_withhold_report(void);
+
+/* The session's own message is about to be read; cannot fail. */
+extern void baton_context_begin(void);
+
 /* Called from the putmessage wrapper for every message to the client. */
 extern void baton_context_note_message(char type);
 

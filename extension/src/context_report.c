@@ -6,8 +6,12 @@
  * guc.c keeps in each reported parameter's record the value that it last sent
  * (last_reported), and sends a value that is another (ReportGUCOption).  Of a
  * backend that serves many clients that memory must be the client's: it is
- * exchanged when a session comes, and BeginReportingGUCOptions(), which looks
- * at all reported parameters, then sends exactly what this client has not seen.
+ * exchanged when a session comes.  If the parameters then say something else
+ * (the configuration has been reloaded, say), the client shall hear of it when
+ * it would from an ordinary backend: just before ReadyForQuery, where
+ * PostgresMain calls ReportChangedGUCOptions() (guc.c).  So nothing is sent
+ * when the session comes; the records are marked when its own message is about
+ * to be read (baton_report_arm).
  *
  * The value of the REPORTED entry: name NUL value NUL, for each parameter that
  * is reported and was sent.
@@ -32,6 +36,8 @@ static StringInfoData told;
 static StringInfoData now_told;
 static uint64 told_serial = 0;	/* the entry that says the same; 0: none known */
 static bool sent = false;		/* a ParameterStatus since told was made */
+static bool news = false;		/* the client has not been told all */
+static bool withheld = false;	/* a ParameterStatus was thrown away */
 
 static void
 look(StringInfo into)
@@ -65,6 +71,8 @@ baton_report_attach(void)
 	MemoryContextSwitchTo(old);
 	look(&told);
 	told_serial = 0;
+	if (baton_guc_find("in_hot_standby") == NULL)
+		return "parameter \"in_hot_standby\" was not found";
 	return NULL;
 }
 
@@ -117,6 +125,70 @@ exchange(const char *pairs, Size length)
 	}
 }
 
+/* Does any reported parameter say what its client has not been told? */
+static bool
+any_to_report(void)
+{
+	struct config_generic **variables = get_guc_variables();
+	int			count = GetNumConfigOptions();
+
+	for (int i = 0; i < count; i++)
+	{
+		struct config_generic *record = variables[i];
+		char	   *value;
+		bool		same;
+
+		if ((record->flags & GUC_REPORT) == 0)
+			continue;
+		if (record->flags & GUC_SUPERUSER_ONLY)
+			return true;		/* the next call might fail; have it looked at */
+		value = GetConfigOptionByName(record->name, NULL, true);
+		same = value != NULL && record->last_reported != NULL &&
+			strcmp(value, record->last_reported) == 0;
+		if (value != NULL)
+			pfree(value);
+		if (!same)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Makes the next ReportChangedGUCOptions() look at all reported parameters.
+ * It returns at once unless report_needed, which is private to guc.c and set
+ * whenever a reported parameter is set; so one is set to what it is.
+ */
+static void
+make_reported(void)
+{
+#if PG_VERSION_NUM >= 160000
+	BeginReportingGUCOptions();
+#else
+	struct config_generic **variables = get_guc_variables();
+	int			count = GetNumConfigOptions();
+	struct config_generic *record = baton_guc_find("in_hot_standby");
+	struct config_generic before;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (variables[i]->flags & GUC_REPORT)
+			variables[i]->status |= GUC_NEEDS_REPORT;
+	}
+	before = *record;
+	SetConfigOption("in_hot_standby",
+					GetConfigOption("in_hot_standby", false, false),
+					PGC_INTERNAL, PGC_S_OVERRIDE);
+
+	/* nobody shall see that */
+	record->source = before.source;
+	record->reset_source = before.reset_source;
+	record->scontext = before.scontext;
+	record->reset_scontext = before.reset_scontext;
+	record->srole = before.srole;
+	record->reset_srole = before.reset_srole;
+#endif
+}
+
 void
 baton_report_install(const BatonEntry *reported)
 {
@@ -140,12 +212,31 @@ baton_report_install(const BatonEntry *reported)
 		}
 		told_serial = serial;
 	}
-	if (baton_guc_report_touched)
-	{
-		BeginReportingGUCOptions();
-		baton_guc_report_touched = false;
-		sent = true;			/* perhaps; capture will see */
-	}
+	/* what is touched stays so until somebody has been told */
+	news = baton_guc_report_touched && any_to_report();
+	baton_guc_report_touched = news;
+}
+
+void
+baton_report_withhold(void)
+{
+	withheld = true;
+}
+
+void
+baton_report_arm(void)
+{
+	/* guc.c believes that the client has got it */
+	if (withheld)
+		exchange(told.data, told.len);
+	news |= withheld;
+	withheld = false;
+	if (!news)
+		return;
+	news = false;
+	baton_guc_report_touched = false;
+	sent = true;				/* will be; capture will see */
+	make_reported();
 }
 
 void
@@ -157,6 +248,7 @@ baton_report_greet(StringInfo reported)
 	look(&told);
 	told_serial = 0;
 	sent = false;
+	news = false;
 	appendBinaryStringInfo(reported, told.data, told.len);
 }
 

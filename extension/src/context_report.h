@@ -17,10 +17,16 @@
 extern const char *baton_report_attach(void);
 
 /*
- * The client has been told what the entry says (NULL: nothing); it is told
- * now what differs.  Parameters must be in place.
+ * The client has been told what the entry says (NULL: nothing); what differs
+ * it is told with the next ReadyForQuery.  Parameters must be in place.
  */
 extern void baton_report_install(const BatonEntry *reported);
+
+/* A ParameterStatus came before its time, and was thrown away. */
+extern void baton_report_withhold(void);
+
+/* The session's own message is about to be read. */
+extern void baton_report_arm(void);
 
 /* Tells a new client everything, and appends what it was told. */
 extern void baton_report_greet(StringInfo reported);

@@ -21,11 +21,10 @@
  *
  * The value of a PARAMETER entry: BatonParamHeader, then the text.
  *
- * Invariants: known[] is the server's table of records as last seen; scan[] holds
- * those of them that are carried, in the order of their addresses (the built-in
- * ones lie in arrays, and the look at all of them is paid at every boundary);
- * each BatonParam is in `placed`, at one entry of scan[] at most, and owned by
- * the memory context of this file.  The records must not be stacked
+ * Which records those are, and where they lie, is param_records.c's.
+ *
+ * Invariants: each BatonParam is in baton_params_placed, at one entry of
+ * baton_scan[] at most, and owned by baton_params_context.  The records must not be stacked
  * (see context_guc.c).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -41,206 +40,26 @@
 #include "context_guc.h"
 #include "context_params.h"
 #include "context_placeholders.h"
+#include "param_records.h"
 
-/* What stands before the text in a PARAMETER entry's value. */
-typedef struct BatonParamHeader
-{
-	uint8		form;			/* BATON_PARAM_* */
-	uint8		scontext;		/* GucContext under which it was set */
-	uint8		superuser;		/* role, session_authorization: is it one? */
-	uint8		reserved;
-	uint32		srole;			/* who set it */
-	uint32		role;			/* role, session_authorization: the role */
-} BatonParamHeader;
-
-#define BATON_PARAM_VALUE 0		/* the session's own value */
-#define BATON_PARAM_EXISTS 1	/* a placeholder without one */
-#define BATON_PARAM_SOURCE 2	/* only the source is the session's */
-
-/* How a record is dealt with. */
-typedef enum CarryMode
-{
-	CARRY_NOT,					/* the session cannot change it, or may */
-	CARRY_VALUE,
-	CARRY_SOURCE,
-	CARRY_PLACEHOLDER
-} CarryMode;
-
-/* One parameter of the session as it was last placed or captured. */
-typedef struct BatonParam
-{
-	dlist_node	node;			/* in placed */
-	uint64		serial;			/* its entry's, 0 if not known */
-	char	   *name;
-	struct config_generic *record;
-	enum config_type vartype;
-	BatonParamHeader header;
-	config_var_value value;		/* other than strings */
-	char	   *text;
-	bool		keep;			/* only within install */
-} BatonParam;
-
-static MemoryContext params_context = NULL;
-static dlist_head placed = DLIST_STATIC_INIT(placed);
 static int	placed_count = 0;
-
-/* A record to look at, and what is placed in it. */
-typedef struct ScanEntry
-{
-	struct config_generic *record;
-	BatonParam *param;
-	CarryMode	mode;
-} ScanEntry;
-
-static struct config_generic **known = NULL;
-static int	known_count = 0;
-static int	known_size = 0;
-static ScanEntry *scan = NULL;	/* room for known_size */
-static int	scan_count = 0;
-static bool placed_linked = false;	/* scan's params fit placed */
-
 static StringInfoData scratch;
-
-static CarryMode
-carry_mode(const struct config_generic *record)
-{
-	static const char *const per_transaction[] = {
-		"transaction_isolation", "transaction_read_only",
-		"transaction_deferrable", "seed"
-	};
-
-	if (record->context != PGC_USERSET && record->context != PGC_SUSET)
-		return CARRY_NOT;
-	if (record->flags & GUC_CUSTOM_PLACEHOLDER)
-		return baton_placeholder_hidden(record) ? CARRY_NOT :
-			baton_placeholder_is_own(record) ? CARRY_VALUE : CARRY_PLACEHOLDER;
-	for (int i = 0; i < (int) lengthof(per_transaction); i++)
-	{
-		if (strcmp(record->name, per_transaction[i]) == 0)
-			return CARRY_SOURCE;
-	}
-	if (strncmp(record->name, "pg_baton.", 9) == 0)
-		return CARRY_NOT;
-	return CARRY_VALUE;
-}
-
-/*
- * Has the server's table changed?  It does when a placeholder comes into
- * being, when a library defines its parameters (which may replace a
- * placeholder, define_custom_variable in guc.c), and when we hide one.
- */
-static bool
-records_moved(void)
-{
-	return GetNumConfigOptions() != known_count ||
-		memcmp(get_guc_variables(), known,
-			   known_count * sizeof(*known)) != 0;
-}
-
-/* Points scan[] at what is placed, and that at its records. */
-static void
-link_placed(void)
-{
-	dlist_iter	iter;
-
-	for (int i = 0; i < scan_count; i++)
-		scan[i].param = NULL;
-	dlist_foreach(iter, &placed)
-	{
-		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
-		int			low = 0;
-		int			high = scan_count - 1;
-
-		param->record = baton_guc_find(param->name);
-		while (low <= high)
-		{
-			int			middle = low + (high - low) / 2;
-
-			if (scan[middle].record == param->record)
-			{
-				scan[middle].param = param;
-				break;
-			}
-			if (scan[middle].record < param->record)
-				low = middle + 1;
-			else
-				high = middle - 1;
-		}
-		if (low > high)
-			param->record = NULL;	/* carried no longer */
-	}
-	placed_linked = true;
-}
-
-static int
-compare_addresses(const void *a, const void *b)
-{
-	const ScanEntry *one = a;
-	const ScanEntry *two = b;
-
-	return one->record < two->record ? -1 : one->record > two->record;
-}
-
-static void
-look_at_records(void)
-{
-	if (records_moved())
-	{
-		struct config_generic **variables = get_guc_variables();
-		int			count = GetNumConfigOptions();
-
-		if (count > known_size)
-		{
-			int			size = count + 64;
-
-			if (known != NULL)
-			{
-				pfree(known);
-				pfree(scan);
-			}
-			known = NULL;
-			known_size = known_count = scan_count = 0;
-			known = MemoryContextAlloc(params_context, size * sizeof(*known));
-			scan = MemoryContextAlloc(params_context, size * sizeof(*scan));
-			known_size = size;
-		}
-
-		known_count = count;
-		scan_count = 0;
-		for (int i = 0; i < count; i++)
-		{
-			CarryMode	mode = carry_mode(variables[i]);
-
-			known[i] = variables[i];
-			if (mode != CARRY_NOT)
-			{
-				scan[scan_count].record = variables[i];
-				scan[scan_count].mode = mode;
-				scan_count++;
-			}
-		}
-		qsort(scan, scan_count, sizeof(*scan), compare_addresses);
-		placed_linked = false;
-	}
-	if (!placed_linked)
-		link_placed();
-}
 
 const char *
 baton_params_attach(void)
 {
-	if (params_context == NULL)
+	if (baton_params_context == NULL)
 	{
 		MemoryContext old;
 
-		params_context = AllocSetContextCreate(TopMemoryContext,
+		baton_params_context = AllocSetContextCreate(TopMemoryContext,
 											   "pg_baton parameters",
 											   ALLOCSET_DEFAULT_SIZES);
-		old = MemoryContextSwitchTo(params_context);
+		old = MemoryContextSwitchTo(baton_params_context);
 		initStringInfo(&scratch);
 		MemoryContextSwitchTo(old);
 	}
-	look_at_records();
+	baton_scan_look();
 	if (baton_guc_find("work_mem") == NULL ||
 		baton_guc_find("work_mem")->vartype != PGC_INT)
 		return "the server's parameters are not where they are expected";
@@ -252,12 +71,12 @@ baton_params_attach(void)
 static BatonParam *
 add_placed(struct config_generic *record, const char *name)
 {
-	BatonParam *param = MemoryContextAllocZero(params_context,
+	BatonParam *param = MemoryContextAllocZero(baton_params_context,
 											   sizeof(BatonParam));
 
-	param->name = MemoryContextStrdup(params_context, name);
+	param->name = MemoryContextStrdup(baton_params_context, name);
 	param->record = record;
-	dlist_push_tail(&placed, &param->node);
+	dlist_push_tail(&baton_params_placed, &param->node);
 	placed_count++;
 	return param;
 }
@@ -303,7 +122,7 @@ note_placed(BatonParam *param, uint8 form)
 	}
 	resetStringInfo(&scratch);
 	baton_guc_append_text(record, &param->value, &scratch);
-	param->text = MemoryContextStrdup(params_context, scratch.data);
+	param->text = MemoryContextStrdup(baton_params_context, scratch.data);
 }
 
 /* ---- capture ---------------------------------------------------------- */
@@ -353,7 +172,7 @@ same_as_placed(const BatonParam *param, struct config_generic *record)
 
 /* What form the record's state must be carried in; -1 if not at all. */
 static inline int
-form_of(const ScanEntry *entry)
+form_of(const BatonScanEntry *entry)
 {
 	const struct config_generic *record = entry->record;
 
@@ -395,7 +214,7 @@ capture_lost(bool tell)
 	dlist_mutable_iter iter;
 	bool		changed = false;
 
-	dlist_foreach_modify(iter, &placed)
+	dlist_foreach_modify(iter, &baton_params_placed)
 	{
 		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
 
@@ -417,13 +236,13 @@ look_for_changes(bool tell)
 {
 	bool		changed = false;
 
-	if (!placed_linked || records_moved())
+	if (!baton_scan_linked || baton_scan_is_stale())
 	{
-		look_at_records();
+		baton_scan_look();
 		changed = capture_lost(tell);
 	}
 
-	for (ScanEntry *entry = scan; entry < scan + scan_count; entry++)
+	for (BatonScanEntry *entry = baton_scan; entry < baton_scan + baton_scan_count; entry++)
 	{
 		struct config_generic *record = entry->record;
 		BatonParam *param = entry->param;
@@ -524,7 +343,7 @@ all_placed(const BatonEntryList *wanted)
 
 	if (wanted->count != placed_count)
 		return false;
-	dlist_foreach(iter, &placed)
+	dlist_foreach(iter, &baton_params_placed)
 	{
 		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
 
@@ -623,7 +442,7 @@ put_in_place(const BatonEntry *entry)
 	param->serial = entry->serial;
 	param->vartype = record->vartype;
 	param->header = header;
-	param->text = MemoryContextStrdup(params_context, text);
+	param->text = MemoryContextStrdup(baton_params_context, text);
 	param->value = baton_guc_active(record);
 }
 
@@ -642,20 +461,20 @@ baton_params_install(const BatonEntryList *wanted)
 	dlist_head	ordered;
 	bool	   *present;
 
-	if (placed_linked && all_placed(wanted))
+	if (baton_scan_linked && all_placed(wanted))
 		return;
-	look_at_records();
-	placed_linked = false;		/* until we are done, or if we fail */
+	baton_scan_look();
+	baton_scan_linked = false;		/* until we are done, or if we fail */
 
 	/* What is in place already stays. */
-	dlist_foreach(search, &placed)
+	dlist_foreach(search, &baton_params_placed)
 		dlist_container(BatonParam, node, search.cur)->keep = false;
-	present = MemoryContextAllocZero(params_context, wanted->count + 1);
+	present = MemoryContextAllocZero(baton_params_context, wanted->count + 1);
 	for (int i = 0; i < wanted->count; i++)
 	{
 		const BatonEntry *entry = wanted->entries[i];
 
-		dlist_foreach(search, &placed)
+		dlist_foreach(search, &baton_params_placed)
 		{
 			BatonParam *param = dlist_container(BatonParam, node, search.cur);
 
@@ -674,7 +493,7 @@ baton_params_install(const BatonEntryList *wanted)
 	 * The rest goes.  The hooks of role and session_authorization may be
 	 * called in any order (SetSessionAuthorization in miscinit.c).
 	 */
-	dlist_foreach_modify(iter, &placed)
+	dlist_foreach_modify(iter, &baton_params_placed)
 	{
 		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
 
@@ -700,7 +519,7 @@ baton_params_install(const BatonEntryList *wanted)
 	dlist_init(&ordered);
 	for (int i = 0; i < wanted->count; i++)
 	{
-		dlist_foreach_modify(iter, &placed)
+		dlist_foreach_modify(iter, &baton_params_placed)
 		{
 			BatonParam *param = dlist_container(BatonParam, node, iter.cur);
 
@@ -712,12 +531,12 @@ baton_params_install(const BatonEntryList *wanted)
 			}
 		}
 	}
-	dlist_init(&placed);
+	dlist_init(&baton_params_placed);
 	dlist_foreach_modify(iter, &ordered)
 	{
 		dlist_delete(iter.cur);
-		dlist_push_tail(&placed, iter.cur);
+		dlist_push_tail(&baton_params_placed, iter.cur);
 	}
 
-	look_at_records();
+	baton_scan_look();
 }

@@ -26,9 +26,7 @@
  * PostgresMain has done meanwhile (PgReloadTime tells, ProcessConfigFileInternal
  * in guc-file.l sets it) is done again in that way.
  *
- * Invariants: items lists what is in force, one item a parameter; an item that
- * is `exchanged` owns the backend's own value in `other`.  Each BatonResetItem
- * is owned by this file's memory context.
+ * How one parameter is exchanged is reset_item.c's.
  *
  * Limit: a value from the postmaster's command line under a setting of role or
  * database that the session does not have is not found again.
@@ -44,7 +42,6 @@
 #include "access/xact.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_db_role_setting.h"
-#include "lib/ilist.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/memutils.h"
@@ -54,26 +51,7 @@
 #include "context_guc.h"
 #include "context_placeholders.h"
 #include "context_reset.h"
-
-typedef struct BatonResetItem
-{
-	dlist_node	node;			/* in items */
-	uint64		serial;			/* its entry's, 0 if not known */
-	char	   *name;
-	char	   *value;			/* as in the entry */
-	Size		value_length;
-	struct config_generic *record;	/* if exchanged: of which */
-	bool		exchanged;
-	bool		plain;			/* made here, not of the session's */
-	bool		absent;			/* if exchanged: the session has no such
-								 * placeholder at all */
-	bool		out;			/* if absent: taken out now */
-	bool		keep;			/* only within install */
-	BatonGucCell other;			/* if exchanged: the backend's own */
-} BatonResetItem;
-
-static MemoryContext reset_context = NULL;
-static dlist_head items = DLIST_STATIC_INIT(items);
+#include "reset_item.h"
 
 /* The serials that the last install wanted, in order; -1: unknown. */
 static uint64 *last_serials = NULL;
@@ -88,262 +66,6 @@ static int	own_setting_count = 0;
 static StringInfoData *plain_values = NULL;
 
 static TimestampTz reload_seen = 0;
-static bool reload_again = false;	/* a record has come without file's value */
-
-static bool
-is_session_source(GucSource source)
-{
-	return source >= PGC_S_GLOBAL && source <= PGC_S_CLIENT;
-}
-
-static bool
-is_carried(const struct config_generic *record)
-{
-	return is_session_source(record->reset_source) &&
-		record->context != PGC_INTERNAL &&
-		strncmp(record->name, "pg_baton.", 9) != 0;
-}
-
-/* ---- one item --------------------------------------------------------- */
-
-static BatonResetItem *
-add_item(const char *name, Size name_length, const char *value,
-		 Size value_length)
-{
-	MemoryContext old = MemoryContextSwitchTo(reset_context);
-	BatonResetItem *item = palloc0(sizeof(BatonResetItem));
-
-	item->name = pnstrdup(name, name_length);
-	/* with an end, for the text is read in place */
-	item->value = palloc0(value_length + 1);
-	memcpy(item->value, value, value_length);
-	item->value_length = value_length;
-	MemoryContextSwitchTo(old);
-	dlist_push_tail(&items, &item->node);
-	return item;
-}
-
-static void
-drop_item(BatonResetItem *item)
-{
-	dlist_delete(&item->node);
-	pfree(item->name);
-	pfree(item->value);
-	pfree(item);
-}
-
-/* The record's reset value, and its active one unless that is the session's. */
-static void
-give_reset(struct config_generic *record, const BatonGucCell *cell)
-{
-	if (record->source <= PGC_S_OVERRIDE)
-		baton_guc_activate(record, cell);
-	baton_guc_set_reset(record, cell);
-}
-
-/* A placeholder without any value is there for nobody. */
-static void
-hide_if_empty(struct config_generic *record)
-{
-	if ((record->flags & GUC_CUSTOM_PLACEHOLDER) &&
-		record->reset_source == PGC_S_DEFAULT &&
-		record->source == PGC_S_DEFAULT)
-		baton_placeholder_hide(record);
-}
-
-/*
- * A placeholder that the backend has through a setting of role or database,
- * and the session has not, goes and comes as a whole.
- */
-static void
-exchange_absent(BatonResetItem *item)
-{
-	struct config_generic *record;
-
-	if (!item->out)
-	{
-		BatonGucCell empty;
-
-		record = baton_guc_find(item->name);
-		if (record == NULL || !(record->flags & GUC_CUSTOM_PLACEHOLDER) ||
-			!baton_guc_make_boot(record, &empty))
-		{
-			item->exchanged = false;
-			return;
-		}
-		item->other = baton_guc_reset_cell(record);
-		give_reset(record, &empty);
-		hide_if_empty(record);
-		item->out = true;
-		return;
-	}
-
-	record = baton_placeholder_create(item->name);
-	item->out = false;
-	if (record == NULL)
-		return;
-	if (record->flags & GUC_CUSTOM_PLACEHOLDER)
-		give_reset(record, &item->other);
-	else
-		reload_again = true;	/* a library has come; see exchange() */
-}
-
-/*
- * The record's reset value against item->other; the active value goes with it
- * unless the session has one of its own.
- */
-static void
-exchange(BatonResetItem *item)
-{
-	struct config_generic *record;
-	BatonGucCell current;
-
-	if (item->absent)
-	{
-		exchange_absent(item);
-		return;
-	}
-	record = baton_guc_find(item->name);
-	if (record == NULL)
-	{
-		item->exchanged = false;
-		return;
-	}
-	if (record != item->record)
-	{
-		/*
-		 * A library was loaded and made a real variable of the placeholder
-		 * (define_custom_variable in guc.c).  Then there is no value of the
-		 * backend's own yet but the default, and the files have to be read.
-		 */
-		item->record = record;
-		if (!baton_guc_make_boot(record, &item->other))
-		{
-			item->exchanged = false;
-			return;
-		}
-		reload_again = true;
-	}
-
-	current = baton_guc_reset_cell(record);
-	give_reset(record, &item->other);
-	item->other = current;
-}
-
-/* The backend's own value is in force again. */
-static void
-undo(BatonResetItem *item)
-{
-	struct config_generic *record;
-
-	if (!item->exchanged)
-		return;
-	exchange(item);
-	item->exchanged = false;
-	record = baton_guc_find(item->name);
-	if (record == NULL || item->absent)
-		return;
-	baton_guc_release(record, &item->other.value);
-	hide_if_empty(record);
-}
-
-static void
-append_value(struct config_generic *record, const BatonGucCell *cell,
-			 const BatonGucIdentity *identity, StringInfo value)
-{
-	appendStringInfoChar(value, (char) cell->source);
-	appendStringInfoChar(value, (char) cell->scontext);
-	baton_guc_append_text(record, &cell->value, value);
-	if (identity != NULL)
-	{
-		uint32		role = identity->role;
-
-		appendStringInfoChar(value, '\0');
-		appendBinaryStringInfo(value, (char *) &role, sizeof(role));
-		appendStringInfoChar(value, identity->superuser ? 1 : 0);
-	}
-}
-
-/* What is behind the text of a value, if anything. */
-static bool
-value_identity(const BatonResetItem *item, BatonGucIdentity *identity)
-{
-	const char *text = item->value + 2;
-	Size		used = 2 + strlen(text) + 1;
-	uint32		role;
-
-	if (item->value_length != used + sizeof(role) + 1)
-		return false;
-	memcpy(&role, item->value + used, sizeof(role));
-	identity->role = role;
-	identity->superuser = item->value[used + sizeof(role)] != 0;
-	return true;
-}
-
-/* Does the backend have the item's value by itself? */
-static bool
-same_as_own(const BatonResetItem *item, struct config_generic *record)
-{
-	BatonGucCell own = baton_guc_reset_cell(record);
-	StringInfoData text;
-	bool		same;
-
-	if (own.source != (GucSource) (uint8) item->value[0])
-		return false;
-	initStringInfo(&text);
-	baton_guc_append_text(record, &own.value, &text);
-	same = strcmp(text.data, item->value + 2) == 0;
-	pfree(text.data);
-	return same;
-}
-
-/* The item's value comes into force, if the backend has not the same. */
-static void
-apply(BatonResetItem *item)
-{
-	struct config_generic *record = baton_guc_find(item->name);
-	BatonGucIdentity identity;
-	BatonGucCell cell;
-
-	if (item->value_length < 2)
-		elog(ERROR, "stored reset value of parameter \"%s\" is too short",
-			 item->name);
-	if (record == NULL)
-		record = baton_placeholder_create(item->name);
-	if (record == NULL || same_as_own(item, record))
-		return;
-	if (item->plain && item->value[0] == PGC_S_DEFAULT &&
-		(record->flags & GUC_CUSTOM_PLACEHOLDER))
-	{
-		item->absent = item->exchanged = true;
-		exchange(item);
-		return;
-	}
-
-	memset(&cell, 0, sizeof(cell));
-	cell.source = (uint8) item->value[0];
-	cell.scontext = (uint8) item->value[1];
-	cell.srole = cell.source == PGC_S_CLIENT ?
-		GetAuthenticatedUserId() : BOOTSTRAP_SUPERUSERID;
-	if (record->reset_source > PGC_S_CLIENT)
-		return;					/* session_authorization: never overridden */
-	if (!baton_guc_make(record, item->value + 2, cell.source,
-						value_identity(item, &identity) ? &identity : NULL,
-						&cell.value))
-	{
-		/* a placeholder's value that the library loaded here refuses */
-		if (strchr(item->name, GUC_QUALIFIER_SEPARATOR) != NULL)
-			return;
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not restore the reset value of parameter \"%s\" of the session",
-						item->name)));
-	}
-	item->record = record;
-	item->other = cell;
-	item->exchanged = true;
-	exchange(item);
-}
 
 /* ---- plain values ----------------------------------------------------- */
 
@@ -351,13 +73,13 @@ apply(BatonResetItem *item)
 static void
 read_files(void)
 {
-	MemoryContext old = MemoryContextSwitchTo(reset_context);
+	MemoryContext old = MemoryContextSwitchTo(baton_reset_context);
 
 	ProcessConfigFile(PGC_SIGHUP);
 	MemoryContextSwitchTo(old);
 	baton_placeholders_note_own(false);
 	reload_seen = PgReloadTime;
-	reload_again = false;
+	baton_reset_reload_again = false;
 	baton_guc_report_touched = true;
 }
 
@@ -387,22 +109,22 @@ find_plain_values(void)
 	if (plain_values != NULL)
 		return;
 
-	dlist_foreach(iter, &items)
+	dlist_foreach(iter, &baton_reset_items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 
 		if (item->exchanged)
-			exchange(item);
+			baton_reset_item_exchange(item);
 	}
 
 	own = palloc0(own_setting_count * sizeof(*own));
 	done = palloc0(own_setting_count * sizeof(*done));
-	plain_values = MemoryContextAlloc(reset_context, own_setting_count *
+	plain_values = MemoryContextAlloc(baton_reset_context, own_setting_count *
 									  sizeof(*plain_values));
 	for (int i = 0; i < own_setting_count; i++)
 	{
 		struct config_generic *record = baton_guc_find(own_settings[i]);
-		MemoryContext old = MemoryContextSwitchTo(reset_context);
+		MemoryContext old = MemoryContextSwitchTo(baton_reset_context);
 		BatonGucCell boot;
 
 		initStringInfo(&plain_values[i]);
@@ -411,7 +133,7 @@ find_plain_values(void)
 			continue;
 		own[i] = baton_guc_reset_cell(record);
 		done[i] = true;
-		give_reset(record, &boot);
+		baton_reset_give(record, &boot);
 	}
 	read_files();
 	for (int i = 0; i < own_setting_count; i++)
@@ -422,19 +144,19 @@ find_plain_values(void)
 		if (!done[i] || record == NULL)
 			continue;
 		plain = baton_guc_reset_cell(record);
-		append_value(record, &plain, NULL, &plain_values[i]);
-		give_reset(record, &own[i]);
+		baton_reset_append_value(record, &plain, NULL, &plain_values[i]);
+		baton_reset_give(record, &own[i]);
 		baton_guc_release(record, &plain.value);
 	}
 	pfree(own);
 	pfree(done);
 
-	dlist_foreach(iter, &items)
+	dlist_foreach(iter, &baton_reset_items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 
 		if (item->exchanged)
-			exchange(item);
+			baton_reset_item_exchange(item);
 	}
 }
 
@@ -448,7 +170,7 @@ apply_plain_values(void)
 		bool		listed = false;
 		BatonResetItem *item;
 
-		dlist_foreach(iter, &items)
+		dlist_foreach(iter, &baton_reset_items)
 		{
 			item = dlist_container(BatonResetItem, node, iter.cur);
 			if (baton_guc_compare_names(item->name, own_settings[i]) == 0)
@@ -462,10 +184,10 @@ apply_plain_values(void)
 		find_plain_values();
 		if (plain_values[i].len == 0)
 			continue;
-		item = add_item(own_settings[i], strlen(own_settings[i]),
+		item = baton_reset_item_add(own_settings[i], strlen(own_settings[i]),
 						plain_values[i].data, plain_values[i].len);
 		item->plain = true;
-		apply(item);
+		baton_reset_item_apply(item);
 	}
 }
 
@@ -474,14 +196,14 @@ undo_plain_values(void)
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify(iter, &items)
+	dlist_foreach_modify(iter, &baton_reset_items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 
 		if (item->plain)
 		{
-			undo(item);
-			drop_item(item);
+			baton_reset_item_undo(item);
+			baton_reset_item_drop(item);
 		}
 	}
 }
@@ -529,7 +251,7 @@ drop_own_application_name(void)
 		!baton_guc_make_boot(record, &boot))
 		return;
 	own = baton_guc_reset_cell(record);
-	give_reset(record, &boot);
+	baton_reset_give(record, &boot);
 	baton_guc_release(record, &own.value);
 	read_files();
 	apply_role_and_database_settings();
@@ -541,8 +263,8 @@ baton_reset_attach(void)
 	struct config_generic **variables;
 	int			count;
 
-	if (reset_context == NULL)
-		reset_context = AllocSetContextCreate(TopMemoryContext,
+	if (baton_reset_context == NULL)
+		baton_reset_context = AllocSetContextCreate(TopMemoryContext,
 											  "pg_baton reset values",
 											  ALLOCSET_DEFAULT_SIZES);
 	reload_seen = PgReloadTime;
@@ -554,17 +276,17 @@ baton_reset_attach(void)
 	own_setting_count = 0;
 	for (int i = 0; i < count; i++)
 	{
-		if (is_carried(variables[i]))
+		if (baton_reset_is_carried(variables[i]))
 			own_setting_count++;
 	}
-	own_settings = MemoryContextAlloc(reset_context, (own_setting_count + 1) *
+	own_settings = MemoryContextAlloc(baton_reset_context, (own_setting_count + 1) *
 									  sizeof(*own_settings));
 	own_setting_count = 0;
 	for (int i = 0; i < count; i++)
 	{
-		if (is_carried(variables[i]))
+		if (baton_reset_is_carried(variables[i]))
 			own_settings[own_setting_count++] =
-				MemoryContextStrdup(reset_context, variables[i]->name);
+				MemoryContextStrdup(baton_reset_context, variables[i]->name);
 	}
 	return NULL;
 }
@@ -592,7 +314,7 @@ remember_last(const BatonEntryList *wanted)
 		if (last_serials != NULL)
 			pfree(last_serials);
 		last_size = wanted->count + 16;
-		last_serials = MemoryContextAlloc(reset_context,
+		last_serials = MemoryContextAlloc(baton_reset_context,
 										  last_size * sizeof(*last_serials));
 	}
 	last_count = wanted->count;
@@ -621,14 +343,14 @@ baton_reset_install(const BatonEntryList *wanted)
 		return;
 	last_count = -1;
 
-	dlist_foreach(search, &items)
+	dlist_foreach(search, &baton_reset_items)
 		dlist_container(BatonResetItem, node, search.cur)->keep = false;
 	present = palloc0(wanted->count + 1);
 	for (int i = 0; i < wanted->count; i++)
 	{
 		const BatonEntry *entry = wanted->entries[i];
 
-		dlist_foreach(search, &items)
+		dlist_foreach(search, &baton_reset_items)
 		{
 			BatonResetItem *item = dlist_container(BatonResetItem, node,
 												   search.cur);
@@ -644,14 +366,14 @@ baton_reset_install(const BatonEntryList *wanted)
 		}
 	}
 
-	dlist_foreach_modify(iter, &items)
+	dlist_foreach_modify(iter, &baton_reset_items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 
 		if (!item->keep)
 		{
-			undo(item);
-			drop_item(item);
+			baton_reset_item_undo(item);
+			baton_reset_item_drop(item);
 		}
 	}
 	for (int i = 0; i < wanted->count; i++)
@@ -661,14 +383,14 @@ baton_reset_install(const BatonEntryList *wanted)
 
 		if (present[i])
 			continue;
-		item = add_item(baton_entry_key(entry), entry->key_length,
+		item = baton_reset_item_add(baton_entry_key(entry), entry->key_length,
 						baton_entry_value(entry), entry->value_length);
 		item->serial = entry->serial;
-		apply(item);
+		baton_reset_item_apply(item);
 	}
 	pfree(present);
 	apply_plain_values();
-	if (reload_again)
+	if (baton_reset_reload_again)
 		baton_reset_reload();
 	remember_last(wanted);
 }
@@ -679,14 +401,14 @@ baton_reset_neutralise(void)
 	dlist_mutable_iter iter;
 
 	last_count = -1;
-	dlist_foreach_modify(iter, &items)
+	dlist_foreach_modify(iter, &baton_reset_items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 
-		undo(item);
-		drop_item(item);
+		baton_reset_item_undo(item);
+		baton_reset_item_drop(item);
 	}
-	if (reload_again)
+	if (baton_reset_reload_again)
 		baton_reset_reload();
 }
 
@@ -726,14 +448,14 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 		return;					/* as set_config_option would have done */
 
 	/* the last of several options of one name counts */
-	dlist_foreach_modify(iter, &items)
+	dlist_foreach_modify(iter, &baton_reset_items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 
 		if (baton_guc_compare_names(item->name, record->name) == 0)
 		{
-			undo(item);
-			drop_item(item);
+			baton_reset_item_undo(item);
+			baton_reset_item_drop(item);
 		}
 	}
 	/* that may have hidden a placeholder again */
@@ -755,9 +477,9 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 				 errmsg("invalid value for parameter \"%s\": \"%s\"",
 						record->name, text)));
 	initStringInfo(&value);
-	append_value(record, &cell, is_role ? &identity : NULL, &value);
+	baton_reset_append_value(record, &cell, is_role ? &identity : NULL, &value);
 	baton_guc_release(record, &cell.value);
-	apply(add_item(record->name, strlen(record->name), value.data, value.len));
+	baton_reset_item_apply(baton_reset_item_add(record->name, strlen(record->name), value.data, value.len));
 	pfree(value.data);
 }
 
@@ -774,9 +496,9 @@ put_items(void)
 		BatonResetItem *found = NULL;
 		dlist_iter	iter;
 
-		if (!is_carried(record))
+		if (!baton_reset_is_carried(record))
 			continue;
-		dlist_foreach(iter, &items)
+		dlist_foreach(iter, &baton_reset_items)
 		{
 			BatonResetItem *item = dlist_container(BatonResetItem, node,
 												   iter.cur);
@@ -798,8 +520,8 @@ put_items(void)
 			if (is_role)
 				identity = baton_guc_identity(record);
 			initStringInfo(&value);
-			append_value(record, &cell, is_role ? &identity : NULL, &value);
-			found = add_item(record->name, strlen(record->name), value.data,
+			baton_reset_append_value(record, &cell, is_role ? &identity : NULL, &value);
+			found = baton_reset_item_add(record->name, strlen(record->name), value.data,
 							 value.len);
 			pfree(value.data);
 		}
@@ -814,7 +536,7 @@ baton_reset_greet(const BatonEntryList *startup)
 	GucContext	context = GetAuthenticatedUserIsSuperuser() ?
 		PGC_SU_BACKEND : PGC_BACKEND;
 
-	Assert(dlist_is_empty(&items));
+	Assert(dlist_is_empty(&baton_reset_items));
 	for (int i = 0; i < startup->count; i++)
 	{
 		const BatonEntry *entry = startup->entries[i];
@@ -837,25 +559,25 @@ baton_reset_reload(void)
 	dlist_iter	iter;
 	bool		plain = false;
 
-	dlist_foreach(iter, &items)
+	dlist_foreach(iter, &baton_reset_items)
 		plain |= dlist_container(BatonResetItem, node, iter.cur)->plain;
 	undo_plain_values();
 	forget_plain_values();
 
-	dlist_foreach(iter, &items)
+	dlist_foreach(iter, &baton_reset_items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 
 		if (item->exchanged)
-			exchange(item);
+			baton_reset_item_exchange(item);
 	}
 	read_files();
-	dlist_foreach(iter, &items)
+	dlist_foreach(iter, &baton_reset_items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 
 		if (item->exchanged)
-			exchange(item);
+			baton_reset_item_exchange(item);
 	}
 	if (plain)
 		apply_plain_values();
@@ -866,7 +588,7 @@ baton_reset_follow_reload(void)
 {
 	if (PgReloadTime == reload_seen)
 		return;
-	if (dlist_is_empty(&items) && plain_values == NULL)
+	if (dlist_is_empty(&baton_reset_items) && plain_values == NULL)
 	{
 		reload_seen = PgReloadTime;
 		baton_guc_report_touched = true;

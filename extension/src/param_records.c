@@ -1,0 +1,160 @@
+/*-------------------------------------------------------------------------
+ *
+ * param_records.c
+ *		Which of the server's parameters a session carries, and which of them
+ *		hold what was placed for it.
+ *
+ * A capture looks at every record that a session can change; so those are
+ * kept apart, sorted by address, which is how memory is read fastest.
+ *
+ * Invariant: known[] is the server's table of records (get_guc_variables) as
+ * last seen; baton_scan[] holds those of it that are carried, in the order
+ * of their addresses (the built-in ones lie in arrays, and the look at all of
+ * them is paid at every boundary).
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "utils/memutils.h"
+
+#include "context_placeholders.h"
+#include "param_records.h"
+
+dlist_head	baton_params_placed = DLIST_STATIC_INIT(baton_params_placed);
+MemoryContext baton_params_context = NULL;
+BatonScanEntry *baton_scan = NULL;	/* room for known_size */
+int			baton_scan_count = 0;
+bool		baton_scan_linked = false;
+
+static struct config_generic **known = NULL;
+static int	known_count = 0;
+static int	known_size = 0;
+
+static CarryMode
+carry_mode(const struct config_generic *record)
+{
+	static const char *const per_transaction[] = {
+		"transaction_isolation", "transaction_read_only",
+		"transaction_deferrable", "seed"
+	};
+
+	if (record->context != PGC_USERSET && record->context != PGC_SUSET)
+		return CARRY_NOT;
+	if (record->flags & GUC_CUSTOM_PLACEHOLDER)
+		return baton_placeholder_hidden(record) ? CARRY_NOT :
+			baton_placeholder_is_own(record) ? CARRY_VALUE : CARRY_PLACEHOLDER;
+	for (int i = 0; i < (int) lengthof(per_transaction); i++)
+	{
+		if (strcmp(record->name, per_transaction[i]) == 0)
+			return CARRY_SOURCE;
+	}
+	if (strncmp(record->name, "pg_baton.", 9) == 0)
+		return CARRY_NOT;
+	return CARRY_VALUE;
+}
+
+/*
+ * Has the server's table changed?  It does when a placeholder comes into
+ * being, when a library defines its parameters (which may replace a
+ * placeholder, define_custom_variable in guc.c), and when we hide one.
+ */
+bool
+baton_scan_is_stale(void)
+{
+	return GetNumConfigOptions() != known_count ||
+		memcmp(get_guc_variables(), known,
+			   known_count * sizeof(*known)) != 0;
+}
+
+/* Points baton_scan[] at what is placed, and that at its records. */
+static void
+link_placed(void)
+{
+	dlist_iter	iter;
+
+	for (int i = 0; i < baton_scan_count; i++)
+		baton_scan[i].param = NULL;
+	dlist_foreach(iter, &baton_params_placed)
+	{
+		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
+		int			low = 0;
+		int			high = baton_scan_count - 1;
+
+		param->record = baton_guc_find(param->name);
+		while (low <= high)
+		{
+			int			middle = low + (high - low) / 2;
+
+			if (baton_scan[middle].record == param->record)
+			{
+				baton_scan[middle].param = param;
+				break;
+			}
+			if (baton_scan[middle].record < param->record)
+				low = middle + 1;
+			else
+				high = middle - 1;
+		}
+		if (low > high)
+			param->record = NULL;	/* carried no longer */
+	}
+	baton_scan_linked = true;
+}
+
+static int
+compare_addresses(const void *a, const void *b)
+{
+	const BatonScanEntry *one = a;
+	const BatonScanEntry *two = b;
+
+	return one->record < two->record ? -1 : one->record > two->record;
+}
+
+void
+baton_scan_look(void)
+{
+	if (baton_scan_is_stale())
+	{
+		struct config_generic **variables = get_guc_variables();
+		int			count = GetNumConfigOptions();
+
+		if (count > known_size)
+		{
+			int			size = count + 64;
+
+			if (known != NULL)
+			{
+				pfree(known);
+				pfree(baton_scan);
+			}
+			known = NULL;
+			known_size = known_count = baton_scan_count = 0;
+			known = MemoryContextAlloc(baton_params_context, size * sizeof(*known));
+			baton_scan = MemoryContextAlloc(baton_params_context, size * sizeof(*baton_scan));
+			known_size = size;
+		}
+
+		known_count = count;
+		baton_scan_count = 0;
+		for (int i = 0; i < count; i++)
+		{
+			CarryMode	mode = carry_mode(variables[i]);
+
+			known[i] = variables[i];
+			if (mode != CARRY_NOT)
+			{
+				baton_scan[baton_scan_count].record = variables[i];
+				baton_scan[baton_scan_count].mode = mode;
+				baton_scan_count++;
+			}
+		}
+		qsort(baton_scan, baton_scan_count, sizeof(*baton_scan), compare_addresses);
+		baton_scan_linked = false;
+	}
+	if (!baton_scan_linked)
+		link_placed();
+}

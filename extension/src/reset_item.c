@@ -1,0 +1,283 @@
+/*-------------------------------------------------------------------------
+ *
+ * reset_item.c
+ *		One parameter whose reset value the session has otherwise than the
+ *		backend: putting it in force, and taking it back.
+ *
+ * context_reset.c says why there are such, and decides which.
+ *
+ * Invariants: an item that is `exchanged` owns the backend's own value in
+ * `other`.  All items are in baton_reset_items and in baton_reset_context.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_authid.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "context_guc.h"
+#include "context_placeholders.h"
+#include "reset_item.h"
+
+dlist_head	baton_reset_items = DLIST_STATIC_INIT(baton_reset_items);
+MemoryContext baton_reset_context = NULL;
+bool		baton_reset_reload_again = false;
+
+static bool
+is_session_source(GucSource source)
+{
+	return source >= PGC_S_GLOBAL && source <= PGC_S_CLIENT;
+}
+
+bool
+baton_reset_is_carried(const struct config_generic *record)
+{
+	return is_session_source(record->reset_source) &&
+		record->context != PGC_INTERNAL &&
+		strncmp(record->name, "pg_baton.", 9) != 0;
+}
+
+/* ---- one item --------------------------------------------------------- */
+
+BatonResetItem *
+baton_reset_item_add(const char *name, Size name_length, const char *value,
+		 Size value_length)
+{
+	MemoryContext old = MemoryContextSwitchTo(baton_reset_context);
+	BatonResetItem *item = palloc0(sizeof(BatonResetItem));
+
+	item->name = pnstrdup(name, name_length);
+	/* with an end, for the text is read in place */
+	item->value = palloc0(value_length + 1);
+	memcpy(item->value, value, value_length);
+	item->value_length = value_length;
+	MemoryContextSwitchTo(old);
+	dlist_push_tail(&baton_reset_items, &item->node);
+	return item;
+}
+
+void
+baton_reset_item_drop(BatonResetItem *item)
+{
+	dlist_delete(&item->node);
+	pfree(item->name);
+	pfree(item->value);
+	pfree(item);
+}
+
+/* The record's reset value, and its active one unless that is the session's. */
+void
+baton_reset_give(struct config_generic *record, const BatonGucCell *cell)
+{
+	if (record->source <= PGC_S_OVERRIDE)
+		baton_guc_activate(record, cell);
+	baton_guc_set_reset(record, cell);
+}
+
+/* A placeholder without any value is there for nobody. */
+static void
+hide_if_empty(struct config_generic *record)
+{
+	if ((record->flags & GUC_CUSTOM_PLACEHOLDER) &&
+		record->reset_source == PGC_S_DEFAULT &&
+		record->source == PGC_S_DEFAULT)
+		baton_placeholder_hide(record);
+}
+
+/*
+ * A placeholder that the backend has through a setting of role or database,
+ * and the session has not, goes and comes as a whole.
+ */
+static void
+exchange_absent(BatonResetItem *item)
+{
+	struct config_generic *record;
+
+	if (!item->out)
+	{
+		BatonGucCell empty;
+
+		record = baton_guc_find(item->name);
+		if (record == NULL || !(record->flags & GUC_CUSTOM_PLACEHOLDER) ||
+			!baton_guc_make_boot(record, &empty))
+		{
+			item->exchanged = false;
+			return;
+		}
+		item->other = baton_guc_reset_cell(record);
+		baton_reset_give(record, &empty);
+		hide_if_empty(record);
+		item->out = true;
+		return;
+	}
+
+	record = baton_placeholder_create(item->name);
+	item->out = false;
+	if (record == NULL)
+		return;
+	if (record->flags & GUC_CUSTOM_PLACEHOLDER)
+		baton_reset_give(record, &item->other);
+	else
+		baton_reset_reload_again = true;	/* a library has come; see baton_reset_item_exchange() */
+}
+
+/*
+ * The record's reset value against item->other; the active value goes with it
+ * unless the session has one of its own.
+ */
+void
+baton_reset_item_exchange(BatonResetItem *item)
+{
+	struct config_generic *record;
+	BatonGucCell current;
+
+	if (item->absent)
+	{
+		exchange_absent(item);
+		return;
+	}
+	record = baton_guc_find(item->name);
+	if (record == NULL)
+	{
+		item->exchanged = false;
+		return;
+	}
+	if (record != item->record)
+	{
+		/*
+		 * A library was loaded and made a real variable of the placeholder
+		 * (define_custom_variable in guc.c).  Then there is no value of the
+		 * backend's own yet but the default, and the files have to be read.
+		 */
+		item->record = record;
+		if (!baton_guc_make_boot(record, &item->other))
+		{
+			item->exchanged = false;
+			return;
+		}
+		baton_reset_reload_again = true;
+	}
+
+	current = baton_guc_reset_cell(record);
+	baton_reset_give(record, &item->other);
+	item->other = current;
+}
+
+/* The backend's own value is in force again. */
+void
+baton_reset_item_undo(BatonResetItem *item)
+{
+	struct config_generic *record;
+
+	if (!item->exchanged)
+		return;
+	baton_reset_item_exchange(item);
+	item->exchanged = false;
+	record = baton_guc_find(item->name);
+	if (record == NULL || item->absent)
+		return;
+	baton_guc_release(record, &item->other.value);
+	hide_if_empty(record);
+}
+
+void
+baton_reset_append_value(struct config_generic *record, const BatonGucCell *cell,
+			 const BatonGucIdentity *identity, StringInfo value)
+{
+	appendStringInfoChar(value, (char) cell->source);
+	appendStringInfoChar(value, (char) cell->scontext);
+	baton_guc_append_text(record, &cell->value, value);
+	if (identity != NULL)
+	{
+		uint32		role = identity->role;
+
+		appendStringInfoChar(value, '\0');
+		appendBinaryStringInfo(value, (char *) &role, sizeof(role));
+		appendStringInfoChar(value, identity->superuser ? 1 : 0);
+	}
+}
+
+/* What is behind the text of a value, if anything. */
+static bool
+value_identity(const BatonResetItem *item, BatonGucIdentity *identity)
+{
+	const char *text = item->value + 2;
+	Size		used = 2 + strlen(text) + 1;
+	uint32		role;
+
+	if (item->value_length != used + sizeof(role) + 1)
+		return false;
+	memcpy(&role, item->value + used, sizeof(role));
+	identity->role = role;
+	identity->superuser = item->value[used + sizeof(role)] != 0;
+	return true;
+}
+
+/* Does the backend have the item's value by itself? */
+static bool
+same_as_own(const BatonResetItem *item, struct config_generic *record)
+{
+	BatonGucCell own = baton_guc_reset_cell(record);
+	StringInfoData text;
+	bool		same;
+
+	if (own.source != (GucSource) (uint8) item->value[0])
+		return false;
+	initStringInfo(&text);
+	baton_guc_append_text(record, &own.value, &text);
+	same = strcmp(text.data, item->value + 2) == 0;
+	pfree(text.data);
+	return same;
+}
+
+/* The item's value comes into force, if the backend has not the same. */
+void
+baton_reset_item_apply(BatonResetItem *item)
+{
+	struct config_generic *record = baton_guc_find(item->name);
+	BatonGucIdentity identity;
+	BatonGucCell cell;
+
+	if (item->value_length < 2)
+		elog(ERROR, "stored reset value of parameter \"%s\" is too short",
+			 item->name);
+	if (record == NULL)
+		record = baton_placeholder_create(item->name);
+	if (record == NULL || same_as_own(item, record))
+		return;
+	if (item->plain && item->value[0] == PGC_S_DEFAULT &&
+		(record->flags & GUC_CUSTOM_PLACEHOLDER))
+	{
+		item->absent = item->exchanged = true;
+		baton_reset_item_exchange(item);
+		return;
+	}
+
+	memset(&cell, 0, sizeof(cell));
+	cell.source = (uint8) item->value[0];
+	cell.scontext = (uint8) item->value[1];
+	cell.srole = cell.source == PGC_S_CLIENT ?
+		GetAuthenticatedUserId() : BOOTSTRAP_SUPERUSERID;
+	if (record->reset_source > PGC_S_CLIENT)
+		return;					/* session_authorization: never overridden */
+	if (!baton_guc_make(record, item->value + 2, cell.source,
+						value_identity(item, &identity) ? &identity : NULL,
+						&cell.value))
+	{
+		/* a placeholder's value that the library loaded here refuses */
+		if (strchr(item->name, GUC_QUALIFIER_SEPARATOR) != NULL)
+			return;
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not restore the reset value of parameter \"%s\" of the session",
+						item->name)));
+	}
+	item->record = record;
+	item->other = cell;
+	item->exchanged = true;
+	baton_reset_item_exchange(item);
+}

@@ -1,0 +1,67 @@
+/*-------------------------------------------------------------------------
+ *
+ * reset_item.h
+ *		One parameter whose reset value the session has otherwise than the
+ *		backend: putting it in force, and taking it back.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_RESET_ITEM_H
+#define BATON_RESET_ITEM_H
+
+#include "lib/ilist.h"
+
+#include "context_guc.h"
+
+typedef struct BatonResetItem
+{
+	dlist_node	node;			/* in items */
+	uint64		serial;			/* its entry's, 0 if not known */
+	char	   *name;
+	char	   *value;			/* as in the entry */
+	Size		value_length;
+	struct config_generic *record;	/* if exchanged: of which */
+	bool		exchanged;
+	bool		plain;			/* made here, not of the session's */
+	bool		absent;			/* if exchanged: the session has no such
+								 * placeholder at all */
+	bool		out;			/* if absent: taken out now */
+	bool		keep;			/* only within install */
+	BatonGucCell other;			/* if exchanged: the backend's own */
+} BatonResetItem;
+
+/* What is in force, one item a parameter. */
+extern dlist_head baton_reset_items;
+
+/* Owns the items. */
+extern MemoryContext baton_reset_context;
+
+/* A record has come without its file's value: the files must be read again. */
+extern bool baton_reset_reload_again;
+
+/* Is its reset value one that belongs to a session? */
+extern bool baton_reset_is_carried(const struct config_generic *record);
+
+extern BatonResetItem *baton_reset_item_add(const char *name, Size name_length,
+											const char *value, Size value_length);
+extern void baton_reset_item_drop(BatonResetItem *item);
+
+/* Puts the item's value in force, unless the backend has it by itself. */
+extern void baton_reset_item_apply(BatonResetItem *item);
+
+/* The backend's own value is in force again. */
+extern void baton_reset_item_undo(BatonResetItem *item);
+
+/* Exchanges the value in force and the one kept beside it. */
+extern void baton_reset_item_exchange(BatonResetItem *item);
+
+/* Gives the record a reset value, and its active one unless it was SET. */
+extern void baton_reset_give(struct config_generic *record, const BatonGucCell *cell);
+
+/* The value of a RESET entry, as context_reset.c describes it. */
+extern void baton_reset_append_value(struct config_generic *record, const BatonGucCell *cell,
+							 const BatonGucIdentity *identity, StringInfo value);
+
+#endif							/* BATON_RESET_ITEM_H */

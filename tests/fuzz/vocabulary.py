@@ -98,12 +98,12 @@ STORED_SETTINGS = (
 )
 
 # What a superuser writes into the server's configuration, and reloads it;
-# None takes it out again.  Not so my.a: a process that has seen it keeps it,
-# empty, and one that starts later never knows of it.
+# None takes it out again.  No custom parameters: a process that has once seen
+# one in the file keeps it, empty, when it has gone from there (docs/limits.md).
 SERVER_SETTINGS = (
     ("work_mem", "5555kB"), ("work_mem", "6666kB"), ("work_mem", None), ("DateStyle", "SQL, DMY"), ("DateStyle", None),
     ("TimeZone", "Asia/Kolkata"), ("TimeZone", None), ("random_page_cost", "2.5"), ("random_page_cost", None),
-    ("my.a", "from file"), ("statement_timeout", "50min"), ("statement_timeout", None),
+    ("statement_timeout", "50min"), ("statement_timeout", None),
     ("default_transaction_isolation", "repeatable read"), ("default_transaction_isolation", None),
     ("application_name", "from file"), ("application_name", None), ("enable_seqscan", "off"), ("enable_seqscan", None),
 )

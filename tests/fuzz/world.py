@@ -105,8 +105,6 @@ class World:
         return self._run(session, operation.segments)
 
     def _change_server(self, wire: Wire, statement: str) -> None:
-        # A custom parameter must exist to be altered.
-        wire.query("SET my.a = ''")
         wire.query(statement)
         wire.query("SELECT pg_reload_conf()")
         # Every process must have been told; nothing says when.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import struct
 import threading
 import time
 
@@ -191,6 +194,79 @@ def test_no_stray_cancel_under_a_storm_of_them(server):
         assert victim.silent(0.2), "an extra message came"
         assert victim.query("SELECT 1") == [["1"]]
     assert failures == []
+
+
+class CancelWord:
+    """The word in a backend's slot that says whom a cancel is meant for
+    (BatonBackendSlot in baton_shared.h), which the postmaster's memfd holds."""
+
+    def __init__(self, server, backend_pid: int) -> None:
+        directory = f"/proc/{server.postmaster_pid()}/fd"
+        (self.memory,) = (
+            os.open(f"{directory}/{number}", os.O_RDWR)
+            for number in os.listdir(directory)
+            if "pg_baton control" in os.readlink(f"{directory}/{number}")
+        )
+        (slots,) = struct.unpack("=Q", os.pread(self.memory, 8, 32))
+        ((slot,),) = server.sql(f"SELECT slot FROM pg_baton_backends WHERE pid = {backend_pid}")
+        self.offset = slots + slot * 128 + 16
+
+    def __enter__(self) -> CancelWord:
+        return self
+
+    def __exit__(self, *_) -> None:
+        os.close(self.memory)
+
+    def read(self) -> int:
+        return struct.unpack("=q", os.pread(self.memory, 8, self.offset))[0]
+
+    def write(self, session_id: int) -> None:
+        os.pwrite(self.memory, struct.pack("=q", session_id), self.offset)
+
+
+def run_and_find(server, session: Wire, name: str, what: str) -> tuple[int, int]:
+    """Has the session run something; its id and its backend's PID."""
+    session.send(query(f"SELECT pg_sleep(3), '{what}'"))
+    wait_until_running(server, f"%''{what}''%")
+    (found,) = server.sql(f"SELECT id, backend_pid FROM pg_baton_sessions WHERE application_name = '{name}'")
+    return found
+
+
+@pytest.mark.pool_only
+def test_a_cancel_that_comes_too_late_spares_the_session_that_came_instead(server):
+    """The session that it names may have left while the signal was on its way."""
+    with open_wire(server, application_name="gone") as gone, open_wire(server, application_name="came") as came:
+        gone.query("SELECT 1")
+        ((gone_id,),) = server.sql("SELECT id FROM pg_baton_sessions WHERE application_name = 'gone'")
+        came_id, pid = run_and_find(server, came, "came", "spared")
+        with CancelWord(server, pid) as word:
+            word.write(gone_id)
+            os.kill(pid, signal.SIGINT)
+            assert errors(came.until_ready(20)) == []
+        _, pid = run_and_find(server, came, "came", "meant")
+        with CancelWord(server, pid) as word:
+            word.write(came_id)
+            os.kill(pid, signal.SIGINT)
+            assert errors(came.until_ready(20)) == ["57014"]
+        assert came.query("SELECT 1") == gone.query("SELECT 1") == [["1"]]
+
+
+@pytest.mark.pool_only
+def test_a_cancel_names_its_session_before_it_signals_the_backend(server):
+    with open_wire(server, application_name="named") as session:
+        session_id, pid = run_and_find(server, session, "named", "stopped")
+        with CancelWord(server, pid) as word:
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                session.cancel_request()
+                deadline = time.monotonic() + 10
+                while word.read() == 0 and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                assert word.read() == session_id
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            assert errors(session.until_ready(20)) == ["57014"]
+            assert word.read() == 0
 
 
 def test_psycopg_cancel_works(server):

@@ -222,6 +222,7 @@ def test_a_dedicated_session_that_leaves_leaves_nothing(server, how):
         session.query("DECLARE leftover CURSOR WITH HOLD FOR SELECT 1")
         session.query("SELECT nextval('numbers')")
         session.query("SET my.leftover = 'x'")
+        ((backend,),) = session.query("SELECT pg_backend_pid()")
         getattr(session, how)()
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
@@ -237,6 +238,8 @@ def test_a_dedicated_session_that_leaves_leaves_nothing(server, how):
                 assert heir.query("SELECT current_setting('my.leftover', true)") == [[None]]
                 with pytest.raises(Exception, match="lastval"):
                     heir.query("SELECT lastval()")
+        if server.pooled:
+            assert (int(backend),) in server.sql("SELECT pid FROM pg_baton_backends")
 
 
 def test_a_transaction_left_open_is_rolled_back_when_its_client_leaves(server):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import time
 
 import pytest
@@ -59,6 +62,34 @@ def test_backend_ended_by_pg_terminate_backend_while_it_works(cluster):
             )
             assert ends_with(wire) == ["57P01"]
             assert witness.query("SELECT 1") == [["1"]]
+    assert_healthy(cluster)
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
+def test_an_error_between_transactions_ends_its_session_and_no_other(cluster):
+    """It must not unwind into the server's loop, which would report it to
+    whatever client is there and shift that one's later answers by one."""
+    throw = [
+        "call (char) ((char (*)(int, const char *)) errstart)(21, (const char *) 0)",
+        "call (void) ((void (*)(const char *, int, const char *)) errfinish)((char *) 0, 0, (char *) 0)",
+    ]
+    with login(cluster) as witness, login(cluster, application_name="victim") as victim:
+        # A lock keeps the victim in one place.
+        victim.query("SELECT pg_advisory_lock(1)")
+        witness.query("SELECT 1")
+        ((pid,),) = cluster.sql("SELECT backend_pid FROM pg_baton_sessions WHERE application_name = 'victim'")
+        debugger = ["gdb", "-p", str(pid), "-batch", "-nx"]
+        for command in throw:
+            debugger += ["-ex", command]
+        # It comes back when the backend exits.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(debugger, stdin=subprocess.DEVNULL, capture_output=True, timeout=15, check=False)
+        found = victim.until_closed(20)
+        assert [m.fields()["S"] for m in found if m.type == "E"] == ["FATAL"]
+        assert [m.type for m in found if m.type == "Z"] == []
+        assert witness.query("SELECT 2") == [["2"]]
+        assert cluster.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
+    assert_serves(cluster)
     assert_healthy(cluster)
 
 

@@ -152,9 +152,10 @@ impl Dispatcher {
     }
 
     pub fn accept_clients(&mut self, index: u32) {
-        // As many as there are others to be served: a knock at an idle door
+        // In proportion to how many others are to be served: a single knock
         // needs no second look, and a crowd is let in fast enough.
-        for _ in 0..self.round_events.min(ACCEPTS_A_ROUND) {
+        let most = (self.round_events / 4).clamp(1, ACCEPTS_A_ROUND);
+        for _ in 0..most {
             let Some(listener) = self.listeners.get(index as usize) else {
                 return;
             };

@@ -169,9 +169,13 @@ impl ServerAuth {
     /// Begins; the action says what to do first.
     pub fn start(claim: Claim, mock: &MockSecret) -> (ServerAuth, Action) {
         let stored = claim.verifier.as_deref().and_then(Verifier::parse);
+        let verifier = match claim.method {
+            Method::Trust | Method::Peer | Method::Reject => Verifier::Md5(Secret::new(*b"md5")),
+            _ => Verifier::Scram(mock.verifier(&claim.user)),
+        };
         let mut auth = ServerAuth {
             doomed: stored.is_none(),
-            verifier: Verifier::Scram(mock.verifier(&claim.user)),
+            verifier,
             user: claim.user,
             state: State::Over,
             reader: ResponseReader::new(MAX_PASSWORD_MESSAGE),

@@ -348,6 +348,8 @@ baton_idle_client_lost(char status)
 	{
 		disable_timeout(IDLE_IN_TRANSACTION_SESSION_TIMEOUT, false);
 		AbortOutOfAnyTransaction();
+		/* PostgresMain has shown it as idle in transaction */
+		pgstat_report_activity(STATE_IDLE, NULL);
 	}
 	if (!client_left(baton_taint()))
 		retire("a session left something that cannot be cleaned");

@@ -94,11 +94,6 @@ impl BackendDecoder {
         self.held.extend_from_slice(input);
     }
 
-    /// True if bytes are held that have made no message yet.
-    pub fn has_rest(&self) -> bool {
-        self.taken < self.held.len()
-    }
-
     /// The next message, or None if more bytes are needed.
     pub fn next_message(&mut self) -> Result<Option<BackendMessage>, DecodeError> {
         let held = self.held.get(self.taken..).unwrap_or_default();

@@ -138,6 +138,7 @@ impl RequestSkipper {
         RequestSkipper::default()
     }
 
+    #[cfg(test)]
     /// True if part of a request has been consumed.
     pub fn in_request(&self) -> bool {
         self.header_held > 0 || self.extended

@@ -152,6 +152,7 @@ pub fn sasl_response(out: &mut Vec<u8>, data: &[u8]) {
     message(out, b'p', data);
 }
 
+#[cfg(test)]
 /// CancelRequest, whole packet.
 pub fn cancel_request(out: &mut Vec<u8>, pid: i32, key: &[u8]) {
     let start = out.len();

@@ -58,6 +58,7 @@ impl Report {
         Report::new(Severity::Fatal, sqlstate, message)
     }
 
+    #[cfg(test)]
     /// An ERROR report: the request failed.
     pub fn error(sqlstate: &[u8; 5], message: impl Into<Vec<u8>>) -> Report {
         Report::new(Severity::Error, sqlstate, message)

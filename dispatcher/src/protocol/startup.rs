@@ -58,6 +58,7 @@ impl Startup {
         Ok(settings)
     }
 
+    #[cfg(test)]
     /// The last `application_name` among the plain parameters, if any.
     pub fn application_name(&self) -> Option<&[u8]> {
         self.parameters

@@ -296,6 +296,10 @@ pub enum LoginAction {
     /// Run the job elsewhere, bring its result to `derived`.
     Derive(DeriveJob),
     /// ReadyForQuery has come.
+    #[allow(
+        dead_code,
+        reason = "the tests look at what was said; the dispatcher has no use for it"
+    )]
     Ready(Started),
     /// It cannot go on; close.
     Failed(Failure),

@@ -45,6 +45,7 @@ impl Keys {
         }
     }
 
+    #[cfg(test)]
     /// H(ClientKey).
     pub fn stored_key(&self) -> Key {
         stored_key(&self.client_key)

@@ -13,7 +13,7 @@
 use super::super::frontend::{Response, ResponseReader};
 use super::super::messages;
 use super::super::report::Report;
-use super::scram::{self, Key, ServerExchange};
+use super::scram::{self, ServerExchange};
 use super::verifier::{self, MockSecret, ScramVerifier, Verifier};
 use super::Secret;
 
@@ -441,8 +441,9 @@ fn quoting(before: &str, name: &[u8], after: &str) -> Vec<u8> {
 }
 
 impl Learnt {
+    #[cfg(test)]
     /// The ClientKey, if that is what was learnt.
-    pub fn client_key(&self) -> Option<Key> {
+    pub fn client_key(&self) -> Option<scram::Key> {
         match self {
             Learnt::ClientKey(key) => key.expose().try_into().ok(),
             _ => None,

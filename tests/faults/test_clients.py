@@ -57,6 +57,20 @@ def test_client_leaves_in_a_transaction(server, how):
     assert server.sql("SELECT count(*) FROM target") == [(0,)]
 
 
+@pytest.mark.pool_only
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("last", ["SELECT 1", "SELECT 1/0", "SELECT repeat('x', 1000) FROM generate_series(1, 20000)"])
+def test_a_backend_whose_client_left_in_a_transaction_is_shown_as_idle(server, how, last):
+    wire = login(server)
+    wire.query("BEGIN")
+    ((pid,),) = wire.query("SELECT pg_backend_pid()")
+    wire.send(query(last))
+    time.sleep(0.1)
+    leave(wire, how)
+    wait_until(lambda: server.sql("SELECT count(*) FROM pg_baton_sessions") == [(0,)], what="the session has ended")
+    assert server.sql(f"SELECT state FROM pg_stat_activity WHERE pid = {pid}") == [("idle",)]
+
+
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("part", [1, 3, 5, 20, 100])
 def test_client_leaves_in_the_middle_of_a_message(server, how, part):
@@ -314,7 +328,8 @@ def test_half_open_connections_do_not_keep_others_out(server):
 
 
 def backend_pids(server) -> set[int]:
-    return {pid for (pid,) in server.sql("SELECT pid FROM pg_baton_backends")}
+    """Of those that are there; one that starts has none yet."""
+    return {pid for (pid,) in server.sql("SELECT pid FROM pg_baton_backends WHERE pid IS NOT NULL")}
 
 
 def ask_and_terminate(wire: Wire, begin: bool) -> None:

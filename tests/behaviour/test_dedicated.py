@@ -222,7 +222,6 @@ def test_a_dedicated_session_that_leaves_leaves_nothing(server, how):
         session.query("DECLARE leftover CURSOR WITH HOLD FOR SELECT 1")
         session.query("SELECT nextval('numbers')")
         session.query("SET my.leftover = 'x'")
-        ((backend,),) = session.query("SELECT pg_backend_pid()")
         getattr(session, how)()
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
@@ -238,8 +237,25 @@ def test_a_dedicated_session_that_leaves_leaves_nothing(server, how):
                 assert heir.query("SELECT current_setting('my.leftover', true)") == [[None]]
                 with pytest.raises(Exception, match="lastval"):
                     heir.query("SELECT lastval()")
-        if server.pooled:
-            assert (int(backend),) in server.sql("SELECT pid FROM pg_baton_backends")
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("how", ["finish", "close", "reset"])
+def test_the_backend_of_a_dedicated_session_that_leaves_serves_on(server, how):
+    session = Wire.login("127.0.0.1", server.pool_port)
+    session.query("SELECT pg_advisory_lock(98)")
+    session.query("LISTEN leftovers")
+    session.query("DECLARE leftover CURSOR WITH HOLD FOR SELECT 1")
+    ((backend,),) = session.query("SELECT pg_backend_pid()")
+    getattr(session, how)()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if server.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]:
+            break
+        time.sleep(0.02)
+    # One that exits gives its lock back before it is gone.
+    time.sleep(0.2)
+    assert (int(backend),) in server.sql("SELECT pid FROM pg_baton_backends WHERE state = 'idle'")
 
 
 def test_a_transaction_left_open_is_rolled_back_when_its_client_leaves(server):

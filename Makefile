@@ -115,7 +115,7 @@ check-regress:
 	tests/regress/run
 
 check-pytest:
-	$(PYTHON) -m pytest -q tests/behaviour tests/faults tests/drivers
+	$(PYTHON) -m pytest tests/behaviour tests/faults tests/drivers
 
 # A copy of the tree in build/ub, its extension with UndefinedBehaviorSanitizer,
 # whose word in a server's log fails the test.  Signed overflow is not looked

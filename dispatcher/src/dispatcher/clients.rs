@@ -60,6 +60,15 @@ pub struct Login {
 }
 
 impl Login {
+    /// Bytes to read from the client now; 0 while it is not its turn.
+    fn wanted(&self) -> usize {
+        match &self.phase {
+            Phase::Startup(reader) => reader.wanted(),
+            Phase::Proving(proving) => proving.auth.wanted(),
+            Phase::Asked(_) => 0,
+        }
+    }
+
     fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
@@ -144,11 +153,7 @@ impl Dispatcher {
             let Some(login) = self.logins.get_mut(number) else {
                 return;
             };
-            let wanted = match &login.phase {
-                Phase::Startup(reader) => reader.wanted(),
-                Phase::Proving(proving) => proving.auth.wanted(),
-                Phase::Asked(_) => 0,
-            };
+            let wanted = login.wanted();
             if wanted == 0 {
                 return;
             }
@@ -200,11 +205,7 @@ impl Dispatcher {
         let Some(login) = self.logins.get_mut(number) else {
             return;
         };
-        let wanted = match &login.phase {
-            Phase::Startup(reader) => reader.wanted(),
-            Phase::Proving(proving) => proving.auth.wanted(),
-            Phase::Asked(_) => 0,
-        };
+        let wanted = login.wanted();
         if wanted == 0 {
             return;
         }

@@ -99,8 +99,9 @@ lint: ## rustfmt and clippy, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
-format: ## Let rustfmt lay the Rust out
+format: extension ## Let rustfmt lay the Rust out, and pg_bsd_indent the C
 	$(CARGO) fmt --all
+	tools/indent
 
 check-unit:
 	$(CARGO) test --release --workspace

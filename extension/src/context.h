@@ -23,8 +23,8 @@
 #include "baton_shared.h"
 
 /*
- * Implemented by delta.c: collects a PUT or DELETE for the session at hand.  Called during baton_context_capture
- * and baton_context_greet only.
+ * Implemented by delta.c: collects a PUT or DELETE for the session at hand.
+ * Called during baton_context_capture and baton_context_greet only.
  */
 extern void baton_delta_put(uint16 kind, const char *key, Size key_length,
 							const char *value, Size value_length,

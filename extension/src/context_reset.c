@@ -185,7 +185,7 @@ apply_plain_values(void)
 		if (plain_values[i].len == 0)
 			continue;
 		item = baton_reset_item_add(own_settings[i], strlen(own_settings[i]),
-						plain_values[i].data, plain_values[i].len);
+									plain_values[i].data, plain_values[i].len);
 		item->plain = true;
 		baton_reset_item_apply(item);
 	}
@@ -265,8 +265,8 @@ baton_reset_attach(void)
 
 	if (baton_reset_context == NULL)
 		baton_reset_context = AllocSetContextCreate(TopMemoryContext,
-											  "pg_baton reset values",
-											  ALLOCSET_DEFAULT_SIZES);
+													"pg_baton reset values",
+													ALLOCSET_DEFAULT_SIZES);
 	reload_seen = PgReloadTime;
 	baton_placeholders_note_own(true);
 	drop_own_application_name();
@@ -384,7 +384,7 @@ baton_reset_install(const BatonEntryList *wanted)
 		if (present[i])
 			continue;
 		item = baton_reset_item_add(baton_entry_key(entry), entry->key_length,
-						baton_entry_value(entry), entry->value_length);
+									baton_entry_value(entry), entry->value_length);
 		item->serial = entry->serial;
 		baton_reset_item_apply(item);
 	}
@@ -522,7 +522,7 @@ put_items(void)
 			initStringInfo(&value);
 			baton_reset_append_value(record, &cell, is_role ? &identity : NULL, &value);
 			found = baton_reset_item_add(record->name, strlen(record->name), value.data,
-							 value.len);
+										 value.len);
 			pfree(value.data);
 		}
 		baton_delta_put(BATON_KIND_RESET, found->name, strlen(found->name),
@@ -533,10 +533,11 @@ put_items(void)
 void
 baton_reset_greet(const BatonEntryList *startup)
 {
-	GucContext	context = GetAuthenticatedUserIsSuperuser() ?
-		PGC_SU_BACKEND : PGC_BACKEND;
+	GucContext	context = PGC_BACKEND;
 
 	Assert(dlist_is_empty(&baton_reset_items));
+	if (GetAuthenticatedUserIsSuperuser())
+		context = PGC_SU_BACKEND;
 	for (int i = 0; i < startup->count; i++)
 	{
 		const BatonEntry *entry = startup->entries[i];

@@ -229,9 +229,9 @@ baton_unnamed_capture(uint64 session)
 	else
 	{
 		/*
-		 * The settings of this moment.  They could have been others only if
-		 * a function has set them since: SET by itself would have replaced
-		 * the unnamed statement.
+		 * The settings of this moment.  They could have been others only if a
+		 * function has set them since: SET by itself would have replaced the
+		 * unnamed statement.
 		 */
 		baton_settings_note(plan_here);
 		plan_captured = true;

@@ -45,7 +45,7 @@ baton_reset_is_carried(const struct config_generic *record)
 
 BatonResetItem *
 baton_reset_item_add(const char *name, Size name_length, const char *value,
-		 Size value_length)
+					 Size value_length)
 {
 	MemoryContext old = MemoryContextSwitchTo(baton_reset_context);
 	BatonResetItem *item = palloc0(sizeof(BatonResetItem));
@@ -122,7 +122,10 @@ exchange_absent(BatonResetItem *item)
 	if (record->flags & GUC_CUSTOM_PLACEHOLDER)
 		baton_reset_give(record, &item->other);
 	else
-		baton_reset_reload_again = true;	/* a library has come; see baton_reset_item_exchange() */
+	{
+		/* a library has come; see baton_reset_item_exchange() */
+		baton_reset_reload_again = true;
+	}
 }
 
 /*
@@ -186,7 +189,7 @@ baton_reset_item_undo(BatonResetItem *item)
 
 void
 baton_reset_append_value(struct config_generic *record, const BatonGucCell *cell,
-			 const BatonGucIdentity *identity, StringInfo value)
+						 const BatonGucIdentity *identity, StringInfo value)
 {
 	appendStringInfoChar(value, (char) cell->source);
 	appendStringInfoChar(value, (char) cell->scontext);

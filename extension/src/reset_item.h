@@ -62,6 +62,6 @@ extern void baton_reset_give(struct config_generic *record, const BatonGucCell *
 
 /* The value of a RESET entry, as context_reset.c describes it. */
 extern void baton_reset_append_value(struct config_generic *record, const BatonGucCell *cell,
-							 const BatonGucIdentity *identity, StringInfo value);
+									 const BatonGucIdentity *identity, StringInfo value);
 
 #endif							/* BATON_RESET_ITEM_H */

@@ -87,17 +87,18 @@ find_data(struct dl_phdr_info *info, size_t size, void *argument)
 
 	for (int i = 0; i < info->dlpi_phnum; i++)
 	{
-		const ElfW(Phdr) *header = &info->dlpi_phdr[i];
-		uintptr_t	start = info->dlpi_addr + header->p_vaddr;
+		uint32		type = info->dlpi_phdr[i].p_type;
+		uintptr_t	start = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+		uintptr_t	end = start + info->dlpi_phdr[i].p_memsz;
 
-		if (header->p_type == PT_LOAD && (header->p_flags & PF_W) != 0 &&
+		if (type == PT_LOAD && (info->dlpi_phdr[i].p_flags & PF_W) != 0 &&
 			range->start == 0)
 		{
 			range->start = start;
-			range->end = start + header->p_memsz;
+			range->end = end;
 		}
-		else if (header->p_type == PT_GNU_RELRO)
-			read_only_end = start + header->p_memsz;
+		else if (type == PT_GNU_RELRO)
+			read_only_end = end;
 	}
 
 	if (read_only_end > range->start && read_only_end <= range->end)

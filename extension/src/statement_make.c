@@ -138,10 +138,10 @@ baton_statement_refill(CachedPlanSource *plan, const char *value, Size length)
 
 	/*
 	 * The struct stays where it is, because postgres.c points to it, and with
-	 * it its context, its place in the list of saved plans, and its callbacks.
-	 * What it refers to from now on lies in a context below its own, where what
-	 * it was turned into before is deleted; what it was made with stays in its
-	 * own context until the plan is dropped.
+	 * it its context, its place in the list of saved plans, and its
+	 * callbacks. What it refers to from now on lies in a context below its
+	 * own, where what it was turned into before is deleted; what it was made
+	 * with stays in its own context until the plan is dropped.
 	 */
 	if (plan->gplan != NULL)
 	{

@@ -55,11 +55,11 @@ static post_parse_analyze_hook_type next_analyze_hook = NULL;
 
 /* May the text hold a literal?  Parameters are dollars followed by a digit. */
 static bool
-has_literal(const char *text)
+has_literal(const char *query)
 {
-	for (text = strpbrk(text, "'$"); text != NULL; text = strpbrk(text + 1, "'$"))
+	for (const char *at = strpbrk(query, "'$"); at != NULL; at = strpbrk(at + 1, "'$"))
 	{
-		if (*text == '\'' || text[1] < '0' || text[1] > '9')
+		if (*at == '\'' || at[1] < '0' || at[1] > '9')
 			return true;
 	}
 	return false;

@@ -22,8 +22,8 @@ typedef struct StatementTable
 	bool		permanent;		/* prepare.c's own table, never destroyed */
 	uint64		session;		/* whose statements these are, 0: nobody's */
 	uint64		context_version;	/* version of the session's context that
-									 * the table is known to agree with, 0:
-									 * to be compared */
+									 * the table is known to agree with, 0: to
+									 * be compared */
 	uint64		counter_version;	/* version of the session's counters that
 									 * the plans agree with */
 	uint64		discards;		/* baton_discards that its plans know of */

@@ -31,6 +31,7 @@
 
 #include "hba_host.h"
 #include "hba_match.h"
+#include "shared_catalog.h"
 
 static List *parsed_lines = NIL;	/* of HbaLine * */
 static MemoryContext parsed_context = NULL;
@@ -163,7 +164,7 @@ role_is_member(Oid role, const char *group)
 
 	if (!OidIsValid(role))
 		return false;
-	group_role = get_role_oid(group, true);
+	group_role = baton_role_oid(group);
 	return OidIsValid(group_role) && is_member_of_role_nosuper(role, group_role);
 }
 

@@ -26,6 +26,9 @@
 #include "utils/memutils.h"
 
 #include "ident_map.h"
+#if PG_VERSION_NUM >= 160000
+#include "shared_catalog.h"
+#endif
 
 static List *parsed_lines = NIL;	/* of IdentLine * */
 static MemoryContext parsed_context = NULL;
@@ -183,7 +186,7 @@ role_token_matches(const AuthToken *token, const char *role, Oid role_oid)
 {
 	if (!token->quoted && token->string[0] == '+')
 	{
-		Oid			group = get_role_oid(token->string + 1, true);
+		Oid			group = baton_role_oid(token->string + 1);
 
 		return OidIsValid(group) && OidIsValid(role_oid) &&
 			is_member_of_role_nosuper(role_oid, group);

@@ -18,12 +18,13 @@
 
 #include "attach.h"
 #include "context.h"
+#include "context_statements.h"
 #include "control.h"
 #include "identity.h"
 #include "launcher.h"
+#include "log_settings.h"
 #include "login_watch.h"
 #include "parameters.h"
-#include "context_statements.h"
 #include "settings_watch.h"
 
 PG_MODULE_MAGIC;
@@ -43,6 +44,7 @@ _PG_init(void)
 		return;
 
 	baton_control_create(baton_max_sessions);
+	baton_log_settings_init();
 	baton_attach_init();
 	baton_cancel_init();
 	baton_taint_init();

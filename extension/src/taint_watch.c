@@ -47,6 +47,7 @@
 #include "utils/fmgroids.h"
 #include "utils/guc_tables.h"
 
+#include "context_guc.h"
 #include "taint_watch.h"
 
 BatonTaintNotes baton_taint_notes;
@@ -214,27 +215,12 @@ watch_assign_seed(double value, void *extra)
 static void
 watch_seed_parameter(void)
 {
-	struct config_generic **all;
-	int			count;
+	struct config_real *seed = (struct config_real *) baton_guc_find("seed");
 
-#if PG_VERSION_NUM >= 160000
-	all = get_guc_variables(&count);
-#else
-	all = get_guc_variables();
-	count = GetNumConfigOptions();
-#endif
-	for (int i = 0; i < count; i++)
-	{
-		if (strcmp(all[i]->name, "seed") == 0 && all[i]->vartype == PGC_REAL)
-		{
-			struct config_real *seed = (struct config_real *) all[i];
-
-			previous_assign_seed = seed->assign_hook;
-			seed->assign_hook = watch_assign_seed;
-		}
-	}
-	if (previous_assign_seed == NULL)
-		elog(ERROR, "parameter \"seed\" has no assign hook");
+	if (seed == NULL || seed->gen.vartype != PGC_REAL || seed->assign_hook == NULL)
+		elog(FATAL, "parameter \"seed\" is not as expected");
+	previous_assign_seed = seed->assign_hook;
+	seed->assign_hook = watch_assign_seed;
 }
 
 /*

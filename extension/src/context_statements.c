@@ -575,7 +575,7 @@ baton_statements_capture(uint64 session)
 	bool		written = false;
 
 	if (!baton_notice.statements && !baton_notice.counters &&
-		!baton_notice.analysis)
+		!baton_notice.analysis && !baton_settings_touched)
 		return false;
 
 	if (baton_notice.statements || baton_notice.analysis ||

@@ -95,9 +95,6 @@ extern void baton_context_note_message(char type);
 
 /* ---- taint.c: what keeps a session on its backend -------------------- */
 
-/* Installs the hooks of the whole library part (called from _PG_init). */
-extern void baton_taint_init(void);
-
 /* BATON_CAUSE_*, 0 if the session may leave this backend. */
 extern uint32 baton_taint(void);
 

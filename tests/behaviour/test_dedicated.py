@@ -97,6 +97,8 @@ CAUSES: dict[str, tuple[str, list[str], list[str]]] = {
 # Causes that last as long as the session.
 FOR_LIFE: dict[str, tuple[str, list[str]]] = {
     "load": ("load", ["LOAD 'auto_explain'"]),
+    # sepgsql is in the process before its initialisation refuses
+    "load_that_failed_half_way": ("load", ["DO $$BEGIN LOAD 'sepgsql'; EXCEPTION WHEN OTHERS THEN NULL; END$$"]),
     "setseed": ("setseed", ["SELECT setseed(0.5)"]),
     "set_seed_parameter": ("setseed", ["SET SEED = 0.5"]),
     # what carries a context's items counts a name's bytes in 16 bits
@@ -115,6 +117,7 @@ NOT_A_CAUSE: dict[str, list[str]] = {
     "temporary_table_on_commit_drop": ["BEGIN", "CREATE TEMP TABLE t (a int) ON COMMIT DROP", "COMMIT"],
     "listen_rolled_back": ["BEGIN", "LISTEN x", "ROLLBACK"],
     "notify_alone": ["NOTIFY x"],
+    "load_that_found_nothing": ["DO $$BEGIN LOAD 'no_such'; EXCEPTION WHEN OTHERS THEN NULL; END$$"],
     "cursor_of_a_transaction": ["BEGIN", "DECLARE c CURSOR FOR SELECT 1", "COMMIT"],
     "held_cursor_rolled_back": ["BEGIN", "DECLARE c CURSOR WITH HOLD FOR SELECT 1", "ROLLBACK"],
     "prepared_statements": ["PREPARE p AS SELECT 1", "EXECUTE p"],

@@ -14,11 +14,12 @@
  */
 #include "postgres.h"
 
+#include "statement_counters.h"
 #include "statement_known.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
 
-const BatonStatementCounter baton_fresh_counters = {-1, 0, 0, 0};
+uint64		baton_known_pass = 0;
 
 static MemoryContext known_context = NULL;
 
@@ -122,28 +123,4 @@ baton_known_empty_table(void)
 		table->known = NULL;
 	}
 	baton_table_count(table, 0);
-}
-
-void
-baton_known_get_counters(const CachedPlanSource *plan, BatonStatementCounter *counters)
-{
-	counters->generic_cost = plan->generic_cost;
-	counters->total_custom_cost = plan->total_custom_cost;
-	counters->num_custom_plans = plan->num_custom_plans;
-	counters->num_generic_plans = plan->num_generic_plans;
-}
-
-void
-baton_known_set_counters(CachedPlanSource *plan, const BatonStatementCounter *counters)
-{
-	plan->generic_cost = counters->generic_cost;
-	plan->total_custom_cost = counters->total_custom_cost;
-	plan->num_custom_plans = counters->num_custom_plans;
-	plan->num_generic_plans = counters->num_generic_plans;
-}
-
-bool
-baton_known_same_counters(const BatonStatementCounter *a, const BatonStatementCounter *b)
-{
-	return memcmp(a, b, sizeof(BatonStatementCounter)) == 0;
 }

@@ -32,7 +32,7 @@ typedef struct StatementTable
 								 * first values */
 	int			statements;		/* number of known statements */
 	struct known_hash *known;	/* what the dispatcher knows of them; owned by
-								 * context_statements.c */
+								 * statement_known.c */
 	dlist_node	use_node;		/* in the list by use, last used first */
 	dlist_node	twin_node;		/* in the list of equal fingerprints */
 } StatementTable;

@@ -40,6 +40,7 @@
 #include "context_guc.h"
 #include "context_params.h"
 #include "context_placeholders.h"
+#include "guc_value.h"
 #include "param_records.h"
 
 static int	placed_count = 0;

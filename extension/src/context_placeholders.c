@@ -42,6 +42,7 @@
 
 #include "context_guc.h"
 #include "context_placeholders.h"
+#include "guc_value.h"
 
 /*
  * No client can send it where the encoding is checked, as 0xFE and 0xFF are

@@ -31,6 +31,7 @@
 
 #include "context_guc.h"
 #include "context_report.h"
+#include "guc_value.h"
 
 static StringInfoData told;
 static StringInfoData now_told;

@@ -51,6 +51,7 @@
 #include "context_guc.h"
 #include "context_placeholders.h"
 #include "context_reset.h"
+#include "guc_value.h"
 #include "reset_item.h"
 
 /* The serials that the last install wanted, in order; -1: unknown. */

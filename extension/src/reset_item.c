@@ -21,6 +21,7 @@
 
 #include "context_guc.h"
 #include "context_placeholders.h"
+#include "guc_value.h"
 #include "reset_item.h"
 
 dlist_head	baton_reset_items = DLIST_STATIC_INIT(baton_reset_items);

@@ -12,6 +12,7 @@
 #define BATON_RESET_ITEM_H
 
 #include "lib/ilist.h"
+#include "lib/stringinfo.h"
 
 #include "context_guc.h"
 

@@ -24,9 +24,6 @@
  */
 #include "postgres.h"
 
-#include <netinet/in.h>
-#include <sys/un.h>
-
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "access/xlog.h"
@@ -44,6 +41,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "address.h"
 #include "control.h"
 #include "hba_match.h"
 #include "ident_map.h"
@@ -110,33 +108,8 @@ read_question(const char *bytes, Size length, Question *question)
 	if (strlen(question->database) >= NAMEDATALEN)
 		question->database[NAMEDATALEN - 1] = '\0';
 
-	memset(&question->address, 0, sizeof(question->address));
-	if (question->local)
-	{
-		question->address.addr.ss_family = AF_UNIX;
-		question->address.salen = sizeof(struct sockaddr_un);
-	}
-	else if (family == AF_INET)
-	{
-		struct sockaddr_in *in4 = (struct sockaddr_in *) &question->address.addr;
-
-		in4->sin_family = AF_INET;
-		in4->sin_port = htons(port);
-		memcpy(&in4->sin_addr, address, sizeof(in4->sin_addr));
-		question->address.salen = sizeof(struct sockaddr_in);
-	}
-	else if (family == AF_INET6)
-	{
-		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *) &question->address.addr;
-
-		in6->sin6_family = AF_INET6;
-		in6->sin6_port = htons(port);
-		memcpy(&in6->sin6_addr, address, sizeof(in6->sin6_addr));
-		question->address.salen = sizeof(struct sockaddr_in6);
-	}
-	else
-		return false;
-	return true;
+	return baton_address_make(&question->address, question->local ? AF_UNIX : family,
+							  port, address, 0);
 }
 
 static void
@@ -467,8 +440,8 @@ decide(const Question *question, Answer *answer)
 	limit_answer(answer);
 
 	/* the answer's own is wiped when it has been sent */
-	if (role.verifier != NULL && answer->verifier != role.verifier)
-		explicit_bzero(role.verifier, strlen(role.verifier));
+	if (answer->verifier != role.verifier)
+		baton_role_wipe(&role);
 }
 
 bool

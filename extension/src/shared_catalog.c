@@ -61,14 +61,6 @@ row_by_name(Relation catalog, Oid index, AttrNumber attribute, const char *name)
 	return row;
 }
 
-/* A verifier must not lie about in free memory. */
-static void
-free_role_row(HeapTuple row)
-{
-	explicit_bzero(row->t_data, row->t_len);
-	heap_freetuple(row);
-}
-
 bool
 baton_role_by_name(const char *name, BatonRole *role)
 {
@@ -101,27 +93,31 @@ baton_role_by_name(const char *name, BatonRole *role)
 							 RelationGetDescr(catalog), &is_null);
 		if (!is_null && role->readable)
 			role->verifier = TextDatumGetCString(value);
-		free_role_row(row);
+
+		/* a verifier must not lie about in free memory */
+		explicit_bzero(row->t_data, row->t_len);
+		heap_freetuple(row);
 	}
 	table_close(catalog, AccessShareLock);
 	return found;
 }
 
+void
+baton_role_wipe(BatonRole *role)
+{
+	if (role->verifier != NULL)
+		explicit_bzero(role->verifier, strlen(role->verifier));
+}
+
 Oid
 baton_role_oid(const char *name)
 {
-	Relation	catalog = table_open(AuthIdRelationId, AccessShareLock);
-	HeapTuple	row = row_by_name(catalog, AuthIdRolnameIndexId,
-								  Anum_pg_authid_rolname, name);
-	Oid			role = InvalidOid;
+	BatonRole	role;
 
-	if (HeapTupleIsValid(row))
-	{
-		role = ((Form_pg_authid) GETSTRUCT(row))->oid;
-		free_role_row(row);
-	}
-	table_close(catalog, AccessShareLock);
-	return role;
+	if (!baton_role_by_name(name, &role))
+		return InvalidOid;
+	baton_role_wipe(&role);
+	return role.oid;
 }
 
 static void

@@ -30,6 +30,9 @@ typedef struct BatonRole
 /* All of these within a transaction.  False if there is no such role. */
 extern bool baton_role_by_name(const char *name, BatonRole *role);
 
+/* Overwrites the verifier: nobody needs it any more. */
+extern void baton_role_wipe(BatonRole *role);
+
 /* InvalidOid if there is no such role. */
 extern Oid	baton_role_oid(const char *name);
 

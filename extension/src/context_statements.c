@@ -297,22 +297,6 @@ choose_table(uint64 session, const ItemScan *scan)
 	return table;
 }
 
-/* Another session has discarded the plans of this backend. */
-static void
-rearm_plans(StatementTable *table)
-{
-	known_iterator iterator;
-	KnownEntry *entry;
-
-	table->discards = baton_discards;
-	if (table->known == NULL)
-		return;
-	known_start_iterate(table->known, &iterator);
-	while ((entry = known_iterate(table->known, &iterator)) != NULL)
-		if (entry->statement->plan != NULL)
-			baton_settings_rearm(entry->statement->plan);
-}
-
 void
 baton_statements_install(const BatonSessionRecord *record)
 {
@@ -339,7 +323,11 @@ baton_statements_install(const BatonSessionRecord *record)
 		baton_table_place(table);
 	baton_table_used(table);
 	if (table->discards != baton_discards)
-		rearm_plans(table);
+	{
+		/* another session has discarded the plans of this backend */
+		table->discards = baton_discards;
+		baton_known_for_plans(table, baton_settings_rearm);
+	}
 
 	baton_counters_install(table, record->id);
 	baton_notice_reset();

@@ -124,3 +124,17 @@ baton_known_empty_table(void)
 	}
 	baton_table_count(table, 0);
 }
+
+void
+baton_known_for_plans(StatementTable *table, void (*callback) (CachedPlanSource *plan))
+{
+	known_iterator iterator;
+	KnownEntry *entry;
+
+	if (table->known == NULL)
+		return;
+	known_start_iterate(table->known, &iterator);
+	while ((entry = known_iterate(table->known, &iterator)) != NULL)
+		if (entry->statement->plan != NULL)
+			callback(entry->statement->plan);
+}

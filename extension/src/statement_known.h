@@ -70,4 +70,8 @@ extern void baton_known_drop(KnownStatement *known);
 /* Drops whatever is in the table in place. */
 extern void baton_known_empty_table(void);
 
+/* Calls it for the plan of each statement of the table. */
+extern void baton_known_for_plans(StatementTable *table,
+								  void (*callback) (CachedPlanSource *plan));
+
 #endif							/* BATON_STATEMENT_KNOWN_H */

@@ -51,18 +51,9 @@ note_prepared(void)
 static void
 note_discard(void)
 {
-	StatementTable *table = baton_table_in_place;
-	known_iterator iterator;
-	KnownEntry *entry;
-
 	baton_discards++;
-	table->discards = baton_discards;
-	if (table->known == NULL)
-		return;
-	known_start_iterate(table->known, &iterator);
-	while ((entry = known_iterate(table->known, &iterator)) != NULL)
-		if (entry->statement->plan != NULL)
-			baton_settings_disarm(entry->statement->plan);
+	baton_table_in_place->discards = baton_discards;
+	baton_known_for_plans(baton_table_in_place, baton_settings_disarm);
 }
 
 static void

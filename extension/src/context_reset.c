@@ -90,7 +90,8 @@ forget_plain_values(void)
 	if (plain_values == NULL)
 		return;
 	for (int i = 0; i < own_setting_count; i++)
-		pfree(plain_values[i].data);
+		if (plain_values[i].data != NULL)
+			pfree(plain_values[i].data);
 	pfree(plain_values);
 	plain_values = NULL;
 }
@@ -120,8 +121,8 @@ find_plain_values(void)
 
 	own = palloc0(own_setting_count * sizeof(*own));
 	done = palloc0(own_setting_count * sizeof(*done));
-	plain_values = MemoryContextAlloc(baton_reset_context, own_setting_count *
-									  sizeof(*plain_values));
+	plain_values = MemoryContextAllocZero(baton_reset_context, own_setting_count *
+										  sizeof(*plain_values));
 	for (int i = 0; i < own_setting_count; i++)
 	{
 		struct config_generic *record = baton_guc_find(own_settings[i]);

@@ -118,8 +118,15 @@ baton_statement_make(const char *value, Size length, bool *from_sql)
 	plan = CreateCachedPlan(tree, description.text,
 							tree == NULL ? CMDTAG_UNKNOWN : CreateCommandTag(tree->stmt));
 	baton_quiet_begin(&quiet);
-	complete(plan, &description);
-	baton_quiet_end(&quiet);
+	PG_TRY();
+	{
+		complete(plan, &description);
+	}
+	PG_FINALLY();
+	{
+		baton_quiet_end(&quiet);
+	}
+	PG_END_TRY();
 	baton_settings_attach(plan, &description);
 	return plan;
 }

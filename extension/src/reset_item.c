@@ -171,6 +171,20 @@ baton_reset_item_exchange(BatonResetItem *item)
 	item->other = current;
 }
 
+void
+baton_reset_items_exchange(void)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &baton_reset_items)
+	{
+		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
+
+		if (item->exchanged)
+			baton_reset_item_exchange(item);
+	}
+}
+
 /* The backend's own value is in force again. */
 void
 baton_reset_item_undo(BatonResetItem *item)

@@ -58,6 +58,9 @@ extern void baton_reset_item_undo(BatonResetItem *item);
 /* Exchanges the value in force and the one kept beside it. */
 extern void baton_reset_item_exchange(BatonResetItem *item);
 
+/* All of them: the backend's own values come into force, or go again. */
+extern void baton_reset_items_exchange(void);
+
 /* Gives the record a reset value, and its active one unless it was SET. */
 extern void baton_reset_give(struct config_generic *record, const BatonGucCell *cell);
 

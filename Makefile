@@ -95,8 +95,9 @@ check: setup-test ## Everything that must pass, on a clean clone
 	@$(MAKE) --no-print-directory check-pytest
 
 # The extension is always built with -Wall -Wextra -Werror.
-lint: ## rustfmt and clippy, warnings are errors
+lint: extension ## rustfmt, clippy, pg_bsd_indent: warnings are errors
 	$(CARGO) fmt --all --check
+	tools/indent --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
 format: extension ## Let rustfmt lay the Rust out, and pg_bsd_indent the C

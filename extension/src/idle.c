@@ -48,6 +48,8 @@
 #include "identity.h"
 #include "socket_switch.h"
 
+static void retire(const char *why) pg_attribute_noreturn();
+
 static bool retire_wanted = false;
 static bool just_taken = false; /* the held session came to speak, and has not
 								 * been listened to yet */
@@ -196,7 +198,7 @@ client_left(uint32 cause)
 	return clean;
 }
 
-static void pg_attribute_noreturn()
+static void
 retire(const char *why)
 {
 	uint32		length = strlen(why);
@@ -441,7 +443,10 @@ pass_baton(void)
 
 	if (queue_has_some())
 	{
-		/* If the dispatcher was first its ASSIGN comes over the control socket. */
+		/*
+		 * If the dispatcher was first its ASSIGN comes over the control
+		 * socket.
+		 */
 		if (!claim(BATON_BACKEND_BUSY))
 			return false;
 		if (take_from_queue())

@@ -61,6 +61,7 @@ typedef struct Watcher
 } Watcher;
 
 static Watcher command_watcher = {-1, 0, true}; /* FeBeWaitSet's: until attach
+
 												 * it is stock's own */
 static Watcher idle_watcher = {-1, 0, true};
 static WaitEventSet *idle_set = NULL;

@@ -60,9 +60,8 @@ typedef struct Watcher
 	bool		watching;		/* what stands there is registered */
 } Watcher;
 
-static Watcher command_watcher = {-1, 0, true}; /* FeBeWaitSet's: until attach
-
-												 * it is stock's own */
+/* FeBeWaitSet's; until attach that is stock's own, which watches. */
+static Watcher command_watcher = {-1, 0, true};
 static Watcher idle_watcher = {-1, 0, true};
 static WaitEventSet *idle_set = NULL;
 static bool occupied = false;	/* not the placeholder stands there */

@@ -30,9 +30,9 @@ static char remote_host[INET6_ADDRSTRLEN + 16];
 static char remote_port[16];
 
 /* A socket address of the wire form in a session record. */
-static void
-fill_address(SockAddr *address, uint16 family, uint16 port,
-			 const uint8 *bytes, uint32 scope)
+void
+baton_address_fill(SockAddr *address, uint16 family, uint16 port,
+				   const uint8 *bytes, uint32 scope)
 {
 	memset(address, 0, sizeof(*address));
 	if (family == AF_INET)
@@ -86,9 +86,9 @@ baton_identity_put(const BatonSessionRecord *record)
 {
 	Port	   *port = MyProcPort;
 
-	fill_address(&port->raddr, record->peer_family, record->peer_port,
+	baton_address_fill(&port->raddr, record->peer_family, record->peer_port,
 				 record->peer_address, record->peer_scope);
-	fill_address(&port->laddr, record->peer_family, record->local_port,
+	baton_address_fill(&port->laddr, record->peer_family, record->local_port,
 				 record->local_address, record->peer_scope);
 
 	if (record->peer_family == AF_INET || record->peer_family == AF_INET6)
@@ -129,8 +129,8 @@ baton_identity_clear(void)
 {
 	Port	   *port = MyProcPort;
 
-	fill_address(&port->raddr, AF_UNIX, 0, NULL, 0);
-	fill_address(&port->laddr, AF_UNIX, 0, NULL, 0);
+	baton_address_fill(&port->raddr, AF_UNIX, 0, NULL, 0);
+	baton_address_fill(&port->laddr, AF_UNIX, 0, NULL, 0);
 	strlcpy(remote_host, "[local]", sizeof(remote_host));
 	remote_port[0] = '\0';
 	port->remote_host = remote_host;

@@ -10,6 +10,8 @@
 #ifndef BATON_IDENTITY_H
 #define BATON_IDENTITY_H
 
+#include "libpq/pqcomm.h"
+
 #include "baton_shared.h"
 
 /* The library's hooks for cancels of waiting sessions, from _PG_init. */
@@ -20,6 +22,10 @@ extern void baton_identity_attach(BatonBackendSlot *slot);
 
 /* Addresses, start time and the rest, as a backend of that client has them. */
 extern void baton_identity_put(const BatonSessionRecord *record);
+
+/* A socket address of the wire form in a session record. */
+extern void baton_address_fill(SockAddr *address, uint16 family, uint16 port,
+							   const uint8 *bytes, uint32 scope);
 
 /* No session: nothing of the last one is shown any more. */
 extern void baton_identity_clear(void);

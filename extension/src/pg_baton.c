@@ -17,6 +17,7 @@
 #include "miscadmin.h"
 
 #include "attach.h"
+#include "attach_origin.h"
 #include "context.h"
 #include "control.h"
 #include "identity.h"
@@ -44,6 +45,7 @@ _PG_init(void)
 
 	baton_control_create(baton_max_sessions);
 	baton_attach_init();
+	baton_attach_origin_init();
 	baton_cancel_init();
 	baton_taint_init();
 	baton_statements_init();

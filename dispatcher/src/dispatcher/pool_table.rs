@@ -55,6 +55,7 @@ impl Dispatcher {
             dirty: false,
             retry: Retry::default(),
             failure: None,
+            origin_failure: None,
             room_wanted: false,
             counter_astray: false,
         });

@@ -353,6 +353,7 @@ impl Dispatcher {
         }
         pool.retry.failed(now_us);
         let is_alone = pool.backends.is_empty();
+        let is_hopeless = failure.is_no_database();
         let report = final_report(&failure, &pool.key.user);
         pool.failure = Some(failure);
         let Some(report) = report.filter(|_| is_alone) else {
@@ -364,7 +365,11 @@ impl Dispatcher {
             .map(|pool| pool.fifo.iter().copied().collect())
             .unwrap_or_default();
         for id in waiting {
-            if self.sessions.get(id).is_some_and(|session| session.greet) {
+            if self
+                .sessions
+                .get(id)
+                .is_some_and(|session| session.greet || is_hopeless)
+            {
                 self.end_with(id, &report);
             }
         }

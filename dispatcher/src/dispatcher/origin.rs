@@ -74,7 +74,10 @@ impl Dispatcher {
         if !origin.address.is_local() {
             return;
         }
-        let client = self.sessions.get(origin.session).map(|session| session.fd());
+        let client = self
+            .sessions
+            .get(origin.session)
+            .map(|session| session.fd());
         let sent = match client {
             Some(client) => socket::send_descriptors(connection, &[0], &[client]),
             None => socket::send_descriptors(connection, &[0], &[]),

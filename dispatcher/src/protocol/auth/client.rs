@@ -73,6 +73,11 @@ impl Failure {
             Failure::ServerNotProven | Failure::Protocol(_) => false,
         }
     }
+
+    /// The database has been dropped: it does not come back under its name.
+    pub fn is_no_database(&self) -> bool {
+        matches!(self, Failure::ServerError(report) if report.sqlstate == *b"3D000")
+    }
 }
 
 impl std::fmt::Display for Failure {

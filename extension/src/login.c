@@ -57,6 +57,7 @@
 #include "hba_match.h"
 #include "ident_map.h"
 #include "login.h"
+#include "settings_standby.h"
 #include "wire.h"
 
 /* LOGIN_QUESTION; see baton_shared.h */
@@ -527,6 +528,7 @@ baton_login_answer(const char *bytes, Size length, StringInfo out)
 			/* as InitPostgres: serializable would fail on a standby */
 			XactIsoLevel = XACT_READ_COMMITTED;
 			MemoryContextSwitchTo(context);
+			baton_settings_standby_look();
 			decide(&question, &answer);
 			CommitTransactionCommand();
 		}

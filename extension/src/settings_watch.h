@@ -13,4 +13,7 @@
 /* From _PG_init, in the postmaster. */
 extern void baton_settings_watch_init(void);
 
+/* Backends from before this moment must not serve clients who come later. */
+extern void baton_role_settings_changed(void);
+
 #endif							/* BATON_SETTINGS_WATCH_H */

@@ -18,6 +18,7 @@
 
 #include "attach.h"
 #include "attach_origin.h"
+#include "database_watch.h"
 #include "context.h"
 #include "control.h"
 #include "identity.h"
@@ -51,5 +52,6 @@ _PG_init(void)
 	baton_statements_init();
 	baton_settings_watch_init();
 	baton_login_watch_init();
+	baton_database_watch_init();
 	baton_launcher_register();
 }

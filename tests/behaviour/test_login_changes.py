@@ -242,23 +242,25 @@ def test_a_database_half_dropped_is_known_at_once(server):
 
 @needs_gdb
 @pytest.mark.pool_only
-def test_nothing_learnt_during_a_commit_outlives_it(server):
+@pytest.mark.parametrize("change", ["connect_revoked", "database_closed", "nologin", "membership"])
+def test_nothing_learnt_during_a_commit_outlives_it(server, change):
     """The launcher's catalog caches learn of a commit after it has become
     visible; an answer given between must not be kept."""
+    do, undo = CHANGES[change]
     with Wire.login("127.0.0.1", server.port) as session:
         try:
             ((pid,),) = session.query("SELECT pg_backend_pid()")
-            attempt(server.pool_port, "changing")
+            before = attempt(server.pool_port, "changing")
             with stopped_at(int(pid), "AtEOXact_Inval") as stop:
-                session.send(query("ALTER ROLE changing NOLOGIN"))
+                session.send(query(do))
                 stop.wait()
                 for _ in range(3):
                     attempt(server.pool_port, "changing")
             session.until_ready()
-            for _ in range(2):
-                assert "not permitted to log in" in attempt(server.pool_port, "changing")[-1]
+            after = [attempt(server.pool_port, "changing") for _ in range(2)]
+            assert after[0] == after[1] == attempt(server.port, "changing") != before
         finally:
-            server.sql("ALTER ROLE changing LOGIN")
+            server.sql(undo)
 
 
 @needs_gdb
@@ -278,4 +280,5 @@ def test_a_commit_counts_whose_process_dies_before_it_can_tell(make_cluster):
         os.kill(int(pid), signal.SIGKILL)
     session.close()
     cluster.wait_pool_ready()
-    assert "not permitted to log in" in attempt(cluster.pool_port, "changing")[-1]
+    after = attempt(cluster.pool_port, "changing")
+    assert "not permitted to log in" in after[-1] and after == attempt(cluster.port, "changing")

@@ -118,7 +118,8 @@ def test_peer_maps_say_which_system_user_may_be_which_role(server):
     regular = "people /^(.*)$ as_\\1"
     by_name = f"as_{OTHER}"
     try:
-        server.write_ident([f"people {ONE} mapped", regular, f"people {ONE} either", f"people {OTHER} either", "others root either"])
+        lines = [f"people {ONE} mapped", regular, f"people {ONE} either", f"people {OTHER} either"]
+        server.write_ident([*lines, "others root either"])
         server.reload()
         wait_until(lambda: outcome(server, server.pool_port, "mapped", os_user=ONE)[-1] == "in", what="the map")
         wait_until(lambda: outcome(server, server.port, "mapped", os_user=ONE)[-1] == "in", what="the map")
@@ -306,9 +307,7 @@ def visit(port: int, role: str, database: str, source: str) -> list[str]:
 def test_a_line_s_address_means_the_same_on_both_ports(many_lines, role):
     let_in = set()
     for source in SOURCES:
-        direct, pool = (
-            visit(port, role, "postgres", source) for port in (many_lines.port, many_lines.pool_port)
-        )
+        direct, pool = (visit(port, role, "postgres", source) for port in (many_lines.port, many_lines.pool_port))
         assert pool == direct, source
         if pool[-1] == "in":
             let_in.add(source[-1])
@@ -317,8 +316,6 @@ def test_a_line_s_address_means_the_same_on_both_ports(many_lines, role):
 
 @pytest.mark.parametrize("database, role", DATABASES)
 def test_a_line_s_database_means_the_same_on_both_ports(many_lines, database, role):
-    direct, pool = (
-        visit(port, role, database, "127.0.0.1") for port in (many_lines.port, many_lines.pool_port)
-    )
+    direct, pool = (visit(port, role, database, "127.0.0.1") for port in (many_lines.port, many_lines.pool_port))
     assert pool == direct
     assert (pool[-1] == "in") == DATABASES[database, role][1]

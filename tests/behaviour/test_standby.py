@@ -20,7 +20,6 @@ def make_pair(run, name: str, forced: bool):
     parameters = {
         "pg_baton.max_backends": 4,
         "pg_baton.force_migration": forced,
-        "synchronous_commit": "on",
     }
     # The primary has the library as well: it makes the views,.
     primary = run.cluster(f"{name} primary", parameters=parameters).start()
@@ -234,14 +233,12 @@ def test_settings_count_on_the_standby_when_they_are_committed(pair):
     primary, standby = pair
     with psycopg.connect(primary.direct()) as session:
         session.execute(SETTINGS["role"][0])
-        primary.sql("INSERT INTO locked VALUES (0)")  # sends what the other has written
         standby.replay(primary)
         assert [work_mem_of_a_new_session(standby) for _ in range(2)] == ["4MB", "4MB"]
         session.commit()
         standby.replay(primary)
         assert work_mem_of_a_new_session(standby) == "7MB"
     primary.sql(SETTINGS["role"][1])
-    primary.sql("DELETE FROM locked WHERE a = 0")
 
 
 def test_what_a_role_may_do_on_the_standby_follows_the_primary(pair):

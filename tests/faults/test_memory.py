@@ -64,6 +64,13 @@ def test_more_than_can_be_asked_for_is_an_error_as_on_a_direct_connection(server
     assert sum("C='XX000'" in line for line in seen) == 3 and sum("C='54000'" in line for line in seen) == 2
 
 
+GREEDY = [
+    "SELECT count(DISTINCT repeat('y', 1000000 + g)) FROM generate_series(1, 400) g",
+    "SELECT sum(array_length(a, 1)) FROM (SELECT array_agg(repeat(g::text, 1000))"
+    " FROM generate_series(1, 100000) g) x (a)",
+]
+
+
 def out_of_memory(server, port: int) -> list[str]:
     """What a session is told that runs out of memory in a transaction."""
     lines = []
@@ -76,15 +83,8 @@ def out_of_memory(server, port: int) -> list[str]:
             ((pid,),) = session.query("SELECT pg_backend_pid()")
             starve(int(pid), 32 * MB)
             try:
-                for step in (
-                    "SAVEPOINT s",
-                    "SELECT length(repeat('x', 200000000))",
-                    "ROLLBACK TO s",
-                    "SELECT 'goes on'",
-                    "SELECT sum(length(a)) FROM (SELECT array_agg(repeat(g::text, 1000)) FROM generate_series(1, 100000) g) x (a)"
-                    if turn == 1
-                    else "SELECT count(DISTINCT repeat('y', 1000000 + g)) FROM generate_series(1, 400) g",
-                ):
+                steps = ["SAVEPOINT s", "SELECT length(repeat('x', 200000000))", "ROLLBACK TO s", "SELECT 'goes on'"]
+                for step in [*steps, GREEDY[turn % len(GREEDY)]]:
                     found = session.ask(query(step))
                     lines += [f"{m.fields()['C']} {m.fields()['M']}" for m in found if m.type == "E"]
                     lines.append(found[-1].body.decode())

@@ -249,7 +249,9 @@ class Cluster:
 
     def replay(self, primary: Cluster, timeout_s: float = 20) -> None:
         """Waits until all that the primary has written is to be seen here."""
-        ((target,),) = primary.sql("SELECT pg_current_wal_insert_lsn()")
+        # A commit that is flushed, and all before it.
+        primary.sql("SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, '', '')")
+        ((target,),) = primary.sql("SELECT pg_current_wal_flush_lsn()")
         deadline = time.monotonic() + timeout_s
         while self.sql(f"SELECT pg_last_wal_replay_lsn() >= '{target}'") != [(True,)]:
             if time.monotonic() > deadline:

@@ -36,7 +36,7 @@
 #include <stdint.h>
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 2
+#define BATON_LAYOUT_VERSION 3
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -449,5 +449,7 @@ typedef struct BatonFrame
 #define BATON_QUERY_BACKENDS 2
 #define BATON_QUERY_POOLS 3
 #define BATON_QUERY_DISPATCHERS 4
+#define BATON_QUERY_LEAVE_DATABASE 5	/* and string database: its backends
+										 * go once it has no session; no rows */
 
 #endif							/* BATON_SHARED_H */

@@ -4,7 +4,7 @@
  *		How an ordinary backend becomes a pooled one.
  *
  * The dispatcher connects as any client would, with the startup option
- * pg_baton.attach=<slot>:<token>.  ClientAuthentication_hook, which every
+ * pg_baton.attach=<slot>:<token>[:<client>].  ClientAuthentication_hook, which every
  * backend runs once its client has proved itself, sees the option and puts
  * the boundary in place (boundary.c); the first ReadyForQuery then calls
  * baton_attach.  The token is checked by the dispatcher: a client that sends
@@ -30,6 +30,7 @@
 
 #include "arena.h"
 #include "attach.h"
+#include "attach_origin.h"
 #include "boundary.h"
 #include "channel.h"
 #include "context.h"
@@ -37,8 +38,6 @@
 #include "parameters.h"
 #include "socket_switch.h"
 #include "taint.h"
-
-#define ATTACH_OPTION "pg_baton.attach="
 
 BatonMe		BatonSelf = {
 	.control = -1,
@@ -61,12 +60,13 @@ static void refuse(const char *why) pg_attribute_noreturn();
 static void
 attach_client_authentication(Port *port, int status)
 {
+	baton_attach_origin_end();
 	if (previous_client_authentication)
 		previous_client_authentication(port, status);
 
 	if (status == STATUS_OK && BatonControlMemory != NULL &&
 		port->cmdline_options != NULL &&
-		strstr(port->cmdline_options, ATTACH_OPTION) != NULL)
+		strstr(port->cmdline_options, BATON_ATTACH_OPTION) != NULL)
 	{
 		generation_before_settings =
 			pg_atomic_read_u64(baton_atomic_u64(BatonControlMemory->settings_generation));

@@ -27,6 +27,9 @@ typedef struct BatonMe
 
 extern BatonMe BatonSelf;
 
+/* What follows in a startup packet's options: <slot>:<token>[:<client>]. */
+#define BATON_ATTACH_OPTION "pg_baton.attach="
+
 /* Registers the hook by which a backend learns that it shall attach. */
 extern void baton_attach_init(void);
 

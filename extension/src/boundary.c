@@ -277,6 +277,8 @@ boundary(char status)
 	{
 		ErrorData  *edata;
 
+		/* nor may a second error, for want of memory, say */
+		ExitOnAnyError = true;
 		MemoryContextSwitchTo(caller);
 		edata = CopyErrorData();
 		FlushErrorState();

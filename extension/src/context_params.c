@@ -93,6 +93,16 @@ drop_placed(BatonParam *param)
 	pfree(param);
 }
 
+/*
+ * Is all noted that belongs to it?  Not if memory ran out meanwhile; then it
+ * is like nothing else.
+ */
+static bool
+is_whole(const BatonParam *param)
+{
+	return param->header.form != BATON_PARAM_VALUE || param->string != NULL;
+}
+
 /* Notes the record's present state; the text is made again if asked for. */
 static void
 note_placed(BatonParam *param, uint8 form)
@@ -132,7 +142,7 @@ note_placed(BatonParam *param, uint8 form)
 static bool
 same_as_placed(const BatonParam *param, struct config_generic *record)
 {
-	if (param->header.form != BATON_PARAM_VALUE ||
+	if (param->header.form != BATON_PARAM_VALUE || !is_whole(param) ||
 		param->vartype != record->vartype ||
 		param->header.scontext != (uint8) record->scontext ||
 		param->header.srole != record->srole)
@@ -325,7 +335,8 @@ same_as_entry(const BatonParam *param, const BatonEntry *entry)
 	Size		text_length = entry->value_length - sizeof(BatonParamHeader);
 	const char *text = param->string ? param->string : "";
 
-	return entry->key_length == strlen(param->name) &&
+	return is_whole(param) &&
+		entry->key_length == strlen(param->name) &&
 		memcmp(baton_entry_key(entry), param->name, entry->key_length) == 0 &&
 		entry->value_length >= sizeof(BatonParamHeader) &&
 		memcmp(baton_entry_value(entry), &param->header,
@@ -440,10 +451,10 @@ put_in_place(const BatonEntry *entry)
 	 * with what the session owns; the value is the record's.
 	 */
 	param = add_placed(record, name);
+	param->string = MemoryContextStrdup(baton_params_context, text);
 	param->serial = entry->serial;
 	param->vartype = record->vartype;
 	param->header = header;
-	param->string = MemoryContextStrdup(baton_params_context, text);
 	param->value = baton_guc_active(record);
 }
 

@@ -164,6 +164,13 @@ baton_session_take(uint64 session, int fd)
 	{
 		ErrorData  *edata;
 
+		/*
+		 * Whatever was being built when memory ran out is half made, and
+		 * nobody else may be served with it: the backend ends, too.
+		 */
+		if (ERRCODE_TO_CATEGORY(geterrcode()) == ERRCODE_INSUFFICIENT_RESOURCES)
+			PG_RE_THROW();
+
 		MemoryContextSwitchTo(caller);
 		edata = CopyErrorData();
 		FlushErrorState();

@@ -388,6 +388,17 @@ wait_in_transaction(void)
 		if (InterruptPending)
 			handle_interrupts();
 
+		/*
+		 * Replay waits for us to give way.  ProcessInterrupts lets go of an
+		 * idle transaction only where a command is being read, which is
+		 * PostgresMain's to know (DoingCommandRead, static in postgres.c).
+		 */
+		if (MyProc->recoveryConflictPending)
+		{
+			InterruptPending = true;
+			return true;
+		}
+
 		if (ready || !baton_socket_expects_sleep())
 		{
 			ClientSays	says = listen_to_client(ready);

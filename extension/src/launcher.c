@@ -50,6 +50,7 @@
 #include "login.h"
 #include "login_watch.h"
 #include "parameters.h"
+#include "settings_standby.h"
 #include "wire.h"
 
 #if PG_VERSION_NUM >= 180000
@@ -297,6 +298,7 @@ baton_launcher_main(Datum argument)
 	StartTransactionCommand();
 	initialize_acl();
 	CommitTransactionCommand();
+	baton_settings_standby_init();
 
 	before_shmem_exit(tell_shutdown, (Datum) 0);
 	baton_hba_load();

@@ -46,6 +46,7 @@
 #include "hba_match.h"
 #include "ident_map.h"
 #include "login.h"
+#include "settings_standby.h"
 #include "shared_catalog.h"
 #include "wire.h"
 
@@ -467,6 +468,7 @@ baton_login_answer(const char *bytes, Size length, StringInfo out)
 			/* as InitPostgres: serializable would fail on a standby */
 			XactIsoLevel = XACT_READ_COMMITTED;
 			MemoryContextSwitchTo(context);
+			baton_settings_standby_look();
 			decide(&question, &answer);
 			CommitTransactionCommand();
 		}

@@ -17,6 +17,7 @@
 #include "miscadmin.h"
 
 #include "attach.h"
+#include "attach_origin.h"
 #include "control.h"
 #include "identity.h"
 #include "launcher.h"
@@ -47,6 +48,7 @@ _PG_init(void)
 	baton_control_create(baton_max_sessions);
 	baton_log_settings_init();
 	baton_attach_init();
+	baton_attach_origin_init();
 	baton_cancel_init();
 	baton_taint_watch_init();
 	baton_settings_init();

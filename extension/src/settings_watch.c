@@ -25,6 +25,8 @@
  * pg_db_role_setting, which is small, before and after; what it did to the
  * roles themselves is not noticed.
  *
+ * On a standby the launcher looks instead (settings_standby.c).
+ *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------
@@ -52,8 +54,8 @@ static bool change_pending = false;
 
 static object_access_hook_type previous_object_access = NULL;
 
-static void
-raise_generation(void)
+void
+baton_role_settings_changed(void)
 {
 	if (BatonControlMemory != NULL)
 		pg_atomic_fetch_add_u64(baton_atomic_u64(BatonControlMemory->settings_generation), 1);
@@ -85,7 +87,7 @@ settings_transaction(XactEvent event, void *argument)
 	{
 		case XACT_EVENT_COMMIT:
 			if (change_pending)
-				raise_generation();
+				baton_role_settings_changed();
 			change_pending = false;
 			break;
 		case XACT_EVENT_ABORT:

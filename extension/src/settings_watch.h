@@ -19,4 +19,7 @@ extern void baton_settings_watch_init(void);
 extern void baton_settings_utility_begins(BatonUtility *utility);
 extern void baton_settings_utility_done(const BatonUtility *utility);
 
+/* Backends from before this moment must not serve clients who come later. */
+extern void baton_role_settings_changed(void);
+
 #endif							/* BATON_SETTINGS_WATCH_H */

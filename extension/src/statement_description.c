@@ -80,6 +80,29 @@ baton_quiet_end(const Quiet *quiet)
 	log_min_messages = quiet->log_min_messages;
 }
 
+/* NIL if the text cannot be read, for whatever reason but want of memory. */
+static List *
+parse_readable(const char *text)
+{
+	List	   *volatile trees = NIL;
+	MemoryContext caller = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		trees = raw_parser(text, RAW_PARSE_DEFAULT);
+	}
+	PG_CATCH();
+	{
+		if (ERRCODE_TO_CATEGORY(geterrcode()) == ERRCODE_INSUFFICIENT_RESOURCES)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(caller);
+		FlushErrorState();
+		trees = NIL;
+	}
+	PG_END_TRY();
+	return trees;
+}
+
 /*
  * Raw parse trees of a text, read as it was read first.  scan.l looks at these
  * three variables and at no other.  NIL if it cannot be read.
@@ -88,7 +111,6 @@ static List *
 parse_text(const char *text, bool old_strings)
 {
 	List	   *volatile trees = NIL;
-	MemoryContext caller = CurrentMemoryContext;
 	bool		saved_standard = standard_conforming_strings;
 	bool		saved_warning = escape_string_warning;
 	int			saved_quote = backslash_quote;
@@ -100,19 +122,16 @@ parse_text(const char *text, bool old_strings)
 	backslash_quote = BACKSLASH_QUOTE_ON;
 	PG_TRY();
 	{
-		trees = raw_parser(text, RAW_PARSE_DEFAULT);
+		trees = parse_readable(text);
 	}
-	PG_CATCH();
+	PG_FINALLY();
 	{
-		MemoryContextSwitchTo(caller);
-		FlushErrorState();
-		trees = NIL;
+		standard_conforming_strings = saved_standard;
+		escape_string_warning = saved_warning;
+		backslash_quote = saved_quote;
+		baton_quiet_end(&quiet);
 	}
 	PG_END_TRY();
-	standard_conforming_strings = saved_standard;
-	escape_string_warning = saved_warning;
-	backslash_quote = saved_quote;
-	baton_quiet_end(&quiet);
 	return trees;
 }
 

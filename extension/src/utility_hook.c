@@ -25,6 +25,7 @@
 
 #include "tcop/utility.h"
 
+#include "database_watch.h"
 #include "identity.h"
 #include "login_watch.h"
 #include "settings_watch.h"
@@ -48,7 +49,8 @@ watch_process_utility(PlannedStmt *statement, const char *query_string,
 	baton_login_utility_begins(&utility);
 	baton_notice_utility_begins(&utility);
 	baton_taint_utility_begins(&utility);
-	/* reads a catalog */
+	/* both may fail: one asks the dispatcher, the other reads a catalog */
+	baton_database_utility_begins(&utility);
 	baton_settings_utility_begins(&utility);
 	/* fails if the client has cancelled what it runs */
 	baton_cancel_fire();

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import struct
 import threading
 import time
 
 import psycopg
 import pytest
 
+from harness.control_memory import ControlMemory
+from harness.health import wait_until
 from harness.wire import Wire, bind, execute, parse, query, sync
 
 PARAMETERS = {"pg_baton.max_backends": 4}
@@ -25,16 +26,14 @@ def errors(messages) -> list[str]:
 
 
 def wait_until_running(server, pattern: str, count: int = 1) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
+    def running() -> bool:
         ((found,),) = server.sql(
             f"SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '{pattern}'"
             " AND pid <> pg_backend_pid()"
         )
-        if found >= count:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"{pattern} does not run")
+        return found >= count
+
+    wait_until(running, 20, f"{pattern} runs")
 
 
 def test_cancel_ends_the_running_statement_and_the_session_goes_on(server):
@@ -196,32 +195,12 @@ def test_no_stray_cancel_under_a_storm_of_them(server):
     assert failures == []
 
 
-class CancelWord:
-    """The word in a backend's slot that says whom a cancel is meant for
-    (BatonBackendSlot in baton_shared.h), which the postmaster's memfd holds."""
-
-    def __init__(self, server, backend_pid: int) -> None:
-        directory = f"/proc/{server.postmaster_pid()}/fd"
-        (self.memory,) = (
-            os.open(f"{directory}/{number}", os.O_RDWR)
-            for number in os.listdir(directory)
-            if "pg_baton control" in os.readlink(f"{directory}/{number}")
-        )
-        (slots,) = struct.unpack("=Q", os.pread(self.memory, 8, 32))
-        ((slot,),) = server.sql(f"SELECT slot FROM pg_baton_backends WHERE pid = {backend_pid}")
-        self.offset = slots + slot * 128 + 16
-
-    def __enter__(self) -> CancelWord:
-        return self
-
-    def __exit__(self, *_) -> None:
-        os.close(self.memory)
-
-    def read(self) -> int:
-        return struct.unpack("=q", os.pread(self.memory, 8, self.offset))[0]
-
-    def write(self, session_id: int) -> None:
-        os.pwrite(self.memory, struct.pack("=q", session_id), self.offset)
+def slot_of(server, backend_pid: int):
+    """The slot of a backend, whose word `cancel` says whom a cancel is meant for."""
+    ((number,),) = server.sql(f"SELECT slot FROM pg_baton_backends WHERE pid = {backend_pid}")
+    slot = ControlMemory(server).backend_slot(number)
+    assert slot.pid == backend_pid
+    return slot
 
 
 def run_and_find(server, session: Wire, name: str, what: str) -> tuple[int, int]:
@@ -239,15 +218,13 @@ def test_a_cancel_that_comes_too_late_spares_the_session_that_came_instead(serve
         gone.query("SELECT 1")
         ((gone_id,),) = server.sql("SELECT id FROM pg_baton_sessions WHERE application_name = 'gone'")
         came_id, pid = run_and_find(server, came, "came", "spared")
-        with CancelWord(server, pid) as word:
-            word.write(gone_id)
-            os.kill(pid, signal.SIGINT)
-            assert errors(came.until_ready(20)) == []
+        slot_of(server, pid).cancel = gone_id
+        os.kill(pid, signal.SIGINT)
+        assert errors(came.until_ready(20)) == []
         _, pid = run_and_find(server, came, "came", "meant")
-        with CancelWord(server, pid) as word:
-            word.write(came_id)
-            os.kill(pid, signal.SIGINT)
-            assert errors(came.until_ready(20)) == ["57014"]
+        slot_of(server, pid).cancel = came_id
+        os.kill(pid, signal.SIGINT)
+        assert errors(came.until_ready(20)) == ["57014"]
         assert came.query("SELECT 1") == gone.query("SELECT 1") == [["1"]]
 
 
@@ -255,18 +232,16 @@ def test_a_cancel_that_comes_too_late_spares_the_session_that_came_instead(serve
 def test_a_cancel_names_its_session_before_it_signals_the_backend(server):
     with open_wire(server, application_name="named") as session:
         session_id, pid = run_and_find(server, session, "named", "stopped")
-        with CancelWord(server, pid) as word:
-            os.kill(pid, signal.SIGSTOP)
-            try:
-                session.cancel_request()
-                deadline = time.monotonic() + 10
-                while word.read() == 0 and time.monotonic() < deadline:
-                    time.sleep(0.01)
-                assert word.read() == session_id
-            finally:
-                os.kill(pid, signal.SIGCONT)
-            assert errors(session.until_ready(20)) == ["57014"]
-            assert word.read() == 0
+        slot = slot_of(server, pid)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            session.cancel_request()
+            wait_until(lambda: slot.cancel != 0, what="the cancel has a name")
+            assert slot.cancel == session_id
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert errors(session.until_ready(20)) == ["57014"]
+        assert slot.cancel == 0
 
 
 def test_psycopg_cancel_works(server):

@@ -3,11 +3,10 @@ becomes shared again when the cause is gone."""
 
 from __future__ import annotations
 
-import time
-
 import psycopg
 import pytest
 
+from harness.health import wait_until
 from harness.wire import Wire
 
 pytestmark = pytest.mark.pool_only
@@ -141,13 +140,15 @@ def look(server, name: str) -> tuple[str, str | None]:
 
 
 def wait_for(server, name: str, mode: str) -> str | None:
-    deadline = time.monotonic() + 10
-    while True:
-        found = look(server, name)
-        if found[0] == mode:
-            return found[1]
-        assert time.monotonic() < deadline, f"session is {found}, not {mode}"
-        time.sleep(0.02)
+    wait_until(lambda: look(server, name)[0] == mode, 10, f"session {name} is {mode}")
+    return look(server, name)[1]
+
+
+def wait_for_no_advisory_lock(server) -> None:
+    wait_until(
+        lambda: server.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)],
+        what="no advisory lock is left",
+    )
 
 
 def assert_stays(session: Wire, others: list[Wire]) -> None:
@@ -228,12 +229,7 @@ def test_a_dedicated_session_that_leaves_leaves_nothing(server, how):
         session.query("SELECT nextval('numbers')")
         session.query("SET my.leftover = 'x'")
         getattr(session, how)()
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            if server.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]:
-                break
-            time.sleep(0.02)
-        assert server.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
+        wait_for_no_advisory_lock(server)
         with Wire.login("127.0.0.1", server.pool_port) as heir:
             for _ in range(3):
                 assert heir.query("SELECT to_regclass('pg_temp.leftover') IS NULL") == [["t"]]
@@ -253,14 +249,17 @@ def test_the_backend_of_a_dedicated_session_that_leaves_serves_on(server, how):
     session.query("DECLARE leftover CURSOR WITH HOLD FOR SELECT 1")
     ((backend,),) = session.query("SELECT pg_backend_pid()")
     getattr(session, how)()
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        if server.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]:
-            break
-        time.sleep(0.02)
-    # One that exits gives its lock back before it is gone.
-    time.sleep(0.2)
-    assert (int(backend),) in server.sql("SELECT pid FROM pg_baton_backends WHERE state = 'idle'")
+    wait_for_no_advisory_lock(server)
+
+    def state() -> list[tuple]:
+        return server.sql(f"SELECT state FROM pg_baton_backends WHERE pid = {backend}")
+
+    # One that exits gives its lock back before it is gone, and is never idle.
+    wait_until(lambda: state() in ([], [("idle",)]), what="the backend is clean, or gone")
+    assert state() == [("idle",)]
+    with Wire.login("127.0.0.1", server.pool_port) as heir:
+        heir.query("SELECT 1")
+    assert state() != []
 
 
 def test_a_parameter_with_a_name_too_long_to_be_carried_stays_the_session_s_own(server):
@@ -296,17 +295,15 @@ def test_functions_on_the_list_dedicate(server):
     try:
         server.set_parameters({"pg_baton.dedicated_objects": "stateful, plperl"})
         server.reload()
-        time.sleep(0.5)
-        deadline = time.monotonic() + 10
-        while True:
+
+        def cause() -> str:
             with Wire.login("127.0.0.1", server.pool_port, application_name="listed") as session:
                 session.query("SELECT stateful()")
                 found = look(server, "listed")
                 session.finish()
-            if found[0] == "dedicated" or time.monotonic() > deadline:
-                break
-            time.sleep(0.2)
-        assert found[0] == "dedicated" and found[1] and "listed" in found[1].lower()
+            return (found[1] or "").lower() if found[0] == "dedicated" else ""
+
+        wait_until(lambda: "listed" in cause(), 10, "a session that has called it is dedicated")
     finally:
         server.set_parameters({"pg_baton.dedicated_objects": None})
         server.reload()

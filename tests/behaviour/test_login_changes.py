@@ -5,6 +5,8 @@ whoever comes after it has been committed, from wherever it was made."""
 
 from __future__ import annotations
 
+import os
+import signal
 import re
 import threading
 import time
@@ -13,7 +15,9 @@ import psycopg
 import pytest
 
 from behaviour.test_login import login, shape
-from harness.wire import Closed
+from harness.debugger import needs_gdb, stopped_at
+from harness.health import wait_until
+from harness.wire import Closed, Wire, query
 
 PARAMETERS = {"max_prepared_transactions": 4}
 
@@ -25,8 +29,10 @@ HBA = [
 SETUP = [
     "CREATE ROLE turned_away NOLOGIN",
     "CREATE ROLE changing LOGIN",
+    "CREATE ROLE limited LOGIN CONNECTION LIMIT 1",
     "CREATE ROLE changing_scram LOGIN PASSWORD 'secret'",
     "CREATE DATABASE changing_db",
+    "CREATE DATABASE limited_db CONNECTION LIMIT 1",
     "GRANT ALL ON DATABASE changing_db TO postgres",
 ]
 
@@ -206,3 +212,101 @@ def test_what_is_logged_of_clients_follows_a_reload(server, parameter):
     finally:
         server.set_parameters({parameter: False})
         server.reload()
+@pytest.mark.parametrize("user, database", [("limited", "changing_db"), ("changing", "limited_db")])
+def test_connections_that_count_for_a_limit_are_counted_anew(server, user, database):
+    """They come and go on the server's own port, and nobody tells the pool."""
+
+    def admitted() -> bool:
+        wire, messages = login(server.pool_port, user, database, None)
+        if messages[-1].type == "Z":
+            wire.finish()
+        wire.close()
+        return messages[-1].type == "Z"
+
+    with Wire.login("127.0.0.1", server.port, user=user, database=database):
+        assert not admitted() and not admitted()
+    wait_until(admitted, what="the other one has gone")
+
+
+def test_a_database_half_dropped_is_known_at_once(server):
+    """DROP DATABASE marks the database in place before it does what may fail."""
+
+    def visit(port: int) -> list[str]:
+        wire, messages = login(port, "changing", "half_dropped", None)
+        if messages[-1].type == "Z":
+            wire.finish()
+        wire.close()
+        return shape(messages)
+
+    server.sql("CREATE DATABASE half_dropped")
+    before = [visit(server.pool_port) for _ in range(2)]
+    assert not before[-1][-1].startswith("E")
+    # The pool's idle backend would be in the way.
+    wait_until(
+        lambda: server.sql(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = 'half_dropped'"
+        )
+        == [(0,)],
+        what="nobody is in the database",
+    )
+    assert not visit(server.pool_port)[-1].startswith("E")
+    with Wire.login("127.0.0.1", server.port) as locker, Wire.login("127.0.0.1", server.port) as dropper:
+        ((pid,),) = dropper.query("SELECT pg_backend_pid()")
+        locker.query("BEGIN; LOCK pg_tablespace")
+        dropper.send(query("DROP DATABASE half_dropped WITH (FORCE)"))
+        wait_until(
+            lambda: server.sql(f"SELECT count(*) FROM pg_locks WHERE pid = {pid} AND NOT granted") == [(1,)],
+            what="DROP DATABASE waits",
+        )
+        dropper.cancel_request()
+        assert [m.fields()["C"] for m in dropper.until_ready() if m.type == "E"] == ["57014"]
+        locker.query("ROLLBACK")
+    after = visit(server.pool_port)
+    assert "invalid database" in after[-1] and after == visit(server.port)
+    server.sql("DROP DATABASE half_dropped")
+    after = visit(server.pool_port)
+    assert "does not exist" in after[-1] and after == visit(server.port)
+
+
+@needs_gdb
+@pytest.mark.pool_only
+@pytest.mark.parametrize("change", ["connect_revoked", "database_closed", "nologin", "membership"])
+def test_nothing_learnt_during_a_commit_outlives_it(server, change):
+    """The launcher's catalog caches learn of a commit after it has become
+    visible; an answer given between must not be kept."""
+    do, undo = CHANGES[change]
+    with Wire.login("127.0.0.1", server.port) as session:
+        try:
+            ((pid,),) = session.query("SELECT pg_backend_pid()")
+            before = attempt(server.pool_port, "changing")
+            with stopped_at(int(pid), "AtEOXact_Inval") as stop:
+                session.send(query(do))
+                stop.wait()
+                for _ in range(3):
+                    attempt(server.pool_port, "changing")
+            session.until_ready()
+            after = [attempt(server.pool_port, "changing") for _ in range(2)]
+            assert after[0] == after[1] == attempt(server.port, "changing") != before
+        finally:
+            server.sql(undo)
+
+
+@needs_gdb
+@pytest.mark.pool_only
+def test_a_commit_counts_whose_process_dies_before_it_can_tell(make_cluster):
+    cluster = make_cluster()
+    cluster.expect_in_log("was terminated by signal 9", "terminating any other active server processes")
+    for statement in SETUP:
+        cluster.sql(statement)
+    assert not attempt(cluster.pool_port, "changing")[-1].startswith("E")
+    session = Wire.login("127.0.0.1", cluster.port)
+    ((pid,),) = session.query("SELECT pg_backend_pid()")
+    session.query("SET synchronous_commit = on")
+    with stopped_at(int(pid), "AtEOXact_Inval") as stop:
+        session.send(query("ALTER ROLE changing NOLOGIN"))
+        stop.wait()
+        os.kill(int(pid), signal.SIGKILL)
+    session.close()
+    cluster.wait_pool_ready()
+    after = attempt(cluster.pool_port, "changing")
+    assert "not permitted to log in" in after[-1] and after == attempt(cluster.port, "changing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -403,4 +404,51 @@ def test_hammering_few_backends_gives_right_answers_and_then_rest(cluster_with, 
     with Load(cluster, 24) as load:
         load.wait_for_answers(5000, 60)
     assert load.wrong == [] and load.lost == []
+    assert_healthy(cluster)
+
+
+WANT_A_DATABASE_ALONE = [
+    "DROP DATABASE wanted",
+    "ALTER DATABASE wanted RENAME TO renamed",
+    "CREATE DATABASE renamed TEMPLATE wanted",
+    "ALTER DATABASE wanted SET TABLESPACE elsewhere",
+]
+
+
+@pytest.mark.parametrize("way", ["direct", "pool"])
+def test_a_database_is_free_for_what_wants_it_alone_when_its_last_session_has_left(cluster_with, way):
+    """The backends that have served it must not be in the way; a session is."""
+    cluster = cluster_with(pg_baton__max_backends=4, allow_in_place_tablespaces=True)
+    cluster.sql("CREATE TABLESPACE elsewhere LOCATION ''")
+    with psycopg.connect(cluster.pool() if way == "pool" else cluster.direct(), autocommit=True) as session:
+        for statement in WANT_A_DATABASE_ALONE:
+            session.execute("CREATE DATABASE wanted")
+            wires = [login(cluster, database="wanted") for _ in range(3)]
+            for _ in range(2):
+                for wire in wires:
+                    wire.query("SELECT 1")
+            if "DROP" in statement:
+                with pytest.raises(psycopg.errors.ObjectInUse):
+                    session.execute(statement)
+            for wire in wires:
+                assert wire.query("SELECT 1") == [["1"]]
+                wire.finish()
+            session.execute(statement)
+            for name in ("wanted", "renamed"):
+                session.execute(f"DROP DATABASE IF EXISTS {name}")
+    assert_healthy(cluster)
+
+
+def test_a_session_whose_database_was_dropped_is_told_when_it_speaks(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=4)
+    cluster.sql("CREATE DATABASE wanted")
+    with login(cluster, database="wanted") as gone, login(cluster) as witness:
+        for _ in range(2):
+            gone.query("SELECT 1")
+        cluster.sql("DROP DATABASE wanted WITH (FORCE)")
+        with contextlib.suppress(OSError):
+            gone.send(query("SELECT 1"))
+        found = [message.fields() for message in gone.until_closed(20) if message.type == "E"]
+        assert [fields["S"] for fields in found] == ["FATAL"] and found[0]["C"] in ("57P01", "3D000")
+        assert witness.query("SELECT 1") == [["1"]]
     assert_healthy(cluster)

@@ -4,6 +4,8 @@ account.py   running server programs as an unprivileged user
 stage.py     where the extension and the dispatcher under test come from
 cluster.py   one private PostgreSQL cluster, with or without the pool
 processes.py the processes of a cluster: who they are, where they hang
+debugger.py  stopping a process at a function
+control_memory.py what server and dispatcher share, by the layout's own header
 wire.py      a small client of the protocol that can send any bytes
 compare.py   the same script through the pool and directly
 health.py    is a cluster well, and a load that checks its own answers

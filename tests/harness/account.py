@@ -7,11 +7,13 @@ anyone else, they run it as themselves.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pwd
 import shutil
 import subprocess
+from typing import Iterator
 
 
 @functools.cache
@@ -35,6 +37,33 @@ def as_server_user(command: list[str], die_with_parent: bool = False) -> list[st
     if die_with_parent:
         prefix = (prefix or ["setpriv"]) + ["--pdeathsig", "QUIT"]
     return prefix + (["--"] if prefix else []) + command
+
+
+def other_users(count: int = 1) -> list[str]:
+    """System users that are neither root nor the server's; [] if the tests
+    may not act for them."""
+    if os.geteuid() != 0:
+        return []
+    found = []
+    for name in ("daemon", "nobody", "bin", "sys"):
+        with contextlib.suppress(KeyError):
+            if pwd.getpwnam(name).pw_uid not in (0, server_user().pw_uid):
+                found.append(name)
+    return found[:count] if len(found) >= count else []
+
+
+@contextlib.contextmanager
+def acting_as(name: str) -> Iterator[None]:
+    """What connects to a Unix socket meanwhile is that user's to the kernel
+    (SO_PEERCRED keeps the effective user of the process that connects)."""
+    user = pwd.getpwnam(name)
+    os.setegid(user.pw_gid)
+    os.seteuid(user.pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
 
 
 def give_to_server_user(path: os.PathLike[str] | str) -> None:

@@ -75,6 +75,17 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def can_replace_system_files() -> bool:
+    """May the tests give a server an /etc/hosts of its own?"""
+    return (
+        os.geteuid() == 0
+        and subprocess.run(
+            ["unshare", "--mount", "mount", "--bind", "/etc/hosts", "/etc/hosts"], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
+
+
 class Run:
     """One run of the tests: its scratch directory, template and stage."""
 
@@ -140,6 +151,7 @@ class Cluster:
         hba: Iterable[str] = (),
         hba_replaces: bool = False,
         pooled: bool = True,
+        system_files: dict[str, str] | None = None,
     ) -> None:
         self.run = run
         self.home = home
@@ -150,6 +162,7 @@ class Cluster:
         self.pool_port = free_port() if self.pooled else self.port
         self.process: subprocess.Popen[bytes] | None = None
         self.expected: list[str] = []
+        self.system_files = system_files or {}
         self._exists = True
 
         home.mkdir()
@@ -205,6 +218,10 @@ class Cluster:
         )
         self._write("pg_hba.conf", "\n".join([*lines, *rest]) + "\n")
 
+    def write_ident(self, lines: Iterable[str]) -> None:
+        """Replaces pg_ident.conf."""
+        self._write("pg_ident.conf", "\n".join(lines) + "\n")
+
     def _write(self, name: str, text: str) -> None:
         path = self.data / name
         temporary = self.data / f"{name}.new"
@@ -216,6 +233,30 @@ class Cluster:
     def reload(self) -> None:
         """SIGHUP to the postmaster; does not wait for the effect."""
         os.kill(self.postmaster_pid(), signal.SIGHUP)
+
+    def become_standby_of(self, primary: Cluster, name: str = "standby") -> None:
+        """A copy of a running primary, which follows it once started."""
+        shutil.rmtree(self.data)
+        run_as_server_user(
+            [server_program("pg_basebackup"), "-h", HOST, "-p", str(primary.port), "-U", SUPERUSER]
+            + ["-D", str(self.data), "-c", "fast", "-X", "stream"]
+        )
+        (self.data / "standby.signal").touch()
+        give_to_server_user(self.data / "standby.signal")
+        self.set_parameters(
+            {"primary_conninfo": f"host={HOST} port={primary.port} user={SUPERUSER} application_name={name}"}
+        )
+
+    def replay(self, primary: Cluster, timeout_s: float = 20) -> None:
+        """Waits until all that the primary has written is to be seen here."""
+        # A commit that is flushed, and all before it.
+        primary.sql("SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, '', '')")
+        ((target,),) = primary.sql("SELECT pg_current_wal_flush_lsn()")
+        deadline = time.monotonic() + timeout_s
+        while self.sql(f"SELECT pg_last_wal_replay_lsn() >= '{target}'") != [(True,)]:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"the standby has not replayed {target} within {timeout_s} s\n{self.log_tail()}")
+            time.sleep(0.02)
 
     # -- connection strings ----------------------------------------------
 
@@ -263,7 +304,9 @@ class Cluster:
         environment.setdefault("RUST_BACKTRACE", "1")
         with open(self.log_file, "ab") as log:
             self.process = subprocess.Popen(
-                as_server_user([server_program("postgres"), "-D", str(self.data)], die_with_parent=True),
+                self._with_system_files(
+                    as_server_user([server_program("postgres"), "-D", str(self.data)], die_with_parent=True)
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -275,6 +318,19 @@ class Cluster:
         if self.pooled and wait_for_pool:
             self.wait_pool_ready()
         return self
+
+    def _with_system_files(self, command: list[str]) -> list[str]:
+        """Runs it where `system_files` (path: text) stand in the system's place;
+        root only, see can_replace_system_files()."""
+        if not self.system_files:
+            return command
+        mounts = []
+        for path, text in self.system_files.items():
+            copy = self.home / Path(path).name
+            copy.write_text(text)
+            copy.chmod(0o644)
+            mounts.append(f"mount --bind '{copy}' '{path}'")
+        return ["unshare", "--mount", "sh", "-c", " && ".join([*mounts, 'exec "$@"']), "sh", *command]
 
     def wait_pool_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         self._wait_ready(self.pool_port, timeout_s)

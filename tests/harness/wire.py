@@ -191,14 +191,16 @@ class Wire:
         self.address: tuple[str, int] | str = ""
 
     @classmethod
-    def open(cls, host: str, port: int, timeout_s: float = READ_TIMEOUT_S) -> "Wire":
-        """Connects, by TCP or, if the host is a path, by Unix socket."""
+    def open(cls, host: str, port: int, timeout_s: float = READ_TIMEOUT_S, source: str = "") -> "Wire":
+        """Connects, by TCP (from the address `source`) or, if the host is a path, by Unix socket."""
         if host.startswith("/"):
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             address: tuple[str, int] | str = f"{host}/.s.PGSQL.{port}"
         else:
             sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             address = (host, port)
+            if source:
+                sock.bind((source, 0))
         sock.settimeout(timeout_s)
         sock.connect(address)
         if not host.startswith("/"):

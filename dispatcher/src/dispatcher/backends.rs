@@ -10,6 +10,7 @@ use super::event_loop::{token, Dispatcher, Source};
 use super::jobs::Job;
 use super::layout::shared::*;
 use super::listeners::{directories, socket_path};
+use super::origin::{self, Origin};
 use super::sessions::{index_of, Place, SessionId};
 use super::sys::socket::{self, Kind};
 use super::sys::{epoll, process};
@@ -28,6 +29,7 @@ pub const START_LIMIT_US: u64 = 60_000_000;
 pub struct Opening {
     socket: OwnedFd,
     login: BackendLogin,
+    origin: Option<Origin>,
     /// Not sent yet; the startup packet while it connects.
     unsent: Vec<u8>,
 }
@@ -56,18 +58,19 @@ impl Backend {
 }
 
 impl Dispatcher {
-    fn connect_to_server(&self) -> io::Result<OwnedFd> {
+    /// The connection, and whether it is a Unix socket's.
+    fn connect_to_server(&self) -> io::Result<(OwnedFd, bool)> {
         let port = self.parameters.server_port;
         let mut last = None;
         for directory in directories(&self.parameters.unix_socket_directories) {
             match socket::connect_unix(&socket_path(directory, port), Kind::Stream) {
-                Ok(socket) => return Ok(socket),
+                Ok(socket) => return Ok((socket, true)),
                 Err(error) => last = Some(error),
             }
         }
         for address in socket::loopback(port) {
             match socket::connect_tcp(&address) {
-                Ok(socket) => return Ok(socket),
+                Ok(socket) => return Ok((socket, false)),
                 Err(error) => last = last.or(Some(error)),
             }
         }
@@ -84,8 +87,9 @@ impl Dispatcher {
             return;
         };
         let key = pool.key.clone();
-        let socket = match self.connect_to_server() {
-            Ok(socket) => socket,
+        let origin_failed = pool.origin_failure.is_some();
+        let (socket, is_local) = match self.connect_to_server() {
+            Ok(connected) => connected,
             Err(error) => {
                 let text = format!("could not connect to the server: {error}");
                 return self.start_failed(number, Failure::Protocol(text));
@@ -97,7 +101,12 @@ impl Dispatcher {
                 break secret;
             }
         };
-        let mut options = format!("-c pg_baton.attach={slot}:{secret:x}").into_bytes();
+        // A client's descriptor can be sent over a Unix socket only.
+        let origin = self
+            .origin_for(number)
+            .filter(|origin| !origin_failed && (is_local || !origin.address.is_local()));
+        let suffix = origin.map(|origin| origin.suffix()).unwrap_or_default();
+        let mut options = format!("-c pg_baton.attach={slot}:{secret:x}{suffix}").into_bytes();
         for (name, value) in &key.options {
             options.extend_from_slice(b" -c ");
             escape_option(&mut options, name);
@@ -105,12 +114,13 @@ impl Dispatcher {
             escape_option(&mut options, value);
         }
         let credentials = self.roles.credentials(&key.user);
-        let (login, packet) = BackendLogin::start(
-            &key.user,
-            &key.database,
-            &[(b"options", &options), (b"application_name", b"pg_baton")],
-            credentials,
-        );
+        let mut packet_options: Vec<(&[u8], &[u8])> =
+            vec![(b"options", &options), (b"application_name", b"pg_baton")];
+        if origin.is_some() {
+            packet_options.push(origin::PROTOCOL_OPTION);
+        }
+        let (login, packet) =
+            BackendLogin::start(&key.user, &key.database, &packet_options, credentials);
         let slot_memory = &self.control.backends[slot];
         slot_memory.pool.store(number, SeqCst);
         slot_memory.session.store(0, SeqCst);
@@ -129,6 +139,7 @@ impl Dispatcher {
             opening: Some(Opening {
                 socket,
                 login,
+                origin,
                 unsent: packet,
             }),
             connection: None,
@@ -226,6 +237,19 @@ impl Dispatcher {
                     };
                     action = opening.login.next_action();
                 }
+                LoginAction::Negotiated => {
+                    let Some(opening) = self.opening(slot) else {
+                        return;
+                    };
+                    let (fd, origin) = (opening.socket.as_raw_fd(), opening.origin);
+                    if let Some(origin) = origin {
+                        self.send_origin(fd, &origin);
+                    }
+                    let Some(opening) = self.opening(slot) else {
+                        return;
+                    };
+                    action = opening.login.next_action();
+                }
                 LoginAction::Derive(job) => {
                     if let Some(backend) = self.backends[slot as usize].as_ref() {
                         let serial = backend.serial;
@@ -277,7 +301,12 @@ impl Dispatcher {
             return self.close_opening(slot);
         }
         let number = backend.pool;
+        let opening = backend.opening.as_ref();
+        let had_origin = opening.is_some_and(|opening| opening.origin.is_some());
         self.forget_backend(slot);
+        if had_origin && failure.is_login() {
+            return self.origin_failed(number, failure);
+        }
         self.start_failed(number, failure);
     }
 
@@ -314,6 +343,7 @@ impl Dispatcher {
         let Some(pool) = self.pools[number as usize].as_mut() else {
             return;
         };
+        let failure = pool.origin_failure.take().unwrap_or(failure);
         if pool.failure.as_ref() != Some(&failure) {
             warn!(
                 "could not start a backend for user \"{}\", database \"{}\": {failure}",
@@ -323,6 +353,7 @@ impl Dispatcher {
         }
         pool.retry.failed(now_us);
         let is_alone = pool.backends.is_empty();
+        let is_hopeless = failure.is_no_database();
         let report = final_report(&failure, &pool.key.user);
         pool.failure = Some(failure);
         let Some(report) = report.filter(|_| is_alone) else {
@@ -334,7 +365,11 @@ impl Dispatcher {
             .map(|pool| pool.fifo.iter().copied().collect())
             .unwrap_or_default();
         for id in waiting {
-            if self.sessions.get(id).is_some_and(|session| session.greet) {
+            if self
+                .sessions
+                .get(id)
+                .is_some_and(|session| session.greet || is_hopeless)
+            {
                 self.end_with(id, &report);
             }
         }

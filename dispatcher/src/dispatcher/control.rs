@@ -258,7 +258,12 @@ impl Dispatcher {
             }
             MSG_HELLO_QUERY => {
                 self.set_peer(number, Peer::Query);
-                let mut rows = self.answer_query(what);
+                let mut rows = if what == QUERY_LEAVE_DATABASE {
+                    self.leave_database(reader.string()?);
+                    Vec::new()
+                } else {
+                    self.answer_query(what)
+                };
                 rows.push(Writer::new(MSG_DONE, 0).finish());
                 if let Some(connection) = self.connections.get_mut(number) {
                     connection.unsent = rows.into();

@@ -237,6 +237,8 @@ impl Dispatcher {
             }
             MSG_LOGIN_ANSWER => {
                 let (request, answer) = Answer::parse(frame.payload)?;
+                // What the launcher has noticed of settings counts for this client.
+                self.look_at_settings();
                 if let Some(question) = self.link.questions.remove(&request) {
                     if answer.good_until != 0 {
                         let (who, generation) = (question.who, question.generation);

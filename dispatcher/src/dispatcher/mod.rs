@@ -9,7 +9,7 @@
 //! | `event_loop` | the state of a dispatcher, and its loop |
 //! | `listeners`, `clients`, `greeting` | from a connection to a session |
 //! | `dispatch`, `waits` | from a session that speaks to a backend, or too late |
-//! | `backends`, `control` | backends and their control connections |
+//! | `backends`, `origin`, `control` | backends and their control connections |
 //! | `launcher`, `parameters`, `roles` | what the server says |
 //! | `timers`, `shutdown`, `queries` | time, the end, the views |
 //! | `sessions`, `pools`, `pool_table`, `memory`, `slab`, `wire`, `layout` | the data, free of I/O except `pool_table` |
@@ -29,6 +29,7 @@ mod listeners;
 mod log;
 mod login_cache;
 mod memory;
+mod origin;
 mod parameters;
 mod pool_table;
 mod pools;

@@ -47,10 +47,15 @@ pub struct Pool {
     pub retry: Retry,
     /// Why the last start of a backend failed.
     pub failure: Option<Failure>,
+    /// Why none starts on behalf of a client; then the dispatcher's own
+    /// connection is tried as it is.
+    pub origin_failure: Option<Failure>,
     /// A backend of another pool was asked to make room.
     pub room_wanted: bool,
     /// The queue was seen empty while its counter was not zero.
     pub counter_astray: bool,
+    /// Until then somebody wants the database for himself.
+    pub leave_until_us: u64,
 }
 
 /// Backing off after failed starts.

@@ -64,6 +64,22 @@ pub enum Failure {
     Protocol(String),
 }
 
+impl Failure {
+    /// By the server's rules, or for want of a password, this login cannot be.
+    pub fn is_login(&self) -> bool {
+        match self {
+            Failure::NoCredentials(_) | Failure::UnsupportedMethod(_) => true,
+            Failure::ServerError(report) => report.sqlstate.starts_with(b"28"),
+            Failure::ServerNotProven | Failure::Protocol(_) => false,
+        }
+    }
+
+    /// The database has been dropped: it does not come back under its name.
+    pub fn is_no_database(&self) -> bool {
+        matches!(self, Failure::ServerError(report) if report.sqlstate == *b"3D000")
+    }
+}
+
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -295,6 +311,9 @@ pub enum LoginAction {
     Send(Vec<u8>),
     /// Run the job elsewhere, bring its result to `derived`.
     Derive(DeriveJob),
+    /// The server knows not all options of the startup packet, which it has
+    /// read; call `next_action` again.
+    Negotiated,
     /// ReadyForQuery has come.
     #[allow(
         dead_code,
@@ -373,6 +392,9 @@ impl BackendLogin {
             }
             BackendMessage::Error(report) => {
                 Some(LoginAction::Failed(Failure::ServerError(report)))
+            }
+            BackendMessage::NegotiateProtocolVersion if !self.authenticated => {
+                Some(LoginAction::Negotiated)
             }
             BackendMessage::Notice(_) | BackendMessage::NegotiateProtocolVersion => None,
             BackendMessage::ParameterStatus { name, value } if self.authenticated => {

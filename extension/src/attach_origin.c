@@ -1,0 +1,227 @@
+/*-------------------------------------------------------------------------
+ *
+ * attach_origin.c
+ *		A pool's backend is let in by the line that let its client in.
+ *
+ * Problem: the dispatcher opens backends over the server's Unix socket, as the
+ * server's own system user.  Where pg_hba.conf says "local all all peer", as
+ * Debian's does, it would get in as no other role: neither for a client that
+ * is that role's own system user, nor for one that came over TCP and proved
+ * itself by a password.
+ *
+ * What PostgreSQL guarantees: a client's address and socket mean nothing to a
+ * starting backend until ClientAuthentication() (auth.c), where check_hba()
+ * looks for the line by port->raddr, and auth_peer() asks port->sock who is at
+ * the other end.  Before that, and with the whole startup packet read, the
+ * backend calls out in one case: it answers protocol options that it does not
+ * know ("_pq_." and a name) with NegotiateProtocolVersion
+ * (ProcessStartupPacket() in postmaster.c, in backend_startup.c since 17),
+ * which goes through PqCommMethods, a variable that forked children inherit.
+ *
+ * Decision: the dispatcher sends such an option, and says in pg_baton.attach
+ * for whom it opens the backend.  From there until ClientAuthentication_hook
+ * the address is that client's, and for a client of a Unix socket the socket,
+ * too, of which the dispatcher sends a descriptor once it has read the
+ * message.  So the server itself decides by its own rules, as it would if the
+ * client had come to its own port.  Every other backend sends its first
+ * message through us, and forgets us.
+ *
+ * Who may do so: whoever knows the slot's attach_token, which the dispatcher
+ * has just written to CONTROL.  None but the server's system user can read
+ * that, and such a one is superuser anyway.
+ *
+ * Invariant: nothing is ever sent to the client's socket from here.  If there
+ * is something to say before authentication is over, the backend's own socket
+ * is put back first.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "libpq/libpq.h"
+#include "libpq/libpq-be.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+
+#include "attach.h"
+#include "address.h"
+#include "attach_origin.h"
+#include "identity.h"
+
+#define NEGOTIATE_PROTOCOL_VERSION 'v'
+
+static const PQcommMethods *server_methods = NULL;
+static PQcommMethods methods;
+
+/* What is a client's while authentication goes on, and what it was before. */
+static bool client_is_assumed = false;
+static pgsocket own_socket;
+static SockAddr own_address;
+static char *own_hostname;
+static int	own_hostname_resolv;
+
+/* The client as pg_baton.attach names it: ...:<family>:<address in hex>. */
+typedef struct Origin
+{
+	uint16		family;
+	uint8		address[16];
+} Origin;
+
+static bool
+read_address(const char *hex, uint8 *address)
+{
+	for (int i = 0; i < 16; i++)
+	{
+		unsigned int byte;
+
+		if (sscanf(hex + 2 * i, "%2x", &byte) != 1)
+			return false;
+		address[i] = (uint8) byte;
+	}
+	return true;
+}
+
+/* The dispatcher's word, and no stranger's?  Options come as they were sent. */
+static bool
+read_origin(const char *options, Origin *origin)
+{
+	const char *value = options == NULL ? NULL : strstr(options, BATON_ATTACH_OPTION);
+	unsigned int slot_index;
+	unsigned long long token;
+	unsigned int family;
+	char		hex[33];
+	BatonBackendSlot *slot;
+
+	if (value == NULL || BatonControlMemory == NULL ||
+		sscanf(value + strlen(BATON_ATTACH_OPTION), "%u:%llx:%u:%32[0-9a-f]",
+			   &slot_index, &token, &family, hex) != 4 ||
+		strlen(hex) != 32 ||
+		slot_index >= BatonControlMemory->backend_slots)
+		return false;
+
+	slot = baton_backend_slot(slot_index);
+	if (token == 0 || token != slot->attach_token ||
+		pg_atomic_read_u32(baton_atomic_u32(slot->state)) != BATON_BACKEND_STARTING)
+		return false;
+
+	origin->family = (uint16) family;
+	return read_address(hex, origin->address);
+}
+
+/*
+ * Waits for the client's socket; -1 if none comes.  Authentication's time
+ * limit is in force already (BackendInitialize), and ends the process.
+ */
+static pgsocket
+receive_socket(pgsocket from)
+{
+	char		byte;
+	struct iovec part = {.iov_base = &byte,.iov_len = 1};
+	union
+	{
+		struct cmsghdr header;
+		char		space[CMSG_SPACE(sizeof(int))];
+	}			control;
+	struct msghdr message;
+	struct cmsghdr *header;
+	struct pollfd readable = {.fd = from,.events = POLLIN};
+	ssize_t		length;
+	pgsocket	received;
+
+	memset(&message, 0, sizeof(message));
+	message.msg_iov = &part;
+	message.msg_iovlen = 1;
+	message.msg_control = control.space;
+	message.msg_controllen = sizeof(control.space);
+	do
+	{
+		(void) poll(&readable, 1, -1);
+		length = recvmsg(from, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	} while (length < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK));
+
+	header = length == 1 ? CMSG_FIRSTHDR(&message) : NULL;
+	if (header == NULL || header->cmsg_level != SOL_SOCKET ||
+		header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
+		return PGINVALID_SOCKET;
+	memcpy(&received, CMSG_DATA(header), sizeof(received));
+	return received;
+}
+
+static void
+assume(Port *port, const Origin *origin)
+{
+	client_is_assumed = true;
+	own_socket = port->sock;
+	own_address = port->raddr;
+	own_hostname = port->remote_hostname;
+	own_hostname_resolv = port->remote_hostname_resolv;
+
+	(void) baton_address_make(&port->raddr, origin->family, 0, origin->address, 0);
+	port->remote_hostname = NULL;
+	port->remote_hostname_resolv = 0;
+
+	/* over TCP the dispatcher cannot send descriptors, nor does it try */
+	if (origin->family == AF_UNIX && own_address.addr.ss_family == AF_UNIX)
+	{
+		pgsocket	client;
+
+		server_methods->flush();
+		client = receive_socket(own_socket);
+		if (client != PGINVALID_SOCKET)
+			port->sock = client;
+	}
+}
+
+void
+baton_attach_origin_end(void)
+{
+	if (PqCommMethods == &methods)
+		PqCommMethods = server_methods;
+	if (!client_is_assumed)
+		return;
+
+	client_is_assumed = false;
+	if (MyProcPort->sock != own_socket)
+		close(MyProcPort->sock);
+	MyProcPort->sock = own_socket;
+	MyProcPort->raddr = own_address;
+	MyProcPort->remote_hostname = own_hostname;
+	MyProcPort->remote_hostname_resolv = own_hostname_resolv;
+}
+
+/*
+ * Each process's first message; and the next, if that one was about a client
+ * and something is to be said before authentication is over.
+ */
+static int
+first_message(char type, const char *body, size_t length)
+{
+	bool		is_first = !client_is_assumed;
+	Origin		origin;
+	int			result;
+
+	baton_attach_origin_end();
+	result = server_methods->putmessage(type, body, length);
+	if (is_first && type == NEGOTIATE_PROTOCOL_VERSION && MyProcPort != NULL &&
+		read_origin(MyProcPort->cmdline_options, &origin))
+	{
+		assume(MyProcPort, &origin);
+		PqCommMethods = &methods;
+	}
+	return result;
+}
+
+void
+baton_attach_origin_init(void)
+{
+	server_methods = PqCommMethods;
+	methods = *server_methods;
+	methods.putmessage = first_message;
+	PqCommMethods = &methods;
+}

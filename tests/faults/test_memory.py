@@ -1,0 +1,187 @@
+"""A backend that gets no memory: its session is told what a direct connection
+is told, and nobody else notices.
+
+The kernel refuses memory to single backends here (RLIMIT_DATA, which counts
+the heap and not the stack), so that the machine is never short of it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.account import run_as_server_user
+from harness.compare import same_as_direct
+from harness.health import assert_healthy
+from harness.wire import Closed, Message, Wire, bind, execute, parse, query, sync
+
+HOST = "127.0.0.1"
+MB = 1 << 20
+
+SETUP = ["CREATE TABLE plain (a int)", "SELECT lo_create(4711)"]
+
+
+def starve(pid: int, spare: int) -> None:
+    """No more heap than it has, and `spare` bytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    used = int(re.search(r"VmData:\s+(\d+) kB", status).group(1)) * 1024
+    _limit(pid, str(used + spare))
+
+
+def feed(pid: int) -> None:
+    """As before, if it is still there."""
+    try:
+        _limit(pid, "unlimited")
+    except RuntimeError:
+        if Path(f"/proc/{pid}").exists():
+            raise
+
+
+def _limit(pid: int, soft: str) -> None:
+    # As the server's user: root may not everywhere.
+    run_as_server_user(["prlimit", f"--pid={pid}", f"--data={soft}:"])
+
+
+TOO_LARGE = [
+    "SELECT length(repeat('x', 1100000000))",
+    "SELECT loread(lo_open(4711, 262144), 1500000000)",
+    "SELECT array_fill(0, ARRAY[300000000])",
+    "BEGIN",
+    "SELECT loread(lo_open(4711, 262144), 1500000000)",
+    "SELECT 1",
+    "ROLLBACK",
+    "DO $$ BEGIN PERFORM lpad('x', 1073741823); EXCEPTION WHEN program_limit_exceeded THEN NULL; END $$",
+    parse("SELECT loread(lo_open(4711, 262144), 1500000000)") + bind() + execute() + sync(),
+    parse("SELECT 2", "after") + sync(),
+    bind([], "after") + execute() + sync(),
+]
+
+
+def test_more_than_can_be_asked_for_is_an_error_as_on_a_direct_connection(server):
+    seen = same_as_direct(server, TOO_LARGE)
+    assert sum("C='XX000'" in line for line in seen) == 3 and sum("C='54000'" in line for line in seen) == 2
+
+
+GREEDY = [
+    "SELECT count(DISTINCT repeat('y', 1000000 + g)) FROM generate_series(1, 400) g",
+    "SELECT sum(array_length(a, 1)) FROM (SELECT array_agg(repeat(g::text, 1000))"
+    " FROM generate_series(1, 100000) g) x (a)",
+]
+
+
+def out_of_memory(server, port: int) -> list[str]:
+    """What a session is told that runs out of memory in a transaction."""
+    lines = []
+    with Wire.login(HOST, port) as session, Wire.login(HOST, port) as witness:
+        session.query("SET my.own = 'kept'")
+        session.query("PREPARE mine AS SELECT 'mine'")
+        for turn in range(3):
+            session.query("BEGIN")
+            session.query("INSERT INTO plain VALUES (1)")
+            ((pid,),) = session.query("SELECT pg_backend_pid()")
+            starve(int(pid), 32 * MB)
+            try:
+                steps = ["SAVEPOINT s", "SELECT length(repeat('x', 200000000))", "ROLLBACK TO s", "SELECT 'goes on'"]
+                for step in [*steps, GREEDY[turn % len(GREEDY)]]:
+                    found = session.ask(query(step))
+                    lines += [f"{m.fields()['C']} {m.fields()['M']}" for m in found if m.type == "E"]
+                    lines.append(found[-1].body.decode())
+                    assert witness.query("SELECT 1") == [["1"]]
+                session.query("ROLLBACK")
+            finally:
+                feed(int(pid))
+            assert session.query("SHOW my.own") == [["kept"]] and session.query("EXECUTE mine") == [["mine"]]
+            assert session.query("SELECT count(*) FROM plain") == [["0"]]
+    return lines
+
+
+def test_a_session_out_of_memory_gets_the_server_s_error_and_goes_on(server):
+    try:
+        server.sql("ALTER ROLE postgres SET work_mem = '1GB'")
+        direct, pool = (out_of_memory(server, port) for port in (server.port, server.pool_port))
+    finally:
+        server.sql("ALTER ROLE postgres RESET work_mem")
+    assert pool == direct
+    assert pool.count("53200 out of memory") >= 3, pool
+
+
+def fill(session: Wire, number: int) -> None:
+    """A context of some hundred kilobytes, all of it the session's own."""
+    for part in range(4):
+        session.query(f"SELECT set_config('my.part{part}', repeat('{number}', 100000), false)")
+        session.query(f"PREPARE mine{part} AS SELECT '{number}', '{'z' * 50000}'")
+
+
+class Told(Exception):
+    """An error that a session was told, or its end."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.ended = messages[-1:] == [] or messages[-1].type != "Z"
+        self.errors = [f"{m.fields()['S']} {m.fields()['C']}" for m in messages if m.type == "E"]
+
+
+def ask(session: Wire, *parts: bytes) -> list[list[str]]:
+    """The rows of an answer; Told if it is not a good one."""
+    messages: list[Message] = []
+    try:
+        session.send(*parts)
+        while not messages or messages[-1].type != "Z":
+            messages.append(session.read())
+    except (Closed, OSError):
+        raise Told(messages) from None
+    if any(m.type == "E" for m in messages):
+        raise Told(messages)
+    return [[column.decode() for column in m.row()] for m in messages if m.type == "D"]
+
+
+def use(session: Wire, number: int) -> None:
+    """Whatever is answered is the session's own."""
+    own = "SELECT left(current_setting('my.part3'), 3), length(current_setting('my.part0'))"
+    assert ask(session, query(own)) == [[str(number) * 3, "100000"]]
+    assert ask(session, query("EXECUTE mine2"))[0][0] == str(number)
+    ask(session, parse(f"SELECT '{number}', '{'u' * 50000}'") + sync())
+    assert ask(session, bind() + execute() + sync())[0][0] == str(number)
+    ask(session, query(f"SELECT set_config('my.part1', repeat('{number}', 90000), false)"))
+
+
+def starved_turns(server, sessions: list[Wire], spare_kb: int) -> list[str]:
+    """What the sessions are told while their backends get no more memory."""
+    told: list[str] = []
+    for number, session in enumerate(sessions):
+        fill(session, number)
+    starved = [pid for (pid,) in server.sql("SELECT pid FROM pg_baton_backends WHERE pid IS NOT NULL")]
+    for pid in starved:
+        starve(pid, spare_kb * 1024)
+    alive = dict(enumerate(sessions))
+    try:
+        for _ in range(2):
+            for number, session in list(alive.items()):
+                try:
+                    use(session, number)
+                except Told as failure:
+                    told += failure.errors or ["ended"]
+                    if failure.ended:
+                        alive.pop(number)
+    finally:
+        for pid in starved:
+            feed(pid)
+    for number, session in alive.items():
+        use(session, number)
+    return told
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("spare_kb", [0, 64, 300, 1000, 3000])
+def test_backends_without_memory_for_contexts_cost_their_sessions_only(server, spare_kb):
+    """Putting a session in place needs memory, too. That one may end, and is told
+    why; no other ends, and none is given less than what it had."""
+    sessions = [Wire.login(HOST, server.pool_port) for _ in range(8)]
+    try:
+        told = starved_turns(server, sessions, spare_kb)
+    finally:
+        for session in sessions:
+            session.finish()
+    assert set(told) <= {"ERROR 53200", "FATAL 53200"}, told
+    assert_healthy(server)

@@ -1,0 +1,75 @@
+"""CONTROL, the memory that the server's processes and the dispatcher share.
+
+The structures are read from shared/baton_shared.h itself, so that a test that
+looks into the memory, or writes there, follows the layout.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+import re
+
+from .cluster import Cluster
+from .stage import REPOSITORY
+
+KINDS = {
+    "uint8_t": ctypes.c_uint8,
+    "uint16_t": ctypes.c_uint16,
+    "uint32_t": ctypes.c_uint32,
+    "int32_t": ctypes.c_int32,
+    "uint64_t": ctypes.c_uint64,
+    "int64_t": ctypes.c_int64,
+    "double": ctypes.c_double,
+}
+
+
+@functools.cache
+def _header() -> str:
+    text = (REPOSITORY / "shared" / "baton_shared.h").read_text()
+    return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+def constant(name: str) -> int:
+    """The value of one #define."""
+    found = re.search(rf"^#define {name} (\w+)\s*$", _header(), re.MULTILINE)
+    assert found, f"baton_shared.h does not define {name}"
+    return int(found.group(1), 0)
+
+
+@functools.cache
+def structure(name: str) -> type[ctypes.Structure]:
+    """One of the header's structures; all fields are of fixed width."""
+    found = re.search(rf"typedef struct {name}\s*{{(.*?)}} {name};", _header(), re.DOTALL)
+    assert found, f"baton_shared.h has no structure {name}"
+    fields = []
+    for kind, field, _, count in re.findall(r"(\w+)\s+(\w+)(\[(\d+)\])?;", found.group(1)):
+        fields.append((field, KINDS[kind] * int(count) if count else KINDS[kind]))
+    return type(name, (ctypes.Structure,), {"_fields_": fields})
+
+
+class ControlMemory:
+    """A server's CONTROL, mapped; the postmaster's memfd holds it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        directory = f"/proc/{cluster.postmaster_pid()}/fd"
+        (path,) = (
+            f"{directory}/{number}"
+            for number in os.listdir(directory)
+            if "pg_baton control" in os.readlink(f"{directory}/{number}")
+        )
+        file = os.open(path, os.O_RDWR)
+        self._memory = mmap.mmap(file, 0)
+        os.close(file)
+        self.header = structure("BatonControl").from_buffer(self._memory)
+        assert self.header.magic == constant("BATON_MAGIC")
+        assert self.header.layout_version == constant("BATON_LAYOUT_VERSION")
+        assert self.header.total_size == len(self._memory)
+
+    def backend_slot(self, number: int) -> ctypes.Structure:
+        kind = structure("BatonBackendSlot")
+        assert ctypes.sizeof(kind) == constant("BATON_BACKEND_SLOT_SIZE")
+        assert number < self.header.backend_slots
+        return kind.from_buffer(self._memory, self.header.backend_offset + number * ctypes.sizeof(kind))

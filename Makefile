@@ -130,7 +130,7 @@ check-sanitize: setup-test dispatcher ## The extension under UBSan: behaviour an
 	$(MAKE) -C build/ub/extension PG_CONFIG=$(PG_CONFIG) \
 		COPT="-fsanitize=undefined,float-cast-overflow,float-divide-by-zero -fno-omit-frame-pointer"
 	BATON_TEST_FROM=tree UBSAN_OPTIONS=print_stacktrace=1 \
-		$(PYTHON) -m pytest -q build/ub/tests/behaviour build/ub/tests/faults
+		$(PYTHON) -m pytest build/ub/tests/behaviour build/ub/tests/faults
 
 fuzz: setup-test ## Fuzz for FUZZ_SECONDS (3600), from FUZZ_SEED or the clock
 	@$(MAKE) --no-print-directory install

@@ -71,8 +71,10 @@ setup-bench:
 	@tools/setup bench
 
 # One step after the other, whatever -j says: setup installs what building needs.
+# Silent, so that compilers' command lines do not bury what there is to see.
 demo: setup ## Build, install, and show the pool at work until Ctrl-C
-	@$(MAKE) --no-print-directory install
+	@echo "==> build and install"
+	@$(MAKE) --no-print-directory --silent install
 	@$(MAKE) --no-print-directory run-demo
 
 # exec: Ctrl-C and its exit status are baton's.

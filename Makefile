@@ -97,12 +97,14 @@ check: setup-test ## Everything that must pass, on a clean clone
 	@$(MAKE) --no-print-directory check-pytest
 
 # The extension is always built with -Wall -Wextra -Werror.
-lint: ## rustfmt and clippy, warnings are errors
+lint: extension ## rustfmt, clippy, pg_bsd_indent: warnings are errors
 	$(CARGO) fmt --all --check
+	tools/indent --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
-format: ## Let rustfmt lay the Rust out
+format: extension ## Let rustfmt lay the Rust out, and pg_bsd_indent the C
 	$(CARGO) fmt --all
+	tools/indent
 
 check-unit:
 	$(CARGO) test --release --workspace

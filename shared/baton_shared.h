@@ -59,17 +59,17 @@ typedef struct BatonControl
 	uint64_t	session_offset;
 	uint64_t	counter_offset;
 	uint64_t	total_size;		/* bytes */
-	uint64_t	secret;			/* random; whoever speaks to the dispatcher
-								 * as server process shows it */
+	uint64_t	secret;			/* random; whoever speaks to the dispatcher as
+								 * server process shows it */
 	uint64_t	settings_generation;	/* atomic; raised by the transaction
 										 * that commits ALTER ROLE/DATABASE
 										 * SET; written by backends */
 	uint32_t	dispatcher_pid; /* 0 if none; written by the dispatcher */
 	uint32_t	force_migration;	/* 0/1; written by the launcher */
 	uint64_t	dispatcher_epoch;	/* raised by each new dispatcher */
-	uint64_t	login_generation;	/* atomic; raised after anything has changed
-									 * that a LOGIN_ANSWER depends on, and
-									 * before whoever changed it is told;
+	uint64_t	login_generation;	/* atomic; raised after anything has
+									 * changed that a LOGIN_ANSWER depends on,
+									 * and before whoever changed it is told;
 									 * written by backends and the launcher */
 } BatonControl;
 
@@ -157,9 +157,9 @@ typedef struct BatonSessionSlot
 {
 	uint64_t	id;				/* session id (generation << 32 | index);
 								 * dispatcher; generation is never 0 */
-	uint32_t	owner;			/* 0: the dispatcher; n+1: backend slot n.
-								 * The taker writes it; a backend writes 0
-								 * before it re-arms the socket */
+	uint32_t	owner;			/* 0: the dispatcher; n+1: backend slot n. The
+								 * taker writes it; a backend writes 0 before
+								 * it re-arms the socket */
 	uint32_t	flags;			/* atomic, BATON_SESSION_*; owner, and the
 								 * dispatcher for BATON_SESSION_CANCEL */
 	uint32_t	last_backend;	/* n+1 of the backend slot that served it
@@ -179,11 +179,11 @@ typedef struct BatonSessionSlot
 #define BATON_SESSION_OFF_TRANSACTIONS 40
 
 /* flags of a session slot */
-#define BATON_SESSION_UNNAMED 1		/* the unnamed statement in its context is
-									 * alive */
-#define BATON_SESSION_CANCEL 2		/* cancel whatever it runs next (cancel
-									 * came while it waited); set by the
-									 * dispatcher, cleared by the backend */
+#define BATON_SESSION_UNNAMED 1 /* the unnamed statement in its context is
+								 * alive */
+#define BATON_SESSION_CANCEL 2	/* cancel whatever it runs next (cancel came
+								 * while it waited); set by the dispatcher,
+								 * cleared by the backend */
 
 /* state of a session, as the views show it */
 #define BATON_STATE_FREE 0
@@ -256,8 +256,9 @@ typedef struct BatonArena
 typedef struct BatonSessionRecord
 {
 	uint64_t	id;				/* session id */
-	uint64_t	context_version;	/* unique over all sessions and times: equal
-									 * number, equal context.  0: never stored */
+	uint64_t	context_version;	/* unique over all sessions and times:
+									 * equal number, equal context.  0: never
+									 * stored */
 	uint32_t	items;			/* heap offset of the item array, 0 if none */
 	uint32_t	item_count;
 	uint32_t	record_flags;	/* BATON_RECORD_* */
@@ -325,9 +326,9 @@ typedef struct BatonEntry
 								 * dispatcher into name and value); value:
 								 * text without NUL.  Present only until the
 								 * session is greeted */
-#define BATON_KIND_RESET 2		/* key: parameter name; value: u8 GucSource, u8
-								 * GucContext, text: what RESET goes back to,
-								 * where it differs from a fresh backend */
+#define BATON_KIND_RESET 2		/* key: parameter name; value: u8 GucSource,
+								 * u8 GucContext, text: what RESET goes back
+								 * to, where it differs from a fresh backend */
 #define BATON_KIND_PARAMETER 3	/* key: parameter name; value: the session's
 								 * own value (SET) */
 #define BATON_KIND_REPORTED 4	/* key empty; value: name NUL value NUL ...:
@@ -363,7 +364,7 @@ typedef struct BatonFrame
 #define BATON_MSG_HELLO_BACKEND 1	/* u32 layout_version, u32 slot, u64
 									 * attach_token, u32 pid */
 #define BATON_MSG_HELLO_LAUNCHER 2	/* u32 layout_version, u64 secret, u32 pid */
-#define BATON_MSG_HELLO_QUERY 3	/* u32 layout_version, u64 secret, u32 what
+#define BATON_MSG_HELLO_QUERY 3 /* u32 layout_version, u64 secret, u32 what
 								 * (BATON_QUERY_*), then see there */
 
 /* dispatcher -> backend */
@@ -386,9 +387,9 @@ typedef struct BatonFrame
 								 * GREETED or KEEP */
 #define BATON_MSG_DELETE 21		/* session; u16 kind, u16 key_length, key */
 #define BATON_MSG_RELEASE 22	/* session given back; the DISPATCHER re-arms
-								 * its socket.  Follows PUT/DELETE.  (A backend
-								 * with nothing to tell re-arms the socket
-								 * itself and sends nothing.) */
+								 * its socket.  Follows PUT/DELETE.  (A
+								 * backend with nothing to tell re-arms the
+								 * socket itself and sends nothing.) */
 #define BATON_MSG_GREETED 23	/* session; payload: REPORTED value, as above:
 								 * what was sent.  The backend keeps the
 								 * session */

@@ -40,7 +40,12 @@
 
 #define ATTACH_OPTION "pg_baton.attach="
 
-BatonMe		BatonSelf = {.control = -1, .queue = -1, .epoll = -1, .client_number = -1};
+BatonMe		BatonSelf = {
+	.control = -1,
+	.queue = -1,
+	.epoll = -1,
+	.client_number = -1
+};
 
 static ClientAuthentication_hook_type previous_client_authentication = NULL;
 
@@ -50,6 +55,8 @@ static ClientAuthentication_hook_type previous_client_authentication = NULL;
  * committed later than this must make the backend out of date.
  */
 static uint64 generation_before_settings = 0;
+
+static void refuse(const char *why) pg_attribute_noreturn();
 
 static void
 attach_client_authentication(Port *port, int status)
@@ -74,7 +81,7 @@ baton_attach_init(void)
 	ClientAuthentication_hook = attach_client_authentication;
 }
 
-static void pg_attribute_noreturn()
+static void
 refuse(const char *why)
 {
 	ereport(FATAL,

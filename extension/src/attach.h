@@ -18,7 +18,8 @@ typedef struct BatonMe
 	uint32		slot_index;
 	BatonBackendSlot *slot;
 	BatonPoolSlot *pool;
-	int			control;		/* control socket; -1 when the dispatcher is gone */
+	int			control;		/* control socket; -1 when the dispatcher is
+								 * gone */
 	int			queue;			/* the pool's ready queue, read end */
 	int			epoll;			/* the dispatcher's epoll */
 	int			client_number;	/* where the client's socket stands */

@@ -12,9 +12,10 @@
  * from MyProcPort.  Whatever session is in place when we return, its next
  * message is what PostgresMain reads.
  *
- * Waiting itself is idle.c's.  Cancels are held off and thrown away at the end, as PostgresMain throws away those that
- * arrive while no command runs; else a stray one would send an extra error
- * and shift every later answer by one.
+ * Waiting itself is idle.c's.  Cancels are held off and thrown away at the
+ * end, as PostgresMain throws away those that arrive while no command runs;
+ * else a stray one would send an extra error and shift every later answer by
+ * one.
  *
  * An error in here ends the backend: it must never unwind into PostgresMain,
  * which would report it to whatever client is in place.
@@ -29,11 +30,13 @@
 #include "libpq/libpq-be.h"
 #include "libpq/pqformat.h"
 #include "miscadmin.h"
+#include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "attach.h"
 #include "boundary.h"
+#include "client_input.h"
 #include "context.h"
 #include "handover.h"
 #include "idle.h"
@@ -43,6 +46,11 @@
 static const PQcommMethods *socket_methods = NULL;	/* pqcomm.c's own */
 static PQcommMethods boundary_methods;
 
+/* bytes that go into pqcomm.c's send buffer for sure (PQ_SEND_BUFFER_SIZE, less
+ * one message's header) */
+#define UNFLUSHED_MAX 8000
+
+static size_t unflushed = 0;	/* bytes put since the last flush, or more */
 static bool attached = false;
 static bool in_boundary = false;	/* what is sent now is the boundary's own */
 static bool ready_sent = false; /* a 'Z' was put since the last flush */
@@ -95,6 +103,23 @@ swallowed(char type)
 	return type != 'A';
 }
 
+/*
+ * Before a message is put: might it make PostgreSQL wait for the client?
+ * socket_putmessage (pqcomm.c) flushes, and waits, only when its buffer is
+ * full; both kinds of CopyInResponse make copyfromparse.c read; and a statement
+ * before this message may have asked for pq_check_connection.
+ */
+static void
+expect_waits_for(char type, size_t length)
+{
+	if (baton_socket_expects_waits())
+		return;
+	unflushed += 1 + sizeof(uint32) + length;
+	if (unflushed > UNFLUSHED_MAX || type == 'G' || type == 'W' ||
+		client_connection_check_interval > 0)
+		baton_socket_expect_waits();
+}
+
 static int
 boundary_putmessage(char type, const char *s, size_t len)
 {
@@ -113,6 +138,7 @@ boundary_putmessage(char type, const char *s, size_t len)
 
 	if (!swallowed(type))
 	{
+		expect_waits_for(type, len);
 		result = socket_methods->putmessage(type, s, len);
 		check_client();
 	}
@@ -124,6 +150,7 @@ boundary_putmessage_noblock(char type, const char *s, size_t len)
 {
 	if (swallowed(type))
 		return;
+	expect_waits_for(type, len);
 	socket_methods->putmessage_noblock(type, s, len);
 }
 
@@ -134,7 +161,16 @@ boundary_flush(void)
 
 	if (!injecting && !client_lost)
 	{
-		result = socket_methods->flush();
+		/* Only what the socket has no room for has to be waited for. */
+		if (!baton_socket_expects_waits())
+		{
+			result = socket_methods->flush_if_writable();
+			if (socket_methods->is_send_pending())
+				baton_socket_expect_waits();
+		}
+		if (baton_socket_expects_waits())
+			result = socket_methods->flush();
+		unflushed = 0;
 		check_client();
 	}
 	if (ready_sent)
@@ -156,34 +192,6 @@ baton_boundary_install(void)
 	boundary_methods.putmessage_noblock = boundary_putmessage_noblock;
 	boundary_methods.flush = boundary_flush;
 	PqCommMethods = &boundary_methods;
-}
-
-/*
- * Has the client, in what pqcomm.c has already read, ended the session?
- * PostgresMain would end the process on Terminate.
- */
-static bool
-terminate_is_next(void)
-{
-	int			first;
-
-	pq_startmsgread();
-	first = pq_peekbyte();
-	pq_endmsgread();
-	return first == 'X';
-}
-
-/*
- * A client that has gone may have left messages in pqcomm.c's buffer; the next
- * session's client must not be taken to have sent them.
- */
-static void
-discard_input(void)
-{
-	pq_startmsgread();
-	while (pq_buffer_has_data())
-		(void) pq_getbyte();
-	pq_endmsgread();
 }
 
 static void
@@ -219,16 +227,22 @@ boundary(char status)
 		}
 		slot->state_since_us = GetCurrentTimestamp();
 		if (BatonSelf.control < 0)
-			return;				/* an ordinary connection for good */
+		{
+			/* an ordinary connection for good */
+			baton_socket_expect_waits();
+			return;
+		}
 		if (pq_buffer_has_data())
 		{
-			if (!client_lost && !terminate_is_next())
+			if (!client_lost && !baton_input_ends_session())
 			{
 				slot->state = BATON_STATE_ACTIVE;
+				baton_socket_expect_waits();
 				return;
 			}
+			/* The next session must not be taken to have said the rest. */
 			client_lost = true;
-			discard_input();
+			baton_input_discard();
 		}
 	}
 

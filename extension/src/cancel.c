@@ -12,7 +12,8 @@
  *
  * A cancel for a session that waits for a backend is a flag in its session
  * slot.  The backend that takes it arms a cancel which fires when the first
- * thing it runs is analysed or started: PostgresMain throws away cancels that
+ * thing it runs is analysed or started, a utility statement by
+ * utility_hook.c: PostgresMain throws away cancels that
  * arrive before a command has been read, so it cannot be raised earlier.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -26,7 +27,6 @@
 #include "miscadmin.h"
 #include "parser/analyze.h"
 #include "tcop/tcopprot.h"
-#include "tcop/utility.h"
 
 #include "control.h"
 #include "identity.h"
@@ -36,7 +36,6 @@ static bool cancel_armed = false;
 
 static post_parse_analyze_hook_type previous_post_parse_analyze = NULL;
 static ExecutorStart_hook_type previous_executor_start = NULL;
-static ProcessUtility_hook_type previous_process_utility = NULL;
 
 static void
 cancel_signal(SIGNAL_ARGS)
@@ -70,8 +69,8 @@ baton_cancel_disarm(void)
 	cancel_armed = false;
 }
 
-static inline void
-fire_if_armed(void)
+void
+baton_cancel_fire(void)
 {
 	if (unlikely(cancel_armed))
 	{
@@ -85,7 +84,7 @@ fire_if_armed(void)
 static void
 cancel_post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 {
-	fire_if_armed();
+	baton_cancel_fire();
 	if (previous_post_parse_analyze)
 		previous_post_parse_analyze(pstate, query, jstate);
 }
@@ -93,26 +92,11 @@ cancel_post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 static void
 cancel_executor_start(QueryDesc *query_desc, int eflags)
 {
-	fire_if_armed();
+	baton_cancel_fire();
 	if (previous_executor_start)
 		previous_executor_start(query_desc, eflags);
 	else
 		standard_ExecutorStart(query_desc, eflags);
-}
-
-static void
-cancel_process_utility(PlannedStmt *pstmt, const char *query_string,
-					   bool read_only_tree, ProcessUtilityContext context,
-					   ParamListInfo params, QueryEnvironment *query_env,
-					   DestReceiver *dest, QueryCompletion *completion)
-{
-	fire_if_armed();
-	if (previous_process_utility)
-		previous_process_utility(pstmt, query_string, read_only_tree, context,
-								 params, query_env, dest, completion);
-	else
-		standard_ProcessUtility(pstmt, query_string, read_only_tree, context,
-								params, query_env, dest, completion);
 }
 
 void
@@ -122,6 +106,4 @@ baton_cancel_init(void)
 	post_parse_analyze_hook = cancel_post_parse_analyze;
 	previous_executor_start = ExecutorStart_hook;
 	ExecutorStart_hook = cancel_executor_start;
-	previous_process_utility = ProcessUtility_hook;
-	ProcessUtility_hook = cancel_process_utility;
 }

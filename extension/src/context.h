@@ -23,8 +23,8 @@
 #include "baton_shared.h"
 
 /*
- * Implemented by delta.c: collects a PUT or DELETE for the session at hand.  Called during baton_context_capture
- * and baton_context_greet only.
+ * Implemented by delta.c: collects a PUT or DELETE for the session at hand.
+ * Called during baton_context_capture and baton_context_greet only.
  */
 extern void baton_delta_put(uint16 kind, const char *key, Size key_length,
 							const char *value, Size value_length,
@@ -94,9 +94,6 @@ extern void baton_context_begin(void);
 extern void baton_context_note_message(char type);
 
 /* ---- taint.c: what keeps a session on its backend -------------------- */
-
-/* Installs the hooks of the whole library part (called from _PG_init). */
-extern void baton_taint_init(void);
 
 /* BATON_CAUSE_*, 0 if the session may leave this backend. */
 extern uint32 baton_taint(void);

@@ -9,9 +9,9 @@
  * search_path whose schema was dropped, or a role whose membership was
  * revoked).  set_config_option() cannot promise that, and it can neither lower
  * the source of a reset value nor take an exact state back.  So this file does
- * what guc.c does in its last step, and only that: it calls the check hook to
- * make the hook's "extra" from the text, calls the assign hook, and stores
- * value, extra, source, context and role in the record (guc_tables.h).
+ * what guc.c does in its last step, and only that: it calls the assign hook,
+ * and stores value, extra, source, context and role in the record
+ * (guc_tables.h).  The value and its extra are made before, by guc_value.c.
  *
  * Invariants:
  * - Everything here runs outside transactions or at least outside any GUC nest
@@ -21,13 +21,6 @@
  *	 value, its reset value, or a BatonGucCell.  guc.c shares one pointer
  *	 between active and reset value (set_string_field and set_extra_field free
  *	 what the record no longer refers to); baton_guc_release does the same.
- * - The hooks are called outside a transaction; check hooks that look at
- *	 catalogs take the value on faith then (check_default_tablespace,
- *	 check_temp_tablespaces: tablespace.c; check_default_text_search_config:
- *	 ts_cache.c; check_default_table_access_method: tableamapi.c).  Three do
- *	 not: role and session_authorization, which are made as a parallel worker
- *	 makes its leader's, and client_encoding, which needs a transaction the
- *	 first time (PrepareClientEncoding in mbutils.c).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -35,47 +28,12 @@
  */
 #include "postgres.h"
 
-#include "access/parallel.h"
-#include "access/xact.h"
-#include "catalog/pg_authid.h"
 #include "miscadmin.h"
-#include "parser/scansup.h"
-#include "utils/builtins.h"
-#include "utils/memutils.h"
 
 #include "context_guc.h"
+#include "guc_value.h"
 
 bool		baton_guc_report_touched = false;
-
-/*
- * guc.c frees strings, extras and last_reported with free() up to 15; from 16
- * on all of that lives in GUCMemoryContext.
- */
-char *
-baton_guc_strdup(const char *string)
-{
-#if PG_VERSION_NUM >= 160000
-	return guc_strdup(ERROR, string);
-#else
-	char	   *copy = strdup(string);
-
-	if (copy == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("out of memory")));
-	return copy;
-#endif
-}
-
-void
-baton_guc_free(void *pointer)
-{
-#if PG_VERSION_NUM >= 160000
-	guc_free(pointer);
-#else
-	free(pointer);
-#endif
-}
 
 /*
  * The order of guc_variables: ASCII case folding, whatever the locale
@@ -106,10 +64,12 @@ baton_guc_compare_names(const char *a, const char *b)
 	}
 }
 
-int
-baton_guc_position(const char *name)
+struct config_generic *
+baton_guc_find(const char *name)
 {
-#if PG_VERSION_NUM < 160000
+#if PG_VERSION_NUM >= 160000
+	return find_option(name, false, true, DEBUG5);
+#else
 	struct config_generic **variables = get_guc_variables();
 	int			low = 0;
 	int			high = GetNumConfigOptions() - 1;
@@ -121,25 +81,13 @@ baton_guc_position(const char *name)
 													variables[middle]->name);
 
 		if (order == 0)
-			return middle;
+			return variables[middle];
 		if (order < 0)
 			high = middle - 1;
 		else
 			low = middle + 1;
 	}
-#endif
-	return -1;
-}
-
-struct config_generic *
-baton_guc_find(const char *name)
-{
-#if PG_VERSION_NUM >= 160000
-	return find_option(name, false, true, DEBUG5);
-#else
-	int			position = baton_guc_position(name);
-
-	return position < 0 ? NULL : get_guc_variables()[position];
+	return NULL;
 #endif
 }
 
@@ -171,238 +119,6 @@ baton_guc_identity(const struct config_generic *record)
 		identity.superuser = GetSessionUserIsSuperuser();
 	}
 	return identity;
-}
-
-/* Calls the check hook as guc.c's call_*_check_hook do, without a message. */
-static bool
-call_check_hook(struct config_generic *record, config_var_value *value,
-				GucSource source)
-{
-	bool		ok = true;
-
-	GUC_check_errmsg_string = NULL;
-	GUC_check_errdetail_string = NULL;
-	GUC_check_errhint_string = NULL;
-
-	switch (record->vartype)
-	{
-		case PGC_BOOL:
-			{
-				struct config_bool *conf = (struct config_bool *) record;
-
-				if (conf->check_hook)
-					ok = conf->check_hook(&value->val.boolval, &value->extra,
-										  source);
-				break;
-			}
-		case PGC_INT:
-			{
-				struct config_int *conf = (struct config_int *) record;
-
-				if (conf->check_hook)
-					ok = conf->check_hook(&value->val.intval, &value->extra,
-										  source);
-				break;
-			}
-		case PGC_REAL:
-			{
-				struct config_real *conf = (struct config_real *) record;
-
-				if (conf->check_hook)
-					ok = conf->check_hook(&value->val.realval, &value->extra,
-										  source);
-				break;
-			}
-		case PGC_STRING:
-			{
-				struct config_string *conf = (struct config_string *) record;
-
-				if (conf->check_hook)
-					ok = conf->check_hook(&value->val.stringval,
-										  &value->extra, source);
-				break;
-			}
-		case PGC_ENUM:
-			{
-				struct config_enum *conf = (struct config_enum *) record;
-
-				if (conf->check_hook)
-					ok = conf->check_hook(&value->val.enumval, &value->extra,
-										  source);
-				break;
-			}
-	}
-
-	/* the hook's explanations were allocated in ErrorContext */
-	if (!ok)
-		FlushErrorState();
-	return ok;
-}
-
-/*
- * The check hooks of role and session_authorization take the process' own
- * state, without a look at the catalogs, while InitializingParallelWorker is
- * set (check_role, check_session_authorization in variable.c; that is how
- * ParallelWorkerMain takes its leader's over).  So the state is put in place
- * for the length of the call.
- */
-static bool
-call_identity_check_hook(struct config_generic *record,
-						 config_var_value *value, GucSource source,
-						 const BatonGucIdentity *identity)
-{
-	BatonGucIdentity before = baton_guc_identity(record);
-	bool		is_role = strcmp(record->name, "role") == 0;
-	volatile bool ok = false;
-
-	if (is_role)
-		SetCurrentRoleId(identity->role, identity->superuser);
-	else
-		SetSessionAuthorization(identity->role, identity->superuser);
-
-	InitializingParallelWorker = true;
-	PG_TRY();
-	{
-		ok = call_check_hook(record, value, source);
-	}
-	PG_FINALLY();
-	{
-		InitializingParallelWorker = false;
-		if (is_role)
-			SetCurrentRoleId(before.role, before.superuser);
-		else
-			SetSessionAuthorization(before.role, before.superuser);
-	}
-	PG_END_TRY();
-	return ok;
-}
-
-/* The conversion procedures of an encoding are looked up in a transaction. */
-static bool
-call_check_hook_in_transaction(struct config_generic *record,
-							   config_var_value *value, GucSource source)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	bool		ok;
-
-	StartTransactionCommand();
-	ok = call_check_hook(record, value, source);
-	CommitTransactionCommand();
-	MemoryContextSwitchTo(caller);
-	return ok;
-}
-
-bool
-baton_guc_make(struct config_generic *record, const char *text,
-			   GucSource source, const BatonGucIdentity *identity,
-			   config_var_value *value)
-{
-	bool		ok;
-
-	memset(value, 0, sizeof(*value));
-
-	switch (record->vartype)
-	{
-		case PGC_BOOL:
-			if (!parse_bool(text, &value->val.boolval))
-				return false;
-			break;
-		case PGC_INT:
-			{
-				struct config_int *conf = (struct config_int *) record;
-
-				if (!parse_int(text, &value->val.intval, record->flags, NULL) ||
-					value->val.intval < conf->min ||
-					value->val.intval > conf->max)
-					return false;
-				break;
-			}
-		case PGC_REAL:
-			{
-				struct config_real *conf = (struct config_real *) record;
-
-				if (!parse_real(text, &value->val.realval, record->flags,
-								NULL) ||
-					value->val.realval < conf->min ||
-					value->val.realval > conf->max)
-					return false;
-				break;
-			}
-		case PGC_STRING:
-			value->val.stringval = baton_guc_strdup(text);
-			if (record->flags & GUC_IS_NAME)
-				truncate_identifier(value->val.stringval,
-									strlen(value->val.stringval), false);
-			break;
-		case PGC_ENUM:
-			if (!config_enum_lookup_by_name((struct config_enum *) record,
-											text, &value->val.enumval))
-				return false;
-			break;
-	}
-
-	if (identity != NULL && baton_guc_is_identity(record))
-		ok = call_identity_check_hook(record, value, source, identity);
-	else if (strcmp(record->name, "temp_buffers") == 0)
-	{
-		/*
-		 * check_temp_buffers (guc.c) refuses once the backend has local
-		 * buffers of another number.  The session may nevertheless have set
-		 * it: it was on another backend then.
-		 */
-		ok = call_check_hook(record, value, PGC_S_TEST);
-	}
-	else
-	{
-		ok = call_check_hook(record, value, source);
-		if (!ok && !IsTransactionState() &&
-			strcmp(record->name, "client_encoding") == 0)
-			ok = call_check_hook_in_transaction(record, value, source);
-	}
-
-	if (!ok && record->vartype == PGC_STRING)
-		baton_guc_free(value->val.stringval);
-	return ok;
-}
-
-bool
-baton_guc_make_boot(struct config_generic *record, BatonGucCell *cell)
-{
-	bool		ok;
-
-	memset(cell, 0, sizeof(*cell));
-	cell->source = PGC_S_DEFAULT;
-	cell->scontext = PGC_INTERNAL;
-	cell->srole = BOOTSTRAP_SUPERUSERID;
-
-	switch (record->vartype)
-	{
-		case PGC_BOOL:
-			cell->value.val.boolval = ((struct config_bool *) record)->boot_val;
-			break;
-		case PGC_INT:
-			cell->value.val.intval = ((struct config_int *) record)->boot_val;
-			break;
-		case PGC_REAL:
-			cell->value.val.realval = ((struct config_real *) record)->boot_val;
-			break;
-		case PGC_STRING:
-			{
-				const char *boot = ((struct config_string *) record)->boot_val;
-
-				if (boot != NULL)
-					cell->value.val.stringval = baton_guc_strdup(boot);
-				break;
-			}
-		case PGC_ENUM:
-			cell->value.val.enumval = ((struct config_enum *) record)->boot_val;
-			break;
-	}
-
-	ok = call_check_hook(record, &cell->value, PGC_S_DEFAULT);
-	if (!ok && record->vartype == PGC_STRING && cell->value.val.stringval)
-		baton_guc_free(cell->value.val.stringval);
-	return ok;
 }
 
 BatonGucCell
@@ -599,32 +315,4 @@ baton_guc_activate(struct config_generic *record, const BatonGucCell *cell)
 	}
 
 	baton_guc_release(record, &old);
-}
-
-void
-baton_guc_append_text(struct config_generic *record,
-					  const config_var_value *value, StringInfo text)
-{
-	switch (record->vartype)
-	{
-		case PGC_BOOL:
-			appendStringInfoString(text, value->val.boolval ? "on" : "off");
-			break;
-		case PGC_INT:
-			appendStringInfo(text, "%d", value->val.intval);
-			break;
-		case PGC_REAL:
-			/* 17 digits tell every double from its neighbours */
-			appendStringInfo(text, "%.17g", value->val.realval);
-			break;
-		case PGC_STRING:
-			if (value->val.stringval != NULL)
-				appendStringInfoString(text, value->val.stringval);
-			break;
-		case PGC_ENUM:
-			appendStringInfoString(text,
-								   config_enum_lookup_by_value((struct config_enum *) record,
-															   value->val.enumval));
-			break;
-	}
 }

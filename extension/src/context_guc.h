@@ -12,7 +12,6 @@
 #ifndef BATON_CONTEXT_GUC_H
 #define BATON_CONTEXT_GUC_H
 
-#include "lib/stringinfo.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 
@@ -35,27 +34,13 @@ typedef struct BatonGucIdentity
 	bool		superuser;
 } BatonGucIdentity;
 
-/* Where the name is in get_guc_variables(), -1 if nowhere. */
-extern int	baton_guc_position(const char *name);
+/* The parameter of that name; NULL if there is none. */
 extern struct config_generic *baton_guc_find(const char *name);
 extern int	baton_guc_compare_names(const char *a, const char *b);
 
 /* True for the two parameters whose value is a role. */
 extern bool baton_guc_is_identity(const struct config_generic *record);
 extern BatonGucIdentity baton_guc_identity(const struct config_generic *record);
-
-/*
- * Makes a value out of its text as the check hook wants it, changing nothing.
- * False if the hook refuses.  identity is needed for role and
- * session_authorization only.
- */
-extern bool baton_guc_make(struct config_generic *record, const char *text,
-						   GucSource source, const BatonGucIdentity *identity,
-						   config_var_value *value);
-
-/* The compiled-in default, as guc.c's InitializeOneGUCOption makes it. */
-extern bool baton_guc_make_boot(struct config_generic *record,
-								BatonGucCell *cell);
 
 /* Frees what the value points to, unless the record still refers to it. */
 extern void baton_guc_release(struct config_generic *record,
@@ -73,16 +58,7 @@ extern void baton_guc_activate(struct config_generic *record,
 /* The active value. */
 extern config_var_value baton_guc_active(struct config_generic *record);
 
-/* Appends the text from which baton_guc_make makes the same value. */
-extern void baton_guc_append_text(struct config_generic *record,
-								  const config_var_value *value,
-								  StringInfo text);
-
 /* Set when a parameter that is reported to the client was exchanged. */
 extern bool baton_guc_report_touched;
-
-/* The allocator that guc.c frees with. */
-extern char *baton_guc_strdup(const char *string);
-extern void baton_guc_free(void *pointer);
 
 #endif							/* BATON_CONTEXT_GUC_H */

@@ -24,8 +24,8 @@
  * Which records those are, and where they lie, is param_records.c's.
  *
  * Invariants: each BatonParam is in baton_params_placed, at one entry of
- * baton_scan[] at most, and owned by baton_params_context.  The records must not be stacked
- * (see context_guc.c).
+ * baton_scan[] at most, and owned by baton_params_context.  The records must
+ * not be stacked (see context_guc.c).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -40,6 +40,7 @@
 #include "context_guc.h"
 #include "context_params.h"
 #include "context_placeholders.h"
+#include "guc_value.h"
 #include "param_records.h"
 
 static int	placed_count = 0;
@@ -53,8 +54,8 @@ baton_params_attach(void)
 		MemoryContext old;
 
 		baton_params_context = AllocSetContextCreate(TopMemoryContext,
-											   "pg_baton parameters",
-											   ALLOCSET_DEFAULT_SIZES);
+													 "pg_baton parameters",
+													 ALLOCSET_DEFAULT_SIZES);
 		old = MemoryContextSwitchTo(baton_params_context);
 		initStringInfo(&scratch);
 		MemoryContextSwitchTo(old);
@@ -86,8 +87,8 @@ drop_placed(BatonParam *param)
 {
 	dlist_delete(&param->node);
 	placed_count--;
-	if (param->text != NULL)
-		pfree(param->text);
+	if (param->string != NULL)
+		pfree(param->string);
 	pfree(param->name);
 	pfree(param);
 }
@@ -101,9 +102,9 @@ note_placed(BatonParam *param, uint8 form)
 	param->vartype = record->vartype;
 	memset(&param->header, 0, sizeof(param->header));
 	param->header.form = form;
-	if (param->text != NULL)
-		pfree(param->text);
-	param->text = NULL;
+	if (param->string != NULL)
+		pfree(param->string);
+	param->string = NULL;
 
 	if (form == BATON_PARAM_EXISTS)
 		return;
@@ -122,7 +123,7 @@ note_placed(BatonParam *param, uint8 form)
 	}
 	resetStringInfo(&scratch);
 	baton_guc_append_text(record, &param->value, &scratch);
-	param->text = MemoryContextStrdup(baton_params_context, scratch.data);
+	param->string = MemoryContextStrdup(baton_params_context, scratch.data);
 }
 
 /* ---- capture ---------------------------------------------------------- */
@@ -155,7 +156,7 @@ same_as_placed(const BatonParam *param, struct config_generic *record)
 			{
 				const char *value = *((struct config_string *) record)->variable;
 
-				if (strcmp(value ? value : "", param->text) != 0)
+				if (strcmp(value ? value : "", param->string) != 0)
 					return false;
 				break;
 			}
@@ -192,8 +193,8 @@ put_param(BatonParam *param)
 	resetStringInfo(&scratch);
 	appendBinaryStringInfo(&scratch, (char *) &param->header,
 						   sizeof(param->header));
-	if (param->text != NULL)
-		appendStringInfoString(&scratch, param->text);
+	if (param->string != NULL)
+		appendStringInfoString(&scratch, param->string);
 	baton_delta_put(BATON_KIND_PARAMETER, param->name, strlen(param->name),
 					scratch.data, scratch.len, false, 0);
 }
@@ -322,7 +323,7 @@ static bool
 same_as_entry(const BatonParam *param, const BatonEntry *entry)
 {
 	Size		text_length = entry->value_length - sizeof(BatonParamHeader);
-	const char *text = param->text ? param->text : "";
+	const char *text = param->string ? param->string : "";
 
 	return entry->key_length == strlen(param->name) &&
 		memcmp(baton_entry_key(entry), param->name, entry->key_length) == 0 &&
@@ -442,7 +443,7 @@ put_in_place(const BatonEntry *entry)
 	param->serial = entry->serial;
 	param->vartype = record->vartype;
 	param->header = header;
-	param->text = MemoryContextStrdup(baton_params_context, text);
+	param->string = MemoryContextStrdup(baton_params_context, text);
 	param->value = baton_guc_active(record);
 }
 
@@ -464,7 +465,7 @@ baton_params_install(const BatonEntryList *wanted)
 	if (baton_scan_linked && all_placed(wanted))
 		return;
 	baton_scan_look();
-	baton_scan_linked = false;		/* until we are done, or if we fail */
+	baton_scan_linked = false;	/* until we are done, or if we fail */
 
 	/* What is in place already stays. */
 	dlist_foreach(search, &baton_params_placed)

@@ -42,18 +42,22 @@
 
 #include "context_guc.h"
 #include "context_placeholders.h"
+#include "guc_value.h"
 
 /*
  * No client can send it where the encoding is checked, as 0xFE and 0xFF are
- * part of no valid UTF-8; in other encodings it would have to guess it.
+ * part of no valid UTF-8; in other encodings it would have to guess the
+ * number, which is random, and each backend's own.
  */
-#define HIDDEN_NAME "\xff\xfepg_baton.hidden_" UINT64_FORMAT
+#define HIDDEN_PREFIX "\xff\xfepg_baton.hidden_%016" INT64_MODIFIER "x_"
 
 static MemoryContext placeholder_context = NULL;
 static struct config_generic **hidden_records = NULL;
 static int	hidden_count = 0;
 static int	hidden_size = 0;
 static uint64 hidden_names = 0;
+static char hidden_prefix[64];
+static Size hidden_prefix_length = 0;
 
 /* Names of the placeholders that are the server's own. */
 static List *own_names = NIL;
@@ -68,9 +72,17 @@ baton_placeholders_attach(void)
 	int			count = GetNumConfigOptions();
 
 	if (placeholder_context == NULL)
+	{
+		uint64		number;
+
 		placeholder_context = AllocSetContextCreate(TopMemoryContext,
 													"pg_baton placeholders",
 													ALLOCSET_SMALL_SIZES);
+		if (!pg_strong_random(&number, sizeof(number)))
+			return "a random number could not be had";
+		hidden_prefix_length = snprintf(hidden_prefix, sizeof(hidden_prefix),
+										HIDDEN_PREFIX, number);
+	}
 
 	for (int i = 1; i < count; i++)
 	{
@@ -121,12 +133,22 @@ baton_placeholders_note_own(bool all)
 bool
 baton_placeholder_hidden(const struct config_generic *record)
 {
+	Assert(hidden_prefix_length > 0);
 	return (record->flags & GUC_CUSTOM_PLACEHOLDER) != 0 &&
-		record->name[0] == HIDDEN_NAME[0] &&
-		record->name[1] == HIDDEN_NAME[1];
+		strncmp(record->name, hidden_prefix, hidden_prefix_length) == 0;
 }
 
 #if PG_VERSION_NUM < 160000
+
+/* The next name that nobody can type; valid until the next call. */
+static const char *
+hidden_name(void)
+{
+	static char name[sizeof(hidden_prefix) + 24];
+
+	snprintf(name, sizeof(name), "%s" UINT64_FORMAT, hidden_prefix, ++hidden_names);
+	return name;
+}
 
 static void
 remember_hidden(struct config_generic *record)
@@ -155,10 +177,9 @@ remember_hidden(struct config_generic *record)
 static void
 add_hidden_record(void)
 {
+	const char *name = hidden_name();
 	struct config_generic *record;
-	char		name[64];
 
-	snprintf(name, sizeof(name), HIDDEN_NAME, ++hidden_names);
 	(void) set_config_option(name, "", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SET, false, ERROR, false);
 	record = baton_guc_find(name);
@@ -222,15 +243,12 @@ void
 baton_placeholder_hide(struct config_generic *record)
 {
 #if PG_VERSION_NUM < 160000
-	char		name[64];
-
 	Assert(record->flags & GUC_CUSTOM_PLACEHOLDER);
 	Assert(record->reset_source == PGC_S_DEFAULT);
 
 	if (baton_placeholder_is_own(record))
 		return;
-	snprintf(name, sizeof(name), HIDDEN_NAME, ++hidden_names);
 	remember_hidden(record);
-	rename_record(record, name);
+	rename_record(record, hidden_name());
 #endif
 }

@@ -18,8 +18,8 @@
  *
  * Invariants: told holds what the records' last_reported said when last looked
  * at.  guc.c changes last_reported only while it sends a ParameterStatus, so
- * without one (note_message, or our own call) nothing has changed.  last_reported is allocated
- * as guc.c does it.
+ * without one (note_message, or our own call) nothing has changed.
+ * last_reported is allocated as guc.c does it.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -31,6 +31,7 @@
 
 #include "context_guc.h"
 #include "context_report.h"
+#include "guc_value.h"
 
 static StringInfoData told;
 static StringInfoData now_told;

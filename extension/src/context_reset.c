@@ -26,7 +26,8 @@
  * PostgresMain has done meanwhile (PgReloadTime tells, ProcessConfigFileInternal
  * in guc-file.l sets it) is done again in that way.
  *
- * How one parameter is exchanged is reset_item.c's.
+ * How one parameter is exchanged is reset_item.c's; what the files say,
+ * reset_plain.c's.
  *
  * Limit: a value from the postmaster's command line under a setting of role or
  * database that the session does not have is not found again.
@@ -37,176 +38,25 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/table.h"
 #include "access/xact.h"
-#include "catalog/pg_authid.h"
 #include "catalog/pg_db_role_setting.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
-#include "utils/timestamp.h"
 
 #include "context_guc.h"
 #include "context_placeholders.h"
 #include "context_reset.h"
+#include "guc_value.h"
 #include "reset_item.h"
+#include "reset_plain.h"
 
 /* The serials that the last install wanted, in order; -1: unknown. */
 static uint64 *last_serials = NULL;
 static int	last_count = -1;
 static int	last_size = 0;
-
-/* Parameters the backend has a setting of role, database or client for. */
-static char **own_settings = NULL;
-static int	own_setting_count = 0;
-
-/* For each of them what the files say: as in an entry.  NULL: not known. */
-static StringInfoData *plain_values = NULL;
-
-static TimestampTz reload_seen = 0;
-
-/* ---- plain values ----------------------------------------------------- */
-
-/* Reads the files; a caller's memory and the session's values are left alone. */
-static void
-read_files(void)
-{
-	MemoryContext old = MemoryContextSwitchTo(baton_reset_context);
-
-	ProcessConfigFile(PGC_SIGHUP);
-	MemoryContextSwitchTo(old);
-	baton_placeholders_note_own(false);
-	reload_seen = PgReloadTime;
-	baton_reset_reload_again = false;
-	baton_guc_report_touched = true;
-}
-
-static void
-forget_plain_values(void)
-{
-	if (plain_values == NULL)
-		return;
-	for (int i = 0; i < own_setting_count; i++)
-		pfree(plain_values[i].data);
-	pfree(plain_values);
-	plain_values = NULL;
-}
-
-/*
- * Finds out what each of own_settings would be without the settings of role
- * and database: gives it its default, reads the files, looks, and puts the
- * backend's own back.  Once a backend, if ever, and after a reload.
- */
-static void
-find_plain_values(void)
-{
-	dlist_iter	iter;
-	BatonGucCell *own;
-	bool	   *done;
-
-	if (plain_values != NULL)
-		return;
-
-	dlist_foreach(iter, &baton_reset_items)
-	{
-		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
-
-		if (item->exchanged)
-			baton_reset_item_exchange(item);
-	}
-
-	own = palloc0(own_setting_count * sizeof(*own));
-	done = palloc0(own_setting_count * sizeof(*done));
-	plain_values = MemoryContextAlloc(baton_reset_context, own_setting_count *
-									  sizeof(*plain_values));
-	for (int i = 0; i < own_setting_count; i++)
-	{
-		struct config_generic *record = baton_guc_find(own_settings[i]);
-		MemoryContext old = MemoryContextSwitchTo(baton_reset_context);
-		BatonGucCell boot;
-
-		initStringInfo(&plain_values[i]);
-		MemoryContextSwitchTo(old);
-		if (record == NULL || !baton_guc_make_boot(record, &boot))
-			continue;
-		own[i] = baton_guc_reset_cell(record);
-		done[i] = true;
-		baton_reset_give(record, &boot);
-	}
-	read_files();
-	for (int i = 0; i < own_setting_count; i++)
-	{
-		struct config_generic *record = baton_guc_find(own_settings[i]);
-		BatonGucCell plain;
-
-		if (!done[i] || record == NULL)
-			continue;
-		plain = baton_guc_reset_cell(record);
-		baton_reset_append_value(record, &plain, NULL, &plain_values[i]);
-		baton_reset_give(record, &own[i]);
-		baton_guc_release(record, &plain.value);
-	}
-	pfree(own);
-	pfree(done);
-
-	dlist_foreach(iter, &baton_reset_items)
-	{
-		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
-
-		if (item->exchanged)
-			baton_reset_item_exchange(item);
-	}
-}
-
-/* Settings the backend has and the session has not. */
-static void
-apply_plain_values(void)
-{
-	for (int i = 0; i < own_setting_count; i++)
-	{
-		dlist_iter	iter;
-		bool		listed = false;
-		BatonResetItem *item;
-
-		dlist_foreach(iter, &baton_reset_items)
-		{
-			item = dlist_container(BatonResetItem, node, iter.cur);
-			if (baton_guc_compare_names(item->name, own_settings[i]) == 0)
-			{
-				listed = true;
-				break;
-			}
-		}
-		if (listed)
-			continue;
-		find_plain_values();
-		if (plain_values[i].len == 0)
-			continue;
-		item = baton_reset_item_add(own_settings[i], strlen(own_settings[i]),
-						plain_values[i].data, plain_values[i].len);
-		item->plain = true;
-		baton_reset_item_apply(item);
-	}
-}
-
-static void
-undo_plain_values(void)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &baton_reset_items)
-	{
-		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
-
-		if (item->plain)
-		{
-			baton_reset_item_undo(item);
-			baton_reset_item_drop(item);
-		}
-	}
-}
 
 /* ---- attach ----------------------------------------------------------- */
 
@@ -253,41 +103,22 @@ drop_own_application_name(void)
 	own = baton_guc_reset_cell(record);
 	baton_reset_give(record, &boot);
 	baton_guc_release(record, &own.value);
-	read_files();
+	baton_files_read();
 	apply_role_and_database_settings();
 }
 
 const char *
 baton_reset_attach(void)
 {
-	struct config_generic **variables;
-	int			count;
-
 	if (baton_reset_context == NULL)
 		baton_reset_context = AllocSetContextCreate(TopMemoryContext,
-											  "pg_baton reset values",
-											  ALLOCSET_DEFAULT_SIZES);
-	reload_seen = PgReloadTime;
+													"pg_baton reset values",
+													ALLOCSET_DEFAULT_SIZES);
+	baton_files_seen();
 	baton_placeholders_note_own(true);
 	drop_own_application_name();
 
-	variables = get_guc_variables();
-	count = GetNumConfigOptions();
-	own_setting_count = 0;
-	for (int i = 0; i < count; i++)
-	{
-		if (baton_reset_is_carried(variables[i]))
-			own_setting_count++;
-	}
-	own_settings = MemoryContextAlloc(baton_reset_context, (own_setting_count + 1) *
-									  sizeof(*own_settings));
-	own_setting_count = 0;
-	for (int i = 0; i < count; i++)
-	{
-		if (baton_reset_is_carried(variables[i]))
-			own_settings[own_setting_count++] =
-				MemoryContextStrdup(baton_reset_context, variables[i]->name);
-	}
+	baton_plain_attach();
 	return NULL;
 }
 
@@ -384,12 +215,12 @@ baton_reset_install(const BatonEntryList *wanted)
 		if (present[i])
 			continue;
 		item = baton_reset_item_add(baton_entry_key(entry), entry->key_length,
-						baton_entry_value(entry), entry->value_length);
+									baton_entry_value(entry), entry->value_length);
 		item->serial = entry->serial;
 		baton_reset_item_apply(item);
 	}
 	pfree(present);
-	apply_plain_values();
+	baton_plain_apply();
 	if (baton_reset_reload_again)
 		baton_reset_reload();
 	remember_last(wanted);
@@ -522,7 +353,7 @@ put_items(void)
 			initStringInfo(&value);
 			baton_reset_append_value(record, &cell, is_role ? &identity : NULL, &value);
 			found = baton_reset_item_add(record->name, strlen(record->name), value.data,
-							 value.len);
+										 value.len);
 			pfree(value.data);
 		}
 		baton_delta_put(BATON_KIND_RESET, found->name, strlen(found->name),
@@ -533,10 +364,11 @@ put_items(void)
 void
 baton_reset_greet(const BatonEntryList *startup)
 {
-	GucContext	context = GetAuthenticatedUserIsSuperuser() ?
-		PGC_SU_BACKEND : PGC_BACKEND;
+	GucContext	context = PGC_BACKEND;
 
 	Assert(dlist_is_empty(&baton_reset_items));
+	if (GetAuthenticatedUserIsSuperuser())
+		context = PGC_SU_BACKEND;
 	for (int i = 0; i < startup->count; i++)
 	{
 		const BatonEntry *entry = startup->entries[i];
@@ -556,41 +388,24 @@ baton_reset_greet(const BatonEntryList *startup)
 void
 baton_reset_reload(void)
 {
-	dlist_iter	iter;
-	bool		plain = false;
+	bool		plain = baton_plain_undo();
 
-	dlist_foreach(iter, &baton_reset_items)
-		plain |= dlist_container(BatonResetItem, node, iter.cur)->plain;
-	undo_plain_values();
-	forget_plain_values();
-
-	dlist_foreach(iter, &baton_reset_items)
-	{
-		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
-
-		if (item->exchanged)
-			baton_reset_item_exchange(item);
-	}
-	read_files();
-	dlist_foreach(iter, &baton_reset_items)
-	{
-		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
-
-		if (item->exchanged)
-			baton_reset_item_exchange(item);
-	}
+	baton_plain_forget();
+	baton_reset_items_exchange();
+	baton_files_read();
+	baton_reset_items_exchange();
 	if (plain)
-		apply_plain_values();
+		baton_plain_apply();
 }
 
 void
 baton_reset_follow_reload(void)
 {
-	if (PgReloadTime == reload_seen)
+	if (!baton_files_were_read())
 		return;
-	if (dlist_is_empty(&baton_reset_items) && plain_values == NULL)
+	if (dlist_is_empty(&baton_reset_items) && !baton_plain_known())
 	{
-		reload_seen = PgReloadTime;
+		baton_files_seen();
 		baton_guc_report_touched = true;
 	}
 	else

@@ -12,12 +12,8 @@
  * with the same statements and parameters, if that one has ended or this
  * backend keeps as many as it may.
  *
- * Counters (which decide between custom and generic plans) are not items, they
- * are numbers in CONTROL that the owner of the session writes.  The slot of a
- * new statement is not known before the dispatcher has stored it, so counters
- * that are not at their start by then travel in an item of their own, "initial
- * counters".  A slot that is all zero was never written (generic_cost starts at
- * -1).  After an install every slot of the session has been written.
+ * Counters are statement_counters.c's, and what goes back to the dispatcher is
+ * statement_capture.c's.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -27,15 +23,13 @@
 
 #include "context_statements.h"
 #include "context_unnamed.h"
+#include "statement_counters.h"
 #include "statement_description.h"
 #include "statement_known.h"
 #include "statement_make.h"
 #include "statement_notice.h"
 #include "statement_settings.h"
 #include "utils/memutils.h"
-
-/* The item that carries initial counters. */
-#define INITIAL_KEY "statement_counters"
 
 /* What a look at a session's items told. */
 typedef struct ItemScan
@@ -46,7 +40,6 @@ typedef struct ItemScan
 } ItemScan;
 
 static bool attached = false;
-static uint64 pass = 0;			/* number of the look at all statements */
 static MemoryContext work_context = NULL;
 
 const char *
@@ -83,8 +76,6 @@ discard_table(StatementTable *table)
 		baton_table_recycle(table);
 	}
 }
-
-/* ---- installing ------------------------------------------------------ */
 
 static inline uint64
 mix(uint64 number)
@@ -124,9 +115,7 @@ scan_items(const BatonSessionRecord *record, ItemScan *scan)
 					scan->fingerprint += mix(~entry->serial);
 				break;
 			case BATON_KIND_OTHER:
-				if (entry->key_length == strlen(INITIAL_KEY) &&
-					memcmp(baton_entry_key(entry), INITIAL_KEY,
-						   entry->key_length) == 0)
+				if (baton_counters_is_item(entry))
 					scan->initial = entry;
 				break;
 			default:
@@ -135,56 +124,6 @@ scan_items(const BatonSessionRecord *record, ItemScan *scan)
 	}
 	if (scan->statements == 0 || scan->fingerprint == 0)
 		scan->fingerprint = 0;
-}
-
-/* Initial counters of a statement: an array of name and counters. */
-static void
-find_initial(const BatonEntry *initial, const char *name,
-			 BatonStatementCounter *counters)
-{
-	const char *next;
-	const char *end;
-
-	*counters = baton_fresh_counters;
-	if (initial == NULL)
-		return;
-	next = baton_entry_value(initial);
-	end = next + initial->value_length;
-	while ((Size) (end - next) >= NAMEDATALEN + sizeof(*counters))
-	{
-		if (strncmp(next, name, NAMEDATALEN) == 0)
-			memcpy(counters, next + NAMEDATALEN, sizeof(*counters));
-		next += NAMEDATALEN + sizeof(*counters);
-	}
-}
-
-/* Has nobody written the statement's counters since its slot was allotted? */
-static bool
-slot_is_new(const KnownStatement *known)
-{
-	static const BatonStatementCounter never_written;
-
-	return known->counter == NO_COUNTER ||
-		baton_known_same_counters(baton_counter(known->counter), &never_written);
-}
-
-/*
- * Reads the counters of a statement of the session being installed, or writes
- * them if its slot has just been allotted.
- */
-static void
-load_counters(KnownStatement *known)
-{
-	if (known->plan == NULL)
-		return;
-	if (known->counter != NO_COUNTER)
-	{
-		if (slot_is_new(known))
-			baton_known_get_counters(known->plan, baton_counter(known->counter));
-		else
-			baton_known_set_counters(known->plan, baton_counter(known->counter));
-	}
-	baton_known_get_counters(known->plan, &known->written);
 }
 
 /* Is the plan in the table in place what the entry describes? */
@@ -234,7 +173,7 @@ make_statement(const char *name, const BatonItem *item)
 	known->serial = entry->serial;
 	known->prepare_time = item->aux;
 	known->counter = item->counter;
-	known->seen = pass;
+	known->seen = baton_known_pass;
 }
 
 typedef struct MissingStatement
@@ -264,7 +203,7 @@ reconcile(const BatonSessionRecord *record, const ItemScan *scan)
 
 	table->context_version = 0;
 	table->has_initial = scan->initial != NULL;
-	pass++;
+	baton_known_pass++;
 
 	/* which are here? */
 	missing = palloc(sizeof(MissingStatement) * Max(scan->statements, 1));
@@ -281,22 +220,20 @@ reconcile(const BatonSessionRecord *record, const ItemScan *scan)
 		known = baton_known_find(table, name);
 		if (known != NULL && same_statement(known, entry))
 		{
-			known->seen = pass;
+			known->seen = baton_known_pass;
 			known->serial = entry->serial;
 			known->counter = items[i].counter;
-			if (known->prepare_time != items[i].aux || slot_is_new(known))
+			if (known->prepare_time != items[i].aux ||
+				baton_counters_slot_is_new(known))
 			{
 				/*
 				 * Prepared anew elsewhere, another session's, no slot, or put
 				 * again with what it had (analysed again, say): then the
 				 * counters it has here are of before.
 				 */
-				BatonStatementCounter initial;
-
 				FetchPreparedStatement(name, true)->prepare_time = items[i].aux;
 				known->prepare_time = items[i].aux;
-				find_initial(scan->initial, name, &initial);
-				baton_known_set_counters(known->plan, &initial);
+				baton_counters_begin(known, scan->initial);
 			}
 		}
 		else
@@ -315,7 +252,7 @@ reconcile(const BatonSessionRecord *record, const ItemScan *scan)
 
 		known_start_iterate(table->known, &iterator);
 		while ((entry = known_iterate(table->known, &iterator)) != NULL)
-			if (entry->statement->seen != pass)
+			if (entry->statement->seen != baton_known_pass)
 				baton_known_drop(entry->statement);
 	}
 
@@ -324,14 +261,11 @@ reconcile(const BatonSessionRecord *record, const ItemScan *scan)
 	for (int i = 0; i < missing_count; i++)
 	{
 		KnownStatement *known;
-		BatonStatementCounter initial;
 
 		make_statement(missing[i].name, missing[i].item);
 		known = baton_known_find(table, missing[i].name);
-		if (known == NULL)
-			continue;
-		find_initial(scan->initial, missing[i].name, &initial);
-		baton_known_set_counters(known->plan, &initial);
+		if (known != NULL)
+			baton_counters_begin(known, scan->initial);
 	}
 
 	baton_table_fingerprint(table, scan->fingerprint);
@@ -363,27 +297,10 @@ choose_table(uint64 session, const ItemScan *scan)
 	return table;
 }
 
-/* Another session has discarded the plans of this backend. */
-static void
-rearm_plans(StatementTable *table)
-{
-	known_iterator iterator;
-	KnownEntry *entry;
-
-	table->discards = baton_discards;
-	if (table->known == NULL)
-		return;
-	known_start_iterate(table->known, &iterator);
-	while ((entry = known_iterate(table->known, &iterator)) != NULL)
-		if (entry->statement->plan != NULL)
-			baton_settings_rearm(entry->statement->plan);
-}
-
 void
 baton_statements_install(const BatonSessionRecord *record)
 {
 	StatementTable *table = baton_table_find(record->id);
-	BatonSessionSlot *slot = baton_session_slot(record->id);
 
 	baton_notice_reset();
 	if (table == NULL || table->context_version != record->context_version ||
@@ -406,211 +323,14 @@ baton_statements_install(const BatonSessionRecord *record)
 		baton_table_place(table);
 	baton_table_used(table);
 	if (table->discards != baton_discards)
-		rearm_plans(table);
-
-	if (table->counter_version != slot->counter_version ||
-		table->counter_version == 0)
 	{
-		known_iterator iterator;
-		KnownEntry *entry;
-
-		if (table->known != NULL)
-		{
-			known_start_iterate(table->known, &iterator);
-			while ((entry = known_iterate(table->known, &iterator)) != NULL)
-				load_counters(entry->statement);
-		}
-		if (slot->counter_version == 0)
-			slot->counter_version = 1;
-		table->counter_version = slot->counter_version;
+		/* another session has discarded the plans of this backend */
+		table->discards = baton_discards;
+		baton_known_for_plans(table, baton_settings_rearm);
 	}
+
+	baton_counters_install(table, record->id);
 	baton_notice_reset();
-}
-
-/* ---- capturing ------------------------------------------------------- */
-
-/*
- * Puts a statement of the table in place that is new, or was analysed again
- * under other settings.
- */
-static void
-put_statement(PreparedStatement *statement, KnownStatement *known)
-{
-	static const BatonStatementCounter never_written;
-	StringInfoData value;
-
-	if (known == NULL)
-		known = baton_known_add(baton_table_in_place, statement->stmt_name);
-	if (known->plan == NULL)
-		baton_known_tie(known, statement->plansource);
-	(void) baton_settings_changed(known->plan);
-	known->serial = 0;
-	known->prepare_time = statement->prepare_time;
-	known->seen = pass;
-	known->written = baton_fresh_counters;
-
-	/* the dispatcher may give the new statement the old one's slot */
-	if (known->counter != NO_COUNTER)
-		*baton_counter(known->counter) = never_written;
-	known->counter = NO_COUNTER;
-
-	initStringInfo(&value);
-	baton_statement_describe(&value, statement->plansource, statement->from_sql);
-	baton_delta_put(BATON_KIND_STATEMENT, known->name, strlen(known->name),
-					value.data, value.len, true, statement->prepare_time);
-	pfree(value.data);
-}
-
-/* True if the delta has something. */
-static bool
-capture_statements(uint64 session)
-{
-	HTAB	   *handle = baton_table_handle(baton_table_in_place);
-	StatementTable *table = baton_table_in_place;
-	HASH_SEQ_STATUS status;
-	PreparedStatement *statement;
-	bool		changed = false;
-
-	if (table->session == 0)
-	{
-		if (hash_get_num_entries(handle) == 0)
-			return false;
-		baton_table_claim(table, session);
-	}
-
-	pass++;
-	hash_seq_init(&status, handle);
-	while ((statement = hash_seq_search(&status)) != NULL)
-	{
-		KnownStatement *known = baton_known_find(table, statement->stmt_name);
-
-		if (known != NULL && known->plan == statement->plansource &&
-			!baton_settings_changed(known->plan))
-		{
-			known->seen = pass;
-			continue;
-		}
-		put_statement(statement, known);
-		changed = true;
-	}
-
-	if (table->known != NULL)
-	{
-		known_iterator iterator;
-		KnownEntry *entry;
-
-		known_start_iterate(table->known, &iterator);
-		while ((entry = known_iterate(table->known, &iterator)) != NULL)
-		{
-			KnownStatement *known = entry->statement;
-
-			if (known->seen == pass)
-				continue;
-			baton_delta_delete(BATON_KIND_STATEMENT, known->name,
-							   strlen(known->name));
-			baton_known_remove(table, known);
-			changed = true;
-		}
-	}
-	if (changed)
-		baton_table_fingerprint(table, 0);
-	return changed;
-}
-
-/* Writes a statement's counters; true if there is no slot for them yet. */
-static bool
-capture_counters(KnownStatement *known, bool *written)
-{
-	BatonStatementCounter now;
-
-	if (known->plan == NULL)
-		return false;
-	baton_known_get_counters(known->plan, &now);
-	if (baton_known_same_counters(&now, &known->written))
-		return false;
-	known->written = now;
-	if (known->counter == NO_COUNTER)
-		return true;
-	*baton_counter(known->counter) = now;
-	*written = true;
-	return false;
-}
-
-/* Puts the counters of all statements whose slot is not known. */
-static void
-put_initial(StatementTable *table)
-{
-	StringInfoData value;
-	known_iterator iterator;
-	KnownEntry *entry;
-
-	initStringInfo(&value);
-	known_start_iterate(table->known, &iterator);
-	while ((entry = known_iterate(table->known, &iterator)) != NULL)
-	{
-		KnownStatement *known = entry->statement;
-
-		if (known->counter != NO_COUNTER || known->plan == NULL ||
-			baton_known_same_counters(&known->written, &baton_fresh_counters))
-			continue;
-		appendBinaryStringInfo(&value, known->name, NAMEDATALEN);
-		appendBinaryStringInfo(&value, (char *) &known->written,
-							   sizeof(known->written));
-	}
-	if (value.len > 0)
-		baton_delta_put(BATON_KIND_OTHER, INITIAL_KEY, strlen(INITIAL_KEY),
-						value.data, value.len, false, 0);
-	else if (table->has_initial)
-		baton_delta_delete(BATON_KIND_OTHER, INITIAL_KEY, strlen(INITIAL_KEY));
-	table->has_initial = value.len > 0;
-	pfree(value.data);
-}
-
-bool
-baton_statements_capture(uint64 session)
-{
-	StatementTable *table;
-	bool		changed = false;
-	bool		without_slot = false;
-	bool		written = false;
-
-	if (!baton_notice.statements && !baton_notice.counters &&
-		!baton_notice.analysis)
-		return false;
-
-	if (baton_notice.statements || baton_notice.analysis ||
-		baton_settings_touched)
-		changed = capture_statements(session);
-	table = baton_table_in_place;
-	if (table->known != NULL && (changed || baton_notice.touched_all))
-	{
-		known_iterator iterator;
-		KnownEntry *entry;
-
-		known_start_iterate(table->known, &iterator);
-		while ((entry = known_iterate(table->known, &iterator)) != NULL)
-			without_slot |= capture_counters(entry->statement, &written);
-	}
-	else
-		for (int i = 0; i < baton_notice.touched_count; i++)
-			without_slot |= capture_counters(baton_notice.touched[i], &written);
-
-	if (written)
-	{
-		BatonSessionSlot *slot = baton_session_slot(session);
-
-		slot->counter_version++;
-		table->counter_version = slot->counter_version;
-	}
-	if (without_slot || (changed && table->has_initial))
-	{
-		put_initial(table);
-		changed = true;
-	}
-	if (changed)
-		table->context_version = 0;
-	baton_notice_reset();
-	return changed;
 }
 
 void

@@ -12,9 +12,6 @@
 
 #include "context.h"
 
-/* Installs the ProcessUtility hook; from _PG_init. */
-extern void baton_statements_init(void);
-
 /* Once a backend; NULL if all is well, else why it cannot pool. */
 extern const char *baton_statements_attach(void);
 

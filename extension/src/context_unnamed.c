@@ -36,6 +36,7 @@
 #include "postgres.h"
 
 #include "context_unnamed.h"
+#include "control.h"
 #include "nodes/memnodes.h"
 #include "port/pg_bswap.h"
 #include "statement_description.h"
@@ -206,20 +207,34 @@ baton_unnamed_note_message(char type)
 	}
 }
 
+/*
+ * Whether the session has one.  The dispatcher may set its own flag at the same
+ * time, hence with an atomic instruction; most often there is nothing to do.
+ */
+static void
+note_alive(uint64 session, bool alive)
+{
+	pg_atomic_uint32 *flags = baton_atomic_u32(baton_session_slot(session)->flags);
+	bool		noted = (pg_atomic_read_u32(flags) & BATON_SESSION_UNNAMED) != 0;
+
+	if (alive && !noted)
+		pg_atomic_fetch_or_u32(flags, BATON_SESSION_UNNAMED);
+	else if (!alive && noted)
+		pg_atomic_fetch_and_u32(flags, ~(uint32) BATON_SESSION_UNNAMED);
+}
+
 bool
 baton_unnamed_capture(uint64 session)
 {
-	BatonSessionSlot *slot = baton_session_slot(session);
 	const BatonItem *item;
 	StringInfoData value;
 
 	if (plan_here == NULL || plan_owner != session)
 	{
-		if (slot->flags & BATON_SESSION_UNNAMED)
-			slot->flags &= ~BATON_SESSION_UNNAMED;
+		note_alive(session, false);
 		return false;
 	}
-	slot->flags |= BATON_SESSION_UNNAMED;
+	note_alive(session, true);
 	if (plan_captured)
 	{
 		if (!baton_settings_changed(plan_here))
@@ -229,9 +244,9 @@ baton_unnamed_capture(uint64 session)
 	else
 	{
 		/*
-		 * The settings of this moment.  They could have been others only if
-		 * a function has set them since: SET by itself would have replaced
-		 * the unnamed statement.
+		 * The settings of this moment.  They could have been others only if a
+		 * function has set them since: SET by itself would have replaced the
+		 * unnamed statement.
 		 */
 		baton_settings_note(plan_here);
 		plan_captured = true;

@@ -7,7 +7,8 @@
  * into the dispatcher's session memory must be known before, because a session
  * whose context is half there cannot be served anywhere.  If they do not fit
  * the session stays on this backend, and what was collected stays here until
- * it fits or the session ends.
+ * it fits or the session ends.  A change that no message can hold (the name of
+ * a parameter given to set_config() may be of any length) fits nowhere.
  *
  * Owner: the session in place.  One at a time.
  *
@@ -35,6 +36,7 @@ typedef struct DeltaHeader
 
 static StringInfoData collected;
 static bool initialised = false;
+static bool too_large = false;	/* a change was too large to be collected */
 
 static void
 append(const void *data, Size length)
@@ -42,9 +44,12 @@ append(const void *data, Size length)
 	appendBinaryStringInfo(&collected, (const char *) data, length);
 }
 
-/* Begins a change; the caller appends `length` bytes of payload. */
-static void
-begin(uint32 type, Size length)
+/*
+ * Begins a change; the caller appends `length` bytes of payload.  False if it
+ * is too large.
+ */
+static bool
+begin(uint32 type, Size key_length, Size length)
 {
 	DeltaHeader header;
 
@@ -56,10 +61,16 @@ begin(uint32 type, Size length)
 		MemoryContextSwitchTo(old);
 		initialised = true;
 	}
+	if (key_length > PG_UINT16_MAX ||
+		collected.len + sizeof(header) + length >= MaxAllocSize)
+		too_large = true;
+	if (too_large)
+		return false;
 	header.type = type;
 	header.length = (uint32) length;
 	enlargeStringInfo(&collected, sizeof(header) + length);
 	append(&header, sizeof(header));
+	return true;
 }
 
 void
@@ -70,10 +81,10 @@ baton_delta_put(uint16 kind, const char *key, Size key_length,
 	uint16		key_length16 = (uint16) key_length;
 	uint32		counter = want_counter ? 1 : 0;
 
-	Assert(key_length <= PG_UINT16_MAX);
-
-	begin(BATON_MSG_PUT, sizeof(kind) + sizeof(key_length16) + key_length +
-		  sizeof(counter) + sizeof(aux) + value_length);
+	if (!begin(BATON_MSG_PUT, key_length,
+			   sizeof(kind) + sizeof(key_length16) + key_length +
+			   sizeof(counter) + sizeof(aux) + value_length))
+		return;
 	append(&kind, sizeof(kind));
 	append(&key_length16, sizeof(key_length16));
 	append(key, key_length);
@@ -87,9 +98,9 @@ baton_delta_delete(uint16 kind, const char *key, Size key_length)
 {
 	uint16		key_length16 = (uint16) key_length;
 
-	Assert(key_length <= PG_UINT16_MAX);
-
-	begin(BATON_MSG_DELETE, sizeof(kind) + sizeof(key_length16) + key_length);
+	if (!begin(BATON_MSG_DELETE, key_length,
+			   sizeof(kind) + sizeof(key_length16) + key_length))
+		return;
 	append(&kind, sizeof(kind));
 	append(&key_length16, sizeof(key_length16));
 	append(key, key_length);
@@ -98,6 +109,8 @@ baton_delta_delete(uint16 kind, const char *key, Size key_length)
 Size
 baton_delta_size(void)
 {
+	if (too_large)
+		return DELTA_TOO_LARGE;
 	return initialised ? collected.len : 0;
 }
 
@@ -106,6 +119,7 @@ baton_delta_send(int fd, uint64 session)
 {
 	int			position = 0;
 
+	Assert(!too_large);
 	while (initialised && position < collected.len)
 	{
 		DeltaHeader header;
@@ -125,6 +139,7 @@ baton_delta_send(int fd, uint64 session)
 void
 baton_delta_drop(void)
 {
+	too_large = false;
 	if (!initialised)
 		return;
 	resetStringInfo(&collected);

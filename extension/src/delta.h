@@ -12,7 +12,13 @@
 #ifndef BATON_DELTA_H
 #define BATON_DELTA_H
 
-/* Bytes collected and not sent; 0 if there is no news. */
+/* More than there can be room for, but not so much that sums wrap around. */
+#define DELTA_TOO_LARGE (SIZE_MAX / 4)
+
+/*
+ * Bytes collected and not sent; 0 if there is no news, DELTA_TOO_LARGE if
+ * something was too large to be collected.
+ */
 extern Size baton_delta_size(void);
 
 /* Sends what was collected as changes of `session`, and forgets it. */

@@ -116,6 +116,7 @@ greet(const BatonSessionRecord *record)
 	baton_context_greet(record, &reported);
 	baton_delta_send(BatonSelf.control, record->id);
 	tell(BATON_MSG_GREETED, record->id, reported.data, reported.len);
+	pfree(reported.data);
 
 	pq_beginmessage(&message, 'K');
 	pq_sendint32(&message, record->cancel_pid);

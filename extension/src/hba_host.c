@@ -93,6 +93,7 @@ ask_forward(ForwardEntry *entry, const char *name)
 	{
 		pfree(entry->name);
 		pfree(entry->addresses);
+		entry->name = NULL;		/* what follows may fail */
 	}
 	memset(&hints, 0, sizeof(hints));
 	hints.ai_socktype = SOCK_STREAM;	/* each address once */

@@ -24,13 +24,14 @@
 
 #include "libpq/ifaddr.h"
 #include "miscadmin.h"
-#include "storage/fd.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
+#include "auth_file.h"
 #include "hba_host.h"
 #include "hba_match.h"
+#include "shared_catalog.h"
 
 static List *parsed_lines = NIL;	/* of HbaLine * */
 static MemoryContext parsed_context = NULL;
@@ -42,37 +43,6 @@ typedef struct InterfaceSearch
 	IPCompareMethod method;
 	bool		found;
 } InterfaceSearch;
-
-/*
- * The lines of the file as tokens, NIL if it cannot be opened (which is
- * logged).  All of it is allocated in the current context.
- */
-static List *
-read_tokens(const char *file_name)
-{
-	List	   *lines = NIL;
-	FILE	   *file;
-
-#if PG_VERSION_NUM >= 160000
-	file = open_auth_file(file_name, LOG, 0, NULL);
-	if (file == NULL)
-		return NIL;
-	tokenize_auth_file(file_name, file, &lines, LOG, 0);
-	free_auth_file(file, 0);
-#else
-	file = AllocateFile(file_name, "r");
-	if (file == NULL)
-	{
-		ereport(LOG,
-				(errcode_for_file_access(),
-				 errmsg("could not open configuration file \"%s\": %m", file_name)));
-		return NIL;
-	}
-	(void) tokenize_auth_file(file_name, file, &lines, LOG);
-	FreeFile(file);
-#endif
-	return lines;
-}
 
 void
 baton_hba_load(void)
@@ -90,7 +60,7 @@ baton_hba_load(void)
 	bool		good = true;
 
 	old_context = MemoryContextSwitchTo(token_context);
-	tokens = read_tokens(HbaFileName);
+	(void) baton_auth_file_read(HbaFileName, &tokens);
 	MemoryContextSwitchTo(context);
 	foreach(cell, tokens)
 	{
@@ -163,7 +133,7 @@ role_is_member(Oid role, const char *group)
 
 	if (!OidIsValid(role))
 		return false;
-	group_role = get_role_oid(group, true);
+	group_role = baton_role_oid(group);
 	return OidIsValid(group_role) && is_member_of_role_nosuper(role, group_role);
 }
 

@@ -20,12 +20,15 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "regex/regex.h"
-#include "storage/fd.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
+#include "auth_file.h"
 #include "ident_map.h"
+#if PG_VERSION_NUM >= 160000
+#include "shared_catalog.h"
+#endif
 
 static List *parsed_lines = NIL;	/* of IdentLine * */
 static MemoryContext parsed_context = NULL;
@@ -66,40 +69,24 @@ baton_ident_load(void)
 	MemoryContext context;
 	MemoryContext token_context;
 	MemoryContext old_context;
-	List	   *tokens = NIL;
+	List	   *tokens;
 	List	   *lines = NIL;
 	ListCell   *cell;
-	FILE	   *file;
 	bool		good = true;
-
-	file = AllocateFile(IdentFileName, "r");
-	if (file == NULL)
-	{
-		/* as in load_ident: no maps then, or the old ones */
-		ereport(LOG,
-				(errcode_for_file_access(),
-				 errmsg("could not open usermap file \"%s\": %m", IdentFileName)));
-		return;
-	}
 
 	token_context = AllocSetContextCreate(CurrentMemoryContext,
 										  "pg_baton ident tokens", ALLOCSET_SMALL_SIZES);
+	old_context = MemoryContextSwitchTo(token_context);
+	if (!baton_auth_file_read(IdentFileName, &tokens))
+	{
+		/* as in load_ident: no maps then, or the old ones */
+		MemoryContextSwitchTo(old_context);
+		MemoryContextDelete(token_context);
+		return;
+	}
+
 	context = AllocSetContextCreate(TopMemoryContext,
 									"pg_baton ident lines", ALLOCSET_SMALL_SIZES);
-	old_context = MemoryContextSwitchTo(token_context);
-#if PG_VERSION_NUM >= 160000
-	FreeFile(file);
-	file = open_auth_file(IdentFileName, LOG, 0, NULL);
-	if (file != NULL)
-	{
-		tokenize_auth_file(IdentFileName, file, &tokens, LOG, 0);
-		free_auth_file(file, 0);
-	}
-#else
-	(void) tokenize_auth_file(IdentFileName, file, &tokens, LOG);
-	FreeFile(file);
-#endif
-
 	MemoryContextSwitchTo(context);
 	foreach(cell, tokens)
 	{
@@ -183,7 +170,7 @@ role_token_matches(const AuthToken *token, const char *role, Oid role_oid)
 {
 	if (!token->quoted && token->string[0] == '+')
 	{
-		Oid			group = get_role_oid(token->string + 1, true);
+		Oid			group = baton_role_oid(token->string + 1);
 
 		return OidIsValid(group) && OidIsValid(role_oid) &&
 			is_member_of_role_nosuper(role_oid, group);

@@ -15,8 +15,6 @@
 #include "postgres.h"
 
 #include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/un.h>
 
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
@@ -24,44 +22,11 @@
 #include "utils/backend_status.h"
 #include "utils/timestamp.h"
 
+#include "address.h"
 #include "identity.h"
 
 static char remote_host[INET6_ADDRSTRLEN + 16];
 static char remote_port[16];
-
-/* A socket address of the wire form in a session record. */
-static void
-fill_address(SockAddr *address, uint16 family, uint16 port,
-			 const uint8 *bytes, uint32 scope)
-{
-	memset(address, 0, sizeof(*address));
-	if (family == AF_INET)
-	{
-		struct sockaddr_in *in = (struct sockaddr_in *) &address->addr;
-
-		in->sin_family = AF_INET;
-		in->sin_port = htons(port);
-		memcpy(&in->sin_addr, bytes, 4);
-		address->salen = sizeof(*in);
-	}
-	else if (family == AF_INET6)
-	{
-		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *) &address->addr;
-
-		in6->sin6_family = AF_INET6;
-		in6->sin6_port = htons(port);
-		in6->sin6_scope_id = scope;
-		memcpy(&in6->sin6_addr, bytes, 16);
-		address->salen = sizeof(*in6);
-	}
-	else
-	{
-		struct sockaddr_un *un = (struct sockaddr_un *) &address->addr;
-
-		un->sun_family = AF_UNIX;
-		address->salen = sizeof(sa_family_t);
-	}
-}
 
 /* As pgstat_bestart (backend_status.c) does once in a backend's life. */
 static void
@@ -86,10 +51,10 @@ baton_identity_put(const BatonSessionRecord *record)
 {
 	Port	   *port = MyProcPort;
 
-	fill_address(&port->raddr, record->peer_family, record->peer_port,
-				 record->peer_address, record->peer_scope);
-	fill_address(&port->laddr, record->peer_family, record->local_port,
-				 record->local_address, record->peer_scope);
+	(void) baton_address_make(&port->raddr, record->peer_family, record->peer_port,
+							  record->peer_address, record->peer_scope);
+	(void) baton_address_make(&port->laddr, record->peer_family, record->local_port,
+							  record->local_address, record->peer_scope);
 
 	if (record->peer_family == AF_INET || record->peer_family == AF_INET6)
 	{
@@ -129,8 +94,8 @@ baton_identity_clear(void)
 {
 	Port	   *port = MyProcPort;
 
-	fill_address(&port->raddr, AF_UNIX, 0, NULL, 0);
-	fill_address(&port->laddr, AF_UNIX, 0, NULL, 0);
+	(void) baton_address_make(&port->raddr, AF_UNIX, 0, NULL, 0);
+	(void) baton_address_make(&port->laddr, AF_UNIX, 0, NULL, 0);
 	strlcpy(remote_host, "[local]", sizeof(remote_host));
 	remote_port[0] = '\0';
 	port->remote_host = remote_host;

@@ -31,4 +31,7 @@ extern void baton_identity_clear(void);
 extern void baton_cancel_arm(void);
 extern void baton_cancel_disarm(void);
 
+/* Something begins to run: cancels it, by ERROR, if that was armed. */
+extern void baton_cancel_fire(void);
+
 #endif							/* BATON_IDENTITY_H */

@@ -40,6 +40,7 @@
 
 #include "attach.h"
 #include "channel.h"
+#include "client_input.h"
 #include "context.h"
 #include "context_temporary.h"
 #include "handover.h"
@@ -47,13 +48,7 @@
 #include "identity.h"
 #include "socket_switch.h"
 
-/* What the client has for us. */
-typedef enum ClientSays
-{
-	CLIENT_NOTHING,				/* no byte yet */
-	CLIENT_SPEAKS,				/* a message has begun */
-	CLIENT_LEAVES				/* Terminate, or end of file */
-} ClientSays;
+static void retire(const char *why) pg_attribute_noreturn();
 
 static bool retire_wanted = false;
 static bool just_taken = false; /* the held session came to speak, and has not
@@ -61,6 +56,8 @@ static bool just_taken = false; /* the held session came to speak, and has not
 static bool installed = false;	/* it was put in place since it last spoke */
 static WaitEventSet *idle_set = NULL;
 static int	idle_control_pos;
+static bool input_is_whole = false; /* what the client says now was seen to
+									 * its end */
 
 /* --------------------------------
  *		the backend slot's state
@@ -160,27 +157,6 @@ take_from_queue(void)
  * --------------------------------
  */
 
-static char peeked[BATON_UNNAMED_PEEK_BYTES];	/* first bytes of its message */
-static Size peeked_length = 0;
-
-/* Looks at the first bytes from the client without reading them. */
-static ClientSays
-look_at_client(void)
-{
-	ssize_t		length;
-
-	do
-		length = recv(MyProcPort->sock, peeked, sizeof(peeked), MSG_PEEK | MSG_DONTWAIT);
-	while (length < 0 && errno == EINTR);
-
-	if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-		return CLIENT_NOTHING;
-	if (length <= 0 || peeked[0] == 'X')
-		return CLIENT_LEAVES;
-	peeked_length = length;
-	return CLIENT_SPEAKS;
-}
-
 /*
  * The session's next message is there: PostgresMain shall read it.  True if
  * `messages` must be read before.
@@ -190,15 +166,20 @@ session_runs(StringInfo messages)
 {
 	BatonSessionSlot *slot = baton_session_slot(baton_session_held());
 	bool		check_unnamed = installed;
+	const char *first_bytes;
+	Size		length;
 
+	if (!input_is_whole || client_connection_check_interval > 0)
+		baton_socket_expect_waits();
 	just_taken = false;
 	installed = false;
 	slot->state = BATON_STATE_ACTIVE;
 	slot->state_since_us = GetCurrentTimestamp();
 
 	/* one that has stayed here has its unnamed statement here */
+	first_bytes = baton_input_peeked(&length);
 	return check_unnamed &&
-		baton_context_unnamed(baton_session_held(), peeked, peeked_length, messages);
+		baton_context_unnamed(baton_session_held(), first_bytes, length, messages);
 }
 
 /*
@@ -217,7 +198,7 @@ client_left(uint32 cause)
 	return clean;
 }
 
-static void pg_attribute_noreturn()
+static void
 retire(const char *why)
 {
 	uint32		length = strlen(why);
@@ -319,13 +300,18 @@ handle_interrupts(void)
 		baton_context_reload();
 }
 
-/* Sleeps until there is something to look at. */
-static void
+/*
+ * Sleeps until there is something to look at.  True if that is the client's
+ * socket, and nothing else has happened that might have changed whose it is.
+ */
+static bool
 sleep_idle(uint32 cause)
 {
-	WaitEvent	events[4];
+	WaitEvent	events[FeBeWaitSetNEvents + 1];
 	int			count;
+	bool		client_ready = true;
 
+	baton_socket_expect_sleep();
 	count = WaitEventSetWait(idle_set, -1, events, lengthof(events),
 							 WAIT_EVENT_CLIENT_READ);
 	for (int i = 0; i < count; i++)
@@ -334,11 +320,43 @@ sleep_idle(uint32 cause)
 		{
 			ResetLatch(MyLatch);
 			handle_interrupts();
+			client_ready = false;
 		}
 		else if (events[i].pos == idle_control_pos)
+		{
 			handle_control(cause);
-		/* the client is looked at by the caller in any case */
+			client_ready = false;
+		}
 	}
+	return client_ready && count > 0;
+}
+
+/*
+ * What does the client of the held session say?  `ready`: its socket is known
+ * to be readable.  The backend is claimed before anything is taken out of the
+ * socket: if the dispatcher was first this is CLIENT_NOTHING.
+ */
+static ClientSays
+listen_to_client(bool ready)
+{
+	ClientSays	says;
+
+	/*
+	 * An installed session's first message must stay in the socket until it
+	 * is known whether its unnamed statement must be made before.
+	 */
+	if (ready && !installed)
+	{
+		if (!claim(BATON_BACKEND_BUSY))
+			return CLIENT_NOTHING;
+		return baton_input_read();
+	}
+
+	says = baton_input_peek();
+	if (says != CLIENT_NOTHING && !claim(BATON_BACKEND_BUSY))
+		return CLIENT_NOTHING;
+	input_is_whole = says == CLIENT_SPEAKS && baton_input_is_whole();
+	return says;
 }
 
 void
@@ -363,22 +381,26 @@ baton_idle_client_lost(char status)
 static bool
 wait_in_transaction(void)
 {
+	bool		ready = false;
+
 	while (BatonSelf.control >= 0)
 	{
-		ClientSays	says;
-
 		if (InterruptPending)
 			handle_interrupts();
 
-		says = look_at_client();
-		if (says == CLIENT_SPEAKS)
-			return true;
-		if (says == CLIENT_LEAVES)
+		if (ready || !baton_socket_expects_sleep())
 		{
-			baton_idle_client_lost('T');
-			return false;
+			ClientSays	says = listen_to_client(ready);
+
+			if (says == CLIENT_SPEAKS)
+				return true;
+			if (says == CLIENT_LEAVES)
+			{
+				baton_idle_client_lost('T');
+				return false;
+			}
 		}
-		sleep_idle(BATON_CAUSE_OTHER);
+		ready = sleep_idle(BATON_CAUSE_OTHER);
 	}
 	return true;
 }
@@ -421,7 +443,10 @@ pass_baton(void)
 
 	if (queue_has_some())
 	{
-		/* If the dispatcher was first its ASSIGN comes over the control socket. */
+		/*
+		 * If the dispatcher was first its ASSIGN comes over the control
+		 * socket.
+		 */
 		if (!claim(BATON_BACKEND_BUSY))
 			return false;
 		if (take_from_queue())
@@ -450,11 +475,10 @@ wait_for_session(void)
 {
 	uint32		cause = BATON_CAUSE_NONE;
 	bool		look_for_cause = true;
+	bool		ready = false;
 
 	for (;;)
 	{
-		ClientSays	says;
-
 		if (BatonSelf.control < 0)
 		{
 			if (baton_session_held() == 0)
@@ -483,19 +507,28 @@ wait_for_session(void)
 		if (cause == BATON_CAUSE_NONE && !just_taken && pass_baton())
 		{
 			look_for_cause = true;
+			ready = false;
 			continue;
 		}
 
-		if (baton_session_held() != 0)
+		/*
+		 * One that has just been answered has nothing to say yet, as a rule:
+		 * the look is left out where the wait is free.
+		 */
+		if (baton_session_held() != 0 &&
+			(ready || just_taken || !baton_socket_expects_sleep()))
 		{
-			says = look_at_client();
-			if (says != CLIENT_NOTHING && claim(BATON_BACKEND_BUSY))
+			switch (listen_to_client(ready))
 			{
-				if (says == CLIENT_SPEAKS)
+				case CLIENT_SPEAKS:
 					return;
-				if (!client_left(cause))
-					retire("a session left something that cannot be cleaned");
-				continue;
+				case CLIENT_LEAVES:
+					if (!client_left(cause))
+						retire("a session left something that cannot be cleaned");
+					ready = false;
+					continue;
+				case CLIENT_NOTHING:
+					break;
 			}
 			if (just_taken)
 			{
@@ -505,7 +538,7 @@ wait_for_session(void)
 			}
 		}
 
-		sleep_idle(cause);
+		ready = sleep_idle(cause);
 		look_for_cause = true;	/* it may be another session now */
 	}
 }
@@ -513,16 +546,7 @@ wait_for_session(void)
 void
 baton_idle_start(void)
 {
-	idle_set = CreateWaitEventSet(TopMemoryContext, 4);
-	AddWaitEventToSet(idle_set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
-	AddWaitEventToSet(idle_set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
-
-	/*
-	 * The client is waited for through FeBeWaitSet's own epoll, so that a
-	 * switch of sockets has one registration to change and not two.
-	 */
-	AddWaitEventToSet(idle_set, WL_SOCKET_READABLE,
-					  baton_socket_wait_descriptor(), NULL, NULL);
+	idle_set = baton_socket_idle_set();
 	idle_control_pos = AddWaitEventToSet(idle_set, WL_SOCKET_READABLE,
 										 BatonSelf.control, NULL, NULL);
 
@@ -535,7 +559,7 @@ baton_idle_start(void)
 bool
 baton_idle_wait(char status, StringInfo messages)
 {
-	baton_socket_expect_input();
+	input_is_whole = false;
 	if (status == 'I' || !wait_in_transaction())
 		wait_for_session();
 	return session_runs(messages);

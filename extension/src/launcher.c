@@ -291,8 +291,8 @@ baton_launcher_main(Datum argument)
 	/*
 	 * A worker without a database leaves InitPostgres before this call.
 	 * Without it the cached memberships of roles would never be invalidated
-	 * (roles_is_member_of in acl.c).  It looks into a catalog cache, which may
-	 * have to be set up: in a transaction.
+	 * (roles_is_member_of in acl.c).  It looks into a catalog cache, which
+	 * may have to be set up: in a transaction.
 	 */
 	StartTransactionCommand();
 	initialize_acl();

@@ -52,6 +52,9 @@
 /* Where the program is put by `make install`, if the PATH does not say so. */
 #define LAST_RESORT "/usr/local/bin"
 
+static void become_dispatcher(const char *path, char *const arguments[],
+							  int null_fd, int channel_fd, int control_fd) pg_attribute_noreturn();
+
 static bool
 is_program(const char *path)
 {
@@ -103,7 +106,7 @@ find_program(char *path)
 }
 
 /* In the child, after fork: only what is safe there.  Never returns. */
-static void pg_attribute_noreturn()
+static void
 become_dispatcher(const char *path, char *const arguments[],
 				  int null_fd, int channel_fd, int control_fd)
 {

@@ -10,13 +10,10 @@
  * InitializeSessionUserId and InitPostgres with CheckMyDatabase, in that
  * order.
  *
- * The launcher has no database, so only the shared catalogs that every
- * process can read before it has one are within reach: pg_authid,
- * pg_auth_members, pg_database (RelationCacheInitializePhase2 in relcache.c).
- * Their TOAST tables are not: reading one is FATAL ("cannot read pg_class
- * without having selected a database", ScanPgRelation).  A catalog cache
- * fetches toasted values eagerly, so pg_database, whose datacl may be long,
- * is read by a scan first and its cache left alone if need be.
+ * No row that is partly in a TOAST table can be read here (shared_catalog.c
+ * says why), and to try is the launcher's end.  So whatever looks into a
+ * catalog cache is asked only when that is known to be harmless; else it is
+ * left to the pool's backend, which logs in as the same role.
  *
  * A role that does not exist costs the same path as one that does: look-up,
  * pg_hba.conf, and the same fields in the answer.
@@ -27,15 +24,9 @@
  */
 #include "postgres.h"
 
-#include <netinet/in.h>
-#include <sys/un.h>
-
-#include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/indexing.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
 #include "commands/user.h"
@@ -47,16 +38,15 @@
 #include "storage/procarray.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/memutils.h"
-#include "utils/relcache.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "address.h"
 #include "control.h"
 #include "hba_match.h"
 #include "ident_map.h"
 #include "login.h"
+#include "shared_catalog.h"
 #include "wire.h"
 
 /* LOGIN_QUESTION; see baton_shared.h */
@@ -93,13 +83,6 @@ typedef struct Answer
 	TimestampTz good_until;		/* 0: not to be kept */
 } Answer;
 
-/* What pg_authid says of the role, beyond what is in the answer already. */
-typedef struct RoleFacts
-{
-	bool		can_login;
-	int32		limit;
-} RoleFacts;
-
 static bool
 read_question(const char *bytes, Size length, Question *question)
 {
@@ -125,33 +108,8 @@ read_question(const char *bytes, Size length, Question *question)
 	if (strlen(question->database) >= NAMEDATALEN)
 		question->database[NAMEDATALEN - 1] = '\0';
 
-	memset(&question->address, 0, sizeof(question->address));
-	if (question->local)
-	{
-		question->address.addr.ss_family = AF_UNIX;
-		question->address.salen = sizeof(struct sockaddr_un);
-	}
-	else if (family == AF_INET)
-	{
-		struct sockaddr_in *in4 = (struct sockaddr_in *) &question->address.addr;
-
-		in4->sin_family = AF_INET;
-		in4->sin_port = htons(port);
-		memcpy(&in4->sin_addr, address, sizeof(in4->sin_addr));
-		question->address.salen = sizeof(struct sockaddr_in);
-	}
-	else if (family == AF_INET6)
-	{
-		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *) &question->address.addr;
-
-		in6->sin6_family = AF_INET6;
-		in6->sin6_port = htons(port);
-		memcpy(&in6->sin6_addr, address, sizeof(in6->sin6_addr));
-		question->address.salen = sizeof(struct sockaddr_in6);
-	}
-	else
-		return false;
-	return true;
+	return baton_address_make(&question->address, question->local ? AF_UNIX : family,
+							  port, address, 0);
 }
 
 static void
@@ -179,45 +137,42 @@ write_answer(StringInfo out, uint32 request, const Answer *answer)
 	baton_wire_i64(out, answer->good_until);
 }
 
-/*
- * The role, and its verifier as get_role_password (crypt.c) gives it: none if
- * the password has expired, for then no password is right.
- */
-static void
-look_up_role(const Question *question, Answer *answer, RoleFacts *facts)
-{
-	HeapTuple	tuple;
-	Form_pg_authid form;
-	Datum		datum;
-	bool		is_null;
-
-	facts->can_login = false;
-	facts->limit = -1;
-	tuple = SearchSysCache1(AUTHNAME, CStringGetDatum(question->user));
-	if (!HeapTupleIsValid(tuple))
-		return;
-
-	form = (Form_pg_authid) GETSTRUCT(tuple);
-	answer->role = form->oid;
-	answer->superuser = form->rolsuper;
-	facts->can_login = form->rolcanlogin;
-	facts->limit = form->rolconnlimit;
-
-	datum = SysCacheGetAttr(AUTHNAME, tuple, Anum_pg_authid_rolvaliduntil, &is_null);
-	answer->password_expired = !is_null && DatumGetTimestampTz(datum) < GetCurrentTimestamp();
-	if (!is_null && !answer->password_expired)
-		answer->good_until = DatumGetTimestampTz(datum);
-	datum = SysCacheGetAttr(AUTHNAME, tuple, Anum_pg_authid_rolpassword, &is_null);
-	if (!is_null && !answer->password_expired)
-		answer->verifier = TextDatumGetCString(datum);
-	ReleaseSysCache(tuple);
-}
-
 static void
 refuse(Answer *answer, int code, const char *message)
 {
 	answer->refusal_code = code;
 	answer->refusal_message = message;
+}
+
+/*
+ * The role, and its verifier as get_role_password (crypt.c) gives it: none if
+ * the password has expired, for then no password is right.
+ */
+static void
+look_up_role(const Question *question, Answer *answer, BatonRole *role)
+{
+	if (!baton_role_by_name(question->user, role))
+		return;
+
+	answer->role = role->oid;
+	answer->superuser = role->superuser;
+	answer->password_expired = role->expires && role->valid_until < GetCurrentTimestamp();
+	if (role->expires && !answer->password_expired)
+		answer->good_until = role->valid_until;
+	if (role->verifier != NULL && !answer->password_expired)
+		answer->verifier = role->verifier;
+}
+
+/* In the server the attempt to read such a role is the end of the backend. */
+static void
+refuse_unreadable(const Question *question, Answer *answer)
+{
+	answer->method = BATON_AUTH_REJECT;
+	answer->refuse_first = true;
+	refuse(answer, ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+		   psprintf("password verifier of role \"%s\" is too long", question->user));
+	answer->refusal_detail = "It cannot be read before a database is selected; the server's own port refuses this role as well.";
+	answer->refusal_hint = "Set the role's password again.";
 }
 
 /* No line of pg_hba.conf lets the client in; texts of ClientAuthentication. */
@@ -344,7 +299,7 @@ foreign_connections(Oid role, Oid database)
 
 /* As InitializeSessionUserId.  False if the role is refused. */
 static bool
-check_role(const Question *question, Answer *answer, const RoleFacts *facts)
+check_role(const Question *question, Answer *answer, const BatonRole *role)
 {
 	if (!OidIsValid(answer->role))
 	{
@@ -352,40 +307,19 @@ check_role(const Question *question, Answer *answer, const RoleFacts *facts)
 			   psprintf(_("role \"%s\" does not exist"), question->user));
 		return false;
 	}
-	if (!facts->can_login)
+	if (!role->can_login)
 	{
 		refuse(answer, ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION,
 			   psprintf(_("role \"%s\" is not permitted to log in"), question->user));
 		return false;
 	}
-	if (facts->limit >= 0 && !answer->superuser)
+	if (role->connection_limit >= 0 && !answer->superuser)
 	{
-		answer->role_limit = facts->limit;
+		answer->role_limit = role->connection_limit;
 		answer->role_backends = foreign_connections(answer->role, InvalidOid);
 		answer->good_until = 0;
 	}
 	return true;
-}
-
-/* The row of pg_database, or NULL; like GetDatabaseTuple in postinit.c. */
-static HeapTuple
-database_tuple(const char *name)
-{
-	Relation	relation = table_open(DatabaseRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-
-	ScanKeyInit(&key, Anum_pg_database_datname, BTEqualStrategyNumber, F_NAMEEQ,
-				CStringGetDatum(name));
-	scan = systable_beginscan(relation, DatabaseNameIndexId, criticalSharedRelcachesBuilt,
-							  NULL, 1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-		tuple = heap_copytuple(tuple);
-	systable_endscan(scan);
-	table_close(relation, AccessShareLock);
-	return tuple;
 }
 
 static bool
@@ -415,16 +349,16 @@ may_connect(Form_pg_database form, Oid role)
 static void
 check_database(const Question *question, Answer *answer)
 {
-	HeapTuple	tuple = database_tuple(question->database);
+	HeapTuple	row = baton_database_row(question->database);
 	Form_pg_database form;
 
-	if (!HeapTupleIsValid(tuple))
+	if (!HeapTupleIsValid(row))
 	{
 		refuse(answer, ERRCODE_UNDEFINED_DATABASE,
 			   psprintf(_("database \"%s\" does not exist"), question->database));
 		return;
 	}
-	form = (Form_pg_database) GETSTRUCT(tuple);
+	form = (Form_pg_database) GETSTRUCT(row);
 	answer->database = form->oid;
 
 	if (database_is_invalid_form(form))
@@ -440,11 +374,10 @@ check_database(const Question *question, Answer *answer)
 
 	/*
 	 * A list of privileges so long that it was moved out of the row cannot be
-	 * read here (see above); the pool's backend, which logs in as the same
-	 * role, is then the one to be refused.
+	 * read here; it is the pool's backend then that may be refused.
 	 */
-	else if (!answer->superuser && !HeapTupleHasExternal(tuple) &&
-			 !may_connect(form, answer->role))
+	else if (!answer->superuser && !HeapTupleHasExternal(row) &&
+			 baton_roles_readable() && !may_connect(form, answer->role))
 	{
 		refuse(answer, ERRCODE_INSUFFICIENT_PRIVILEGE,
 			   psprintf(_("permission denied for database \"%s\""), question->database));
@@ -486,13 +419,16 @@ limit_answer(Answer *answer)
 static void
 decide(const Question *question, Answer *answer)
 {
-	RoleFacts	facts;
+	BatonRole	role;
 
-	look_up_role(question, answer, &facts);
-	choose_method(question, answer);
+	look_up_role(question, answer, &role);
+	if (OidIsValid(role.oid) && !role.readable)
+		refuse_unreadable(question, answer);
+	else
+		choose_method(question, answer);
 	if (answer->refuse_first)
 		answer->verifier = "";	/* the dispatcher need not know it */
-	else if (check_role(question, answer, &facts))
+	else if (check_role(question, answer, &role))
 		check_database(question, answer);
 	else
 	{
@@ -502,6 +438,10 @@ decide(const Question *question, Answer *answer)
 		check_database(question, &unused);
 	}
 	limit_answer(answer);
+
+	/* the answer's own is wiped when it has been sent */
+	if (answer->verifier != role.verifier)
+		baton_role_wipe(&role);
 }
 
 bool

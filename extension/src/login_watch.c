@@ -41,7 +41,6 @@
 #include "catalog/pg_database.h"
 #include "nodes/parsenodes.h"
 #include "storage/sinval.h"
-#include "tcop/utility.h"
 #include "utils/resowner.h"
 #include "utils/syscache.h"
 
@@ -53,8 +52,6 @@ static bool change_pending = false;
 
 /* Has a change been made that stays even if this transaction fails? */
 static bool change_made = false;
-
-static ProcessUtility_hook_type previous_process_utility = NULL;
 
 void
 baton_login_changed(void)
@@ -127,34 +124,22 @@ login_release(ResourceReleasePhase phase, bool is_commit, bool is_top, void *arg
 	change_made = false;
 }
 
-static void
-login_process_utility(PlannedStmt *statement, const char *text,
-					  bool read_only_tree, ProcessUtilityContext context,
-					  ParamListInfo parameters, QueryEnvironment *environment,
-					  DestReceiver *destination, QueryCompletion *completion)
+void
+baton_login_utility_begins(BatonUtility *utility)
 {
 	/*
-	 * Noted before it runs: it may fail after it has committed.  Likewise
-	 * DROP DATABASE, which marks the database in place (dropdb()).
+	 * COMMIT PREPARED may fail after it has committed.  Likewise DROP
+	 * DATABASE, which marks the database in place (dropdb()).
 	 */
-	if (IsA(statement->utilityStmt, DropdbStmt) ||
-		(IsA(statement->utilityStmt, TransactionStmt) &&
-		 ((TransactionStmt *) statement->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED))
+	if (IsA(utility->statement, DropdbStmt) ||
+		(IsA(utility->statement, TransactionStmt) &&
+		 ((const TransactionStmt *) utility->statement)->kind == TRANS_STMT_COMMIT_PREPARED))
 		change_made = true;
-
-	if (previous_process_utility)
-		previous_process_utility(statement, text, read_only_tree, context,
-								 parameters, environment, destination, completion);
-	else
-		standard_ProcessUtility(statement, text, read_only_tree, context,
-								parameters, environment, destination, completion);
 }
 
 void
 baton_login_watch_init(void)
 {
-	previous_process_utility = ProcessUtility_hook;
-	ProcessUtility_hook = login_process_utility;
 	RegisterXactCallback(login_transaction, NULL);
 	RegisterResourceReleaseCallback(login_release, NULL);
 }

@@ -49,7 +49,7 @@ typedef struct BatonParam
 	enum config_type vartype;
 	BatonParamHeader header;
 	config_var_value value;		/* other than strings */
-	char	   *text;
+	char	   *string;			/* the value as text; NULL: none */
 	bool		keep;			/* only within install */
 } BatonParam;
 

@@ -30,6 +30,7 @@
 #include "utils/timestamp.h"
 
 #include "channel.h"
+#include "log_settings.h"
 #include "parameters.h"
 #include "wire.h"
 
@@ -354,9 +355,8 @@ baton_parameters_send(int channel)
 	add(&pairs, &count, "server_version", server_setting("server_version"));
 	add(&pairs, &count, "data_directory", DataDir);
 	add(&pairs, &count, "backend_only_parameters", backend_only_parameters());
-	add_number(&pairs, &count, "log_connections", Log_connections ? 1 : 0);
-	add_number(&pairs, &count, "log_disconnections",
-			   strcmp(server_setting("log_disconnections"), "on") == 0 ? 1 : 0);
+	add_number(&pairs, &count, "log_connections", baton_log_connections() ? 1 : 0);
+	add_number(&pairs, &count, "log_disconnections", baton_log_disconnections() ? 1 : 0);
 
 	/*
 	 * What a SCRAM exchange with a user that does not exist derives its salt

@@ -17,14 +17,16 @@
 #include "miscadmin.h"
 
 #include "attach.h"
-#include "context.h"
 #include "control.h"
 #include "identity.h"
 #include "launcher.h"
+#include "log_settings.h"
 #include "login_watch.h"
 #include "parameters.h"
-#include "context_statements.h"
 #include "settings_watch.h"
+#include "statement_settings.h"
+#include "taint_watch.h"
+#include "utility_hook.h"
 
 PG_MODULE_MAGIC;
 
@@ -43,11 +45,13 @@ _PG_init(void)
 		return;
 
 	baton_control_create(baton_max_sessions);
+	baton_log_settings_init();
 	baton_attach_init();
 	baton_cancel_init();
-	baton_taint_init();
-	baton_statements_init();
+	baton_taint_watch_init();
+	baton_settings_init();
 	baton_settings_watch_init();
 	baton_login_watch_init();
+	baton_utility_init();
 	baton_launcher_register();
 }

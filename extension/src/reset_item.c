@@ -21,6 +21,7 @@
 
 #include "context_guc.h"
 #include "context_placeholders.h"
+#include "guc_value.h"
 #include "reset_item.h"
 
 dlist_head	baton_reset_items = DLIST_STATIC_INIT(baton_reset_items);
@@ -45,7 +46,7 @@ baton_reset_is_carried(const struct config_generic *record)
 
 BatonResetItem *
 baton_reset_item_add(const char *name, Size name_length, const char *value,
-		 Size value_length)
+					 Size value_length)
 {
 	MemoryContext old = MemoryContextSwitchTo(baton_reset_context);
 	BatonResetItem *item = palloc0(sizeof(BatonResetItem));
@@ -122,7 +123,10 @@ exchange_absent(BatonResetItem *item)
 	if (record->flags & GUC_CUSTOM_PLACEHOLDER)
 		baton_reset_give(record, &item->other);
 	else
-		baton_reset_reload_again = true;	/* a library has come; see baton_reset_item_exchange() */
+	{
+		/* a library has come; see baton_reset_item_exchange() */
+		baton_reset_reload_again = true;
+	}
 }
 
 /*
@@ -167,6 +171,20 @@ baton_reset_item_exchange(BatonResetItem *item)
 	item->other = current;
 }
 
+void
+baton_reset_items_exchange(void)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &baton_reset_items)
+	{
+		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
+
+		if (item->exchanged)
+			baton_reset_item_exchange(item);
+	}
+}
+
 /* The backend's own value is in force again. */
 void
 baton_reset_item_undo(BatonResetItem *item)
@@ -186,7 +204,7 @@ baton_reset_item_undo(BatonResetItem *item)
 
 void
 baton_reset_append_value(struct config_generic *record, const BatonGucCell *cell,
-			 const BatonGucIdentity *identity, StringInfo value)
+						 const BatonGucIdentity *identity, StringInfo value)
 {
 	appendStringInfoChar(value, (char) cell->source);
 	appendStringInfoChar(value, (char) cell->scontext);

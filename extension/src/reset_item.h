@@ -12,6 +12,7 @@
 #define BATON_RESET_ITEM_H
 
 #include "lib/ilist.h"
+#include "lib/stringinfo.h"
 
 #include "context_guc.h"
 
@@ -57,11 +58,14 @@ extern void baton_reset_item_undo(BatonResetItem *item);
 /* Exchanges the value in force and the one kept beside it. */
 extern void baton_reset_item_exchange(BatonResetItem *item);
 
+/* All of them: the backend's own values come into force, or go again. */
+extern void baton_reset_items_exchange(void);
+
 /* Gives the record a reset value, and its active one unless it was SET. */
 extern void baton_reset_give(struct config_generic *record, const BatonGucCell *cell);
 
 /* The value of a RESET entry, as context_reset.c describes it. */
 extern void baton_reset_append_value(struct config_generic *record, const BatonGucCell *cell,
-							 const BatonGucIdentity *identity, StringInfo value);
+									 const BatonGucIdentity *identity, StringInfo value);
 
 #endif							/* BATON_RESET_ITEM_H */

@@ -19,9 +19,7 @@
  *
  * - sequence.c is made to create its table, by asking it for a sequence that
  *	 is none (init_sequence() enters the hash entry before it looks at the
- *	 relation's kind).  The table is the memory context "dynahash"/"Sequence
- *	 values"; its header, which is the HTAB, lies directly before its ident
- *	 (hash_create()); the distance is taken from a table of our own.
+ *	 relation's kind); that table is found by its name (hash_table.c).
  * - seqhashtab is the one word of the server program's data that holds that
  *	 address and that ResetSequenceCaches() sets to NULL.
  * - last_used_seq is the one word near it that ResetSequenceCaches() sets to
@@ -50,6 +48,7 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
+#include "hash_table.h"
 #include "sequence_state.h"
 
 #if PG_VERSION_NUM >= 170000
@@ -87,17 +86,18 @@ find_data(struct dl_phdr_info *info, size_t size, void *argument)
 
 	for (int i = 0; i < info->dlpi_phnum; i++)
 	{
-		const ElfW(Phdr) *header = &info->dlpi_phdr[i];
-		uintptr_t	start = info->dlpi_addr + header->p_vaddr;
+		uint32		type = info->dlpi_phdr[i].p_type;
+		uintptr_t	start = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+		uintptr_t	end = start + info->dlpi_phdr[i].p_memsz;
 
-		if (header->p_type == PT_LOAD && (header->p_flags & PF_W) != 0 &&
+		if (type == PT_LOAD && (info->dlpi_phdr[i].p_flags & PF_W) != 0 &&
 			range->start == 0)
 		{
 			range->start = start;
-			range->end = start + header->p_memsz;
+			range->end = end;
 		}
-		else if (header->p_type == PT_GNU_RELRO)
-			read_only_end = start + header->p_memsz;
+		else if (type == PT_GNU_RELRO)
+			read_only_end = end;
 	}
 
 	if (read_only_end > range->start && read_only_end <= range->end)
@@ -105,50 +105,6 @@ find_data(struct dl_phdr_info *info, size_t size, void *argument)
 	range->start = TYPEALIGN(sizeof(void *), range->start);
 	range->end = TYPEALIGN_DOWN(sizeof(void *), range->end);
 	return 1;
-}
-
-/*
- * How far a table's ident lies behind its header: sizeof(HTAB), which is
- * private to dynahash.c.
- */
-static Size
-header_size(void)
-{
-	MemoryContext parent;
-	HASHCTL		control;
-	HTAB	   *table;
-	Size		distance;
-
-	parent = AllocSetContextCreate(CurrentMemoryContext, "pg_baton probe",
-								   ALLOCSET_SMALL_SIZES);
-	control.keysize = sizeof(Oid);
-	control.entrysize = sizeof(BatonSequenceState);
-	control.hcxt = parent;
-	table = hash_create("pg_baton probe", 16, &control,
-						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	distance = parent->firstchild->ident - (char *) table;
-	MemoryContextDelete(parent);
-	return distance;
-}
-
-/* The table sequence.c has made, by its memory context; NULL if not just one. */
-static HTAB *
-find_table(void)
-{
-	HTAB	   *found = NULL;
-
-	for (MemoryContext child = TopMemoryContext->firstchild;
-		 child != NULL; child = child->nextchild)
-	{
-		if (child->ident == NULL ||
-			strcmp(child->name, "dynahash") != 0 ||
-			strcmp(child->ident, "Sequence values") != 0)
-			continue;
-		if (found != NULL)
-			return NULL;
-		found = (HTAB *) (child->ident - header_size());
-	}
-	return found;
 }
 
 /*
@@ -216,7 +172,7 @@ find_table_variable(const DataRange *range)
 
 	if (attempt(provoke_table))
 		return "pg_sequence_last_value() takes pg_class for a sequence";
-	table = find_table();
+	table = baton_hash_find("Sequence values");
 	if (table == NULL)
 		return "the table of sequence values was not found";
 	entry = hash_search(table, &key, HASH_FIND, NULL);

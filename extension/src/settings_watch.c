@@ -41,7 +41,6 @@
 #include "catalog/pg_db_role_setting.h"
 #include "common/hashfn.h"
 #include "nodes/parsenodes.h"
-#include "tcop/utility.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -51,7 +50,6 @@
 /* Will this transaction's commit change what a starting backend reads? */
 static bool change_pending = false;
 
-static ProcessUtility_hook_type previous_process_utility = NULL;
 static object_access_hook_type previous_object_access = NULL;
 
 static void
@@ -131,45 +129,34 @@ settings_fingerprint(void)
 	return fingerprint;
 }
 
-static void
-settings_process_utility(PlannedStmt *statement, const char *text,
-						 bool read_only_tree, ProcessUtilityContext context,
-						 ParamListInfo parameters, QueryEnvironment *environment,
-						 DestReceiver *destination, QueryCompletion *completion)
+void
+baton_settings_utility_begins(BatonUtility *utility)
 {
-	bool		commit_prepared = false;
-	uint64		before = 0;
-
 	/* inside a transaction block it will be refused, which may be aborted */
-	if (IsA(statement->utilityStmt, TransactionStmt) &&
-		((TransactionStmt *) statement->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED &&
-		context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock())
+	if (IsA(utility->statement, TransactionStmt) &&
+		((const TransactionStmt *) utility->statement)->kind == TRANS_STMT_COMMIT_PREPARED &&
+		utility->top_level && !IsTransactionBlock())
 	{
-		commit_prepared = true;
-		before = settings_fingerprint();
+		utility->settings_before = settings_fingerprint();
+		utility->compares_settings = true;
 	}
+}
 
-	if (previous_process_utility)
-		previous_process_utility(statement, text, read_only_tree, context,
-								 parameters, environment, destination, completion);
-	else
-		standard_ProcessUtility(statement, text, read_only_tree, context,
-								parameters, environment, destination, completion);
+void
+baton_settings_utility_done(const BatonUtility *utility)
+{
+	if (!utility->compares_settings)
+		return;
 
-	if (commit_prepared)
-	{
-		/* no invalidation message comes for a catalog without a cache */
-		InvalidateCatalogSnapshot();
-		if (settings_fingerprint() != before)
-			change_pending = true;
-	}
+	/* no invalidation message comes for a catalog without a cache */
+	InvalidateCatalogSnapshot();
+	if (settings_fingerprint() != utility->settings_before)
+		change_pending = true;
 }
 
 void
 baton_settings_watch_init(void)
 {
-	previous_process_utility = ProcessUtility_hook;
-	ProcessUtility_hook = settings_process_utility;
 	previous_object_access = object_access_hook;
 	object_access_hook = settings_object_access;
 	RegisterXactCallback(settings_transaction, NULL);

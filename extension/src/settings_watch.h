@@ -10,7 +10,13 @@
 #ifndef BATON_SETTINGS_WATCH_H
 #define BATON_SETTINGS_WATCH_H
 
+#include "utility_hook.h"
+
 /* From _PG_init, in the postmaster. */
 extern void baton_settings_watch_init(void);
+
+/* A utility statement begins, which may fail; it has succeeded. */
+extern void baton_settings_utility_begins(BatonUtility *utility);
+extern void baton_settings_utility_done(const BatonUtility *utility);
 
 #endif							/* BATON_SETTINGS_WATCH_H */

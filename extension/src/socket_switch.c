@@ -8,9 +8,16 @@
  * given to a data file would replace that file.  Between sessions a
  * placeholder (one end of a socketpair that never has data) stands there.
  *
- * FeBeWaitSet must follow.  Its epoll instance knows the open file, not the
- * number, and the old file stays open in the dispatcher: so the old
- * registration has to be deleted before dup2, and the new one added after.
+ * Two wait sets must follow: FeBeWaitSet, and the one of a backend between two
+ * transactions.  An epoll instance knows the open file, not the number, and
+ * the old file stays open in the dispatcher: so the old registration has to be
+ * deleted before dup2, and the new one added after.  It is added only when it is
+ * going to be waited for: the idle set gets it when the backend is about to
+ * sleep, FeBeWaitSet when PostgreSQL might have to wait for the client, so that
+ * a backend that goes from session to session pays for neither.  (One epoll inside the other would need no second
+ * registration, but its wake-ups lose the scheduler's hint that the waker is
+ * about to sleep, see ep_poll_safewake in Linux' fs/eventpoll.c.)
+ *
  * WaitEventSet is private to latch.c, hence what we need of it is found by
  * looking, once, at attach, and checked there:
  *	- its epoll descriptor: CreateWaitEventSet opens exactly one descriptor
@@ -44,9 +51,20 @@ static int	placeholder_peer = -1;	/* kept open: or it would read EOF */
 static int	inject_read = -1;	/* injected messages are read from here */
 static int	inject_write = -1;
 static int	kept_client = -1;	/* the client's socket during an injection */
-static int	wait_epoll = -1;	/* FeBeWaitSet's epoll descriptor */
-static uint64 wait_data = 0;	/* its data word for the socket */
-static bool watched = true;		/* what stands there is registered in it */
+
+/* A wait set in which what stands in the client's place may be registered. */
+typedef struct Watcher
+{
+	int			epoll;			/* the wait set's epoll descriptor */
+	uint64		data;			/* its data word for the socket */
+	bool		watching;		/* what stands there is registered */
+} Watcher;
+
+/* FeBeWaitSet's; until attach that is stock's own, which watches. */
+static Watcher command_watcher = {-1, 0, true};
+static Watcher idle_watcher = {-1, 0, true};
+static WaitEventSet *idle_set = NULL;
+static bool occupied = false;	/* not the placeholder stands there */
 
 /* The data word under which descriptor `target` is registered; 0 if not. */
 static uint64
@@ -104,10 +122,64 @@ make_pair(int *one, int *other)
 	return true;
 }
 
+/*
+ * A wait set for `events` events, of which the first three are the client, the
+ * latch and `death`, in the order pq_init (pqcomm.c) has them; and the watcher
+ * for it.
+ */
+static const char *
+create_watcher(Watcher *watcher, int events, uint32 death, WaitEventSet **set)
+{
+	/* the number the next descriptor will get */
+	watcher->epoll = dup(placeholder);
+	if (watcher->epoll < 0)
+		return "could not duplicate a descriptor";
+	close(watcher->epoll);
+
+	*set = CreateWaitEventSet(TopMemoryContext, events);
+	AddWaitEventToSet(*set, WL_SOCKET_READABLE, client_number, NULL, NULL);
+	AddWaitEventToSet(*set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(*set, death, PGINVALID_SOCKET, NULL, NULL);
+
+	if (!is_epoll(watcher->epoll))
+		return "could not find the epoll descriptor of a wait set";
+	watcher->data = registration_data(watcher->epoll, client_number);
+	if (watcher->data == 0)
+		return "could not find the registration of the client socket";
+	watcher->watching = true;
+	return NULL;
+}
+
+static void
+watch(Watcher *watcher)
+{
+	struct epoll_event event;
+
+	if (watcher->watching)
+		return;
+	memset(&event, 0, sizeof(event));
+	event.events = EPOLLERR | EPOLLHUP | EPOLLIN;
+	event.data.u64 = watcher->data;
+	if (epoll_ctl(watcher->epoll, EPOLL_CTL_ADD, client_number, &event) != 0)
+		elog(FATAL, "could not add a client socket to a wait set: %m");
+	watcher->watching = true;
+}
+
+static void
+unwatch(Watcher *watcher)
+{
+	if (!watcher->watching)
+		return;
+	if (epoll_ctl(watcher->epoll, EPOLL_CTL_DEL, client_number, NULL) != 0)
+		elog(FATAL, "could not remove a client socket from a wait set: %m");
+	watcher->watching = false;
+}
+
 const char *
 baton_socket_attach(int number)
 {
-	WaitEventSet *old = FeBeWaitSet;
+	WaitEventSet *old;
+	const char *problem;
 	int			original = MyProcPort->sock;
 
 	if (fcntl(number, F_GETFD) != -1 || errno != EBADF)
@@ -120,23 +192,14 @@ baton_socket_attach(int number)
 	ReserveExternalFD();
 	client_number = number;
 
-	/* the number the next descriptor will get */
-	wait_epoll = dup(placeholder);
-	if (wait_epoll < 0)
-		return "could not duplicate a descriptor";
-	close(wait_epoll);
-
-	/* as pq_init (pqcomm.c) builds it */
-	FeBeWaitSet = CreateWaitEventSet(TopMemoryContext, FeBeWaitSetNEvents);
-	AddWaitEventToSet(FeBeWaitSet, WL_SOCKET_READABLE, number, NULL, NULL);
-	AddWaitEventToSet(FeBeWaitSet, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
-	AddWaitEventToSet(FeBeWaitSet, WL_POSTMASTER_DEATH, PGINVALID_SOCKET, NULL, NULL);
-
-	if (!is_epoll(wait_epoll))
-		return "could not find the epoll descriptor of the client wait set";
-	wait_data = registration_data(wait_epoll, number);
-	if (wait_data == 0)
-		return "could not find the registration of the client socket";
+	old = FeBeWaitSet;
+	problem = create_watcher(&command_watcher, FeBeWaitSetNEvents,
+							 WL_POSTMASTER_DEATH, &FeBeWaitSet);
+	if (problem == NULL)
+		problem = create_watcher(&idle_watcher, FeBeWaitSetNEvents + 1,
+								 WL_EXIT_ON_PM_DEATH, &idle_set);
+	if (problem != NULL)
+		return problem;
 
 	MyProcPort->sock = number;
 	FreeWaitEventSet(old);
@@ -144,10 +207,10 @@ baton_socket_attach(int number)
 	return NULL;
 }
 
-void
-baton_socket_expect_input(void)
+WaitEventSet *
+baton_socket_idle_set(void)
 {
-	ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_READABLE, NULL);
+	return idle_set;
 }
 
 /*
@@ -157,30 +220,22 @@ baton_socket_expect_input(void)
 static void
 stand_in_place(int fd)
 {
-	struct epoll_event event;
-
 	/*
 	 * The wait set remembers which events it asked for and does not ask again
 	 * (ModifyWaitEvent returns early); what we add must be what it remembers.
+	 * It can have been made to wait for room to write only while watching.
 	 */
-	baton_socket_expect_input();
+	if (command_watcher.watching)
+		ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_READABLE, NULL);
 
-	if (watched && epoll_ctl(wait_epoll, EPOLL_CTL_DEL, client_number, NULL) != 0)
-		elog(FATAL, "could not remove a client socket from the wait set: %m");
-	watched = false;
+	unwatch(&command_watcher);
+	unwatch(&idle_watcher);
 	while (dup3(fd, client_number, O_CLOEXEC) != client_number)
 	{
 		if (errno != EINTR && errno != EBUSY)
 			elog(FATAL, "could not put a client socket in place: %m");
 	}
-	if (fd == placeholder)
-		return;
-	memset(&event, 0, sizeof(event));
-	event.events = EPOLLERR | EPOLLHUP | EPOLLIN;
-	event.data.u64 = wait_data;
-	if (epoll_ctl(wait_epoll, EPOLL_CTL_ADD, client_number, &event) != 0)
-		elog(FATAL, "could not add a client socket to the wait set: %m");
-	watched = true;
+	occupied = fd != placeholder;
 }
 
 void
@@ -220,6 +275,7 @@ baton_socket_inject(const char *messages, Size length)
 	if (kept_client < 0)
 		elog(FATAL, "could not keep a client socket aside: %m");
 	stand_in_place(inject_read);
+	baton_socket_expect_waits();
 }
 
 void
@@ -229,10 +285,31 @@ baton_socket_resume(void)
 	stand_in_place(kept_client);
 	close(kept_client);
 	kept_client = -1;
+	baton_socket_expect_waits();
 }
 
-int
-baton_socket_wait_descriptor(void)
+void
+baton_socket_expect_waits(void)
 {
-	return wait_epoll;
+	if (!command_watcher.watching && occupied)
+		watch(&command_watcher);
+}
+
+bool
+baton_socket_expects_waits(void)
+{
+	return command_watcher.watching;
+}
+
+void
+baton_socket_expect_sleep(void)
+{
+	if (occupied)
+		watch(&idle_watcher);
+}
+
+bool
+baton_socket_expects_sleep(void)
+{
+	return idle_watcher.watching;
 }

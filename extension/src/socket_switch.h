@@ -31,10 +31,22 @@ extern void baton_socket_clear(void);
 extern void baton_socket_inject(const char *messages, Size length);
 extern void baton_socket_resume(void);
 
-/* The epoll descriptor of FeBeWaitSet: readable when that set has an event. */
-extern int	baton_socket_wait_descriptor(void);
+/*
+ * A wait set like FeBeWaitSet for a backend that has nothing to do, with room
+ * for one more event, and before sleeping on it: it shall wait for what stands
+ * in place.
+ */
+extern WaitEventSet *baton_socket_idle_set(void);
+extern void baton_socket_expect_sleep(void);
+extern bool baton_socket_expects_sleep(void);
 
-/* Makes FeBeWaitSet wait for the client to send (not for room to write). */
-extern void baton_socket_expect_input(void);
+/*
+ * FeBeWaitSet shall wait for what stands in place.  To be called before
+ * PostgreSQL could wait on it, which it does (FeBeWaitSet's users in 15 to 18)
+ * in secure_read for input, in secure_write for room, and in
+ * pq_check_connection; a wait without this would not end.
+ */
+extern void baton_socket_expect_waits(void);
+extern bool baton_socket_expects_waits(void);
 
 #endif							/* BATON_SOCKET_SWITCH_H */

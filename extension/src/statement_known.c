@@ -14,11 +14,12 @@
  */
 #include "postgres.h"
 
+#include "statement_counters.h"
 #include "statement_known.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
 
-const BatonStatementCounter baton_fresh_counters = {-1, 0, 0, 0};
+uint64		baton_known_pass = 0;
 
 static MemoryContext known_context = NULL;
 
@@ -125,25 +126,15 @@ baton_known_empty_table(void)
 }
 
 void
-baton_known_get_counters(const CachedPlanSource *plan, BatonStatementCounter *counters)
+baton_known_for_plans(StatementTable *table, void (*callback) (CachedPlanSource *plan))
 {
-	counters->generic_cost = plan->generic_cost;
-	counters->total_custom_cost = plan->total_custom_cost;
-	counters->num_custom_plans = plan->num_custom_plans;
-	counters->num_generic_plans = plan->num_generic_plans;
-}
+	known_iterator iterator;
+	KnownEntry *entry;
 
-void
-baton_known_set_counters(CachedPlanSource *plan, const BatonStatementCounter *counters)
-{
-	plan->generic_cost = counters->generic_cost;
-	plan->total_custom_cost = counters->total_custom_cost;
-	plan->num_custom_plans = counters->num_custom_plans;
-	plan->num_generic_plans = counters->num_generic_plans;
-}
-
-bool
-baton_known_same_counters(const BatonStatementCounter *a, const BatonStatementCounter *b)
-{
-	return memcmp(a, b, sizeof(BatonStatementCounter)) == 0;
+	if (table->known == NULL)
+		return;
+	known_start_iterate(table->known, &iterator);
+	while ((entry = known_iterate(table->known, &iterator)) != NULL)
+		if (entry->statement->plan != NULL)
+			callback(entry->statement->plan);
 }

@@ -50,8 +50,8 @@ typedef struct KnownEntry
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-/* The counters of a plan that was never executed (CreateCachedPlan). */
-extern const BatonStatementCounter baton_fresh_counters;
+/* Number of the look at all statements of a table; raised as one begins. */
+extern uint64 baton_known_pass;
 
 extern void baton_known_attach(void);
 
@@ -70,11 +70,8 @@ extern void baton_known_drop(KnownStatement *known);
 /* Drops whatever is in the table in place. */
 extern void baton_known_empty_table(void);
 
-extern void baton_known_get_counters(const CachedPlanSource *plan,
-									 BatonStatementCounter *counters);
-extern void baton_known_set_counters(CachedPlanSource *plan,
-									 const BatonStatementCounter *counters);
-extern bool baton_known_same_counters(const BatonStatementCounter *a,
-									  const BatonStatementCounter *b);
+/* Calls it for the plan of each statement of the table. */
+extern void baton_known_for_plans(StatementTable *table,
+								  void (*callback) (CachedPlanSource *plan));
 
 #endif							/* BATON_STATEMENT_KNOWN_H */

@@ -118,8 +118,15 @@ baton_statement_make(const char *value, Size length, bool *from_sql)
 	plan = CreateCachedPlan(tree, description.text,
 							tree == NULL ? CMDTAG_UNKNOWN : CreateCommandTag(tree->stmt));
 	baton_quiet_begin(&quiet);
-	complete(plan, &description);
-	baton_quiet_end(&quiet);
+	PG_TRY();
+	{
+		complete(plan, &description);
+	}
+	PG_FINALLY();
+	{
+		baton_quiet_end(&quiet);
+	}
+	PG_END_TRY();
 	baton_settings_attach(plan, &description);
 	return plan;
 }
@@ -138,10 +145,10 @@ baton_statement_refill(CachedPlanSource *plan, const char *value, Size length)
 
 	/*
 	 * The struct stays where it is, because postgres.c points to it, and with
-	 * it its context, its place in the list of saved plans, and its callbacks.
-	 * What it refers to from now on lies in a context below its own, where what
-	 * it was turned into before is deleted; what it was made with stays in its
-	 * own context until the plan is dropped.
+	 * it its context, its place in the list of saved plans, and its
+	 * callbacks. What it refers to from now on lies in a context below its
+	 * own, where what it was turned into before is deleted; what it was made
+	 * with stays in its own context until the plan is dropped.
 	 */
 	if (plan->gplan != NULL)
 	{

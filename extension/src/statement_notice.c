@@ -35,7 +35,6 @@ uint64		baton_discards = 1;
 
 static bool attached = false;
 static MemoryContext portal_parent = NULL;	/* portalmem.c's TopPortalContext */
-static ProcessUtility_hook_type next_utility_hook = NULL;
 
 /* A statement has been prepared: its plan is the last that was saved. */
 static void
@@ -52,18 +51,9 @@ note_prepared(void)
 static void
 note_discard(void)
 {
-	StatementTable *table = baton_table_in_place;
-	known_iterator iterator;
-	KnownEntry *entry;
-
 	baton_discards++;
-	table->discards = baton_discards;
-	if (table->known == NULL)
-		return;
-	known_start_iterate(table->known, &iterator);
-	while ((entry = known_iterate(table->known, &iterator)) != NULL)
-		if (entry->statement->plan != NULL)
-			baton_settings_disarm(entry->statement->plan);
+	baton_table_in_place->discards = baton_discards;
+	baton_known_for_plans(baton_table_in_place, baton_settings_disarm);
 }
 
 static void
@@ -150,59 +140,49 @@ baton_statements_note_message(char type)
 	}
 }
 
-static void
-baton_statements_utility(PlannedStmt *statement, const char *query_string,
-						 bool read_only_tree, ProcessUtilityContext context,
-						 ParamListInfo params, QueryEnvironment *environment,
-						 DestReceiver *destination, QueryCompletion *completion)
+void
+baton_notice_utility_begins(BatonUtility *utility)
 {
-	NodeTag		tag = nodeTag(statement->utilityStmt);
+	Node	   *statement = unconstify(Node *, utility->statement);
 
-	/* before it runs: what fails half-way may have changed something */
-	if (attached)
+	if (!attached)
+		return;
+	switch (nodeTag(statement))
 	{
-		if (tag == T_ExecuteStmt)
-			note_executed(((ExecuteStmt *) statement->utilityStmt)->name);
-		else if (tag == T_ExplainStmt || tag == T_CreateTableAsStmt)
-		{
+		case T_PrepareStmt:
+			utility->prepares = true;
+			break;
+		case T_ExecuteStmt:
+			note_executed(((ExecuteStmt *) statement)->name);
+			break;
+		case T_ExplainStmt:
+		case T_CreateTableAsStmt:
 			baton_notice.counters = true;
 			baton_notice.touched_all = true;
-		}
-		else if (tag == T_DeallocateStmt || tag == T_DiscardStmt)
-		{
+			break;
+		case T_DiscardStmt:
+			utility->discards_plans =
+				((DiscardStmt *) statement)->target == DISCARD_PLANS ||
+				((DiscardStmt *) statement)->target == DISCARD_ALL;
+			/* FALLTHROUGH */
+		case T_DeallocateStmt:
 			baton_notice.statements = true;
 			baton_notice.analysis = true;
-		}
-		else if (!baton_notice.analysis &&
-				 GetCommandLogLevel(statement->utilityStmt) == LOGSTMT_DDL)
-			baton_notice.analysis = true;
-	}
-
-	if (next_utility_hook)
-		next_utility_hook(statement, query_string, read_only_tree, context,
-						  params, environment, destination, completion);
-	else
-		standard_ProcessUtility(statement, query_string, read_only_tree,
-								context, params, environment, destination,
-								completion);
-
-	if (attached && tag == T_PrepareStmt)
-		note_prepared();
-	if (attached && tag == T_DiscardStmt)
-	{
-		DiscardMode what = ((DiscardStmt *) statement->utilityStmt)->target;
-
-		if (what == DISCARD_PLANS || what == DISCARD_ALL)
-			note_discard();
+			break;
+		default:
+			if (!baton_notice.analysis && GetCommandLogLevel(statement) == LOGSTMT_DDL)
+				baton_notice.analysis = true;
+			break;
 	}
 }
 
 void
-baton_statements_init(void)
+baton_notice_utility_done(const BatonUtility *utility)
 {
-	next_utility_hook = ProcessUtility_hook;
-	ProcessUtility_hook = baton_statements_utility;
-	baton_settings_init();
+	if (utility->prepares)
+		note_prepared();
+	if (utility->discards_plans)
+		note_discard();
 }
 
 const char *

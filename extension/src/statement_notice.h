@@ -11,6 +11,7 @@
 #define BATON_STATEMENT_NOTICE_H
 
 #include "statement_known.h"
+#include "utility_hook.h"
 
 #define TOUCHED_MAX 8
 
@@ -29,6 +30,10 @@ extern StatementNotice baton_notice;
 
 /* Raised when plans of all sessions became invalid by DISCARD. */
 extern uint64 baton_discards;
+
+/* A utility statement begins, and has succeeded (utility_hook.c). */
+extern void baton_notice_utility_begins(BatonUtility *utility);
+extern void baton_notice_utility_done(const BatonUtility *utility);
 
 /* NULL if all is well, else why nothing can be noticed. */
 extern const char *baton_notice_attach(void);

@@ -55,11 +55,11 @@ static post_parse_analyze_hook_type next_analyze_hook = NULL;
 
 /* May the text hold a literal?  Parameters are dollars followed by a digit. */
 static bool
-has_literal(const char *text)
+has_literal(const char *query)
 {
-	for (text = strpbrk(text, "'$"); text != NULL; text = strpbrk(text + 1, "'$"))
+	for (const char *at = strpbrk(query, "'$"); at != NULL; at = strpbrk(at + 1, "'$"))
 	{
-		if (*text == '\'' || text[1] < '0' || text[1] > '9')
+		if (*at == '\'' || at[1] < '0' || at[1] > '9')
 			return true;
 	}
 	return false;
@@ -200,6 +200,21 @@ look_after(CachedPlanSource *plan)
 	return own;
 }
 
+/*
+ * From now on its next analysis is to be by its settings, if the search path
+ * is this one then.
+ */
+static void
+arm(PlanSettings *own, List *schemas, bool add_catalog, bool add_temp)
+{
+	list_free(own->path.schemas);
+	own->path.schemas = list_copy(schemas);
+	own->path.addCatalog = add_catalog;
+	own->path.addTemp = add_temp;
+	own->path.generation = 0;
+	own->armed = true;
+}
+
 void
 baton_settings_note(CachedPlanSource *plan)
 {
@@ -223,10 +238,9 @@ baton_settings_attach(CachedPlanSource *plan, const Description *description)
 		return;
 	caller = MemoryContextSwitchTo(plan->context);
 	own->settings = pstrdup(description->settings);
-	own->path.schemas = list_copy(description->path_schemas);
-	own->path.addCatalog = (description->head.path_flags & PATH_ADD_CATALOG) != 0;
-	own->path.addTemp = (description->head.path_flags & PATH_ADD_TEMP) != 0;
-	own->armed = true;
+	arm(own, description->path_schemas,
+		(description->head.path_flags & PATH_ADD_CATALOG) != 0,
+		(description->head.path_flags & PATH_ADD_TEMP) != 0);
 	MemoryContextSwitchTo(caller);
 }
 
@@ -258,12 +272,8 @@ baton_settings_rearm(CachedPlanSource *plan)
 		plan->is_valid || plan->search_path == NULL)
 		return;
 	caller = MemoryContextSwitchTo(plan->context);
-	list_free(own->path.schemas);
-	own->path.schemas = list_copy(plan->search_path->schemas);
-	own->path.addCatalog = plan->search_path->addCatalog;
-	own->path.addTemp = plan->search_path->addTemp;
-	own->path.generation = 0;
-	own->armed = true;
+	arm(own, plan->search_path->schemas, plan->search_path->addCatalog,
+		plan->search_path->addTemp);
 	MemoryContextSwitchTo(caller);
 }
 

@@ -12,11 +12,7 @@
  * over another therefore exchanges the whole table, at a constant price.
  *
  * What is leant on, and checked by baton_table_attach() before use:
- *	- hash_create() makes, below TopMemoryContext, a context named "dynahash"
- *	  whose identifier is the table's name, and this name lies directly behind
- *	  the HTAB.  Hence identifier minus sizeof(HTAB) is the handle.
- *	- sizeof(HTAB), private to dynahash.c, is the same distance in a table of
- *	  our own.
+ *	- the handle, and sizeof(HTAB), are found as hash_table.c says.
  *	- InitQueryHashTable() (prepare.c) uses the name "Prepared Queries", keys
  *	  of NAMEDATALEN bytes compared as strings, entries of PreparedStatement.
  *
@@ -33,7 +29,7 @@
 #include "postgres.h"
 
 #include "commands/prepare.h"
-#include "nodes/memnodes.h"
+#include "hash_table.h"
 #include "statement_table.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
@@ -82,30 +78,6 @@ create_table(void)
 	control.hcxt = table_context;
 	return hash_create(TABLE_NAME, TABLE_INITIAL_ELEMENTS, &control,
 					   HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
-}
-
-/*
- * The context of the youngest dynahash with prepare.c's name below parent.
- * A context's children are listed youngest first (MemoryContextCreate).
- */
-static MemoryContext
-find_context(MemoryContext parent, int *found)
-{
-	MemoryContext result = NULL;
-
-	*found = 0;
-	for (MemoryContext child = parent->firstchild; child != NULL;
-		 child = child->nextchild)
-	{
-		if (strcmp(child->name, "dynahash") == 0 && child->ident != NULL &&
-			strcmp(child->ident, TABLE_NAME) == 0)
-		{
-			if (result == NULL)
-				result = child;
-			(*found)++;
-		}
-	}
-	return result;
 }
 
 /* Lets prepare.c store a statement without text, which needs no catalog. */
@@ -169,9 +141,6 @@ const char *
 baton_table_attach(void)
 {
 	HASHCTL		control;
-	MemoryContext context;
-	HTAB	   *probe;
-	int			found;
 
 	if (table_context != NULL)
 		return NULL;			/* done before */
@@ -179,25 +148,16 @@ baton_table_attach(void)
 										  "pg_baton statement tables",
 										  ALLOCSET_DEFAULT_SIZES);
 
-	/* how large a HTAB is, from a table of our own */
-	probe = create_table();
-	context = find_context(table_context, &found);
-	if (found != 1 || context->ident <= (const char *) probe ||
-		context->ident - (const char *) probe > 1024 ||
-		(context->ident - (const char *) probe) % sizeof(void *) != 0)
+	htab_size = baton_hash_header_size();
+	if (htab_size == 0)
 		return "a hash table's handle does not lie before its name";
-	htab_size = context->ident - (const char *) probe;
-	hash_destroy(probe);
 
 	/* make prepare.c create its own, and look that up */
 	store_probe("pg_baton probe 0");
 	DropPreparedStatement("pg_baton probe 0", true);
-	context = find_context(TopMemoryContext, &found);
-	if (found != 1)
+	prepare_handle = baton_hash_find(TABLE_NAME);
+	if (prepare_handle == NULL)
 		return "the table of prepared statements was not found";
-	prepare_handle = (HTAB *) (context->ident - htab_size);
-	if (GetMemoryChunkContext(prepare_handle) != context)
-		return "the table of prepared statements has an unknown layout";
 
 	baton_table_in_place = new_table((HTAB *) MemoryContextAllocZero(table_context,
 																	 htab_size),

@@ -22,8 +22,8 @@ typedef struct StatementTable
 	bool		permanent;		/* prepare.c's own table, never destroyed */
 	uint64		session;		/* whose statements these are, 0: nobody's */
 	uint64		context_version;	/* version of the session's context that
-									 * the table is known to agree with, 0:
-									 * to be compared */
+									 * the table is known to agree with, 0: to
+									 * be compared */
 	uint64		counter_version;	/* version of the session's counters that
 									 * the plans agree with */
 	uint64		discards;		/* baton_discards that its plans know of */
@@ -32,7 +32,7 @@ typedef struct StatementTable
 								 * first values */
 	int			statements;		/* number of known statements */
 	struct known_hash *known;	/* what the dispatcher knows of them; owned by
-								 * context_statements.c */
+								 * statement_known.c */
 	dlist_node	use_node;		/* in the list by use, last used first */
 	dlist_node	twin_node;		/* in the list of equal fingerprints */
 } StatementTable;

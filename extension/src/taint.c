@@ -50,12 +50,6 @@ static bool listening = false;
 static bool has_temporary_slot = false;
 static bool has_temporary_objects = false;
 
-void
-baton_taint_init(void)
-{
-	baton_taint_watch_init();
-}
-
 /*
  * TopPortalContext is private to portalmem.c (EnablePortalManager()), so it
  * is found by its name, and a portal of ours must appear in it.
@@ -293,6 +287,8 @@ baton_taint(void)
 		return BATON_CAUSE_NONE;
 
 	/* what lasts as long as the session first */
+	if (unlikely(baton_taint_notes.load_tried))
+		baton_taint_look_at_loads();
 	if (baton_taint_notes.loaded)
 		return BATON_CAUSE_LOAD;
 	if (baton_taint_notes.listed_object)

@@ -13,8 +13,7 @@
  *
  * What each is called for (15; checked in the files named):
  *
- * - ProcessUtility_hook: every utility statement, also from SPI, functions
- *	 and DO (ProcessUtility() in utility.c is the only way in).
+ * - ProcessUtility_hook: every utility statement (utility_hook.c).
  * - object_access_hook, OAT_FUNCTION_EXECUTE: every function an expression,
  *	 aggregate, window or set-returning function, CALL or the function-call
  *	 message executes (execExpr.c, execSRF.c, nodeAgg.c, nodeWindowAgg.c,
@@ -43,19 +42,21 @@
 #include "catalog/pg_proc.h"
 #include "fmgr.h"
 #include "nodes/parsenodes.h"
-#include "tcop/utility.h"
 #include "utils/fmgroids.h"
 #include "utils/guc_tables.h"
 
+#include "context_guc.h"
 #include "taint_watch.h"
 
 BatonTaintNotes baton_taint_notes;
 
-static ProcessUtility_hook_type previous_process_utility = NULL;
 static object_access_hook_type previous_object_access = NULL;
 static needs_fmgr_hook_type previous_needs_fmgr = NULL;
 static fmgr_hook_type previous_fmgr = NULL;
 static GucRealAssignHook previous_assign_seed = NULL;
+
+/* How many libraries had been loaded before the first LOAD that was tried. */
+static unsigned long long loads_before = 0;
 
 /* dl_iterate_phdr() callback: how many libraries were ever loaded. */
 static int
@@ -74,61 +75,41 @@ loads(void)
 	return count;
 }
 
-static void
-next_process_utility(PlannedStmt *statement, const char *text,
-					 bool read_only_tree, ProcessUtilityContext context,
-					 ParamListInfo parameters, QueryEnvironment *environment,
-					 DestReceiver *destination, QueryCompletion *completion)
+void
+baton_taint_utility_begins(BatonUtility *utility)
 {
-	if (previous_process_utility)
-		previous_process_utility(statement, text, read_only_tree, context,
-								 parameters, environment, destination, completion);
-	else
-		standard_ProcessUtility(statement, text, read_only_tree, context,
-								parameters, environment, destination, completion);
-}
-
-static void
-watch_process_utility(PlannedStmt *statement, const char *text,
-					  bool read_only_tree, ProcessUtilityContext context,
-					  ParamListInfo parameters, QueryEnvironment *environment,
-					  DestReceiver *destination, QueryCompletion *completion)
-{
-	unsigned long long loads_before;
-
-	switch (nodeTag(statement->utilityStmt))
+	switch (nodeTag(utility->statement))
 	{
 		case T_LoadStmt:
+			utility->loads = true;
+			if (!baton_taint_notes.load_tried)
+				loads_before = loads();
+			baton_taint_notes.load_tried = true;
 			break;
 		case T_ListenStmt:
 		case T_UnlistenStmt:
 		case T_DiscardStmt:
 			baton_taint_notes.listening_changed = true;
-			/* FALLTHROUGH */
+			break;
 		default:
-			next_process_utility(statement, text, read_only_tree, context,
-								 parameters, environment, destination, completion);
-			return;
+			break;
 	}
+}
 
-	/*
-	 * A library stays, whether the transaction does or not.  LOAD that failed
-	 * may have brought it in before (its _PG_init fails, say).
-	 */
-	loads_before = loads();
-	PG_TRY();
-	{
-		next_process_utility(statement, text, read_only_tree, context,
-							 parameters, environment, destination, completion);
+/* A library stays, whether the transaction does or not. */
+void
+baton_taint_utility_done(const BatonUtility *utility)
+{
+	if (utility->loads)
 		baton_taint_notes.loaded = true;
-	}
-	PG_CATCH();
-	{
-		if (loads() != loads_before)
-			baton_taint_notes.loaded = true;
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+}
+
+void
+baton_taint_look_at_loads(void)
+{
+	if (loads() != loads_before)
+		baton_taint_notes.loaded = true;
+	baton_taint_notes.load_tried = false;
 }
 
 /* A function an expression is about to execute. */
@@ -214,27 +195,12 @@ watch_assign_seed(double value, void *extra)
 static void
 watch_seed_parameter(void)
 {
-	struct config_generic **all;
-	int			count;
+	struct config_real *seed = (struct config_real *) baton_guc_find("seed");
 
-#if PG_VERSION_NUM >= 160000
-	all = get_guc_variables(&count);
-#else
-	all = get_guc_variables();
-	count = GetNumConfigOptions();
-#endif
-	for (int i = 0; i < count; i++)
-	{
-		if (strcmp(all[i]->name, "seed") == 0 && all[i]->vartype == PGC_REAL)
-		{
-			struct config_real *seed = (struct config_real *) all[i];
-
-			previous_assign_seed = seed->assign_hook;
-			seed->assign_hook = watch_assign_seed;
-		}
-	}
-	if (previous_assign_seed == NULL)
-		elog(ERROR, "parameter \"seed\" has no assign hook");
+	if (seed == NULL || seed->gen.vartype != PGC_REAL || seed->assign_hook == NULL)
+		elog(FATAL, "parameter \"seed\" is not as expected");
+	previous_assign_seed = seed->assign_hook;
+	seed->assign_hook = watch_assign_seed;
 }
 
 /*
@@ -253,8 +219,6 @@ watch_transaction(XactEvent event, void *argument)
 void
 baton_taint_watch_init(void)
 {
-	previous_process_utility = ProcessUtility_hook;
-	ProcessUtility_hook = watch_process_utility;
 	previous_object_access = object_access_hook;
 	object_access_hook = watch_object_access;
 	previous_needs_fmgr = needs_fmgr_hook;

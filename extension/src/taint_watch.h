@@ -10,6 +10,8 @@
 #ifndef BATON_TAINT_WATCH_H
 #define BATON_TAINT_WATCH_H
 
+#include "utility_hook.h"
+
 /*
  * Set by the hooks, at any time; cleared by taint.c (what it has looked up)
  * and taint_clean.c (all of it).
@@ -25,6 +27,8 @@ typedef struct BatonTaintNotes
 	bool		seeded;			/* setseed() or SET seed */
 
 	/* events after which something must be looked up */
+	bool		load_tried;		/* LOAD; one that failed may have brought the
+								 * library in before (its _PG_init failed) */
 	bool		listening_changed;	/* LISTEN, UNLISTEN or DISCARD ALL */
 	bool		slots_changed;	/* a replication slot created or dropped */
 	bool		objects_changed;	/* any object created or dropped */
@@ -36,6 +40,13 @@ extern BatonTaintNotes baton_taint_notes;
 
 /* From _PG_init, in the postmaster. */
 extern void baton_taint_watch_init(void);
+
+/* A utility statement begins, and has succeeded (utility_hook.c). */
+extern void baton_taint_utility_begins(BatonUtility *utility);
+extern void baton_taint_utility_done(const BatonUtility *utility);
+
+/* Has any LOAD that was tried brought a library in?  Clears load_tried. */
+extern void baton_taint_look_at_loads(void);
 
 /*
  * taint_listed.c: is this function, the extension it belongs to, or its

@@ -45,7 +45,9 @@ PG_FUNCTION_INFO_V1(pg_baton_get_backends);
 PG_FUNCTION_INFO_V1(pg_baton_get_pools);
 PG_FUNCTION_INFO_V1(pg_baton_get_dispatchers);
 
-static void pg_attribute_noreturn()
+static void not_available(const char *why) pg_attribute_noreturn();
+
+static void
 not_available(const char *why)
 {
 	ereport(ERROR,
@@ -118,17 +120,17 @@ next_frame(int fd, BatonIncoming *incoming)
 
 /* A decimal number; one that needs all 64 bits comes out negative. */
 static int64
-number_from_text(const char *text)
+number_from_text(const char *digits)
 {
 	char	   *end;
 	int64		value;
 
 	errno = 0;
-	value = text[0] == '-' ? (int64) strtoll(text, &end, 10) : (int64) strtoull(text, &end, 10);
-	if (end == text || *end != '\0' || errno != 0)
+	value = digits[0] == '-' ? (int64) strtoll(digits, &end, 10) : (int64) strtoull(digits, &end, 10);
+	if (end == digits || *end != '\0' || errno != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
-				 errmsg("pg_baton's dispatcher sent \"%s\" where a number was expected", text)));
+				 errmsg("pg_baton's dispatcher sent \"%s\" where a number was expected", digits)));
 	return value;
 }
 
@@ -196,11 +198,11 @@ put_row(ReturnSetInfo *result, const BatonIncoming *incoming, Datum *values, boo
 
 	for (int i = 0; i < columns->natts; i++)
 	{
-		char	   *text = baton_wire_read_string(&in);
+		char	   *column = baton_wire_read_string(&in);
 
-		nulls[i] = text == NULL;
+		nulls[i] = column == NULL;
 		values[i] = nulls[i] || in.bad ? (Datum) 0 :
-			value_from_text(TupleDescAttr(columns, i)->atttypid, text);
+			value_from_text(TupleDescAttr(columns, i)->atttypid, column);
 	}
 	if (in.bad)
 		ereport(ERROR,

@@ -97,8 +97,12 @@ CAUSES: dict[str, tuple[str, list[str], list[str]]] = {
 # Causes that last as long as the session.
 FOR_LIFE: dict[str, tuple[str, list[str]]] = {
     "load": ("load", ["LOAD 'auto_explain'"]),
+    # sepgsql is in the process before its initialisation refuses
+    "load_that_failed_half_way": ("load", ["DO $$BEGIN LOAD 'sepgsql'; EXCEPTION WHEN OTHERS THEN NULL; END$$"]),
     "setseed": ("setseed", ["SELECT setseed(0.5)"]),
     "set_seed_parameter": ("setseed", ["SET SEED = 0.5"]),
+    # what carries a context's items counts a name's bytes in 16 bits
+    "name_too_long_to_be_carried": ("context memory", ["SELECT set_config('my.' || repeat('x', 70000), 'v', false)"]),
 }
 
 NOT_A_CAUSE: dict[str, list[str]] = {
@@ -113,6 +117,7 @@ NOT_A_CAUSE: dict[str, list[str]] = {
     "temporary_table_on_commit_drop": ["BEGIN", "CREATE TEMP TABLE t (a int) ON COMMIT DROP", "COMMIT"],
     "listen_rolled_back": ["BEGIN", "LISTEN x", "ROLLBACK"],
     "notify_alone": ["NOTIFY x"],
+    "load_that_found_nothing": ["DO $$BEGIN LOAD 'no_such'; EXCEPTION WHEN OTHERS THEN NULL; END$$"],
     "cursor_of_a_transaction": ["BEGIN", "DECLARE c CURSOR FOR SELECT 1", "COMMIT"],
     "held_cursor_rolled_back": ["BEGIN", "DECLARE c CURSOR WITH HOLD FOR SELECT 1", "ROLLBACK"],
     "prepared_statements": ["PREPARE p AS SELECT 1", "EXECUTE p"],
@@ -256,6 +261,23 @@ def test_the_backend_of_a_dedicated_session_that_leaves_serves_on(server, how):
     # One that exits gives its lock back before it is gone.
     time.sleep(0.2)
     assert (int(backend),) in server.sql("SELECT pid FROM pg_baton_backends WHERE state = 'idle'")
+
+
+def test_a_parameter_with_a_name_too_long_to_be_carried_stays_the_session_s_own(server):
+    session, others = open_sessions(server, "long_name")
+    name = f"my.{'x' * 70000}"
+    try:
+        session.query(f"SELECT set_config('{name}', 'v', false)")
+        for _ in range(4):
+            assert session.query(f"SELECT current_setting('{name}', true)") == [["v"]]
+            for other in others:
+                assert other.query(f"SELECT current_setting('{name}', true)") == [[None]]
+        session.finish()
+        for other in others:
+            assert other.query(f"SELECT current_setting('{name}', true)") == [[None]]
+    finally:
+        for wire in [session, *others]:
+            wire.close()
 
 
 def test_a_transaction_left_open_is_rolled_back_when_its_client_leaves(server):

@@ -5,6 +5,7 @@ whoever comes after it has been committed, from wherever it was made."""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
@@ -175,4 +176,33 @@ def test_a_reload_of_pg_hba_counts(server):
                 time.sleep(0.02)
     finally:
         server.write_hba(HBA)
+        server.reload()
+
+
+LOGGED = {
+    "log_connections": "pg_baton: connection authorized: user=changing ",
+    "log_disconnections": "pg_baton: disconnection: .* user=changing ",
+}
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("parameter", LOGGED)
+def test_what_is_logged_of_clients_follows_a_reload(server, parameter):
+    """As for a new connection to the server's own port: it asks the postmaster."""
+    try:
+        for on in (True, False, True):
+            server.set_parameters({parameter: on})
+            server.reload()
+            deadline = time.monotonic() + 20
+            with server.new_log() as log:
+                while True:
+                    so_far = len(log())
+                    assert attempt(server.pool_port, "changing")
+                    assert attempt(server.pool_port, "changing")
+                    if bool(re.search(LOGGED[parameter], log()[so_far:])) == on:
+                        break
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02)
+    finally:
+        server.set_parameters({parameter: False})
         server.reload()

@@ -510,3 +510,28 @@ def test_reload_reaches_sessions_that_have_no_value_of_their_own(server):
         finally:
             server.set_parameters({"vacuum_cost_limit": None})
             server.reload()
+
+
+def test_no_name_that_a_client_can_type_is_one_of_those_that_hide_parameters(server):
+    """A backend hides custom parameters of other sessions under names of its
+    own, which start with bytes that only a database without encoding takes."""
+    server.sql("CREATE DATABASE without_encoding TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
+    names = [b"E'\\xff\\xfepg_baton.hidden_%d'" % number for number in range(1, 10)]
+    try:
+        sessions = [
+            psycopg.connect(server.pool(dbname="without_encoding", client_encoding="latin1"), autocommit=True)
+            for _ in range(2)
+        ]
+        typing, other = sessions
+        for number in range(4):
+            typing.execute(f"SELECT set_config('my.number_{number}', 'x', false)")
+            other.execute("SELECT 1")
+        for name in names:
+            typing.execute(b"SELECT set_config(" + name + b", 'typed', false)")
+        for name in names * 2:  # an odd number, so that each is asked for on both of two backends
+            assert typing.execute(b"SELECT current_setting(" + name + b", true)").fetchone() == ("typed",)
+            assert other.execute(b"SELECT current_setting(" + name + b", true)").fetchone() == (None,)
+        for session in sessions:
+            session.close()
+    finally:
+        server.sql("DROP DATABASE without_encoding WITH (FORCE)")

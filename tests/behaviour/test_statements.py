@@ -328,6 +328,18 @@ SCRIPTS: dict[str, list[str | bytes]] = {
         "EXECUTE s",
         LIST,
     ],
+    # Describe alone has the server analyse the statement again, by DateStyle.
+    "a_literal_is_what_the_last_analysis_read": [
+        "SET datestyle = 'ISO, MDY'",
+        parse("SELECT extract(month FROM date '1/2/2020')", "literal") + sync(),
+        "SET search_path = pg_catalog",
+        "SET datestyle = 'ISO, DMY'",
+        describe_statement("literal") + sync(),
+        "SET datestyle = 'ISO, MDY'",
+        bind(statement="literal") + execute() + sync(),
+        # of two backends, now the one that did not describe it
+        bind(statement="literal") + execute() + sync(),
+    ],
 }
 
 

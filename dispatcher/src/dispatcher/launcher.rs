@@ -33,11 +33,34 @@ struct Question {
     /// login_generation before it was asked.
     generation: u64,
     frame: Vec<u8>,
+    /// Launchers that have had it.
+    asked: u32,
 }
+
+/// A question that this many launchers died over is not put to another: it may
+/// be what they died of, and every login waits for them.
+const LAUNCHERS_A_QUESTION: u32 = 2;
 
 impl Link {
     pub fn is_up(&self) -> bool {
         self.connection.is_some()
+    }
+
+    /// For a new launcher: what it shall be asked, and what is given up.
+    fn ask_again(&mut self) -> (Vec<Vec<u8>>, Vec<Question>) {
+        let given_up: Vec<u32> = (self.questions.iter())
+            .filter(|(_, question)| question.asked >= LAUNCHERS_A_QUESTION)
+            .map(|(request, _)| *request)
+            .collect();
+        let given_up = (given_up.iter())
+            .filter_map(|request| self.questions.remove(request))
+            .collect();
+        let mut frames = Vec::new();
+        for question in self.questions.values_mut() {
+            question.asked += 1;
+            frames.push(question.frame.clone());
+        }
+        (frames, given_up)
     }
 }
 
@@ -117,20 +140,30 @@ impl Dispatcher {
         self.link.connection = number;
     }
 
-    /// A launcher that is new takes over; open questions are asked again.
+    /// A launcher that is new takes over; open questions are asked again, once.
     pub fn launcher_connected(&mut self, number: u32) {
         let old = self.link.connection.replace(number);
         if let Some(old) = old.filter(|old| *old != number) {
             self.connection_dead(old);
         }
-        let frames: Vec<Vec<u8>> = self
-            .link
-            .questions
-            .values()
-            .map(|question| question.frame.clone())
-            .collect();
+        let (frames, given_up) = self.link.ask_again();
         for frame in frames {
             self.send_to_launcher(frame);
+        }
+        for question in given_up {
+            warn!(
+                "two launchers ended while they were asked about a login of \"{}\"; it is refused",
+                String::from_utf8_lossy(&question.who.user)
+            );
+            let report = Report::fatal(b"58000", "could not check who may log in")
+                .with_detail("The server process that checks logins ended twice over this one.")
+                .with_hint("See the server's log.");
+            let answer = Answer {
+                refusal: Some(report),
+                refuse_before_authentication: true,
+                ..Answer::default()
+            };
+            self.login_answered(question.login, question.serial, answer);
         }
     }
 
@@ -178,6 +211,8 @@ impl Dispatcher {
             who,
             generation,
             frame: frame.clone(),
+            // one that is asked without a launcher waits for the first
+            asked: u32::from(self.link.is_up()),
         };
         self.link.questions.insert(request, question);
         self.send_to_launcher(frame);
@@ -242,6 +277,30 @@ impl Dispatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_question_two_launchers_died_over_is_given_up() {
+        let mut link = Link::default();
+        for (request, asked) in [(1, 1), (2, 0)] {
+            let who = Who::new(b"u", b"d", String::new(), &Address::default());
+            let question = Question {
+                login: request,
+                serial: 0,
+                who,
+                generation: 0,
+                frame: vec![request as u8],
+                asked,
+            };
+            link.questions.insert(request, question);
+        }
+        let (frames, given_up) = link.ask_again();
+        assert_eq!((frames.len(), given_up.len()), (2, 0));
+        let (frames, given_up) = link.ask_again();
+        assert_eq!(frames, [[2]]);
+        assert_eq!(given_up[0].login, 1);
+        assert_eq!(link.ask_again().1.len(), 1);
+        assert!(link.questions.is_empty());
+    }
 
     #[test]
     fn answers_and_parameters_are_read_as_the_header_says() {

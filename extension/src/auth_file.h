@@ -1,0 +1,21 @@
+/*-------------------------------------------------------------------------
+ *
+ * auth_file.h
+ *		Reading pg_hba.conf and pg_ident.conf.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_AUTH_FILE_H
+#define BATON_AUTH_FILE_H
+
+#include "nodes/pg_list.h"
+
+/*
+ * The file's lines as tokens (TokenizedAuthLine *), in the current context.
+ * False, and logged, if it cannot be opened.
+ */
+extern bool baton_auth_file_read(const char *name, List **lines);
+
+#endif							/* BATON_AUTH_FILE_H */

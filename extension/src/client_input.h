@@ -1,0 +1,43 @@
+/*-------------------------------------------------------------------------
+ *
+ * client_input.h
+ *		What the client in place has sent, before PostgresMain reads it.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_CLIENT_INPUT_H
+#define BATON_CLIENT_INPUT_H
+
+/* What the client has for us. */
+typedef enum ClientSays
+{
+	CLIENT_NOTHING,				/* no byte yet */
+	CLIENT_SPEAKS,				/* a message has begun */
+	CLIENT_LEAVES				/* Terminate, or end of file */
+} ClientSays;
+
+/* Looks at the first bytes, which stay in the socket. */
+extern ClientSays baton_input_peek(void);
+
+/*
+ * What the last peek saw: the bytes, and whether PostgresMain can go through
+ * them to its next ReadyForQuery without waiting for more (COPY aside).
+ */
+extern const char *baton_input_peeked(Size *length);
+extern bool baton_input_is_whole(void);
+
+/*
+ * Reads into pqcomm.c's buffer what the socket, known to be readable, has.
+ * The session cannot leave this backend until that has been answered.
+ */
+extern ClientSays baton_input_read(void);
+
+/* Do pqcomm.c's buffer's contents, which are some, begin with Terminate? */
+extern bool baton_input_ends_session(void);
+
+/* Throws away what is in pqcomm.c's buffer. */
+extern void baton_input_discard(void);
+
+#endif							/* BATON_CLIENT_INPUT_H */

@@ -1,0 +1,41 @@
+/*-------------------------------------------------------------------------
+ *
+ * guc_value.h
+ *		Making a parameter's value from its text, and the text from the value.
+ *
+ * See guc_value.c.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_GUC_VALUE_H
+#define BATON_GUC_VALUE_H
+
+#include "lib/stringinfo.h"
+
+#include "context_guc.h"
+
+/*
+ * Makes a value out of its text as the check hook wants it, changing nothing.
+ * False if the hook refuses.  identity is needed for role and
+ * session_authorization only.
+ */
+extern bool baton_guc_make(struct config_generic *record, const char *text,
+						   GucSource source, const BatonGucIdentity *identity,
+						   config_var_value *value);
+
+/* The compiled-in default, as guc.c's InitializeOneGUCOption makes it. */
+extern bool baton_guc_make_boot(struct config_generic *record,
+								BatonGucCell *cell);
+
+/* Appends the text from which baton_guc_make makes the same value. */
+extern void baton_guc_append_text(struct config_generic *record,
+								  const config_var_value *value,
+								  StringInfo text);
+
+/* The allocator that guc.c frees with. */
+extern char *baton_guc_strdup(const char *string);
+extern void baton_guc_free(void *pointer);
+
+#endif							/* BATON_GUC_VALUE_H */

@@ -1,0 +1,79 @@
+/*-------------------------------------------------------------------------
+ *
+ * hash_table.c
+ *		Finding hash tables that other files of the server keep to themselves.
+ *
+ * hash_create() (dynahash.c) makes a memory context named "dynahash" for a
+ * table, whose identifier is the table's name, and this name lies directly
+ * behind the HTAB.  Hence identifier minus sizeof(HTAB) is the table; the size
+ * is the same distance in a table of our own.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "nodes/memnodes.h"
+#include "utils/memutils.h"
+
+#include "hash_table.h"
+
+/* The one context of a table of that name below parent; NULL if not just one. */
+static MemoryContext
+find_context(MemoryContext parent, const char *name)
+{
+	MemoryContext found = NULL;
+
+	for (MemoryContext child = parent->firstchild; child != NULL;
+		 child = child->nextchild)
+	{
+		if (child->ident == NULL || strcmp(child->name, "dynahash") != 0 ||
+			strcmp(child->ident, name) != 0)
+			continue;
+		if (found != NULL)
+			return NULL;
+		found = child;
+	}
+	return found;
+}
+
+Size
+baton_hash_header_size(void)
+{
+	static Size size = 0;
+	MemoryContext parent;
+	MemoryContext context;
+	HASHCTL		control;
+	HTAB	   *table;
+
+	if (size != 0)
+		return size;
+	parent = AllocSetContextCreate(CurrentMemoryContext, "pg_baton probe",
+								   ALLOCSET_SMALL_SIZES);
+	control.keysize = sizeof(Oid);
+	control.entrysize = sizeof(Oid);
+	control.hcxt = parent;
+	table = hash_create("pg_baton probe", 16, &control,
+						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	context = find_context(parent, "pg_baton probe");
+	if (context != NULL && context->ident > (const char *) table &&
+		context->ident - (const char *) table <= 1024 &&
+		(context->ident - (const char *) table) % sizeof(void *) == 0)
+		size = context->ident - (const char *) table;
+	MemoryContextDelete(parent);
+	return size;
+}
+
+HTAB *
+baton_hash_find(const char *name)
+{
+	MemoryContext context = find_context(TopMemoryContext, name);
+	Size		size = baton_hash_header_size();
+	HTAB	   *table;
+
+	if (context == NULL || size == 0)
+		return NULL;
+	table = (HTAB *) (context->ident - size);
+	return GetMemoryChunkContext(table) == context ? table : NULL;
+}

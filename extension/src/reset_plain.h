@@ -1,0 +1,42 @@
+/*-------------------------------------------------------------------------
+ *
+ * reset_plain.h
+ *		What the configuration files say of parameters that the backend has a
+ *		setting of role or database for.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_RESET_PLAIN_H
+#define BATON_RESET_PLAIN_H
+
+/*
+ * Reads the configuration files.  The caller's memory and the session's own
+ * values are left alone; reset values of a higher source are as well.
+ */
+extern void baton_files_read(void);
+
+/* The files as the server has read them last are known of. */
+extern void baton_files_seen(void);
+
+/* Has the server read them since? */
+extern bool baton_files_were_read(void);
+
+/* Once, at attach: for which parameters the backend has such a setting. */
+extern void baton_plain_attach(void);
+
+/*
+ * Those of them that no item is for get one with the files' value; what that
+ * is, is found out when it is first needed.
+ */
+extern void baton_plain_apply(void);
+
+/* Such items are taken away; true if there were any. */
+extern bool baton_plain_undo(void);
+
+/* Have the files' values been found out? */
+extern bool baton_plain_known(void);
+extern void baton_plain_forget(void);
+
+#endif							/* BATON_RESET_PLAIN_H */

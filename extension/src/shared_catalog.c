@@ -1,0 +1,166 @@
+/*-------------------------------------------------------------------------
+ *
+ * shared_catalog.c
+ *		Roles and databases by name, for a process without a database.
+ *
+ * The launcher has no database, so only the shared catalogs that every
+ * process can read before it has one are within reach: pg_authid,
+ * pg_auth_members, pg_database (RelationCacheInitializePhase2 in relcache.c).
+ * Their TOAST tables are not: reading one is FATAL ("cannot read pg_class
+ * without having selected a database", ScanPgRelation), which no PG_CATCH
+ * sees.  A catalog cache fetches toasted values as soon as it is asked for a
+ * row (CatalogCacheCreateEntry in catcache.c), and a row that long is within
+ * anybody's power: a user may give himself a SCRAM verifier with a salt of
+ * any length.  So rows are read by scans, as GetDatabaseTuple in postinit.c
+ * does, and whoever goes on to ask a cache for one must know first that
+ * nothing of it lies elsewhere.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "shared_catalog.h"
+
+/* The answer of baton_roles_readable(), and how many changes it knows of. */
+static bool all_readable = false;
+static uint64 readable_as_of = 0;
+static uint64 role_changes = 1;
+
+/* A copy of the row whose attribute, of type name, is that; or NULL. */
+static HeapTuple
+row_by_name(Relation catalog, Oid index, AttrNumber attribute, const char *name)
+{
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	row;
+
+	ScanKeyInit(&key, attribute, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum(name));
+	scan = systable_beginscan(catalog, index, criticalSharedRelcachesBuilt,
+							  NULL, 1, &key);
+	row = systable_getnext(scan);
+	if (HeapTupleIsValid(row))
+		row = heap_copytuple(row);
+	systable_endscan(scan);
+	return row;
+}
+
+bool
+baton_role_by_name(const char *name, BatonRole *role)
+{
+	Relation	catalog = table_open(AuthIdRelationId, AccessShareLock);
+	HeapTuple	row = row_by_name(catalog, AuthIdRolnameIndexId,
+								  Anum_pg_authid_rolname, name);
+	bool		found = HeapTupleIsValid(row);
+
+	memset(role, 0, sizeof(*role));
+	role->connection_limit = -1;
+	if (found)
+	{
+		Form_pg_authid form = (Form_pg_authid) GETSTRUCT(row);
+		Datum		value;
+		bool		is_null;
+
+		role->oid = form->oid;
+		role->superuser = form->rolsuper;
+		role->can_login = form->rolcanlogin;
+		role->connection_limit = form->rolconnlimit;
+		role->readable = !HeapTupleHasExternal(row);
+
+		value = heap_getattr(row, Anum_pg_authid_rolvaliduntil,
+							 RelationGetDescr(catalog), &is_null);
+		role->expires = !is_null;
+		if (role->expires)
+			role->valid_until = DatumGetTimestampTz(value);
+
+		value = heap_getattr(row, Anum_pg_authid_rolpassword,
+							 RelationGetDescr(catalog), &is_null);
+		if (!is_null && role->readable)
+			role->verifier = TextDatumGetCString(value);
+
+		/* a verifier must not lie about in free memory */
+		explicit_bzero(row->t_data, row->t_len);
+		heap_freetuple(row);
+	}
+	table_close(catalog, AccessShareLock);
+	return found;
+}
+
+void
+baton_role_wipe(BatonRole *role)
+{
+	if (role->verifier != NULL)
+		explicit_bzero(role->verifier, strlen(role->verifier));
+}
+
+Oid
+baton_role_oid(const char *name)
+{
+	BatonRole	role;
+
+	if (!baton_role_by_name(name, &role))
+		return InvalidOid;
+	baton_role_wipe(&role);
+	return role.oid;
+}
+
+static void
+note_role_change(Datum argument, int cache, uint32 hash_value)
+{
+	role_changes++;
+}
+
+bool
+baton_roles_readable(void)
+{
+	static bool watching = false;
+	Relation	catalog;
+	SysScanDesc scan;
+	HeapTuple	row;
+	uint64		as_of;
+	bool		readable = true;
+
+	if (!watching)
+		CacheRegisterSyscacheCallback(AUTHOID, note_role_change, (Datum) 0);
+	watching = true;
+	if (readable_as_of == role_changes)
+		return all_readable;
+
+	as_of = role_changes;
+	catalog = table_open(AuthIdRelationId, AccessShareLock);
+	scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
+	while (HeapTupleIsValid(row = systable_getnext(scan)))
+		readable &= !HeapTupleHasExternal(row);
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	all_readable = readable;
+	readable_as_of = as_of;
+	return readable;
+}
+
+HeapTuple
+baton_database_row(const char *name)
+{
+	Relation	catalog = table_open(DatabaseRelationId, AccessShareLock);
+	HeapTuple	row = row_by_name(catalog, DatabaseNameIndexId,
+								  Anum_pg_database_datname, name);
+
+	table_close(catalog, AccessShareLock);
+	return row;
+}

@@ -1,0 +1,49 @@
+/*-------------------------------------------------------------------------
+ *
+ * shared_catalog.h
+ *		Roles and databases by name, for a process without a database.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_SHARED_CATALOG_H
+#define BATON_SHARED_CATALOG_H
+
+#include "access/htup.h"
+#include "datatype/timestamp.h"
+
+/* What pg_authid says of a role. */
+typedef struct BatonRole
+{
+	Oid			oid;
+	bool		superuser;
+	bool		can_login;
+	int32		connection_limit;	/* -1: none */
+	bool		expires;
+	TimestampTz valid_until;	/* if it expires */
+	bool		readable;		/* false: its row is too long to be read
+								 * without a database */
+	char	   *verifier;		/* NULL: no password, or not readable */
+} BatonRole;
+
+/* All of these within a transaction.  False if there is no such role. */
+extern bool baton_role_by_name(const char *name, BatonRole *role);
+
+/* Overwrites the verifier: nobody needs it any more. */
+extern void baton_role_wipe(BatonRole *role);
+
+/* InvalidOid if there is no such role. */
+extern Oid	baton_role_oid(const char *name);
+
+/*
+ * Can every role be read?  If not, nothing may be asked that looks roles up
+ * by itself: has_privs_of_role() does (has_rolinherit in acl.c), and with it
+ * all checks of privileges; is_member_of_role_nosuper() does not.
+ */
+extern bool baton_roles_readable(void);
+
+/* The row of pg_database; NULL if there is no such database. */
+extern HeapTuple baton_database_row(const char *name);
+
+#endif							/* BATON_SHARED_CATALOG_H */

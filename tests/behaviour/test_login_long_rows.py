@@ -1,0 +1,95 @@
+"""Logging in where the catalogs' rows are longer than the pool can read.
+
+The launcher decides who may log in without a database of its own, and so
+without reach of what PostgreSQL has moved out of a row (TOAST).  Users can
+make such rows: a verifier with a long salt is theirs to set."""
+
+from __future__ import annotations
+
+import base64
+import os
+
+import psycopg
+import pytest
+
+
+def long_verifier() -> str:
+    """A SCRAM verifier that the server accepts and that does not fit in a row."""
+    salt = base64.b64encode(os.urandom(9000)).decode()
+    key = base64.b64encode(os.urandom(32)).decode()
+    return f"SCRAM-SHA-256$4096:{salt}${key}:{key}"
+
+
+HBA = ["host samerole all_same 127.0.0.1/32 trust"]
+
+SETUP = [
+    "CREATE ROLE too_long LOGIN",
+    f"ALTER ROLE too_long PASSWORD '{long_verifier()}'",
+    "CREATE ROLE near_it LOGIN IN ROLE too_long",
+    "CREATE ROLE all_same LOGIN IN ROLE near_it",
+    "CREATE ROLE readers",
+    "CREATE ROLE reader LOGIN IN ROLE too_long, readers",
+    "CREATE DATABASE for_readers",
+    "REVOKE CONNECT ON DATABASE for_readers FROM PUBLIC",
+    "GRANT CONNECT ON DATABASE for_readers TO readers",
+    "CREATE DATABASE long_list",
+    "REVOKE CONNECT ON DATABASE long_list FROM PUBLIC",
+    "DO $$BEGIN FOR i IN 1..1500 LOOP EXECUTE 'CREATE ROLE listed_' || i; END LOOP; END$$",
+    "DO $$BEGIN EXECUTE 'GRANT CONNECT ON DATABASE long_list TO readers, '"
+    " || (SELECT string_agg('listed_' || i, ', ') FROM generate_series(1, 1500) i); END$$",
+]
+
+
+def attempt(conninfo: str) -> str:
+    """What becomes of a login: "in", or the error's first line."""
+    try:
+        psycopg.connect(conninfo).close()
+    except psycopg.OperationalError as refused:
+        return str(refused).splitlines()[0].split("failed: ")[-1]
+    return "in"
+
+
+def launcher(server) -> list[tuple]:
+    return server.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_baton launcher'")
+
+
+def test_the_rows_are_as_long_as_these_tests_need(server):
+    assert server.sql("SELECT pg_relation_size(reltoastrelid) > 0 FROM pg_class WHERE relname = 'pg_authid'") == [
+        (True,)
+    ]
+    assert server.sql("SELECT pg_column_size(datacl) > 2000 FROM pg_database WHERE datname = 'long_list'") == [(True,)]
+
+
+@pytest.mark.pool_only
+def test_a_user_whose_verifier_cannot_be_read_is_refused_alone(server):
+    before = launcher(server)
+    assert attempt(server.direct(user="too_long")).startswith("FATAL:")
+    for _ in range(2):
+        assert attempt(server.pool(user="too_long")) == 'FATAL:  password verifier of role "too_long" is too long'
+        assert attempt(server.pool()) == "in"
+    assert launcher(server) == before
+
+
+@pytest.mark.pool_only
+def test_a_database_s_name_that_is_such_a_role_s_is_a_name_like_any_other(server):
+    """samerole and samegroup lines look up the role that the client names."""
+    before = launcher(server)
+    assert attempt(server.pool(user="all_same", dbname="too_long")) == 'FATAL:  database "too_long" does not exist'
+    assert launcher(server) == before
+
+
+LOGINS = {
+    "in_by_a_privilege_of_a_group": ("reader", "for_readers"),
+    "refused_for_want_of_a_privilege": ("near_it", "for_readers"),
+    "in_by_a_long_list": ("reader", "long_list"),
+    "refused_by_a_long_list": ("near_it", "long_list"),
+}
+
+
+@pytest.mark.parametrize("promise", LOGINS)
+def test_what_lies_near_a_long_row_is_decided_as_the_server_does(server, promise):
+    user, dbname = LOGINS[promise]
+    before = launcher(server)
+    direct = attempt(server.direct(user=user, dbname=dbname))
+    assert attempt(server.pool(user=user, dbname=dbname)) == direct
+    assert launcher(server) == before

@@ -1,0 +1,125 @@
+"""A backend that goes from session to session still waits for each client.
+
+A session that is handed over with its whole message costs no registration in
+PostgreSQL's wait set; one whose client makes PostgreSQL wait must get it in
+time, or that wait would never end (extension/src/socket_switch.h).
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from harness.health import assert_healthy, wait_until
+from harness.wire import Wire, bind, copy_data, copy_done, describe_portal, execute, parse, query, sync
+
+SETUP = ["CREATE TABLE target (a int)"]
+PARAMETERS = {"pg_baton.max_backends": 3}
+
+pytestmark = pytest.mark.pool_only
+
+
+def handed_over(server, **options) -> Wire:
+    """A session that no backend holds: its next message comes with a hand-over.
+
+    (It is given back after its first transaction, pass_baton in idle.c.)"""
+    wire = Wire.login("127.0.0.1", server.pool_port, **options)
+    wire.query("SELECT 1")
+    return wire
+
+
+def wait_for_event(server, event: str) -> None:
+    """Until a backend waits for its client within a command."""
+    wait_until(
+        lambda: server.sql(
+            "SELECT count(*) FROM pg_stat_activity JOIN pg_baton_backends USING (pid)"
+            f" WHERE wait_event = '{event}' AND pg_baton_backends.state = 'busy'"
+        )[0][0] > 0,
+        what=f"a backend waits for {event}",
+    )
+
+
+BATCHES = {
+    "query": query("SELECT 42"),
+    "extended": parse("SELECT 42") + bind() + describe_portal() + execute() + sync(),
+    # more than is looked at in advance
+    "long": query("SELECT 42 /*" + "x" * 5000 + "*/"),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_message_that_comes_in_two_parts_is_answered(server, name):
+    batch = BATCHES[name]
+    for cut in (1, 3, 5, 9, len(batch) // 2, len(batch) - 1):
+        with handed_over(server) as wire:
+            wire.send(batch[:cut])
+            wait_for_event(server, "ClientRead")
+            wire.send(batch[cut:])
+            rows = [message.row() for message in wire.until_ready() if message.type == "D"]
+            assert rows == [[b"42"]]
+    assert_healthy(server)
+
+
+@pytest.mark.parametrize("name", ["query", "extended"])
+def test_data_that_come_after_copy_has_begun_are_read(server, name):
+    command = "COPY target FROM STDIN"
+    with handed_over(server) as wire:
+        if name == "query":
+            wire.send(query(command))
+        else:
+            wire.send(parse(command) + bind() + execute() + sync())
+        while wire.read().type != "G":
+            pass
+        for number in range(1, 5):
+            # each is read when it comes: a timer of PostgreSQL's may end a wait once
+            wire.send(copy_data(f"{number}\n".encode()))
+            wait_until(
+                lambda: server.sql("SELECT bytes_processed FROM pg_stat_progress_copy") == [(2 * number,)],
+                what=f"row {number} is read",
+            )
+        wire.send(copy_done())
+        if name == "extended":
+            wire.send(sync())
+        assert [m.strings() for m in wire.until_ready() if m.type == "C"] == [["COPY 4"]]
+        assert wire.query("DELETE FROM target RETURNING a") == [["1"], ["2"], ["3"], ["4"]]
+    assert_healthy(server)
+
+
+RESULTS = {
+    "rows": ("SELECT repeat('x', 1000) FROM generate_series(1, 20000)", "D", 20000),
+    "one row": ("SELECT repeat('x', 20000000)", "D", 1),
+    "copy": ("COPY (SELECT repeat('x', 1000) FROM generate_series(1, 20000)) TO STDOUT", "d", 20000),
+    "notices": ("DO $$ BEGIN FOR i IN 1..20000 LOOP RAISE NOTICE '%', repeat('x', 1000); END LOOP; END $$", "N", 20000),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_result_larger_than_the_socket_waits_for_its_reader(server, name):
+    sql, kind, count = RESULTS[name]
+    with handed_over(server) as wire:
+        wire.send(query(sql))
+        wait_for_event(server, "ClientWrite")
+        assert sum(message.type == kind for message in wire.until_ready()) == count
+        assert wire.query("SELECT 1") == [["1"]]
+    assert_healthy(server)
+
+
+CHECKED = "SET client_connection_check_interval = '50ms'"
+# one that sends nothing before it sleeps
+SLEEP = "DO $$ BEGIN PERFORM pg_sleep(600); END $$"
+
+
+@pytest.mark.parametrize("statements", [[CHECKED, SLEEP], [f"{CHECKED}; {SLEEP}"]], ids=["before", "within"])
+def test_a_client_that_is_checked_for_ends_its_statement_by_leaving(server, statements):
+    sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+    wire = handed_over(server)
+    for statement in statements[:-1]:
+        wire.query(statement)
+    wire.send(query(statements[-1]))
+    wait_until(lambda: server.sql(sleeping)[0][0] == 1, what="the statement runs")
+    time.sleep(0.3)
+    assert server.sql(sleeping)[0][0] == 1, "some checks have found the client, and it goes on"
+    wire.close()
+    wait_until(lambda: server.sql(sleeping)[0][0] == 0, what="the statement has ended")
+    assert_healthy(server)

@@ -302,6 +302,8 @@ class Cluster:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
         environment["LC_ALL"] = "C.UTF-8"
         environment.setdefault("RUST_BACKTRACE", "1")
+        if self.pooled and self.run.stage.preload:
+            environment["LD_PRELOAD"] = self.run.stage.preload
         with open(self.log_file, "ab") as log:
             self.process = subprocess.Popen(
                 self._with_system_files(

@@ -5,6 +5,8 @@ BATON_TEST_FROM says which: "tree" (what the checkout has built), "installed"
 
 What comes from the tree is copied once a run into a directory that the
 server's user can read, so that a rebuild during a run changes nothing.
+BATON_TEST_PRELOAD names libraries, with spaces between, that the server is
+started with (LD_PRELOAD): the sanitizers' runtime.
 Debian's `extension_destdir` makes CREATE EXTENSION look there.
 """
 
@@ -27,6 +29,7 @@ class Stage:
     parameters: dict[str, str]
     program: str
     origin: str
+    preload: str = ""
 
 
 def direct_only() -> bool:
@@ -72,6 +75,7 @@ def make_stage(run_directory: Path) -> Stage | None:
     ):
         shutil.copy(file, share_directory)
     shutil.copy(program, stage / "baton")
+    preload = [str(shutil.copy(path, stage)) for path in os.environ.get("BATON_TEST_PRELOAD", "").split()]
     for path in [stage, *stage.rglob("*")]:
         path.chmod(0o755)
     return Stage(
@@ -82,4 +86,5 @@ def make_stage(run_directory: Path) -> Stage | None:
         },
         str(stage / "baton"),
         origin,
+        ":".join(preload),
     )

@@ -135,6 +135,33 @@ def test_waiting_sessions_are_served_first_come_first_served(cluster_with):
             session.finish()
 
 
+def test_who_comes_while_the_queue_is_served_overtakes_nobody(cluster_with):
+    """Between two of the queue's sessions the backend is free for a moment,
+    longer if it gives a session back that has made its first transaction."""
+    cluster = cluster_with(pg_baton__max_backends=1)
+    ask = query("SELECT extract(epoch FROM clock_timestamp())")
+
+    def served_at(sessions):
+        return [float(m.row()[0]) for s in sessions for m in s.until_ready() if m.type == "D"]
+
+    for _ in range(20):
+        holder = login(cluster)
+        early = [login(cluster) for _ in range(30)]
+        late = [login(cluster) for _ in range(60)]
+        holder.query("BEGIN")
+        for session in early:
+            session.send(ask)
+        wait_until(lambda: cluster.sql("SELECT waiting FROM pg_baton_pools") == [(len(early),)], what="the early ones wait")
+        holder.send(query("COMMIT"))
+        for session in late:
+            session.send(ask)
+        holder.until_ready()
+        assert max(served_at(early)) < min(served_at(late))
+        for session in [holder, *early, *late]:
+            session.finish()
+
+
+
 def test_more_than_max_sessions_are_refused_with_an_error(cluster_with):
     cluster = cluster_with(pg_baton__max_sessions=5, pg_baton__max_backends=2)
     sessions = []

@@ -142,7 +142,17 @@ impl Dispatcher {
         slot.last_backend.load(Relaxed).checked_sub(1)
     }
 
-    /// Hands out what waits in a pool's FIFO, as far as it goes.
+    /// Sessions in a pool's ready queue. It may count one that has just been
+    /// taken, or whose taker died of it (timers.rs puts that right).
+    fn queued(&self, number: u32) -> usize {
+        let queued = self.control.pools[number as usize].queued.load(SeqCst);
+        usize::try_from(queued).unwrap_or(0)
+    }
+
+    /// Hands out what waits in a pool's FIFO, as far as it goes. Who is in the
+    /// ready queue came before: as long as it holds somebody, the next goes
+    /// there too, even if a backend shows itself idle, as each does for a
+    /// moment that has just given a session back.
     fn hand_out(&mut self, number: u32) {
         let forced = self.parameters.force_migration;
         let mut position = 0;
@@ -152,9 +162,13 @@ impl Dispatcher {
                 .sessions
                 .get(id)
                 .is_some_and(|session| self.now_us < session.waits_since_us + FORCED_PATIENCE_US);
-            if let Some((slot, seen)) =
+            let would_overtake = !forced && self.queued(number) > 0;
+            let found = if would_overtake {
+                None
+            } else {
                 self.find_backend(number, self.last_backend(id), forced && patient)
-            {
+            };
+            if let Some((slot, seen)) = found {
                 let state = &self.control.backends[slot as usize].state;
                 if state
                     .compare_exchange(seen, BACKEND_ASSIGNED, SeqCst, SeqCst)
@@ -264,13 +278,14 @@ impl Dispatcher {
     }
 
     /// A backend may have become idle after it saw the queue empty and before
-    /// it could see what was sent: wake as many as there are messages.
-    fn poke_idle(&mut self, number: u32, count: usize) {
+    /// it could see what was sent: wake as many as there are messages, those
+    /// of before too, whose backends may have been poked and not woken yet.
+    fn poke_idle(&mut self, number: u32, sent: usize) {
         fence(SeqCst);
         let Some(pool) = self.pools[number as usize].as_ref() else {
             return;
         };
-        let mut left = count;
+        let mut left = self.queued(number).max(sent);
         for slot in &pool.backends {
             let state = self.control.backends[*slot as usize].state.load(SeqCst);
             if left > 0 && (state == BACKEND_IDLE || state == BACKEND_LINGER) {
@@ -323,8 +338,7 @@ impl Dispatcher {
         let Some(pool) = self.pools[number as usize].as_ref() else {
             return 0;
         };
-        let queued = self.control.pools[number as usize].queued.load(SeqCst);
-        pool.fifo.len() + usize::try_from(queued).unwrap_or(0)
+        pool.fifo.len() + self.queued(number)
     }
 
     /// Starts backends for those that wait, as far as the limits allow.

@@ -38,6 +38,7 @@
 #include "boundary.h"
 #include "client_input.h"
 #include "context.h"
+#include "context_unnamed.h"
 #include "handover.h"
 #include "idle.h"
 #include "identity.h"
@@ -206,6 +207,7 @@ boundary(char status)
 		/* Our messages are done; the client's own comes next. */
 		injecting = false;
 		baton_socket_resume();
+		baton_unnamed_injected();
 		baton_session_arm_cancel();
 		baton_context_begin();
 		return;

@@ -58,6 +58,7 @@ static bool plan_captured = false;	/* the owner's context has it */
 static uint64 session_here = 0; /* the session that was installed last */
 static bool fill_next = false;	/* the next unnamed ParseComplete answers the
 								 * empty Parse that was injected */
+static bool is_empty = false;	/* it has, and the plan is still that one */
 
 /* Allocated in the plan's context, so it dies with the plan. */
 static void
@@ -177,6 +178,7 @@ baton_unnamed_install(const BatonSessionRecord *record)
 {
 	session_here = record->id;
 	fill_next = false;
+	is_empty = false;
 }
 
 void
@@ -203,8 +205,22 @@ baton_unnamed_note_message(char type)
 	if (fill_next)
 	{
 		fill_next = false;
-		(void) fill(session_here);
+		is_empty = true;
+		is_empty = !fill(session_here);
 	}
+}
+
+void
+baton_unnamed_injected(void)
+{
+	if (!fill_next && !is_empty)
+		return;
+
+	/* an empty Parse, and turning its plan, fail for nothing else */
+	ereport(FATAL,
+			(errcode(ERRCODE_OUT_OF_MEMORY),
+			 errmsg("out of memory"),
+			 errdetail("The unnamed prepared statement could not be restored.")));
 }
 
 /*

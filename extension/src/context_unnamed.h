@@ -27,6 +27,12 @@ extern bool baton_unnamed_messages(uint64 session, const char *first_bytes,
 /* Must see the messages that answer injected ones, too. */
 extern void baton_unnamed_note_message(char type);
 
+/*
+ * What was injected has been answered: the session has its unnamed statement,
+ * or ends.
+ */
+extern void baton_unnamed_injected(void);
+
 /* The plan that was saved last of all that live; never NULL once attached. */
 extern CachedPlanSource *baton_newest_plan(void);
 

@@ -18,6 +18,7 @@
 
 #include "attach.h"
 #include "control.h"
+#include "database_leave.h"
 #include "identity.h"
 #include "launcher.h"
 #include "log_settings.h"
@@ -52,6 +53,7 @@ _PG_init(void)
 	baton_settings_init();
 	baton_settings_watch_init();
 	baton_login_watch_init();
+	baton_database_leave_init();
 	baton_utility_init();
 	baton_launcher_register();
 }

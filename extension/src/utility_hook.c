@@ -25,6 +25,7 @@
 
 #include "tcop/utility.h"
 
+#include "database_leave.h"
 #include "identity.h"
 #include "login_watch.h"
 #include "settings_watch.h"
@@ -52,6 +53,8 @@ watch_process_utility(PlannedStmt *statement, const char *query_string,
 	baton_settings_utility_begins(&utility);
 	/* fails if the client has cancelled what it runs */
 	baton_cancel_fire();
+	/* waits for others to leave, and fails if they do not */
+	baton_database_utility_begins(&utility);
 
 	if (previous_process_utility)
 		previous_process_utility(statement, query_string, read_only_tree, context,

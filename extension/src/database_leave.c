@@ -382,9 +382,10 @@ pooled_backends_in(Oid database)
 static void
 fail_busy(const Wish *wish, Oid database, int sessions)
 {
-	int			others = CountDBBackends(database) - pooled_backends_in(database) -
-		(database == MyDatabaseId ? 1 : 0);
+	int			others = CountDBBackends(database) - pooled_backends_in(database);
 
+	if (database == MyDatabaseId)
+		others--;
 	sessions += Max(others, 0);
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_IN_USE),

@@ -36,7 +36,7 @@
 #include <stdint.h>
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 3
+#define BATON_LAYOUT_VERSION 4
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -449,7 +449,14 @@ typedef struct BatonFrame
 #define BATON_QUERY_BACKENDS 2
 #define BATON_QUERY_POOLS 3
 #define BATON_QUERY_DISPATCHERS 4
-#define BATON_QUERY_LEAVE_DATABASE 5	/* and string database: its backends
-										 * go once it has no session; no rows */
+
+/*
+ * The pool shall leave a database (database_leave.c).  Follows: u8 forced (1:
+ * its sessions are ended, too), string database; the frame's session is the
+ * one that asks, 0 if none.  A ROW a user that has sessions there: user,
+ * number.  The connection stays open, and the database is held as long; the
+ * same frame may be sent again.
+ */
+#define BATON_QUERY_LEAVE_DATABASE 5
 
 #endif							/* BATON_SHARED_H */

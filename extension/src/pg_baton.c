@@ -19,6 +19,7 @@
 #include "attach.h"
 #include "attach_origin.h"
 #include "control.h"
+#include "database_leave.h"
 #include "identity.h"
 #include "launcher.h"
 #include "log_settings.h"
@@ -54,6 +55,7 @@ _PG_init(void)
 	baton_settings_init();
 	baton_settings_watch_init();
 	baton_login_watch_init();
+	baton_database_leave_init();
 	baton_utility_init();
 	baton_launcher_register();
 }

@@ -25,7 +25,7 @@
 
 #include "tcop/utility.h"
 
-#include "database_watch.h"
+#include "database_leave.h"
 #include "identity.h"
 #include "login_watch.h"
 #include "settings_watch.h"
@@ -49,11 +49,12 @@ watch_process_utility(PlannedStmt *statement, const char *query_string,
 	baton_login_utility_begins(&utility);
 	baton_notice_utility_begins(&utility);
 	baton_taint_utility_begins(&utility);
-	/* both may fail: one asks the dispatcher, the other reads a catalog */
-	baton_database_utility_begins(&utility);
+	/* reads a catalog */
 	baton_settings_utility_begins(&utility);
 	/* fails if the client has cancelled what it runs */
 	baton_cancel_fire();
+	/* waits for others to leave, and fails if they do not */
+	baton_database_utility_begins(&utility);
 
 	if (previous_process_utility)
 		previous_process_utility(statement, query_string, read_only_tree, context,

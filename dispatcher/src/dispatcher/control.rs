@@ -34,6 +34,8 @@ pub enum Peer {
     Backend(u32),
     Launcher,
     Query,
+    /// Holds a database (databases.rs).
+    Holder,
 }
 
 /// One control connection.
@@ -188,6 +190,7 @@ impl Dispatcher {
             match connection.peer {
                 Peer::Backend(slot) => self.bury_backend(slot),
                 Peer::Launcher => self.launcher_gone(number),
+                Peer::Holder => self.hold_ended(number),
                 Peer::Query | Peer::Unknown => {}
             }
         }
@@ -224,9 +227,10 @@ impl Dispatcher {
         };
         match connection.peer {
             Peer::Unknown => self.hello(number, frame),
+            Peer::Holder if frame.kind == MSG_HELLO_QUERY => self.hello(number, frame),
             Peer::Backend(slot) => self.backend_frame(number, slot, frame),
             Peer::Launcher => self.launcher_frame(frame),
-            Peer::Query => Err(Malformed),
+            Peer::Query | Peer::Holder => Err(Malformed),
         }
     }
 
@@ -256,14 +260,12 @@ impl Dispatcher {
                 self.launcher_connected(number);
                 Ok(())
             }
+            MSG_HELLO_QUERY if what == QUERY_LEAVE_DATABASE => {
+                self.hold_database(number, frame.session, &mut reader)
+            }
             MSG_HELLO_QUERY => {
                 self.set_peer(number, Peer::Query);
-                let mut rows = if what == QUERY_LEAVE_DATABASE {
-                    self.leave_database(reader.string()?);
-                    Vec::new()
-                } else {
-                    self.answer_query(what)
-                };
+                let mut rows = self.answer_query(what);
                 rows.push(Writer::new(MSG_DONE, 0).finish());
                 if let Some(connection) = self.connections.get_mut(number) {
                     connection.unsent = rows.into();
@@ -450,7 +452,7 @@ impl Dispatcher {
 
     /// A session came back by RELEASE.
     fn given_back(&mut self, id: SessionId) {
-        if self.stopping.is_some() {
+        if self.stopping.is_some() || self.is_forced_out(id) {
             return self.end_by_administrator(id);
         }
         if self.sessions.get(id).is_some_and(|session| session.greet) {

@@ -69,6 +69,9 @@ impl Dispatcher {
 
     /// Into the FIFO of its pool.
     pub fn make_wait(&mut self, id: SessionId) {
+        if self.is_forced_out(id) {
+            return self.end_by_administrator(id);
+        }
         let now_us = self.now_us;
         let Some(session) = self.sessions.get_mut(id) else {
             return;
@@ -347,7 +350,7 @@ impl Dispatcher {
         let Some(pool) = self.pools[number as usize].as_ref() else {
             return;
         };
-        if self.stopping.is_some() || !pool.retry.allowed(self.now_us) {
+        if self.stopping.is_some() || !pool.retry.allowed(self.now_us) || self.is_held(number) {
             return;
         }
         let starting = pool

@@ -14,6 +14,7 @@
 use super::backends::Backend;
 use super::clients::Login;
 use super::control::Connection;
+use super::databases::Hold;
 use super::greeting::Greetings;
 use super::jobs::Jobs;
 use super::launcher::Link;
@@ -108,6 +109,8 @@ pub struct Dispatcher {
     pub dedicated_count: usize,
     /// Backend slots of live backends of an earlier dispatcher.
     pub orphans: Vec<u32>,
+    /// Databases that statements want for themselves.
+    pub holds: Vec<Hold>,
     pub roles: Roles,
     pub greetings: Greetings,
     pub settings_generation: u64,

@@ -218,7 +218,9 @@ impl Dispatcher {
         }
 
         let application_name = settings.application_name;
-        if self.greet_from_here(id, &kind, application_name.as_deref(), watched, &mut out) {
+        if !self.is_held(number)
+            && self.greet_from_here(id, &kind, application_name.as_deref(), watched, &mut out)
+        {
             return;
         }
         let mut items: Vec<(u16, &[u8], &[u8])> = kind

@@ -19,6 +19,7 @@
 mod backends;
 mod clients;
 mod control;
+mod databases;
 mod dispatch;
 mod event_loop;
 mod greeting;

@@ -15,10 +15,6 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use tracing::{debug, warn};
 
-/// For how long a database is left alone; the server waits 5 s for others to
-/// leave it (CountOtherDBBackends in procarray.c).
-const LEAVE_US: u64 = 6_000_000;
-
 impl Dispatcher {
     /// The pool of a key; None if there can be no more pools.
     pub fn pool_for(&mut self, key: PoolKey) -> Option<u32> {
@@ -62,7 +58,6 @@ impl Dispatcher {
             origin_failure: None,
             room_wanted: false,
             counter_astray: false,
-            leave_until_us: 0,
         });
         debug!("pool {number} created");
         Some(number)
@@ -117,32 +112,6 @@ impl Dispatcher {
         }
         debug!("pool {old} is replaced by {new}: settings have changed");
         self.mark_dirty(new);
-    }
-
-    /// Somebody wants a database without anybody in it: its backends go if it
-    /// has no session, or as soon as it has none.
-    pub fn leave_database(&mut self, database: &[u8]) {
-        let until_us = self.now_us + LEAVE_US;
-        for pool in self.pools.iter_mut().flatten() {
-            if pool.key.database == database {
-                pool.leave_until_us = until_us;
-            }
-        }
-        self.leave_databases();
-    }
-
-    pub fn leave_databases(&mut self) {
-        let now_us = self.now_us;
-        let leaving: Vec<u32> = self
-            .pools
-            .iter()
-            .flatten()
-            .filter(|pool| pool.leave_until_us > now_us && pool.sessions == 0)
-            .flat_map(|pool| pool.backends.iter().copied())
-            .collect();
-        for slot in leaving {
-            self.retire_backend(slot);
-        }
     }
 
     /// Pools that nobody uses go.

@@ -54,8 +54,6 @@ pub struct Pool {
     pub room_wanted: bool,
     /// The queue was seen empty while its counter was not zero.
     pub counter_astray: bool,
-    /// Until then somebody wants the database for himself.
-    pub leave_until_us: u64,
 }
 
 /// Backing off after failed starts.

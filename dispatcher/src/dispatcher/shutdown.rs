@@ -115,22 +115,24 @@ impl Dispatcher {
     fn stop_sessions(&mut self) {
         let ids: Vec<SessionId> = self.sessions.ids().collect();
         for id in ids {
-            let slot = &self.control.sessions[index_of(id) as usize];
-            let Some(session) = self.sessions.get(id) else {
-                continue;
-            };
-            if slot.owner.load(SeqCst) != 0 {
-                continue;
-            }
-            let ours = match session.place {
-                Place::Idle | Place::Waiting | Place::Skipping => true,
-                // Given back by its backend, which says so in the state last.
-                Place::Queue | Place::Backend(_) => slot.state.load(SeqCst) == STATE_IDLE,
-            };
-            if ours {
+            if self.is_ours(id) {
                 self.end_by_administrator(id);
             }
         }
+    }
+
+    /// Does no backend hold this session?
+    pub fn is_ours(&self, id: SessionId) -> bool {
+        let slot = &self.control.sessions[index_of(id) as usize];
+        let Some(session) = self.sessions.get(id) else {
+            return false;
+        };
+        slot.owner.load(SeqCst) == 0
+            && match session.place {
+                Place::Idle | Place::Waiting | Place::Skipping => true,
+                // Given back by its backend, which says so in the state last.
+                Place::Queue | Place::Backend(_) => slot.state.load(SeqCst) == STATE_IDLE,
+            }
     }
 
     /// Goes on with stopping; called at each tick.

@@ -178,6 +178,7 @@ fn prepare() -> Result<Dispatcher> {
         mock_secret: mock_secret(&parameters.mock_authentication_nonce),
         sessions: Sessions::new(session_slots),
         skippers: HashMap::new(),
+        holds: Vec::new(),
         pool_numbers: HashMap::new(),
         pools: (0..control.pools.len()).map(|_| None).collect(),
         dirty_pools: Vec::new(),

@@ -88,7 +88,6 @@ impl Dispatcher {
         self.sweep_orphans();
         self.sweep_queues();
         self.shrink();
-        self.leave_databases();
         self.sweep_idle_sessions();
         self.drop_empty_pools();
         for number in 0..self.pools.len() as u32 {

@@ -1,0 +1,446 @@
+/*-------------------------------------------------------------------------
+ *
+ * database_leave.c
+ *		The pool leaves a database that a statement wants for itself.
+ *
+ * DROP DATABASE, ALTER DATABASE RENAME and SET TABLESPACE, and CREATE DATABASE
+ * of its template, demand that nobody else is connected (CountOtherDBBackends,
+ * procarray.c).  They count processes: a pool's idle backend would be somebody,
+ * and a session between two transactions nobody.  So the dispatcher is asked
+ * before the statement runs.  If no session is there it makes its backends
+ * leave, for which the server itself then waits.  If there are some this waits
+ * for them as the server would, and then fails with the server's error.
+ *
+ * We take the server's lock on the database first, as the statement will:
+ * nobody can come in over the server's own port meanwhile.  The connection to
+ * the dispatcher stays open until that lock is released; as long as it is, the
+ * pool lets nobody in either (databases.rs).
+ *
+ * Nothing is asked before the permissions and the other conditions that are
+ * cheap to look at are what the statement wants.  A dispatcher that is not
+ * there or does not answer has no say: the statement goes on.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_tablespace.h"
+#include "commands/dbcommands.h"
+#include "commands/defrem.h"
+#include "commands/tablespace.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "storage/fd.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "storage/procarray.h"
+#include "storage/proc.h"
+#include "utils/acl.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "channel.h"
+#include "control.h"
+#include "database_leave.h"
+#include "handover.h"
+#include "wire.h"
+
+/* A dispatcher that says nothing for so long has no say. */
+#define ANSWER_TIMEOUT_MS 2000
+
+/* As in CountOtherDBBackends: 50 times 100 ms. */
+#define LEAVE_TRIES 50
+#define LEAVE_STEP_MS 100
+
+/* What a statement wants. */
+typedef struct Wish
+{
+	const char *database;		/* NULL: nothing */
+	LOCKMODE	lock;
+	bool		is_template;	/* for CREATE DATABASE */
+	bool		forced;
+} Wish;
+
+/* Connections of this transaction to the dispatcher, each of which holds a
+ * database. */
+static List *holds = NIL;
+
+/* --------------------------------
+ *		what the statement wants, and whether it may
+ * --------------------------------
+ */
+
+static const char *
+option_string(List *options, const char *name)
+{
+	ListCell   *cell;
+
+	foreach(cell, options)
+	{
+		DefElem    *option = lfirst_node(DefElem, cell);
+
+		if (strcmp(option->defname, name) == 0 && option->arg != NULL)
+			return defGetString(option);
+	}
+	return NULL;
+}
+
+static bool
+has_option(List *options, const char *name)
+{
+	ListCell   *cell;
+
+	foreach(cell, options)
+	{
+		if (strcmp(lfirst_node(DefElem, cell)->defname, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+static Wish
+wish_of(BatonUtility *utility)
+{
+	Wish		wish = {.lock = AccessExclusiveLock};
+	const char *name;
+
+	switch (nodeTag(utility->statement))
+	{
+		case T_DropdbStmt:
+			{
+				const DropdbStmt *drop = (const DropdbStmt *) utility->statement;
+
+				wish.database = drop->dbname;
+				wish.forced = has_option(drop->options, "force");
+				break;
+			}
+		case T_RenameStmt:
+			{
+				const RenameStmt *rename = (const RenameStmt *) utility->statement;
+
+				if (rename->renameType == OBJECT_DATABASE && have_createdb_privilege() &&
+					!OidIsValid(get_database_oid(rename->newname, true)))
+					wish.database = rename->subname;
+				return wish;
+			}
+		case T_AlterDatabaseStmt:
+			{
+				const AlterDatabaseStmt *alter = (const AlterDatabaseStmt *) utility->statement;
+
+				name = option_string(alter->options, "tablespace");
+				if (name != NULL)
+				{
+					Oid			tablespace = get_tablespace_oid(name, true);
+
+					if (OidIsValid(tablespace) && tablespace != GLOBALTABLESPACE_OID &&
+						pg_tablespace_aclcheck(tablespace, GetUserId(), ACL_CREATE) == ACLCHECK_OK)
+						wish.database = alter->dbname;
+				}
+				break;
+			}
+		case T_CreatedbStmt:
+			{
+				const CreatedbStmt *create = (const CreatedbStmt *) utility->statement;
+
+				if (have_createdb_privilege() &&
+					!OidIsValid(get_database_oid(create->dbname, true)))
+				{
+					name = option_string(create->options, "template");
+					wish.database = name != NULL ? name : "template1";
+					wish.lock = ShareLock;
+					wish.is_template = true;
+				}
+				break;
+			}
+		default:
+			return wish;
+	}
+
+	/* These may not be in a transaction block, which they check first. */
+	if (IsInTransactionBlock(utility->top_level))
+		wish.database = NULL;
+	return wish;
+}
+
+/* The database, if the statement may have it; else the statement says why not. */
+static Oid
+database_for(const Wish *wish, const Node *statement)
+{
+	Oid			database = get_database_oid(wish->database, true);
+	HeapTuple	tuple;
+	bool		may;
+
+	if (!OidIsValid(database))
+		return InvalidOid;
+	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	may = pg_database_ownercheck(database, GetUserId()) ||
+		(wish->is_template && ((Form_pg_database) GETSTRUCT(tuple))->datistemplate);
+	if (!wish->is_template && database == MyDatabaseId)
+		may = false;
+	if (IsA(statement, DropdbStmt) && ((Form_pg_database) GETSTRUCT(tuple))->datistemplate)
+		may = false;
+	if (IsA(statement, AlterDatabaseStmt) &&
+		get_tablespace_oid(option_string(((const AlterDatabaseStmt *) statement)->options,
+										 "tablespace"), true) ==
+		((Form_pg_database) GETSTRUCT(tuple))->dattablespace)
+		may = false;			/* nothing to do */
+	ReleaseSysCache(tuple);
+	return may ? database : InvalidOid;
+}
+
+/* --------------------------------
+ *		asking
+ * --------------------------------
+ */
+
+/* A connection to the dispatcher that lasts as long as the transaction. */
+static int
+open_hold(void)
+{
+	MemoryContext caller;
+	int			fd;
+
+	/* so that adding to it later cannot fail */
+	caller = MemoryContextSwitchTo(TopMemoryContext);
+	holds = lappend_int(holds, -1);
+	MemoryContextSwitchTo(caller);
+
+	fd = baton_channel_connect();
+	if (fd < 0)
+		return -1;
+	ReserveExternalFD();
+	lfirst_int(list_tail(holds)) = fd;
+	return fd;
+}
+
+static void
+release_holds(ResourceReleasePhase phase, bool is_commit, bool is_top, void *argument)
+{
+	ListCell   *cell;
+
+	if (!is_top || phase != RESOURCE_RELEASE_AFTER_LOCKS || holds == NIL)
+		return;
+	foreach(cell, holds)
+	{
+		if (lfirst_int(cell) >= 0)
+		{
+			close(lfirst_int(cell));
+			ReleaseExternalFD();
+		}
+	}
+	list_free(holds);
+	holds = NIL;
+}
+
+static void
+pause_ms(long ms)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* The next frame of the answer; false if there will be none. */
+static bool
+next_frame(int fd, BatonIncoming *incoming)
+{
+	TimestampTz give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ANSWER_TIMEOUT_MS);
+
+	for (;;)
+	{
+		long		left;
+
+		switch (baton_channel_receive(fd, false, incoming))
+		{
+			case BATON_RECEIVED_FRAME:
+				for (int i = 0; i < incoming->descriptor_count; i++)
+					close(incoming->descriptors[i]);
+				return true;
+			case BATON_RECEIVED_CLOSED:
+				return false;
+			case BATON_RECEIVED_NOTHING:
+				break;
+		}
+		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), give_up);
+		if (left <= 0)
+			return false;
+		(void) WaitLatchOrSocket(MyLatch,
+								 WL_LATCH_SET | WL_SOCKET_READABLE | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+								 fd, left, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
+ * TerminateOtherDBBackends' conditions (procarray.c): whoever ends sessions
+ * of a role must be one of it, or allowed to signal.
+ */
+static void
+check_may_end(const char *user)
+{
+	Oid			role = get_role_oid(user, true);
+
+	if (!OidIsValid(role))
+		return;
+	if (superuser_arg(role) && !superuser())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be a superuser to terminate superuser process")));
+	if (!has_privs_of_role(GetUserId(), role) &&
+		!has_privs_of_role(GetUserId(), ROLE_PG_SIGNAL_BACKEND))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be a member of the role whose process is being terminated or member of pg_signal_backend")));
+}
+
+/* How many sessions are there?  -1: nobody says so. */
+static int
+ask(int fd, const char *database, bool forced, bool check_rights)
+{
+	StringInfoData question;
+	BatonIncoming incoming;
+	bool		sent;
+	int			sessions = 0;
+
+	initStringInfo(&question);
+	baton_wire_u32(&question, BATON_LAYOUT_VERSION);
+	baton_wire_u64(&question, BatonControlMemory->secret);
+	baton_wire_u32(&question, BATON_QUERY_LEAVE_DATABASE);
+	baton_wire_u8(&question, forced);
+	baton_wire_string(&question, database);
+	sent = baton_channel_send(fd, BATON_MSG_HELLO_QUERY, baton_session_held(),
+							  question.data, question.len);
+	pfree(question.data);
+	if (!sent)
+		return -1;
+
+	for (;;)
+	{
+		BatonWireReader in;
+		char	   *user;
+		char	   *number;
+
+		if (!next_frame(fd, &incoming))
+			return -1;
+		if (incoming.frame.type == BATON_MSG_DONE)
+			return sessions;
+		if (incoming.frame.type != BATON_MSG_ROW)
+			return -1;
+		in.at = incoming.payload;
+		in.end = incoming.payload + incoming.frame.length;
+		in.bad = false;
+		(void) baton_wire_read_u32(&in);
+		user = baton_wire_read_string(&in);
+		number = baton_wire_read_string(&in);
+		if (in.bad || user == NULL || number == NULL)
+			return -1;
+		if (check_rights)
+			check_may_end(user);
+		sessions += atoi(number);
+	}
+}
+
+/* Pooled backends in a database, but for this one. */
+static int
+pooled_backends_in(Oid database)
+{
+	int			count = 0;
+
+	for (uint32 i = 0; i < BatonControlMemory->backend_slots; i++)
+	{
+		BatonBackendSlot *slot = baton_backend_slot(i);
+		uint32		pid = slot->pid;
+		PGPROC	   *proc;
+
+		if (slot->state == BATON_BACKEND_FREE || pid == 0 || pid == (uint32) MyProcPid ||
+			slot->dedicated_cause == BATON_CAUSE_DISPATCHER_GONE)
+			continue;
+		proc = BackendPidGetProc(pid);
+		if (proc != NULL && proc->databaseId == database)
+			count++;
+	}
+	return count;
+}
+
+/* The statement's own error, with sessions in the place of pooled backends. */
+static void
+fail_busy(const Wish *wish, Oid database, int sessions)
+{
+	int			others = CountDBBackends(database) - pooled_backends_in(database);
+
+	if (database == MyDatabaseId)
+		others--;
+	sessions += Max(others, 0);
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_IN_USE),
+			 wish->is_template ?
+			 errmsg("source database \"%s\" is being accessed by other users", wish->database) :
+			 errmsg("database \"%s\" is being accessed by other users", wish->database),
+			 errdetail_plural("There is %d other session using the database.",
+							  "There are %d other sessions using the database.",
+							  sessions, sessions)));
+}
+
+void
+baton_database_utility_begins(BatonUtility *utility)
+{
+	Wish		wish = wish_of(utility);
+	Oid			database;
+	int			fd;
+	int			sessions;
+
+	if (likely(wish.database == NULL) || BatonControlMemory == NULL ||
+		RecoveryInProgress() || XactReadOnly || !IsTransactionState())
+		return;
+	database = database_for(&wish, utility->statement);
+	if (!OidIsValid(database))
+		return;
+	LockSharedObject(DatabaseRelationId, database, 0, wish.lock);
+	if (database_for(&wish, utility->statement) != database)
+		return;
+
+	fd = open_hold();
+	if (fd < 0)
+		return;
+	sessions = ask(fd, wish.database, false, wish.forced);
+	if (wish.forced && sessions > 0)
+	{
+		/* those in backends end with them, which the statement sees to */
+		(void) ask(fd, wish.database, true, false);
+		return;
+	}
+
+	for (int i = 0; sessions > 0 && i < LEAVE_TRIES; i++)
+	{
+		pause_ms(LEAVE_STEP_MS);
+		sessions = ask(fd, wish.database, false, false);
+	}
+	if (sessions > 0)
+		fail_busy(&wish, database, sessions);
+
+	/* WITH (FORCE) asks for a right to end what is there: let it be gone. */
+	for (int i = 0; wish.forced && i < LEAVE_TRIES && pooled_backends_in(database) > 0; i++)
+		pause_ms(LEAVE_STEP_MS / 10);
+}
+
+void
+baton_database_leave_init(void)
+{
+	RegisterResourceReleaseCallback(release_holds, NULL);
+}

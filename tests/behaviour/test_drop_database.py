@@ -1,0 +1,213 @@
+"""Statements that want a database to themselves find it as on direct connections.
+
+They count processes; the pool's idle backends are nobody, and its sessions
+between two transactions are somebody."""
+
+from __future__ import annotations
+
+import threading
+
+import psycopg
+import pytest
+
+from harness.compare import describe
+from harness.wire import LoginFailed, QueryFailed, Wire, query
+
+HOST = "127.0.0.1"
+
+SETUP = ["CREATE ROLE db_owner LOGIN CREATEDB", "CREATE ROLE db_stranger LOGIN CREATEDB"]
+
+WAYS = ["direct", "pool"]
+
+# What wants database "wanted" to itself, and how that is undone.
+STATEMENTS = {
+    "drop": ("DROP DATABASE wanted", "CREATE DATABASE wanted"),
+    "rename": ("ALTER DATABASE wanted RENAME TO renamed", "ALTER DATABASE renamed RENAME TO wanted"),
+    "template": ("CREATE DATABASE copied TEMPLATE wanted", "DROP DATABASE copied"),
+}
+
+
+def port_of(server, way: str) -> int:
+    return server.port if way == "direct" else server.pool_port
+
+
+def login(server, way: str, **options) -> Wire:
+    return Wire.login(HOST, port_of(server, way), **options)
+
+
+def error_of(session: Wire, sql: str) -> dict[str, str]:
+    """An error's fields, but for the place in the source."""
+    with pytest.raises(QueryFailed) as failure:
+        session.query(sql)
+    return {key: value for key, value in failure.value.fields.items() if key not in "FLR"}
+
+
+@pytest.fixture
+def wanted(server):
+    """A database that somebody may want; afterwards it is gone."""
+    server.sql("CREATE DATABASE wanted")
+    yield "wanted"
+    for name in ("wanted", "renamed", "copied"):
+        server.sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_application_creates_uses_and_drops_its_database_over_and_over(server, way):
+    for number in range(12):
+        with login(server, way) as admin:
+            admin.query("DROP DATABASE IF EXISTS wanted")
+            admin.query("CREATE DATABASE wanted")
+        sessions = [login(server, "pool", database="wanted") for _ in range(3)]
+        sessions[0].query(f"CREATE TABLE t AS SELECT {number} AS n")
+        for session in sessions:
+            assert session.query("SELECT n FROM t") == [[str(number)]]
+        for session in sessions:
+            session.finish()
+        with login(server, way) as admin:
+            admin.query("DROP DATABASE wanted")
+        with pytest.raises(LoginFailed) as failure:
+            login(server, "pool", database="wanted")
+        assert failure.value.fields["C"] == "3D000"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", STATEMENTS)
+def test_idle_backends_of_the_pool_are_in_nobodys_way(server, wanted, way, kind):
+    statement, undo = STATEMENTS[kind]
+    with login(server, way) as admin:
+        for _ in range(3):
+            with login(server, "pool", database="wanted") as user:
+                user.query("SELECT 1")
+                user.finish()
+            admin.query(statement)
+            admin.query(undo)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", STATEMENTS)
+def test_sessions_that_stay_are_the_servers_own_error(server, wanted, way, kind):
+    statement, _ = STATEMENTS[kind]
+    seen = []
+    for users_way in WAYS:
+        users = [login(server, users_way, database="wanted") for _ in range(2)]
+        for user in users:
+            user.query("SELECT 1")
+        with login(server, way) as admin:
+            seen.append(error_of(admin, statement))
+        for user in users:
+            assert user.query("SELECT 2") == [["2"]]
+            user.finish()
+    assert seen[0] == seen[1]
+    assert seen[0]["C"] == "55006" and seen[0]["D"] == "There are 2 other sessions using the database."
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_session_that_leaves_meanwhile_lets_the_statement_succeed(server, wanted, way):
+    user = login(server, "pool", database="wanted")
+    user.query("SELECT 1")
+    with login(server, way) as admin:
+        admin.send(query("DROP DATABASE wanted"))
+        assert admin.silent(0.3)
+        assert user.query("SELECT 2") == [["2"]]
+        user.finish()
+        assert describe(admin.until_ready()[0]) == "complete DROP DATABASE"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("state", ["idle", "in_transaction", "running", "dedicated"])
+def test_force_ends_sessions_in_whatever_state(server, wanted, way, state):
+    begin = {
+        "idle": "SELECT 1",
+        "in_transaction": "BEGIN",
+        "running": "SELECT 1",
+        "dedicated": "SELECT pg_advisory_lock(1)",
+    }[state]
+    endings = []
+    for users_way in WAYS:
+        with login(server, "direct") as admin:
+            admin.query("DROP DATABASE IF EXISTS wanted")
+            admin.query("CREATE DATABASE wanted")
+        users = [login(server, users_way, database="wanted") for _ in range(3)]
+        for user in users[:1] if state == "dedicated" else users:
+            user.query(begin)
+        if state == "running":
+            for user in users:
+                user.send(query("SELECT pg_sleep(60)"))
+            while server.sql("SELECT count(*) FROM pg_stat_activity WHERE query ~ '^SELECT pg_sleep'") != [(3,)]:
+                pass
+        with login(server, way) as admin:
+            admin.query("DROP DATABASE wanted WITH (FORCE)")
+        for user in users:
+            fields = [m.fields() for m in user.until_closed() if m.type == "E"]
+            endings.append([{key: value for key, value in f.items() if key not in "FLR"} for f in fields])
+    assert endings[0][0]["C"] == "57P01"
+    assert all(ending == endings[0] for ending in endings), endings
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_after_a_rename_only_the_new_name_is_there(server, wanted, way):
+    with login(server, "pool", database="wanted") as user:
+        user.query("CREATE TABLE t AS SELECT 7 AS n")
+        user.finish()
+    with login(server, way) as admin:
+        admin.query("ALTER DATABASE wanted RENAME TO renamed")
+    for here in WAYS:
+        with pytest.raises(LoginFailed) as failure:
+            login(server, here, database="wanted")
+        assert failure.value.fields["C"] == "3D000"
+    with login(server, "pool", database="renamed") as user:
+        assert user.query("SELECT n, current_database() FROM t") == [["7", "renamed"]]
+        user.finish()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_may_not_drop_it_disturbs_nobody(server, wanted, way):
+    user = login(server, "pool", database="wanted")
+    user.query("SELECT 1")
+    with login(server, way, user="db_stranger") as stranger:
+        for statement in ("DROP DATABASE wanted", "DROP DATABASE wanted WITH (FORCE)", STATEMENTS["rename"][0]):
+            assert error_of(stranger, statement)["C"] == "42501"
+    server.sql("ALTER DATABASE wanted OWNER TO db_owner")
+    with login(server, way, user="db_owner") as owner:
+        failure = error_of(owner, "DROP DATABASE wanted WITH (FORCE)")
+        assert failure["M"] == "must be a superuser to terminate superuser process"
+    assert user.query("SELECT 2") == [["2"]]
+    user.finish()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_logs_in_meanwhile_waits_and_is_told_the_outcome(server, wanted, way):
+    """A rename in an open transaction holds the name until it ends."""
+    for end, name in (("ROLLBACK", "wanted"), ("COMMIT", None)):
+        with login(server, "pool", database="wanted") as user:
+            user.query("SELECT 1")
+            user.finish()
+        outcome: list[str] = []
+
+        def come() -> None:
+            try:
+                with login(server, "pool", database="wanted") as late:
+                    outcome.append(late.query("SELECT current_database()")[0][0])
+                    late.finish()
+            except LoginFailed as failure:
+                outcome.append(failure.fields["C"])
+
+        with login(server, way) as admin:
+            admin.query("BEGIN")
+            admin.query("ALTER DATABASE wanted RENAME TO renamed")
+            late = threading.Thread(target=come)
+            late.start()
+            late.join(0.5)
+            assert not outcome
+            admin.query(end)
+            late.join(30)
+        assert outcome == [name or "3D000"]
+
+
+def test_a_drop_in_a_transaction_block_is_refused_and_disturbs_nobody(server, wanted):
+    with login(server, "pool", database="wanted") as user:
+        user.query("SELECT 1")
+        with psycopg.connect(server.pool()) as admin, pytest.raises(psycopg.errors.ActiveSqlTransaction):
+            admin.execute("DROP DATABASE wanted WITH (FORCE)")
+        assert user.query("SELECT 2") == [["2"]]
+        user.finish()

@@ -6,6 +6,7 @@ between two transactions are somebody."""
 from __future__ import annotations
 
 import threading
+import time
 
 import psycopg
 import pytest
@@ -99,6 +100,25 @@ def test_sessions_that_stay_are_the_servers_own_error(server, wanted, way, kind)
             user.finish()
     assert seen[0] == seen[1]
     assert seen[0]["C"] == "55006" and seen[0]["D"] == "There are 2 other sessions using the database."
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("way", WAYS)
+def test_a_session_that_no_backend_serves_is_in_the_way_all_the_same(server, wanted, way):
+    user = login(server, "pool", database="wanted")
+    user.query("SELECT 1")
+    deadline = time.monotonic() + 20
+    while server.sql("SELECT count(*) FROM pg_stat_activity WHERE datname = 'wanted'") != [(0,)]:
+        assert time.monotonic() < deadline
+        server.sql(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_baton_backends"
+            " WHERE database = 'wanted' AND state = 'idle'"
+        )
+    with login(server, way) as admin:
+        failure = error_of(admin, "DROP DATABASE wanted")
+    assert (failure["C"], failure["D"]) == ("55006", "There is 1 other session using the database.")
+    assert user.query("SELECT current_database()") == [["wanted"]]
+    user.finish()
 
 
 @pytest.mark.parametrize("way", WAYS)

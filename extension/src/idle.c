@@ -438,6 +438,23 @@ pass_baton(void)
 	if (baton_temporary_worn())
 		retire_wanted = true;
 
+	/*
+	 * Straight from one session to the queue's next, without being IDLE in
+	 * between: the dispatcher would have to wake us for it.
+	 */
+	if (!retire_wanted && (baton_session_held() == 0 || !migration_forced()) &&
+		queue_has_some())
+	{
+		/*
+		 * If the dispatcher was first its ASSIGN comes over the control
+		 * socket.
+		 */
+		if (!claim(BATON_BACKEND_BUSY))
+			return false;
+		if (take_from_queue())
+			return true;
+	}
+
 	if (baton_session_held() != 0 &&
 		(migration_forced() || retire_wanted || IdleSessionTimeout > 0 || is_newcomer()))
 	{
@@ -451,18 +468,6 @@ pass_baton(void)
 
 	if (baton_session_held() == 0 && retire_wanted && claim(BATON_BACKEND_RETIRING))
 		retire("asked to");
-
-	if (queue_has_some())
-	{
-		/*
-		 * If the dispatcher was first its ASSIGN comes over the control
-		 * socket.
-		 */
-		if (!claim(BATON_BACKEND_BUSY))
-			return false;
-		if (take_from_queue())
-			return true;
-	}
 
 	/*
 	 * From here on the dispatcher may assign.  Full barrier (in set_state),

@@ -187,7 +187,7 @@ def measure_all(options: argparse.Namespace, wanted: list[Cell], server: Server,
                 sample = measure(one.cell, target, options.seconds, bouncer.knows_prepared)
                 samples[target.name] = sample
             one.rounds.append(samples)
-            shown = "  ".join(f"{name} {sample.tps:.0f}" if sample.tps else f"{name} failed"
+            shown = "  ".join(f"{name} {sample.tps:.0f}" if sample.tps else f"{name} failed: {sample.failure}"
                               for name, sample in sorted(samples.items()))
             print(f"bench: {done}/{total}  {one.cell.label()}:  {shown}", file=sys.stderr, flush=True)
     return measured

@@ -161,7 +161,6 @@ def test_who_comes_while_the_queue_is_served_overtakes_nobody(cluster_with):
             session.finish()
 
 
-
 def test_more_than_max_sessions_are_refused_with_an_error(cluster_with):
     cluster = cluster_with(pg_baton__max_sessions=5, pg_baton__max_backends=2)
     sessions = []

@@ -509,12 +509,12 @@ fn escape_option(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
+/// A backend logs in as its pool's client did (origin.rs).
+const LOGIN_HINT: &str = "The line of pg_hba.conf that let this client in, or the password of its role, may have changed since: let it connect again.";
+
 /// What to tell a client that has not been greeted, if waiting cannot help.
 fn final_report(failure: &Failure, user: &[u8]) -> Option<Report> {
     let name = String::from_utf8_lossy(user);
-    let hint = format!(
-        "Add a line to pg_hba.conf, before others that match, that lets the dispatcher open backends: \"local  all  {name}  trust\", or \"local  all  {name}  scram-sha-256\" for users who log in by scram-sha-256."
-    );
     match failure {
         Failure::ServerError(report) => {
             let state = &report.sqlstate;
@@ -526,7 +526,7 @@ fn final_report(failure: &Failure, user: &[u8]) -> Option<Report> {
             if is_login && report.hint.is_none() {
                 report = report
                     .with_detail("pg_baton's dispatcher could not open a backend.")
-                    .with_hint(hint);
+                    .with_hint(LOGIN_HINT);
             }
             is_final.then_some(report)
         }
@@ -538,7 +538,7 @@ fn final_report(failure: &Failure, user: &[u8]) -> Option<Report> {
             .with_detail(format!(
                 "For connections of pg_baton's dispatcher, {failure}."
             ))
-            .with_hint(hint),
+            .with_hint(LOGIN_HINT),
         ),
         Failure::ServerNotProven | Failure::Protocol(_) => None,
     }

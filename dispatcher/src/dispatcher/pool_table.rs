@@ -57,7 +57,6 @@ impl Dispatcher {
             failure: None,
             origin_failure: None,
             room_wanted: false,
-            counter_astray: false,
         });
         debug!("pool {number} created");
         Some(number)

@@ -52,8 +52,6 @@ pub struct Pool {
     pub origin_failure: Option<Failure>,
     /// A backend of another pool was asked to make room.
     pub room_wanted: bool,
-    /// The queue was seen empty while its counter was not zero.
-    pub counter_astray: bool,
 }
 
 /// Backing off after failed starts.
@@ -172,9 +170,31 @@ pub fn choose_backend(
     best.map(|(slot, state, _)| (slot, state))
 }
 
+/// Is the ready queue's counter wrong for good? A backend is busy from before
+/// it takes a message until after it has lowered the counter, so while any is
+/// busy the two may differ, and to correct the one would put it wrong: a
+/// message that is not counted is seen by nobody.
+pub fn counter_is_wrong(queue_is_empty: bool, may_be_taking: bool, queued: i32) -> bool {
+    !may_be_taking && (queued < 0 || queue_is_empty != (queued == 0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_counter_is_left_alone_while_somebody_may_be_taking() {
+        for queued in [-1, 0, 1] {
+            assert!(!counter_is_wrong(true, true, queued));
+            assert!(!counter_is_wrong(false, true, queued));
+        }
+        assert!(!counter_is_wrong(true, false, 0));
+        assert!(!counter_is_wrong(false, false, 2));
+        assert!(counter_is_wrong(true, false, 1));
+        assert!(counter_is_wrong(true, false, -1));
+        assert!(counter_is_wrong(false, false, 0));
+        assert!(counter_is_wrong(false, false, -1));
+    }
 
     fn growth() -> Growth {
         Growth {

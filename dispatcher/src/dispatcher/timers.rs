@@ -7,6 +7,7 @@
 use super::backends::START_LIMIT_US;
 use super::event_loop::Dispatcher;
 use super::layout::shared::*;
+use super::pools::counter_is_wrong;
 use super::sessions::{index_of, Place, SessionId};
 use super::sys::{process, socket};
 use crate::protocol::auth::client::Failure;
@@ -132,21 +133,24 @@ impl Dispatcher {
     }
 
     /// A backend that died between taking a message and lowering the counter
-    /// leaves the counter too high for ever: if the queue is empty and the
-    /// counter is not, in two sweeps, it is set right.
+    /// leaves the counter wrong for ever; it is set right when nobody can be
+    /// between the two (counter_is_wrong, pools.rs).
     fn sweep_queues(&mut self) {
-        for (number, pool) in self.pools.iter_mut().enumerate() {
-            let Some(pool) = pool else {
+        for number in 0..self.pools.len() as u32 {
+            let Some(pool) = self.pools[number as usize].as_ref() else {
                 continue;
             };
-            let queued = &self.control.pools[number].queued;
-            let seen = queued.load(SeqCst);
-            let astray = seen != 0 && socket::next_packet_length(pool.queue_read.as_raw_fd()) == 0;
-            if astray && pool.counter_astray {
-                warn!("the counter of pool {number}'s ready queue was {seen} while the queue was empty");
-                let _ = queued.compare_exchange(seen, 0, SeqCst, SeqCst);
+            // In this order: who took something before is still busy.
+            let is_empty = socket::next_packet_length(pool.queue_read.as_raw_fd()) == 0;
+            let may_be_taking = self.control.backends.iter().any(|slot| {
+                slot.state.load(SeqCst) == BACKEND_BUSY && slot.pool.load(Relaxed) == number
+            });
+            let queued = self.control.pools[number as usize].queued.load(SeqCst);
+            if counter_is_wrong(is_empty, may_be_taking, queued) {
+                warn!("the counter of pool {number}'s ready queue was wrong: {queued}");
+                self.drain_queue(number);
+                self.control.pools[number as usize].queued.store(0, SeqCst);
             }
-            pool.counter_astray = astray;
         }
     }
 

@@ -48,13 +48,12 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/syscache.h"
-#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
-#include "channel.h"
 #include "control.h"
 #include "database_leave.h"
 #include "handover.h"
+#include "question.h"
 #include "wire.h"
 
 /* A dispatcher that says nothing for so long has no say. */
@@ -255,38 +254,6 @@ pause_ms(long ms)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* The next frame of the answer; false if there will be none. */
-static bool
-next_frame(int fd, BatonIncoming *incoming)
-{
-	TimestampTz give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ANSWER_TIMEOUT_MS);
-
-	for (;;)
-	{
-		long		left;
-
-		switch (baton_channel_receive(fd, false, incoming))
-		{
-			case BATON_RECEIVED_FRAME:
-				for (int i = 0; i < incoming->descriptor_count; i++)
-					close(incoming->descriptors[i]);
-				return true;
-			case BATON_RECEIVED_CLOSED:
-				return false;
-			case BATON_RECEIVED_NOTHING:
-				break;
-		}
-		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), give_up);
-		if (left <= 0)
-			return false;
-		(void) WaitLatchOrSocket(MyLatch,
-								 WL_LATCH_SET | WL_SOCKET_READABLE | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-								 fd, left, PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
-}
-
 /*
  * TerminateOtherDBBackends' conditions (procarray.c): whoever ends sessions
  * of a role must be one of it, or allowed to signal.
@@ -318,10 +285,7 @@ ask(int fd, const char *database, bool forced, bool check_rights)
 	bool		sent;
 	int			sessions = 0;
 
-	initStringInfo(&question);
-	baton_wire_u32(&question, BATON_LAYOUT_VERSION);
-	baton_wire_u64(&question, BatonControlMemory->secret);
-	baton_wire_u32(&question, BATON_QUERY_LEAVE_DATABASE);
+	baton_question_init(&question, BATON_QUERY_LEAVE_DATABASE);
 	baton_wire_u8(&question, forced);
 	baton_wire_string(&question, database);
 	sent = baton_channel_send(fd, BATON_MSG_HELLO_QUERY, baton_session_held(),
@@ -336,7 +300,7 @@ ask(int fd, const char *database, bool forced, bool check_rights)
 		char	   *user;
 		char	   *number;
 
-		if (!next_frame(fd, &incoming))
+		if (baton_answer_next(fd, ANSWER_TIMEOUT_MS, &incoming) != BATON_RECEIVED_FRAME)
 			return -1;
 		if (incoming.frame.type == BATON_MSG_DONE)
 			return sessions;

@@ -291,7 +291,7 @@ baton_socket_resume(void)
 void
 baton_socket_expect_waits(void)
 {
-	if (!command_watcher.watching && occupied)
+	if (occupied)
 		watch(&command_watcher);
 }
 

@@ -25,16 +25,13 @@
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "storage/fd.h"
-#include "storage/latch.h"
 #include "utils/builtins.h"
 #include "utils/inet.h"
 #include "utils/timestamp.h"
-#include "utils/wait_event.h"
 
-#include "channel.h"
 #include "control.h"
+#include "question.h"
 #include "wire.h"
 
 /* A dispatcher that says nothing for so long is not well. */
@@ -75,46 +72,26 @@ ask(uint32 what)
 		not_available("It accepts no connection on its control socket.");
 	ReserveExternalFD();
 
-	initStringInfo(&hello);
-	baton_wire_u32(&hello, BATON_LAYOUT_VERSION);
-	baton_wire_u64(&hello, BatonControlMemory->secret);
-	baton_wire_u32(&hello, what);
+	baton_question_init(&hello, what);
 	(void) baton_channel_send(fd, BATON_MSG_HELLO_QUERY, 0, hello.data, hello.len);
 	pfree(hello.data);			/* a failed send shows as end of file */
 	return fd;
 }
 
-/* The next frame; waits for it, open to interrupts. */
+/* The next frame of the answer. */
 static void
 next_frame(int fd, BatonIncoming *incoming)
 {
-	for (;;)
+	switch (baton_answer_next(fd, ANSWER_TIMEOUT_MS, incoming))
 	{
-		int			events;
-
-		switch (baton_channel_receive(fd, false, incoming))
-		{
-			case BATON_RECEIVED_FRAME:
-				for (int i = 0; i < incoming->descriptor_count; i++)
-					close(incoming->descriptors[i]);
-				return;
-			case BATON_RECEIVED_CLOSED:
-				not_available("It closed the connection before it had answered.");
-				break;
-			case BATON_RECEIVED_NOTHING:
-				break;
-		}
-
-		events = WaitLatchOrSocket(MyLatch,
-								   WL_LATCH_SET | WL_SOCKET_READABLE | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-								   fd, ANSWER_TIMEOUT_MS, PG_WAIT_EXTENSION);
-		if (events & WL_LATCH_SET)
-		{
-			ResetLatch(MyLatch);
-			CHECK_FOR_INTERRUPTS();
-		}
-		if (events & WL_TIMEOUT)
+		case BATON_RECEIVED_FRAME:
+			return;
+		case BATON_RECEIVED_CLOSED:
+			not_available("It closed the connection before it had answered.");
+			break;
+		case BATON_RECEIVED_NOTHING:
 			not_available("It does not answer.");
+			break;
 	}
 }
 

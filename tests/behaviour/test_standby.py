@@ -255,14 +255,22 @@ def test_what_a_role_may_do_on_the_standby_follows_the_primary(pair):
         assert is_superuser() == value
 
 
-def conflict(primary, standby, port: int) -> tuple[list[dict], list[list]]:
-    """A session reads old rows that the primary then removes."""
+@contextlib.contextmanager
+def old_snapshot(primary, standby, port: int):
+    """A session in a transaction that sees rows the primary is about to remove,
+    and another that has nothing to do with it."""
     primary.sql("INSERT INTO removed SELECT generate_series(1, 1000)")
     standby.replay(primary)
     with Wire.login(HOST, port) as victim, Wire.login(HOST, port) as witness:
         witness.query("SET my.own = 'witness'")
         victim.query("BEGIN ISOLATION LEVEL REPEATABLE READ")
         victim.query("SELECT count(*) FROM removed")
+        yield victim, witness
+
+
+def conflict(primary, standby, port: int) -> tuple[list[dict], list[list]]:
+    """A session reads old rows that the primary then removes."""
+    with old_snapshot(primary, standby, port) as (victim, witness):
         victim.send(query("SELECT pg_sleep(60)"))
         primary.sql("DELETE FROM removed")
         primary.sql("VACUUM removed")
@@ -282,12 +290,7 @@ def test_a_query_cancelled_by_recovery_hits_its_own_session_only(pair):
 
 def idle_conflict(primary, standby, port: int) -> list[str]:
     """As before, but the session is idle in its transaction."""
-    primary.sql("INSERT INTO removed SELECT generate_series(1, 1000)")
-    standby.replay(primary)
-    with Wire.login(HOST, port) as victim, Wire.login(HOST, port) as witness:
-        witness.query("SET my.own = 'witness'")
-        victim.query("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        victim.query("SELECT count(*) FROM removed")
+    with old_snapshot(primary, standby, port) as (victim, witness):
         primary.sql("DELETE FROM removed")
         primary.sql("VACUUM removed")
         found = [m.fields()["C"] + " " + m.fields()["S"] for m in victim.until_closed(30) if m.type == "E"]

@@ -514,7 +514,6 @@ const LOGIN_HINT: &str = "The line of pg_hba.conf that let this client in, or th
 
 /// What to tell a client that has not been greeted, if waiting cannot help.
 fn final_report(failure: &Failure, user: &[u8]) -> Option<Report> {
-    let name = String::from_utf8_lossy(user);
     match failure {
         Failure::ServerError(report) => {
             let state = &report.sqlstate;
@@ -533,7 +532,10 @@ fn final_report(failure: &Failure, user: &[u8]) -> Option<Report> {
         Failure::NoCredentials(_) | Failure::UnsupportedMethod(_) => Some(
             Report::fatal(
                 b"28000",
-                format!("no backend can be opened for user \"{name}\""),
+                format!(
+                    "no backend can be opened for user \"{}\"",
+                    String::from_utf8_lossy(user)
+                ),
             )
             .with_detail(format!(
                 "For connections of pg_baton's dispatcher, {failure}."

@@ -147,7 +147,7 @@ impl Dispatcher {
 
     /// Sessions in a pool's ready queue. It may count one that has just been
     /// taken, or whose taker died of it (timers.rs puts that right).
-    fn queued(&self, number: u32) -> usize {
+    pub fn queued(&self, number: u32) -> usize {
         let queued = self.control.pools[number as usize].queued.load(SeqCst);
         usize::try_from(queued).unwrap_or(0)
     }

@@ -57,8 +57,7 @@ impl Dispatcher {
     /// How long the first of a pool's waiting sessions has waited.
     pub fn oldest_wait_us(&self, number: u32) -> Option<u64> {
         let pool = self.pools[number as usize].as_ref()?;
-        let queued = self.control.pools[number as usize].queued.load(SeqCst);
-        let queued = usize::try_from(queued).unwrap_or(0).min(pool.sent.len());
+        let queued = self.queued(number).min(pool.sent.len());
         let in_queue = pool.sent.iter().skip(pool.sent.len() - queued);
         in_queue
             .chain(pool.fifo.iter())

@@ -123,6 +123,9 @@ def bars(raw: dict) -> list[tuple[str, str, str, str]]:
         at_least("reconnecting, 8 clients, to PgBouncer", 1.3, ratio(reconnecting, "pg_baton", "PgBouncer"))
         to_direct = ratio(reconnecting, "pg_baton", "direct")
         rows.append(("reconnecting, 8 clients, to direct", "seeds claim 42", number(to_direct, ".1f"), ""))
+        alone = middle(figures(reconnecting, "canned"))
+        rows.append(("reconnecting, 8 clients, to the client alone (canned answers)", number(alone) + " tps",
+                     number(ratio(reconnecting, "pg_baton", "canned"), ".2f"), ""))
     for clients in (64, 500):
         for protocol in ("simple", "extended", "prepared"):
             one = find(raw, "select-only", protocol, clients, "pgbench")

@@ -16,9 +16,11 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import report  # noqa: E402
 import servers  # noqa: E402
-from servers import Bouncer, Server, Target, cpu_seconds, memory_kib, program  # noqa: E402
+from servers import LOAD, Bouncer, Canned, Server, Target, cpu_seconds, memory_kib, program  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results"
 BACKENDS = 8
@@ -86,8 +88,7 @@ def command(cell: Cell, target: Target, seconds: float, bouncer_knows_prepared: 
         # Its clients have to do without: the nearest they can do.
         protocol = "extended"
     if cell.generator == "baton-load":
-        load = servers.REPOSITORY / "target/release/baton-load"
-        return [str(load), "--port", str(target.port), "--clients", str(cell.clients), "--protocol", protocol,
+        return [str(LOAD), "--port", str(target.port), "--clients", str(cell.clients), "--protocol", protocol,
                 "--seconds", str(seconds), "--warmup", "1", "--scale", str(SCALE)]
     words = [program("pgbench"), "-n", "-h", "127.0.0.1", "-p", str(target.port), "-U", servers.USER,
              "-c", str(cell.clients), "-j", str(min(2, cell.clients)), "-T", str(max(1, round(seconds))),
@@ -146,9 +147,8 @@ def settle(targets: list[Target]) -> None:
 
 def idle_memory(target: Target) -> dict[str, float]:
     """What 10,000 idle sessions cost a pooler: memory each, and CPU."""
-    load = servers.REPOSITORY / "target/release/baton-load"
     before = memory_kib(target.pids)
-    holder = subprocess.Popen([str(load), "--port", str(target.port), "--clients", str(IDLE_SESSIONS), "--idle"],
+    holder = subprocess.Popen([str(LOAD), "--port", str(target.port), "--clients", str(IDLE_SESSIONS), "--idle"],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdin and holder.stdout
     if "holding" not in holder.stdout.readline():
@@ -165,21 +165,24 @@ def idle_memory(target: Target) -> dict[str, float]:
     return {"bytes": each["VmRSS"], "own_bytes": each["RssAnon"], "cpu_percent": cpu / 5 * 100}
 
 
-def targets_of(cell: Cell, server: Server, bouncer: Bouncer) -> list[Target]:
+def targets_of(cell: Cell, server: Server, bouncer: Bouncer, canned: Canned) -> list[Target]:
     found = [server.pool(), bouncer.target()]
+    if cell.workload == "reconnecting":
+        found.append(canned.target())
     if cell.clients <= DIRECT_CLIENTS_MAX:
         found.insert(0, server.direct())
     return found
 
 
-def measure_all(options: argparse.Namespace, wanted: list[Cell], server: Server, bouncer: Bouncer) -> list[Measured]:
+def measure_all(options: argparse.Namespace, wanted: list[Cell], server: Server, bouncer: Bouncer,
+                canned: Canned, keep: Callable[[list[Measured], int], None]) -> None:
     measured = [Measured(cell) for cell in wanted]
     total = options.rounds * len(wanted)
     done = 0
     for number in range(options.rounds):
         for one in measured:
             done += 1
-            targets = targets_of(one.cell, server, bouncer)
+            targets = targets_of(one.cell, server, bouncer, canned)
             turn = number % len(targets)  # who is first changes
             samples: dict[str, Sample] = {}
             for target in targets[turn:] + targets[:turn]:
@@ -190,7 +193,15 @@ def measure_all(options: argparse.Namespace, wanted: list[Cell], server: Server,
             shown = "  ".join(f"{name} {sample.tps:.0f}" if sample.tps else f"{name} failed: {sample.failure}"
                               for name, sample in sorted(samples.items()))
             print(f"bench: {done}/{total}  {one.cell.label()}:  {shown}", file=sys.stderr, flush=True)
-    return measured
+        keep(measured, number + 1)
+
+
+def write(name: str, raw: dict[str, object]) -> None:
+    """The three files of a result."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(raw, indent=1) + "\n")
+    (RESULTS / f"{name}.md").write_text(report.markdown(raw, f"{name}.svg"))
+    (RESULTS / f"{name}.svg").write_text(report.plot(raw))
 
 
 def main() -> None:
@@ -212,14 +223,18 @@ def main() -> None:
         "pg_baton.max_sessions": "12000",
         **dict(value.split("=", 1) for value in options.set),
     }
+    # Stopped, it still stops what it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     server = Server(BACKENDS, settings)
     bouncer = Bouncer(server, BACKENDS)
+    canned = Canned()
     idle: dict[str, dict[str, float]] = {}
     started = time.monotonic()
     load_before = os.getloadavg()[0]
     try:
         server.start()
         bouncer.start()
+        canned.start()
         subprocess.run([program("pgbench"), "-i", "-q", "-s", str(SCALE), "-h", "127.0.0.1", "-p",
                         str(servers.PG_PORT), "-U", servers.USER, servers.USER], check=True, capture_output=True)
         # First, while both poolers are as they started.
@@ -227,25 +242,27 @@ def main() -> None:
             for target in (server.pool(), bouncer.target()):
                 idle[target.name] = idle_memory(target)
                 print(f"bench: idle sessions, {target.name}: {idle[target.name]}", file=sys.stderr, flush=True)
-        measured = measure_all(options, wanted, server, bouncer)
         about = {
             "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "server": server.query("SELECT split_part(version(), ' ', 2)"),
             "bouncer": bouncer.version,
             "bouncer_knows_prepared": bouncer.knows_prepared,
-            "rounds": options.rounds, "seconds": options.seconds, "backends": BACKENDS, "scale": SCALE,
-            "load_before": round(load_before, 1), "minutes": round((time.monotonic() - started) / 60, 1),
+            "seconds": options.seconds, "backends": BACKENDS, "scale": SCALE,
+            "load_before": round(load_before, 1),
         }
+
+        def keep(measured: list[Measured], rounds: int) -> None:
+            """After each round, so that a run that is stopped has not been for nothing."""
+            about["rounds"] = rounds
+            about["minutes"] = round((time.monotonic() - started) / 60, 1)
+            write(name, {"about": about, "idle": idle, "cells": [asdict(one) for one in measured]})
+
+        measure_all(options, wanted, server, bouncer, canned, keep)
     finally:
+        canned.stop()
         bouncer.stop()
         server.stop()
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    raw = {"about": about, "idle": idle, "cells": [asdict(one) for one in measured]}
-    (RESULTS / f"{name}.json").write_text(json.dumps(raw, indent=1) + "\n")
-    text = report.markdown(raw, f"{name}.svg")
-    (RESULTS / f"{name}.md").write_text(text)
-    (RESULTS / f"{name}.svg").write_text(report.plot(raw))
-    print(text)
+    print((RESULTS / f"{name}.md").read_text())
     print(f"written to bench/results/{name}.md, {name}.svg and {name}.json")
 
 

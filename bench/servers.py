@@ -18,7 +18,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 START_LIMIT_S = 90
 STOP_LIMIT_S = 60
-PG_PORT, POOL_PORT, BOUNCER_PORT = 5533, 6643, 6732
+PG_PORT, POOL_PORT, BOUNCER_PORT, CANNED_PORT = 5533, 6643, 6732, 6733
+LOAD = REPOSITORY / "target/release/baton-load"
 USER = "demo"
 SERVER_USER = "postgres"
 
@@ -165,6 +166,25 @@ class Bouncer:
             self.process.wait(STOP_LIMIT_S)
             self.process = None
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Canned:
+    """A server that gives canned answers and does nothing else: what is run
+    against it shows how fast the client alone can be."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen([str(LOAD), "--canned", "--port", str(CANNED_PORT)], stdin=subprocess.PIPE)
+
+    def target(self) -> Target:
+        return Target("canned", CANNED_PORT)
+
+    def stop(self) -> None:
+        if self.process:
+            self.process.communicate()
+            self.process = None
 
 
 def cpu_seconds(pids: tuple[int, ...]) -> float:

@@ -9,6 +9,7 @@
 //! moments at which measuring starts and ends.  The report is one line of JSON
 //! on standard output.
 
+mod canned;
 mod drive;
 mod histogram;
 mod session;
@@ -61,6 +62,10 @@ pub struct Arguments {
     /// Log all sessions in, say so, and hold them until standard input ends
     #[arg(long)]
     idle: bool,
+    /// Be a server of canned answers on this address and port until standard
+    /// input ends: what a client alone can do
+    #[arg(long, conflicts_with = "idle")]
+    canned: bool,
 }
 
 /// pgbench's --protocol.
@@ -89,6 +94,9 @@ fn run(arguments: &Arguments) -> Result<()> {
         bail!("the seconds must be more than none");
     }
     let address = SocketAddr::new(arguments.host, arguments.port);
+    if arguments.canned {
+        return answer(address);
+    }
     let barrier = Barrier::new(arguments.threads as usize + 1);
     let failed = AtomicBool::new(false);
     let start = Instant::now();
@@ -151,12 +159,28 @@ fn one_thread(
     outcome
 }
 
+/// Answers clients until standard input ends.
+fn answer(address: SocketAddr) -> Result<()> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| canned::serve(address, &stop));
+        wait_for_end_of_input();
+        stop.store(true, Ordering::Relaxed);
+        let ended = server.join();
+        ended.unwrap_or_else(|_| bail!("the server panicked"))
+    })
+}
+
+fn wait_for_end_of_input() {
+    let mut rest = Vec::new();
+    let _ = std::io::stdin().read_to_end(&mut rest);
+}
+
 /// Says that the sessions stand; returns (blocks) when standard input ends.
 fn hold(clients: u32) {
     println!("{{\"holding\": {clients}}}");
     let _ = std::io::stdout().flush();
-    let mut rest = Vec::new();
-    let _ = std::io::stdin().read_to_end(&mut rest);
+    wait_for_end_of_input();
 }
 
 fn share_of(clients: u32, threads: u32, thread: u32) -> u32 {

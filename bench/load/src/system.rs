@@ -5,7 +5,6 @@
 //! when they are closed.
 
 use std::io;
-use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Events of one wait at most.
@@ -36,7 +35,7 @@ impl Epoll {
     }
 
     /// Tells of input on the socket with this number from now on.
-    pub fn watch(&self, socket: &TcpStream, number: u64) -> io::Result<()> {
+    pub fn watch(&self, socket: &impl AsRawFd, number: u64) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: libc::EPOLLIN as u32,
             u64: number,

@@ -19,32 +19,47 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/latch.h"
+#include "utils/wait_event.h"
+
 #include "channel.h"
+
+/* How long to wait for a dispatcher that does not accept, and how often. */
+#define CONNECT_LIMIT_MS 10000
+#define CONNECT_STEP_MS 10
 
 int
 baton_channel_connect(void)
 {
 	struct sockaddr_un address;
-	int			fd;
-
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -1;
 
 	memset(&address, 0, sizeof(address));
 	address.sun_family = AF_UNIX;
 	strlcpy(address.sun_path, BATON_CONTROL_SOCKET, sizeof(address.sun_path));
-	while (connect(fd, (struct sockaddr *) &address, sizeof(address)) != 0)
+	for (int waited_ms = 0;; waited_ms += CONNECT_STEP_MS)
 	{
-		int			save_errno = errno;
+		int			save_errno;
+		int			fd;
 
-		if (errno == EINTR)
-			continue;
+		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		if (fd < 0)
+			return -1;
+		if (connect(fd, (struct sockaddr *) &address, sizeof(address)) == 0 &&
+			pg_set_block(fd))
+			return fd;
+		save_errno = errno;
 		close(fd);
 		errno = save_errno;
-		return -1;
+		/* a full backlog is EAGAIN, and nothing tells when it is not any more */
+		if (errno != EAGAIN || waited_ms >= CONNECT_LIMIT_MS)
+			return -1;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 CONNECT_STEP_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
 	}
-	return fd;
 }
 
 /* One packet; false if the other end is gone. */

@@ -35,7 +35,10 @@ typedef struct BatonIncoming
 	int			descriptor_count;
 } BatonIncoming;
 
-/* Connects to the dispatcher; -1 and errno if that fails.  May block briefly. */
+/*
+ * Connects to the dispatcher; -1 and errno if that fails.  While more wait to
+ * be accepted than may, it waits, ten seconds at most; an interrupt ends that.
+ */
 extern int	baton_channel_connect(void);
 
 /*

@@ -73,7 +73,7 @@
 
 PGDLLEXPORT void baton_launcher_main(Datum argument);
 
-static BatonDispatcher dispatcher = {.pid = 0,.child = false,.channel = -1};
+static BatonDispatcher dispatcher = {.pid = 0,.adopted = -1,.channel = -1};
 static TimestampTz started_at = 0;	/* the dispatcher */
 static TimestampTz start_at = 0;	/* the next one, once there is none */
 static int	delay_ms = 0;		/* the last wait before a start */

@@ -22,11 +22,12 @@ extern void baton_launcher_register(void);
 typedef struct BatonDispatcher
 {
 	int			pid;			/* 0: none */
-	bool		child;			/* our own child; else adopted */
+	int			adopted;		/* pidfd of one that is no child of ours, or
+								 * -1 */
 	int			channel;		/* -1: none */
 } BatonDispatcher;
 
-#define BATON_NO_DISPATCHER ((BatonDispatcher) {.pid = 0, .child = false, .channel = -1})
+#define BATON_NO_DISPATCHER ((BatonDispatcher) {.pid = 0, .adopted = -1, .channel = -1})
 
 /* Starts one.  False, and logged, if that is not possible. */
 extern bool baton_dispatcher_spawn(BatonDispatcher *dispatcher);

@@ -20,7 +20,9 @@
 #include "postgres.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -229,34 +231,19 @@ baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 			(errmsg("pg_baton's dispatcher started with process ID %d", (int) pid),
 			 errdetail("Program \"%s\".", path)));
 	dispatcher->pid = (int) pid;
-	dispatcher->child = true;
+	dispatcher->adopted = -1;
 	dispatcher->channel = pair[0];
 	ReserveExternalFD();
 	return true;
 }
 
-/* A process that is no child of ours; one that nobody has reaped is dead. */
+/* Has it ended?  A pidfd is readable from then on, reaped or not. */
 static bool
-process_lives(int pid)
+process_ended(int process)
 {
-	char		path[64];
-	char		status[512];
-	char	   *state;
-	ssize_t		length;
-	int			fd;
+	struct pollfd ended = {.fd = process,.events = POLLIN};
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	length = read(fd, status, sizeof(status) - 1);
-	close(fd);
-	if (length <= 0)
-		return false;
-	status[length] = '\0';
-	/* "pid (name) state ..."; the name may hold anything */
-	state = strrchr(status, ')');
-	return state == NULL || strncmp(state, ") Z", 3) != 0;
+	return poll(&ended, 1, 0) == 1;
 }
 
 /*
@@ -271,18 +258,25 @@ baton_dispatcher_adopt(BatonDispatcher *dispatcher)
 	socklen_t	peer_length = sizeof(peer);
 	StringInfoData hello;
 	uint32		pid = BatonControlMemory->dispatcher_pid;
-	int			fd;
+	int			process;
+	int			fd = -1;
 	bool		sent;
 
-	if (pid == 0 || !process_lives((int) pid))
+	process = pid != 0 ? pidfd_open((pid_t) pid, 0) : -1;
+	if (process < 0)
 		return false;
-	fd = baton_channel_connect();
+	if (!process_ended(process))
+		fd = baton_channel_connect();
 	if (fd < 0)
+	{
+		close(process);
 		return false;
+	}
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_length) != 0 ||
 		(uint32) peer.pid != pid)
 	{
 		close(fd);
+		close(process);
 		return false;
 	}
 	(void) setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &send_timeout, sizeof(send_timeout));
@@ -296,14 +290,16 @@ baton_dispatcher_adopt(BatonDispatcher *dispatcher)
 	if (!sent)
 	{
 		close(fd);
+		close(process);
 		return false;
 	}
 
 	ereport(LOG,
 			(errmsg("pg_baton's dispatcher with process ID %u taken over", pid)));
 	dispatcher->pid = (int) pid;
-	dispatcher->child = false;
+	dispatcher->adopted = process;
 	dispatcher->channel = fd;
+	ReserveExternalFD();
 	ReserveExternalFD();
 	return true;
 }
@@ -312,19 +308,18 @@ baton_dispatcher_adopt(BatonDispatcher *dispatcher)
 static bool
 has_ended(const BatonDispatcher *dispatcher, int *status)
 {
-	if (dispatcher->child)
-	{
-		pid_t		pid = waitpid((pid_t) dispatcher->pid, status, WNOHANG);
+	pid_t		pid;
 
-		return pid == (pid_t) dispatcher->pid || (pid < 0 && errno == ECHILD);
-	}
-	return !process_lives(dispatcher->pid);
+	if (dispatcher->adopted >= 0)
+		return process_ended(dispatcher->adopted);
+	pid = waitpid((pid_t) dispatcher->pid, status, WNOHANG);
+	return pid == (pid_t) dispatcher->pid || (pid < 0 && errno == ECHILD);
 }
 
 static void
 report_end(const BatonDispatcher *dispatcher, int status)
 {
-	if (!dispatcher->child)
+	if (dispatcher->adopted >= 0)
 		ereport(LOG,
 				(errmsg("pg_baton's dispatcher (PID %d) has ended", dispatcher->pid)));
 	else if (WIFEXITED(status) && WEXITSTATUS(status) == BATON_EXIT_PORT_TAKEN)
@@ -359,7 +354,11 @@ baton_dispatcher_end(BatonDispatcher *dispatcher)
 			ereport(LOG,
 					(errmsg("pg_baton's dispatcher (PID %d) does not answer, killing it",
 							dispatcher->pid)));
-			(void) kill((pid_t) dispatcher->pid, SIGKILL);
+			/* the number of a child that is not reaped is nobody else's */
+			if (dispatcher->adopted >= 0)
+				(void) pidfd_send_signal(dispatcher->adopted, SIGKILL, NULL, 0);
+			else
+				(void) kill((pid_t) dispatcher->pid, SIGKILL);
 			killed = true;
 		}
 		if (waited_ms >= 2 * END_WAIT_MS)
@@ -367,6 +366,12 @@ baton_dispatcher_end(BatonDispatcher *dispatcher)
 		pg_usleep(END_STEP_MS * 1000L);
 	}
 	report_end(dispatcher, status);
+
+	if (dispatcher->adopted >= 0)
+	{
+		close(dispatcher->adopted);
+		ReleaseExternalFD();
+	}
 
 	/* its own word; a dispatcher that was killed could not take it back */
 	if (BatonControlMemory->dispatcher_pid == (uint32) dispatcher->pid)

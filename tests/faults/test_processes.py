@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 
+import psycopg
 import pytest
 
 from harness.health import Load, assert_healthy, assert_nothing_spins, assert_serves, wait_until
@@ -200,6 +201,46 @@ def test_dispatcher_that_stops_answering_does_not_stop_the_server(cluster):
         finally:
             os.kill(pid, signal.SIGCONT)
         assert session.query("SELECT 2") == [["2"]]
+    assert_healthy(cluster)
+
+
+def test_views_of_a_dispatcher_that_accepts_nobody_can_be_cancelled(cluster):
+    """Its socket's backlog is full, too: connecting to it would block for ever."""
+    (pid,) = cluster.dispatcher_pids()
+    crowd: list[socket.socket] = []
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(BlockingIOError):
+            while len(crowd) < 10_000:
+                knock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                crowd.append(knock)
+                knock.setblocking(False)
+                knock.connect(str(cluster.data / "pg_baton.ctl"))
+        with psycopg.connect(cluster.direct(), autocommit=True) as session:
+            session.execute("SET statement_timeout = '500ms'")
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                session.execute("SELECT * FROM pg_baton_pools")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        for knock in crowd:
+            knock.close()
+    wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_dispatchers") == [(1,)], what="it answers again")
+    assert_healthy(cluster)
+
+
+def test_a_launcher_that_is_ended_leaves_the_dispatcher_and_the_next_takes_it_over(cluster):
+    """And sees it out: an adopted dispatcher that dies is replaced as any."""
+    cluster.expect_in_log(r"terminating background worker \"pg_baton launcher\"")
+    with login(cluster) as session:
+        session.query("SET my.number = '1'")
+        (dispatcher,) = cluster.dispatcher_pids()
+        cluster.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'pg_baton launcher'")
+        cluster.wait_for_log(rf"dispatcher with process ID {dispatcher} taken over")
+        assert cluster.dispatcher_pids() == [dispatcher]
+        assert session.query("SHOW my.number") == [["1"]]
+    os.kill(dispatcher, signal.SIGKILL)
+    wait_until(lambda: cluster.dispatcher_pids() not in ([], [dispatcher]), what="a new dispatcher")
+    cluster.wait_pool_ready(20)
     assert_healthy(cluster)
 
 

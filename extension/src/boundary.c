@@ -208,6 +208,7 @@ boundary(char status)
 		injecting = false;
 		baton_socket_resume();
 		baton_unnamed_injected();
+		baton_cancel_unhold();
 		baton_session_arm_cancel();
 		baton_context_begin();
 		return;
@@ -250,6 +251,7 @@ boundary(char status)
 
 	QueryCancelHoldoffCount = holdoff + 1;
 	in_boundary = true;
+	baton_cancel_hold();
 	PG_TRY();
 	{
 		StringInfoData messages;
@@ -294,14 +296,15 @@ boundary(char status)
 	PG_END_TRY();
 
 	in_boundary = false;
-	if (!injecting)
-	{
-		baton_session_arm_cancel();
-		baton_context_begin();
-	}
 
 	/* By assignment: PG_CATCH of anything below us sets it to zero. */
 	QueryCancelHoldoffCount = holdoff;
 	QueryCancelPending = false;
+	if (!injecting)
+	{
+		baton_cancel_unhold();
+		baton_session_arm_cancel();
+		baton_context_begin();
+	}
 	MemoryContextSwitchTo(caller);
 }

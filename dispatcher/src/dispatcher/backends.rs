@@ -474,27 +474,45 @@ impl Dispatcher {
     /// Cancels what the session with this key runs, and nothing else.
     pub fn cancel(&mut self, id: SessionId) {
         let slot = &self.control.sessions[index_of(id) as usize];
-        let owner = slot.owner.load(SeqCst);
-        if let Some(holder) = owner.checked_sub(1) {
-            let Some(backend) = self.control.backends.get(holder as usize) else {
+        if slot.owner.load(SeqCst) == 0 {
+            // On its way to a backend: that one sees the flag when it takes it.
+            let waits = self.sessions.get(id).is_some_and(|session| {
+                matches!(session.place, Place::Waiting)
+                    || (session.place != Place::Idle && slot.state.load(SeqCst) == STATE_WAITING)
+            });
+            if !waits {
                 return;
-            };
-            let pid = backend.pid.load(SeqCst);
-            if backend.session.load(SeqCst) == id && pid != 0 {
-                backend.cancel.store(id, SeqCst);
-                if let Err(error) = process::interrupt(pid) {
-                    debug!("could not signal backend {pid}: {error}");
-                }
             }
-            return;
-        }
-        // On its way to a backend: that one sees the flag when it takes it.
-        let waits = self.sessions.get(id).is_some_and(|session| {
-            matches!(session.place, Place::Waiting)
-                || (session.place != Place::Idle && slot.state.load(SeqCst) == STATE_WAITING)
-        });
-        if waits {
             slot.flags.fetch_or(SESSION_CANCEL, SeqCst);
+            // Taken meanwhile, and the flag perhaps too late: it must not hit
+            // the next transaction instead.
+            if slot.owner.load(SeqCst) == 0
+                || slot.flags.fetch_and(!SESSION_CANCEL, SeqCst) & SESSION_CANCEL == 0
+            {
+                return;
+            }
+        }
+        self.cancel_on_backend(id);
+    }
+
+    /// Tells the backend that has the session; which one may change meanwhile,
+    /// but then the session is not running what was to be cancelled.
+    fn cancel_on_backend(&self, id: SessionId) {
+        let owner = self.control.sessions[index_of(id) as usize]
+            .owner
+            .load(SeqCst);
+        let Some(backend) = owner
+            .checked_sub(1)
+            .and_then(|holder| self.control.backends.get(holder as usize))
+        else {
+            return;
+        };
+        let pid = backend.pid.load(SeqCst);
+        if backend.session.load(SeqCst) == id && pid != 0 {
+            backend.cancel.store(id, SeqCst);
+            if let Err(error) = process::interrupt(pid) {
+                debug!("could not signal backend {pid}: {error}");
+            }
         }
     }
 }

@@ -228,10 +228,12 @@ impl Dispatcher {
                 self.send_to_login(number, &[byte]);
             }
             StartupEvent::Cancel(request) => {
+                // Before its connection ends: that tells the client to go on,
+                // and what it then asks is not meant.
+                self.cancel_requested(&request);
                 if let Some(login) = self.logins.remove(number) {
                     self.client_number.let_go(login.fd());
                 }
-                self.cancel_requested(&request);
             }
             StartupEvent::Startup(startup) => self.ask_about(number, startup),
             StartupEvent::Failed(error) => self.startup_failed(number, error),

@@ -36,7 +36,7 @@
 #include <stdint.h>
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 4
+#define BATON_LAYOUT_VERSION 5
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -102,7 +102,10 @@ typedef struct BatonBackendSlot
 	uint32_t	pool;			/* pool slot index; dispatcher */
 	uint32_t	dedicated_cause;	/* BATON_CAUSE_* or 0; backend */
 	uint32_t	xact_status;	/* 'I','T','E' at last boundary; backend */
-	uint32_t	reserved[13];
+	uint32_t	poked;			/* atomic; 1 from a POKE's sending, by the
+								 * dispatcher, to its receipt, by the backend:
+								 * one that is slow must not get hundreds */
+	uint32_t	reserved[12];
 } BatonBackendSlot;
 
 #define BATON_BACKEND_OFF_CANCEL 16

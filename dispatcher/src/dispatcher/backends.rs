@@ -378,16 +378,18 @@ impl Dispatcher {
     // ---- attached backends -----------------------------------------------
 
     /// Sends a small frame; a backend that takes none is given up.
-    pub fn send_to_backend(&self, slot: u32, frame: &[u8]) {
+    pub fn send_to_backend(&self, slot: u32, frame: &[u8]) -> bool {
         let connection = self.backends[slot as usize]
             .as_ref()
             .and_then(|backend| backend.connection)
             .and_then(|number| self.connections.get(number));
         if let Some(connection) = connection {
-            if let Err(error) = socket::send(connection.fd(), frame) {
-                debug!("could not send to backend {slot}: {error}");
+            match socket::send(connection.fd(), frame) {
+                Ok(_) => return true,
+                Err(error) => debug!("could not send to backend {slot}: {error}"),
             }
         }
+        false
     }
 
     /// Asks a backend to exit when no session needs it, and gives it no more.

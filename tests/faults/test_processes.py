@@ -189,6 +189,52 @@ def test_dispatcher_killed_under_load(cluster):
     )
 
 
+def test_a_session_in_its_first_transaction_outlives_the_dispatcher(cluster):
+    """Its backend would give it back at the end, but there is nobody to take it."""
+    cluster.expect_in_log(DISPATCHER_KILLED)
+    with psycopg.connect(cluster.direct()) as lock, login(cluster) as session:
+        lock.execute("SELECT pg_advisory_lock(7)")
+        session.send(query("SELECT pg_advisory_xact_lock(7), 'first'"))
+        wait_until(
+            lambda: cluster.sql("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(1,)], what="it waits for the lock"
+        )
+        replace_dispatcher(cluster)
+        lock.execute("SELECT pg_advisory_unlock(7)")
+        assert [m.type for m in session.until_ready(20)] == ["T", "D", "C", "Z"]
+        assert session.query("SELECT 2") == [["2"]]
+    assert_healthy(cluster)
+
+
+def test_who_is_in_a_dead_dispatchers_queue_is_told_and_harms_nobody(make_cluster):
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 1})
+    cluster.sql("CREATE EXTENSION pg_baton")
+    cluster.expect_in_log(DISPATCHER_KILLED)
+    with psycopg.connect(cluster.direct()) as lock, login(cluster) as busy:
+        queued = login(cluster)
+        for session in (busy, queued) * 2:
+            session.query("SELECT 1")
+        lock.execute("SELECT pg_advisory_lock(7)")
+        busy.send(query("SELECT pg_advisory_xact_lock(7)"))
+        queued.send(query("SELECT 'queued'"))
+        wait_until(lambda: cluster.sql("SELECT waiting FROM pg_baton_pools") == [(1,)], what="one waits")
+        replace_dispatcher(cluster)
+        with login(cluster) as newcomer:
+            newcomer.query("SELECT 3")
+            lock.execute("SELECT pg_advisory_unlock(7)")
+            assert [m.type for m in busy.until_ready(20)] == ["T", "D", "C", "Z"]
+            assert [m for m in queued.until_closed(20) if m.type == "D"] == []
+            assert newcomer.query("SELECT 4") == [["4"]]
+        assert busy.query("SELECT 5") == [["5"]]
+    assert_healthy(cluster)
+
+
+def replace_dispatcher(cluster) -> None:
+    (old,) = cluster.dispatcher_pids()
+    os.kill(old, signal.SIGKILL)
+    wait_until(lambda: cluster.dispatcher_pids() not in ([], [old]), what="a new dispatcher")
+    cluster.wait_pool_ready(20)
+
+
 def test_dispatcher_that_stops_answering_does_not_stop_the_server(cluster):
     (pid,) = cluster.dispatcher_pids()
     with login(cluster) as session:

@@ -42,6 +42,7 @@
 #include "context_statements.h"
 #include "context_temporary.h"
 #include "context_unnamed.h"
+#include "reset_plain.h"
 
 static MemoryContext context_context = NULL;
 static uint64 current_session = 0;
@@ -222,7 +223,16 @@ void
 baton_context_reload(void)
 {
 	ConfigReloadPending = false;
-	baton_reset_reload();
+
+	/*
+	 * Within a transaction records are stacked, and nothing may be exchanged:
+	 * the server's own way then, as in PostgresMain.  The boundary sees that
+	 * the files were read (baton_reset_follow_reload) and does the rest.
+	 */
+	if (IsTransactionOrTransactionBlock())
+		baton_files_read_by_server();
+	else
+		baton_reset_reload();
 }
 
 bool

@@ -220,12 +220,25 @@ baton_guc_active(struct config_generic *record)
 	return value;
 }
 
+/*
+ * What a stacked record refers to is known to guc.c alone (GucStack), and
+ * would be freed under it.  Whoever comes here within a transaction ends his
+ * session by it, and no more.
+ */
+static void
+require_unstacked(const struct config_generic *record)
+{
+	if (unlikely(record->stack != NULL))
+		elog(ERROR, "parameter \"%s\" cannot be exchanged within a transaction",
+			 record->name);
+}
+
 void
 baton_guc_release(struct config_generic *record, config_var_value *value)
 {
 	BatonGucCell reset = baton_guc_reset_cell(record);
 
-	Assert(record->stack == NULL);
+	require_unstacked(record);
 
 	if (record->vartype == PGC_STRING && value->val.stringval != NULL)
 	{
@@ -252,7 +265,7 @@ baton_guc_activate(struct config_generic *record, const BatonGucCell *cell)
 	config_var_value old = baton_guc_active(record);
 	void	   *extra = cell->value.extra;
 
-	Assert(record->stack == NULL);
+	require_unstacked(record);
 
 	switch (record->vartype)
 	{

@@ -373,6 +373,9 @@ take_away(BatonParam *param)
 	struct config_generic *record = param->record;
 	BatonGucCell cell;
 
+	/* one that is carried no longer must go all the same */
+	if (record == NULL)
+		record = baton_guc_find(param->name);
 	if (record == NULL)
 		return;
 	cell = baton_guc_reset_cell(record);

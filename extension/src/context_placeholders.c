@@ -59,6 +59,8 @@ static uint64 hidden_names = 0;
 static char hidden_prefix[64];
 static Size hidden_prefix_length = 0;
 
+uint64		baton_placeholder_changes = 0;
+
 /* Names of the placeholders that are the server's own. */
 static List *own_names = NIL;
 
@@ -124,7 +126,10 @@ baton_placeholders_note_own(bool all)
 			 record->reset_source == PGC_S_FILE) &&
 			!baton_placeholder_hidden(record) &&
 			!baton_placeholder_is_own(record))
+		{
 			own_names = lappend(own_names, pstrdup(record->name));
+			baton_placeholder_changes++;
+		}
 	}
 	MemoryContextSwitchTo(old);
 #endif
@@ -219,6 +224,7 @@ rename_record(struct config_generic *record, const char *new_name)
 	baton_guc_free(unconstify(char *, record->name));
 	record->name = name;
 	variables[to] = record;
+	baton_placeholder_changes++;
 }
 #endif
 

@@ -116,6 +116,8 @@ note_placed(BatonParam *param, uint8 form)
 		pfree(param->string);
 	param->string = NULL;
 
+	param->header.placeholder = (record->flags & GUC_CUSTOM_PLACEHOLDER) != 0;
+
 	if (form == BATON_PARAM_EXISTS)
 		return;
 	param->header.scontext = record->scontext;
@@ -412,7 +414,11 @@ put_in_place(const BatonEntry *entry)
 		/* a parameter of a library that is not loaded here is one too */
 		record = baton_placeholder_create(name);
 		if (record == NULL)
+		{
+			/* loading that library would have removed it */
+			(void) add_placed(NULL, name);
 			return;
+		}
 	}
 
 	memset(&cell, 0, sizeof(cell));
@@ -425,6 +431,10 @@ put_in_place(const BatonEntry *entry)
 	switch (header.form)
 	{
 		case BATON_PARAM_VALUE:
+			if (header.placeholder && !(record->flags & GUC_CUSTOM_PLACEHOLDER) &&
+				!baton_guc_placeholder_fits(name, text, header.scontext,
+											PGC_S_SESSION, header.srole))
+				break;
 			if (baton_guc_make(record, text, PGC_S_SESSION, &identity,
 							   &cell.value))
 				baton_guc_activate(record, &cell);
@@ -436,8 +446,8 @@ put_in_place(const BatonEntry *entry)
 
 			/*
 			 * Else a library has defined the parameter here, with a check
-			 * that the value the placeholder had does not pass.  Loading it
-			 * would have dropped the value as well.
+			 * that the value the placeholder had does not pass, or for others
+			 * to set.  Loading it would have dropped the value as well.
 			 */
 			break;
 		case BATON_PARAM_SOURCE:
@@ -554,4 +564,11 @@ baton_params_install(const BatonEntryList *wanted)
 	}
 
 	baton_scan_look();
+
+	/* What this backend cannot have is lost to the session by next capture. */
+	dlist_foreach(search, &baton_params_placed)
+	{
+		if (dlist_container(BatonParam, node, search.cur)->record == NULL)
+			baton_scan_linked = false;
+	}
 }

@@ -61,6 +61,13 @@ static Size hidden_prefix_length = 0;
 
 uint64		baton_placeholder_changes = 0;
 
+/*
+ * Prefixes, with the separator, that libraries use but have not reserved, as
+ * of the libraries that were loaded then (EstimateLibraryStateSpace).
+ */
+static List *free_prefixes = NIL;
+static Size free_prefixes_for = 0;
+
 /* Names of the placeholders that are the server's own. */
 static List *own_names = NIL;
 
@@ -228,6 +235,69 @@ rename_record(struct config_generic *record, const char *new_name)
 }
 #endif
 
+#if PG_VERSION_NUM < 160000
+
+/* Does a library have real parameters whose names begin so? */
+static bool
+is_library_prefix(const char *name, Size length)
+{
+	struct config_generic **variables = get_guc_variables();
+	int			count = GetNumConfigOptions();
+
+	for (int i = 0; i < count; i++)
+	{
+		if (strncmp(variables[i]->name, name, length) == 0 &&
+			!(variables[i]->flags & GUC_CUSTOM_PLACEHOLDER))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Has a library reserved the name's prefix (MarkGUCPrefixReserved in guc.c)?
+ * Only find_option() knows, and says so by not adding a record.  One that it
+ * adds stays, and so the question is asked once a prefix until the next
+ * library comes, and only for the prefixes that libraries use.
+ */
+static bool
+prefix_is_reserved(const char *name)
+{
+	const char *separator = strchr(name, GUC_QUALIFIER_SEPARATOR);
+	Size		length = separator ? separator - name + 1 : 0;
+	Size		libraries = EstimateLibraryStateSpace();
+	struct config_generic *record;
+	ListCell   *cell;
+	MemoryContext old;
+
+	if (libraries != free_prefixes_for)
+	{
+		list_free_deep(free_prefixes);
+		free_prefixes = NIL;
+		free_prefixes_for = libraries;
+	}
+	foreach(cell, free_prefixes)
+	{
+		const char *prefix = lfirst(cell);
+
+		if (strlen(prefix) == length && strncmp(prefix, name, length) == 0)
+			return false;
+	}
+	if (!is_library_prefix(name, length))
+		return false;
+
+	(void) set_config_option(name, "", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SET, false, DEBUG5, false);
+	record = baton_guc_find(name);
+	if (record == NULL)
+		return true;
+	baton_placeholder_hide(record);
+	old = MemoryContextSwitchTo(placeholder_context);
+	free_prefixes = lappend(free_prefixes, pnstrdup(name, length));
+	MemoryContextSwitchTo(old);
+	return false;
+}
+#endif
+
 struct config_generic *
 baton_placeholder_create(const char *name)
 {
@@ -237,6 +307,8 @@ baton_placeholder_create(const char *name)
 		return record;
 
 #if PG_VERSION_NUM < 160000
+	if (prefix_is_reserved(name))
+		return NULL;
 	if (hidden_count == 0)
 		add_hidden_record();
 	record = hidden_records[--hidden_count];

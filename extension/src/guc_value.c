@@ -253,6 +253,29 @@ baton_guc_make(struct config_generic *record, const char *text,
 	return ok;
 }
 
+/*
+ * As define_custom_variable and reapply_stacked_values (guc.c) ask: on behalf
+ * of whoever set the placeholder.  The warning they give then would come here
+ * at a moment when the client has asked for nothing.
+ */
+bool
+baton_guc_placeholder_fits(const char *name, const char *text,
+						   GucContext scontext, GucSource source, Oid srole)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	bool		in_transaction = IsTransactionState();
+	int			verdict;
+
+	if (!in_transaction)
+		StartTransactionCommand();
+	verdict = set_config_option_ext(name, text, scontext, source, srole,
+									GUC_ACTION_SET, false, DEBUG5, false);
+	if (!in_transaction)
+		CommitTransactionCommand();
+	MemoryContextSwitchTo(caller);
+	return verdict != 0;
+}
+
 bool
 baton_guc_make_boot(struct config_generic *record, BatonGucCell *cell)
 {

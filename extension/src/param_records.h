@@ -21,7 +21,7 @@ typedef struct BatonParamHeader
 	uint8		form;			/* BATON_PARAM_* */
 	uint8		scontext;		/* GucContext under which it was set */
 	uint8		superuser;		/* role, session_authorization: is it one? */
-	uint8		reserved;
+	uint8		placeholder;	/* was it a placeholder's value? */
 	uint32		srole;			/* who set it */
 	uint32		role;			/* role, session_authorization: the role */
 } BatonParamHeader;

@@ -28,6 +28,9 @@ dlist_head	baton_reset_items = DLIST_STATIC_INIT(baton_reset_items);
 MemoryContext baton_reset_context = NULL;
 bool		baton_reset_reload_again = false;
 
+/* beside the context in an entry's value: it was a placeholder's */
+#define PLACEHOLDER_MARK 0x80
+
 static bool
 is_session_source(GucSource source)
 {
@@ -207,7 +210,9 @@ baton_reset_append_value(struct config_generic *record, const BatonGucCell *cell
 						 const BatonGucIdentity *identity, StringInfo value)
 {
 	appendStringInfoChar(value, (char) cell->source);
-	appendStringInfoChar(value, (char) cell->scontext);
+	appendStringInfoChar(value, (char) (cell->scontext |
+										((record->flags & GUC_CUSTOM_PLACEHOLDER) ?
+										 PLACEHOLDER_MARK : 0)));
 	baton_guc_append_text(record, &cell->value, value);
 	if (identity != NULL)
 	{
@@ -277,11 +282,16 @@ baton_reset_item_apply(BatonResetItem *item)
 
 	memset(&cell, 0, sizeof(cell));
 	cell.source = (uint8) item->value[0];
-	cell.scontext = (uint8) item->value[1];
+	cell.scontext = (uint8) item->value[1] & ~PLACEHOLDER_MARK;
 	cell.srole = cell.source == PGC_S_CLIENT ?
 		GetAuthenticatedUserId() : BOOTSTRAP_SUPERUSERID;
 	if (record->reset_source > PGC_S_CLIENT)
 		return;					/* session_authorization: never overridden */
+	if (((uint8) item->value[1] & PLACEHOLDER_MARK) &&
+		!(record->flags & GUC_CUSTOM_PLACEHOLDER) &&
+		!baton_guc_placeholder_fits(item->name, item->value + 2, cell.scontext,
+									cell.source, cell.srole))
+		return;					/* loading the library would have dropped it */
 	if (!baton_guc_make(record, item->value + 2, cell.source,
 						value_identity(item, &identity) ? &identity : NULL,
 						&cell.value))

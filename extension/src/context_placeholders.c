@@ -200,6 +200,25 @@ add_hidden_record(void)
 	remember_hidden(record);
 }
 
+/* The first place whose name does not sort before this one. */
+static int
+place_of(const char *name, struct config_generic **variables, int count)
+{
+	int			low = 0;
+	int			high = count;
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (baton_guc_compare_names(variables[middle]->name, name) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 /*
  * Gives the record another name and the place that the name sorts to.  A
  * placeholder's name is allocated as guc.c does it.
@@ -210,24 +229,23 @@ rename_record(struct config_generic *record, const char *new_name)
 	struct config_generic **variables = get_guc_variables();
 	char	   *name = baton_guc_strdup(new_name);
 	int			count = GetNumConfigOptions();
-	int			from;
-	int			to;
+	int			from = place_of(record->name, variables, count);
+	int			to = place_of(name, variables, count);
 
-	for (from = 0; from < count && variables[from] != record; from++)
-		;
-	if (from >= count)
+	if (from >= count || variables[from] != record)
 		elog(ERROR, "parameter \"%s\" is not in the table of parameters",
 			 record->name);
 
-	memmove(&variables[from], &variables[from + 1],
-			(count - 1 - from) * sizeof(*variables));
-	for (to = 0; to < count - 1; to++)
+	/* those between the two places move by one */
+	if (to > from)
 	{
-		if (baton_guc_compare_names(name, variables[to]->name) < 0)
-			break;
+		to--;
+		memmove(&variables[from], &variables[from + 1],
+				(to - from) * sizeof(*variables));
 	}
-	memmove(&variables[to + 1], &variables[to],
-			(count - 1 - to) * sizeof(*variables));
+	else
+		memmove(&variables[to + 1], &variables[to],
+				(from - to) * sizeof(*variables));
 	baton_guc_free(unconstify(char *, record->name));
 	record->name = name;
 	variables[to] = record;

@@ -218,9 +218,17 @@ baton_reset_install(const BatonEntryList *wanted)
 		item = baton_reset_item_add(baton_entry_key(entry), entry->key_length,
 									baton_entry_value(entry), entry->value_length);
 		item->serial = entry->serial;
-		baton_reset_item_apply(item);
+		item->refused = !baton_reset_item_try(item);
 	}
 	pfree(present);
+	dlist_foreach(search, &baton_reset_items)
+	{
+		BatonResetItem *item = dlist_container(BatonResetItem, node, search.cur);
+
+		if (item->refused)
+			baton_reset_item_apply(item);
+		item->refused = false;
+	}
 	baton_plain_apply();
 	if (baton_reset_reload_again)
 		baton_reset_reload();

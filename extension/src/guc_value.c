@@ -180,6 +180,30 @@ call_check_hook_in_transaction(struct config_generic *record,
 	return ok;
 }
 
+/*
+ * Those of log_statement_stats and its like (check_stage_log_stats and
+ * check_log_stats in guc.c) ask only whether the others are off, which the
+ * session may have got past in a way of its own: by the configuration files,
+ * say, or within a transaction.
+ */
+static bool
+hook_is_about_others(const struct config_generic *record)
+{
+	static const char *const names[] = {
+		"log_parser_stats", "log_planner_stats", "log_executor_stats",
+		"log_statement_stats"
+	};
+
+	if (record->group != STATS_MONITORING)
+		return false;
+	for (int i = 0; i < (int) lengthof(names); i++)
+	{
+		if (strcmp(record->name, names[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
 bool
 baton_guc_make(struct config_generic *record, const char *text,
 			   GucSource source, const BatonGucIdentity *identity,
@@ -231,6 +255,8 @@ baton_guc_make(struct config_generic *record, const char *text,
 
 	if (identity != NULL && baton_guc_is_identity(record))
 		ok = call_identity_check_hook(record, value, source, identity);
+	else if (hook_is_about_others(record))
+		ok = true;
 	else if (strcmp(record->name, "temp_buffers") == 0)
 	{
 		/*

@@ -26,6 +26,7 @@
 #include "param_records.h"
 
 dlist_head	baton_params_placed = DLIST_STATIC_INIT(baton_params_placed);
+int			baton_params_placed_count = 0;
 MemoryContext baton_params_context = NULL;
 BatonScanEntry *baton_scan = NULL;	/* room for known_size */
 int			baton_scan_count = 0;
@@ -35,6 +36,36 @@ static struct config_generic **known = NULL;
 static int	known_count = 0;
 static int	known_size = 0;
 static uint64 known_changes = 0;
+
+BatonParam *
+baton_param_add(struct config_generic *record, const char *name)
+{
+	BatonParam *param = MemoryContextAllocZero(baton_params_context,
+											   sizeof(BatonParam));
+
+	param->name = MemoryContextStrdup(baton_params_context, name);
+	param->record = record;
+	dlist_push_tail(&baton_params_placed, &param->node);
+	baton_params_placed_count++;
+	return param;
+}
+
+void
+baton_param_drop(BatonParam *param)
+{
+	dlist_delete(&param->node);
+	baton_params_placed_count--;
+	if (param->string != NULL)
+		pfree(param->string);
+	pfree(param->name);
+	pfree(param);
+}
+
+bool
+baton_param_is_whole(const BatonParam *param)
+{
+	return param->header.form != BATON_PARAM_VALUE || param->string != NULL;
+}
 
 static CarryMode
 carry_mode(const struct config_generic *record)

@@ -7,12 +7,12 @@
  * knows the order, and that there is nothing to do when the very same context
  * is in place already.
  *
- * The order of install: reset values first, since a parameter the session has
- * not SET takes them; then the session's own parameters, role last of them;
- * then its temporary namespace; then the reports to the client, which look at
- * all parameters; then prepared statements, the unnamed one and sequences,
- * which may look at catalogs as the role and with the search_path of the
- * session.
+ * The order of install: what the last session has SET goes, for check hooks
+ * may look at it; then reset values, since a parameter the session has not SET
+ * takes them; then the session's own parameters, role last of them; then its
+ * temporary namespace; then the reports to the client, which look at all
+ * parameters; then prepared statements, the unnamed one and sequences, which
+ * may look at catalogs as the role and with the search_path of the session.
  *
  * Invariants: current_session is whose context is in place, 0 for none.
  * current_version is the number of exactly that context, 0 if the number is
@@ -42,6 +42,7 @@
 #include "context_statements.h"
 #include "context_temporary.h"
 #include "context_unnamed.h"
+#include "reset_plain.h"
 
 static MemoryContext context_context = NULL;
 static uint64 current_session = 0;
@@ -176,6 +177,7 @@ baton_context_install(const BatonSessionRecord *record)
 		current_session = record->id;
 		current_version = 0;
 		sort_out(record);
+		baton_params_make_room(&parameters);
 		baton_reset_install(&resets);
 		baton_params_install(&parameters);
 		baton_temporary_install(has_temporary);
@@ -222,7 +224,16 @@ void
 baton_context_reload(void)
 {
 	ConfigReloadPending = false;
-	baton_reset_reload();
+
+	/*
+	 * Within a transaction records are stacked, and nothing may be exchanged:
+	 * the server's own way then, as in PostgresMain.  The boundary sees that
+	 * the files were read (baton_reset_follow_reload) and does the rest.
+	 */
+	if (IsTransactionOrTransactionBlock())
+		baton_files_read_by_server();
+	else
+		baton_reset_reload();
 }
 
 bool

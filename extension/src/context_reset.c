@@ -17,8 +17,9 @@
  * it ("other").  A setting of role or database that the backend has and the
  * session has not is replaced by what the configuration files say ("plain").
  *
- * The value of a RESET entry: u8 source, u8 context, text; for the parameter
- * role follow NUL, u32 role, u8 superuser.
+ * The value of a RESET entry: u8 source, u8 context with a mark if it was a
+ * placeholder's, text; for the parameter role follow NUL, u32 role, u8
+ * superuser.
  *
  * Configuration files: ProcessConfigFile() does not touch a reset value of a
  * higher source, so an exchanged parameter would lose a new value in the file.
@@ -217,9 +218,17 @@ baton_reset_install(const BatonEntryList *wanted)
 		item = baton_reset_item_add(baton_entry_key(entry), entry->key_length,
 									baton_entry_value(entry), entry->value_length);
 		item->serial = entry->serial;
-		baton_reset_item_apply(item);
+		item->refused = !baton_reset_item_try(item);
 	}
 	pfree(present);
+	dlist_foreach(search, &baton_reset_items)
+	{
+		BatonResetItem *item = dlist_container(BatonResetItem, node, search.cur);
+
+		if (item->refused)
+			baton_reset_item_apply(item);
+		item->refused = false;
+	}
 	baton_plain_apply();
 	if (baton_reset_reload_again)
 		baton_reset_reload();
@@ -292,6 +301,8 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 	/* that may have hidden a placeholder again */
 	if (baton_placeholder_hidden(record))
 		record = baton_placeholder_create(name);
+	if (record == NULL)
+		elog(ERROR, "could not make parameter \"%s\"", name);
 
 	is_role = strcmp(record->name, "role") == 0;
 	if (is_role && strcmp(text, "none") != 0)

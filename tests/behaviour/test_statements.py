@@ -387,6 +387,36 @@ def test_next_session_never_sees_the_last_one_s_unnamed_statement(server):
             assert [m.row() for m in seen if m.type == "D"] == [[b"secret"]]
 
 
+# PostgresMain refuses these before it drops the unnamed statement.
+REFUSED = {
+    "parse_of_bad_bytes": message("P", b"\0SELECT '\xff'\0\0\0") + sync(),
+    "parse_that_is_too_short": message("P", b"\0SELECT 1\0\0\1") + sync(),
+    "parse_that_is_too_long": message("P", b"\0SELECT 1\0\0\0\0") + sync(),
+    "parse_without_end": message("P", b"\0SELECT 1") + sync(),
+    "query_of_bad_bytes": message("Q", b"SELECT '\xff'\0"),
+    "query_that_is_too_long": message("Q", b"SELECT 1\0\0"),
+    "query_without_end": message("Q", b"SELECT 1"),
+}
+
+
+def test_a_refused_message_never_leaves_another_session_s_unnamed_statement(make_cluster):
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    use = bind([]) + execute() + sync()
+    for name, refused in REFUSED.items():
+        for own in (False, True):
+            with Wire.login("127.0.0.1", server.pool_port) as one, Wire.login("127.0.0.1", server.pool_port) as two:
+                if own:
+                    two.ask(parse("SELECT 'mine'") + sync())
+                one.ask(parse("SELECT 'secret'") + sync())
+                # in one packet: the session shall have no pause to go and come in
+                two.send(refused, use)
+                codes = [m.fields()["C"] for m in two.until_ready() if m.type == "E"]
+                assert codes == ["22021" if "bad_bytes" in name else "08P01"], name
+                seen = two.until_ready()
+                assert [m.row() for m in seen if m.type == "D"] == ([[b"mine"]] if own else []), name
+                assert [m.fields()["C"] for m in seen if m.type == "E"] == ([] if own else ["26000"]), name
+
+
 def test_unnamed_statements_of_many_sessions_stay_apart(server):
     sessions = [Wire.login("127.0.0.1", server.pool_port) for _ in range(10)]
     try:

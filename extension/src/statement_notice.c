@@ -8,6 +8,11 @@
  * errors, and the utility statements that execute, for the counters.  To notice
  * too much costs a look at capture; to notice too little would lose something.
  *
+ * Plans depend on the parameters and the role of the moment they are made in,
+ * which may be back to what they were when the session leaves.  So all that
+ * sets them is noticed: SET and RESET, set_config(), and the calls of functions
+ * with a SET clause or SECURITY DEFINER (taint_watch.c).
+ *
  * The settings that a literal is read by are noted at the moment the statement
  * is prepared, because they may change before the session is captured.
  *
@@ -169,6 +174,9 @@ baton_notice_utility_begins(BatonUtility *utility)
 			baton_notice.statements = true;
 			baton_notice.analysis = true;
 			break;
+		case T_VariableSetStmt:
+			baton_notice.settings = true;
+			/* FALLTHROUGH */
 		default:
 			if (!baton_notice.analysis && GetCommandLogLevel(statement) == LOGSTMT_DDL)
 				baton_notice.analysis = true;
@@ -183,6 +191,12 @@ baton_notice_utility_done(const BatonUtility *utility)
 		note_prepared();
 	if (utility->discards_plans)
 		note_discard();
+}
+
+void
+baton_notice_settings(void)
+{
+	baton_notice.settings = true;
 }
 
 const char *
@@ -203,6 +217,7 @@ baton_notice_reset(void)
 {
 	baton_notice.statements = false;
 	baton_notice.analysis = false;
+	baton_notice.settings = false;
 	baton_notice.counters = false;
 	baton_notice.touched_all = false;
 	baton_notice.touched_count = 0;

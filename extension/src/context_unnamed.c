@@ -57,6 +57,8 @@ static CachedPlanSource *plan_here = NULL;
 static uint64 plan_owner = 0;	/* the session whose it is */
 static uint64 plan_serial = 0;	/* the entry it is equal to, 0: not known */
 static bool plan_captured = false;	/* the owner's context has it */
+static bool put_since = false;	/* the context has been told of one since the
+								 * session came: its record does not say */
 
 static uint64 session_here = 0; /* the session that was installed last */
 static bool fill_next = false;	/* the next unnamed ParseComplete answers the
@@ -180,6 +182,7 @@ void
 baton_unnamed_install(const BatonSessionRecord *record)
 {
 	session_here = record->id;
+	put_since = false;
 	fill_next = false;
 	is_empty = false;
 }
@@ -272,13 +275,14 @@ baton_unnamed_capture(uint64 session)
 	}
 
 	/* most clients send the same text again */
-	item = find_item(baton_record(session));
+	item = put_since ? NULL : find_item(baton_record(session));
 	if (item != NULL && plan_is(session, baton_entry(item->entry)))
 		return false;
 	describe(&value);
 	baton_delta_put(BATON_KIND_UNNAMED, "", 0, value.data, value.len, false, 0);
 	pfree(value.data);
 	plan_serial = 0;
+	put_since = true;
 	return true;
 }
 

@@ -39,10 +39,14 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-/* What input functions look at. */
+/*
+ * What input functions look at, and the one that transformAExprOp()
+ * (parse_expr.c) reads "= NULL" by.
+ */
 static const char *const literal_settings[] = {
 	"DateStyle", "IntervalStyle", "TimeZone", "timezone_abbreviations",
-	"array_nulls", "xmloption", "lc_monetary", "default_text_search_config"
+	"array_nulls", "xmloption", "lc_monetary", "default_text_search_config",
+	"transform_null_equals"
 };
 
 bool		baton_settings_touched = false;
@@ -53,7 +57,10 @@ static int	analysis_nest_level = 0;
 
 static post_parse_analyze_hook_type next_analyze_hook = NULL;
 
-/* May the text hold a literal?  Parameters are dollars followed by a digit. */
+/*
+ * May the text hold a literal, or compare something with NULL?  Parameters are
+ * dollars followed by a digit.
+ */
 static bool
 has_literal(const char *query)
 {
@@ -62,6 +69,11 @@ has_literal(const char *query)
 		if (*at == '\'' || at[1] < '0' || at[1] > '9')
 			return true;
 	}
+	if (strchr(query, '=') == NULL)
+		return false;
+	for (const char *at = strpbrk(query, "nN"); at != NULL; at = strpbrk(at + 1, "nN"))
+		if (pg_strncasecmp(at, "null", 4) == 0)
+			return true;
 	return false;
 }
 

@@ -328,6 +328,18 @@ SCRIPTS: dict[str, list[str | bytes]] = {
         "EXECUTE s",
         LIST,
     ],
+    "a_comparison_with_null_is_what_it_was_when_prepared": [
+        "SET transform_null_equals = on",
+        "PREPARE on_then AS SELECT count(*) FROM (VALUES (NULL::int), (1)) v (a) WHERE a = NULL",
+        "SET transform_null_equals = off",
+        "PREPARE off_then AS SELECT count(*) FROM (VALUES (NULL::int), (1)) v (a) WHERE null = a",
+        "EXECUTE on_then",
+        "EXECUTE on_then",
+        "EXECUTE off_then",
+        "SET transform_null_equals = on",
+        "EXECUTE off_then",
+        "EXECUTE off_then",
+    ],
     # Describe alone has the server analyse the statement again, by DateStyle.
     "a_literal_is_what_the_last_analysis_read": [
         "SET datestyle = 'ISO, MDY'",

@@ -165,7 +165,13 @@ baton_notice_utility_begins(BatonUtility *utility)
 			baton_notice.counters = true;
 			baton_notice.touched_all = true;
 			break;
+		case T_TransactionStmt:
+			/* its end takes back what it has set */
+			if (baton_notice.settings)
+				baton_unnamed_note_settings();
+			break;
 		case T_DiscardStmt:
+			baton_unnamed_note_settings();
 			utility->discards_plans =
 				((DiscardStmt *) statement)->target == DISCARD_PLANS ||
 				((DiscardStmt *) statement)->target == DISCARD_ALL;
@@ -175,6 +181,7 @@ baton_notice_utility_begins(BatonUtility *utility)
 			baton_notice.analysis = true;
 			break;
 		case T_VariableSetStmt:
+			baton_unnamed_note_settings();
 			baton_notice.settings = true;
 			/* FALLTHROUGH */
 		default:
@@ -191,6 +198,14 @@ baton_notice_utility_done(const BatonUtility *utility)
 		note_prepared();
 	if (utility->discards_plans)
 		note_discard();
+}
+
+void
+baton_notice_set_config(void)
+{
+	if (attached)
+		baton_unnamed_note_settings();
+	baton_notice.settings = true;
 }
 
 void

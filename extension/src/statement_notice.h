@@ -37,7 +37,11 @@ extern uint64 baton_discards;
 extern void baton_notice_utility_begins(BatonUtility *utility);
 extern void baton_notice_utility_done(const BatonUtility *utility);
 
-/* A function is called that sets a parameter or the role (taint_watch.c). */
+/*
+ * A parameter or the role is set otherwise (taint_watch.c): by set_config(),
+ * which will only do so now, or while a function runs.
+ */
+extern void baton_notice_set_config(void);
 extern void baton_notice_settings(void);
 
 /* NULL if all is well, else why nothing can be noticed. */

@@ -123,7 +123,7 @@ note_builtin(Oid function)
 			baton_taint_notes.seeded = true;
 			break;
 		case F_SET_CONFIG:
-			baton_notice_settings();
+			baton_notice_set_config();
 			break;
 		case F_PG_CREATE_PHYSICAL_REPLICATION_SLOT:
 		case F_PG_CREATE_LOGICAL_REPLICATION_SLOT:

@@ -34,6 +34,8 @@ LIST = (
 )
 TYPE_INT4, TYPE_TEXT = 23, 25
 
+MONTH = "SELECT extract(month FROM date '1/2/2020')"
+
 SCRIPTS: dict[str, list[str | bytes]] = {
     "sql_prepare_execute_deallocate": [
         "PREPARE one AS SELECT name FROM items WHERE id = $1",
@@ -339,6 +341,24 @@ SCRIPTS: dict[str, list[str | bytes]] = {
         "SET transform_null_equals = on",
         "EXECUTE off_then",
         "EXECUTE off_then",
+    ],
+    "the_unnamed_statement_s_literal_is_what_was_parsed": [
+        parse("SET datestyle = 'ISO, MDY'", "mdy") + sync(),
+        parse("SELECT set_config('datestyle', 'ISO, MDY', false)", "function") + sync(),
+        parse("ROLLBACK", "back") + sync(),
+        "SET datestyle = 'ISO, DMY'",
+        parse(MONTH) + bind(statement="mdy") + execute() + sync(),
+        bind() + execute() + sync(),
+        bind() + execute() + sync(),
+        "SET datestyle = 'ISO, DMY'",
+        parse(MONTH) + bind(statement="function") + execute() + sync(),
+        bind() + execute() + sync(),
+        bind() + execute() + sync(),
+        "SET datestyle = 'ISO, DMY'",
+        "BEGIN; SET LOCAL datestyle = 'ISO, MDY'",
+        parse(MONTH) + bind(statement="back") + execute() + sync(),
+        bind() + execute() + sync(),
+        bind() + execute() + sync(),
     ],
     # Describe alone has the server analyse the statement again, by DateStyle.
     "a_literal_is_what_the_last_analysis_read": [

@@ -53,6 +53,7 @@ bool		baton_settings_touched = false;
 
 /* The analysis that runs under settings of ours, if any. */
 static ParseState *analysis = NULL;
+static PlanSettings *analysis_settings = NULL;
 static int	analysis_nest_level = 0;
 
 static post_parse_analyze_hook_type next_analyze_hook = NULL;
@@ -151,12 +152,13 @@ analysis_begins(ParseState *pstate, void *argument)
 
 	if (own->armed && OverrideSearchPathMatchesCurrent(&own->path))
 	{
-		own->armed = false;
+		/* armed until it ends: it may fail, for want of a lock, say */
 		callback = palloc(sizeof(MemoryContextCallback));
 		callback->func = analysis_has_gone;
 		callback->arg = pstate;
 		MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
 		analysis = pstate;
+		analysis_settings = own;
 		analysis_nest_level = NewGUCNestLevel();
 		apply(own->settings);
 	}
@@ -181,6 +183,7 @@ analysis_ends(ParseState *pstate, Query *query, JumbleState *jstate)
 	if (analysis == pstate)
 	{
 		analysis = NULL;
+		analysis_settings->armed = false;
 		AtEOXact_GUC(true, analysis_nest_level);
 	}
 	if (next_analyze_hook)

@@ -482,3 +482,20 @@ def test_psycopg_pipeline_mode_works(server):
                     pipeline.sync()
             names = [cursor.fetchone()[0] for cursor in cursors]
         assert names == [f"item {n}" for n in range(1, 100)]
+
+
+def test_a_literal_survives_an_analysis_that_found_no_lock(server):
+    """Once for each connection: the statement is made anew on a second backend
+    while somebody holds the table."""
+    for port in (server.port, server.pool_port):
+        with psycopg.connect(server.direct(), autocommit=True) as holder, Wire.login("127.0.0.1", port) as session:
+            session.query("SET datestyle = 'ISO, DMY'")
+            session.query(f"PREPARE p AS {MONTH}, (SELECT count(*) FROM items)")
+            session.query("SET datestyle = 'ISO, MDY'; SET lock_timeout = '50ms'")
+            with holder.transaction():
+                holder.execute("LOCK TABLE items")
+                for _ in range(3):
+                    seen = session.ask(query("EXECUTE p"))
+                    assert [m.fields()["C"] for m in seen if m.type == "E"] == ["55P03"]
+            for _ in range(4):
+                assert session.query("EXECUTE p") == [["2", "100"]]

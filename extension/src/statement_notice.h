@@ -30,7 +30,7 @@ typedef struct StatementNotice
 
 extern StatementNotice baton_notice;
 
-/* Raised when plans of all sessions became invalid by DISCARD. */
+/* Raised when plans of all sessions became invalid on behalf of one. */
 extern uint64 baton_discards;
 
 /* A utility statement begins, and has succeeded (utility_hook.c). */

@@ -360,6 +360,37 @@ SCRIPTS: dict[str, list[str | bytes]] = {
         bind() + execute() + sync(),
         bind() + execute() + sync(),
     ],
+    "a_literal_is_read_again_after_truncate_vacuum_and_reindex": [
+        "CREATE TABLE emptied (a int PRIMARY KEY)",
+        *(
+            step
+            for number, invalidates in enumerate(["TRUNCATE", "VACUUM FULL", "ANALYZE", "REINDEX TABLE"])
+            for step in (
+                "SET datestyle = 'ISO, DMY'",
+                f"PREPARE again{number} AS {MONTH}, (SELECT count(*) FROM emptied)",
+                "SET datestyle = 'ISO, MDY'",
+                f"{invalidates} emptied",
+                f"EXECUTE again{number}",
+                f"EXECUTE again{number}",
+            )
+        ),
+        "DROP TABLE emptied",
+    ],
+    "a_literal_is_read_again_after_a_new_replication_role": [
+        "SET datestyle = 'ISO, DMY'",
+        f"PREPARE again AS {MONTH}",
+        "SET datestyle = 'ISO, MDY'",
+        "SET session_replication_role = replica",
+        "EXECUTE again",
+        "EXECUTE again",
+        "SET datestyle = 'ISO, DMY'",
+        "EXECUTE again",
+        "BEGIN",
+        "SELECT set_config('session_replication_role', 'origin', true)",
+        "ROLLBACK",
+        "EXECUTE again",
+        "EXECUTE again",
+    ],
     # Describe alone has the server analyse the statement again, by DateStyle.
     "a_literal_is_what_the_last_analysis_read": [
         "SET datestyle = 'ISO, MDY'",
@@ -499,3 +530,21 @@ def test_a_literal_survives_an_analysis_that_found_no_lock(server):
                     assert [m.fields()["C"] for m in seen if m.type == "E"] == ["55P03"]
             for _ in range(4):
                 assert session.query("EXECUTE p") == [["2", "100"]]
+
+
+def test_another_session_s_replication_role_leaves_literals_alone(make_cluster):
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    with Wire.login("127.0.0.1", server.pool_port) as one, Wire.login("127.0.0.1", server.pool_port) as two:
+        one.query("SET datestyle = 'ISO, DMY'")
+        one.query(f"PREPARE p AS {MONTH}")
+        assert one.query("EXECUTE p") == [["2"]]
+        one.query("SET datestyle = 'ISO, MDY'")
+        for role in ("replica", "origin", "replica"):
+            two.query(f"SET session_replication_role = {role}")
+            assert one.query("EXECUTE p") == [["2"]]
+            two.query("SELECT 1")
+            assert one.query("EXECUTE p") == [["2"]]
+        # one that comes with it
+        with Wire.login("127.0.0.1", server.pool_port, options="-c session_replication_role=local") as three:
+            three.query("SELECT 1")
+            assert one.query("EXECUTE p") == [["2"]]

@@ -15,7 +15,9 @@
  * Waiting itself is idle.c's.  Cancels are held off and thrown away at the
  * end, as PostgresMain throws away those that arrive while no command runs;
  * else a stray one would send an extra error and shift every later answer by
- * one.
+ * one.  They are held off, too, while messages of ours run: the session's
+ * statement_timeout, which runs then, means a statement of its own.  A cancel
+ * that comes then means the message that comes next.
  *
  * An error in here ends the backend: it must never unwind into PostgresMain,
  * which would report it to whatever client is in place.
@@ -32,6 +34,7 @@
 #include "miscadmin.h"
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
+#include "utils/timeout.h"
 #include "utils/timestamp.h"
 
 #include "attach.h"
@@ -199,13 +202,19 @@ static void
 boundary(char status)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	uint32		holdoff = QueryCancelHoldoffCount;
+	volatile uint32 holdoff = QueryCancelHoldoffCount;
 	BatonSessionSlot *slot;
+	bool		timed_out;
 
 	if (injecting)
 	{
 		/* Our messages are done; the client's own comes next. */
 		injecting = false;
+		timed_out = get_timeout_indicator(STATEMENT_TIMEOUT, true);
+		if (QueryCancelPending && !timed_out)
+			baton_cancel_arm();
+		QueryCancelHoldoffCount = 0;
+		QueryCancelPending = false;
 		baton_socket_resume();
 		baton_unnamed_injected();
 		baton_cancel_unhold();
@@ -298,7 +307,7 @@ boundary(char status)
 	in_boundary = false;
 
 	/* By assignment: PG_CATCH of anything below us sets it to zero. */
-	QueryCancelHoldoffCount = holdoff;
+	QueryCancelHoldoffCount = injecting ? holdoff + 1 : holdoff;
 	QueryCancelPending = false;
 	if (!injecting)
 	{

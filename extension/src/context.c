@@ -43,6 +43,7 @@
 #include "context_temporary.h"
 #include "context_unnamed.h"
 #include "reset_plain.h"
+#include "statement_notice.h"
 
 static MemoryContext context_context = NULL;
 static uint64 current_session = 0;
@@ -195,6 +196,8 @@ baton_context_capture(uint64 session)
 	Assert(session == current_session);
 	baton_reset_follow_reload();
 	changed = baton_params_capture();
+	if (changed)
+		baton_notice_settings();
 	changed |= baton_report_capture();
 	changed |= baton_statements_capture(session);
 	changed |= baton_unnamed_capture(session);

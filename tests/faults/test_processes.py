@@ -15,7 +15,7 @@ import pytest
 
 from harness.health import Load, assert_healthy, assert_nothing_spins, assert_serves, wait_until
 from harness.processes import processes_in
-from harness.wire import Closed, Wire, query
+from harness.wire import Closed, Wire, bind, execute, parse, query, sync
 
 pytestmark = pytest.mark.pool_only
 
@@ -435,6 +435,36 @@ def test_context_memory_reached_dedicates_and_loses_nothing(make_cluster):
     finally:
         for session in sessions:
             session.finish()
+    assert_healthy(cluster)
+
+
+def test_context_memory_reached_keeps_the_last_unnamed_statement(make_cluster):
+    cluster = make_cluster(
+        parameters={"pg_baton.session_memory": "1MB", "pg_baton.max_backends": 4, "pg_baton.force_migration": True}
+    )
+    cluster.sql("CREATE EXTENSION pg_baton")
+
+    def dedicated() -> set[str]:
+        rows = cluster.sql("SELECT application_name FROM pg_baton_sessions WHERE dedicated_cause LIKE '%memory%'")
+        return {name for (name,) in rows}
+
+    use = bind([]) + execute() + sync()
+    with login(cluster, application_name="fills") as fills, login(cluster, application_name="parses") as parses:
+        parses.ask(parse("SELECT 'first'") + sync())
+        assert [m.row() for m in parses.ask(use) if m.type == "D"] == [[b"first"]]
+        for number in range(100):
+            fills.query(f"SELECT set_config('my.large{number}', repeat('{number}', 15000), false)")
+            if dedicated():
+                break
+        parses.ask(parse(f"SELECT 'second' /* {'x' * 60000} */") + sync())
+        wait_until(lambda: "parses" in dedicated(), what="no room for the second text")
+        parses.ask(parse("SELECT 'first'") + sync())
+        fills.query("RESET ALL")
+        fills.query("DISCARD ALL")
+        fills.finish()
+        wait_until(lambda: not dedicated(), what="room again")
+        for _ in range(3):
+            assert [m.row() for m in parses.ask(use) if m.type == "D"] == [[b"first"]]
     assert_healthy(cluster)
 
 

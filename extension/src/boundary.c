@@ -56,7 +56,8 @@ static bool attached = false;
 static bool in_boundary = false;	/* what is sent now is the boundary's own */
 static bool ready_sent = false; /* a 'Z' was put since the last flush */
 static char ready_status;		/* its status */
-static bool client_lost = false;	/* nobody reads what we write any more */
+static bool client_lost = false;	/* the client of the command that runs reads
+									 * no more; seen to at its boundary */
 static bool injecting = false;	/* what runs are messages of ours: the client
 								 * must not see the answers */
 
@@ -72,26 +73,43 @@ static void boundary(char status);
  * fails, and the next CHECK_FOR_INTERRUPTS would end this process with FATAL.
  * It is the session that shall end: what still runs for it is cancelled, what
  * it still says is thrown away, and the next boundary sees that it has gone.
+ *
+ * A write of the boundary's own (a greeting, a notification, an error) is for a
+ * session that may not be the one in place when the boundary ends.  There its
+ * socket tells, which is looked at before anybody else is listened to.
  */
 static void
 check_client(void)
 {
-	if (likely(!ClientConnectionLost) || !attached || baton_session_held() == 0)
+	if (likely(!ClientConnectionLost) || !attached)
 		return;
 	ClientConnectionLost = 0;
+	if (in_boundary)
+		return;
 	client_lost = true;
-	if (!in_boundary && !ready_sent)
+	if (!ready_sent)
 	{
 		QueryCancelPending = true;
 		InterruptPending = true;
 	}
 }
 
+/*
+ * Is nobody there to read?  Between two sessions a placeholder stands in the
+ * client's place: what it has no room for would wait in pqcomm.c's buffer, and
+ * reach the next client.
+ */
+static bool
+nobody_reads(void)
+{
+	return client_lost || (in_boundary && attached && baton_session_held() == 0);
+}
+
 /* Is this message an answer to what we injected, or for nobody? */
 static bool
 swallowed(char type)
 {
-	if (client_lost)
+	if (nobody_reads())
 		return true;
 	if (!injecting)
 		return false;
@@ -160,7 +178,7 @@ boundary_flush(void)
 {
 	int			result = 0;
 
-	if (!injecting && !client_lost)
+	if (!injecting && !nobody_reads())
 	{
 		/* Only what the socket has no room for has to be waited for. */
 		if (!baton_socket_expects_waits())

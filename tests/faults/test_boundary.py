@@ -1,0 +1,71 @@
+"""What happens to one session between two transactions is not another's."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from harness.health import assert_healthy, wait_until
+from harness.wire import Wire, startup
+
+pytestmark = pytest.mark.pool_only
+
+
+@pytest.fixture
+def cluster(make_cluster):
+    """One backend: who comes next comes to the same."""
+    one = make_cluster(parameters={"pg_baton.max_backends": 1})
+    one.sql("CREATE EXTENSION pg_baton")
+    return one
+
+
+def login(cluster, **options) -> Wire:
+    return Wire.login("127.0.0.1", cluster.pool_port, **options)
+
+
+def login_unix(cluster, **options) -> Wire:
+    return Wire.login(str(cluster.home), cluster.pool_port, **options)
+
+
+def knock(cluster, host: str, options: dict[str, str]) -> Wire:
+    """A client that is let in, and has not been greeted yet."""
+    wire = Wire.open(host, cluster.pool_port)
+    wire.send(startup({"user": "nobody_yet", "database": "postgres", **options}))
+    assert wire.read().type == "R"
+    return wire
+
+
+@pytest.mark.parametrize("options", [{}, {"work_mem": "nonsense"}], ids=["greeted", "refused"])
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_who_leaves_before_his_greeting_takes_nobody_s(cluster, how, options):
+    """No backend has been started yet: the first is still to come when he leaves."""
+    cluster.sql("CREATE ROLE nobody_yet LOGIN")
+    gone = knock(cluster, str(cluster.home) if how == "close" else "127.0.0.1", options)
+    with knock(cluster, "127.0.0.1", {}) as next_one:
+        getattr(gone, how)()
+        next_one.until_ready(20)
+        assert next_one.query("SELECT 1") == [["1"]]
+    assert_healthy(cluster)
+
+
+def test_a_listener_that_leaves_as_it_is_notified_costs_nobody_an_answer(cluster):
+    cluster.sql("CREATE TABLE done (a int)")
+    with login(cluster) as other:
+        other.query("SELECT 1")
+        listener = login_unix(cluster)
+        listener.query("LISTEN news")
+        ((pid,),) = listener.query("SELECT pg_backend_pid()")
+        os.kill(int(pid), signal.SIGSTOP)
+        try:
+            cluster.sql("NOTIFY news, 'to nobody'")
+            listener.close()
+        finally:
+            os.kill(int(pid), signal.SIGCONT)
+        wait_until(
+            lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(1,)], what="the listener's session has ended"
+        )
+        assert other.query("INSERT INTO done VALUES (1) RETURNING a") == [["1"]]
+    assert cluster.sql("SELECT a FROM done") == [(1,)]
+    assert_healthy(cluster)

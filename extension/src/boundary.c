@@ -32,6 +32,7 @@
 #include "miscadmin.h"
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
+#include "utils/timeout.h"
 #include "utils/timestamp.h"
 
 #include "attach.h"
@@ -265,6 +266,15 @@ boundary(char status)
 			baton_input_discard();
 		}
 	}
+
+	/*
+	 * start_xact_command (postgres.c) armed it for the command that is done,
+	 * and the next command's will again.  In here it would check a client who
+	 * is not in FeBeWaitSet, or another's.
+	 */
+	if (get_timeout_active(CLIENT_CONNECTION_CHECK_TIMEOUT))
+		disable_timeout(CLIENT_CONNECTION_CHECK_TIMEOUT, false);
+	CheckClientConnectionPending = false;
 
 	QueryCancelHoldoffCount = holdoff + 1;
 	in_boundary = true;

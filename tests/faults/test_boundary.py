@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from harness.health import assert_healthy, wait_until
-from harness.wire import Wire, startup
+from harness.wire import Wire, query, startup
 
 pytestmark = pytest.mark.pool_only
 
@@ -69,3 +69,26 @@ def test_a_listener_that_leaves_as_it_is_notified_costs_nobody_an_answer(cluster
         assert other.query("INSERT INTO done VALUES (1) RETURNING a") == [["1"]]
     assert cluster.sql("SELECT a FROM done") == [(1,)]
     assert_healthy(cluster)
+
+
+def test_checks_of_the_connection_end_with_the_command(make_cluster):
+    """PostgreSQL's timer for them runs on after a command, and must not look
+    for a client where none is waited for."""
+    one = make_cluster(
+        parameters={"pg_baton.max_backends": 2, "pg_baton.min_backends": 1, "client_connection_check_interval": "1ms"}
+    )
+    one.sql("CREATE EXTENSION pg_baton")
+    pids = "SELECT pid FROM pg_baton_backends ORDER BY pid"
+    sessions = [login(one) for _ in range(4)]
+    for session in sessions:
+        session.query("SELECT 1")
+    before = one.sql(pids)
+    for turn in range(500):
+        for number, session in enumerate(sessions):
+            session.send(query(f"SELECT {number}, {turn}"))
+        for number, session in enumerate(sessions):
+            assert [m.row() for m in session.until_ready() if m.type == "D"] == [[b"%d" % number, b"%d" % turn]]
+    assert set(before) <= set(one.sql(pids))
+    for session in sessions:
+        session.finish()
+    assert_healthy(one)

@@ -253,6 +253,9 @@ boundary(char status)
 			baton_socket_expect_waits();
 			return;
 		}
+		if (pq_buffer_has_data() && !client_lost && baton_input_babbles() &&
+			!baton_input_skip())
+			client_lost = true;
 		if (pq_buffer_has_data())
 		{
 			if (!client_lost && !baton_input_ends_session())

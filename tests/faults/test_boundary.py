@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from harness.health import assert_healthy, wait_until
-from harness.wire import Wire, query, startup
+from harness.wire import Wire, bind, copy_data, copy_done, copy_fail, execute, parse, query, startup, sync
 
 pytestmark = pytest.mark.pool_only
 
@@ -92,3 +92,47 @@ def test_checks_of_the_connection_end_with_the_command(make_cluster):
     for session in sessions:
         session.finish()
     assert_healthy(one)
+
+
+@pytest.mark.parametrize("begin", [False, True], ids=["alone", "in a transaction"])
+@pytest.mark.parametrize("extended", [False, True], ids=["simple", "extended"])
+def test_what_is_left_of_a_failed_copy_holds_no_backend(cluster, extended, begin):
+    """The client notices the failure late: its data come with and after the answer."""
+    cluster.sql("CREATE TABLE IF NOT EXISTS target (a int)")
+    command = "COPY target FROM STDIN"
+    bad = copy_data(b"bad\n")
+    with login(cluster) as copying, login(cluster, timeout_s=10) as other:
+        for _ in range(2):
+            assert copying.query("SELECT 1") == other.query("SELECT 1") == [["1"]]
+        if begin:
+            copying.query("BEGIN")
+        copying.send(parse(command) + bind() + execute() + sync() if extended else query(command))
+        copying.read_until("G")
+        copying.send(bad * 20, copy_done(), sync() if extended else b"")
+        assert [m.fields()["C"] for m in copying.until_ready() if m.type == "E"] == ["22P02"]
+        if begin:
+            # what comes between two commands of a transaction
+            copying.send(bad * 20000, bad[:7])
+            copying.send(bad[7:], copy_fail("too late"))
+            copying.query("ROLLBACK")
+        assert other.query("SELECT 2") == [["2"]]
+        # to a session that no backend holds
+        copying.send(bad * 20000, copy_done())
+        assert other.query("SELECT 3") == [["3"]]
+        # and to one that a backend holds
+        assert copying.query("SELECT 4") == [["4"]]
+        copying.send(bad * 3, copy_fail("too late"))
+        assert other.query("SELECT 5") == [["5"]]
+        copying.send(bad * 3, bad[:7])
+        copying.send(bad[7:], query("SELECT 6"))
+        assert [m.row() for m in copying.until_ready() if m.type == "D"] == [[b"6"]]
+        # an unnamed statement that has to be made again comes behind them
+        copying.ask(parse("SELECT 7") + sync())
+        assert other.query("SELECT 8") == [["8"]]
+        copying.send(bad * 3 + bind() + execute() + sync())
+        assert [m.row() for m in copying.until_ready() if m.type == "D"] == [[b"7"]]
+        copying.send(bad * 3 + bad[:7])
+        copying.close()
+        assert other.query("SELECT 9") == [["9"]]
+    assert_healthy(cluster)
+    assert cluster.sql("SELECT count(*) FROM target") == [(0,)]

@@ -15,7 +15,8 @@
  * Waiting itself is idle.c's.  Cancels are held off and thrown away at the
  * end, as PostgresMain throws away those that arrive while no command runs;
  * else a stray one would send an extra error and shift every later answer by
- * one.
+ * one.  errfinish (elog.c) sets QueryCancelHoldoffCount to zero at every error:
+ * whoever catches one below us must put it back.
  *
  * An error in here ends the backend: it must never unwind into PostgresMain,
  * which would report it to whatever client is in place.
@@ -331,7 +332,6 @@ boundary(char status)
 		baton_context_begin();
 	}
 
-	/* By assignment: PG_CATCH of anything below us sets it to zero. */
 	QueryCancelHoldoffCount = holdoff;
 	QueryCancelPending = false;
 	MemoryContextSwitchTo(caller);

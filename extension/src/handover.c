@@ -134,6 +134,7 @@ baton_session_take(uint64 session, int fd)
 {
 	BatonSessionSlot *slot = baton_session_slot(session);
 	MemoryContext caller = CurrentMemoryContext;
+	uint32		held_off = QueryCancelHoldoffCount;
 	bool		failed = false;
 
 	Assert(held == 0);
@@ -174,6 +175,7 @@ baton_session_take(uint64 session, int fd)
 		MemoryContextSwitchTo(caller);
 		edata = CopyErrorData();
 		FlushErrorState();
+		QueryCancelHoldoffCount = held_off;
 		if (IsTransactionState() || IsAbortedTransactionBlockState())
 			AbortOutOfAnyTransaction();
 		MemoryContextSwitchTo(caller);
@@ -182,6 +184,9 @@ baton_session_take(uint64 session, int fd)
 		failed = true;
 	}
 	PG_END_TRY();
+
+	/* any error sets it to zero, also one that was caught further below */
+	QueryCancelHoldoffCount = held_off;
 
 	if (failed)
 		baton_session_end(BATON_END_ERROR, BATON_BACKEND_IDLE);

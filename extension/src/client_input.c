@@ -43,11 +43,15 @@ static Size peeked_length = 0;
 /*
  * Do these bytes hold all messages up to one that PostgresMain answers with
  * ReadyForQuery?  A function of its arguments.
+ *
+ * After a message of the extended protocol only Sync is sure to be answered:
+ * if that one has failed, all is ignored up to it (ignore_till_sync).
  */
 static bool
 batch_is_whole(const char *bytes, Size length)
 {
 	Size		at = 0;
+	bool		extended = false;
 
 	while (length - at >= 5)
 	{
@@ -58,8 +62,9 @@ batch_is_whole(const char *bytes, Size length)
 		size = pg_ntoh32(size);
 		if (size < 4 || size > length - at - 1)
 			return false;
-		if (type == 'Q' || type == 'S' || type == 'F')
+		if (type == 'S' || ((type == 'Q' || type == 'F') && !extended))
 			return true;
+		extended = true;
 		at += 1 + (Size) size;
 	}
 	return false;

@@ -290,6 +290,7 @@ boundary(char status)
 		if (!attached)
 		{
 			baton_attach();
+			baton_idle_timeouts_end();
 			baton_idle_start();
 			attached = true;
 		}

@@ -52,6 +52,19 @@ baton_session_held(void)
 	return held;
 }
 
+void
+baton_idle_timeouts_end(void)
+{
+	if (get_timeout_active(IDLE_SESSION_TIMEOUT))
+		disable_timeout(IDLE_SESSION_TIMEOUT, false);
+	if (get_timeout_active(IDLE_IN_TRANSACTION_SESSION_TIMEOUT))
+		disable_timeout(IDLE_IN_TRANSACTION_SESSION_TIMEOUT, false);
+
+	/* what has fired and has not been looked at is the same session's */
+	IdleSessionTimeoutPending = false;
+	IdleInTransactionSessionTimeoutPending = false;
+}
+
 /* A message to the dispatcher; its death shows on the control socket. */
 static void
 tell(uint16 type, uint64 session, const char *payload, Size length)
@@ -235,8 +248,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	if (BatonControlMemory->force_migration != 0)
 		pgstat_report_stat(true);
 
-	/* PostgresMain armed it for a session that will be idle elsewhere */
-	disable_timeout(IDLE_SESSION_TIMEOUT, false);
+	baton_idle_timeouts_end();
 
 	baton_delta_send(BatonSelf.control, session);
 
@@ -295,6 +307,7 @@ baton_session_end(uint32 how, uint32 state_after)
 	baton_context_forget(session);
 	baton_delta_drop();
 	baton_cancel_disarm();
+	baton_idle_timeouts_end();
 	held = 0;
 	held_cause = BATON_CAUSE_NONE;
 	slot->dedicated_cause = BATON_CAUSE_NONE;

@@ -375,7 +375,7 @@ baton_idle_client_lost(char status)
 {
 	if (status != 'I')
 	{
-		disable_timeout(IDLE_IN_TRANSACTION_SESSION_TIMEOUT, false);
+		baton_idle_timeouts_end();
 		AbortOutOfAnyTransaction();
 		/* PostgresMain has shown it as idle in transaction */
 		pgstat_report_activity(STATE_IDLE, NULL);

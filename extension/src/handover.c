@@ -52,6 +52,19 @@ baton_session_held(void)
 	return held;
 }
 
+void
+baton_idle_timeouts_end(void)
+{
+	if (get_timeout_active(IDLE_SESSION_TIMEOUT))
+		disable_timeout(IDLE_SESSION_TIMEOUT, false);
+	if (get_timeout_active(IDLE_IN_TRANSACTION_SESSION_TIMEOUT))
+		disable_timeout(IDLE_IN_TRANSACTION_SESSION_TIMEOUT, false);
+
+	/* what has fired and has not been looked at is the same session's */
+	IdleSessionTimeoutPending = false;
+	IdleInTransactionSessionTimeoutPending = false;
+}
+
 /* A message to the dispatcher; its death shows on the control socket. */
 static void
 tell(uint16 type, uint64 session, const char *payload, Size length)
@@ -135,6 +148,7 @@ baton_session_take(uint64 session, int fd)
 	BatonSessionSlot *slot = baton_session_slot(session);
 	MemoryContext caller = CurrentMemoryContext;
 	const BatonSessionRecord *record = baton_record(session);
+	uint32		held_off = QueryCancelHoldoffCount;
 	bool		failed = false;
 
 	Assert(held == 0);
@@ -178,6 +192,7 @@ baton_session_take(uint64 session, int fd)
 		MemoryContextSwitchTo(caller);
 		edata = CopyErrorData();
 		FlushErrorState();
+		QueryCancelHoldoffCount = held_off;
 		if (IsTransactionState() || IsAbortedTransactionBlockState())
 			AbortOutOfAnyTransaction();
 		MemoryContextSwitchTo(caller);
@@ -186,6 +201,9 @@ baton_session_take(uint64 session, int fd)
 		failed = true;
 	}
 	PG_END_TRY();
+
+	/* any error sets it to zero, also one that was caught further below */
+	QueryCancelHoldoffCount = held_off;
 
 	if (failed)
 		baton_session_end(BATON_END_ERROR, BATON_BACKEND_IDLE);
@@ -234,8 +252,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	if (BatonControlMemory->force_migration != 0)
 		pgstat_report_stat(true);
 
-	/* PostgresMain armed it for a session that will be idle elsewhere */
-	disable_timeout(IDLE_SESSION_TIMEOUT, false);
+	baton_idle_timeouts_end();
 
 	baton_delta_send(BatonSelf.control, session);
 
@@ -296,6 +313,7 @@ baton_session_end(uint32 how, uint32 state_after)
 	baton_delta_drop();
 	baton_cancel_disarm();
 	baton_cancel_session(false);
+	baton_idle_timeouts_end();
 	held = 0;
 	held_cause = BATON_CAUSE_NONE;
 	slot->dedicated_cause = BATON_CAUSE_NONE;

@@ -374,22 +374,33 @@ static ClientSays
 listen_to_client(bool ready)
 {
 	ClientSays	says;
+	bool		read = ready && !installed;
 
 	/*
 	 * An installed session's first message must stay in the socket until it
 	 * is known whether its unnamed statement must be made before.
 	 */
-	if (ready && !installed)
+	if (read)
 	{
 		if (!claim(BATON_BACKEND_BUSY))
 			return CLIENT_NOTHING;
-		return baton_input_read();
+		says = baton_input_read();
+	}
+	else
+	{
+		says = baton_input_peek();
+		if (says != CLIENT_NOTHING && !claim(BATON_BACKEND_BUSY))
+			return CLIENT_NOTHING;
+		input_is_whole = says == CLIENT_SPEAKS && baton_input_is_whole();
 	}
 
-	says = baton_input_peek();
-	if (says != CLIENT_NOTHING && !claim(BATON_BACKEND_BUSY))
-		return CLIENT_NOTHING;
-	input_is_whole = says == CLIENT_SPEAKS && baton_input_is_whole();
+	if (unlikely(says == CLIENT_BABBLES))
+	{
+		if (!baton_input_skip())
+			return CLIENT_LEAVES;
+		if (pq_buffer_has_data())
+			return baton_input_ends_session() ? CLIENT_LEAVES : CLIENT_SPEAKS;
+	}
 	return says;
 }
 
@@ -398,7 +409,7 @@ baton_idle_client_lost(char status)
 {
 	if (status != 'I')
 	{
-		disable_timeout(IDLE_IN_TRANSACTION_SESSION_TIMEOUT, false);
+		baton_idle_timeouts_end();
 		AbortOutOfAnyTransaction();
 		/* PostgresMain has shown it as idle in transaction */
 		pgstat_report_activity(STATE_IDLE, NULL);
@@ -443,6 +454,11 @@ wait_in_transaction(void)
 			{
 				baton_idle_client_lost('T');
 				return false;
+			}
+			if (says == CLIENT_BABBLES)
+			{
+				ready = false;
+				continue;
 			}
 		}
 		ready = sleep_idle(BATON_CAUSE_OTHER);
@@ -580,6 +596,10 @@ wait_for_session(void)
 				case CLIENT_LEAVES:
 					if (!client_left(cause))
 						retire("a session left something that cannot be cleaned");
+					ready = false;
+					continue;
+				case CLIENT_BABBLES:
+					just_taken = false;
 					ready = false;
 					continue;
 				case CLIENT_NOTHING:

@@ -13,7 +13,7 @@ import pytest
 from harness.control_memory import ControlMemory
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import wait_until
-from harness.wire import Wire, bind, execute, parse, query, sync
+from harness.wire import LoginFailed, Wire, bind, execute, parse, query, sync
 
 PARAMETERS = {"pg_baton.max_backends": 4}
 
@@ -79,6 +79,26 @@ def test_cancel_of_an_idle_session_does_nothing_ever(server):
         for _ in range(5):
             assert session.query("SELECT pg_sleep(0.02), 1") == [["", "1"]]
             assert other.query("SELECT pg_sleep(0.02), 2") == [["", "2"]]
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("before", ["a new backend", "a login that was refused"])
+def test_cancel_of_an_idle_session_does_nothing_whatever_its_backend_did_before(make_cluster, before):
+    """A backend's start, and an error that it gets over, end its holding off of
+    cancels, if nobody sees to it."""
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 1})
+    cluster.sql("CREATE ROLE newcomer LOGIN")
+    if before != "a new backend":
+        with open_wire(cluster, user="newcomer") as first:
+            first.query("SELECT 1")
+        with pytest.raises(LoginFailed):
+            open_wire(cluster, user="newcomer", work_mem="nonsense")
+    # other startup options than any before: a backend greets it
+    with open_wire(cluster, user="newcomer", work_mem="5MB") as session:
+        for _ in range(10):
+            session.cancel_request()
+            assert session.silent(0.05)
+        assert session.query("SELECT 1") == [["1"]]
 
 
 def test_cancel_of_a_session_idle_in_transaction_does_nothing(server):

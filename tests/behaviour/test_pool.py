@@ -86,6 +86,21 @@ def test_idle_backends_end_after_their_timeout_but_the_minimum_stays(cluster_wit
         session.finish()
 
 
+def test_backends_without_a_session_are_not_idle_sessions(cluster_with):
+    """idle_session_timeout is for sessions; the pool's minimum waits for one."""
+    cluster = cluster_with(pg_baton__max_backends=4, pg_baton__min_backends=2, idle_session_timeout="300ms")
+    with login(cluster, options="-c idle_session_timeout=0") as session:
+        session.query("SELECT 1")
+        wait_until(lambda: backends(cluster, "AND pid IS NOT NULL") == 2, what="the minimum is there")
+        with cluster.new_log() as log:
+            # on direct connections it passes three times, one after the other
+            for _ in range(3):
+                with Wire.login("127.0.0.1", cluster.port) as direct:
+                    assert [m.fields()["C"] for m in direct.until_closed(20) if m.type == "E"] == ["57P05"]
+            assert log().count("idle-session timeout") == 3
+        assert session.query("SELECT 2") == [["2"]]
+
+
 def test_waiting_longer_than_session_wait_timeout_is_an_error_and_the_session_lives(cluster_with):
     cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout="700ms")
     holder, waiter = login(cluster), login(cluster)

@@ -16,7 +16,7 @@ import pytest
 
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import assert_healthy, wait_until
-from harness.wire import Wire, bind, copy_data, copy_done, describe_portal, execute, parse, query, sync
+from harness.wire import Wire, bind, copy_data, copy_done, describe_portal, execute, function_call, parse, query, sync
 
 SETUP = ["CREATE TABLE target (a int)"]
 PARAMETERS = {"pg_baton.max_backends": 3}
@@ -62,6 +62,20 @@ def test_a_message_that_comes_in_two_parts_is_answered(server, name):
             wire.send(batch[cut:])
             rows = [message.row() for message in wire.until_ready() if message.type == "D"]
             assert rows == [[b"42"]]
+    assert_healthy(server)
+
+
+@pytest.mark.parametrize("kind", ["query", "function call"])
+def test_a_batch_whose_failure_makes_the_server_wait_for_sync_is_answered(server, kind):
+    """The query after the failure is ignored: it does not end the batch."""
+    ignored = query("SELECT 2") if kind == "query" else function_call(0, [])
+    with handed_over(server) as wire:
+        wire.send(parse("selekt 1") + ignored)
+        # not answered before Sync
+        wait_for_event(server, "ClientRead")
+        wire.send(sync())
+        assert [m.type for m in wire.until_ready()] == ["E", "Z"]
+        assert wire.query("SELECT 3") == [["3"]]
     assert_healthy(server)
 
 

@@ -170,3 +170,61 @@ def test_who_is_no_superuser_any_more_logs_in_as_none(roles, demotion):
             assert found[0] == found[1] and found[0][0] == "off"
         # As in stock, who lives goes on as it was.
         assert outcome(direct) == outcome(session)
+
+
+# What only a starting backend takes from the files; how a session tells.
+AT_START = {
+    "backend_parameter": ({"ignore_system_indexes": True}, "SHOW ignore_system_indexes"),
+    "superuser_backend_parameter": ({"jit_profiling_support": True}, "SHOW jit_profiling_support"),
+    "preloaded_library": (
+        {"session_preload_libraries": "auto_explain"},
+        "SELECT count(*) > 0 FROM pg_settings WHERE name = 'auto_explain.log_format'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", AT_START)
+def test_what_a_starting_backend_takes_from_the_files_counts_for_new_sessions(roles, what):
+    parameters, question = AT_START[what]
+
+    def seen(port: int):
+        with enter(port) as new:
+            return outcome(new, question)
+
+    with enter(roles.port) as direct, enter(roles.pool_port) as session:
+        before = outcome(direct, question)
+        assert outcome(session, question) == before == seen(roles.pool_port)
+        try:
+            roles.set_parameters(parameters)
+            roles.reload()
+            wait_until(lambda: seen(roles.port) != before, what="the server has reloaded")
+            wait_until(lambda: seen(roles.pool_port) == seen(roles.port), what="new sessions have it")
+            for _ in range(3):
+                assert seen(roles.pool_port) == seen(roles.port)
+        finally:
+            roles.set_parameters({name: None for name in parameters})
+            roles.reload()
+        wait_until(lambda: seen(roles.port) == before, what="the server has reloaded")
+        wait_until(lambda: seen(roles.pool_port) == before, what="new sessions have it no more")
+        assert outcome(session, "SELECT session_user") == [["live"]]
+
+
+def test_settings_of_one_role_replace_nobody_else_s_backends(roles):
+    """Whoever may change his own cannot make the server start backends for others."""
+
+    def backends() -> set:
+        return {pid for (pid,) in roles.sql("SELECT backend_pid FROM pg_baton_backends WHERE user_name = 'live_other'")}
+
+    roles.sql("CREATE ROLE live_other LOGIN")
+    with enter(roles.pool_port, "live_other") as other, enter(roles.pool_port) as busy:
+        for _ in range(3):
+            outcome(other)
+        ((started,),) = roles.sql("SELECT sum(backends_started) FROM pg_baton_dispatchers")
+        for number in range(50):
+            assert isinstance(outcome(busy, f"ALTER ROLE CURRENT_USER SET work_mem = '{number + 1}MB'"), list)
+            outcome(other)
+        ((then,),) = roles.sql("SELECT sum(backends_started) FROM pg_baton_dispatchers")
+        assert then - started < 10
+        # Who comes now has it all the same.
+        with enter(roles.pool_port) as new:
+            assert outcome(new)[0][3] == "50MB"

@@ -35,6 +35,8 @@
 
 #include <stdint.h>
 
+#define BATON_SETTINGS_MARKS 256
+
 #define BATON_MAGIC 0x3130304E4F544142
 #define BATON_LAYOUT_VERSION 5
 
@@ -63,7 +65,8 @@ typedef struct BatonControl
 								 * server process shows it */
 	uint64_t	settings_generation;	/* atomic; raised by the transaction
 										 * that commits ALTER ROLE/DATABASE
-										 * SET; written by backends */
+										 * SET, after settings_marks; written
+										 * by backends */
 	uint32_t	dispatcher_pid; /* 0 if none; written by the dispatcher */
 	uint32_t	force_migration;	/* 0/1; written by the launcher */
 	uint64_t	dispatcher_epoch;	/* raised by each new dispatcher */
@@ -71,12 +74,29 @@ typedef struct BatonControl
 									 * changed that a LOGIN_ANSWER depends on,
 									 * and before whoever changed it is told;
 									 * written by backends and the launcher */
+	uint32_t	settings_marks[BATON_SETTINGS_MARKS];	/* atomic; whose
+														 * settings have
+														 * changed: one is
+														 * raised, that of
+														 * database and role
+														 * (see below); written
+														 * by backends */
 } BatonControl;
+
+/*
+ * The mark of a database's and a role's OIDs as pg_db_role_setting has them
+ * (0: all).  Several may share one: they are then taken as changed together.
+ * A change of which it is not known whose it is raises that of 0 and 0.
+ */
+#define BATON_SETTINGS_MARK(database, role) \
+	(((((uint32_t) (database)) * 0x9E3779B1U ^ ((uint32_t) (role)) * 0x85EBCA77U) >> 16) % \
+	 BATON_SETTINGS_MARKS)
 
 #define BATON_CONTROL_OFF_SECRET 72
 #define BATON_CONTROL_OFF_SETTINGS_GENERATION 80
 #define BATON_CONTROL_OFF_DISPATCHER_EPOCH 96
 #define BATON_CONTROL_OFF_LOGIN_GENERATION 104
+#define BATON_CONTROL_OFF_SETTINGS_MARKS 112
 
 /*
  * Backend slot: one pooled backend.  The dispatcher allots it before it opens
@@ -365,7 +385,9 @@ typedef struct BatonFrame
 
 /* anyone -> dispatcher, first message on a control connection */
 #define BATON_MSG_HELLO_BACKEND 1	/* u32 layout_version, u32 slot, u64
-									 * attach_token, u32 pid */
+									 * attach_token, u32 pid, u32 role_oid,
+									 * u32 database_oid, u8 superuser: as whom
+									 * and where it has logged in */
 #define BATON_MSG_HELLO_LAUNCHER 2	/* u32 layout_version, u64 secret, u32 pid */
 #define BATON_MSG_HELLO_QUERY 3 /* u32 layout_version, u64 secret, u32 what
 								 * (BATON_QUERY_*), then see there */

@@ -32,6 +32,7 @@
 #include "channel.h"
 #include "log_settings.h"
 #include "parameters.h"
+#include "start_settings.h"
 #include "wire.h"
 
 int			baton_port;
@@ -355,6 +356,7 @@ baton_parameters_send(int channel)
 	add(&pairs, &count, "server_version", server_setting("server_version"));
 	add(&pairs, &count, "data_directory", DataDir);
 	add(&pairs, &count, "backend_only_parameters", backend_only_parameters());
+	add(&pairs, &count, "backend_start_settings", baton_start_settings());
 	add_number(&pairs, &count, "log_connections", baton_log_connections() ? 1 : 0);
 	add_number(&pairs, &count, "log_disconnections", baton_log_disconnections() ? 1 : 0);
 

@@ -44,7 +44,11 @@ pub struct Backend {
     /// Gets nothing more.
     pub retiring: bool,
     pub dedicated: bool,
+    /// What it reads when it starts has changed meanwhile: it is not let in.
+    pub stale: bool,
     pub started_us: u64,
+    /// control's login_generation before it started.
+    pub login_generation: u64,
 }
 
 impl Backend {
@@ -87,6 +91,7 @@ impl Dispatcher {
             return;
         };
         let key = pool.key.clone();
+        let login_generation = self.control.header.login_generation.load(SeqCst);
         let origin_failed = pool.origin_failure.is_some();
         let (socket, is_local) = match self.connect_to_server() {
             Ok(connected) => connected,
@@ -113,7 +118,7 @@ impl Dispatcher {
             options.push(b'=');
             escape_option(&mut options, value);
         }
-        let credentials = self.roles.credentials(&key.user);
+        let credentials = self.roles.credentials(key.role_oid);
         let mut packet_options: Vec<(&[u8], &[u8])> =
             vec![(b"options", &options), (b"application_name", b"pg_baton")];
         if origin.is_some() {
@@ -145,7 +150,9 @@ impl Dispatcher {
             connection: None,
             retiring: false,
             dedicated: false,
+            stale: false,
             started_us: self.now_us,
+            login_generation,
         });
         self.backend_count += 1;
         self.statistics.backends_started += 1;
@@ -338,7 +345,7 @@ impl Dispatcher {
 
     /// A backend could not be started: tell those who cannot be helped by
     /// waiting, and try again later for the rest.
-    fn start_failed(&mut self, number: u32, failure: Failure) {
+    pub fn start_failed(&mut self, number: u32, failure: Failure) {
         let now_us = self.now_us;
         let Some(pool) = self.pools[number as usize].as_mut() else {
             return;

@@ -9,7 +9,7 @@
 
 use super::event_loop::{token, Dispatcher, Source};
 use super::jobs::{Done, Job};
-use super::launcher::Answer;
+use super::launcher::{Answer, Asker};
 use super::layout::shared::*;
 use super::login_cache::Who;
 use super::sys::socket::{self, Address};
@@ -303,7 +303,7 @@ impl Dispatcher {
         let generation = self.control.header.login_generation.load(SeqCst);
         let known = self.login_cache.find(&who, generation, self.now).cloned();
         let Some(answer) = known else {
-            return self.ask_launcher(number, serial, &address, who);
+            return self.ask_launcher(Asker::Login(number, serial), &address, who);
         };
         // A client may have come after this round began; then what was
         // committed before must count for it.
@@ -473,8 +473,7 @@ impl Dispatcher {
             self.statistics.logins_failed += 1;
             return;
         }
-        self.roles
-            .logged_in(&startup.user, &answer.verifier, learnt);
+        self.roles.logged_in(answer.role, &answer.verifier, learnt);
         let logged_in = LoggedIn {
             socket: login.socket,
             address: login.address,

@@ -413,51 +413,6 @@ impl Dispatcher {
         }
     }
 
-    /// The server has as many backends as it may, and a pool needs one: an
-    /// idle one of another pool goes. If none is idle and this pool has none
-    /// at all, the largest other pool gives one up at its next boundary.
-    fn make_room(&mut self, number: u32) {
-        let Some(pool) = self.pools[number as usize].as_ref() else {
-            return;
-        };
-        let has_none = pool.backends.is_empty();
-        if pool.room_wanted {
-            return;
-        }
-        let others = || {
-            (0..self.pools.len() as u32)
-                .filter(|other| *other != number)
-                .filter_map(|other| Some((other, self.pools[other as usize].as_ref()?)))
-        };
-        let usable = |slot: &&u32| {
-            self.backends[**slot as usize]
-                .as_ref()
-                .is_some_and(|b| b.may_serve() && !b.dedicated)
-        };
-        let idle = others()
-            .filter(|(other, _)| self.waiting_in(*other) == 0)
-            .flat_map(|(_, pool)| pool.backends.iter())
-            .filter(usable)
-            .find(|slot| {
-                let state = self.control.backends[**slot as usize].state.load(SeqCst);
-                state == BACKEND_IDLE || state == BACKEND_LINGER
-            })
-            .copied();
-        let victim = idle.or_else(|| {
-            if !has_none {
-                return None;
-            }
-            let (_, largest) = others().max_by_key(|(_, pool)| pool.backends.len())?;
-            largest.backends.iter().find(usable).copied()
-        });
-        if let Some(slot) = victim {
-            if let Some(pool) = self.pools[number as usize].as_mut() {
-                pool.room_wanted = true;
-            }
-            self.retire_backend(slot);
-        }
-    }
-
     // ---- a session's end, and its way back -------------------------------
 
     /// Its socket into the epoll, to wait for the client.

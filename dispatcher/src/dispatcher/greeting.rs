@@ -42,7 +42,7 @@ struct Kind {
     pool: Rc<PoolKey>,
     options: Vec<Setting>,
     has_application_name: bool,
-    superuser: bool,
+    /// The pool's.
     settings_generation: u64,
 }
 
@@ -70,9 +70,15 @@ impl Greetings {
         self.not_before_us = now_us + RELOAD_GRACE_US;
     }
 
-    pub fn settings_changed(&mut self) {
+    pub fn forget_all(&mut self) {
         self.kept.clear();
         self.learning.clear();
+    }
+
+    /// What a backend of this pool reads when it starts has changed.
+    pub fn forget_pool(&mut self, key: &PoolKey) {
+        self.kept.retain(|kind, _| *kind.pool != *key);
+        self.learning.retain(|_, kind| *kind.pool != *key);
     }
 
     pub fn forget_session(&mut self, id: SessionId) {
@@ -150,6 +156,9 @@ impl Dispatcher {
         let key = PoolKey {
             user: startup.user,
             database: startup.database,
+            role_oid: answer.role,
+            database_oid: answer.database,
+            superuser: answer.superuser,
             options: settings.backend_only,
         };
         let Some(number) = self.pool_for(key) else {
@@ -179,8 +188,7 @@ impl Dispatcher {
             pool: pool.key.clone(),
             options: settings.options,
             has_application_name: settings.application_name.is_some(),
-            superuser: answer.superuser,
-            settings_generation: self.settings_generation,
+            settings_generation: pool.settings_generation,
         };
         let (cancel_pid, cancel_key) = self.new_cancel_key(index);
         let mut record = SessionRecord {
@@ -389,8 +397,7 @@ impl Dispatcher {
         let backends = self.control.backends[slot as usize]
             .settings_generation
             .load(SeqCst);
-        let is_current = kind.settings_generation == self.settings_generation
-            && backends == kind.settings_generation;
+        let is_current = backends >= kind.settings_generation;
         if !is_current || self.greetings.kept.len() >= MOST_GREETINGS {
             return;
         }

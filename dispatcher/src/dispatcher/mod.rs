@@ -10,6 +10,7 @@
 //! | `listeners`, `clients`, `greeting` | from a connection to a session |
 //! | `dispatch`, `waits` | from a session that speaks to a backend, or too late |
 //! | `backends`, `origin`, `control` | backends and their control connections |
+//! | `last_backend` | which backends stay, and which make room |
 //! | `launcher`, `parameters`, `roles` | what the server says |
 //! | `timers`, `shutdown`, `queries` | time, the end, the views |
 //! | `sessions`, `pools`, `pool_table`, `memory`, `slab`, `wire`, `layout` | the data, free of I/O except `pool_table` |
@@ -24,6 +25,7 @@ mod dispatch;
 mod event_loop;
 mod greeting;
 mod jobs;
+mod last_backend;
 mod launcher;
 mod layout;
 mod listeners;

@@ -19,12 +19,21 @@ const BYTES_A_ROUND: usize = 1 << 20;
 
 impl Dispatcher {
     fn wait_report(&self, number: u32, severity: Severity) -> Report {
+        let pool = self.pools[number as usize].as_ref();
+        let has_backend = pool.is_some_and(|pool| {
+            pool.backends.iter().any(|slot| {
+                let backend = self.backends[*slot as usize].as_ref();
+                backend.is_some_and(|backend| backend.may_serve())
+            })
+        });
         let seconds = self.parameters.session_wait_timeout_ms as f64 / 1000.0;
-        let report = Report::new(severity, b"53300", "timed out waiting for a backend")
-            .with_hint("All backends of the pool are busy. Raise pg_baton.max_backends or pg_baton.session_wait_timeout.");
-        let failure = self.pools[number as usize]
-            .as_ref()
-            .and_then(|pool| pool.failure.as_ref());
+        let failure = pool.and_then(|pool| pool.failure.as_ref());
+        let report = Report::new(severity, b"53300", "timed out waiting for a backend");
+        let report = report.with_hint(if has_backend || failure.is_none() {
+            "All backends of the pool are busy. Raise pg_baton.max_backends or pg_baton.session_wait_timeout."
+        } else {
+            "What counts for logins may have changed since this session logged in."
+        });
         match failure {
             Some(failure) => report.with_detail(format!(
                 "No backend could be started: {failure}. The session waited for {seconds} s."

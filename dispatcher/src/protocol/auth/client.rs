@@ -36,6 +36,11 @@ impl Credentials {
         self
     }
 
+    /// Is there anything to answer a question for a password with?
+    pub fn can_prove(&self) -> bool {
+        self.client_key.is_some() || self.md5.is_some() || self.password.is_some()
+    }
+
     /// Adds what a client's login has shown.
     pub fn with_learnt(mut self, learnt: &super::server::Learnt) -> Credentials {
         use super::server::Learnt;

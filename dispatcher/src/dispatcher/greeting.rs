@@ -219,6 +219,7 @@ impl Dispatcher {
 
         let application_name = settings.application_name;
         if !self.is_held(number)
+            && !answer.ask_backend
             && self.greet_from_here(id, &kind, application_name.as_deref(), watched, &mut out)
         {
             return;
@@ -239,7 +240,7 @@ impl Dispatcher {
         if !stored {
             return self.end_with(id, &out_of_memory());
         }
-        if self.now_us >= self.greetings.not_before_us {
+        if self.now_us >= self.greetings.not_before_us && !answer.ask_backend {
             self.greetings.learning.insert(id, kind);
         }
         if let Some(session) = self.sessions.get_mut(id) {

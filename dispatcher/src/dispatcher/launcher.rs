@@ -81,6 +81,8 @@ pub struct Answer {
     pub peer_allowed: bool,
     /// TimestampTz up to which the answer may be given again; 0: not at all.
     pub good_until: i64,
+    /// Only a backend can say whether this role may connect: it must greet.
+    pub ask_backend: bool,
 }
 
 impl Answer {
@@ -116,6 +118,7 @@ impl Answer {
         answer.refuse_before_authentication = reader.u8()? != 0;
         answer.peer_allowed = reader.string()? == b"1";
         answer.good_until = reader.i64()?;
+        answer.ask_backend = reader.u8()? != 0;
         Ok((request, answer))
     }
 }
@@ -327,6 +330,7 @@ mod tests {
                 .u8(1)
                 .string(b"1")
                 .u64(9)
+                .u8(1)
                 .finish();
             frame[16..].to_vec()
         };
@@ -335,7 +339,7 @@ mod tests {
             (request, answer.role_limit, answer.database_limit),
             (7, 3, -1)
         );
-        assert_eq!(answer.good_until, 9);
+        assert_eq!((answer.good_until, answer.ask_backend), (9, true));
         assert!(answer.superuser && answer.peer_allowed && answer.refuse_before_authentication);
         let report = answer.refusal.unwrap();
         assert_eq!((report.detail, report.hint), (None, Some(b"hint".to_vec())));

@@ -166,7 +166,13 @@ impl Dispatcher {
                 refuse_before_authentication: true,
                 ..Answer::default()
             };
-            self.login_answered(question.login, question.serial, answer);
+            let Question {
+                login,
+                serial,
+                generation,
+                ..
+            } = question;
+            self.login_answered(login, serial, generation, answer);
         }
     }
 
@@ -243,11 +249,12 @@ impl Dispatcher {
                 // What the launcher has noticed of settings counts for this client.
                 self.look_at_settings();
                 if let Some(question) = self.link.questions.remove(&request) {
+                    let generation = question.generation;
                     if answer.good_until != 0 {
-                        let (who, generation) = (question.who, question.generation);
-                        self.login_cache.keep(who, generation, answer.clone());
+                        self.login_cache
+                            .keep(question.who, generation, answer.clone());
                     }
-                    self.login_answered(question.login, question.serial, answer);
+                    self.login_answered(question.login, question.serial, generation, answer);
                 }
             }
             MSG_SHUTDOWN => self.stop("the server is stopping"),

@@ -454,7 +454,9 @@ typedef struct BatonFrame
  *	reject and no matching line; 0: only after the client has proved itself),
  *	string peer_role_match ("" or "1": for peer, whether os_user may log in),
  *	i64 good_until (TimestampTz: up to then the same question gets the same
- *	answer, request apart, unless login_generation is raised; 0: never again)
+ *	answer, request apart, unless login_generation is raised; 0: never again),
+ *	u8 ask_backend (1: whether the role may connect to the database only a
+ *	backend there can say, which greets the session itself then)
  */
 #define BATON_AUTH_TRUST 1
 #define BATON_AUTH_REJECT 2

@@ -61,8 +61,8 @@ static bool attached = false;
 static bool in_boundary = false;	/* what is sent now is the boundary's own */
 static bool ready_sent = false; /* a 'Z' was put since the last flush */
 static char ready_status;		/* its status */
-static bool client_lost = false;	/* the client of the command that runs reads
-									 * no more; seen to at its boundary */
+static bool client_lost = false;	/* the client of the command that runs
+									 * reads no more; seen to at its boundary */
 static bool injecting = false;	/* what runs are messages of ours: the client
 								 * must not see the answers */
 

@@ -33,6 +33,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "connect_privilege.h"
 #include "context.h"
 #include "context_params.h"
 #include "context_placeholders.h"
@@ -159,6 +160,7 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
 	StartTransactionCommand();
 	(void) GetTransactionSnapshot();
 	MemoryContextSwitchTo(caller);
+	baton_connect_check();
 	baton_reset_greet(&startup);
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(caller);

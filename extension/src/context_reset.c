@@ -42,7 +42,9 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_db_role_setting.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "parser/scansup.h"
 #include "utils/acl.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -264,7 +266,7 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 	dlist_mutable_iter iter;
 	bool		is_role;
 
-	if (pg_strncasecmp(name, "pg_baton.", 9) == 0)
+	if (pg_strcasecmp(name, "pg_baton.attach") == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_CANT_CHANGE_RUNTIME_PARAM),
 				 errmsg("parameter \"%s\" cannot be set by a client", name)));
@@ -307,7 +309,12 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 	is_role = strcmp(record->name, "role") == 0;
 	if (is_role && strcmp(text, "none") != 0)
 	{
-		identity.role = get_role_oid(text, false);
+		char	   *role = pstrdup(text);
+
+		/* as set_config_option has done, which has told the client, too */
+		truncate_identifier(role, strlen(role), false);
+		identity.role = get_role_oid(role, false);
+		pfree(role);
 		identity.superuser = superuser_arg(identity.role);
 	}
 	memset(&cell, 0, sizeof(cell));
@@ -372,10 +379,24 @@ put_items(void)
 	}
 }
 
+/*
+ * An encoding that there is, but no way to it from the database's; else -1.
+ * Stock learns that when it has taken all options (InitializeClientEncoding in
+ * mbutils.c), for until then it cannot look up conversions.
+ */
+static int
+inconvertible_encoding(const char *name)
+{
+	int			encoding = pg_valid_client_encoding(name);
+
+	return encoding >= 0 && PrepareClientEncoding(encoding) < 0 ? encoding : -1;
+}
+
 void
 baton_reset_greet(const BatonEntryList *startup)
 {
 	GucContext	context = PGC_BACKEND;
+	int			unsupported = -1;
 
 	Assert(dlist_is_empty(&baton_reset_items));
 	if (GetAuthenticatedUserIsSuperuser())
@@ -387,10 +408,18 @@ baton_reset_greet(const BatonEntryList *startup)
 		char	   *text = pnstrdup(baton_entry_value(entry),
 									entry->value_length);
 
-		apply_startup_option(name, text, context);
+		if (pg_strcasecmp(name, "client_encoding") != 0)
+			apply_startup_option(name, text, context);
+		else if ((unsupported = inconvertible_encoding(text)) < 0)
+			apply_startup_option(name, text, context);
 		pfree(name);
 		pfree(text);
 	}
+	if (unsupported >= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("conversion between %s and %s is not supported",
+						pg_encoding_to_char(unsupported), GetDatabaseEncodingName())));
 	put_items();
 }
 

@@ -128,6 +128,8 @@ greet(const BatonSessionRecord *record)
 	initStringInfo(&reported);
 	baton_context_greet(record, &reported);
 	baton_delta_send(BatonSelf.control, record->id);
+	/* others will be greeted with what is told now */
+	baton_session_slot(record->id)->idle_session_timeout_ms = IdleSessionTimeout;
 	tell(BATON_MSG_GREETED, record->id, reported.data, reported.len);
 	pfree(reported.data);
 

@@ -545,8 +545,9 @@ fn final_report(failure: &Failure, user: &[u8]) -> Option<Report> {
         Failure::ServerError(report) => {
             let state = &report.sqlstate;
             let is_login = state.starts_with(b"28");
-            let is_final =
-                is_login || [b"3D000", b"53300", b"55000", b"42501", b"22023"].contains(&state);
+            // Starting up or ending, or the connection broke; all else is
+            // what a client of the server's own port is told, too.
+            let may_pass = state.starts_with(b"57P") || state.starts_with(b"08");
             let mut report = report.clone();
             report.severity = Severity::Fatal;
             if is_login && report.hint.is_none() {
@@ -554,7 +555,7 @@ fn final_report(failure: &Failure, user: &[u8]) -> Option<Report> {
                     .with_detail("pg_baton's dispatcher could not open a backend.")
                     .with_hint(LOGIN_HINT);
             }
-            is_final.then_some(report)
+            (!may_pass).then_some(report)
         }
         Failure::NoCredentials(_) | Failure::UnsupportedMethod(_) => Some(
             Report::fatal(
@@ -589,6 +590,7 @@ mod tests {
         let error = |state| Failure::ServerError(Report::fatal(state, "no"));
         assert!(final_report(&error(b"28P01"), b"u").is_some());
         assert!(final_report(&error(b"3D000"), b"u").is_some());
+        assert!(final_report(&error(b"58P01"), b"u").is_some());
         assert!(final_report(&error(b"57P03"), b"u").is_none());
         let report = final_report(&Failure::NoCredentials("scram-sha-256"), b"u").unwrap();
         assert_eq!(&report.sqlstate, b"28000");

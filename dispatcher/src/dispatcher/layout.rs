@@ -20,7 +20,6 @@ use shared::*;
 
 /// Header of the CONTROL memory.
 #[repr(C)]
-#[derive(Default)]
 pub struct ControlHeader {
     pub magic: AtomicU64,
     pub layout_version: AtomicU32,

@@ -52,6 +52,14 @@ static const char *const other_settings[] = {
 static struct config_generic *records[ENVIRONMENT_SETTINGS_MAX];
 static int	record_count = 0;
 
+/* Where their values are. */
+static bool *bools[ENVIRONMENT_SETTINGS_MAX];
+static int *ints[ENVIRONMENT_SETTINGS_MAX]; /* enums, too */
+static char **strings[ENVIRONMENT_SETTINGS_MAX];
+static int	bool_count = 0;
+static int	int_count = 0;
+static int	string_count = 0;
+
 static bool
 add_records(const char *const *names, int count)
 {
@@ -62,6 +70,23 @@ add_records(const char *const *names, int count)
 		if (record == NULL || record_count == ENVIRONMENT_SETTINGS_MAX)
 			return false;
 		records[record_count++] = record;
+		switch (record->vartype)
+		{
+			case PGC_BOOL:
+				bools[bool_count++] = ((struct config_bool *) record)->variable;
+				break;
+			case PGC_INT:
+				ints[int_count++] = ((struct config_int *) record)->variable;
+				break;
+			case PGC_ENUM:
+				ints[int_count++] = ((struct config_enum *) record)->variable;
+				break;
+			case PGC_STRING:
+				strings[string_count++] = ((struct config_string *) record)->variable;
+				break;
+			case PGC_REAL:
+				return false;	/* there is none */
+		}
 	}
 	return true;
 }
@@ -69,7 +94,7 @@ add_records(const char *const *names, int count)
 const char *
 baton_environment_attach(void)
 {
-	record_count = 0;
+	record_count = bool_count = int_count = string_count = 0;
 	if (!add_records(baton_literal_settings, baton_literal_settings_count) ||
 		!add_records(other_settings, lengthof(other_settings)))
 		return "a parameter that functions depend on was not found";
@@ -97,63 +122,46 @@ temporary_is_shown(void)
 }
 
 static inline bool
-same_value(const struct config_generic *record, const union config_var_val *value)
+same_string(const char *one, const char *other)
 {
-	switch (record->vartype)
-	{
-		case PGC_BOOL:
-			return *((const struct config_bool *) record)->variable == value->boolval;
-		case PGC_INT:
-			return *((const struct config_int *) record)->variable == value->intval;
-		case PGC_REAL:
-			return *((const struct config_real *) record)->variable == value->realval;
-		case PGC_ENUM:
-			return *((const struct config_enum *) record)->variable == value->enumval;
-		case PGC_STRING:
-			{
-				const char *now = *((const struct config_string *) record)->variable;
-
-				if (now == NULL || value->stringval == NULL)
-					return now == value->stringval;
-				return strcmp(now, value->stringval) == 0;
-			}
-	}
-	return false;
+	if (one == NULL || other == NULL)
+		return one == other;
+	return strcmp(one, other) == 0;
 }
 
 bool
 baton_environment_matches(const Environment *environment)
 {
-	if (environment->role != GetUserId() ||
-		environment->has_temporary != temporary_is_shown() ||
-		environment->session != session_with_objects())
+	if (environment->role != GetUserId())
 		return false;
-	for (int i = 0; i < record_count; i++)
-		if (!same_value(records[i], &environment->settings[i]))
+	for (int i = 0; i < int_count; i++)
+		if (*ints[i] != environment->ints[i])
 			return false;
-	return true;
+	for (int i = 0; i < bool_count; i++)
+		if (*bools[i] != environment->bools[i])
+			return false;
+	for (int i = 0; i < string_count; i++)
+		if (!same_string(*strings[i], environment->strings[i]))
+			return false;
+	return environment->has_temporary == temporary_is_shown() &&
+		environment->session == session_with_objects();
 }
 
 void
 baton_environment_note(Environment *environment, MemoryContext context)
 {
 	environment->role = InvalidOid;
-	for (int i = 0; i < record_count; i++)
+	for (int i = 0; i < int_count; i++)
+		environment->ints[i] = *ints[i];
+	for (int i = 0; i < bool_count; i++)
+		environment->bools[i] = *bools[i];
+	for (int i = 0; i < string_count; i++)
 	{
-		union config_var_val *value = &environment->settings[i];
-
-		if (records[i]->vartype != PGC_STRING)
-			*value = baton_guc_active(records[i]).val;
-		else
-		{
-			const char *now = *((struct config_string *) records[i])->variable;
-
-			if (value->stringval != NULL)
-				pfree(value->stringval);
-			value->stringval = NULL;
-			if (now != NULL)
-				value->stringval = MemoryContextStrdup(context, now);
-		}
+		if (environment->strings[i] != NULL)
+			pfree(environment->strings[i]);
+		environment->strings[i] = NULL;
+		if (*strings[i] != NULL)
+			environment->strings[i] = MemoryContextStrdup(context, *strings[i]);
 	}
 	environment->has_temporary = temporary_is_shown();
 	environment->session = session_with_objects();

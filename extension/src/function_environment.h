@@ -12,8 +12,7 @@
 #ifndef BATON_FUNCTION_ENVIRONMENT_H
 #define BATON_FUNCTION_ENVIRONMENT_H
 
-#include "utils/guc.h"
-#include "utils/guc_tables.h"
+#include "utils/palloc.h"
 
 #define ENVIRONMENT_SETTINGS_MAX 32
 
@@ -22,8 +21,9 @@ typedef struct Environment
 	Oid			role;			/* current_user; InvalidOid: like none */
 	bool		has_temporary;	/* a temporary namespace is shown */
 	uint64		session;		/* that has temporary objects, 0: none has */
-	/* values of the settings; strings are its own */
-	union config_var_val settings[ENVIRONMENT_SETTINGS_MAX];
+	int			ints[ENVIRONMENT_SETTINGS_MAX];
+	bool		bools[ENVIRONMENT_SETTINGS_MAX];
+	char	   *strings[ENVIRONMENT_SETTINGS_MAX];	/* its own */
 } Environment;
 
 /*

@@ -51,6 +51,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
@@ -101,6 +102,7 @@ typedef struct Call
 	uint64		changes;		/* at its begin */
 	uint64		set_configs;	/* at its begin */
 	bool		own_clauses;	/* SECURITY DEFINER or SET */
+	bool		others;			/* other hooks want to see its calls */
 	Datum		next;			/* the argument of the hook after ours */
 } Call;
 
@@ -124,7 +126,8 @@ static dlist_head by_use = DLIST_STATIC_INIT(by_use);
 static int	tables = 0;
 static uint64 contents = 0;
 static uint64 changes = 0;		/* of settings in an environment, by SET */
-static uint64 set_configs = 0;	/* set_config() was about to be called */
+static uint64 set_configs = 0;	/* expressions with set_config() made */
+static uint64 set_configs_before = 0;	/* this transaction */
 
 static needs_fmgr_hook_type previous_needs_fmgr = NULL;
 static fmgr_hook_type previous_fmgr = NULL;
@@ -428,15 +431,19 @@ call_begins(FmgrInfo *function, Call *call)
 
 /*
  * Has the function changed the environment while it ran?  SET says which
- * setting it changes.  For set_config() we compare; but what is in force now
- * is the caller's, so if the function had clauses of its own it is suspected.
+ * setting it changes.  set_config() may have been called if an expression of
+ * this transaction's has it (plpgsql makes its own once a transaction); then
+ * we compare.  But what is in force now is the caller's, so if the function
+ * had clauses of its own it is suspected.
  */
 static bool
 has_changed(const Call *call)
 {
 	if (call->changes != changes)
 		return true;
-	return call->own_clauses ? call->set_configs != set_configs :
+	if (set_configs == call->set_configs && set_configs == set_configs_before)
+		return false;
+	return call->own_clauses ||
 		!baton_environment_matches(&call->table->environment);
 }
 
@@ -458,18 +465,25 @@ call_ends(FmgrInfo *function, Call *call)
 	}
 }
 
-static bool
-has_clauses(Oid function)
+/* What is kept with a FmgrInfo from its first call on. */
+static Call *
+make_call(FmgrInfo *function)
 {
-	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	bool		result;
+	Call	   *call = MemoryContextAllocZero(function->fn_mcxt, sizeof(Call));
+	HeapTuple	tuple = SearchSysCache1(PROCOID,
+										ObjectIdGetDatum(function->fn_oid));
 
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	result = ((Form_pg_proc) GETSTRUCT(tuple))->prosecdef ||
-		!heap_attisnull(tuple, Anum_pg_proc_proconfig, NULL);
-	ReleaseSysCache(tuple);
-	return result;
+	call->own_clauses = HeapTupleIsValid(tuple) &&
+		(((Form_pg_proc) GETSTRUCT(tuple))->prosecdef ||
+		 !heap_attisnull(tuple, Anum_pg_proc_proconfig, NULL));
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+
+	/* without us, they would see these only */
+	call->others = previous_fmgr != NULL &&
+		(call->own_clauses ||
+		 (previous_needs_fmgr && previous_needs_fmgr(function->fn_oid)));
+	return call;
 }
 
 static void
@@ -487,8 +501,7 @@ watch_fmgr(FmgrHookEventType event, FmgrInfo *function, Datum *argument)
 		call = (Call *) DatumGetPointer(*argument);
 		if (call == NULL)
 		{
-			call = MemoryContextAllocZero(function->fn_mcxt, sizeof(Call));
-			call->own_clauses = has_clauses(function->fn_oid);
+			call = make_call(function);
 			*argument = PointerGetDatum(call);
 		}
 		argument = &call->next;
@@ -496,7 +509,7 @@ watch_fmgr(FmgrHookEventType event, FmgrInfo *function, Datum *argument)
 
 	if (call != NULL && event != FHET_START)
 		call_ends(function, call);
-	if (previous_fmgr)
+	if (call != NULL ? call->others : previous_fmgr != NULL)
 		previous_fmgr(event, function, argument);
 	/* last, since it must not fail once it has counted the call */
 	if (call != NULL && event == FHET_START)
@@ -536,6 +549,12 @@ watch_object_access(ObjectAccessType access, Oid class, Oid object, int sub,
 		set_configs++;
 }
 
+static void
+watch_transaction(XactEvent event, void *argument)
+{
+	set_configs_before = set_configs;
+}
+
 void
 baton_functions_begin(void)
 {
@@ -551,4 +570,5 @@ baton_functions_init(void)
 	fmgr_hook = watch_fmgr;
 	previous_object_access = object_access_hook;
 	object_access_hook = watch_object_access;
+	RegisterXactCallback(watch_transaction, NULL);
 }

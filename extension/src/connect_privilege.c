@@ -128,7 +128,7 @@ baton_connect_privilege(HeapTuple row, Oid role)
 	Datum		value;
 	bool		is_null;
 	Acl		   *list;
-	const		AclItem *items;
+	const AclItem *items;
 	List	   *roles;
 	BatonPrivilege result = BATON_PRIVILEGE_MISSING;
 
@@ -146,7 +146,7 @@ baton_connect_privilege(HeapTuple row, Oid role)
 	roles = privileges_of(role, form->datdba);
 	for (int i = 0; i < ACL_NUM(list) && result == BATON_PRIVILEGE_MISSING; i++)
 	{
-		const		AclItem *item = &items[i];
+		const AclItem *item = &items[i];
 
 		if ((item->ai_privs & ACL_CONNECT) != 0 &&
 			(item->ai_grantee == ACL_ID_PUBLIC || list_member_oid(roles, item->ai_grantee)))

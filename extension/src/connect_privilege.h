@@ -18,7 +18,7 @@ typedef enum BatonPrivilege
 	BATON_PRIVILEGE_MISSING,
 	/* the list is too long to be read without a database */
 	BATON_PRIVILEGE_UNKNOWN,
-}			BatonPrivilege;
+} BatonPrivilege;
 
 /*
  * For a process without a database, within a transaction; `row` is the

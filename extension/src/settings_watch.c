@@ -54,7 +54,7 @@ typedef struct Change
 {
 	Oid			database;
 	Oid			role;
-}			Change;
+} Change;
 
 static Change changes[CHANGES_KEPT];
 static int	change_count = 0;

@@ -56,13 +56,13 @@ baton_start_settings(void)
 	(void) ParseConfigFile(ConfigFileName, true, NULL, 0, 0, DEBUG2, &head, &tail);
 	(void) ParseConfigFile(PG_AUTOCONF_FILENAME, false, NULL, 0, 0, DEBUG2, &head, &tail);
 
-	for (const ConfigVariable * item = head; item != NULL; item = item->next)
+	for (const ConfigVariable *item = head; item != NULL; item = item->next)
 	{
 		bool		is_last = true;
 
 		if (item->name == NULL || item->value == NULL || !counts_at_start(item->name))
 			continue;
-		for (const ConfigVariable * later = item->next; later != NULL && is_last; later = later->next)
+		for (const ConfigVariable *later = item->next; later != NULL && is_last; later = later->next)
 			is_last = later->name == NULL || baton_guc_compare_names(later->name, item->name) != 0;
 		if (is_last)
 			appendStringInfo(&text, "%s=%s\n", item->name, item->value);

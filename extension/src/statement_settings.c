@@ -43,11 +43,12 @@
  * What input functions look at, and the one that transformAExprOp()
  * (parse_expr.c) reads "= NULL" by.
  */
-static const char *const literal_settings[] = {
+const char *const baton_literal_settings[] = {
 	"DateStyle", "IntervalStyle", "TimeZone", "timezone_abbreviations",
 	"array_nulls", "xmloption", "lc_monetary", "default_text_search_config",
 	"transform_null_equals"
 };
+const int	baton_literal_settings_count = lengthof(baton_literal_settings);
 
 bool		baton_settings_touched = false;
 
@@ -85,9 +86,9 @@ settings_in_force(void)
 	StringInfoData result;
 
 	initStringInfo(&result);
-	for (int i = 0; i < (int) lengthof(literal_settings); i++)
+	for (int i = 0; i < (int) lengthof(baton_literal_settings); i++)
 	{
-		const char *value = GetConfigOption(literal_settings[i], true, false);
+		const char *value = GetConfigOption(baton_literal_settings[i], true, false);
 
 		/* values of these hold no newline */
 		appendStringInfo(&result, "%s\n", value != NULL ? value : "");
@@ -100,10 +101,10 @@ apply(const char *settings)
 {
 	const char *rest = settings;
 
-	for (int i = 0; i < (int) lengthof(literal_settings); i++)
+	for (int i = 0; i < (int) lengthof(baton_literal_settings); i++)
 	{
 		const char *end = strchr(rest, '\n');
-		const char *now = GetConfigOption(literal_settings[i], true, false);
+		const char *now = GetConfigOption(baton_literal_settings[i], true, false);
 		char	   *then;
 
 		if (end == NULL)
@@ -111,7 +112,7 @@ apply(const char *settings)
 		then = pnstrdup(rest, end - rest);
 		rest = end + 1;
 		if (now != NULL && strcmp(now, then) != 0)
-			(void) set_config_option(literal_settings[i], then, PGC_SUSET,
+			(void) set_config_option(baton_literal_settings[i], then, PGC_SUSET,
 									 PGC_S_SESSION, GUC_ACTION_SAVE,
 									 true, LOG, false);
 		pfree(then);

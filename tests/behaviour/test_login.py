@@ -281,6 +281,9 @@ def test_unfinished_logins_are_dropped_after_authentication_timeout(server):
 
 @pytest.mark.pool_only
 def test_nobody_unauthenticated_holds_a_backend(server):
+    # Backends of sessions that have left may be there.
+    backends = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'by_scram'"
+    before = server.sql(backends)
     wires = []
     try:
         for _ in range(20):
@@ -289,7 +292,7 @@ def test_nobody_unauthenticated_holds_a_backend(server):
             wires.append(wire)
         with Wire.login("127.0.0.1", server.pool_port) as session:
             assert session.query("SELECT 1") == [["1"]]
-        assert server.sql("SELECT count(*) FROM pg_stat_activity WHERE usename = 'by_scram'") == [(0,)]
+        assert server.sql(backends) <= before
     finally:
         for wire in wires:
             wire.close()

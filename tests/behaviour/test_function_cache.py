@@ -265,3 +265,25 @@ def test_functions_may_nest_across_settings_and_fail_there(cluster):
             with pytest.raises(QueryFailed):
                 one.query("SELECT month_fixed(), 1 / (month() - 1)")
     cluster.sql("DROP FUNCTION deep(int); DROP PROCEDURE steps()")
+
+
+def test_a_backend_s_first_function_may_be_a_security_definer_s(cluster):
+    """Nothing asks whether such a function shall be watched."""
+    cluster.sql("CREATE DATABASE fresh")
+    cluster.sql(
+        "CREATE FUNCTION month() RETURNS int LANGUAGE plpgsql AS"
+        " $$BEGIN RETURN extract(month FROM '1/2/2020'::date); END$$;"
+        "CREATE FUNCTION definer() RETURNS int LANGUAGE plpgsql SECURITY DEFINER AS $$BEGIN RETURN month(); END$$",
+        dbname="fresh",
+    )
+    sessions = [Wire.login("127.0.0.1", cluster.pool_port, database="fresh") for _ in range(2)]
+    try:
+        sessions[0].query("SET datestyle = 'ISO, DMY'")
+        for _ in range(3):
+            for session, right in zip(sessions, "21"):
+                assert session.query("SELECT definer()") == [[right]]
+                assert session.query("SELECT month()") == [[right]]
+    finally:
+        for session in sessions:
+            session.finish()
+    cluster.sql("DROP DATABASE fresh")

@@ -39,10 +39,14 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-/* What input functions look at. */
+/*
+ * What input functions look at, and the one that transformAExprOp()
+ * (parse_expr.c) reads "= NULL" by.
+ */
 const char *const baton_literal_settings[] = {
 	"DateStyle", "IntervalStyle", "TimeZone", "timezone_abbreviations",
-	"array_nulls", "xmloption", "lc_monetary", "default_text_search_config"
+	"array_nulls", "xmloption", "lc_monetary", "default_text_search_config",
+	"transform_null_equals"
 };
 const int	baton_literal_settings_count = lengthof(baton_literal_settings);
 
@@ -50,11 +54,15 @@ bool		baton_settings_touched = false;
 
 /* The analysis that runs under settings of ours, if any. */
 static ParseState *analysis = NULL;
+static PlanSettings *analysis_settings = NULL;
 static int	analysis_nest_level = 0;
 
 static post_parse_analyze_hook_type next_analyze_hook = NULL;
 
-/* May the text hold a literal?  Parameters are dollars followed by a digit. */
+/*
+ * May the text hold a literal, or compare something with NULL?  Parameters are
+ * dollars followed by a digit.
+ */
 static bool
 has_literal(const char *query)
 {
@@ -63,6 +71,11 @@ has_literal(const char *query)
 		if (*at == '\'' || at[1] < '0' || at[1] > '9')
 			return true;
 	}
+	if (strchr(query, '=') == NULL)
+		return false;
+	for (const char *at = strpbrk(query, "nN"); at != NULL; at = strpbrk(at + 1, "nN"))
+		if (pg_strncasecmp(at, "null", 4) == 0)
+			return true;
 	return false;
 }
 
@@ -140,12 +153,13 @@ analysis_begins(ParseState *pstate, void *argument)
 
 	if (own->armed && OverrideSearchPathMatchesCurrent(&own->path))
 	{
-		own->armed = false;
+		/* armed until it ends: it may fail, for want of a lock, say */
 		callback = palloc(sizeof(MemoryContextCallback));
 		callback->func = analysis_has_gone;
 		callback->arg = pstate;
 		MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
 		analysis = pstate;
+		analysis_settings = own;
 		analysis_nest_level = NewGUCNestLevel();
 		apply(own->settings);
 	}
@@ -170,6 +184,7 @@ analysis_ends(ParseState *pstate, Query *query, JumbleState *jstate)
 	if (analysis == pstate)
 	{
 		analysis = NULL;
+		analysis_settings->armed = false;
 		AtEOXact_GUC(true, analysis_nest_level);
 	}
 	if (next_analyze_hook)

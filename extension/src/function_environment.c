@@ -130,7 +130,7 @@ same_string(const char *one, const char *other)
 }
 
 bool
-baton_environment_matches(const Environment * environment)
+baton_environment_matches(const Environment *environment)
 {
 	if (environment->role != GetUserId())
 		return false;
@@ -148,7 +148,7 @@ baton_environment_matches(const Environment * environment)
 }
 
 void
-baton_environment_note(Environment * environment, MemoryContext context)
+baton_environment_note(Environment *environment, MemoryContext context)
 {
 	environment->role = InvalidOid;
 	for (int i = 0; i < int_count; i++)

@@ -24,7 +24,7 @@ typedef struct Environment
 	int			ints[ENVIRONMENT_SETTINGS_MAX];
 	bool		bools[ENVIRONMENT_SETTINGS_MAX];
 	char	   *strings[ENVIRONMENT_SETTINGS_MAX];	/* its own */
-}			Environment;
+} Environment;
 
 /*
  * Finds the settings' records; once, with PL/pgSQL loaded.  NULL if all is
@@ -33,13 +33,13 @@ typedef struct Environment
 extern const char *baton_environment_attach(void);
 
 /* Is this the environment in force? */
-extern bool baton_environment_matches(const Environment * environment);
+extern bool baton_environment_matches(const Environment *environment);
 
 /*
  * Makes it the environment in force, after what it was is forgotten.  If
  * memory runs out it is like none.
  */
-extern void baton_environment_note(Environment * environment,
+extern void baton_environment_note(Environment *environment,
 								   MemoryContext context);
 
 /* Is that setting a part of it? */

@@ -80,7 +80,7 @@ typedef struct FunctionEntry
 {
 	PLpgSQL_func_hashkey key;
 	PLpgSQL_function *function;
-}			FunctionEntry;
+} FunctionEntry;
 
 typedef struct FunctionTable
 {
@@ -91,7 +91,7 @@ typedef struct FunctionTable
 	List	   *mixed;			/* functions with plans of more environments */
 	uint64		mixed_by;		/* the session that ran them */
 	dlist_node	node;			/* in by_use, last used first */
-}			FunctionTable;
+} FunctionTable;
 
 /* What is kept with a FmgrInfo. */
 typedef struct Call
@@ -104,24 +104,24 @@ typedef struct Call
 	bool		own_clauses;	/* SECURITY DEFINER or SET */
 	bool		others;			/* other hooks want to see its calls */
 	Datum		next;			/* the argument of the hook after ours */
-}			Call;
+} Call;
 
 typedef enum
 {
 	NOT_LOADED,					/* nobody has called a function yet */
 	USABLE,
 	UNUSABLE					/* not as expected: left alone */
-}			State;
+} State;
 
 static State state = NOT_LOADED;
 static bool pooled = false;
 static PGFunction call_handler = NULL;
 static PGFunction validator = NULL;
-static void (*free_function_memory) (PLpgSQL_function * function);
+static void (*free_function_memory) (PLpgSQL_function *function);
 static HTAB *plpgsql_handle = NULL; /* what plpgsql's static points to */
 static Size htab_size = 0;
 static MemoryContext table_context = NULL;
-static FunctionTable * in_place = NULL;
+static FunctionTable *in_place = NULL;
 static dlist_head by_use = DLIST_STATIC_INIT(by_use);
 static int	tables = 0;
 static uint64 contents = 0;
@@ -161,7 +161,7 @@ new_table(HTAB *handle)
 }
 
 static void
-place(FunctionTable * table)
+place(FunctionTable *table)
 {
 	if (table == in_place)
 		return;
@@ -171,7 +171,7 @@ place(FunctionTable * table)
 }
 
 static void
-take_out(HTAB *handle, FunctionEntry * entry)
+take_out(HTAB *handle, FunctionEntry *entry)
 {
 	PLpgSQL_function *function = entry->function;
 
@@ -188,7 +188,7 @@ take_out(HTAB *handle, FunctionEntry * entry)
 
 /* Frees the functions of that OID; InvalidOid: all. */
 static void
-free_functions(FunctionTable * table, Oid only)
+free_functions(FunctionTable *table, Oid only)
 {
 	HTAB	   *handle = table == in_place ? plpgsql_handle : table->handle;
 	HASH_SEQ_STATUS scan;
@@ -202,7 +202,7 @@ free_functions(FunctionTable * table, Oid only)
 }
 
 static void
-forget_mixed(FunctionTable * table)
+forget_mixed(FunctionTable *table)
 {
 	ListCell   *cell;
 
@@ -408,7 +408,7 @@ is_plpgsql(Oid function)
 
 /* plpgsql is about to be called, and will look at its table. */
 static void
-call_begins(FmgrInfo *function, Call * call)
+call_begins(FmgrInfo *function, Call *call)
 {
 	if (!baton_environment_matches(&in_place->environment))
 		choose_table();
@@ -437,7 +437,7 @@ call_begins(FmgrInfo *function, Call * call)
  * had clauses of its own it is suspected.
  */
 static bool
-has_changed(const Call * call)
+has_changed(const Call *call)
 {
 	if (call->changes != changes)
 		return true;
@@ -448,7 +448,7 @@ has_changed(const Call * call)
 }
 
 static void
-call_ends(FmgrInfo *function, Call * call)
+call_ends(FmgrInfo *function, Call *call)
 {
 	FunctionTable *table = call->table;
 
@@ -519,7 +519,7 @@ watch_fmgr(FmgrHookEventType event, FmgrInfo *function, Datum *argument)
 void
 baton_functions_utility_begins(const BatonUtility *utility)
 {
-	const		VariableSetStmt *set;
+	const VariableSetStmt *set;
 
 	if (state != USABLE || !IsA(utility->statement, VariableSetStmt))
 		return;

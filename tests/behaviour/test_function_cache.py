@@ -64,6 +64,11 @@ CROSSINGS = {
     "date_style": (["SET datestyle = 'ISO, DMY'"], [], "SELECT month()"),
     "date_style_of_a_transaction": (["BEGIN", "SET LOCAL datestyle = 'ISO, DMY'"], [], "SELECT month()"),
     "search_path": (["SET search_path = t1, public"], ["SET search_path = t2, public"], "SELECT of_tenant()"),
+    "temporary_table": (
+        ["BEGIN", "SET LOCAL search_path = t2, public", "CREATE TEMP TABLE cfg AS SELECT 7 AS v"],
+        ["SET search_path = t2, public"],
+        "SELECT of_tenant()",
+    ),
     "role": (["SET ROLE adm"], ["SET ROLE plain"], "SELECT uses_secret()"),
     "variable_conflict": (["SET plpgsql.variable_conflict = use_column"], [], "SELECT conflict(1)"),
     "print_strict_params": (["SET plpgsql.print_strict_params = on"], [], "SELECT strict()"),
@@ -145,7 +150,7 @@ def test_a_function_is_compiled_and_planned_for_its_own_caller(cluster, name):
                 assert answer(second, question) == right
             # a transaction's setting is over; and a function that changes settings
             # itself answers a session by what that session has called before
-            if name not in ("date_style_of_a_transaction", "settings_changed_inside"):
+            if first_does[0] != "BEGIN" and name != "settings_changed_inside":
                 assert answer(first, question) == theirs
                 assert answer(second, question) == right
 
@@ -265,3 +270,25 @@ def test_functions_may_nest_across_settings_and_fail_there(cluster):
             with pytest.raises(QueryFailed):
                 one.query("SELECT month_fixed(), 1 / (month() - 1)")
     cluster.sql("DROP FUNCTION deep(int); DROP PROCEDURE steps()")
+
+
+def test_a_backend_s_first_function_may_be_a_security_definer_s(cluster):
+    """Nothing asks whether such a function shall be watched."""
+    cluster.sql("CREATE DATABASE fresh")
+    cluster.sql(
+        "CREATE FUNCTION month() RETURNS int LANGUAGE plpgsql AS"
+        " $$BEGIN RETURN extract(month FROM '1/2/2020'::date); END$$;"
+        "CREATE FUNCTION definer() RETURNS int LANGUAGE plpgsql SECURITY DEFINER AS $$BEGIN RETURN month(); END$$",
+        dbname="fresh",
+    )
+    sessions = [Wire.login("127.0.0.1", cluster.pool_port, database="fresh") for _ in range(2)]
+    try:
+        sessions[0].query("SET datestyle = 'ISO, DMY'")
+        for _ in range(3):
+            for session, right in zip(sessions, "21"):
+                assert session.query("SELECT definer()") == [[right]]
+                assert session.query("SELECT month()") == [[right]]
+    finally:
+        for session in sessions:
+            session.finish()
+    cluster.sql("DROP DATABASE fresh")

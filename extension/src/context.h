@@ -31,6 +31,9 @@ extern void baton_delta_put(uint16 kind, const char *key, Size key_length,
 							bool want_counter, int64 aux);
 extern void baton_delta_delete(uint16 kind, const char *key, Size key_length);
 
+/* Likewise: what would have to be put is too large. */
+extern void baton_delta_give_up(void);
+
 /*
  * Implemented by arena.c: read access to what lies in the two memories.
  */

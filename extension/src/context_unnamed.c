@@ -285,6 +285,12 @@ baton_unnamed_capture(uint64 session)
 		plan_captured = true;
 	}
 
+	if (!baton_statement_is_describable(plan_here))
+	{
+		baton_delta_give_up();
+		return true;
+	}
+
 	/* most clients send the same text again */
 	item = put_since ? NULL : find_item(baton_record(session));
 	if (item != NULL && plan_is(session, baton_entry(item->entry)))

@@ -8,7 +8,8 @@
  * whose context is half there cannot be served anywhere.  If they do not fit
  * the session stays on this backend, and what was collected stays here until
  * it fits or the session ends.  A change that no message can hold (the name of
- * a parameter given to set_config() may be of any length) fits nowhere.
+ * a parameter given to set_config() may be of any length; a statement may be
+ * almost as long as memory can be allocated) fits nowhere.
  *
  * Owner: the session in place.  One at a time.
  *
@@ -104,6 +105,12 @@ baton_delta_delete(uint16 kind, const char *key, Size key_length)
 	append(&kind, sizeof(kind));
 	append(&key_length16, sizeof(key_length16));
 	append(key, key_length);
+}
+
+void
+baton_delta_give_up(void)
+{
+	too_large = true;
 }
 
 Size

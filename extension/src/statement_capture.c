@@ -39,6 +39,11 @@ put_statement(PreparedStatement *statement, KnownStatement *known)
 	known->seen = baton_known_pass;
 	baton_counters_forget_slot(known);
 
+	if (!baton_statement_is_describable(statement->plansource))
+	{
+		baton_delta_give_up();
+		return;
+	}
 	initStringInfo(&value);
 	baton_statement_describe(&value, statement->plansource, statement->from_sql);
 	baton_delta_put(BATON_KIND_STATEMENT, known->name, strlen(known->name),

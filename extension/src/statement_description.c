@@ -31,6 +31,9 @@
 
 #define DESCRIPTION_FORMAT 1
 
+/* More than all of a description but the text. */
+#define DESCRIPTION_SPARE (1024 * 1024)
+
 typedef struct ResultHead
 {
 	int32		columns;
@@ -246,6 +249,12 @@ append_result(StringInfo value, TupleDesc result)
 		column.local = attribute->attislocal;
 		appendBinaryStringInfo(value, (char *) &column, sizeof(column));
 	}
+}
+
+bool
+baton_statement_is_describable(const CachedPlanSource *plan)
+{
+	return strlen(plan->query_string) < MaxAllocSize - DESCRIPTION_SPARE;
 }
 
 void

@@ -59,7 +59,10 @@ typedef struct Description
 	const char *text;
 } Description;
 
-/* Appends the description of a plan. */
+/* False if the text is so long that no memory can hold the description. */
+extern bool baton_statement_is_describable(const CachedPlanSource *plan);
+
+/* Appends the description of a plan that is describable. */
 extern void baton_statement_describe(StringInfo value,
 									 const CachedPlanSource *plan,
 									 bool from_sql);

@@ -7,6 +7,7 @@ the heap and not the stack), so that the machine is never short of it.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -193,4 +194,27 @@ def test_backends_without_memory_for_contexts_cost_their_sessions_only(server):
             for session in sessions:
                 session.finish()
     assert {"ERROR 53200", "FATAL 53200"} <= set(told) <= {"ERROR 53200", "FATAL 53200", "ended"}, told
+    assert_healthy(server)
+
+
+@pytest.mark.skipif(not os.environ.get("BATON_TEST_LARGE"), reason="BATON_TEST_LARGE: minutes, and 8 GB of memory")
+@pytest.mark.parametrize("name", ["", "named"])
+def test_a_statement_too_long_to_be_described_costs_its_session_nothing(make_cluster, name):
+    server = make_cluster(parameters={"pg_baton.max_backends": 2})
+    server.sql("CREATE EXTENSION pg_baton")
+    # as long as the server takes it: 1 GB with the scanner's end marks
+    text = "SELECT 'long'" + " " * (1024 * MB - 1 - 13 - 100)
+    with Wire.login(HOST, server.pool_port, application_name="long") as session:
+        with Wire.login(HOST, server.pool_port) as other:
+            session.query("SELECT 1")
+            session.send(parse(text, name), sync())
+            assert [m.type for m in session.until_ready(120)] == ["1", "Z"]
+            # others want the backends
+            for _ in range(3):
+                other.query("SELECT 1")
+                seen = session.ask(bind([], name) + execute() + sync(), timeout_s=120)
+                assert [m.row() for m in seen if m.type == "D"] == [[b"long"]]
+        assert server.sql("SELECT dedicated_cause FROM pg_baton_sessions WHERE application_name = 'long'") == [
+            ("context memory",)
+        ]
     assert_healthy(server)

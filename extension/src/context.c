@@ -28,6 +28,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "postmaster/interrupt.h"
 #include "utils/memutils.h"
@@ -139,6 +140,14 @@ install_rest(const BatonSessionRecord *record)
 }
 
 void
+baton_context_start_transaction(void)
+{
+	StartTransactionCommand();
+	XactIsoLevel = XACT_READ_COMMITTED;
+	XactDeferrable = false;
+}
+
+void
 baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
 {
 	MemoryContext caller = CurrentMemoryContext;
@@ -155,7 +164,8 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
 	 * As InitPostgres (postinit.c) does: some check hooks look at catalogs,
 	 * and those of the transaction's own parameters ask for a snapshot.
 	 */
-	StartTransactionCommand();
+	baton_context_start_transaction();
+	XactReadOnly = RecoveryInProgress();
 	(void) GetTransactionSnapshot();
 	MemoryContextSwitchTo(caller);
 	baton_reset_greet(&startup);

@@ -42,6 +42,7 @@
 #include "handover.h"
 #include "idle.h"
 #include "identity.h"
+#include "parameters.h"
 #include "socket_switch.h"
 
 static const PQcommMethods *socket_methods = NULL;	/* pqcomm.c's own */
@@ -258,6 +259,7 @@ boundary(char status)
 		if (!attached)
 		{
 			baton_attach();
+			baton_parameters_forget_attach();
 			baton_idle_start();
 			attached = true;
 		}

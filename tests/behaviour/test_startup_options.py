@@ -120,3 +120,10 @@ def test_pgoptions_reach_the_session(server):
 def test_unknown_startup_role_does_not_let_the_client_in(server):
     with pytest.raises(LoginFailed):
         Wire.login("127.0.0.1", server.pool_port, options="-c role=nobody_here")
+
+
+def test_nobody_sees_how_a_backend_came_to_the_pool(server):
+    """The word it proved itself with, and the address of the client it was opened for."""
+    show = ["SHOW pg_baton.attach", "SELECT current_setting('pg_baton.attach')", "RESET ALL", "SHOW pg_baton.attach"]
+    same_as_direct(server, show, user="alice")
+    same_as_direct(server, show + ["SET force_parallel_mode = on", "SELECT current_setting('pg_baton.attach')"])

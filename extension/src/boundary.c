@@ -43,6 +43,7 @@
 #include "idle.h"
 #include "identity.h"
 #include "parameters.h"
+#include "reset_plain.h"
 #include "socket_switch.h"
 
 static const PQcommMethods *socket_methods = NULL;	/* pqcomm.c's own */
@@ -194,6 +195,7 @@ baton_boundary_install(void)
 	boundary_methods.putmessage_noblock = boundary_putmessage_noblock;
 	boundary_methods.flush = boundary_flush;
 	PqCommMethods = &boundary_methods;
+	baton_plain_record();
 }
 
 static void

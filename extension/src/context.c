@@ -28,7 +28,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "miscadmin.h"
 #include "postmaster/interrupt.h"
 #include "utils/memutils.h"
@@ -155,8 +154,8 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
 	current_session = record->id;
 	current_version = 0;
 	baton_reset_follow_reload();
-	baton_reset_neutralise();
 	baton_params_forget();
+	baton_reset_prepare_greeting();
 	sort_out(record);
 	baton_temporary_install(false);
 
@@ -165,7 +164,6 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
 	 * and those of the transaction's own parameters ask for a snapshot.
 	 */
 	baton_context_start_transaction();
-	XactReadOnly = RecoveryInProgress();
 	(void) GetTransactionSnapshot();
 	MemoryContextSwitchTo(caller);
 	baton_reset_greet(&startup);

@@ -114,8 +114,7 @@ impl Dispatcher {
             escape_option(&mut options, value);
         }
         let credentials = self.roles.credentials(&key.user);
-        let mut packet_options: Vec<(&[u8], &[u8])> =
-            vec![(b"options", &options), (b"application_name", b"pg_baton")];
+        let mut packet_options: Vec<(&[u8], &[u8])> = vec![(b"options", &options)];
         if origin.is_some() {
             packet_options.push(origin::PROTOCOL_OPTION);
         }

@@ -47,6 +47,8 @@
 #include "handover.h"
 #include "idle.h"
 #include "identity.h"
+#include "parameters.h"
+#include "reset_plain.h"
 #include "socket_switch.h"
 
 static const PQcommMethods *socket_methods = NULL;	/* pqcomm.c's own */
@@ -216,6 +218,7 @@ baton_boundary_install(void)
 	boundary_methods.putmessage_noblock = boundary_putmessage_noblock;
 	boundary_methods.flush = boundary_flush;
 	PqCommMethods = &boundary_methods;
+	baton_plain_record();
 }
 
 static void
@@ -302,6 +305,7 @@ boundary(char status)
 		{
 			baton_attach();
 			baton_idle_timeouts_end();
+			baton_parameters_forget_attach();
 			baton_idle_start();
 			attached = true;
 		}

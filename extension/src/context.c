@@ -141,6 +141,14 @@ install_rest(const BatonSessionRecord *record)
 }
 
 void
+baton_context_start_transaction(void)
+{
+	StartTransactionCommand();
+	XactIsoLevel = XACT_READ_COMMITTED;
+	XactDeferrable = false;
+}
+
+void
 baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
 {
 	MemoryContext caller = CurrentMemoryContext;
@@ -148,8 +156,8 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
 	current_session = record->id;
 	current_version = 0;
 	baton_reset_follow_reload();
-	baton_reset_neutralise();
 	baton_params_forget();
+	baton_reset_prepare_greeting();
 	sort_out(record);
 	baton_temporary_install(false);
 
@@ -157,7 +165,7 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
 	 * As InitPostgres (postinit.c) does: some check hooks look at catalogs,
 	 * and those of the transaction's own parameters ask for a snapshot.
 	 */
-	StartTransactionCommand();
+	baton_context_start_transaction();
 	(void) GetTransactionSnapshot();
 	MemoryContextSwitchTo(caller);
 	baton_connect_check();

@@ -49,6 +49,13 @@ extern BatonSessionSlot *baton_session_slot(uint64 session);
 extern const char *baton_context_attach(void);
 
 /*
+ * A transaction of ours, for ordinary snapshots whatever default_transaction_*
+ * are: a serializable one that only reads and is deferrable waits for others
+ * to end, and a standby has none.
+ */
+extern void baton_context_start_transaction(void);
+
+/*
  * Applies the STARTUP items of a session that has not been greeted, sends
  * ParameterStatus for all that is reported, and puts the RESET items into
  * the delta.  The value for GREETED (name NUL value NUL ...) is appended to

@@ -15,7 +15,7 @@
  * an item that the backend has by itself costs nothing; for one that differs
  * the record's reset value is exchanged and the backend's own is kept beside
  * it ("other").  A setting of role or database that the backend has and the
- * session has not is replaced by what the configuration files say ("plain").
+ * session has not is replaced by what there was before such settings ("plain").
  *
  * The value of a RESET entry: u8 source, u8 context with a mark if it was a
  * placeholder's, text; for the parameter role follow NUL, u32 role, u8
@@ -29,9 +29,6 @@
  *
  * How one parameter is exchanged is reset_item.c's; what the files say,
  * reset_plain.c's.
- *
- * Limit: a value from the postmaster's command line under a setting of role or
- * database that the session does not have is not found again.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -47,7 +44,6 @@
 #include "parser/scansup.h"
 #include "utils/acl.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 
 #include "context_guc.h"
 #include "context_placeholders.h"
@@ -63,64 +59,12 @@ static int	last_size = 0;
 
 /* ---- attach ----------------------------------------------------------- */
 
-/*
- * As process_settings in postinit.c; what was set before by a higher source
- * stays.
- */
-static void
-apply_role_and_database_settings(void)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	Relation	relation;
-	Snapshot	snapshot;
-	Oid			role;
-
-	StartTransactionCommand();
-	role = GetAuthenticatedUserId();
-	relation = table_open(DbRoleSettingRelationId, AccessShareLock);
-	snapshot = RegisterSnapshot(GetCatalogSnapshot(DbRoleSettingRelationId));
-	ApplySetting(snapshot, MyDatabaseId, role, relation, PGC_S_DATABASE_USER);
-	ApplySetting(snapshot, InvalidOid, role, relation, PGC_S_USER);
-	ApplySetting(snapshot, MyDatabaseId, InvalidOid, relation, PGC_S_DATABASE);
-	ApplySetting(snapshot, InvalidOid, InvalidOid, relation, PGC_S_GLOBAL);
-	UnregisterSnapshot(snapshot);
-	table_close(relation, AccessShareLock);
-	CommitTransactionCommand();
-	MemoryContextSwitchTo(caller);
-}
-
-/*
- * The dispatcher's own application_name is no session's; without it the
- * backend has what files and settings say.
- */
-static void
-drop_own_application_name(void)
-{
-	struct config_generic *record = baton_guc_find("application_name");
-	BatonGucCell own;
-	BatonGucCell boot;
-
-	if (record == NULL || record->reset_source != PGC_S_CLIENT ||
-		!baton_guc_make_boot(record, &boot))
-		return;
-	own = baton_guc_reset_cell(record);
-	baton_reset_give(record, &boot);
-	baton_guc_release(record, &own.value);
-	baton_files_read();
-	apply_role_and_database_settings();
-}
-
 const char *
 baton_reset_attach(void)
 {
-	if (baton_reset_context == NULL)
-		baton_reset_context = AllocSetContextCreate(TopMemoryContext,
-													"pg_baton reset values",
-													ALLOCSET_DEFAULT_SIZES);
+	baton_reset_make_context();
 	baton_files_seen();
 	baton_placeholders_note_own(true);
-	drop_own_application_name();
-
 	baton_plain_attach();
 	return NULL;
 }
@@ -264,6 +208,7 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 	BatonGucCell cell;
 	StringInfoData value;
 	dlist_mutable_iter iter;
+	char	   *own_name;
 	bool		is_role;
 
 	if (pg_strcasecmp(name, "pg_baton.attach") == 0)
@@ -289,23 +234,6 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 	if (record->reset_source > PGC_S_CLIENT)
 		return;					/* as set_config_option would have done */
 
-	/* the last of several options of one name counts */
-	dlist_foreach_modify(iter, &baton_reset_items)
-	{
-		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
-
-		if (baton_guc_compare_names(item->name, record->name) == 0)
-		{
-			baton_reset_item_undo(item);
-			baton_reset_item_drop(item);
-		}
-	}
-	/* that may have hidden a placeholder again */
-	if (baton_placeholder_hidden(record))
-		record = baton_placeholder_create(name);
-	if (record == NULL)
-		elog(ERROR, "could not make parameter \"%s\"", name);
-
 	is_role = strcmp(record->name, "role") == 0;
 	if (is_role && strcmp(text, "none") != 0)
 	{
@@ -328,7 +256,24 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 	initStringInfo(&value);
 	baton_reset_append_value(record, &cell, is_role ? &identity : NULL, &value);
 	baton_guc_release(record, &cell.value);
-	baton_reset_item_apply(baton_reset_item_add(record->name, strlen(record->name), value.data, value.len));
+
+	/*
+	 * The last of several options of one name counts; the check hook has seen
+	 * those before it.  Taking them away may hide the record again.
+	 */
+	own_name = pstrdup(record->name);
+	dlist_foreach_modify(iter, &baton_reset_items)
+	{
+		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
+
+		if (baton_guc_compare_names(item->name, own_name) == 0)
+		{
+			baton_reset_item_undo(item);
+			baton_reset_item_drop(item);
+		}
+	}
+	baton_reset_item_apply(baton_reset_item_add(own_name, strlen(own_name), value.data, value.len));
+	pfree(own_name);
 	pfree(value.data);
 }
 
@@ -393,12 +338,18 @@ inconvertible_encoding(const char *name)
 }
 
 void
+baton_reset_prepare_greeting(void)
+{
+	baton_reset_neutralise();
+	baton_plain_apply();
+}
+
+void
 baton_reset_greet(const BatonEntryList *startup)
 {
 	GucContext	context = PGC_BACKEND;
 	int			unsupported = -1;
 
-	Assert(dlist_is_empty(&baton_reset_items));
 	if (GetAuthenticatedUserIsSuperuser())
 		context = PGC_SU_BACKEND;
 	for (int i = 0; i < startup->count; i++)
@@ -420,6 +371,7 @@ baton_reset_greet(const BatonEntryList *startup)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("conversion between %s and %s is not supported",
 						pg_encoding_to_char(unsupported), GetDatabaseEncodingName())));
+	(void) baton_plain_undo();
 	put_items();
 }
 
@@ -430,10 +382,7 @@ baton_reset_reload(void)
 {
 	bool		plain = baton_plain_undo();
 
-	baton_plain_forget();
-	baton_reset_items_exchange();
-	baton_files_read();
-	baton_reset_items_exchange();
+	baton_plain_read_files();
 	if (plain)
 		baton_plain_apply();
 }
@@ -443,7 +392,7 @@ baton_reset_follow_reload(void)
 {
 	if (!baton_files_were_read())
 		return;
-	if (dlist_is_empty(&baton_reset_items) && !baton_plain_known())
+	if (dlist_is_empty(&baton_reset_items) && !baton_plain_any())
 	{
 		baton_files_seen();
 		baton_guc_report_touched = true;

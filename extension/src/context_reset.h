@@ -25,6 +25,12 @@ extern void baton_reset_install(const BatonEntryList *wanted);
 extern void baton_reset_neutralise(void);
 
 /*
+ * Startup options come before the settings of role and database (InitPostgres
+ * in postinit.c), so those give way until they are applied.
+ */
+extern void baton_reset_prepare_greeting(void);
+
+/*
  * Applies startup options as process_startup_options (postinit.c) does, in a
  * transaction of the caller's, and puts the RESET items into the delta.  The
  * backend's own reset values must be in place.

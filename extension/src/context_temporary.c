@@ -101,10 +101,8 @@ make(void)
 	Oid			user;
 	int			security;
 
-	StartTransactionCommand();
+	baton_context_start_transaction();
 	XactReadOnly = false;
-	XactDeferrable = false;
-	XactIsoLevel = XACT_READ_COMMITTED;
 
 	/* leftovers of a crashed backend are removed under it */
 	PushActiveSnapshot(GetTransactionSnapshot());

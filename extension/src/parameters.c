@@ -30,6 +30,7 @@
 #include "utils/timestamp.h"
 
 #include "channel.h"
+#include "context_guc.h"
 #include "log_settings.h"
 #include "parameters.h"
 #include "start_settings.h"
@@ -238,6 +239,19 @@ baton_parameters_define(void)
 	}
 
 	MarkGUCPrefixReserved("pg_baton");
+}
+
+void
+baton_parameters_forget_attach(void)
+{
+	struct config_string *record = (struct config_string *) baton_guc_find("pg_baton.attach");
+
+	if (record == NULL || record->gen.vartype != PGC_STRING)
+		elog(FATAL, "parameter \"%s\" is not as expected", "pg_baton.attach");
+
+	/* in place, as guc.c owns both strings, which may be one */
+	explicit_bzero(*record->variable, strlen(*record->variable));
+	explicit_bzero(record->reset_val, strlen(record->reset_val));
 }
 
 /*

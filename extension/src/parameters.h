@@ -26,6 +26,9 @@ extern char *baton_dispatcher_log;
 /* "<slot>:<token>" in a backend that the dispatcher has opened, else empty */
 extern char *baton_attach_option;
 
+/* Blanks it: it is nothing for the eyes of the sessions to come. */
+extern void baton_parameters_forget_attach(void);
+
 /* Owned by other files, which say what they do with them. */
 extern int	baton_backend_statements;	/* statement_table.c */
 extern char *baton_dedicated_objects;	/* taint_listed.c */

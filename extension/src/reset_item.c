@@ -31,6 +31,15 @@ bool		baton_reset_reload_again = false;
 /* beside the context in an entry's value: it was a placeholder's */
 #define PLACEHOLDER_MARK 0x80
 
+void
+baton_reset_make_context(void)
+{
+	if (baton_reset_context == NULL)
+		baton_reset_context = AllocSetContextCreate(TopMemoryContext,
+													"pg_baton reset values",
+													ALLOCSET_DEFAULT_SIZES);
+}
+
 static bool
 is_session_source(GucSource source)
 {
@@ -280,6 +289,17 @@ baton_reset_item_try(BatonResetItem *item)
 	}
 
 	memset(&cell, 0, sizeof(cell));
+	if (item->plain && item->value[0] == PGC_S_DEFAULT)
+	{
+		/* of a placeholder's in whose place a library's has come, too */
+		if (!baton_guc_make_boot(record, &cell))
+			return false;
+		item->record = record;
+		item->other = cell;
+		item->exchanged = true;
+		baton_reset_item_exchange(item);
+		return true;
+	}
 	cell.source = (uint8) item->value[0];
 	cell.scontext = (uint8) item->value[1] & ~PLACEHOLDER_MARK;
 	cell.srole = cell.source == PGC_S_CLIENT ?

@@ -39,6 +39,7 @@ extern dlist_head baton_reset_items;
 
 /* Owns the items. */
 extern MemoryContext baton_reset_context;
+extern void baton_reset_make_context(void);
 
 /* A record has come without its file's value: the files must be read again. */
 extern bool baton_reset_reload_again;

@@ -6,7 +6,11 @@
  *
  * context_reset.c says what these "plain" values are for: a session that
  * logged in before ALTER ROLE or ALTER DATABASE gave the backend a setting
- * does not have it.
+ * does not have it.  And startup options are applied over plain values.
+ *
+ * Decision: they are taken down before the backend knows its settings, as the
+ * postmaster left them, and again at each reload: the files may say something
+ * else by now that the server has not read.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -14,6 +18,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_authid.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -23,12 +28,20 @@
 #include "reset_item.h"
 #include "reset_plain.h"
 
-/* Parameters the backend has a setting of role, database or client for. */
-static char **own_settings = NULL;
+/* A parameter without settings of role, database or client: as in an entry. */
+typedef struct PlainValue
+{
+	char	   *name;
+	StringInfoData value;		/* empty: not known */
+} PlainValue;
+
+/* Those that the backend has such a setting for. */
+static PlainValue *own_settings = NULL;
 static int	own_setting_count = 0;
 
-/* For each of them what the files say: as in an entry.  NULL: not known. */
-static StringInfoData *plain_values = NULL;
+/* Until attach: all that are not as they were compiled in. */
+static PlainValue *recorded = NULL;
+static int	recorded_count = 0;
 
 static TimestampTz reload_seen = 0;
 
@@ -64,97 +77,159 @@ baton_files_were_read(void)
 }
 
 void
+baton_plain_record(void)
+{
+	struct config_generic **variables = get_guc_variables();
+	int			count = GetNumConfigOptions();
+	MemoryContext old;
+
+	baton_reset_make_context();
+	old = MemoryContextSwitchTo(baton_reset_context);
+	recorded = palloc(count * sizeof(*recorded));
+	recorded_count = 0;
+	for (int i = 0; i < count; i++)
+	{
+		BatonGucCell cell = baton_guc_reset_cell(variables[i]);
+		PlainValue *plain;
+
+		/* the rest has what was compiled in */
+		if (cell.source == PGC_S_DEFAULT)
+			continue;
+		plain = &recorded[recorded_count++];
+		plain->name = pstrdup(variables[i]->name);
+		initStringInfo(&plain->value);
+		baton_reset_append_value(variables[i], &cell, NULL, &plain->value);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+/* What was recorded of the parameter, or what was compiled in. */
+static void
+recorded_value(struct config_generic *record, StringInfo value)
+{
+	BatonGucCell boot;
+
+	for (int i = 0; i < recorded_count; i++)
+	{
+		if (strcmp(recorded[i].name, record->name) == 0)
+		{
+			appendBinaryStringInfo(value, recorded[i].value.data,
+								   recorded[i].value.len);
+			return;
+		}
+	}
+	if (!baton_guc_make_boot(record, &boot))
+		return;
+	baton_reset_append_value(record, &boot, NULL, value);
+	baton_guc_release(record, &boot.value);
+}
+
+void
 baton_plain_attach(void)
 {
 	struct config_generic **variables = get_guc_variables();
 	int			count = GetNumConfigOptions();
+	MemoryContext old = MemoryContextSwitchTo(baton_reset_context);
 
+	own_settings = palloc(count * sizeof(*own_settings));
 	own_setting_count = 0;
 	for (int i = 0; i < count; i++)
 	{
-		if (baton_reset_is_carried(variables[i]))
-			own_setting_count++;
+		PlainValue *plain = &own_settings[own_setting_count];
+
+		if (!baton_reset_is_carried(variables[i]))
+			continue;
+		plain->name = pstrdup(variables[i]->name);
+		initStringInfo(&plain->value);
+		recorded_value(variables[i], &plain->value);
+		own_setting_count++;
 	}
-	own_settings = MemoryContextAlloc(baton_reset_context, (own_setting_count + 1) *
-									  sizeof(*own_settings));
-	own_setting_count = 0;
-	for (int i = 0; i < count; i++)
+	MemoryContextSwitchTo(old);
+
+	for (int i = 0; i < recorded_count; i++)
 	{
-		if (baton_reset_is_carried(variables[i]))
-			own_settings[own_setting_count++] =
-				MemoryContextStrdup(baton_reset_context, variables[i]->name);
+		pfree(recorded[i].name);
+		pfree(recorded[i].value.data);
 	}
+	if (recorded != NULL)
+		pfree(recorded);
+	recorded = NULL;
+	recorded_count = 0;
 }
 
 bool
-baton_plain_known(void)
+baton_plain_any(void)
 {
-	return plain_values != NULL;
+	return own_setting_count > 0;
 }
 
-void
-baton_plain_forget(void)
+/*
+ * What the parameter is where no file says anything: what was compiled in, or
+ * what the environment or the command line said, which no reload changes.
+ */
+static bool
+make_base(struct config_generic *record, const PlainValue *plain,
+		  BatonGucCell *base)
 {
-	if (plain_values == NULL)
-		return;
-	for (int i = 0; i < own_setting_count; i++)
-		if (plain_values[i].data != NULL)
-			pfree(plain_values[i].data);
-	pfree(plain_values);
-	plain_values = NULL;
+	GucSource	source = plain->value.len > 0 ?
+	(GucSource) (uint8) plain->value.data[0] : PGC_S_DEFAULT;
+
+	if (source != PGC_S_DEFAULT && source != PGC_S_FILE)
+	{
+		memset(base, 0, sizeof(*base));
+		base->source = source;
+		base->scontext = PGC_POSTMASTER;
+		base->srole = BOOTSTRAP_SUPERUSERID;
+		if (baton_guc_make(record, plain->value.data + 2, source, NULL,
+						   &base->value))
+			return true;
+	}
+	return baton_guc_make_boot(record, base);
 }
 
 /*
  * Finds out what each of own_settings would be without the settings of role
- * and database: gives it its default, reads the files, looks, and puts the
- * backend's own back.  Once a backend, if ever, and after a reload.
+ * and database: gives it its base, reads the files, looks, and puts the
+ * backend's own back.
  */
-static void
-find_plain_values(void)
+void
+baton_plain_read_files(void)
 {
-	BatonGucCell *own;
-	bool	   *done;
-
-	if (plain_values != NULL)
-		return;
+	BatonGucCell *own = palloc0(own_setting_count * sizeof(*own) + 1);
+	bool	   *done = palloc0(own_setting_count * sizeof(*done) + 1);
 
 	baton_reset_items_exchange();
-
-	own = palloc0(own_setting_count * sizeof(*own));
-	done = palloc0(own_setting_count * sizeof(*done));
-	plain_values = MemoryContextAllocZero(baton_reset_context, own_setting_count *
-										  sizeof(*plain_values));
 	for (int i = 0; i < own_setting_count; i++)
 	{
-		struct config_generic *record = baton_guc_find(own_settings[i]);
-		MemoryContext old = MemoryContextSwitchTo(baton_reset_context);
-		BatonGucCell boot;
+		struct config_generic *record = baton_guc_find(own_settings[i].name);
+		BatonGucCell base;
 
-		initStringInfo(&plain_values[i]);
-		MemoryContextSwitchTo(old);
-		if (record == NULL || !baton_guc_make_boot(record, &boot))
+		/* what a starting backend alone takes is as it was */
+		if (record == NULL || record->context == PGC_BACKEND ||
+			record->context == PGC_SU_BACKEND ||
+			!make_base(record, &own_settings[i], &base))
 			continue;
 		own[i] = baton_guc_reset_cell(record);
 		done[i] = true;
-		baton_reset_give(record, &boot);
+		baton_reset_give(record, &base);
 	}
 	baton_files_read();
 	for (int i = 0; i < own_setting_count; i++)
 	{
-		struct config_generic *record = baton_guc_find(own_settings[i]);
+		struct config_generic *record = baton_guc_find(own_settings[i].name);
 		BatonGucCell plain;
 
 		if (!done[i] || record == NULL)
 			continue;
 		plain = baton_guc_reset_cell(record);
-		baton_reset_append_value(record, &plain, NULL, &plain_values[i]);
+		resetStringInfo(&own_settings[i].value);
+		baton_reset_append_value(record, &plain, NULL, &own_settings[i].value);
 		baton_reset_give(record, &own[i]);
 		baton_guc_release(record, &plain.value);
 	}
+	baton_reset_items_exchange();
 	pfree(own);
 	pfree(done);
-
-	baton_reset_items_exchange();
 }
 
 /* Settings the backend has and the session has not. */
@@ -170,19 +245,17 @@ baton_plain_apply(void)
 		dlist_foreach(iter, &baton_reset_items)
 		{
 			item = dlist_container(BatonResetItem, node, iter.cur);
-			if (baton_guc_compare_names(item->name, own_settings[i]) == 0)
+			if (baton_guc_compare_names(item->name, own_settings[i].name) == 0)
 			{
 				listed = true;
 				break;
 			}
 		}
-		if (listed)
+		if (listed || own_settings[i].value.len == 0)
 			continue;
-		find_plain_values();
-		if (plain_values[i].len == 0)
-			continue;
-		item = baton_reset_item_add(own_settings[i], strlen(own_settings[i]),
-									plain_values[i].data, plain_values[i].len);
+		item = baton_reset_item_add(own_settings[i].name, strlen(own_settings[i].name),
+									own_settings[i].value.data,
+									own_settings[i].value.len);
 		item->plain = true;
 		baton_reset_item_apply(item);
 	}

@@ -26,20 +26,26 @@ extern void baton_files_seen(void);
 /* Has the server read them since? */
 extern bool baton_files_were_read(void);
 
-/* Once, at attach: for which parameters the backend has such a setting. */
+/*
+ * Once, when the backend has read neither startup options nor settings of role
+ * and database, and once when it has.
+ */
+extern void baton_plain_record(void);
 extern void baton_plain_attach(void);
 
+/* Has the backend such settings? */
+extern bool baton_plain_any(void);
+
 /*
- * Those of them that no item is for get one with the files' value; what that
- * is, is found out when it is first needed.
+ * Reads the files, as the backend itself must see them, and what they say of
+ * those parameters.  No plain items may be there.
  */
+extern void baton_plain_read_files(void);
+
+/* Those of them that no item is for get one with the plain value. */
 extern void baton_plain_apply(void);
 
 /* Such items are taken away; true if there were any. */
 extern bool baton_plain_undo(void);
-
-/* Have the files' values been found out? */
-extern bool baton_plain_known(void);
-extern void baton_plain_forget(void);
 
 #endif							/* BATON_RESET_PLAIN_H */

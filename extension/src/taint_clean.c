@@ -68,7 +68,7 @@ reset_replication_origin(void)
 static void
 clean(void)
 {
-	StartTransactionCommand();
+	baton_context_start_transaction();
 
 	/* closing portals might run user-defined code, so do that first */
 	PortalHashTableDeleteAll();

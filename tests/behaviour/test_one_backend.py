@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import psycopg
 import pytest
 
+from harness.compare import same_as_direct
+from harness.health import wait_until
+
 PARAMETERS = {"pg_baton.max_backends": 1}
+SETUP = [
+    "CREATE ROLE careful LOGIN",
+    "ALTER ROLE careful SET default_transaction_isolation = 'serializable'",
+    "ALTER ROLE careful SET default_transaction_read_only = on",
+    "ALTER ROLE careful SET default_transaction_deferrable = on",
+]
 
 
 def connect(server, **options):
@@ -71,3 +82,52 @@ def test_temporary_tables_go_where_the_session_wants_them(server, how):
             assert other.execute(WHERE).fetchone() == ("the database's",)
     finally:
         server.sql("DROP TABLESPACE for_temporary")
+
+
+@contextlib.contextmanager
+def serializable_writer(server):
+    """Whoever takes a safe snapshot waits for it."""
+    with psycopg.connect(server.direct()) as writer:
+        writer.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+        writer.execute("SELECT txid_current()")
+        yield
+        writer.rollback()
+
+
+def test_login_waits_for_no_safe_snapshot(server):
+    with serializable_writer(server), connect(server, user="careful") as session:
+        assert session.execute("SHOW default_transaction_deferrable").fetchone() == ("on",)
+        session.execute("SET default_transaction_deferrable = off")
+        assert session.execute("SHOW transaction_isolation").fetchone() == ("serializable",)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "transaction_isolation=serializable",
+        "transaction_isolation=read\\ committed",
+        "transaction_read_only=off",
+        "transaction_read_only=on",
+        "transaction_deferrable=on",
+    ],
+)
+def test_transactions_of_a_role_s_own_kind_start_as_on_a_direct_connection(server, option):
+    same_as_direct(
+        server,
+        ["SELECT 1", "SHOW transaction_isolation", "SHOW transaction_read_only"],
+        user="careful",
+        options=f"-c {option}",
+        ignore=r" [FLR]='[^']*'",
+    )
+
+
+def test_a_session_that_leaves_a_temporary_table_waits_for_no_safe_snapshot(server):
+    there = "SELECT count(*) FROM pg_class WHERE relname = 'left_behind'"
+    with connect(server, user="careful") as session:
+        session.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        session.execute("CREATE TEMPORARY TABLE left_behind (a int)")
+        session.execute("COMMIT")
+        assert server.sql(there) == [(1,)]
+        with serializable_writer(server):
+            session.close()
+            wait_until(lambda: server.sql(there) == [(0,)], what="the temporary table is dropped")

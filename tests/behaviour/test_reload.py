@@ -78,3 +78,45 @@ def test_reload_within_a_transaction_reaches_the_session(server):
         server.set_parameters({"random_page_cost": None, "work_mem": None, "vacuum_cost_limit": None})
         server.reload()
         server.sql("ALTER ROLE bob RESET ALL")
+
+
+def test_files_count_when_the_server_has_read_them_and_not_before(server):
+    """What stands in a file is nothing to a new backend until a reload."""
+    with psycopg.connect(server.pool(user="bob"), autocommit=True) as old:
+        (load_time,) = server.sql("SELECT pg_conf_load_time()")
+        before = old.execute("SHOW maintenance_work_mem").fetchone()
+        server.set_parameters({"work_mem": "77MB", "maintenance_work_mem": "88MB"})
+        try:
+            # The backends to come have a setting that the session has not.
+            server.sql("ALTER ROLE bob SET maintenance_work_mem = '9MB'")
+            for _ in range(3):
+                with psycopg.connect(server.pool(user="bob"), autocommit=True) as new:
+                    assert new.execute("SHOW work_mem").fetchone() == ("4MB",)
+                    assert new.execute("SHOW maintenance_work_mem").fetchone() == ("9MB",)
+                    assert new.execute("SELECT pg_conf_load_time()").fetchone() == load_time
+                assert old.execute("SHOW work_mem").fetchone() == ("4MB",)
+                assert old.execute("SHOW maintenance_work_mem").fetchone() == before
+        finally:
+            server.set_parameters({"work_mem": None, "maintenance_work_mem": None})
+            server.sql("ALTER ROLE bob RESET ALL")
+
+
+def test_a_reload_reaches_what_a_setting_of_the_role_hides_from_others(server):
+    """The session logged in before the setting; the files are what it has."""
+    with psycopg.connect(server.pool(user="bob"), autocommit=True) as old:
+        try:
+            server.sql("ALTER ROLE bob SET maintenance_work_mem = '9MB'")
+            with psycopg.connect(server.pool(user="bob"), autocommit=True) as new:
+                assert new.execute("SHOW maintenance_work_mem").fetchone() == ("9MB",)
+            server.set_parameters({"maintenance_work_mem": "88MB"})
+            server.reload()
+            while old.execute("SHOW maintenance_work_mem").fetchone() != ("88MB",):
+                old.execute("SELECT pg_sleep(0.01)")
+            for _ in range(3):
+                assert old.execute("SHOW maintenance_work_mem").fetchone() == ("88MB",)
+                with psycopg.connect(server.pool(user="bob"), autocommit=True) as new:
+                    assert new.execute("SHOW maintenance_work_mem").fetchone() == ("9MB",)
+        finally:
+            server.set_parameters({"maintenance_work_mem": None})
+            server.reload()
+            server.sql("ALTER ROLE bob RESET ALL")

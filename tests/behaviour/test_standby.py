@@ -406,3 +406,15 @@ def test_in_hot_standby_is_reported_when_it_changes(own_pair, how):
             wire.query("SELECT 1")
             seen.append(wire.parameters["in_hot_standby"])
     assert seen == ["off", "off"]
+
+
+def test_a_role_whose_default_is_serializable_logs_in(pair):
+    """Its transactions fail on a standby; logging in is none of them."""
+    primary, standby = pair
+    primary.sql("CREATE ROLE serial LOGIN")
+    primary.sql("ALTER ROLE serial SET default_transaction_isolation = 'serializable'")
+    try:
+        standby.replay(primary)
+        same_as_direct(standby, ["SHOW default_transaction_isolation", "SELECT 1"], user="serial")
+    finally:
+        primary.sql("DROP ROLE serial")

@@ -120,3 +120,47 @@ def test_pgoptions_reach_the_session(server):
 def test_unknown_startup_role_does_not_let_the_client_in(server):
     with pytest.raises(LoginFailed):
         Wire.login("127.0.0.1", server.pool_port, options="-c role=nobody_here")
+
+
+def test_nobody_sees_how_a_backend_came_to_the_pool(server):
+    """The word it proved itself with, and the address of the client it was opened for."""
+    show = ["SHOW pg_baton.attach", "SELECT current_setting('pg_baton.attach')", "RESET ALL", "SHOW pg_baton.attach"]
+    same_as_direct(server, show, user="alice")
+    same_as_direct(server, show + ["SET force_parallel_mode = on", "SELECT current_setting('pg_baton.attach')"])
+
+
+# A startup option may say half of a value, or name what another one finds.
+PARTIAL = {
+    "half_of_a_date_style": ({"DateStyle": "ISO"}, "datestyle = 'SQL, DMY'"),
+    "two_halves_of_a_date_style": ({"options": "-c datestyle=DMY", "DateStyle": "SQL"}, "work_mem = '5MB'"),
+    "two_halves_over_the_role_s": ({"options": "-c datestyle=DMY -c datestyle=SQL"}, "datestyle = 'German, YMD'"),
+    "half_in_the_role": ({}, "datestyle = 'DMY'"),
+    "named_in_the_role_s_path": ({"default_text_search_config": "mine"}, "search_path = hidden"),
+    "named_in_its_own_path": (
+        {"options": "-c search_path=hidden -c default_text_search_config=mine"},
+        "search_path = pg_catalog",
+    ),
+    "over_the_role_s": ({"options": "-c work_mem=7MB -c my.a=b"}, "my.a = 'c'"),
+    "read_write_over_the_role_s": ({"options": "-c transaction_read_only=off"}, "default_transaction_read_only = on"),
+}
+
+
+@pytest.mark.parametrize("promise", PARTIAL)
+def test_startup_options_come_before_what_the_role_says(server, promise):
+    options, setting = PARTIAL[promise]
+    server.sql("CREATE SCHEMA hidden")
+    server.sql("CREATE TEXT SEARCH CONFIGURATION hidden.mine (COPY = simple)")
+    server.sql(f"ALTER ROLE bob SET {setting}")
+    show = [
+        "SHOW DateStyle",
+        "SHOW default_text_search_config",
+        "SHOW search_path",
+        "SHOW my.a",
+        "RESET ALL",
+        SHOW,
+    ]
+    try:
+        same_as_direct(server, show, user="bob", ignore=r" [FLR]='[^']*'", **options)
+    finally:
+        server.sql("ALTER ROLE bob RESET ALL")
+        server.sql("DROP SCHEMA hidden CASCADE")

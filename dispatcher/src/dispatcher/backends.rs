@@ -119,8 +119,7 @@ impl Dispatcher {
             escape_option(&mut options, value);
         }
         let credentials = self.roles.credentials(key.role_oid);
-        let mut packet_options: Vec<(&[u8], &[u8])> =
-            vec![(b"options", &options), (b"application_name", b"pg_baton")];
+        let mut packet_options: Vec<(&[u8], &[u8])> = vec![(b"options", &options)];
         if origin.is_some() {
             packet_options.push(origin::PROTOCOL_OPTION);
         }

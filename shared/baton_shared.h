@@ -122,7 +122,10 @@ typedef struct BatonBackendSlot
 	uint32_t	pool;			/* pool slot index; dispatcher */
 	uint32_t	dedicated_cause;	/* BATON_CAUSE_* or 0; backend */
 	uint32_t	xact_status;	/* 'I','T','E' at last boundary; backend */
-	uint32_t	reserved[13];
+	uint32_t	poked;			/* atomic; 1 from a POKE's sending, by the
+								 * dispatcher, to its receipt, by the backend:
+								 * one that is slow must not get hundreds */
+	uint32_t	reserved[12];
 } BatonBackendSlot;
 
 #define BATON_BACKEND_OFF_CANCEL 16
@@ -451,7 +454,9 @@ typedef struct BatonFrame
  *	reject and no matching line; 0: only after the client has proved itself),
  *	string peer_role_match ("" or "1": for peer, whether os_user may log in),
  *	i64 good_until (TimestampTz: up to then the same question gets the same
- *	answer, request apart, unless login_generation is raised; 0: never again)
+ *	answer, request apart, unless login_generation is raised; 0: never again),
+ *	u8 ask_backend (1: whether the role may connect to the database only a
+ *	backend there can say, which greets the session itself then)
  */
 #define BATON_AUTH_TRUST 1
 #define BATON_AUTH_REJECT 2

@@ -34,6 +34,7 @@
 #include "boundary.h"
 #include "channel.h"
 #include "context.h"
+#include "function_table.h"
 #include "identity.h"
 #include "parameters.h"
 #include "socket_switch.h"
@@ -71,6 +72,7 @@ attach_client_authentication(Port *port, int status)
 		generation_before_settings =
 			pg_atomic_read_u64(baton_atomic_u64(BatonControlMemory->settings_generation));
 		baton_boundary_install();
+		baton_functions_begin();
 	}
 }
 

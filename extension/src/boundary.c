@@ -15,7 +15,11 @@
  * Waiting itself is idle.c's.  Cancels are held off and thrown away at the
  * end, as PostgresMain throws away those that arrive while no command runs;
  * else a stray one would send an extra error and shift every later answer by
- * one.
+ * one.  errfinish (elog.c) sets QueryCancelHoldoffCount to zero at every error:
+ * whoever catches one below us must put it back.  They are held off, too, while
+ * messages of ours run: the session's statement_timeout, which runs then, means
+ * a statement of its own.  A cancel that comes then means the message that
+ * comes next.
  *
  * An error in here ends the backend: it must never unwind into PostgresMain,
  * which would report it to whatever client is in place.
@@ -32,6 +36,7 @@
 #include "miscadmin.h"
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
+#include "utils/timeout.h"
 #include "utils/timestamp.h"
 
 #include "attach.h"
@@ -56,7 +61,8 @@ static bool attached = false;
 static bool in_boundary = false;	/* what is sent now is the boundary's own */
 static bool ready_sent = false; /* a 'Z' was put since the last flush */
 static char ready_status;		/* its status */
-static bool client_lost = false;	/* nobody reads what we write any more */
+static bool client_lost = false;	/* the client of the command that runs
+									 * reads no more; seen to at its boundary */
 static bool injecting = false;	/* what runs are messages of ours: the client
 								 * must not see the answers */
 
@@ -72,26 +78,43 @@ static void boundary(char status);
  * fails, and the next CHECK_FOR_INTERRUPTS would end this process with FATAL.
  * It is the session that shall end: what still runs for it is cancelled, what
  * it still says is thrown away, and the next boundary sees that it has gone.
+ *
+ * A write of the boundary's own (a greeting, a notification, an error) is for a
+ * session that may not be the one in place when the boundary ends.  There its
+ * socket tells, which is looked at before anybody else is listened to.
  */
 static void
 check_client(void)
 {
-	if (likely(!ClientConnectionLost) || !attached || baton_session_held() == 0)
+	if (likely(!ClientConnectionLost) || !attached)
 		return;
 	ClientConnectionLost = 0;
+	if (in_boundary)
+		return;
 	client_lost = true;
-	if (!in_boundary && !ready_sent)
+	if (!ready_sent)
 	{
 		QueryCancelPending = true;
 		InterruptPending = true;
 	}
 }
 
+/*
+ * Is nobody there to read?  Between two sessions a placeholder stands in the
+ * client's place: what it has no room for would wait in pqcomm.c's buffer, and
+ * reach the next client.
+ */
+static bool
+nobody_reads(void)
+{
+	return client_lost || (in_boundary && attached && baton_session_held() == 0);
+}
+
 /* Is this message an answer to what we injected, or for nobody? */
 static bool
 swallowed(char type)
 {
-	if (client_lost)
+	if (nobody_reads())
 		return true;
 	if (!injecting)
 		return false;
@@ -160,7 +183,7 @@ boundary_flush(void)
 {
 	int			result = 0;
 
-	if (!injecting && !client_lost)
+	if (!injecting && !nobody_reads())
 	{
 		/* Only what the socket has no room for has to be waited for. */
 		if (!baton_socket_expects_waits())
@@ -199,15 +222,22 @@ static void
 boundary(char status)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	uint32		holdoff = QueryCancelHoldoffCount;
+	volatile uint32 holdoff = QueryCancelHoldoffCount;
 	BatonSessionSlot *slot;
+	bool		timed_out;
 
 	if (injecting)
 	{
 		/* Our messages are done; the client's own comes next. */
 		injecting = false;
+		timed_out = get_timeout_indicator(STATEMENT_TIMEOUT, true);
+		if (QueryCancelPending && !timed_out)
+			baton_cancel_arm();
+		QueryCancelHoldoffCount = 0;
+		QueryCancelPending = false;
 		baton_socket_resume();
 		baton_unnamed_injected();
+		baton_cancel_unhold();
 		baton_session_arm_cancel();
 		baton_context_begin();
 		return;
@@ -234,6 +264,9 @@ boundary(char status)
 			baton_socket_expect_waits();
 			return;
 		}
+		if (pq_buffer_has_data() && !client_lost && baton_input_babbles() &&
+			!baton_input_skip())
+			client_lost = true;
 		if (pq_buffer_has_data())
 		{
 			if (!client_lost && !baton_input_ends_session())
@@ -248,8 +281,18 @@ boundary(char status)
 		}
 	}
 
+	/*
+	 * start_xact_command (postgres.c) armed it for the command that is done,
+	 * and the next command's will again.  In here it would check a client who
+	 * is not in FeBeWaitSet, or another's.
+	 */
+	if (get_timeout_active(CLIENT_CONNECTION_CHECK_TIMEOUT))
+		disable_timeout(CLIENT_CONNECTION_CHECK_TIMEOUT, false);
+	CheckClientConnectionPending = false;
+
 	QueryCancelHoldoffCount = holdoff + 1;
 	in_boundary = true;
+	baton_cancel_hold();
 	PG_TRY();
 	{
 		StringInfoData messages;
@@ -258,6 +301,7 @@ boundary(char status)
 		if (!attached)
 		{
 			baton_attach();
+			baton_idle_timeouts_end();
 			baton_idle_start();
 			attached = true;
 		}
@@ -294,14 +338,15 @@ boundary(char status)
 	PG_END_TRY();
 
 	in_boundary = false;
+
+	/* By assignment: PG_CATCH of anything below us sets it to zero. */
+	QueryCancelHoldoffCount = injecting ? holdoff + 1 : holdoff;
+	QueryCancelPending = false;
 	if (!injecting)
 	{
+		baton_cancel_unhold();
 		baton_session_arm_cancel();
 		baton_context_begin();
 	}
-
-	/* By assignment: PG_CATCH of anything below us sets it to zero. */
-	QueryCancelHoldoffCount = holdoff;
-	QueryCancelPending = false;
 	MemoryContextSwitchTo(caller);
 }

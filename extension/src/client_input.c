@@ -12,6 +12,11 @@
  * The peeked bytes also tell whether PostgresMain will have to wait for the
  * client at all, see socket_switch.h.
  *
+ * A client whose COPY FROM STDIN has failed goes on sending data for a while.
+ * PostgresMain reads such messages whenever they come, ignores them, and waits
+ * for the next without a ReadyForQuery in between: the session would be idle,
+ * and its backend lost to all others.  So they are taken here.
+ *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------
@@ -24,8 +29,10 @@
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
+#include "utils/memutils.h"
 
 #include "client_input.h"
+#include "socket_switch.h"
 
 /* Longer batches are waited for like in stock. */
 #define PEEK_BYTES 4096
@@ -36,11 +43,15 @@ static Size peeked_length = 0;
 /*
  * Do these bytes hold all messages up to one that PostgresMain answers with
  * ReadyForQuery?  A function of its arguments.
+ *
+ * After a message of the extended protocol only Sync is sure to be answered:
+ * if that one has failed, all is ignored up to it (ignore_till_sync).
  */
 static bool
 batch_is_whole(const char *bytes, Size length)
 {
 	Size		at = 0;
+	bool		extended = false;
 
 	while (length - at >= 5)
 	{
@@ -51,11 +62,19 @@ batch_is_whole(const char *bytes, Size length)
 		size = pg_ntoh32(size);
 		if (size < 4 || size > length - at - 1)
 			return false;
-		if (type == 'Q' || type == 'S' || type == 'F')
+		if (type == 'S' || ((type == 'Q' || type == 'F') && !extended))
 			return true;
+		extended = true;
 		at += 1 + (Size) size;
 	}
 	return false;
+}
+
+/* CopyData, CopyDone and CopyFail; no COPY is on between two commands. */
+static bool
+is_ignored(int type)
+{
+	return type == 'd' || type == 'c' || type == 'f';
 }
 
 ClientSays
@@ -72,7 +91,7 @@ baton_input_peek(void)
 		return CLIENT_NOTHING;
 	if (length <= 0 || peeked[0] == 'X')
 		return CLIENT_LEAVES;
-	return CLIENT_SPEAKS;
+	return is_ignored(peeked[0]) ? CLIENT_BABBLES : CLIENT_SPEAKS;
 }
 
 const char *
@@ -116,7 +135,79 @@ baton_input_read(void)
 		baton_input_discard();
 		return CLIENT_LEAVES;
 	}
-	return CLIENT_SPEAKS;
+	return is_ignored(first) ? CLIENT_BABBLES : CLIENT_SPEAKS;
+}
+
+/*
+ * The next bytes, from pqcomm.c's buffer and then from the socket, and not one
+ * more: what follows must stay where the next look at it is taken.
+ */
+static bool
+take_bytes(char *bytes, Size length)
+{
+	while (length > 0)
+	{
+		ssize_t		got = 1;
+
+		if (pq_buffer_has_data())
+			*bytes = (char) pq_getbyte();
+		else
+			got = secure_read(MyProcPort, bytes, length);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return false;
+		bytes += got;
+		length -= got;
+	}
+	return true;
+}
+
+static bool
+take_message(void)
+{
+	char		head[5];
+	char		waste[8192];
+	uint32		left;
+
+	if (!take_bytes(head, sizeof(head)))
+		return false;
+	memcpy(&left, head + 1, sizeof(left));
+	left = pg_ntoh32(left);
+	if (left < 4 || left > PQ_LARGE_MESSAGE_LIMIT)
+		return false;
+	for (left -= 4; left > 0;)
+	{
+		uint32		part = Min(left, sizeof(waste));
+
+		if (!take_bytes(waste, part))
+			return false;
+		left -= part;
+	}
+	return true;
+}
+
+bool
+baton_input_skip(void)
+{
+	bool		whole;
+
+	baton_socket_expect_waits();
+	MyProcPort->noblock = false;
+	pq_startmsgread();
+	do
+		whole = take_message();
+	while (whole && pq_buffer_has_data() && is_ignored(pq_peekbyte()));
+	pq_endmsgread();
+	if (!whole)
+		baton_input_discard();
+	return whole;
+}
+
+bool
+baton_input_babbles(void)
+{
+	return is_ignored(first_byte());
 }
 
 bool

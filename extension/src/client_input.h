@@ -15,6 +15,7 @@ typedef enum ClientSays
 {
 	CLIENT_NOTHING,				/* no byte yet */
 	CLIENT_SPEAKS,				/* a message has begun */
+	CLIENT_BABBLES,				/* one that PostgresMain would only ignore */
 	CLIENT_LEAVES				/* Terminate, or end of file */
 } ClientSays;
 
@@ -34,8 +35,19 @@ extern bool baton_input_is_whole(void);
  */
 extern ClientSays baton_input_read(void);
 
-/* Do pqcomm.c's buffer's contents, which are some, begin with Terminate? */
+/*
+ * Do pqcomm.c's buffer's contents, which are some, begin with Terminate, or
+ * with a message that PostgresMain would ignore?
+ */
 extern bool baton_input_ends_session(void);
+extern bool baton_input_babbles(void);
+
+/*
+ * Takes the message that PostgresMain would ignore, and those after it that
+ * are in the buffer; waits for the rest of one that has only begun.  False:
+ * the client left in its middle.
+ */
+extern bool baton_input_skip(void);
 
 /* Throws away what is in pqcomm.c's buffer. */
 extern void baton_input_discard(void);

@@ -52,6 +52,19 @@ baton_session_held(void)
 	return held;
 }
 
+void
+baton_idle_timeouts_end(void)
+{
+	if (get_timeout_active(IDLE_SESSION_TIMEOUT))
+		disable_timeout(IDLE_SESSION_TIMEOUT, false);
+	if (get_timeout_active(IDLE_IN_TRANSACTION_SESSION_TIMEOUT))
+		disable_timeout(IDLE_IN_TRANSACTION_SESSION_TIMEOUT, false);
+
+	/* what has fired and has not been looked at is the same session's */
+	IdleSessionTimeoutPending = false;
+	IdleInTransactionSessionTimeoutPending = false;
+}
+
 /* A message to the dispatcher; its death shows on the control socket. */
 static void
 tell(uint16 type, uint64 session, const char *payload, Size length)
@@ -115,6 +128,8 @@ greet(const BatonSessionRecord *record)
 	initStringInfo(&reported);
 	baton_context_greet(record, &reported);
 	baton_delta_send(BatonSelf.control, record->id);
+	/* others will be greeted with what is told now */
+	baton_session_slot(record->id)->idle_session_timeout_ms = IdleSessionTimeout;
 	tell(BATON_MSG_GREETED, record->id, reported.data, reported.len);
 	pfree(reported.data);
 
@@ -134,17 +149,24 @@ baton_session_take(uint64 session, int fd)
 {
 	BatonSessionSlot *slot = baton_session_slot(session);
 	MemoryContext caller = CurrentMemoryContext;
+	const BatonSessionRecord *record = baton_record(session);
+	uint32		held_off = QueryCancelHoldoffCount;
 	bool		failed = false;
 
 	Assert(held == 0);
 
+	/* A new session waits for its greeting; all others wait for an answer. */
+	baton_cancel_session((record->record_flags & BATON_RECORD_GREET) == 0);
+
+	/* In this order: who finds us as the owner may send us its cancel. */
+	BatonSelf.slot->session = session;
+	pg_write_barrier();
 	slot->owner = BatonSelf.slot_index + 1;
 	slot->state = BATON_STATE_ACTIVE;
 	slot->state_since_us = GetCurrentTimestamp();
 	if (slot->last_backend != BatonSelf.slot_index + 1)
 		slot->migrations++;
 	slot->last_backend = BatonSelf.slot_index + 1;
-	BatonSelf.slot->session = session;
 	BatonSelf.slot->switches++;
 	held = session;
 	held_cause = BATON_CAUSE_NONE;
@@ -152,8 +174,6 @@ baton_session_take(uint64 session, int fd)
 
 	PG_TRY();
 	{
-		const BatonSessionRecord *record = baton_record(session);
-
 		baton_identity_put(record);
 		if (record->record_flags & BATON_RECORD_GREET)
 			greet(record);
@@ -174,6 +194,7 @@ baton_session_take(uint64 session, int fd)
 		MemoryContextSwitchTo(caller);
 		edata = CopyErrorData();
 		FlushErrorState();
+		QueryCancelHoldoffCount = held_off;
 		if (IsTransactionState() || IsAbortedTransactionBlockState())
 			AbortOutOfAnyTransaction();
 		MemoryContextSwitchTo(caller);
@@ -182,6 +203,9 @@ baton_session_take(uint64 session, int fd)
 		failed = true;
 	}
 	PG_END_TRY();
+
+	/* any error sets it to zero, also one that was caught further below */
+	QueryCancelHoldoffCount = held_off;
 
 	if (failed)
 		baton_session_end(BATON_END_ERROR, BATON_BACKEND_IDLE);
@@ -230,8 +254,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	if (BatonControlMemory->force_migration != 0)
 		pgstat_report_stat(true);
 
-	/* PostgresMain armed it for a session that will be idle elsewhere */
-	disable_timeout(IDLE_SESSION_TIMEOUT, false);
+	baton_idle_timeouts_end();
 
 	baton_delta_send(BatonSelf.control, session);
 
@@ -240,6 +263,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	slot->idle_session_timeout_ms = IdleSessionTimeout;
 	slot->dedicated_cause = BATON_CAUSE_NONE;
 	held = 0;
+	baton_cancel_session(false);
 
 	pg_write_barrier();
 	slot->owner = 0;
@@ -290,6 +314,8 @@ baton_session_end(uint32 how, uint32 state_after)
 	baton_context_forget(session);
 	baton_delta_drop();
 	baton_cancel_disarm();
+	baton_cancel_session(false);
+	baton_idle_timeouts_end();
 	held = 0;
 	held_cause = BATON_CAUSE_NONE;
 	slot->dedicated_cause = BATON_CAUSE_NONE;

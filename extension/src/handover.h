@@ -35,6 +35,12 @@ extern void baton_session_take(uint64 session, int fd);
 extern bool baton_session_release(uint32 state_after, bool tell_always);
 extern bool baton_session_is_too_large(void);
 
+/*
+ * PostgresMain has armed its timeouts for an idle session before
+ * ReadyForQuery, but nobody, or another session, is idle here.
+ */
+extern void baton_idle_timeouts_end(void);
+
 /* Gives back a session that was assigned and has not been taken. */
 extern void baton_session_bounce(uint64 session, int fd);
 

@@ -117,6 +117,7 @@ attempt(void (*callback) (void))
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	bool		exit_on_error = ExitOnAnyError;
+	uint32		held_off = QueryCancelHoldoffCount;
 	volatile bool done = false;
 
 	/* the boundary may have made every error the end of the process */
@@ -136,6 +137,7 @@ attempt(void (*callback) (void))
 		RollbackAndReleaseCurrentSubTransaction();
 	}
 	PG_END_TRY();
+	QueryCancelHoldoffCount = held_off; /* an error has set it to zero */
 	ExitOnAnyError = exit_on_error;
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;

@@ -21,6 +21,7 @@
 #include "postgres.h"
 
 #include "catalog/namespace.h"
+#include "miscadmin.h"
 #include "parser/analyze.h"
 #include "parser/parser.h"
 #include "statement_description.h"
@@ -86,6 +87,7 @@ parse_readable(const char *text)
 {
 	List	   *volatile trees = NIL;
 	MemoryContext caller = CurrentMemoryContext;
+	uint32		held_off = QueryCancelHoldoffCount;
 
 	PG_TRY();
 	{
@@ -97,6 +99,7 @@ parse_readable(const char *text)
 			PG_RE_THROW();
 		MemoryContextSwitchTo(caller);
 		FlushErrorState();
+		QueryCancelHoldoffCount = held_off; /* the error has set it to zero */
 		trees = NIL;
 	}
 	PG_END_TRY();

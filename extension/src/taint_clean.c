@@ -98,6 +98,7 @@ baton_taint_clean(void)
 {
 	MemoryContext context = CurrentMemoryContext;
 	CommandDest destination = whereToSendOutput;
+	uint32		held_off = QueryCancelHoldoffCount;
 	volatile bool done = false;
 
 	/*
@@ -130,10 +131,14 @@ baton_taint_clean(void)
 		MemoryContextSwitchTo(context);
 		EmitErrorReport();
 		FlushErrorState();
+		QueryCancelHoldoffCount = held_off;
 		AbortOutOfAnyTransaction();
 		done = false;
 	}
 	PG_END_TRY();
+
+	/* any error sets it to zero, also one that a user's function has caught */
+	QueryCancelHoldoffCount = held_off;
 	MemoryContextSwitchTo(context);
 	whereToSendOutput = destination;
 	return done;

@@ -11,8 +11,9 @@ import psycopg
 import pytest
 
 from harness.control_memory import ControlMemory
+from harness.debugger import needs_gdb, stopped_at
 from harness.health import wait_until
-from harness.wire import Wire, bind, execute, parse, query, sync
+from harness.wire import LoginFailed, Wire, bind, execute, parse, query, sync
 
 PARAMETERS = {"pg_baton.max_backends": 4}
 
@@ -78,6 +79,26 @@ def test_cancel_of_an_idle_session_does_nothing_ever(server):
         for _ in range(5):
             assert session.query("SELECT pg_sleep(0.02), 1") == [["", "1"]]
             assert other.query("SELECT pg_sleep(0.02), 2") == [["", "2"]]
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("before", ["a new backend", "a login that was refused"])
+def test_cancel_of_an_idle_session_does_nothing_whatever_its_backend_did_before(make_cluster, before):
+    """A backend's start, and an error that it gets over, end its holding off of
+    cancels, if nobody sees to it."""
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 1})
+    cluster.sql("CREATE ROLE newcomer LOGIN")
+    if before != "a new backend":
+        with open_wire(cluster, user="newcomer") as first:
+            first.query("SELECT 1")
+        with pytest.raises(LoginFailed):
+            open_wire(cluster, user="newcomer", work_mem="nonsense")
+    # other startup options than any before: a backend greets it
+    with open_wire(cluster, user="newcomer", work_mem="5MB") as session:
+        for _ in range(10):
+            session.cancel_request()
+            assert session.silent(0.05)
+        assert session.query("SELECT 1") == [["1"]]
 
 
 def test_cancel_of_a_session_idle_in_transaction_does_nothing(server):
@@ -242,6 +263,25 @@ def test_a_cancel_names_its_session_before_it_signals_the_backend(server):
             os.kill(pid, signal.SIGCONT)
         assert errors(session.until_ready(20)) == ["57014"]
         assert slot.cancel == 0
+
+
+@pytest.mark.pool_only
+@needs_gdb
+def test_a_cancel_that_comes_while_its_session_is_put_in_place_counts(make_cluster):
+    """What the session has asked waits in its socket: it is meant."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    server.sql("CREATE EXTENSION pg_baton")
+    with open_wire(server) as session, open_wire(server) as other:
+        for turn in (session, other) * 2:
+            turn.query("SELECT 1")
+        ((pid,),) = server.sql("SELECT pid FROM pg_baton_backends WHERE pid IS NOT NULL")
+        with stopped_at(pid, "baton_context_install") as stop:
+            session.send(query("SELECT pg_sleep(60), 'just come'"))
+            stop.wait()
+            session.cancel_request()
+            wait_until(lambda: slot_of(server, pid).cancel != 0, what="the cancel is sent")
+        assert errors(session.until_ready(30)) == ["57014"]
+        assert session.query("SELECT 2") == other.query("SELECT 2") == [["2"]]
 
 
 def test_psycopg_cancel_works(server):

@@ -7,12 +7,16 @@ time, or that wait would never end (extension/src/socket_switch.h).
 
 from __future__ import annotations
 
+import re
+import signal
 import time
+from pathlib import Path
 
 import pytest
 
+from harness.debugger import needs_gdb, stopped_at
 from harness.health import assert_healthy, wait_until
-from harness.wire import Wire, bind, copy_data, copy_done, describe_portal, execute, parse, query, sync
+from harness.wire import Wire, bind, copy_data, copy_done, describe_portal, execute, function_call, parse, query, sync
 
 SETUP = ["CREATE TABLE target (a int)"]
 PARAMETERS = {"pg_baton.max_backends": 3}
@@ -58,6 +62,20 @@ def test_a_message_that_comes_in_two_parts_is_answered(server, name):
             wire.send(batch[cut:])
             rows = [message.row() for message in wire.until_ready() if message.type == "D"]
             assert rows == [[b"42"]]
+    assert_healthy(server)
+
+
+@pytest.mark.parametrize("kind", ["query", "function call"])
+def test_a_batch_whose_failure_makes_the_server_wait_for_sync_is_answered(server, kind):
+    """The query after the failure is ignored: it does not end the batch."""
+    ignored = query("SELECT 2") if kind == "query" else function_call(0, [])
+    with handed_over(server) as wire:
+        wire.send(parse("selekt 1") + ignored)
+        # not answered before Sync
+        wait_for_event(server, "ClientRead")
+        wire.send(sync())
+        assert [m.type for m in wire.until_ready()] == ["E", "Z"]
+        assert wire.query("SELECT 3") == [["3"]]
     assert_healthy(server)
 
 
@@ -122,4 +140,36 @@ def test_a_client_that_is_checked_for_ends_its_statement_by_leaving(server, stat
     assert server.sql(sleeping)[0][0] == 1, "some checks have found the client, and it goes on"
     wire.close()
     wait_until(lambda: server.sql(sleeping)[0][0] == 0, what="the statement has ended")
+    assert_healthy(server)
+
+
+def signal_is_pending(pid: int, number: int) -> bool:
+    """Has a process that is stopped been sent a signal?"""
+    status = Path(f"/proc/{pid}/status").read_text()
+    pending = re.findall(r"^(?:SigPnd|ShdPnd):\s+([0-9a-f]+)", status, re.M)
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in pending)
+
+
+@needs_gdb
+def test_statement_timeout_while_the_unnamed_statement_is_restored_harms_nobody(make_cluster):
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    server.sql("CREATE EXTENSION pg_baton")
+    login = {"host": "127.0.0.1", "port": server.pool_port}
+    with Wire.login(**login) as other, Wire.login(**login) as timed:
+        timed.query("SET statement_timeout = '1s'")
+        timed.ask(parse("SELECT 'mine'") + sync())
+        # a Query drops the unnamed statement: that of the first must be injected
+        other.query("SELECT 1")
+        ((pid,),) = server.sql("SELECT pid FROM pg_baton_backends")
+        # called by exec_parse_message(), which has started the timer
+        with stopped_at(pid, "CompleteCachedPlan") as stop:
+            timed.send(bind() + execute() + sync())
+            stop.wait()
+            # an earlier SIGALRM may be that of a timer that was set back
+            due = time.monotonic() + 1
+            wait_until(
+                lambda: time.monotonic() > due and signal_is_pending(pid, signal.SIGALRM), what="the timer has fired"
+            )
+        assert [message.row() for message in timed.until_ready() if message.type == "D"] == [[b"mine"]]
+        assert timed.query("SELECT 2") == [["2"]]
     assert_healthy(server)

@@ -385,16 +385,18 @@ impl Dispatcher {
     // ---- attached backends -----------------------------------------------
 
     /// Sends a small frame; a backend that takes none is given up.
-    pub fn send_to_backend(&self, slot: u32, frame: &[u8]) {
+    pub fn send_to_backend(&self, slot: u32, frame: &[u8]) -> bool {
         let connection = self.backends[slot as usize]
             .as_ref()
             .and_then(|backend| backend.connection)
             .and_then(|number| self.connections.get(number));
         if let Some(connection) = connection {
-            if let Err(error) = socket::send(connection.fd(), frame) {
-                debug!("could not send to backend {slot}: {error}");
+            match socket::send(connection.fd(), frame) {
+                Ok(_) => return true,
+                Err(error) => debug!("could not send to backend {slot}: {error}"),
             }
         }
+        false
     }
 
     /// Asks a backend to exit when no session needs it, and gives it no more.
@@ -481,27 +483,45 @@ impl Dispatcher {
     /// Cancels what the session with this key runs, and nothing else.
     pub fn cancel(&mut self, id: SessionId) {
         let slot = &self.control.sessions[index_of(id) as usize];
-        let owner = slot.owner.load(SeqCst);
-        if let Some(holder) = owner.checked_sub(1) {
-            let Some(backend) = self.control.backends.get(holder as usize) else {
+        if slot.owner.load(SeqCst) == 0 {
+            // On its way to a backend: that one sees the flag when it takes it.
+            let waits = self.sessions.get(id).is_some_and(|session| {
+                matches!(session.place, Place::Waiting)
+                    || (session.place != Place::Idle && slot.state.load(SeqCst) == STATE_WAITING)
+            });
+            if !waits {
                 return;
-            };
-            let pid = backend.pid.load(SeqCst);
-            if backend.session.load(SeqCst) == id && pid != 0 {
-                backend.cancel.store(id, SeqCst);
-                if let Err(error) = process::interrupt(pid) {
-                    debug!("could not signal backend {pid}: {error}");
-                }
             }
-            return;
-        }
-        // On its way to a backend: that one sees the flag when it takes it.
-        let waits = self.sessions.get(id).is_some_and(|session| {
-            matches!(session.place, Place::Waiting)
-                || (session.place != Place::Idle && slot.state.load(SeqCst) == STATE_WAITING)
-        });
-        if waits {
             slot.flags.fetch_or(SESSION_CANCEL, SeqCst);
+            // Taken meanwhile, and the flag perhaps too late: it must not hit
+            // the next transaction instead.
+            if slot.owner.load(SeqCst) == 0
+                || slot.flags.fetch_and(!SESSION_CANCEL, SeqCst) & SESSION_CANCEL == 0
+            {
+                return;
+            }
+        }
+        self.cancel_on_backend(id);
+    }
+
+    /// Tells the backend that has the session; which one may change meanwhile,
+    /// but then the session is not running what was to be cancelled.
+    fn cancel_on_backend(&self, id: SessionId) {
+        let owner = self.control.sessions[index_of(id) as usize]
+            .owner
+            .load(SeqCst);
+        let Some(backend) = owner
+            .checked_sub(1)
+            .and_then(|holder| self.control.backends.get(holder as usize))
+        else {
+            return;
+        };
+        let pid = backend.pid.load(SeqCst);
+        if backend.session.load(SeqCst) == id && pid != 0 {
+            backend.cancel.store(id, SeqCst);
+            if let Err(error) = process::interrupt(pid) {
+                debug!("could not signal backend {pid}: {error}");
+            }
         }
     }
 }
@@ -525,8 +545,9 @@ fn final_report(failure: &Failure, user: &[u8]) -> Option<Report> {
         Failure::ServerError(report) => {
             let state = &report.sqlstate;
             let is_login = state.starts_with(b"28");
-            let is_final =
-                is_login || [b"3D000", b"53300", b"55000", b"42501", b"22023"].contains(&state);
+            // Starting up or ending, or the connection broke; all else is
+            // what a client of the server's own port is told, too.
+            let may_pass = state.starts_with(b"57P") || state.starts_with(b"08");
             let mut report = report.clone();
             report.severity = Severity::Fatal;
             if is_login && report.hint.is_none() {
@@ -534,7 +555,7 @@ fn final_report(failure: &Failure, user: &[u8]) -> Option<Report> {
                     .with_detail("pg_baton's dispatcher could not open a backend.")
                     .with_hint(LOGIN_HINT);
             }
-            is_final.then_some(report)
+            (!may_pass).then_some(report)
         }
         Failure::NoCredentials(_) | Failure::UnsupportedMethod(_) => Some(
             Report::fatal(
@@ -569,6 +590,7 @@ mod tests {
         let error = |state| Failure::ServerError(Report::fatal(state, "no"));
         assert!(final_report(&error(b"28P01"), b"u").is_some());
         assert!(final_report(&error(b"3D000"), b"u").is_some());
+        assert!(final_report(&error(b"58P01"), b"u").is_some());
         assert!(final_report(&error(b"57P03"), b"u").is_none());
         let report = final_report(&Failure::NoCredentials("scram-sha-256"), b"u").unwrap();
         assert_eq!(&report.sqlstate, b"28000");

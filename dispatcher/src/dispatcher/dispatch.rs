@@ -283,6 +283,7 @@ impl Dispatcher {
     /// A backend may have become idle after it saw the queue empty and before
     /// it could see what was sent: wake as many as there are messages, those
     /// of before too, whose backends may have been poked and not woken yet.
+    /// One that has been poked is not poked again before it has read that.
     fn poke_idle(&mut self, number: u32, sent: usize) {
         fence(SeqCst);
         let Some(pool) = self.pools[number as usize].as_ref() else {
@@ -290,10 +291,19 @@ impl Dispatcher {
         };
         let mut left = self.queued(number).max(sent);
         for slot in &pool.backends {
-            let state = self.control.backends[*slot as usize].state.load(SeqCst);
-            if left > 0 && (state == BACKEND_IDLE || state == BACKEND_LINGER) {
-                self.send_to_backend(*slot, &wire::bare(MSG_POKE, 0));
-                left -= 1;
+            let memory = &self.control.backends[*slot as usize];
+            let state = memory.state.load(SeqCst);
+            let may_serve = self.backends[*slot as usize]
+                .as_ref()
+                .is_some_and(|backend| backend.may_serve());
+            if left == 0 || !may_serve || (state != BACKEND_IDLE && state != BACKEND_LINGER) {
+                continue;
+            }
+            left -= 1;
+            if memory.poked.swap(1, SeqCst) == 0
+                && !self.send_to_backend(*slot, &wire::bare(MSG_POKE, 0))
+            {
+                memory.poked.store(0, SeqCst);
             }
         }
     }

@@ -89,6 +89,8 @@ pub struct Answer {
     pub peer_allowed: bool,
     /// TimestampTz up to which the answer may be given again; 0: not at all.
     pub good_until: i64,
+    /// Only a backend can say whether this role may connect: it must greet.
+    pub ask_backend: bool,
 }
 
 impl Answer {
@@ -125,6 +127,7 @@ impl Answer {
         answer.refuse_before_authentication = reader.u8()? != 0;
         answer.peer_allowed = reader.string()? == b"1";
         answer.good_until = reader.i64()?;
+        answer.ask_backend = reader.u8()? != 0;
         Ok((request, answer))
     }
 }
@@ -243,7 +246,9 @@ impl Dispatcher {
 
     fn answered(&mut self, asker: Asker, generation: u64, answer: Answer) {
         match asker {
-            Asker::Login(number, serial) => self.login_answered(number, serial, answer),
+            Asker::Login(number, serial) => {
+                self.login_answered(number, serial, generation, answer);
+            }
             Asker::Pool(number, serial) => self.pool_answered(number, serial, generation, &answer),
         }
     }
@@ -353,6 +358,7 @@ mod tests {
                 .u8(1)
                 .string(b"1")
                 .u64(9)
+                .u8(1)
                 .finish();
             frame[16..].to_vec()
         };
@@ -362,7 +368,7 @@ mod tests {
             (7, 3, -1)
         );
         assert_eq!((answer.role, answer.database), (10, 5));
-        assert_eq!(answer.good_until, 9);
+        assert_eq!((answer.good_until, answer.ask_backend), (9, true));
         assert!(answer.superuser && answer.peer_allowed && answer.refuse_before_authentication);
         let report = answer.refusal.unwrap();
         assert_eq!((report.detail, report.hint), (None, Some(b"hint".to_vec())));

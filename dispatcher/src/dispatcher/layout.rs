@@ -71,7 +71,8 @@ pub struct BackendSlot {
     pub pool: AtomicU32,
     pub dedicated_cause: AtomicU32,
     pub xact_status: AtomicU32,
-    pub reserved: [AtomicU32; 13],
+    pub poked: AtomicU32,
+    pub reserved: [AtomicU32; 12],
 }
 
 /// What dispatcher and backends of one pool count together.

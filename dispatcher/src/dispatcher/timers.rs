@@ -115,9 +115,20 @@ impl Dispatcher {
         }
     }
 
-    /// Backends of an earlier dispatcher: when one has ended its slots are free.
+    /// Backends of an earlier dispatcher: when one has ended its slots are free,
+    /// and so is that of a session that one has ended.
     fn sweep_orphans(&mut self) {
         let control = self.control;
+        if !self.orphans.is_empty() {
+            for (index, slot) in control.sessions.iter().enumerate() {
+                let is_left = slot.state.load(SeqCst) != STATE_FREE
+                    && slot.owner.load(SeqCst) == 0
+                    && self.sessions.in_slot(index as u32).is_none();
+                if is_left {
+                    control.clear_session(slot);
+                }
+            }
+        }
         self.orphans.retain(|slot| {
             let pid = control.backends[*slot as usize].pid.load(SeqCst);
             if process::exists(pid) {
@@ -143,8 +154,9 @@ impl Dispatcher {
             };
             // In this order: who took something before is still busy.
             let is_empty = socket::next_packet_length(pool.queue_read.as_raw_fd()) == 0;
-            let may_be_taking = self.control.backends.iter().any(|slot| {
-                slot.state.load(SeqCst) == BACKEND_BUSY && slot.pool.load(Relaxed) == number
+            let may_be_taking = pool.backends.iter().any(|slot| {
+                let state = &self.control.backends[*slot as usize].state;
+                state.load(SeqCst) == BACKEND_BUSY
             });
             let queued = self.control.pools[number as usize].queued.load(SeqCst);
             if counter_is_wrong(is_empty, may_be_taking, queued) {

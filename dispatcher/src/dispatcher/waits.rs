@@ -125,7 +125,11 @@ impl Dispatcher {
                 Ok(length) => {
                     left = left.saturating_sub(length);
                     match skipper.feed(&buffer[..length]) {
-                        Ok((_, None)) => {}
+                        Ok((_, None)) => {
+                            if skipper.error_is_due() && !self.tell_waited(id, false) {
+                                break;
+                            }
+                        }
                         Ok((_, Some(RequestEnd::Terminate))) | Err(SkipError::BadLength) => {
                             self.end_session(id);
                             break;
@@ -163,22 +167,37 @@ impl Dispatcher {
         }
     }
 
-    fn answer_skipped(&mut self, id: SessionId) {
-        self.skippers.remove(&id);
+    /// The error, if it has not been sent yet, and at the request's end that
+    /// the next may come. False if the session has ended.
+    fn tell_waited(&mut self, id: SessionId, at_end: bool) -> bool {
         let Some(session) = self.sessions.get(id) else {
-            return;
+            return false;
         };
+        let told = self.skippers.get(&id).is_some_and(RequestSkipper::told);
         let mut out = Vec::new();
-        self.wait_report(session.pool, Severity::Error)
-            .encode(&mut out);
-        messages::ready_for_query(&mut out, b'I');
+        if !(at_end && told) {
+            self.wait_report(session.pool, Severity::Error)
+                .encode(&mut out);
+        }
+        if at_end {
+            messages::ready_for_query(&mut out, b'I');
+        }
+        let sent = socket::send(session.fd(), &out).ok() == Some(out.len());
+        if !sent {
+            // It does not read: nothing more can be told it.
+            self.end_session(id);
+        }
+        sent
+    }
+
+    fn answer_skipped(&mut self, id: SessionId) {
+        if !self.tell_waited(id, true) {
+            return;
+        }
+        self.skippers.remove(&id);
         let slot = &self.control.sessions[index_of(id) as usize];
         slot.flags.fetch_and(!SESSION_CANCEL, SeqCst);
         slot.state_since_us.store(self.now, Relaxed);
-        if socket::send(session.fd(), &out).ok() != Some(out.len()) {
-            // It does not read: nothing more can be told it.
-            return self.end_session(id);
-        }
         self.arm(id);
     }
 }

@@ -12,6 +12,16 @@ use super::arena::{Arena, Content, Full};
 use super::control::{Control, CounterPool, NO_COUNTER};
 use crate::dispatcher::layout::shared::*;
 use crate::dispatcher::layout::Item;
+use std::collections::HashMap;
+
+/// With so many changes at once their items are found by an index: a scan for
+/// each would hold up every other session.
+const INDEX_FROM: usize = 16;
+/// Stands where an item was that has been deleted.
+const NO_ENTRY: u32 = u32::MAX;
+
+/// Where in a context the item of a kind and key is.
+type Index = HashMap<(u16, Vec<u8>), usize>;
 
 /// One change that waits to be applied.
 #[derive(Debug)]
@@ -94,11 +104,25 @@ impl Contexts {
         }
     }
 
-    fn find(&self, kind: u16, key: &[u8]) -> Option<usize> {
-        self.scratch.iter().position(|item| {
-            let content = self.arena.content(item.entry);
-            content.kind == kind && content.key == key
+    /// An index of what is loaded, if it pays for that many changes.
+    fn index(&self, changes: usize) -> Option<Index> {
+        (changes >= INDEX_FROM).then(|| {
+            let places = self.scratch.iter().enumerate().map(|(position, item)| {
+                let content = self.arena.content(item.entry);
+                ((content.kind, content.key.to_vec()), position)
+            });
+            places.collect()
         })
+    }
+
+    fn find(&self, index: Option<&Index>, kind: u16, key: &[u8]) -> Option<usize> {
+        match index {
+            Some(index) => index.get(&(kind, key.to_vec())).copied(),
+            None => self.scratch.iter().position(|item| {
+                let content = self.arena.content(item.entry);
+                content.kind == kind && content.key == key
+            }),
+        }
     }
 
     /// Makes what is staged the context of session `index`. STARTUP items go
@@ -120,7 +144,7 @@ impl Contexts {
             dropped = gone;
             self.scratch = kept;
         }
-        let mut entries_taken = Vec::with_capacity(staged.changes.len());
+        let mut places = self.index(staged.changes.len());
         for change in &staged.changes {
             match change {
                 Change::Put {
@@ -129,7 +153,10 @@ impl Contexts {
                     aux,
                 } => {
                     let content = self.arena.content(*entry);
-                    let found = self.find(content.kind, content.key);
+                    let found = self.find(places.as_ref(), content.kind, content.key);
+                    if let (None, Some(places)) = (found, &mut places) {
+                        places.insert((content.kind, content.key.to_vec()), self.scratch.len());
+                    }
                     let mut number = NO_COUNTER;
                     if *counter {
                         if let Some(new) = self.counters.allot() {
@@ -143,7 +170,6 @@ impl Contexts {
                         counter: number,
                         aux: *aux,
                     };
-                    entries_taken.push(*entry);
                     match found {
                         Some(position) => {
                             dropped.push(std::mem::replace(&mut self.scratch[position], item));
@@ -152,12 +178,24 @@ impl Contexts {
                     }
                 }
                 Change::Delete { kind, key } => {
-                    if let Some(position) = self.find(*kind, key) {
-                        dropped.push(self.scratch.remove(position));
-                    }
+                    let Some(position) = self.find(places.as_ref(), *kind, key) else {
+                        continue;
+                    };
+                    dropped.push(match &mut places {
+                        Some(places) => {
+                            places.remove(&(*kind, key.clone()));
+                            let gone = Item {
+                                entry: NO_ENTRY,
+                                ..self.scratch[position]
+                            };
+                            std::mem::replace(&mut self.scratch[position], gone)
+                        }
+                        None => self.scratch.remove(position),
+                    });
                 }
             }
         }
+        self.scratch.retain(|item| item.entry != NO_ENTRY);
         let items = std::mem::take(&mut self.scratch);
         let stored = self.arena.store_items(&items);
         let count = items.len() as u32;
@@ -241,5 +279,71 @@ impl Contexts {
                 (ITEM_SIZE + ENTRY_HEADER_SIZE) as usize + content.key.len() + content.value.len()
             })
             .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatcher::sys::memory::{self, SharedMapping};
+    use std::os::fd::AsRawFd;
+
+    fn contexts() -> Contexts {
+        let bytes = 1 << 20;
+        let memory = Box::leak(vec![0; bytes].into_boxed_slice());
+        let (control, _) = memory::create(1 << 16).unwrap();
+        let mapping = SharedMapping::open(control.as_raw_fd()).unwrap();
+        let control = Control {
+            header: &mapping.slice(0, 1).unwrap()[0],
+            backends: &[],
+            pools: &[],
+            sessions: &[],
+            counters: &[],
+        };
+        Contexts::new(Arena::new(memory, 2, bytes, 1), control, 0)
+    }
+
+    fn shown(contexts: &Contexts, index: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let contents = contexts
+            .items(index)
+            .map(|item| contexts.arena.content(item.entry));
+        contents
+            .map(|content| (content.key.to_vec(), content.value.to_vec()))
+            .collect()
+    }
+
+    /// The first session gets all changes at once (by index), the second each
+    /// by itself (by scanning).
+    #[test]
+    fn many_changes_at_once_do_what_each_by_itself_does() {
+        let mut contexts = contexts();
+        for index in 0..2 {
+            contexts.begin(index, &[], 0).unwrap();
+        }
+        let mut at_once = Staged::default();
+        for number in 0_u32..500 {
+            let key = format!("key {}", number.wrapping_mul(2_654_435_761) % 37);
+            let value = number.to_string();
+            let content = Content {
+                kind: 3,
+                key: key.as_bytes(),
+                value: value.as_bytes(),
+            };
+            let mut alone = Staged::default();
+            for staged in [&mut at_once, &mut alone] {
+                if number % 3 == 0 {
+                    contexts.stage_delete(staged, 3, key.as_bytes());
+                } else {
+                    contexts.stage_put(staged, content, false, 0);
+                }
+            }
+            contexts.apply(1, &mut alone, false).unwrap();
+        }
+        contexts.apply(0, &mut at_once, false).unwrap();
+        assert!(!shown(&contexts, 0).is_empty());
+        assert_eq!(shown(&contexts, 0), shown(&contexts, 1));
+        contexts.end(0);
+        contexts.end(1);
+        assert_eq!(contexts.arena.entries(), 0);
     }
 }

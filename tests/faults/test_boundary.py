@@ -1,0 +1,138 @@
+"""What happens to one session between two transactions is not another's."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from harness.health import assert_healthy, wait_until
+from harness.wire import Wire, bind, copy_data, copy_done, copy_fail, execute, parse, query, startup, sync
+
+pytestmark = pytest.mark.pool_only
+
+
+@pytest.fixture
+def cluster(make_cluster):
+    """One backend: who comes next comes to the same."""
+    one = make_cluster(parameters={"pg_baton.max_backends": 1})
+    one.sql("CREATE EXTENSION pg_baton")
+    return one
+
+
+def login(cluster, **options) -> Wire:
+    return Wire.login("127.0.0.1", cluster.pool_port, **options)
+
+
+def login_unix(cluster, **options) -> Wire:
+    return Wire.login(str(cluster.home), cluster.pool_port, **options)
+
+
+def knock(cluster, host: str, options: dict[str, str]) -> Wire:
+    """A client that is let in, and has not been greeted yet."""
+    wire = Wire.open(host, cluster.pool_port)
+    wire.send(startup({"user": "nobody_yet", "database": "postgres", **options}))
+    assert wire.read().type == "R"
+    return wire
+
+
+@pytest.mark.parametrize("options", [{}, {"work_mem": "nonsense"}], ids=["greeted", "refused"])
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_who_leaves_before_his_greeting_takes_nobody_s(cluster, how, options):
+    """No backend has been started yet: the first is still to come when he leaves."""
+    cluster.sql("CREATE ROLE nobody_yet LOGIN")
+    gone = knock(cluster, str(cluster.home) if how == "close" else "127.0.0.1", options)
+    with knock(cluster, "127.0.0.1", {}) as next_one:
+        getattr(gone, how)()
+        next_one.until_ready(20)
+        assert next_one.query("SELECT 1") == [["1"]]
+    assert_healthy(cluster)
+
+
+def test_a_listener_that_leaves_as_it_is_notified_costs_nobody_an_answer(cluster):
+    cluster.sql("CREATE TABLE done (a int)")
+    with login(cluster) as other:
+        other.query("SELECT 1")
+        listener = login_unix(cluster)
+        listener.query("LISTEN news")
+        ((pid,),) = listener.query("SELECT pg_backend_pid()")
+        os.kill(int(pid), signal.SIGSTOP)
+        try:
+            cluster.sql("NOTIFY news, 'to nobody'")
+            listener.close()
+        finally:
+            os.kill(int(pid), signal.SIGCONT)
+        wait_until(
+            lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(1,)], what="the listener's session has ended"
+        )
+        assert other.query("INSERT INTO done VALUES (1) RETURNING a") == [["1"]]
+    assert cluster.sql("SELECT a FROM done") == [(1,)]
+    assert_healthy(cluster)
+
+
+def test_checks_of_the_connection_end_with_the_command(make_cluster):
+    """PostgreSQL's timer for them runs on after a command, and must not look
+    for a client where none is waited for."""
+    one = make_cluster(
+        parameters={"pg_baton.max_backends": 2, "pg_baton.min_backends": 1, "client_connection_check_interval": "1ms"}
+    )
+    one.sql("CREATE EXTENSION pg_baton")
+    pids = "SELECT pid FROM pg_baton_backends ORDER BY pid"
+    sessions = [login(one) for _ in range(4)]
+    for session in sessions:
+        session.query("SELECT 1")
+    before = one.sql(pids)
+    for turn in range(500):
+        for number, session in enumerate(sessions):
+            session.send(query(f"SELECT {number}, {turn}"))
+        for number, session in enumerate(sessions):
+            assert [m.row() for m in session.until_ready() if m.type == "D"] == [[b"%d" % number, b"%d" % turn]]
+    assert set(before) <= set(one.sql(pids))
+    for session in sessions:
+        session.finish()
+    assert_healthy(one)
+
+
+@pytest.mark.parametrize("begin", [False, True], ids=["alone", "in a transaction"])
+@pytest.mark.parametrize("extended", [False, True], ids=["simple", "extended"])
+def test_what_is_left_of_a_failed_copy_holds_no_backend(cluster, extended, begin):
+    """The client notices the failure late: its data come with and after the answer."""
+    cluster.sql("CREATE TABLE IF NOT EXISTS target (a int)")
+    command = "COPY target FROM STDIN"
+    bad = copy_data(b"bad\n")
+    with login(cluster) as copying, login(cluster, timeout_s=10) as other:
+        for _ in range(2):
+            assert copying.query("SELECT 1") == other.query("SELECT 1") == [["1"]]
+        if begin:
+            copying.query("BEGIN")
+        copying.send(parse(command) + bind() + execute() + sync() if extended else query(command))
+        copying.read_until("G")
+        copying.send(bad * 20, copy_done(), sync() if extended else b"")
+        assert [m.fields()["C"] for m in copying.until_ready() if m.type == "E"] == ["22P02"]
+        if begin:
+            # what comes between two commands of a transaction
+            copying.send(bad * 20000, bad[:7])
+            copying.send(bad[7:], copy_fail("too late"))
+            copying.query("ROLLBACK")
+        assert other.query("SELECT 2") == [["2"]]
+        # to a session that no backend holds
+        copying.send(bad * 20000, copy_done())
+        assert other.query("SELECT 3") == [["3"]]
+        # and to one that a backend holds
+        assert copying.query("SELECT 4") == [["4"]]
+        copying.send(bad * 3, copy_fail("too late"))
+        assert other.query("SELECT 5") == [["5"]]
+        copying.send(bad * 3, bad[:7])
+        copying.send(bad[7:], query("SELECT 6"))
+        assert [m.row() for m in copying.until_ready() if m.type == "D"] == [[b"6"]]
+        # an unnamed statement that has to be made again comes behind them
+        copying.ask(parse("SELECT 7") + sync())
+        assert other.query("SELECT 8") == [["8"]]
+        copying.send(bad * 3 + bind() + execute() + sync())
+        assert [m.row() for m in copying.until_ready() if m.type == "D"] == [[b"7"]]
+        copying.send(bad * 3 + bad[:7])
+        copying.close()
+        assert other.query("SELECT 9") == [["9"]]
+    assert_healthy(cluster)
+    assert cluster.sql("SELECT count(*) FROM target") == [(0,)]

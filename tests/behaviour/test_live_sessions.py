@@ -227,3 +227,35 @@ def test_settings_of_one_role_replace_nobody_else_s_backends(roles):
         # Who comes now has it all the same.
         with enter(roles.pool_port) as new:
             assert outcome(new)[0][3] == "50MB"
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("most", [1, 3])
+def test_old_sessions_follow_when_a_new_backend_has_logged_in(make_cluster, most):
+    """So that a change of settings leaves no two pools behind that compete for
+    pg_baton.max_backends; and one backend is enough for old and new."""
+    cluster = make_cluster(parameters={"pg_baton.max_backends": most})
+    cluster.sql("CREATE EXTENSION pg_baton")
+
+    def backends() -> set:
+        return set(cluster.sql("SELECT pid FROM pg_baton_backends WHERE state <> 'retiring'"))
+
+    old = [Wire.login("127.0.0.1", cluster.pool_port) for _ in range(4)]
+    for session in old[:most]:
+        session.query("BEGIN")
+    for session in old[:most]:
+        session.query("COMMIT")
+    first = backends()
+    assert len(first) == most
+    for number in range(1, 4):
+        before = backends()
+        cluster.sql(f"ALTER ROLE postgres SET work_mem = '{number}MB'")
+        assert [outcome(session)[0][3] for session in old] == ["4MB"] * 4
+        assert backends() == before
+        with Wire.login("127.0.0.1", cluster.pool_port) as new:
+            assert outcome(new)[0][3] == f"{number}MB"
+            wait_until(lambda: not backends() & before, what="the old backends have gone")
+            assert [outcome(session)[0][3] for session in old] == ["4MB"] * 4
+    assert cluster.sql("SELECT count(*), sum(sessions) FROM pg_baton_pools WHERE sessions > 0") == [(1, 4)]
+    for session in old:
+        session.close()

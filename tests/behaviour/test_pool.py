@@ -505,3 +505,29 @@ def test_a_session_whose_database_was_dropped_is_told_when_it_speaks(cluster_wit
         assert [fields["S"] for fields in found] == ["FATAL"] and found[0]["C"] in ("57P01", "3D000")
         assert witness.query("SELECT 1") == [["1"]]
     assert_healthy(cluster)
+
+
+def test_more_pools_than_there_can_be_are_refused_but_administrators_come_in(cluster_with):
+    """Each role has a pool of its own; some are kept for superusers."""
+    cluster = cluster_with(pg_baton__max_backends=8, pg_baton__max_sessions=2000)
+    cluster.sql(
+        "DO $$ BEGIN FOR i IN 1..1024 LOOP EXECUTE format('CREATE ROLE one_of_many_%s LOGIN', i); END LOOP; END $$"
+    )
+    sessions = []
+    try:
+        with pytest.raises(LoginFailed) as refused:
+            for number in range(1, 1025):
+                sessions.append(login(cluster, user=f"one_of_many_{number}"))
+        assert "53300" in str(refused.value) and "as many pools" in str(refused.value)
+        assert len(sessions) > 1000
+        with login(cluster) as administrator:
+            assert administrator.query("SELECT 1") == [["1"]]
+        for session in sessions[:3]:
+            assert session.query("SELECT 1") == [["1"]]
+    finally:
+        for session in sessions:
+            session.close()
+    wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_pools") < [(20,)], what="unused pools go")
+    with login(cluster, user="one_of_many_1024") as late:
+        assert late.query("SELECT 1") == [["1"]]
+    assert_healthy(cluster)

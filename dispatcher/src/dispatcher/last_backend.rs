@@ -44,7 +44,7 @@ impl Dispatcher {
         if let Some(known) = pool.replaceable.get(generation, now_us) {
             return known;
         }
-        if !pool.replaceable.shall_ask(now_us) {
+        if !self.link.is_up() || !pool.replaceable.shall_ask(now_us) {
             return false;
         }
         let (key, asker) = (pool.key.clone(), Asker::Pool(number, pool.serial));

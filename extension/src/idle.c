@@ -518,7 +518,9 @@ wait_for_session(void)
 			return;				/* an ordinary connection from now on */
 		}
 
-		if (InterruptPending || catchupInterruptPending || ConfigReloadPending)
+		/* a wait for room to write may have reset the latch of any of them */
+		if (InterruptPending || catchupInterruptPending || notifyInterruptPending ||
+			ConfigReloadPending)
 			handle_interrupts();
 
 		if (baton_session_held() == 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,39 @@ def test_a_listener_that_leaves_as_it_is_notified_costs_nobody_an_answer(cluster
         )
         assert other.query("INSERT INTO done VALUES (1) RETURNING a") == [["1"]]
     assert cluster.sql("SELECT a FROM done") == [(1,)]
+    assert_healthy(cluster)
+
+
+def times_woken(pid: int) -> int:
+    """How often a process has waited for something."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("voluntary_ctxt_switches:")[1].split()[0])
+
+
+def test_a_notification_that_came_while_the_answer_was_read_slowly_is_told_at_once(cluster):
+    """The end of a long answer does not fit into the socket, and the backend,
+    idle already, waits for room."""
+    waits = "SELECT state FROM pg_stat_activity WHERE wait_event = 'ClientWrite' AND backend_type = 'client backend'"
+    with login_unix(cluster) as listener:
+        listener.query("LISTEN news")
+        for rows in range(20, 2000, 6):
+            listener.send(query(f"SELECT repeat('x', 1000) FROM generate_series(1, {rows})"))
+            wait_until(
+                lambda: cluster.sql(waits) or cluster.sql("SELECT 1 FROM pg_baton_sessions WHERE state = 'idle'"),
+                what="the answer is written or waits",
+            )
+            if cluster.sql(waits) == [("idle",)]:
+                break
+            listener.until_ready()
+        else:
+            pytest.fail("no answer whose end alone waits")
+        ((pid,),) = cluster.sql("SELECT pid FROM pg_baton_backends WHERE session_id IS NOT NULL")
+        before = times_woken(pid)
+        cluster.sql("NOTIFY news, 'hello'")
+        wait_until(lambda: times_woken(pid) > before, what="the backend has been woken, and waits on")
+        listener.until_ready()
+        # the timer that flushes statistics would wake it after ten seconds
+        assert listener.read(5).type == "A"
     assert_healthy(cluster)
 
 

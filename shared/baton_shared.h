@@ -35,8 +35,10 @@
 
 #include <stdint.h>
 
+#define BATON_SETTINGS_MARKS 256
+
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 4
+#define BATON_LAYOUT_VERSION 5
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -63,7 +65,8 @@ typedef struct BatonControl
 								 * server process shows it */
 	uint64_t	settings_generation;	/* atomic; raised by the transaction
 										 * that commits ALTER ROLE/DATABASE
-										 * SET; written by backends */
+										 * SET, after settings_marks; written
+										 * by backends */
 	uint32_t	dispatcher_pid; /* 0 if none; written by the dispatcher */
 	uint32_t	force_migration;	/* 0/1; written by the launcher */
 	uint64_t	dispatcher_epoch;	/* raised by each new dispatcher */
@@ -71,12 +74,29 @@ typedef struct BatonControl
 									 * changed that a LOGIN_ANSWER depends on,
 									 * and before whoever changed it is told;
 									 * written by backends and the launcher */
+	uint32_t	settings_marks[BATON_SETTINGS_MARKS];	/* atomic; whose
+														 * settings have
+														 * changed: one is
+														 * raised, that of
+														 * database and role
+														 * (see below); written
+														 * by backends */
 } BatonControl;
+
+/*
+ * The mark of a database's and a role's OIDs as pg_db_role_setting has them
+ * (0: all).  Several may share one: they are then taken as changed together.
+ * A change of which it is not known whose it is raises that of 0 and 0.
+ */
+#define BATON_SETTINGS_MARK(database, role) \
+	(((((uint32_t) (database)) * 0x9E3779B1U ^ ((uint32_t) (role)) * 0x85EBCA77U) >> 16) % \
+	 BATON_SETTINGS_MARKS)
 
 #define BATON_CONTROL_OFF_SECRET 72
 #define BATON_CONTROL_OFF_SETTINGS_GENERATION 80
 #define BATON_CONTROL_OFF_DISPATCHER_EPOCH 96
 #define BATON_CONTROL_OFF_LOGIN_GENERATION 104
+#define BATON_CONTROL_OFF_SETTINGS_MARKS 112
 
 /*
  * Backend slot: one pooled backend.  The dispatcher allots it before it opens
@@ -102,7 +122,10 @@ typedef struct BatonBackendSlot
 	uint32_t	pool;			/* pool slot index; dispatcher */
 	uint32_t	dedicated_cause;	/* BATON_CAUSE_* or 0; backend */
 	uint32_t	xact_status;	/* 'I','T','E' at last boundary; backend */
-	uint32_t	reserved[13];
+	uint32_t	poked;			/* atomic; 1 from a POKE's sending, by the
+								 * dispatcher, to its receipt, by the backend:
+								 * one that is slow must not get hundreds */
+	uint32_t	reserved[12];
 } BatonBackendSlot;
 
 #define BATON_BACKEND_OFF_CANCEL 16
@@ -362,7 +385,9 @@ typedef struct BatonFrame
 
 /* anyone -> dispatcher, first message on a control connection */
 #define BATON_MSG_HELLO_BACKEND 1	/* u32 layout_version, u32 slot, u64
-									 * attach_token, u32 pid */
+									 * attach_token, u32 pid, u32 role_oid,
+									 * u32 database_oid, u8 superuser: as whom
+									 * and where it has logged in */
 #define BATON_MSG_HELLO_LAUNCHER 2	/* u32 layout_version, u64 secret, u32 pid */
 #define BATON_MSG_HELLO_QUERY 3 /* u32 layout_version, u64 secret, u32 what
 								 * (BATON_QUERY_*), then see there */
@@ -429,7 +454,9 @@ typedef struct BatonFrame
  *	reject and no matching line; 0: only after the client has proved itself),
  *	string peer_role_match ("" or "1": for peer, whether os_user may log in),
  *	i64 good_until (TimestampTz: up to then the same question gets the same
- *	answer, request apart, unless login_generation is raised; 0: never again)
+ *	answer, request apart, unless login_generation is raised; 0: never again),
+ *	u8 ask_backend (1: whether the role may connect to the database only a
+ *	backend there can say, which greets the session itself then)
  */
 #define BATON_AUTH_TRUST 1
 #define BATON_AUTH_REJECT 2

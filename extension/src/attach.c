@@ -34,6 +34,7 @@
 #include "boundary.h"
 #include "channel.h"
 #include "context.h"
+#include "function_table.h"
 #include "identity.h"
 #include "parameters.h"
 #include "socket_switch.h"
@@ -71,6 +72,7 @@ attach_client_authentication(Port *port, int status)
 		generation_before_settings =
 			pg_atomic_read_u64(baton_atomic_u64(BatonControlMemory->settings_generation));
 		baton_boundary_install();
+		baton_functions_begin();
 	}
 }
 
@@ -140,6 +142,8 @@ baton_attach(void)
 	uint32		slot32;
 	uint64		token64;
 	uint32		pid = MyProcPid;
+	uint32		role;
+	uint8		role_is_superuser;
 	const char *problem;
 	bool		is_superuser;
 
@@ -178,6 +182,13 @@ baton_attach(void)
 	appendBinaryStringInfo(&hello, (char *) &slot32, sizeof(slot32));
 	appendBinaryStringInfo(&hello, (char *) &token64, sizeof(token64));
 	appendBinaryStringInfo(&hello, (char *) &pid, sizeof(pid));
+
+	/* the names may be another's than when the pool was made */
+	role = GetAuthenticatedUserId();
+	role_is_superuser = GetAuthenticatedUserIsSuperuser() ? 1 : 0;
+	appendBinaryStringInfo(&hello, (char *) &role, sizeof(role));
+	appendBinaryStringInfo(&hello, (char *) &MyDatabaseId, sizeof(MyDatabaseId));
+	appendBinaryStringInfo(&hello, (char *) &role_is_superuser, sizeof(role_is_superuser));
 	if (!baton_channel_send(BatonSelf.control, BATON_MSG_HELLO_BACKEND, 0,
 							hello.data, hello.len))
 		refuse("the dispatcher closed the control connection");

@@ -16,7 +16,10 @@
  * end, as PostgresMain throws away those that arrive while no command runs;
  * else a stray one would send an extra error and shift every later answer by
  * one.  errfinish (elog.c) sets QueryCancelHoldoffCount to zero at every error:
- * whoever catches one below us must put it back.
+ * whoever catches one below us must put it back.  They are held off, too, while
+ * messages of ours run: the session's statement_timeout, which runs then, means
+ * a statement of its own.  A cancel that comes then means the message that
+ * comes next.
  *
  * An error in here ends the backend: it must never unwind into PostgresMain,
  * which would report it to whatever client is in place.
@@ -58,8 +61,8 @@ static bool attached = false;
 static bool in_boundary = false;	/* what is sent now is the boundary's own */
 static bool ready_sent = false; /* a 'Z' was put since the last flush */
 static char ready_status;		/* its status */
-static bool client_lost = false;	/* the client of the command that runs reads
-									 * no more; seen to at its boundary */
+static bool client_lost = false;	/* the client of the command that runs
+									 * reads no more; seen to at its boundary */
 static bool injecting = false;	/* what runs are messages of ours: the client
 								 * must not see the answers */
 
@@ -219,15 +222,22 @@ static void
 boundary(char status)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	uint32		holdoff = QueryCancelHoldoffCount;
+	volatile uint32 holdoff = QueryCancelHoldoffCount;
 	BatonSessionSlot *slot;
+	bool		timed_out;
 
 	if (injecting)
 	{
 		/* Our messages are done; the client's own comes next. */
 		injecting = false;
+		timed_out = get_timeout_indicator(STATEMENT_TIMEOUT, true);
+		if (QueryCancelPending && !timed_out)
+			baton_cancel_arm();
+		QueryCancelHoldoffCount = 0;
+		QueryCancelPending = false;
 		baton_socket_resume();
 		baton_unnamed_injected();
+		baton_cancel_unhold();
 		baton_session_arm_cancel();
 		baton_context_begin();
 		return;
@@ -282,6 +292,7 @@ boundary(char status)
 
 	QueryCancelHoldoffCount = holdoff + 1;
 	in_boundary = true;
+	baton_cancel_hold();
 	PG_TRY();
 	{
 		StringInfoData messages;
@@ -327,13 +338,15 @@ boundary(char status)
 	PG_END_TRY();
 
 	in_boundary = false;
+
+	/* By assignment: PG_CATCH of anything below us sets it to zero. */
+	QueryCancelHoldoffCount = injecting ? holdoff + 1 : holdoff;
+	QueryCancelPending = false;
 	if (!injecting)
 	{
+		baton_cancel_unhold();
 		baton_session_arm_cancel();
 		baton_context_begin();
 	}
-
-	QueryCancelHoldoffCount = holdoff;
-	QueryCancelPending = false;
 	MemoryContextSwitchTo(caller);
 }

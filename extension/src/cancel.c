@@ -16,13 +16,21 @@
  * utility_hook.c: PostgresMain throws away cancels that
  * arrive before a command has been read, so it cannot be raised earlier.
  *
+ * Putting a session in place takes longer than stock's reading of a message
+ * that is there.  A cancel that names the session and comes meanwhile means
+ * what its client has asked already, if it has: then it is armed as well.
+ *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include <signal.h>
+#include <sys/socket.h>
+
 #include "executor/executor.h"
+#include "libpq/libpq-be.h"
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "parser/analyze.h"
@@ -34,8 +42,26 @@
 static BatonBackendSlot *my_slot = NULL;
 static bool cancel_armed = false;
 
+/* In the boundary, or in messages of ours: nothing of the client's runs. */
+static volatile sig_atomic_t holding = false;
+
+/* The session in place came with a request. */
+static volatile sig_atomic_t has_spoken = false;
+
+/* A cancel came that means what the session has asked. */
+static volatile sig_atomic_t held_back = false;
+
 static post_parse_analyze_hook_type previous_post_parse_analyze = NULL;
 static ExecutorStart_hook_type previous_executor_start = NULL;
+
+/* From the signal handler: recv is safe there. */
+static bool
+request_waits(void)
+{
+	char		byte;
+
+	return recv(MyProcPort->sock, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) > 0;
+}
 
 static void
 cancel_signal(SIGNAL_ARGS)
@@ -44,10 +70,42 @@ cancel_signal(SIGNAL_ARGS)
 	uint64		session;
 
 	session = pg_atomic_exchange_u64(baton_atomic_u64(my_slot->cancel), 0);
-	if (session == 0 || session == my_slot->session)
+	if (session == 0)
 		StatementCancelHandler(postgres_signal_arg);
+	else if (session == my_slot->session)
+	{
+		if (!holding)
+			StatementCancelHandler(postgres_signal_arg);
+		else if (has_spoken || request_waits())
+			held_back = true;
+	}
 
 	errno = save_errno;
+}
+
+void
+baton_cancel_hold(void)
+{
+	holding = true;
+}
+
+void
+baton_cancel_unhold(void)
+{
+	holding = false;
+	has_spoken = false;
+	if (held_back)
+	{
+		held_back = false;
+		cancel_armed = true;
+	}
+}
+
+void
+baton_cancel_session(bool spoken)
+{
+	has_spoken = spoken;
+	held_back = false;
 }
 
 void

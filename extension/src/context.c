@@ -7,12 +7,12 @@
  * knows the order, and that there is nothing to do when the very same context
  * is in place already.
  *
- * The order of install: reset values first, since a parameter the session has
- * not SET takes them; then the session's own parameters, role last of them;
- * then its temporary namespace; then the reports to the client, which look at
- * all parameters; then prepared statements, the unnamed one and sequences,
- * which may look at catalogs as the role and with the search_path of the
- * session.
+ * The order of install: what the last session has SET goes, for check hooks
+ * may look at it; then reset values, since a parameter the session has not SET
+ * takes them; then the session's own parameters, role last of them; then its
+ * temporary namespace; then the reports to the client, which look at all
+ * parameters; then prepared statements, the unnamed one and sequences, which
+ * may look at catalogs as the role and with the search_path of the session.
  *
  * Invariants: current_session is whose context is in place, 0 for none.
  * current_version is the number of exactly that context, 0 if the number is
@@ -33,6 +33,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "connect_privilege.h"
 #include "context.h"
 #include "context_params.h"
 #include "context_placeholders.h"
@@ -42,6 +43,8 @@
 #include "context_statements.h"
 #include "context_temporary.h"
 #include "context_unnamed.h"
+#include "reset_plain.h"
+#include "statement_notice.h"
 
 static MemoryContext context_context = NULL;
 static uint64 current_session = 0;
@@ -157,6 +160,7 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
 	StartTransactionCommand();
 	(void) GetTransactionSnapshot();
 	MemoryContextSwitchTo(caller);
+	baton_connect_check();
 	baton_reset_greet(&startup);
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(caller);
@@ -176,6 +180,7 @@ baton_context_install(const BatonSessionRecord *record)
 		current_session = record->id;
 		current_version = 0;
 		sort_out(record);
+		baton_params_make_room(&parameters);
 		baton_reset_install(&resets);
 		baton_params_install(&parameters);
 		baton_temporary_install(has_temporary);
@@ -193,6 +198,8 @@ baton_context_capture(uint64 session)
 	Assert(session == current_session);
 	baton_reset_follow_reload();
 	changed = baton_params_capture();
+	if (changed)
+		baton_notice_settings();
 	changed |= baton_report_capture();
 	changed |= baton_statements_capture(session);
 	changed |= baton_unnamed_capture(session);
@@ -222,7 +229,16 @@ void
 baton_context_reload(void)
 {
 	ConfigReloadPending = false;
-	baton_reset_reload();
+
+	/*
+	 * Within a transaction records are stacked, and nothing may be exchanged:
+	 * the server's own way then, as in PostgresMain.  The boundary sees that
+	 * the files were read (baton_reset_follow_reload) and does the rest.
+	 */
+	if (IsTransactionOrTransactionBlock())
+		baton_files_read_by_server();
+	else
+		baton_reset_reload();
 }
 
 bool

@@ -28,7 +28,12 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
+#include "storage/fd.h"
+#if PG_VERSION_NUM >= 160000
+#include "utils/guc_hooks.h"
+#endif
 
 #include "context_guc.h"
 #include "guc_value.h"
@@ -220,12 +225,25 @@ baton_guc_active(struct config_generic *record)
 	return value;
 }
 
+/*
+ * What a stacked record refers to is known to guc.c alone (GucStack), and
+ * would be freed under it.  Whoever comes here within a transaction ends his
+ * session by it, and no more.
+ */
+static void
+require_unstacked(const struct config_generic *record)
+{
+	if (unlikely(record->stack != NULL))
+		elog(ERROR, "parameter \"%s\" cannot be exchanged within a transaction",
+			 record->name);
+}
+
 void
 baton_guc_release(struct config_generic *record, config_var_value *value)
 {
 	BatonGucCell reset = baton_guc_reset_cell(record);
 
-	Assert(record->stack == NULL);
+	require_unstacked(record);
 
 	if (record->vartype == PGC_STRING && value->val.stringval != NULL)
 	{
@@ -246,13 +264,25 @@ baton_guc_release(struct config_generic *record, config_var_value *value)
 	}
 }
 
+/*
+ * Outside a transaction assign_temp_tablespaces (tablespace.c) can look
+ * nothing up, and says that there are none, by which fd.c then goes; the end
+ * of each transaction makes it unknown again.
+ */
+static void
+let_temp_tablespaces_be_looked_up(void)
+{
+	if (!IsTransactionState())
+		AtEOXact_Files(true);
+}
+
 void
 baton_guc_activate(struct config_generic *record, const BatonGucCell *cell)
 {
 	config_var_value old = baton_guc_active(record);
 	void	   *extra = cell->value.extra;
 
-	Assert(record->stack == NULL);
+	require_unstacked(record);
 
 	switch (record->vartype)
 	{
@@ -289,6 +319,8 @@ baton_guc_activate(struct config_generic *record, const BatonGucCell *cell)
 
 				if (conf->assign_hook)
 					conf->assign_hook(cell->value.val.stringval, extra);
+				if (conf->assign_hook == assign_temp_tablespaces)
+					let_temp_tablespaces_be_looked_up();
 				*conf->variable = cell->value.val.stringval;
 				break;
 			}

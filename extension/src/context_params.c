@@ -43,7 +43,11 @@
 #include "guc_value.h"
 #include "param_records.h"
 
-static int	placed_count = 0;
+/* Of the session that is put in place: one place for each wanted entry. */
+static BatonParam **chosen = NULL;
+static int	chosen_count = 0;
+static int	chosen_size = 0;
+
 static StringInfoData scratch;
 
 const char *
@@ -69,40 +73,6 @@ baton_params_attach(void)
 
 /* ---- placed ----------------------------------------------------------- */
 
-static BatonParam *
-add_placed(struct config_generic *record, const char *name)
-{
-	BatonParam *param = MemoryContextAllocZero(baton_params_context,
-											   sizeof(BatonParam));
-
-	param->name = MemoryContextStrdup(baton_params_context, name);
-	param->record = record;
-	dlist_push_tail(&baton_params_placed, &param->node);
-	placed_count++;
-	return param;
-}
-
-static void
-drop_placed(BatonParam *param)
-{
-	dlist_delete(&param->node);
-	placed_count--;
-	if (param->string != NULL)
-		pfree(param->string);
-	pfree(param->name);
-	pfree(param);
-}
-
-/*
- * Is all noted that belongs to it?  Not if memory ran out meanwhile; then it
- * is like nothing else.
- */
-static bool
-is_whole(const BatonParam *param)
-{
-	return param->header.form != BATON_PARAM_VALUE || param->string != NULL;
-}
-
 /* Notes the record's present state; the text is made again if asked for. */
 static void
 note_placed(BatonParam *param, uint8 form)
@@ -115,6 +85,8 @@ note_placed(BatonParam *param, uint8 form)
 	if (param->string != NULL)
 		pfree(param->string);
 	param->string = NULL;
+
+	param->header.placeholder = (record->flags & GUC_CUSTOM_PLACEHOLDER) != 0;
 
 	if (form == BATON_PARAM_EXISTS)
 		return;
@@ -142,7 +114,7 @@ note_placed(BatonParam *param, uint8 form)
 static bool
 same_as_placed(const BatonParam *param, struct config_generic *record)
 {
-	if (param->header.form != BATON_PARAM_VALUE || !is_whole(param) ||
+	if (param->header.form != BATON_PARAM_VALUE || !baton_param_is_whole(param) ||
 		param->vartype != record->vartype ||
 		param->header.scontext != (uint8) record->scontext ||
 		param->header.srole != record->srole)
@@ -215,7 +187,7 @@ delete_param(BatonParam *param, bool tell)
 	if (tell)
 		baton_delta_delete(BATON_KIND_PARAMETER, param->name,
 						   strlen(param->name));
-	drop_placed(param);
+	baton_param_drop(param);
 }
 
 /* A parameter that a library's load has taken away, or its whole record. */
@@ -276,7 +248,7 @@ look_for_changes(bool tell)
 			  param->header.srole == record->srole)))
 			continue;
 		if (param == NULL)
-			param = entry->param = add_placed(record, record->name);
+			param = entry->param = baton_param_add(record, record->name);
 		note_placed(param, form);
 		param->serial = 0;
 		if (tell)
@@ -298,6 +270,7 @@ baton_params_forget(void)
 	BatonEntryList nothing = {NULL, 0, 0};
 
 	(void) look_for_changes(false);
+	baton_params_make_room(&nothing);
 	baton_params_install(&nothing);
 }
 
@@ -335,7 +308,7 @@ same_as_entry(const BatonParam *param, const BatonEntry *entry)
 	Size		text_length = entry->value_length - sizeof(BatonParamHeader);
 	const char *text = param->string ? param->string : "";
 
-	return is_whole(param) &&
+	return baton_param_is_whole(param) &&
 		entry->key_length == strlen(param->name) &&
 		memcmp(baton_entry_key(entry), param->name, entry->key_length) == 0 &&
 		entry->value_length >= sizeof(BatonParamHeader) &&
@@ -353,7 +326,7 @@ all_placed(const BatonEntryList *wanted)
 	dlist_iter	iter;
 	int			i = 0;
 
-	if (wanted->count != placed_count)
+	if (wanted->count != baton_params_placed_count)
 		return false;
 	dlist_foreach(iter, &baton_params_placed)
 	{
@@ -373,6 +346,9 @@ take_away(BatonParam *param)
 	struct config_generic *record = param->record;
 	BatonGucCell cell;
 
+	/* one that is carried no longer must go all the same */
+	if (record == NULL)
+		record = baton_guc_find(param->name);
 	if (record == NULL)
 		return;
 	cell = baton_guc_reset_cell(record);
@@ -390,8 +366,12 @@ take_away(BatonParam *param)
 		baton_placeholder_hide(record);
 }
 
-static void
-put_in_place(const BatonEntry *entry)
+/*
+ * NULL if the check hook refuses, unless `last`: it may look at parameters
+ * that are still to come.
+ */
+static BatonParam *
+put_in_place(const BatonEntry *entry, bool last)
 {
 	BatonParamHeader header;
 	const char *name;
@@ -409,7 +389,12 @@ put_in_place(const BatonEntry *entry)
 		/* a parameter of a library that is not loaded here is one too */
 		record = baton_placeholder_create(name);
 		if (record == NULL)
-			return;
+		{
+			/* loading that library would have removed it */
+			param = baton_param_add(NULL, name);
+			param->serial = entry->serial;
+			return param;
+		}
 	}
 
 	memset(&cell, 0, sizeof(cell));
@@ -422,19 +407,27 @@ put_in_place(const BatonEntry *entry)
 	switch (header.form)
 	{
 		case BATON_PARAM_VALUE:
+			if (header.placeholder && !(record->flags & GUC_CUSTOM_PLACEHOLDER) &&
+				!baton_guc_placeholder_fits(name, text, header.scontext,
+											PGC_S_SESSION, header.srole))
+				break;
 			if (baton_guc_make(record, text, PGC_S_SESSION, &identity,
 							   &cell.value))
 				baton_guc_activate(record, &cell);
 			else if (strchr(name, GUC_QUALIFIER_SEPARATOR) == NULL)
+			{
+				if (!last)
+					return NULL;
 				ereport(ERROR,
 						(errcode(ERRCODE_INTERNAL_ERROR),
 						 errmsg("could not restore parameter \"%s\" of the session",
 								name)));
+			}
 
 			/*
 			 * Else a library has defined the parameter here, with a check
-			 * that the value the placeholder had does not pass.  Loading it
-			 * would have dropped the value as well.
+			 * that the value the placeholder had does not pass, or for others
+			 * to set.  Loading it would have dropped the value as well.
 			 */
 			break;
 		case BATON_PARAM_SOURCE:
@@ -450,12 +443,13 @@ put_in_place(const BatonEntry *entry)
 	 * Noted as the entry has it, so that capture and the next install compare
 	 * with what the session owns; the value is the record's.
 	 */
-	param = add_placed(record, name);
+	param = baton_param_add(record, name);
 	param->string = MemoryContextStrdup(baton_params_context, text);
 	param->serial = entry->serial;
 	param->vartype = record->vartype;
 	param->header = header;
 	param->value = baton_guc_active(record);
+	return param;
 }
 
 static bool
@@ -465,41 +459,101 @@ is_role_entry(const BatonEntry *entry)
 		memcmp(baton_entry_key(entry), "role", 4) == 0;
 }
 
+static int
+compare_names(const char *a, Size a_length, const char *b, Size b_length)
+{
+	int			order = memcmp(a, b, Min(a_length, b_length));
+
+	return order != 0 ? order : a_length < b_length ? -1 : a_length > b_length;
+}
+
+static int
+compare_params(const void *a, const void *b)
+{
+	const char *one = (*(BatonParam *const *) a)->name;
+	const char *other = (*(BatonParam *const *) b)->name;
+
+	return compare_names(one, strlen(one), other, strlen(other));
+}
+
+static BatonParam *
+find_param(BatonParam **sorted, int count, const BatonEntry *entry)
+{
+	int			low = 0;
+	int			high = count - 1;
+
+	while (low <= high)
+	{
+		int			middle = low + (high - low) / 2;
+		const char *name = sorted[middle]->name;
+		int			order = compare_names(baton_entry_key(entry), entry->key_length,
+										  name, strlen(name));
+
+		if (order == 0)
+			return sorted[middle];
+		if (order < 0)
+			high = middle - 1;
+		else
+			low = middle + 1;
+	}
+	return NULL;
+}
+
+/* What of the wanted is in place already stays: that is chosen. */
+static void
+choose(const BatonEntryList *wanted)
+{
+	BatonParam **sorted = palloc((baton_params_placed_count + 1) * sizeof(*sorted));
+	int			count = 0;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &baton_params_placed)
+	{
+		sorted[count] = dlist_container(BatonParam, node, iter.cur);
+		sorted[count++]->keep = false;
+	}
+	qsort(sorted, count, sizeof(*sorted), compare_params);
+
+	if (wanted->count > chosen_size)
+	{
+		int			size = wanted->count + 64;
+
+		if (chosen != NULL)
+			pfree(chosen);
+		chosen = NULL;
+		chosen_size = 0;
+		chosen = MemoryContextAlloc(baton_params_context, size * sizeof(*chosen));
+		chosen_size = size;
+	}
+	chosen_count = wanted->count;
+	for (int i = 0; i < wanted->count; i++)
+	{
+		const BatonEntry *entry = wanted->entries[i];
+		BatonParam *param = find_param(sorted, count, entry);
+
+		chosen[i] = NULL;
+		if (param != NULL && !param->keep && param->record != NULL &&
+			(param->serial == entry->serial ||
+			 (param->serial == 0 && same_as_entry(param, entry))))
+		{
+			param->serial = entry->serial;
+			param->keep = true;
+			chosen[i] = param;
+		}
+	}
+	pfree(sorted);
+}
+
 void
-baton_params_install(const BatonEntryList *wanted)
+baton_params_make_room(const BatonEntryList *wanted)
 {
 	dlist_mutable_iter iter;
-	dlist_iter	search;
-	dlist_head	ordered;
-	bool	   *present;
 
 	if (baton_scan_linked && all_placed(wanted))
 		return;
 	baton_scan_look();
 	baton_scan_linked = false;	/* until we are done, or if we fail */
-
-	/* What is in place already stays. */
-	dlist_foreach(search, &baton_params_placed)
-		dlist_container(BatonParam, node, search.cur)->keep = false;
-	present = MemoryContextAllocZero(baton_params_context, wanted->count + 1);
-	for (int i = 0; i < wanted->count; i++)
-	{
-		const BatonEntry *entry = wanted->entries[i];
-
-		dlist_foreach(search, &baton_params_placed)
-		{
-			BatonParam *param = dlist_container(BatonParam, node, search.cur);
-
-			if (!param->keep && param->record != NULL &&
-				(param->serial == entry->serial ||
-				 (param->serial == 0 && same_as_entry(param, entry))))
-			{
-				param->serial = entry->serial;
-				param->keep = present[i] = true;
-				break;
-			}
-		}
-	}
+	choose(wanted);
 
 	/*
 	 * The rest goes.  The hooks of role and session_authorization may be
@@ -512,43 +566,44 @@ baton_params_install(const BatonEntryList *wanted)
 		if (!param->keep)
 		{
 			take_away(param);
-			drop_placed(param);
+			baton_param_drop(param);
 		}
 	}
+}
 
-	/* What is new comes; role last, for "none" is the session user then. */
-	for (int pass = 0; pass < 2; pass++)
+void
+baton_params_install(const BatonEntryList *wanted)
+{
+	dlist_iter	iter;
+
+	if (baton_scan_linked)
+		return;					/* there was no room to make */
+	Assert(chosen_count == wanted->count);
+
+	/*
+	 * What is new comes; role last, for "none" is the session user then, and
+	 * before it what was refused while not all was there.
+	 */
+	for (int pass = 0; pass < 3; pass++)
 	{
 		for (int i = 0; i < wanted->count; i++)
 		{
-			if (!present[i] && is_role_entry(wanted->entries[i]) == (pass == 1))
-				put_in_place(wanted->entries[i]);
+			if (chosen[i] == NULL && is_role_entry(wanted->entries[i]) == (pass == 2))
+				chosen[i] = put_in_place(wanted->entries[i], pass > 0);
 		}
 	}
-	pfree(present);
 
 	/* The list takes the session's order, for all_placed. */
-	dlist_init(&ordered);
-	for (int i = 0; i < wanted->count; i++)
-	{
-		dlist_foreach_modify(iter, &baton_params_placed)
-		{
-			BatonParam *param = dlist_container(BatonParam, node, iter.cur);
-
-			if (param->serial == wanted->entries[i]->serial)
-			{
-				dlist_delete(&param->node);
-				dlist_push_tail(&ordered, &param->node);
-				break;
-			}
-		}
-	}
 	dlist_init(&baton_params_placed);
-	dlist_foreach_modify(iter, &ordered)
-	{
-		dlist_delete(iter.cur);
-		dlist_push_tail(&baton_params_placed, iter.cur);
-	}
+	for (int i = 0; i < wanted->count; i++)
+		dlist_push_tail(&baton_params_placed, &chosen[i]->node);
 
 	baton_scan_look();
+
+	/* What this backend cannot have is lost to the session by next capture. */
+	dlist_foreach(iter, &baton_params_placed)
+	{
+		if (dlist_container(BatonParam, node, iter.cur)->record == NULL)
+			baton_scan_linked = false;
+	}
 }

@@ -25,8 +25,11 @@ typedef struct BatonEntryList
 extern const char *baton_params_attach(void);
 
 /*
- * Exactly these values are put in place.
+ * Exactly these values are put in place, in two steps: first what is not of
+ * them goes, then what is not there comes.  The reset values are exchanged in
+ * between, where no other session's values are seen by any check hook.
  */
+extern void baton_params_make_room(const BatonEntryList *wanted);
 extern void baton_params_install(const BatonEntryList *wanted);
 
 /* Appends what is different from what was put in place; true if any was. */

@@ -59,6 +59,15 @@ static uint64 hidden_names = 0;
 static char hidden_prefix[64];
 static Size hidden_prefix_length = 0;
 
+uint64		baton_placeholder_changes = 0;
+
+/*
+ * Prefixes, with the separator, that libraries use but have not reserved, as
+ * of the libraries that were loaded then (EstimateLibraryStateSpace).
+ */
+static List *free_prefixes = NIL;
+static Size free_prefixes_for = 0;
+
 /* Names of the placeholders that are the server's own. */
 static List *own_names = NIL;
 
@@ -124,7 +133,10 @@ baton_placeholders_note_own(bool all)
 			 record->reset_source == PGC_S_FILE) &&
 			!baton_placeholder_hidden(record) &&
 			!baton_placeholder_is_own(record))
+		{
 			own_names = lappend(own_names, pstrdup(record->name));
+			baton_placeholder_changes++;
+		}
 	}
 	MemoryContextSwitchTo(old);
 #endif
@@ -188,6 +200,25 @@ add_hidden_record(void)
 	remember_hidden(record);
 }
 
+/* The first place whose name does not sort before this one. */
+static int
+place_of(const char *name, struct config_generic **variables, int count)
+{
+	int			low = 0;
+	int			high = count;
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (baton_guc_compare_names(variables[middle]->name, name) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 /*
  * Gives the record another name and the place that the name sorts to.  A
  * placeholder's name is allocated as guc.c does it.
@@ -198,27 +229,90 @@ rename_record(struct config_generic *record, const char *new_name)
 	struct config_generic **variables = get_guc_variables();
 	char	   *name = baton_guc_strdup(new_name);
 	int			count = GetNumConfigOptions();
-	int			from;
-	int			to;
+	int			from = place_of(record->name, variables, count);
+	int			to = place_of(name, variables, count);
 
-	for (from = 0; from < count && variables[from] != record; from++)
-		;
-	if (from >= count)
+	if (from >= count || variables[from] != record)
 		elog(ERROR, "parameter \"%s\" is not in the table of parameters",
 			 record->name);
 
-	memmove(&variables[from], &variables[from + 1],
-			(count - 1 - from) * sizeof(*variables));
-	for (to = 0; to < count - 1; to++)
+	/* those between the two places move by one */
+	if (to > from)
 	{
-		if (baton_guc_compare_names(name, variables[to]->name) < 0)
-			break;
+		to--;
+		memmove(&variables[from], &variables[from + 1],
+				(to - from) * sizeof(*variables));
 	}
-	memmove(&variables[to + 1], &variables[to],
-			(count - 1 - to) * sizeof(*variables));
+	else
+		memmove(&variables[to + 1], &variables[to],
+				(from - to) * sizeof(*variables));
 	baton_guc_free(unconstify(char *, record->name));
 	record->name = name;
 	variables[to] = record;
+	baton_placeholder_changes++;
+}
+#endif
+
+#if PG_VERSION_NUM < 160000
+
+/* Does a library have real parameters whose names begin so? */
+static bool
+is_library_prefix(const char *name, Size length)
+{
+	struct config_generic **variables = get_guc_variables();
+	int			count = GetNumConfigOptions();
+
+	for (int i = 0; i < count; i++)
+	{
+		if (strncmp(variables[i]->name, name, length) == 0 &&
+			!(variables[i]->flags & GUC_CUSTOM_PLACEHOLDER))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Has a library reserved the name's prefix (MarkGUCPrefixReserved in guc.c)?
+ * Only find_option() knows, and says so by not adding a record.  One that it
+ * adds stays, and so the question is asked once a prefix until the next
+ * library comes, and only for the prefixes that libraries use.
+ */
+static bool
+prefix_is_reserved(const char *name)
+{
+	const char *separator = strchr(name, GUC_QUALIFIER_SEPARATOR);
+	Size		length = separator ? separator - name + 1 : 0;
+	Size		libraries = EstimateLibraryStateSpace();
+	struct config_generic *record;
+	ListCell   *cell;
+	MemoryContext old;
+
+	if (libraries != free_prefixes_for)
+	{
+		list_free_deep(free_prefixes);
+		free_prefixes = NIL;
+		free_prefixes_for = libraries;
+	}
+	foreach(cell, free_prefixes)
+	{
+		const char *prefix = lfirst(cell);
+
+		if (strlen(prefix) == length && strncmp(prefix, name, length) == 0)
+			return false;
+	}
+	if (!is_library_prefix(name, length))
+		return false;
+
+	(void) set_config_option(name, "", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SET, false, DEBUG5, false);
+	record = baton_guc_find(name);
+	if (record == NULL)
+		return true;
+	baton_placeholder_hide(record);
+	old = MemoryContextSwitchTo(placeholder_context);
+	free_prefixes = lappend(free_prefixes, pnstrdup(name, length));
+	MemoryContextSwitchTo(old);
+	return false;
 }
 #endif
 
@@ -231,6 +325,8 @@ baton_placeholder_create(const char *name)
 		return record;
 
 #if PG_VERSION_NUM < 160000
+	if (prefix_is_reserved(name))
+		return NULL;
 	if (hidden_count == 0)
 		add_hidden_record();
 	record = hidden_records[--hidden_count];

@@ -39,6 +39,13 @@ extern void baton_placeholder_hide(struct config_generic *record);
 extern void baton_placeholders_note_own(bool all);
 extern bool baton_placeholder_is_own(const struct config_generic *record);
 
+/*
+ * Rises whenever a record is hidden or shown, or becomes the server's own: the
+ * table of parameters need not look otherwise then, as the record may stay at
+ * its place.
+ */
+extern uint64 baton_placeholder_changes;
+
 /* Was this record hidden? */
 extern bool baton_placeholder_hidden(const struct config_generic *record);
 

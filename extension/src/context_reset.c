@@ -17,8 +17,9 @@
  * it ("other").  A setting of role or database that the backend has and the
  * session has not is replaced by what the configuration files say ("plain").
  *
- * The value of a RESET entry: u8 source, u8 context, text; for the parameter
- * role follow NUL, u32 role, u8 superuser.
+ * The value of a RESET entry: u8 source, u8 context with a mark if it was a
+ * placeholder's, text; for the parameter role follow NUL, u32 role, u8
+ * superuser.
  *
  * Configuration files: ProcessConfigFile() does not touch a reset value of a
  * higher source, so an exchanged parameter would lose a new value in the file.
@@ -41,7 +42,9 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_db_role_setting.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "parser/scansup.h"
 #include "utils/acl.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -217,9 +220,17 @@ baton_reset_install(const BatonEntryList *wanted)
 		item = baton_reset_item_add(baton_entry_key(entry), entry->key_length,
 									baton_entry_value(entry), entry->value_length);
 		item->serial = entry->serial;
-		baton_reset_item_apply(item);
+		item->refused = !baton_reset_item_try(item);
 	}
 	pfree(present);
+	dlist_foreach(search, &baton_reset_items)
+	{
+		BatonResetItem *item = dlist_container(BatonResetItem, node, search.cur);
+
+		if (item->refused)
+			baton_reset_item_apply(item);
+		item->refused = false;
+	}
 	baton_plain_apply();
 	if (baton_reset_reload_again)
 		baton_reset_reload();
@@ -255,7 +266,7 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 	dlist_mutable_iter iter;
 	bool		is_role;
 
-	if (pg_strncasecmp(name, "pg_baton.", 9) == 0)
+	if (pg_strcasecmp(name, "pg_baton.attach") == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_CANT_CHANGE_RUNTIME_PARAM),
 				 errmsg("parameter \"%s\" cannot be set by a client", name)));
@@ -292,11 +303,18 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 	/* that may have hidden a placeholder again */
 	if (baton_placeholder_hidden(record))
 		record = baton_placeholder_create(name);
+	if (record == NULL)
+		elog(ERROR, "could not make parameter \"%s\"", name);
 
 	is_role = strcmp(record->name, "role") == 0;
 	if (is_role && strcmp(text, "none") != 0)
 	{
-		identity.role = get_role_oid(text, false);
+		char	   *role = pstrdup(text);
+
+		/* as set_config_option has done, which has told the client, too */
+		truncate_identifier(role, strlen(role), false);
+		identity.role = get_role_oid(role, false);
+		pfree(role);
 		identity.superuser = superuser_arg(identity.role);
 	}
 	memset(&cell, 0, sizeof(cell));
@@ -361,10 +379,24 @@ put_items(void)
 	}
 }
 
+/*
+ * An encoding that there is, but no way to it from the database's; else -1.
+ * Stock learns that when it has taken all options (InitializeClientEncoding in
+ * mbutils.c), for until then it cannot look up conversions.
+ */
+static int
+inconvertible_encoding(const char *name)
+{
+	int			encoding = pg_valid_client_encoding(name);
+
+	return encoding >= 0 && PrepareClientEncoding(encoding) < 0 ? encoding : -1;
+}
+
 void
 baton_reset_greet(const BatonEntryList *startup)
 {
 	GucContext	context = PGC_BACKEND;
+	int			unsupported = -1;
 
 	Assert(dlist_is_empty(&baton_reset_items));
 	if (GetAuthenticatedUserIsSuperuser())
@@ -376,10 +408,18 @@ baton_reset_greet(const BatonEntryList *startup)
 		char	   *text = pnstrdup(baton_entry_value(entry),
 									entry->value_length);
 
-		apply_startup_option(name, text, context);
+		if (pg_strcasecmp(name, "client_encoding") != 0)
+			apply_startup_option(name, text, context);
+		else if ((unsupported = inconvertible_encoding(text)) < 0)
+			apply_startup_option(name, text, context);
 		pfree(name);
 		pfree(text);
 	}
+	if (unsupported >= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("conversion between %s and %s is not supported",
+						pg_encoding_to_char(unsupported), GetDatabaseEncodingName())));
 	put_items();
 }
 

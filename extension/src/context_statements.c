@@ -10,7 +10,9 @@
  * is made (statement_make.c).  Sessions without statements share an empty
  * table.  A session new to this backend may take over the table of another
  * with the same statements and parameters, if that one has ended or this
- * backend keeps as many as it may.
+ * backend keeps as many as it may, and if all its plans were made under just
+ * these parameters: a plan keeps what parameters and role made of it, and a
+ * session of its own would have planned by its own.
  *
  * Counters are statement_counters.c's, and what goes back to the dispatcher is
  * statement_capture.c's.
@@ -30,14 +32,18 @@
 #include "statement_notice.h"
 #include "statement_settings.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 /* What a look at a session's items told. */
 typedef struct ItemScan
 {
 	uint32		statements;
-	uint64		fingerprint;
+	uint64		parameters;		/* a fingerprint of these alone */
+	uint64		fingerprint;	/* of statements and parameters */
 	const BatonEntry *initial;
 } ItemScan;
+
+uint64		baton_statements_parameters = 0;
 
 static bool attached = false;
 static MemoryContext work_context = NULL;
@@ -88,8 +94,9 @@ mix(uint64 number)
 }
 
 /*
- * Counts the statements.  The fingerprint also takes in the parameters, so
- * that plans made under other settings are not taken over.
+ * Counts the statements.  The fingerprint also takes in the parameters and the
+ * configuration files, so that plans made under other settings are not taken
+ * over.
  */
 static void
 scan_items(const BatonSessionRecord *record, ItemScan *scan)
@@ -97,6 +104,7 @@ scan_items(const BatonSessionRecord *record, ItemScan *scan)
 	const BatonItem *items = baton_record_items(record);
 
 	memset(scan, 0, sizeof(*scan));
+	scan->parameters = mix(PgReloadTime);
 	for (uint32 i = 0; i < record->item_count; i++)
 	{
 		const BatonEntry *entry = baton_entry(items[i].entry);
@@ -112,7 +120,7 @@ scan_items(const BatonSessionRecord *record, ItemScan *scan)
 				if (entry->key_length != strlen("application_name") ||
 					pg_strncasecmp(baton_entry_key(entry), "application_name",
 								   entry->key_length) != 0)
-					scan->fingerprint += mix(~entry->serial);
+					scan->parameters += mix(~entry->serial);
 				break;
 			case BATON_KIND_OTHER:
 				if (baton_counters_is_item(entry))
@@ -122,8 +130,8 @@ scan_items(const BatonSessionRecord *record, ItemScan *scan)
 				break;
 		}
 	}
-	if (scan->statements == 0 || scan->fingerprint == 0)
-		scan->fingerprint = 0;
+	if (scan->statements > 0)
+		scan->fingerprint += scan->parameters;
 }
 
 /* Is the plan in the table in place what the entry describes? */
@@ -202,6 +210,11 @@ reconcile(const BatonSessionRecord *record, const ItemScan *scan)
 	int			missing_count = 0;
 
 	table->context_version = 0;
+	if (table->statements == 0)
+		table->mixed = false;
+	else if (table->parameters != scan->parameters)
+		table->mixed = true;
+	table->parameters = scan->parameters;
 	table->has_initial = scan->initial != NULL;
 	baton_known_pass++;
 
@@ -268,7 +281,7 @@ reconcile(const BatonSessionRecord *record, const ItemScan *scan)
 			baton_counters_begin(known, scan->initial);
 	}
 
-	baton_table_fingerprint(table, scan->fingerprint);
+	baton_table_fingerprint(table, table->mixed ? 0 : scan->fingerprint);
 	table->context_version = record->context_version;
 	table->counter_version = 0;
 	MemoryContextSwitchTo(caller);
@@ -309,6 +322,7 @@ baton_statements_install(const BatonSessionRecord *record)
 		ItemScan	scan;
 
 		scan_items(record, &scan);
+		baton_statements_parameters = scan.parameters;
 		if (table == NULL && scan.statements == 0)
 		{
 			baton_table_place(baton_table_empty());
@@ -342,8 +356,14 @@ baton_statements_forget(uint64 session)
 	if (baton_table_in_place->session == 0)
 		baton_known_empty_table();
 
-	/* a captured table may serve a session with the same statements */
-	if (table != NULL && (baton_notice.statements || table->fingerprint == 0))
+	/*
+	 * A captured table may serve a session with the same statements.  If the
+	 * session leaves in the middle of something, nothing of this was
+	 * captured.
+	 */
+	if (table != NULL &&
+		(table->fingerprint == 0 || baton_notice.statements ||
+		 baton_notice.analysis || baton_notice.settings || baton_settings_touched))
 		discard_table(table);
 	baton_table_place(baton_table_empty());
 	baton_notice_reset();

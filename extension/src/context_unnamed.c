@@ -24,7 +24,9 @@
  *	- the session has none, but the backend has: Close and Sync are injected.
  * Nothing is done if the session's next message is a Query or an unnamed Parse,
  * which drop the statement before anything else (exec_simple_query,
- * exec_parse_message).
+ * exec_parse_message).  But PostgresMain takes the message apart before it
+ * calls these, and one that it refuses drops nothing: so only a message that
+ * is seen to be well formed counts.
  *
  * The text is an item of the context; whether it is alive is a flag in the
  * session slot, because it dies much more often than it changes.
@@ -37,6 +39,7 @@
 
 #include "context_unnamed.h"
 #include "control.h"
+#include "mb/pg_wchar.h"
 #include "nodes/memnodes.h"
 #include "port/pg_bswap.h"
 #include "statement_description.h"
@@ -54,6 +57,9 @@ static CachedPlanSource *plan_here = NULL;
 static uint64 plan_owner = 0;	/* the session whose it is */
 static uint64 plan_serial = 0;	/* the entry it is equal to, 0: not known */
 static bool plan_captured = false;	/* the owner's context has it */
+static bool settings_noted = false; /* those that its literals were read by */
+static bool put_since = false;	/* the context has been told of one since the
+								 * session came: its record does not say */
 
 static uint64 session_here = 0; /* the session that was installed last */
 static bool fill_next = false;	/* the next unnamed ParseComplete answers the
@@ -170,6 +176,7 @@ fill(uint64 session)
 	plan_owner = session;
 	plan_serial = entry->serial;
 	plan_captured = true;
+	settings_noted = true;
 	return true;
 }
 
@@ -177,6 +184,7 @@ void
 baton_unnamed_install(const BatonSessionRecord *record)
 {
 	session_here = record->id;
+	put_since = false;
 	fill_next = false;
 	is_empty = false;
 }
@@ -202,12 +210,26 @@ baton_unnamed_note_message(char type)
 	plan_owner = session_here;
 	plan_serial = 0;
 	plan_captured = false;
+	settings_noted = false;
 	if (fill_next)
 	{
 		fill_next = false;
 		is_empty = true;
 		is_empty = !fill(session_here);
 	}
+}
+
+/*
+ * Most often it is replaced before anybody asks by which settings it was read:
+ * so they are noted when they change, or when it is captured.
+ */
+void
+baton_unnamed_note_settings(void)
+{
+	if (plan_here == NULL || settings_noted)
+		return;
+	baton_settings_note(plan_here);
+	settings_noted = true;
 }
 
 void
@@ -259,23 +281,19 @@ baton_unnamed_capture(uint64 session)
 	}
 	else
 	{
-		/*
-		 * The settings of this moment.  They could have been others only if a
-		 * function has set them since: SET by itself would have replaced the
-		 * unnamed statement.
-		 */
-		baton_settings_note(plan_here);
+		baton_unnamed_note_settings();
 		plan_captured = true;
 	}
 
 	/* most clients send the same text again */
-	item = find_item(baton_record(session));
+	item = put_since ? NULL : find_item(baton_record(session));
 	if (item != NULL && plan_is(session, baton_entry(item->entry)))
 		return false;
 	describe(&value);
 	baton_delta_put(BATON_KIND_UNNAMED, "", 0, value.data, value.len, false, 0);
 	pfree(value.data);
 	plan_serial = 0;
+	put_since = true;
 	return true;
 }
 
@@ -300,6 +318,66 @@ append_message(StringInfo messages, char type, const char *body, uint32 length)
 	appendBinaryStringInfo(messages, body, length);
 }
 
+/*
+ * Will pq_getmsgstring() (pqformat.c) accept this string?  False if that is not
+ * seen without converting it.
+ */
+static bool
+string_is_accepted(const char *string, Size length)
+{
+	int			encoding = pg_get_client_encoding();
+
+	/* as pg_any_to_server() (mbutils.c) does where it does not convert */
+	if (encoding == GetDatabaseEncoding() || encoding == PG_SQL_ASCII)
+		return pg_verify_mbstr(GetDatabaseEncoding(), string, (int) length, true);
+	for (Size i = 0; i < length; i++)
+		if (IS_HIGHBIT_SET(string[i]))
+			return false;
+	return true;
+}
+
+/*
+ * Do these bytes begin with a Query or an unnamed Parse that PostgresMain will
+ * not refuse, so that the unnamed statement goes, even if what replaces it
+ * fails?  False if they do not hold the whole message.
+ */
+static bool
+drops_statement(const char *bytes, Size length)
+{
+	const char *at = bytes + 5;
+	const char *end;
+	uint32		size;
+
+	if (length < 5 || (bytes[0] != 'Q' && bytes[0] != 'P'))
+		return false;
+	memcpy(&size, bytes + 1, sizeof(size));
+	size = pg_ntoh32(size);
+	if (size < 4 || size > length - 1)
+		return false;
+	end = bytes + 1 + size;
+
+	if (bytes[0] == 'P')
+	{
+		if (at == end || *at != '\0')
+			return false;		/* it has a name */
+		at++;
+	}
+	length = strnlen(at, end - at);
+	if (at + length == end || !string_is_accepted(at, length))
+		return false;
+	at += length + 1;
+	if (bytes[0] == 'P')
+	{
+		uint16		types;
+
+		if (end - at < (ptrdiff_t) sizeof(types))
+			return false;
+		memcpy(&types, at, sizeof(types));
+		at += sizeof(types) + pg_ntoh16(types) * sizeof(Oid);
+	}
+	return at == end;
+}
+
 bool
 baton_unnamed_messages(uint64 session, const char *first_bytes, Size length,
 					   StringInfo messages)
@@ -308,16 +386,10 @@ baton_unnamed_messages(uint64 session, const char *first_bytes, Size length,
 	const BatonItem *item = NULL;
 
 	fill_next = false;
-	if (length >= 1 &&
-		(first_bytes[0] == 'Q' ||
-		 (first_bytes[0] == 'P' && length >= 6 && first_bytes[5] == '\0')))
-	{
-		/*
-		 * Gone at once, even if what replaces it fails.  The plan here will
-		 * be dropped before the message does anything.
-		 */
+	if (plan_here == NULL && (slot->flags & BATON_SESSION_UNNAMED) == 0)
 		return false;
-	}
+	if (drops_statement(first_bytes, length))
+		return false;
 
 	if (slot->flags & BATON_SESSION_UNNAMED)
 		item = find_item(baton_record(session));

@@ -26,7 +26,7 @@
 #include "control.h"
 #include "context.h"
 
-/* Pools that can exist at a time; each is a user and a database. */
+/* Pools that can exist at a time (docs/design/pools.md says what one is). */
 #define BATON_POOL_SLOTS 1024
 
 /* Prepared statements of all sessions together; sparse, 32 bytes each. */

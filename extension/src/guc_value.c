@@ -180,6 +180,30 @@ call_check_hook_in_transaction(struct config_generic *record,
 	return ok;
 }
 
+/*
+ * Those of log_statement_stats and its like (check_stage_log_stats and
+ * check_log_stats in guc.c) ask only whether the others are off, which the
+ * session may have got past in a way of its own: by the configuration files,
+ * say, or within a transaction.
+ */
+static bool
+hook_is_about_others(const struct config_generic *record)
+{
+	static const char *const names[] = {
+		"log_parser_stats", "log_planner_stats", "log_executor_stats",
+		"log_statement_stats"
+	};
+
+	if (record->group != STATS_MONITORING)
+		return false;
+	for (int i = 0; i < (int) lengthof(names); i++)
+	{
+		if (strcmp(record->name, names[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
 bool
 baton_guc_make(struct config_generic *record, const char *text,
 			   GucSource source, const BatonGucIdentity *identity,
@@ -231,6 +255,8 @@ baton_guc_make(struct config_generic *record, const char *text,
 
 	if (identity != NULL && baton_guc_is_identity(record))
 		ok = call_identity_check_hook(record, value, source, identity);
+	else if (hook_is_about_others(record))
+		ok = true;
 	else if (strcmp(record->name, "temp_buffers") == 0)
 	{
 		/*
@@ -251,6 +277,29 @@ baton_guc_make(struct config_generic *record, const char *text,
 	if (!ok && record->vartype == PGC_STRING)
 		baton_guc_free(value->val.stringval);
 	return ok;
+}
+
+/*
+ * As define_custom_variable and reapply_stacked_values (guc.c) ask: on behalf
+ * of whoever set the placeholder.  The warning they give then would come here
+ * at a moment when the client has asked for nothing.
+ */
+bool
+baton_guc_placeholder_fits(const char *name, const char *text,
+						   GucContext scontext, GucSource source, Oid srole)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	bool		in_transaction = IsTransactionState();
+	int			verdict;
+
+	if (!in_transaction)
+		StartTransactionCommand();
+	verdict = set_config_option_ext(name, text, scontext, source, srole,
+									GUC_ACTION_SET, false, DEBUG5, false);
+	if (!in_transaction)
+		CommitTransactionCommand();
+	MemoryContextSwitchTo(caller);
+	return verdict != 0;
 }
 
 bool

@@ -25,6 +25,15 @@ extern bool baton_guc_make(struct config_generic *record, const char *text,
 						   GucSource source, const BatonGucIdentity *identity,
 						   config_var_value *value);
 
+/*
+ * Would a library that defines the parameter have taken the value over from
+ * the placeholder that the session has?  Privileges count, catalogs are looked
+ * at.
+ */
+extern bool baton_guc_placeholder_fits(const char *name, const char *text,
+									   GucContext scontext, GucSource source,
+									   Oid srole);
+
 /* The compiled-in default, as guc.c's InitializeOneGUCOption makes it. */
 extern bool baton_guc_make_boot(struct config_generic *record,
 								BatonGucCell *cell);

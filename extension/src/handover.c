@@ -128,6 +128,8 @@ greet(const BatonSessionRecord *record)
 	initStringInfo(&reported);
 	baton_context_greet(record, &reported);
 	baton_delta_send(BatonSelf.control, record->id);
+	/* others will be greeted with what is told now */
+	baton_session_slot(record->id)->idle_session_timeout_ms = IdleSessionTimeout;
 	tell(BATON_MSG_GREETED, record->id, reported.data, reported.len);
 	pfree(reported.data);
 
@@ -147,18 +149,24 @@ baton_session_take(uint64 session, int fd)
 {
 	BatonSessionSlot *slot = baton_session_slot(session);
 	MemoryContext caller = CurrentMemoryContext;
+	const BatonSessionRecord *record = baton_record(session);
 	uint32		held_off = QueryCancelHoldoffCount;
 	bool		failed = false;
 
 	Assert(held == 0);
 
+	/* A new session waits for its greeting; all others wait for an answer. */
+	baton_cancel_session((record->record_flags & BATON_RECORD_GREET) == 0);
+
+	/* In this order: who finds us as the owner may send us its cancel. */
+	BatonSelf.slot->session = session;
+	pg_write_barrier();
 	slot->owner = BatonSelf.slot_index + 1;
 	slot->state = BATON_STATE_ACTIVE;
 	slot->state_since_us = GetCurrentTimestamp();
 	if (slot->last_backend != BatonSelf.slot_index + 1)
 		slot->migrations++;
 	slot->last_backend = BatonSelf.slot_index + 1;
-	BatonSelf.slot->session = session;
 	BatonSelf.slot->switches++;
 	held = session;
 	held_cause = BATON_CAUSE_NONE;
@@ -166,8 +174,6 @@ baton_session_take(uint64 session, int fd)
 
 	PG_TRY();
 	{
-		const BatonSessionRecord *record = baton_record(session);
-
 		baton_identity_put(record);
 		if (record->record_flags & BATON_RECORD_GREET)
 			greet(record);
@@ -257,6 +263,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	slot->idle_session_timeout_ms = IdleSessionTimeout;
 	slot->dedicated_cause = BATON_CAUSE_NONE;
 	held = 0;
+	baton_cancel_session(false);
 
 	pg_write_barrier();
 	slot->owner = 0;
@@ -307,6 +314,7 @@ baton_session_end(uint32 how, uint32 state_after)
 	baton_context_forget(session);
 	baton_delta_drop();
 	baton_cancel_disarm();
+	baton_cancel_session(false);
 	baton_idle_timeouts_end();
 	held = 0;
 	held_cause = BATON_CAUSE_NONE;

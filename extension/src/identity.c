@@ -20,6 +20,7 @@
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "utils/backend_status.h"
+#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 #include "address.h"
@@ -27,6 +28,7 @@
 
 static char remote_host[INET6_ADDRSTRLEN + 16];
 static char remote_port[16];
+static bool shown = true;		/* somebody, or what attach began with */
 
 /* As pgstat_bestart (backend_status.c) does once in a backend's life. */
 static void
@@ -87,6 +89,12 @@ baton_identity_put(const BatonSessionRecord *record)
 	MyStartTimestamp = record->login_time_us;
 	MyStartTime = timestamptz_to_time_t(MyStartTimestamp);
 	report_identity(record->login_time_us);
+	if (!shown)
+	{
+		/* the context's own may be the same, and then is not assigned */
+		pgstat_report_appname(application_name);
+		shown = true;
+	}
 }
 
 void
@@ -94,6 +102,9 @@ baton_identity_clear(void)
 {
 	Port	   *port = MyProcPort;
 
+	if (!shown)
+		return;
+	shown = false;
 	(void) baton_address_make(&port->raddr, AF_UNIX, 0, NULL, 0);
 	(void) baton_address_make(&port->laddr, AF_UNIX, 0, NULL, 0);
 	strlcpy(remote_host, "[local]", sizeof(remote_host));
@@ -101,4 +112,5 @@ baton_identity_clear(void)
 	port->remote_host = remote_host;
 	port->remote_port = remote_port;
 	report_identity(GetCurrentTimestamp());
+	pgstat_report_appname("");
 }

@@ -31,6 +31,16 @@ extern void baton_identity_clear(void);
 extern void baton_cancel_arm(void);
 extern void baton_cancel_disarm(void);
 
+/*
+ * Between these nothing of the client's runs; a cancel of the session in place
+ * that means what it has asked already is armed at the end.
+ */
+extern void baton_cancel_hold(void);
+extern void baton_cancel_unhold(void);
+
+/* Another session, or none, will be in place; it came with a request or not. */
+extern void baton_cancel_session(bool spoken);
+
 /* Something begins to run: cancels it, by ERROR, if that was armed. */
 extern void baton_cancel_fire(void);
 

@@ -27,6 +27,7 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
+#include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
@@ -221,13 +222,42 @@ retire(const char *why)
  * --------------------------------
  */
 
+/*
+ * Whatever is still in its ready queue is lost with it: those clients see
+ * their connections close when the last of us has closed the queue.
+ */
 static void
 dispatcher_gone(void)
 {
-	BatonSelf.control = -1;
+	int		   *descriptors[] = {&BatonSelf.control, &BatonSelf.queue, &BatonSelf.epoll};
+
+	for (int i = 0; i < (int) lengthof(descriptors); i++)
+	{
+		close(*descriptors[i]);
+		ReleaseExternalFD();
+		*descriptors[i] = -1;
+	}
 	if (baton_session_held() == 0)
 		proc_exit(0);
 	baton_session_orphaned();
+}
+
+/*
+ * To be asked before a session is given back or taken: a dispatcher that has
+ * died can do neither, and the next one has the same slots.
+ */
+static bool
+dispatcher_is_there(void)
+{
+	char		byte;
+	ssize_t		length;
+
+	length = recv(BatonSelf.control, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	if (length > 0 ||
+		(length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)))
+		return true;
+	dispatcher_gone();
+	return false;
 }
 
 /* Reads what the dispatcher has sent; returns when there is no more. */
@@ -269,6 +299,10 @@ handle_control(uint32 cause)
 				}
 				break;
 			case BATON_MSG_POKE:
+				/* before the queue is looked at: the next one may be sent */
+				pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->poked), 0);
+				pg_memory_barrier();
+				break;
 			default:
 				break;
 		}
@@ -461,6 +495,9 @@ pass_baton(void)
 	if (!retire_wanted && (baton_session_held() == 0 || !migration_forced()) &&
 		queue_has_some())
 	{
+		if (!dispatcher_is_there())
+			return true;
+
 		/*
 		 * If the dispatcher was first its ASSIGN comes over the control
 		 * socket.
@@ -475,6 +512,8 @@ pass_baton(void)
 		(migration_forced() || retire_wanted || IdleSessionTimeout > 0 || is_newcomer()))
 	{
 		/* idle_session_timeout is the dispatcher's to watch, hence not kept */
+		if (!dispatcher_is_there())
+			return true;
 		if (!claim(BATON_BACKEND_BUSY))
 			return false;
 		if (baton_session_release(BATON_BACKEND_IDLE, migration_forced()))
@@ -576,6 +615,9 @@ wait_for_session(void)
 			}
 		}
 
+		/* who has been given back is not shown by a backend that sleeps */
+		if (baton_session_held() == 0)
+			baton_identity_clear();
 		ready = sleep_idle(cause);
 		look_for_cause = true;	/* it may be another session now */
 	}

@@ -298,7 +298,6 @@ baton_launcher_main(Datum argument)
 	StartTransactionCommand();
 	initialize_acl();
 	CommitTransactionCommand();
-	baton_settings_standby_init();
 
 	before_shmem_exit(tell_shutdown, (Datum) 0);
 	baton_hba_load();

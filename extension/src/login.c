@@ -11,9 +11,10 @@
  * order.
  *
  * No row that is partly in a TOAST table can be read here (shared_catalog.c
- * says why), and to try is the launcher's end.  So whatever looks into a
- * catalog cache is asked only when that is known to be harmless; else it is
- * left to the pool's backend, which logs in as the same role.
+ * says why), and to try is the launcher's end.  So no
+ * catalog cache of roles or databases is asked for a row; what only such a
+ * row can tell is left to the pool's backend, which logs in as the same role
+ * and then greets the session itself (ask_backend).
  *
  * A role that does not exist costs the same path as one that does: look-up,
  * pg_hba.conf, and the same fields in the answer.
@@ -36,12 +37,12 @@
 #include "postmaster/postmaster.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "address.h"
+#include "connect_privilege.h"
 #include "control.h"
 #include "hba_match.h"
 #include "ident_map.h"
@@ -82,6 +83,7 @@ typedef struct Answer
 	bool		refuse_first;
 	bool		peer_match;
 	TimestampTz good_until;		/* 0: not to be kept */
+	bool		ask_backend;	/* a backend must greet, and decides */
 } Answer;
 
 static bool
@@ -136,6 +138,7 @@ write_answer(StringInfo out, uint32 request, const Answer *answer)
 	baton_wire_u8(out, answer->refuse_first ? 1 : 0);
 	baton_wire_string(out, answer->peer_match ? "1" : "");
 	baton_wire_i64(out, answer->good_until);
+	baton_wire_u8(out, answer->ask_backend ? 1 : 0);
 }
 
 static void
@@ -323,35 +326,13 @@ check_role(const Question *question, Answer *answer, const BatonRole *role)
 	return true;
 }
 
-static bool
-has_connect(Oid database, Oid role)
-{
-#if PG_VERSION_NUM >= 160000
-	return object_aclcheck(DatabaseRelationId, database, role, ACL_CONNECT) == ACLCHECK_OK;
-#else
-	return pg_database_aclcheck(database, role, ACL_CONNECT) == ACLCHECK_OK;
-#endif
-}
-
-/*
- * Who owns a database, or has its owner's privileges, is a member of
- * pg_database_owner there.  roles_is_member_of knows that of a process's own
- * database only, so we add it.
- */
-static bool
-may_connect(Form_pg_database form, Oid role)
-{
-	return has_connect(form->oid, role) ||
-		(has_privs_of_role(role, form->datdba) &&
-		 has_connect(form->oid, ROLE_PG_DATABASE_OWNER));
-}
-
 /* As InitPostgres and CheckMyDatabase. */
 static void
 check_database(const Question *question, Answer *answer)
 {
 	HeapTuple	row = baton_database_row(question->database);
 	Form_pg_database form;
+	BatonPrivilege privilege = BATON_PRIVILEGE_HELD;
 
 	if (!HeapTupleIsValid(row))
 	{
@@ -373,12 +354,8 @@ check_database(const Question *question, Answer *answer)
 			   psprintf(_("database \"%s\" is not currently accepting connections"),
 						question->database));
 
-	/*
-	 * A list of privileges so long that it was moved out of the row cannot be
-	 * read here; it is the pool's backend then that may be refused.
-	 */
-	else if (!answer->superuser && !HeapTupleHasExternal(row) &&
-			 baton_roles_readable() && !may_connect(form, answer->role))
+	else if (!answer->superuser &&
+			 (privilege = baton_connect_privilege(row, answer->role)) == BATON_PRIVILEGE_MISSING)
 	{
 		refuse(answer, ERRCODE_INSUFFICIENT_PRIVILEGE,
 			   psprintf(_("permission denied for database \"%s\""), question->database));
@@ -390,6 +367,8 @@ check_database(const Question *question, Answer *answer)
 		answer->database_backends = foreign_connections(InvalidOid, form->oid);
 		answer->good_until = 0;
 	}
+
+	answer->ask_backend = privilege == BATON_PRIVILEGE_UNKNOWN;
 }
 
 static void

@@ -6,8 +6,8 @@
  * The dispatcher keeps the launcher's answers (login.c) and gives them again
  * as long as control->login_generation stays as it was before it asked.  So
  * that number must be raised
- *	- by whoever commits a change of pg_authid, pg_auth_members or
- *	  pg_database, in whatever process of the server, and
+ *	- by whoever commits a change of pg_authid, pg_auth_members, pg_database
+ *	  or pg_parameter_acl, in whatever process of the server, and
  *	- by the launcher, when it has read its configuration files again.
  *
  * When, in a commit?  A client that asks after the raise must get the new
@@ -70,6 +70,8 @@ matters(const SharedInvalidationMessage *message)
 		case AUTHMEMMEMROLE:
 		case AUTHMEMROLEMEM:
 		case DATABASEOID:
+		case PARAMETERACLNAME:
+		case PARAMETERACLOID:
 			return true;
 		case SHAREDINVALCATALOG_ID:
 			return message->cat.catId == AuthIdRelationId ||

@@ -8,8 +8,9 @@
  * kept apart, sorted by address, which is how memory is read fastest.
  *
  * Invariant: known[] is the server's table of records (get_guc_variables) as
- * last seen; baton_scan[] holds those of it that are carried, in the order
- * of their addresses (the built-in ones lie in arrays, and the look at all of
+ * last seen, and known_changes what baton_placeholder_changes was then;
+ * baton_scan[] holds those of the table that are carried, in the order of
+ * their addresses (the built-in ones lie in arrays, and the look at all of
  * them is paid at every boundary).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -25,6 +26,7 @@
 #include "param_records.h"
 
 dlist_head	baton_params_placed = DLIST_STATIC_INIT(baton_params_placed);
+int			baton_params_placed_count = 0;
 MemoryContext baton_params_context = NULL;
 BatonScanEntry *baton_scan = NULL;	/* room for known_size */
 int			baton_scan_count = 0;
@@ -33,6 +35,37 @@ bool		baton_scan_linked = false;
 static struct config_generic **known = NULL;
 static int	known_count = 0;
 static int	known_size = 0;
+static uint64 known_changes = 0;
+
+BatonParam *
+baton_param_add(struct config_generic *record, const char *name)
+{
+	BatonParam *param = MemoryContextAllocZero(baton_params_context,
+											   sizeof(BatonParam));
+
+	param->name = MemoryContextStrdup(baton_params_context, name);
+	param->record = record;
+	dlist_push_tail(&baton_params_placed, &param->node);
+	baton_params_placed_count++;
+	return param;
+}
+
+void
+baton_param_drop(BatonParam *param)
+{
+	dlist_delete(&param->node);
+	baton_params_placed_count--;
+	if (param->string != NULL)
+		pfree(param->string);
+	pfree(param->name);
+	pfree(param);
+}
+
+bool
+baton_param_is_whole(const BatonParam *param)
+{
+	return param->header.form != BATON_PARAM_VALUE || param->string != NULL;
+}
 
 static CarryMode
 carry_mode(const struct config_generic *record)
@@ -60,12 +93,14 @@ carry_mode(const struct config_generic *record)
 /*
  * Has the server's table changed?  It does when a placeholder comes into
  * being, when a library defines its parameters (which may replace a
- * placeholder, define_custom_variable in guc.c), and when we hide one.
+ * placeholder, define_custom_variable in guc.c), and when we hide one or show
+ * it again, be it at the same place.
  */
 bool
 baton_scan_is_stale(void)
 {
-	return GetNumConfigOptions() != known_count ||
+	return baton_placeholder_changes != known_changes ||
+		GetNumConfigOptions() != known_count ||
 		memcmp(get_guc_variables(), known,
 			   known_count * sizeof(*known)) != 0;
 }
@@ -139,6 +174,7 @@ baton_scan_look(void)
 		}
 
 		known_count = count;
+		known_changes = baton_placeholder_changes;
 		baton_scan_count = 0;
 		for (int i = 0; i < count; i++)
 		{

@@ -21,7 +21,7 @@ typedef struct BatonParamHeader
 	uint8		form;			/* BATON_PARAM_* */
 	uint8		scontext;		/* GucContext under which it was set */
 	uint8		superuser;		/* role, session_authorization: is it one? */
-	uint8		reserved;
+	uint8		placeholder;	/* was it a placeholder's value? */
 	uint32		srole;			/* who set it */
 	uint32		role;			/* role, session_authorization: the role */
 } BatonParamHeader;
@@ -63,7 +63,17 @@ typedef struct BatonScanEntry
 
 /* The parameters of the session in place; all in baton_params_context. */
 extern dlist_head baton_params_placed;
+extern int	baton_params_placed_count;
 extern MemoryContext baton_params_context;
+
+extern BatonParam *baton_param_add(struct config_generic *record, const char *name);
+extern void baton_param_drop(BatonParam *param);
+
+/*
+ * Is all noted that belongs to it?  Not if memory ran out meanwhile; then it
+ * is like nothing else.
+ */
+extern bool baton_param_is_whole(const BatonParam *param);
 
 /* The records to look at, in the order of their addresses. */
 extern BatonScanEntry *baton_scan;

@@ -32,6 +32,7 @@
 #include "channel.h"
 #include "log_settings.h"
 #include "parameters.h"
+#include "start_settings.h"
 #include "wire.h"
 
 int			baton_port;
@@ -242,7 +243,9 @@ baton_parameters_define(void)
 /*
  * What only a starting backend can take: set in a startup packet, such an
  * option splits a pool.  A comma-separated list of all there are, those of
- * other extensions included, for the server knows best.
+ * other extensions included, for the server knows best.  The libraries to be
+ * loaded at the start are no such parameters in name, but who sets them later
+ * loads nothing (process_session_preload_libraries in miscinit.c).
  */
 static char *
 backend_only_parameters(void)
@@ -262,7 +265,9 @@ backend_only_parameters(void)
 	{
 		const struct config_generic *variable = variables[i];
 
-		if ((variable->context == PGC_BACKEND || variable->context == PGC_SU_BACKEND) &&
+		if ((variable->context == PGC_BACKEND || variable->context == PGC_SU_BACKEND ||
+			 strcmp(variable->name, "session_preload_libraries") == 0 ||
+			 strcmp(variable->name, "local_preload_libraries") == 0) &&
 			strcmp(variable->name, "pg_baton.attach") != 0)
 			appendStringInfo(&list, "%s%s", list.len > 0 ? "," : "", variable->name);
 	}
@@ -355,6 +360,7 @@ baton_parameters_send(int channel)
 	add(&pairs, &count, "server_version", server_setting("server_version"));
 	add(&pairs, &count, "data_directory", DataDir);
 	add(&pairs, &count, "backend_only_parameters", backend_only_parameters());
+	add(&pairs, &count, "backend_start_settings", baton_start_settings());
 	add_number(&pairs, &count, "log_connections", baton_log_connections() ? 1 : 0);
 	add_number(&pairs, &count, "log_disconnections", baton_log_disconnections() ? 1 : 0);
 

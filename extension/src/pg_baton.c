@@ -20,6 +20,7 @@
 #include "attach_origin.h"
 #include "control.h"
 #include "database_leave.h"
+#include "function_table.h"
 #include "identity.h"
 #include "launcher.h"
 #include "log_settings.h"
@@ -52,6 +53,7 @@ _PG_init(void)
 	baton_attach_origin_init();
 	baton_cancel_init();
 	baton_taint_watch_init();
+	baton_functions_init();
 	baton_settings_init();
 	baton_settings_watch_init();
 	baton_login_watch_init();

@@ -28,6 +28,9 @@ dlist_head	baton_reset_items = DLIST_STATIC_INIT(baton_reset_items);
 MemoryContext baton_reset_context = NULL;
 bool		baton_reset_reload_again = false;
 
+/* beside the context in an entry's value: it was a placeholder's */
+#define PLACEHOLDER_MARK 0x80
+
 static bool
 is_session_source(GucSource source)
 {
@@ -207,7 +210,9 @@ baton_reset_append_value(struct config_generic *record, const BatonGucCell *cell
 						 const BatonGucIdentity *identity, StringInfo value)
 {
 	appendStringInfoChar(value, (char) cell->source);
-	appendStringInfoChar(value, (char) cell->scontext);
+	appendStringInfoChar(value, (char) (cell->scontext |
+										((record->flags & GUC_CUSTOM_PLACEHOLDER) ?
+										 PLACEHOLDER_MARK : 0)));
 	baton_guc_append_text(record, &cell->value, value);
 	if (identity != NULL)
 	{
@@ -252,9 +257,8 @@ same_as_own(const BatonResetItem *item, struct config_generic *record)
 	return same;
 }
 
-/* The item's value comes into force, if the backend has not the same. */
-void
-baton_reset_item_apply(BatonResetItem *item)
+bool
+baton_reset_item_try(BatonResetItem *item)
 {
 	struct config_generic *record = baton_guc_find(item->name);
 	BatonGucIdentity identity;
@@ -266,36 +270,47 @@ baton_reset_item_apply(BatonResetItem *item)
 	if (record == NULL)
 		record = baton_placeholder_create(item->name);
 	if (record == NULL || same_as_own(item, record))
-		return;
+		return true;
 	if (item->plain && item->value[0] == PGC_S_DEFAULT &&
 		(record->flags & GUC_CUSTOM_PLACEHOLDER))
 	{
 		item->absent = item->exchanged = true;
 		baton_reset_item_exchange(item);
-		return;
+		return true;
 	}
 
 	memset(&cell, 0, sizeof(cell));
 	cell.source = (uint8) item->value[0];
-	cell.scontext = (uint8) item->value[1];
+	cell.scontext = (uint8) item->value[1] & ~PLACEHOLDER_MARK;
 	cell.srole = cell.source == PGC_S_CLIENT ?
 		GetAuthenticatedUserId() : BOOTSTRAP_SUPERUSERID;
 	if (record->reset_source > PGC_S_CLIENT)
-		return;					/* session_authorization: never overridden */
+		return true;			/* session_authorization: never overridden */
+	if (((uint8) item->value[1] & PLACEHOLDER_MARK) &&
+		!(record->flags & GUC_CUSTOM_PLACEHOLDER) &&
+		!baton_guc_placeholder_fits(item->name, item->value + 2, cell.scontext,
+									cell.source, cell.srole))
+		return true;			/* loading the library would have dropped it */
 	if (!baton_guc_make(record, item->value + 2, cell.source,
 						value_identity(item, &identity) ? &identity : NULL,
 						&cell.value))
 	{
-		/* a placeholder's value that the library loaded here refuses */
-		if (strchr(item->name, GUC_QUALIFIER_SEPARATOR) != NULL)
-			return;
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not restore the reset value of parameter \"%s\" of the session",
-						item->name)));
+		/* a placeholder's value that the library loaded here refuses, too */
+		return strchr(item->name, GUC_QUALIFIER_SEPARATOR) != NULL;
 	}
 	item->record = record;
 	item->other = cell;
 	item->exchanged = true;
 	baton_reset_item_exchange(item);
+	return true;
+}
+
+void
+baton_reset_item_apply(BatonResetItem *item)
+{
+	if (!baton_reset_item_try(item))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not restore the reset value of parameter \"%s\" of the session",
+						item->name)));
 }

@@ -30,6 +30,7 @@ typedef struct BatonResetItem
 								 * placeholder at all */
 	bool		out;			/* if absent: taken out now */
 	bool		keep;			/* only within install */
+	bool		refused;		/* only within install */
 	BatonGucCell other;			/* if exchanged: the backend's own */
 } BatonResetItem;
 
@@ -49,7 +50,12 @@ extern BatonResetItem *baton_reset_item_add(const char *name, Size name_length,
 											const char *value, Size value_length);
 extern void baton_reset_item_drop(BatonResetItem *item);
 
-/* Puts the item's value in force, unless the backend has it by itself. */
+/*
+ * Puts the item's value in force, unless the backend has it by itself.  The
+ * check hook may refuse, because of another parameter that is still to come:
+ * the first then says false, the second makes an error of it.
+ */
+extern bool baton_reset_item_try(BatonResetItem *item);
 extern void baton_reset_item_apply(BatonResetItem *item);
 
 /* The backend's own value is in force again. */

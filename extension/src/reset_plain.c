@@ -33,12 +33,18 @@ static StringInfoData *plain_values = NULL;
 static TimestampTz reload_seen = 0;
 
 void
-baton_files_read(void)
+baton_files_read_by_server(void)
 {
 	MemoryContext old = MemoryContextSwitchTo(baton_reset_context);
 
 	ProcessConfigFile(PGC_SIGHUP);
 	MemoryContextSwitchTo(old);
+}
+
+void
+baton_files_read(void)
+{
+	baton_files_read_by_server();
 	baton_placeholders_note_own(false);
 	reload_seen = PgReloadTime;
 	baton_reset_reload_again = false;

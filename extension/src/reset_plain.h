@@ -17,6 +17,9 @@
  */
 extern void baton_files_read(void);
 
+/* As the server itself reads them: the next boundary has yet to follow. */
+extern void baton_files_read_by_server(void);
+
 /* The files as the server has read them last are known of. */
 extern void baton_files_seen(void);
 

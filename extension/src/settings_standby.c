@@ -10,14 +10,11 @@
  *
  * Decision: on a standby the launcher is asked about each client that logs in
  * (login.c lets nothing be kept there), and looks before it answers.
- *	- Changes of pg_authid come as invalidations of its catalog caches, which
- *	  replay sends like everybody; they have been received when a transaction
- *	  has been started.
- *	- pg_db_role_setting has no cache, and the launcher, which is connected to
- *	  no database, cannot open it: its relcache entry would have to be made
- *	  from pg_class.  But where it is stored is known without that, for it is
- *	  a mapped relation (relmapper.c).  So its pages are read directly, and
- *	  the rows that a new backend would see are compared with the last time's.
+ * pg_db_role_setting has no cache, and the launcher, which is connected to no
+ * database, cannot open it: its relcache entry would have to be made from
+ * pg_class.  But where it is stored is known without that, for it is a mapped
+ * relation (relmapper.c).  So its pages are read directly, and the rows that a
+ * new backend would see are compared with the last time's.
  *
  * The table is small: a row for each role and database that has settings.
  *
@@ -36,10 +33,8 @@
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "storage/smgr.h"
-#include "utils/inval.h"
 #include "utils/relmapper.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 
 #include "settings_standby.h"
 #include "settings_watch.h"
@@ -47,20 +42,7 @@
 /* Was this a standby when we last looked?  The look after still counts. */
 static bool was_standby = false;
 
-static bool roles_changed = false;
 static uint64 last_fingerprint = 0;
-
-static void
-role_changed(Datum argument, int cache, uint32 hash)
-{
-	roles_changed = true;
-}
-
-void
-baton_settings_standby_init(void)
-{
-	CacheRegisterSyscacheCallback(AUTHOID, role_changed, (Datum) 0);
-}
 
 static uint64
 page_fingerprint(Buffer buffer, Snapshot snapshot)
@@ -143,14 +125,10 @@ baton_settings_standby_look(void)
 	uint64		fingerprint;
 
 	if (!is_standby && !was_standby)
-	{
-		roles_changed = false;
 		return;
-	}
 	fingerprint = settings_fingerprint();
-	if (roles_changed || fingerprint != last_fingerprint || !was_standby)
-		baton_role_settings_changed();
-	roles_changed = false;
+	if (fingerprint != last_fingerprint || !was_standby)
+		baton_role_settings_changed(InvalidOid, InvalidOid);
 	last_fingerprint = fingerprint;
 	was_standby = is_standby;
 }

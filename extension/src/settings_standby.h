@@ -10,9 +10,6 @@
 #ifndef BATON_SETTINGS_STANDBY_H
 #define BATON_SETTINGS_STANDBY_H
 
-/* The launcher, once. */
-extern void baton_settings_standby_init(void);
-
 /* The launcher, in a transaction, before it answers a client that logs in. */
 extern void baton_settings_standby_look(void);
 

@@ -3,27 +3,27 @@
  * settings_watch.c
  *		Noticing what a backend reads only when it starts.
  *
- * A backend reads pg_db_role_setting, and what its role may do, once, at its
- * start (process_settings() in postinit.c, InitializeSessionUserId() in
- * miscinit.c).  A client that connects after ALTER ROLE or ALTER DATABASE
- * expects the new state, so pooled backends from before must not serve it:
- * the transaction that commits such a change raises
- * control->settings_generation, in whatever process of the server it runs.
+ * A backend reads pg_db_role_setting once, at its start (process_settings()
+ * in postinit.c).  A client that connects after ALTER ROLE or ALTER DATABASE
+ * SET expects the new state, so pooled backends from before must not serve it:
+ * the transaction that commits such a change raises the mark of the role and
+ * the database that it is about, so that nobody else's backends need be
+ * replaced, and then control->settings_generation, in whatever process of the
+ * server it runs.
  * It is raised after the change has become visible (XACT_EVENT_COMMIT comes
  * after ProcArrayEndTransaction() in CommitTransaction()); who reads the
  * generation before the catalog can therefore only look older than he is.
  *
  * The changes are seen by object_access_hook: AlterSetting() in
  * pg_db_role_setting.c calls it for ALTER ROLE and ALTER DATABASE, SET and
- * RESET; AlterRole(), RenameRole() and DropRole() in user.c for the role
- * itself (a role made anew under an old name is another one).  A savepoint
- * rolled back is not told apart: a generation too many costs a few new
- * backends, no more.
+ * RESET.  A savepoint rolled back is not told apart: a generation too many
+ * costs a few new backends, no more.  What else changes of a role or a
+ * database counts at logins only (login_watch.c), or makes it another one: a
+ * pool is one of OIDs, and of a superuser or not (pools.rs).
  *
  * A prepared transaction is committed by whoever likes, possibly after a
  * restart, and no hook tells what it did.  So COMMIT PREPARED compares
- * pg_db_role_setting, which is small, before and after; what it did to the
- * roles themselves is not noticed.
+ * pg_db_role_setting, which is small, before and after.
  *
  * On a standby the launcher looks instead (settings_standby.c).
  *
@@ -38,8 +38,6 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/objectaccess.h"
-#include "catalog/pg_authid.h"
-#include "catalog/pg_database.h"
 #include "catalog/pg_db_role_setting.h"
 #include "common/hashfn.h"
 #include "nodes/parsenodes.h"
@@ -49,16 +47,48 @@
 #include "control.h"
 #include "settings_watch.h"
 
-/* Will this transaction's commit change what a starting backend reads? */
-static bool change_pending = false;
+/* What this transaction's commit changes of what a starting backend reads. */
+#define CHANGES_KEPT 16
+
+typedef struct Change
+{
+	Oid			database;
+	Oid			role;
+} Change;
+
+static Change changes[CHANGES_KEPT];
+static int	change_count = 0;
 
 static object_access_hook_type previous_object_access = NULL;
 
 void
-baton_role_settings_changed(void)
+baton_role_settings_changed(Oid database, Oid role)
 {
-	if (BatonControlMemory != NULL)
-		pg_atomic_fetch_add_u64(baton_atomic_u64(BatonControlMemory->settings_generation), 1);
+	uint32		mark = BATON_SETTINGS_MARK(database, role);
+
+	if (BatonControlMemory == NULL)
+		return;
+	pg_atomic_fetch_add_u32(baton_atomic_u32(BatonControlMemory->settings_marks[mark]), 1);
+	pg_atomic_fetch_add_u64(baton_atomic_u64(BatonControlMemory->settings_generation), 1);
+}
+
+/* More than can be kept count as a change of everybody's. */
+static void
+note_change(Oid database, Oid role)
+{
+	for (int i = 0; i < change_count; i++)
+	{
+		if (changes[i].database == database && changes[i].role == role)
+			return;
+	}
+	if (change_count == CHANGES_KEPT)
+	{
+		change_count = 0;
+		database = role = InvalidOid;
+	}
+	changes[change_count].database = database;
+	changes[change_count].role = role;
+	change_count++;
 }
 
 static void
@@ -68,16 +98,8 @@ settings_object_access(ObjectAccessType access, Oid class, Oid object,
 	if (previous_object_access)
 		previous_object_access(access, class, object, sub, argument);
 
-	if (access == OAT_POST_ALTER)
-	{
-		if (class == DbRoleSettingRelationId || class == AuthIdRelationId)
-			change_pending = true;
-	}
-	else if (access == OAT_DROP)
-	{
-		if (class == AuthIdRelationId || class == DatabaseRelationId)
-			change_pending = true;
-	}
+	if (access == OAT_POST_ALTER && class == DbRoleSettingRelationId)
+		note_change(object, ((ObjectAccessPostAlter *) argument)->auxiliary_id);
 }
 
 static void
@@ -86,13 +108,13 @@ settings_transaction(XactEvent event, void *argument)
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
-			if (change_pending)
-				baton_role_settings_changed();
-			change_pending = false;
+			for (int i = 0; i < change_count; i++)
+				baton_role_settings_changed(changes[i].database, changes[i].role);
+			change_count = 0;
 			break;
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
-			change_pending = false;
+			change_count = 0;
 			break;
 		default:
 			break;
@@ -153,7 +175,7 @@ baton_settings_utility_done(const BatonUtility *utility)
 	/* no invalidation message comes for a catalog without a cache */
 	InvalidateCatalogSnapshot();
 	if (settings_fingerprint() != utility->settings_before)
-		change_pending = true;
+		note_change(InvalidOid, InvalidOid);
 }
 
 void

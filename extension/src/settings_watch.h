@@ -19,7 +19,10 @@ extern void baton_settings_watch_init(void);
 extern void baton_settings_utility_begins(BatonUtility *utility);
 extern void baton_settings_utility_done(const BatonUtility *utility);
 
-/* Backends from before this moment must not serve clients who come later. */
-extern void baton_role_settings_changed(void);
+/*
+ * Backends from before this moment must not serve clients who come later, of
+ * this role and this database (InvalidOid: of all).
+ */
+extern void baton_role_settings_changed(Oid database, Oid role);
 
 #endif							/* BATON_SETTINGS_WATCH_H */

@@ -12,8 +12,8 @@
  * row (CatalogCacheCreateEntry in catcache.c), and a row that long is within
  * anybody's power: a user may give himself a SCRAM verifier with a salt of
  * any length.  So rows are read by scans, as GetDatabaseTuple in postinit.c
- * does, and whoever goes on to ask a cache for one must know first that
- * nothing of it lies elsewhere.
+ * does, and no cache is asked for one; nor is anything that does so by
+ * itself, as has_privs_of_role() (connect_privilege.c has what we use of it).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -29,18 +29,11 @@
 #include "catalog/pg_database.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
-#include "utils/inval.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "shared_catalog.h"
-
-/* The answer of baton_roles_readable(), and how many changes it knows of. */
-static bool all_readable = false;
-static uint64 readable_as_of = 0;
-static uint64 role_changes = 1;
 
 /* A copy of the row whose attribute, of type name, is that; or NULL. */
 static HeapTuple
@@ -118,40 +111,6 @@ baton_role_oid(const char *name)
 		return InvalidOid;
 	baton_role_wipe(&role);
 	return role.oid;
-}
-
-static void
-note_role_change(Datum argument, int cache, uint32 hash_value)
-{
-	role_changes++;
-}
-
-bool
-baton_roles_readable(void)
-{
-	static bool watching = false;
-	Relation	catalog;
-	SysScanDesc scan;
-	HeapTuple	row;
-	uint64		as_of;
-	bool		readable = true;
-
-	if (!watching)
-		CacheRegisterSyscacheCallback(AUTHOID, note_role_change, (Datum) 0);
-	watching = true;
-	if (readable_as_of == role_changes)
-		return all_readable;
-
-	as_of = role_changes;
-	catalog = table_open(AuthIdRelationId, AccessShareLock);
-	scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
-	while (HeapTupleIsValid(row = systable_getnext(scan)))
-		readable &= !HeapTupleHasExternal(row);
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
-	all_readable = readable;
-	readable_as_of = as_of;
-	return readable;
 }
 
 HeapTuple

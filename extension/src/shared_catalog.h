@@ -36,13 +36,6 @@ extern void baton_role_wipe(BatonRole *role);
 /* InvalidOid if there is no such role. */
 extern Oid	baton_role_oid(const char *name);
 
-/*
- * Can every role be read?  If not, nothing may be asked that looks roles up
- * by itself: has_privs_of_role() does (has_rolinherit in acl.c), and with it
- * all checks of privileges; is_member_of_role_nosuper() does not.
- */
-extern bool baton_roles_readable(void);
-
 /* The row of pg_database; NULL if there is no such database. */
 extern HeapTuple baton_database_row(const char *name);
 

@@ -61,6 +61,7 @@ capture_statements(uint64 session)
 		if (hash_get_num_entries(handle) == 0)
 			return false;
 		baton_table_claim(table, session);
+		table->parameters = baton_statements_parameters;
 	}
 
 	baton_known_pass++;
@@ -109,13 +110,19 @@ baton_statements_capture(uint64 session)
 	bool		changed = false;
 
 	if (!baton_notice.statements && !baton_notice.counters &&
-		!baton_notice.analysis && !baton_settings_touched)
+		!baton_notice.analysis && !baton_settings_touched &&
+		!baton_notice.settings)
 		return false;
 
 	if (baton_notice.statements || baton_notice.analysis ||
 		baton_settings_touched)
 		changed = capture_statements(session);
 	table = baton_table_in_place;
+	if (baton_notice.settings && table->session != 0)
+	{
+		table->mixed = true;
+		baton_table_fingerprint(table, 0);
+	}
 	changed |= baton_counters_capture(table, session, changed);
 	if (changed)
 		table->context_version = 0;

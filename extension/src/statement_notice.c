@@ -8,6 +8,11 @@
  * errors, and the utility statements that execute, for the counters.  To notice
  * too much costs a look at capture; to notice too little would lose something.
  *
+ * Plans depend on the parameters and the role of the moment they are made in,
+ * which may be back to what they were when the session leaves.  So all that
+ * sets them is noticed: SET and RESET, set_config(), and the calls of functions
+ * with a SET clause or SECURITY DEFINER (taint_watch.c).
+ *
  * The settings that a literal is read by are noted at the moment the statement
  * is prepared, because they may change before the session is captured.
  *
@@ -17,8 +22,12 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
+#include "commands/trigger.h"
+#include "context_guc.h"
 #include "context_statements.h"
 #include "context_unnamed.h"
+#include "handover.h"
 #include "nodes/memnodes.h"
 #include "statement_notice.h"
 #include "statement_settings.h"
@@ -34,6 +43,7 @@ StatementNotice baton_notice;
 uint64		baton_discards = 1;
 
 static bool attached = false;
+static GucEnumAssignHook previous_assign_replication_role = NULL;
 static MemoryContext portal_parent = NULL;	/* portalmem.c's TopPortalContext */
 
 /* A statement has been prepared: its plan is the last that was saved. */
@@ -51,9 +61,30 @@ note_prepared(void)
 static void
 note_discard(void)
 {
+	baton_notice.analysis = true;
 	baton_discards++;
 	baton_table_in_place->discards = baton_discards;
 	baton_known_for_plans(baton_table_in_place, baton_settings_disarm);
+}
+
+/*
+ * assign_session_replication_role() (guc.c) does so, too: on behalf of the
+ * session in place, or to put another's value in place, which is done outside
+ * transactions or, for one that is greeted, before its table is.
+ */
+static void
+watch_replication_role(int value, void *extra)
+{
+	if (value != SessionReplicationRole)
+	{
+		if (IsTransactionOrTransactionBlock() &&
+			(baton_table_in_place->session == 0 ||
+			 baton_table_in_place->session == baton_session_held()))
+			note_discard();
+		else
+			baton_discards++;
+	}
+	previous_assign_replication_role(value, extra);
 }
 
 static void
@@ -160,7 +191,18 @@ baton_notice_utility_begins(BatonUtility *utility)
 			baton_notice.counters = true;
 			baton_notice.touched_all = true;
 			break;
+		case T_TruncateStmt:
+		case T_VacuumStmt:		/* ANALYZE, too */
+		case T_ReindexStmt:
+			baton_notice.analysis = true;
+			break;
+		case T_TransactionStmt:
+			/* its end takes back what it has set */
+			if (baton_notice.settings)
+				baton_unnamed_note_settings();
+			break;
 		case T_DiscardStmt:
+			baton_unnamed_note_settings();
 			utility->discards_plans =
 				((DiscardStmt *) statement)->target == DISCARD_PLANS ||
 				((DiscardStmt *) statement)->target == DISCARD_ALL;
@@ -169,6 +211,10 @@ baton_notice_utility_begins(BatonUtility *utility)
 			baton_notice.statements = true;
 			baton_notice.analysis = true;
 			break;
+		case T_VariableSetStmt:
+			baton_unnamed_note_settings();
+			baton_notice.settings = true;
+			/* FALLTHROUGH */
 		default:
 			if (!baton_notice.analysis && GetCommandLogLevel(statement) == LOGSTMT_DDL)
 				baton_notice.analysis = true;
@@ -185,15 +231,36 @@ baton_notice_utility_done(const BatonUtility *utility)
 		note_discard();
 }
 
+void
+baton_notice_set_config(void)
+{
+	if (attached)
+		baton_unnamed_note_settings();
+	baton_notice.settings = true;
+}
+
+void
+baton_notice_settings(void)
+{
+	baton_notice.settings = true;
+}
+
 const char *
 baton_notice_attach(void)
 {
+	struct config_enum *role;
+
 	for (MemoryContext child = TopMemoryContext->firstchild; child != NULL;
 		 child = child->nextchild)
 		if (strcmp(child->name, "TopPortalContext") == 0)
 			portal_parent = child;
 	if (portal_parent == NULL)
 		return "the context of portals was not found";
+	role = (struct config_enum *) baton_guc_find("session_replication_role");
+	if (role == NULL || role->gen.vartype != PGC_ENUM || role->assign_hook == NULL)
+		return "parameter \"session_replication_role\" is not as expected";
+	previous_assign_replication_role = role->assign_hook;
+	role->assign_hook = watch_replication_role;
 	attached = true;
 	return NULL;
 }
@@ -203,6 +270,7 @@ baton_notice_reset(void)
 {
 	baton_notice.statements = false;
 	baton_notice.analysis = false;
+	baton_notice.settings = false;
 	baton_notice.counters = false;
 	baton_notice.touched_all = false;
 	baton_notice.touched_count = 0;

@@ -20,6 +20,8 @@ typedef struct StatementNotice
 {
 	bool		statements;		/* prepared or dropped */
 	bool		analysis;		/* maybe invalidated by the session itself */
+	bool		settings;		/* a parameter or the role was set, be it for
+								 * a moment */
 	bool		counters;		/* executed: those touched, or all */
 	bool		touched_all;
 	int			touched_count;
@@ -28,12 +30,19 @@ typedef struct StatementNotice
 
 extern StatementNotice baton_notice;
 
-/* Raised when plans of all sessions became invalid by DISCARD. */
+/* Raised when plans of all sessions became invalid on behalf of one. */
 extern uint64 baton_discards;
 
 /* A utility statement begins, and has succeeded (utility_hook.c). */
 extern void baton_notice_utility_begins(BatonUtility *utility);
 extern void baton_notice_utility_done(const BatonUtility *utility);
+
+/*
+ * A parameter or the role is set otherwise (taint_watch.c): by set_config(),
+ * which will only do so now, or while a function runs.
+ */
+extern void baton_notice_set_config(void);
+extern void baton_notice_settings(void);
 
 /* NULL if all is well, else why nothing can be noticed. */
 extern const char *baton_notice_attach(void);

@@ -39,21 +39,30 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-/* What input functions look at. */
-static const char *const literal_settings[] = {
+/*
+ * What input functions look at, and the one that transformAExprOp()
+ * (parse_expr.c) reads "= NULL" by.
+ */
+const char *const baton_literal_settings[] = {
 	"DateStyle", "IntervalStyle", "TimeZone", "timezone_abbreviations",
-	"array_nulls", "xmloption", "lc_monetary", "default_text_search_config"
+	"array_nulls", "xmloption", "lc_monetary", "default_text_search_config",
+	"transform_null_equals"
 };
+const int	baton_literal_settings_count = lengthof(baton_literal_settings);
 
 bool		baton_settings_touched = false;
 
 /* The analysis that runs under settings of ours, if any. */
 static ParseState *analysis = NULL;
+static PlanSettings *analysis_settings = NULL;
 static int	analysis_nest_level = 0;
 
 static post_parse_analyze_hook_type next_analyze_hook = NULL;
 
-/* May the text hold a literal?  Parameters are dollars followed by a digit. */
+/*
+ * May the text hold a literal, or compare something with NULL?  Parameters are
+ * dollars followed by a digit.
+ */
 static bool
 has_literal(const char *query)
 {
@@ -62,6 +71,11 @@ has_literal(const char *query)
 		if (*at == '\'' || at[1] < '0' || at[1] > '9')
 			return true;
 	}
+	if (strchr(query, '=') == NULL)
+		return false;
+	for (const char *at = strpbrk(query, "nN"); at != NULL; at = strpbrk(at + 1, "nN"))
+		if (pg_strncasecmp(at, "null", 4) == 0)
+			return true;
 	return false;
 }
 
@@ -72,9 +86,9 @@ settings_in_force(void)
 	StringInfoData result;
 
 	initStringInfo(&result);
-	for (int i = 0; i < (int) lengthof(literal_settings); i++)
+	for (int i = 0; i < (int) lengthof(baton_literal_settings); i++)
 	{
-		const char *value = GetConfigOption(literal_settings[i], true, false);
+		const char *value = GetConfigOption(baton_literal_settings[i], true, false);
 
 		/* values of these hold no newline */
 		appendStringInfo(&result, "%s\n", value != NULL ? value : "");
@@ -87,10 +101,10 @@ apply(const char *settings)
 {
 	const char *rest = settings;
 
-	for (int i = 0; i < (int) lengthof(literal_settings); i++)
+	for (int i = 0; i < (int) lengthof(baton_literal_settings); i++)
 	{
 		const char *end = strchr(rest, '\n');
-		const char *now = GetConfigOption(literal_settings[i], true, false);
+		const char *now = GetConfigOption(baton_literal_settings[i], true, false);
 		char	   *then;
 
 		if (end == NULL)
@@ -98,7 +112,7 @@ apply(const char *settings)
 		then = pnstrdup(rest, end - rest);
 		rest = end + 1;
 		if (now != NULL && strcmp(now, then) != 0)
-			(void) set_config_option(literal_settings[i], then, PGC_SUSET,
+			(void) set_config_option(baton_literal_settings[i], then, PGC_SUSET,
 									 PGC_S_SESSION, GUC_ACTION_SAVE,
 									 true, LOG, false);
 		pfree(then);
@@ -139,12 +153,13 @@ analysis_begins(ParseState *pstate, void *argument)
 
 	if (own->armed && OverrideSearchPathMatchesCurrent(&own->path))
 	{
-		own->armed = false;
+		/* armed until it ends: it may fail, for want of a lock, say */
 		callback = palloc(sizeof(MemoryContextCallback));
 		callback->func = analysis_has_gone;
 		callback->arg = pstate;
 		MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
 		analysis = pstate;
+		analysis_settings = own;
 		analysis_nest_level = NewGUCNestLevel();
 		apply(own->settings);
 	}
@@ -169,6 +184,7 @@ analysis_ends(ParseState *pstate, Query *query, JumbleState *jstate)
 	if (analysis == pstate)
 	{
 		analysis = NULL;
+		analysis_settings->armed = false;
 		AtEOXact_GUC(true, analysis_nest_level);
 	}
 	if (next_analyze_hook)

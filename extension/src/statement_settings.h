@@ -27,6 +27,10 @@ typedef struct PlanSettings
 								 * under */
 } PlanSettings;
 
+/* What input functions look at. */
+extern const char *const baton_literal_settings[];
+extern const int baton_literal_settings_count;
+
 /* Some plan was analysed again; reset by whoever looks. */
 extern bool baton_settings_touched;
 

@@ -324,6 +324,7 @@ baton_table_recycle(StatementTable *table)
 	table->session = 0;
 	table->context_version = 0;
 	table->counter_version = 0;
+	table->mixed = false;
 	table->has_initial = false;
 
 	if (free_table_count > FREE_TABLES_KEPT && !table->permanent)

@@ -28,6 +28,10 @@ typedef struct StatementTable
 									 * the plans agree with */
 	uint64		discards;		/* baton_discards that its plans know of */
 	uint64		fingerprint;	/* of statements and parameters, 0: unknown */
+	uint64		parameters;		/* of the parameters that its plans were made
+								 * under, if not mixed */
+	bool		mixed;			/* some plans may have been made under others:
+								 * never another session's */
 	bool		has_initial;	/* the context has an item with the counters'
 								 * first values */
 	int			statements;		/* number of known statements */

@@ -46,6 +46,7 @@
 #include "utils/guc_tables.h"
 
 #include "context_guc.h"
+#include "statement_notice.h"
 #include "taint_watch.h"
 
 BatonTaintNotes baton_taint_notes;
@@ -121,6 +122,9 @@ note_builtin(Oid function)
 		case F_SETSEED:
 			baton_taint_notes.seeded = true;
 			break;
+		case F_SET_CONFIG:
+			baton_notice_set_config();
+			break;
 		case F_PG_CREATE_PHYSICAL_REPLICATION_SLOT:
 		case F_PG_CREATE_LOGICAL_REPLICATION_SLOT:
 		case F_PG_COPY_PHYSICAL_REPLICATION_SLOT_NAME_NAME:
@@ -178,7 +182,10 @@ static void
 watch_fmgr(FmgrHookEventType event, FmgrInfo *function, Datum *argument)
 {
 	if (event == FHET_START)
+	{
 		note_function(function->fn_oid);
+		baton_notice_settings();
+	}
 	if (previous_fmgr)
 		previous_fmgr(event, function, argument);
 }

@@ -26,6 +26,7 @@
 #include "tcop/utility.h"
 
 #include "database_leave.h"
+#include "function_table.h"
 #include "identity.h"
 #include "login_watch.h"
 #include "settings_watch.h"
@@ -49,6 +50,7 @@ watch_process_utility(PlannedStmt *statement, const char *query_string,
 	baton_login_utility_begins(&utility);
 	baton_notice_utility_begins(&utility);
 	baton_taint_utility_begins(&utility);
+	baton_functions_utility_begins(&utility);
 	/* reads a catalog */
 	baton_settings_utility_begins(&utility);
 	/* fails if the client has cancelled what it runs */

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from harness.control_memory import ControlMemory
+from harness.debugger import needs_gdb, stopped_at
 from harness.health import wait_until
 from harness.wire import LoginFailed, Wire, bind, execute, parse, query, sync
 
@@ -262,6 +263,25 @@ def test_a_cancel_names_its_session_before_it_signals_the_backend(server):
             os.kill(pid, signal.SIGCONT)
         assert errors(session.until_ready(20)) == ["57014"]
         assert slot.cancel == 0
+
+
+@pytest.mark.pool_only
+@needs_gdb
+def test_a_cancel_that_comes_while_its_session_is_put_in_place_counts(make_cluster):
+    """What the session has asked waits in its socket: it is meant."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    server.sql("CREATE EXTENSION pg_baton")
+    with open_wire(server) as session, open_wire(server) as other:
+        for turn in (session, other) * 2:
+            turn.query("SELECT 1")
+        ((pid,),) = server.sql("SELECT pid FROM pg_baton_backends WHERE pid IS NOT NULL")
+        with stopped_at(pid, "baton_context_install") as stop:
+            session.send(query("SELECT pg_sleep(60), 'just come'"))
+            stop.wait()
+            session.cancel_request()
+            wait_until(lambda: slot_of(server, pid).cancel != 0, what="the cancel is sent")
+        assert errors(session.until_ready(30)) == ["57014"]
+        assert session.query("SELECT 2") == other.query("SELECT 2") == [["2"]]
 
 
 def test_psycopg_cancel_works(server):

@@ -9,6 +9,7 @@ import time
 import psycopg
 import pytest
 
+from harness.health import wait_until
 from harness.wire import Wire, query
 
 SETUP = ["CREATE ROLE eve LOGIN", "CREATE TABLE seen (a int)"]
@@ -151,3 +152,26 @@ def test_row_security_and_privileges_follow_the_session_s_user(server):
                     eve.execute("SELECT * FROM seen")
     finally:
         server.sql("DROP TABLE private")
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("forced", [False, True])
+def test_activity_does_not_show_clients_that_have_left(make_cluster, forced):
+    """Backends outlive their sessions; they must not show them."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 3, "pg_baton.force_migration": forced})
+    with Wire.login("127.0.0.1", server.pool_port, application_name="stays") as stays:
+        for turn in range(4):
+            with Wire.login("127.0.0.1", server.pool_port, application_name="leaves") as leaves:
+                for _ in range(turn + 1):
+                    leaves.query("SELECT 'a secret of its own'")
+                    stays.query("SELECT 1")
+        wait_until(
+            lambda: (
+                server.sql(
+                    "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+                    " AND (application_name = 'leaves' OR query LIKE '%secret%')"
+                )
+                == [(0,)]
+            ),
+            what="nobody shows who has left",
+        )

@@ -93,3 +93,20 @@ def test_what_lies_near_a_long_row_is_decided_as_the_server_does(server, promise
     direct = attempt(server.direct(user=user, dbname=dbname))
     assert attempt(server.pool(user=user, dbname=dbname)) == direct
     assert launcher(server) == before
+
+
+def test_a_privilege_taken_back_counts_near_long_rows_too(server):
+    """Whose greeting is kept, or whose backend is there, is no exception."""
+    seen = {}
+    for port in (server.port, server.pool_port):
+        server.sql("GRANT CONNECT ON DATABASE for_readers, long_list TO readers")
+        for dbname in ("for_readers", "long_list"):
+            where = f"host=127.0.0.1 port={port} user=reader dbname={dbname}"
+            before = [attempt(where) for _ in range(3)]
+            server.sql(f"REVOKE CONNECT ON DATABASE {dbname} FROM readers")
+            seen[port, dbname] = before + [attempt(where) for _ in range(2)]
+    server.sql("GRANT CONNECT ON DATABASE for_readers, long_list TO readers")
+    for dbname in ("for_readers", "long_list"):
+        direct = seen[server.port, dbname]
+        assert direct[2] == "in" and "permission denied" in direct[3], direct
+        assert seen[server.pool_port, dbname] == direct

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from harness.health import Load, assert_healthy
-from harness.wire import LoginFailed, QueryFailed, Wire, query
+from harness.wire import LoginFailed, QueryFailed, Wire, bind, describe_statement, execute, flush, parse, query, sync
 
 pytestmark = pytest.mark.pool_only
 
@@ -118,8 +118,6 @@ def test_waiting_longer_than_session_wait_timeout_is_an_error_and_the_session_li
 
 
 def test_a_batch_that_waited_too_long_is_answered_once_a_sync(cluster_with):
-    from harness.wire import bind, execute, parse, sync
-
     cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout="700ms")
     holder, waiter = login(cluster), login(cluster)
     with holder, waiter:
@@ -131,6 +129,20 @@ def test_a_batch_that_waited_too_long_is_answered_once_a_sync(cluster_with):
         assert waiter.query("SELECT 2") == [["2"]]
         found = waiter.ask(parse("SELECT 3") + bind([]) + execute() + sync())
         assert [m.row() for m in found if m.type == "D"] == [[b"3"]]
+
+
+def test_a_batch_that_waited_too_long_is_told_before_its_sync(cluster_with):
+    """A client that sends Flush waits for its answer before it sends Sync."""
+    cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout="700ms")
+    holder, waiter = login(cluster), login(cluster)
+    with holder, waiter:
+        holder.query("BEGIN")
+        waiter.send(parse("SELECT 1") + describe_statement() + flush())
+        assert waiter.read(20).fields()["C"] == "53300"
+        assert waiter.silent(0.3)
+        assert [m.type for m in waiter.ask(bind([]) + execute() + sync(), timeout_s=20)] == ["Z"]
+        holder.query("COMMIT")
+        assert waiter.query("SELECT 2") == [["2"]]
 
 
 def test_waiting_sessions_are_served_first_come_first_served(cluster_with):

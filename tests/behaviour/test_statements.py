@@ -34,6 +34,8 @@ LIST = (
 )
 TYPE_INT4, TYPE_TEXT = 23, 25
 
+MONTH = "SELECT extract(month FROM date '1/2/2020')"
+
 SCRIPTS: dict[str, list[str | bytes]] = {
     "sql_prepare_execute_deallocate": [
         "PREPARE one AS SELECT name FROM items WHERE id = $1",
@@ -328,6 +330,67 @@ SCRIPTS: dict[str, list[str | bytes]] = {
         "EXECUTE s",
         LIST,
     ],
+    "a_comparison_with_null_is_what_it_was_when_prepared": [
+        "SET transform_null_equals = on",
+        "PREPARE on_then AS SELECT count(*) FROM (VALUES (NULL::int), (1)) v (a) WHERE a = NULL",
+        "SET transform_null_equals = off",
+        "PREPARE off_then AS SELECT count(*) FROM (VALUES (NULL::int), (1)) v (a) WHERE null = a",
+        "EXECUTE on_then",
+        "EXECUTE on_then",
+        "EXECUTE off_then",
+        "SET transform_null_equals = on",
+        "EXECUTE off_then",
+        "EXECUTE off_then",
+    ],
+    "the_unnamed_statement_s_literal_is_what_was_parsed": [
+        parse("SET datestyle = 'ISO, MDY'", "mdy") + sync(),
+        parse("SELECT set_config('datestyle', 'ISO, MDY', false)", "function") + sync(),
+        parse("ROLLBACK", "back") + sync(),
+        "SET datestyle = 'ISO, DMY'",
+        parse(MONTH) + bind(statement="mdy") + execute() + sync(),
+        bind() + execute() + sync(),
+        bind() + execute() + sync(),
+        "SET datestyle = 'ISO, DMY'",
+        parse(MONTH) + bind(statement="function") + execute() + sync(),
+        bind() + execute() + sync(),
+        bind() + execute() + sync(),
+        "SET datestyle = 'ISO, DMY'",
+        "BEGIN; SET LOCAL datestyle = 'ISO, MDY'",
+        parse(MONTH) + bind(statement="back") + execute() + sync(),
+        bind() + execute() + sync(),
+        bind() + execute() + sync(),
+    ],
+    "a_literal_is_read_again_after_truncate_vacuum_and_reindex": [
+        "CREATE TABLE emptied (a int PRIMARY KEY)",
+        *(
+            step
+            for number, invalidates in enumerate(["TRUNCATE", "VACUUM FULL", "ANALYZE", "REINDEX TABLE"])
+            for step in (
+                "SET datestyle = 'ISO, DMY'",
+                f"PREPARE again{number} AS {MONTH}, (SELECT count(*) FROM emptied)",
+                "SET datestyle = 'ISO, MDY'",
+                f"{invalidates} emptied",
+                f"EXECUTE again{number}",
+                f"EXECUTE again{number}",
+            )
+        ),
+        "DROP TABLE emptied",
+    ],
+    "a_literal_is_read_again_after_a_new_replication_role": [
+        "SET datestyle = 'ISO, DMY'",
+        f"PREPARE again AS {MONTH}",
+        "SET datestyle = 'ISO, MDY'",
+        "SET session_replication_role = replica",
+        "EXECUTE again",
+        "EXECUTE again",
+        "SET datestyle = 'ISO, DMY'",
+        "EXECUTE again",
+        "BEGIN",
+        "SELECT set_config('session_replication_role', 'origin', true)",
+        "ROLLBACK",
+        "EXECUTE again",
+        "EXECUTE again",
+    ],
     # Describe alone has the server analyse the statement again, by DateStyle.
     "a_literal_is_what_the_last_analysis_read": [
         "SET datestyle = 'ISO, MDY'",
@@ -387,6 +450,36 @@ def test_next_session_never_sees_the_last_one_s_unnamed_statement(server):
             assert [m.row() for m in seen if m.type == "D"] == [[b"secret"]]
 
 
+# PostgresMain refuses these before it drops the unnamed statement.
+REFUSED = {
+    "parse_of_bad_bytes": message("P", b"\0SELECT '\xff'\0\0\0") + sync(),
+    "parse_that_is_too_short": message("P", b"\0SELECT 1\0\0\1") + sync(),
+    "parse_that_is_too_long": message("P", b"\0SELECT 1\0\0\0\0") + sync(),
+    "parse_without_end": message("P", b"\0SELECT 1") + sync(),
+    "query_of_bad_bytes": message("Q", b"SELECT '\xff'\0"),
+    "query_that_is_too_long": message("Q", b"SELECT 1\0\0"),
+    "query_without_end": message("Q", b"SELECT 1"),
+}
+
+
+def test_a_refused_message_never_leaves_another_session_s_unnamed_statement(make_cluster):
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    use = bind([]) + execute() + sync()
+    for name, refused in REFUSED.items():
+        for own in (False, True):
+            with Wire.login("127.0.0.1", server.pool_port) as one, Wire.login("127.0.0.1", server.pool_port) as two:
+                if own:
+                    two.ask(parse("SELECT 'mine'") + sync())
+                one.ask(parse("SELECT 'secret'") + sync())
+                # in one packet: the session shall have no pause to go and come in
+                two.send(refused, use)
+                codes = [m.fields()["C"] for m in two.until_ready() if m.type == "E"]
+                assert codes == ["22021" if "bad_bytes" in name else "08P01"], name
+                seen = two.until_ready()
+                assert [m.row() for m in seen if m.type == "D"] == ([[b"mine"]] if own else []), name
+                assert [m.fields()["C"] for m in seen if m.type == "E"] == ([] if own else ["26000"]), name
+
+
 def test_unnamed_statements_of_many_sessions_stay_apart(server):
     sessions = [Wire.login("127.0.0.1", server.pool_port) for _ in range(10)]
     try:
@@ -420,3 +513,38 @@ def test_psycopg_pipeline_mode_works(server):
                     pipeline.sync()
             names = [cursor.fetchone()[0] for cursor in cursors]
         assert names == [f"item {n}" for n in range(1, 100)]
+
+
+def test_a_literal_survives_an_analysis_that_found_no_lock(server):
+    """Once for each connection: the statement is made anew on a second backend
+    while somebody holds the table."""
+    for port in (server.port, server.pool_port):
+        with psycopg.connect(server.direct(), autocommit=True) as holder, Wire.login("127.0.0.1", port) as session:
+            session.query("SET datestyle = 'ISO, DMY'")
+            session.query(f"PREPARE p AS {MONTH}, (SELECT count(*) FROM items)")
+            session.query("SET datestyle = 'ISO, MDY'; SET lock_timeout = '50ms'")
+            with holder.transaction():
+                holder.execute("LOCK TABLE items")
+                for _ in range(3):
+                    seen = session.ask(query("EXECUTE p"))
+                    assert [m.fields()["C"] for m in seen if m.type == "E"] == ["55P03"]
+            for _ in range(4):
+                assert session.query("EXECUTE p") == [["2", "100"]]
+
+
+def test_another_session_s_replication_role_leaves_literals_alone(make_cluster):
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    with Wire.login("127.0.0.1", server.pool_port) as one, Wire.login("127.0.0.1", server.pool_port) as two:
+        one.query("SET datestyle = 'ISO, DMY'")
+        one.query(f"PREPARE p AS {MONTH}")
+        assert one.query("EXECUTE p") == [["2"]]
+        one.query("SET datestyle = 'ISO, MDY'")
+        for role in ("replica", "origin", "replica"):
+            two.query(f"SET session_replication_role = {role}")
+            assert one.query("EXECUTE p") == [["2"]]
+            two.query("SELECT 1")
+            assert one.query("EXECUTE p") == [["2"]]
+        # one that comes with it
+        with Wire.login("127.0.0.1", server.pool_port, options="-c session_replication_role=local") as three:
+            three.query("SELECT 1")
+            assert one.query("EXECUTE p") == [["2"]]

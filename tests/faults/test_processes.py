@@ -15,7 +15,7 @@ import pytest
 
 from harness.health import Load, assert_healthy, assert_nothing_spins, assert_serves, wait_until
 from harness.processes import processes_in
-from harness.wire import Closed, Wire, query
+from harness.wire import Closed, Wire, bind, execute, parse, query, sync
 
 pytestmark = pytest.mark.pool_only
 
@@ -187,6 +187,52 @@ def test_dispatcher_killed_under_load(cluster):
         )[0][0]
         <= 4
     )
+
+
+def test_a_session_in_its_first_transaction_outlives_the_dispatcher(cluster):
+    """Its backend would give it back at the end, but there is nobody to take it."""
+    cluster.expect_in_log(DISPATCHER_KILLED)
+    with psycopg.connect(cluster.direct()) as lock, login(cluster) as session:
+        lock.execute("SELECT pg_advisory_lock(7)")
+        session.send(query("SELECT pg_advisory_xact_lock(7), 'first'"))
+        wait_until(
+            lambda: cluster.sql("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(1,)], what="it waits for the lock"
+        )
+        replace_dispatcher(cluster)
+        lock.execute("SELECT pg_advisory_unlock(7)")
+        assert [m.type for m in session.until_ready(20)] == ["T", "D", "C", "Z"]
+        assert session.query("SELECT 2") == [["2"]]
+    assert_healthy(cluster)
+
+
+def test_who_is_in_a_dead_dispatchers_queue_is_told_and_harms_nobody(make_cluster):
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 1})
+    cluster.sql("CREATE EXTENSION pg_baton")
+    cluster.expect_in_log(DISPATCHER_KILLED)
+    with psycopg.connect(cluster.direct()) as lock, login(cluster) as busy:
+        queued = login(cluster)
+        for session in (busy, queued) * 2:
+            session.query("SELECT 1")
+        lock.execute("SELECT pg_advisory_lock(7)")
+        busy.send(query("SELECT pg_advisory_xact_lock(7)"))
+        queued.send(query("SELECT 'queued'"))
+        wait_until(lambda: cluster.sql("SELECT waiting FROM pg_baton_pools") == [(1,)], what="one waits")
+        replace_dispatcher(cluster)
+        with login(cluster) as newcomer:
+            newcomer.query("SELECT 3")
+            lock.execute("SELECT pg_advisory_unlock(7)")
+            assert [m.type for m in busy.until_ready(20)] == ["T", "D", "C", "Z"]
+            assert [m for m in queued.until_closed(20) if m.type == "D"] == []
+            assert newcomer.query("SELECT 4") == [["4"]]
+        assert busy.query("SELECT 5") == [["5"]]
+    assert_healthy(cluster)
+
+
+def replace_dispatcher(cluster) -> None:
+    (old,) = cluster.dispatcher_pids()
+    os.kill(old, signal.SIGKILL)
+    wait_until(lambda: cluster.dispatcher_pids() not in ([], [old]), what="a new dispatcher")
+    cluster.wait_pool_ready(20)
 
 
 def test_dispatcher_that_stops_answering_does_not_stop_the_server(cluster):
@@ -389,6 +435,36 @@ def test_context_memory_reached_dedicates_and_loses_nothing(make_cluster):
     finally:
         for session in sessions:
             session.finish()
+    assert_healthy(cluster)
+
+
+def test_context_memory_reached_keeps_the_last_unnamed_statement(make_cluster):
+    cluster = make_cluster(
+        parameters={"pg_baton.session_memory": "1MB", "pg_baton.max_backends": 4, "pg_baton.force_migration": True}
+    )
+    cluster.sql("CREATE EXTENSION pg_baton")
+
+    def dedicated() -> set[str]:
+        rows = cluster.sql("SELECT application_name FROM pg_baton_sessions WHERE dedicated_cause LIKE '%memory%'")
+        return {name for (name,) in rows}
+
+    use = bind([]) + execute() + sync()
+    with login(cluster, application_name="fills") as fills, login(cluster, application_name="parses") as parses:
+        parses.ask(parse("SELECT 'first'") + sync())
+        assert [m.row() for m in parses.ask(use) if m.type == "D"] == [[b"first"]]
+        for number in range(100):
+            fills.query(f"SELECT set_config('my.large{number}', repeat('{number}', 15000), false)")
+            if dedicated():
+                break
+        parses.ask(parse(f"SELECT 'second' /* {'x' * 60000} */") + sync())
+        wait_until(lambda: "parses" in dedicated(), what="no room for the second text")
+        parses.ask(parse("SELECT 'first'") + sync())
+        fills.query("RESET ALL")
+        fills.query("DISCARD ALL")
+        fills.finish()
+        wait_until(lambda: not dedicated(), what="room again")
+        for _ in range(3):
+            assert [m.row() for m in parses.ask(use) if m.type == "D"] == [[b"first"]]
     assert_healthy(cluster)
 
 

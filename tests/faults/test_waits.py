@@ -7,10 +7,14 @@ time, or that wait would never end (extension/src/socket_switch.h).
 
 from __future__ import annotations
 
+import re
+import signal
 import time
+from pathlib import Path
 
 import pytest
 
+from harness.debugger import needs_gdb, stopped_at
 from harness.health import assert_healthy, wait_until
 from harness.wire import Wire, bind, copy_data, copy_done, describe_portal, execute, function_call, parse, query, sync
 
@@ -136,4 +140,36 @@ def test_a_client_that_is_checked_for_ends_its_statement_by_leaving(server, stat
     assert server.sql(sleeping)[0][0] == 1, "some checks have found the client, and it goes on"
     wire.close()
     wait_until(lambda: server.sql(sleeping)[0][0] == 0, what="the statement has ended")
+    assert_healthy(server)
+
+
+def signal_is_pending(pid: int, number: int) -> bool:
+    """Has a process that is stopped been sent a signal?"""
+    status = Path(f"/proc/{pid}/status").read_text()
+    pending = re.findall(r"^(?:SigPnd|ShdPnd):\s+([0-9a-f]+)", status, re.M)
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in pending)
+
+
+@needs_gdb
+def test_statement_timeout_while_the_unnamed_statement_is_restored_harms_nobody(make_cluster):
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    server.sql("CREATE EXTENSION pg_baton")
+    login = {"host": "127.0.0.1", "port": server.pool_port}
+    with Wire.login(**login) as other, Wire.login(**login) as timed:
+        timed.query("SET statement_timeout = '1s'")
+        timed.ask(parse("SELECT 'mine'") + sync())
+        # a Query drops the unnamed statement: that of the first must be injected
+        other.query("SELECT 1")
+        ((pid,),) = server.sql("SELECT pid FROM pg_baton_backends")
+        # called by exec_parse_message(), which has started the timer
+        with stopped_at(pid, "CompleteCachedPlan") as stop:
+            timed.send(bind() + execute() + sync())
+            stop.wait()
+            # an earlier SIGALRM may be that of a timer that was set back
+            due = time.monotonic() + 1
+            wait_until(
+                lambda: time.monotonic() > due and signal_is_pending(pid, signal.SIGALRM), what="the timer has fired"
+            )
+        assert [message.row() for message in timed.until_ready() if message.type == "D"] == [[b"mine"]]
+        assert timed.query("SELECT 2") == [["2"]]
     assert_healthy(server)

@@ -63,6 +63,10 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "my.a": ("1", "zwei", "", "ü"),
     "my.b": ("x", "y"),
     "app.user_id": ("42", ""),
+    # These sort before every parameter of the server's own.
+    "aa.x": ("1", ""),
+    "_a.x": ("2", ""),
+    "é.x": ("3", ""),
     # Neither these nor that can be set.
     "nonsense_parameter": ("1",),
     "max_connections": ("3",),

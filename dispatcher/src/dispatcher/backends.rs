@@ -44,7 +44,11 @@ pub struct Backend {
     /// Gets nothing more.
     pub retiring: bool,
     pub dedicated: bool,
+    /// What it reads when it starts has changed meanwhile: it is not let in.
+    pub stale: bool,
     pub started_us: u64,
+    /// control's login_generation before it started.
+    pub login_generation: u64,
 }
 
 impl Backend {
@@ -87,6 +91,7 @@ impl Dispatcher {
             return;
         };
         let key = pool.key.clone();
+        let login_generation = self.control.header.login_generation.load(SeqCst);
         let origin_failed = pool.origin_failure.is_some();
         let (socket, is_local) = match self.connect_to_server() {
             Ok(connected) => connected,
@@ -113,7 +118,7 @@ impl Dispatcher {
             options.push(b'=');
             escape_option(&mut options, value);
         }
-        let credentials = self.roles.credentials(&key.user);
+        let credentials = self.roles.credentials(key.role_oid);
         let mut packet_options: Vec<(&[u8], &[u8])> =
             vec![(b"options", &options), (b"application_name", b"pg_baton")];
         if origin.is_some() {
@@ -145,7 +150,9 @@ impl Dispatcher {
             connection: None,
             retiring: false,
             dedicated: false,
+            stale: false,
             started_us: self.now_us,
+            login_generation,
         });
         self.backend_count += 1;
         self.statistics.backends_started += 1;
@@ -338,7 +345,7 @@ impl Dispatcher {
 
     /// A backend could not be started: tell those who cannot be helped by
     /// waiting, and try again later for the rest.
-    fn start_failed(&mut self, number: u32, failure: Failure) {
+    pub fn start_failed(&mut self, number: u32, failure: Failure) {
         let now_us = self.now_us;
         let Some(pool) = self.pools[number as usize].as_mut() else {
             return;
@@ -378,16 +385,18 @@ impl Dispatcher {
     // ---- attached backends -----------------------------------------------
 
     /// Sends a small frame; a backend that takes none is given up.
-    pub fn send_to_backend(&self, slot: u32, frame: &[u8]) {
+    pub fn send_to_backend(&self, slot: u32, frame: &[u8]) -> bool {
         let connection = self.backends[slot as usize]
             .as_ref()
             .and_then(|backend| backend.connection)
             .and_then(|number| self.connections.get(number));
         if let Some(connection) = connection {
-            if let Err(error) = socket::send(connection.fd(), frame) {
-                debug!("could not send to backend {slot}: {error}");
+            match socket::send(connection.fd(), frame) {
+                Ok(_) => return true,
+                Err(error) => debug!("could not send to backend {slot}: {error}"),
             }
         }
+        false
     }
 
     /// Asks a backend to exit when no session needs it, and gives it no more.
@@ -474,27 +483,45 @@ impl Dispatcher {
     /// Cancels what the session with this key runs, and nothing else.
     pub fn cancel(&mut self, id: SessionId) {
         let slot = &self.control.sessions[index_of(id) as usize];
-        let owner = slot.owner.load(SeqCst);
-        if let Some(holder) = owner.checked_sub(1) {
-            let Some(backend) = self.control.backends.get(holder as usize) else {
+        if slot.owner.load(SeqCst) == 0 {
+            // On its way to a backend: that one sees the flag when it takes it.
+            let waits = self.sessions.get(id).is_some_and(|session| {
+                matches!(session.place, Place::Waiting)
+                    || (session.place != Place::Idle && slot.state.load(SeqCst) == STATE_WAITING)
+            });
+            if !waits {
                 return;
-            };
-            let pid = backend.pid.load(SeqCst);
-            if backend.session.load(SeqCst) == id && pid != 0 {
-                backend.cancel.store(id, SeqCst);
-                if let Err(error) = process::interrupt(pid) {
-                    debug!("could not signal backend {pid}: {error}");
-                }
             }
-            return;
-        }
-        // On its way to a backend: that one sees the flag when it takes it.
-        let waits = self.sessions.get(id).is_some_and(|session| {
-            matches!(session.place, Place::Waiting)
-                || (session.place != Place::Idle && slot.state.load(SeqCst) == STATE_WAITING)
-        });
-        if waits {
             slot.flags.fetch_or(SESSION_CANCEL, SeqCst);
+            // Taken meanwhile, and the flag perhaps too late: it must not hit
+            // the next transaction instead.
+            if slot.owner.load(SeqCst) == 0
+                || slot.flags.fetch_and(!SESSION_CANCEL, SeqCst) & SESSION_CANCEL == 0
+            {
+                return;
+            }
+        }
+        self.cancel_on_backend(id);
+    }
+
+    /// Tells the backend that has the session; which one may change meanwhile,
+    /// but then the session is not running what was to be cancelled.
+    fn cancel_on_backend(&self, id: SessionId) {
+        let owner = self.control.sessions[index_of(id) as usize]
+            .owner
+            .load(SeqCst);
+        let Some(backend) = owner
+            .checked_sub(1)
+            .and_then(|holder| self.control.backends.get(holder as usize))
+        else {
+            return;
+        };
+        let pid = backend.pid.load(SeqCst);
+        if backend.session.load(SeqCst) == id && pid != 0 {
+            backend.cancel.store(id, SeqCst);
+            if let Err(error) = process::interrupt(pid) {
+                debug!("could not signal backend {pid}: {error}");
+            }
         }
     }
 }
@@ -518,8 +545,9 @@ fn final_report(failure: &Failure, user: &[u8]) -> Option<Report> {
         Failure::ServerError(report) => {
             let state = &report.sqlstate;
             let is_login = state.starts_with(b"28");
-            let is_final =
-                is_login || [b"3D000", b"53300", b"55000", b"42501", b"22023"].contains(&state);
+            // Starting up or ending, or the connection broke; all else is
+            // what a client of the server's own port is told, too.
+            let may_pass = state.starts_with(b"57P") || state.starts_with(b"08");
             let mut report = report.clone();
             report.severity = Severity::Fatal;
             if is_login && report.hint.is_none() {
@@ -527,7 +555,7 @@ fn final_report(failure: &Failure, user: &[u8]) -> Option<Report> {
                     .with_detail("pg_baton's dispatcher could not open a backend.")
                     .with_hint(LOGIN_HINT);
             }
-            is_final.then_some(report)
+            (!may_pass).then_some(report)
         }
         Failure::NoCredentials(_) | Failure::UnsupportedMethod(_) => Some(
             Report::fatal(
@@ -562,6 +590,7 @@ mod tests {
         let error = |state| Failure::ServerError(Report::fatal(state, "no"));
         assert!(final_report(&error(b"28P01"), b"u").is_some());
         assert!(final_report(&error(b"3D000"), b"u").is_some());
+        assert!(final_report(&error(b"58P01"), b"u").is_some());
         assert!(final_report(&error(b"57P03"), b"u").is_none());
         let report = final_report(&Failure::NoCredentials("scram-sha-256"), b"u").unwrap();
         assert_eq!(&report.sqlstate, b"28000");

@@ -8,12 +8,12 @@
 //! stock. The number of logins is bounded, and so is what each may send.
 
 use super::event_loop::{token, Dispatcher, Source};
-use super::jobs::{Done, Job};
-use super::launcher::Answer;
+use super::jobs::{Done, Job, Name};
+use super::launcher::{Answer, Asker};
 use super::layout::shared::*;
 use super::login_cache::Who;
+use super::sys::epoll;
 use super::sys::socket::{self, Address};
-use super::sys::{epoll, process};
 use crate::protocol::auth::server::{Action, Claim, Learnt, Method, PasswordResult, ServerAuth};
 use crate::protocol::auth::verifier::MockSecret;
 use crate::protocol::messages;
@@ -35,16 +35,37 @@ const STEPS_A_ROUND: usize = 16;
 enum Phase {
     /// Reading the first packets.
     Startup(StartupReader),
-    /// The launcher has been asked.
-    Asked(Box<Startup>),
+    /// The launcher has been asked, or the name service.
+    Asked(Box<Asked>),
     /// Authentication runs.
     Proving(Box<Proving>),
 }
 
+struct Asked {
+    startup: Startup,
+    /// The name of the user at the other end of a Unix socket, "" if he has
+    /// none; asked for when the method needs it.
+    os_user: Option<String>,
+    /// This client has proved itself: it is asked again whether it may come in.
+    proved: Option<Proved>,
+}
+
 struct Proving {
     startup: Startup,
+    os_user: Option<String>,
     answer: Answer,
+    /// login_generation before the launcher was asked.
+    generation: u64,
     auth: ServerAuth,
+}
+
+/// What is left of an authentication that has succeeded.
+struct Proved {
+    /// To be sent before anything else: ends with AuthenticationOk.
+    out: Vec<u8>,
+    /// What the client has proved itself against.
+    verifier: Vec<u8>,
+    learnt: Learnt,
 }
 
 /// One client that is logging in.
@@ -94,8 +115,15 @@ impl Dispatcher {
         if self.parameters.log_connections {
             info!("connection received: {address}");
         }
-        let serial = self.serial();
         let fd = client.as_raw_fd();
+        if !self.logins.has_room() {
+            self.statistics.logins_failed += 1;
+            let report = Report::fatal(b"53300", "sorry, too many clients already");
+            let _ = socket::send(fd, &report.to_bytes());
+            socket::discard_input(fd);
+            return;
+        }
+        let serial = self.serial();
         self.client_number.is_new(fd);
         let login = Login {
             socket: client,
@@ -106,14 +134,9 @@ impl Dispatcher {
             deadline_us: self.now_us + self.parameters.authentication_timeout_ms * 1000,
             phase: Phase::Startup(StartupReader::new()),
         };
-        match self.logins.insert(login) {
-            // It has spoken already, as a rule: TCP_DEFER_ACCEPT.
-            Some(number) => self.login_event(number),
-            None => {
-                self.statistics.logins_failed += 1;
-                let report = Report::fatal(b"53300", "sorry, too many clients already");
-                let _ = socket::send(fd, &report.to_bytes());
-            }
+        // It has spoken already, as a rule: TCP_DEFER_ACCEPT.
+        if let Some(number) = self.logins.insert(login) {
+            self.login_event(number);
         }
     }
 
@@ -228,12 +251,14 @@ impl Dispatcher {
                 self.send_to_login(number, &[byte]);
             }
             StartupEvent::Cancel(request) => {
+                // Before its connection ends: that tells the client to go on,
+                // and what it then asks is not meant.
+                self.cancel_requested(&request);
                 if let Some(login) = self.logins.remove(number) {
                     self.client_number.let_go(login.fd());
                 }
-                self.cancel_requested(&request);
             }
-            StartupEvent::Startup(startup) => self.ask_about(number, startup),
+            StartupEvent::Startup(startup) => self.ask_about(number, *startup),
             StartupEvent::Failed(error) => self.startup_failed(number, error),
         }
     }
@@ -268,7 +293,7 @@ impl Dispatcher {
     }
 
     /// Asks the launcher what the rules say about this client.
-    fn ask_about(&mut self, number: u32, startup: Box<Startup>) {
+    fn ask_about(&mut self, number: u32, startup: Startup) {
         if !startup.negotiate.is_empty() && !self.send_to_login(number, &startup.negotiate) {
             return;
         }
@@ -287,47 +312,69 @@ impl Dispatcher {
         let Some(login) = self.logins.get_mut(number) else {
             return;
         };
-        let os_user = if login.address.is_local() {
-            socket::peer(login.socket.as_raw_fd())
-                .ok()
-                .and_then(|(_, uid)| process::user_name(uid))
-                .unwrap_or_default()
-        } else {
-            String::new()
+        login.phase = Phase::Asked(Box::new(Asked {
+            startup,
+            os_user: None,
+            proved: None,
+        }));
+        self.ask(number);
+    }
+
+    /// Asks what is not known already.
+    fn ask(&mut self, number: u32) {
+        let Some(login) = self.logins.get(number) else {
+            return;
+        };
+        let Phase::Asked(asked) = &login.phase else {
+            return;
         };
         let (serial, address) = (login.serial, login.address);
-        let who = Who::new(&startup.user, &startup.database, os_user, &address);
-        login.phase = Phase::Asked(startup);
+        let os_user = asked.os_user.clone().unwrap_or_default();
+        let who = Who::new(
+            &asked.startup.user,
+            &asked.startup.database,
+            os_user,
+            &address,
+        );
         let generation = self.control.header.login_generation.load(SeqCst);
         let known = self.login_cache.find(&who, generation, self.now).cloned();
         let Some(answer) = known else {
-            return self.ask_launcher(number, serial, &address, who);
+            return self.ask_launcher(Asker::Login(number, serial), &address, who);
         };
         // A client may have come after this round began; then what was
         // committed before must count for it.
         self.look_at_settings();
-        self.login_answered(number, serial, answer);
+        self.login_answered(number, serial, generation, answer);
     }
 
-    /// What a new client is told while nobody can be served.
-    fn not_now(&self) -> Option<Report> {
-        if self.stopping.is_some() {
-            return Some(Report::fatal(
-                b"57P03",
-                "the database system is shutting down",
-            ));
+    /// Asks the name service, on its own thread, who is at the other end.
+    fn ask_name(&mut self, number: u32) {
+        let Some(login) = self.logins.get(number) else {
+            return;
+        };
+        let serial = login.serial;
+        match socket::peer(login.fd()) {
+            Ok((_, uid)) => self.jobs.give_name(Name {
+                login: number,
+                serial,
+                uid,
+            }),
+            Err(_) => self.named(number, serial, String::new()),
         }
-        if !self.link.is_up() {
-            return Some(Report::fatal(
-                b"57P03",
-                "the database system is in recovery mode",
-            ));
+    }
+
+    fn named(&mut self, number: u32, serial: u64, name: String) {
+        let login = self.logins.get_mut(number);
+        if let Some(login) = login.filter(|login| login.serial == serial) {
+            if let Phase::Asked(asked) = &mut login.phase {
+                asked.os_user = Some(name);
+                self.ask(number);
+            }
         }
-        None
     }
 
     /// The launcher has answered.
-    pub fn login_answered(&mut self, number: u32, serial: u64, answer: Answer) {
+    pub fn login_answered(&mut self, number: u32, serial: u64, generation: u64, answer: Answer) {
         let Some(login) = self
             .logins
             .get_mut(number)
@@ -336,7 +383,7 @@ impl Dispatcher {
             return;
         };
         let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::new()));
-        let Phase::Asked(startup) = phase else {
+        let Phase::Asked(mut asked) = phase else {
             return self.drop_login(number);
         };
         if answer.refuse_before_authentication {
@@ -345,6 +392,16 @@ impl Dispatcher {
                 return self.fail_login(number, &report);
             }
         }
+        if let Some(proved) = asked.proved.take() {
+            return self.enter(number, asked.startup, answer, proved);
+        }
+        if answer.method == AUTH_PEER && asked.os_user.is_none() && login.address.is_local() {
+            login.phase = Phase::Asked(asked);
+            return self.ask_name(number);
+        }
+        let Asked {
+            startup, os_user, ..
+        } = *asked;
         let method = match answer.method {
             AUTH_TRUST => Method::Trust,
             AUTH_REJECT => Method::Reject,
@@ -369,12 +426,14 @@ impl Dispatcher {
             verifier: (!answer.verifier.is_empty() && !answer.password_expired)
                 .then(|| answer.verifier.clone()),
             peer_allowed: answer.peer_allowed,
-            encryption_is_md5: false,
+            encryption_is_md5: answer.method == AUTH_MD5,
         };
         let (auth, action) = ServerAuth::start(claim, &self.mock_secret);
         login.phase = Phase::Proving(Box::new(Proving {
-            startup: *startup,
+            startup,
+            os_user,
             answer,
+            generation,
             auth,
         }));
         let waits = self.auth_action(number, action);
@@ -394,13 +453,13 @@ impl Dispatcher {
                     self.jobs.give(Job::Password {
                         login: number,
                         serial,
-                        job,
+                        job: *job,
                     });
                 }
                 false
             }
             Action::Done { send, learnt } => {
-                self.login_proved(number, send, &learnt);
+                self.login_proved(number, send, learnt);
                 false
             }
             Action::Failed(report) => {
@@ -447,22 +506,61 @@ impl Dispatcher {
                     serial,
                     keys,
                 } => self.derived(backend, serial, &keys),
+                Done::Name {
+                    login,
+                    serial,
+                    name,
+                } => self.named(login, serial, name),
             }
         }
     }
 
-    /// The client is who it says; may it come in?
-    fn login_proved(&mut self, number: u32, mut out: Vec<u8>, learnt: &Learnt) {
+    /// The client is who it says. What the launcher said of it before it began
+    /// to prove that may have become old meanwhile.
+    fn login_proved(&mut self, number: u32, mut out: Vec<u8>, learnt: Learnt) {
+        let Some(login) = self.logins.get_mut(number) else {
+            return;
+        };
+        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::new()));
+        let Phase::Proving(proving) = phase else {
+            return self.drop_login(number);
+        };
+        let Proving {
+            startup,
+            os_user,
+            answer,
+            generation,
+            ..
+        } = *proving;
+        messages::authentication_ok(&mut out);
+        let proved = Proved {
+            out,
+            verifier: answer.verifier.clone(),
+            learnt,
+        };
+        let has_waited = matches!(answer.method, AUTH_SCRAM | AUTH_MD5 | AUTH_PASSWORD);
+        let now = self.control.header.login_generation.load(SeqCst);
+        if has_waited && (generation != now || answer.good_until == 0) {
+            login.phase = Phase::Asked(Box::new(Asked {
+                startup,
+                os_user,
+                proved: Some(proved),
+            }));
+            return self.ask(number);
+        }
+        self.enter(number, startup, answer, proved);
+    }
+
+    /// May it come in? As in stock that is decided after it has proved itself.
+    fn enter(&mut self, number: u32, startup: Startup, answer: Answer, proved: Proved) {
         let Some(login) = self.logins.remove(number) else {
             return;
         };
-        let Phase::Proving(proving) = login.phase else {
-            return;
-        };
-        let Proving {
-            startup, answer, ..
-        } = *proving;
-        messages::authentication_ok(&mut out);
+        let Proved {
+            mut out,
+            verifier,
+            learnt,
+        } = proved;
         if let Err(report) = self.admit(&startup, &answer) {
             info!("login failed, {}: {report}", login.address);
             report.encode(&mut out);
@@ -471,8 +569,7 @@ impl Dispatcher {
             self.statistics.logins_failed += 1;
             return;
         }
-        self.roles
-            .logged_in(&startup.user, &answer.verifier, learnt);
+        self.roles.logged_in(answer.role, &verifier, &learnt);
         let logged_in = LoggedIn {
             socket: login.socket,
             address: login.address,
@@ -483,44 +580,6 @@ impl Dispatcher {
             out,
         };
         self.begin_session(logged_in);
-    }
-
-    /// The checks of InitPostgres (postinit.c), in its order: the role and its
-    /// limit, the server's limit, the database and its limit.
-    fn admit(&self, startup: &Startup, answer: &Answer) -> Result<(), Report> {
-        if let Some(report) = &answer.refusal {
-            return Err(report.clone());
-        }
-        if let Some(report) = self.not_now() {
-            return Err(report);
-        }
-        let count = |same: &dyn Fn(&super::pools::PoolKey) -> bool| -> i64 {
-            let pools = self.pools.iter().flatten();
-            pools
-                .filter(|pool| same(&pool.key))
-                .map(|pool| i64::from(pool.sessions))
-                .sum()
-        };
-        if answer.role_limit >= 0 && !answer.superuser {
-            let here = count(&|key| key.user == startup.user);
-            if here + i64::from(answer.role_backends) + 1 > i64::from(answer.role_limit) {
-                let role = String::from_utf8_lossy(&startup.user);
-                let text = format!("too many connections for role \"{role}\"");
-                return Err(Report::fatal(b"53300", text));
-            }
-        }
-        if self.sessions.live() >= self.parameters.max_sessions as usize {
-            return Err(Report::fatal(b"53300", "sorry, too many clients already"));
-        }
-        if answer.database_limit >= 0 && !answer.superuser {
-            let here = count(&|key| key.database == startup.database);
-            if here + i64::from(answer.database_backends) + 1 > i64::from(answer.database_limit) {
-                let database = String::from_utf8_lossy(&startup.database);
-                let text = format!("too many connections for database \"{database}\"");
-                return Err(Report::fatal(b"53300", text));
-            }
-        }
-        Ok(())
     }
 
     /// Drops the logins whose time is up, without a word, as stock does.

@@ -9,6 +9,7 @@ use super::event_loop::{token, Dispatcher, Source};
 use super::layout::shared::*;
 use super::memory::arena::Content;
 use super::memory::context::Staged;
+use super::pool_table::Identity;
 use super::sessions::{index_of, SessionId};
 use super::sys::{epoll, process, socket};
 use super::wire::{self, Frame, Malformed, Reader, Writer};
@@ -246,7 +247,12 @@ impl Dispatcher {
         }
         if frame.kind == MSG_HELLO_BACKEND {
             let (slot, secret, pid) = (reader.u32()?, reader.u64()?, reader.u32()?);
-            return self.hello_backend(number, slot, secret, pid);
+            let identity = Identity {
+                role_oid: reader.u32()?,
+                database_oid: reader.u32()?,
+                superuser: reader.u8()? != 0,
+            };
+            return self.hello_backend(number, slot, secret, pid, identity);
         }
         if reader.u64()? != self.control.header.secret.load(SeqCst) {
             self.refuse(number, "the secret is wrong");
@@ -299,6 +305,7 @@ impl Dispatcher {
         slot: u32,
         secret: u64,
         pid: u32,
+        identity: Identity,
     ) -> Result<(), Malformed> {
         let expected = self.backends.get(slot as usize).and_then(Option::as_ref);
         let Some(backend) = expected.filter(|backend| backend.connection.is_none()) else {
@@ -317,10 +324,25 @@ impl Dispatcher {
             self.refuse(number, "the process id is wrong");
             return Ok(());
         }
-        let pool_number = backend.pool;
+        let (pool_number, login_generation) = (backend.pool, backend.login_generation);
+        if backend.stale {
+            self.refuse(
+                number,
+                "settings that it has read when it started have changed",
+            );
+            self.forget_backend(slot);
+            self.mark_dirty(pool_number);
+            return Ok(());
+        }
         let Some(pool) = self.pools[pool_number as usize].as_ref() else {
             return Err(Malformed);
         };
+        if let Some(stranger) = identity.compare(&pool.key) {
+            self.refuse(number, "it is not who its pool is for");
+            self.forget_backend(slot);
+            self.stranger_came(pool_number, stranger);
+            return Ok(());
+        }
         let frame = Writer::new(MSG_WELCOME, 0)
             .u32(LAYOUT_VERSION)
             .u32(self.client_number.number() as u32)
@@ -347,11 +369,14 @@ impl Dispatcher {
         if let Some(pool) = self.pools[pool_number as usize].as_mut() {
             pool.retry.succeeded();
             pool.failure = None;
+            let now_us = self.now_us;
+            pool.replaceable.found(true, login_generation, true, now_us);
         }
         if retiring {
             self.send_to_backend(slot, &wire::bare(MSG_RETIRE, 0));
         }
         debug!("backend {slot} has attached, process ID {pid}");
+        self.absorb_outdated(pool_number);
         self.mark_dirty(pool_number);
         Ok(())
     }

@@ -78,7 +78,7 @@ impl Dispatcher {
         };
         let database = self.holds.swap_remove(at).database;
         // Another database may have this name now.
-        self.greetings.settings_changed();
+        self.greetings.forget_all();
         for number in self.pools_of(&database) {
             self.mark_dirty(number);
         }

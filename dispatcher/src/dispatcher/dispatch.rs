@@ -283,6 +283,7 @@ impl Dispatcher {
     /// A backend may have become idle after it saw the queue empty and before
     /// it could see what was sent: wake as many as there are messages, those
     /// of before too, whose backends may have been poked and not woken yet.
+    /// One that has been poked is not poked again before it has read that.
     fn poke_idle(&mut self, number: u32, sent: usize) {
         fence(SeqCst);
         let Some(pool) = self.pools[number as usize].as_ref() else {
@@ -290,10 +291,19 @@ impl Dispatcher {
         };
         let mut left = self.queued(number).max(sent);
         for slot in &pool.backends {
-            let state = self.control.backends[*slot as usize].state.load(SeqCst);
-            if left > 0 && (state == BACKEND_IDLE || state == BACKEND_LINGER) {
-                self.send_to_backend(*slot, &wire::bare(MSG_POKE, 0));
-                left -= 1;
+            let memory = &self.control.backends[*slot as usize];
+            let state = memory.state.load(SeqCst);
+            let may_serve = self.backends[*slot as usize]
+                .as_ref()
+                .is_some_and(|backend| backend.may_serve());
+            if left == 0 || !may_serve || (state != BACKEND_IDLE && state != BACKEND_LINGER) {
+                continue;
+            }
+            left -= 1;
+            if memory.poked.swap(1, SeqCst) == 0
+                && !self.send_to_backend(*slot, &wire::bare(MSG_POKE, 0))
+            {
+                memory.poked.store(0, SeqCst);
             }
         }
     }
@@ -400,51 +410,6 @@ impl Dispatcher {
         }
         if count == 0 && growth.room() == 0 && waiting > 0 {
             self.make_room(number);
-        }
-    }
-
-    /// The server has as many backends as it may, and a pool needs one: an
-    /// idle one of another pool goes. If none is idle and this pool has none
-    /// at all, the largest other pool gives one up at its next boundary.
-    fn make_room(&mut self, number: u32) {
-        let Some(pool) = self.pools[number as usize].as_ref() else {
-            return;
-        };
-        let has_none = pool.backends.is_empty();
-        if pool.room_wanted {
-            return;
-        }
-        let others = || {
-            (0..self.pools.len() as u32)
-                .filter(|other| *other != number)
-                .filter_map(|other| Some((other, self.pools[other as usize].as_ref()?)))
-        };
-        let usable = |slot: &&u32| {
-            self.backends[**slot as usize]
-                .as_ref()
-                .is_some_and(|b| b.may_serve() && !b.dedicated)
-        };
-        let idle = others()
-            .filter(|(other, _)| self.waiting_in(*other) == 0)
-            .flat_map(|(_, pool)| pool.backends.iter())
-            .filter(usable)
-            .find(|slot| {
-                let state = self.control.backends[**slot as usize].state.load(SeqCst);
-                state == BACKEND_IDLE || state == BACKEND_LINGER
-            })
-            .copied();
-        let victim = idle.or_else(|| {
-            if !has_none {
-                return None;
-            }
-            let (_, largest) = others().max_by_key(|(_, pool)| pool.backends.len())?;
-            largest.backends.iter().find(usable).copied()
-        });
-        if let Some(slot) = victim {
-            if let Some(pool) = self.pools[number as usize].as_mut() {
-                pool.room_wanted = true;
-            }
-            self.retire_backend(slot);
         }
     }
 

@@ -114,6 +114,8 @@ pub struct Dispatcher {
     pub roles: Roles,
     pub greetings: Greetings,
     pub settings_generation: u64,
+    /// control's settings_marks as they were then.
+    pub settings_marks: Vec<u32>,
 
     pub listeners: Vec<Listener>,
     pub control_listener: OwnedFd,

@@ -42,9 +42,25 @@ struct Kind {
     pool: Rc<PoolKey>,
     options: Vec<Setting>,
     has_application_name: bool,
-    superuser: bool,
+    /// The pool's.
     settings_generation: u64,
+    /// What a session may set depends on roles and privileges, too.
+    login_generation: u64,
 }
+
+/// Options whose values are names in catalogs: what they stand for may have
+/// been dropped or taken away since somebody was greeted.
+const NAMES_IN_CATALOGS: [&[u8]; 6] = [
+    b"role",
+    b"session_authorization",
+    b"default_tablespace",
+    b"temp_tablespaces",
+    b"default_table_access_method",
+    b"default_text_search_config",
+];
+
+/// NAMEDATALEN: a longer application_name is cut, and its client told so.
+const NAME_BYTES: usize = 64;
 
 /// What a session of a kind begins with.
 struct Greeting {
@@ -52,6 +68,7 @@ struct Greeting {
     items: Vec<(u16, Vec<u8>, Vec<u8>)>,
     /// Name NUL value NUL ...
     reported: Vec<u8>,
+    idle_session_timeout_ms: u32,
 }
 
 /// Greetings kept, and what is to be learnt from greetings under way.
@@ -61,6 +78,7 @@ pub struct Greetings {
     /// Bounded by the sessions.
     learning: HashMap<SessionId, Kind>,
     not_before_us: u64,
+    login_generation: u64,
 }
 
 impl Greetings {
@@ -70,9 +88,23 @@ impl Greetings {
         self.not_before_us = now_us + RELOAD_GRACE_US;
     }
 
-    pub fn settings_changed(&mut self) {
+    /// The first who comes under a new login_generation: all others are old.
+    fn note_login_generation(&mut self, generation: u64) {
+        if self.login_generation != generation {
+            self.login_generation = generation;
+            self.forget_all();
+        }
+    }
+
+    pub fn forget_all(&mut self) {
         self.kept.clear();
         self.learning.clear();
+    }
+
+    /// What a backend of this pool reads when it starts has changed.
+    pub fn forget_pool(&mut self, key: &PoolKey) {
+        self.kept.retain(|kind, _| *kind.pool != *key);
+        self.learning.retain(|_, kind| *kind.pool != *key);
     }
 
     pub fn forget_session(&mut self, id: SessionId) {
@@ -115,6 +147,14 @@ fn sort_out(settings: Vec<Setting>, is_backend_only: impl Fn(&[u8]) -> bool) -> 
     sorted
 }
 
+fn names_in_catalogs(options: &[Setting]) -> bool {
+    options.iter().any(|(name, _)| {
+        NAMES_IN_CATALOGS
+            .iter()
+            .any(|known| name.eq_ignore_ascii_case(known))
+    })
+}
+
 /// As check_application_name cleans it: pg_clean_ascii makes `?` of what is
 /// not printable ASCII up to 15, and `\xNN` from 16 on (common/string.c).
 fn clean_ascii(text: &[u8], server_major: u32) -> Vec<u8> {
@@ -143,6 +183,7 @@ impl Dispatcher {
             answer,
             mut out,
         } = client;
+        let server_major = self.parameters.server_major();
         let settings = match self.settings_of(&startup) {
             Ok(settings) => settings,
             Err(report) => return self.turn_away(&socket, out, &report),
@@ -150,6 +191,9 @@ impl Dispatcher {
         let key = PoolKey {
             user: startup.user,
             database: startup.database,
+            role_oid: answer.role,
+            database_oid: answer.database,
+            superuser: answer.superuser,
             options: settings.backend_only,
         };
         let Some(number) = self.pool_for(key) else {
@@ -175,12 +219,14 @@ impl Dispatcher {
             return;
         };
         pool.sessions += 1;
+        let login_generation = self.control.header.login_generation.load(SeqCst);
+        self.greetings.note_login_generation(login_generation);
         let kind = Kind {
             pool: pool.key.clone(),
             options: settings.options,
             has_application_name: settings.application_name.is_some(),
-            superuser: answer.superuser,
-            settings_generation: self.settings_generation,
+            settings_generation: pool.settings_generation,
+            login_generation,
         };
         let (cancel_pid, cancel_key) = self.new_cancel_key(index);
         let mut record = SessionRecord {
@@ -218,7 +264,12 @@ impl Dispatcher {
         }
 
         let application_name = settings.application_name;
-        if !self.is_held(number)
+        let is_ordinary = !answer.ask_backend
+            && !names_in_catalogs(&kind.options)
+            && (application_name.as_ref())
+                .is_none_or(|name| clean_ascii(name, server_major).len() < NAME_BYTES);
+        if is_ordinary
+            && !self.is_held(number)
             && self.greet_from_here(id, &kind, application_name.as_deref(), watched, &mut out)
         {
             return;
@@ -239,7 +290,7 @@ impl Dispatcher {
         if !stored {
             return self.end_with(id, &out_of_memory());
         }
-        if self.now_us >= self.greetings.not_before_us {
+        if is_ordinary && self.now_us >= self.greetings.not_before_us {
             self.greetings.learning.insert(id, kind);
         }
         if let Some(session) = self.sessions.get_mut(id) {
@@ -350,9 +401,10 @@ impl Dispatcher {
             self.end_with(id, &out_of_memory());
             return true;
         }
-        self.control.sessions[index as usize]
-            .state
-            .store(STATE_IDLE, SeqCst);
+        let slot = &self.control.sessions[index as usize];
+        slot.idle_session_timeout_ms
+            .store(greeting.idle_session_timeout_ms, Relaxed);
+        slot.state.store(STATE_IDLE, SeqCst);
         let sent = socket::send(fd, out).ok() == Some(out.len());
         if !sent
             || self
@@ -389,8 +441,9 @@ impl Dispatcher {
         let backends = self.control.backends[slot as usize]
             .settings_generation
             .load(SeqCst);
-        let is_current = kind.settings_generation == self.settings_generation
-            && backends == kind.settings_generation;
+        let login_generation = self.control.header.login_generation.load(SeqCst);
+        let is_current =
+            backends >= kind.settings_generation && kind.login_generation == login_generation;
         if !is_current || self.greetings.kept.len() >= MOST_GREETINGS {
             return;
         }
@@ -405,6 +458,9 @@ impl Dispatcher {
         let greeting = Greeting {
             items,
             reported: reported.to_vec(),
+            idle_session_timeout_ms: self.control.sessions[index_of(id) as usize]
+                .idle_session_timeout_ms
+                .load(Relaxed),
         };
         self.greetings.kept.insert(kind, Rc::new(greeting));
     }
@@ -412,14 +468,13 @@ impl Dispatcher {
     // ---- cancel keys -----------------------------------------------------
 
     /// A positive number that no live session has, with a random key. The
-    /// number's low bits are the session's index, by which it is found again.
+    /// number's low bits are the session's index, by which it is found again;
+    /// its highest makes it more than any process's (PID_MAX_LIMIT, 2^22): a
+    /// client that hands it to pg_terminate_backend() must hit nobody.
     fn new_cancel_key(&self, index: u32) -> (i32, i32) {
         let bits = index_bits(self.control.sessions.len());
         let high: u32 = rand::random();
-        let mut pid = (high << bits | index) & 0x7fff_ffff;
-        if pid == 0 {
-            pid = 1 << bits & 0x7fff_ffff;
-        }
+        let pid = (high << bits | index) & 0x3fff_ffff | 0x4000_0000;
         (pid as i32, rand::random())
     }
 

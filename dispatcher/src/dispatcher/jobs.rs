@@ -1,17 +1,28 @@
-//! Work that costs too much CPU for the event loop: making keys of passwords.
+//! Work that takes too long for the event loop: making keys of passwords, which
+//! costs CPU, and asking the name service, which may wait for a network.
 //!
-//! One thread does it, in order. The number of jobs is bounded by the number
-//! of logins and starting backends. Results are brought by a channel; an
-//! eventfd tells the event loop that there are some.
+//! One thread each. How often a password is hashed is said by its verifier, and
+//! any role may set itself one with a count of hours: so that work is done in
+//! slices. A new job gets its first slice at once, and nearly all need no other;
+//! the rest take turns. Nobody's work goes on when who waits for it has gone.
+//!
+//! The number of jobs is bounded by the number of logins and starting backends.
+//! Results are brought by a channel; an eventfd tells the event loop that there
+//! are some.
 
 use super::sys::process;
 use crate::protocol::auth::client::DeriveJob;
 use crate::protocol::auth::scram::Keys;
 use crate::protocol::auth::server::{PasswordJob, PasswordResult};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, TryRecvError};
 use std::sync::Arc;
+
+/// Iterations of a hash between two looks at what else there is to do: some
+/// two milliseconds, and all that a usual password needs.
+const SLICE_ITERATIONS: u32 = 8192;
 
 /// Work to do; number and serial name who waits for it.
 pub enum Job {
@@ -27,6 +38,13 @@ pub enum Job {
     },
 }
 
+/// A user's name to be found.
+pub struct Name {
+    pub login: u32,
+    pub serial: u64,
+    pub uid: u32,
+}
+
 /// What came of it.
 pub enum Done {
     Password {
@@ -39,48 +57,94 @@ pub enum Done {
         serial: u64,
         keys: Keys,
     },
+    /// "" if the user has none.
+    Name {
+        login: u32,
+        serial: u64,
+        name: String,
+    },
 }
 
-/// The thread, seen from the event loop.
+impl Job {
+    fn is_wanted(&self) -> bool {
+        match self {
+            Job::Password { job, .. } => job.is_wanted(),
+            Job::Derive { job, .. } => job.is_wanted(),
+        }
+    }
+
+    /// Does a part of it.
+    fn step(&mut self) -> Option<Done> {
+        match self {
+            Job::Password { login, serial, job } => {
+                let result = job.step(SLICE_ITERATIONS)?;
+                Some(Done::Password {
+                    login: *login,
+                    serial: *serial,
+                    result,
+                })
+            }
+            Job::Derive {
+                backend,
+                serial,
+                job,
+            } => {
+                let keys = job.step(SLICE_ITERATIONS)?;
+                Some(Done::Derive {
+                    backend: *backend,
+                    serial: *serial,
+                    keys,
+                })
+            }
+        }
+    }
+}
+
+/// Where results go; false once nobody reads them any more.
+struct Results {
+    done: mpsc::Sender<Done>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Results {
+    fn bring(&self, done: Done) -> bool {
+        let sent = self.done.send(done).is_ok();
+        process::signal_event(&self.wake);
+        sent
+    }
+}
+
+/// The threads, seen from the event loop.
 pub struct Jobs {
     work: mpsc::Sender<Job>,
+    names: mpsc::Sender<Name>,
     done: mpsc::Receiver<Done>,
     wake: Arc<OwnedFd>,
 }
 
 impl Jobs {
     pub fn start() -> io::Result<Jobs> {
-        let (work, work_here) = mpsc::channel::<Job>();
+        let (work, work_here) = mpsc::channel();
+        let (names, names_here) = mpsc::channel();
         let (done_here, done) = mpsc::channel();
         let wake = Arc::new(process::eventfd()?);
-        let wake_here = Arc::clone(&wake);
+        let results = || Results {
+            done: done_here.clone(),
+            wake: Arc::clone(&wake),
+        };
+        let (of_work, of_names) = (results(), results());
         std::thread::Builder::new()
             .name("passwords".into())
-            .spawn(move || {
-                for job in work_here {
-                    let result = match job {
-                        Job::Password { login, serial, job } => Done::Password {
-                            login,
-                            serial,
-                            result: job.run(),
-                        },
-                        Job::Derive {
-                            backend,
-                            serial,
-                            job,
-                        } => Done::Derive {
-                            backend,
-                            serial,
-                            keys: job.run(),
-                        },
-                    };
-                    if done_here.send(result).is_err() {
-                        return;
-                    }
-                    process::signal_event(&wake_here);
-                }
-            })?;
-        Ok(Jobs { work, done, wake })
+            .spawn(move || do_work(&work_here, |done| of_work.bring(done)))?;
+        std::thread::Builder::new()
+            .name("names".into())
+            .spawn(move || find_names(&names_here, |done| of_names.bring(done)))?;
+        Ok(Jobs {
+            work,
+            names,
+            done,
+            wake,
+        })
     }
 
     pub fn fd(&self) -> RawFd {
@@ -92,11 +156,97 @@ impl Jobs {
         let _ = self.work.send(job);
     }
 
+    pub fn give_name(&self, name: Name) {
+        let _ = self.names.send(name);
+    }
+
     pub fn take(&self) -> Option<Done> {
         self.done.try_recv().ok()
     }
 
     pub fn woken(&self) {
         process::drain(&self.wake);
+    }
+}
+
+/// Until nobody is left to give work, or to take what came of it.
+fn do_work(jobs: &mpsc::Receiver<Job>, bring: impl Fn(Done) -> bool) {
+    let mut unfinished: VecDeque<Job> = VecDeque::new();
+    loop {
+        let new = if unfinished.is_empty() {
+            jobs.recv().map_err(|_| TryRecvError::Disconnected)
+        } else {
+            jobs.try_recv()
+        };
+        let new = match new {
+            Ok(job) => Some(job),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => return,
+        };
+        for mut job in new.into_iter().chain(unfinished.pop_front()) {
+            if !job.is_wanted() {
+                continue;
+            }
+            match job.step() {
+                Some(done) => {
+                    if !bring(done) {
+                        return;
+                    }
+                }
+                None => unfinished.push_back(job),
+            }
+        }
+    }
+}
+
+fn find_names(names: &mpsc::Receiver<Name>, bring: impl Fn(Done) -> bool) {
+    for Name { login, serial, uid } in names {
+        let name = process::user_name(uid).unwrap_or_default();
+        let done = Done::Name {
+            login,
+            serial,
+            name,
+        };
+        if !bring(done) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::auth::server::tests::password_job;
+    use std::cell::RefCell;
+
+    fn job(login: u32, iterations: u32) -> (std::sync::Arc<()>, Job) {
+        let (wanted, job) = password_job(iterations);
+        let serial = 0;
+        (wanted, Job::Password { login, serial, job })
+    }
+
+    #[test]
+    fn a_long_job_holds_up_no_other_and_ends_with_who_waits_for_it() {
+        let (give, take) = mpsc::channel();
+        let (endless_wanted, endless) = job(1, u32::MAX);
+        let (_long_wanted, long) = job(2, 3 * SLICE_ITERATIONS);
+        let (_wanted, short) = job(3, 4096);
+        for job in [endless, long, short] {
+            give.send(job).unwrap();
+        }
+        let order = RefCell::new(Vec::new());
+        let (give, endless_wanted) = (RefCell::new(Some(give)), RefCell::new(Some(endless_wanted)));
+        do_work(&take, |done| {
+            if let Done::Password { login, .. } = done {
+                order.borrow_mut().push(login);
+                if login == 2 {
+                    // Nothing is wanted any more, nothing will come.
+                    endless_wanted.take();
+                    give.take();
+                }
+            }
+            true
+        });
+        assert_eq!(*order.borrow(), [3, 2]);
     }
 }

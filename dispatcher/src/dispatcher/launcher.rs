@@ -22,13 +22,19 @@ use tracing::{info, warn};
 pub struct Link {
     connection: Option<u32>,
     next_request: u32,
-    /// Login and serial by request, with the question; bounded by the logins.
+    /// By request; bounded by the logins and the pools.
     questions: HashMap<u32, Question>,
 }
 
+/// Who wants to know; the serial tells it from an earlier one of that number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    Login(u32, u64),
+    Pool(u32, u64),
+}
+
 struct Question {
-    login: u32,
-    serial: u64,
+    asker: Asker,
     who: Who,
     /// login_generation before it was asked.
     generation: u64,
@@ -71,6 +77,8 @@ pub struct Answer {
     pub method_name: Vec<u8>,
     pub verifier: Vec<u8>,
     pub password_expired: bool,
+    pub role: u32,
+    pub database: u32,
     pub superuser: bool,
     pub role_limit: i32,
     pub database_limit: i32,
@@ -81,6 +89,8 @@ pub struct Answer {
     pub peer_allowed: bool,
     /// TimestampTz up to which the answer may be given again; 0: not at all.
     pub good_until: i64,
+    /// Only a backend can say whether this role may connect: it must greet.
+    pub ask_backend: bool,
 }
 
 impl Answer {
@@ -95,7 +105,8 @@ impl Answer {
             password_expired: reader.u8()? != 0,
             ..Answer::default()
         };
-        let (_role, _database) = (reader.u32()?, reader.u32()?);
+        answer.role = reader.u32()?;
+        answer.database = reader.u32()?;
         answer.superuser = reader.u8()? != 0;
         answer.role_limit = reader.i32()?;
         answer.database_limit = reader.i32()?;
@@ -116,6 +127,7 @@ impl Answer {
         answer.refuse_before_authentication = reader.u8()? != 0;
         answer.peer_allowed = reader.string()? == b"1";
         answer.good_until = reader.i64()?;
+        answer.ask_backend = reader.u8()? != 0;
         Ok((request, answer))
     }
 }
@@ -163,7 +175,7 @@ impl Dispatcher {
                 refuse_before_authentication: true,
                 ..Answer::default()
             };
-            self.login_answered(question.login, question.serial, answer);
+            self.answered(question.asker, question.generation, answer);
         }
     }
 
@@ -190,7 +202,7 @@ impl Dispatcher {
         self.send_unsent(number);
     }
 
-    pub fn ask_launcher(&mut self, login: u32, serial: u64, address: &Address, who: Who) {
+    pub fn ask_launcher(&mut self, asker: Asker, address: &Address, who: Who) {
         // First of all: whatever changes from here on makes the answer old.
         let generation = self.control.header.login_generation.load(SeqCst);
         let request = self.link.next_request;
@@ -206,8 +218,7 @@ impl Dispatcher {
             .string(who.os_user.as_bytes())
             .finish();
         let question = Question {
-            login,
-            serial,
+            asker,
             who,
             generation,
             frame: frame.clone(),
@@ -218,14 +229,28 @@ impl Dispatcher {
         self.send_to_launcher(frame);
     }
 
-    /// Questions whose login has gone are forgotten.
+    /// Questions whose asker has gone are forgotten.
     pub fn forget_questions(&mut self) {
-        let logins = &self.logins;
-        self.link.questions.retain(|_, question| {
-            logins
-                .get(question.login)
-                .is_some_and(|login| login.serial == question.serial)
-        });
+        let (logins, pools) = (&self.logins, &self.pools);
+        self.link
+            .questions
+            .retain(|_, question| match question.asker {
+                Asker::Login(number, serial) => {
+                    (logins.get(number)).is_some_and(|login| login.serial == serial)
+                }
+                Asker::Pool(number, serial) => pools[number as usize]
+                    .as_ref()
+                    .is_some_and(|pool| pool.serial == serial),
+            });
+    }
+
+    fn answered(&mut self, asker: Asker, generation: u64, answer: Answer) {
+        match asker {
+            Asker::Login(number, serial) => {
+                self.login_answered(number, serial, generation, answer);
+            }
+            Asker::Pool(number, serial) => self.pool_answered(number, serial, generation, &answer),
+        }
     }
 
     pub fn launcher_frame(&mut self, frame: Frame<'_>) -> Result<(), Malformed> {
@@ -240,11 +265,13 @@ impl Dispatcher {
                 // What the launcher has noticed of settings counts for this client.
                 self.look_at_settings();
                 if let Some(question) = self.link.questions.remove(&request) {
-                    if answer.good_until != 0 {
-                        let (who, generation) = (question.who, question.generation);
+                    let (asker, generation) = (question.asker, question.generation);
+                    // A pool does not say which user of the machine it is.
+                    if answer.good_until != 0 && matches!(asker, Asker::Login(..)) {
+                        let who = question.who;
                         self.login_cache.keep(who, generation, answer.clone());
                     }
-                    self.login_answered(question.login, question.serial, answer);
+                    self.answered(asker, generation, answer);
                 }
             }
             MSG_SHUTDOWN => self.stop("the server is stopping"),
@@ -261,6 +288,8 @@ impl Dispatcher {
         if parameters.configuration_generation != self.parameters.configuration_generation {
             self.greetings.configuration_changed(self.now_us);
         }
+        let starts_differ =
+            parameters.backend_start_settings != self.parameters.backend_start_settings;
         self.mock_secret = clients::mock_secret(&parameters.mock_authentication_nonce);
         self.contexts
             .arena
@@ -270,6 +299,9 @@ impl Dispatcher {
             .header
             .force_migration
             .store(u32::from(self.parameters.force_migration), SeqCst);
+        if starts_differ {
+            self.outdate_pools(|_| true);
+        }
         for number in 0..self.pools.len() as u32 {
             self.mark_dirty(number);
         }
@@ -286,8 +318,7 @@ mod tests {
         for (request, asked) in [(1, 1), (2, 0)] {
             let who = Who::new(b"u", b"d", String::new(), &Address::default());
             let question = Question {
-                login: request,
-                serial: 0,
+                asker: Asker::Login(request, 0),
                 who,
                 generation: 0,
                 frame: vec![request as u8],
@@ -299,7 +330,7 @@ mod tests {
         assert_eq!((frames.len(), given_up.len()), (2, 0));
         let (frames, given_up) = link.ask_again();
         assert_eq!(frames, [[2]]);
-        assert_eq!(given_up[0].login, 1);
+        assert_eq!(given_up[0].asker, Asker::Login(1, 0));
         assert_eq!(link.ask_again().1.len(), 1);
         assert!(link.questions.is_empty());
     }
@@ -327,6 +358,7 @@ mod tests {
                 .u8(1)
                 .string(b"1")
                 .u64(9)
+                .u8(1)
                 .finish();
             frame[16..].to_vec()
         };
@@ -335,7 +367,8 @@ mod tests {
             (request, answer.role_limit, answer.database_limit),
             (7, 3, -1)
         );
-        assert_eq!(answer.good_until, 9);
+        assert_eq!((answer.role, answer.database), (10, 5));
+        assert_eq!((answer.good_until, answer.ask_backend), (9, true));
         assert!(answer.superuser && answer.peer_allowed && answer.refuse_before_authentication);
         let report = answer.refusal.unwrap();
         assert_eq!((report.detail, report.hint), (None, Some(b"hint".to_vec())));

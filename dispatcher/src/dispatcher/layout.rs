@@ -7,6 +7,7 @@
 //! write it is said in the header, not here.
 
 use std::mem::{offset_of, size_of};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 
 /// The header's constants, without their prefix `BATON_`.
@@ -19,7 +20,6 @@ use shared::*;
 
 /// Header of the CONTROL memory.
 #[repr(C)]
-#[derive(Default)]
 pub struct ControlHeader {
     pub magic: AtomicU64,
     pub layout_version: AtomicU32,
@@ -39,6 +39,21 @@ pub struct ControlHeader {
     pub force_migration: AtomicU32,
     pub dispatcher_epoch: AtomicU64,
     pub login_generation: AtomicU64,
+    pub settings_marks: [AtomicU32; SETTINGS_MARKS as usize],
+}
+
+impl ControlHeader {
+    pub fn read_settings_marks(&self) -> Vec<u32> {
+        let marks = self.settings_marks.iter();
+        marks.map(|mark| mark.load(SeqCst)).collect()
+    }
+}
+
+/// Which of the marks is raised for a role's settings in a database; both as
+/// the extension computes it.
+pub fn settings_mark(database_oid: u32, role_oid: u32) -> usize {
+    let mixed = database_oid.wrapping_mul(0x9E37_79B1) ^ role_oid.wrapping_mul(0x85EB_CA77);
+    (mixed >> 16) as usize % SETTINGS_MARKS as usize
 }
 
 /// One pooled backend.
@@ -56,7 +71,8 @@ pub struct BackendSlot {
     pub pool: AtomicU32,
     pub dedicated_cause: AtomicU32,
     pub xact_status: AtomicU32,
-    pub reserved: [AtomicU32; 13],
+    pub poked: AtomicU32,
+    pub reserved: [AtomicU32; 12],
 }
 
 /// What dispatcher and backends of one pool count together.
@@ -159,6 +175,10 @@ const _: () = {
     same(
         offset_of!(ControlHeader, login_generation),
         CONTROL_OFF_LOGIN_GENERATION,
+    );
+    same(
+        offset_of!(ControlHeader, settings_marks),
+        CONTROL_OFF_SETTINGS_MARKS,
     );
     same(size_of::<BackendSlot>(), BACKEND_SLOT_SIZE);
     same(offset_of!(BackendSlot, cancel), BACKEND_OFF_CANCEL);

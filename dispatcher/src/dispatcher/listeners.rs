@@ -7,6 +7,7 @@ use super::sys::process;
 use super::sys::socket::{self, Address, Kind};
 use crate::protocol::Report;
 use anyhow::{anyhow, Result};
+use std::collections::HashSet;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -61,6 +62,7 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
     let mut found = Vec::new();
     let mut wanted = 0;
     let mut taken = None;
+    let mut tried = HashSet::new();
     for name in directories(&parameters.listen_addresses) {
         let addresses = match tcp_addresses(name, parameters.port) {
             Ok(addresses) => addresses,
@@ -72,6 +74,10 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
         };
         for address in addresses {
             wanted += 1;
+            // Ours already: two names may stand for one address.
+            if !tried.insert(address) {
+                continue;
+            }
             match socket::listen_tcp(&address) {
                 Ok(socket) => {
                     info!("listening on {address}");
@@ -85,6 +91,7 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
                     });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    warn!("could not listen on {address}: {error}");
                     taken = Some(Taken(address.to_string()));
                 }
                 Err(error) => {
@@ -93,7 +100,7 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
             }
         }
     }
-    if let Some(taken) = taken {
+    if let Some(taken) = taken.filter(|_| found.is_empty()) {
         return Err(taken.into());
     }
     let group = match parameters.unix_socket_group.as_str() {

@@ -31,11 +31,18 @@ where
         };
         let (time, pid) = (timestamp(SystemTime::now()), std::process::id());
         write!(writer, "{time} UTC [{pid}] {word}:  pg_baton: ")?;
+        let mut text = String::new();
         context
             .field_format()
-            .format_fields(writer.by_ref(), event)?;
-        writeln!(writer)
+            .format_fields(Writer::new(&mut text), event)?;
+        writeln!(writer, "{}", on_one_entry(&text))
     }
+}
+
+/// As append_with_tabs (elog.c): what comes from outside can begin no entry of
+/// its own.
+fn on_one_entry(text: &str) -> String {
+    text.replace('\n', "\n\t")
 }
 
 /// Year to millisecond, in UTC.
@@ -95,6 +102,12 @@ pub fn start() {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn a_name_with_a_line_s_end_makes_no_entry() {
+        let text = on_one_entry("user=x\n2001-01-01 LOG:  forged");
+        assert_eq!(text, "user=x\n\t2001-01-01 LOG:  forged");
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {

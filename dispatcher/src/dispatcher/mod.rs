@@ -2,20 +2,23 @@
 //! contexts, and hands each session that speaks to a backend.
 //!
 //! It never sees a byte of a query or a result. One thread runs an event loop
-//! in which nothing blocks; a second one only turns passwords into keys.
+//! in which nothing blocks; one more turns passwords into keys, and one asks the
+//! name service.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | `event_loop` | the state of a dispatcher, and its loop |
-//! | `listeners`, `clients`, `greeting` | from a connection to a session |
+//! | `listeners`, `clients`, `admission`, `greeting` | from a connection to a session |
 //! | `dispatch`, `waits` | from a session that speaks to a backend, or too late |
 //! | `backends`, `origin`, `control` | backends and their control connections |
+//! | `last_backend` | which backends stay, and which make room |
 //! | `launcher`, `parameters`, `roles` | what the server says |
 //! | `timers`, `shutdown`, `queries` | time, the end, the views |
 //! | `sessions`, `pools`, `pool_table`, `memory`, `slab`, `wire`, `layout` | the data, free of I/O except `pool_table` |
 //! | `sys` | system calls; all unsafe code |
-//! | `jobs`, `log` | a thread for CPU work; the log's format |
+//! | `jobs`, `log` | threads for what takes long; the log's format |
 
+mod admission;
 mod backends;
 mod clients;
 mod control;
@@ -24,6 +27,7 @@ mod dispatch;
 mod event_loop;
 mod greeting;
 mod jobs;
+mod last_backend;
 mod launcher;
 mod layout;
 mod listeners;

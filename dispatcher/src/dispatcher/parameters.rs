@@ -30,6 +30,9 @@ pub struct Parameters {
     pub data_directory: String,
     pub backend_only_parameters: HashSet<String>,
     pub configuration_generation: u64,
+    /// What backends take from the configuration when they start, and never
+    /// again; compared only.
+    pub backend_start_settings: String,
     pub log_connections: bool,
     pub log_disconnections: bool,
     pub mock_authentication_nonce: Vec<u8>,
@@ -92,6 +95,7 @@ const TABLE: &[(&str, Set)] = &[
         Some(())
     }),
     number!(configuration_generation),
+    text!(backend_start_settings),
     flag!(log_connections),
     flag!(log_disconnections),
     ("mock_authentication_nonce", |parameters, text| {

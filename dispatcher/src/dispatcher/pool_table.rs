@@ -1,19 +1,60 @@
 //! The table of pools: making them, replacing them, letting them go.
 //!
-//! When ALTER ROLE/DATABASE ... SET changes what a starting backend reads, the
-//! backends that exist are out of date for new sessions. Each pool that has
-//! backends is then replaced by a fresh one with a ready queue of its own: the
-//! old pool's backends finish what they hold and retire, and cannot be first
-//! at a session that logged in after the change.
+//! A pool's backends read what ALTER ROLE/DATABASE ... SET and the configuration
+//! say once, when they start. When that changes, its pool is *outdated*: who
+//! logs in from then on gets another pool, whose backends have the new state.
+//! The outdated one keeps its sessions, to which the change does not apply, and
+//! its backends, for it may be that no new one could log in. Only when one of
+//! the new pool has logged in do the sessions move there, and the old backends
+//! go. docs/design/pools.md has the reasons.
 
 use super::event_loop::{token, Dispatcher, Source};
-use super::pools::{Pool, PoolKey, Retry};
+use super::layout::settings_mark;
+use super::pools::{Pool, PoolKey, Replaceable, Retry};
+use super::sessions::SessionId;
 use super::sys::{epoll, socket};
+use crate::protocol::auth::client::Failure;
+use crate::protocol::Report;
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use tracing::{debug, warn};
+
+/// Pools that only superusers may open, so that they can come in and see.
+const POOLS_FOR_SUPERUSERS: usize = 16;
+
+/// Who a backend has become by logging in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub role_oid: u32,
+    pub database_oid: u32,
+    pub superuser: bool,
+}
+
+/// A backend that has logged in by a pool's names and is not what the pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stranger {
+    Role,
+    Database,
+    /// The same role, which has become a superuser or is none any more.
+    Superuser(bool),
+}
+
+impl Identity {
+    /// None if it is the pool's.
+    pub fn compare(&self, key: &PoolKey) -> Option<Stranger> {
+        if self.role_oid != key.role_oid {
+            Some(Stranger::Role)
+        } else if self.database_oid != key.database_oid {
+            Some(Stranger::Database)
+        } else if self.superuser != key.superuser {
+            Some(Stranger::Superuser(self.superuser))
+        } else {
+            None
+        }
+    }
+}
 
 impl Dispatcher {
     /// The pool of a key; None if there can be no more pools.
@@ -24,8 +65,18 @@ impl Dispatcher {
         }
     }
 
+    fn free_pool(&self, superuser: bool) -> Option<u32> {
+        let reserve = POOLS_FOR_SUPERUSERS.min(self.pools.len() / 2);
+        let most = self.pools.len() - if superuser { 0 } else { reserve };
+        let number = self.pools[..most].iter().position(Option::is_none)?;
+        Some(number as u32)
+    }
+
     fn create_pool(&mut self, key: Rc<PoolKey>) -> Option<u32> {
-        let number = self.pools.iter().position(Option::is_none)? as u32;
+        let number = self.free_pool(key.superuser).or_else(|| {
+            self.drop_empty_pools();
+            self.free_pool(key.superuser)
+        })?;
         let (queue_write, queue_read) = match socket::short_queue() {
             Ok(pair) => pair,
             Err(error) => {
@@ -43,8 +94,13 @@ impl Dispatcher {
         slot.completed.store(0, SeqCst);
         slot.in_use.store(1, SeqCst);
         self.pool_numbers.insert(key.clone(), number);
+        let serial = self.serial();
         self.pools[number as usize] = Some(Pool {
             key,
+            serial,
+            settings_generation: self.settings_generation,
+            outdated: false,
+            replaceable: Replaceable::default(),
             backends: Vec::new(),
             sessions: 0,
             fifo: VecDeque::new(),
@@ -65,52 +121,173 @@ impl Dispatcher {
     /// Settings of roles or databases have changed.
     pub fn settings_changed(&mut self, generation: u64) {
         self.settings_generation = generation;
-        self.greetings.settings_changed();
-        let numbers: Vec<u32> = (0..self.pools.len() as u32)
-            .filter(|number| {
-                self.pools[*number as usize]
-                    .as_ref()
-                    .is_some_and(|pool| !pool.backends.is_empty())
+        let now = self.control.header.read_settings_marks();
+        let before = std::mem::replace(&mut self.settings_marks, now.clone());
+        // Those for all roles or all databases are under 0, InvalidOid.
+        self.outdate_pools(|key| {
+            [0, key.database_oid].iter().any(|database_oid| {
+                [0, key.role_oid].iter().any(|role_oid| {
+                    let mark = settings_mark(*database_oid, *role_oid);
+                    now[mark] != before[mark]
+                })
             })
-            .collect();
-        for number in numbers {
-            self.replace_pool(number);
+        });
+    }
+
+    /// What starting backends of these pools read has changed.
+    pub fn outdate_pools(&mut self, concerns: impl Fn(&PoolKey) -> bool) {
+        for number in 0..self.pools.len() as u32 {
+            let pool = self.pools[number as usize].as_ref();
+            if pool.is_some_and(|pool| !pool.outdated && concerns(&pool.key)) {
+                self.outdate_pool(number);
+            }
         }
     }
 
-    fn replace_pool(&mut self, old: u32) {
-        let Some(pool) = self.pools[old as usize].as_ref() else {
+    fn outdate_pool(&mut self, number: u32) {
+        let generation = self.settings_generation;
+        let Some(pool) = self.pools[number as usize].as_mut() else {
             return;
         };
-        let (key, backends) = (pool.key.clone(), pool.backends.clone());
-        if self.pool_numbers.get(&key) != Some(&old) {
-            // It has been replaced before.
-            return;
+        let key = pool.key.clone();
+        let mut has_attached = false;
+        for slot in &pool.backends {
+            if let Some(backend) = self.backends[*slot as usize].as_mut() {
+                has_attached |= !backend.is_starting();
+            }
         }
-        let Some(new) = self.create_pool(key) else {
+        if has_attached {
+            pool.outdated = true;
+            self.pool_numbers.remove(&key);
+            debug!("pool {number} is outdated: settings have changed");
+            self.leave_outdated(number);
+        } else {
+            // Nobody has learnt anything here; who starts is too early. So a
+            // key never has more than one outdated pool: absorb_outdated.
+            for slot in &pool.backends {
+                if let Some(backend) = self.backends[*slot as usize].as_mut() {
+                    backend.stale = true;
+                }
+            }
+            pool.settings_generation = generation;
+        }
+        self.greetings.forget_pool(&key);
+    }
+
+    /// An outdated pool's backends go when it has no session any more.
+    fn leave_outdated(&mut self, number: u32) {
+        let Some(pool) = self.pools[number as usize].as_ref() else {
             return;
         };
+        if pool.outdated && pool.sessions == 0 {
+            for slot in pool.backends.clone() {
+                self.retire_backend(slot);
+            }
+        }
+    }
+
+    pub fn sweep_outdated(&mut self) {
+        for number in 0..self.pools.len() as u32 {
+            self.leave_outdated(number);
+        }
+    }
+
+    /// A backend of this pool has logged in: others can, so nobody needs the
+    /// old ones any more.
+    pub fn absorb_outdated(&mut self, number: u32) {
+        let Some(key) = self.pools[number as usize]
+            .as_ref()
+            .filter(|pool| !pool.outdated)
+            .map(|pool| pool.key.clone())
+        else {
+            return;
+        };
+        for other in 0..self.pools.len() as u32 {
+            let pool = self.pools[other as usize].as_ref();
+            if pool.is_some_and(|pool| pool.outdated && pool.key == key) {
+                self.move_sessions(other, number);
+            }
+        }
+    }
+
+    /// All that one pool has to another; its backends go.
+    fn move_sessions(&mut self, old: u32, new: u32) {
         self.drain_queue(old);
         let Some(pool) = self.pools[old as usize].as_mut() else {
             return;
         };
+        let backends = pool.backends.clone();
         let fifo = std::mem::take(&mut pool.fifo);
-        let sessions = std::mem::take(&mut pool.sessions);
+        let moved = std::mem::take(&mut pool.sessions);
         if let Some(pool) = self.pools[new as usize].as_mut() {
-            pool.fifo = fifo;
-            pool.sessions = sessions;
+            let sessions = &self.sessions;
+            let since = |id: &SessionId| sessions.get(*id).map_or(0, |s| s.waits_since_us);
+            pool.fifo.extend(fifo);
+            pool.fifo.make_contiguous().sort_by_key(since);
+            pool.sessions += moved;
         }
         let ids: Vec<_> = self.sessions.ids().collect();
         for id in ids {
             if let Some(session) = self.sessions.get_mut(id).filter(|s| s.pool == old) {
                 session.pool = new;
+                self.greetings.forget_session(id);
             }
         }
         for slot in backends {
             self.retire_backend(slot);
         }
-        debug!("pool {old} is replaced by {new}: settings have changed");
+        debug!("the sessions of pool {old} have moved to pool {new}");
         self.mark_dirty(new);
+    }
+
+    /// A backend that logged in for this pool is not the pool's; it has gone.
+    pub fn stranger_came(&mut self, number: u32, stranger: Stranger) {
+        let Some(pool) = self.pools[number as usize].as_ref() else {
+            return;
+        };
+        let name = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        let report = match stranger {
+            Stranger::Role => Report::fatal(
+                b"28000",
+                format!("role \"{}\" does not exist", name(&pool.key.user)),
+            )
+            .with_detail("It has been renamed or dropped; another role has its name now.")
+            .with_hint("Connect again."),
+            Stranger::Database => Report::fatal(
+                b"3D000",
+                format!("database \"{}\" does not exist", name(&pool.key.database)),
+            )
+            .with_detail("It seems to have just been dropped or renamed."),
+            Stranger::Superuser(superuser) => {
+                return self.superuser_changed(number, superuser);
+            }
+        };
+        self.start_failed(number, Failure::ServerError(report));
+    }
+
+    /// Sessions whose backends logged in before the change keep them. If there
+    /// is none left, they go on with backends of the role as it is now: what
+    /// it may do the server asks of the catalog in any case.
+    fn superuser_changed(&mut self, number: u32, superuser: bool) {
+        let Some(pool) = self.pools[number as usize].as_ref() else {
+            return;
+        };
+        let has_own = pool.backends.iter().any(|slot| {
+            let backend = self.backends[*slot as usize].as_ref();
+            backend.is_some_and(|backend| backend.may_serve())
+        });
+        let key = PoolKey {
+            superuser,
+            ..(*pool.key).clone()
+        };
+        let new = if has_own { None } else { self.pool_for(key) };
+        match new {
+            Some(new) => self.move_sessions(number, new),
+            None => {
+                let text = "the role has become a superuser or is none any more";
+                self.start_failed(number, Failure::Protocol(text.into()));
+            }
+        }
     }
 
     /// Pools that nobody uses go.

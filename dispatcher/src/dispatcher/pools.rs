@@ -1,7 +1,7 @@
 //! Pools: who waits for a backend of which kind, and who gets one.
 //!
-//! Free of I/O. A pool is a user, a database and the startup options that only
-//! a starting backend can take; nothing else splits it. Sessions that need a
+//! Free of I/O. A pool is a role as it was at login, a database, and the startup
+//! options that only a starting backend can take; nothing else splits it. Sessions that need a
 //! backend wait in the pool's FIFO, whose length the number of sessions
 //! bounds; its head is kept moved into the ready queue (a kernel socket, whose
 //! order [`Pool::sent`] remembers), from which backends help themselves.
@@ -16,11 +16,17 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-/// What makes a pool.
+/// What makes a pool. Names are what its backends log in by, OIDs who they
+/// must be then: a name may be another's by now (docs/design/pools.md).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
     pub user: Vec<u8>,
     pub database: Vec<u8>,
+    pub role_oid: u32,
+    pub database_oid: u32,
+    /// Was the role a superuser when its clients logged in? Backends keep that
+    /// from their own login (AuthenticatedUserIsSuperuser, miscinit.c).
+    pub superuser: bool,
     /// Options that only a starting backend can take, sorted by name.
     pub options: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -31,6 +37,14 @@ pub const QUEUE_DEPTH: usize = 64;
 /// One pool.
 pub struct Pool {
     pub key: Rc<PoolKey>,
+    /// Tells it from another one that had its number.
+    pub serial: u64,
+    /// control's value since which its backends have all been started.
+    pub settings_generation: u64,
+    /// What a starting backend reads has changed: it serves the sessions it
+    /// has, and clients who come now get another pool.
+    pub outdated: bool,
+    pub replaceable: Replaceable,
     /// Its backend slots, oldest first.
     pub backends: Vec<u32>,
     pub sessions: u32,
@@ -52,6 +66,53 @@ pub struct Pool {
     pub origin_failure: Option<Failure>,
     /// A backend of another pool was asked to make room.
     pub room_wanted: bool,
+}
+
+/// Could a backend of this pool still log in? Known from the last that did, or
+/// from the launcher, for as long as nothing changes who may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replaceable {
+    answer: bool,
+    login_generation: u64,
+    until_us: u64,
+    /// The launcher has been asked.
+    asked_us: Option<u64>,
+}
+
+impl Replaceable {
+    /// Answers of which nobody is told when they become wrong are good so long.
+    const UNSURE_US: u64 = 2_000_000;
+    /// A question that has got lost is put again after this.
+    const PATIENCE_US: u64 = 5_000_000;
+
+    /// `login_generation` as it was before that was found out.
+    pub fn found(&mut self, answer: bool, login_generation: u64, is_sure: bool, now_us: u64) {
+        *self = Replaceable {
+            answer,
+            login_generation,
+            until_us: if is_sure {
+                u64::MAX
+            } else {
+                now_us + Self::UNSURE_US
+            },
+            asked_us: None,
+        };
+    }
+
+    pub fn get(&self, login_generation: u64, now_us: u64) -> Option<bool> {
+        (self.login_generation == login_generation && now_us < self.until_us).then_some(self.answer)
+    }
+
+    /// Shall the launcher be asked now? Then it is taken as asked.
+    pub fn shall_ask(&mut self, now_us: u64) -> bool {
+        let shall = self
+            .asked_us
+            .is_none_or(|asked| now_us > asked + Self::PATIENCE_US);
+        if shall {
+            self.asked_us = Some(now_us);
+        }
+        shall
+    }
 }
 
 /// Backing off after failed starts.
@@ -283,6 +344,21 @@ mod tests {
             choose_backend([(1, BACKEND_RETIRING)].into_iter(), None, false),
             None
         );
+    }
+
+    #[test]
+    fn whether_a_backend_can_be_replaced_is_known_as_long_as_nobody_changes_it() {
+        let mut known = Replaceable::default();
+        assert_eq!(known.get(7, 0), None);
+        assert!(known.shall_ask(10) && !known.shall_ask(20));
+        assert!(known.shall_ask(20 + Replaceable::PATIENCE_US));
+        known.found(true, 7, true, 30);
+        assert_eq!(known.get(7, u64::MAX - 1), Some(true));
+        assert_eq!(known.get(8, 40), None);
+        assert!(known.shall_ask(40));
+        known.found(false, 8, false, 50);
+        assert_eq!(known.get(8, 60), Some(false));
+        assert_eq!(known.get(8, 50 + Replaceable::UNSURE_US), None);
     }
 
     #[test]

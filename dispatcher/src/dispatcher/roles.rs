@@ -1,8 +1,8 @@
 //! What is known of the roles that have logged in here: how to open backends
 //! as them, and their limits.
 //!
-//! Only roles that have proved themselves are kept, so their number is bounded
-//! by the roles of the server. What a login has taught is good for as long as
+//! Only roles that have proved themselves are kept, by OID (another role may get
+//! the name), so their number is bounded by the roles of the server. What a login has taught is good for as long as
 //! the stored password is the same.
 
 use crate::protocol::auth::client::Credentials;
@@ -15,16 +15,16 @@ struct Role {
     credentials: Credentials,
 }
 
-/// All roles, by name.
+/// All roles, by OID.
 #[derive(Default)]
 pub struct Roles {
-    roles: HashMap<Vec<u8>, Role>,
+    roles: HashMap<u32, Role>,
 }
 
 impl Roles {
     /// A role has proved itself.
-    pub fn logged_in(&mut self, name: &[u8], verifier: &[u8], learnt: &Learnt) {
-        let role = self.roles.entry(name.to_vec()).or_default();
+    pub fn logged_in(&mut self, role: u32, verifier: &[u8], learnt: &Learnt) {
+        let role = self.roles.entry(role).or_default();
         if role.verifier != verifier {
             role.verifier = verifier.to_vec();
             role.credentials = Credentials::default().with_verifier(verifier);
@@ -33,9 +33,15 @@ impl Roles {
         role.credentials = known.with_learnt(learnt);
     }
 
-    pub fn credentials(&self, name: &[u8]) -> Credentials {
+    /// Is what is known of the role good for this verifier?
+    pub fn knows(&self, role: u32, verifier: &[u8]) -> bool {
+        let known = self.roles.get(&role);
+        known.is_some_and(|role| role.verifier == verifier && role.credentials.can_prove())
+    }
+
+    pub fn credentials(&self, role: u32) -> Credentials {
         self.roles
-            .get(name)
+            .get(&role)
             .map(|role| role.credentials.clone())
             .unwrap_or_default()
     }
@@ -50,11 +56,13 @@ mod tests {
     fn what_was_learnt_goes_with_the_password_it_belongs_to() {
         let mut roles = Roles::default();
         let key = Learnt::ClientKey(Secret::new(vec![1; 32]));
-        roles.logged_in(b"u", b"one", &key);
-        roles.logged_in(b"u", b"one", &Learnt::Nothing);
-        assert!(roles.credentials(b"u").client_key.is_some());
-        roles.logged_in(b"u", b"two", &Learnt::Nothing);
-        assert!(roles.credentials(b"u").client_key.is_none());
-        assert!(roles.credentials(b"v").client_key.is_none());
+        roles.logged_in(1, b"one", &key);
+        roles.logged_in(1, b"one", &Learnt::Nothing);
+        assert!(roles.credentials(1).client_key.is_some());
+        assert!(roles.knows(1, b"one") && !roles.knows(1, b"two"));
+        roles.logged_in(1, b"two", &Learnt::Nothing);
+        assert!(roles.credentials(1).client_key.is_none());
+        assert!(!roles.knows(1, b"two") && !roles.knows(2, b"two"));
+        assert!(roles.credentials(2).client_key.is_none());
     }
 }

@@ -21,6 +21,10 @@ impl<T> Slab<T> {
         self.entries.len() - self.free.len()
     }
 
+    pub fn has_room(&self) -> bool {
+        self.len() < self.limit
+    }
+
     /// The number of the new entry; None if the table is full.
     pub fn insert(&mut self, entry: T) -> Option<u32> {
         if let Some(number) = self.free.pop() {

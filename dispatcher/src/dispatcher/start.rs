@@ -189,6 +189,7 @@ fn prepare() -> Result<Dispatcher> {
         roles: Roles::default(),
         greetings: Greetings::default(),
         settings_generation: control.header.settings_generation.load(SeqCst),
+        settings_marks: control.header.read_settings_marks(),
         listeners: Vec::new(),
         control_listener,
         control_path,

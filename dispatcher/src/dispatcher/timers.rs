@@ -89,6 +89,7 @@ impl Dispatcher {
         self.sweep_orphans();
         self.sweep_queues();
         self.shrink();
+        self.sweep_outdated();
         self.sweep_idle_sessions();
         self.drop_empty_pools();
         for number in 0..self.pools.len() as u32 {
@@ -114,9 +115,20 @@ impl Dispatcher {
         }
     }
 
-    /// Backends of an earlier dispatcher: when one has ended its slots are free.
+    /// Backends of an earlier dispatcher: when one has ended its slots are free,
+    /// and so is that of a session that one has ended.
     fn sweep_orphans(&mut self) {
         let control = self.control;
+        if !self.orphans.is_empty() {
+            for (index, slot) in control.sessions.iter().enumerate() {
+                let is_left = slot.state.load(SeqCst) != STATE_FREE
+                    && slot.owner.load(SeqCst) == 0
+                    && self.sessions.in_slot(index as u32).is_none();
+                if is_left {
+                    control.clear_session(slot);
+                }
+            }
+        }
         self.orphans.retain(|slot| {
             let pid = control.backends[*slot as usize].pid.load(SeqCst);
             if process::exists(pid) {
@@ -142,8 +154,9 @@ impl Dispatcher {
             };
             // In this order: who took something before is still busy.
             let is_empty = socket::next_packet_length(pool.queue_read.as_raw_fd()) == 0;
-            let may_be_taking = self.control.backends.iter().any(|slot| {
-                slot.state.load(SeqCst) == BACKEND_BUSY && slot.pool.load(Relaxed) == number
+            let may_be_taking = pool.backends.iter().any(|slot| {
+                let state = &self.control.backends[*slot as usize].state;
+                state.load(SeqCst) == BACKEND_BUSY
             });
             let queued = self.control.pools[number as usize].queued.load(SeqCst);
             if counter_is_wrong(is_empty, may_be_taking, queued) {
@@ -161,32 +174,44 @@ impl Dispatcher {
             return;
         }
         let least = self.parameters.min_backends as usize;
-        let mut retire = Vec::new();
-        for (number, pool) in self.pools.iter().enumerate() {
-            let Some(pool) = pool.as_ref() else {
+        for number in 0..self.pools.len() as u32 {
+            let mut retire = self.long_idle(number, limit_us);
+            let Some(pool) = self.pools[number as usize].as_ref() else {
                 continue;
             };
-            if self.waiting_in(number as u32) > 0 {
-                continue;
+            let may_serve = |slot: &&u32| {
+                let backend = self.backends[**slot as usize].as_ref();
+                backend.is_some_and(|backend| backend.may_serve())
+            };
+            let count = pool.backends.iter().filter(may_serve).count();
+            retire.truncate(count.saturating_sub(least));
+            let serving = self.serving_backends(number);
+            if serving > 0 && retire.len() == serving && !self.may_lose_all(number) {
+                retire.pop();
             }
-            let usable = |slot: &&u32| {
-                self.backends[**slot as usize]
-                    .as_ref()
-                    .is_some_and(|b| b.may_serve())
-            };
-            let count = pool.backends.iter().filter(usable).count();
-            let idle = pool.backends.iter().filter(usable).filter(|slot| {
-                let memory = &self.control.backends[**slot as usize];
-                let state = memory.state.load(SeqCst);
-                (state == BACKEND_IDLE || state == BACKEND_LINGER)
-                    && self.now - memory.state_since_us.load(Relaxed) > limit_us
-            });
-            retire.extend(idle.take(count.saturating_sub(least)).copied());
+            for slot in retire {
+                debug!("backend {slot} has been idle for long");
+                self.retire_backend(slot);
+            }
         }
-        for slot in retire {
-            debug!("backend {slot} has been idle for long");
-            self.retire_backend(slot);
-        }
+    }
+
+    /// Backends of a pool that have had nothing to do for so long.
+    fn long_idle(&self, number: u32, limit_us: i64) -> Vec<u32> {
+        let pool = self.pools[number as usize].as_ref();
+        let Some(pool) = pool.filter(|_| self.waiting_in(number) == 0) else {
+            return Vec::new();
+        };
+        let is_idle = |slot: &&u32| {
+            let memory = &self.control.backends[**slot as usize];
+            let state = memory.state.load(SeqCst);
+            self.backends[**slot as usize]
+                .as_ref()
+                .is_some_and(|backend| backend.may_serve() && !backend.dedicated)
+                && (state == BACKEND_IDLE || state == BACKEND_LINGER)
+                && self.now - memory.state_since_us.load(Relaxed) > limit_us
+        };
+        pool.backends.iter().filter(is_idle).copied().collect()
     }
 
     /// idle_session_timeout: backends leave it to us, as they do not keep a

@@ -19,12 +19,21 @@ const BYTES_A_ROUND: usize = 1 << 20;
 
 impl Dispatcher {
     fn wait_report(&self, number: u32, severity: Severity) -> Report {
+        let pool = self.pools[number as usize].as_ref();
+        let has_backend = pool.is_some_and(|pool| {
+            pool.backends.iter().any(|slot| {
+                let backend = self.backends[*slot as usize].as_ref();
+                backend.is_some_and(|backend| backend.may_serve())
+            })
+        });
         let seconds = self.parameters.session_wait_timeout_ms as f64 / 1000.0;
-        let report = Report::new(severity, b"53300", "timed out waiting for a backend")
-            .with_hint("All backends of the pool are busy. Raise pg_baton.max_backends or pg_baton.session_wait_timeout.");
-        let failure = self.pools[number as usize]
-            .as_ref()
-            .and_then(|pool| pool.failure.as_ref());
+        let failure = pool.and_then(|pool| pool.failure.as_ref());
+        let report = Report::new(severity, b"53300", "timed out waiting for a backend");
+        let report = report.with_hint(if has_backend || failure.is_none() {
+            "All backends of the pool are busy. Raise pg_baton.max_backends or pg_baton.session_wait_timeout."
+        } else {
+            "What counts for logins may have changed since this session logged in."
+        });
         match failure {
             Some(failure) => report.with_detail(format!(
                 "No backend could be started: {failure}. The session waited for {seconds} s."
@@ -116,7 +125,11 @@ impl Dispatcher {
                 Ok(length) => {
                     left = left.saturating_sub(length);
                     match skipper.feed(&buffer[..length]) {
-                        Ok((_, None)) => {}
+                        Ok((_, None)) => {
+                            if skipper.error_is_due() && !self.tell_waited(id, false) {
+                                break;
+                            }
+                        }
                         Ok((_, Some(RequestEnd::Terminate))) | Err(SkipError::BadLength) => {
                             self.end_session(id);
                             break;
@@ -154,22 +167,37 @@ impl Dispatcher {
         }
     }
 
-    fn answer_skipped(&mut self, id: SessionId) {
-        self.skippers.remove(&id);
+    /// The error, if it has not been sent yet, and at the request's end that
+    /// the next may come. False if the session has ended.
+    fn tell_waited(&mut self, id: SessionId, at_end: bool) -> bool {
         let Some(session) = self.sessions.get(id) else {
-            return;
+            return false;
         };
+        let told = self.skippers.get(&id).is_some_and(RequestSkipper::told);
         let mut out = Vec::new();
-        self.wait_report(session.pool, Severity::Error)
-            .encode(&mut out);
-        messages::ready_for_query(&mut out, b'I');
+        if !(at_end && told) {
+            self.wait_report(session.pool, Severity::Error)
+                .encode(&mut out);
+        }
+        if at_end {
+            messages::ready_for_query(&mut out, b'I');
+        }
+        let sent = socket::send(session.fd(), &out).ok() == Some(out.len());
+        if !sent {
+            // It does not read: nothing more can be told it.
+            self.end_session(id);
+        }
+        sent
+    }
+
+    fn answer_skipped(&mut self, id: SessionId) {
+        if !self.tell_waited(id, true) {
+            return;
+        }
+        self.skippers.remove(&id);
         let slot = &self.control.sessions[index_of(id) as usize];
         slot.flags.fetch_and(!SESSION_CANCEL, SeqCst);
         slot.state_since_us.store(self.now, Relaxed);
-        if socket::send(session.fd(), &out).ok() != Some(out.len()) {
-            // It does not read: nothing more can be told it.
-            return self.end_session(id);
-        }
         self.arm(id);
     }
 }

@@ -124,12 +124,16 @@ pub enum SkipError {
 /// extended protocol all until Sync, whatever their type (`ignore_till_sync`
 /// in PostgresMain), except that Terminate ends the session at once. COPY
 /// messages out of a COPY are ignored, as stock does.
+///
+/// Stock sends the error of a batch at once, not with the Sync: a client may
+/// have sent a Flush and wait for that before it sends its Sync.
 #[derive(Debug, Default)]
 pub struct RequestSkipper {
     header: [u8; HEADER],
     header_held: usize,
     body_left: usize,
     extended: bool,
+    told: bool,
 }
 
 impl RequestSkipper {
@@ -142,6 +146,16 @@ impl RequestSkipper {
     /// True if part of a request has been consumed.
     pub fn in_request(&self) -> bool {
         self.header_held > 0 || self.extended
+    }
+
+    /// True once, when a batch has begun: its error is due.
+    pub fn error_is_due(&mut self) -> bool {
+        self.extended && !std::mem::replace(&mut self.told, true)
+    }
+
+    /// The request's error has been due, and is not to be sent at its end.
+    pub fn told(&self) -> bool {
+        self.told
     }
 
     /// How many bytes may be read without reading past the request.
@@ -303,6 +317,18 @@ mod tests {
         }
         assert_eq!(position, 45);
         assert!(!skipper.in_request());
+    }
+
+    #[test]
+    fn a_batchs_error_is_due_once_before_its_sync() {
+        let mut skipper = RequestSkipper::new();
+        assert!(!skipper.error_is_due());
+        assert_eq!(skipper.feed(&batch(b"P")), Ok((9, None)));
+        assert!(skipper.error_is_due() && !skipper.error_is_due());
+        assert_eq!(skipper.feed(&batch(b"DH")), Ok((18, None)));
+        assert!(!skipper.error_is_due() && skipper.told());
+        assert_eq!(skipper.feed(&batch(b"S")), Ok((9, Some(RequestEnd::Sync))));
+        assert!(skipper.told());
     }
 
     #[test]

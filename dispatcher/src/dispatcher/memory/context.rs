@@ -285,13 +285,16 @@ impl Contexts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dispatcher::layout::ControlHeader;
+    use crate::dispatcher::sys::memory::{self, SharedMapping};
+    use std::os::fd::AsRawFd;
 
     fn contexts() -> Contexts {
         let bytes = 1 << 20;
         let memory = Box::leak(vec![0; bytes].into_boxed_slice());
+        let (control, _) = memory::create(1 << 16).unwrap();
+        let mapping = SharedMapping::open(control.as_raw_fd()).unwrap();
         let control = Control {
-            header: Box::leak(Box::<ControlHeader>::default()),
+            header: &mapping.slice(0, 1).unwrap()[0],
             backends: &[],
             pools: &[],
             sessions: &[],

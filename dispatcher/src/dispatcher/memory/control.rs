@@ -115,6 +115,7 @@ impl Control {
         slot.transactions.store(0, SeqCst);
         slot.switches.store(0, SeqCst);
         slot.xact_status.store(0, SeqCst);
+        slot.poked.store(0, SeqCst);
         slot.state.store(BACKEND_FREE, SeqCst);
     }
 

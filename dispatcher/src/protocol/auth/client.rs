@@ -7,9 +7,10 @@
 use super::super::backend::{Authentication, BackendDecoder, BackendMessage, DecodeError};
 use super::super::messages;
 use super::super::report::Report;
-use super::scram::{salted_password, Challenge, ClientExchange, Key, Keys, MECHANISM};
+use super::scram::{Challenge, ClientExchange, Derivation, Key, Keys, MECHANISM};
 use super::verifier::{self, equal, Verifier};
 use super::Secret;
+use std::sync::{Arc, Weak};
 
 /// What there is to log in with.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +35,11 @@ impl Credentials {
             None => {}
         }
         self
+    }
+
+    /// Is there anything to answer a question for a password with?
+    pub fn can_prove(&self) -> bool {
+        self.client_key.is_some() || self.md5.is_some() || self.password.is_some()
     }
 
     /// Adds what a client's login has shown.
@@ -119,19 +125,23 @@ pub enum Reply {
     Failed(Failure),
 }
 
-/// Making keys of a password: about a millisecond of CPU.
+/// Making keys of a password: about a millisecond of CPU, unless the password's
+/// verifier says otherwise.
 #[derive(Debug)]
 pub struct DeriveJob {
-    password: Secret,
-    challenge: Challenge,
+    derivation: Derivation,
+    wanted: Weak<()>,
 }
 
 impl DeriveJob {
-    /// Blocks for its CPU time.
-    pub fn run(self) -> Keys {
-        let salt = &self.challenge.salt;
-        let salted = salted_password(self.password.expose(), salt, self.challenge.iterations);
-        Keys::from_salted(&salted)
+    /// Does anybody wait for it?
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.strong_count() > 0
+    }
+
+    /// Does so many iterations. Blocks for their CPU time.
+    pub fn step(&mut self, iterations: u32) -> Option<Keys> {
+        self.derivation.step(iterations)
     }
 }
 
@@ -155,6 +165,8 @@ pub struct ClientAuth {
     user: Vec<u8>,
     credentials: Credentials,
     state: State,
+    /// Jobs are wanted as long as this lives.
+    alive: Arc<()>,
 }
 
 impl ClientAuth {
@@ -164,6 +176,7 @@ impl ClientAuth {
             user: user.into(),
             credentials,
             state: State::Begun,
+            alive: Arc::default(),
         }
     }
 
@@ -202,13 +215,15 @@ impl ClientAuth {
                     let server_key = self.server_key();
                     return self.prove(&exchange, &challenge, &client_key, server_key.as_ref());
                 }
-                let Some(password) = self.credentials.password.clone() else {
+                let Some(password) = &self.credentials.password else {
                     return Reply::Failed(Failure::NoCredentials("scram-sha-256"));
                 };
-                self.state = State::Deriving(exchange, challenge.clone());
+                let derivation =
+                    Derivation::begin(password.expose(), &challenge.salt, challenge.iterations);
+                self.state = State::Deriving(exchange, challenge);
                 Reply::Derive(DeriveJob {
-                    password,
-                    challenge,
+                    derivation,
+                    wanted: Arc::downgrade(&self.alive),
                 })
             }
             (State::SaslFinalSent(expected), Authentication::SaslFinal(data)) => match expected {

@@ -22,8 +22,8 @@ fn start(method: Method, stored: &[u8], credentials: Credentials, chunk: usize) 
         let mut to_client = Vec::new();
         match server_action {
             Action::Send(bytes) => to_client = bytes,
-            Action::VerifyPassword(job) => {
-                server_action = server.password_checked(job.run());
+            Action::VerifyPassword(mut job) => {
+                server_action = server.password_checked(job.step(u32::MAX).unwrap());
                 continue;
             }
             Action::Done { send, .. } => {
@@ -40,8 +40,8 @@ fn start(method: Method, stored: &[u8], credentials: Credentials, chunk: usize) 
         let mut to_server = None;
         for piece in to_client.chunks(chunk) {
             let mut action = login.feed(piece);
-            if let LoginAction::Derive(job) = action {
-                action = login.derived(&job.run());
+            if let LoginAction::Derive(mut job) = action {
+                action = login.derived(&job.step(u32::MAX).unwrap());
             }
             match action {
                 LoginAction::NeedMore => {}

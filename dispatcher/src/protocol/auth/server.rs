@@ -13,9 +13,10 @@
 use super::super::frontend::{Response, ResponseReader};
 use super::super::messages;
 use super::super::report::Report;
-use super::scram::{self, ServerExchange};
+use super::scram::{self, Derivation, ServerExchange};
 use super::verifier::{self, MockSecret, ScramVerifier, Verifier};
 use super::Secret;
+use std::sync::{Arc, Weak};
 
 /// PG_MAX_AUTH_TOKEN_LENGTH (backend/libpq/auth.c).
 const MAX_PASSWORD_MESSAGE: u32 = 65_535;
@@ -77,7 +78,7 @@ pub enum Action {
     Send(Vec<u8>),
     /// Run the job on some other thread and bring its result to
     /// [`ServerAuth::password_checked`].
-    VerifyPassword(PasswordJob),
+    VerifyPassword(Box<PasswordJob>),
     /// The client is who it says. Send these bytes (they may be none); then
     /// comes AuthenticationOk, which is the caller's to send.
     Done {
@@ -92,12 +93,15 @@ pub enum Action {
     Close(&'static str),
 }
 
-/// Comparing a password with what is stored: about a millisecond of CPU.
+/// Comparing a password with what is stored: about a millisecond of CPU,
+/// unless the verifier says otherwise.
 #[derive(Debug)]
 pub struct PasswordJob {
     user: Vec<u8>,
     password: Secret,
     verifier: Verifier,
+    derivation: Option<Derivation>,
+    wanted: Weak<()>,
 }
 
 /// What a [`PasswordJob`] found.
@@ -108,8 +112,14 @@ pub struct PasswordResult {
 }
 
 impl PasswordJob {
-    /// plain_crypt_verify (backend/libpq/crypt.c). Blocks for its CPU time.
-    pub fn run(self) -> PasswordResult {
+    /// Does anybody wait for it?
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.strong_count() > 0
+    }
+
+    /// plain_crypt_verify (backend/libpq/crypt.c), so many iterations of it.
+    /// Blocks for their CPU time. Done with when it has given a result.
+    pub fn step(&mut self, iterations: u32) -> Option<PasswordResult> {
         let password = self.password.expose();
         let matches = match &self.verifier {
             Verifier::Md5(stored) => verifier::equal(
@@ -117,13 +127,17 @@ impl PasswordJob {
                 stored.expose(),
             ),
             Verifier::Scram(stored) => {
-                verifier::equal(&stored.derive(password).server_key, &stored.server_key)
+                let derivation = self
+                    .derivation
+                    .get_or_insert_with(|| stored.derivation(password));
+                let keys = derivation.step(iterations)?;
+                verifier::equal(&keys.server_key, &stored.server_key)
             }
         };
-        PasswordResult {
+        Some(PasswordResult {
             matches,
-            password: self.password,
-        }
+            password: std::mem::replace(&mut self.password, Secret::new([])),
+        })
     }
 }
 
@@ -136,7 +150,8 @@ enum State {
     /// Waiting for `p` with the password.
     Password,
     /// Waiting for the result of a job.
-    Checking,
+    /// The job is wanted as long as this lives.
+    Checking(#[allow(dead_code, reason = "what counts is that it is there")] Arc<()>),
     /// Waiting for SASLInitialResponse.
     SaslInitial,
     /// It came without data, and an empty challenge went out.
@@ -242,14 +257,14 @@ impl ServerAuth {
     /// message that is expected; 0 if none is.
     pub fn wanted(&self) -> usize {
         match self.state {
-            State::Over | State::Checking => 0,
+            State::Over | State::Checking(_) => 0,
             _ => self.reader.wanted(),
         }
     }
 
     /// Takes what it can use; says how much that was, and what to do.
     pub fn feed(&mut self, input: &[u8]) -> (usize, Action) {
-        if matches!(self.state, State::Over | State::Checking) {
+        if matches!(self.state, State::Over | State::Checking(_)) {
             return (0, Action::NeedMore);
         }
         let (consumed, response) = self.reader.feed(input);
@@ -276,7 +291,7 @@ impl ServerAuth {
 
     /// Goes on after [`Action::VerifyPassword`].
     pub fn password_checked(&mut self, result: PasswordResult) -> Action {
-        let expected = matches!(self.state, State::Checking);
+        let expected = matches!(self.state, State::Checking(_));
         self.state = State::Over;
         if expected && result.matches && !self.doomed {
             Action::Done {
@@ -325,12 +340,16 @@ impl ServerAuth {
             }
             State::Password => match password_of(body) {
                 Ok(password) => {
-                    self.state = State::Checking;
-                    Action::VerifyPassword(PasswordJob {
+                    let alive = Arc::default();
+                    let wanted = Arc::downgrade(&alive);
+                    self.state = State::Checking(alive);
+                    Action::VerifyPassword(Box::new(PasswordJob {
                         user: self.user.clone(),
                         password,
                         verifier: self.verifier.clone(),
-                    })
+                        derivation: None,
+                        wanted,
+                    }))
                 }
                 Err(report) => Action::Failed(report),
             },
@@ -353,7 +372,7 @@ impl ServerAuth {
                 Ok(_) => self.wrong_password(),
                 Err(report) => Action::Failed(report),
             },
-            State::Checking | State::Over => Action::NeedMore,
+            State::Checking(_) | State::Over => Action::NeedMore,
         }
     }
 
@@ -453,4 +472,4 @@ impl Learnt {
 
 #[cfg(test)]
 #[path = "server_tests.rs"]
-mod tests;
+pub mod tests;

@@ -5,6 +5,29 @@ use rand::{Rng, SeedableRng};
 
 const SCRAM: &[u8] = b"SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
 
+/// A job that is wanted as long as the first of the two lives.
+pub fn password_job(iterations: u32) -> (Arc<()>, PasswordJob) {
+    let stored = String::from_utf8_lossy(SCRAM).replace("4096", &iterations.to_string());
+    let alive = Arc::default();
+    let job = PasswordJob {
+        user: b"alice".to_vec(),
+        password: Secret::new(*b"pencil"),
+        verifier: Verifier::parse(stored.as_bytes()).unwrap(),
+        derivation: None,
+        wanted: Arc::downgrade(&alive),
+    };
+    (alive, job)
+}
+
+#[test]
+fn a_key_is_the_same_in_slices() {
+    let (_alive, mut job) = password_job(4096);
+    assert!(job.step(4000).is_none());
+    assert!(job.step(95).unwrap().matches);
+    let (_alive, mut job) = password_job(4095);
+    assert!(!job.step(4095).unwrap().matches);
+}
+
 fn md5() -> Vec<u8> {
     verifier::md5_encrypt(b"pencil", b"alice")
 }
@@ -32,9 +55,9 @@ fn log_in(claim: Claim, credentials: Credentials, chunk: usize) -> (Action, Vec<
     loop {
         let send = match action {
             Action::Send(send) => send,
-            Action::VerifyPassword(job) => {
+            Action::VerifyPassword(mut job) => {
                 assert_eq!(server.wanted(), 0);
-                action = server.password_checked(job.run());
+                action = server.password_checked(job.step(u32::MAX).unwrap());
                 continue;
             }
             last => {
@@ -63,8 +86,8 @@ fn log_in(claim: Claim, credentials: Credentials, chunk: usize) -> (Action, Vec<
             _ => "more",
         });
         let mut reply = client.request(&request);
-        if let Reply::Derive(job) = reply {
-            reply = client.derived(&job.run());
+        if let Reply::Derive(mut job) = reply {
+            reply = client.derived(&job.step(u32::MAX).unwrap());
         }
         let Reply::Send(bytes) = reply else {
             panic!("{reply:?}")

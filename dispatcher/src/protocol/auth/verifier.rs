@@ -10,7 +10,7 @@ use md5::{Digest, Md5};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use super::scram::{salted_password, Key, Keys, DEFAULT_ITERATIONS};
+use super::scram::{Derivation, Key, DEFAULT_ITERATIONS};
 use super::Secret;
 
 /// Bytes of salt in a verifier that is made up (SCRAM_DEFAULT_SALT_LEN).
@@ -79,12 +79,16 @@ impl ScramVerifier {
         })
     }
 
-    /// The keys that `password` yields with this verifier's salt. Takes about
-    /// a millisecond of CPU.
-    pub fn derive(&self, password: &[u8]) -> Keys {
+    /// Begins to make the keys that `password` yields with this salt.
+    pub(super) fn derivation(&self, password: &[u8]) -> Derivation {
         // Invariant: the salt was decoded when this was made.
         let salt = STANDARD.decode(&self.salt).unwrap_or_default();
-        Keys::from_salted(&salted_password(password, &salt, self.iterations))
+        Derivation::begin(password, &salt, self.iterations)
+    }
+
+    #[cfg(test)]
+    pub fn derive(&self, password: &[u8]) -> super::scram::Keys {
+        self.derivation(password).step(u32::MAX).unwrap()
     }
 }
 

@@ -1,0 +1,66 @@
+//! May a client that has proved itself come in?
+
+use super::event_loop::Dispatcher;
+use super::launcher::Answer;
+use super::pools::PoolKey;
+use crate::protocol::startup::Startup;
+use crate::protocol::Report;
+
+impl Dispatcher {
+    /// What a new client is told while nobody can be served.
+    pub fn not_now(&self) -> Option<Report> {
+        if self.stopping.is_some() {
+            return Some(Report::fatal(
+                b"57P03",
+                "the database system is shutting down",
+            ));
+        }
+        if !self.link.is_up() {
+            return Some(Report::fatal(
+                b"57P03",
+                "the database system is in recovery mode",
+            ));
+        }
+        None
+    }
+
+    /// The checks of InitPostgres (postinit.c), in its order: the role and its
+    /// limit, the server's limit, the database and its limit.
+    pub fn admit(&self, startup: &Startup, answer: &Answer) -> Result<(), Report> {
+        if let Some(report) = self.not_now() {
+            return Err(report);
+        }
+        let count = |same: &dyn Fn(&PoolKey) -> bool| -> i64 {
+            let pools = self.pools.iter().flatten();
+            pools
+                .filter(|pool| same(&pool.key))
+                .map(|pool| i64::from(pool.sessions))
+                .sum()
+        };
+        // The launcher gives a limit of a role that may log in; a refusal
+        // beside it is the database's, which comes later.
+        if answer.role_limit >= 0 && !answer.superuser {
+            let here = count(&|key| key.user == startup.user);
+            if here + i64::from(answer.role_backends) + 1 > i64::from(answer.role_limit) {
+                let role = String::from_utf8_lossy(&startup.user);
+                let text = format!("too many connections for role \"{role}\"");
+                return Err(Report::fatal(b"53300", text));
+            }
+        }
+        if let Some(report) = &answer.refusal {
+            return Err(report.clone());
+        }
+        if self.sessions.live() >= self.parameters.max_sessions as usize {
+            return Err(Report::fatal(b"53300", "sorry, too many clients already"));
+        }
+        if answer.database_limit >= 0 && !answer.superuser {
+            let here = count(&|key| key.database == startup.database);
+            if here + i64::from(answer.database_backends) + 1 > i64::from(answer.database_limit) {
+                let database = String::from_utf8_lossy(&startup.database);
+                let text = format!("too many connections for database \"{database}\"");
+                return Err(Report::fatal(b"53300", text));
+            }
+        }
+        Ok(())
+    }
+}

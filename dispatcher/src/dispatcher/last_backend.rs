@@ -1,0 +1,175 @@
+//! A pool's last backend, and whose place is taken when room is wanted.
+//!
+//! Changes that PostgreSQL applies to new logins only (NOLOGIN, another
+//! password, CONNECTION LIMIT, REVOKE CONNECT, ...) must not end the sessions
+//! that are there. But a session needs a backend, and a backend logs in: a pool
+//! that could get no other keeps its last one as long as it has sessions.
+//! docs/design/pools.md has the reasons.
+
+use super::event_loop::Dispatcher;
+use super::launcher::{Answer, Asker};
+use super::layout::shared::*;
+use super::login_cache::Who;
+use super::pool_table::Identity;
+use super::pools::PoolKey;
+use super::sessions::index_of;
+use std::sync::atomic::Ordering::SeqCst;
+use tracing::debug;
+
+impl Dispatcher {
+    /// Backends of a pool that its sessions can count on.
+    pub fn serving_backends(&self, number: u32) -> usize {
+        let pool = self.pools[number as usize].as_ref();
+        pool.map_or(0, |pool| {
+            let serving = |slot: &&u32| {
+                let backend = self.backends[**slot as usize].as_ref();
+                backend.is_some_and(|backend| backend.may_serve() && !backend.dedicated)
+            };
+            pool.backends.iter().filter(serving).count()
+        })
+    }
+
+    /// May a pool's last backend go? Not while there are sessions and another
+    /// could not log in. If that is not known, it is no for now, and the
+    /// launcher is asked.
+    pub fn may_lose_all(&mut self, number: u32) -> bool {
+        let generation = self.control.header.login_generation.load(SeqCst);
+        let now_us = self.now_us;
+        let Some(pool) = self.pools[number as usize].as_mut() else {
+            return true;
+        };
+        if pool.sessions == 0 {
+            return true;
+        }
+        if let Some(known) = pool.replaceable.get(generation, now_us) {
+            return known;
+        }
+        if !pool.replaceable.shall_ask(now_us) {
+            return false;
+        }
+        let (key, asker) = (pool.key.clone(), Asker::Pool(number, pool.serial));
+        let Some(session) = (self.sessions.ids())
+            .find(|id| self.sessions.get(*id).is_some_and(|s| s.pool == number))
+        else {
+            return true;
+        };
+        let (_, address) = self.contexts.arena.record_identity(index_of(session));
+        let who = Who::new(&key.user, &key.database, String::new(), &address);
+        self.ask_launcher(asker, &address, who);
+        false
+    }
+
+    /// The launcher has said whether a pool's role may log in as it did.
+    pub fn pool_answered(&mut self, number: u32, serial: u64, generation: u64, answer: &Answer) {
+        let Some(pool) = self.pools[number as usize]
+            .as_ref()
+            .filter(|pool| pool.serial == serial)
+        else {
+            return;
+        };
+        let key = pool.key.clone();
+        let identity = Identity {
+            role_oid: answer.role,
+            database_oid: answer.database,
+            superuser: answer.superuser,
+        };
+        let proves = match answer.method {
+            // Which user of the machine asked has been left out.
+            AUTH_TRUST | AUTH_PEER => true,
+            AUTH_SCRAM | AUTH_MD5 | AUTH_PASSWORD => {
+                self.roles.knows(key.role_oid, &answer.verifier)
+            }
+            _ => false,
+        };
+        let count = |same: &dyn Fn(&PoolKey) -> bool| -> i64 {
+            let pools = self.pools.iter().flatten().filter(|pool| same(&pool.key));
+            pools.map(|pool| pool.backends.len() as i64).sum()
+        };
+        let fits = |limit: i32, others: i32, ours: i64| {
+            limit < 0 || answer.superuser || i64::from(others) + ours <= i64::from(limit)
+        };
+        let may = answer.refusal.is_none()
+            && identity.compare(&key).is_none()
+            && proves
+            && fits(
+                answer.role_limit,
+                answer.role_backends,
+                count(&|other| other.role_oid == key.role_oid),
+            )
+            && fits(
+                answer.database_limit,
+                answer.database_backends,
+                count(&|other| other.database_oid == key.database_oid),
+            );
+        debug!("another backend of pool {number} could log in: {may}");
+        let (now_us, is_sure) = (self.now_us, answer.good_until == i64::MAX);
+        if let Some(pool) = self.pools[number as usize].as_mut() {
+            pool.replaceable.found(may, generation, is_sure, now_us);
+        }
+        if may {
+            // Somebody may wait for its place.
+            for other in 0..self.pools.len() as u32 {
+                if self.waiting_in(other) > 0 {
+                    self.mark_dirty(other);
+                }
+            }
+        }
+    }
+
+    /// The server has as many backends as it may, and a pool needs one: an
+    /// idle one of another pool goes. If none is idle and this pool has none
+    /// at all, the largest other pool gives one up at its next boundary. But
+    /// the last one of a pool stays that could not get another.
+    pub fn make_room(&mut self, number: u32) {
+        let Some(pool) = self.pools[number as usize].as_ref() else {
+            return;
+        };
+        if pool.room_wanted {
+            return;
+        }
+        let mut spared = vec![number];
+        while let Some((other, slot)) = self.room_from(number, &spared) {
+            if self.serving_backends(other) == 1 && !self.may_lose_all(other) {
+                spared.push(other);
+                continue;
+            }
+            if let Some(pool) = self.pools[number as usize].as_mut() {
+                pool.room_wanted = true;
+            }
+            return self.retire_backend(slot);
+        }
+    }
+
+    /// A backend whose place a pool may have, and its pool.
+    fn room_from(&self, number: u32, spared: &[u32]) -> Option<(u32, u32)> {
+        let has_none = self.pools[number as usize].as_ref()?.backends.is_empty();
+        let others = || {
+            (0..self.pools.len() as u32)
+                .filter(|other| !spared.contains(other))
+                .filter_map(|other| Some((other, self.pools[other as usize].as_ref()?)))
+        };
+        let usable = |slot: &u32| {
+            self.backends[*slot as usize]
+                .as_ref()
+                .is_some_and(|b| b.may_serve() && !b.dedicated)
+        };
+        let is_free = |slot: &u32| {
+            let state = self.control.backends[*slot as usize].state.load(SeqCst);
+            usable(slot) && (state == BACKEND_IDLE || state == BACKEND_LINGER)
+        };
+        let idle = others()
+            .filter(|(other, _)| self.waiting_in(*other) == 0)
+            .find_map(|(other, pool)| {
+                let slot = pool.backends.iter().find(|slot| is_free(slot))?;
+                Some((other, *slot))
+            });
+        idle.or_else(|| {
+            if !has_none {
+                return None;
+            }
+            let (other, largest) = others().max_by_key(|(_, pool)| pool.backends.len())?;
+            let slot = largest.backends.iter().find(|slot| usable(slot))?;
+            Some((other, *slot))
+        })
+    }
+}

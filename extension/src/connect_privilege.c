@@ -1,0 +1,177 @@
+/*-------------------------------------------------------------------------
+ *
+ * connect_privilege.c
+ *		May a role connect to a database?
+ *
+ * The launcher must know, and cannot ask as a backend does: all checks of
+ * privileges look roles up in a catalog cache (has_privs_of_role, through
+ * has_rolinherit in acl.c), and a row that is partly in a TOAST table is the
+ * launcher's end (shared_catalog.c says why).  Any role can make itself such
+ * a row, and grant itself to another, so that to leave the check out where
+ * such roles are near would be a way past it.  So the rule of
+ * pg_database_aclcheck() is followed here with scans alone, which need no
+ * more of a role than its inline attributes.
+ *
+ * What remains is a list of privileges that was itself moved out of the
+ * database's row.  A backend can read that one, and asks when it greets.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_auth_members.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
+#include "commands/dbcommands.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+
+#include "connect_privilege.h"
+
+#if PG_VERSION_NUM < 160000
+/* Does it use the privileges of the roles it is a member of? */
+static bool
+inherits(Relation authid, Oid role)
+{
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	row;
+	bool		result;
+
+	ScanKeyInit(&key, Anum_pg_authid_oid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(role));
+	scan = systable_beginscan(authid, AuthIdOidIndexId, criticalSharedRelcachesBuilt,
+							  NULL, 1, &key);
+	row = systable_getnext(scan);
+	result = HeapTupleIsValid(row) && ((Form_pg_authid) GETSTRUCT(row))->rolinherit;
+	systable_endscan(scan);
+	return result;
+}
+#endif
+
+/* The roles that it is directly a member of, added to the list. */
+static List *
+add_memberships(List *roles, Relation members, Oid role)
+{
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	row;
+
+	ScanKeyInit(&key, Anum_pg_auth_members_member, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(role));
+	scan = systable_beginscan(members, AuthMemMemRoleIndexId, criticalSharedRelcachesBuilt,
+							  NULL, 1, &key);
+	while (HeapTupleIsValid(row = systable_getnext(scan)))
+	{
+		Form_pg_auth_members form = (Form_pg_auth_members) GETSTRUCT(row);
+
+#if PG_VERSION_NUM >= 160000
+		if (!form->inherit_option)
+			continue;
+#endif
+		roles = list_append_unique_oid(roles, form->roleid);
+	}
+	systable_endscan(scan);
+	return roles;
+}
+
+/*
+ * All roles whose privileges it has, itself first; as roles_is_member_of in
+ * acl.c.  A database's owner is a member of pg_database_owner there, but that
+ * function knows it of a process's own database only.
+ */
+static List *
+privileges_of(Oid role, Oid database_owner)
+{
+	Relation	members = table_open(AuthMemRelationId, AccessShareLock);
+	List	   *roles = list_make1_oid(role);
+	ListCell   *cell;
+#if PG_VERSION_NUM < 160000
+	Relation	authid = table_open(AuthIdRelationId, AccessShareLock);
+#endif
+
+	/* the list grows meanwhile, as it does there */
+	foreach(cell, roles)
+	{
+		Oid			member = lfirst_oid(cell);
+
+#if PG_VERSION_NUM < 160000
+		if (!inherits(authid, member))
+			continue;
+#endif
+		roles = add_memberships(roles, members, member);
+		if (member == database_owner)
+			roles = list_append_unique_oid(roles, ROLE_PG_DATABASE_OWNER);
+	}
+#if PG_VERSION_NUM < 160000
+	table_close(authid, AccessShareLock);
+#endif
+	table_close(members, AccessShareLock);
+	return roles;
+}
+
+BatonPrivilege
+baton_connect_privilege(HeapTuple row, Oid role)
+{
+	Form_pg_database form = (Form_pg_database) GETSTRUCT(row);
+	Relation	catalog;
+	Datum		value;
+	bool		is_null;
+	Acl		   *list;
+	const AclItem *items;
+	List	   *roles;
+	BatonPrivilege result = BATON_PRIVILEGE_MISSING;
+
+	if (HeapTupleHasExternal(row))
+		return BATON_PRIVILEGE_UNKNOWN;
+
+	catalog = table_open(DatabaseRelationId, AccessShareLock);
+	value = heap_getattr(row, Anum_pg_database_datacl, RelationGetDescr(catalog), &is_null);
+	list = is_null ? acldefault(OBJECT_DATABASE, form->datdba) : DatumGetAclPCopy(value);
+	table_close(catalog, AccessShareLock);
+
+	/* ACL_DAT, whose macro our warnings object to; there are no NULLs in it */
+	items = (const AclItem *) ((char *) list + ARR_OVERHEAD_NONULLS(1));
+
+	roles = privileges_of(role, form->datdba);
+	for (int i = 0; i < ACL_NUM(list) && result == BATON_PRIVILEGE_MISSING; i++)
+	{
+		const AclItem *item = &items[i];
+
+		if ((item->ai_privs & ACL_CONNECT) != 0 &&
+			(item->ai_grantee == ACL_ID_PUBLIC || list_member_oid(roles, item->ai_grantee)))
+			result = BATON_PRIVILEGE_HELD;
+	}
+	list_free(roles);
+	pfree(list);
+	return result;
+}
+
+void
+baton_connect_check(void)
+{
+	Oid			role = GetAuthenticatedUserId();
+	AclResult	result;
+
+#if PG_VERSION_NUM >= 160000
+	result = object_aclcheck(DatabaseRelationId, MyDatabaseId, role, ACL_CONNECT);
+#else
+	result = pg_database_aclcheck(MyDatabaseId, role, ACL_CONNECT);
+#endif
+	if (result != ACLCHECK_OK)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for database \"%s\"",
+						get_database_name(MyDatabaseId)),
+				 errdetail("User does not have CONNECT privilege.")));
+}

@@ -1,0 +1,574 @@
+/*-------------------------------------------------------------------------
+ *
+ * function_table.c
+ *		PL/pgSQL's compiled functions, apart for each environment.
+ *
+ * Problem: plpgsql keeps each function it has compiled, and all its plans, for
+ * the life of the process, by function only (plpgsql_HashTable, pl_comp.c).
+ * In the first caller's settings, search_path and role, that is; a later
+ * session would run what was made for another (function_environment.c says
+ * what is taken in).
+ *
+ * Decision: one content of that hash table for each environment, the one in
+ * force as the function is called.  plpgsql looks at the table only in
+ * plpgsql_compile(), the first thing that a call does, so the table is
+ * exchanged, if need be, at the moment of a call: fmgr_hook, after a
+ * function's own SET clauses and SECURITY DEFINER have come into force
+ * (fmgr_security_definer, fmgr.c).  Nothing has to be known of sessions, and
+ * nothing is done when a session comes or goes.
+ *
+ * How: as statement_table.c does, by copying one struct HTAB over another.
+ *
+ * What is leant on, and checked by attach() before use:
+ *	- the table is found by its name as hash_table.c says, and has the form
+ *	  that plpgsql_HashTableInit() gives it in this version.
+ *	- the library offers plpgsql_free_function_memory() (pl_funcs.c).
+ *
+ * A PLpgSQL_function is reachable by its table's entry, and by FmgrInfos that
+ * have it in fn_extra, some of which live for ever (typcache.c, relcache.c).
+ * plpgsql_compile() trusts fn_extra as long as pg_proc's tuple is the same, and
+ * on finding it stale would take the entry of that name out of whatever table
+ * is in place.  So each FmgrInfo is told the content it was last used with,
+ * and fn_extra is cleared where it is another.  This holds for all of them,
+ * because needs_fmgr_hook is asked for each one (fmgr_info_cxt_security) and
+ * a pooled backend says yes from its first call on.
+ *
+ * Invariants: exactly one table is in place, its own handle is stale until it
+ * is taken out.  A content's number is used once: it is a new one when any
+ * function has been taken out of it.  A function taken out is freed, unless it
+ * runs (use_count); then it is left alone, as delete_function() (pl_comp.c)
+ * does.  No function of plpgsql runs between our hook and plpgsql_compile(),
+ * nor within the latter ("not re-entrant", do_compile).
+ *
+ * A function that changes the environment while it runs may have made plans in
+ * either.  It is noted, and freed before another session uses that table;
+ * the session itself keeps it, as on a connection of its own.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
+#include "fmgr.h"
+#include "lib/ilist.h"
+#include "nodes/parsenodes.h"
+#include "plpgsql.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+#include "function_environment.h"
+#include "function_table.h"
+#include "handover.h"
+#include "hash_table.h"
+
+#define TABLE_NAME "PLpgSQL function hash"
+#define TABLE_INITIAL_ELEMENTS 128
+
+/* Environments that a backend keeps functions for. */
+#define TABLES_MAX 16
+
+/* struct plpgsql_hashent (pl_comp.c) */
+typedef struct FunctionEntry
+{
+	PLpgSQL_func_hashkey key;
+	PLpgSQL_function *function;
+}			FunctionEntry;
+
+typedef struct FunctionTable
+{
+	HTAB	   *handle;			/* describes it while it is not in place */
+	Environment environment;
+	uint64		content;		/* a number no other content ever had */
+	int			running;		/* calls that began with it in place */
+	List	   *mixed;			/* functions with plans of more environments */
+	uint64		mixed_by;		/* the session that ran them */
+	dlist_node	node;			/* in by_use, last used first */
+}			FunctionTable;
+
+/* What is kept with a FmgrInfo. */
+typedef struct Call
+{
+	uint64		content;		/* that fn_extra belongs to */
+	int			depth;			/* calls through it that run now */
+	FunctionTable *table;		/* of the outermost of those */
+	uint64		changes;		/* at its begin */
+	uint64		set_configs;	/* at its begin */
+	bool		own_clauses;	/* SECURITY DEFINER or SET */
+	bool		others;			/* other hooks want to see its calls */
+	Datum		next;			/* the argument of the hook after ours */
+}			Call;
+
+typedef enum
+{
+	NOT_LOADED,					/* nobody has called a function yet */
+	USABLE,
+	UNUSABLE					/* not as expected: left alone */
+}			State;
+
+static State state = NOT_LOADED;
+static bool pooled = false;
+static PGFunction call_handler = NULL;
+static PGFunction validator = NULL;
+static void (*free_function_memory) (PLpgSQL_function * function);
+static HTAB *plpgsql_handle = NULL; /* what plpgsql's static points to */
+static Size htab_size = 0;
+static MemoryContext table_context = NULL;
+static FunctionTable * in_place = NULL;
+static dlist_head by_use = DLIST_STATIC_INIT(by_use);
+static int	tables = 0;
+static uint64 contents = 0;
+static uint64 changes = 0;		/* of settings in an environment, by SET */
+static uint64 set_configs = 0;	/* expressions with set_config() made */
+static uint64 set_configs_before = 0;	/* this transaction */
+
+static needs_fmgr_hook_type previous_needs_fmgr = NULL;
+static fmgr_hook_type previous_fmgr = NULL;
+static object_access_hook_type previous_object_access = NULL;
+
+/* ---- tables ------------------------------------------------------------ */
+
+static HTAB *
+create_hash(void)
+{
+	HASHCTL		control;
+
+	control.keysize = sizeof(PLpgSQL_func_hashkey);
+	control.entrysize = sizeof(FunctionEntry);
+	control.hcxt = table_context;
+	return hash_create(TABLE_NAME, TABLE_INITIAL_ELEMENTS, &control,
+					   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+static FunctionTable *
+new_table(HTAB *handle)
+{
+	FunctionTable *table = MemoryContextAllocZero(table_context,
+												  sizeof(FunctionTable));
+
+	table->handle = handle;
+	table->content = ++contents;
+	dlist_push_head(&by_use, &table->node);
+	tables++;
+	return table;
+}
+
+static void
+place(FunctionTable * table)
+{
+	if (table == in_place)
+		return;
+	memcpy(in_place->handle, plpgsql_handle, htab_size);
+	memcpy(plpgsql_handle, table->handle, htab_size);
+	in_place = table;
+}
+
+static void
+take_out(HTAB *handle, FunctionEntry * entry)
+{
+	PLpgSQL_function *function = entry->function;
+
+	function->fn_hashkey = NULL;
+	hash_search(handle, &entry->key, HASH_REMOVE, NULL);
+	if (function->use_count == 0)
+	{
+		free_function_memory(function);
+		pfree(function);
+	}
+	else
+		ItemPointerSetInvalid(&function->fn_tid);
+}
+
+/* Frees the functions of that OID; InvalidOid: all. */
+static void
+free_functions(FunctionTable * table, Oid only)
+{
+	HTAB	   *handle = table == in_place ? plpgsql_handle : table->handle;
+	HASH_SEQ_STATUS scan;
+	FunctionEntry *entry;
+
+	table->content = ++contents;
+	hash_seq_init(&scan, handle);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+		if (!OidIsValid(only) || entry->key.funcOid == only)
+			take_out(handle, entry);
+}
+
+static void
+forget_mixed(FunctionTable * table)
+{
+	ListCell   *cell;
+
+	foreach(cell, table->mixed)
+		free_functions(table, lfirst_oid(cell));
+	list_free(table->mixed);
+	table->mixed = NIL;
+}
+
+/* An empty table: a new one, or the one that was used longest ago. */
+static FunctionTable *
+empty_table(void)
+{
+	dlist_iter	iter;
+
+	if (tables >= TABLES_MAX)
+	{
+		dlist_reverse_foreach(iter, &by_use)
+		{
+			FunctionTable *table = dlist_container(FunctionTable, node, iter.cur);
+
+			if (table->running > 0 || table == in_place)
+				continue;
+			table->environment.role = InvalidOid;
+			free_functions(table, InvalidOid);
+			list_free(table->mixed);
+			table->mixed = NIL;
+			return table;
+		}
+		/* all run: nested calls */
+	}
+	return new_table(create_hash());
+}
+
+/* Puts the table of the environment in force in place. */
+static void
+choose_table(void)
+{
+	FunctionTable *table = NULL;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &by_use)
+	{
+		FunctionTable *one = dlist_container(FunctionTable, node, iter.cur);
+
+		if (baton_environment_matches(&one->environment))
+		{
+			table = one;
+			break;
+		}
+	}
+	if (table == NULL)
+	{
+		table = empty_table();
+		baton_environment_note(&table->environment, table_context);
+	}
+	dlist_move_head(&by_use, &table->node);
+	place(table);
+}
+
+/* ---- attach ------------------------------------------------------------ */
+
+/* Have the two tables the same form?  Only four pointers are their own. */
+static bool
+same_form(const HTAB *one, const HTAB *other)
+{
+	const uintptr_t *a = (const uintptr_t *) one;
+	const uintptr_t *b = (const uintptr_t *) other;
+	int			different = 0;
+
+	for (Size i = 0; i < htab_size / sizeof(uintptr_t); i++)
+		if (a[i] != b[i])
+			different++;
+	return different <= 4;
+}
+
+static const char *
+attach(const char *library)
+{
+	void	   *file;
+	const char *problem;
+	FunctionTable *original;
+	HTAB	   *other;
+
+	dlist_init(&by_use);
+	tables = 0;
+	call_handler = load_external_function(library, "plpgsql_call_handler",
+										  true, &file);
+	validator = lookup_external_function(file, "plpgsql_validator");
+	free_function_memory = (void (*) (PLpgSQL_function *))
+		lookup_external_function(file, "plpgsql_free_function_memory");
+	if (validator == NULL || free_function_memory == NULL)
+		return "the library lacks a function";
+
+	problem = baton_environment_attach();
+	if (problem != NULL)
+		return problem;
+	htab_size = baton_hash_header_size();
+	plpgsql_handle = baton_hash_find(TABLE_NAME);
+	if (htab_size == 0 || plpgsql_handle == NULL)
+		return "the table of functions was not found";
+
+	if (table_context == NULL)
+		table_context = AllocSetContextCreate(TopMemoryContext,
+											  "pg_baton function tables",
+											  ALLOCSET_DEFAULT_SIZES);
+	other = create_hash();
+	if (!same_form(plpgsql_handle, other))
+		return "the table of functions is not as expected";
+	if (hash_get_num_entries(plpgsql_handle) != 0)
+		return "it has been used before";
+
+	original = new_table(MemoryContextAllocZero(table_context, htab_size));
+	in_place = original;
+	baton_environment_note(&original->environment, table_context);
+	(void) new_table(other);
+	return NULL;
+}
+
+static void
+attach_once(const char *library)
+{
+	const char *problem;
+
+	if (state != NOT_LOADED)
+		return;
+	problem = attach(library);
+	state = problem == NULL ? USABLE : UNUSABLE;
+	if (problem != NULL)
+		ereport(LOG,
+				(errmsg("functions in PL/pgSQL are not kept apart by the settings of their callers: %s",
+						problem)));
+}
+
+/*
+ * If the C function is that one of plpgsql's, by its name there, attaches to
+ * the library that it comes from.
+ */
+static bool
+is_of_plpgsql(Oid function, const char *symbol)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Datum		source;
+	Datum		library;
+	bool		no_source;
+	bool		no_library;
+	bool		found;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	source = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &no_source);
+	library = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_probin, &no_library);
+	found = !no_source && !no_library &&
+		strcmp(TextDatumGetCString(source), symbol) == 0;
+	if (found)
+		attach_once(TextDatumGetCString(library));
+	ReleaseSysCache(tuple);
+	return found;
+}
+
+/*
+ * Is it a function in plpgsql, or plpgsql's validator, which compiles, too?
+ * Looks at catalogs; called when a function is looked up to be called.
+ */
+static bool
+is_plpgsql(Oid function)
+{
+	static Oid	known = InvalidOid;
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Form_pg_proc form;
+	Oid			language;
+	Oid			handler;
+	bool		is_validator;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_proc) GETSTRUCT(tuple);
+	language = form->prolang;
+	is_validator = language == ClanguageId &&
+		strcmp(NameStr(form->proname), "plpgsql_validator") == 0;
+	ReleaseSysCache(tuple);
+
+	if (is_validator)
+		return is_of_plpgsql(function, "plpgsql_validator");
+	if (language == INTERNALlanguageId || language == ClanguageId ||
+		language == SQLlanguageId)
+		return false;
+	if (language == known)
+		return true;
+
+	tuple = SearchSysCache1(LANGOID, ObjectIdGetDatum(language));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	handler = ((Form_pg_language) GETSTRUCT(tuple))->lanplcallfoid;
+	ReleaseSysCache(tuple);
+	if (!is_of_plpgsql(handler, "plpgsql_call_handler"))
+		return false;
+	known = language;
+	return true;
+}
+
+/* ---- calls ------------------------------------------------------------- */
+
+/* plpgsql is about to be called, and will look at its table. */
+static void
+call_begins(FmgrInfo *function, Call * call)
+{
+	if (!baton_environment_matches(&in_place->environment))
+		choose_table();
+	if (in_place->mixed != NIL && in_place->mixed_by != baton_session_held())
+		forget_mixed(in_place);
+
+	if (call->content != in_place->content)
+	{
+		function->fn_extra = NULL;
+		call->content = in_place->content;
+	}
+	if (call->depth++ == 0)
+	{
+		call->table = in_place;
+		call->table->running++;
+		call->changes = changes;
+		call->set_configs = set_configs;
+	}
+}
+
+/*
+ * Has the function changed the environment while it ran?  SET says which
+ * setting it changes.  set_config() may have been called if an expression of
+ * this transaction's has it (plpgsql makes its own once a transaction); then
+ * we compare.  But what is in force now is the caller's, so if the function
+ * had clauses of its own it is suspected.
+ */
+static bool
+has_changed(const Call * call)
+{
+	if (call->changes != changes)
+		return true;
+	if (set_configs == call->set_configs && set_configs == set_configs_before)
+		return false;
+	return call->own_clauses ||
+		!baton_environment_matches(&call->table->environment);
+}
+
+static void
+call_ends(FmgrInfo *function, Call * call)
+{
+	FunctionTable *table = call->table;
+
+	if (call->depth == 0 || --call->depth > 0)
+		return;
+	table->running--;
+	if (has_changed(call))
+	{
+		MemoryContext caller = MemoryContextSwitchTo(table_context);
+
+		table->mixed = list_append_unique_oid(table->mixed, function->fn_oid);
+		table->mixed_by = baton_session_held();
+		MemoryContextSwitchTo(caller);
+	}
+}
+
+/* What is kept with a FmgrInfo from its first call on. */
+static Call *
+make_call(FmgrInfo *function)
+{
+	Call	   *call = MemoryContextAllocZero(function->fn_mcxt, sizeof(Call));
+	HeapTuple	tuple = SearchSysCache1(PROCOID,
+										ObjectIdGetDatum(function->fn_oid));
+
+	call->own_clauses = HeapTupleIsValid(tuple) &&
+		(((Form_pg_proc) GETSTRUCT(tuple))->prosecdef ||
+		 !heap_attisnull(tuple, Anum_pg_proc_proconfig, NULL));
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+
+	/* without us, they would see these only */
+	call->others = previous_fmgr != NULL &&
+		(call->own_clauses ||
+		 (previous_needs_fmgr && previous_needs_fmgr(function->fn_oid)));
+	return call;
+}
+
+static void
+watch_fmgr(FmgrHookEventType event, FmgrInfo *function, Datum *argument)
+{
+	Call	   *call = NULL;
+
+	/* needs_fmgr_hook is not asked for SECURITY DEFINER and SET clauses */
+	if (state == NOT_LOADED && pooled && event == FHET_START)
+		(void) is_plpgsql(function->fn_oid);
+
+	if (state == USABLE &&
+		(function->fn_addr == call_handler || function->fn_addr == validator))
+	{
+		call = (Call *) DatumGetPointer(*argument);
+		if (call == NULL)
+		{
+			call = make_call(function);
+			*argument = PointerGetDatum(call);
+		}
+		argument = &call->next;
+	}
+
+	if (call != NULL && event != FHET_START)
+		call_ends(function, call);
+	if (call != NULL ? call->others : previous_fmgr != NULL)
+		previous_fmgr(event, function, argument);
+	/* last, since it must not fail once it has counted the call */
+	if (call != NULL && event == FHET_START)
+		call_begins(function, call);
+}
+
+void
+baton_functions_utility_begins(const BatonUtility *utility)
+{
+	const		VariableSetStmt *set;
+
+	if (state != USABLE || !IsA(utility->statement, VariableSetStmt))
+		return;
+	set = (const VariableSetStmt *) utility->statement;
+	if (set->kind == VAR_RESET_ALL ||
+		(set->name != NULL && baton_environment_has(set->name)))
+		changes++;
+}
+
+static bool
+watch_needs_fmgr(Oid function)
+{
+	bool		needed = previous_needs_fmgr ? previous_needs_fmgr(function) : false;
+
+	if (pooled && state != UNUSABLE && is_plpgsql(function))
+		needed = true;
+	return needed;
+}
+
+static void
+watch_object_access(ObjectAccessType access, Oid class, Oid object, int sub,
+					void *argument)
+{
+	if (previous_object_access)
+		previous_object_access(access, class, object, sub, argument);
+	if (access == OAT_FUNCTION_EXECUTE && object == F_SET_CONFIG)
+		set_configs++;
+}
+
+static void
+watch_transaction(XactEvent event, void *argument)
+{
+	set_configs_before = set_configs;
+}
+
+void
+baton_functions_begin(void)
+{
+	pooled = true;
+}
+
+void
+baton_functions_init(void)
+{
+	previous_needs_fmgr = needs_fmgr_hook;
+	needs_fmgr_hook = watch_needs_fmgr;
+	previous_fmgr = fmgr_hook;
+	fmgr_hook = watch_fmgr;
+	previous_object_access = object_access_hook;
+	object_access_hook = watch_object_access;
+	RegisterXactCallback(watch_transaction, NULL);
+}

@@ -1,0 +1,72 @@
+/*-------------------------------------------------------------------------
+ *
+ * start_settings.c
+ *		What backends take from the configuration only when they start.
+ *
+ * A client that connects after a reload expects the new values of all
+ * parameters.  For most a pooled backend has them, for it reloads like any
+ * other.  But
+ *	- parameters of context backend and superuser-backend are taken over by
+ *	  the postmaster only, for those to come (set_config_option in guc.c);
+ *	- libraries that are to be preloaded into a session are loaded once
+ *	  (process_session_preload_libraries in miscinit.c).
+ * When the files give another value of one of these, the dispatcher is told,
+ * and serves new clients by new backends.
+ *
+ * The launcher's own values would not do: it is a running process as well.  So
+ * the files are parsed once more, as ProcessConfigFileInternal does, the last
+ * mention of a name winning.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "lib/stringinfo.h"
+#include "utils/guc.h"
+#include "utils/guc_tables.h"
+
+#include "context_guc.h"
+#include "start_settings.h"
+
+static bool
+counts_at_start(const char *name)
+{
+	const struct config_generic *record;
+
+	if (baton_guc_compare_names(name, "session_preload_libraries") == 0 ||
+		baton_guc_compare_names(name, "local_preload_libraries") == 0)
+		return true;
+	record = baton_guc_find(name);
+	return record != NULL &&
+		(record->context == PGC_BACKEND || record->context == PGC_SU_BACKEND);
+}
+
+char *
+baton_start_settings(void)
+{
+	ConfigVariable *head = NULL;
+	ConfigVariable *tail = NULL;
+	StringInfoData text;
+
+	initStringInfo(&text);
+
+	/* what is wrong with the files has been logged by the postmaster */
+	(void) ParseConfigFile(ConfigFileName, true, NULL, 0, 0, DEBUG2, &head, &tail);
+	(void) ParseConfigFile(PG_AUTOCONF_FILENAME, false, NULL, 0, 0, DEBUG2, &head, &tail);
+
+	for (const ConfigVariable *item = head; item != NULL; item = item->next)
+	{
+		bool		is_last = true;
+
+		if (item->name == NULL || item->value == NULL || !counts_at_start(item->name))
+			continue;
+		for (const ConfigVariable *later = item->next; later != NULL && is_last; later = later->next)
+			is_last = later->name == NULL || baton_guc_compare_names(later->name, item->name) != 0;
+		if (is_last)
+			appendStringInfo(&text, "%s=%s\n", item->name, item->value);
+	}
+	FreeConfigVariables(head);
+	return text.data;
+}

@@ -1,0 +1,16 @@
+/*-------------------------------------------------------------------------
+ *
+ * start_settings.h
+ *		What backends take from the configuration only when they start.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_START_SETTINGS_H
+#define BATON_START_SETTINGS_H
+
+/* All of it, as text to be compared with the last time's; palloc'd. */
+extern char *baton_start_settings(void);
+
+#endif							/* BATON_START_SETTINGS_H */

@@ -1,0 +1,79 @@
+"""A custom parameter is there for the session that set it, and for no other.
+
+One backend serves all: what one session leaves in the server's table of
+parameters is what the next one finds."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+PARAMETERS = {"pg_baton.max_backends": 1}
+SETUP = ["CREATE ROLE alice LOGIN", "CREATE ROLE bob LOGIN"]
+
+
+def connect(server, **options):
+    return psycopg.connect(server.pool(**options), autocommit=True)
+
+
+# The server's own parameters begin with allow_in_place_tablespaces.
+@pytest.mark.parametrize("name", ["acme.a", "_app.z", "é.x", "my.z", "zz.z"])
+def test_custom_parameter_stays_its_session_s_wherever_its_name_sorts(server, name):
+    with connect(server) as one, connect(server) as other:
+        read = f"SELECT current_setting('{name}', true)"
+        one.execute(f"SET {name} = 'secret'")
+        other.execute("DO $$BEGIN END$$")  # loads a library, so the table is looked at anew
+        one.execute("SELECT 1")
+        assert other.execute(read).fetchone() == (None,)
+        one.execute(f"SET {name} = 'new'")
+        assert other.execute(read).fetchone() == (None,)
+        assert one.execute(f"SHOW {name}").fetchone() == ("new",)
+        other.execute(f"SET {name} = 'its own'")
+        for value in "newer", "newest":
+            one.execute(f"SET {name} = '{value}'")
+            assert other.execute(read).fetchone() == ("its own",)
+            assert one.execute(read).fetchone() == (value,)
+        one.execute("DISCARD ALL")
+        assert other.execute(read).fetchone() == ("its own",)
+        assert one.execute(read).fetchone() == ("",)
+        with connect(server) as third:
+            assert third.execute(read).fetchone() == (None,)
+
+
+CONFLICT = "SELECT setting, source FROM pg_settings WHERE name = 'plpgsql.variable_conflict'"
+LOAD = "DO $$BEGIN END$$"  # the procedural language's library comes with its first use
+
+
+@pytest.mark.parametrize("how", ["set", "startup"])
+@pytest.mark.parametrize("user, found", [("bob", ("error", "default")), ("postgres", ("use_column", None))])
+def test_a_library_s_parameter_takes_a_value_only_from_who_may_set_it(server, how, user, found):
+    """The value was accepted because nobody knew the parameter yet; a backend
+    that has the library asks as loading it would have done."""
+    options = {"options": "-c plpgsql.variable_conflict=use_column"} if how == "startup" else {}
+    # With one backend for all, another user's session makes the next one fresh.
+    with connect(server, user="alice") as before:
+        before.execute("SELECT 1")
+    with connect(server, user=user, **options) as one, connect(server, user=user) as other:
+        if how == "set":
+            one.execute("SET plpgsql.variable_conflict = 'use_column'")
+        one.execute("SELECT 1")
+        other.execute(LOAD)
+        setting, source = found
+        source = source or {"set": "session", "startup": "client"}[how]
+        for _ in range(2):
+            assert one.execute(CONFLICT).fetchone() == (setting, source)
+            assert other.execute(CONFLICT).fetchone() == ("error", "default")
+
+
+def test_a_name_that_a_library_reserves_is_dropped_where_it_is_loaded(server):
+    with connect(server, user="alice") as before:
+        before.execute("SELECT 1")
+    with connect(server, user="bob") as one, connect(server, user="bob") as other:
+        one.execute("SET plpgsql.no_such = 'x'")
+        one.execute("SET my.other = 'y'")
+        other.execute(LOAD)
+        assert one.execute("SELECT current_setting('plpgsql.no_such', true)").fetchone() == (None,)
+        assert one.execute("SHOW my.other").fetchone() == ("y",)
+        # Parallel workers get all parameters, and would refuse that one.
+        one.execute("SET force_parallel_mode = on")
+        assert one.execute("SELECT count(*) > 0 FROM pg_class").fetchone() == (True,)

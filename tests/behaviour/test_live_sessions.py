@@ -1,0 +1,229 @@
+"""What PostgreSQL applies to new logins only leaves sessions that live alone.
+
+Neither does such a change end or change them, nor does one ever go on as
+another role that has come by its role's name. Each is compared with a session
+on the server's own port to which the same happens."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from harness.health import wait_until
+from harness.wire import QueryFailed, Wire
+
+PARAMETERS = {
+    "max_prepared_transactions": 4,
+    "pg_baton.session_wait_timeout": "4s",
+    "pg_baton.backend_idle_timeout": "1s",
+}
+
+HBA = ["host all live_scram 127.0.0.1/32 scram-sha-256"]
+
+SETUP = ["CREATE DATABASE live", "CREATE DATABASE elsewhere"]
+
+WHO = "SELECT session_user, current_user, current_setting('is_superuser'), current_setting('work_mem')"
+
+
+def outcome(wire: Wire, sql: str = WHO):
+    try:
+        return wire.query(sql)
+    except QueryFailed as failure:
+        return str(failure)
+
+
+def enter(port: int, user: str = "live", database: str = "live", password: str = "one") -> Wire:
+    return Wire.login("127.0.0.1", port, user=user, database=database, password=password)
+
+
+def without_numbers(found):
+    return "".join("0" if letter.isdigit() else letter for letter in found) if isinstance(found, str) else found
+
+
+@pytest.fixture
+def roles(server):
+    server.sql("CREATE ROLE live LOGIN")
+    server.sql("SET password_encryption = 'scram-sha-256'; CREATE ROLE live_scram LOGIN PASSWORD 'one'")
+    yield server
+    with psycopg.connect(server.direct(), autocommit=True) as session:
+        session.execute("ALTER DATABASE live ALLOW_CONNECTIONS true")
+        session.execute("ALTER DATABASE live RESET ALL")
+        session.execute("GRANT CONNECT ON DATABASE live TO PUBLIC")
+        for (role,) in session.execute("SELECT rolname FROM pg_roles WHERE rolname ~ '^live'").fetchall():
+            session.execute(f"DROP ROLE {role}")
+
+
+# What is done while a session lives, and who it is.
+CHANGES = {
+    "renamed": ["ALTER ROLE live RENAME TO live_old"],
+    "renamed_and_made_anew": [
+        "ALTER ROLE live RENAME TO live_old",
+        "CREATE ROLE live LOGIN SUPERUSER",
+        "ALTER ROLE live SET work_mem = '77MB'",
+    ],
+    "dropped_and_made_anew": ["DROP ROLE live", "CREATE ROLE live LOGIN SUPERUSER"],
+    "nologin": ["ALTER ROLE live NOLOGIN"],
+    "role_limit": ["ALTER ROLE live CONNECTION LIMIT 0"],
+    "expired": ["ALTER ROLE live VALID UNTIL '2001-01-01'"],
+    "closed": ["ALTER DATABASE live ALLOW_CONNECTIONS false", "ALTER DATABASE live SET work_mem = '5MB'"],
+    "connect_revoked": [
+        "REVOKE CONNECT ON DATABASE live FROM PUBLIC",
+        "ALTER DATABASE live SET work_mem = '6MB'",
+    ],
+    "settings": ["ALTER ROLE live SET work_mem = '7MB'", "ALTER ROLE live NOLOGIN"],
+    "everybody_s_settings": ["ALTER ROLE ALL SET work_mem = '7MB'", "ALTER ROLE live NOLOGIN", "ALTER ROLE ALL RESET ALL"],
+    "promoted": ["ALTER ROLE live SUPERUSER"],
+    "password": ["ALTER ROLE live_scram PASSWORD 'two'"],
+    "password_and_settings": ["ALTER ROLE live_scram PASSWORD 'two'", "ALTER ROLE live_scram SET work_mem = '8MB'"],
+    "password_s_owner_made_anew": [
+        "ALTER ROLE live_scram RENAME TO live_scram_old",
+        "CREATE ROLE live_scram LOGIN SUPERUSER PASSWORD 'two'",
+    ],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_counts_for_new_logins_leaves_live_sessions_as_they_are(roles, change):
+    user = "live_scram" if "live_scram" in CHANGES[change][0] else "live"
+    with enter(roles.port, user) as direct, enter(roles.pool_port, user) as first, enter(roles.pool_port, user) as second:
+        sessions = (direct, first, second)
+        before = [outcome(session) for session in sessions]
+        assert before[0] == before[1] == before[2]
+        with psycopg.connect(roles.direct(), autocommit=True) as administrator:
+            administrator.execute("SET password_encryption = 'scram-sha-256'")
+            for statement in CHANGES[change]:
+                administrator.execute(statement)
+        # Somebody of the new name, who has work done there.
+        for port in (roles.port, roles.pool_port):
+            try:
+                with enter(port, user, password="two") as new:
+                    outcome(new)
+            except Exception:
+                pass
+        for _ in range(3):
+            after = [without_numbers(outcome(session)) for session in sessions]
+            assert after[0] == after[1] == after[2], change
+
+
+@pytest.mark.parametrize("change", ["nologin", "renamed_and_made_anew", "password"])
+def test_a_backend_that_could_not_be_replaced_stays_for_its_session(roles, change):
+    """Beyond pg_baton.backend_idle_timeout, for the next one could not log in."""
+    user = "live_scram" if "live_scram" in CHANGES[change][0] else "live"
+    with enter(roles.port, user) as direct, enter(roles.pool_port, user) as session:
+        assert outcome(direct) == outcome(session)
+        for statement in CHANGES[change]:
+            roles.sql(statement)
+        # Others' backends go when they have been idle for so long; twice that.
+        for _ in range(2):
+            with Wire.login("127.0.0.1", roles.pool_port, database="elsewhere") as other:
+                other.query("SELECT 1")
+            wait_until(
+                lambda: roles.sql("SELECT count(*) FROM pg_baton_backends WHERE database = 'elsewhere'") == [(0,)],
+                what="idle backends have gone",
+            )
+        assert outcome(session) == outcome(direct)
+
+
+def test_a_session_without_a_backend_never_becomes_another_role(roles):
+    with enter(roles.pool_port) as session:
+        assert outcome(session)[0][0] == "live"
+        wait_until(
+            lambda: roles.sql("SELECT count(*) FROM pg_baton_backends WHERE user_name = 'live'") == [(0,)],
+            what="its backend has gone",
+        )
+        roles.sql("ALTER ROLE live RENAME TO live_old")
+        roles.sql("CREATE ROLE live LOGIN SUPERUSER")
+        with enter(roles.pool_port) as new:
+            assert outcome(new)[0][2] == "on"
+            found = outcome(session)
+            assert "53300" in found, found
+        roles.sql("ALTER ROLE live RENAME TO live_new")
+        roles.sql("ALTER ROLE live_old RENAME TO live")
+        wait_until(lambda: outcome(session)[0][:3] == ["live", "live", "off"], what="it can log in again")
+
+
+DEMOTIONS = {
+    "altered": ["ALTER ROLE live NOSUPERUSER"],
+    "prepared": [
+        "BEGIN",
+        "ALTER ROLE live NOSUPERUSER",
+        "PREPARE TRANSACTION 'demoted'",
+        "COMMIT PREPARED 'demoted'",
+    ],
+    "catalog_updated": ["UPDATE pg_authid SET rolsuper = false WHERE rolname = 'live'"],
+}
+
+
+@pytest.mark.parametrize("demotion", DEMOTIONS)
+def test_who_is_no_superuser_any_more_logs_in_as_none(roles, demotion):
+    roles.sql("ALTER ROLE live SUPERUSER")
+    with enter(roles.port) as direct, enter(roles.pool_port) as session:
+        assert outcome(direct) == outcome(session)
+        with psycopg.connect(roles.direct(), autocommit=True) as administrator:
+            for statement in DEMOTIONS[demotion]:
+                administrator.execute(statement)
+        for _ in range(3):
+            found = []
+            for port in (roles.port, roles.pool_port):
+                with enter(port) as new:
+                    found.append((new.parameters["is_superuser"], outcome(new), outcome(new, "SET SESSION AUTHORIZATION postgres")))
+            assert found[0] == found[1] and found[0][0] == "off"
+        # As in stock, who lives goes on as it was.
+        assert outcome(direct) == outcome(session)
+
+
+# What only a starting backend takes from the files; how a session tells.
+AT_START = {
+    "backend_parameter": ({"ignore_system_indexes": True}, "SHOW ignore_system_indexes"),
+    "superuser_backend_parameter": ({"jit_profiling_support": True}, "SHOW jit_profiling_support"),
+    "preloaded_library": (
+        {"session_preload_libraries": "auto_explain"},
+        "SELECT count(*) > 0 FROM pg_settings WHERE name = 'auto_explain.log_format'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", AT_START)
+def test_what_a_starting_backend_takes_from_the_files_counts_for_new_sessions(roles, what):
+    parameters, question = AT_START[what]
+
+    def seen(port: int):
+        with enter(port) as new:
+            return outcome(new, question)
+
+    with enter(roles.port) as direct, enter(roles.pool_port) as session:
+        before = outcome(direct, question)
+        assert outcome(session, question) == before == seen(roles.pool_port)
+        try:
+            roles.set_parameters(parameters)
+            roles.reload()
+            wait_until(lambda: seen(roles.port) != before, what="the server has reloaded")
+            wait_until(lambda: seen(roles.pool_port) == seen(roles.port), what="new sessions have it")
+            for _ in range(3):
+                assert seen(roles.pool_port) == seen(roles.port)
+        finally:
+            roles.set_parameters({name: None for name in parameters})
+            roles.reload()
+        wait_until(lambda: seen(roles.port) == before, what="the server has reloaded")
+        wait_until(lambda: seen(roles.pool_port) == before, what="new sessions have it no more")
+        assert outcome(session, "SELECT session_user") == [["live"]]
+
+
+def test_settings_of_one_role_replace_nobody_else_s_backends(roles):
+    """Whoever may change his own cannot make the server start backends for others."""
+
+    roles.sql("CREATE ROLE live_other LOGIN")
+    with enter(roles.pool_port, "live_other") as other, enter(roles.pool_port) as busy:
+        for _ in range(3):
+            outcome(other)
+        ((started,),) = roles.sql("SELECT sum(backends_started) FROM pg_baton_dispatchers")
+        for number in range(50):
+            assert isinstance(outcome(busy, f"ALTER ROLE CURRENT_USER SET work_mem = '{number + 1}MB'"), list)
+            # Somebody comes, so that the dispatcher looks.
+            enter(roles.pool_port, "postgres").finish()
+            outcome(other)
+        ((then,),) = roles.sql("SELECT sum(backends_started) FROM pg_baton_dispatchers")
+        assert then - started < 10
+        # Who comes now has it all the same.
+        with enter(roles.pool_port) as new:
+            assert outcome(new)[0][3] == "50MB"

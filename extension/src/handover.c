@@ -40,6 +40,7 @@
 #include "arena.h"
 #include "attach.h"
 #include "channel.h"
+#include "client_input.h"
 #include "context.h"
 #include "delta.h"
 #include "handover.h"
@@ -234,7 +235,10 @@ baton_session_take(uint64 session, int fd)
 	QueryCancelHoldoffCount = held_off;
 
 	if (failed)
+	{
+		baton_input_discard_unread();
 		baton_session_end(BATON_END_ERROR, BATON_BACKEND_IDLE);
+	}
 }
 
 void

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
 
 from harness.health import assert_healthy, wait_until
-from harness.wire import Wire, bind, copy_data, copy_done, copy_fail, execute, parse, query, startup, sync
+from harness.wire import Closed, Wire, bind, copy_data, copy_done, copy_fail, execute, parse, query, startup, sync
+
+# tcp_states.h
+CLOSE_WAIT = 8
 
 pytestmark = pytest.mark.pool_only
 
@@ -69,6 +73,20 @@ def test_a_listener_that_leaves_as_it_is_notified_costs_nobody_an_answer(cluster
         )
         assert other.query("INSERT INTO done VALUES (1) RETURNING a") == [["1"]]
     assert cluster.sql("SELECT a FROM done") == [(1,)]
+    assert_healthy(cluster)
+
+
+def test_a_session_that_is_refused_reads_why_although_it_has_spoken(cluster):
+    """A TCP connection that is closed with something unread is reset."""
+    login(cluster).finish()
+    with Wire.open("127.0.0.1", cluster.pool_port) as wire:
+        options = {"user": "postgres", "database": "postgres", "work_mem": "nonsense"}
+        wire.send(startup(options), query("SELECT 1"), query("SELECT 2"))
+        assert wire.read_until("E")[-1].fields()["C"] == "22023"
+        with pytest.raises(Closed, match="end of file"):
+            wire.read()
+        wait_until(lambda: cluster.sql("SELECT connections FROM pg_baton_dispatchers") == [(0,)], what="it is closed")
+        assert wire.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == CLOSE_WAIT, "it was reset"
     assert_healthy(cluster)
 
 

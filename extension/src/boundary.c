@@ -34,11 +34,13 @@
 #include "libpq/libpq-be.h"
 #include "libpq/pqformat.h"
 #include "miscadmin.h"
+#include "port/pg_bswap.h"
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
+#include "arena.h"
 #include "attach.h"
 #include "boundary.h"
 #include "client_input.h"
@@ -146,10 +148,35 @@ expect_waits_for(char type, size_t length)
 		baton_socket_expect_waits();
 }
 
+/*
+ * A notification names its sender's process, by which clients know their own
+ * (as the process of BackendKeyData).  Who listens keeps its backend, so what
+ * comes from this process is the session's own; it gets the number that its
+ * client was told.  NULL if the message, which is a notification, is another's.
+ */
+static char *
+own_notification(const char *s, size_t len)
+{
+	uint32		pid;
+	char	   *own;
+
+	if (!attached || baton_session_held() == 0 || len < sizeof(pid))
+		return NULL;
+	memcpy(&pid, s, sizeof(pid));
+	if (pg_ntoh32(pid) != (uint32) MyProcPid)
+		return NULL;
+	own = palloc(len);
+	memcpy(own, s, len);
+	pid = pg_hton32((uint32) baton_record(baton_session_held())->cancel_pid);
+	memcpy(own, &pid, sizeof(pid));
+	return own;
+}
+
 static int
 boundary_putmessage(char type, const char *s, size_t len)
 {
 	int			result = 0;
+	char	   *own = NULL;
 
 	if (!in_boundary)
 	{
@@ -165,7 +192,11 @@ boundary_putmessage(char type, const char *s, size_t len)
 	if (!swallowed(type))
 	{
 		expect_waits_for(type, len);
-		result = socket_methods->putmessage(type, s, len);
+		if (unlikely(type == 'A'))
+			own = own_notification(s, len);
+		result = socket_methods->putmessage(type, own ? own : s, len);
+		if (unlikely(own != NULL))
+			pfree(own);
 		check_client();
 	}
 	return result;

@@ -224,3 +224,16 @@ baton_input_discard(void)
 		(void) pq_getbyte();
 	pq_endmsgread();
 }
+
+void
+baton_input_discard_unread(void)
+{
+	char		waste[8192];
+
+	/* not for ever: one that goes on sending gets what TCP gives */
+	for (int i = 0; i < 8; i++)
+	{
+		if (recv(MyProcPort->sock, waste, sizeof(waste), MSG_DONTWAIT) < (ssize_t) sizeof(waste))
+			break;
+	}
+}

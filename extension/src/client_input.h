@@ -52,4 +52,11 @@ extern bool baton_input_skip(void);
 /* Throws away what is in pqcomm.c's buffer. */
 extern void baton_input_discard(void);
 
+/*
+ * Throws away what is in the socket, before it is closed: the kernel resets a
+ * TCP connection that is closed with something unread, and the client may not
+ * get the last message.
+ */
+extern void baton_input_discard_unread(void);
+
 #endif							/* BATON_CLIENT_INPUT_H */

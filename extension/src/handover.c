@@ -12,6 +12,8 @@
  *	  session = 0, the backend slot's state, and only then the socket is
  *	  re-armed: from that moment the session may be served elsewhere, and
  *	  nothing of it may be touched here any more.
+ *	- in hand: between the ready queue and its slot's owner a session is known
+ *	  to this process alone.  If it ends then, it gives the session back.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -29,6 +31,7 @@
 #include "libpq/pqformat.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/ipc.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/timeout.h"
@@ -37,6 +40,7 @@
 #include "arena.h"
 #include "attach.h"
 #include "channel.h"
+#include "client_input.h"
 #include "context.h"
 #include "delta.h"
 #include "handover.h"
@@ -45,6 +49,7 @@
 
 static uint64 held = 0;			/* the session in place, 0 if none */
 static uint32 held_cause = BATON_CAUSE_NONE;	/* as last told */
+static uint64 in_hand = 0;		/* received, and not yet in place */
 
 uint64
 baton_session_held(void)
@@ -71,6 +76,27 @@ tell(uint16 type, uint64 session, const char *payload, Size length)
 {
 	if (BatonSelf.control >= 0)
 		(void) baton_channel_send(BatonSelf.control, type, session, payload, length);
+}
+
+/* before_shmem_exit callback; the packet comes before the socket's end. */
+static void
+give_back_in_hand(int code, Datum argument)
+{
+	if (in_hand != 0)
+		tell(BATON_MSG_RELEASE, in_hand, NULL, 0);
+	in_hand = 0;
+}
+
+void
+baton_session_start(void)
+{
+	before_shmem_exit(give_back_in_hand, (Datum) 0);
+}
+
+void
+baton_session_received(uint64 session)
+{
+	in_hand = session;
 }
 
 /* One field of an ErrorResponse, if there is a text for it. */
@@ -162,6 +188,7 @@ baton_session_take(uint64 session, int fd)
 	BatonSelf.slot->session = session;
 	pg_write_barrier();
 	slot->owner = BatonSelf.slot_index + 1;
+	in_hand = 0;
 	slot->state = BATON_STATE_ACTIVE;
 	slot->state_since_us = GetCurrentTimestamp();
 	if (slot->last_backend != BatonSelf.slot_index + 1)
@@ -208,7 +235,10 @@ baton_session_take(uint64 session, int fd)
 	QueryCancelHoldoffCount = held_off;
 
 	if (failed)
+	{
+		baton_input_discard_unread();
 		baton_session_end(BATON_END_ERROR, BATON_BACKEND_IDLE);
+	}
 }
 
 void
@@ -297,6 +327,7 @@ baton_session_bounce(uint64 session, int fd)
 {
 	close(fd);
 	tell(BATON_MSG_RELEASE, session, NULL, 0);
+	in_hand = 0;
 }
 
 void

@@ -15,6 +15,15 @@
 /* The session this backend holds; 0 if none. */
 extern uint64 baton_session_held(void);
 
+/* Once, after attach. */
+extern void baton_session_start(void);
+
+/*
+ * A session's socket has come: it is given back should this process end before
+ * it is taken or bounced.
+ */
+extern void baton_session_received(uint64 session);
+
 /*
  * Puts a session in place; `fd`, its socket, is consumed.  The backend must
  * hold none.  A session that has not been greeted is.  If its context cannot

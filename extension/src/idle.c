@@ -116,6 +116,7 @@ queue_has_some(void)
 static void
 take_instead(uint64 session, int fd)
 {
+	baton_session_received(session);
 	if (baton_session_held() != 0 && !baton_session_release(BATON_BACKEND_BUSY, false))
 	{
 		baton_session_bounce(session, fd);
@@ -557,7 +558,9 @@ wait_for_session(void)
 			return;				/* an ordinary connection from now on */
 		}
 
-		if (InterruptPending || catchupInterruptPending || ConfigReloadPending)
+		/* a wait for room to write may have reset the latch of any of them */
+		if (InterruptPending || catchupInterruptPending || notifyInterruptPending ||
+			ConfigReloadPending)
 			handle_interrupts();
 
 		if (baton_session_held() == 0)
@@ -624,6 +627,7 @@ wait_for_session(void)
 void
 baton_idle_start(void)
 {
+	baton_session_start();
 	idle_set = baton_socket_idle_set();
 	idle_control_pos = AddWaitEventToSet(idle_set, WL_SOCKET_READABLE,
 										 BatonSelf.control, NULL, NULL);

@@ -251,10 +251,14 @@ is_listening(void)
 	return listening;
 }
 
+/*
+ * Any error drops the temporary slots (PostgresMain in postgres.c) without
+ * further notice, so a slot that was there is looked for again.
+ */
 static inline bool
 owns_slot(void)
 {
-	if (baton_taint_notes.slots_changed)
+	if (baton_taint_notes.slots_changed || has_temporary_slot)
 	{
 		has_temporary_slot = look_up_slots();
 		baton_taint_notes.slots_changed = false;

@@ -55,21 +55,26 @@ forget_verdicts(Datum argument, int cache, uint32 hash_value)
 static void
 make_verdicts(void)
 {
+	static bool registered = false;
 	HASHCTL		control;
 
-	if (verdicts == NULL)
+	if (!registered)
 		CacheRegisterSyscacheCallback(PROCOID, forget_verdicts, (Datum) 0);
-	else
+	registered = true;
+
+	/* Memory may run out at any point: nothing half made may be found. */
+	if (verdicts != NULL)
 		hash_destroy(verdicts);
 	verdicts = NULL;
+	if (verdicts_list != NULL)
+		pfree(verdicts_list);
+	verdicts_list = NULL;
+	verdicts_list = MemoryContextStrdup(TopMemoryContext, baton_dedicated_objects);
 
 	control.keysize = sizeof(Oid);
 	control.entrysize = sizeof(Verdict);
 	verdicts = hash_create("pg_baton listed functions", 64, &control,
 						   HASH_ELEM | HASH_BLOBS);
-	if (verdicts_list != NULL)
-		pfree(verdicts_list);
-	verdicts_list = MemoryContextStrdup(TopMemoryContext, baton_dedicated_objects);
 	verdicts_stale = false;
 }
 

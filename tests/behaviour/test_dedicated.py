@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from harness.health import wait_until
-from harness.wire import Wire
+from harness.wire import Wire, query
 
 pytestmark = pytest.mark.pool_only
 
@@ -183,6 +183,20 @@ def test_session_is_dedicated_with_its_cause_and_shared_again_after(server, prom
             for statement in end:
                 session.query(statement)
             assert wait_for(server, f"d_{promise}", "shared") is None
+    finally:
+        for wire in [session, *others]:
+            wire.finish()
+
+
+def test_a_temporary_slot_that_an_error_has_dropped_is_no_cause(server):
+    """Any error drops it, as on a direct connection."""
+    session, others = open_sessions(server, "d_dropped_slot")
+    try:
+        session.query("SELECT pg_create_physical_replication_slot('temporary_two', false, true)")
+        assert "slot" in (wait_for(server, "d_dropped_slot", "dedicated") or "")
+        assert session.ask(query("SELECT 1/0"))[-1].type == "Z"
+        assert server.sql("SELECT count(*) FROM pg_replication_slots") == [(0,)]
+        assert wait_for(server, "d_dropped_slot", "shared") is None
     finally:
         for wire in [session, *others]:
             wire.finish()

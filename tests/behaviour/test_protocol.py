@@ -499,6 +499,24 @@ def test_notifications_arrive_while_the_listener_is_idle(server):
         assert list(listener.notifies(timeout=0.3, stop_after=1)) == []
 
 
+def test_a_session_knows_its_own_notifications_by_the_number_it_was_told(server):
+    """That is how clients skip what they have sent themselves."""
+    with Wire.login("127.0.0.1", server.pool_port) as session, Wire.login("127.0.0.1", server.pool_port) as other:
+        other.query("SELECT 1")
+        session.query("LISTEN news")
+        for _ in range(2):
+            found = session.ask(query("NOTIFY news, 'mine'"))
+            assert [sender(m) for m in found if m.type == "A"] == [session.backend_pid]
+        other.query("NOTIFY news, 'not mine'")
+        notification = session.read()
+        assert notification.type == "A"
+        assert sender(notification) != session.backend_pid
+
+
+def sender(notification) -> int:
+    return int.from_bytes(notification.body[:4], "big")
+
+
 def test_large_object_of_many_pages(server):
     with psycopg.connect(server.pool()) as session:
         (oid,) = session.execute("SELECT lo_from_bytea(0, convert_to(repeat('0123456789', 100000), 'UTF8'))").fetchone()

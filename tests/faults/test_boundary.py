@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+from pathlib import Path
 
 import pytest
 
 from harness.health import assert_healthy, wait_until
-from harness.wire import Wire, bind, copy_data, copy_done, copy_fail, execute, parse, query, startup, sync
+from harness.wire import Closed, Wire, bind, copy_data, copy_done, copy_fail, execute, parse, query, startup, sync
+
+# tcp_states.h
+CLOSE_WAIT = 8
 
 pytestmark = pytest.mark.pool_only
 
@@ -68,6 +73,53 @@ def test_a_listener_that_leaves_as_it_is_notified_costs_nobody_an_answer(cluster
         )
         assert other.query("INSERT INTO done VALUES (1) RETURNING a") == [["1"]]
     assert cluster.sql("SELECT a FROM done") == [(1,)]
+    assert_healthy(cluster)
+
+
+def test_a_session_that_is_refused_reads_why_although_it_has_spoken(cluster):
+    """A TCP connection that is closed with something unread is reset."""
+    login(cluster).finish()
+    with Wire.open("127.0.0.1", cluster.pool_port) as wire:
+        options = {"user": "postgres", "database": "postgres", "work_mem": "nonsense"}
+        wire.send(startup(options), query("SELECT 1"), query("SELECT 2"))
+        assert wire.read_until("E")[-1].fields()["C"] == "22023"
+        with pytest.raises(Closed, match="end of file"):
+            wire.read()
+        wait_until(lambda: cluster.sql("SELECT connections FROM pg_baton_dispatchers") == [(0,)], what="it is closed")
+        assert wire.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == CLOSE_WAIT, "it was reset"
+    assert_healthy(cluster)
+
+
+def times_woken(pid: int) -> int:
+    """How often a process has waited for something."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("voluntary_ctxt_switches:")[1].split()[0])
+
+
+def test_a_notification_that_came_while_the_answer_was_read_slowly_is_told_at_once(cluster):
+    """The end of a long answer does not fit into the socket, and the backend,
+    idle already, waits for room."""
+    waits = "SELECT state FROM pg_stat_activity WHERE wait_event = 'ClientWrite' AND backend_type = 'client backend'"
+    with login_unix(cluster) as listener:
+        listener.query("LISTEN news")
+        for rows in range(20, 2000, 6):
+            listener.send(query(f"SELECT repeat('x', 1000) FROM generate_series(1, {rows})"))
+            wait_until(
+                lambda: cluster.sql(waits) or cluster.sql("SELECT 1 FROM pg_baton_sessions WHERE state = 'idle'"),
+                what="the answer is written or waits",
+            )
+            if cluster.sql(waits) == [("idle",)]:
+                break
+            listener.until_ready()
+        else:
+            pytest.fail("no answer whose end alone waits")
+        ((pid,),) = cluster.sql("SELECT pid FROM pg_baton_backends WHERE session_id IS NOT NULL")
+        before = times_woken(pid)
+        cluster.sql("NOTIFY news, 'hello'")
+        wait_until(lambda: times_woken(pid) > before, what="the backend has been woken, and waits on")
+        listener.until_ready()
+        # the timer that flushes statistics would wake it after ten seconds
+        assert listener.read(5).type == "A"
     assert_healthy(cluster)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ import time
 import psycopg
 import pytest
 
+from harness.debugger import needs_gdb
 from harness.health import Load, assert_healthy, assert_nothing_spins, assert_serves, wait_until
 from harness.processes import processes_in
 from harness.wire import Closed, Wire, bind, execute, parse, query, sync
@@ -66,21 +66,58 @@ def test_backend_ended_by_pg_terminate_backend_while_it_works(cluster):
     assert_healthy(cluster)
 
 
-@pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
+# an error, as gdb has a process raise it
+THROW = [
+    "call (char) ((char (*)(int, const char *)) errstart)(21, (const char *) 0)",
+    "call (void) ((void (*)(const char *, int, const char *)) errfinish)((char *) 0, 0, (char *) 0)",
+]
+
+
+@needs_gdb
+def test_a_backend_that_ends_between_two_sessions_loses_the_one_that_leaves_only(make_cluster):
+    """The one that it took from the queue is in nobody's slot yet."""
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 2})
+    cluster.sql("CREATE EXTENSION pg_baton")
+    with login(cluster) as held, login(cluster) as other, login(cluster) as queued:
+        for session in (held, other, queued):
+            session.query("SELECT 1")
+            session.query("SELECT 1")
+        other.query("BEGIN")
+        held.query("BEGIN")
+        ((pid,),) = held.query("SELECT pg_backend_pid()")
+        queued.send(query("SELECT 'served'"))
+        debugger = ["gdb", "-p", str(pid), "-batch", "-nx"]
+        # where it makes ready to give back the one that it holds
+        commands = ["set breakpoint pending off", "handle SIGUSR1 SIGALRM nostop noprint pass"]
+        commands += ["break baton_context_capture", "shell echo ready", "continue", "delete breakpoints", *THROW]
+        for command in commands:
+            debugger += ["-ex", command]
+        with subprocess.Popen(
+            debugger, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            try:
+                next(line for line in process.stdout if line.startswith("ready"))
+                held.send(query("COMMIT"))
+                assert [m.fields()["S"] for m in held.until_closed(20) if m.type == "E"] == ["FATAL"]
+                process.wait(20)
+            finally:
+                process.kill()
+        assert [m.row() for m in queued.until_ready(20) if m.type == "D"] == [[b"served"]]
+        other.query("COMMIT")
+    assert_healthy(cluster)
+
+
+@needs_gdb
 def test_an_error_between_transactions_ends_its_session_and_no_other(cluster):
     """It must not unwind into the server's loop, which would report it to
     whatever client is there and shift that one's later answers by one."""
-    throw = [
-        "call (char) ((char (*)(int, const char *)) errstart)(21, (const char *) 0)",
-        "call (void) ((void (*)(const char *, int, const char *)) errfinish)((char *) 0, 0, (char *) 0)",
-    ]
     with login(cluster) as witness, login(cluster, application_name="victim") as victim:
         # A lock keeps the victim in one place.
         victim.query("SELECT pg_advisory_lock(1)")
         witness.query("SELECT 1")
         ((pid,),) = cluster.sql("SELECT backend_pid FROM pg_baton_sessions WHERE application_name = 'victim'")
         debugger = ["gdb", "-p", str(pid), "-batch", "-nx"]
-        for command in throw:
+        for command in THROW:
             debugger += ["-ex", command]
         # It comes back when the backend exits.
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -41,6 +41,7 @@
 #include "delta.h"
 #include "handover.h"
 #include "identity.h"
+#include "keepalive.h"
 #include "socket_switch.h"
 
 static uint64 held = 0;			/* the session in place, 0 if none */
@@ -114,6 +115,8 @@ greet(const BatonSessionRecord *record)
 
 	initStringInfo(&reported);
 	baton_context_greet(record, &reported);
+	/* before GREETED: the dispatcher does the same for others */
+	baton_keepalive_put();
 	baton_delta_send(BatonSelf.control, record->id);
 	/* others will be greeted with what is told now */
 	baton_session_slot(record->id)->idle_session_timeout_ms = IdleSessionTimeout;
@@ -160,7 +163,10 @@ baton_session_take(uint64 session, int fd)
 		if (record->record_flags & BATON_RECORD_GREET)
 			greet(record);
 		else
+		{
 			baton_context_install(record);
+			baton_keepalive_put();
+		}
 	}
 	PG_CATCH();
 	{

@@ -17,7 +17,7 @@ use super::memory::context::Staged;
 use super::memory::control::NO_COUNTER;
 use super::pools::PoolKey;
 use super::sessions::{index_of, Place, SessionId};
-use super::sys::socket;
+use super::sys::socket::{self, Keepalives};
 use super::wire;
 use crate::protocol::messages;
 use crate::protocol::startup::Startup;
@@ -42,6 +42,7 @@ struct Kind {
     pool: Rc<PoolKey>,
     options: Vec<Setting>,
     has_application_name: bool,
+    is_local: bool,
     superuser: bool,
     settings_generation: u64,
     /// What a session may set depends on roles and privileges, too.
@@ -69,6 +70,8 @@ struct Greeting {
     /// Name NUL value NUL ...
     reported: Vec<u8>,
     idle_session_timeout_ms: u32,
+    /// Of its socket: as it was, and as the parameters want it.
+    keepalives: (Keepalives, Keepalives),
 }
 
 /// Greetings kept, and what is to be learnt from greetings under way.
@@ -76,7 +79,7 @@ struct Greeting {
 pub struct Greetings {
     kept: HashMap<Kind, Rc<Greeting>>,
     /// Bounded by the sessions.
-    learning: HashMap<SessionId, Kind>,
+    learning: HashMap<SessionId, (Kind, Keepalives)>,
     not_before_us: u64,
     login_generation: u64,
 }
@@ -216,6 +219,7 @@ impl Dispatcher {
             pool: pool.key.clone(),
             options: settings.options,
             has_application_name: settings.application_name.is_some(),
+            is_local: address.is_local(),
             superuser: answer.superuser,
             settings_generation: self.settings_generation,
             login_generation,
@@ -283,7 +287,8 @@ impl Dispatcher {
             return self.end_with(id, &out_of_memory());
         }
         if is_ordinary && self.now_us >= self.greetings.not_before_us {
-            self.greetings.learning.insert(id, kind);
+            let keepalives = socket::keepalives(fd);
+            self.greetings.learning.insert(id, (kind, keepalives));
         }
         if let Some(session) = self.sessions.get_mut(id) {
             session.greet = true;
@@ -397,6 +402,8 @@ impl Dispatcher {
         slot.idle_session_timeout_ms
             .store(greeting.idle_session_timeout_ms, Relaxed);
         slot.state.store(STATE_IDLE, SeqCst);
+        let (are, wanted) = &greeting.keepalives;
+        socket::set_keepalives(fd, are, wanted);
         let sent = socket::send(fd, out).ok() == Some(out.len());
         if !sent
             || self
@@ -427,9 +434,13 @@ impl Dispatcher {
         if let Some(session) = self.sessions.get_mut(id) {
             session.greet = false;
         }
-        let Some(kind) = self.greetings.learning.remove(&id) else {
+        let Some((kind, keepalives)) = self.greetings.learning.remove(&id) else {
             return;
         };
+        let Some(session) = self.sessions.get(id) else {
+            return;
+        };
+        let keepalives = (keepalives, socket::keepalives(session.fd()));
         let backends = self.control.backends[slot as usize]
             .settings_generation
             .load(SeqCst);
@@ -454,6 +465,7 @@ impl Dispatcher {
             idle_session_timeout_ms: self.control.sessions[index_of(id) as usize]
                 .idle_session_timeout_ms
                 .load(Relaxed),
+            keepalives,
         };
         self.greetings.kept.insert(kind, Rc::new(greeting));
     }

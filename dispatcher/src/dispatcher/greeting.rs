@@ -473,14 +473,13 @@ impl Dispatcher {
     // ---- cancel keys -----------------------------------------------------
 
     /// A positive number that no live session has, with a random key. The
-    /// number's low bits are the session's index, by which it is found again.
+    /// number's low bits are the session's index, by which it is found again; a
+    /// bit above all PIDs of Linux (at most 2^22) keeps it from being a
+    /// process's, which somebody might take it for.
     fn new_cancel_key(&self, index: u32) -> (i32, i32) {
         let bits = index_bits(self.control.sessions.len());
         let high: u32 = rand::random();
-        let mut pid = (high << bits | index) & 0x7fff_ffff;
-        if pid == 0 {
-            pid = 1 << bits & 0x7fff_ffff;
-        }
+        let pid = (high << bits | index) & 0x3fff_ffff | 0x4000_0000;
         (pid as i32, rand::random())
     }
 

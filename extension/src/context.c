@@ -43,6 +43,7 @@
 #include "context_statements.h"
 #include "context_temporary.h"
 #include "context_unnamed.h"
+#include "opening_notices.h"
 
 static MemoryContext context_context = NULL;
 static uint64 current_session = 0;
@@ -139,7 +140,8 @@ install_rest(const BatonSessionRecord *record)
 }
 
 void
-baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
+baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
+					StringInfo reported)
 {
 	MemoryContext caller = CurrentMemoryContext;
 
@@ -164,6 +166,7 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
 	MemoryContextSwitchTo(caller);
 
 	install_rest(record);
+	baton_opening_notices_send(notices);
 	baton_report_greet(reported);
 }
 

@@ -26,6 +26,7 @@ LONG = "r" * 63
 
 SETUP = [
     "CREATE DATABASE for_md5",
+    "CREATE DATABASE for_warned",
     "CREATE DATABASE for_scram",
     "CREATE ROLE grp",
     "CREATE ROLE someone LOGIN",
@@ -97,6 +98,33 @@ def test_each_login_is_answered_as_the_server_does(server, case):
     direct = visit(server.port, user, database, statement, **options)
     for _ in range(3):
         assert visit(server.pool_port, user, database, statement, **options) == direct
+
+
+WARNED_OF = {
+    "collations": (
+        "UPDATE pg_database SET datcollversion = 'another' WHERE datname = 'for_warned'",
+        "UPDATE pg_database SET datcollversion = NULL WHERE datname = 'for_warned'",
+    ),
+    "a_setting": (
+        "ALTER ROLE warned SET default_text_search_config = 'there_is_none'",
+        "ALTER ROLE warned RESET default_text_search_config",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WARNED_OF)
+def test_each_client_is_warned_of_what_is_wrong(server, what):
+    do, undo = WARNED_OF[what]
+    server.sql("CREATE ROLE warned LOGIN")
+    try:
+        server.sql(do)
+        direct = visit(server.port, "warned", "for_warned")
+        assert any("WARNING" in str(one) for one in direct), direct
+        for _ in range(3):
+            assert visit(server.pool_port, "warned", "for_warned") == direct
+    finally:
+        server.sql(undo)
+        server.sql("DROP ROLE warned")
 
 
 TAKEN_AWAY = {

@@ -67,6 +67,8 @@ const NAME_BYTES: usize = 64;
 struct Greeting {
     /// Kind, key and value of its items.
     items: Vec<(u16, Vec<u8>, Vec<u8>)>,
+    /// NoticeResponses, whole.
+    notices: Vec<u8>,
     /// Name NUL value NUL ...
     reported: Vec<u8>,
     idle_session_timeout_ms: u32,
@@ -355,6 +357,7 @@ impl Dispatcher {
         };
         let cleaned =
             application_name.map(|name| clean_ascii(name, self.parameters.server_major()));
+        out.extend_from_slice(&greeting.notices);
         let mut reported = Vec::with_capacity(greeting.reported.len() + 64);
         for (name, mut value) in wire::pairs(&greeting.reported) {
             if let (true, Some(own)) = (name == APPLICATION_NAME, &cleaned) {
@@ -417,7 +420,14 @@ impl Dispatcher {
     }
 
     /// GREETED: the backend has greeted, and keeps the session.
-    pub fn greeted(&mut self, slot: u32, id: SessionId, staged: &mut Staged, reported: &[u8]) {
+    pub fn greeted(
+        &mut self,
+        slot: u32,
+        id: SessionId,
+        staged: &mut Staged,
+        notices: &[u8],
+        reported: &[u8],
+    ) {
         if staged.session != id {
             self.contexts.discard(staged);
             staged.session = id;
@@ -461,6 +471,7 @@ impl Dispatcher {
             .collect();
         let greeting = Greeting {
             items,
+            notices: notices.to_vec(),
             reported: reported.to_vec(),
             idle_session_timeout_ms: self.control.sessions[index_of(id) as usize]
                 .idle_session_timeout_ms

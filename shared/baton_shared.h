@@ -415,7 +415,8 @@ typedef struct BatonFrame
 								 * its socket.  Follows PUT/DELETE.  (A
 								 * backend with nothing to tell re-arms the
 								 * socket itself and sends nothing.) */
-#define BATON_MSG_GREETED 23	/* session; payload: REPORTED value, as above:
+#define BATON_MSG_GREETED 23	/* session; u32 length, so many bytes of
+								 * NoticeResponses, REPORTED value, as above:
 								 * what was sent.  The backend keeps the
 								 * session */
 #define BATON_MSG_END 24		/* session has ended (client gone or FATAL);

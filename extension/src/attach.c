@@ -36,6 +36,7 @@
 #include "context.h"
 #include "function_table.h"
 #include "identity.h"
+#include "opening_notices.h"
 #include "parameters.h"
 #include "socket_switch.h"
 #include "taint.h"
@@ -203,6 +204,8 @@ baton_attach(void)
 	problem = baton_arena_map(welcome.descriptors[2], arena_size);
 	if (problem == NULL)
 		problem = baton_taint_attach();
+	/* context_reset.c applies the settings once more, and warns again */
+	baton_opening_notices_end();
 	if (problem == NULL)
 		problem = baton_context_attach();
 	if (problem != NULL)

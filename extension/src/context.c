@@ -43,6 +43,7 @@
 #include "context_statements.h"
 #include "context_temporary.h"
 #include "context_unnamed.h"
+#include "opening_notices.h"
 #include "reset_plain.h"
 #include "statement_notice.h"
 
@@ -149,7 +150,8 @@ baton_context_start_transaction(void)
 }
 
 void
-baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
+baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
+					StringInfo reported)
 {
 	MemoryContext caller = CurrentMemoryContext;
 
@@ -174,6 +176,7 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo reported)
 	MemoryContextSwitchTo(caller);
 
 	install_rest(record);
+	baton_opening_notices_send(notices);
 	baton_report_greet(reported);
 }
 

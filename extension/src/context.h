@@ -57,12 +57,13 @@ extern void baton_context_start_transaction(void);
 
 /*
  * Applies the STARTUP items of a session that has not been greeted, sends
- * ParameterStatus for all that is reported, and puts the RESET items into
- * the delta.  The value for GREETED (name NUL value NUL ...) is appended to
+ * what this backend was warned of at its start and ParameterStatus for all
+ * that is reported, and puts the RESET items into the delta.  What GREETED
+ * says is appended: the messages to *notices, and name NUL value NUL ... to
  * *reported.  ereport(ERROR)s with the server's own message and SQLSTATE if
  * an option is bad; the caller makes a FATAL of it for that session.
  */
-extern void baton_context_greet(const BatonSessionRecord *record,
+extern void baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 								StringInfo reported);
 
 /*

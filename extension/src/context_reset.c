@@ -337,6 +337,42 @@ inconvertible_encoding(const char *name)
 	return encoding >= 0 && PrepareClientEncoding(encoding) < 0 ? encoding : -1;
 }
 
+/*
+ * The setting of role or database for the parameter role was good when this
+ * backend started; for this session it may be no more.  As check_role in
+ * variable.c, whose refusal is a WARNING for such a source.
+ */
+static void
+check_role_setting(void)
+{
+	struct config_generic *record = baton_guc_find("role");
+	BatonGucIdentity none = {InvalidOid, false};
+	BatonGucIdentity identity = baton_guc_identity(record);
+	BatonGucCell cell;
+	StringInfoData value;
+
+	if (!baton_reset_is_carried(record) || record->reset_source >= PGC_S_CLIENT ||
+		!OidIsValid(identity.role) ||
+		is_member_of_role(GetAuthenticatedUserId(), identity.role))
+		return;
+
+	ereport(WARNING,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied to set role \"%s\"",
+					GetUserNameFromId(identity.role, true))));
+	memset(&cell, 0, sizeof(cell));
+	cell.source = PGC_S_DEFAULT;
+	cell.scontext = PGC_INTERNAL;
+	if (!baton_guc_make(record, "none", PGC_S_DEFAULT, &none, &cell.value))
+		elog(ERROR, "could not reset parameter \"%s\"", record->name);
+	initStringInfo(&value);
+	baton_reset_append_value(record, &cell, &none, &value);
+	baton_guc_release(record, &cell.value);
+	baton_reset_item_apply(baton_reset_item_add(record->name, strlen(record->name),
+												value.data, value.len));
+	pfree(value.data);
+}
+
 void
 baton_reset_prepare_greeting(void)
 {
@@ -372,6 +408,7 @@ baton_reset_greet(const BatonEntryList *startup)
 				 errmsg("conversion between %s and %s is not supported",
 						pg_encoding_to_char(unsupported), GetDatabaseEncodingName())));
 	(void) baton_plain_undo();
+	check_role_setting();
 	put_items();
 }
 

@@ -45,7 +45,10 @@
 #include "delta.h"
 #include "handover.h"
 #include "identity.h"
+#include "keepalive.h"
+#include "opening_notices.h"
 #include "socket_switch.h"
+#include "wire.h"
 
 static uint64 held = 0;			/* the session in place, 0 if none */
 static uint32 held_cause = BATON_CAUSE_NONE;	/* as last told */
@@ -99,16 +102,6 @@ baton_session_received(uint64 session)
 	in_hand = session;
 }
 
-/* One field of an ErrorResponse, if there is a text for it. */
-static void
-error_field(StringInfo message, char field, const char *text)
-{
-	if (text == NULL)
-		return;
-	pq_sendbyte(message, field);
-	pq_sendstring(message, text);
-}
-
 /*
  * The session cannot go on: its client gets `edata` with severity FATAL, as
  * a stock backend would end with it, but this backend lives on.
@@ -125,38 +118,38 @@ send_fatal(ErrorData *edata)
 			 errhidestmt(true)));
 
 	pq_beginmessage(&message, 'E');
-	error_field(&message, PG_DIAG_SEVERITY, _("FATAL"));
-	error_field(&message, PG_DIAG_SEVERITY_NONLOCALIZED, "FATAL");
-	error_field(&message, PG_DIAG_SQLSTATE, unpack_sql_state(edata->sqlerrcode));
-	error_field(&message, PG_DIAG_MESSAGE_PRIMARY, edata->message);
-	error_field(&message, PG_DIAG_MESSAGE_DETAIL, edata->detail);
-	error_field(&message, PG_DIAG_MESSAGE_HINT, edata->hint);
-	error_field(&message, PG_DIAG_CONTEXT, edata->context);
-	error_field(&message, PG_DIAG_SOURCE_FILE, edata->filename);
-	if (edata->lineno > 0)
-		error_field(&message, PG_DIAG_SOURCE_LINE, psprintf("%d", edata->lineno));
-	error_field(&message, PG_DIAG_SOURCE_FUNCTION, edata->funcname);
-	pq_sendbyte(&message, '\0');
+	baton_error_body(&message, edata, "FATAL");
 	pq_endmessage(&message);
 	pq_flush();
 }
 
 /*
- * ParameterStatus, BackendKeyData and ReadyForQuery, as PostgresMain sends
+ * Notices, ParameterStatus, BackendKeyData and ReadyForQuery, as PostgresMain sends
  * them to a new client (postgres.c, before its loop).
  */
 static void
 greet(const BatonSessionRecord *record)
 {
 	StringInfoData reported;
+	StringInfoData notices;
+	StringInfoData payload;
 	StringInfoData message;
 
 	initStringInfo(&reported);
-	baton_context_greet(record, &reported);
+	initStringInfo(&notices);
+	baton_context_greet(record, &notices, &reported);
+	/* before GREETED: the dispatcher does the same for others */
+	baton_keepalive_put();
 	baton_delta_send(BatonSelf.control, record->id);
 	/* others will be greeted with what is told now */
 	baton_session_slot(record->id)->idle_session_timeout_ms = IdleSessionTimeout;
-	tell(BATON_MSG_GREETED, record->id, reported.data, reported.len);
+	initStringInfo(&payload);
+	baton_wire_u32(&payload, notices.len);
+	appendBinaryStringInfo(&payload, notices.data, notices.len);
+	appendBinaryStringInfo(&payload, reported.data, reported.len);
+	tell(BATON_MSG_GREETED, record->id, payload.data, payload.len);
+	pfree(payload.data);
+	pfree(notices.data);
 	pfree(reported.data);
 
 	pq_beginmessage(&message, 'K');
@@ -205,7 +198,10 @@ baton_session_take(uint64 session, int fd)
 		if (record->record_flags & BATON_RECORD_GREET)
 			greet(record);
 		else
+		{
 			baton_context_install(record);
+			baton_keepalive_put();
+		}
 	}
 	PG_CATCH();
 	{

@@ -76,7 +76,10 @@ baton_identity_put(const BatonSessionRecord *record)
 	port->remote_hostname_resolv = 0;
 	port->proto = record->protocol;
 
-	/* What pqcomm.c remembers of the socket's own settings is unknown again. */
+	/*
+	 * What pqcomm.c remembers of the socket's own settings is unknown again;
+	 * see keepalive.c.
+	 */
 	port->default_keepalives_idle = 0;
 	port->default_keepalives_interval = 0;
 	port->default_keepalives_count = 0;

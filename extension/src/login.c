@@ -33,6 +33,7 @@
 #include "commands/user.h"
 #include "common/ip.h"
 #include "libpq/crypt.h"
+#include "libpq/pqcomm.h"
 #include "miscadmin.h"
 #include "postmaster/postmaster.h"
 #include "storage/proc.h"
@@ -212,6 +213,19 @@ choose_method(const Question *question, Answer *answer)
 	bool		by_network;
 	int			type;
 
+#if PG_VERSION_NUM < 170000
+
+	/* the role's name is another than the client's then, by its database */
+	if (Db_user_namespace)
+	{
+		answer->method = BATON_AUTH_REJECT;
+		answer->refuse_first = true;
+		refuse(answer, ERRCODE_FEATURE_NOT_SUPPORTED,
+			   "pg_baton does not support db_user_namespace");
+		answer->refusal_hint = psprintf("Connect to the server's own port, %d.", PostPortNumber);
+		return;
+	}
+#endif
 	if (!baton_hba_loaded())
 	{
 		answer->method = BATON_AUTH_REJECT;

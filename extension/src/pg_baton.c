@@ -25,6 +25,7 @@
 #include "launcher.h"
 #include "log_settings.h"
 #include "login_watch.h"
+#include "opening_notices.h"
 #include "parameters.h"
 #include "settings_watch.h"
 #include "statement_settings.h"
@@ -49,6 +50,7 @@ _PG_init(void)
 
 	baton_control_create(baton_max_sessions);
 	baton_log_settings_init();
+	baton_opening_notices_init();
 	baton_attach_init();
 	baton_attach_origin_init();
 	baton_cancel_init();

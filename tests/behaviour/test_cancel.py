@@ -301,3 +301,11 @@ def test_pg_cancel_backend_cancels_what_runs(server):
         server.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'to_cancel'")
         assert errors(session.until_ready(20)) == ["57014"]
         assert session.query("SELECT 1") == [["1"]]
+
+
+@pytest.mark.pool_only
+def test_the_pid_of_a_cancel_key_is_no_process_s(server):
+    """It may be given to whatever takes PIDs; Linux has none above 2^22."""
+    for _ in range(20):
+        with Wire.login("127.0.0.1", server.pool_port) as wire:
+            assert wire.backend_pid > 1 << 22

@@ -6,6 +6,9 @@ what it was told then would no longer be said."""
 
 from __future__ import annotations
 
+import re
+import subprocess
+
 import pytest
 
 from behaviour.test_login import login, shape
@@ -23,6 +26,7 @@ LONG = "r" * 63
 
 SETUP = [
     "CREATE DATABASE for_md5",
+    "CREATE DATABASE for_warned",
     "CREATE DATABASE for_scram",
     "CREATE ROLE grp",
     "CREATE ROLE someone LOGIN",
@@ -66,6 +70,12 @@ CASES = {
         "SELECT count(*) FROM pg_settings WHERE name LIKE 'auto_explain.%'",
         {"options": "-c session_preload_libraries=auto_explain"},
     ),
+    "keepalives": (
+        "someone",
+        "postgres",
+        "SELECT name, setting FROM pg_settings WHERE name ~ '^tcp_' ORDER BY 1",
+        {"options": "-c tcp_keepalives_idle=55 -c tcp_user_timeout=7000"},
+    ),
     "no_such_library": ("postgres", "postgres", "", {"options": "-c session_preload_libraries=there_is_none"}),
     "no_such_library_of_a_role": ("no_library", "postgres", "", {}),
     "no_such_parameter_of_ours": ("someone", "postgres", "", {"options": "-c pg_baton.nothing=1"}),
@@ -88,6 +98,33 @@ def test_each_login_is_answered_as_the_server_does(server, case):
     direct = visit(server.port, user, database, statement, **options)
     for _ in range(3):
         assert visit(server.pool_port, user, database, statement, **options) == direct
+
+
+WARNED_OF = {
+    "collations": (
+        "UPDATE pg_database SET datcollversion = 'another' WHERE datname = 'for_warned'",
+        "UPDATE pg_database SET datcollversion = NULL WHERE datname = 'for_warned'",
+    ),
+    "a_setting": (
+        "ALTER ROLE warned SET default_text_search_config = 'there_is_none'",
+        "ALTER ROLE warned RESET default_text_search_config",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WARNED_OF)
+def test_each_client_is_warned_of_what_is_wrong(server, what):
+    do, undo = WARNED_OF[what]
+    server.sql("CREATE ROLE warned LOGIN")
+    try:
+        server.sql(do)
+        direct = visit(server.port, "warned", "for_warned")
+        assert any("WARNING" in str(one) for one in direct), direct
+        for _ in range(3):
+            assert visit(server.pool_port, "warned", "for_warned") == direct
+    finally:
+        server.sql(undo)
+        server.sql("DROP ROLE warned")
 
 
 TAKEN_AWAY = {
@@ -115,6 +152,36 @@ def test_what_was_taken_away_is_nobody_s_startup_option(server, what):
     assert "permission denied" in direct[-1]
     for _ in range(2):
         assert visit(server.pool_port, "someone", "postgres", options=options) == direct
+
+
+def test_a_role_taken_away_is_nobody_s_setting(server):
+    server.sql("ALTER ROLE someone SET role = 'grp'")
+    statement = "SELECT session_user, current_user"
+    try:
+        for take in ("GRANT grp TO someone", "REVOKE grp FROM someone"):
+            server.sql(take)
+            direct = visit(server.port, "someone", "postgres", statement)
+            seen = [visit(server.pool_port, "someone", "postgres", statement) for _ in range(3)]
+            assert [one[-1] for one in seen] == [direct[-1]] * 3
+            assert seen[0] == direct
+    finally:
+        server.sql("ALTER ROLE someone RESET role")
+
+
+def kernel_keepalives(server, wire: Wire) -> list[str]:
+    """The keepalive timer of the server's end of a connection, without its time."""
+    port = wire.sock.getsockname()[1]
+    done = subprocess.run(
+        ["ss", "-Htno", f"sport = :{server.pool_port} and dport = :{port}"], capture_output=True, text=True, check=True
+    )
+    return re.findall(r"timer:\((\w+),(\d+)(min|sec)", done.stdout)
+
+
+@pytest.mark.pool_only
+def test_keepalives_are_in_the_kernel_before_a_session_speaks(server):
+    for _ in range(3):
+        with Wire.login(HOST, server.pool_port, user="someone", options="-c tcp_keepalives_idle=50") as wire:
+            assert [unit for _, _, unit in kernel_keepalives(server, wire)] == ["sec"]
 
 
 def test_a_session_that_never_speaks_ends_when_it_has_been_idle_too_long(server):

@@ -15,7 +15,6 @@ use super::login_cache::Who;
 use super::sys::epoll;
 use super::sys::socket::{self, Address};
 use crate::protocol::auth::server::{Action, Claim, Learnt, Method, PasswordResult, ServerAuth};
-use crate::protocol::auth::verifier::MockSecret;
 use crate::protocol::messages;
 use crate::protocol::startup::{
     CancelRequest, Replication, Startup, StartupError, StartupEvent, StartupReader,
@@ -595,14 +594,5 @@ impl Dispatcher {
             debug!("a client did not log in within authentication_timeout");
             self.drop_login(number);
         }
-    }
-}
-
-/// The salt of roles that do not exist comes from the server's own secret.
-pub fn mock_secret(nonce: &[u8]) -> MockSecret {
-    if nonce.is_empty() {
-        MockSecret::random()
-    } else {
-        MockSecret::new(nonce.to_vec())
     }
 }

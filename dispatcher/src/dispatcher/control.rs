@@ -421,8 +421,13 @@ impl Dispatcher {
                 }
             }
             MSG_GREETED => {
+                let mut reader = Reader(frame.payload);
+                let length = reader.u32()? as usize;
+                let Some((notices, reported)) = reader.0.split_at_checked(length) else {
+                    return Err(Malformed);
+                };
                 let mut staged = self.take_staged(number);
-                self.greeted(slot, id, &mut staged, frame.payload);
+                self.greeted(slot, id, &mut staged, notices, reported);
                 self.put_staged(number, staged);
             }
             MSG_END => {

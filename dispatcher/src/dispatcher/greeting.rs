@@ -17,7 +17,7 @@ use super::memory::context::Staged;
 use super::memory::control::NO_COUNTER;
 use super::pools::PoolKey;
 use super::sessions::{index_of, Place, SessionId};
-use super::sys::socket;
+use super::sys::socket::{self, Keepalives};
 use super::wire;
 use crate::protocol::messages;
 use crate::protocol::startup::Startup;
@@ -42,6 +42,7 @@ struct Kind {
     pool: Rc<PoolKey>,
     options: Vec<Setting>,
     has_application_name: bool,
+    is_local: bool,
     /// The pool's.
     settings_generation: u64,
     /// What a session may set depends on roles and privileges, too.
@@ -66,9 +67,13 @@ const NAME_BYTES: usize = 64;
 struct Greeting {
     /// Kind, key and value of its items.
     items: Vec<(u16, Vec<u8>, Vec<u8>)>,
+    /// NoticeResponses, whole.
+    notices: Vec<u8>,
     /// Name NUL value NUL ...
     reported: Vec<u8>,
     idle_session_timeout_ms: u32,
+    /// Of its socket: as it was, and as the parameters want it.
+    keepalives: (Keepalives, Keepalives),
 }
 
 /// Greetings kept, and what is to be learnt from greetings under way.
@@ -76,7 +81,7 @@ struct Greeting {
 pub struct Greetings {
     kept: HashMap<Kind, Rc<Greeting>>,
     /// Bounded by the sessions.
-    learning: HashMap<SessionId, Kind>,
+    learning: HashMap<SessionId, (Kind, Keepalives)>,
     not_before_us: u64,
     login_generation: u64,
 }
@@ -104,7 +109,7 @@ impl Greetings {
     /// What a backend of this pool reads when it starts has changed.
     pub fn forget_pool(&mut self, key: &PoolKey) {
         self.kept.retain(|kind, _| *kind.pool != *key);
-        self.learning.retain(|_, kind| *kind.pool != *key);
+        self.learning.retain(|_, (kind, _)| *kind.pool != *key);
     }
 
     pub fn forget_session(&mut self, id: SessionId) {
@@ -225,6 +230,7 @@ impl Dispatcher {
             pool: pool.key.clone(),
             options: settings.options,
             has_application_name: settings.application_name.is_some(),
+            is_local: address.is_local(),
             settings_generation: pool.settings_generation,
             login_generation,
         };
@@ -291,7 +297,8 @@ impl Dispatcher {
             return self.end_with(id, &out_of_memory());
         }
         if is_ordinary && self.now_us >= self.greetings.not_before_us {
-            self.greetings.learning.insert(id, kind);
+            let keepalives = socket::keepalives(fd);
+            self.greetings.learning.insert(id, (kind, keepalives));
         }
         if let Some(session) = self.sessions.get_mut(id) {
             session.greet = true;
@@ -358,6 +365,7 @@ impl Dispatcher {
         };
         let cleaned =
             application_name.map(|name| clean_ascii(name, self.parameters.server_major()));
+        out.extend_from_slice(&greeting.notices);
         let mut reported = Vec::with_capacity(greeting.reported.len() + 64);
         for (name, mut value) in wire::pairs(&greeting.reported) {
             if let (true, Some(own)) = (name == APPLICATION_NAME, &cleaned) {
@@ -405,6 +413,8 @@ impl Dispatcher {
         slot.idle_session_timeout_ms
             .store(greeting.idle_session_timeout_ms, Relaxed);
         slot.state.store(STATE_IDLE, SeqCst);
+        let (are, wanted) = &greeting.keepalives;
+        socket::set_keepalives(fd, are, wanted);
         let sent = socket::send(fd, out).ok() == Some(out.len());
         if !sent
             || self
@@ -418,7 +428,14 @@ impl Dispatcher {
     }
 
     /// GREETED: the backend has greeted, and keeps the session.
-    pub fn greeted(&mut self, slot: u32, id: SessionId, staged: &mut Staged, reported: &[u8]) {
+    pub fn greeted(
+        &mut self,
+        slot: u32,
+        id: SessionId,
+        staged: &mut Staged,
+        notices: &[u8],
+        reported: &[u8],
+    ) {
         if staged.session != id {
             self.contexts.discard(staged);
             staged.session = id;
@@ -435,9 +452,13 @@ impl Dispatcher {
         if let Some(session) = self.sessions.get_mut(id) {
             session.greet = false;
         }
-        let Some(kind) = self.greetings.learning.remove(&id) else {
+        let Some((kind, keepalives)) = self.greetings.learning.remove(&id) else {
             return;
         };
+        let Some(session) = self.sessions.get(id) else {
+            return;
+        };
+        let keepalives = (keepalives, socket::keepalives(session.fd()));
         let backends = self.control.backends[slot as usize]
             .settings_generation
             .load(SeqCst);
@@ -457,10 +478,12 @@ impl Dispatcher {
             .collect();
         let greeting = Greeting {
             items,
+            notices: notices.to_vec(),
             reported: reported.to_vec(),
             idle_session_timeout_ms: self.control.sessions[index_of(id) as usize]
                 .idle_session_timeout_ms
                 .load(Relaxed),
+            keepalives,
         };
         self.greetings.kept.insert(kind, Rc::new(greeting));
     }

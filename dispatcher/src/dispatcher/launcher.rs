@@ -4,7 +4,6 @@
 //! launcher that has been started anew. Without one (the server restarts after
 //! a crash) sessions go on, and nobody can log in.
 
-use super::clients;
 use super::control::{Connection, Peer};
 use super::event_loop::Dispatcher;
 use super::layout::shared::*;
@@ -12,6 +11,7 @@ use super::login_cache::Who;
 use super::parameters::Parameters;
 use super::sys::socket::{self, Address};
 use super::wire::{Frame, Malformed, Reader, Writer};
+use crate::protocol::auth::verifier::MockSecret;
 use crate::protocol::Report;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::SeqCst;
@@ -129,6 +129,15 @@ impl Answer {
         answer.good_until = reader.i64()?;
         answer.ask_backend = reader.u8()? != 0;
         Ok((request, answer))
+    }
+}
+
+/// The salt of roles that do not exist comes from the server's own secret.
+pub fn mock_secret(nonce: &[u8]) -> MockSecret {
+    if nonce.is_empty() {
+        MockSecret::random()
+    } else {
+        MockSecret::new(nonce.to_vec())
     }
 }
 
@@ -290,7 +299,7 @@ impl Dispatcher {
         }
         let starts_differ =
             parameters.backend_start_settings != self.parameters.backend_start_settings;
-        self.mock_secret = clients::mock_secret(&parameters.mock_authentication_nonce);
+        self.mock_secret = mock_secret(&parameters.mock_authentication_nonce);
         self.contexts
             .arena
             .set_limit(super::session_memory(&parameters));

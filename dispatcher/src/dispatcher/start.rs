@@ -4,12 +4,12 @@
 //! and sends PARAMETERS first of all. Until these have come the start may
 //! block; afterwards nothing does.
 
-use super::clients::{mock_secret, SPARE_LOGINS};
+use super::clients::SPARE_LOGINS;
 use super::control::SPARE_CONNECTIONS;
 use super::event_loop::{timestamp, token, Dispatcher, Source};
 use super::greeting::Greetings;
 use super::jobs::Jobs;
-use super::launcher::{parse_parameters, Link};
+use super::launcher::{mock_secret, parse_parameters, Link};
 use super::layout::shared::*;
 use super::listeners::{self, EXIT_PORT_TAKEN};
 use super::login_cache::LoginCache;

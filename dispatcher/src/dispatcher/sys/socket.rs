@@ -69,6 +69,48 @@ fn set_option(fd: RawFd, level: i32, option: i32, value: i32) -> io::Result<()> 
     Ok(())
 }
 
+/// What the server's parameters set of a TCP socket, tcp_keepalives_idle first.
+const KEEPALIVES: [i32; 4] = [
+    libc::TCP_KEEPIDLE,
+    libc::TCP_KEEPINTVL,
+    libc::TCP_KEEPCNT,
+    libc::TCP_USER_TIMEOUT,
+];
+pub type Keepalives = [i32; KEEPALIVES.len()];
+
+/// 0 for what cannot be told.
+pub fn keepalives(fd: RawFd) -> Keepalives {
+    KEEPALIVES.map(|option| {
+        let mut value = 0i32;
+        let mut length = size_of::<i32>() as libc::socklen_t;
+        // SAFETY: both live through the call, and `length` is the right size.
+        let result = unsafe {
+            libc::getsockopt(
+                fd,
+                libc::IPPROTO_TCP,
+                option,
+                std::ptr::from_mut(&mut value).cast(),
+                &mut length,
+            )
+        };
+        if result == 0 {
+            value
+        } else {
+            0
+        }
+    })
+}
+
+/// Sets those that are `wanted` otherwise than they `are`.
+pub fn set_keepalives(fd: RawFd, are: &Keepalives, wanted: &Keepalives) {
+    for (at, option) in KEEPALIVES.into_iter().enumerate() {
+        if are[at] != wanted[at] {
+            // As in stock the session goes on without.
+            let _ = set_option(fd, libc::IPPROTO_TCP, option, wanted[at]);
+        }
+    }
+}
+
 fn unix_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     use std::os::unix::ffi::OsStrExt;
     // SAFETY: zeros are a valid address.

@@ -8,6 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
+use stringprep::tables;
+use unicode_normalization::UnicodeNormalization;
 
 use super::super::report::Report;
 use super::verifier::{equal, ScramVerifier};
@@ -123,13 +125,44 @@ fn prepare(password: &[u8]) -> Vec<u8> {
         // pg_saslprep (common/saslprep.c) lets ASCII pass, controls too.
         return password.to_vec();
     }
-    let prepared = std::str::from_utf8(password)
-        .ok()
-        .and_then(|text| stringprep::saslprep(text).ok());
-    match prepared {
-        Some(text) if !text.is_empty() => text.as_bytes().to_vec(),
-        _ => password.to_vec(),
+    let prepared = std::str::from_utf8(password).ok().and_then(saslprep);
+    prepared.map_or_else(|| password.to_vec(), String::into_bytes)
+}
+
+/// As pg_saslprep, which looks for what is not allowed before it normalises;
+/// RFC 4013, and the crate's own function, look after that.
+fn saslprep(text: &str) -> Option<String> {
+    let mapped: String = text
+        .chars()
+        .map(|c| match c {
+            c if tables::non_ascii_space_character(c) => ' ',
+            c => c,
+        })
+        .filter(|c| !tables::commonly_mapped_to_nothing(*c))
+        .collect();
+    let is_prohibited = |c| {
+        tables::ascii_control_character(c)
+            || tables::non_ascii_control_character(c)
+            || tables::private_use(c)
+            || tables::non_character_code_point(c)
+            || tables::inappropriate_for_plain_text(c)
+            || tables::inappropriate_for_canonical_representation(c)
+            || tables::change_display_properties_or_deprecated(c)
+            || tables::tagging_character(c)
+            || tables::unassigned_code_point(c)
+    };
+    if mapped.is_empty() || mapped.chars().any(is_prohibited) {
+        return None;
     }
+    if mapped.contains(tables::bidi_r_or_al) {
+        let is_whole = mapped.starts_with(tables::bidi_r_or_al)
+            && mapped.ends_with(tables::bidi_r_or_al)
+            && !mapped.contains(tables::bidi_l);
+        if !is_whole {
+            return None;
+        }
+    }
+    Some(mapped.nfkc().collect())
 }
 
 fn nonce() -> String {

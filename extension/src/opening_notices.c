@@ -1,0 +1,132 @@
+/*-------------------------------------------------------------------------
+ *
+ * opening_notices.c
+ *		What a backend was warned of while it started.
+ *
+ * In stock each client is told at its login that its database's collations
+ * are of another version (CheckMyDatabase in postinit.c), or that a setting of
+ * its role is not valid.  A pool's backend hears that once, before it serves
+ * anybody.  So it keeps what it was warned of, and tells each session that it
+ * greets; the dispatcher does the same with what it has heard from it.
+ *
+ * They are noticed on their way to the log, so only what log_min_messages
+ * lets through, as it does by default.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "libpq/libpq.h"
+#include "libpq/libpq-be.h"
+#include "libpq/pqformat.h"
+#include "miscadmin.h"
+#include "port/pg_bswap.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+
+#include "opening_notices.h"
+
+/* Whoever is warned of more hears no more of it. */
+#define MOST_NOTICES 16
+
+static emit_log_hook_type next_hook = NULL;
+static bool starting = true;
+static List *notices = NIL;
+
+static char *
+copy_of(const char *text)
+{
+	return text !=NULL ? MemoryContextStrdup(TopMemoryContext, text) : NULL;
+}
+
+static void
+keep(const ErrorData *edata)
+{
+	MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
+	ErrorData  *copy = palloc0(sizeof(ErrorData));
+
+	copy->sqlerrcode = edata->sqlerrcode;
+	copy->message = copy_of(edata->message);
+	copy->detail = copy_of(edata->detail);
+	copy->hint = copy_of(edata->hint);
+	copy->context = copy_of(edata->context);
+	copy->filename = edata->filename;	/* of the program's text */
+	copy->lineno = edata->lineno;
+	copy->funcname = edata->funcname;
+	notices = lappend(notices, copy);
+	MemoryContextSwitchTo(caller);
+}
+
+static void
+note_warning(ErrorData *edata)
+{
+	if (starting && edata->elevel == WARNING && edata->output_to_client &&
+		MyProcPort != NULL && debug_query_string == NULL &&
+		list_length(notices) < MOST_NOTICES)
+		keep(edata);
+	if (next_hook != NULL)
+		next_hook(edata);
+}
+
+void
+baton_opening_notices_init(void)
+{
+	next_hook = emit_log_hook;
+	emit_log_hook = note_warning;
+}
+
+void
+baton_opening_notices_end(void)
+{
+	starting = false;
+}
+
+/* One field, if there is a text for it. */
+static void
+error_field(StringInfo message, char field, const char *text)
+{
+	if (text == NULL)
+		return;
+	pq_sendbyte(message, field);
+	pq_sendstring(message, text);
+}
+
+void
+baton_error_body(StringInfo message, const ErrorData *edata, const char *severity)
+{
+	error_field(message, PG_DIAG_SEVERITY, _(severity));
+	error_field(message, PG_DIAG_SEVERITY_NONLOCALIZED, severity);
+	error_field(message, PG_DIAG_SQLSTATE, unpack_sql_state(edata->sqlerrcode));
+	error_field(message, PG_DIAG_MESSAGE_PRIMARY, edata->message);
+	error_field(message, PG_DIAG_MESSAGE_DETAIL, edata->detail);
+	error_field(message, PG_DIAG_MESSAGE_HINT, edata->hint);
+	error_field(message, PG_DIAG_CONTEXT, edata->context);
+	error_field(message, PG_DIAG_SOURCE_FILE, edata->filename);
+	if (edata->lineno > 0)
+		error_field(message, PG_DIAG_SOURCE_LINE, psprintf("%d", edata->lineno));
+	error_field(message, PG_DIAG_SOURCE_FUNCTION, edata->funcname);
+	pq_sendbyte(message, '\0');
+}
+
+void
+baton_opening_notices_send(StringInfo sent)
+{
+	ListCell   *cell;
+
+	foreach(cell, notices)
+	{
+		StringInfoData body;
+		uint32		length;
+
+		initStringInfo(&body);
+		baton_error_body(&body, lfirst(cell), "WARNING");
+		(void) pq_putmessage('N', body.data, body.len);
+		length = pg_hton32(body.len + sizeof(length));
+		appendStringInfoChar(sent, 'N');
+		appendBinaryStringInfo(sent, (char *) &length, sizeof(length));
+		appendBinaryStringInfo(sent, body.data, body.len);
+		pfree(body.data);
+	}
+}

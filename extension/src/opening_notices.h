@@ -1,0 +1,28 @@
+/*-------------------------------------------------------------------------
+ *
+ * opening_notices.h
+ *		What a backend was warned of while it started.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_OPENING_NOTICES_H
+#define BATON_OPENING_NOTICES_H
+
+#include "lib/stringinfo.h"
+
+/* From _PG_init, in the postmaster. */
+extern void baton_opening_notices_init(void);
+
+/* The backend has attached: it is warned of nothing more. */
+extern void baton_opening_notices_end(void);
+
+/* Tells the client in place, and appends the messages as they were sent. */
+extern void baton_opening_notices_send(StringInfo sent);
+
+/* The body of an ErrorResponse or NoticeResponse, as send_message_to_frontend. */
+extern void baton_error_body(StringInfo message, const ErrorData *edata,
+							 const char *severity);
+
+#endif							/* BATON_OPENING_NOTICES_H */

@@ -89,6 +89,7 @@ impl Dispatcher {
             limit < 0 || answer.superuser || i64::from(others) + ours <= i64::from(limit)
         };
         let may = answer.refusal.is_none()
+            && !answer.ask_backend
             && identity.compare(&key).is_none()
             && proves
             && fits(

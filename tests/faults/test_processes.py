@@ -252,6 +252,9 @@ def test_who_is_in_a_dead_dispatchers_queue_is_told_and_harms_nobody(make_cluste
             session.query("SELECT 1")
         lock.execute("SELECT pg_advisory_lock(7)")
         busy.send(query("SELECT pg_advisory_xact_lock(7)"))
+        # or the backend, which holds the other, might hear that one first
+        waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        wait_until(lambda: cluster.sql(waits) == [(1,)], what="the backend is busy")
         queued.send(query("SELECT 'queued'"))
         wait_until(lambda: cluster.sql("SELECT waiting FROM pg_baton_pools") == [(1,)], what="one waits")
         replace_dispatcher(cluster)

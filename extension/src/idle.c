@@ -40,6 +40,7 @@
 #include "utils/wait_event.h"
 
 #include "attach.h"
+#include "backend_state.h"
 #include "channel.h"
 #include "client_input.h"
 #include "context.h"
@@ -60,38 +61,6 @@ static int	idle_control_pos;
 static bool input_is_whole = false; /* what the client says now was seen to
 									 * its end */
 
-/* --------------------------------
- *		the backend slot's state
- * --------------------------------
- */
-
-static void
-set_state(uint32 state)
-{
-	BatonSelf.slot->state_since_us = GetCurrentTimestamp();
-	pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->state), state);
-	pg_memory_barrier();
-}
-
-/*
- * Claims the backend for ourselves.  False if the dispatcher was first: then
- * its ASSIGN is on the way and must be obeyed.
- */
-static bool
-claim(uint32 state_after)
-{
-	uint32		expected = pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state));
-
-	while (expected != BATON_BACKEND_ASSIGNED)
-	{
-		if (expected == state_after ||
-			pg_atomic_compare_exchange_u32(baton_atomic_u32(BatonSelf.slot->state),
-										   &expected, state_after))
-			return true;
-	}
-	return false;
-}
-
 static bool
 migration_forced(void)
 {
@@ -102,12 +71,6 @@ migration_forced(void)
  *		the ready queue
  * --------------------------------
  */
-
-static bool
-queue_has_some(void)
-{
-	return (int32) pg_atomic_read_u32(baton_atomic_u32(BatonSelf.pool->queued)) > 0;
-}
 
 /*
  * Takes the session, giving back the one in place.  If that one cannot leave,
@@ -125,14 +88,6 @@ take_instead(uint64 session, int fd)
 	baton_session_take(session, fd);
 	just_taken = true;
 	installed = true;
-}
-
-static bool
-queue_is_readable(void)
-{
-	char		byte;
-
-	return recv(BatonSelf.queue, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 /*
@@ -206,7 +161,7 @@ retire(const char *why)
 	uint32		length = strlen(why);
 	StringInfoData payload;
 
-	set_state(BATON_BACKEND_RETIRING);
+	baton_state_set(BATON_BACKEND_RETIRING);
 	if (BatonSelf.control >= 0)
 	{
 		initStringInfo(&payload);
@@ -284,7 +239,7 @@ handle_control(uint32 cause)
 			case BATON_MSG_ASSIGN:
 				if (incoming.descriptor_count != 1)
 					elog(FATAL, "the dispatcher assigned a session without a socket");
-				set_state(BATON_BACKEND_BUSY);
+				baton_state_set(BATON_BACKEND_BUSY);
 				take_instead(incoming.frame.session, incoming.descriptors[0]);
 				return;
 			case BATON_MSG_RETIRE:
@@ -293,7 +248,7 @@ handle_control(uint32 cause)
 			case BATON_MSG_RECALL:
 				if (cause == BATON_CAUSE_NONE &&
 					baton_session_held() == incoming.frame.session &&
-					claim(BATON_BACKEND_BUSY))
+					baton_state_claim(BATON_BACKEND_BUSY))
 				{
 					if (baton_session_release(BATON_BACKEND_IDLE, true))
 						baton_socket_clear();
@@ -383,14 +338,14 @@ listen_to_client(bool ready)
 	 */
 	if (read)
 	{
-		if (!claim(BATON_BACKEND_BUSY))
+		if (!baton_state_claim(BATON_BACKEND_BUSY))
 			return CLIENT_NOTHING;
 		says = baton_input_read();
 	}
 	else
 	{
 		says = baton_input_peek();
-		if (says != CLIENT_NOTHING && !claim(BATON_BACKEND_BUSY))
+		if (says != CLIENT_NOTHING && !baton_state_claim(BATON_BACKEND_BUSY))
 			return CLIENT_NOTHING;
 		input_is_whole = says == CLIENT_SPEAKS && baton_input_is_whole();
 	}
@@ -494,7 +449,7 @@ pass_baton(void)
 	 * between: the dispatcher would have to wake us for it.
 	 */
 	if (!retire_wanted && (baton_session_held() == 0 || !migration_forced()) &&
-		queue_has_some())
+		baton_queue_has_some())
 	{
 		if (!dispatcher_is_there())
 			return true;
@@ -503,7 +458,7 @@ pass_baton(void)
 		 * If the dispatcher was first its ASSIGN comes over the control
 		 * socket.
 		 */
-		if (!claim(BATON_BACKEND_BUSY))
+		if (!baton_state_claim(BATON_BACKEND_BUSY))
 			return false;
 		if (take_from_queue())
 			return true;
@@ -515,14 +470,14 @@ pass_baton(void)
 		/* idle_session_timeout is the dispatcher's to watch, hence not kept */
 		if (!dispatcher_is_there())
 			return true;
-		if (!claim(BATON_BACKEND_BUSY))
+		if (!baton_state_claim(BATON_BACKEND_BUSY))
 			return false;
 		if (baton_session_release(BATON_BACKEND_IDLE, migration_forced()))
 			baton_socket_clear();
 		return true;
 	}
 
-	if (baton_session_held() == 0 && retire_wanted && claim(BATON_BACKEND_RETIRING))
+	if (baton_session_held() == 0 && retire_wanted && baton_state_claim(BATON_BACKEND_RETIRING))
 		retire("asked to");
 
 	/*
@@ -533,8 +488,8 @@ pass_baton(void)
 	 * the message is there, and for good if the dispatcher dies in between.
 	 */
 	if (pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state)) == BATON_BACKEND_BUSY)
-		set_state(baton_session_held() != 0 ? BATON_BACKEND_LINGER : BATON_BACKEND_IDLE);
-	return queue_has_some() && queue_is_readable() &&
+		baton_state_set(baton_session_held() != 0 ? BATON_BACKEND_LINGER : BATON_BACKEND_IDLE);
+	return baton_queue_has_some() && baton_queue_is_readable() &&
 		pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state)) != BATON_BACKEND_ASSIGNED;
 }
 
@@ -632,7 +587,7 @@ baton_idle_start(void)
 	idle_control_pos = AddWaitEventToSet(idle_set, WL_SOCKET_READABLE,
 										 BatonSelf.control, NULL, NULL);
 
-	set_state(BATON_BACKEND_IDLE);
+	baton_state_set(BATON_BACKEND_IDLE);
 
 	/* "I am idle": whoever waits for a backend may have this one */
 	(void) baton_channel_send(BatonSelf.control, BATON_MSG_RELEASE, 0, NULL, 0);

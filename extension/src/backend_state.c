@@ -1,0 +1,60 @@
+/*-------------------------------------------------------------------------
+ *
+ * backend_state.c
+ *		The words by which this backend and the dispatcher agree on who serves
+ *		whom: the slot's state, and the counter of the pool's ready queue.
+ *
+ * The transitions of the state are listed in baton_shared.h.  Both sides change
+ * it by compare-and-swap, so that a backend is claimed once: by the dispatcher,
+ * which then sends ASSIGN, or by itself.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <sys/socket.h>
+
+#include "utils/timestamp.h"
+
+#include "attach.h"
+#include "backend_state.h"
+#include "control.h"
+
+void
+baton_state_set(uint32 state)
+{
+	BatonSelf.slot->state_since_us = GetCurrentTimestamp();
+	pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->state), state);
+	pg_memory_barrier();
+}
+
+bool
+baton_state_claim(uint32 state_after)
+{
+	uint32		expected = pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state));
+
+	while (expected != BATON_BACKEND_ASSIGNED)
+	{
+		if (expected == state_after ||
+			pg_atomic_compare_exchange_u32(baton_atomic_u32(BatonSelf.slot->state),
+										   &expected, state_after))
+			return true;
+	}
+	return false;
+}
+
+bool
+baton_queue_has_some(void)
+{
+	return (int32) pg_atomic_read_u32(baton_atomic_u32(BatonSelf.pool->queued)) > 0;
+}
+
+bool
+baton_queue_is_readable(void)
+{
+	char		byte;
+
+	return recv(BatonSelf.queue, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}

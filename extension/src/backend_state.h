@@ -1,0 +1,29 @@
+/*-------------------------------------------------------------------------
+ *
+ * backend_state.h
+ *		The words by which this backend and the dispatcher agree on who serves
+ *		whom.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_BACKEND_STATE_H
+#define BATON_BACKEND_STATE_H
+
+/* Sets it, whatever it was; a full barrier. */
+extern void baton_state_set(uint32 state);
+
+/*
+ * Claims the backend for ourselves.  False if the dispatcher was first: then
+ * its ASSIGN is on the way and must be obeyed.
+ */
+extern bool baton_state_claim(uint32 state_after);
+
+/* By the counter, which may be ahead of what is there. */
+extern bool baton_queue_has_some(void);
+
+/* By the queue itself. */
+extern bool baton_queue_is_readable(void);
+
+#endif							/* BATON_BACKEND_STATE_H */

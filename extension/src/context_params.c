@@ -459,46 +459,6 @@ is_role_entry(const BatonEntry *entry)
 		memcmp(baton_entry_key(entry), "role", 4) == 0;
 }
 
-static int
-compare_names(const char *a, Size a_length, const char *b, Size b_length)
-{
-	int			order = memcmp(a, b, Min(a_length, b_length));
-
-	return order != 0 ? order : a_length < b_length ? -1 : a_length > b_length;
-}
-
-static int
-compare_params(const void *a, const void *b)
-{
-	const char *one = (*(BatonParam *const *) a)->name;
-	const char *other = (*(BatonParam *const *) b)->name;
-
-	return compare_names(one, strlen(one), other, strlen(other));
-}
-
-static BatonParam *
-find_param(BatonParam **sorted, int count, const BatonEntry *entry)
-{
-	int			low = 0;
-	int			high = count - 1;
-
-	while (low <= high)
-	{
-		int			middle = low + (high - low) / 2;
-		const char *name = sorted[middle]->name;
-		int			order = compare_names(baton_entry_key(entry), entry->key_length,
-										  name, strlen(name));
-
-		if (order == 0)
-			return sorted[middle];
-		if (order < 0)
-			high = middle - 1;
-		else
-			low = middle + 1;
-	}
-	return NULL;
-}
-
 /* What of the wanted is in place already stays: that is chosen. */
 static void
 choose(const BatonEntryList *wanted)
@@ -512,7 +472,7 @@ choose(const BatonEntryList *wanted)
 		sorted[count] = dlist_container(BatonParam, node, iter.cur);
 		sorted[count++]->keep = false;
 	}
-	qsort(sorted, count, sizeof(*sorted), compare_params);
+	baton_params_sort(sorted, count);
 
 	if (wanted->count > chosen_size)
 	{
@@ -529,7 +489,8 @@ choose(const BatonEntryList *wanted)
 	for (int i = 0; i < wanted->count; i++)
 	{
 		const BatonEntry *entry = wanted->entries[i];
-		BatonParam *param = find_param(sorted, count, entry);
+		BatonParam *param = baton_params_find(sorted, count, baton_entry_key(entry),
+											  entry->key_length);
 
 		chosen[i] = NULL;
 		if (param != NULL && !param->keep && param->record != NULL &&

@@ -67,6 +67,51 @@ baton_param_is_whole(const BatonParam *param)
 	return param->header.form != BATON_PARAM_VALUE || param->string != NULL;
 }
 
+static int
+compare_names(const char *a, Size a_length, const char *b, Size b_length)
+{
+	int			order = memcmp(a, b, Min(a_length, b_length));
+
+	return order != 0 ? order : a_length < b_length ? -1 : a_length > b_length;
+}
+
+static int
+compare_params(const void *a, const void *b)
+{
+	const char *one = (*(BatonParam *const *) a)->name;
+	const char *other = (*(BatonParam *const *) b)->name;
+
+	return compare_names(one, strlen(one), other, strlen(other));
+}
+
+void
+baton_params_sort(BatonParam **params, int count)
+{
+	qsort(params, count, sizeof(*params), compare_params);
+}
+
+BatonParam *
+baton_params_find(BatonParam **sorted, int count, const char *name, Size length)
+{
+	int			low = 0;
+	int			high = count - 1;
+
+	while (low <= high)
+	{
+		int			middle = low + (high - low) / 2;
+		const char *other = sorted[middle]->name;
+		int			order = compare_names(name, length, other, strlen(other));
+
+		if (order == 0)
+			return sorted[middle];
+		if (order < 0)
+			high = middle - 1;
+		else
+			low = middle + 1;
+	}
+	return NULL;
+}
+
 static CarryMode
 carry_mode(const struct config_generic *record)
 {

@@ -75,6 +75,11 @@ extern void baton_param_drop(BatonParam *param);
  */
 extern bool baton_param_is_whole(const BatonParam *param);
 
+/* By name; and the one of that name, or NULL. */
+extern void baton_params_sort(BatonParam **params, int count);
+extern BatonParam *baton_params_find(BatonParam **sorted, int count,
+									 const char *name, Size length);
+
 /* The records to look at, in the order of their addresses. */
 extern BatonScanEntry *baton_scan;
 extern int	baton_scan_count;

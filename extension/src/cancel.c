@@ -17,8 +17,10 @@
  * arrive before a command has been read, so it cannot be raised earlier.
  *
  * Putting a session in place takes longer than stock's reading of a message
- * that is there.  A cancel that names the session and comes meanwhile means
- * what its client has asked already, if it has: then it is armed as well.
+ * that is there.  If it was handed over because it has asked something, a
+ * cancel that names it and comes meanwhile means that, and is armed as well.
+ * Not so for one that idles in place: whatever is in its socket when we come
+ * to look may have been sent after the cancel.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -27,10 +29,8 @@
 #include "postgres.h"
 
 #include <signal.h>
-#include <sys/socket.h>
 
 #include "executor/executor.h"
-#include "libpq/libpq-be.h"
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "parser/analyze.h"
@@ -54,15 +54,6 @@ static volatile sig_atomic_t held_back = false;
 static post_parse_analyze_hook_type previous_post_parse_analyze = NULL;
 static ExecutorStart_hook_type previous_executor_start = NULL;
 
-/* From the signal handler: recv is safe there. */
-static bool
-request_waits(void)
-{
-	char		byte;
-
-	return recv(MyProcPort->sock, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) > 0;
-}
-
 static void
 cancel_signal(SIGNAL_ARGS)
 {
@@ -76,7 +67,7 @@ cancel_signal(SIGNAL_ARGS)
 	{
 		if (!holding)
 			StatementCancelHandler(postgres_signal_arg);
-		else if (has_spoken || request_waits())
+		else if (has_spoken)
 			held_back = true;
 	}
 

@@ -550,6 +550,9 @@ wait_for_session(void)
 			switch (listen_to_client(ready))
 			{
 				case CLIENT_SPEAKS:
+					/* as after a read: ProcessClientReadInterrupt (postgres.c) */
+					if (notifyInterruptPending)
+						ProcessNotifyInterrupt(true);
 					return;
 				case CLIENT_LEAVES:
 					if (!client_left(cause))

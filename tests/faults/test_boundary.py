@@ -123,6 +123,18 @@ def test_a_notification_that_came_while_the_answer_was_read_slowly_is_told_at_on
     assert_healthy(cluster)
 
 
+def test_what_was_notified_before_unlisten_is_told(make_cluster):
+    """Also if UNLISTEN is there before the listener has woken of the
+    notification: a chance, hence so often."""
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 3})
+    with login(cluster) as listener, login(cluster) as other:
+        for turn in range(300):
+            listener.query(f"LISTEN c{turn}")
+            other.query(f"NOTIFY c{turn}")
+            answer = listener.ask(query(f"UNLISTEN c{turn}"))
+            assert "A" in [m.type for m in answer], turn
+
+
 def test_checks_of_the_connection_end_with_the_command(make_cluster):
     """PostgreSQL's timer for them runs on after a command, and must not look
     for a client where none is waited for."""

@@ -550,7 +550,7 @@ wait_for_session(void)
 			switch (listen_to_client(ready))
 			{
 				case CLIENT_SPEAKS:
-					/* as after a read: ProcessClientReadInterrupt (postgres.c) */
+					/* ProcessClientReadInterrupt does, after a read */
 					if (notifyInterruptPending)
 						ProcessNotifyInterrupt(true);
 					return;

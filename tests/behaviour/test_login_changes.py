@@ -17,7 +17,7 @@ import pytest
 from behaviour.test_login import login, shape
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import wait_until
-from harness.wire import Closed, Wire, query
+from harness.wire import Closed, LoginFailed, Wire, query
 
 PARAMETERS = {"max_prepared_transactions": 4}
 
@@ -324,3 +324,28 @@ def test_the_pool_serves_nobody_while_names_of_roles_depend_on_databases(make_cl
         return messages[-1].type == "E" and "db_user_namespace" in messages[-1].fields()["M"]
 
     wait_until(is_refused, what="the reload")
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ({"user": "limited", "database": "postgres"}, {"user": "limited", "database": "changing_db"}),
+        ({"user": "changing", "database": "limited_db"}, {"user": "limited", "database": "limited_db"}),
+    ],
+    ids=["role", "database"],
+)
+def test_a_connection_limit_counts_sessions_and_not_the_backends_they_left(server, first, second):
+    """Backends of another pool idle on, and the server counts them."""
+    server.sql("GRANT CONNECT ON DATABASE changing_db, limited_db TO PUBLIC")
+
+    def gets_in(options: dict[str, str]) -> bool:
+        # Who has left is noticed a moment later, as in stock.
+        try:
+            with Wire.login("127.0.0.1", server.pool_port, **options) as session:
+                return session.query("SELECT 1") == [["1"]]
+        except LoginFailed:
+            return False
+
+    for options in (first, second, first):
+        wait_until(lambda: gets_in(options), what=f"{options} gets in")

@@ -358,6 +358,14 @@ impl Dispatcher {
             );
         }
         pool.retry.failed(now_us);
+        let is_limit =
+            matches!(&failure, Failure::ServerError(report) if report.sqlstate == *b"53300");
+        if is_limit && self.make_room_within_limits(number) {
+            return;
+        }
+        let Some(pool) = self.pools[number as usize].as_mut() else {
+            return;
+        };
         let is_alone = pool.backends.is_empty();
         let is_hopeless = failure.is_no_database();
         let report = final_report(&failure, &pool.key.user);

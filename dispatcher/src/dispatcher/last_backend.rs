@@ -141,6 +141,37 @@ impl Dispatcher {
         }
     }
 
+    /// The server has refused a backend because of a CONNECTION LIMIT, of its
+    /// role or its database: an idle backend of another pool of either goes,
+    /// for it is sessions that count. False if there is none.
+    pub fn make_room_within_limits(&mut self, number: u32) -> bool {
+        let Some(pool) = self.pools[number as usize].as_ref() else {
+            return false;
+        };
+        let key = pool.key.clone();
+        for other in (0..self.pools.len() as u32).filter(|other| *other != number) {
+            let idle = self.pools[other as usize].as_ref().and_then(|pool| {
+                let shares =
+                    pool.key.role_oid == key.role_oid || pool.key.database_oid == key.database_oid;
+                let is_idle = |slot: &&u32| {
+                    let state = self.control.backends[**slot as usize].state.load(SeqCst);
+                    let backend = self.backends[**slot as usize].as_ref();
+                    backend.is_some_and(|b| b.may_serve() && !b.dedicated)
+                        && (state == BACKEND_IDLE || state == BACKEND_LINGER)
+                };
+                pool.backends.iter().find(is_idle).filter(|_| shares)
+            });
+            let Some(slot) = idle.copied() else {
+                continue;
+            };
+            if self.serving_backends(other) > 1 || self.may_lose_all(other) {
+                self.retire_backend(slot);
+                return true;
+            }
+        }
+        false
+    }
+
     /// A backend whose place a pool may have, and its pool.
     fn room_from(&self, number: u32, spared: &[u32]) -> Option<(u32, u32)> {
         let has_none = self.pools[number as usize].as_ref()?.backends.is_empty();

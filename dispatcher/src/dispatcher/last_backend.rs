@@ -21,11 +21,8 @@ impl Dispatcher {
     pub fn serving_backends(&self, number: u32) -> usize {
         let pool = self.pools[number as usize].as_ref();
         pool.map_or(0, |pool| {
-            let serving = |slot: &&u32| {
-                let backend = self.backends[**slot as usize].as_ref();
-                backend.is_some_and(|backend| backend.may_serve() && !backend.dedicated)
-            };
-            pool.backends.iter().filter(serving).count()
+            let serving = pool.backends.iter().filter(|slot| self.is_usable(**slot));
+            serving.count()
         })
     }
 
@@ -153,13 +150,10 @@ impl Dispatcher {
             let idle = self.pools[other as usize].as_ref().and_then(|pool| {
                 let shares =
                     pool.key.role_oid == key.role_oid || pool.key.database_oid == key.database_oid;
-                let is_idle = |slot: &&u32| {
-                    let state = self.control.backends[**slot as usize].state.load(SeqCst);
-                    let backend = self.backends[**slot as usize].as_ref();
-                    backend.is_some_and(|b| b.may_serve() && !b.dedicated)
-                        && (state == BACKEND_IDLE || state == BACKEND_LINGER)
-                };
-                pool.backends.iter().find(is_idle).filter(|_| shares)
+                pool.backends
+                    .iter()
+                    .find(|slot| self.is_free(**slot))
+                    .filter(|_| shares)
             });
             let Some(slot) = idle.copied() else {
                 continue;
@@ -172,6 +166,16 @@ impl Dispatcher {
         false
     }
 
+    fn is_usable(&self, slot: u32) -> bool {
+        let backend = self.backends[slot as usize].as_ref();
+        backend.is_some_and(|backend| backend.may_serve() && !backend.dedicated)
+    }
+
+    fn is_free(&self, slot: u32) -> bool {
+        let state = self.control.backends[slot as usize].state.load(SeqCst);
+        self.is_usable(slot) && (state == BACKEND_IDLE || state == BACKEND_LINGER)
+    }
+
     /// A backend whose place a pool may have, and its pool.
     fn room_from(&self, number: u32, spared: &[u32]) -> Option<(u32, u32)> {
         let has_none = self.pools[number as usize].as_ref()?.backends.is_empty();
@@ -180,19 +184,10 @@ impl Dispatcher {
                 .filter(|other| !spared.contains(other))
                 .filter_map(|other| Some((other, self.pools[other as usize].as_ref()?)))
         };
-        let usable = |slot: &u32| {
-            self.backends[*slot as usize]
-                .as_ref()
-                .is_some_and(|b| b.may_serve() && !b.dedicated)
-        };
-        let is_free = |slot: &u32| {
-            let state = self.control.backends[*slot as usize].state.load(SeqCst);
-            usable(slot) && (state == BACKEND_IDLE || state == BACKEND_LINGER)
-        };
         let idle = others()
             .filter(|(other, _)| self.waiting_in(*other) == 0)
             .find_map(|(other, pool)| {
-                let slot = pool.backends.iter().find(|slot| is_free(slot))?;
+                let slot = pool.backends.iter().find(|slot| self.is_free(**slot))?;
                 Some((other, *slot))
             });
         idle.or_else(|| {
@@ -200,7 +195,10 @@ impl Dispatcher {
                 return None;
             }
             let (other, largest) = others().max_by_key(|(_, pool)| pool.backends.len())?;
-            let slot = largest.backends.iter().find(|slot| usable(slot))?;
+            let slot = largest
+                .backends
+                .iter()
+                .find(|slot| self.is_usable(**slot))?;
             Some((other, *slot))
         })
     }

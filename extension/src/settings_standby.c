@@ -127,7 +127,7 @@ baton_settings_standby_look(void)
 	if (!is_standby && !was_standby)
 		return;
 	fingerprint = settings_fingerprint();
-	if (fingerprint != last_fingerprint || !was_standby)
+	if (fingerprint != last_fingerprint || is_standby != was_standby)
 		baton_role_settings_changed(InvalidOid, InvalidOid);
 	last_fingerprint = fingerprint;
 	was_standby = is_standby;

@@ -284,6 +284,23 @@ def test_a_cancel_that_comes_while_its_session_is_put_in_place_counts(make_clust
         assert session.query("SELECT 2") == other.query("SELECT 2") == [["2"]]
 
 
+@pytest.mark.pool_only
+def test_a_cancel_that_the_dispatcher_sees_before_its_statement_counts(make_cluster):
+    """The session is the dispatcher's, and both wait when it looks."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 3, "pg_baton.force_migration": True})
+    (dispatcher,) = server.dispatcher_pids()
+    with open_wire(server) as session:
+        for _ in range(10):
+            session.query("SELECT 1")
+            os.kill(dispatcher, signal.SIGSTOP)
+            awake = threading.Timer(0.1, os.kill, (dispatcher, signal.SIGCONT))
+            awake.start()
+            session.send(query("SELECT pg_sleep(20)"))
+            session.cancel_request()
+            awake.join()
+            assert errors(session.until_ready(30)) == ["57014"]
+
+
 def test_psycopg_cancel_works(server):
     with psycopg.connect(server.pool(), autocommit=True) as session:
         timer = threading.Timer(0.5, session.cancel)

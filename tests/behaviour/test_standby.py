@@ -352,6 +352,11 @@ def test_a_database_dropped_on_the_primary_ends_its_sessions(pair):
     assert pool == direct and pool[0] == "FATAL"
 
 
+def told_of_hot_standby(server) -> str:
+    with open_wire(server) as wire:
+        return wire.parameters["in_hot_standby"]
+
+
 def test_the_pool_serves_on_after_a_promotion_and_takes_writes(own_pair):
     primary, standby = own_pair
     sessions = [open_wire(standby) for _ in range(8)]
@@ -375,6 +380,9 @@ def test_the_pool_serves_on_after_a_promotion_and_takes_writes(own_pair):
             assert session.query("SELECT pg_is_in_recovery()") == [["f"]]
             assert session.query("SHOW in_hot_standby") == [["off"]]
         assert standby.sql("SELECT count(*) FROM numbers WHERE a >= 5000") == [(len(sessions),)]
+        # New clients are told, too, whoever greets them (target_session_attrs).
+        for _ in range(3):
+            wait_until(lambda: told_of_hot_standby(standby) == "off", what="new clients are told")
         # What changes from now on is this server's to notice.
         standby.sql(SETTINGS["role"][0])
         assert work_mem_of_a_new_session(standby) == "7MB"

@@ -491,12 +491,15 @@ impl Dispatcher {
     pub fn cancel(&mut self, id: SessionId) {
         let slot = &self.control.sessions[index_of(id) as usize];
         if slot.owner.load(SeqCst) == 0 {
-            // On its way to a backend: that one sees the flag when it takes it.
-            let waits = self.sessions.get(id).is_some_and(|session| {
+            // On its way to a backend, or about to be: what it has asked is in
+            // its socket, and we have not come to that yet. The backend sees
+            // the flag when it takes it.
+            let is_meant = self.sessions.get(id).is_some_and(|session| {
                 matches!(session.place, Place::Waiting)
                     || (session.place != Place::Idle && slot.state.load(SeqCst) == STATE_WAITING)
+                    || matches!(socket::peek(session.fd()), Ok(Some(_)))
             });
-            if !waits {
+            if !is_meant {
                 return;
             }
             slot.flags.fetch_or(SESSION_CANCEL, SeqCst);

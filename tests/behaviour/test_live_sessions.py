@@ -251,7 +251,8 @@ def test_old_sessions_follow_when_a_new_backend_has_logged_in(make_cluster, most
         before = backends()
         cluster.sql(f"ALTER ROLE postgres SET work_mem = '{number}MB'")
         assert [outcome(session)[0][3] for session in old] == ["4MB"] * 4
-        assert backends() == before
+        # None has gone; another may have come, there is room for it.
+        assert before <= backends()
         with Wire.login("127.0.0.1", cluster.pool_port) as new:
             assert outcome(new)[0][3] == f"{number}MB"
             wait_until(lambda: not backends() & before, what="the old backends have gone")

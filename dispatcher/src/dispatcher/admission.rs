@@ -6,6 +6,15 @@ use super::pools::PoolKey;
 use crate::protocol::startup::Startup;
 use crate::protocol::Report;
 
+/// Its CONNECTION LIMIT is reached.
+fn too_many(what: &str, name: &[u8]) -> Report {
+    let name = String::from_utf8_lossy(name);
+    Report::fatal(
+        b"53300",
+        format!("too many connections for {what} \"{name}\""),
+    )
+}
+
 impl Dispatcher {
     /// What a new client is told while nobody can be served.
     pub fn not_now(&self) -> Option<Report> {
@@ -39,13 +48,9 @@ impl Dispatcher {
         };
         // The launcher gives a limit of a role that may log in; a refusal
         // beside it is the database's, which comes later.
-        if answer.role_limit >= 0 && !answer.superuser {
-            let here = count(&|key| key.user == startup.user);
-            if here + i64::from(answer.role_backends) + 1 > i64::from(answer.role_limit) {
-                let role = String::from_utf8_lossy(&startup.user);
-                let text = format!("too many connections for role \"{role}\"");
-                return Err(Report::fatal(b"53300", text));
-            }
+        let with_it = || count(&|key| key.user == startup.user) + 1;
+        if !answer.fits(answer.role_limit, answer.role_backends, with_it) {
+            return Err(too_many("role", &startup.user));
         }
         if let Some(report) = &answer.refusal {
             return Err(report.clone());
@@ -53,13 +58,9 @@ impl Dispatcher {
         if self.sessions.live() >= self.parameters.max_sessions as usize {
             return Err(Report::fatal(b"53300", "sorry, too many clients already"));
         }
-        if answer.database_limit >= 0 && !answer.superuser {
-            let here = count(&|key| key.database == startup.database);
-            if here + i64::from(answer.database_backends) + 1 > i64::from(answer.database_limit) {
-                let database = String::from_utf8_lossy(&startup.database);
-                let text = format!("too many connections for database \"{database}\"");
-                return Err(Report::fatal(b"53300", text));
-            }
+        let with_it = || count(&|key| key.database == startup.database) + 1;
+        if !answer.fits(answer.database_limit, answer.database_backends, with_it) {
+            return Err(too_many("database", &startup.database));
         }
         Ok(())
     }

@@ -45,8 +45,6 @@ struct Kind {
     is_local: bool,
     /// The pool's.
     settings_generation: u64,
-    /// What a session may set depends on roles and privileges, too.
-    login_generation: u64,
 }
 
 /// Options whose values are names in catalogs: what they stand for may have
@@ -83,6 +81,8 @@ pub struct Greetings {
     /// Bounded by the sessions.
     learning: HashMap<SessionId, (Kind, Keepalives)>,
     not_before_us: u64,
+    /// Of all of these: what a session may set depends on roles and
+    /// privileges, too.
     login_generation: u64,
 }
 
@@ -232,7 +232,6 @@ impl Dispatcher {
             has_application_name: settings.application_name.is_some(),
             is_local: address.is_local(),
             settings_generation: pool.settings_generation,
-            login_generation,
         };
         let (cancel_pid, cancel_key) = self.new_cancel_key(index);
         let mut record = SessionRecord {
@@ -270,13 +269,13 @@ impl Dispatcher {
         }
 
         let application_name = settings.application_name;
+        let cleaned = (application_name.as_ref()).map(|name| clean_ascii(name, server_major));
         let is_ordinary = !answer.ask_backend
             && !names_in_catalogs(&kind.options)
-            && (application_name.as_ref())
-                .is_none_or(|name| clean_ascii(name, server_major).len() < NAME_BYTES);
+            && (cleaned.as_ref()).is_none_or(|name| name.len() < NAME_BYTES);
         if is_ordinary
             && !self.is_held(number)
-            && self.greet_from_here(id, &kind, application_name.as_deref(), watched, &mut out)
+            && self.greet_from_here(id, &kind, cleaned.as_deref(), watched, &mut out)
         {
             return;
         }
@@ -351,7 +350,8 @@ impl Dispatcher {
         self.contexts.begin(index, &stored, flags).is_ok()
     }
 
-    /// Greets from what is kept; false if a backend must do it.
+    /// Greets from what is kept, with this application_name, cleaned; false if
+    /// a backend must do it.
     fn greet_from_here(
         &mut self,
         id: SessionId,
@@ -363,12 +363,10 @@ impl Dispatcher {
         let Some(greeting) = self.greetings.kept.get(kind).cloned() else {
             return false;
         };
-        let cleaned =
-            application_name.map(|name| clean_ascii(name, self.parameters.server_major()));
         out.extend_from_slice(&greeting.notices);
         let mut reported = Vec::with_capacity(greeting.reported.len() + 64);
         for (name, mut value) in wire::pairs(&greeting.reported) {
-            if let (true, Some(own)) = (name == APPLICATION_NAME, &cleaned) {
+            if let (true, Some(own)) = (name == APPLICATION_NAME, application_name) {
                 value = own;
             }
             messages::parameter_status(out, name, value);
@@ -380,7 +378,7 @@ impl Dispatcher {
         let mut own_reset = Vec::new();
         let mut items: Vec<(u16, &[u8], &[u8])> = Vec::with_capacity(greeting.items.len() + 1);
         for (kind, key, value) in &greeting.items {
-            match (&cleaned, u32::from(*kind)) {
+            match (application_name, u32::from(*kind)) {
                 (_, KIND_REPORTED) => {}
                 (Some(own), KIND_RESET) if key == APPLICATION_NAME => {
                     // Source and context stay, the text is this session's.
@@ -463,8 +461,8 @@ impl Dispatcher {
             .settings_generation
             .load(SeqCst);
         let login_generation = self.control.header.login_generation.load(SeqCst);
-        let is_current =
-            backends >= kind.settings_generation && kind.login_generation == login_generation;
+        let is_current = backends >= kind.settings_generation
+            && self.greetings.login_generation == login_generation;
         if !is_current || self.greetings.kept.len() >= MOST_GREETINGS {
             return;
         }

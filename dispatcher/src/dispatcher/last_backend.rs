@@ -11,7 +11,7 @@ use super::launcher::{Answer, Asker};
 use super::layout::shared::*;
 use super::login_cache::Who;
 use super::pool_table::Identity;
-use super::pools::PoolKey;
+use super::pools::{Pool, PoolKey};
 use super::sessions::index_of;
 use std::sync::atomic::Ordering::SeqCst;
 use tracing::debug;
@@ -82,23 +82,16 @@ impl Dispatcher {
             let pools = self.pools.iter().flatten().filter(|pool| same(&pool.key));
             pools.map(|pool| pool.backends.len() as i64).sum()
         };
-        let fits = |limit: i32, others: i32, ours: i64| {
-            limit < 0 || answer.superuser || i64::from(others) + ours <= i64::from(limit)
-        };
         let may = answer.refusal.is_none()
             && !answer.ask_backend
             && identity.compare(&key).is_none()
             && proves
-            && fits(
-                answer.role_limit,
-                answer.role_backends,
-                count(&|other| other.role_oid == key.role_oid),
-            )
-            && fits(
-                answer.database_limit,
-                answer.database_backends,
-                count(&|other| other.database_oid == key.database_oid),
-            );
+            && answer.fits(answer.role_limit, answer.role_backends, || {
+                count(&|other| other.role_oid == key.role_oid)
+            })
+            && answer.fits(answer.database_limit, answer.database_backends, || {
+                count(&|other| other.database_oid == key.database_oid)
+            });
         debug!("another backend of pool {number} could log in: {may}");
         let (now_us, is_sure) = (self.now_us, answer.good_until == i64::MAX);
         if let Some(pool) = self.pools[number as usize].as_mut() {
@@ -127,7 +120,7 @@ impl Dispatcher {
         }
         let mut spared = vec![number];
         while let Some((other, slot)) = self.room_from(number, &spared) {
-            if self.serving_backends(other) == 1 && !self.may_lose_all(other) {
+            if !self.may_lose_one(other) {
                 spared.push(other);
                 continue;
             }
@@ -147,18 +140,14 @@ impl Dispatcher {
         };
         let key = pool.key.clone();
         for other in (0..self.pools.len() as u32).filter(|other| *other != number) {
-            let idle = self.pools[other as usize].as_ref().and_then(|pool| {
-                let shares =
-                    pool.key.role_oid == key.role_oid || pool.key.database_oid == key.database_oid;
-                pool.backends
-                    .iter()
-                    .find(|slot| self.is_free(**slot))
-                    .filter(|_| shares)
-            });
-            let Some(slot) = idle.copied() else {
+            let shares = |pool: &&Pool| {
+                pool.key.role_oid == key.role_oid || pool.key.database_oid == key.database_oid
+            };
+            let pool = self.pools[other as usize].as_ref().filter(shares);
+            let Some(slot) = pool.and_then(|pool| self.free_backend(pool)) else {
                 continue;
             };
-            if self.serving_backends(other) > 1 || self.may_lose_all(other) {
+            if self.may_lose_one(other) {
                 self.retire_backend(slot);
                 return true;
             }
@@ -176,6 +165,16 @@ impl Dispatcher {
         self.is_usable(slot) && (state == BACKEND_IDLE || state == BACKEND_LINGER)
     }
 
+    fn free_backend(&self, pool: &Pool) -> Option<u32> {
+        let mut slots = pool.backends.iter().copied();
+        slots.find(|slot| self.is_free(*slot))
+    }
+
+    /// May a pool do without one of its backends, be it the last?
+    fn may_lose_one(&mut self, number: u32) -> bool {
+        self.serving_backends(number) > 1 || self.may_lose_all(number)
+    }
+
     /// A backend whose place a pool may have, and its pool.
     fn room_from(&self, number: u32, spared: &[u32]) -> Option<(u32, u32)> {
         let has_none = self.pools[number as usize].as_ref()?.backends.is_empty();
@@ -186,10 +185,7 @@ impl Dispatcher {
         };
         let idle = others()
             .filter(|(other, _)| self.waiting_in(*other) == 0)
-            .find_map(|(other, pool)| {
-                let slot = pool.backends.iter().find(|slot| self.is_free(**slot))?;
-                Some((other, *slot))
-            });
+            .find_map(|(other, pool)| Some((other, self.free_backend(pool)?)));
         idle.or_else(|| {
             if !has_none {
                 return None;

@@ -130,6 +130,12 @@ impl Answer {
         answer.ask_backend = reader.u8()? != 0;
         Ok((request, answer))
     }
+
+    /// May there be so many of ours, beside the others that there are, within
+    /// this CONNECTION LIMIT? It is counted only if there is a limit.
+    pub fn fits(&self, limit: i32, others: i32, ours: impl FnOnce() -> i64) -> bool {
+        limit < 0 || self.superuser || i64::from(others) + ours() <= i64::from(limit)
+    }
 }
 
 /// The salt of roles that do not exist comes from the server's own secret.

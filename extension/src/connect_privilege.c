@@ -34,24 +34,21 @@
 #include "utils/array.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
-#include "utils/relcache.h"
 
 #include "connect_privilege.h"
+#include "shared_catalog.h"
 
 #if PG_VERSION_NUM < 160000
 /* Does it use the privileges of the roles it is a member of? */
 static bool
 inherits(Relation authid, Oid role)
 {
-	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	row;
 	bool		result;
 
-	ScanKeyInit(&key, Anum_pg_authid_oid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(role));
-	scan = systable_beginscan(authid, AuthIdOidIndexId, criticalSharedRelcachesBuilt,
-							  NULL, 1, &key);
+	scan = baton_shared_scan(authid, AuthIdOidIndexId, Anum_pg_authid_oid,
+							 F_OIDEQ, ObjectIdGetDatum(role));
 	row = systable_getnext(scan);
 	result = HeapTupleIsValid(row) && ((Form_pg_authid) GETSTRUCT(row))->rolinherit;
 	systable_endscan(scan);
@@ -63,14 +60,11 @@ inherits(Relation authid, Oid role)
 static List *
 add_memberships(List *roles, Relation members, Oid role)
 {
-	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	row;
 
-	ScanKeyInit(&key, Anum_pg_auth_members_member, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(role));
-	scan = systable_beginscan(members, AuthMemMemRoleIndexId, criticalSharedRelcachesBuilt,
-							  NULL, 1, &key);
+	scan = baton_shared_scan(members, AuthMemMemRoleIndexId, Anum_pg_auth_members_member,
+							 F_OIDEQ, ObjectIdGetDatum(role));
 	while (HeapTupleIsValid(row = systable_getnext(scan)))
 	{
 		Form_pg_auth_members form = (Form_pg_auth_members) GETSTRUCT(row);

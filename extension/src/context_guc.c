@@ -69,6 +69,27 @@ baton_guc_compare_names(const char *a, const char *b)
 	}
 }
 
+#if PG_VERSION_NUM < 160000
+int
+baton_guc_place(const char *name)
+{
+	struct config_generic **variables = get_guc_variables();
+	int			low = 0;
+	int			high = GetNumConfigOptions();
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (baton_guc_compare_names(variables[middle]->name, name) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+#endif
+
 struct config_generic *
 baton_guc_find(const char *name)
 {
@@ -76,22 +97,11 @@ baton_guc_find(const char *name)
 	return find_option(name, false, true, DEBUG5);
 #else
 	struct config_generic **variables = get_guc_variables();
-	int			low = 0;
-	int			high = GetNumConfigOptions() - 1;
+	int			place = baton_guc_place(name);
 
-	while (low <= high)
-	{
-		int			middle = low + (high - low) / 2;
-		int			order = baton_guc_compare_names(name,
-													variables[middle]->name);
-
-		if (order == 0)
-			return variables[middle];
-		if (order < 0)
-			high = middle - 1;
-		else
-			low = middle + 1;
-	}
+	if (place < GetNumConfigOptions() &&
+		baton_guc_compare_names(variables[place]->name, name) == 0)
+		return variables[place];
 	return NULL;
 #endif
 }

@@ -38,6 +38,11 @@ typedef struct BatonGucIdentity
 extern struct config_generic *baton_guc_find(const char *name);
 extern int	baton_guc_compare_names(const char *a, const char *b);
 
+#if PG_VERSION_NUM < 160000
+/* The first place in guc_variables whose name does not sort before this one. */
+extern int	baton_guc_place(const char *name);
+#endif
+
 /* True for the two parameters whose value is a role. */
 extern bool baton_guc_is_identity(const struct config_generic *record);
 extern BatonGucIdentity baton_guc_identity(const struct config_generic *record);

@@ -200,25 +200,6 @@ add_hidden_record(void)
 	remember_hidden(record);
 }
 
-/* The first place whose name does not sort before this one. */
-static int
-place_of(const char *name, struct config_generic **variables, int count)
-{
-	int			low = 0;
-	int			high = count;
-
-	while (low < high)
-	{
-		int			middle = low + (high - low) / 2;
-
-		if (baton_guc_compare_names(variables[middle]->name, name) < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
 /*
  * Gives the record another name and the place that the name sorts to.  A
  * placeholder's name is allocated as guc.c does it.
@@ -229,8 +210,8 @@ rename_record(struct config_generic *record, const char *new_name)
 	struct config_generic **variables = get_guc_variables();
 	char	   *name = baton_guc_strdup(new_name);
 	int			count = GetNumConfigOptions();
-	int			from = place_of(record->name, variables, count);
-	int			to = place_of(name, variables, count);
+	int			from = baton_guc_place(record->name);
+	int			to = baton_guc_place(name);
 
 	if (from >= count || variables[from] != record)
 		elog(ERROR, "parameter \"%s\" is not in the table of parameters",

@@ -45,7 +45,7 @@
 /* Beside those that literals are read by. */
 static const char *const other_settings[] = {
 	"search_path", "standard_conforming_strings", "backslash_quote",
-	"transform_null_equals", "extra_float_digits", "bytea_output",
+	"extra_float_digits", "bytea_output",
 	"plpgsql.variable_conflict", "plpgsql.print_strict_params"
 };
 

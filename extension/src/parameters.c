@@ -279,9 +279,7 @@ backend_only_parameters(void)
 	{
 		const struct config_generic *variable = variables[i];
 
-		if ((variable->context == PGC_BACKEND || variable->context == PGC_SU_BACKEND ||
-			 strcmp(variable->name, "session_preload_libraries") == 0 ||
-			 strcmp(variable->name, "local_preload_libraries") == 0) &&
+		if (baton_counts_at_start(variable) &&
 			strcmp(variable->name, "pg_baton.attach") != 0)
 			appendStringInfo(&list, "%s%s", list.len > 0 ? "," : "", variable->name);
 	}

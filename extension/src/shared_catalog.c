@@ -35,18 +35,26 @@
 
 #include "shared_catalog.h"
 
+SysScanDesc
+baton_shared_scan(Relation catalog, Oid index, AttrNumber attribute,
+				  RegProcedure equal, Datum value)
+{
+	ScanKeyData key;
+
+	/* systable_beginscan does not refer to the key afterwards */
+	ScanKeyInit(&key, attribute, BTEqualStrategyNumber, equal, value);
+	return systable_beginscan(catalog, index, criticalSharedRelcachesBuilt,
+							  NULL, 1, &key);
+}
+
 /* A copy of the row whose attribute, of type name, is that; or NULL. */
 static HeapTuple
 row_by_name(Relation catalog, Oid index, AttrNumber attribute, const char *name)
 {
-	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	row;
 
-	ScanKeyInit(&key, attribute, BTEqualStrategyNumber, F_NAMEEQ,
-				CStringGetDatum(name));
-	scan = systable_beginscan(catalog, index, criticalSharedRelcachesBuilt,
-							  NULL, 1, &key);
+	scan = baton_shared_scan(catalog, index, attribute, F_NAMEEQ, CStringGetDatum(name));
 	row = systable_getnext(scan);
 	if (HeapTupleIsValid(row))
 		row = heap_copytuple(row);

@@ -10,6 +10,7 @@
 #ifndef BATON_SHARED_CATALOG_H
 #define BATON_SHARED_CATALOG_H
 
+#include "access/genam.h"
 #include "access/htup.h"
 #include "datatype/timestamp.h"
 
@@ -35,6 +36,13 @@ extern void baton_role_wipe(BatonRole *role);
 
 /* InvalidOid if there is no such role. */
 extern Oid	baton_role_oid(const char *name);
+
+/*
+ * Scans a shared catalog for rows with that value, by the index if the process
+ * has come far enough to use one.  `equal` is the type's equality function.
+ */
+extern SysScanDesc baton_shared_scan(Relation catalog, Oid index, AttrNumber attribute,
+									 RegProcedure equal, Datum value);
 
 /* The row of pg_database; NULL if there is no such database. */
 extern HeapTuple baton_database_row(const char *name);

@@ -30,17 +30,12 @@
 #include "context_guc.h"
 #include "start_settings.h"
 
-static bool
-counts_at_start(const char *name)
+bool
+baton_counts_at_start(const struct config_generic *record)
 {
-	const struct config_generic *record;
-
-	if (baton_guc_compare_names(name, "session_preload_libraries") == 0 ||
-		baton_guc_compare_names(name, "local_preload_libraries") == 0)
-		return true;
-	record = baton_guc_find(name);
-	return record != NULL &&
-		(record->context == PGC_BACKEND || record->context == PGC_SU_BACKEND);
+	return record->context == PGC_BACKEND || record->context == PGC_SU_BACKEND ||
+		strcmp(record->name, "session_preload_libraries") == 0 ||
+		strcmp(record->name, "local_preload_libraries") == 0;
 }
 
 char *
@@ -58,9 +53,13 @@ baton_start_settings(void)
 
 	for (const ConfigVariable *item = head; item != NULL; item = item->next)
 	{
+		const struct config_generic *record;
 		bool		is_last = true;
 
-		if (item->name == NULL || item->value == NULL || !counts_at_start(item->name))
+		if (item->name == NULL || item->value == NULL)
+			continue;
+		record = baton_guc_find(item->name);
+		if (record == NULL || !baton_counts_at_start(record))
 			continue;
 		for (const ConfigVariable *later = item->next; later != NULL && is_last; later = later->next)
 			is_last = later->name == NULL || baton_guc_compare_names(later->name, item->name) != 0;

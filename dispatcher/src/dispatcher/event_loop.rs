@@ -11,21 +11,21 @@
 //! gathered and done once at the end: backends that died (an event of the same
 //! round may still name their sessions), then pools that have to be looked at.
 
-use super::backends::Backend;
-use super::clients::Login;
-use super::control::Connection;
-use super::databases::Hold;
-use super::greeting::Greetings;
-use super::jobs::Jobs;
-use super::launcher::Link;
-use super::listeners::Listener;
-use super::login_cache::LoginCache;
-use super::memory::context::Contexts;
-use super::memory::control::Control;
+use super::link::control::Connection;
+use super::link::launcher::Link;
+use super::link::memory::context::Contexts;
+use super::link::memory::control::Control;
+use super::login::clients::Login;
+use super::login::greeting::Greetings;
+use super::login::jobs::Jobs;
+use super::login::listeners::Listener;
+use super::login::login_cache::LoginCache;
+use super::login::roles::Roles;
 use super::parameters::Parameters;
-use super::pools::{Pool, PoolKey};
+use super::pools::backends::Backend;
+use super::pools::databases::Hold;
+use super::pools::pool::{Pool, PoolKey};
 use super::queries::Statistics;
-use super::roles::Roles;
 use super::sessions::{SessionId, Sessions};
 use super::shutdown::Stopping;
 use super::slab::Slab;

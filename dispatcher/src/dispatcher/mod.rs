@@ -8,46 +8,27 @@
 //! | module | what it does |
 //! |---|---|
 //! | `event_loop` | the state of a dispatcher, and its loop |
-//! | `listeners`, `clients`, `admission`, `greeting` | from a connection to a session |
-//! | `dispatch`, `waits` | from a session that speaks to a backend, or too late |
-//! | `backends`, `origin`, `control` | backends and their control connections |
-//! | `last_backend` | which backends stay, and which make room |
-//! | `launcher`, `parameters`, `roles` | what the server says |
+//! | `login` | from a connection to a session |
+//! | `pools` | from a session that speaks to a backend; which backends there are |
+//! | `link` | memory and frames shared with the server; backends', launcher's, views' connections |
+//! | `sessions`, `slab` | who exists, and who owns each |
 //! | `timers`, `shutdown`, `queries` | time, the end, the views |
-//! | `sessions`, `pools`, `pool_table`, `memory`, `slab`, `wire`, `layout` | the data, free of I/O except `pool_table` |
+//! | `parameters`, `log`, `start` | what it is told, how it tells, how it begins |
 //! | `sys` | system calls; all unsafe code |
-//! | `jobs`, `log` | threads for what takes long; the log's format |
 
-mod admission;
-mod backends;
-mod clients;
-mod control;
-mod databases;
-mod dispatch;
 mod event_loop;
-mod greeting;
-mod jobs;
-mod last_backend;
-mod launcher;
-mod layout;
-mod listeners;
+mod link;
 mod log;
-mod login_cache;
-mod memory;
-mod origin;
+mod login;
 mod parameters;
-mod pool_table;
 mod pools;
 mod queries;
-mod roles;
 mod sessions;
 mod shutdown;
 mod slab;
 mod start;
 mod sys;
 mod timers;
-mod waits;
-mod wire;
 
 pub use start::main;
 

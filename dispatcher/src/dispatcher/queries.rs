@@ -2,11 +2,11 @@
 //! `docs/views.md`.
 
 use super::event_loop::Dispatcher;
-use super::layout::shared::*;
-use super::memory::context::Contexts;
+use super::link::layout::shared::*;
+use super::link::memory::context::Contexts;
+use super::link::wire::Writer;
 use super::sessions::index_of;
 use super::sys::process;
-use super::wire::Writer;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Counts since the dispatcher started.
@@ -114,7 +114,7 @@ fn backend_state(number: u32) -> &'static str {
 fn application_name(contexts: &Contexts, index: u32) -> Vec<u8> {
     let name = b"application_name";
     if let Some(value) = contexts.value(index, KIND_REPORTED, b"") {
-        let reported = super::wire::pairs(value).find(|(key, _)| key == name);
+        let reported = super::link::wire::pairs(value).find(|(key, _)| key == name);
         if let Some((_, value)) = reported {
             return value.to_vec();
         }

@@ -7,8 +7,8 @@
 //! postmaster.
 
 use super::event_loop::Dispatcher;
-use super::layout::shared::*;
-use super::listeners;
+use super::link::layout::shared::*;
+use super::login::listeners;
 use super::sessions::{index_of, Place, SessionId};
 use super::sys::process;
 use crate::protocol::Report;

@@ -4,28 +4,28 @@
 //! and sends PARAMETERS first of all. Until these have come the start may
 //! block; afterwards nothing does.
 
-use super::clients::SPARE_LOGINS;
-use super::control::SPARE_CONNECTIONS;
 use super::event_loop::{timestamp, token, Dispatcher, Source};
-use super::greeting::Greetings;
-use super::jobs::Jobs;
-use super::launcher::{mock_secret, parse_parameters, Link};
-use super::layout::shared::*;
-use super::listeners::{self, EXIT_PORT_TAKEN};
-use super::login_cache::LoginCache;
-use super::memory::arena::Arena;
-use super::memory::context::Contexts;
-use super::memory::control::Control;
+use super::link::control::SPARE_CONNECTIONS;
+use super::link::launcher::{mock_secret, parse_parameters, Link};
+use super::link::layout::shared::*;
+use super::link::memory::arena::Arena;
+use super::link::memory::context::Contexts;
+use super::link::memory::control::Control;
+use super::link::wire::Frame;
+use super::login::clients::SPARE_LOGINS;
+use super::login::greeting::Greetings;
+use super::login::jobs::Jobs;
+use super::login::listeners::{self, EXIT_PORT_TAKEN};
+use super::login::login_cache::LoginCache;
+use super::login::roles::Roles;
 use super::parameters::Parameters;
 use super::queries::Statistics;
-use super::roles::Roles;
 use super::sessions::Sessions;
 use super::slab::Slab;
 use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::memory;
 use super::sys::process;
 use super::sys::socket::{self, Kind};
-use super::wire::Frame;
 use super::{session_memory, Arguments};
 use anyhow::{bail, Context as _, Result};
 use std::collections::HashMap;

@@ -4,10 +4,10 @@
 //! there is such a thing; a *sweep* once a second looks at the rest. An idle
 //! dispatcher does nothing but one sweep a second.
 
-use super::backends::START_LIMIT_US;
 use super::event_loop::Dispatcher;
-use super::layout::shared::*;
-use super::pools::counter_is_wrong;
+use super::link::layout::shared::*;
+use super::pools::backends::START_LIMIT_US;
+use super::pools::pool::counter_is_wrong;
 use super::sessions::{index_of, Place, SessionId};
 use super::sys::{process, socket};
 use crate::protocol::auth::client::Failure;
@@ -146,7 +146,7 @@ impl Dispatcher {
 
     /// A backend that died between taking a message and lowering the counter
     /// leaves the counter wrong for ever; it is set right when nobody can be
-    /// between the two (counter_is_wrong, pools.rs).
+    /// between the two (counter_is_wrong, pool.rs).
     fn sweep_queues(&mut self) {
         for number in 0..self.pools.len() as u32 {
             let Some(pool) = self.pools[number as usize].as_ref() else {

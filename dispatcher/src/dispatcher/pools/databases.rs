@@ -8,11 +8,11 @@
 //! the server's own answer then. When no session is there, neither stay its
 //! idle backends.
 
-use super::control::Peer;
-use super::event_loop::Dispatcher;
-use super::layout::shared::*;
-use super::sessions::{index_of, SessionId};
-use super::wire::{Malformed, Reader, Writer};
+use crate::dispatcher::event_loop::Dispatcher;
+use crate::dispatcher::link::control::Peer;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::wire::{Malformed, Reader, Writer};
+use crate::dispatcher::sessions::{index_of, SessionId};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
 use tracing::debug;

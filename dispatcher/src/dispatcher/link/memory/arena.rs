@@ -17,8 +17,8 @@
 //! heap itself is larger, so that news already on their way when the limit is
 //! reached still fit: see `heap_limit` in the header.
 
-use crate::dispatcher::layout::shared::*;
-use crate::dispatcher::layout::{ArenaHeader, Item, SessionRecord};
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::layout::{ArenaHeader, Item, SessionRecord};
 use crate::dispatcher::sys::memory::bytes_of;
 use std::hash::{BuildHasher, RandomState};
 

@@ -19,7 +19,7 @@
  * RESET.  A savepoint rolled back is not told apart: a generation too many
  * costs a few new backends, no more.  What else changes of a role or a
  * database counts at logins only (login_watch.c), or makes it another one: a
- * pool is one of OIDs, and of a superuser or not (pools.rs).
+ * pool is one of OIDs, and of a superuser or not (pool.rs).
  *
  * A prepared transaction is committed by whoever likes, possibly after a
  * restart, and no hook tells what it did.  So COMMIT PREPARED compares

@@ -9,16 +9,16 @@
 //! client has its own: its value is put into the kept greeting.
 
 use super::clients::LoggedIn;
-use super::event_loop::Dispatcher;
-use super::layout::shared::*;
-use super::layout::{Item, SessionRecord};
-use super::memory::arena::Content;
-use super::memory::context::Staged;
-use super::memory::control::NO_COUNTER;
-use super::pools::PoolKey;
-use super::sessions::{index_of, Place, SessionId};
-use super::sys::socket::{self, Keepalives};
-use super::wire;
+use crate::dispatcher::event_loop::Dispatcher;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::layout::{Item, SessionRecord};
+use crate::dispatcher::link::memory::arena::Content;
+use crate::dispatcher::link::memory::context::Staged;
+use crate::dispatcher::link::memory::control::NO_COUNTER;
+use crate::dispatcher::link::wire;
+use crate::dispatcher::pools::pool::PoolKey;
+use crate::dispatcher::sessions::{index_of, Place, SessionId};
+use crate::dispatcher::sys::socket::{self, Keepalives};
 use crate::protocol::messages;
 use crate::protocol::startup::Startup;
 use crate::protocol::Report;

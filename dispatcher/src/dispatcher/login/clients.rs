@@ -7,13 +7,13 @@
 //! the connection ends; after authentication_timeout without a word, as in
 //! stock. The number of logins is bounded, and so is what each may send.
 
-use super::event_loop::{token, Dispatcher, Source};
 use super::jobs::{Done, Job, Name};
-use super::launcher::{Answer, Asker};
-use super::layout::shared::*;
 use super::login_cache::Who;
-use super::sys::epoll;
-use super::sys::socket::{self, Address};
+use crate::dispatcher::event_loop::{token, Dispatcher, Source};
+use crate::dispatcher::link::launcher::{Answer, Asker};
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::sys::epoll;
+use crate::dispatcher::sys::socket::{self, Address};
 use crate::protocol::auth::server::{Action, Claim, Learnt, Method, PasswordResult, ServerAuth};
 use crate::protocol::messages;
 use crate::protocol::startup::{

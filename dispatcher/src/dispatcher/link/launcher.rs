@@ -5,12 +5,12 @@
 //! a crash) sessions go on, and nobody can log in.
 
 use super::control::{Connection, Peer};
-use super::event_loop::Dispatcher;
 use super::layout::shared::*;
-use super::login_cache::Who;
-use super::parameters::Parameters;
-use super::sys::socket::{self, Address};
 use super::wire::{Frame, Malformed, Reader, Writer};
+use crate::dispatcher::event_loop::Dispatcher;
+use crate::dispatcher::login::login_cache::Who;
+use crate::dispatcher::parameters::Parameters;
+use crate::dispatcher::sys::socket::{self, Address};
 use crate::protocol::auth::verifier::MockSecret;
 use crate::protocol::Report;
 use std::collections::HashMap;
@@ -308,7 +308,7 @@ impl Dispatcher {
         self.mock_secret = mock_secret(&parameters.mock_authentication_nonce);
         self.contexts
             .arena
-            .set_limit(super::session_memory(&parameters));
+            .set_limit(crate::dispatcher::session_memory(&parameters));
         self.parameters = parameters;
         self.control
             .header

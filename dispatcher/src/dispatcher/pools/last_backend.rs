@@ -6,13 +6,13 @@
 //! that could get no other keeps its last one as long as it has sessions.
 //! docs/design/pools.md has the reasons.
 
-use super::event_loop::Dispatcher;
-use super::launcher::{Answer, Asker};
-use super::layout::shared::*;
-use super::login_cache::Who;
+use super::pool::{Pool, PoolKey};
 use super::pool_table::Identity;
-use super::pools::{Pool, PoolKey};
-use super::sessions::index_of;
+use crate::dispatcher::event_loop::Dispatcher;
+use crate::dispatcher::link::launcher::{Answer, Asker};
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::login::login_cache::Who;
+use crate::dispatcher::sessions::index_of;
 use std::sync::atomic::Ordering::SeqCst;
 use tracing::debug;
 

@@ -6,15 +6,15 @@
 //! token of its slot (control.rs). From there on the control connection is the
 //! backend, as far as the dispatcher is concerned: its end is the backend's.
 
-use super::event_loop::{token, Dispatcher, Source};
-use super::jobs::Job;
-use super::layout::shared::*;
-use super::listeners::{directories, socket_path};
 use super::origin::{self, Origin};
-use super::sessions::{index_of, Place, SessionId};
-use super::sys::socket::{self, Kind};
-use super::sys::{epoll, process};
-use super::wire;
+use crate::dispatcher::event_loop::{token, Dispatcher, Source};
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::wire;
+use crate::dispatcher::login::jobs::Job;
+use crate::dispatcher::login::listeners::{directories, socket_path};
+use crate::dispatcher::sessions::{index_of, Place, SessionId};
+use crate::dispatcher::sys::socket::{self, Kind};
+use crate::dispatcher::sys::{epoll, process};
 use crate::protocol::auth::client::{BackendLogin, Failure, LoginAction};
 use crate::protocol::{Report, Severity};
 use std::io;

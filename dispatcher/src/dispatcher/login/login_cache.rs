@@ -5,8 +5,8 @@
 //! depends on raises it before it tells anybody (login_watch.c). Unknown users
 //! are kept like known ones, or the time of an answer would tell them apart.
 
-use super::launcher::Answer;
-use super::sys::socket::Address;
+use crate::dispatcher::link::launcher::Answer;
+use crate::dispatcher::sys::socket::Address;
 use std::collections::HashMap;
 
 /// Answers kept; when there are more, it begins anew.

@@ -1,8 +1,8 @@
 //! May a client that has proved itself come in?
 
-use super::event_loop::Dispatcher;
-use super::launcher::Answer;
-use super::pools::PoolKey;
+use crate::dispatcher::event_loop::Dispatcher;
+use crate::dispatcher::link::launcher::Answer;
+use crate::dispatcher::pools::pool::PoolKey;
 use crate::protocol::startup::Startup;
 use crate::protocol::Report;
 

@@ -5,14 +5,14 @@
 //! What is read from one connection in one go is bounded, and so is what a
 //! backend may stage.
 
-use super::event_loop::{token, Dispatcher, Source};
 use super::layout::shared::*;
 use super::memory::arena::Content;
 use super::memory::context::Staged;
-use super::pool_table::Identity;
-use super::sessions::{index_of, SessionId};
-use super::sys::{epoll, process, socket};
 use super::wire::{self, Frame, Malformed, Reader, Writer};
+use crate::dispatcher::event_loop::{token, Dispatcher, Source};
+use crate::dispatcher::pools::pool_table::Identity;
+use crate::dispatcher::sessions::{index_of, SessionId};
+use crate::dispatcher::sys::{epoll, process, socket};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

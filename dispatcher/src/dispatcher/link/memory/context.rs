@@ -10,8 +10,8 @@
 
 use super::arena::{Arena, Content, Full};
 use super::control::{Control, CounterPool, NO_COUNTER};
-use crate::dispatcher::layout::shared::*;
-use crate::dispatcher::layout::Item;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::layout::Item;
 use std::collections::HashMap;
 
 /// With so many changes at once their items are found by an index: a scan for

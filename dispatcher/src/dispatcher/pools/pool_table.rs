@@ -8,11 +8,11 @@
 //! the new pool has logged in do the sessions move there, and the old backends
 //! go. docs/design/pools.md has the reasons.
 
-use super::event_loop::{token, Dispatcher, Source};
-use super::layout::settings_mark;
-use super::pools::{Pool, PoolKey, Replaceable, Retry};
-use super::sessions::SessionId;
-use super::sys::{epoll, socket};
+use super::pool::{Pool, PoolKey, Replaceable, Retry};
+use crate::dispatcher::event_loop::{token, Dispatcher, Source};
+use crate::dispatcher::link::layout::settings_mark;
+use crate::dispatcher::sessions::SessionId;
+use crate::dispatcher::sys::{epoll, socket};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
 use std::collections::VecDeque;

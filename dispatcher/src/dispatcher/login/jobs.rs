@@ -10,7 +10,7 @@
 //! Results are brought by a channel; an eventfd tells the event loop that there
 //! are some.
 
-use super::sys::process;
+use crate::dispatcher::sys::process;
 use crate::protocol::auth::client::DeriveJob;
 use crate::protocol::auth::scram::Keys;
 use crate::protocol::auth::server::{PasswordJob, PasswordResult};

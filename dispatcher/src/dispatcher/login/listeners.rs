@@ -1,10 +1,10 @@
 //! The pool's own sockets: opening, closing, and accepting from them.
 
-use super::event_loop::{token, Dispatcher, Source};
-use super::parameters::Parameters;
-use super::sys::epoll;
-use super::sys::process;
-use super::sys::socket::{self, Address, Kind};
+use crate::dispatcher::event_loop::{token, Dispatcher, Source};
+use crate::dispatcher::parameters::Parameters;
+use crate::dispatcher::sys::epoll;
+use crate::dispatcher::sys::process;
+use crate::dispatcher::sys::socket::{self, Address, Kind};
 use crate::protocol::Report;
 use anyhow::{anyhow, Result};
 use std::collections::HashSet;
@@ -196,7 +196,7 @@ impl Dispatcher {
         }
         let more = accepted.is_ok();
         drop(accepted);
-        self.reserve = super::sys::memory::placeholder().ok();
+        self.reserve = crate::dispatcher::sys::memory::placeholder().ok();
         more
     }
 

@@ -5,9 +5,9 @@
 //! and for one of a Unix socket by the socket itself. What the server does
 //! with that is told in the extension's attach_origin.c.
 
-use super::event_loop::Dispatcher;
-use super::sessions::{index_of, SessionId};
-use super::sys::socket::{self, Address};
+use crate::dispatcher::event_loop::Dispatcher;
+use crate::dispatcher::sessions::{index_of, SessionId};
+use crate::dispatcher::sys::socket::{self, Address};
 use crate::protocol::auth::client::Failure;
 use std::fmt::Write;
 use std::os::fd::RawFd;

@@ -4,10 +4,10 @@
 //! passed over, an error stands in for the answer, and it is ready for the
 //! next. One that was not greeted yet ends with the error.
 
-use super::event_loop::Dispatcher;
-use super::layout::shared::*;
-use super::sessions::{index_of, Place, SessionId};
-use super::sys::socket;
+use crate::dispatcher::event_loop::Dispatcher;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::sessions::{index_of, Place, SessionId};
+use crate::dispatcher::sys::socket;
 use crate::protocol::frontend::{RequestEnd, RequestSkipper, SkipError};
 use crate::protocol::messages;
 use crate::protocol::{Report, Severity};

@@ -6,13 +6,13 @@
 //! the ready queue to whichever backend is first. From there it comes back by
 //! its next event, by RELEASE, or by END.
 
-use super::event_loop::{token, Dispatcher, Source};
-use super::layout::shared::*;
-use super::memory::arena::Full;
-use super::pools::{choose_backend, Growth, QUEUE_DEPTH};
-use super::sessions::{index_of, Place, SessionId};
-use super::sys::{epoll, socket};
-use super::wire;
+use super::pool::{choose_backend, Growth, QUEUE_DEPTH};
+use crate::dispatcher::event_loop::{token, Dispatcher, Source};
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::memory::arena::Full;
+use crate::dispatcher::link::wire;
+use crate::dispatcher::sessions::{index_of, Place, SessionId};
+use crate::dispatcher::sys::{epoll, socket};
 use crate::protocol::Report;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -438,7 +438,7 @@ impl Dispatcher {
     pub fn apply_staged(
         &mut self,
         id: SessionId,
-        staged: &mut super::memory::context::Staged,
+        staged: &mut crate::dispatcher::link::memory::context::Staged,
         greeted: bool,
     ) -> bool {
         if self.sessions.get(id).is_none() || staged.session != id {

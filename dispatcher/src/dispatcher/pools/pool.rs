@@ -9,8 +9,8 @@
 //! A session may be in a FIFO under a name that is past; whoever takes from
 //! the FIFO looks it up.
 
-use super::layout::shared::*;
-use super::sessions::SessionId;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::sessions::SessionId;
 use crate::protocol::auth::client::Failure;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

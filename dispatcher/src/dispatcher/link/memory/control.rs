@@ -6,8 +6,8 @@
 //! still serve a session ("orphans") are left alone until they end, with the
 //! session slots they hold; all others are freed.
 
-use crate::dispatcher::layout::shared::*;
-use crate::dispatcher::layout::{
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::layout::{
     BackendSlot, ControlHeader, PoolSlot, SessionSlot, StatementCounter,
 };
 use crate::dispatcher::sys::memory::SharedMapping;

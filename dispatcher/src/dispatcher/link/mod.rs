@@ -1,0 +1,8 @@
+//! What this program shares with the server's processes: memory, frames, and
+//! the connections to backends, to the launcher and to views.
+
+pub mod control;
+pub mod launcher;
+pub mod layout;
+pub mod memory;
+pub mod wire;

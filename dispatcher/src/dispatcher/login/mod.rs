@@ -1,0 +1,9 @@
+//! From a connection to a session: who may come in, and the first answer.
+
+pub mod admission;
+pub mod clients;
+pub mod greeting;
+pub mod jobs;
+pub mod listeners;
+pub mod login_cache;
+pub mod roles;

@@ -1,0 +1,10 @@
+//! Pools, their backends, and which session gets one.
+
+pub mod backends;
+pub mod databases;
+pub mod dispatch;
+pub mod last_backend;
+pub mod origin;
+pub mod pool;
+pub mod pool_table;
+pub mod waits;

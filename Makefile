@@ -144,7 +144,7 @@ check-sanitize: setup-test ## The extension under ASan and UBSan: behaviour and 
 		-o build/sanitize/asan_first.so tests/harness/asan_first.c
 	BATON_TEST_FROM=tree \
 		BATON_TEST_PRELOAD="$$($(SERVER_CC) -print-file-name=libasan.so) build/sanitize/asan_first.so" \
-		ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 UBSAN_OPTIONS=print_stacktrace=1 \
+		ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		$(PYTHON) -m pytest build/sanitize/tests/behaviour build/sanitize/tests/faults
 
 fuzz: setup-test ## Fuzz for FUZZ_SECONDS (3600), from FUZZ_SEED or the clock

@@ -21,6 +21,11 @@ from harness.wire import Closed, Message, Wire, bind, execute, parse, query, syn
 HOST = "127.0.0.1"
 MB = 1 << 20
 
+# Its runtime asks for memory of its own and ends the process that gets none.
+not_sanitized = pytest.mark.skipif(
+    "libasan" in os.environ.get("BATON_TEST_PRELOAD", ""), reason="AddressSanitizer cannot run out of memory"
+)
+
 SETUP = ["CREATE TABLE plain (a int)", "SELECT lo_create(4711)"]
 
 
@@ -98,6 +103,7 @@ def out_of_memory(server, port: int) -> list[str]:
     return lines
 
 
+@not_sanitized
 def test_a_session_out_of_memory_gets_the_server_s_error_and_goes_on(server):
     try:
         server.sql("ALTER ROLE postgres SET work_mem = '1GB'")
@@ -181,6 +187,7 @@ def starved_turns(server, sessions: list[Wire], spare_kb: int) -> list[str]:
     return told
 
 
+@not_sanitized
 @pytest.mark.pool_only
 def test_backends_without_memory_for_contexts_cost_their_sessions_only(server):
     """Putting a session in place needs memory, too. That one may end, and is told

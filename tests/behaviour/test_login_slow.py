@@ -9,13 +9,14 @@ import resource
 import socket
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from harness.account import give_to_server_user
 from harness.cluster import HOST, Run
 from harness.health import wait_until
-from harness.wire import Wire, message, startup, text
+from harness.wire import LoginFailed, Wire, message, startup, text
 
 pytestmark = pytest.mark.pool_only
 
@@ -142,3 +143,24 @@ def test_an_address_named_twice_is_listened_on_once(make_cluster, names):
     cluster = make_cluster(parameters={"listen_addresses": names})
     with Wire.login(HOST, cluster.pool_port) as wire:
         assert wire.query("SELECT 1") == [["1"]]
+
+
+def test_backends_that_are_starting_count_against_no_limit(make_cluster):
+    """A CONNECTION LIMIT counts clients. Those that log in while the backends of
+    the first are still starting are not too many."""
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 8})
+    cluster.sql("CREATE ROLE limited LOGIN CONNECTION LIMIT 8")
+    cluster.sql("ALTER SYSTEM SET post_auth_delay = '1s'")
+    cluster.sql("SELECT pg_reload_conf()")
+
+    def log_in(_) -> Wire:
+        return Wire.login(HOST, cluster.pool_port, user="limited")
+
+    with ThreadPoolExecutor(8) as at_once:
+        clients = list(at_once.map(log_in, range(8)))
+    with pytest.raises(LoginFailed) as refused:
+        log_in(9)
+    assert refused.value.fields["C"] == "53300"
+    for client in clients:
+        assert client.query("SELECT session_user") == [["limited"]]
+        client.finish()

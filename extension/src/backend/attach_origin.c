@@ -71,6 +71,7 @@ typedef struct Origin
 {
 	uint16		family;
 	uint8		address[16];
+	BatonBackendSlot *slot;		/* that this backend is started for */
 } Origin;
 
 static bool
@@ -111,6 +112,7 @@ read_origin(const char *options, Origin *origin)
 		return false;
 
 	origin->family = (uint16) family;
+	origin->slot = slot;
 	return read_address(hex, origin->address);
 }
 
@@ -211,6 +213,8 @@ first_message(char type, const char *body, size_t length)
 	if (is_first && type == NEGOTIATE_PROTOCOL_VERSION && MyProcPort != NULL &&
 		read_origin(MyProcPort->cmdline_options, &origin))
 	{
+		/* login.c counts connections that are not the pool's */
+		origin.slot->pid = MyProcPid;
 		assume(MyProcPort, &origin);
 		PqCommMethods = &methods;
 	}

@@ -292,7 +292,7 @@ choose_method(const Question *question, Answer *answer)
 /*
  * Connections of that role or database (the other is InvalidOid) that are
  * not the pool's own backends.  Approximate, as the limits are in the server
- * itself; a backend that is still attaching counts as one of them.
+ * itself.
  */
 static int32
 foreign_connections(Oid role, Oid database)
@@ -302,10 +302,9 @@ foreign_connections(Oid role, Oid database)
 	for (uint32 i = 0; i < BatonControlMemory->backend_slots; i++)
 	{
 		BatonBackendSlot *slot = baton_backend_slot(i);
-		uint32		state = pg_atomic_read_u32(baton_atomic_u32(slot->state));
 		PGPROC	   *proc;
 
-		if (state == BATON_BACKEND_FREE || state == BATON_BACKEND_STARTING || slot->pid == 0)
+		if (slot->state == BATON_BACKEND_FREE || slot->pid == 0)
 			continue;
 		proc = BackendPidGetProc((int) slot->pid);
 		if (proc != NULL &&

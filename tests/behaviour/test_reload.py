@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from harness.health import wait_until
+from harness.wire import Message, Wire, query
 from parameter_world import SETUP  # noqa: F401 (the fixture reads it)
 
 VALUES = {
@@ -120,3 +122,46 @@ def test_a_reload_reaches_what_a_setting_of_the_role_hides_from_others(server):
             server.set_parameters({"maintenance_work_mem": None})
             server.reload()
             server.sql("ALTER ROLE bob RESET ALL")
+
+
+ENCODING = "SELECT chr(233), setting, reset_val, source FROM pg_settings WHERE name = 'client_encoding'"
+
+
+def encoding_of_a_new_client(port: int) -> str:
+    with Wire.login("127.0.0.1", port, user="bob") as client:
+        return client.query("SHOW client_encoding")[0][0]
+
+
+@pytest.mark.parametrize("where", ["role", "database", "files"])
+def test_a_session_keeps_the_client_encoding_it_began_with(server, where):
+    """It interprets what the server sends by it. New clients begin with the new one."""
+    sessions = [Wire.login("127.0.0.1", port, user="bob") for port in (server.port, server.pool_port)]
+
+    def answers(statement: str) -> list[list[Message]]:
+        return [session.ask(query(statement)) for session in sessions]
+
+    before = sessions[0].ask(query(ENCODING))
+    try:
+        if where == "files":
+            server.set_parameters({"client_encoding": "LATIN2"})
+            server.reload()
+        else:
+            server.sql(f"ALTER {where} {'bob' if where == 'role' else 'postgres'} SET client_encoding = 'LATIN2'")
+        for port in (server.port, server.pool_port):
+            wait_until(lambda port=port: encoding_of_a_new_client(port) == "LATIN2", what="new clients have it")
+        for _ in range(4):
+            direct, pooled = answers(ENCODING)
+            assert direct == pooled == before
+        for statement in ("SET client_encoding = 'LATIN1'", ENCODING, "RESET client_encoding", ENCODING, ENCODING):
+            direct, pooled = answers(statement)
+            assert direct == pooled
+        assert pooled == before
+    finally:
+        server.set_parameters({"client_encoding": None})
+        server.reload()
+        server.sql("ALTER ROLE bob RESET ALL")
+        server.sql("ALTER DATABASE postgres RESET client_encoding")
+        for session in sessions:
+            session.finish()
+        for port in (server.port, server.pool_port):
+            wait_until(lambda port=port: encoding_of_a_new_client(port) == "UTF8", what="the old one is back")

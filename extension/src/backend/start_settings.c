@@ -9,7 +9,9 @@
  *	- parameters of context backend and superuser-backend are taken over by
  *	  the postmaster only, for those to come (set_config_option in guc.c);
  *	- libraries that are to be preloaded into a session are loaded once
- *	  (process_session_preload_libraries in miscinit.c).
+ *	  (process_session_preload_libraries in miscinit.c);
+ *	- client_encoding is not changed in a running backend outside a
+ *	  transaction (check_client_encoding in variable.c).
  * When the files give another value of one of these, the dispatcher is told,
  * and serves new clients by new backends.
  *
@@ -59,7 +61,8 @@ baton_start_settings(void)
 		if (item->name == NULL || item->value == NULL)
 			continue;
 		record = baton_guc_find(item->name);
-		if (record == NULL || !baton_counts_at_start(record))
+		if (record == NULL ||
+			!(baton_counts_at_start(record) || strcmp(record->name, "client_encoding") == 0))
 			continue;
 		for (const ConfigVariable *later = item->next; later != NULL && is_last; later = later->next)
 			is_last = later->name == NULL || baton_guc_compare_names(later->name, item->name) != 0;

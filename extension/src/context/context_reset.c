@@ -10,8 +10,9 @@
  * "database user").  The backend that serves it was started for nobody in
  * particular and perhaps under other settings.
  *
- * Decision: at greeting, every reset value whose source is one of those is put
- * into the session's context as a RESET item.  When a session is installed,
+ * Decision: at greeting, every reset value whose source is one of those, and
+ * client_encoding's whatever its source, is put into the session's context as
+ * a RESET item.  When a session is installed,
  * an item that the backend has by itself costs nothing; for one that differs
  * the record's reset value is exchanged and the backend's own is kept beside
  * it ("other").  A setting of role or database that the backend has and the
@@ -351,7 +352,7 @@ check_role_setting(void)
 	BatonGucCell cell;
 	StringInfoData value;
 
-	if (!baton_reset_is_carried(record) || record->reset_source >= PGC_S_CLIENT ||
+	if (!baton_reset_is_setting(record) || record->reset_source >= PGC_S_CLIENT ||
 		!OidIsValid(identity.role) ||
 		is_member_of_role(GetAuthenticatedUserId(), identity.role))
 		return;
@@ -418,8 +419,17 @@ void
 baton_reset_reload(void)
 {
 	bool		plain = baton_plain_undo();
+	dlist_iter	iter;
 
 	baton_plain_read_files();
+	/* what the backend had by itself may be something else now */
+	dlist_foreach(iter, &baton_reset_items)
+	{
+		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
+
+		if (!item->exchanged)
+			baton_reset_item_apply(item);
+	}
 	if (plain)
 		baton_plain_apply();
 }

@@ -40,18 +40,18 @@ baton_reset_make_context(void)
 													ALLOCSET_DEFAULT_SIZES);
 }
 
-static bool
-is_session_source(GucSource source)
+bool
+baton_reset_is_setting(const struct config_generic *record)
 {
-	return source >= PGC_S_GLOBAL && source <= PGC_S_CLIENT;
+	return record->reset_source >= PGC_S_GLOBAL && record->reset_source <= PGC_S_CLIENT &&
+		record->context != PGC_INTERNAL &&
+		strncmp(record->name, "pg_baton.", 9) != 0;
 }
 
 bool
 baton_reset_is_carried(const struct config_generic *record)
 {
-	return is_session_source(record->reset_source) &&
-		record->context != PGC_INTERNAL &&
-		strncmp(record->name, "pg_baton.", 9) != 0;
+	return baton_reset_is_setting(record) || strcmp(record->name, "client_encoding") == 0;
 }
 
 /* ---- one item --------------------------------------------------------- */

@@ -44,7 +44,14 @@ extern void baton_reset_make_context(void);
 /* A record has come without its file's value: the files must be read again. */
 extern bool baton_reset_reload_again;
 
-/* Is its reset value one that belongs to a session? */
+/* Does its reset value come from a setting of role or database, or an option? */
+extern bool baton_reset_is_setting(const struct config_generic *record);
+
+/*
+ * Is its reset value one that belongs to a session?  Those, and
+ * client_encoding from wherever: check_client_encoding (variable.c) refuses
+ * what a reload says, so a session keeps the one that it began with.
+ */
 extern bool baton_reset_is_carried(const struct config_generic *record);
 
 extern BatonResetItem *baton_reset_item_add(const char *name, Size name_length,

@@ -19,6 +19,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_authid.h"
+#include "mb/pg_wchar.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -103,11 +104,29 @@ baton_plain_record(void)
 	MemoryContextSwitchTo(old);
 }
 
-/* What was recorded of the parameter, or what was compiled in. */
+/*
+ * What the parameter is where neither a file nor anything else says anything:
+ * what was compiled in; but client_encoding is the database's (CheckMyDatabase
+ * in postinit.c).
+ */
+static bool
+make_default(struct config_generic *record, BatonGucCell *cell)
+{
+	if (strcmp(record->name, "client_encoding") != 0)
+		return baton_guc_make_boot(record, cell);
+	memset(cell, 0, sizeof(*cell));
+	cell->source = PGC_S_DYNAMIC_DEFAULT;
+	cell->scontext = PGC_BACKEND;
+	cell->srole = BOOTSTRAP_SUPERUSERID;
+	return baton_guc_make(record, GetDatabaseEncodingName(), cell->source, NULL,
+						  &cell->value);
+}
+
+/* What was recorded of the parameter, or what it is without that. */
 static void
 recorded_value(struct config_generic *record, StringInfo value)
 {
-	BatonGucCell boot;
+	BatonGucCell cell;
 
 	for (int i = 0; i < recorded_count; i++)
 	{
@@ -118,10 +137,10 @@ recorded_value(struct config_generic *record, StringInfo value)
 			return;
 		}
 	}
-	if (!baton_guc_make_boot(record, &boot))
+	if (!make_default(record, &cell))
 		return;
-	baton_reset_append_value(record, &boot, NULL, value);
-	baton_guc_release(record, &boot.value);
+	baton_reset_append_value(record, &cell, NULL, value);
+	baton_guc_release(record, &cell.value);
 }
 
 void
@@ -137,7 +156,7 @@ baton_plain_attach(void)
 	{
 		PlainValue *plain = &own_settings[own_setting_count];
 
-		if (!baton_reset_is_carried(variables[i]))
+		if (!baton_reset_is_setting(variables[i]))
 			continue;
 		plain->name = pstrdup(variables[i]->name);
 		initStringInfo(&plain->value);
@@ -184,7 +203,7 @@ make_base(struct config_generic *record, const PlainValue *plain,
 						   &base->value))
 			return true;
 	}
-	return baton_guc_make_boot(record, base);
+	return make_default(record, base);
 }
 
 /*

@@ -195,7 +195,8 @@ baton_reset_neutralise(void)
 		baton_reset_item_undo(item);
 		baton_reset_item_drop(item);
 	}
-	if (baton_reset_reload_again)
+	/* a reload that came to the items' values has not come to the backend's */
+	if (baton_reset_reload_again || baton_files_were_read())
 		baton_reset_reload();
 }
 

@@ -48,6 +48,80 @@ def assert_alike(server, question: str) -> list[str]:
     return direct
 
 
+def test_a_new_login_s_role_is_who_bears_the_name_now(roles):
+    roles.sql("ALTER ROLE setter SET role = 'given'")
+    before = assert_alike(roles, WHO)
+    for change in (
+        "ALTER ROLE given SUPERUSER",
+        "ALTER ROLE given NOSUPERUSER",
+        "REVOKE given FROM setter",
+        "GRANT given TO setter",
+        "ALTER ROLE given RENAME TO given_old",
+        "CREATE ROLE given",
+        "GRANT given TO setter",
+        "DROP ROLE given",
+        "DROP ROLE given_old",
+        "CREATE ROLE given",
+        "GRANT given TO setter",
+    ):
+        roles.sql(change)
+        after = assert_alike(roles, WHO)
+    assert after == before
+
+
+def test_a_setting_refused_to_the_backend_is_the_next_login_s(roles):
+    """Of role and database; the latter counts where the former is refused."""
+    roles.sql("REVOKE given FROM setter; CREATE ROLE given_old; GRANT given_old TO setter")
+    roles.sql("ALTER ROLE setter SET role = 'given'; ALTER DATABASE named SET role = 'given_old'")
+    try:
+        refused = assert_alike(roles, WHO)
+        roles.sql("GRANT given TO setter")
+        assert assert_alike(roles, WHO) != refused
+        roles.sql("REVOKE given FROM setter")
+        assert assert_alike(roles, WHO) == refused
+    finally:
+        roles.sql("ALTER DATABASE named RESET role")
+
+
+@pytest.mark.parametrize("of", ["ROLE setter", "DATABASE named"])
+def test_a_new_login_s_text_search_configuration_is_what_there_is_now(roles, of):
+    question = "SELECT current_setting('default_text_search_config'), to_tsvector('the rats')"
+    roles.sql(f"ALTER {of} SET default_text_search_config = 'public.mine'")
+    try:
+        without = assert_alike(roles, question)
+        for change in (
+            "CREATE TEXT SEARCH CONFIGURATION public.mine (COPY = simple)",
+            "ALTER TEXT SEARCH CONFIGURATION public.mine RENAME TO other",
+            "ALTER TEXT SEARCH CONFIGURATION public.other RENAME TO mine",
+            "DROP TEXT SEARCH CONFIGURATION public.mine",
+        ):
+            roles.sql(change, dbname="named")
+            after = assert_alike(roles, question)
+        assert after == without
+    finally:
+        roles.sql(f"ALTER {of} RESET default_text_search_config")
+
+
+def test_a_configuration_is_looked_up_by_the_search_path_set_before_it(roles):
+    question = "SELECT current_setting('default_text_search_config'), current_setting('search_path')"
+    roles.sql(
+        "CREATE SCHEMA there; CREATE TEXT SEARCH CONFIGURATION there.found (COPY = simple);"
+        " CREATE TEXT SEARCH CONFIGURATION public.found (COPY = simple)",
+        dbname="named",
+    )
+    try:
+        for settings in (
+            ["search_path = 'there'", "default_text_search_config = 'found'"],
+            ["default_text_search_config = 'found'", "search_path = 'there'"],
+        ):
+            for setting in settings:
+                roles.sql(f"ALTER ROLE setter SET {setting}")
+            assert_alike(roles, question)
+            roles.sql("ALTER ROLE setter RESET ALL")
+    finally:
+        roles.sql("DROP SCHEMA there CASCADE; DROP TEXT SEARCH CONFIGURATION public.found", dbname="named")
+
+
 def answers(sessions: list[Wire]) -> list[list[Message]]:
     return [session.ask(query(WHO)) for session in sessions]
 

@@ -251,32 +251,41 @@ baton_plain_read_files(void)
 	pfree(done);
 }
 
+static void
+apply_one(const PlainValue *plain)
+{
+	dlist_iter	iter;
+	BatonResetItem *item;
+
+	if (plain->value.len == 0)
+		return;
+	dlist_foreach(iter, &baton_reset_items)
+	{
+		item = dlist_container(BatonResetItem, node, iter.cur);
+		if (baton_guc_compare_names(item->name, plain->name) == 0)
+			return;
+	}
+	item = baton_reset_item_add(plain->name, strlen(plain->name),
+								plain->value.data, plain->value.len);
+	item->plain = true;
+	baton_reset_item_apply(item);
+}
+
 /* Settings the backend has and the session has not. */
 void
 baton_plain_apply(void)
 {
 	for (int i = 0; i < own_setting_count; i++)
-	{
-		dlist_iter	iter;
-		bool		listed = false;
-		BatonResetItem *item;
+		apply_one(&own_settings[i]);
+}
 
-		dlist_foreach(iter, &baton_reset_items)
-		{
-			item = dlist_container(BatonResetItem, node, iter.cur);
-			if (baton_guc_compare_names(item->name, own_settings[i].name) == 0)
-			{
-				listed = true;
-				break;
-			}
-		}
-		if (listed || own_settings[i].value.len == 0)
-			continue;
-		item = baton_reset_item_add(own_settings[i].name, strlen(own_settings[i].name),
-									own_settings[i].value.data,
-									own_settings[i].value.len);
-		item->plain = true;
-		baton_reset_item_apply(item);
+void
+baton_plain_apply_to(const char *name)
+{
+	for (int i = 0; i < own_setting_count; i++)
+	{
+		if (baton_guc_compare_names(own_settings[i].name, name) == 0)
+			apply_one(&own_settings[i]);
 	}
 }
 

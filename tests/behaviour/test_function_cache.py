@@ -326,3 +326,14 @@ def test_a_backend_s_first_function_may_be_a_security_definer_s(cluster):
         for session in sessions:
             session.finish()
     cluster.sql("DROP DATABASE fresh")
+
+
+@pytest.mark.parametrize("before", ["SELECT 1", "SELECT setseed(0.5)"])
+def test_a_function_is_compiled_for_the_session_s_own_temporary_table(cluster, before):
+    """Whatever it is that dedicates the session."""
+    for value in ("7", "'abc'::text", "true"):
+        with Wire.login("127.0.0.1", cluster.pool_port) as session:
+            session.query("SET search_path = t2, public")
+            session.query(before)
+            session.query(f"CREATE TEMP TABLE cfg AS SELECT {value} AS v")
+            assert session.query("SELECT of_tenant() = v::text FROM cfg") == [["t"]]

@@ -36,11 +36,11 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#include "attach.h"
 #include "context_guc.h"
 #include "function_environment.h"
 #include "handover.h"
 #include "statement_settings.h"
+#include "taint.h"
 
 /* Beside those that literals are read by. */
 static const char *const other_settings[] = {
@@ -113,10 +113,7 @@ baton_environment_attach(void)
 static uint64
 session_with_objects(void)
 {
-	if (BatonSelf.slot == NULL ||
-		BatonSelf.slot->dedicated_cause != BATON_CAUSE_TEMPORARY_OBJECT)
-		return 0;
-	return baton_session_held();
+	return baton_may_have_temporary_objects() ? baton_session_held() : 0;
 }
 
 static bool

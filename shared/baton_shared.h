@@ -38,7 +38,7 @@
 #define BATON_SETTINGS_MARKS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 5
+#define BATON_LAYOUT_VERSION 6
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -415,10 +415,11 @@ typedef struct BatonFrame
 								 * its socket.  Follows PUT/DELETE.  (A
 								 * backend with nothing to tell re-arms the
 								 * socket itself and sends nothing.) */
-#define BATON_MSG_GREETED 23	/* session; u32 length, so many bytes of
-								 * NoticeResponses, REPORTED value, as above:
-								 * what was sent.  The backend keeps the
-								 * session */
+#define BATON_MSG_GREETED 23	/* session; u32: 1 if others of its kind may
+								 * be told the same; u32 length, so many bytes
+								 * of NoticeResponses, REPORTED value, as
+								 * above: what was sent.  The backend keeps
+								 * the session */
 #define BATON_MSG_END 24		/* session has ended (client gone or FATAL);
 								 * payload: u32 BATON_END_*.  The dispatcher
 								 * closes its socket and forgets it */

@@ -166,7 +166,8 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_dedicated_objects,
 		.context = PGC_SIGHUP,
 		.flags = GUC_LIST_INPUT,
-		.boot_string = "dblink, plperl, plperlu, plpython3u, pltcl, pltclu",
+		.boot_string = "dblink, isn_weak, java, javau, orafce, pg_variables, pllua, plluau, plperl, plperlu, "
+		"plpython3u, plr, pltcl, pltclu, plv8",
 		.short_description = "Lists functions, extensions and languages whose use dedicates a backend to the session.",
 		.long_description = "For those that keep a session's state in the process, where pg_baton cannot see it.",
 	},

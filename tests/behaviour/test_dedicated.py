@@ -324,6 +324,20 @@ def test_functions_on_the_list_dedicate(server):
         server.sql("DROP FUNCTION stateful()")
 
 
+def test_an_extension_that_keeps_a_session_s_state_is_listed(server):
+    """isn: whether weak numbers are accepted is a variable of the process."""
+    server.sql("CREATE EXTENSION isn")
+    sessions = [Wire.login("127.0.0.1", server.pool_port) for _ in range(4)]
+    try:
+        assert sessions[0].query("SELECT isn_weak(true)") == [["t"]]
+        for _ in range(2):
+            assert [one.query("SELECT isn_weak()") for one in sessions] == [[["t"]]] + [[["f"]]] * 3
+    finally:
+        for session in sessions:
+            session.finish()
+        server.sql("DROP EXTENSION isn")
+
+
 def test_psycopg_with_temporary_tables_in_many_sessions(server):
     sessions = [psycopg.connect(server.pool(), autocommit=True) for _ in range(5)]
     try:

@@ -49,6 +49,10 @@ CREATE FUNCTION secret_for_all() RETURNS int LANGUAGE plpgsql SECURITY DEFINER A
 CREATE FUNCTION created() RETURNS text LANGUAGE plpgsql AS
   $$DECLARE x cfg.v%TYPE; BEGIN SELECT v INTO x FROM cfg; RETURN x; END$$;
 
+CREATE FUNCTION quotes() RETURNS text LANGUAGE plpgsql AS $$BEGIN RETURN quote_ident('abc'); END$$;
+CREATE VIEW seen AS SELECT 1 AS v;
+CREATE FUNCTION sees() RETURNS int LANGUAGE plpgsql AS $$BEGIN RETURN (SELECT v FROM seen); END$$;
+
 CREATE TYPE pair AS (a int);
 CREATE FUNCTION pair_cmp(x pair, y pair) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
   $$BEGIN RETURN CASE extract(month FROM '1/2/2020'::date) WHEN 2 THEN 1 ELSE -1 END; END$$;
@@ -76,6 +80,12 @@ CROSSINGS = {
     "extra_float_digits": (["SET extra_float_digits = -10"], [], "SELECT third()"),
     "bytea_output": (["SET bytea_output = escape"], [], "SELECT bytes()"),
     "standard_conforming_strings": (["SET standard_conforming_strings = off"], [], "SELECT quoted()"),
+    "quote_all_identifiers": (["SET quote_all_identifiers = off"], ["SET quote_all_identifiers = on"], "SELECT quotes()"),
+    "restrict_nonsystem_relation_kind": (
+        ["SET restrict_nonsystem_relation_kind = ''"],
+        ["SET restrict_nonsystem_relation_kind = 'view'"],
+        "SELECT sees()",
+    ),
     "trigger": (["SET datestyle = 'ISO, DMY'"], [], "INSERT INTO fired VALUES ('') RETURNING said"),
     "do_block": (
         ["SET datestyle = 'ISO, DMY'"],
@@ -153,6 +163,30 @@ def test_a_function_is_compiled_and_planned_for_its_own_caller(cluster, name):
             if first_does[0] != "BEGIN" and name != "settings_changed_inside":
                 assert answer(first, question) == theirs
                 assert answer(second, question) == right
+
+
+ENDS = """
+DROP TABLE IF EXISTS months;
+CREATE TABLE months (place serial, month int);
+CREATE OR REPLACE PROCEDURE month_after_end() LANGUAGE plpgsql AS
+  $$DECLARE m int; BEGIN {how}; m := extract(month FROM '1/2/2020'::date); INSERT INTO months (month) VALUES (m); END$$;
+CREATE OR REPLACE PROCEDURE sets_and_calls() LANGUAGE plpgsql AS
+  $$BEGIN {sets}; CALL month_after_end(); END$$;
+"""
+
+
+@pytest.mark.parametrize("sets", ["SET LOCAL datestyle = 'ISO, DMY'", "PERFORM set_config('datestyle', 'ISO, DMY', true)"])
+@pytest.mark.parametrize("how", ["COMMIT", "ROLLBACK"])
+def test_a_transaction_s_end_in_a_procedure_takes_its_caller_s_settings_back(cluster, how, sets):
+    """Then the procedure makes its plans under others than it was called with."""
+    found = []
+    for port in (cluster.port, cluster.pool_port):
+        cluster.sql(ENDS.format(how=how, sets=sets))
+        for style, call in (("MDY", "sets_and_calls"), ("DMY", "month_after_end"), ("DMY", "month_after_end")):
+            with Wire.login("127.0.0.1", port, datestyle=f"ISO, {style}") as session:
+                session.query(f"CALL {call}()")
+        found.append(cluster.sql("SELECT month FROM months ORDER BY place"))
+    assert found[0] == found[1]
 
 
 MARK = """
@@ -292,3 +326,14 @@ def test_a_backend_s_first_function_may_be_a_security_definer_s(cluster):
         for session in sessions:
             session.finish()
     cluster.sql("DROP DATABASE fresh")
+
+
+@pytest.mark.parametrize("before", ["SELECT 1", "SELECT setseed(0.5)"])
+def test_a_function_is_compiled_for_the_session_s_own_temporary_table(cluster, before):
+    """Whatever it is that dedicates the session."""
+    for value in ("7", "'abc'::text", "true"):
+        with Wire.login("127.0.0.1", cluster.pool_port) as session:
+            session.query("SET search_path = t2, public")
+            session.query(before)
+            session.query(f"CREATE TEMP TABLE cfg AS SELECT {value} AS v")
+            assert session.query("SELECT of_tenant() = v::text FROM cfg") == [["t"]]

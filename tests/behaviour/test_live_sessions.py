@@ -260,3 +260,17 @@ def test_old_sessions_follow_when_a_new_backend_has_logged_in(make_cluster, most
     assert cluster.sql("SELECT count(*), sum(sessions) FROM pg_baton_pools WHERE sessions > 0") == [(1, 4)]
     for session in old:
         session.close()
+
+
+def test_an_administrator_can_have_backends_replaced_and_no_session_ends(roles):
+    pids = "SELECT pid FROM pg_baton_backends WHERE user_name = 'live'"
+    with enter(roles.pool_port) as session:
+        before = outcome(session)
+        old = set(roles.sql(pids))
+        assert old
+        roles.sql("ALTER ROLE ALL RESET work_mem")
+        with enter(roles.pool_port) as new:
+            assert outcome(new) == before
+            wait_until(
+                lambda: outcome(session) == before and not old & set(roles.sql(pids)), 20, "the old ones have gone"
+            )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import psycopg
 import pytest
 from harness.health import wait_until
-from harness.wire import Message, Wire, query
+from harness.wire import Message, Wire, bind, execute, parse, query, sync, terminate
 from parameter_world import SETUP  # noqa: F401 (the fixture reads it)
 
 VALUES = {
@@ -165,3 +167,85 @@ def test_a_session_keeps_the_client_encoding_it_began_with(server, where):
             session.finish()
         for port in (server.port, server.pool_port):
             wait_until(lambda port=port: encoding_of_a_new_client(port) == "UTF8", what="the old one is back")
+
+
+@pytest.mark.parametrize("end", ["finish", "close", "reset", "commit", "statement"])
+def test_a_reload_that_a_leaving_session_has_seen_counts_for_the_next(server, end):
+    """Its startup option hid the new value from the server's own reading."""
+    try:
+        session = Wire.login("127.0.0.1", server.pool_port, user="bob", work_mem="1MB")
+        try:
+            session.ask(query("BEGIN"))
+            ((pid,),) = session.query("SELECT pg_backend_pid()")
+            server.set_parameters({"work_mem": "8MB", "random_page_cost": 3.5})
+            server.reload()
+            wait_until(lambda: session.query("SHOW random_page_cost") == [["3.5"]], 20, "the session has seen it")
+            assert session.query("SHOW work_mem") == [["1MB"]]
+            if end == "commit":
+                session.send(query("COMMIT"), terminate())
+                session.until_closed()
+            elif end == "statement":
+                session.send(parse("COMMIT"), bind(), execute(), sync(), terminate())
+                session.until_closed()
+            else:
+                getattr(session, end)()
+        finally:
+            session.close()
+        # As many at once as it takes for one of them to come to that backend.
+        seen = {}
+        with contextlib.ExitStack() as stack:
+            while pid not in seen:
+                assert len(seen) < 10
+                new = stack.enter_context(Wire.login("127.0.0.1", server.pool_port, user="bob"))
+                new.query("BEGIN")
+                ((value, its_pid),) = new.query("SELECT current_setting('work_mem'), pg_backend_pid()")
+                seen[its_pid] = value
+        assert set(seen.values()) == {"8MB"}, (pid, seen)
+    finally:
+        server.set_parameters({"work_mem": None, "random_page_cost": None})
+        server.reload()
+
+
+MISTAKES = {
+    # what is set, and what a backend that reads it says
+    "line": ({"maintenance_work_mem": "99MB", "mistaken =": "x"}, "syntax error in file"),
+    "name": ({"maintenance_work_mem": "99MB", "there_is_none": "x"}, 'unrecognized configuration parameter "there_is_none"'),
+    "value": ({"maintenance_work_mem": "mistaken"}, 'invalid value for parameter "maintenance_work_mem"'),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_reload_of_mistaken_files_leaves_the_values_that_were(server, mistake):
+    """Also those that a setting of its role would hide from the session."""
+    question = "SELECT setting, source FROM pg_settings WHERE name = 'maintenance_work_mem'"
+    parameters, complaint = MISTAKES[mistake]
+    try:
+        server.set_parameters({"maintenance_work_mem": "88MB", "log_min_messages": "debug3"})
+        server.reload()
+        wait_until(lambda: server.sql(question) == [(str(88 * 1024), "configuration file")], 20, "the files are read")
+        with Wire.login("127.0.0.1", server.pool_port, user="bob") as old:
+            wait_until(lambda: old.query(question)[0][0] == str(88 * 1024), 20, "the files are read here, too")
+            server.sql("ALTER ROLE bob SET maintenance_work_mem = '9MB'")
+            pids = set()
+            for _ in range(4):
+                with Wire.login("127.0.0.1", server.pool_port, user="bob") as new:
+                    assert new.query(question) == [[str(9 * 1024), "user"]]
+                assert old.query(question) == [[str(88 * 1024), "configuration file"]]
+                pids.add(old.query("SELECT pg_backend_pid()")[0][0])
+            start = len(server.log())
+            server.set_parameters(parameters)
+            server.reload()
+            for (pid,) in server.sql(f"SELECT pid FROM pg_stat_activity WHERE pid IN ({', '.join(pids)})"):
+                server.wait_for_log(rf"\[{pid}\].*{complaint}", start=start)
+            for _ in range(4):
+                assert old.query(question) == [[str(88 * 1024), "configuration file"]]
+                with Wire.login("127.0.0.1", server.pool_port, user="bob") as new:
+                    assert new.query(question) == [[str(9 * 1024), "user"]]
+            # Gone from the files, it is what was compiled in.
+            server.set_parameters({name: None for name in parameters})
+            server.reload()
+            wait_until(lambda: old.query(question) == [[str(64 * 1024), "default"]], 20, "the files are right again")
+    finally:
+        server.set_parameters({name: None for name in ("maintenance_work_mem", "log_min_messages", *parameters)})
+        server.reload()
+        server.sql("ALTER ROLE bob RESET ALL")

@@ -359,6 +359,14 @@ SCRIPTS: dict[str, list[str | bytes]] = {
         parse(MONTH) + bind(statement="back") + execute() + sync(),
         bind() + execute() + sync(),
         bind() + execute() + sync(),
+        # set_config() while a SET clause is in force, which is not the statement's
+        "CREATE FUNCTION sets() RETURNS text LANGUAGE plpgsql SET datestyle = 'ISO, MDY' AS"
+        " $$BEGIN RETURN set_config('my.own', '1', false); END$$",
+        "SET datestyle = 'ISO, DMY'",
+        parse(f"{MONTH}, sets()") + bind() + execute() + sync(),
+        bind() + execute() + sync(),
+        bind() + execute() + sync(),
+        "DROP FUNCTION sets()",
     ],
     "a_literal_is_read_again_after_truncate_vacuum_and_reindex": [
         "CREATE TABLE emptied (a int PRIMARY KEY)",

@@ -9,6 +9,10 @@
  * anybody.  So it keeps what it was warned of, and tells each session that it
  * greets; the dispatcher does the same with what it has heard from it.
  *
+ * What a parameter's check hook refused of a string is not kept: it may be good
+ * by now, or may have become bad.  Each greeting checks those anew, and warns
+ * (reset_greet.c).
+ *
  * They are noticed on their way to the log, so only what log_min_messages
  * lets through, as it does by default.
  *
@@ -59,12 +63,20 @@ keep(const ErrorData *edata)
 	MemoryContextSwitchTo(caller);
 }
 
+/* set_config_option's warning of a string, which guc.c gives in one place. */
+static bool
+is_checked_anew(const ErrorData *edata)
+{
+	return edata->funcname != NULL &&
+		strcmp(edata->funcname, "call_string_check_hook") == 0;
+}
+
 static void
 note_warning(ErrorData *edata)
 {
 	if (starting && edata->elevel == WARNING && edata->output_to_client &&
 		MyProcPort != NULL && debug_query_string == NULL &&
-		list_length(notices) < MOST_NOTICES)
+		list_length(notices) < MOST_NOTICES && !is_checked_anew(edata))
 		keep(edata);
 	if (next_hook != NULL)
 		next_hook(edata);

@@ -149,11 +149,12 @@ baton_context_start_transaction(void)
 	XactDeferrable = false;
 }
 
-void
+bool
 baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 					StringInfo reported)
 {
 	MemoryContext caller = CurrentMemoryContext;
+	bool		for_others;
 
 	current_session = record->id;
 	current_version = 0;
@@ -171,13 +172,14 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 	(void) GetTransactionSnapshot();
 	MemoryContextSwitchTo(caller);
 	baton_connect_check();
-	baton_reset_greet(&startup);
+	for_others = baton_reset_greet(&startup);
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(caller);
 
 	install_rest(record);
 	baton_opening_notices_send(notices);
 	baton_report_greet(reported);
+	return for_others;
 }
 
 void

@@ -60,10 +60,11 @@ extern void baton_context_start_transaction(void);
  * what this backend was warned of at its start and ParameterStatus for all
  * that is reported, and puts the RESET items into the delta.  What GREETED
  * says is appended: the messages to *notices, and name NUL value NUL ... to
- * *reported.  ereport(ERROR)s with the server's own message and SQLSTATE if
+ * *reported; false is returned if others must not be greeted with that.
+ * ereport(ERROR)s with the server's own message and SQLSTATE if
  * an option is bad; the caller makes a FATAL of it for that session.
  */
-extern void baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
+extern bool baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 								StringInfo reported);
 
 /*

@@ -325,7 +325,8 @@ baton_placeholder_hide(struct config_generic *record)
 
 	if (baton_placeholder_is_own(record))
 		return;
-	remember_hidden(record);
+	/* either may run out of memory: none may be remembered under its own name */
 	rename_record(record, hidden_name());
+	remember_hidden(record);
 #endif
 }

@@ -33,9 +33,10 @@ extern void baton_reset_prepare_greeting(void);
 /*
  * Applies startup options as process_startup_options (postinit.c) does, in a
  * transaction of the caller's, and puts the RESET items into the delta.  The
- * backend's own reset values must be in place.
+ * backend's own reset values must be in place.  False if others of this kind
+ * must not be told the same without being looked at.
  */
-extern void baton_reset_greet(const BatonEntryList *startup);
+extern bool baton_reset_greet(const BatonEntryList *startup);
 
 /* Reads the configuration files again, as the backend itself must see them. */
 extern void baton_reset_reload(void);

@@ -249,15 +249,21 @@ value_identity(const BatonResetItem *item, BatonGucIdentity *identity)
 	return true;
 }
 
-/* Does the backend have the item's value by itself? */
+/*
+ * Does the backend have the item's value by itself?  Never a role's: the same
+ * name may have been another's when either was told it.
+ */
 static bool
 same_as_own(const BatonResetItem *item, struct config_generic *record)
 {
+	BatonGucIdentity identity;
 	BatonGucCell own = baton_guc_reset_cell(record);
 	StringInfoData text;
 	bool		same;
 
 	if (own.source != (GucSource) (uint8) item->value[0])
+		return false;
+	if (value_identity(item, &identity) && OidIsValid(identity.role))
 		return false;
 	initStringInfo(&text);
 	baton_guc_append_text(record, &own.value, &text);

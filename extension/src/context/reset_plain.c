@@ -207,6 +207,22 @@ make_base(struct config_generic *record, const PlainValue *plain,
 }
 
 /*
+ * Have the files said anything of it, or nothing that counts?  Files with a
+ * mistake are not applied at all, or without the values that are refused, which
+ * leaves a parameter as it was (ProcessConfigFileInternal in guc-file.l): that
+ * is what was known of it, not the base.
+ */
+static bool
+files_left_it(struct config_generic *record, const PlainValue *plain, bool were_applied)
+{
+	if (!were_applied)
+		return true;
+	return record->reset_source != PGC_S_FILE &&
+		(record->status & GUC_IS_IN_FILE) != 0 &&
+		plain->value.len > 0 && (GucSource) (uint8) plain->value.data[0] == PGC_S_FILE;
+}
+
+/*
  * Finds out what each of own_settings would be without the settings of role
  * and database: gives it its base, reads the files, looks, and puts the
  * backend's own back.
@@ -216,6 +232,8 @@ baton_plain_read_files(void)
 {
 	BatonGucCell *own = palloc0(own_setting_count * sizeof(*own) + 1);
 	bool	   *done = palloc0(own_setting_count * sizeof(*done) + 1);
+	TimestampTz applied_before = PgReloadTime;
+	bool		were_applied;
 
 	baton_reset_items_exchange();
 	for (int i = 0; i < own_setting_count; i++)
@@ -233,6 +251,7 @@ baton_plain_read_files(void)
 		baton_reset_give(record, &base);
 	}
 	baton_files_read();
+	were_applied = PgReloadTime != applied_before;
 	for (int i = 0; i < own_setting_count; i++)
 	{
 		struct config_generic *record = baton_guc_find(own_settings[i].name);
@@ -241,8 +260,11 @@ baton_plain_read_files(void)
 		if (!done[i] || record == NULL)
 			continue;
 		plain = baton_guc_reset_cell(record);
-		resetStringInfo(&own_settings[i].value);
-		baton_reset_append_value(record, &plain, NULL, &own_settings[i].value);
+		if (!files_left_it(record, &own_settings[i], were_applied))
+		{
+			resetStringInfo(&own_settings[i].value);
+			baton_reset_append_value(record, &plain, NULL, &own_settings[i].value);
+		}
 		baton_reset_give(record, &own[i]);
 		baton_guc_release(record, &plain.value);
 	}
@@ -251,32 +273,41 @@ baton_plain_read_files(void)
 	pfree(done);
 }
 
+static void
+apply_one(const PlainValue *plain)
+{
+	dlist_iter	iter;
+	BatonResetItem *item;
+
+	if (plain->value.len == 0)
+		return;
+	dlist_foreach(iter, &baton_reset_items)
+	{
+		item = dlist_container(BatonResetItem, node, iter.cur);
+		if (baton_guc_compare_names(item->name, plain->name) == 0)
+			return;
+	}
+	item = baton_reset_item_add(plain->name, strlen(plain->name),
+								plain->value.data, plain->value.len);
+	item->plain = true;
+	baton_reset_item_apply(item);
+}
+
 /* Settings the backend has and the session has not. */
 void
 baton_plain_apply(void)
 {
 	for (int i = 0; i < own_setting_count; i++)
-	{
-		dlist_iter	iter;
-		bool		listed = false;
-		BatonResetItem *item;
+		apply_one(&own_settings[i]);
+}
 
-		dlist_foreach(iter, &baton_reset_items)
-		{
-			item = dlist_container(BatonResetItem, node, iter.cur);
-			if (baton_guc_compare_names(item->name, own_settings[i].name) == 0)
-			{
-				listed = true;
-				break;
-			}
-		}
-		if (listed || own_settings[i].value.len == 0)
-			continue;
-		item = baton_reset_item_add(own_settings[i].name, strlen(own_settings[i].name),
-									own_settings[i].value.data,
-									own_settings[i].value.len);
-		item->plain = true;
-		baton_reset_item_apply(item);
+void
+baton_plain_apply_to(const char *name)
+{
+	for (int i = 0; i < own_setting_count; i++)
+	{
+		if (baton_guc_compare_names(own_settings[i].name, name) == 0)
+			apply_one(&own_settings[i]);
 	}
 }
 

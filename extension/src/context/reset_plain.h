@@ -45,6 +45,9 @@ extern void baton_plain_read_files(void);
 /* Those of them that no item is for get one with the plain value. */
 extern void baton_plain_apply(void);
 
+/* The same for the one of that name, if it is such. */
+extern void baton_plain_apply_to(const char *name);
+
 /* Such items are taken away; true if there were any. */
 extern bool baton_plain_undo(void);
 

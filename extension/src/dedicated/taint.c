@@ -284,6 +284,13 @@ owns_temporary_objects(void)
 	return has_temporary_objects;
 }
 
+/* May there be any?  Not asked further while something else dedicates. */
+bool
+baton_may_have_temporary_objects(void)
+{
+	return has_temporary_objects || baton_taint_notes.temporary_used;
+}
+
 uint32
 baton_taint(void)
 {

@@ -14,6 +14,9 @@
 /* Once, at attach.  NULL, or why this backend cannot pool. */
 extern const char *baton_taint_attach(void);
 
+/* Temporary objects of this session that outlive a transaction. */
+extern bool baton_may_have_temporary_objects(void);
+
 /* For taint_clean.c: nothing has been found, look anew at what is noted. */
 extern void baton_taint_reset(void);
 

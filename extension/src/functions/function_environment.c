@@ -7,8 +7,8 @@
  * role, and keeps plpgsql.variable_conflict and print_strict_params.  Parse
  * analysis of a function's expressions resolves names and turns literals into
  * constants (the settings of statement_settings.c); the planner folds immutable
- * functions, some of which format their result by a setting (float8out and
- * byteaout are marked immutable), and inlines SQL functions, whose EXECUTE
+ * functions, some of which format their result by a setting (float8out,
+ * byteaout and quote_ident are marked immutable), and inlines SQL functions, whose EXECUTE
  * privilege it checks for the current role at that time only
  * (inline_function, clauses.c).  plancache.c looks at the search path and row
  * security by itself, and at nothing of the rest.
@@ -36,17 +36,22 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#include "attach.h"
 #include "context_guc.h"
 #include "function_environment.h"
 #include "handover.h"
 #include "statement_settings.h"
+#include "taint.h"
 
 /* Beside those that literals are read by. */
 static const char *const other_settings[] = {
 	"search_path", "standard_conforming_strings", "backslash_quote",
-	"extra_float_digits", "bytea_output",
+	"extra_float_digits", "bytea_output", "quote_all_identifiers",
 	"plpgsql.variable_conflict", "plpgsql.print_strict_params"
+};
+
+/* Which came with a minor version: a view is refused when it is rewritten. */
+static const char *const late_settings[] = {
+	"restrict_nonsystem_relation_kind"
 };
 
 static struct config_generic *records[ENVIRONMENT_SETTINGS_MAX];
@@ -61,12 +66,14 @@ static int	int_count = 0;
 static int	string_count = 0;
 
 static bool
-add_records(const char *const *names, int count)
+add_records(const char *const *names, int count, bool must_exist)
 {
 	for (int i = 0; i < count; i++)
 	{
 		struct config_generic *record = baton_guc_find(names[i]);
 
+		if (record == NULL && !must_exist)
+			continue;
 		if (record == NULL || record_count == ENVIRONMENT_SETTINGS_MAX)
 			return false;
 		records[record_count++] = record;
@@ -95,8 +102,9 @@ const char *
 baton_environment_attach(void)
 {
 	record_count = bool_count = int_count = string_count = 0;
-	if (!add_records(baton_literal_settings, baton_literal_settings_count) ||
-		!add_records(other_settings, lengthof(other_settings)))
+	if (!add_records(baton_literal_settings, baton_literal_settings_count, true) ||
+		!add_records(other_settings, lengthof(other_settings), true) ||
+		!add_records(late_settings, lengthof(late_settings), false))
 		return "a parameter that functions depend on was not found";
 	return NULL;
 }
@@ -105,10 +113,7 @@ baton_environment_attach(void)
 static uint64
 session_with_objects(void)
 {
-	if (BatonSelf.slot == NULL ||
-		BatonSelf.slot->dedicated_cause != BATON_CAUSE_TEMPORARY_OBJECT)
-		return 0;
-	return baton_session_held();
+	return baton_may_have_temporary_objects() ? baton_session_held() : 0;
 }
 
 static bool

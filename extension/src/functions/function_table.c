@@ -126,6 +126,7 @@ static dlist_head by_use = DLIST_STATIC_INIT(by_use);
 static int	tables = 0;
 static uint64 contents = 0;
 static uint64 changes = 0;		/* of settings in an environment, by SET */
+static uint64 changes_before = 0;	/* this transaction */
 static uint64 set_configs = 0;	/* expressions with set_config() made */
 static uint64 set_configs_before = 0;	/* this transaction */
 
@@ -549,9 +550,16 @@ watch_object_access(ObjectAccessType access, Oid class, Oid object, int sub,
 		set_configs++;
 }
 
+/*
+ * A procedure may end its caller's transaction, which takes back what was set
+ * for that: so what has set anything in it may be a change once more.
+ */
 static void
 watch_transaction(XactEvent event, void *argument)
 {
+	if (changes != changes_before || set_configs != set_configs_before)
+		changes++;
+	changes_before = changes;
 	set_configs_before = set_configs;
 }
 

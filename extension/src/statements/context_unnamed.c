@@ -57,7 +57,6 @@ static CachedPlanSource *plan_here = NULL;
 static uint64 plan_owner = 0;	/* the session whose it is */
 static uint64 plan_serial = 0;	/* the entry it is equal to, 0: not known */
 static bool plan_captured = false;	/* the owner's context has it */
-static bool settings_noted = false; /* those that its literals were read by */
 static bool put_since = false;	/* the context has been told of one since the
 								 * session came: its record does not say */
 
@@ -176,7 +175,6 @@ fill(uint64 session)
 	plan_owner = session;
 	plan_serial = entry->serial;
 	plan_captured = true;
-	settings_noted = true;
 	return true;
 }
 
@@ -210,26 +208,19 @@ baton_unnamed_note_message(char type)
 	plan_owner = session_here;
 	plan_serial = 0;
 	plan_captured = false;
-	settings_noted = false;
 	if (fill_next)
 	{
 		fill_next = false;
 		is_empty = true;
 		is_empty = !fill(session_here);
-	}
-}
-
-/*
- * Most often it is replaced before anybody asks by which settings it was read:
- * so they are noted when they change, or when it is captured.
- */
-void
-baton_unnamed_note_settings(void)
-{
-	if (plan_here == NULL || settings_noted)
 		return;
-	baton_settings_note(plan_here);
-	settings_noted = true;
+	}
+
+	/*
+	 * Now, for nothing tells when the settings change next: a function's SET
+	 * clause takes effect without a sign.
+	 */
+	baton_settings_note(plan);
 }
 
 void
@@ -280,10 +271,7 @@ baton_unnamed_capture(uint64 session)
 		plan_serial = 0;
 	}
 	else
-	{
-		baton_unnamed_note_settings();
 		plan_captured = true;
-	}
 
 	if (!baton_statement_is_describable(plan_here))
 	{

@@ -27,9 +27,6 @@ extern bool baton_unnamed_messages(uint64 session, const char *first_bytes,
 /* Must see the messages that answer injected ones, too. */
 extern void baton_unnamed_note_message(char type);
 
-/* The settings in force are about to change, for more than a function's run. */
-extern void baton_unnamed_note_settings(void);
-
 /*
  * What was injected has been answered: the session has its unnamed statement,
  * or ends.

@@ -196,13 +196,7 @@ baton_notice_utility_begins(BatonUtility *utility)
 		case T_ReindexStmt:
 			baton_notice.analysis = true;
 			break;
-		case T_TransactionStmt:
-			/* its end takes back what it has set */
-			if (baton_notice.settings)
-				baton_unnamed_note_settings();
-			break;
 		case T_DiscardStmt:
-			baton_unnamed_note_settings();
 			utility->discards_plans =
 				((DiscardStmt *) statement)->target == DISCARD_PLANS ||
 				((DiscardStmt *) statement)->target == DISCARD_ALL;
@@ -212,7 +206,6 @@ baton_notice_utility_begins(BatonUtility *utility)
 			baton_notice.analysis = true;
 			break;
 		case T_VariableSetStmt:
-			baton_unnamed_note_settings();
 			baton_notice.settings = true;
 			/* FALLTHROUGH */
 		default:
@@ -234,8 +227,6 @@ baton_notice_utility_done(const BatonUtility *utility)
 void
 baton_notice_set_config(void)
 {
-	if (attached)
-		baton_unnamed_note_settings();
 	baton_notice.settings = true;
 }
 

@@ -35,9 +35,12 @@
 #include "catalog/namespace.h"
 #include "parser/analyze.h"
 #include "parser/parse_param.h"
-#include "statement_settings.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+
+#include "context_guc.h"
+#include "guc_value.h"
+#include "statement_settings.h"
 
 /*
  * What input functions look at, and the one that transformAExprOp()
@@ -83,15 +86,21 @@ has_literal(const char *query)
 static char *
 settings_in_force(void)
 {
+	static struct config_generic *records[lengthof(baton_literal_settings)];
 	StringInfoData result;
 
 	initStringInfo(&result);
 	for (int i = 0; i < (int) lengthof(baton_literal_settings); i++)
 	{
-		const char *value = GetConfigOption(baton_literal_settings[i], true, false);
+		config_var_value value;
 
+		/* built in, so the records stay where they are */
+		if (records[i] == NULL)
+			records[i] = baton_guc_find(baton_literal_settings[i]);
+		value = baton_guc_active(records[i]);
+		baton_guc_append_text(records[i], &value, &result);
 		/* values of these hold no newline */
-		appendStringInfo(&result, "%s\n", value != NULL ? value : "");
+		appendStringInfoChar(&result, '\n');
 	}
 	return result.data;
 }

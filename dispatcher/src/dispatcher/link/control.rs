@@ -422,11 +422,15 @@ impl Dispatcher {
             }
             MSG_GREETED => {
                 let mut reader = Reader(frame.payload);
+                let for_others = reader.u32()? != 0;
                 let length = reader.u32()? as usize;
                 let Some((notices, reported)) = reader.0.split_at_checked(length) else {
                     return Err(Malformed);
                 };
                 let mut staged = self.take_staged(number);
+                if !for_others {
+                    self.greetings.forget_session(id);
+                }
                 self.greeted(slot, id, &mut staged, notices, reported);
                 self.put_staged(number, staged);
             }

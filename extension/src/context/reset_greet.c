@@ -1,0 +1,358 @@
+/*-------------------------------------------------------------------------
+ *
+ * reset_greet.c
+ *		What a new session begins with: its startup options, and the settings of
+ *		its role and database.
+ *
+ * Startup options are applied by the server's own checks, over what there is
+ * without settings ("plain", see context_reset.c), as InitPostgres
+ * (postinit.c) does.  Settings the backend has from its start, and with most
+ * of them that is all: a pool's backends are replaced when settings change.
+ *
+ * Problem: the value of some is a name in catalogs, looked up by the check
+ * hook.  A backend that started when the role had another name, or a
+ * configuration did not exist, has another value than a client that logs in
+ * now, or none, and no change of a setting tells.
+ *
+ * Decision: those are read again from pg_db_role_setting at each greeting, in
+ * the order of process_settings (postinit.c), and checked as there, with its
+ * WARNING if they are refused.  So is the search path, by which some are
+ * looked up.  Such a greeting is nobody else's: what it was made from can
+ * change without a sign (a standby tells of nothing).
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/pg_db_role_setting.h"
+#include "catalog/pg_type.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "parser/scansup.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "context_guc.h"
+#include "context_reset.h"
+#include "guc_value.h"
+#include "reset_item.h"
+#include "reset_plain.h"
+
+/* May others of its kind be greeted with what this session is told? */
+static bool greeting_is_for_others;
+
+/*
+ * Makes an item of a value that the server has found good.  A role is who bears
+ * the name now.
+ */
+static void
+give_value(struct config_generic *record, const char *text, GucSource source,
+		   GucContext context)
+{
+	BatonGucIdentity identity = {InvalidOid, false};
+	BatonGucCell cell;
+	StringInfoData value;
+	dlist_mutable_iter iter;
+	char	   *own_name;
+	bool		is_role = strcmp(record->name, "role") == 0;
+
+	if (is_role && strcmp(text, "none") != 0)
+	{
+		char	   *role = pstrdup(text);
+
+		/* as set_config_option has done, which has told the client, too */
+		truncate_identifier(role, strlen(role), false);
+		identity.role = get_role_oid(role, false);
+		pfree(role);
+		identity.superuser = superuser_arg(identity.role);
+	}
+	memset(&cell, 0, sizeof(cell));
+	cell.source = source;
+	cell.scontext = context;
+	if (!baton_guc_make(record, text, source, &identity, &cell.value))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value for parameter \"%s\": \"%s\"",
+						record->name, text)));
+	initStringInfo(&value);
+	baton_reset_append_value(record, &cell, is_role ? &identity : NULL, &value);
+	baton_guc_release(record, &cell.value);
+
+	/*
+	 * The last of several options of one name counts; the check hook has seen
+	 * those before it.  Taking them away may hide the record again.
+	 */
+	own_name = pstrdup(record->name);
+	dlist_foreach_modify(iter, &baton_reset_items)
+	{
+		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
+
+		if (baton_guc_compare_names(item->name, own_name) == 0)
+		{
+			baton_reset_item_undo(item);
+			baton_reset_item_drop(item);
+		}
+	}
+	baton_reset_item_apply(baton_reset_item_add(own_name, strlen(own_name), value.data, value.len));
+	pfree(own_name);
+	pfree(value.data);
+}
+
+static void
+apply_startup_option(const char *name, const char *text, GucContext context)
+{
+	struct config_generic *record;
+
+	if (pg_strcasecmp(name, "pg_baton.attach") == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_CANT_CHANGE_RUNTIME_PARAM),
+				 errmsg("parameter \"%s\" cannot be set by a client", name)));
+
+	/* The server's own checks and words; nothing is changed. */
+	(void) set_config_option(name, text, context, PGC_S_CLIENT,
+							 GUC_ACTION_SET, false, 0, false);
+	record = baton_guc_find(name);
+	if (record == NULL)
+	{
+		/* one of map_old_guc_names (guc.c) */
+		const char *now_called = NULL;
+
+		(void) GetConfigOptionByName(name, &now_called, true);
+		if (now_called != NULL)
+			record = baton_guc_find(now_called);
+		if (record == NULL)
+			elog(ERROR, "could not find parameter \"%s\"", name);
+	}
+	/* else as set_config_option would have done: nothing */
+	if (record->reset_source <= PGC_S_CLIENT)
+		give_value(record, text, PGC_S_CLIENT, context);
+}
+
+/* ---- settings of role and database ------------------------------------- */
+
+/* Those that are looked up in catalogs, and the path by which. */
+static const char *const looked_up[] = {
+	"search_path", "role", "default_text_search_config", "default_tablespace",
+	"temp_tablespaces", "default_table_access_method"
+};
+
+static bool
+is_looked_up(const struct config_generic *record)
+{
+	for (int i = 0; i < (int) lengthof(looked_up); i++)
+	{
+		if (strcmp(record->name, looked_up[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+static bool
+has_item(const struct config_generic *record)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &baton_reset_items)
+	{
+		const BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
+
+		if (!item->plain && strcmp(item->name, record->name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* One of process_settings()'s.  Whoever came first, has it. */
+static void
+look_at_setting(const char *name, const char *text, GucSource source)
+{
+	struct config_generic *record = baton_guc_find(name);
+	bool		good;
+
+	/* only such hooks look at catalogs; and see opening_notices.c */
+	if (record == NULL || record->vartype != PGC_STRING ||
+		((struct config_string *) record)->check_hook == NULL)
+		return;
+
+	/* The server's own check and WARNING; nothing is changed. */
+	good = set_config_option(name, text, PGC_SUSET, source, GUC_ACTION_SET,
+							 false, 0, false) != 0;
+	if (!good || (is_looked_up(record) && strcmp(record->name, "search_path") != 0))
+		greeting_is_for_others = false;
+	if (good && is_looked_up(record) && !has_item(record))
+		give_value(record, text, source, PGC_SUSET);
+}
+
+/* As ApplySetting (pg_db_role_setting.c). */
+static void
+look_at_settings(Relation relation, Snapshot snapshot, Oid database, Oid role,
+				 GucSource source)
+{
+	SysScanDesc scan;
+	ScanKeyData keys[2];
+	HeapTuple	tuple;
+
+	ScanKeyInit(&keys[0], Anum_pg_db_role_setting_setdatabase,
+				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(database));
+	ScanKeyInit(&keys[1], Anum_pg_db_role_setting_setrole,
+				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(role));
+	scan = systable_beginscan(relation, DbRoleSettingDatidRolidIndexId, true,
+							  snapshot, 2, keys);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		bool		is_null;
+		Datum		array = heap_getattr(tuple, Anum_pg_db_role_setting_setconfig,
+										 RelationGetDescr(relation), &is_null);
+		Datum	   *texts;
+		bool	   *nulls;
+		int			count;
+
+		if (is_null)
+			continue;
+		deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false,
+						  TYPALIGN_INT, &texts, &nulls, &count);
+		for (int i = 0; i < count; i++)
+		{
+			char	   *name = nulls[i] ? "" : TextDatumGetCString(texts[i]);
+			char	   *equals = strchr(name, '=');
+
+			if (equals == NULL)
+				continue;
+			*equals = '\0';
+			look_at_setting(name, equals + 1, source);
+		}
+	}
+	systable_endscan(scan);
+}
+
+/* In the order of process_settings (postinit.c): the first that is good counts. */
+static void
+look_settings_up(void)
+{
+	Relation	relation = table_open(DbRoleSettingRelationId, AccessShareLock);
+	Snapshot	snapshot = RegisterSnapshot(GetCatalogSnapshot(DbRoleSettingRelationId));
+	Oid			role = GetAuthenticatedUserId();
+
+	look_at_settings(relation, snapshot, MyDatabaseId, role, PGC_S_DATABASE_USER);
+	look_at_settings(relation, snapshot, InvalidOid, role, PGC_S_USER);
+	look_at_settings(relation, snapshot, MyDatabaseId, InvalidOid, PGC_S_DATABASE);
+	look_at_settings(relation, snapshot, InvalidOid, InvalidOid, PGC_S_GLOBAL);
+	UnregisterSnapshot(snapshot);
+	table_close(relation, AccessShareLock);
+}
+
+/* ---- greeting ----------------------------------------------------------- */
+
+/* Every reset value that is the session's becomes an item, and is sent. */
+static void
+put_items(void)
+{
+	struct config_generic **variables = get_guc_variables();
+	int			count = GetNumConfigOptions();
+
+	for (int i = 0; i < count; i++)
+	{
+		struct config_generic *record = variables[i];
+		BatonResetItem *found = NULL;
+		dlist_iter	iter;
+
+		if (!baton_reset_is_carried(record))
+			continue;
+		dlist_foreach(iter, &baton_reset_items)
+		{
+			BatonResetItem *item = dlist_container(BatonResetItem, node,
+												   iter.cur);
+
+			if (strcmp(item->name, record->name) == 0)
+			{
+				found = item;
+				break;
+			}
+		}
+		if (found == NULL)
+		{
+			BatonGucCell cell = baton_guc_reset_cell(record);
+			BatonGucIdentity identity = {InvalidOid, false};
+			bool		is_role = strcmp(record->name, "role") == 0;
+			StringInfoData value;
+
+			/* nobody has SET it yet, so the reset value is active */
+			if (is_role)
+				identity = baton_guc_identity(record);
+			initStringInfo(&value);
+			baton_reset_append_value(record, &cell, is_role ? &identity : NULL, &value);
+			found = baton_reset_item_add(record->name, strlen(record->name), value.data,
+										 value.len);
+			pfree(value.data);
+		}
+		baton_delta_put(BATON_KIND_RESET, found->name, strlen(found->name),
+						found->value, found->value_length, false, 0);
+	}
+}
+
+/*
+ * An encoding that there is, but no way to it from the database's; else -1.
+ * Stock learns that when it has taken all options (InitializeClientEncoding in
+ * mbutils.c), for until then it cannot look up conversions.
+ */
+static int
+inconvertible_encoding(const char *name)
+{
+	int			encoding = pg_valid_client_encoding(name);
+
+	return encoding >= 0 && PrepareClientEncoding(encoding) < 0 ? encoding : -1;
+}
+
+void
+baton_reset_prepare_greeting(void)
+{
+	baton_reset_neutralise();
+	baton_plain_apply();
+}
+
+bool
+baton_reset_greet(const BatonEntryList *startup)
+{
+	GucContext	context = PGC_BACKEND;
+	int			unsupported = -1;
+
+	greeting_is_for_others = true;
+	if (GetAuthenticatedUserIsSuperuser())
+		context = PGC_SU_BACKEND;
+	for (int i = 0; i < startup->count; i++)
+	{
+		const BatonEntry *entry = startup->entries[i];
+		char	   *name = pnstrdup(baton_entry_key(entry), entry->key_length);
+		char	   *text = pnstrdup(baton_entry_value(entry),
+									entry->value_length);
+
+		if (pg_strcasecmp(name, "client_encoding") != 0)
+			apply_startup_option(name, text, context);
+		else if ((unsupported = inconvertible_encoding(text)) < 0)
+			apply_startup_option(name, text, context);
+		pfree(name);
+		pfree(text);
+	}
+	if (unsupported >= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("conversion between %s and %s is not supported",
+						pg_encoding_to_char(unsupported), GetDatabaseEncodingName())));
+	look_settings_up();
+
+	/* the backend's own count but for those that this session had looked up */
+	(void) baton_plain_undo();
+	for (int i = 0; i < (int) lengthof(looked_up); i++)
+		baton_plain_apply_to(looked_up[i]);
+	put_items();
+	return greeting_is_for_others;
+}

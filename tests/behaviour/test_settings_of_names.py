@@ -1,0 +1,150 @@
+"""A setting of a role or database may be a name: of a role, a text search
+configuration, an access method. A login looks the name up; whoever has logged in
+keeps what it meant, whatever bears the name later. A backend is older than
+either. Each is compared with a login or a session on the server's own port."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.wire import Message, Wire, query
+
+PARAMETERS = {"pg_baton.session_wait_timeout": "4s"}
+
+SETUP = ["CREATE DATABASE named"]
+
+WHO = (
+    "SELECT session_user, current_user, current_setting('role'), current_setting('is_superuser'),"
+    " (SELECT source FROM pg_settings WHERE name = 'role')"
+)
+
+
+@pytest.fixture
+def roles(server):
+    server.sql("CREATE ROLE setter LOGIN; CREATE ROLE given; GRANT given TO setter")
+    yield server
+    for (role,) in server.sql("SELECT rolname FROM pg_roles WHERE rolname IN ('setter', 'given', 'given_old')"):
+        server.sql(f"DROP ROLE {role}")
+
+
+def login(port: int, question: str) -> list[str]:
+    """All that a new client is told, and its answers, but for its key."""
+    wire = Wire.open("127.0.0.1", port)
+    try:
+        messages = wire.log_in("setter", "named")
+        messages += wire.ask(query(question))
+        wire.finish()
+    finally:
+        wire.close()
+    notices = [str(sorted((k, v) for k, v in one.fields().items() if k in "SCMD")) for one in messages if one.type == "N"]
+    reported = sorted(str(one.strings()) for one in messages if one.type == "S")
+    return notices + reported + [str(one.row()) for one in messages if one.type == "D"]
+
+
+def assert_alike(server, question: str) -> list[str]:
+    direct = login(server.port, question)
+    for _ in range(3):
+        assert login(server.pool_port, question) == direct
+    return direct
+
+
+def test_a_new_login_s_role_is_who_bears_the_name_now(roles):
+    roles.sql("ALTER ROLE setter SET role = 'given'")
+    before = assert_alike(roles, WHO)
+    for change in (
+        "ALTER ROLE given SUPERUSER",
+        "ALTER ROLE given NOSUPERUSER",
+        "REVOKE given FROM setter",
+        "GRANT given TO setter",
+        "ALTER ROLE given RENAME TO given_old",
+        "CREATE ROLE given",
+        "GRANT given TO setter",
+        "DROP ROLE given",
+        "DROP ROLE given_old",
+        "CREATE ROLE given",
+        "GRANT given TO setter",
+    ):
+        roles.sql(change)
+        after = assert_alike(roles, WHO)
+    assert after == before
+
+
+def test_a_setting_refused_to_the_backend_is_the_next_login_s(roles):
+    """Of role and database; the latter counts where the former is refused."""
+    roles.sql("REVOKE given FROM setter; CREATE ROLE given_old; GRANT given_old TO setter")
+    roles.sql("ALTER ROLE setter SET role = 'given'; ALTER DATABASE named SET role = 'given_old'")
+    try:
+        refused = assert_alike(roles, WHO)
+        roles.sql("GRANT given TO setter")
+        assert assert_alike(roles, WHO) != refused
+        roles.sql("REVOKE given FROM setter")
+        assert assert_alike(roles, WHO) == refused
+    finally:
+        roles.sql("ALTER DATABASE named RESET role")
+
+
+@pytest.mark.parametrize("of", ["ROLE setter", "DATABASE named"])
+def test_a_new_login_s_text_search_configuration_is_what_there_is_now(roles, of):
+    question = "SELECT current_setting('default_text_search_config'), to_tsvector('the rats')"
+    roles.sql(f"ALTER {of} SET default_text_search_config = 'public.mine'")
+    try:
+        without = assert_alike(roles, question)
+        for change in (
+            "CREATE TEXT SEARCH CONFIGURATION public.mine (COPY = simple)",
+            "ALTER TEXT SEARCH CONFIGURATION public.mine RENAME TO other",
+            "ALTER TEXT SEARCH CONFIGURATION public.other RENAME TO mine",
+            "DROP TEXT SEARCH CONFIGURATION public.mine",
+        ):
+            roles.sql(change, dbname="named")
+            after = assert_alike(roles, question)
+        assert after == without
+    finally:
+        roles.sql(f"ALTER {of} RESET default_text_search_config")
+
+
+def test_a_configuration_is_looked_up_by_the_search_path_set_before_it(roles):
+    question = "SELECT current_setting('default_text_search_config'), current_setting('search_path')"
+    roles.sql(
+        "CREATE SCHEMA there; CREATE TEXT SEARCH CONFIGURATION there.found (COPY = simple);"
+        " CREATE TEXT SEARCH CONFIGURATION public.found (COPY = simple)",
+        dbname="named",
+    )
+    try:
+        for settings in (
+            ["search_path = 'there'", "default_text_search_config = 'found'"],
+            ["default_text_search_config = 'found'", "search_path = 'there'"],
+        ):
+            for setting in settings:
+                roles.sql(f"ALTER ROLE setter SET {setting}")
+            assert_alike(roles, question)
+            roles.sql("ALTER ROLE setter RESET ALL")
+    finally:
+        roles.sql("DROP SCHEMA there CASCADE; DROP TEXT SEARCH CONFIGURATION public.found", dbname="named")
+
+
+def answers(sessions: list[Wire]) -> list[list[Message]]:
+    return [session.ask(query(WHO)) for session in sessions]
+
+
+def test_a_live_session_keeps_the_role_that_a_setting_gave_it(roles):
+    """On backends, too, that have another of that name by a setting."""
+    roles.sql("ALTER ROLE setter SET role = 'given'")
+    sessions = [Wire.login("127.0.0.1", port, user="setter", database="named") for port in (roles.port, roles.pool_port)]
+    try:
+        direct, pooled = answers(sessions)
+        assert direct == pooled
+        for change in (
+            "ALTER ROLE given RENAME TO given_old",
+            "CREATE ROLE given",
+            "GRANT given TO setter",
+            # new backends
+            "ALTER ROLE setter SET work_mem = '5MB'",
+        ):
+            roles.sql(change)
+        for _ in range(3):
+            login(roles.pool_port, WHO)
+            direct, pooled = answers(sessions)
+            assert direct == pooled
+    finally:
+        for session in sessions:
+            session.finish()

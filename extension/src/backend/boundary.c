@@ -12,6 +12,14 @@
  * from MyProcPort.  Whatever session is in place when we return, its next
  * message is what PostgresMain reads.
  *
+ * Some drivers end with a Flush, alone or after a Close, outside of any batch:
+ * after their Sync, as a rule.  PostgresMain flushes and reads on, with no
+ * ReadyForQuery.  That flush is a boundary as well, if nothing but CloseComplete
+ * was said since the last 'Z': every other message that PostgresMain reads is
+ * answered by something else, and nobody but it flushes without having said
+ * something (pq_flush's callers: dest.c, elog.c, copyfromparse.c, and async.c,
+ * which does so in the middle of reading).
+ *
  * Waiting itself is idle.c's.  Cancels are held off and thrown away at the
  * end, as PostgresMain throws away those that arrive while no command runs;
  * else a stray one would send an extra error and shift every later answer by
@@ -30,6 +38,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "libpq/libpq.h"
 #include "libpq/libpq-be.h"
 #include "libpq/pqformat.h"
@@ -65,12 +74,14 @@ static bool attached = false;
 static bool in_boundary = false;	/* what is sent now is the boundary's own */
 static bool ready_sent = false; /* a 'Z' was put since the last flush */
 static char ready_status;		/* its status */
+static bool batch_begun = true; /* more than CloseComplete was put since the
+								 * last 'Z' */
 static bool client_lost = false;	/* the client of the command that runs
 									 * reads no more; seen to at its boundary */
 static bool injecting = false;	/* what runs are messages of ours: the client
 								 * must not see the answers */
 
-static void boundary(char status);
+static void boundary(char status, bool ready);
 
 /* --------------------------------
  *		the vtable
@@ -184,9 +195,14 @@ boundary_putmessage(char type, const char *s, size_t len)
 		{
 			ready_sent = true;
 			ready_status = len > 0 ? s[0] : 'I';
+			batch_begun = false;
 		}
 		else if (attached)
+		{
 			baton_context_note_message(type);
+			if (type != '3')
+				batch_begun = true;
+		}
 	}
 
 	if (!swallowed(type))
@@ -233,8 +249,11 @@ boundary_flush(void)
 	if (ready_sent)
 	{
 		ready_sent = false;
-		boundary(ready_status);
+		boundary(ready_status, true);
 	}
+	else if (!batch_begun && !in_boundary && !injecting && attached &&
+			 !pq_is_reading_msg())
+		boundary(TransactionBlockStatusCode(), false);
 	return result;
 }
 
@@ -252,8 +271,9 @@ baton_boundary_install(void)
 	baton_plain_record();
 }
 
+/* `ready`: ReadyForQuery was sent, and not only a Flush answered. */
 static void
-boundary(char status)
+boundary(char status, bool ready)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	volatile uint32 holdoff = QueryCancelHoldoffCount;
@@ -287,9 +307,12 @@ boundary(char status)
 		else
 		{
 			slot->state = BATON_STATE_IDLE;
-			slot->transactions++;
-			BatonSelf.slot->transactions++;
-			pg_atomic_fetch_add_u64(baton_atomic_u64(BatonSelf.pool->completed), 1);
+			if (ready)
+			{
+				slot->transactions++;
+				BatonSelf.slot->transactions++;
+				pg_atomic_fetch_add_u64(baton_atomic_u64(BatonSelf.pool->completed), 1);
+			}
 		}
 		slot->state_since_us = GetCurrentTimestamp();
 		if (BatonSelf.control < 0)

@@ -125,12 +125,30 @@ nobody_reads(void)
 	return client_lost || (in_boundary && attached && baton_session_held() == 0);
 }
 
-/* Is this message an answer to what we injected, or for nobody? */
+/*
+ * The severity of an ErrorResponse or NoticeResponse, not translated: the second
+ * field, after the translated one (send_message_to_frontend, elog.c).
+ */
+static const char *
+severity_of(const char *s, size_t len)
+{
+	size_t		first = strnlen(s, len) + 1;
+
+	return first < len && s[first] == 'V' ? s + first + 1 : "";
+}
+
+/*
+ * Is this message an answer to what we injected, for nobody, or of what goes on
+ * at the boundary (a transaction, say), which client_min_messages would let
+ * pass, but which a direct connection has not?
+ */
 static bool
-swallowed(char type)
+swallowed(char type, const char *s, size_t len)
 {
 	if (nobody_reads())
 		return true;
+	if (unlikely(in_boundary && type == 'N'))
+		return strcmp(severity_of(s, len), "WARNING") != 0;
 	if (!injecting)
 		return false;
 
@@ -205,7 +223,7 @@ boundary_putmessage(char type, const char *s, size_t len)
 		}
 	}
 
-	if (!swallowed(type))
+	if (!swallowed(type, s, len))
 	{
 		expect_waits_for(type, len);
 		if (unlikely(type == 'A'))
@@ -221,7 +239,7 @@ boundary_putmessage(char type, const char *s, size_t len)
 static void
 boundary_putmessage_noblock(char type, const char *s, size_t len)
 {
-	if (swallowed(type))
+	if (swallowed(type, s, len))
 		return;
 	expect_waits_for(type, len);
 	socket_methods->putmessage_noblock(type, s, len);

@@ -9,7 +9,7 @@ import time
 import psycopg
 import pytest
 
-from harness.health import Load, assert_healthy
+from harness.health import Load, assert_healthy, wait_until
 from harness.wire import (
     LoginFailed,
     QueryFailed,
@@ -181,6 +181,15 @@ def test_what_asks_for_nothing_and_waited_too_long_is_told_nothing(cluster_with,
         assert waiter.query("SELECT 4") == [["4"]]
         assert third.query("SELECT 5") == [["5"]]
         assert waiter.query("SELECT 6") == [["6"]]
+
+
+def test_a_session_that_has_only_been_greeted_is_idle(cluster_with):
+    """One with options that nobody has had is greeted by a backend, which keeps it."""
+    cluster = cluster_with(pg_baton__max_backends=1)
+    cluster.sql("CREATE EXTENSION IF NOT EXISTS pg_baton")
+    with login(cluster, TimeZone="Asia/Tokyo"):
+        states = "SELECT state FROM pg_baton_sessions"
+        wait_until(lambda: cluster.sql(states) == [("idle",)], 5, f"it is idle, and not {cluster.sql(states)}")
 
 
 def test_waiting_sessions_are_served_first_come_first_served(cluster_with):

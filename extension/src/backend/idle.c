@@ -568,8 +568,12 @@ wait_for_session(void)
 			}
 			if (just_taken)
 			{
+				BatonSessionSlot *slot = baton_session_slot(baton_session_held());
+
 				/* greeted, or its message went elsewhere: it is idle */
 				just_taken = false;
+				slot->state = BATON_STATE_IDLE;
+				slot->state_since_us = GetCurrentTimestamp();
 				continue;
 			}
 		}

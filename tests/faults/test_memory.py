@@ -1,5 +1,5 @@
 """A backend that gets no memory: its session is told what a direct connection
-is told, and nobody else notices.
+is told, and nobody else notices.  Nor if it gets no descriptors.
 
 The kernel refuses memory to single backends here (RLIMIT_DATA, which counts
 the heap and not the stack), so that the machine is never short of it.
@@ -249,4 +249,27 @@ def test_clients_that_a_backend_refuses_leave_no_memory_behind(make_cluster):
                 Wire.login(HOST, server.pool_port, options="-c role=nosuch")
         assert message_context_bytes(server, int(pid)) < before + 65536
         assert session.query("SELECT pg_backend_pid()") == [[pid]]
+    assert_healthy(server)
+
+
+@pytest.mark.pool_only
+def test_a_session_whose_socket_its_backend_cannot_receive_goes_to_another(make_cluster):
+    """It comes out of the ready queue without its socket if the process has no number left for it."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    server.sql("CREATE EXTENSION pg_baton")
+    with Wire.login(HOST, server.pool_port) as first, Wire.login(HOST, server.pool_port) as second:
+        for session in (first, second) * 2:
+            ((pid,),) = session.query("SELECT pg_backend_pid()")
+        taken = {int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+        lowest_free = min(set(range(len(taken) + 1)) - taken)
+        first.query("BEGIN")
+        second.send(query("SELECT 'another'"))
+        wait_until(
+            lambda: server.sql("SELECT state FROM pg_baton_sessions WHERE state = 'waiting'") == [("waiting",)],
+            what="the second waits",
+        )
+        run_as_server_user(["prlimit", f"--pid={pid}", f"--nofile={lowest_free}:"])
+        assert first.ask(query("COMMIT"))[-1].body == b"I"
+        assert [m.row() for m in second.until_ready(20) if m.type == "D"] == [[b"another"]]
+        assert first.query("SELECT pg_backend_pid()") != [[pid]]
     assert_healthy(server)

@@ -115,6 +115,21 @@ check_client(void)
 }
 
 /*
+ * PostgresMain forgets a cancel that is pending when it reads the next message:
+ * what is left of the lost client's batch would run, and commit.  So it ends
+ * with the Execute at the latest, which has just been answered.
+ */
+static void
+cancel_batch(char type)
+{
+	if (in_boundary || ready_sent || (type != 'C' && type != 'I' && type != 's'))
+		return;
+	QueryCancelPending = true;
+	InterruptPending = true;
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
  * Is nobody there to read?  Between two sessions a placeholder stands in the
  * client's place: what it has no room for would wait in pqcomm.c's buffer, and
  * reach the next client.
@@ -233,6 +248,8 @@ boundary_putmessage(char type, const char *s, size_t len)
 			pfree(own);
 		check_client();
 	}
+	if (unlikely(client_lost))
+		cancel_batch(type);
 	return result;
 }
 

@@ -238,6 +238,14 @@ boundary_putmessage(char type, const char *s, size_t len)
 		}
 	}
 
+	/* this process ends, and its client shall read why */
+	if (unlikely(injecting && type == 'E') &&
+		strcmp(severity_of(s, len), "ERROR") != 0)
+	{
+		injecting = false;
+		baton_socket_resume();
+	}
+
 	if (!swallowed(type, s, len))
 	{
 		expect_waits_for(type, len);

@@ -13,7 +13,7 @@ import pytest
 from harness.control_memory import ControlMemory
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import wait_until
-from harness.wire import LoginFailed, Wire, bind, execute, parse, query, sync
+from harness.wire import LoginFailed, Wire, bind, execute, function_call, parse, query, sync
 
 PARAMETERS = {"pg_baton.max_backends": 4}
 
@@ -146,14 +146,23 @@ def test_cancel_hits_only_its_session_among_many(server):
         assert errors(two.until_ready(20)) == []
 
 
+WAITING = {
+    "query": query("SELECT 'I waited'"),
+    "batch": parse("SELECT 'I waited'") + bind([]) + execute() + sync(),
+    # int4pl, which is in C: nothing is analysed for it
+    "function call": function_call(177, [b"\0\0\0\1", b"\0\0\0\2"]),
+}
+
+
 @pytest.mark.pool_only
-def test_cancel_of_a_waiting_statement_answers_at_once(server):
+@pytest.mark.parametrize("kind", WAITING)
+def test_cancel_of_a_waiting_statement_answers_at_once(server, kind):
     holders = [open_wire(server) for _ in range(4)]
     waiting = open_wire(server)
     try:
         for holder in holders:
             holder.query("BEGIN")
-        waiting.send(query("SELECT 'I waited'"))
+        waiting.send(WAITING[kind])
         time.sleep(0.5)
         waiting.cancel_request()
         # It may be answered while it waits, or by the backend that it gets.

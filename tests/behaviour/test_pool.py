@@ -9,8 +9,22 @@ import time
 import psycopg
 import pytest
 
-from harness.health import Load, assert_healthy
-from harness.wire import LoginFailed, QueryFailed, Wire, bind, describe_statement, execute, flush, parse, query, sync
+from harness.health import Load, assert_healthy, wait_until
+from harness.wire import (
+    LoginFailed,
+    QueryFailed,
+    Wire,
+    bind,
+    copy_data,
+    copy_done,
+    copy_fail,
+    describe_statement,
+    execute,
+    flush,
+    parse,
+    query,
+    sync,
+)
 
 pytestmark = pytest.mark.pool_only
 
@@ -143,6 +157,39 @@ def test_a_batch_that_waited_too_long_is_told_before_its_sync(cluster_with):
         assert [m.type for m in waiter.ask(bind([]) + execute() + sync(), timeout_s=20)] == ["Z"]
         holder.query("COMMIT")
         assert waiter.query("SELECT 2") == [["2"]]
+
+
+@pytest.mark.parametrize("said", [flush() * 2, copy_done() + copy_data(b"x") + copy_fail("too late")], ids=["flush", "copy"])
+def test_what_asks_for_nothing_and_waited_too_long_is_told_nothing(cluster_with, said):
+    """These messages have no answer, and the request that comes behind them has not waited."""
+    cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout="700ms")
+    holder, waiter, third = login(cluster), login(cluster), login(cluster)
+    with holder, waiter, third:
+        for _ in range(2):
+            waiter.query("SELECT 1")
+        holder.query("BEGIN")
+        waiter.send(said)
+        # whoever waits behind it is told later
+        assert [m.type for m in third.ask(query("SELECT 1"), timeout_s=20)] == ["E", "Z"]
+        # it waits no more; and what is left of a message is waited for
+        waiter.send(said[:3])
+        assert [m.type for m in third.ask(query("SELECT 2"), timeout_s=20)] == ["E", "Z"]
+        waiter.send(said[3:])
+        assert [m.type for m in third.ask(query("SELECT 3"), timeout_s=20)] == ["E", "Z"]
+        assert not waiter.buffer and waiter.silent(0)
+        holder.query("COMMIT")
+        assert waiter.query("SELECT 4") == [["4"]]
+        assert third.query("SELECT 5") == [["5"]]
+        assert waiter.query("SELECT 6") == [["6"]]
+
+
+def test_a_session_that_has_only_been_greeted_is_idle(cluster_with):
+    """One with options that nobody has had is greeted by a backend, which keeps it."""
+    cluster = cluster_with(pg_baton__max_backends=1)
+    cluster.sql("CREATE EXTENSION IF NOT EXISTS pg_baton")
+    with login(cluster, TimeZone="Asia/Tokyo"):
+        states = "SELECT state FROM pg_baton_sessions"
+        wait_until(lambda: cluster.sql(states) == [("idle",)], 5, f"it is idle, and not {cluster.sql(states)}")
 
 
 def test_waiting_sessions_are_served_first_come_first_served(cluster_with):

@@ -533,6 +533,31 @@ def test_invalid_message_type_is_answered_as_in_stock(server):
     same_as_direct(server, [message("B", b"\0") + sync(), "SELECT 1"])
 
 
+def test_debug_messages_tell_of_the_session_s_own_transactions_only(server):
+    """Not of those in which the pool looks at what is left of them."""
+    same_as_direct(
+        server,
+        [
+            "SET client_min_messages = debug5",
+            "SELECT 1",
+            parse("SELECT 2") + bind([]) + execute() + sync(),
+            "PREPARE x AS SELECT 4",
+            "EXECUTE x",
+            "LISTEN a",
+            "UNLISTEN a",
+            "BEGIN",
+            "COMMIT",
+            "CREATE TEMP TABLE mine (a int)",
+            "DROP TABLE mine",
+            "SET work_mem = '5MB'",
+            "SET ROLE NONE",
+            "SELECT 9",
+        ],
+        # numbers of transactions, files and statistics; what the caches happen to hold
+        ignore=r"\d+",
+    )
+
+
 def test_idle_in_transaction_timeout_is_the_server_s(server):
     same_as_direct(
         server,

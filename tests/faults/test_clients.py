@@ -358,3 +358,26 @@ def test_a_crowd_that_leaves_costs_no_backend(server, leave_how, begin):
         leave_how(login(server), begin)
     assert_healthy(server)
     assert before and before <= backend_pids(server)
+
+
+def test_a_batch_whose_client_was_lost_in_it_does_not_commit(server):
+    """The client is lost in what the first Execute tells it last, where nobody
+    looks for a cancel before the next message is read."""
+    server.sql("CREATE TABLE IF NOT EXISTS of_the_lost (a int)")
+    for port in (server.port, server.pool_port):
+        wire = Wire.login("127.0.0.1", port)
+        wire.send(
+            parse("SELECT repeat('x', 20000000)") + bind() + execute(rows=1),
+            parse("INSERT INTO of_the_lost VALUES (1)") + bind() + execute() + sync(),
+        )
+        waits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'ClientWrite'"
+        wait_until(lambda: server.sql(waits), what="the answer waits for its reader")
+        wire.reset()
+        runs = (
+            "SELECT pid FROM pg_stat_activity"
+            " WHERE backend_type = 'client backend' AND state <> 'idle' AND pid <> pg_backend_pid()"
+        )
+        wait_until(lambda: not server.sql(runs), what="the batch has ended")
+        with Wire.login("127.0.0.1", server.pool_port) as other:
+            assert other.query("SELECT count(*) FROM of_the_lost") == [["0"]]
+    assert_no_backend_lost(server)

@@ -1,5 +1,5 @@
 """A backend that gets no memory: its session is told what a direct connection
-is told, and nobody else notices.
+is told, and nobody else notices.  Nor if it gets no descriptors.
 
 The kernel refuses memory to single backends here (RLIMIT_DATA, which counts
 the heap and not the stack), so that the machine is never short of it.
@@ -15,8 +15,8 @@ import pytest
 
 from harness.account import run_as_server_user
 from harness.compare import same_as_direct
-from harness.health import assert_healthy
-from harness.wire import Closed, Message, Wire, bind, execute, parse, query, sync
+from harness.health import assert_healthy, wait_until
+from harness.wire import Closed, LoginFailed, Message, Wire, bind, execute, parse, query, sync
 
 HOST = "127.0.0.1"
 MB = 1 << 20
@@ -224,4 +224,52 @@ def test_a_statement_too_long_to_be_described_costs_its_session_nothing(make_clu
         assert server.sql("SELECT dedicated_cause FROM pg_baton_sessions WHERE application_name = 'long'") == [
             ("context memory",)
         ]
+    assert_healthy(server)
+
+
+def message_context_bytes(server, pid: int) -> int:
+    """What the backend's memory for one message has grown to."""
+    with server.new_log() as log:
+        server.sql(f"SELECT pg_log_backend_memory_contexts({pid})")
+        wait_until(lambda: "Grand total" in log(), what="it is logged")
+        (found,) = re.findall(r"MessageContext: (\d+) total", log())
+    return int(found)
+
+
+@pytest.mark.pool_only
+def test_clients_that_a_backend_refuses_leave_no_memory_behind(make_cluster):
+    server = make_cluster(parameters={"pg_baton.max_backends": 1, "pg_baton.min_backends": 1})
+    server.sql("CREATE EXTENSION pg_baton")
+    with Wire.login(HOST, server.pool_port) as session:
+        ((pid,),) = session.query("SELECT pg_backend_pid()")
+        session.query("SELECT 1")
+        before = message_context_bytes(server, int(pid))
+        for _ in range(200):
+            with pytest.raises(LoginFailed, match="nosuch"):
+                Wire.login(HOST, server.pool_port, options="-c role=nosuch")
+        assert message_context_bytes(server, int(pid)) < before + 65536
+        assert session.query("SELECT pg_backend_pid()") == [[pid]]
+    assert_healthy(server)
+
+
+@pytest.mark.pool_only
+def test_a_session_whose_socket_its_backend_cannot_receive_goes_to_another(make_cluster):
+    """It comes out of the ready queue without its socket if the process has no number left for it."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    server.sql("CREATE EXTENSION pg_baton")
+    with Wire.login(HOST, server.pool_port) as first, Wire.login(HOST, server.pool_port) as second:
+        for session in (first, second) * 2:
+            ((pid,),) = session.query("SELECT pg_backend_pid()")
+        taken = {int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+        lowest_free = min(set(range(len(taken) + 1)) - taken)
+        first.query("BEGIN")
+        second.send(query("SELECT 'another'"))
+        wait_until(
+            lambda: server.sql("SELECT state FROM pg_baton_sessions WHERE state = 'waiting'") == [("waiting",)],
+            what="the second waits",
+        )
+        run_as_server_user(["prlimit", f"--pid={pid}", f"--nofile={lowest_free}:"])
+        assert first.ask(query("COMMIT"))[-1].body == b"I"
+        assert [m.row() for m in second.until_ready(20) if m.type == "D"] == [[b"another"]]
+        assert first.query("SELECT pg_backend_pid()") != [[pid]]
     assert_healthy(server)

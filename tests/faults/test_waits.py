@@ -173,3 +173,21 @@ def test_statement_timeout_while_the_unnamed_statement_is_restored_harms_nobody(
         assert [message.row() for message in timed.until_ready() if message.type == "D"] == [[b"mine"]]
         assert timed.query("SELECT 2") == [["2"]]
     assert_healthy(server)
+
+
+@needs_gdb
+def test_a_backend_ended_while_the_unnamed_statement_is_restored_tells_the_client(make_cluster):
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    server.sql("CREATE EXTENSION pg_baton")
+    login = {"host": "127.0.0.1", "port": server.pool_port}
+    with Wire.login(**login) as other, Wire.login(**login) as session:
+        session.ask(parse("SELECT 'mine'") + sync())
+        other.query("SELECT 1")
+        ((pid,),) = server.sql("SELECT pid FROM pg_baton_backends")
+        with stopped_at(pid, "CompleteCachedPlan") as stop:
+            session.send(bind() + execute() + sync())
+            stop.wait()
+            server.sql(f"SELECT pg_terminate_backend({pid})")
+        assert [m.fields()["C"] for m in session.until_closed(20) if m.type == "E"] == ["57P01"]
+        assert other.query("SELECT 2") == [["2"]]
+    assert_healthy(server)

@@ -13,6 +13,9 @@ from .world import World
 
 NOTIFICATION_LIMIT_S = 3.0
 
+# So often it is looked whether backends are free; after each Flush besides.
+BUSY_STEPS = 50
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -87,6 +90,10 @@ class Episode:
             if held_direct != held_other:
                 return Difference(step, operation, "locks after a session's end",
                                   tuple(held_direct), tuple(held_other))
+        if operation.behind or step % BUSY_STEPS == 0:
+            busy = self.other.busy()
+            if busy:
+                return Difference(step, operation, "a session keeps its backend busy", (), tuple(busy))
         return self._compare_notifications(step, operation)
 
     def _compare_notifications(self, step: int, operation: Operation) -> Difference | None:

@@ -18,13 +18,17 @@ from . import vocabulary as words
 
 @dataclass(frozen=True)
 class Operation:
-    """Segments are sent at once; each makes the server say ReadyForQuery once."""
+    """Segments are sent at once; each makes the server say ReadyForQuery once.
+
+    What is sent behind them has no ReadyForQuery: a Flush, and what it makes the
+    server tell is read with the session's next operation."""
 
     session: int
     label: str
     segments: tuple[bytes, ...] = ()
     connect: tuple[tuple[str, str], ...] | None = None
     disconnect: bool = False
+    behind: bytes = b""
 
 
 @dataclass
@@ -57,7 +61,7 @@ class Script:
         self.end()
 
     def operation(self, session: int) -> Operation:
-        return Operation(session, " | ".join(self.labels), tuple(self.segments))
+        return Operation(session, " | ".join(self.labels), tuple(self.segments), behind=b"".join(self.parts))
 
 
 # So begins the label of what is done to the server itself, followed by SQL.
@@ -95,6 +99,8 @@ class Generator:
         if kind in ("transaction_end", "savepoint") and view.status == "I" and self.random.random() < 0.8:
             kind = "begin"
         getattr(self, "_" + kind)(script)
+        if self.random.random() < 0.06:
+            self._flush(script)
         return script.operation(session)
 
     KINDS = (
@@ -104,7 +110,7 @@ class Generator:
         ("unnamed_execute", 6), ("pipeline", 5), ("portal", 3), ("cursor", 6), ("sequence", 7),
         ("temporary", 3), ("advisory", 4), ("listen", 3), ("notify", 2), ("identity", 4), ("ddl", 3),
         ("stored_setting", 1), ("rare", 0.3), ("copy", 2), ("function_call", 1), ("random", 1),
-        ("many", 1), ("explain", 3), ("multi", 4), ("server_setting", 0.3),
+        ("many", 1), ("explain", 3), ("multi", 4), ("server_setting", 0.3), ("flush", 1),
     )
     KINDS_FAILED = (
         ("transaction_end", 10), ("savepoint", 6), ("simple", 2), ("bind_execute", 2), ("sql_execute", 2),
@@ -323,6 +329,14 @@ class Generator:
             else:
                 script.sync()
         script.sync()
+
+    def _flush(self, script: Script) -> None:
+        """Outside of any batch: drivers do this behind their Sync."""
+        if self.random.random() < 0.3:
+            name = self._pick(words.STATEMENT_NAMES + ("",))
+            script.add(f"Close {name!r}", wire.close_statement(name))
+        for _ in range(self._pick((1, 1, 2))):
+            script.add("Flush", wire.flush())
 
     def _portal(self, script: Script) -> None:
         """Named portals live to the end of the transaction."""

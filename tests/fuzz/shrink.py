@@ -61,6 +61,7 @@ def save(script: list[Operation], path: Path) -> None:
             "segments": [base64.b64encode(segment).decode() for segment in operation.segments],
             "connect": operation.connect,
             "disconnect": operation.disconnect,
+            "behind": base64.b64encode(operation.behind).decode(),
         }
         for operation in script
     ]
@@ -75,6 +76,7 @@ def load(path: Path) -> list[Operation]:
             tuple(base64.b64decode(segment) for segment in row["segments"]),
             None if row["connect"] is None else tuple((name, value) for name, value in row["connect"]),
             row["disconnect"],
+            base64.b64decode(row.get("behind", "")),
         )
         for row in json.loads(path.read_text())
     ]

@@ -102,7 +102,7 @@ class World:
             session.wire = None
             session.status = "I"
             return ["disconnected"]
-        return self._run(session, operation.segments)
+        return self._run(session, operation.segments, operation.behind)
 
     def _change_server(self, wire: Wire, statement: str) -> None:
         wire.query(statement)
@@ -132,12 +132,12 @@ class World:
             wire.close()
         return lines
 
-    def _run(self, session: Session, segments: tuple[bytes, ...]) -> list[str]:
+    def _run(self, session: Session, segments: tuple[bytes, ...], behind: bytes) -> list[str]:
         lines: list[str] = []
         wire = session.wire
         assert wire is not None
         try:
-            wire.send(*segments)
+            wire.send(*segments, behind)
             for _ in segments:
                 while True:
                     message = wire.read()
@@ -194,6 +194,22 @@ class World:
                 break
             session.notifications.append(self._line(message))
         return session.notifications
+
+    def busy(self) -> list[str]:
+        """Sessions that something still runs for, although all are answered:
+        their backends serve nobody else.  One may take a moment to end."""
+        if not self.cluster.pooled:
+            return []
+        deadline = time.monotonic() + SETTLE_LIMIT_S
+        with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+            while True:
+                rows = wire.query(
+                    "SELECT user_name, application_name, state FROM pg_baton_sessions"
+                    f" WHERE database = '{self.database}' AND state NOT LIKE 'idle%'")
+                if not rows or time.monotonic() > deadline:
+                    wire.finish()
+                    return [str(row) for row in rows]
+                time.sleep(0.005)
 
     def settle(self, locks_elsewhere: list[str] | None = None) -> list[str]:
         """Waits until the locks held are those of the other world, or, with no

@@ -123,7 +123,8 @@ pub enum SkipError {
 /// its first message: a Query or FunctionCall alone; after any message of the
 /// extended protocol all until Sync, whatever their type (`ignore_till_sync`
 /// in PostgresMain), except that Terminate ends the session at once. COPY
-/// messages out of a COPY are ignored, as stock does.
+/// messages out of a COPY are ignored, as stock does, and so is a Flush with
+/// nothing before it: neither has an answer.
 ///
 /// Stock sends the error of a batch at once, not with the Sync: a client may
 /// have sent a Flush and wait for that before it sends its Sync.
@@ -142,8 +143,7 @@ impl RequestSkipper {
         RequestSkipper::default()
     }
 
-    #[cfg(test)]
-    /// True if part of a request has been consumed.
+    /// True if part of a request, or of any message, has been consumed.
     pub fn in_request(&self) -> bool {
         self.header_held > 0 || self.extended
     }
@@ -213,7 +213,7 @@ impl RequestSkipper {
             b'S' => Some(RequestEnd::Sync),
             b'Q' if !self.extended => Some(RequestEnd::Query),
             b'F' if !self.extended => Some(RequestEnd::FunctionCall),
-            b'P' | b'B' | b'C' | b'D' | b'E' | b'H' => {
+            b'P' | b'B' | b'C' | b'D' | b'E' => {
                 self.extended = true;
                 None
             }
@@ -280,6 +280,8 @@ mod tests {
             (b"PQFS", vec![(4, RequestEnd::Sync)]),
             (b"PBX", vec![(3, RequestEnd::Terminate)]),
             (b"dcfQ", vec![(4, RequestEnd::Query)]),
+            (b"HQ", vec![(2, RequestEnd::Query)]),
+            (b"HPHS", vec![(4, RequestEnd::Sync)]),
             (b"PBEH", vec![]),
             (
                 b"QPSFX",

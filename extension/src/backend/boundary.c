@@ -12,6 +12,14 @@
  * from MyProcPort.  Whatever session is in place when we return, its next
  * message is what PostgresMain reads.
  *
+ * Some drivers end with a Flush, alone or after a Close, outside of any batch:
+ * after their Sync, as a rule.  PostgresMain flushes and reads on, with no
+ * ReadyForQuery.  That flush is a boundary as well, if nothing but CloseComplete
+ * was said since the last 'Z': every other message that PostgresMain reads is
+ * answered by something else, and nobody but it flushes without having said
+ * something (pq_flush's callers: dest.c, elog.c, copyfromparse.c, and async.c,
+ * which does so in the middle of reading).
+ *
  * Waiting itself is idle.c's.  Cancels are held off and thrown away at the
  * end, as PostgresMain throws away those that arrive while no command runs;
  * else a stray one would send an extra error and shift every later answer by
@@ -30,6 +38,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "libpq/libpq.h"
 #include "libpq/libpq-be.h"
 #include "libpq/pqformat.h"
@@ -65,12 +74,14 @@ static bool attached = false;
 static bool in_boundary = false;	/* what is sent now is the boundary's own */
 static bool ready_sent = false; /* a 'Z' was put since the last flush */
 static char ready_status;		/* its status */
+static bool batch_begun = true; /* more than CloseComplete was put since the
+								 * last 'Z' */
 static bool client_lost = false;	/* the client of the command that runs
 									 * reads no more; seen to at its boundary */
 static bool injecting = false;	/* what runs are messages of ours: the client
 								 * must not see the answers */
 
-static void boundary(char status);
+static void boundary(char status, bool ready);
 
 /* --------------------------------
  *		the vtable
@@ -104,6 +115,21 @@ check_client(void)
 }
 
 /*
+ * PostgresMain forgets a cancel that is pending when it reads the next message:
+ * what is left of the lost client's batch would run, and commit.  So it ends
+ * with the Execute at the latest, which has just been answered.
+ */
+static void
+cancel_batch(char type)
+{
+	if (in_boundary || ready_sent || (type != 'C' && type != 'I' && type != 's'))
+		return;
+	QueryCancelPending = true;
+	InterruptPending = true;
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
  * Is nobody there to read?  Between two sessions a placeholder stands in the
  * client's place: what it has no room for would wait in pqcomm.c's buffer, and
  * reach the next client.
@@ -114,12 +140,30 @@ nobody_reads(void)
 	return client_lost || (in_boundary && attached && baton_session_held() == 0);
 }
 
-/* Is this message an answer to what we injected, or for nobody? */
+/*
+ * The severity of an ErrorResponse or NoticeResponse, not translated: the second
+ * field, after the translated one (send_message_to_frontend, elog.c).
+ */
+static const char *
+severity_of(const char *s, size_t len)
+{
+	size_t		first = strnlen(s, len) + 1;
+
+	return first < len && s[first] == 'V' ? s + first + 1 : "";
+}
+
+/*
+ * Is this message an answer to what we injected, for nobody, or of what goes on
+ * at the boundary (a transaction, say), which client_min_messages would let
+ * pass, but which a direct connection has not?
+ */
 static bool
-swallowed(char type)
+swallowed(char type, const char *s, size_t len)
 {
 	if (nobody_reads())
 		return true;
+	if (unlikely(in_boundary && type == 'N'))
+		return strcmp(severity_of(s, len), "WARNING") != 0;
 	if (!injecting)
 		return false;
 
@@ -184,12 +228,25 @@ boundary_putmessage(char type, const char *s, size_t len)
 		{
 			ready_sent = true;
 			ready_status = len > 0 ? s[0] : 'I';
+			batch_begun = false;
 		}
 		else if (attached)
+		{
 			baton_context_note_message(type);
+			if (type != '3')
+				batch_begun = true;
+		}
 	}
 
-	if (!swallowed(type))
+	/* this process ends, and its client shall read why */
+	if (unlikely(injecting && type == 'E') &&
+		strcmp(severity_of(s, len), "ERROR") != 0)
+	{
+		injecting = false;
+		baton_socket_resume();
+	}
+
+	if (!swallowed(type, s, len))
 	{
 		expect_waits_for(type, len);
 		if (unlikely(type == 'A'))
@@ -199,13 +256,15 @@ boundary_putmessage(char type, const char *s, size_t len)
 			pfree(own);
 		check_client();
 	}
+	if (unlikely(client_lost))
+		cancel_batch(type);
 	return result;
 }
 
 static void
 boundary_putmessage_noblock(char type, const char *s, size_t len)
 {
-	if (swallowed(type))
+	if (swallowed(type, s, len))
 		return;
 	expect_waits_for(type, len);
 	socket_methods->putmessage_noblock(type, s, len);
@@ -233,8 +292,11 @@ boundary_flush(void)
 	if (ready_sent)
 	{
 		ready_sent = false;
-		boundary(ready_status);
+		boundary(ready_status, true);
 	}
+	else if (!batch_begun && !in_boundary && !injecting && attached &&
+			 !pq_is_reading_msg())
+		boundary(TransactionBlockStatusCode(), false);
 	return result;
 }
 
@@ -252,8 +314,9 @@ baton_boundary_install(void)
 	baton_plain_record();
 }
 
+/* `ready`: ReadyForQuery was sent, and not only a Flush answered. */
 static void
-boundary(char status)
+boundary(char status, bool ready)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	volatile uint32 holdoff = QueryCancelHoldoffCount;
@@ -287,9 +350,12 @@ boundary(char status)
 		else
 		{
 			slot->state = BATON_STATE_IDLE;
-			slot->transactions++;
-			BatonSelf.slot->transactions++;
-			pg_atomic_fetch_add_u64(baton_atomic_u64(BatonSelf.pool->completed), 1);
+			if (ready)
+			{
+				slot->transactions++;
+				BatonSelf.slot->transactions++;
+				pg_atomic_fetch_add_u64(baton_atomic_u64(BatonSelf.pool->completed), 1);
+			}
 		}
 		slot->state_since_us = GetCurrentTimestamp();
 		if (BatonSelf.control < 0)

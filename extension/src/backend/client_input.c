@@ -42,7 +42,7 @@ static Size peeked_length = 0;
 
 /*
  * Do these bytes hold all messages up to one that PostgresMain answers with
- * ReadyForQuery?  A function of its arguments.
+ * ReadyForQuery, or to a Flush that is a boundary?  A function of its arguments.
  *
  * After a message of the extended protocol only Sync is sure to be answered:
  * if that one has failed, all is ignored up to it (ignore_till_sync).
@@ -62,7 +62,8 @@ batch_is_whole(const char *bytes, Size length)
 		size = pg_ntoh32(size);
 		if (size < 4 || size > length - at - 1)
 			return false;
-		if (type == 'S' || ((type == 'Q' || type == 'F') && !extended))
+		if (type == 'S' || ((type == 'Q' || type == 'F') && !extended) ||
+			(type == 'H' && size == 4 && !extended))
 			return true;
 		extended = true;
 		at += 1 + (Size) size;
@@ -169,12 +170,15 @@ take_message(void)
 	char		head[5];
 	char		waste[8192];
 	uint32		left;
+	uint32		limit;
 
 	if (!take_bytes(head, sizeof(head)))
 		return false;
 	memcpy(&left, head + 1, sizeof(left));
 	left = pg_ntoh32(left);
-	if (left < 4 || left > PQ_LARGE_MESSAGE_LIMIT)
+	/* SocketBackend (postgres.c) */
+	limit = head[0] == 'd' ? PQ_LARGE_MESSAGE_LIMIT : PQ_SMALL_MESSAGE_LIMIT;
+	if (left < 4 || left > limit)
 		return false;
 	for (left -= 4; left > 0;)
 	{

@@ -24,7 +24,7 @@ extern ClientSays baton_input_peek(void);
 
 /*
  * What the last peek saw: the bytes, and whether PostgresMain can go through
- * them to its next ReadyForQuery without waiting for more (COPY aside).
+ * them to the next boundary without waiting for more (COPY aside).
  */
 extern const char *baton_input_peeked(Size *length);
 extern bool baton_input_is_whole(void);

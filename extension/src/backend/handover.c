@@ -34,6 +34,7 @@
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
@@ -126,6 +127,9 @@ send_fatal(ErrorData *edata)
 /*
  * Notices, ParameterStatus, BackendKeyData and ReadyForQuery, as PostgresMain sends
  * them to a new client (postgres.c, before its loop).
+ *
+ * In a memory context of its own, which baton_session_take() deletes: refused
+ * clients may come by the thousand before PostgresMain clears MessageContext.
  */
 static void
 greet(const BatonSessionRecord *record)
@@ -150,9 +154,6 @@ greet(const BatonSessionRecord *record)
 	appendBinaryStringInfo(&payload, notices.data, notices.len);
 	appendBinaryStringInfo(&payload, reported.data, reported.len);
 	tell(BATON_MSG_GREETED, record->id, payload.data, payload.len);
-	pfree(payload.data);
-	pfree(notices.data);
-	pfree(reported.data);
 
 	pq_beginmessage(&message, 'K');
 	pq_sendint32(&message, record->cancel_pid);
@@ -170,6 +171,7 @@ baton_session_take(uint64 session, int fd)
 {
 	BatonSessionSlot *slot = baton_session_slot(session);
 	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext greeting = NULL;
 	const BatonSessionRecord *record = baton_record(session);
 	uint32		held_off = QueryCancelHoldoffCount;
 	bool		failed = false;
@@ -193,12 +195,18 @@ baton_session_take(uint64 session, int fd)
 	held = session;
 	held_cause = BATON_CAUSE_NONE;
 	baton_socket_put(fd);
+	if (record->record_flags & BATON_RECORD_GREET)
+		greeting = AllocSetContextCreate(caller, "pg_baton greeting",
+										 ALLOCSET_DEFAULT_SIZES);
 
 	PG_TRY();
 	{
 		baton_identity_put(record);
-		if (record->record_flags & BATON_RECORD_GREET)
+		if (greeting != NULL)
+		{
+			MemoryContextSwitchTo(greeting);
 			greet(record);
+		}
 		else
 		{
 			baton_context_install(record);
@@ -216,18 +224,23 @@ baton_session_take(uint64 session, int fd)
 		if (ERRCODE_TO_CATEGORY(geterrcode()) == ERRCODE_INSUFFICIENT_RESOURCES)
 			PG_RE_THROW();
 
-		MemoryContextSwitchTo(caller);
+		/* what is told goes with the greeting, if it is one */
+		MemoryContextSwitchTo(greeting ? greeting : caller);
 		edata = CopyErrorData();
 		FlushErrorState();
 		QueryCancelHoldoffCount = held_off;
 		if (IsTransactionState() || IsAbortedTransactionBlockState())
 			AbortOutOfAnyTransaction();
-		MemoryContextSwitchTo(caller);
+		MemoryContextSwitchTo(greeting ? greeting : caller);
 		send_fatal(edata);
 		FreeErrorData(edata);
 		failed = true;
 	}
 	PG_END_TRY();
+
+	MemoryContextSwitchTo(caller);
+	if (greeting != NULL)
+		MemoryContextDelete(greeting);
 
 	/* any error sets it to zero, also one that was caught further below */
 	QueryCancelHoldoffCount = held_off;

@@ -102,8 +102,17 @@ take_from_queue(void)
 	if (baton_channel_receive(BatonSelf.queue, false, &incoming) != BATON_RECEIVED_FRAME)
 		return false;
 	pg_atomic_fetch_sub_u32(baton_atomic_u32(BatonSelf.pool->queued), 1);
-	if (incoming.frame.type != BATON_MSG_ASSIGN || incoming.descriptor_count != 1)
+	if (incoming.frame.type != BATON_MSG_ASSIGN)
 		elog(FATAL, "the ready queue holds a message that is not understood");
+
+	/* from here on it is given back if this process ends */
+	baton_session_received(incoming.frame.session);
+	if (incoming.descriptor_count != 1)
+	{
+		if (baton_session_held() != 0)
+			(void) baton_session_release(BATON_BACKEND_BUSY, false);
+		elog(FATAL, "could not receive a client's socket");
+	}
 
 	take_instead(incoming.frame.session, incoming.descriptors[0]);
 	return true;
@@ -568,8 +577,12 @@ wait_for_session(void)
 			}
 			if (just_taken)
 			{
+				BatonSessionSlot *slot = baton_session_slot(baton_session_held());
+
 				/* greeted, or its message went elsewhere: it is idle */
 				just_taken = false;
+				slot->state = BATON_STATE_IDLE;
+				slot->state_since_us = GetCurrentTimestamp();
 				continue;
 			}
 		}

@@ -17,7 +17,9 @@
  * - object_access_hook, OAT_FUNCTION_EXECUTE: every function an expression,
  *	 aggregate, window or set-returning function, CALL or the function-call
  *	 message executes (execExpr.c, execSRF.c, nodeAgg.c, nodeWindowAgg.c,
- *	 functioncmds.c, fastpath.c).  This is how built-in functions are seen.
+ *	 functioncmds.c, fastpath.c).  This is how built-in functions are seen,
+ *	 and the only hook that the function-call message is sure to come by: a
+ *	 cancel that has waited for it fires here (cancel.c).
  * - object_access_hook, OAT_POST_CREATE and OAT_DROP: every object of any
  *	 kind, cascades included (deleteOneObject() in dependency.c).
  * - needs_fmgr_hook: whenever a function that is not built in is looked up
@@ -46,6 +48,7 @@
 #include "utils/guc_tables.h"
 
 #include "context_guc.h"
+#include "identity.h"
 #include "statement_notice.h"
 #include "taint_watch.h"
 
@@ -152,6 +155,7 @@ watch_object_access(ObjectAccessType access, Oid class, Oid object,
 	switch (access)
 	{
 		case OAT_FUNCTION_EXECUTE:
+			baton_cancel_fire();
 			note_builtin(object);
 			break;
 		case OAT_POST_CREATE:

@@ -145,7 +145,11 @@ impl Dispatcher {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.await_rest(id);
+                    if skipper.in_request() {
+                        self.await_rest(id);
+                    } else {
+                        self.nothing_asked(id);
+                    }
                     break;
                 }
                 Err(_) => {
@@ -191,9 +195,14 @@ impl Dispatcher {
     }
 
     fn answer_skipped(&mut self, id: SessionId) {
-        if !self.tell_waited(id, true) {
-            return;
+        if self.tell_waited(id, true) {
+            self.nothing_asked(id);
         }
+    }
+
+    /// All that it has said was passed over, and nothing of that is left to be
+    /// answered: what it says next is a request that begins to wait.
+    fn nothing_asked(&mut self, id: SessionId) {
         self.skippers.remove(&id);
         let slot = &self.control.sessions[index_of(id) as usize];
         slot.flags.fetch_and(!SESSION_CANCEL, SeqCst);

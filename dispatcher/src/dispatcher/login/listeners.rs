@@ -10,7 +10,7 @@ use anyhow::{anyhow, Result};
 use std::collections::HashSet;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use tracing::{info, warn};
 
@@ -33,6 +33,8 @@ pub struct Listener {
 
 /// Connections taken from one listener before others get their turn.
 const ACCEPTS_A_ROUND: usize = 64;
+/// Who can only be told that there is no room has so long to ask.
+const IN_VAIN_US: u64 = 5_000_000;
 
 /// The directories of a list as in postgresql.conf.
 pub fn directories(list: &str) -> impl Iterator<Item = &str> {
@@ -170,7 +172,7 @@ impl Dispatcher {
             match socket::accept(fd) {
                 // Numbers are given lowest first, so a high one means that
                 // few are left: those are for backends.
-                Ok((client, _)) if client.as_raw_fd() > self.highest_client => {
+                Ok((client, _)) if client.as_raw_fd() > self.highest_heard => {
                     self.turn_away_unread(&client);
                 }
                 Ok((client, address)) => self.begin_login(client, address, local),
@@ -203,16 +205,43 @@ impl Dispatcher {
     fn turn_away_unread(&mut self, client: &OwnedFd) {
         self.statistics.accepted += 1;
         self.statistics.logins_failed += 1;
-        let report = Report::fatal(b"53300", "sorry, too many clients already")
-            .with_detail("pg_baton's dispatcher has no free file descriptor.")
-            .with_hint("Raise the limit of open files of the server's service.");
         let fd = client.as_raw_fd();
-        let _ = socket::send(fd, &report.to_bytes());
+        let _ = socket::send(fd, &self.no_descriptors().to_bytes());
         socket::discard_input(fd);
+    }
+
+    /// May this client not come in, since its descriptor is one of those that
+    /// are kept for backends? It is told so when it has asked to, not before:
+    /// libpq from 17 on shows no error that comes in place of an answer to its
+    /// SSLRequest (PQconnectPoll, fe-connect.c).
+    pub fn is_in_vain(&self, number: u32) -> bool {
+        let login = self.logins.get(number);
+        login.is_some_and(|login| login.fd() > self.highest_client)
+    }
+
+    pub fn turn_away_heard(&mut self, number: u32) {
+        let report = self.no_descriptors();
+        self.fail_login(number, &report);
+    }
+
+    pub fn login_limit_us(&self, fd: RawFd) -> u64 {
+        let limit_us = self.parameters.authentication_timeout_ms * 1000;
+        if fd > self.highest_client {
+            limit_us.min(IN_VAIN_US)
+        } else {
+            limit_us
+        }
+    }
+
+    /// What a client is told that cannot come in, and once the log.
+    fn no_descriptors(&mut self) -> Report {
         if !self.told_no_descriptors {
             self.told_no_descriptors = true;
             warn!("out of file descriptors: clients are turned away");
         }
+        Report::fatal(b"53300", "sorry, too many clients already")
+            .with_detail("pg_baton's dispatcher has no free file descriptor.")
+            .with_hint("Raise the limit of open files of the server's service.")
     }
 }
 

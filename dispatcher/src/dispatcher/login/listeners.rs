@@ -36,15 +36,44 @@ const ACCEPTS_A_ROUND: usize = 64;
 /// Who can only be told that there is no room has so long to ask.
 const IN_VAIN_US: u64 = 5_000_000;
 
-/// The directories of a list as in postgresql.conf.
-pub fn directories(list: &str) -> impl Iterator<Item = &str> {
-    list.split(',')
-        .map(|name| name.trim().trim_matches('"'))
-        .filter(|name| !name.is_empty())
+/// The names of a list as in postgresql.conf: with commas between them, those
+/// in quotes as they are (SplitDirectoriesString, varlena.c; the server has
+/// refused lists that are not well formed).
+pub fn directories(list: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut rest = list.trim_start();
+    while !rest.is_empty() {
+        let mut name = String::new();
+        if let Some(mut quoted) = rest.strip_prefix('"') {
+            loop {
+                let (part, after) = quoted.split_once('"').unwrap_or((quoted, ""));
+                name.push_str(part);
+                match after.strip_prefix('"') {
+                    Some(more) => {
+                        name.push('"');
+                        quoted = more;
+                    }
+                    None => {
+                        rest = after.split_once(',').map_or("", |(_, next)| next);
+                        break;
+                    }
+                }
+            }
+        } else {
+            let (part, next) = rest.split_once(',').unwrap_or((rest, ""));
+            name.push_str(part.trim_end());
+            rest = next;
+        }
+        if !name.is_empty() {
+            names.push(name);
+        }
+        rest = rest.trim_start();
+    }
+    names
 }
 
-pub fn socket_path(directory: &str, port: u16) -> PathBuf {
-    Path::new(directory).join(format!(".s.PGSQL.{port}"))
+pub fn socket_path(directory: impl AsRef<Path>, port: u16) -> PathBuf {
+    directory.as_ref().join(format!(".s.PGSQL.{port}"))
 }
 
 fn tcp_addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
@@ -66,7 +95,7 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
     let mut taken = None;
     let mut tried = HashSet::new();
     for name in directories(&parameters.listen_addresses) {
-        let addresses = match tcp_addresses(name, parameters.port) {
+        let addresses = match tcp_addresses(&name, parameters.port) {
             Ok(addresses) => addresses,
             Err(error) => {
                 warn!("could not translate host name \"{name}\" to address: {error}");
@@ -113,7 +142,7 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
     };
     for directory in directories(&parameters.unix_socket_directories) {
         wanted += 1;
-        let path = socket_path(directory, parameters.port);
+        let path = socket_path(&directory, parameters.port);
         let mode = parameters.unix_socket_permissions;
         match socket::listen_unix(&path, Kind::Stream, mode, group) {
             Ok(socket) => {
@@ -250,4 +279,25 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::directories;
+
+    #[test]
+    fn a_list_is_split_as_the_server_splits_it() {
+        for (list, expected) in [
+            ("", &[][..]),
+            ("  ", &[]),
+            ("/tmp", &["/tmp"]),
+            (" /run/postgresql , /tmp ", &["/run/postgresql", "/tmp"]),
+            ("\"/tmp/a,b\", /c", &["/tmp/a,b", "/c"]),
+            ("\"/say \"\"hi\"\"\" ,/c d", &["/say \"hi\"", "/c d"]),
+            ("\"/open", &["/open"]),
+            ("\"*\"", &["*"]),
+        ] {
+            assert_eq!(directories(list), expected, "{list}");
+        }
+    }
 }

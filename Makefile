@@ -54,12 +54,16 @@ install-files:
 	ln -sf $(SERVER_BIN)/baton $(DESTDIR)$(PREFIX)/bin/baton
 
 uninstall: ## Take both away again
-	tools/as-root $(MAKE) --no-print-directory uninstall-files \
-		PG_CONFIG=$(PG_CONFIG) PREFIX=$(PREFIX)
+	@if [ -n "$(DESTDIR)" ]; then \
+		$(MAKE) --no-print-directory uninstall-files; \
+	else \
+		tools/as-root $(MAKE) --no-print-directory uninstall-files \
+			PG_CONFIG=$(PG_CONFIG) PREFIX=$(PREFIX); \
+	fi
 
 uninstall-files:
-	$(MAKE) -C extension uninstall PG_CONFIG=$(PG_CONFIG)
-	rm -f $(PREFIX)/bin/baton $(SERVER_BIN)/baton
+	$(MAKE) -C extension uninstall PG_CONFIG=$(PG_CONFIG) DESTDIR=$(DESTDIR)
+	rm -f $(DESTDIR)$(PREFIX)/bin/baton $(DESTDIR)$(SERVER_BIN)/baton
 
 setup: ## Install what building needs and is missing (apt)
 	@tools/setup build

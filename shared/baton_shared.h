@@ -206,7 +206,7 @@ typedef struct BatonSessionSlot
 								 * alive */
 #define BATON_SESSION_CANCEL 2	/* cancel whatever it runs next (cancel came
 								 * while it waited); set by the dispatcher,
-								 * cleared by the backend */
+								 * cleared by who acts on it */
 
 /* state of a session, as the views show it */
 #define BATON_STATE_FREE 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import threading
 import time
 
@@ -146,35 +147,140 @@ def test_cancel_hits_only_its_session_among_many(server):
         assert errors(two.until_ready(20)) == []
 
 
-WAITING = {
-    "query": query("SELECT 'I waited'"),
-    "batch": parse("SELECT 'I waited'") + bind([]) + execute() + sync(),
-    # int4pl, which is in C: nothing is analysed for it
-    "function call": function_call(177, [b"\0\0\0\1", b"\0\0\0\2"]),
+REQUESTS = {
+    "query": query("INSERT INTO cancelled VALUES (1)"),
+    "extended": parse("INSERT INTO cancelled VALUES (1)") + bind() + execute() + sync(),
+    "function call": function_call(177, [b"\0\0\0\1", b"\0\0\0\2"]),  # int4pl
+}
+
+ENDLESS = {
+    "query": query("SELECT pg_sleep(60)"),
+    "extended": parse("SELECT pg_sleep(60)") + bind() + execute() + sync(),
+    "function call": function_call(2626, [struct.pack("!d", 60)]),  # pg_sleep: nothing is analysed for it
 }
 
 
 @pytest.mark.pool_only
-@pytest.mark.parametrize("kind", WAITING)
-def test_cancel_of_a_waiting_statement_answers_at_once(server, kind):
-    holders = [open_wire(server) for _ in range(4)]
-    waiting = open_wire(server)
-    try:
-        for holder in holders:
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("forced", [False, True], ids=["queued", "forced"])
+def test_a_waiting_statement_that_is_cancelled_is_answered_at_once_and_never_executed(make_cluster, name, forced):
+    """As in stock, where it would be running; the backends are others' all the while.
+
+    (In forced migration sessions wait with the dispatcher, else in the queue.)"""
+    server = make_cluster(parameters={"pg_baton.max_backends": 2, "pg_baton.force_migration": forced})
+    server.sql("CREATE EXTENSION pg_baton")
+    server.sql("CREATE TABLE cancelled (a int)")
+    with open_wire(server) as one, open_wire(server) as two, open_wire(server) as waiting:
+        for holder in (one, two):
             holder.query("BEGIN")
-        waiting.send(WAITING[kind])
-        time.sleep(0.5)
+        for turn in range(3):
+            waiting.send(REQUESTS[name])
+            wait_until(lambda: server.sql("SELECT sum(waiting) FROM pg_baton_pools") == [(1,)], what="it waits")
+            waiting.cancel_request()
+            found = waiting.until_ready(20)
+            assert [m.type for m in found] == ["E", "Z"] and found[-1].body == b"I"
+            error = found[0].fields()
+            assert (error["S"], error["C"]) == ("ERROR", "57014")
+            assert error["M"] == "canceling statement due to user request"
+        # a cancel that comes late, and the next request, which waits its turn
         waiting.cancel_request()
-        # It may be answered while it waits, or by the backend that it gets.
-        time.sleep(0.2)
-        for holder in holders:
+        waiting.send(query("SELECT 5"))
+        for holder in (one, two):
             holder.query("COMMIT")
-        assert errors(waiting.until_ready(20)) == ["57014"]
-        assert waiting.query("SELECT 5") == [["5"]]
-        for holder in holders:
-            assert holder.query("SELECT 6") == [["6"]]
+        assert [m.row() for m in waiting.until_ready(20) if m.type == "D"] == [[b"5"]]
+        assert one.query("SELECT count(*) FROM cancelled") == [["0"]]
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_cancel_that_comes_on_its_session_s_way_to_a_backend_counts(make_cluster, name):
+    """Neither the dispatcher's any more nor the backend's yet."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    server.sql("CREATE EXTENSION pg_baton")
+    with open_wire(server) as session:
+        session.query("SELECT 1")
+        (pid,), *_ = server.sql("SELECT pid FROM pg_baton_backends")
+        wait_until(lambda: server.sql("SELECT state FROM pg_baton_backends") == [("idle",)], what="it is given back")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            session.send(ENDLESS[name])
+            wait_until(lambda: server.sql("SELECT state FROM pg_baton_backends") == [("assigned",)], what="it is sent")
+            session.cancel_request()
+            assert session.silent(0.1)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert errors(session.until_ready(20)) == ["57014"]
+        assert session.query("SELECT 1") == [["1"]]
+
+
+@pytest.mark.pool_only
+def test_a_cancel_of_a_statement_that_waits_in_a_crowd_changes_nobody_else_s_turn(make_cluster):
+    """More than the ready queue holds: first, last, and some in between."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    server.sql("CREATE EXTENSION pg_baton")
+    crowd = [open_wire(server) for _ in range(90)]
+    try:
+        with open_wire(server) as holder:
+            holder.query("BEGIN")
+            for number, session in enumerate(crowd, 1):
+                session.send(query("SELECT clock_timestamp()"))
+                wait_until(
+                    lambda: server.sql("SELECT sum(waiting) FROM pg_baton_pools") == [(number,)], what="it waits"
+                )
+            for session in crowd[::10] + crowd[-1:]:
+                session.cancel_request()
+                assert errors(session.until_ready(20)) == ["57014"]
+            holder.query("COMMIT")
+        left = [session for place, session in enumerate(crowd) if place % 10 and session is not crowd[-1]]
+        times = [[m.row() for m in session.until_ready(20) if m.type == "D"][0][0] for session in left]
+        assert len(times) == 80 and times == sorted(times)
+        assert {session.query("SELECT 1")[0][0] for session in crowd} == {"1"}
     finally:
-        for session in [*holders, waiting]:
+        for session in crowd:
+            session.finish()
+
+
+@pytest.mark.pool_only
+def test_a_cancelled_statement_has_either_happened_or_not(make_cluster):
+    """Under a storm of cancels, for sessions that wait for one backend most of
+    the time: what is answered with 57014 is not executed afterwards."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    server.sql("CREATE TABLE done (session int, number int)")
+    stop = threading.Event()
+    failures: list[str] = []
+    happened: set[tuple[int, int]] = set()
+
+    def work(index: int, session: Wire) -> None:
+        for number in range(150):
+            found = session.ask(query(f"INSERT INTO done VALUES ({index}, {number})"), timeout_s=30)
+            codes = errors(found)
+            if codes not in ([], ["57014"]) or [m.type for m in found].count("Z") != 1:
+                failures.append(f"session {index}: {found}")
+            if not codes:
+                happened.add((index, number))
+
+    def storm(session: Wire) -> None:
+        while not stop.is_set():
+            session.cancel_request()
+
+    sessions = [open_wire(server) for _ in range(3)]
+    try:
+        storms = [threading.Thread(target=storm, args=(session,)) for session in sessions]
+        workers = [threading.Thread(target=work, args=item) for item in enumerate(sessions)]
+        for thread in storms + workers:
+            thread.start()
+        for thread in workers:
+            thread.join()
+        stop.set()
+        for thread in storms:
+            thread.join()
+        assert failures == []
+        assert all(session.silent(0.2) for session in sessions), "an extra message came"
+        assert [session.query("SELECT 1") for session in sessions] == [[["1"]]] * 3
+        assert set(server.sql("SELECT session, number FROM done")) == happened
+    finally:
+        stop.set()
+        for session in sessions:
             session.finish()
 
 

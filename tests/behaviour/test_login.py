@@ -274,9 +274,18 @@ def test_unfinished_logins_are_dropped_after_authentication_timeout(server):
     half.send(startup({"user": "postgres", "database": "postgres"})[:11])
     asked = Wire.open("127.0.0.1", server.pool_port)
     asked.send(startup({"user": "by_scram", "database": "postgres"}))
+    # not before: who takes a while comes in
+    slow = Wire.open("127.0.0.1", server.pool_port)
+    slow.send(SSL_REQUEST)
+    assert slow.read_bytes(1) == b"N"
+    assert all(wire.silent(0.2) for wire in (silent, half))
+    assert slow.log_in("postgres", "postgres")[-1].type == "Z"
     for wire in (silent, half, asked):
         wire.until_closed(20)
         wire.close()
+    # and whoever has is not dropped with the others
+    assert slow.query("SELECT 1") == [["1"]]
+    slow.finish()
 
 
 @pytest.mark.pool_only

@@ -15,7 +15,7 @@ import pytest
 from harness.debugger import needs_gdb
 from harness.health import Load, assert_healthy, assert_nothing_spins, assert_serves, wait_until
 from harness.processes import processes_in
-from harness.wire import Closed, Wire, bind, execute, parse, query, sync
+from harness.wire import Closed, LoginFailed, Wire, bind, execute, parse, query, sync
 
 pytestmark = pytest.mark.pool_only
 
@@ -415,22 +415,33 @@ def test_descriptor_limit_refuses_further_clients_and_serves_those_it_has(make_c
     cluster.set_parameters({"pg_baton.dispatcher_program": wrapper})
     cluster.start()
     cluster.sql("CREATE EXTENSION pg_baton")
-    first = [login(cluster) for _ in range(3)]
-    crowd: list[socket.socket] = []
+    sessions: list[Wire] = []
+    crowd: list[Wire] = []
     try:
-        for _ in range(100):
-            sock = socket.create_connection(("127.0.0.1", cluster.pool_port), 5)
-            crowd.append(sock)
-        time.sleep(0.5)
-        for session in first:
+        with pytest.raises(LoginFailed) as refused:
+            for _ in range(64):
+                sessions.append(login(cluster))
+        assert refused.value.fields["C"] == "53300"
+        assert refused.value.fields["M"] == "sorry, too many clients already"
+        # a client that asks for encryption first sees the text as well
+        with pytest.raises(psycopg.OperationalError, match="sorry, too many clients already"):
+            psycopg.connect(cluster.pool(), sslmode="prefer")
+        # (on TCP the kernel keeps back who does not speak)
+        crowd = [Wire.open(str(cluster.home), cluster.pool_port) for _ in range(100)]
+        # more than can be heard: told unasked
+        assert ends_with(crowd[-1]) == ["53300"]
+        for session in sessions:
             assert session.query("SELECT 1") == [["1"]]
         assert_nothing_spins(cluster)
-        for session in first:
+        # who does not ask is not waited for long
+        for silent in crowd:
+            silent.until_closed(20)
+        for session in sessions:
             assert session.query("SELECT 2") == [["2"]]
     finally:
-        for sock in crowd:
-            sock.close()
-        for session in first:
+        for wire in crowd:
+            wire.close()
+        for session in sessions:
             session.finish()
     wait_until(lambda: _can_log_in(cluster), what="a client gets in again")
     assert_healthy(cluster)

@@ -8,9 +8,9 @@ use super::programs::Programs;
 use super::progress;
 use super::system::{self, Account};
 use anyhow::{bail, Context, Result};
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::Write;
-use std::os::unix::fs::{chown, DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{chown, DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -32,32 +32,48 @@ pub struct Cluster<'a> {
     programs: &'a Programs,
     account: Option<Account>,
     directory: PathBuf,
-    /// The directory itself is ours to remove, not only what is in it.
-    directory_is_ours: bool,
+    /// The directory was there before: not to be removed itself, and as it was
+    /// in the end.
+    found: Option<Metadata>,
+    /// Where both ports are asked.
+    host: String,
     port: u16,
     server: Option<Child>,
     finished: bool,
 }
 
 impl<'a> Cluster<'a> {
-    /// Makes directory and cluster; the server does not run yet.
-    pub fn create(programs: &'a Programs, asked: Option<&Path>, port: u16) -> Result<Self> {
-        let account = system::server_account()?;
-        let (directory, directory_is_ours) = make_directory(asked)?;
-        let cluster = Cluster {
+    /// Makes the directory.
+    pub fn create(
+        programs: &'a Programs,
+        account: Option<Account>,
+        asked: Option<&Path>,
+        port: u16,
+    ) -> Result<Self> {
+        let (directory, found) = make_directory(asked)?;
+        Ok(Cluster {
             programs,
             account,
             directory,
-            directory_is_ours,
+            found,
+            host: "127.0.0.1".to_owned(),
             port,
             server: None,
             finished: false,
-        };
-        cluster.initialise()?;
-        Ok(cluster)
+        })
     }
 
-    fn initialise(&self) -> Result<()> {
+    /// Where the server will listen.
+    pub fn ask_at(&mut self, host: String) {
+        self.host = host;
+    }
+
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Makes the cluster; the server does not run yet.
+    pub fn initialise(&self) -> Result<()> {
         let path_length = self.directory.as_os_str().len();
         if path_length > SOCKET_DIRECTORY_MAX {
             bail!(
@@ -180,7 +196,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Runs one query over TCP; rows as psql -At prints them.
+    /// Runs one query; rows as psql -At prints them.
     pub fn query(&self, port: u16, database: &str, text: &str) -> Result<String> {
         let mut psql = self.programs.command("psql");
         psql.args([
@@ -189,7 +205,7 @@ impl<'a> Cluster<'a> {
             "-v",
             "ON_ERROR_STOP=1",
             "-h",
-            "127.0.0.1",
+            &self.host,
             "-U",
             SUPERUSER,
         ])
@@ -255,9 +271,9 @@ impl<'a> Cluster<'a> {
     }
 
     fn remove(&self) -> std::io::Result<()> {
-        if self.directory_is_ours {
+        let Some(found) = &self.found else {
             return fs::remove_dir_all(&self.directory);
-        }
+        };
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
             if path.is_dir() {
@@ -266,7 +282,10 @@ impl<'a> Cluster<'a> {
                 fs::remove_file(path)?;
             }
         }
-        Ok(())
+        if self.account.is_some() {
+            chown(&self.directory, Some(found.uid()), Some(found.gid()))?;
+        }
+        fs::set_permissions(&self.directory, found.permissions())
     }
 }
 
@@ -294,9 +313,9 @@ fn stop(mut server: Child) -> bool {
     false
 }
 
-/// The directory asked for, which must be new or empty, or a new one.  True
-/// if it was made here.
-fn make_directory(asked: Option<&Path>) -> Result<(PathBuf, bool)> {
+/// The directory asked for, which must be new or empty, or a new one; and how
+/// it was, if it was not made here.
+fn make_directory(asked: Option<&Path>) -> Result<(PathBuf, Option<Metadata>)> {
     let Some(path) = asked else {
         let path = std::env::temp_dir().join(format!("baton-demo-{}", std::process::id()));
         // Not create_dir_all: in a folder open to all, an existing one may be
@@ -305,21 +324,24 @@ fn make_directory(asked: Option<&Path>) -> Result<(PathBuf, bool)> {
             .mode(0o700)
             .create(&path)
             .with_context(|| format!("cannot make {}", path.display()))?;
-        return Ok((path, true));
+        return Ok((path, None));
     };
     let path = std::path::absolute(path)?;
-    let is_new = !path.exists();
-    if is_new {
+    if !path.exists() {
         // Not its parents: they would stay behind.
         fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-    } else if fs::read_dir(&path)
-        .with_context(|| format!("cannot read {}", path.display()))?
+        return Ok((path, None));
+    }
+    let cannot_read = || format!("cannot read {}", path.display());
+    let found = fs::metadata(&path).with_context(cannot_read)?;
+    if fs::read_dir(&path)
+        .with_context(cannot_read)?
         .next()
         .is_some()
     {
         bail!("{} is not empty", path.display());
     }
-    Ok((path, is_new))
+    Ok((path, Some(found)))
 }
 
 /// A value as it stands between quotes in postgresql.conf.

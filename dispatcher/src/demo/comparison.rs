@@ -35,7 +35,7 @@ pub fn run(cluster: &Cluster, programs: &Programs, ports: &Ports, backends: u32)
     load.args(["--initialize", "--quiet", "--scale", &SCALE.to_string()])
         .args([
             "-h",
-            "127.0.0.1",
+            cluster.host(),
             "-p",
             &ports.direct.to_string(),
             "-U",
@@ -59,12 +59,14 @@ pub fn run(cluster: &Cluster, programs: &Programs, ports: &Ports, backends: u32)
                 progress(&format!(
                     "{CLIENTS} clients, {protocol}, {name}, round {round} of {ROUNDS}"
                 ));
-                figures.push(pgbench(programs, port, protocol).with_context(|| {
-                    format!(
-                        "pgbench failed; the server's log ends so:\n{}",
-                        cluster.end_of_log()
-                    )
-                })?);
+                figures.push(
+                    pgbench(programs, cluster.host(), port, protocol).with_context(|| {
+                        format!(
+                            "pgbench failed; the server's log ends so:\n{}",
+                            cluster.end_of_log()
+                        )
+                    })?,
+                );
             }
         }
         let (direct, pool) = (mean(&direct), mean(&pool));
@@ -91,7 +93,7 @@ pub fn run(cluster: &Cluster, programs: &Programs, ports: &Ports, backends: u32)
     Ok(table)
 }
 
-fn pgbench(programs: &Programs, port: u16, protocol: &str) -> Result<Figures> {
+fn pgbench(programs: &Programs, host: &str, port: u16, protocol: &str) -> Result<Figures> {
     let mut command = programs.command("pgbench");
     command
         .args([
@@ -103,7 +105,7 @@ fn pgbench(programs: &Programs, port: u16, protocol: &str) -> Result<Figures> {
             "2",
         ])
         .args(["--protocol", protocol, "--time", &SECONDS.to_string()])
-        .args(["--client", &CLIENTS.to_string(), "-h", "127.0.0.1"])
+        .args(["--client", &CLIENTS.to_string(), "-h", host])
         .args(["-p", &port.to_string(), "-U", NAME, NAME]);
     let text = system::run_well(command, None, false)?;
     parse(&text).with_context(|| format!("pgbench's answer is not as expected: {text}"))

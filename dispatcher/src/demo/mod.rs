@@ -12,15 +12,16 @@
 
 mod cluster;
 mod comparison;
+mod ports;
 mod programs;
+mod settings;
 mod system;
 
-use anyhow::{bail, Context, Result};
+use anyhow::{Context, Result};
 use cluster::Cluster;
 use programs::Programs;
 use std::io::Write;
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// User and database of the demonstration.
@@ -28,12 +29,11 @@ const NAME: &str = "demo";
 /// Where the search for a free port starts, and how far it goes.
 const DEFAULT_PG_PORT: u16 = 5433;
 const DEFAULT_POOL_PORT: u16 = 6543;
-const PORTS_TRIED: u16 = 100;
 
 /// What `baton demo` may be told.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Directory for the cluster: new or empty, removed at the end [default: a new one in the temporary directory]
+    /// Directory for the cluster: a new one, removed at the end, or an empty one, empty again at the end [default: a new one in the temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// The server's own port [default: the first free one from 5433 on]
@@ -45,8 +45,8 @@ pub struct Arguments {
     /// Backends of the pool
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     backends: u32,
-    /// A server parameter, as in postgresql.conf; may be given many times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting)]
+    /// A server parameter, as in postgresql.conf; may be given many times. Libraries of shared_preload_libraries come after pg_baton
+    #[arg(long, value_name = "NAME=VALUE", value_parser = settings::parse)]
     set: Vec<(String, String)>,
     /// Neither load data nor compare: just the server and the pool
     #[arg(long)]
@@ -54,21 +54,6 @@ pub struct Arguments {
     /// The pg_config of the server to use [default: $PG_CONFIG, else that of the newest server with pg_baton]
     #[arg(long, value_name = "PATH")]
     pg_config: Option<PathBuf>,
-}
-
-fn parse_setting(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text
-        .split_once('=')
-        .ok_or_else(|| format!("\"{text}\" is not of the form NAME=VALUE"))?;
-    let name = name.trim();
-    let known_characters = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
-    if name.is_empty() || !name.chars().all(known_characters) {
-        return Err(format!("\"{name}\" cannot be the name of a parameter"));
-    }
-    if value.contains(['\n', '\r', '\0']) {
-        return Err(format!("the value of \"{name}\" has a line break in it"));
-    }
-    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Runs the demonstration; returns when a signal has ended it and all is
@@ -86,11 +71,27 @@ fn run(arguments: &Arguments) -> Result<()> {
     let from_environment = std::env::var_os("PG_CONFIG").map(PathBuf::from);
     let pg_config = arguments.pg_config.clone().or(from_environment);
     let programs = Programs::find(pg_config.as_deref())?;
-    let pg_port = choose_port("--pg-port", arguments.pg_port, DEFAULT_PG_PORT, None)?;
-    let pool_port = choose_port("--port", arguments.port, DEFAULT_POOL_PORT, Some(pg_port))?;
+    let account = system::server_account()?;
+    let pg_port = ports::choose(
+        "--pg-port",
+        arguments.pg_port,
+        DEFAULT_PG_PORT,
+        None,
+        account.as_ref(),
+    )?;
+    let pool_port = ports::choose(
+        "--port",
+        arguments.port,
+        DEFAULT_POOL_PORT,
+        Some(pg_port),
+        account.as_ref(),
+    )?;
 
-    let mut cluster = Cluster::create(&programs, arguments.dir.as_deref(), pg_port)?;
-    cluster.write_parameters(&parameters(
+    let mut cluster = Cluster::create(&programs, account, arguments.dir.as_deref(), pg_port)?;
+    let host = settings::host(&arguments.set, cluster.directory())?;
+    cluster.ask_at(host);
+    cluster.initialise()?;
+    cluster.write_parameters(&settings::all(
         arguments,
         pg_port,
         pool_port,
@@ -111,64 +112,17 @@ fn run(arguments: &Arguments) -> Result<()> {
         let table = comparison::run(&cluster, &programs, &ports, arguments.backends)?;
         say(&table)?;
     }
+    let address = |port| settings::address(cluster.host(), port);
     say(&format!(
-        "pool:   postgresql://{NAME}@127.0.0.1:{pool_port}/{NAME}\n\
-         direct: postgresql://{NAME}@127.0.0.1:{pg_port}/{NAME}"
+        "pool:   {}\ndirect: {}",
+        address(pool_port),
+        address(pg_port)
     ))?;
     progress("press Ctrl-C to stop the server and remove it");
 
     cluster.wait_for_signal()?;
     progress("stopping");
     cluster.finish()
-}
-
-/// What the demonstration wants of the server; the user's own settings last,
-/// since the last line of a parameter counts.
-fn parameters(
-    arguments: &Arguments,
-    pg_port: u16,
-    pool_port: u16,
-    directory: &Path,
-) -> Vec<(String, String)> {
-    // The direct half of the comparison needs a backend for each client.
-    let max_connections = comparison::CLIENTS + arguments.backends + 20;
-    let fixed: [(&str, String); 10] = [
-        ("listen_addresses", loopback_addresses().to_owned()),
-        ("port", pg_port.to_string()),
-        ("unix_socket_directories", directory.display().to_string()),
-        ("max_connections", max_connections.to_string()),
-        ("shared_buffers", "256MB".to_owned()),
-        // The cluster does not outlive this program.
-        ("fsync", "off".to_owned()),
-        ("log_line_prefix", "%m [%p] %q%u@%d ".to_owned()),
-        ("shared_preload_libraries", "pg_baton".to_owned()),
-        ("pg_baton.port", pool_port.to_string()),
-        ("pg_baton.max_backends", arguments.backends.to_string()),
-    ];
-    let own = fixed
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value));
-    own.chain(arguments.set.iter().cloned()).collect()
-}
-
-fn loopback_addresses() -> &'static str {
-    if TcpListener::bind("[::1]:0").is_ok() {
-        "127.0.0.1,::1"
-    } else {
-        "127.0.0.1"
-    }
-}
-
-/// The port asked for, if it is free; else the first free one.
-fn choose_port(option: &str, asked: Option<u16>, default: u16, other: Option<u16>) -> Result<u16> {
-    let is_free = |port: u16| Some(port) != other && TcpListener::bind(("127.0.0.1", port)).is_ok();
-    match asked {
-        Some(port) if is_free(port) => Ok(port),
-        Some(port) => bail!("port {port} is taken, choose another with {option}"),
-        None => (default..default + PORTS_TRIED)
-            .find(|&port| is_free(port))
-            .with_context(|| format!("no free port from {default} on, choose one with {option}")),
-    }
 }
 
 /// One line (or table) for whoever reads standard output, at once.
@@ -186,21 +140,3 @@ fn progress(text: &str) {
 
 /// How often anything that waits looks for a signal and for the server's end.
 const POLL: Duration = Duration::from_millis(20);
-
-#[cfg(test)]
-mod tests {
-    use super::parse_setting;
-
-    #[test]
-    fn a_setting_keeps_everything_after_the_first_equals_sign() {
-        let setting = parse_setting("my.options=-c a=b").expect("is well formed");
-        assert_eq!(setting, ("my.options".to_owned(), "-c a=b".to_owned()));
-    }
-
-    #[test]
-    fn what_is_no_setting_is_refused() {
-        for text in ["", "port", "=1", "a b=1", "a\nb=1", "a=1\nport=2"] {
-            assert!(parse_setting(text).is_err(), "{text:?} was accepted");
-        }
-    }
-}

@@ -135,8 +135,11 @@ pub struct Dispatcher {
     /// Kept for the case that there is no other descriptor.
     pub reserve: Option<OwnedFd>,
     pub told_no_descriptors: bool,
-    /// Clients get no higher number; above are those for backends.
+    /// Sessions get no higher number; above are those for backends.
     pub highest_client: RawFd,
+    /// Up to here clients are turned away as the protocol has it, which takes
+    /// a moment; above that with an error unasked.
+    pub highest_heard: RawFd,
     pub buffer: Vec<u8>,
     pub next_serial: u64,
     pub started: Instant,

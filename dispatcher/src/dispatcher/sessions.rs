@@ -35,8 +35,15 @@ pub enum Place {
     Queue,
     /// Assigned to this backend slot.
     Backend(u32),
-    /// Waited too long: its request is being passed over.
-    Skipping,
+    /// Its request is being passed over.
+    Skipping(Skipped),
+}
+
+/// Why a request is passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skipped {
+    WaitedTooLong,
+    Cancelled,
 }
 
 /// What the dispatcher alone knows of a session; the rest is in shared memory.

@@ -129,7 +129,7 @@ impl Dispatcher {
         };
         slot.owner.load(SeqCst) == 0
             && match session.place {
-                Place::Idle | Place::Waiting | Place::Skipping => true,
+                Place::Idle | Place::Waiting | Place::Skipping(_) => true,
                 // Given back by its backend, which says so in the state last.
                 Place::Queue | Place::Backend(_) => slot.state.load(SeqCst) == STATE_IDLE,
             }

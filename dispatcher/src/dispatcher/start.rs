@@ -168,6 +168,7 @@ fn prepare() -> Result<Dispatcher> {
         epoll.add(file.as_raw_fd(), epoll::IN, token(Source::PidFile, 0))?;
     }
 
+    let (highest_client, highest_heard) = highest_clients(hard, control.backends.len());
     let mut dispatcher = Dispatcher {
         epoll,
         client_number,
@@ -206,7 +207,8 @@ fn prepare() -> Result<Dispatcher> {
         finished: false,
         reserve: Some(memory::placeholder()?),
         told_no_descriptors: false,
-        highest_client: highest_client(hard, control.backends.len()),
+        highest_client,
+        highest_heard,
         buffer,
         next_serial: 0,
         started: Instant::now(),
@@ -226,11 +228,20 @@ fn prepare() -> Result<Dispatcher> {
     Ok(dispatcher)
 }
 
-/// Two descriptors a backend and some for the rest are kept from clients, but
-/// never more than half of all.
-fn highest_client(limit: u64, backends: usize) -> RawFd {
-    let kept = (2 * backends as u64 + 64).min(limit / 2);
-    RawFd::try_from(limit - kept).unwrap_or(RawFd::MAX)
+/// Clients beyond those who may come in that are heard before they are told so.
+const HEARD_IN_VAIN: u64 = 32;
+
+/// The highest numbers of descriptors for sessions, and for clients that are
+/// heard in vain. Two descriptors a backend and some for the rest are kept from
+/// sessions, but never more than half of all.
+fn highest_clients(limit: u64, backends: usize) -> (RawFd, RawFd) {
+    let kept = (2 * backends as u64 + 64 + HEARD_IN_VAIN).min(limit / 2);
+    let number = |limit: u64| RawFd::try_from(limit).unwrap_or(RawFd::MAX);
+    let highest = limit - kept;
+    (
+        number(highest),
+        number(highest + HEARD_IN_VAIN.min(kept / 4)),
+    )
 }
 
 impl Dispatcher {

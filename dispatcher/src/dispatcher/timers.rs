@@ -237,7 +237,7 @@ impl Dispatcher {
                 continue;
             }
             let place = self.sessions.get(id).map(|session| session.place);
-            if matches!(place, Some(Place::Waiting | Place::Skipping)) {
+            if matches!(place, Some(Place::Waiting | Place::Skipping(_))) {
                 continue;
             }
             let report = Report::fatal(

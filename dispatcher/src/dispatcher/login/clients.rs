@@ -89,7 +89,7 @@ impl Login {
         }
     }
 
-    fn fd(&self) -> RawFd {
+    pub fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 }
@@ -130,7 +130,7 @@ impl Dispatcher {
             address,
             local,
             watched: false,
-            deadline_us: self.now_us + self.parameters.authentication_timeout_ms * 1000,
+            deadline_us: self.now_us + self.login_limit_us(fd),
             phase: Phase::Startup(StartupReader::new()),
         };
         // It has spoken already, as a rule: TCP_DEFER_ACCEPT.
@@ -257,6 +257,7 @@ impl Dispatcher {
                     self.client_number.let_go(login.fd());
                 }
             }
+            StartupEvent::Startup(_) if self.is_in_vain(number) => self.turn_away_heard(number),
             StartupEvent::Startup(startup) => self.ask_about(number, *startup),
             StartupEvent::Failed(error) => self.startup_failed(number, error),
         }

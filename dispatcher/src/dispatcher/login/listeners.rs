@@ -10,7 +10,7 @@ use anyhow::{anyhow, Result};
 use std::collections::HashSet;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use tracing::{info, warn};
 
@@ -33,16 +33,47 @@ pub struct Listener {
 
 /// Connections taken from one listener before others get their turn.
 const ACCEPTS_A_ROUND: usize = 64;
+/// Who can only be told that there is no room has so long to ask.
+const IN_VAIN_US: u64 = 5_000_000;
 
-/// The directories of a list as in postgresql.conf.
-pub fn directories(list: &str) -> impl Iterator<Item = &str> {
-    list.split(',')
-        .map(|name| name.trim().trim_matches('"'))
-        .filter(|name| !name.is_empty())
+/// The names of a list as in postgresql.conf: with commas between them, those
+/// in quotes as they are (SplitDirectoriesString, varlena.c; the server has
+/// refused lists that are not well formed).
+pub fn directories(list: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut rest = list.trim_start();
+    while !rest.is_empty() {
+        let mut name = String::new();
+        if let Some(mut quoted) = rest.strip_prefix('"') {
+            loop {
+                let (part, after) = quoted.split_once('"').unwrap_or((quoted, ""));
+                name.push_str(part);
+                match after.strip_prefix('"') {
+                    Some(more) => {
+                        name.push('"');
+                        quoted = more;
+                    }
+                    None => {
+                        rest = after.split_once(',').map_or("", |(_, next)| next);
+                        break;
+                    }
+                }
+            }
+        } else {
+            let (part, next) = rest.split_once(',').unwrap_or((rest, ""));
+            name.push_str(part.trim_end());
+            rest = next;
+        }
+        if !name.is_empty() {
+            names.push(name);
+        }
+        rest = rest.trim_start();
+    }
+    names
 }
 
-pub fn socket_path(directory: &str, port: u16) -> PathBuf {
-    Path::new(directory).join(format!(".s.PGSQL.{port}"))
+pub fn socket_path(directory: impl AsRef<Path>, port: u16) -> PathBuf {
+    directory.as_ref().join(format!(".s.PGSQL.{port}"))
 }
 
 fn tcp_addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
@@ -64,7 +95,7 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
     let mut taken = None;
     let mut tried = HashSet::new();
     for name in directories(&parameters.listen_addresses) {
-        let addresses = match tcp_addresses(name, parameters.port) {
+        let addresses = match tcp_addresses(&name, parameters.port) {
             Ok(addresses) => addresses,
             Err(error) => {
                 warn!("could not translate host name \"{name}\" to address: {error}");
@@ -111,7 +142,7 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
     };
     for directory in directories(&parameters.unix_socket_directories) {
         wanted += 1;
-        let path = socket_path(directory, parameters.port);
+        let path = socket_path(&directory, parameters.port);
         let mode = parameters.unix_socket_permissions;
         match socket::listen_unix(&path, Kind::Stream, mode, group) {
             Ok(socket) => {
@@ -170,7 +201,7 @@ impl Dispatcher {
             match socket::accept(fd) {
                 // Numbers are given lowest first, so a high one means that
                 // few are left: those are for backends.
-                Ok((client, _)) if client.as_raw_fd() > self.highest_client => {
+                Ok((client, _)) if client.as_raw_fd() > self.highest_heard => {
                     self.turn_away_unread(&client);
                 }
                 Ok((client, address)) => self.begin_login(client, address, local),
@@ -203,16 +234,43 @@ impl Dispatcher {
     fn turn_away_unread(&mut self, client: &OwnedFd) {
         self.statistics.accepted += 1;
         self.statistics.logins_failed += 1;
-        let report = Report::fatal(b"53300", "sorry, too many clients already")
-            .with_detail("pg_baton's dispatcher has no free file descriptor.")
-            .with_hint("Raise the limit of open files of the server's service.");
         let fd = client.as_raw_fd();
-        let _ = socket::send(fd, &report.to_bytes());
+        let _ = socket::send(fd, &self.no_descriptors().to_bytes());
         socket::discard_input(fd);
+    }
+
+    /// May this client not come in, since its descriptor is one of those that
+    /// are kept for backends? It is told so when it has asked to, not before:
+    /// libpq from 17 on shows no error that comes in place of an answer to its
+    /// SSLRequest (PQconnectPoll, fe-connect.c).
+    pub fn is_in_vain(&self, number: u32) -> bool {
+        let login = self.logins.get(number);
+        login.is_some_and(|login| login.fd() > self.highest_client)
+    }
+
+    pub fn turn_away_heard(&mut self, number: u32) {
+        let report = self.no_descriptors();
+        self.fail_login(number, &report);
+    }
+
+    pub fn login_limit_us(&self, fd: RawFd) -> u64 {
+        let limit_us = self.parameters.authentication_timeout_ms * 1000;
+        if fd > self.highest_client {
+            limit_us.min(IN_VAIN_US)
+        } else {
+            limit_us
+        }
+    }
+
+    /// What a client is told that cannot come in, and once the log.
+    fn no_descriptors(&mut self) -> Report {
         if !self.told_no_descriptors {
             self.told_no_descriptors = true;
             warn!("out of file descriptors: clients are turned away");
         }
+        Report::fatal(b"53300", "sorry, too many clients already")
+            .with_detail("pg_baton's dispatcher has no free file descriptor.")
+            .with_hint("Raise the limit of open files of the server's service.")
     }
 }
 
@@ -221,4 +279,25 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::directories;
+
+    #[test]
+    fn a_list_is_split_as_the_server_splits_it() {
+        for (list, expected) in [
+            ("", &[][..]),
+            ("  ", &[]),
+            ("/tmp", &["/tmp"]),
+            (" /run/postgresql , /tmp ", &["/run/postgresql", "/tmp"]),
+            ("\"/tmp/a,b\", /c", &["/tmp/a,b", "/c"]),
+            ("\"/say \"\"hi\"\"\" ,/c d", &["/say \"hi\"", "/c d"]),
+            ("\"/open", &["/open"]),
+            ("\"*\"", &["*"]),
+        ] {
+            assert_eq!(directories(list), expected, "{list}");
+        }
+    }
 }

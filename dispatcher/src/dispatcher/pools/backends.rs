@@ -13,8 +13,8 @@ use crate::dispatcher::link::wire;
 use crate::dispatcher::login::jobs::Job;
 use crate::dispatcher::login::listeners::{directories, socket_path};
 use crate::dispatcher::sessions::{index_of, Place, SessionId};
+use crate::dispatcher::sys::epoll;
 use crate::dispatcher::sys::socket::{self, Kind};
-use crate::dispatcher::sys::{epoll, process};
 use crate::protocol::auth::client::{BackendLogin, Failure, LoginAction};
 use crate::protocol::{Report, Severity};
 use std::io;
@@ -485,54 +485,6 @@ impl Dispatcher {
         debug!("backend {slot} has ended");
         self.forget_backend(slot);
         self.mark_dirty(number);
-    }
-
-    /// Cancels what the session with this key runs, and nothing else.
-    pub fn cancel(&mut self, id: SessionId) {
-        let slot = &self.control.sessions[index_of(id) as usize];
-        if slot.owner.load(SeqCst) == 0 {
-            // On its way to a backend, or about to be: what it has asked is in
-            // its socket, and we have not come to that yet. The backend sees
-            // the flag when it takes it.
-            let is_meant = self.sessions.get(id).is_some_and(|session| {
-                matches!(session.place, Place::Waiting)
-                    || (session.place != Place::Idle && slot.state.load(SeqCst) == STATE_WAITING)
-                    || matches!(socket::peek(session.fd()), Ok(Some(_)))
-            });
-            if !is_meant {
-                return;
-            }
-            slot.flags.fetch_or(SESSION_CANCEL, SeqCst);
-            // Taken meanwhile, and the flag perhaps too late: it must not hit
-            // the next transaction instead.
-            if slot.owner.load(SeqCst) == 0
-                || slot.flags.fetch_and(!SESSION_CANCEL, SeqCst) & SESSION_CANCEL == 0
-            {
-                return;
-            }
-        }
-        self.cancel_on_backend(id);
-    }
-
-    /// Tells the backend that has the session; which one may change meanwhile,
-    /// but then the session is not running what was to be cancelled.
-    fn cancel_on_backend(&self, id: SessionId) {
-        let owner = self.control.sessions[index_of(id) as usize]
-            .owner
-            .load(SeqCst);
-        let Some(backend) = owner
-            .checked_sub(1)
-            .and_then(|holder| self.control.backends.get(holder as usize))
-        else {
-            return;
-        };
-        let pid = backend.pid.load(SeqCst);
-        if backend.session.load(SeqCst) == id && pid != 0 {
-            backend.cancel.store(id, SeqCst);
-            if let Err(error) = process::interrupt(pid) {
-                debug!("could not signal backend {pid}: {error}");
-            }
-        }
     }
 }
 

@@ -36,7 +36,7 @@ impl Dispatcher {
         }
         match session.place {
             Place::Waiting => return,
-            Place::Skipping => return self.skip_request(id),
+            Place::Skipping(_) => return self.skip_request(id),
             Place::Idle | Place::Queue | Place::Backend(_) => {}
         }
         if session.greet {
@@ -71,6 +71,9 @@ impl Dispatcher {
     pub fn make_wait(&mut self, id: SessionId) {
         if self.is_forced_out(id) {
             return self.end_by_administrator(id);
+        }
+        if self.is_cancelled(id) {
+            return self.cancel_waiting(id);
         }
         let now_us = self.now_us;
         let Some(session) = self.sessions.get_mut(id) else {

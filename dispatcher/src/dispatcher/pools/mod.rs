@@ -1,6 +1,7 @@
 //! Pools, their backends, and which session gets one.
 
 pub mod backends;
+pub mod cancel;
 pub mod databases;
 pub mod dispatch;
 pub mod last_backend;

@@ -1,12 +1,14 @@
-//! Sessions that have waited too long for a backend.
+//! Sessions that have waited too long for a backend, and requests that are
+//! passed over.
 //!
 //! A session that was greeted keeps its connection: its request is read and
 //! passed over, an error stands in for the answer, and it is ready for the
-//! next. One that was not greeted yet ends with the error.
+//! next. One that was not greeted yet ends with the error. A request that is
+//! cancelled while it waits (cancel.rs) is passed over in the same way.
 
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::link::layout::shared::*;
-use crate::dispatcher::sessions::{index_of, Place, SessionId};
+use crate::dispatcher::sessions::{index_of, Place, SessionId, Skipped};
 use crate::dispatcher::sys::socket;
 use crate::protocol::frontend::{RequestEnd, RequestSkipper, SkipError};
 use crate::protocol::messages;
@@ -101,9 +103,16 @@ impl Dispatcher {
             let report = self.wait_report(number, Severity::Fatal);
             return self.end_with(id, &report);
         }
-        session.place = Place::Skipping;
-        self.skippers.insert(id, RequestSkipper::new());
+        self.begin_skipping(id, Skipped::WaitedTooLong);
         self.skip_request(id);
+    }
+
+    /// Whoever calls it reads on, or waits for the socket's next event.
+    pub fn begin_skipping(&mut self, id: SessionId, why: Skipped) {
+        if let Some(session) = self.sessions.get_mut(id) {
+            session.place = Place::Skipping(why);
+            self.skippers.insert(id, RequestSkipper::new());
+        }
     }
 
     /// Reads on in a request that is passed over.
@@ -126,7 +135,7 @@ impl Dispatcher {
                     left = left.saturating_sub(length);
                     match skipper.feed(&buffer[..length]) {
                         Ok((_, None)) => {
-                            if skipper.error_is_due() && !self.tell_waited(id, false) {
+                            if skipper.error_is_due() && !self.tell_skipped(id, false) {
                                 break;
                             }
                         }
@@ -164,7 +173,8 @@ impl Dispatcher {
         self.buffer = buffer;
     }
 
-    fn await_rest(&mut self, id: SessionId) {
+    /// Its socket's next event is skip_request's.
+    pub fn await_rest(&mut self, id: SessionId) {
         let fd = self.sessions.get(id).map_or(-1, |session| session.fd());
         if self.client_number.arm(&self.epoll, fd, id).is_err() {
             self.end_session(id);
@@ -173,15 +183,18 @@ impl Dispatcher {
 
     /// The error, if it has not been sent yet, and at the request's end that
     /// the next may come. False if the session has ended.
-    fn tell_waited(&mut self, id: SessionId, at_end: bool) -> bool {
+    fn tell_skipped(&mut self, id: SessionId, at_end: bool) -> bool {
         let Some(session) = self.sessions.get(id) else {
             return false;
         };
         let told = self.skippers.get(&id).is_some_and(RequestSkipper::told);
         let mut out = Vec::new();
         if !(at_end && told) {
-            self.wait_report(session.pool, Severity::Error)
-                .encode(&mut out);
+            let report = match session.place {
+                Place::Skipping(Skipped::Cancelled) => cancel_report(),
+                _ => self.wait_report(session.pool, Severity::Error),
+            };
+            report.encode(&mut out);
         }
         if at_end {
             messages::ready_for_query(&mut out, b'I');
@@ -195,7 +208,7 @@ impl Dispatcher {
     }
 
     fn answer_skipped(&mut self, id: SessionId) {
-        if self.tell_waited(id, true) {
+        if self.tell_skipped(id, true) {
             self.nothing_asked(id);
         }
     }
@@ -209,4 +222,10 @@ impl Dispatcher {
         slot.state_since_us.store(self.now, Relaxed);
         self.arm(id);
     }
+}
+
+/// As ProcessInterrupts (tcop/postgres.c) says it.
+fn cancel_report() -> Report {
+    let text = "canceling statement due to user request";
+    Report::new(Severity::Error, b"57014", text)
 }

@@ -10,6 +10,7 @@ use super::wire::{Frame, Malformed, Reader, Writer};
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::login::login_cache::Who;
 use crate::dispatcher::parameters::Parameters;
+use crate::dispatcher::pools::origin::Provenance;
 use crate::dispatcher::sys::socket::{self, Address};
 use crate::protocol::auth::verifier::MockSecret;
 use crate::protocol::Report;
@@ -30,7 +31,8 @@ pub struct Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     Login(u32, u64),
-    Pool(u32, u64),
+    /// For its clients from there.
+    Pool(u32, u64, Provenance),
 }
 
 struct Question {
@@ -253,7 +255,7 @@ impl Dispatcher {
                 Asker::Login(number, serial) => {
                     (logins.get(number)).is_some_and(|login| login.serial == serial)
                 }
-                Asker::Pool(number, serial) => pools[number as usize]
+                Asker::Pool(number, serial, _) => pools[number as usize]
                     .as_ref()
                     .is_some_and(|pool| pool.serial == serial),
             });
@@ -264,7 +266,9 @@ impl Dispatcher {
             Asker::Login(number, serial) => {
                 self.login_answered(number, serial, generation, answer);
             }
-            Asker::Pool(number, serial) => self.pool_answered(number, serial, generation, &answer),
+            Asker::Pool(number, serial, from) => {
+                self.pool_answered(number, serial, from, generation, &answer);
+            }
         }
     }
 

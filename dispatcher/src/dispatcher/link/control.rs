@@ -488,7 +488,7 @@ impl Dispatcher {
         }
         if self.sessions.get(id).is_some_and(|session| session.greet) {
             // The backend could not take it: another one shall greet it.
-            return self.make_wait(id);
+            return self.make_wait_ungreeted(id);
         }
         self.arm(id);
     }

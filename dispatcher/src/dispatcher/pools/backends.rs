@@ -434,7 +434,7 @@ impl Dispatcher {
                     || (last_one && pool == number && place == Place::Queue))
             {
                 if greet {
-                    self.make_wait(id);
+                    self.make_wait_ungreeted(id);
                 } else {
                     self.arm(id);
                 }

@@ -36,6 +36,17 @@ def enter(port: int, user: str = "live", database: str = "live", password: str =
     return Wire.login("127.0.0.1", port, user=user, database=database, password=password)
 
 
+def others_backends_have_gone(server) -> None:
+    """What has been idle for pg_baton.backend_idle_timeout goes; twice that."""
+    for _ in range(2):
+        with Wire.login("127.0.0.1", server.pool_port, database="elsewhere") as other:
+            other.query("SELECT 1")
+        wait_until(
+            lambda: server.sql("SELECT count(*) FROM pg_baton_backends WHERE database = 'elsewhere'") == [(0,)],
+            what="idle backends have gone",
+        )
+
+
 def without_numbers(found):
     return "".join("0" if letter.isdigit() else letter for letter in found) if isinstance(found, str) else found
 
@@ -113,14 +124,7 @@ def test_a_backend_that_could_not_be_replaced_stays_for_its_session(roles, chang
         assert outcome(direct) == outcome(session)
         for statement in CHANGES[change]:
             roles.sql(statement)
-        # Others' backends go when they have been idle for so long; twice that.
-        for _ in range(2):
-            with Wire.login("127.0.0.1", roles.pool_port, database="elsewhere") as other:
-                other.query("SELECT 1")
-            wait_until(
-                lambda: roles.sql("SELECT count(*) FROM pg_baton_backends WHERE database = 'elsewhere'") == [(0,)],
-                what="idle backends have gone",
-            )
+        others_backends_have_gone(roles)
         assert outcome(session) == outcome(direct)
 
 

@@ -222,6 +222,29 @@ def test_connection_limit_of_a_role_counts(server):
         time.sleep(0.2)
 
 
+def test_a_connection_limit_counts_the_role_s_own_sessions_whatever_its_name(server):
+    """Those of whoever had its name before count for him, under his new one."""
+    for port in (server.port, server.pool_port):
+        server.sql("CREATE ROLE known LOGIN")
+        sessions = [login(port, "known", "postgres", None)[0] for _ in range(2)]
+        try:
+            server.sql("ALTER ROLE known RENAME TO known_before")
+            server.sql("ALTER ROLE known_before CONNECTION LIMIT 2")
+            server.sql("CREATE ROLE known LOGIN CONNECTION LIMIT 1")
+            wire, messages = login(port, "known", "postgres", None)
+            sessions.append(wire)
+            assert messages[-1].type == "Z"
+            for name in ("known", "known_before"):
+                wire, messages = login(port, name, "postgres", None)
+                sessions.append(wire)
+                assert f'too many connections for role "{name}"' in describe(messages[-1])
+        finally:
+            for wire in sessions:
+                wire.close()
+            server.sql("DROP ROLE IF EXISTS known")
+            server.sql("DROP ROLE IF EXISTS known_before")
+
+
 def test_a_changed_password_counts_at_once(server):
     server.sql("CREATE ROLE changing LOGIN PASSWORD 'one'")
     try:

@@ -23,6 +23,7 @@ from harness.wire import (
     flush,
     parse,
     query,
+    startup,
     sync,
 )
 
@@ -255,6 +256,37 @@ def test_more_than_max_sessions_are_refused_with_an_error(cluster_with):
     finally:
         for session in sessions:
             session.finish()
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.parametrize("pool", ["own", "another"])
+def test_who_gave_up_waiting_for_a_greeting_counts_for_nothing(cluster_with, pool, how):
+    """As on the server's own port, where nobody has to wait. In the pool of the
+    session that holds the only backend they wait in its ready queue."""
+    cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout="1min")
+    cluster.sql("CREATE ROLE limited LOGIN CONNECTION LIMIT 4")
+    here = "SELECT count(*) FROM pg_baton_sessions WHERE user_name = 'limited'"
+    others = 1 if pool == "own" else 0
+    # No greeting is kept of these options: a backend has to greet.
+    unknown = {"user": "limited", "database": "postgres", "work_mem": "5MB"}
+    with login(cluster, user="limited" if others else "postgres") as holder:
+        holder.query("BEGIN")
+        waiting = []
+        for _ in range(4 - others):
+            waiting.append(Wire.open("127.0.0.1", cluster.pool_port))
+            waiting[-1].send(startup(unknown))
+            assert waiting[-1].read().type == "R"
+        assert cluster.sql(here) == [(4,)]
+        for wire in waiting:
+            getattr(wire, how)()
+        wait_until(lambda: cluster.sql(here) == [(others,)], what="they have been noticed")
+        new = Wire.open("127.0.0.1", cluster.pool_port)
+        new.send(startup(unknown))
+        assert new.read().type == "R"
+        holder.query("COMMIT")
+    assert new.until_ready()[-1].type == "Z"
+    assert new.query("SELECT 1") == [["1"]]
+    new.finish()
 
 
 def _succeeds(action) -> bool:

@@ -426,3 +426,27 @@ def test_a_role_whose_default_is_serializable_logs_in(pair):
         same_as_direct(standby, ["SHOW default_transaction_isolation", "SELECT 1"], user="serial")
     finally:
         primary.sql("DROP ROLE serial")
+
+
+def test_a_backend_that_a_standby_could_not_replace_stays_for_its_session(run):
+    """Nobody tells a standby's pool that a role may not log in any more."""
+    primary, standby = make_pair(run, "replaced", False)
+    try:
+        standby.set_parameters({"pg_baton.backend_idle_timeout": "1s", "pg_baton.session_wait_timeout": "4s"})
+        standby.reload()
+        for statement in ("CREATE ROLE staying LOGIN", "CREATE ROLE passing LOGIN"):
+            primary.sql(statement)
+        standby.replay(primary)
+        with open_wire(standby, user="staying") as session:
+            assert session.query("SELECT 1") == [["1"]]
+            primary.sql("ALTER ROLE staying NOLOGIN")
+            standby.replay(primary)
+            for _ in range(2):
+                with open_wire(standby, user="passing") as other:
+                    other.query("SELECT 1")
+                if standby.pooled:
+                    gone = "SELECT count(*) FROM pg_baton_backends WHERE user_name = 'passing'"
+                    wait_until(lambda: standby.sql(gone) == [(0,)], what="idle backends have gone")
+            assert session.query("SELECT 1") == [["1"]]
+    finally:
+        finish_pair(primary, standby)

@@ -330,6 +330,23 @@ def test_a_launcher_that_is_ended_leaves_the_dispatcher_and_the_next_takes_it_ov
     assert_healthy(cluster)
 
 
+def test_who_logs_in_while_the_launcher_is_replaced_waits_for_the_next(cluster):
+    """On the server's own port nobody notices that it has ended."""
+    cluster.expect_in_log(r"terminating background worker \"pg_baton launcher\"")
+    (dispatcher,) = cluster.dispatcher_pids()
+    # A role known by the pool, and one that is not.
+    login(cluster).finish()
+    cluster.sql("CREATE ROLE new_one LOGIN")
+    with cluster.new_log() as log:
+        cluster.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'pg_baton launcher'")
+        wait_until(lambda: "the launcher has gone" in log(), what="it has gone")
+        for options in ({}, {"user": "new_one"}):
+            with login(cluster, **options) as session:
+                assert session.query("SELECT 1") == [["1"]]
+    cluster.wait_for_log(rf"dispatcher with process ID {dispatcher} taken over")
+    assert_healthy(cluster)
+
+
 def test_launcher_killed_restarts_the_server_and_the_pool_comes_back(cluster):
     cluster.expect_in_log(*CRASH)
     launchers = [p.pid for p in cluster.processes() if p.command.startswith("postgres: pg_baton launcher")]

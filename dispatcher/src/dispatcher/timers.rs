@@ -58,6 +58,7 @@ impl Dispatcher {
         }
         self.last_tick_us = self.now_us;
         self.expire_logins();
+        self.expire_questions();
         self.expire_waits();
         self.retry_pools();
         self.stop_tick();

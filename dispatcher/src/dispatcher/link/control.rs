@@ -361,6 +361,7 @@ impl Dispatcher {
         memory.attach_token.store(0, SeqCst);
         memory.pid.store(pid, SeqCst);
         let retiring = backend.retiring;
+        let from = backend.origin().map(|origin| origin.from);
         self.close_opening(slot);
         if let Some(backend) = self.backends[slot as usize].as_mut() {
             backend.connection = Some(number);
@@ -370,7 +371,7 @@ impl Dispatcher {
             pool.retry.succeeded();
             pool.failure = None;
             let now_us = self.now_us;
-            pool.replaceable.found(true, login_generation, true, now_us);
+            pool.replaceable.attached(from, login_generation, now_us);
         }
         if retiring {
             self.send_to_backend(slot, &wire::bare(MSG_RETIRE, 0));
@@ -491,7 +492,7 @@ impl Dispatcher {
         }
         if self.sessions.get(id).is_some_and(|session| session.greet) {
             // The backend could not take it: another one shall greet it.
-            return self.make_wait(id);
+            return self.make_wait_ungreeted(id);
         }
         self.arm(id);
     }

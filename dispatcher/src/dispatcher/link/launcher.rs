@@ -2,7 +2,8 @@
 //!
 //! Its channel is either descriptor 3, inherited, or a control connection of a
 //! launcher that has been started anew. Without one (the server restarts after
-//! a crash) sessions go on, and nobody can log in.
+//! a crash) sessions go on, and nobody can log in: who comes waits a moment, for
+//! a launcher that ended alone is soon replaced.
 
 use super::control::{Connection, Peer};
 use super::layout::shared::*;
@@ -10,6 +11,7 @@ use super::wire::{Frame, Malformed, Reader, Writer};
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::login::login_cache::Who;
 use crate::dispatcher::parameters::Parameters;
+use crate::dispatcher::pools::origin::Provenance;
 use crate::dispatcher::sys::socket::{self, Address};
 use crate::protocol::auth::verifier::MockSecret;
 use crate::protocol::Report;
@@ -21,6 +23,8 @@ use tracing::{info, warn};
 #[derive(Default)]
 pub struct Link {
     connection: Option<u32>,
+    /// When the last one went.
+    lost_us: u64,
     next_request: u32,
     /// By request; bounded by the logins and the pools.
     questions: HashMap<u32, Question>,
@@ -30,7 +34,8 @@ pub struct Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     Login(u32, u64),
-    Pool(u32, u64),
+    /// For its clients from there.
+    Pool(u32, u64, Provenance),
 }
 
 struct Question {
@@ -47,9 +52,17 @@ struct Question {
 /// be what they died of, and every login waits for them.
 const LAUNCHERS_A_QUESTION: u32 = 2;
 
+const REPLACED_WITHIN_US: u64 = 3_000_000;
+
 impl Link {
     pub fn is_up(&self) -> bool {
         self.connection.is_some()
+    }
+
+    /// Gone for so long that this is no mere replacement, which takes bgw_restart_time,
+    /// a second (launcher.c).
+    pub fn is_away(&self, now_us: u64) -> bool {
+        !self.is_up() && now_us > self.lost_us + REPLACED_WITHIN_US
     }
 
     /// For a new launcher: what it shall be asked, and what is given up.
@@ -197,6 +210,7 @@ impl Dispatcher {
     pub fn launcher_gone(&mut self, number: u32) {
         if self.link.connection == Some(number) {
             self.link.connection = None;
+            self.link.lost_us = self.now_us;
             if self.stopping.is_none() {
                 warn!("the launcher has gone; sessions go on, nobody can log in until it is back");
             }
@@ -253,7 +267,7 @@ impl Dispatcher {
                 Asker::Login(number, serial) => {
                     (logins.get(number)).is_some_and(|login| login.serial == serial)
                 }
-                Asker::Pool(number, serial) => pools[number as usize]
+                Asker::Pool(number, serial, _) => pools[number as usize]
                     .as_ref()
                     .is_some_and(|pool| pool.serial == serial),
             });
@@ -264,7 +278,9 @@ impl Dispatcher {
             Asker::Login(number, serial) => {
                 self.login_answered(number, serial, generation, answer);
             }
-            Asker::Pool(number, serial) => self.pool_answered(number, serial, generation, &answer),
+            Asker::Pool(number, serial, from) => {
+                self.pool_answered(number, serial, from, generation, &answer);
+            }
         }
     }
 

@@ -1,10 +1,11 @@
-//! May a client that has proved itself come in?
+//! May a client that has proved itself come in, and who has waited too long?
 
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::link::launcher::Answer;
 use crate::dispatcher::pools::pool::PoolKey;
 use crate::protocol::startup::Startup;
 use crate::protocol::Report;
+use tracing::debug;
 
 /// Its CONNECTION LIMIT is reached.
 fn too_many(what: &str, name: &[u8]) -> Report {
@@ -16,7 +17,9 @@ fn too_many(what: &str, name: &[u8]) -> Report {
 }
 
 impl Dispatcher {
-    /// What a new client is told while nobody can be served.
+    /// What a new client is told while nobody can be served. A launcher that
+    /// has just gone is back in a second, and client and question wait for it;
+    /// if it stays away the server has restarted after a crash.
     pub fn not_now(&self) -> Option<Report> {
         if self.stopping.is_some() {
             return Some(Report::fatal(
@@ -24,7 +27,7 @@ impl Dispatcher {
                 "the database system is shutting down",
             ));
         }
-        if !self.link.is_up() {
+        if self.link.is_away(self.now_us) {
             return Some(Report::fatal(
                 b"57P03",
                 "the database system is in recovery mode",
@@ -47,8 +50,9 @@ impl Dispatcher {
                 .sum()
         };
         // The launcher gives a limit of a role that may log in; a refusal
-        // beside it is the database's, which comes later.
-        let with_it = || count(&|key| key.user == startup.user) + 1;
+        // beside it is the database's, which comes later. Who had the name
+        // before does not count.
+        let with_it = || count(&|key| key.role_oid == answer.role) + 1;
         if !answer.fits(answer.role_limit, answer.role_backends, with_it) {
             return Err(too_many("role", &startup.user));
         }
@@ -58,10 +62,39 @@ impl Dispatcher {
         if self.sessions.live() >= self.parameters.max_sessions as usize {
             return Err(Report::fatal(b"53300", "sorry, too many clients already"));
         }
-        let with_it = || count(&|key| key.database == startup.database) + 1;
+        let with_it = || count(&|key| key.database_oid == answer.database) + 1;
         if !answer.fits(answer.database_limit, answer.database_backends, with_it) {
             return Err(too_many("database", &startup.database));
         }
         Ok(())
+    }
+
+    /// Tells those who wait for a launcher that does not come.
+    pub fn expire_questions(&mut self) {
+        let Some(report) = self.not_now() else {
+            return;
+        };
+        let waiting: Vec<u32> = (self.logins.iter())
+            .filter(|(_, login)| login.waits_for_an_answer())
+            .map(|(number, _)| number)
+            .collect();
+        for number in waiting {
+            self.fail_login(number, &report);
+        }
+    }
+
+    /// Drops the logins whose time is up, without a word, as stock does.
+    pub fn expire_logins(&mut self) {
+        let now_us = self.now_us;
+        let late: Vec<u32> = self
+            .logins
+            .iter()
+            .filter(|(_, login)| login.deadline_us <= now_us)
+            .map(|(number, _)| number)
+            .collect();
+        for number in late {
+            debug!("a client did not log in within authentication_timeout");
+            self.drop_login(number);
+        }
     }
 }

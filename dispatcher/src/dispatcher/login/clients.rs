@@ -92,6 +92,10 @@ impl Login {
     pub fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
+
+    pub fn waits_for_an_answer(&self) -> bool {
+        matches!(self.phase, Phase::Asked(_))
+    }
 }
 
 /// A client that has proved itself: what a session is made of.
@@ -337,7 +341,9 @@ impl Dispatcher {
             &address,
         );
         let generation = self.control.header.login_generation.load(SeqCst);
-        let known = self.login_cache.find(&who, generation, self.now).cloned();
+        // Nobody else says whether the server is there at all.
+        let cache = self.link.is_up().then_some(&self.login_cache);
+        let known = cache.and_then(|cache| cache.find(&who, generation, self.now).cloned());
         let Some(answer) = known else {
             return self.ask_launcher(Asker::Login(number, serial), &address, who);
         };
@@ -540,7 +546,8 @@ impl Dispatcher {
         };
         let has_waited = matches!(answer.method, AUTH_SCRAM | AUTH_MD5 | AUTH_PASSWORD);
         let now = self.control.header.login_generation.load(SeqCst);
-        if has_waited && (generation != now || answer.good_until == 0) {
+        let is_old = has_waited && (generation != now || answer.good_until == 0);
+        if is_old || !self.link.is_up() {
             login.phase = Phase::Asked(Box::new(Asked {
                 startup,
                 os_user,
@@ -580,20 +587,5 @@ impl Dispatcher {
             out,
         };
         self.begin_session(logged_in);
-    }
-
-    /// Drops the logins whose time is up, without a word, as stock does.
-    pub fn expire_logins(&mut self) {
-        let now_us = self.now_us;
-        let late: Vec<u32> = self
-            .logins
-            .iter()
-            .filter(|(_, login)| login.deadline_us <= now_us)
-            .map(|(number, _)| number)
-            .collect();
-        for number in late {
-            debug!("a client did not log in within authentication_timeout");
-            self.drop_login(number);
-        }
     }
 }

@@ -254,6 +254,7 @@ impl Dispatcher {
             }
         }
         self.contexts.arena.put_record(index, &record);
+        self.let_in(number, id);
         let slot = &self.control.sessions[index as usize];
         self.control.clear_session(slot);
         slot.id.store(id, SeqCst);

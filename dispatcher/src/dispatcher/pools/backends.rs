@@ -16,11 +16,10 @@ use crate::dispatcher::sessions::{index_of, Place, SessionId};
 use crate::dispatcher::sys::epoll;
 use crate::dispatcher::sys::socket::{self, Kind};
 use crate::protocol::auth::client::{BackendLogin, Failure, LoginAction};
-use crate::protocol::{Report, Severity};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
-use tracing::{debug, warn};
+use tracing::debug;
 
 /// A backend that takes longer to start is given up.
 pub const START_LIMIT_US: u64 = 60_000_000;
@@ -30,6 +29,8 @@ pub struct Opening {
     socket: OwnedFd,
     login: BackendLogin,
     origin: Option<Origin>,
+    /// The server is reached over a Unix socket.
+    over_unix: bool,
     /// Not sent yet; the startup packet while it connects.
     unsent: Vec<u8>,
 }
@@ -54,6 +55,11 @@ pub struct Backend {
 impl Backend {
     pub fn may_serve(&self) -> bool {
         self.connection.is_some() && !self.retiring
+    }
+
+    /// On whose behalf it is opened.
+    pub fn origin(&self) -> Option<&Origin> {
+        self.opening.as_ref()?.origin.as_ref()
     }
 
     pub fn is_starting(&self) -> bool {
@@ -92,8 +98,7 @@ impl Dispatcher {
         };
         let key = pool.key.clone();
         let login_generation = self.control.header.login_generation.load(SeqCst);
-        let origin_failed = pool.origin_failure.is_some();
-        let (socket, is_local) = match self.connect_to_server() {
+        let (socket, over_unix) = match self.connect_to_server() {
             Ok(connected) => connected,
             Err(error) => {
                 let text = format!("could not connect to the server: {error}");
@@ -106,10 +111,7 @@ impl Dispatcher {
                 break secret;
             }
         };
-        // A client's descriptor can be sent over a Unix socket only.
-        let origin = self
-            .origin_for(number)
-            .filter(|origin| !origin_failed && (is_local || !origin.address.is_local()));
+        let origin = self.origin_for(number, over_unix);
         let suffix = origin.map(|origin| origin.suffix()).unwrap_or_default();
         let mut options = format!("-c pg_baton.attach={slot}:{secret:x}{suffix}").into_bytes();
         for (name, value) in &key.options {
@@ -144,6 +146,7 @@ impl Dispatcher {
                 socket,
                 login,
                 origin,
+                over_unix,
                 unsent: packet,
             }),
             connection: None,
@@ -308,12 +311,14 @@ impl Dispatcher {
         }
         let number = backend.pool;
         let opening = backend.opening.as_ref();
-        let had_origin = opening.is_some_and(|opening| opening.origin.is_some());
+        let tried = opening.map(|opening| (opening.origin, opening.over_unix));
         self.forget_backend(slot);
-        if had_origin && failure.is_login() {
-            return self.origin_failed(number, failure);
+        match tried {
+            Some((origin, over_unix)) if failure.is_login() => {
+                self.login_failed(number, origin, over_unix, failure);
+            }
+            _ => self.start_failed(number, failure),
         }
-        self.start_failed(number, failure);
     }
 
     /// Frees a slot.
@@ -338,53 +343,6 @@ impl Dispatcher {
             }
             if self.waiting_in(number) > 0 {
                 self.mark_dirty(number);
-            }
-        }
-    }
-
-    /// A backend could not be started: tell those who cannot be helped by
-    /// waiting, and try again later for the rest.
-    pub fn start_failed(&mut self, number: u32, failure: Failure) {
-        let now_us = self.now_us;
-        let Some(pool) = self.pools[number as usize].as_mut() else {
-            return;
-        };
-        let failure = pool.origin_failure.take().unwrap_or(failure);
-        if pool.failure.as_ref() != Some(&failure) {
-            warn!(
-                "could not start a backend for user \"{}\", database \"{}\": {failure}",
-                String::from_utf8_lossy(&pool.key.user),
-                String::from_utf8_lossy(&pool.key.database),
-            );
-        }
-        pool.retry.failed(now_us);
-        let is_limit =
-            matches!(&failure, Failure::ServerError(report) if report.sqlstate == *b"53300");
-        if is_limit && self.make_room_within_limits(number) {
-            return;
-        }
-        let Some(pool) = self.pools[number as usize].as_mut() else {
-            return;
-        };
-        let is_alone = pool.backends.is_empty();
-        let is_hopeless = failure.is_no_database();
-        let report = final_report(&failure, &pool.key.user);
-        pool.failure = Some(failure);
-        let Some(report) = report.filter(|_| is_alone) else {
-            return;
-        };
-        self.drain_queue(number);
-        let waiting: Vec<SessionId> = self.pools[number as usize]
-            .as_ref()
-            .map(|pool| pool.fifo.iter().copied().collect())
-            .unwrap_or_default();
-        for id in waiting {
-            if self
-                .sessions
-                .get(id)
-                .is_some_and(|session| session.greet || is_hopeless)
-            {
-                self.end_with(id, &report);
             }
         }
     }
@@ -476,7 +434,7 @@ impl Dispatcher {
                     || (last_one && pool == number && place == Place::Queue))
             {
                 if greet {
-                    self.make_wait(id);
+                    self.make_wait_ungreeted(id);
                 } else {
                     self.arm(id);
                 }
@@ -498,44 +456,6 @@ fn escape_option(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// A backend logs in as its pool's client did (origin.rs).
-const LOGIN_HINT: &str = "The line of pg_hba.conf that let this client in, or the password of its role, may have changed since: let it connect again.";
-
-/// What to tell a client that has not been greeted, if waiting cannot help.
-fn final_report(failure: &Failure, user: &[u8]) -> Option<Report> {
-    match failure {
-        Failure::ServerError(report) => {
-            let state = &report.sqlstate;
-            let is_login = state.starts_with(b"28");
-            // Starting up or ending, or the connection broke; all else is
-            // what a client of the server's own port is told, too.
-            let may_pass = state.starts_with(b"57P") || state.starts_with(b"08");
-            let mut report = report.clone();
-            report.severity = Severity::Fatal;
-            if is_login && report.hint.is_none() {
-                report = report
-                    .with_detail("pg_baton's dispatcher could not open a backend.")
-                    .with_hint(LOGIN_HINT);
-            }
-            (!may_pass).then_some(report)
-        }
-        Failure::NoCredentials(_) | Failure::UnsupportedMethod(_) => Some(
-            Report::fatal(
-                b"28000",
-                format!(
-                    "no backend can be opened for user \"{}\"",
-                    String::from_utf8_lossy(user)
-                ),
-            )
-            .with_detail(format!(
-                "For connections of pg_baton's dispatcher, {failure}."
-            ))
-            .with_hint(LOGIN_HINT),
-        ),
-        Failure::ServerNotProven | Failure::Protocol(_) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -545,18 +465,5 @@ mod tests {
         let mut out = Vec::new();
         escape_option(&mut out, b"a b\\c");
         assert_eq!(out, b"a\\ b\\\\c");
-    }
-
-    #[test]
-    fn only_what_waiting_cannot_mend_is_final() {
-        let error = |state| Failure::ServerError(Report::fatal(state, "no"));
-        assert!(final_report(&error(b"28P01"), b"u").is_some());
-        assert!(final_report(&error(b"3D000"), b"u").is_some());
-        assert!(final_report(&error(b"58P01"), b"u").is_some());
-        assert!(final_report(&error(b"57P03"), b"u").is_none());
-        let report = final_report(&Failure::NoCredentials("scram-sha-256"), b"u").unwrap();
-        assert_eq!(&report.sqlstate, b"28000");
-        assert!(String::from_utf8_lossy(report.hint.as_deref().unwrap()).contains("pg_hba.conf"));
-        assert!(final_report(&Failure::Protocol("x".into()), b"u").is_none());
     }
 }

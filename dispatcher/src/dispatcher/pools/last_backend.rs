@@ -6,13 +6,14 @@
 //! that could get no other keeps its last one as long as it has sessions.
 //! docs/design/pools.md has the reasons.
 
+use super::origin::Provenance;
 use super::pool::{Pool, PoolKey};
 use super::pool_table::Identity;
+use super::replaceable::Replaceable;
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::link::launcher::{Answer, Asker};
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::login::login_cache::Who;
-use crate::dispatcher::sessions::index_of;
 use std::sync::atomic::Ordering::SeqCst;
 use tracing::debug;
 
@@ -32,32 +33,51 @@ impl Dispatcher {
     pub fn may_lose_all(&mut self, number: u32) -> bool {
         let generation = self.control.header.login_generation.load(SeqCst);
         let now_us = self.now_us;
-        let Some(pool) = self.pools[number as usize].as_mut() else {
+        let Some(mut pool) = self.pools[number as usize].take() else {
             return true;
         };
+        // Taken out while its sessions are looked at.
+        let may = self.could_all_log_in(number, &mut pool, generation, now_us);
+        self.pools[number as usize] = Some(pool);
+        may
+    }
+
+    fn could_all_log_in(
+        &mut self,
+        number: u32,
+        pool: &mut Pool,
+        generation: u64,
+        now_us: u64,
+    ) -> bool {
         if pool.sessions == 0 {
             return true;
         }
         if let Some(known) = pool.replaceable.get(generation, now_us) {
             return known;
         }
-        if !self.link.is_up() || !pool.replaceable.shall_ask(now_us) {
+        if !self.link.is_up() || pool.replaceable.is_asking(now_us) {
             return false;
         }
-        let (key, asker) = (pool.key.clone(), Asker::Pool(number, pool.serial));
-        let Some(session) = (self.sessions.ids())
-            .find(|id| self.sessions.get(*id).is_some_and(|s| s.pool == number))
-        else {
+        let unknown = (pool.replaceable).next_unknown(generation, now_us, self.pool_from(number));
+        let Some((from, address)) = unknown else {
             return true;
         };
-        let (_, address) = self.contexts.arena.record_identity(index_of(session));
-        let who = Who::new(&key.user, &key.database, String::new(), &address);
+        pool.replaceable.is_asked(now_us);
+        let asker = Asker::Pool(number, pool.serial, from);
+        let who = Who::new(&pool.key.user, &pool.key.database, String::new(), &address);
         self.ask_launcher(asker, &address, who);
         false
     }
 
-    /// The launcher has said whether a pool's role may log in as it did.
-    pub fn pool_answered(&mut self, number: u32, serial: u64, generation: u64, answer: &Answer) {
+    /// The launcher has said whether a pool's role may log in from there.
+    pub fn pool_answered(
+        &mut self,
+        number: u32,
+        serial: u64,
+        from: Provenance,
+        generation: u64,
+        answer: &Answer,
+    ) {
         let Some(pool) = self.pools[number as usize]
             .as_ref()
             .filter(|pool| pool.serial == serial)
@@ -74,6 +94,7 @@ impl Dispatcher {
             // Which user of the machine asked has been left out.
             AUTH_TRUST | AUTH_PEER => true,
             AUTH_SCRAM | AUTH_MD5 | AUTH_PASSWORD => {
+                // An expired one comes without its verifier.
                 self.roles.knows(key.role_oid, &answer.verifier)
             }
             _ => false,
@@ -93,11 +114,22 @@ impl Dispatcher {
                 count(&|other| other.database_oid == key.database_oid)
             });
         debug!("another backend of pool {number} could log in: {may}");
-        let (now_us, is_sure) = (self.now_us, answer.good_until == i64::MAX);
+        let now_us = self.now_us;
+        let until_us = match answer.good_until {
+            i64::MAX => u64::MAX,
+            until if until > self.now => now_us + (until - self.now) as u64,
+            _ => now_us + Replaceable::UNSURE_US,
+        };
         if let Some(pool) = self.pools[number as usize].as_mut() {
-            pool.replaceable.found(may, generation, is_sure, now_us);
+            if may {
+                pool.replaceable.found_able(from, generation, until_us);
+            } else {
+                // Who could not may leave.
+                let until_us = now_us + Replaceable::UNSURE_US;
+                pool.replaceable.found(false, generation, until_us);
+            }
         }
-        if may {
+        if may && self.may_lose_all(number) {
             // Somebody may wait for its place.
             for other in 0..self.pools.len() as u32 {
                 if self.waiting_in(other) > 0 {

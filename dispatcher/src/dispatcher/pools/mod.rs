@@ -8,4 +8,6 @@ pub mod last_backend;
 pub mod origin;
 pub mod pool;
 pub mod pool_table;
+pub mod replaceable;
+pub mod start_failures;
 pub mod waits;

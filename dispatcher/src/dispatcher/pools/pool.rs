@@ -9,6 +9,8 @@
 //! A session may be in a FIFO under a name that is past; whoever takes from
 //! the FIFO looks it up.
 
+use super::origin::FailedOrigins;
+use super::replaceable::Replaceable;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::sessions::SessionId;
 use crate::protocol::auth::client::Failure;
@@ -61,58 +63,10 @@ pub struct Pool {
     pub retry: Retry,
     /// Why the last start of a backend failed.
     pub failure: Option<Failure>,
-    /// Why none starts on behalf of a client; then the dispatcher's own
-    /// connection is tried as it is.
-    pub origin_failure: Option<Failure>,
+    /// On whose behalf none starts.
+    pub failed_origins: FailedOrigins,
     /// A backend of another pool was asked to make room.
     pub room_wanted: bool,
-}
-
-/// Could a backend of this pool still log in? Known from the last that did, or
-/// from the launcher, for as long as nothing changes who may.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Replaceable {
-    answer: bool,
-    login_generation: u64,
-    until_us: u64,
-    /// The launcher has been asked.
-    asked_us: Option<u64>,
-}
-
-impl Replaceable {
-    /// Answers of which nobody is told when they become wrong are good so long.
-    const UNSURE_US: u64 = 2_000_000;
-    /// A question that has got lost is put again after this.
-    const PATIENCE_US: u64 = 5_000_000;
-
-    /// `login_generation` as it was before that was found out.
-    pub fn found(&mut self, answer: bool, login_generation: u64, is_sure: bool, now_us: u64) {
-        *self = Replaceable {
-            answer,
-            login_generation,
-            until_us: if is_sure {
-                u64::MAX
-            } else {
-                now_us + Self::UNSURE_US
-            },
-            asked_us: None,
-        };
-    }
-
-    pub fn get(&self, login_generation: u64, now_us: u64) -> Option<bool> {
-        (self.login_generation == login_generation && now_us < self.until_us).then_some(self.answer)
-    }
-
-    /// Shall the launcher be asked now? Then it is taken as asked.
-    pub fn shall_ask(&mut self, now_us: u64) -> bool {
-        let shall = self
-            .asked_us
-            .is_none_or(|asked| now_us > asked + Self::PATIENCE_US);
-        if shall {
-            self.asked_us = Some(now_us);
-        }
-        shall
-    }
 }
 
 /// Backing off after failed starts.
@@ -344,21 +298,6 @@ mod tests {
             choose_backend([(1, BACKEND_RETIRING)].into_iter(), None, false),
             None
         );
-    }
-
-    #[test]
-    fn whether_a_backend_can_be_replaced_is_known_as_long_as_nobody_changes_it() {
-        let mut known = Replaceable::default();
-        assert_eq!(known.get(7, 0), None);
-        assert!(known.shall_ask(10) && !known.shall_ask(20));
-        assert!(known.shall_ask(20 + Replaceable::PATIENCE_US));
-        known.found(true, 7, true, 30);
-        assert_eq!(known.get(7, u64::MAX - 1), Some(true));
-        assert_eq!(known.get(8, 40), None);
-        assert!(known.shall_ask(40));
-        known.found(false, 8, false, 50);
-        assert_eq!(known.get(8, 60), Some(false));
-        assert_eq!(known.get(8, 50 + Replaceable::UNSURE_US), None);
     }
 
     #[test]

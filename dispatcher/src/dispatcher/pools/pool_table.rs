@@ -8,7 +8,9 @@
 //! the new pool has logged in do the sessions move there, and the old backends
 //! go. docs/design/pools.md has the reasons.
 
-use super::pool::{Pool, PoolKey, Replaceable, Retry};
+use super::origin::FailedOrigins;
+use super::pool::{Pool, PoolKey, Retry};
+use super::replaceable::Replaceable;
 use crate::dispatcher::event_loop::{token, Dispatcher, Source};
 use crate::dispatcher::link::layout::settings_mark;
 use crate::dispatcher::sessions::SessionId;
@@ -111,7 +113,7 @@ impl Dispatcher {
             dirty: false,
             retry: Retry::default(),
             failure: None,
-            origin_failure: None,
+            failed_origins: FailedOrigins::default(),
             room_wanted: false,
         });
         debug!("pool {number} created");

@@ -172,9 +172,10 @@ impl ClientNumber {
         self.watch(epoll, client, known, SESSION, session)
     }
 
-    /// Adds a session's socket whose first owner is not the epoll. An error
-    /// or hang-up of the connection still makes an event, once: the kernel
-    /// adds those two by itself. Whoever reads events must expect that.
+    /// Adds a session's socket whose first owner is not the epoll, or changes
+    /// it: nothing the client says makes an event, but that it goes does, once.
+    /// Whoever reads events must expect that at a time when the session is
+    /// somebody else's.
     pub fn add_unarmed(
         &self,
         epoll: &Epoll,
@@ -182,7 +183,7 @@ impl ClientNumber {
         known: bool,
         session: u64,
     ) -> io::Result<()> {
-        self.watch(epoll, client, known, ONESHOT, session)
+        self.watch(epoll, client, known, RDHUP | ONESHOT, session)
     }
 
     /// Arms it again.

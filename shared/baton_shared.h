@@ -38,7 +38,7 @@
 #define BATON_SETTINGS_MARKS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 5
+#define BATON_LAYOUT_VERSION 6
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -125,12 +125,17 @@ typedef struct BatonBackendSlot
 	uint32_t	poked;			/* atomic; 1 from a POKE's sending, by the
 								 * dispatcher, to its receipt, by the backend:
 								 * one that is slow must not get hundreds */
-	uint32_t	reserved[12];
+	uint32_t	retire;			/* atomic; 1: it shall give back what it holds
+								 * and exit, at its next boundary, whoever
+								 * waits; dispatcher, which then sends RETIRE
+								 * to one that may sleep */
+	uint32_t	reserved[11];
 } BatonBackendSlot;
 
 #define BATON_BACKEND_OFF_CANCEL 16
 #define BATON_BACKEND_OFF_STATE_SINCE 56
 #define BATON_BACKEND_OFF_POOL 64
+#define BATON_BACKEND_OFF_RETIRE 80
 
 /*
  * State of a backend slot.  Transitions:
@@ -401,7 +406,7 @@ typedef struct BatonFrame
 								 * The same frame is what the ready queue
 								 * carries */
 #define BATON_MSG_POKE 13		/* look at the ready queue again */
-#define BATON_MSG_RETIRE 14		/* exit as soon as no session needs you */
+#define BATON_MSG_RETIRE 14		/* look at `retire` in your slot */
 #define BATON_MSG_RECALL 15		/* session: give it back if it is idle */
 
 /* backend -> dispatcher */

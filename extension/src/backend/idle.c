@@ -243,7 +243,7 @@ handle_control(uint32 cause)
 				take_instead(incoming.frame.session, incoming.descriptors[0]);
 				return;
 			case BATON_MSG_RETIRE:
-				retire_wanted = true;
+				/* wakes us; what it means is in our slot */
 				break;
 			case BATON_MSG_RECALL:
 				if (cause == BATON_CAUSE_NONE &&
@@ -441,7 +441,9 @@ is_newcomer(void)
 static bool
 pass_baton(void)
 {
-	if (baton_temporary_worn())
+	/* the word, and no message: who is never idle reads none */
+	if (baton_temporary_worn() ||
+		pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->retire)) != 0)
 		retire_wanted = true;
 
 	/*
@@ -472,7 +474,9 @@ pass_baton(void)
 			return true;
 		if (!baton_state_claim(BATON_BACKEND_BUSY))
 			return false;
-		if (baton_session_release(BATON_BACKEND_IDLE, migration_forced()))
+		/* IDLE, who shall exit might be assigned another at once */
+		if (baton_session_release(retire_wanted ? BATON_BACKEND_RETIRING : BATON_BACKEND_IDLE,
+								  migration_forced()))
 			baton_socket_clear();
 		return true;
 	}

@@ -72,7 +72,8 @@ pub struct BackendSlot {
     pub dedicated_cause: AtomicU32,
     pub xact_status: AtomicU32,
     pub poked: AtomicU32,
-    pub reserved: [AtomicU32; 12],
+    pub retire: AtomicU32,
+    pub reserved: [AtomicU32; 11],
 }
 
 /// What dispatcher and backends of one pool count together.
@@ -187,6 +188,7 @@ const _: () = {
         BACKEND_OFF_STATE_SINCE,
     );
     same(offset_of!(BackendSlot, pool), BACKEND_OFF_POOL);
+    same(offset_of!(BackendSlot, retire), BACKEND_OFF_RETIRE);
     same(size_of::<PoolSlot>(), POOL_SLOT_SIZE);
     same(size_of::<SessionSlot>(), SESSION_SLOT_SIZE);
     same(offset_of!(SessionSlot, state), SESSION_OFF_STATE);

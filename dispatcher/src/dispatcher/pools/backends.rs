@@ -406,13 +406,15 @@ impl Dispatcher {
         false
     }
 
-    /// Asks a backend to exit when no session needs it, and gives it no more.
+    /// Asks a backend to exit at its next boundary, and gives it no more. One
+    /// that never sleeps, as others are always in its queue, sees the word.
     pub fn retire_backend(&mut self, slot: u32) {
         let Some(backend) = self.backends[slot as usize].as_mut() else {
             return;
         };
         if !backend.retiring {
             backend.retiring = true;
+            self.control.backends[slot as usize].retire.store(1, SeqCst);
             self.send_to_backend(slot, &wire::bare(MSG_RETIRE, 0));
         }
     }

@@ -116,6 +116,7 @@ impl Control {
         slot.switches.store(0, SeqCst);
         slot.xact_status.store(0, SeqCst);
         slot.poked.store(0, SeqCst);
+        slot.retire.store(0, SeqCst);
         slot.state.store(BACKEND_FREE, SeqCst);
     }
 

@@ -441,9 +441,7 @@ is_newcomer(void)
 static bool
 pass_baton(void)
 {
-	/* the word, and no message: who is never idle reads none */
-	if (baton_temporary_worn() ||
-		pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->retire)) != 0)
+	if (baton_temporary_worn() || (!retire_wanted && baton_retire_asked()))
 		retire_wanted = true;
 
 	/*

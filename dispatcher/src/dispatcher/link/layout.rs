@@ -40,6 +40,7 @@ pub struct ControlHeader {
     pub dispatcher_epoch: AtomicU64,
     pub login_generation: AtomicU64,
     pub settings_marks: [AtomicU32; SETTINGS_MARKS as usize],
+    pub room_ticket: AtomicU32,
 }
 
 impl ControlHeader {
@@ -180,6 +181,10 @@ const _: () = {
     same(
         offset_of!(ControlHeader, settings_marks),
         CONTROL_OFF_SETTINGS_MARKS,
+    );
+    same(
+        offset_of!(ControlHeader, room_ticket),
+        CONTROL_OFF_ROOM_TICKET,
     );
     same(size_of::<BackendSlot>(), BACKEND_SLOT_SIZE);
     same(offset_of!(BackendSlot, cancel), BACKEND_OFF_CANCEL);

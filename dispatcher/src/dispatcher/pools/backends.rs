@@ -46,7 +46,10 @@ pub struct Backend {
     pub dedicated: bool,
     /// What it reads when it starts has changed meanwhile: it is not let in.
     pub stale: bool,
+    /// It goes so that this pool may have its place.
+    pub makes_room_for: Option<u32>,
     pub started_us: u64,
+    pub attached_us: u64,
     /// control's login_generation before it started.
     pub login_generation: u64,
 }
@@ -150,7 +153,9 @@ impl Dispatcher {
             retiring: false,
             dedicated: false,
             stale: false,
+            makes_room_for: None,
             started_us: self.now_us,
+            attached_us: self.now_us,
             login_generation,
         });
         self.backend_count += 1;
@@ -330,16 +335,9 @@ impl Dispatcher {
         if let Some(pool) = self.pools[backend.pool as usize].as_mut() {
             pool.backends.retain(|other| *other != slot);
         }
-        // There is room now: for this pool or another. Whoever asked for room
-        // may ask again, also if it does not wait at this moment.
-        for number in 0..self.pools.len() as u32 {
-            if let Some(pool) = self.pools[number as usize].as_mut() {
-                pool.room_wanted = false;
-            }
-            if self.waiting_in(number) > 0 {
-                self.mark_dirty(number);
-            }
-        }
+        // There is room now: for this pool or another.
+        self.room_made(slot, backend.makes_room_for);
+        self.mark_waiting();
     }
 
     /// A backend could not be started: tell those who cannot be helped by
@@ -360,7 +358,8 @@ impl Dispatcher {
         pool.retry.failed(now_us);
         let is_limit =
             matches!(&failure, Failure::ServerError(report) if report.sqlstate == *b"53300");
-        if is_limit && self.make_room_within_limits(number) {
+        let of_all = !failure.is_connection_limit();
+        if is_limit && self.make_room_within_limits(number, of_all) {
             return;
         }
         let Some(pool) = self.pools[number as usize].as_mut() else {
@@ -414,7 +413,9 @@ impl Dispatcher {
         };
         if !backend.retiring {
             backend.retiring = true;
-            self.control.backends[slot as usize].retire.store(1, SeqCst);
+            self.control.backends[slot as usize]
+                .retire
+                .store(RETIRE_NOW, SeqCst);
             self.send_to_backend(slot, &wire::bare(MSG_RETIRE, 0));
         }
     }

@@ -64,8 +64,6 @@ pub struct Pool {
     /// Why none starts on behalf of a client; then the dispatcher's own
     /// connection is tried as it is.
     pub origin_failure: Option<Failure>,
-    /// A backend of another pool was asked to make room.
-    pub room_wanted: bool,
 }
 
 /// Could a backend of this pool still log in? Known from the last that did, or
@@ -193,6 +191,11 @@ impl Growth {
 
     pub fn starts(&self) -> usize {
         self.wanted().min(self.room())
+    }
+
+    /// Sessions wait, and nothing may be started for them.
+    pub fn wants_room(&self) -> bool {
+        self.waiting > 0 && self.wanted() > 0 && self.room() == 0
     }
 }
 

@@ -112,7 +112,6 @@ impl Dispatcher {
             retry: Retry::default(),
             failure: None,
             origin_failure: None,
-            room_wanted: false,
         });
         debug!("pool {number} created");
         Some(number)

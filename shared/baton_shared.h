@@ -81,6 +81,10 @@ typedef struct BatonControl
 														 * database and role
 														 * (see below); written
 														 * by backends */
+	uint32_t	room_ticket;	/* atomic; not 0: of the backends whose
+								 * `retire` is this number one shall go,
+								 * whichever takes it first (exchanges it with
+								 * 0).  Set and taken back by the dispatcher */
 } BatonControl;
 
 /*
@@ -97,6 +101,7 @@ typedef struct BatonControl
 #define BATON_CONTROL_OFF_DISPATCHER_EPOCH 96
 #define BATON_CONTROL_OFF_LOGIN_GENERATION 104
 #define BATON_CONTROL_OFF_SETTINGS_MARKS 112
+#define BATON_CONTROL_OFF_ROOM_TICKET 1136
 
 /*
  * Backend slot: one pooled backend.  The dispatcher allots it before it opens
@@ -125,12 +130,16 @@ typedef struct BatonBackendSlot
 	uint32_t	poked;			/* atomic; 1 from a POKE's sending, by the
 								 * dispatcher, to its receipt, by the backend:
 								 * one that is slow must not get hundreds */
-	uint32_t	reserved[12];
+	uint32_t	retire;			/* atomic; BATON_RETIRE_*, or the room_ticket
+								 * that it may take; dispatcher, which then
+								 * sends RETIRE to one that may sleep */
+	uint32_t	reserved[11];
 } BatonBackendSlot;
 
 #define BATON_BACKEND_OFF_CANCEL 16
 #define BATON_BACKEND_OFF_STATE_SINCE 56
 #define BATON_BACKEND_OFF_POOL 64
+#define BATON_BACKEND_OFF_RETIRE 80
 
 /*
  * State of a backend slot.  Transitions:
@@ -155,6 +164,15 @@ typedef struct BatonBackendSlot
 #define BATON_BACKEND_ASSIGNED 4
 #define BATON_BACKEND_BUSY 5
 #define BATON_BACKEND_RETIRING 6
+
+/*
+ * Shall a backend give back what it holds and exit, at its next boundary,
+ * whoever waits?  It looks there, and not only when it has nothing to do: in a
+ * pool that has too few backends none ever is idle.
+ */
+#define BATON_RETIRE_NOT 0
+#define BATON_RETIRE_NOW 1
+#define BATON_RETIRE_FIRST_TICKET 2 /* from here on: if it gets the ticket */
 
 /* Pool slot: what dispatcher and backends of one pool count together. */
 #define BATON_POOL_SLOT_SIZE 64
@@ -401,7 +419,7 @@ typedef struct BatonFrame
 								 * The same frame is what the ready queue
 								 * carries */
 #define BATON_MSG_POKE 13		/* look at the ready queue again */
-#define BATON_MSG_RETIRE 14		/* exit as soon as no session needs you */
+#define BATON_MSG_RETIRE 14		/* look at `retire` in your slot */
 #define BATON_MSG_RECALL 15		/* session: give it back if it is idle */
 
 /* backend -> dispatcher */

@@ -24,6 +24,7 @@ use super::login::roles::Roles;
 use super::parameters::Parameters;
 use super::pools::backends::Backend;
 use super::pools::databases::Hold;
+use super::pools::make_room::Room;
 use super::pools::pool::{Pool, PoolKey};
 use super::queries::Statistics;
 use super::sessions::{SessionId, Sessions};
@@ -111,6 +112,7 @@ pub struct Dispatcher {
     pub orphans: Vec<u32>,
     /// Databases that statements want for themselves.
     pub holds: Vec<Hold>,
+    pub room: Room,
     pub roles: Roles,
     pub greetings: Greetings,
     pub settings_generation: u64,
@@ -196,6 +198,7 @@ impl Dispatcher {
             self.bury_dead();
             self.tick();
             self.look_at_pools();
+            self.make_room();
         }
         Ok(())
     }

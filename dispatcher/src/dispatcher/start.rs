@@ -19,6 +19,7 @@ use super::login::listeners::{self, EXIT_PORT_TAKEN};
 use super::login::login_cache::LoginCache;
 use super::login::roles::Roles;
 use super::parameters::Parameters;
+use super::pools::make_room::Room;
 use super::queries::Statistics;
 use super::sessions::Sessions;
 use super::slab::Slab;
@@ -179,6 +180,7 @@ fn prepare() -> Result<Dispatcher> {
         mock_secret: mock_secret(&parameters.mock_authentication_nonce),
         sessions: Sessions::new(session_slots),
         skippers: HashMap::new(),
+        room: Room::default(),
         holds: Vec::new(),
         pool_numbers: HashMap::new(),
         pools: (0..control.pools.len()).map(|_| None).collect(),

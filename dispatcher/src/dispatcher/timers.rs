@@ -26,6 +26,7 @@ impl Dispatcher {
         self.stopping.is_some()
             || self.logins.len() > 0
             || self.expects_orphans_end()
+            || self.room.is_offered()
             || self
                 .pools
                 .iter()
@@ -61,6 +62,7 @@ impl Dispatcher {
         self.expire_questions();
         self.expire_waits();
         self.retry_pools();
+        self.room.look_again();
         self.stop_tick();
         if self.expects_orphans_end() {
             self.sweep_orphans();
@@ -90,6 +92,7 @@ impl Dispatcher {
         self.sweep_orphans();
         self.sweep_queues();
         self.shrink();
+        self.room.look_for_surplus();
         self.sweep_outdated();
         self.sweep_idle_sessions();
         self.drop_empty_pools();

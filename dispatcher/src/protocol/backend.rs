@@ -170,6 +170,11 @@ fn authentication(reader: &mut Reader<'_>) -> Option<Authentication> {
     })
 }
 
+/// Where a role's CONNECTION LIMIT is looked at (miscinit.c), and a database's
+/// (postinit.c). The same SQLSTATE from elsewhere is about the server's own
+/// connections, and the text is in any language.
+const CONNECTION_LIMITS: [&[u8]; 2] = [b"InitializeSessionUserId", b"CheckMyDatabase"];
+
 fn report(reader: &mut Reader<'_>, severity: Severity) -> Option<Report> {
     let mut report = Report::new(severity, b"XX000", "");
     loop {
@@ -191,6 +196,7 @@ fn report(reader: &mut Reader<'_>, severity: Severity) -> Option<Report> {
             b'M' => report.message = text,
             b'D' => report.detail = Some(text),
             b'H' => report.hint = Some(text),
+            b'R' => report.is_of_connection_limit = CONNECTION_LIMITS.contains(&text.as_slice()),
             _ => {}
         }
     }

@@ -18,6 +18,25 @@ fn all(bytes: &[u8], chunk: usize) -> (Vec<BackendMessage>, Option<DecodeError>)
 }
 
 #[test]
+fn a_connection_limit_is_known_from_a_server_that_is_full() {
+    let error = |routine: &str| {
+        let mut body = b"SFATAL\0VFATAL\0C53300\0Mvoll\0".to_vec();
+        body.extend_from_slice(format!("R{routine}\0\0").as_bytes());
+        let mut bytes = vec![b'E'];
+        bytes.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
+        bytes.extend_from_slice(&body);
+        match all(&bytes, bytes.len()).0.as_slice() {
+            [BackendMessage::Error(report)] => report.is_of_connection_limit,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(error("InitializeSessionUserId"));
+    assert!(error("CheckMyDatabase"));
+    assert!(!error("InitPostgres"));
+    assert!(!error("ProcessStartupPacket"));
+}
+
+#[test]
 fn what_a_starting_backend_sends_is_understood_in_any_pieces() {
     let mut bytes = Vec::new();
     messages::authentication_sasl(&mut bytes, &["SCRAM-SHA-256-PLUS", "SCRAM-SHA-256"]);

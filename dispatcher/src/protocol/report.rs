@@ -50,6 +50,9 @@ pub struct Report {
     pub detail: Option<Vec<u8>>,
     /// What to do about it.
     pub hint: Option<Vec<u8>>,
+    /// The server's function that made it, as the server says, is one that
+    /// compares with a role's or a database's CONNECTION LIMIT; not passed on.
+    pub is_of_connection_limit: bool,
 }
 
 impl Report {
@@ -72,6 +75,7 @@ impl Report {
             message: message.into(),
             detail: None,
             hint: None,
+            is_of_connection_limit: false,
         }
     }
 

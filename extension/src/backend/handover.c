@@ -300,7 +300,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	baton_delta_send(BatonSelf.control, session);
 
 	slot->state = BATON_STATE_IDLE;
-	slot->state_since_us = GetCurrentTimestamp();
+	slot->state_since_us = BatonSelf.slot->state_since_us = GetCurrentTimestamp();
 	slot->idle_session_timeout_ms = IdleSessionTimeout;
 	slot->dedicated_cause = BATON_CAUSE_NONE;
 	held = 0;

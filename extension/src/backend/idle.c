@@ -252,7 +252,7 @@ handle_control(uint32 cause)
 				take_instead(incoming.frame.session, incoming.descriptors[0]);
 				return;
 			case BATON_MSG_RETIRE:
-				retire_wanted = true;
+				/* wakes us; what it means is in our slot */
 				break;
 			case BATON_MSG_RECALL:
 				if (cause == BATON_CAUSE_NONE &&
@@ -450,7 +450,7 @@ is_newcomer(void)
 static bool
 pass_baton(void)
 {
-	if (baton_temporary_worn())
+	if (baton_temporary_worn() || (!retire_wanted && baton_retire_asked()))
 		retire_wanted = true;
 
 	/*
@@ -481,7 +481,9 @@ pass_baton(void)
 			return true;
 		if (!baton_state_claim(BATON_BACKEND_BUSY))
 			return false;
-		if (baton_session_release(BATON_BACKEND_IDLE, migration_forced()))
+		/* IDLE, who shall exit might be assigned another at once */
+		if (baton_session_release(retire_wanted ? BATON_BACKEND_RETIRING : BATON_BACKEND_IDLE,
+								  migration_forced()))
 			baton_socket_clear();
 		return true;
 	}

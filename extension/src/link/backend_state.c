@@ -2,7 +2,8 @@
  *
  * backend_state.c
  *		The words by which this backend and the dispatcher agree on who serves
- *		whom: the slot's state, and the counter of the pool's ready queue.
+ *		whom: the slot's state, the counter of the pool's ready queue, and
+ *		whether somebody wants this backend's place.
  *
  * The transitions of the state are listed in baton_shared.h.  Both sides change
  * it by compare-and-swap, so that a backend is claimed once: by the dispatcher,
@@ -57,4 +58,17 @@ baton_queue_is_readable(void)
 	char		byte;
 
 	return recv(BatonSelf.queue, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+bool
+baton_retire_asked(void)
+{
+	uint32		asked = pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->retire));
+
+	if (likely(asked == BATON_RETIRE_NOT))
+		return false;
+	if (asked == BATON_RETIRE_NOW)
+		return true;
+	return pg_atomic_compare_exchange_u32(baton_atomic_u32(BatonControlMemory->room_ticket),
+										  &asked, 0);
 }

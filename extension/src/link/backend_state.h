@@ -26,4 +26,10 @@ extern bool baton_queue_has_some(void);
 /* By the queue itself. */
 extern bool baton_queue_is_readable(void);
 
+/*
+ * Has the dispatcher asked for our place?  If it has left open whose, we have
+ * promised to go by having asked: not to be asked twice.
+ */
+extern bool baton_retire_asked(void);
+
 #endif							/* BATON_BACKEND_STATE_H */

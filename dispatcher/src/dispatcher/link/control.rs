@@ -365,6 +365,7 @@ impl Dispatcher {
         self.close_opening(slot);
         if let Some(backend) = self.backends[slot as usize].as_mut() {
             backend.connection = Some(number);
+            backend.attached_us = self.now_us;
         }
         self.set_peer(number, Peer::Backend(slot));
         if let Some(pool) = self.pools[pool_number as usize].as_mut() {
@@ -455,6 +456,7 @@ impl Dispatcher {
                 if let Some(backend) = self.backends[slot as usize].as_mut() {
                     backend.retiring = true;
                 }
+                self.backend_retires(slot);
             }
             _ => return Err(Malformed),
         }

@@ -40,6 +40,7 @@ pub struct ControlHeader {
     pub dispatcher_epoch: AtomicU64,
     pub login_generation: AtomicU64,
     pub settings_marks: [AtomicU32; SETTINGS_MARKS as usize],
+    pub room_ticket: AtomicU32,
 }
 
 impl ControlHeader {
@@ -72,7 +73,8 @@ pub struct BackendSlot {
     pub dedicated_cause: AtomicU32,
     pub xact_status: AtomicU32,
     pub poked: AtomicU32,
-    pub reserved: [AtomicU32; 12],
+    pub retire: AtomicU32,
+    pub reserved: [AtomicU32; 11],
 }
 
 /// What dispatcher and backends of one pool count together.
@@ -180,6 +182,10 @@ const _: () = {
         offset_of!(ControlHeader, settings_marks),
         CONTROL_OFF_SETTINGS_MARKS,
     );
+    same(
+        offset_of!(ControlHeader, room_ticket),
+        CONTROL_OFF_ROOM_TICKET,
+    );
     same(size_of::<BackendSlot>(), BACKEND_SLOT_SIZE);
     same(offset_of!(BackendSlot, cancel), BACKEND_OFF_CANCEL);
     same(
@@ -187,6 +193,7 @@ const _: () = {
         BACKEND_OFF_STATE_SINCE,
     );
     same(offset_of!(BackendSlot, pool), BACKEND_OFF_POOL);
+    same(offset_of!(BackendSlot, retire), BACKEND_OFF_RETIRE);
     same(size_of::<PoolSlot>(), POOL_SLOT_SIZE);
     same(size_of::<SessionSlot>(), SESSION_SLOT_SIZE);
     same(offset_of!(SessionSlot, state), SESSION_OFF_STATE);

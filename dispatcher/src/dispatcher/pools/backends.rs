@@ -47,7 +47,10 @@ pub struct Backend {
     pub dedicated: bool,
     /// What it reads when it starts has changed meanwhile: it is not let in.
     pub stale: bool,
+    /// It goes so that this pool may have its place.
+    pub makes_room_for: Option<u32>,
     pub started_us: u64,
+    pub attached_us: u64,
     /// control's login_generation before it started.
     pub login_generation: u64,
 }
@@ -153,7 +156,9 @@ impl Dispatcher {
             retiring: false,
             dedicated: false,
             stale: false,
+            makes_room_for: None,
             started_us: self.now_us,
+            attached_us: self.now_us,
             login_generation,
         });
         self.backend_count += 1;
@@ -335,16 +340,9 @@ impl Dispatcher {
         if let Some(pool) = self.pools[backend.pool as usize].as_mut() {
             pool.backends.retain(|other| *other != slot);
         }
-        // There is room now: for this pool or another. Whoever asked for room
-        // may ask again, also if it does not wait at this moment.
-        for number in 0..self.pools.len() as u32 {
-            if let Some(pool) = self.pools[number as usize].as_mut() {
-                pool.room_wanted = false;
-            }
-            if self.waiting_in(number) > 0 {
-                self.mark_dirty(number);
-            }
-        }
+        // There is room now: for this pool or another.
+        self.room_made(slot, backend.makes_room_for);
+        self.mark_waiting();
     }
 
     // ---- attached backends -----------------------------------------------
@@ -364,13 +362,17 @@ impl Dispatcher {
         false
     }
 
-    /// Asks a backend to exit when no session needs it, and gives it no more.
+    /// Asks a backend to exit at its next boundary, and gives it no more. One
+    /// that never sleeps, as others are always in its queue, sees the word.
     pub fn retire_backend(&mut self, slot: u32) {
         let Some(backend) = self.backends[slot as usize].as_mut() else {
             return;
         };
         if !backend.retiring {
             backend.retiring = true;
+            self.control.backends[slot as usize]
+                .retire
+                .store(RETIRE_NOW, SeqCst);
             self.send_to_backend(slot, &wire::bare(MSG_RETIRE, 0));
         }
     }

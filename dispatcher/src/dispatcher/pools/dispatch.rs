@@ -154,21 +154,26 @@ impl Dispatcher {
         }
     }
 
-    /// Serves every pool that something has happened to, those with the fewest
-    /// backends first.
+    /// All pools in which somebody waits are looked at.
+    pub fn mark_waiting(&mut self) {
+        for number in 0..self.pools.len() as u32 {
+            if self.waiting_in(number) > 0 {
+                self.mark_dirty(number);
+            }
+        }
+    }
+
+    /// Serves every pool that something has happened to, and gives places that
+    /// have become free to whom they are due (place_key, room.rs).
     pub fn look_at_pools(&mut self) {
         if self.dirty_pools.is_empty() {
             return;
         }
         let mut dirty = std::mem::take(&mut self.dirty_pools);
         if dirty.len() > 1 {
-            let count = |number: &u32| {
-                self.pools[*number as usize]
-                    .as_ref()
-                    .map_or(0, |pool| pool.backends.len())
-            };
-            dirty.sort_by_key(count);
+            dirty.sort_by_cached_key(|number| self.place_key(*number));
         }
+        self.room.meant_for.clear();
         for number in &dirty {
             if let Some(pool) = self.pools[*number as usize].as_mut() {
                 pool.dirty = false;
@@ -411,14 +416,11 @@ impl Dispatcher {
         pool.fifo.len() + self.queued(number)
     }
 
-    /// Starts backends for those that wait, as far as the limits allow.
-    pub fn grow(&mut self, number: u32) {
-        let waiting = self.waiting_in(number);
-        let Some(pool) = self.pools[number as usize].as_ref() else {
-            return;
-        };
+    /// What a pool could start now; None if it shall not try.
+    pub fn growth(&self, number: u32) -> Option<Growth> {
+        let pool = self.pools[number as usize].as_ref()?;
         if self.stopping.is_some() || !pool.retry.allowed(self.now_us) || self.is_held(number) {
-            return;
+            return None;
         }
         let starting = pool
             .backends
@@ -438,8 +440,8 @@ impl Dispatcher {
                 })
             })
             .count();
-        let growth = Growth {
-            waiting,
+        Some(Growth {
+            waiting: self.waiting_in(number),
             starting,
             backends: pool.backends.len(),
             sessions: pool.sessions as usize,
@@ -454,10 +456,19 @@ impl Dispatcher {
                 .parameters
                 .backend_ceiling(self.control.backends.len(), self.orphans.len()),
             force_migration: self.parameters.force_migration,
+        })
+    }
+
+    /// Starts backends for those that wait, as far as the limits allow.
+    pub fn grow(&mut self, number: u32) {
+        let (Some(growth), Some(pool)) =
+            (self.growth(number), self.pools[number as usize].as_ref())
+        else {
+            return;
         };
         // After a failure one at a time, until one succeeds.
         let most = if pool.retry.is_waiting() {
-            usize::from(starting == 0)
+            usize::from(growth.starting == 0)
         } else {
             usize::MAX
         };
@@ -465,8 +476,8 @@ impl Dispatcher {
         for _ in 0..count {
             self.open_backend(number);
         }
-        if count == 0 && growth.room() == 0 && waiting > 0 {
-            self.make_room(number);
+        if growth.wants_room() {
+            self.room.want(growth.backends == 0);
         }
     }
 

@@ -1,4 +1,4 @@
-//! A pool's last backend, and whose place is taken when room is wanted.
+//! A pool's last backend.
 //!
 //! Changes that PostgreSQL applies to new logins only (NOLOGIN, another
 //! password, CONNECTION LIMIT, REVOKE CONNECT, ...) must not end the sessions
@@ -139,95 +139,13 @@ impl Dispatcher {
         }
     }
 
-    /// The server has as many backends as it may, and a pool needs one: an
-    /// idle one of another pool goes. If none is idle and this pool has none
-    /// at all, the largest other pool gives one up at its next boundary. But
-    /// the last one of a pool stays that could not get another.
-    pub fn make_room(&mut self, number: u32) {
-        let Some(pool) = self.pools[number as usize].as_ref() else {
-            return;
-        };
-        if pool.room_wanted {
-            return;
-        }
-        let mut spared = vec![number];
-        while let Some((other, slot)) = self.room_from(number, &spared) {
-            if !self.may_lose_one(other) {
-                spared.push(other);
-                continue;
-            }
-            if let Some(pool) = self.pools[number as usize].as_mut() {
-                pool.room_wanted = true;
-            }
-            return self.retire_backend(slot);
-        }
-    }
-
-    /// The server has refused a backend because of a CONNECTION LIMIT, of its
-    /// role or its database: an idle backend of another pool of either goes,
-    /// for it is sessions that count. False if there is none.
-    pub fn make_room_within_limits(&mut self, number: u32) -> bool {
-        let Some(pool) = self.pools[number as usize].as_ref() else {
-            return false;
-        };
-        let key = pool.key.clone();
-        for other in (0..self.pools.len() as u32).filter(|other| *other != number) {
-            let shares = |pool: &&Pool| {
-                pool.key.role_oid == key.role_oid || pool.key.database_oid == key.database_oid
-            };
-            let pool = self.pools[other as usize].as_ref().filter(shares);
-            let Some(slot) = pool.and_then(|pool| self.free_backend(pool)) else {
-                continue;
-            };
-            if self.may_lose_one(other) {
-                self.retire_backend(slot);
-                return true;
-            }
-        }
-        false
-    }
-
-    fn is_usable(&self, slot: u32) -> bool {
+    pub fn is_usable(&self, slot: u32) -> bool {
         let backend = self.backends[slot as usize].as_ref();
         backend.is_some_and(|backend| backend.may_serve() && !backend.dedicated)
     }
 
-    fn is_free(&self, slot: u32) -> bool {
-        let state = self.control.backends[slot as usize].state.load(SeqCst);
-        self.is_usable(slot) && (state == BACKEND_IDLE || state == BACKEND_LINGER)
-    }
-
-    fn free_backend(&self, pool: &Pool) -> Option<u32> {
-        let mut slots = pool.backends.iter().copied();
-        slots.find(|slot| self.is_free(*slot))
-    }
-
     /// May a pool do without one of its backends, be it the last?
-    fn may_lose_one(&mut self, number: u32) -> bool {
+    pub fn may_lose_one(&mut self, number: u32) -> bool {
         self.serving_backends(number) > 1 || self.may_lose_all(number)
-    }
-
-    /// A backend whose place a pool may have, and its pool.
-    fn room_from(&self, number: u32, spared: &[u32]) -> Option<(u32, u32)> {
-        let has_none = self.pools[number as usize].as_ref()?.backends.is_empty();
-        let others = || {
-            (0..self.pools.len() as u32)
-                .filter(|other| !spared.contains(other))
-                .filter_map(|other| Some((other, self.pools[other as usize].as_ref()?)))
-        };
-        let idle = others()
-            .filter(|(other, _)| self.waiting_in(*other) == 0)
-            .find_map(|(other, pool)| Some((other, self.free_backend(pool)?)));
-        idle.or_else(|| {
-            if !has_none {
-                return None;
-            }
-            let (other, largest) = others().max_by_key(|(_, pool)| pool.backends.len())?;
-            let slot = largest
-                .backends
-                .iter()
-                .find(|slot| self.is_usable(**slot))?;
-            Some((other, *slot))
-        })
     }
 }

@@ -65,8 +65,6 @@ pub struct Pool {
     pub failure: Option<Failure>,
     /// On whose behalf none starts.
     pub failed_origins: FailedOrigins,
-    /// A backend of another pool was asked to make room.
-    pub room_wanted: bool,
 }
 
 /// Backing off after failed starts.
@@ -147,6 +145,11 @@ impl Growth {
 
     pub fn starts(&self) -> usize {
         self.wanted().min(self.room())
+    }
+
+    /// Sessions wait, and nothing may be started for them.
+    pub fn wants_room(&self) -> bool {
+        self.waiting > 0 && self.wanted() > 0 && self.room() == 0
     }
 }
 

@@ -114,7 +114,6 @@ impl Dispatcher {
             retry: Retry::default(),
             failure: None,
             failed_origins: FailedOrigins::default(),
-            room_wanted: false,
         });
         debug!("pool {number} created");
         Some(number)

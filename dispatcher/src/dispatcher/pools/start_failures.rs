@@ -60,7 +60,7 @@ impl Dispatcher {
         pool.retry.failed(now_us);
         let is_limit =
             matches!(&failure, Failure::ServerError(report) if report.sqlstate == *b"53300");
-        if is_limit && self.make_room_within_limits(number) {
+        if is_limit && self.make_room_within_limits(number, !failure.is_connection_limit()) {
             return false;
         }
         if let Some(pool) = self.pools[number as usize].as_mut() {

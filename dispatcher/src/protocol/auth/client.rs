@@ -84,6 +84,13 @@ impl Failure {
     pub fn is_no_database(&self) -> bool {
         matches!(self, Failure::ServerError(report) if report.sqlstate == *b"3D000")
     }
+
+    /// Its role or its database has as many connections as CONNECTION LIMIT
+    /// lets it.
+    pub fn is_connection_limit(&self) -> bool {
+        matches!(self, Failure::ServerError(report)
+            if report.sqlstate == *b"53300" && report.is_of_connection_limit)
+    }
 }
 
 impl std::fmt::Display for Failure {

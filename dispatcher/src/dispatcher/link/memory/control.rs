@@ -78,6 +78,7 @@ impl Control {
     pub fn take_over(&self, own_pid: u32, alive: impl Fn(u32) -> bool) -> Vec<u32> {
         self.header.dispatcher_pid.store(own_pid, SeqCst);
         self.header.dispatcher_epoch.fetch_add(1, SeqCst);
+        self.header.room_ticket.store(0, SeqCst);
         let mut orphans = Vec::new();
         for (index, slot) in self.backends.iter().enumerate() {
             if slot.state.load(SeqCst) == BACKEND_FREE {
@@ -116,6 +117,7 @@ impl Control {
         slot.switches.store(0, SeqCst);
         slot.xact_status.store(0, SeqCst);
         slot.poked.store(0, SeqCst);
+        slot.retire.store(RETIRE_NOT, SeqCst);
         slot.state.store(BACKEND_FREE, SeqCst);
     }
 

@@ -169,6 +169,7 @@ def test_a_session_keeps_the_client_encoding_it_began_with(server, where):
             wait_until(lambda port=port: encoding_of_a_new_client(port) == "UTF8", what="the old one is back")
 
 
+@pytest.mark.pool_only
 @pytest.mark.parametrize("end", ["finish", "close", "reset", "commit", "statement"])
 def test_a_reload_that_a_leaving_session_has_seen_counts_for_the_next(server, end):
     """Its startup option hid the new value from the server's own reading."""

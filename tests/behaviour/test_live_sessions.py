@@ -266,6 +266,7 @@ def test_old_sessions_follow_when_a_new_backend_has_logged_in(make_cluster, most
         session.close()
 
 
+@pytest.mark.pool_only
 def test_an_administrator_can_have_backends_replaced_and_no_session_ends(roles):
     pids = "SELECT pid FROM pg_baton_backends WHERE user_name = 'live'"
     with enter(roles.pool_port) as session:

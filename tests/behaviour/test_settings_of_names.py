@@ -5,6 +5,7 @@ either. Each is compared with a login or a session on the server's own port."""
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from harness.wire import Message, Wire, query
@@ -100,6 +101,30 @@ def test_a_new_login_s_text_search_configuration_is_what_there_is_now(roles, of)
         assert after == without
     finally:
         roles.sql(f"ALTER {of} RESET default_text_search_config")
+
+
+OTHER_NAMES = {
+    "default_tablespace": ("CREATE TABLESPACE named LOCATION ''", "DROP TABLESPACE named"),
+    "temp_tablespaces": ("CREATE TABLESPACE named LOCATION ''", "DROP TABLESPACE named"),
+    "default_table_access_method": (
+        "CREATE ACCESS METHOD named TYPE TABLE HANDLER heap_tableam_handler",
+        "DROP ACCESS METHOD named",
+    ),
+}
+
+
+@pytest.mark.parametrize("parameter", OTHER_NAMES)
+def test_a_new_login_s_default_is_what_there_is_now(roles, parameter):
+    question = f"SELECT setting, source FROM pg_settings WHERE name = '{parameter}'"
+    roles.sql(f"ALTER ROLE setter SET {parameter} = 'named'")
+    with psycopg.connect(
+        roles.direct(dbname="named", options="-c allow_in_place_tablespaces=on"), autocommit=True
+    ) as administrator:
+        without = assert_alike(roles, question)
+        for change in OTHER_NAMES[parameter]:
+            administrator.execute(change)
+            after = assert_alike(roles, question)
+        assert after == without
 
 
 def test_a_configuration_is_looked_up_by_the_search_path_set_before_it(roles):

@@ -12,10 +12,10 @@ import time
 import psycopg
 import pytest
 
-from harness.debugger import needs_gdb
+from harness.debugger import needs_gdb, stopped_at
 from harness.health import Load, assert_healthy, assert_nothing_spins, assert_serves, wait_until
 from harness.processes import processes_in
-from harness.wire import Closed, LoginFailed, Wire, bind, execute, parse, query, sync
+from harness.wire import Closed, LoginFailed, Wire, bind, execute, parse, query, startup, sync
 
 pytestmark = pytest.mark.pool_only
 
@@ -239,6 +239,33 @@ def test_a_session_in_its_first_transaction_outlives_the_dispatcher(cluster):
         lock.execute("SELECT pg_advisory_unlock(7)")
         assert [m.type for m in session.until_ready(20)] == ["T", "D", "C", "Z"]
         assert session.query("SELECT 2") == [["2"]]
+    assert_healthy(cluster)
+
+
+@needs_gdb
+def test_a_backend_that_was_starting_leaves_its_slot_to_the_next_dispatcher(make_cluster):
+    """It has been welcomed, and has not written anything into its slot yet."""
+    # the delay leaves time to stop it
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 3, "post_auth_delay": 1})
+    cluster.sql("CREATE EXTENSION pg_baton; CREATE ROLE somebody LOGIN")
+    cluster.expect_in_log(DISPATCHER_KILLED)
+    slots = "SELECT pid, state FROM pg_baton_backends ORDER BY pid"
+    early_one = "SELECT pid FROM pg_baton_backends WHERE user_name = 'somebody' AND pid <> 0"
+    with psycopg.connect(cluster.direct(), autocommit=True) as direct:
+        with Wire.open("127.0.0.1", cluster.pool_port) as early:
+            early.send(startup({"user": "somebody", "database": "postgres"}))
+            wait_until(lambda: direct.execute(early_one).fetchall() != [], what="a backend starts")
+            ((pid,),) = direct.execute(early_one).fetchall()
+            with stopped_at(pid, "baton_arena_map") as stop:
+                stop.wait()
+                replace_dispatcher(cluster)
+                with login(cluster, user="somebody") as session:
+                    session.query("BEGIN")
+                    before = direct.execute(slots).fetchall()
+                    stop.go.touch()
+                    wait_until(lambda: not os.path.exists(f"/proc/{pid}"), what="the early one has ended")
+                    assert direct.execute(slots).fetchall() == before
+                    session.query("COMMIT")
     assert_healthy(cluster)
 
 

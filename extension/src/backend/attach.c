@@ -93,11 +93,14 @@ refuse(const char *why)
 	pg_unreachable();
 }
 
-/* The dispatcher must not assign anything to a backend that is exiting. */
+/*
+ * The dispatcher must not assign anything to a backend that is exiting.  A new
+ * dispatcher may have given the slot to another, which has written its pid.
+ */
 static void
 retire_at_exit(int code, Datum arg)
 {
-	if (BatonSelf.slot != NULL)
+	if (BatonSelf.slot != NULL && BatonSelf.slot->pid == (uint32) MyProcPid)
 		pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->state),
 							BATON_BACKEND_RETIRING);
 }
@@ -145,6 +148,7 @@ baton_attach(void)
 	uint32		pid = MyProcPid;
 	uint32		role;
 	uint8		role_is_superuser;
+	uint64		epoch;
 	const char *problem;
 	bool		is_superuser;
 
@@ -169,6 +173,8 @@ baton_attach(void)
 				(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
 				 errmsg("remaining connection slots are reserved for non-replication superuser connections")));
 
+	epoch = BatonControlMemory->dispatcher_epoch;
+	pg_read_barrier();
 	BatonSelf.control = baton_channel_connect();
 	if (BatonSelf.control < 0)
 		ereport(FATAL,
@@ -210,6 +216,14 @@ baton_attach(void)
 		problem = baton_context_attach();
 	if (problem != NULL)
 		refuse(problem);
+
+	/*
+	 * A dispatcher that takes over frees the slots of backends that are still
+	 * starting (take_over() in control.rs), and has then others start there.
+	 */
+	pg_memory_barrier();
+	if (epoch != BatonControlMemory->dispatcher_epoch)
+		refuse("the dispatcher has been replaced");
 
 	BatonSelf.slot_index = slot_index;
 	BatonSelf.slot = baton_backend_slot(slot_index);

@@ -32,6 +32,7 @@
 #include "channel.h"
 #include "context_guc.h"
 #include "log_settings.h"
+#include "parameter_checks.h"
 #include "parameters.h"
 #include "start_settings.h"
 #include "wire.h"
@@ -66,6 +67,7 @@ typedef struct ParameterDefinition
 	int			least;			/* of an int */
 	int			most;
 	const char *boot_string;
+	GucStringCheckHook check;	/* of a string; NULL: any will do */
 	const char *short_description;
 	const char *long_description;
 } ParameterDefinition;
@@ -88,6 +90,7 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_POSTMASTER,
 		.flags = GUC_LIST_INPUT,
 		.boot_string = "",
+		.check = baton_check_addresses,
 		.short_description = "Sets the host names or IP addresses the pool listens on.",
 		.long_description = "Empty means the same as listen_addresses.",
 	},
@@ -167,6 +170,7 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SIGHUP,
 		.flags = GUC_LIST_INPUT,
 		.boot_string = "dblink, plperl, plperlu, plpython3u, pltcl, pltclu",
+		.check = baton_check_names,
 		.short_description = "Lists functions, extensions and languages whose use dedicates a backend to the session.",
 		.long_description = "For those that keep a session's state in the process, where pg_baton cannot see it.",
 	},
@@ -195,8 +199,9 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_dispatcher_log,
 		.context = PGC_SIGHUP,
 		.boot_string = "info",
+		.check = baton_check_log,
 		.short_description = "Sets what the dispatcher writes to the server's log.",
-		.long_description = "A level (error, warn, info, debug, trace) or a list of module=level. Counts from the dispatcher's next start.",
+		.long_description = "A level (off, error, warn, info, debug, trace) or a list of module=level. Counts from the dispatcher's next start.",
 	},
 	{
 		/* what the dispatcher sends when it opens a backend, see attach.c */
@@ -233,7 +238,7 @@ baton_parameters_define(void)
 			case PARAMETER_STRING:
 				DefineCustomStringVariable(d->name, d->short_description, d->long_description,
 										   (char **) d->variable, d->boot_string,
-										   d->context, d->flags, NULL, NULL, NULL);
+										   d->context, d->flags, d->check, NULL, NULL);
 				break;
 		}
 	}

@@ -67,9 +67,9 @@ typedef struct ParameterDefinition
 	int			least;			/* of an int */
 	int			most;
 	const char *boot_string;
-	GucStringCheckHook check;	/* of a string; NULL: any will do */
 	const char *short_description;
 	const char *long_description;
+	GucStringCheckHook check;	/* of a string; NULL: any will do */
 } ParameterDefinition;
 
 static const ParameterDefinition definitions[] =
@@ -90,9 +90,9 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_POSTMASTER,
 		.flags = GUC_LIST_INPUT,
 		.boot_string = "",
-		.check = baton_check_addresses,
 		.short_description = "Sets the host names or IP addresses the pool listens on.",
 		.long_description = "Empty means the same as listen_addresses.",
+		.check = baton_check_addresses,
 	},
 	{
 		.name = "pg_baton.max_backends",
@@ -170,9 +170,9 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SIGHUP,
 		.flags = GUC_LIST_INPUT,
 		.boot_string = "dblink, plperl, plperlu, plpython3u, pltcl, pltclu",
-		.check = baton_check_names,
 		.short_description = "Lists functions, extensions and languages whose use dedicates a backend to the session.",
 		.long_description = "For those that keep a session's state in the process, where pg_baton cannot see it.",
+		.check = baton_check_names,
 	},
 	{
 		.name = "pg_baton.force_migration",
@@ -199,9 +199,9 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_dispatcher_log,
 		.context = PGC_SIGHUP,
 		.boot_string = "info",
-		.check = baton_check_log,
 		.short_description = "Sets what the dispatcher writes to the server's log.",
 		.long_description = "A level (off, error, warn, info, debug, trace) or a list of module=level. Counts from the dispatcher's next start.",
+		.check = baton_check_log,
 	},
 	{
 		/* what the dispatcher sends when it opens a backend, see attach.c */

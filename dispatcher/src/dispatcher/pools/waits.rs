@@ -135,7 +135,7 @@ impl Dispatcher {
                     left = left.saturating_sub(length);
                     match skipper.feed(&buffer[..length]) {
                         Ok((_, None)) => {
-                            if skipper.error_is_due() && !self.tell_skipped(id, false) {
+                            if skipper.error_is_due() && !self.tell_waited(id, false) {
                                 break;
                             }
                         }
@@ -179,7 +179,7 @@ impl Dispatcher {
 
     /// The error, if it has not been sent yet, and at the request's end that
     /// the next may come. False if the session has ended.
-    fn tell_skipped(&mut self, id: SessionId, at_end: bool) -> bool {
+    fn tell_waited(&mut self, id: SessionId, at_end: bool) -> bool {
         let Some(session) = self.sessions.get(id) else {
             return false;
         };
@@ -204,7 +204,7 @@ impl Dispatcher {
     }
 
     fn answer_skipped(&mut self, id: SessionId) {
-        if !self.tell_skipped(id, true) {
+        if !self.tell_waited(id, true) {
             return;
         }
         self.skippers.remove(&id);

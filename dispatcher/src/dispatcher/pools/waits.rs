@@ -1,5 +1,4 @@
-//! Sessions that have waited too long for a backend, and requests that are
-//! passed over.
+//! Sessions that have waited too long for a backend.
 //!
 //! A session that was greeted keeps its connection: its request is read and
 //! passed over, an error stands in for the answer, and it is ready for the

@@ -32,6 +32,7 @@
 #include "channel.h"
 #include "context_guc.h"
 #include "log_settings.h"
+#include "parameter_checks.h"
 #include "parameters.h"
 #include "start_settings.h"
 #include "wire.h"
@@ -68,6 +69,7 @@ typedef struct ParameterDefinition
 	const char *boot_string;
 	const char *short_description;
 	const char *long_description;
+	GucStringCheckHook check;	/* of a string; NULL: any will do */
 } ParameterDefinition;
 
 static const ParameterDefinition definitions[] =
@@ -90,6 +92,7 @@ static const ParameterDefinition definitions[] =
 		.boot_string = "",
 		.short_description = "Sets the host names or IP addresses the pool listens on.",
 		.long_description = "Empty means the same as listen_addresses.",
+		.check = baton_check_addresses,
 	},
 	{
 		.name = "pg_baton.max_backends",
@@ -170,6 +173,7 @@ static const ParameterDefinition definitions[] =
 		"plpython3u, plr, pltcl, pltclu, plv8",
 		.short_description = "Lists functions, extensions and languages whose use dedicates a backend to the session.",
 		.long_description = "For those that keep a session's state in the process, where pg_baton cannot see it.",
+		.check = baton_check_names,
 	},
 	{
 		.name = "pg_baton.force_migration",
@@ -197,7 +201,8 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SIGHUP,
 		.boot_string = "info",
 		.short_description = "Sets what the dispatcher writes to the server's log.",
-		.long_description = "A level (error, warn, info, debug, trace) or a list of module=level. Counts from the dispatcher's next start.",
+		.long_description = "A level (off, error, warn, info, debug, trace) or a list of module=level. Counts from the dispatcher's next start.",
+		.check = baton_check_log,
 	},
 	{
 		/* what the dispatcher sends when it opens a backend, see attach.c */
@@ -234,7 +239,7 @@ baton_parameters_define(void)
 			case PARAMETER_STRING:
 				DefineCustomStringVariable(d->name, d->short_description, d->long_description,
 										   (char **) d->variable, d->boot_string,
-										   d->context, d->flags, NULL, NULL, NULL);
+										   d->context, d->flags, d->check, NULL, NULL);
 				break;
 		}
 	}

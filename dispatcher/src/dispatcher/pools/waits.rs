@@ -1,5 +1,4 @@
-//! Sessions that have waited too long for a backend, and requests that are
-//! passed over.
+//! Sessions that have waited too long for a backend.
 //!
 //! A session that was greeted keeps its connection: its request is read and
 //! passed over, an error stands in for the answer, and it is ready for the
@@ -135,7 +134,7 @@ impl Dispatcher {
                     left = left.saturating_sub(length);
                     match skipper.feed(&buffer[..length]) {
                         Ok((_, None)) => {
-                            if skipper.error_is_due() && !self.tell_skipped(id, false) {
+                            if skipper.error_is_due() && !self.tell_waited(id, false) {
                                 break;
                             }
                         }
@@ -183,7 +182,7 @@ impl Dispatcher {
 
     /// The error, if it has not been sent yet, and at the request's end that
     /// the next may come. False if the session has ended.
-    fn tell_skipped(&mut self, id: SessionId, at_end: bool) -> bool {
+    fn tell_waited(&mut self, id: SessionId, at_end: bool) -> bool {
         let Some(session) = self.sessions.get(id) else {
             return false;
         };
@@ -208,7 +207,7 @@ impl Dispatcher {
     }
 
     fn answer_skipped(&mut self, id: SessionId) {
-        if self.tell_skipped(id, true) {
+        if self.tell_waited(id, true) {
             self.nothing_asked(id);
         }
     }

@@ -34,11 +34,30 @@ pub struct Listener {
 /// Connections taken from one listener before others get their turn.
 const ACCEPTS_A_ROUND: usize = 64;
 
-/// The directories of a list as in postgresql.conf.
-pub fn directories(list: &str) -> impl Iterator<Item = &str> {
-    list.split(',')
-        .map(|name| name.trim().trim_matches('"'))
-        .filter(|name| !name.is_empty())
+/// The names of a list as in postgresql.conf: one in quotes may have commas and
+/// blanks, and "" for a quote (SplitDirectoriesString, varlena.c).
+pub fn directories(list: &str) -> Vec<String> {
+    let mut names = vec![String::new()];
+    let mut letters = list.chars().peekable();
+    let mut quoted = false;
+    while let (Some(letter), Some(name)) = (letters.next(), names.last_mut()) {
+        match letter {
+            '"' if quoted && letters.peek() == Some(&'"') => {
+                letters.next();
+                name.push('"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => names.push(String::new()),
+            // Around a name; those within stay.
+            ' ' | '\t' | '\n' | '\r' if !quoted && name.is_empty() => {}
+            _ => name.push(letter),
+        }
+    }
+    for name in &mut names {
+        name.truncate(name.trim_end().len());
+    }
+    names.retain(|name| !name.is_empty());
+    names
 }
 
 pub fn socket_path(directory: &str, port: u16) -> PathBuf {
@@ -64,7 +83,7 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
     let mut taken = None;
     let mut tried = HashSet::new();
     for name in directories(&parameters.listen_addresses) {
-        let addresses = match tcp_addresses(name, parameters.port) {
+        let addresses = match tcp_addresses(&name, parameters.port) {
             Ok(addresses) => addresses,
             Err(error) => {
                 warn!("could not translate host name \"{name}\" to address: {error}");
@@ -111,14 +130,14 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
     };
     for directory in directories(&parameters.unix_socket_directories) {
         wanted += 1;
-        let path = socket_path(directory, parameters.port);
+        let path = socket_path(&directory, parameters.port);
         let mode = parameters.unix_socket_permissions;
         match socket::listen_unix(&path, Kind::Stream, mode, group) {
             Ok(socket) => {
                 info!("listening on Unix socket \"{}\"", path.display());
                 found.push(Listener {
                     socket,
-                    path: Some(path),
+                    path: (!socket::is_abstract(&path)).then_some(path),
                     local: None,
                 });
             }
@@ -221,4 +240,16 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_split_as_the_server_does() {
+        let found = directories(r#" /tmp , "/a, b/c" ,@name,"with ""quotes""",, /two words"#);
+        let names = ["/tmp", "/a, b/c", "@name", "with \"quotes\"", "/two words"];
+        assert_eq!(found, names);
+    }
 }

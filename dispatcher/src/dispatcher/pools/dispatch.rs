@@ -563,13 +563,15 @@ impl Dispatcher {
         let index = index_of(id);
         if self.parameters.log_disconnections {
             let (login, address) = self.contexts.arena.record_identity(index);
-            let seconds = (self.now - login).max(0) / 1_000_000;
+            let milliseconds = (self.now - login).max(0) / 1000;
+            let seconds = milliseconds / 1000;
             let pool = self.pools[number as usize].as_ref();
             info!(
-                "disconnection: session time: {}:{:02}:{:02} user={} database={} {address}",
+                "disconnection: session time: {}:{:02}:{:02}.{:03} user={} database={} {address}",
                 seconds / 3600,
                 seconds / 60 % 60,
                 seconds % 60,
+                milliseconds % 1000,
                 pool.map_or("".into(), |pool| String::from_utf8_lossy(&pool.key.user)),
                 pool.map_or("".into(), |pool| String::from_utf8_lossy(
                     &pool.key.database

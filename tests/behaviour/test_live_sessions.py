@@ -176,6 +176,17 @@ def test_who_is_no_superuser_any_more_logs_in_as_none(roles, demotion):
         assert outcome(direct) == outcome(session)
 
 
+def test_a_setting_changed_in_the_catalog_itself_counts_for_new_sessions(roles):
+    roles.sql("ALTER ROLE live SET work_mem = '7MB'")
+    with enter(roles.pool_port) as session:
+        assert outcome(session, "SHOW work_mem") == [["7MB"]]
+        roles.sql("UPDATE pg_db_role_setting SET setconfig = '{work_mem=8MB}' WHERE setconfig = '{work_mem=7MB}'")
+        for port in (roles.port, roles.pool_port):
+            with enter(port) as new:
+                assert outcome(new, "SHOW work_mem") == [["8MB"]]
+        assert outcome(session, "SHOW work_mem") == [["7MB"]]
+
+
 # What only a starting backend takes from the files; how a session tells.
 AT_START = {
     "backend_parameter": ({"ignore_system_indexes": True}, "SHOW ignore_system_indexes"),

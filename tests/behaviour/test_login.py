@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 import time
 
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 
 from harness.compare import describe
+from harness.health import wait_until
 from harness.wire import (
     GSSENC_REQUEST,
     PROTOCOL_3_0,
@@ -220,6 +222,28 @@ def test_connection_limit_of_a_role_counts(server):
         assert messages[-1].type == "Z"
         # The pool may keep a backend of this role: its port next must not suffer.
         time.sleep(0.2)
+
+
+@pytest.mark.pool_only
+def test_what_is_logged_of_a_login_is_what_the_server_logs(server):
+    """But where in pg_hba.conf its line is."""
+    server.set_parameters({"log_connections": True, "log_disconnections": True})
+    server.reload()
+    try:
+        wait_until(lambda: server.sql("SHOW log_disconnections") == [("on",)], what="a reload")
+        found = []
+        for port, mark in ((server.port, ""), (server.pool_port, "pg_baton: ")):
+            with server.new_log() as log:
+                wire, messages = login(port, "by_scram", "postgres", "sécret", application_name="café one")
+                assert messages[-1].type == "Z"
+                wire.finish()
+                wait_until(lambda: re.search(f"LOG:  {mark}disconnection.*by_scram", log()), what="its end is logged")
+                lines = re.findall(f"LOG:  {mark}((?:connection auth|disconnection).*by_scram.*)", log())
+            found.append([re.sub(r" \([^ ]*:\d+\)|port=\d+|\d\.\d+", "", line) for line in lines])
+        assert len(found[0]) == 3 and found[0] == found[1]
+    finally:
+        server.set_parameters({"log_connections": False, "log_disconnections": False})
+        server.reload()
 
 
 def test_a_connection_limit_counts_the_role_s_own_sessions_whatever_its_name(server):

@@ -145,6 +145,17 @@ def test_an_address_named_twice_is_listened_on_once(make_cluster, names):
         assert wire.query("SELECT 1") == [["1"]]
 
 
+def test_an_abstract_socket_is_listened_on_as_the_server_does(make_cluster):
+    """And serves the dispatcher itself, where there is no other."""
+    name = f"@baton-{os.urandom(8).hex()}"
+    cluster = make_cluster(parameters={"unix_socket_directories": f'"{name}"'})
+    for port in (cluster.port, cluster.pool_port):
+        with Wire(socket.socket(socket.AF_UNIX)) as wire:
+            wire.sock.connect(f"\0{name[1:]}/.s.PGSQL.{port}")
+            assert wire.log_in("postgres", "postgres")[-1].type == "Z"
+            assert wire.query("SELECT client_addr FROM pg_stat_activity WHERE pid = pg_backend_pid()") == [[None]]
+
+
 def test_backends_that_are_starting_count_against_no_limit(make_cluster):
     """A CONNECTION LIMIT counts clients. Those that log in while the backends of
     the first are still starting are not too many."""

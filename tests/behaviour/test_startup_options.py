@@ -164,3 +164,12 @@ def test_startup_options_come_before_what_the_role_says(server, promise):
     finally:
         server.sql("ALTER ROLE bob RESET ALL")
         server.sql("DROP SCHEMA hidden CASCADE")
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("letter", ["\\", " "])
+def test_options_too_long_for_a_starting_backend_are_refused_at_once(server, letter):
+    """They are escaped for it, which doubles these letters."""
+    with pytest.raises(LoginFailed) as refused:
+        Wire.login("127.0.0.1", server.pool_port, session_preload_libraries=letter * 5500)
+    assert refused.value.fields["C"] == "54000"

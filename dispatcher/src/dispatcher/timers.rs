@@ -12,6 +12,7 @@ use super::sessions::{index_of, Place, SessionId};
 use super::sys::{process, socket};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
+use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tracing::{debug, warn};
@@ -96,6 +97,10 @@ impl Dispatcher {
         self.sweep_outdated();
         self.sweep_idle_sessions();
         self.drop_empty_pools();
+        let with_pool: HashSet<u32> = (self.pools.iter().flatten())
+            .map(|pool| pool.key.role_oid)
+            .collect();
+        self.roles.keep(|role| with_pool.contains(&role));
         for number in 0..self.pools.len() as u32 {
             // min_backends is kept.
             if self.parameters.min_backends > 0 {

@@ -16,7 +16,9 @@
  *
  * The changes are seen by object_access_hook: AlterSetting() in
  * pg_db_role_setting.c calls it for ALTER ROLE and ALTER DATABASE, SET and
- * RESET.  A savepoint rolled back is not told apart: a generation too many
+ * RESET.  If nothing called it, but the transaction has an invalidation message
+ * for the catalog, a superuser has changed rows himself, which is taken for a
+ * change of everybody's.  A savepoint rolled back is not told apart: a generation too many
  * costs a few new backends, no more.  What else changes of a role or a
  * database counts at logins only (login_watch.c), or makes it another one: a
  * pool is one of OIDs, and of a superuser or not (pool.rs).
@@ -41,6 +43,7 @@
 #include "catalog/pg_db_role_setting.h"
 #include "common/hashfn.h"
 #include "nodes/parsenodes.h"
+#include "storage/sinval.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -102,11 +105,32 @@ settings_object_access(ObjectAccessType access, Oid class, Oid object,
 		note_change(object, ((ObjectAccessPostAlter *) argument)->auxiliary_id);
 }
 
+/* Has this transaction changed the catalog?  See RelationInvalidatesSnapshotsOnly(). */
+static bool
+catalog_changed(void)
+{
+	SharedInvalidationMessage *messages;
+	bool		init_file;
+	bool		found = false;
+	int			count = xactGetCommittedInvalidationMessages(&messages, &init_file);
+
+	for (int i = 0; i < count && !found; i++)
+		found = messages[i].id == SHAREDINVALSNAPSHOT_ID &&
+			messages[i].sn.relId == DbRoleSettingRelationId;
+	if (messages != NULL)
+		pfree(messages);
+	return found;
+}
+
 static void
 settings_transaction(XactEvent event, void *argument)
 {
 	switch (event)
 	{
+		case XACT_EVENT_PRE_COMMIT:
+			if (change_count == 0 && catalog_changed())
+				note_change(InvalidOid, InvalidOid);
+			break;
 		case XACT_EVENT_COMMIT:
 			for (int i = 0; i < change_count; i++)
 				baton_role_settings_changed(changes[i].database, changes[i].role);

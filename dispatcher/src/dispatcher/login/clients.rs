@@ -539,6 +539,14 @@ impl Dispatcher {
             ..
         } = *proving;
         messages::authentication_ok(&mut out);
+        if self.parameters.log_connections && answer.method != AUTH_TRUST {
+            let user = String::from_utf8_lossy(&startup.user);
+            info!(
+                "connection authenticated: identity=\"{}\" method={}",
+                os_user.as_deref().unwrap_or(&user),
+                String::from_utf8_lossy(&answer.method_name),
+            );
+        }
         let proved = Proved {
             out,
             verifier: answer.verifier.clone(),

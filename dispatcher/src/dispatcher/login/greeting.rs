@@ -31,7 +31,7 @@ use tracing::{info, warn};
 type Setting = (Vec<u8>, Vec<u8>);
 
 const APPLICATION_NAME: &[u8] = b"application_name";
-/// Greetings kept; one a kind of session.
+/// Greetings kept, one a kind of session; when there are more, it begins anew.
 const MOST_GREETINGS: usize = 1000;
 /// After a reload backends may be late to see it: nothing is learnt so long.
 const RELOAD_GRACE_US: u64 = 2_000_000;
@@ -261,16 +261,19 @@ impl Dispatcher {
         slot.state_since_us.store(self.now, Relaxed);
         slot.state.store(STATE_LOGIN, SeqCst);
         self.statistics.logins += 1;
-        if self.parameters.log_connections {
-            info!(
-                "connection authorized: user={} database={}",
-                String::from_utf8_lossy(&kind.pool.user),
-                String::from_utf8_lossy(&kind.pool.database),
-            );
-        }
-
         let application_name = settings.application_name;
         let cleaned = (application_name.as_ref()).map(|name| clean_ascii(name, server_major));
+        if self.parameters.log_connections {
+            let name = cleaned
+                .as_deref()
+                .map(|name| format!(" application_name={}", String::from_utf8_lossy(name)));
+            info!(
+                "connection authorized: user={} database={}{}",
+                String::from_utf8_lossy(&kind.pool.user),
+                String::from_utf8_lossy(&kind.pool.database),
+                name.unwrap_or_default(),
+            );
+        }
         let is_ordinary = !answer.ask_backend
             && !names_in_catalogs(&kind.options)
             && (cleaned.as_ref()).is_none_or(|name| name.len() < NAME_BYTES);
@@ -464,8 +467,11 @@ impl Dispatcher {
         let login_generation = self.control.header.login_generation.load(SeqCst);
         let is_current = backends >= kind.settings_generation
             && self.greetings.login_generation == login_generation;
-        if !is_current || self.greetings.kept.len() >= MOST_GREETINGS {
+        if !is_current {
             return;
+        }
+        if self.greetings.kept.len() >= MOST_GREETINGS {
+            self.greetings.kept.clear();
         }
         let items = self
             .contexts

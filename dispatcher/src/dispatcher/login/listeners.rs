@@ -139,7 +139,7 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
                 info!("listening on Unix socket \"{}\"", path.display());
                 found.push(Listener {
                     socket,
-                    path: Some(path),
+                    path: (!socket::is_abstract(&path)).then_some(path),
                     local: None,
                 });
             }

@@ -2,8 +2,9 @@
 //! as them, and their limits.
 //!
 //! Only roles that have proved themselves are kept, by OID (another role may get
-//! the name), so their number is bounded by the roles of the server. What a login has taught is good for as long as
-//! the stored password is the same.
+//! the name), and only as long as they have a pool, which bounds their number.
+//! What a login has taught is good for as long as the stored password is the
+//! same.
 
 use crate::protocol::auth::client::Credentials;
 use crate::protocol::auth::server::Learnt;
@@ -39,6 +40,11 @@ impl Roles {
         known.is_some_and(|role| role.verifier == verifier && role.credentials.can_prove())
     }
 
+    /// Those that have no pool any more are forgotten; a login teaches anew.
+    pub fn keep(&mut self, has_pool: impl Fn(u32) -> bool) {
+        self.roles.retain(|role, _| has_pool(*role));
+    }
+
     pub fn credentials(&self, role: u32) -> Credentials {
         self.roles
             .get(&role)
@@ -64,5 +70,7 @@ mod tests {
         assert!(roles.credentials(1).client_key.is_none());
         assert!(!roles.knows(1, b"two") && !roles.knows(2, b"two"));
         assert!(roles.credentials(2).client_key.is_none());
+        roles.keep(|role| role == 2);
+        assert!(roles.roles.is_empty());
     }
 }

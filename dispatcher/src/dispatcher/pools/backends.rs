@@ -16,6 +16,7 @@ use crate::dispatcher::sessions::{index_of, Place, SessionId};
 use crate::dispatcher::sys::epoll;
 use crate::dispatcher::sys::socket::{self, Kind};
 use crate::protocol::auth::client::{BackendLogin, Failure, LoginAction};
+use crate::protocol::Report;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
@@ -23,6 +24,9 @@ use tracing::debug;
 
 /// A backend that takes longer to start is given up.
 pub const START_LIMIT_US: u64 = 60_000_000;
+
+/// MAX_STARTUP_PACKET_LENGTH (libpq/pqcomm.h): the server reads no longer one.
+const MOST_STARTUP_BYTES: usize = 10_000;
 
 /// The connection by which a backend is opened.
 pub struct Opening {
@@ -76,7 +80,7 @@ impl Dispatcher {
         let port = self.parameters.server_port;
         let mut last = None;
         for directory in directories(&self.parameters.unix_socket_directories) {
-            match socket::connect_unix(&socket_path(directory, port), Kind::Stream) {
+            match socket::connect_unix(&socket_path(&directory, port), Kind::Stream) {
                 Ok(socket) => return Ok((socket, true)),
                 Err(error) => last = Some(error),
             }
@@ -130,6 +134,13 @@ impl Dispatcher {
         }
         let (login, packet) =
             BackendLogin::start(&key.user, &key.database, &packet_options, credentials);
+        if packet.len() > MOST_STARTUP_BYTES {
+            let report = Report::fatal(b"54000", "startup options are too long for the pool")
+                .with_detail(
+                "Blanks and backslashes in options that only a starting backend takes count twice.",
+            );
+            return self.start_failed(number, Failure::ServerError(report));
+        }
         let slot_memory = &self.control.backends[slot];
         slot_memory.pool.store(number, SeqCst);
         slot_memory.session.store(0, SeqCst);

@@ -75,52 +75,6 @@ impl Dispatcher {
         self.make_wait(id);
     }
 
-    /// Has the client hung up, and said nothing but that?
-    fn has_gone(&self, id: SessionId) -> bool {
-        let Some(session) = self.sessions.get(id) else {
-            return false;
-        };
-        match socket::peek(session.fd()) {
-            Ok(said) => matches!(said, Some(b'X') | None),
-            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
-        }
-    }
-
-    /// A client has gone that was still to be greeted: it counts for no limit
-    /// any more, and nobody greets it before those who wait behind it. One that
-    /// had been greeted is served all the same, as in stock: what it has asked
-    /// for is to be done. False if a backend has taken it meanwhile.
-    fn leave_ungreeted(&mut self, id: SessionId) -> bool {
-        let Some(number) = self.sessions.get(id).map(|session| session.pool) else {
-            return true;
-        };
-        if self.sessions.get(id).map(|session| session.place) == Some(Place::Queue) {
-            self.drain_queue(number);
-        }
-        let waits = self.sessions.get(id).map(|session| session.place) == Some(Place::Waiting);
-        if waits {
-            if let Some(pool) = self.pools[number as usize].as_mut() {
-                pool.fifo.retain(|other| *other != id);
-            }
-            self.end_left_session(id);
-        }
-        waits
-    }
-
-    /// A session that is still to be greeted waits again: that its client goes
-    /// is seen anew.
-    pub fn make_wait_ungreeted(&mut self, id: SessionId) {
-        let fd = self.sessions.get(id).map_or(-1, |session| session.fd());
-        if self
-            .client_number
-            .add_unarmed(&self.epoll, fd, true, id)
-            .is_err()
-        {
-            return self.end_session(id);
-        }
-        self.make_wait(id);
-    }
-
     /// Into the FIFO of its pool.
     pub fn make_wait(&mut self, id: SessionId) {
         if self.is_forced_out(id) {
@@ -577,13 +531,15 @@ impl Dispatcher {
         let index = index_of(id);
         if self.parameters.log_disconnections {
             let (login, address) = self.contexts.arena.record_identity(index);
-            let seconds = (self.now - login).max(0) / 1_000_000;
+            let milliseconds = (self.now - login).max(0) / 1000;
+            let seconds = milliseconds / 1000;
             let pool = self.pools[number as usize].as_ref();
             info!(
-                "disconnection: session time: {}:{:02}:{:02} user={} database={} {address}",
+                "disconnection: session time: {}:{:02}:{:02}.{:03} user={} database={} {address}",
                 seconds / 3600,
                 seconds / 60 % 60,
                 seconds % 60,
+                milliseconds % 1000,
                 pool.map_or("".into(), |pool| String::from_utf8_lossy(&pool.key.user)),
                 pool.map_or("".into(), |pool| String::from_utf8_lossy(
                     &pool.key.database

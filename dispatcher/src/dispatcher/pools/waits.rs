@@ -1,4 +1,4 @@
-//! Sessions that have waited too long for a backend.
+//! Sessions that have waited too long for a backend, or whose client has.
 //!
 //! A session that was greeted keeps its connection: its request is read and
 //! passed over, an error stands in for the answer, and it is ready for the
@@ -41,6 +41,52 @@ impl Dispatcher {
             )),
             None => report.with_detail(format!("The session waited for {seconds} s.")),
         }
+    }
+
+    /// Has the client hung up, and said nothing but that?
+    pub fn has_gone(&self, id: SessionId) -> bool {
+        let Some(session) = self.sessions.get(id) else {
+            return false;
+        };
+        match socket::peek(session.fd()) {
+            Ok(said) => matches!(said, Some(b'X') | None),
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
+    /// A client has gone that was still to be greeted: it counts for no limit
+    /// any more, and nobody greets it before those who wait behind it. One that
+    /// had been greeted is served all the same, as in stock: what it has asked
+    /// for is to be done. False if a backend has taken it meanwhile.
+    pub fn leave_ungreeted(&mut self, id: SessionId) -> bool {
+        let Some(number) = self.sessions.get(id).map(|session| session.pool) else {
+            return true;
+        };
+        if self.sessions.get(id).map(|session| session.place) == Some(Place::Queue) {
+            self.drain_queue(number);
+        }
+        let waits = self.sessions.get(id).map(|session| session.place) == Some(Place::Waiting);
+        if waits {
+            if let Some(pool) = self.pools[number as usize].as_mut() {
+                pool.fifo.retain(|other| *other != id);
+            }
+            self.end_left_session(id);
+        }
+        waits
+    }
+
+    /// A session that is still to be greeted waits again: that its client goes
+    /// is seen anew.
+    pub fn make_wait_ungreeted(&mut self, id: SessionId) {
+        let fd = self.sessions.get(id).map_or(-1, |session| session.fd());
+        if self
+            .client_number
+            .add_unarmed(&self.epoll, fd, true, id)
+            .is_err()
+        {
+            return self.end_session(id);
+        }
+        self.make_wait(id);
     }
 
     /// Ends the waits that have reached their limit, longest first.

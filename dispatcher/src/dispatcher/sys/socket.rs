@@ -111,6 +111,13 @@ pub fn set_keepalives(fd: RawFd, are: &Keepalives, wanted: &Keepalives) {
     }
 }
 
+/// A name that begins with '@' is in the abstract namespace and no file, as in
+/// libpq and the server (getaddrinfo_unix, common/ip.c).
+pub fn is_abstract(path: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    path.as_os_str().as_bytes().starts_with(b"@")
+}
+
 fn unix_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     use std::os::unix::ffi::OsStrExt;
     // SAFETY: zeros are a valid address.
@@ -126,7 +133,13 @@ fn unix_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)>
     for (to, from) in address.sun_path.iter_mut().zip(bytes) {
         *to = *from as libc::c_char;
     }
-    Ok((address, size_of::<libc::sockaddr_un>() as libc::socklen_t))
+    let mut length = size_of::<libc::sockaddr_un>();
+    if is_abstract(path) {
+        // All of its length is the name.
+        address.sun_path[0] = 0;
+        length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + bytes.len();
+    }
+    Ok((address, length as libc::socklen_t))
 }
 
 /// A kernel address made of a Rust one.
@@ -262,19 +275,24 @@ pub fn listen_unix(path: &Path, kind: Kind, mode: u32, group: Option<u32>) -> io
         }
         Err(_) => {}
     }
-    if let Err(error) = std::fs::remove_file(path) {
-        if error.kind() != io::ErrorKind::NotFound {
-            return Err(error);
+    let is_file = !is_abstract(path);
+    if is_file {
+        if let Err(error) = std::fs::remove_file(path) {
+            if error.kind() != io::ErrorKind::NotFound {
+                return Err(error);
+            }
         }
     }
     let fd = new_socket(libc::AF_UNIX, kind.number())?;
     let (address, length) = unix_address(path)?;
     // SAFETY: `address` lives through the call.
     check(unsafe { libc::bind(fd.as_raw_fd(), std::ptr::from_ref(&address).cast(), length) })?;
-    if let Some(group) = group {
-        std::os::unix::fs::chown(path, None, Some(group))?;
+    if is_file {
+        if let Some(group) = group {
+            std::os::unix::fs::chown(path, None, Some(group))?;
+        }
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
     }
-    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
     listen(&fd)?;
     Ok(fd)
 }

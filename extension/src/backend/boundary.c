@@ -163,7 +163,12 @@ swallowed(char type, const char *s, size_t len)
 	if (nobody_reads())
 		return true;
 	if (unlikely(in_boundary && type == 'N'))
-		return strcmp(severity_of(s, len), "WARNING") != 0;
+	{
+		const char *severity = severity_of(s, len);
+
+		/* a greeting's NOTICE and WARNING are the client's, as in stock */
+		return strcmp(severity, "DEBUG") == 0 || strcmp(severity, "LOG") == 0;
+	}
 	if (!injecting)
 		return false;
 

@@ -14,7 +14,7 @@ import pytest
 from harness.control_memory import ControlMemory
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import wait_until
-from harness.wire import LoginFailed, Wire, bind, execute, function_call, parse, query, sync
+from harness.wire import LoginFailed, Wire, bind, execute, function_call, parse, query, startup, sync
 
 PARAMETERS = {"pg_baton.max_backends": 4}
 
@@ -441,3 +441,27 @@ def test_the_pid_of_a_cancel_key_is_no_process_s(server):
     for _ in range(20):
         with Wire.login("127.0.0.1", server.pool_port) as wire:
             assert wire.backend_pid > 1 << 22
+
+
+@pytest.mark.pool_only
+def test_a_lock_timeout_at_login_is_not_taken_for_a_later_cancel_s_cause(make_cluster):
+    """The backend that greets may wait for a catalog's lock, under the client's settings."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    server.sql("CREATE EXTENSION pg_baton")
+    with open_wire(server) as first, psycopg.connect(server.direct()) as locker:
+        ((pid,),) = first.query("SELECT pg_backend_pid()")
+        locker.execute("LOCK pg_db_role_setting IN ACCESS EXCLUSIVE MODE")
+        session = Wire.open("127.0.0.1", server.pool_port)
+        session.send(startup({"user": "postgres", "database": "postgres", "options": "-c lock_timeout=100"}))
+        waits = f"SELECT count(*) FROM pg_locks WHERE pid = {pid} AND NOT granted"
+        wait_until(lambda: locker.execute(waits).fetchone() == (1,), what="the backend waits for the lock")
+        time.sleep(0.5)  # the timeout passes meanwhile; if it does not, nothing is proven
+        locker.rollback()
+        session.until_ready()
+        for _ in range(3):
+            session.send(query("SELECT pg_sleep(60)"))
+            wait_until_running(server, "SELECT pg_sleep(60)%")
+            session.cancel_request()
+            found = session.until_ready(20)
+            assert errors(found) == ["57014"], found
+        session.finish()

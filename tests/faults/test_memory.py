@@ -253,8 +253,10 @@ def test_clients_that_a_backend_refuses_leave_no_memory_behind(make_cluster):
 
 
 @pytest.mark.pool_only
-def test_a_session_whose_socket_its_backend_cannot_receive_goes_to_another(make_cluster):
-    """It comes out of the ready queue without its socket if the process has no number left for it."""
+@pytest.mark.parametrize("way", ["queue", "assigned"])
+def test_a_session_whose_socket_its_backend_cannot_receive_goes_to_another(make_cluster, way):
+    """It comes without its socket if the process has no number left for it. Nor
+    does the session that is on that backend end, in a transaction or idle."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     server.sql("CREATE EXTENSION pg_baton")
     with Wire.login(HOST, server.pool_port) as first, Wire.login(HOST, server.pool_port) as second:
@@ -262,14 +264,19 @@ def test_a_session_whose_socket_its_backend_cannot_receive_goes_to_another(make_
             ((pid,),) = session.query("SELECT pg_backend_pid()")
         taken = {int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()}
         lowest_free = min(set(range(len(taken) + 1)) - taken)
-        first.query("BEGIN")
-        second.send(query("SELECT 'another'"))
-        wait_until(
-            lambda: server.sql("SELECT state FROM pg_baton_sessions WHERE state = 'waiting'") == [("waiting",)],
-            what="the second waits",
-        )
-        run_as_server_user(["prlimit", f"--pid={pid}", f"--nofile={lowest_free}:"])
-        assert first.ask(query("COMMIT"))[-1].body == b"I"
+        if way == "queue":
+            first.query("BEGIN")
+            second.send(query("SELECT 'another'"))
+            wait_until(
+                lambda: server.sql("SELECT state FROM pg_baton_sessions WHERE state = 'waiting'") == [("waiting",)],
+                what="the second waits",
+            )
+            run_as_server_user(["prlimit", f"--pid={pid}", f"--nofile={lowest_free}:"])
+            assert first.ask(query("COMMIT"))[-1].body == b"I"
+        else:
+            first.query("SELECT 1")
+            run_as_server_user(["prlimit", f"--pid={pid}", f"--nofile={lowest_free}:"])
+            second.send(query("SELECT 'another'"))
         assert [m.row() for m in second.until_ready(20) if m.type == "D"] == [[b"another"]]
         assert first.query("SELECT pg_backend_pid()") != [[pid]]
     assert_healthy(server)

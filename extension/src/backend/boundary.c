@@ -447,6 +447,14 @@ boundary(char status, bool ready)
 
 	/* By assignment: PG_CATCH of anything below us sets it to zero. */
 	QueryCancelHoldoffCount = injecting ? holdoff + 1 : holdoff;
+
+	/*
+	 * LockTimeoutHandler (postgres.c) asks for a cancel, too.  Held off, it
+	 * was none; its indicator would give a later cancel's error another name
+	 * (ProcessInterrupts).
+	 */
+	if (QueryCancelPending)
+		(void) get_timeout_indicator(LOCK_TIMEOUT, true);
 	QueryCancelPending = false;
 	if (!injecting)
 	{

@@ -73,19 +73,30 @@ migration_forced(void)
  */
 
 /*
- * Takes the session, giving back the one in place.  If that one cannot leave,
- * it is the new one that goes elsewhere.
+ * Takes the session that was sent, giving back the one in place.  If that one
+ * cannot leave, it is the new one that goes elsewhere.  The slot must be BUSY.
  */
 static void
-take_instead(uint64 session, int fd)
+take_instead(const BatonIncoming *incoming)
 {
+	uint64		session = incoming->frame.session;
+
+	/* from here on it is given back if this process ends */
 	baton_session_received(session);
+
+	/* the kernel drops a descriptor that the process has no number for */
+	if (incoming->descriptor_count != 1)
+	{
+		if (baton_session_held() != 0)
+			(void) baton_session_release(BATON_BACKEND_BUSY, false);
+		elog(FATAL, "could not receive a client's socket");
+	}
 	if (baton_session_held() != 0 && !baton_session_release(BATON_BACKEND_BUSY, false))
 	{
-		baton_session_bounce(session, fd);
+		baton_session_bounce(session, incoming->descriptors[0]);
 		return;
 	}
-	baton_session_take(session, fd);
+	baton_session_take(session, incoming->descriptors[0]);
 	just_taken = true;
 	installed = true;
 }
@@ -105,16 +116,7 @@ take_from_queue(void)
 	if (incoming.frame.type != BATON_MSG_ASSIGN)
 		elog(FATAL, "the ready queue holds a message that is not understood");
 
-	/* from here on it is given back if this process ends */
-	baton_session_received(incoming.frame.session);
-	if (incoming.descriptor_count != 1)
-	{
-		if (baton_session_held() != 0)
-			(void) baton_session_release(BATON_BACKEND_BUSY, false);
-		elog(FATAL, "could not receive a client's socket");
-	}
-
-	take_instead(incoming.frame.session, incoming.descriptors[0]);
+	take_instead(&incoming);
 	return true;
 }
 
@@ -246,10 +248,8 @@ handle_control(uint32 cause)
 		switch (incoming.frame.type)
 		{
 			case BATON_MSG_ASSIGN:
-				if (incoming.descriptor_count != 1)
-					elog(FATAL, "the dispatcher assigned a session without a socket");
 				baton_state_set(BATON_BACKEND_BUSY);
-				take_instead(incoming.frame.session, incoming.descriptors[0]);
+				take_instead(&incoming);
 				return;
 			case BATON_MSG_RETIRE:
 				/* wakes us; what it means is in our slot */

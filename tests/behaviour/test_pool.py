@@ -101,6 +101,42 @@ def test_idle_backends_end_after_their_timeout_but_the_minimum_stays(cluster_wit
         session.finish()
 
 
+def test_the_last_backend_of_a_role_with_a_limit_goes_as_others_do(cluster_with):
+    """Whether it could get another is asked each time, and known for a moment only."""
+    cluster = cluster_with(pg_baton__max_backends=4, pg_baton__backend_idle_timeout="700ms")
+    cluster.sql("CREATE ROLE limited LOGIN CONNECTION LIMIT 5")
+    with Wire.login("127.0.0.1", cluster.pool_port, user="limited") as session:
+        session.query("SELECT 1")
+        wait_until(lambda: backends(cluster) == 0, what="no backend left")
+        assert session.query("SELECT 2") == [["2"]]
+
+
+def test_room_within_a_role_s_limit_is_made_of_its_own_backends(cluster_with):
+    """Those of others would go in vain, one after the other."""
+    cluster = cluster_with(pg_baton__max_backends=8)
+    cluster.sql("CREATE ROLE limited LOGIN CONNECTION LIMIT 2")
+    cluster.sql("CREATE DATABASE shared")
+    others = []
+    for number in range(3):
+        cluster.sql(f"CREATE ROLE other{number} LOGIN")
+        others.append(Wire.login("127.0.0.1", cluster.pool_port, user=f"other{number}", database="shared"))
+        others[-1].query("SELECT 1")
+    pids = "SELECT pid FROM pg_baton_backends WHERE database = 'shared' AND user_name LIKE 'other%' ORDER BY 1"
+    before = cluster.sql(pids)
+    assert len(before) == 3
+    gone = [Wire.login("127.0.0.1", cluster.pool_port, user="limited") for _ in range(2)]
+    for session in gone:
+        session.query("BEGIN")
+    for session in gone:
+        session.query("COMMIT")
+        session.finish()
+    with Wire.login("127.0.0.1", cluster.pool_port, user="limited", database="shared") as session:
+        assert session.query("SELECT current_database()") == [["shared"]]
+    assert cluster.sql(pids) == before
+    for session in others:
+        session.finish()
+
+
 def test_backends_without_a_session_are_not_idle_sessions(cluster_with):
     """idle_session_timeout is for sessions; the pool's minimum waits for one."""
     cluster = cluster_with(pg_baton__max_backends=4, pg_baton__min_backends=2, idle_session_timeout="300ms")

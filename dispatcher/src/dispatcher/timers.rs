@@ -92,7 +92,9 @@ impl Dispatcher {
         self.sweep_starting();
         self.sweep_orphans();
         self.sweep_queues();
-        self.shrink();
+        for number in 0..self.pools.len() as u32 {
+            self.shrink(number);
+        }
         self.room.look_for_surplus();
         self.sweep_outdated();
         self.sweep_idle_sessions();
@@ -176,32 +178,32 @@ impl Dispatcher {
         }
     }
 
-    /// Backends that have been idle for long go, the newest last.
-    fn shrink(&mut self) {
+    /// Backends that have been idle for long go, the newest last. Whether the
+    /// last may, the launcher is asked; when it answers, that pool is looked
+    /// at again, for its answer may be good for less than a round.
+    pub fn shrink(&mut self, number: u32) {
         let limit_us = self.parameters.backend_idle_timeout_ms as i64 * 1000;
         if limit_us == 0 {
             return;
         }
         let least = self.parameters.min_backends as usize;
-        for number in 0..self.pools.len() as u32 {
-            let mut retire = self.long_idle(number, limit_us);
-            let Some(pool) = self.pools[number as usize].as_ref() else {
-                continue;
-            };
-            let may_serve = |slot: &&u32| {
-                let backend = self.backends[**slot as usize].as_ref();
-                backend.is_some_and(|backend| backend.may_serve())
-            };
-            let count = pool.backends.iter().filter(may_serve).count();
-            retire.truncate(count.saturating_sub(least));
-            let serving = self.serving_backends(number);
-            if serving > 0 && retire.len() == serving && !self.may_lose_all(number) {
-                retire.pop();
-            }
-            for slot in retire {
-                debug!("backend {slot} has been idle for long");
-                self.retire_backend(slot);
-            }
+        let mut retire = self.long_idle(number, limit_us);
+        let Some(pool) = self.pools[number as usize].as_ref() else {
+            return;
+        };
+        let may_serve = |slot: &&u32| {
+            let backend = self.backends[**slot as usize].as_ref();
+            backend.is_some_and(|backend| backend.may_serve())
+        };
+        let count = pool.backends.iter().filter(may_serve).count();
+        retire.truncate(count.saturating_sub(least));
+        let serving = self.serving_backends(number);
+        if serving > 0 && retire.len() == serving && !self.may_lose_all(number) {
+            retire.pop();
+        }
+        for slot in retire {
+            debug!("backend {slot} has been idle for long");
+            self.retire_backend(slot);
         }
     }
 

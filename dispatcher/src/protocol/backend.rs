@@ -5,7 +5,7 @@
 //! message longer than [`MAX_MESSAGE`], is an error: what answers is then no
 //! PostgreSQL, or not in a state that we know.
 
-use super::report::{Report, Severity};
+use super::report::{LimitOf, Report, Severity};
 
 /// Longest message taken, its type byte included.
 pub const MAX_MESSAGE: usize = 65_536;
@@ -173,7 +173,13 @@ fn authentication(reader: &mut Reader<'_>) -> Option<Authentication> {
 /// Where a role's CONNECTION LIMIT is looked at (miscinit.c), and a database's
 /// (postinit.c). The same SQLSTATE from elsewhere is about the server's own
 /// connections, and the text is in any language.
-const CONNECTION_LIMITS: [&[u8]; 2] = [b"InitializeSessionUserId", b"CheckMyDatabase"];
+fn connection_limit(routine: &[u8]) -> Option<LimitOf> {
+    match routine {
+        b"InitializeSessionUserId" => Some(LimitOf::Role),
+        b"CheckMyDatabase" => Some(LimitOf::Database),
+        _ => None,
+    }
+}
 
 fn report(reader: &mut Reader<'_>, severity: Severity) -> Option<Report> {
     let mut report = Report::new(severity, b"XX000", "");
@@ -196,7 +202,7 @@ fn report(reader: &mut Reader<'_>, severity: Severity) -> Option<Report> {
             b'M' => report.message = text,
             b'D' => report.detail = Some(text),
             b'H' => report.hint = Some(text),
-            b'R' => report.is_of_connection_limit = CONNECTION_LIMITS.contains(&text.as_slice()),
+            b'R' => report.connection_limit = connection_limit(&text),
             _ => {}
         }
     }

@@ -26,14 +26,14 @@ fn a_connection_limit_is_known_from_a_server_that_is_full() {
         bytes.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
         bytes.extend_from_slice(&body);
         match all(&bytes, bytes.len()).0.as_slice() {
-            [BackendMessage::Error(report)] => report.is_of_connection_limit,
+            [BackendMessage::Error(report)] => report.connection_limit,
             other => panic!("{other:?}"),
         }
     };
-    assert!(error("InitializeSessionUserId"));
-    assert!(error("CheckMyDatabase"));
-    assert!(!error("InitPostgres"));
-    assert!(!error("ProcessStartupPacket"));
+    assert_eq!(error("InitializeSessionUserId"), Some(LimitOf::Role));
+    assert_eq!(error("CheckMyDatabase"), Some(LimitOf::Database));
+    assert_eq!(error("InitPostgres"), None);
+    assert_eq!(error("ProcessStartupPacket"), None);
 }
 
 #[test]

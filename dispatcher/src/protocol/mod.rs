@@ -30,7 +30,7 @@ pub mod options;
 pub mod report;
 pub mod startup;
 
-pub use report::{Report, Severity};
+pub use report::{LimitOf, Report, Severity};
 
 #[cfg(test)]
 mod random_tests;

@@ -50,9 +50,15 @@ pub struct Report {
     pub detail: Option<Vec<u8>>,
     /// What to do about it.
     pub hint: Option<Vec<u8>>,
-    /// The server's function that made it, as the server says, is one that
-    /// compares with a role's or a database's CONNECTION LIMIT; not passed on.
-    pub is_of_connection_limit: bool,
+    /// Whose CONNECTION LIMIT is reached, if that is what it says; not passed on.
+    pub connection_limit: Option<LimitOf>,
+}
+
+/// What a CONNECTION LIMIT is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitOf {
+    Role,
+    Database,
 }
 
 impl Report {
@@ -75,7 +81,7 @@ impl Report {
             message: message.into(),
             detail: None,
             hint: None,
-            is_of_connection_limit: false,
+            connection_limit: None,
         }
     }
 

@@ -130,6 +130,7 @@ impl Dispatcher {
             }
         }
         if may && self.may_lose_all(number) {
+            self.shrink(number);
             // Somebody may wait for its place.
             for other in 0..self.pools.len() as u32 {
                 if self.waiting_in(other) > 0 {

@@ -12,6 +12,7 @@ use super::room::{choose_surplus, place_key, Choice, Claim, Holding, Rules};
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::wire;
+use crate::protocol::LimitOf;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tracing::debug;
 
@@ -294,23 +295,34 @@ impl Dispatcher {
         self.room.is_due = true;
     }
 
-    /// The server has refused a backend: it has too many connections, of all
-    /// (`of_all`), or of a role or a database with CONNECTION LIMIT. A free
-    /// backend of another pool goes, for it is sessions that count. False if
-    /// there is none.
-    pub fn make_room_within_limits(&mut self, number: u32, of_all: bool) -> bool {
+    /// The server has refused a backend: it has too many connections, of all,
+    /// or of a role or a database with CONNECTION LIMIT. A free backend of
+    /// another pool that counts there goes, for it is sessions that count.
+    /// False if there is none, and none is going.
+    pub fn make_room_within_limits(&mut self, number: u32, limit: Option<LimitOf>) -> bool {
         let Some(pool) = self.pools[number as usize].as_ref() else {
             return false;
         };
         let key = pool.key.clone();
+        let mut backends = self.backends.iter().flatten();
+        if backends.any(|backend| backend.retiring && backend.makes_room_for == Some(number)) {
+            return true;
+        }
         let mut free: Vec<Holding> = self.holdings();
         free.retain(|held| held.pool != number && held.free_for_us.is_some());
         free.sort_by_key(|held| std::cmp::Reverse(held.free_for_us));
         for held in free {
-            let shares = self.pools[held.pool as usize].as_ref().is_some_and(|pool| {
-                pool.key.role_oid == key.role_oid || pool.key.database_oid == key.database_oid
-            });
-            if (of_all || shares) && self.may_lose_one(held.pool) {
+            let counts = self.pools[held.pool as usize]
+                .as_ref()
+                .is_some_and(|pool| match limit {
+                    Some(LimitOf::Role) => pool.key.role_oid == key.role_oid,
+                    Some(LimitOf::Database) => pool.key.database_oid == key.database_oid,
+                    None => true,
+                });
+            if counts && self.may_lose_one(held.pool) {
+                if let Some(backend) = self.backends[held.slot as usize].as_mut() {
+                    backend.makes_room_for = Some(number);
+                }
                 self.retire_backend(held.slot);
                 return true;
             }

@@ -78,7 +78,11 @@ impl Retry {
     const FIRST_US: u64 = 50_000;
     const MOST_US: u64 = 5_000_000;
 
+    /// Several that were started together fail together: that counts once.
     pub fn failed(&mut self, now_us: u64) {
+        if !self.allowed(now_us) {
+            return;
+        }
         let wait = Self::FIRST_US << self.failures.min(10);
         self.failures += 1;
         self.not_before_us = now_us + wait.min(Self::MOST_US);
@@ -309,10 +313,21 @@ mod tests {
         assert!(retry.allowed(0) && !retry.is_waiting());
         retry.failed(1_000_000);
         assert!(!retry.allowed(1_049_999) && retry.allowed(1_050_000));
+        // the others of the same burst, and the next try
         for _ in 0..100 {
-            retry.failed(0);
+            retry.failed(1_010_000);
         }
-        assert!(retry.allowed(5_000_000) && retry.is_waiting());
+        assert!(retry.allowed(1_050_000));
+        retry.failed(1_050_000);
+        assert!(!retry.allowed(1_149_999) && retry.allowed(1_150_000));
+        let mut now_us = 1_150_000;
+        for _ in 0..100 {
+            retry.failed(now_us);
+            now_us += Retry::MOST_US;
+            assert!(retry.allowed(now_us) && retry.is_waiting());
+        }
+        retry.failed(now_us);
+        assert!(!retry.allowed(now_us + Retry::MOST_US - 1));
         retry.succeeded();
         assert!(retry.allowed(0));
     }

@@ -58,15 +58,9 @@ impl Dispatcher {
             );
         }
         pool.retry.failed(now_us);
-        let is_limit =
-            matches!(&failure, Failure::ServerError(report) if report.sqlstate == *b"53300");
-        if is_limit && self.make_room_within_limits(number, !failure.is_connection_limit()) {
-            return false;
-        }
-        if let Some(pool) = self.pools[number as usize].as_mut() {
-            pool.failure = Some(failure);
-        }
-        true
+        let limit = failure.is_limit();
+        pool.failure = Some(failure);
+        limit.is_none_or(|limit| !self.make_room_within_limits(number, limit))
     }
 
     /// Ends the clients that no backend will greet, each for the failure that

@@ -6,7 +6,7 @@
 
 use super::super::backend::{Authentication, BackendDecoder, BackendMessage, DecodeError};
 use super::super::messages;
-use super::super::report::Report;
+use super::super::report::{LimitOf, Report};
 use super::scram::{Challenge, ClientExchange, Derivation, Key, Keys, MECHANISM};
 use super::verifier::{self, equal, Verifier};
 use super::Secret;
@@ -85,11 +85,15 @@ impl Failure {
         matches!(self, Failure::ServerError(report) if report.sqlstate == *b"3D000")
     }
 
-    /// Its role or its database has as many connections as CONNECTION LIMIT
-    /// lets it.
-    pub fn is_connection_limit(&self) -> bool {
-        matches!(self, Failure::ServerError(report)
-            if report.sqlstate == *b"53300" && report.is_of_connection_limit)
+    /// There are as many connections as may be: of a role or database with
+    /// CONNECTION LIMIT, or (inner None) of all.
+    pub fn is_limit(&self) -> Option<Option<LimitOf>> {
+        match self {
+            Failure::ServerError(report) if report.sqlstate == *b"53300" => {
+                Some(report.connection_limit)
+            }
+            _ => None,
+        }
     }
 }
 

@@ -487,6 +487,10 @@ def test_descriptor_limit_refuses_further_clients_and_serves_those_it_has(make_c
             wire.close()
         for session in sessions:
             session.finish()
+    # Few fit in: the first to come back must not find some who are still leaving.
+    wait_until(
+        lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(0,)], what="the crowd's sessions have ended"
+    )
     wait_until(lambda: _can_log_in(cluster), what="a client gets in again")
     assert_healthy(cluster)
 

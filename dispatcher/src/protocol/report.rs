@@ -54,9 +54,10 @@ pub struct Report {
     pub connection_limit: Option<LimitOf>,
 }
 
-/// What a CONNECTION LIMIT is of.
+/// Of what there are as many connections as may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitOf {
+    Server,
     Role,
     Database,
 }

@@ -13,8 +13,9 @@
  * A cancel for a session that waits for a backend is a flag in its session
  * slot.  The backend that takes it arms a cancel which fires when the first
  * thing it runs is analysed or started, a utility statement by
- * utility_hook.c, a function that a message calls by taint_watch.c: PostgresMain throws away cancels that
- * arrive before a command has been read, so it cannot be raised earlier.
+ * utility_hook.c, a function that a message calls by taint_watch.c:
+ * PostgresMain throws away cancels that arrive before a command has been read,
+ * so it cannot be raised earlier.
  *
  * Putting a session in place takes longer than stock's reading of a message
  * that is there.  If it was handed over because it has asked something, a

@@ -18,10 +18,10 @@
  * pg_db_role_setting.c calls it for ALTER ROLE and ALTER DATABASE, SET and
  * RESET.  If nothing called it, but the transaction has an invalidation message
  * for the catalog, a superuser has changed rows himself, which is taken for a
- * change of everybody's.  A savepoint rolled back is not told apart: a generation too many
- * costs a few new backends, no more.  What else changes of a role or a
- * database counts at logins only (login_watch.c), or makes it another one: a
- * pool is one of OIDs, and of a superuser or not (pool.rs).
+ * change of everybody's.  A savepoint rolled back is not told apart: a
+ * generation too many costs a few new backends, no more.  What else changes of
+ * a role or a database counts at logins only (login_watch.c), or makes it
+ * another one: a pool is one of OIDs, and of a superuser or not (pool.rs).
  *
  * A prepared transaction is committed by whoever likes, possibly after a
  * restart, and no hook tells what it did.  So COMMIT PREPARED compares

@@ -12,11 +12,11 @@
  *
  * Decision: at greeting, every reset value whose source is one of those, and
  * client_encoding's whatever its source, is put into the session's context as
- * a RESET item.  When a session is installed,
- * an item that the backend has by itself costs nothing; for one that differs
- * the record's reset value is exchanged and the backend's own is kept beside
- * it ("other").  A setting of role or database that the backend has and the
- * session has not is replaced by what there was before such settings ("plain").
+ * a RESET item.  When a session is installed, an item that the backend has by
+ * itself costs nothing; for one that differs the record's reset value is
+ * exchanged and the backend's own is kept beside it ("other").  A setting of
+ * role or database that the backend has and the session has not is replaced by
+ * what there was before such settings ("plain").
  *
  * The value of a RESET entry: u8 source, u8 context with a mark if it was a
  * placeholder's, text; for the parameter role follow NUL, u32 role, u8

@@ -61,7 +61,7 @@ give_value(struct config_generic *record, const char *text, GucSource source,
 	BatonGucIdentity identity = {InvalidOid, false};
 	BatonGucCell cell;
 	StringInfoData value;
-	dlist_mutable_iter iter;
+	BatonResetItem *earlier;
 	char	   *own_name;
 	bool		is_role = strcmp(record->name, "role") == 0;
 
@@ -92,15 +92,11 @@ give_value(struct config_generic *record, const char *text, GucSource source,
 	 * those before it.  Taking them away may hide the record again.
 	 */
 	own_name = pstrdup(record->name);
-	dlist_foreach_modify(iter, &baton_reset_items)
+	earlier = baton_reset_item_find(own_name);
+	if (earlier != NULL)
 	{
-		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
-
-		if (baton_guc_compare_names(item->name, own_name) == 0)
-		{
-			baton_reset_item_undo(item);
-			baton_reset_item_drop(item);
-		}
+		baton_reset_item_undo(earlier);
+		baton_reset_item_drop(earlier);
 	}
 	baton_reset_item_apply(baton_reset_item_add(own_name, strlen(own_name), value.data, value.len));
 	pfree(own_name);
@@ -159,16 +155,9 @@ is_looked_up(const struct config_generic *record)
 static bool
 has_item(const struct config_generic *record)
 {
-	dlist_iter	iter;
+	const BatonResetItem *item = baton_reset_item_find(record->name);
 
-	dlist_foreach(iter, &baton_reset_items)
-	{
-		const BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
-
-		if (!item->plain && strcmp(item->name, record->name) == 0)
-			return true;
-	}
-	return false;
+	return item != NULL && !item->plain;
 }
 
 /* One of process_settings()'s.  Whoever came first, has it. */
@@ -262,22 +251,11 @@ put_items(void)
 	for (int i = 0; i < count; i++)
 	{
 		struct config_generic *record = variables[i];
-		BatonResetItem *found = NULL;
-		dlist_iter	iter;
+		BatonResetItem *found;
 
 		if (!baton_reset_is_carried(record))
 			continue;
-		dlist_foreach(iter, &baton_reset_items)
-		{
-			BatonResetItem *item = dlist_container(BatonResetItem, node,
-												   iter.cur);
-
-			if (strcmp(item->name, record->name) == 0)
-			{
-				found = item;
-				break;
-			}
-		}
+		found = baton_reset_item_find(record->name);
 		if (found == NULL)
 		{
 			BatonGucCell cell = baton_guc_reset_cell(record);

@@ -82,6 +82,21 @@ baton_reset_item_drop(BatonResetItem *item)
 	pfree(item);
 }
 
+BatonResetItem *
+baton_reset_item_find(const char *name)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &baton_reset_items)
+	{
+		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
+
+		if (baton_guc_compare_names(item->name, name) == 0)
+			return item;
+	}
+	return NULL;
+}
+
 /* The record's reset value, and its active one unless that is the session's. */
 void
 baton_reset_give(struct config_generic *record, const BatonGucCell *cell)

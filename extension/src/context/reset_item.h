@@ -58,6 +58,9 @@ extern BatonResetItem *baton_reset_item_add(const char *name, Size name_length,
 											const char *value, Size value_length);
 extern void baton_reset_item_drop(BatonResetItem *item);
 
+/* The parameter's item, NULL if it has none. */
+extern BatonResetItem *baton_reset_item_find(const char *name);
+
 /*
  * Puts the item's value in force, unless the backend has it by itself.  The
  * check hook may refuse, because of another parameter that is still to come:

@@ -276,17 +276,10 @@ baton_plain_read_files(void)
 static void
 apply_one(const PlainValue *plain)
 {
-	dlist_iter	iter;
 	BatonResetItem *item;
 
-	if (plain->value.len == 0)
+	if (plain->value.len == 0 || baton_reset_item_find(plain->name) != NULL)
 		return;
-	dlist_foreach(iter, &baton_reset_items)
-	{
-		item = dlist_container(BatonResetItem, node, iter.cur);
-		if (baton_guc_compare_names(item->name, plain->name) == 0)
-			return;
-	}
 	item = baton_reset_item_add(plain->name, strlen(plain->name),
 								plain->value.data, plain->value.len);
 	item->plain = true;

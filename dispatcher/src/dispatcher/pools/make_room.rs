@@ -299,7 +299,7 @@ impl Dispatcher {
     /// or of a role or a database with CONNECTION LIMIT. A free backend of
     /// another pool that counts there goes, for it is sessions that count.
     /// False if there is none, and none is going.
-    pub fn make_room_within_limits(&mut self, number: u32, limit: Option<LimitOf>) -> bool {
+    pub fn make_room_within_limits(&mut self, number: u32, limit: LimitOf) -> bool {
         let Some(pool) = self.pools[number as usize].as_ref() else {
             return false;
         };
@@ -315,9 +315,9 @@ impl Dispatcher {
             let counts = self.pools[held.pool as usize]
                 .as_ref()
                 .is_some_and(|pool| match limit {
-                    Some(LimitOf::Role) => pool.key.role_oid == key.role_oid,
-                    Some(LimitOf::Database) => pool.key.database_oid == key.database_oid,
-                    None => true,
+                    LimitOf::Role => pool.key.role_oid == key.role_oid,
+                    LimitOf::Database => pool.key.database_oid == key.database_oid,
+                    LimitOf::Server => true,
                 });
             if counts && self.may_lose_one(held.pool) {
                 if let Some(backend) = self.backends[held.slot as usize].as_mut() {

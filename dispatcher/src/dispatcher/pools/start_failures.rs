@@ -58,7 +58,7 @@ impl Dispatcher {
             );
         }
         pool.retry.failed(now_us);
-        let limit = failure.is_limit();
+        let limit = failure.limit();
         pool.failure = Some(failure);
         limit.is_none_or(|limit| !self.make_room_within_limits(number, limit))
     }

@@ -85,12 +85,11 @@ impl Failure {
         matches!(self, Failure::ServerError(report) if report.sqlstate == *b"3D000")
     }
 
-    /// There are as many connections as may be: of a role or database with
-    /// CONNECTION LIMIT, or (inner None) of all.
-    pub fn is_limit(&self) -> Option<Option<LimitOf>> {
+    /// There are as many connections as may be.
+    pub fn limit(&self) -> Option<LimitOf> {
         match self {
             Failure::ServerError(report) if report.sqlstate == *b"53300" => {
-                Some(report.connection_limit)
+                Some(report.connection_limit.unwrap_or(LimitOf::Server))
             }
             _ => None,
         }

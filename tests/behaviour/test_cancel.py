@@ -14,7 +14,20 @@ import pytest
 from harness.control_memory import ControlMemory
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import wait_until
-from harness.wire import LoginFailed, Wire, bind, execute, function_call, parse, query, startup, sync
+from harness.wire import (
+    LoginFailed,
+    Wire,
+    bind,
+    copy_data,
+    copy_done,
+    execute,
+    flush,
+    function_call,
+    parse,
+    query,
+    startup,
+    sync,
+)
 
 PARAMETERS = {"pg_baton.max_backends": 4}
 
@@ -211,6 +224,34 @@ def test_a_cancel_that_comes_on_its_session_s_way_to_a_backend_counts(make_clust
             os.kill(pid, signal.SIGCONT)
         assert errors(session.until_ready(20)) == ["57014"]
         assert session.query("SELECT 1") == [["1"]]
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("nothing", [flush(), copy_data(b"late"), copy_done()], ids=["Flush", "CopyData", "CopyDone"])
+def test_a_cancel_of_a_session_that_asks_nothing_is_forgotten(make_cluster, nothing):
+    """It came on the way to a backend, and must not wait there for the next statement."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    server.sql("CREATE EXTENSION pg_baton")
+
+    def backend() -> tuple:
+        ((state, session_id, switches),) = server.sql("SELECT state, session_id, switches FROM pg_baton_backends")
+        return (state, session_id is not None, switches)
+
+    with open_wire(server) as session:
+        session.query("SELECT 1")
+        (pid,), *_ = server.sql("SELECT pid FROM pg_baton_backends")
+        wait_until(lambda: backend()[:2] == ("idle", False), what="it is given back")
+        switches = backend()[2]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            session.send(nothing)
+            wait_until(lambda: backend()[0] == "assigned", what="it is sent")
+            session.cancel_request()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: backend()[2] > switches and backend()[0] != "busy", what="that is read")
+        for number in range(3):
+            assert session.query(f"SELECT {number}") == [[str(number)]]
 
 
 @pytest.mark.pool_only

@@ -252,16 +252,30 @@ baton_session_take(uint64 session, int fd)
 	}
 }
 
-void
-baton_session_arm_cancel(void)
+/* Did a cancel come for the held session as it waited for a backend? */
+static bool
+take_cancel(void)
 {
 	pg_atomic_uint32 *flags = baton_atomic_u32(baton_session_slot(held)->flags);
 
-	if ((pg_atomic_read_u32(flags) & BATON_SESSION_CANCEL) != 0)
-	{
-		pg_atomic_fetch_and_u32(flags, ~(uint32) BATON_SESSION_CANCEL);
+	if ((pg_atomic_read_u32(flags) & BATON_SESSION_CANCEL) == 0)
+		return false;
+	pg_atomic_fetch_and_u32(flags, ~(uint32) BATON_SESSION_CANCEL);
+	return true;
+}
+
+void
+baton_session_arm_cancel(void)
+{
+	if (take_cancel())
 		baton_cancel_arm();
-	}
+}
+
+void
+baton_session_void_cancel(void)
+{
+	(void) take_cancel();
+	baton_cancel_session(false);
 }
 
 bool

@@ -59,6 +59,9 @@ extern void baton_session_bounce(uint64 session, int fd);
  */
 extern void baton_session_arm_cancel(void);
 
+/* The held session has asked nothing: such a cancel meant nothing. */
+extern void baton_session_void_cancel(void);
+
 /*
  * The held session has ended (BATON_END_*); its context is forgotten.  The
  * backend slot's state becomes `state_after` before anybody can notice.

@@ -45,6 +45,7 @@
 #include "client_input.h"
 #include "context.h"
 #include "context_temporary.h"
+#include "dispatcher_loss.h"
 #include "handover.h"
 #include "idle.h"
 #include "identity.h"
@@ -151,6 +152,21 @@ session_runs(StringInfo messages)
 }
 
 /*
+ * The held session is idle after all.  A cancel that came as it waited for a
+ * backend must not wait on for its next statement.
+ */
+static void
+asks_nothing(void)
+{
+	BatonSessionSlot *slot = baton_session_slot(baton_session_held());
+
+	just_taken = false;
+	baton_session_void_cancel();
+	slot->state = BATON_STATE_IDLE;
+	slot->state_since_us = GetCurrentTimestamp();
+}
+
+/*
  * The client of the held session has gone.  True if the backend is clean.
  * False: it must exit.
  */
@@ -189,44 +205,6 @@ retire(const char *why)
  * --------------------------------
  */
 
-/*
- * Whatever is still in its ready queue is lost with it: those clients see
- * their connections close when the last of us has closed the queue.
- */
-static void
-dispatcher_gone(void)
-{
-	int		   *descriptors[] = {&BatonSelf.control, &BatonSelf.queue, &BatonSelf.epoll};
-
-	for (int i = 0; i < (int) lengthof(descriptors); i++)
-	{
-		close(*descriptors[i]);
-		ReleaseExternalFD();
-		*descriptors[i] = -1;
-	}
-	if (baton_session_held() == 0)
-		proc_exit(0);
-	baton_session_orphaned();
-}
-
-/*
- * To be asked before a session is given back or taken: a dispatcher that has
- * died can do neither, and the next one has the same slots.
- */
-static bool
-dispatcher_is_there(void)
-{
-	char		byte;
-	ssize_t		length;
-
-	length = recv(BatonSelf.control, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-	if (length > 0 ||
-		(length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)))
-		return true;
-	dispatcher_gone();
-	return false;
-}
-
 /* Reads what the dispatcher has sent; returns when there is no more. */
 static void
 handle_control(uint32 cause)
@@ -240,7 +218,7 @@ handle_control(uint32 cause)
 			case BATON_RECEIVED_NOTHING:
 				return;
 			case BATON_RECEIVED_CLOSED:
-				dispatcher_gone();
+				baton_dispatcher_gone();
 				return;
 			case BATON_RECEIVED_FRAME:
 				break;
@@ -460,7 +438,7 @@ pass_baton(void)
 	if (!retire_wanted && (baton_session_held() == 0 || !migration_forced()) &&
 		baton_queue_has_some())
 	{
-		if (!dispatcher_is_there())
+		if (!baton_dispatcher_is_there())
 			return true;
 
 		/*
@@ -477,7 +455,7 @@ pass_baton(void)
 		(migration_forced() || retire_wanted || IdleSessionTimeout > 0 || is_newcomer()))
 	{
 		/* idle_session_timeout is the dispatcher's to watch, hence not kept */
-		if (!dispatcher_is_there())
+		if (!baton_dispatcher_is_there())
 			return true;
 		if (!baton_state_claim(BATON_BACKEND_BUSY))
 			return false;
@@ -571,7 +549,7 @@ wait_for_session(void)
 					ready = false;
 					continue;
 				case CLIENT_BABBLES:
-					just_taken = false;
+					asks_nothing();
 					ready = false;
 					continue;
 				case CLIENT_NOTHING:
@@ -579,12 +557,8 @@ wait_for_session(void)
 			}
 			if (just_taken)
 			{
-				BatonSessionSlot *slot = baton_session_slot(baton_session_held());
-
-				/* greeted, or its message went elsewhere: it is idle */
-				just_taken = false;
-				slot->state = BATON_STATE_IDLE;
-				slot->state_since_us = GetCurrentTimestamp();
+				/* greeted, or its message went elsewhere */
+				asks_nothing();
 				continue;
 			}
 		}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 
@@ -159,10 +160,15 @@ def test_waiting_longer_than_session_wait_timeout_is_an_error_and_the_session_li
         waiter.query("SET my.kept = 'yes'")
         holder.query("BEGIN")
         for _ in range(2):
+            start = len(cluster.log())
             found = waiter.ask(query("SELECT 1"), timeout_s=20)
             assert found[-1].type == "Z" and found[-1].body == b"I"
             (error,) = [m.fields() for m in found if m.type == "E"]
             assert error["S"] == "ERROR" and error["C"].startswith("53") and error["M"]
+            # the operator reads it, too
+            who = r"user=postgres database=postgres host=127\.0\.0\.1 port=\d+"
+            refused = rf"LOG: .*statement refused, {who}: ERROR: {error['M']} \(SQLSTATE 53300\)"
+            assert re.search(refused, cluster.log()[start:])
         holder.query("COMMIT")
         assert waiter.query("SHOW my.kept") == [["yes"]]
         assert holder.query("SELECT 1") == [["1"]]

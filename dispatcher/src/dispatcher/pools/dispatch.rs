@@ -490,8 +490,13 @@ impl Dispatcher {
         }
     }
 
-    /// Ends a session with a last word to its client.
+    /// Ends a session with a last word to its client, and a line in the log.
     pub fn end_with(&mut self, id: SessionId, report: &Report) {
+        info!("session ended, {}: {report}", self.name_in_log(id));
+        self.tell_and_end(id, report);
+    }
+
+    pub fn tell_and_end(&mut self, id: SessionId, report: &Report) {
         if let Some(session) = self.sessions.get(id) {
             let _ = socket::send(session.fd(), &report.to_bytes());
             socket::discard_input(session.fd());
@@ -527,23 +532,39 @@ impl Dispatcher {
         self.forget_session(id, number);
     }
 
+    /// Who a session is, for a line in the log.
+    pub fn name_in_log(&self, id: SessionId) -> String {
+        let number = self.sessions.get(id).map(|session| session.pool);
+        number.map_or_else(String::new, |number| {
+            self.identity_in_log(index_of(id), number)
+        })
+    }
+
+    fn identity_in_log(&self, index: u32, number: u32) -> String {
+        let (_, address) = self.contexts.arena.record_identity(index);
+        let key = self.pools[number as usize].as_ref().map(|pool| &pool.key);
+        let (user, database) = key.map_or(("".into(), "".into()), |key| {
+            (
+                String::from_utf8_lossy(&key.user),
+                String::from_utf8_lossy(&key.database),
+            )
+        });
+        format!("user={user} database={database} {address}")
+    }
+
     fn forget_session(&mut self, id: SessionId, number: u32) {
         let index = index_of(id);
         if self.parameters.log_disconnections {
-            let (login, address) = self.contexts.arena.record_identity(index);
+            let (login, _) = self.contexts.arena.record_identity(index);
             let milliseconds = (self.now - login).max(0) / 1000;
             let seconds = milliseconds / 1000;
-            let pool = self.pools[number as usize].as_ref();
             info!(
-                "disconnection: session time: {}:{:02}:{:02}.{:03} user={} database={} {address}",
+                "disconnection: session time: {}:{:02}:{:02}.{:03} {}",
                 seconds / 3600,
                 seconds / 60 % 60,
                 seconds % 60,
                 milliseconds % 1000,
-                pool.map_or("".into(), |pool| String::from_utf8_lossy(&pool.key.user)),
-                pool.map_or("".into(), |pool| String::from_utf8_lossy(
-                    &pool.key.database
-                )),
+                self.identity_in_log(index, number),
             );
         }
         self.contexts.end(index);

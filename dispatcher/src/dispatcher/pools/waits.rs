@@ -14,6 +14,7 @@ use crate::protocol::messages;
 use crate::protocol::{Report, Severity};
 use std::io;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use tracing::info;
 
 /// Bytes passed over for one session before others get their turn.
 const BYTES_A_ROUND: usize = 1 << 20;
@@ -239,6 +240,7 @@ impl Dispatcher {
                 Place::Skipping(Skipped::Cancelled) => cancel_report(),
                 _ => self.wait_report(session.pool, Severity::Error),
             };
+            info!("statement refused, {}: {report}", self.name_in_log(id));
             report.encode(&mut out);
         }
         if at_end {

@@ -38,7 +38,7 @@
 #define BATON_SETTINGS_MARKS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 6
+#define BATON_LAYOUT_VERSION 7
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -212,8 +212,10 @@ typedef struct BatonSessionSlot
 	uint64_t	transactions;	/* backend */
 	uint64_t	migrations;		/* times it came to another backend than the
 								 * last; backend */
-	uint64_t	counter_version;	/* raised by a backend each time it writes
+	uint32_t	counter_version;	/* raised by a backend each time it writes
 									 * statement counters of the session */
+	uint32_t	unnamed_portals;	/* portals without a name that it has
+									 * opened; backend */
 } BatonSessionSlot;
 
 #define BATON_SESSION_OFF_STATE 24

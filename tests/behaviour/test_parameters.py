@@ -10,6 +10,25 @@ from harness.compare import same_as_direct
 from harness.wire import Wire
 
 SCRIPTS: dict[str, list[str]] = {
+    # SHOW asks the socket, which keeps what was set
+    "what_belongs_to_the_socket_goes_back": [
+        "SET tcp_user_timeout = 12345",
+        "SET tcp_keepalives_idle = 77",
+        "SHOW tcp_user_timeout",
+        "RESET tcp_user_timeout",
+        "RESET tcp_keepalives_idle",
+        "SHOW tcp_user_timeout",
+        "SHOW tcp_keepalives_idle",
+        "SET tcp_user_timeout = 55",
+        "SHOW tcp_user_timeout",
+        "SET tcp_user_timeout = 0",
+        "SHOW tcp_user_timeout",
+        "SET tcp_user_timeout = 66",
+        "SHOW tcp_user_timeout",
+        "RESET ALL",
+        "SHOW tcp_user_timeout",
+        "SHOW tcp_user_timeout",
+    ],
     "set_and_reset": [
         "SET work_mem = '7MB'",
         "SHOW work_mem",

@@ -48,6 +48,7 @@
 #include "identity.h"
 #include "keepalive.h"
 #include "opening_notices.h"
+#include "portal_counter.h"
 #include "socket_switch.h"
 #include "wire.h"
 
@@ -212,6 +213,8 @@ baton_session_take(uint64 session, int fd)
 			baton_context_install(record);
 			baton_keepalive_put();
 		}
+		/* last, for what puts a session in place may open portals of its own */
+		baton_portal_counter_set(slot->unnamed_portals);
 	}
 	PG_CATCH();
 	{
@@ -316,6 +319,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	slot->state = BATON_STATE_IDLE;
 	slot->state_since_us = BatonSelf.slot->state_since_us = GetCurrentTimestamp();
 	slot->idle_session_timeout_ms = IdleSessionTimeout;
+	slot->unnamed_portals = baton_portal_counter();
 	slot->dedicated_cause = BATON_CAUSE_NONE;
 	held = 0;
 	baton_cancel_session(false);

@@ -73,4 +73,11 @@ baton_keepalive_put(void)
 	(void) pq_setkeepalivesinterval(tcp_keepalives_interval, port);
 	(void) pq_setkeepalivescount(tcp_keepalives_count, port);
 	(void) pq_settcpusertimeout(tcp_user_timeout, port);
+
+	/*
+	 * For this one the kernel's default is 0, which is also pqcomm.c's word
+	 * for "not known": it has just asked the client's socket, where the
+	 * session's own value may be.
+	 */
+	port->default_tcp_user_timeout = 0;
 }

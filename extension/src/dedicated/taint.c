@@ -39,6 +39,7 @@
 #include "utils/portal.h"
 
 #include "context.h"
+#include "portal_counter.h"
 #include "taint.h"
 #include "taint_watch.h"
 
@@ -95,6 +96,8 @@ baton_taint_attach(void)
 	/* a portal's resource owner needs a transaction's to belong to */
 	StartTransactionCommand();
 	problem = find_portals();
+	if (problem == NULL)
+		problem = baton_portal_counter_attach();
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
 

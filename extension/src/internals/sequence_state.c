@@ -35,7 +35,6 @@
  */
 #include "postgres.h"
 
-#include <link.h>
 #include <signal.h>
 
 #include "access/xact.h"
@@ -49,6 +48,7 @@
 #include "utils/resowner.h"
 
 #include "hash_table.h"
+#include "program_data.h"
 #include "sequence_state.h"
 
 #if PG_VERSION_NUM >= 170000
@@ -66,46 +66,6 @@ static BatonSequenceState *volatile *last_used_variable = NULL;
 
 /* More copies of the table's address than this in the data: give up. */
 #define MAX_CANDIDATES 16
-
-/* The writable data of the server program, without what is read-only by now. */
-typedef struct DataRange
-{
-	uintptr_t	start;
-	uintptr_t	end;
-} DataRange;
-
-/*
- * dl_iterate_phdr() callback; the first object it shows is the program
- * itself, and we stop there.
- */
-static int
-find_data(struct dl_phdr_info *info, size_t size, void *argument)
-{
-	DataRange  *range = argument;
-	uintptr_t	read_only_end = 0;
-
-	for (int i = 0; i < info->dlpi_phnum; i++)
-	{
-		uint32		type = info->dlpi_phdr[i].p_type;
-		uintptr_t	start = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-		uintptr_t	end = start + info->dlpi_phdr[i].p_memsz;
-
-		if (type == PT_LOAD && (info->dlpi_phdr[i].p_flags & PF_W) != 0 &&
-			range->start == 0)
-		{
-			range->start = start;
-			range->end = end;
-		}
-		else if (type == PT_GNU_RELRO)
-			read_only_end = end;
-	}
-
-	if (read_only_end > range->start && read_only_end <= range->end)
-		range->start = read_only_end;
-	range->start = TYPEALIGN(sizeof(void *), range->start);
-	range->end = TYPEALIGN_DOWN(sizeof(void *), range->end);
-	return 1;
-}
 
 /*
  * Runs a callback that may fail in a subtransaction; false if it did.  The
@@ -164,7 +124,7 @@ ask_lastval(void)
 
 /* Finds seqhashtab; leaves sequence.c without a table. */
 static const char *
-find_table_variable(const DataRange *range)
+find_table_variable(const BatonProgramData *range)
 {
 	HTAB	   *table;
 	BatonSequenceState *entry;
@@ -209,7 +169,7 @@ find_table_variable(const DataRange *range)
 
 /* Finds last_used_seq; to be called while both variables are NULL. */
 static const char *
-find_last_used_variable(const DataRange *range)
+find_last_used_variable(const BatonProgramData *range)
 {
 	uintptr_t	centre = (uintptr_t) table_variable;
 	uintptr_t	from = Max(range->start, centre - NEIGHBOURHOOD * sizeof(void *));
@@ -274,13 +234,12 @@ const char *
 baton_sequence_state_attach(void)
 {
 	MemoryContext context = CurrentMemoryContext;
-	DataRange	range = {0, 0};
+	BatonProgramData range;
 	const char *problem = NULL;
 	Oid			user;
 	int			security;
 
-	dl_iterate_phdr(find_data, &range);
-	if (range.start == 0 || range.start >= range.end)
+	if (!baton_program_data(&range))
 		return "the server program's data was not found";
 
 	ResetSequenceCaches();

@@ -24,7 +24,7 @@ typedef struct StatementTable
 	uint64		context_version;	/* version of the session's context that
 									 * the table is known to agree with, 0: to
 									 * be compared */
-	uint64		counter_version;	/* version of the session's counters that
+	uint32		counter_version;	/* version of the session's counters that
 									 * the plans agree with */
 	uint64		discards;		/* baton_discards that its plans know of */
 	uint64		fingerprint;	/* of statements and parameters, 0: unknown */

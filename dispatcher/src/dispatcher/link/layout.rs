@@ -99,7 +99,8 @@ pub struct SessionSlot {
     pub state_since_us: AtomicI64,
     pub transactions: AtomicU64,
     pub migrations: AtomicU64,
-    pub reserved: AtomicU64,
+    pub counter_version: AtomicU32,
+    pub unnamed_portals: AtomicU32,
 }
 
 /// Counters of one prepared statement of one session. Doubles as their bits.

@@ -10,12 +10,10 @@ from harness.wire import Wire, query
 
 PARAMETERS = {
     "pg_baton.max_backends": 4,
-    "pg_baton.backend_idle_timeout": "1s",
-    "pg_baton.session_wait_timeout": "5s",
+    "pg_baton.session_wait_timeout": "20s",
 }
 
 FIRST, SECOND = "127.0.0.1", "127.0.0.2"
-
 
 
 @pytest.fixture
@@ -42,8 +40,15 @@ def backends(cluster, user: str):
     return cluster.sql(f"SELECT count(*) FROM pg_baton_backends WHERE user_name = '{user}'")
 
 
+def let_idle_backends_go(cluster) -> None:
+    """From now on: before, who has been idle for a moment too long is still there."""
+    cluster.set_parameters({"pg_baton.backend_idle_timeout": "1s"})
+    cluster.reload()
+
+
 def others_backends_have_gone(cluster) -> None:
     """What has been idle for pg_baton.backend_idle_timeout goes; twice that."""
+    let_idle_backends_go(cluster)
     for _ in range(2):
         with Wire.login(str(cluster.home), cluster.pool_port, user="other") as other:
             other.query("SELECT 1")
@@ -54,6 +59,7 @@ def others_backends_have_gone(cluster) -> None:
 def test_a_way_in_that_is_closed_is_no_other_session_s_loss(cluster):
     closed, free = come_from(cluster, SECOND), come_from(cluster, FIRST)
     assert closed.query("SELECT 1") == free.query("SELECT 1") == [["1"]]
+    let_idle_backends_go(cluster)
     wait_until(lambda: backends(cluster, "two_ways") == [(0,)], what="idle backends have gone")
     cluster.sql("ALTER ROLE two_ways PASSWORD 'two'")
     # The one that could not log in any more asks first, then a new client, then
@@ -84,6 +90,7 @@ def test_a_client_that_is_let_in_gets_a_backend_though_one_before_it_did_not(clu
     """What failed on behalf of an old session says nothing of a new one."""
     closed = come_from(cluster, SECOND)
     closed.query("SELECT 1")
+    let_idle_backends_go(cluster)
     wait_until(lambda: backends(cluster, "two_ways") == [(0,)], what="idle backends have gone")
     cluster.sql("ALTER ROLE two_ways PASSWORD 'two'")
     closed.send(query("SELECT 2"))
@@ -97,7 +104,7 @@ def test_a_client_that_is_let_in_gets_a_backend_though_one_before_it_did_not(clu
 @pytest.mark.pool_only
 def test_a_backend_stays_for_a_session_whose_password_expires(cluster):
     """By time alone: nobody changes anything meanwhile."""
-    until = cluster.sql("SELECT (now() + interval '3 s')::text")[0][0]
+    until = cluster.sql("SELECT (now() + interval '8 s')::text")[0][0]
     cluster.sql(f"ALTER ROLE two_ways VALID UNTIL '{until}'")
     with come_from(cluster, SECOND) as session:
 

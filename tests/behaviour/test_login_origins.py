@@ -17,12 +17,12 @@ FIRST, SECOND = "127.0.0.1", "127.0.0.2"
 
 
 @pytest.fixture
-def cluster(make_cluster):
+def cluster(make_cluster, request):
     """A role that may come from one address by its name alone, from the other by
     its password; the dispatcher itself may not come in."""
     cluster = make_cluster(
         hba=[f"host all two_ways {FIRST}/32 trust", f"host all two_ways {SECOND}/32 scram-sha-256", "local all two_ways reject"],
-        parameters=PARAMETERS,
+        parameters={**PARAMETERS, **getattr(request, "param", {})},
     )
     cluster.sql("CREATE EXTENSION pg_baton")
     cluster.sql("CREATE ROLE other LOGIN")
@@ -95,6 +95,35 @@ def test_a_client_that_is_let_in_gets_a_backend_though_one_before_it_did_not(clu
     cluster.sql("ALTER ROLE two_ways PASSWORD 'two'")
     closed.send(query("SELECT 2"))
     cluster.wait_for_log("could not start a backend for user")
+    with come_from(cluster, SECOND, "two") as new:
+        assert new.query("SELECT 3") == [["3"]]
+    assert [message.type for message in closed.until_ready()] == ["T", "D", "C", "Z"]
+    closed.finish()
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {
+            "shared_preload_libraries": "pg_baton, auth_delay",
+            "auth_delay.milliseconds": 1500,
+            "pg_baton.max_backends": 1,
+        }
+    ],
+    ids=["slow refusals"],
+    indirect=True,
+)
+def test_a_client_that_is_let_in_gets_a_backend_though_one_before_it_is_just_being_refused(cluster):
+    """What fails was begun by the password of before; and there is no room for
+    another attempt until it has."""
+    closed = come_from(cluster, SECOND)
+    closed.query("SELECT 1")
+    let_idle_backends_go(cluster)
+    wait_until(lambda: backends(cluster, "two_ways") == [(0,)], what="idle backends have gone")
+    cluster.sql("ALTER ROLE two_ways PASSWORD 'two'")
+    closed.send(query("SELECT 2"))
+    wait_until(lambda: backends(cluster, "two_ways") == [(1,)], what="a backend is being opened")
     with come_from(cluster, SECOND, "two") as new:
         assert new.query("SELECT 3") == [["3"]]
     assert [message.type for message in closed.until_ready()] == ["T", "D", "C", "Z"]

@@ -8,8 +8,6 @@ each time another session must be served although the first stays connected.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import psycopg
 import pytest
 
@@ -130,17 +128,6 @@ SCRIPTS: dict[str, list[Step]] = {
 }
 
 
-def unread(wire: Wire) -> int:
-    """Bytes that have come to the server's end of this connection, and that nobody has read there."""
-    ours, theirs = wire.sock.getsockname()[1], wire.sock.getpeername()[1]
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        ends = [int(address.split(":")[1], 16) for address in fields[1:3]]
-        if ends == [theirs, ours]:
-            return int(fields[4].split(":")[1], 16)
-    raise AssertionError("no such connection")
-
-
 def play(port: int, script: list[Step], others_first: bool, other: Wire) -> list[str]:
     """What the client sees.  The other session must be served after each step
     that does not say otherwise."""
@@ -156,7 +143,7 @@ def play(port: int, script: list[Step], others_first: bool, other: Wire) -> list
             wire.send(part)
             found = wire.read_until(last) if last else []
             lines += [f"{number}: {describe(message)}" for message in found]
-            wait_until(lambda: unread(wire) == 0, what=f"step {number} is read")
+            wait_until(lambda: wire.unread_by_server() == 0, what=f"step {number} is read")
             if not held:
                 assert other.query(f"SELECT {number}") == [[str(number)]]
         wire.finish()
@@ -182,7 +169,7 @@ def test_a_client_that_leaves_behind_its_flush_costs_no_backend(cluster, status)
         with Wire.login("127.0.0.1", cluster.pool_port) as gone:
             gone.query("BEGIN" if status != "alone" else "SELECT 1")
             gone.send(flush())
-            wait_until(lambda: unread(gone) == 0, what="it is read")
+            wait_until(lambda: gone.unread_by_server() == 0, what="it is read")
         assert other.query("SELECT pg_backend_pid()") == before
     assert_healthy(cluster)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import struct
@@ -49,6 +50,17 @@ def wait_until_running(server, pattern: str, count: int = 1) -> None:
         return found >= count
 
     wait_until(running, 20, f"{pattern} runs")
+
+
+@contextlib.contextmanager
+def running(server, session: Wire, what: str):
+    """Has the session run a statement that ends by itself when the block does."""
+    with psycopg.connect(server.direct()) as locker:
+        locker.execute("SELECT pg_advisory_xact_lock(5)")
+        session.send(query(f"SELECT pg_advisory_xact_lock(5), '{what}'"))
+        wait_until_running(server, f"%''{what}''%")
+        yield
+        time.sleep(0.1)  # a cancel that was not meant for it may be on its way
 
 
 def test_cancel_ends_the_running_statement_and_the_session_goes_on(server):
@@ -126,14 +138,13 @@ def test_cancel_of_a_session_idle_in_transaction_does_nothing(server):
 
 def test_wrong_key_cancels_nothing(server):
     with open_wire(server) as session:
-        session.send(query("SELECT pg_sleep(1), 'wrong key'"))
-        wait_until_running(server, "%''wrong key''%")
-        session.cancel_request(key=bytes(b ^ 0x55 for b in session.cancel_key))
-        session.cancel_request(pid=session.backend_pid + 1)
-        session.cancel_request(pid=0)
-        session.cancel_request(key=b"", pid=session.backend_pid)
-        session.cancel_request(key=b"\0" * 4)
-        session.cancel_request(key=session.cancel_key + b"\0" * 12)
+        with running(server, session, "wrong key"):
+            session.cancel_request(key=bytes(b ^ 0x55 for b in session.cancel_key))
+            session.cancel_request(pid=session.backend_pid + 1)
+            session.cancel_request(pid=0)
+            session.cancel_request(key=b"", pid=session.backend_pid)
+            session.cancel_request(key=b"\0" * 4)
+            session.cancel_request(key=session.cancel_key + b"\0" * 12)
         assert errors(session.until_ready(20)) == []
 
 
@@ -152,11 +163,11 @@ def test_each_session_has_its_own_cancel_key(server):
 def test_cancel_hits_only_its_session_among_many(server):
     with open_wire(server) as one, open_wire(server) as two, open_wire(server) as three:
         one.send(query("SELECT pg_sleep(60), 'one'"))
-        two.send(query("SELECT pg_sleep(3), 'two'"))
-        wait_until_running(server, "%pg_sleep%", 2)
-        one.cancel_request()
-        assert errors(one.until_ready(20)) == ["57014"]
-        assert three.query("SELECT 3") == [["3"]]
+        wait_until_running(server, "%''one''%")
+        with running(server, two, "two"):
+            one.cancel_request()
+            assert errors(one.until_ready(20)) == ["57014"]
+            assert three.query("SELECT 3") == [["3"]]
         assert errors(two.until_ready(20)) == []
 
 
@@ -382,10 +393,13 @@ def slot_of(server, backend_pid: int):
     return slot
 
 
-def run_and_find(server, session: Wire, name: str, what: str) -> tuple[int, int]:
-    """Has the session run something; its id and its backend's PID."""
-    session.send(query(f"SELECT pg_sleep(3), '{what}'"))
+def run_endlessly(server, session: Wire, what: str) -> None:
+    session.send(query(f"SELECT pg_sleep(60), '{what}'"))
     wait_until_running(server, f"%''{what}''%")
+
+
+def find(server, name: str) -> tuple[int, int]:
+    """A running session's id, and its backend's PID."""
     (found,) = server.sql(f"SELECT id, backend_pid FROM pg_baton_sessions WHERE application_name = '{name}'")
     return found
 
@@ -396,11 +410,13 @@ def test_a_cancel_that_comes_too_late_spares_the_session_that_came_instead(serve
     with open_wire(server, application_name="gone") as gone, open_wire(server, application_name="came") as came:
         gone.query("SELECT 1")
         ((gone_id,),) = server.sql("SELECT id FROM pg_baton_sessions WHERE application_name = 'gone'")
-        came_id, pid = run_and_find(server, came, "came", "spared")
-        slot_of(server, pid).cancel = gone_id
-        os.kill(pid, signal.SIGINT)
+        with running(server, came, "spared"):
+            came_id, pid = find(server, "came")
+            slot_of(server, pid).cancel = gone_id
+            os.kill(pid, signal.SIGINT)
         assert errors(came.until_ready(20)) == []
-        _, pid = run_and_find(server, came, "came", "meant")
+        run_endlessly(server, came, "meant")
+        _, pid = find(server, "came")
         slot_of(server, pid).cancel = came_id
         os.kill(pid, signal.SIGINT)
         assert errors(came.until_ready(20)) == ["57014"]
@@ -410,7 +426,8 @@ def test_a_cancel_that_comes_too_late_spares_the_session_that_came_instead(serve
 @pytest.mark.pool_only
 def test_a_cancel_names_its_session_before_it_signals_the_backend(server):
     with open_wire(server, application_name="named") as session:
-        session_id, pid = run_and_find(server, session, "named", "stopped")
+        run_endlessly(server, session, "stopped")
+        session_id, pid = find(server, "named")
         slot = slot_of(server, pid)
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -451,9 +468,13 @@ def test_a_cancel_that_the_dispatcher_sees_before_its_statement_counts(make_clus
         for _ in range(10):
             session.query("SELECT 1")
             os.kill(dispatcher, signal.SIGSTOP)
-            awake = threading.Timer(0.1, os.kill, (dispatcher, signal.SIGCONT))
-            awake.start()
-            session.send(query("SELECT pg_sleep(20)"))
+            try:
+                session.send(query("SELECT pg_sleep(20)"))
+                wait_until(lambda: session.unread_by_server() not in (None, 0), what="the statement has come")
+            finally:
+                # late enough for the cancel to have come as well
+                awake = threading.Timer(0.1, os.kill, (dispatcher, signal.SIGCONT))
+                awake.start()
             session.cancel_request()
             awake.join()
             assert errors(session.until_ready(30)) == ["57014"]
@@ -461,11 +482,16 @@ def test_a_cancel_that_the_dispatcher_sees_before_its_statement_counts(make_clus
 
 def test_psycopg_cancel_works(server):
     with psycopg.connect(server.pool(), autocommit=True) as session:
-        timer = threading.Timer(0.5, session.cancel)
-        timer.start()
+
+        def cancel() -> None:
+            wait_until_running(server, "%''by psycopg''%")
+            session.cancel()
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
         with pytest.raises(psycopg.errors.QueryCanceled):
-            session.execute("SELECT pg_sleep(60)")
-        timer.join()
+            session.execute("SELECT pg_sleep(60), 'by psycopg'")
+        thread.join()
         assert session.execute("SELECT 1").fetchone() == (1,)
 
 

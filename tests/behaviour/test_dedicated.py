@@ -3,6 +3,8 @@ becomes shared again when the cause is gone."""
 
 from __future__ import annotations
 
+import itertools
+
 import psycopg
 import pytest
 
@@ -140,7 +142,7 @@ def look(server, name: str) -> tuple[str, str | None]:
 
 
 def wait_for(server, name: str, mode: str) -> str | None:
-    wait_until(lambda: look(server, name)[0] == mode, 10, f"session {name} is {mode}")
+    wait_until(lambda: look(server, name)[0] == mode, what=f"session {name} is {mode}")
     return look(server, name)[1]
 
 
@@ -300,7 +302,7 @@ def test_a_transaction_left_open_is_rolled_back_when_its_client_leaves(server):
         session.query("INSERT INTO plain VALUES (12345)")
         session.query("LOCK TABLE plain IN ACCESS EXCLUSIVE MODE")
         getattr(session, how)()
-        server.sql("SET lock_timeout = '10s'; LOCK TABLE plain")
+        server.sql("SET lock_timeout = '20s'; LOCK TABLE plain")
         assert server.sql("SELECT count(*) FROM plain WHERE a = 12345") == [(0,)]
 
 
@@ -310,14 +312,17 @@ def test_functions_on_the_list_dedicate(server):
         server.set_parameters({"pg_baton.dedicated_objects": "stateful, plperl"})
         server.reload()
 
+        turns = itertools.count()
+
         def cause() -> str:
-            with Wire.login("127.0.0.1", server.pool_port, application_name="listed") as session:
+            name = f"listed{next(turns)}"  # the last one may still be leaving
+            with Wire.login("127.0.0.1", server.pool_port, application_name=name) as session:
                 session.query("SELECT stateful()")
-                found = look(server, "listed")
+                found = look(server, name)
                 session.finish()
             return (found[1] or "").lower() if found[0] == "dedicated" else ""
 
-        wait_until(lambda: "listed" in cause(), 10, "a session that has called it is dedicated")
+        wait_until(lambda: "listed" in cause(), what="a session that has called it is dedicated")
     finally:
         server.set_parameters({"pg_baton.dedicated_objects": None})
         server.reload()

@@ -53,7 +53,7 @@ class Demo:
 
     def refusal(self) -> str:
         try:
-            said = self.process.communicate(timeout=20)[1]
+            said = self.process.communicate(timeout=40)[1]
         finally:
             # it removes what it has made
             self.process.send_signal(signal.SIGINT)
@@ -122,7 +122,9 @@ def test_a_demonstration_that_cannot_be_is_refused_at_once(run, folder, argument
         pytest.skip("any port is anybody's here")
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = str(other.getsockname()[1])
-        demo = Demo(run, folder, *(argument.format(taken=taken) for argument in arguments))
+        # whoever has the ports that it would take by itself
+        ports = free_ports()[2 if "--port" in arguments else 0 :]
+        demo = Demo(run, folder, *ports, *(argument.format(taken=taken) for argument in arguments))
         said = demo.refusal()
         assert text.format(taken=taken) in said
         assert ("taken" in said) == ("taken" in text)

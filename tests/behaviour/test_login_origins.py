@@ -10,21 +10,19 @@ from harness.wire import Wire, query
 
 PARAMETERS = {
     "pg_baton.max_backends": 4,
-    "pg_baton.backend_idle_timeout": "1s",
-    "pg_baton.session_wait_timeout": "5s",
+    "pg_baton.session_wait_timeout": "20s",
 }
 
 FIRST, SECOND = "127.0.0.1", "127.0.0.2"
 
 
-
 @pytest.fixture
-def cluster(make_cluster):
+def cluster(make_cluster, request):
     """A role that may come from one address by its name alone, from the other by
     its password; the dispatcher itself may not come in."""
     cluster = make_cluster(
         hba=[f"host all two_ways {FIRST}/32 trust", f"host all two_ways {SECOND}/32 scram-sha-256", "local all two_ways reject"],
-        parameters=PARAMETERS,
+        parameters={**PARAMETERS, **getattr(request, "param", {})},
     )
     cluster.sql("CREATE EXTENSION pg_baton")
     cluster.sql("CREATE ROLE other LOGIN")
@@ -42,8 +40,15 @@ def backends(cluster, user: str):
     return cluster.sql(f"SELECT count(*) FROM pg_baton_backends WHERE user_name = '{user}'")
 
 
+def let_idle_backends_go(cluster) -> None:
+    """From now on: before, who has been idle for a moment too long is still there."""
+    cluster.set_parameters({"pg_baton.backend_idle_timeout": "1s"})
+    cluster.reload()
+
+
 def others_backends_have_gone(cluster) -> None:
     """What has been idle for pg_baton.backend_idle_timeout goes; twice that."""
+    let_idle_backends_go(cluster)
     for _ in range(2):
         with Wire.login(str(cluster.home), cluster.pool_port, user="other") as other:
             other.query("SELECT 1")
@@ -54,6 +59,7 @@ def others_backends_have_gone(cluster) -> None:
 def test_a_way_in_that_is_closed_is_no_other_session_s_loss(cluster):
     closed, free = come_from(cluster, SECOND), come_from(cluster, FIRST)
     assert closed.query("SELECT 1") == free.query("SELECT 1") == [["1"]]
+    let_idle_backends_go(cluster)
     wait_until(lambda: backends(cluster, "two_ways") == [(0,)], what="idle backends have gone")
     cluster.sql("ALTER ROLE two_ways PASSWORD 'two'")
     # The one that could not log in any more asks first, then a new client, then
@@ -84,6 +90,7 @@ def test_a_client_that_is_let_in_gets_a_backend_though_one_before_it_did_not(clu
     """What failed on behalf of an old session says nothing of a new one."""
     closed = come_from(cluster, SECOND)
     closed.query("SELECT 1")
+    let_idle_backends_go(cluster)
     wait_until(lambda: backends(cluster, "two_ways") == [(0,)], what="idle backends have gone")
     cluster.sql("ALTER ROLE two_ways PASSWORD 'two'")
     closed.send(query("SELECT 2"))
@@ -95,9 +102,38 @@ def test_a_client_that_is_let_in_gets_a_backend_though_one_before_it_did_not(clu
 
 
 @pytest.mark.pool_only
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {
+            "shared_preload_libraries": "pg_baton, auth_delay",
+            "auth_delay.milliseconds": 1500,
+            "pg_baton.max_backends": 1,
+        }
+    ],
+    ids=["slow refusals"],
+    indirect=True,
+)
+def test_a_client_that_is_let_in_gets_a_backend_though_one_before_it_is_just_being_refused(cluster):
+    """What fails was begun by the password of before; and there is no room for
+    another attempt until it has."""
+    closed = come_from(cluster, SECOND)
+    closed.query("SELECT 1")
+    let_idle_backends_go(cluster)
+    wait_until(lambda: backends(cluster, "two_ways") == [(0,)], what="idle backends have gone")
+    cluster.sql("ALTER ROLE two_ways PASSWORD 'two'")
+    closed.send(query("SELECT 2"))
+    wait_until(lambda: backends(cluster, "two_ways") == [(1,)], what="a backend is being opened")
+    with come_from(cluster, SECOND, "two") as new:
+        assert new.query("SELECT 3") == [["3"]]
+    assert [message.type for message in closed.until_ready()] == ["T", "D", "C", "Z"]
+    closed.finish()
+
+
+@pytest.mark.pool_only
 def test_a_backend_stays_for_a_session_whose_password_expires(cluster):
     """By time alone: nobody changes anything meanwhile."""
-    until = cluster.sql("SELECT (now() + interval '3 s')::text")[0][0]
+    until = cluster.sql("SELECT (now() + interval '8 s')::text")[0][0]
     cluster.sql(f"ALTER ROLE two_ways VALID UNTIL '{until}'")
     with come_from(cluster, SECOND) as session:
 

@@ -7,6 +7,7 @@ import pytest
 from parameter_world import SETUP, SHOW  # noqa: F401 (the fixture reads SETUP)
 
 from harness.compare import same_as_direct
+from harness.health import wait_until
 from harness.wire import Wire
 
 SCRIPTS: dict[str, list[str]] = {
@@ -42,7 +43,7 @@ SCRIPTS: dict[str, list[str]] = {
     "set_to_default": ["SET work_mem = '7MB'", "SET work_mem TO DEFAULT", "SHOW work_mem", SHOW],
     "reset_all": [
         "SET work_mem = '7MB'",
-        "SET statement_timeout = 5555",
+        "SET statement_timeout = 55555",
         "SET my.x = 'y'",
         "RESET ALL",
         "SHOW work_mem",
@@ -329,12 +330,12 @@ SCRIPTS: dict[str, list[str]] = {
         "SHOW maintenance_work_mem",
     ],
     "statement_timeout_holds_everywhere": [
-        "SET statement_timeout = 200",
+        "SET statement_timeout = 1000",
         "SELECT pg_sleep(20)",
         "SHOW statement_timeout",
         "SELECT pg_sleep(20)",
         "SET statement_timeout = 0",
-        "SELECT pg_sleep(0.3)",
+        "SELECT pg_sleep(1.1)",
     ],
     "client_min_messages": [
         "SET client_min_messages = 'error'",
@@ -512,10 +513,7 @@ def test_reload_reaches_sessions_that_have_no_value_of_their_own(server):
         try:
             server.set_parameters({"vacuum_cost_limit": 222})
             server.reload()
-            for _ in range(200):
-                if plain.execute("SHOW vacuum_cost_limit").fetchone() == ("222",):
-                    break
-                plain.execute("SELECT pg_sleep(0.02)")
+            wait_until(lambda: plain.execute("SHOW vacuum_cost_limit").fetchone() == ("222",), what="the files are read")
             for _ in range(6):
                 assert plain.execute("SHOW vacuum_cost_limit").fetchone() == ("222",)
                 assert started.execute("SHOW vacuum_cost_limit").fetchone() == ("333",)

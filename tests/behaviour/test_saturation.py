@@ -61,7 +61,7 @@ class Crowd:
 @pytest.fixture
 def cluster_with(make_cluster):
     def make(*roles, **parameters):
-        parameters = {"session_wait_timeout": "10s", **parameters}
+        parameters = {"session_wait_timeout": "20s", **parameters}
         cluster = make_cluster(parameters={f"pg_baton.{name}": value for name, value in parameters.items()})
         cluster.sql("CREATE EXTENSION pg_baton")
         for role in roles:
@@ -106,15 +106,20 @@ def test_more_busy_roles_than_backends_are_all_served_alike(cluster_with):
         for crowd in crowds:
             crowd.wait_until_served()
         before = [crowd.served[0] for crowd in crowds]
-        wait_until(lambda: sum(crowd.served[0] for crowd in crowds) > sum(before) + 600, 60, "600 answers")
-        more = [crowd.served[0] - count for crowd, count in zip(crowds, before)]
-        assert max(more) < 4 * min(more), more
+
+        def served_alike() -> bool:
+            more = [crowd.served[0] - count for crowd, count in zip(crowds, before)]
+            return sum(more) > 600 and max(more) < 4 * min(more)
+
+        # A role that is served less than others falls behind for ever; one whose
+        # backend stood still for a second is with them again after some more.
+        wait_until(served_alike, 60, "600 answers, and nobody with four times as many as another")
     assert not any(crowd.failures for crowd in crowds)
     assert_healthy(cluster)
 
 
 def test_one_client_among_crowds_of_other_roles_is_served(cluster_with):
-    cluster = cluster_with("crowd1", "crowd2", "alone", max_backends=2, session_wait_timeout="5s")
+    cluster = cluster_with("crowd1", "crowd2", "alone", max_backends=2)
     with (
         Crowd(cluster, "crowd1", 10, BUSY) as one,
         Crowd(cluster, "crowd2", 10, BUSY) as two,
@@ -129,7 +134,7 @@ def test_one_client_among_crowds_of_other_roles_is_served(cluster_with):
 
 def test_a_pool_whose_backend_is_held_for_long_gets_another(cluster_with):
     """The other role has no backend to spare: it is served again and again all the same."""
-    cluster = cluster_with("busy", "held", max_backends=2, session_wait_timeout="6s")
+    cluster = cluster_with("busy", "held", max_backends=2, session_wait_timeout="10s")
     with login(cluster, user="held") as holder, Crowd(cluster, "busy", 4, BUSY) as busy:
         holder.query("BEGIN")
         busy.wait_until_served()
@@ -180,7 +185,7 @@ def test_backends_held_by_transactions_are_in_no_other_pool_s_way(cluster_with):
 
 def test_who_has_given_up_waiting_costs_nobody_a_backend(cluster_with):
     """Both backends are held; what was asked of them is forgotten with him who wanted room."""
-    cluster = cluster_with("held", "late", max_backends=2, session_wait_timeout="1s")
+    cluster = cluster_with("held", "late", max_backends=2, session_wait_timeout="4s")
     holders = [login(cluster, user="held") for _ in range(2)]
     try:
         pids = []
@@ -189,7 +194,7 @@ def test_who_has_given_up_waiting_costs_nobody_a_backend(cluster_with):
             pids += holder.query("SELECT pg_backend_pid()")
         with pytest.raises(LoginFailed):
             login(cluster, user="late", timeout_s=30)
-        wait_until(lambda: cluster.sql("SELECT sum(waiting) FROM pg_baton_pools") == [(0,)])
+        wait_until(lambda: cluster.sql("SELECT sum(waiting) FROM pg_baton_pools") == [(0,)], what="nobody waits")
         # a boundary each, after which they would be gone
         for holder in holders:
             holder.query("COMMIT")
@@ -212,7 +217,7 @@ def test_a_lower_max_backends_follows_a_reload(cluster_with, busy):
     cluster = cluster_with("role", max_backends=6, backend_idle_timeout="1h")
     with Crowd(cluster, "role", 12, BUSY) as crowd:
         crowd.wait_until_served()
-        assert backends(cluster) == 6
+        wait_until(lambda: backends(cluster) == 6, what="the pool has grown")
         if busy:
             cluster.set_parameters({"pg_baton.max_backends": 2})
             cluster.reload()
@@ -236,7 +241,7 @@ def test_idle_backends_go_where_the_server_has_no_connection_left(make_cluster):
             "max_connections": 14,
             "superuser_reserved_connections": 3,
             "pg_baton.max_backends": 10,
-            "pg_baton.session_wait_timeout": "10s",
+            "pg_baton.session_wait_timeout": "20s",
         }
     )
     cluster.sql("CREATE ROLE one LOGIN; CREATE ROLE other LOGIN")

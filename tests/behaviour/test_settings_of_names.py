@@ -10,7 +10,7 @@ import pytest
 
 from harness.wire import Message, Wire, query
 
-PARAMETERS = {"pg_baton.session_wait_timeout": "4s"}
+PARAMETERS = {"pg_baton.session_wait_timeout": "20s"}
 
 SETUP = ["CREATE DATABASE named"]
 

@@ -268,10 +268,17 @@ def old_snapshot(primary, standby, port: int):
         yield victim, witness
 
 
+def sleeps(standby, session: Wire) -> None:
+    """The session's statement runs: an idle one is ended, and not cancelled."""
+    session.send(query("SELECT pg_sleep(60)"))
+    running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query = 'SELECT pg_sleep(60)'"
+    wait_until(lambda: standby.sql(running) == [(1,)], what="the session's statement runs")
+
+
 def conflict(primary, standby, port: int) -> tuple[list[dict], list[list]]:
     """A session reads old rows that the primary then removes."""
     with old_snapshot(primary, standby, port) as (victim, witness):
-        victim.send(query("SELECT pg_sleep(60)"))
+        sleeps(standby, victim)
         primary.sql("DELETE FROM removed")
         primary.sql("VACUUM removed")
         found = [m.fields() for m in victim.until_ready(30) if m.type == "E"]
@@ -312,7 +319,7 @@ def lock_conflict(primary, standby, port: int) -> list[str]:
     with Wire.login(HOST, port) as victim, Wire.login(HOST, port) as witness:
         victim.query("BEGIN")
         victim.query("LOCK TABLE locked IN ACCESS SHARE MODE")
-        victim.send(query("SELECT pg_sleep(60)"))
+        sleeps(standby, victim)
         primary.sql("BEGIN; LOCK TABLE locked IN ACCESS EXCLUSIVE MODE; UPDATE locked SET a = a + 1; COMMIT")
         found = [m.fields()["C"] for m in victim.until_ready(30) if m.type == "E"]
         victim.query("ROLLBACK")
@@ -432,8 +439,6 @@ def test_a_backend_that_a_standby_could_not_replace_stays_for_its_session(run):
     """Nobody tells a standby's pool that a role may not log in any more."""
     primary, standby = make_pair(run, "replaced", False)
     try:
-        standby.set_parameters({"pg_baton.backend_idle_timeout": "1s", "pg_baton.session_wait_timeout": "4s"})
-        standby.reload()
         for statement in ("CREATE ROLE staying LOGIN", "CREATE ROLE passing LOGIN"):
             primary.sql(statement)
         standby.replay(primary)
@@ -441,6 +446,9 @@ def test_a_backend_that_a_standby_could_not_replace_stays_for_its_session(run):
             assert session.query("SELECT 1") == [["1"]]
             primary.sql("ALTER ROLE staying NOLOGIN")
             standby.replay(primary)
+            # Not before: its backend could have gone, and been replaced.
+            standby.set_parameters({"pg_baton.backend_idle_timeout": "1s", "pg_baton.session_wait_timeout": "4s"})
+            standby.reload()
             for _ in range(2):
                 with open_wire(standby, user="passing") as other:
                     other.query("SELECT 1")

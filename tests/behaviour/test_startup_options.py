@@ -22,7 +22,7 @@ STARTUP = {
     "search_path_at_startup": {"options": "-c search_path=pg_catalog,\\ public"},
     "custom_parameter_at_startup": {"my.direct": "given"},
     "extra_float_digits": {"extra_float_digits": "3"},
-    "timeouts": {"options": "-c lock_timeout=3s -c idle_in_transaction_session_timeout=44s"},
+    "timeouts": {"options": "-c lock_timeout=33s -c idle_in_transaction_session_timeout=44s"},
     "superuser_only_for_superuser": {"options": "-c log_min_messages=error"},
     "backend_only": {"options": "-c ignore_system_indexes=on"},
     "backend_only_post_auth_delay": {"options": "-c log_disconnections=on"},
@@ -106,7 +106,7 @@ def test_settings_of_role_and_database_apply(server, user, database):
         database=database,
     )
     same_as_direct(
-        server, AFTER_STARTUP, user=user, database=database, options="-c work_mem=4MB -c statement_timeout=5s"
+        server, AFTER_STARTUP, user=user, database=database, options="-c work_mem=4MB -c statement_timeout=55s"
     )
 
 

@@ -68,11 +68,19 @@ POOL_PARAMETERS = {
 }
 
 
+_given_ports: set[int] = set()
+
+
 def free_port() -> int:
-    """A TCP port that nobody listens on, outside the ephemeral range's start."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((HOST, 0))
-        return probe.getsockname()[1]
+    """A TCP port that nobody listens on, and that this run has given to nobody
+    else: who has it may listen there much later."""
+    while True:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind((HOST, 0))
+            port: int = probe.getsockname()[1]
+        if port not in _given_ports:
+            _given_ports.add(port)
+            return port
 
 
 def can_replace_system_files() -> bool:
@@ -247,7 +255,7 @@ class Cluster:
             {"primary_conninfo": f"host={HOST} port={primary.port} user={SUPERUSER} application_name={name}"}
         )
 
-    def replay(self, primary: Cluster, timeout_s: float = 20) -> None:
+    def replay(self, primary: Cluster, timeout_s: float = 40) -> None:
         """Waits until all that the primary has written is to be seen here."""
         # A commit that is flushed, and all before it.
         primary.sql("SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, '', '')")
@@ -381,7 +389,7 @@ class Cluster:
                 self.kill()
                 raise TimeoutError(f"no {mode} stop within {timeout_s} s\n{where}\n{self.log_tail()}") from None
         self.process = None
-        left = processes.wait_until_gone(self.data, 10)
+        left = processes.wait_until_gone(self.data, 20)
         if left:
             where = processes.stacks(left)
             processes.kill_all(left)

@@ -50,16 +50,19 @@ def structure(name: str) -> type[ctypes.Structure]:
     return type(name, (ctypes.Structure,), {"_fields_": fields})
 
 
+def _is_control(descriptor: str) -> bool:
+    try:
+        return "pg_baton control" in os.readlink(descriptor)
+    except FileNotFoundError:  # a client's, whom a process of his own serves by now
+        return False
+
+
 class ControlMemory:
     """A server's CONTROL, mapped; the postmaster's memfd holds it."""
 
     def __init__(self, cluster: Cluster) -> None:
         directory = f"/proc/{cluster.postmaster_pid()}/fd"
-        (path,) = (
-            f"{directory}/{number}"
-            for number in os.listdir(directory)
-            if "pg_baton control" in os.readlink(f"{directory}/{number}")
-        )
+        (path,) = (f"{directory}/{number}" for number in os.listdir(directory) if _is_control(f"{directory}/{number}"))
         file = os.open(path, os.O_RDWR)
         self._memory = mmap.mmap(file, 0)
         os.close(file)

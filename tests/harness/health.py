@@ -8,7 +8,7 @@ from .cluster import HOST, SUPERUSER, Cluster
 from .processes import cpu_seconds
 from .wire import LoginFailed, QueryFailed, Wire
 
-SETTLE_TIMEOUT_S = 15.0
+SETTLE_TIMEOUT_S = 30.0
 SPIN_WINDOW_S = 1.0
 SPIN_LIMIT_S = 0.5
 
@@ -66,12 +66,24 @@ def assert_no_backend_lost(cluster: Cluster) -> None:
 
 
 def assert_nothing_spins(cluster: Cluster) -> None:
-    """No process of a cluster at rest uses the processor."""
-    before = {process.pid: cpu_seconds(process.pid) for process in cluster.processes()}
-    time.sleep(SPIN_WINDOW_S)
-    for process in cluster.processes():
-        used = cpu_seconds(process.pid) - before.get(process.pid, 0.0)
-        assert process.pid not in before or used < SPIN_LIMIT_S, f"{process} used {used} s of processor at rest"
+    """No process of a cluster at rest uses the processor.
+
+    Who spins goes on with it; who was at work for a moment, on a machine that
+    charges it for what others take, is at rest the next time."""
+    suspects = None
+    for _ in range(3):
+        before = {process.pid: cpu_seconds(process.pid) for process in cluster.processes()}
+        time.sleep(SPIN_WINDOW_S)
+        used = {process: cpu_seconds(process.pid) - before.get(process.pid, 0.0) for process in cluster.processes()}
+        spin = {
+            process.pid: f"{process} used {seconds} s of processor at rest"
+            for process, seconds in used.items()
+            if process.pid in before and seconds >= SPIN_LIMIT_S and (suspects is None or process.pid in suspects)
+        }
+        if not spin:
+            return
+        suspects = spin
+    raise AssertionError("\n".join(suspects.values()))
 
 
 def assert_healthy(cluster: Cluster) -> None:

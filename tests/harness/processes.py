@@ -42,7 +42,9 @@ def processes_in(directory: Path) -> list[Process]:
         except OSError:
             continue
         stat = _read(f"/proc/{entry}/stat")
-        state = stat.rpartition(")")[2].split()[0] if ")" in stat else "?"
+        if ")" not in stat:
+            continue  # it has gone meanwhile
+        state = stat.rpartition(")")[2].split()[0]
         if state in ("Z", "X"):
             continue
         command = _read(f"/proc/{entry}/cmdline").replace("\0", " ").strip()

@@ -15,6 +15,7 @@ import socket
 import struct
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Iterable
 
 PROTOCOL_3_0 = 3 << 16
@@ -318,6 +319,18 @@ class Wire:
             if found.type == "E":
                 raise QueryFailed(found.fields())
         return [[None if c is None else c.decode() for c in found.row()] for found in messages if found.type == "D"]
+
+    def unread_by_server(self) -> int | None:
+        """Bytes that have come to the server's end of this TCP connection, and that
+        nobody has read there; None if it is not to be found (the kernel's list
+        may miss some while others come and go)."""
+        ours, theirs = self.sock.getsockname()[1], self.sock.getpeername()[1]
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            ends = [int(address.split(":")[1], 16) for address in fields[1:3]]
+            if ends == [theirs, ours]:
+                return int(fields[4].split(":")[1], 16)
+        return None
 
     def silent(self, seconds: float) -> bool:
         """True if the server says nothing for that long (and stays connected)."""

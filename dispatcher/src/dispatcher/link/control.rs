@@ -370,6 +370,7 @@ impl Dispatcher {
         self.set_peer(number, Peer::Backend(slot));
         if let Some(pool) = self.pools[pool_number as usize].as_mut() {
             pool.retry.succeeded();
+            pool.failed_origins.has_attached();
             pool.failure = None;
             let now_us = self.now_us;
             pool.replaceable.attached(from, login_generation, now_us);

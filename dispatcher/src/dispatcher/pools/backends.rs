@@ -6,7 +6,7 @@
 //! token of its slot (control.rs). From there on the control connection is the
 //! backend, as far as the dispatcher is concerned: its end is the backend's.
 
-use super::origin::{self, Origin};
+use super::origin::{self, Origin, Provenance};
 use crate::dispatcher::event_loop::{token, Dispatcher, Source};
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::wire;
@@ -67,6 +67,14 @@ impl Backend {
     /// On whose behalf it is opened.
     pub fn origin(&self) -> Option<&Origin> {
         self.opening.as_ref()?.origin.as_ref()
+    }
+
+    /// A client from there has come in by what counts now.
+    pub fn has_let_in(&mut self, from: Provenance) {
+        let opening = self.opening.as_mut();
+        if let Some(origin) = opening.and_then(|opening| opening.origin.as_mut()) {
+            origin.is_past |= origin.from == from;
+        }
     }
 
     pub fn is_starting(&self) -> bool {

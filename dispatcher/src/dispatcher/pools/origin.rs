@@ -68,6 +68,8 @@ pub struct Origin {
     pub session: SessionId,
     pub address: Address,
     pub from: Provenance,
+    /// A client from there has been let in since the backend was to be opened.
+    pub is_past: bool,
 }
 
 impl Origin {
@@ -98,6 +100,8 @@ pub struct FailedOrigins {
     first: Option<Failure>,
     tried: usize,
     all_tried: bool,
+    /// Attempts in a row that clients' coming in has overtaken.
+    overtaken: usize,
 }
 
 impl FailedOrigins {
@@ -125,6 +129,17 @@ impl FailedOrigins {
             self.tried = 0;
         }
         may_go_on
+    }
+
+    /// A client from where the attempt that failed was made for has been let in
+    /// since. True if another may be made at once, by what counts now.
+    pub fn overtaken(&mut self) -> bool {
+        self.overtaken += 1;
+        self.overtaken < Self::TRIED_AT_ONCE
+    }
+
+    pub fn has_attached(&mut self) {
+        self.overtaken = 0;
     }
 
     /// The dispatcher's own connection has failed, too.
@@ -175,18 +190,27 @@ impl Dispatcher {
                 session,
                 address,
                 from,
+                is_past: false,
             })
         };
         let waiting = pool.sent.iter().chain(&pool.fifo).copied();
         waiting.chain(self.sessions.ids()).find_map(origin_of)
     }
 
-    /// This client has just been let in, whatever was known of where it is from.
+    /// This client has just been let in, whatever was known of where it is from,
+    /// and whatever becomes of a backend that is being opened on behalf of
+    /// another one from there.
     pub fn let_in(&mut self, number: u32, id: SessionId) {
-        let has_failed = |pool: &&Pool| !pool.failed_origins.failed.is_empty();
+        let is_opening = |slot: &u32| {
+            let backend = self.backends[*slot as usize].as_ref();
+            backend.is_some_and(|backend| backend.origin().is_some())
+        };
+        let is_concerned = |pool: &&Pool| {
+            !pool.failed_origins.failed.is_empty() || pool.backends.iter().any(is_opening)
+        };
         if self.pools[number as usize]
             .as_ref()
-            .filter(has_failed)
+            .filter(is_concerned)
             .is_none()
         {
             return;
@@ -195,6 +219,11 @@ impl Dispatcher {
             (self.session_from(id), self.pools[number as usize].as_mut())
         {
             pool.failed_origins.failed.remove(&from);
+            for slot in &pool.backends {
+                if let Some(backend) = self.backends[*slot as usize].as_mut() {
+                    backend.has_let_in(from);
+                }
+            }
         }
     }
 
@@ -245,6 +274,7 @@ mod tests {
             session: 1,
             address,
             from: Provenance::new(&address, 0),
+            is_past: false,
         };
         assert_eq!(origin.suffix(), ":2:7f000001000000000000000000000000");
         origin.address = Address::default();
@@ -287,5 +317,17 @@ mod tests {
         origins.failed(from(1), failure());
         origins.renew(2);
         assert!(origins.failed.is_empty());
+    }
+
+    #[test]
+    fn clients_that_come_without_end_do_not_make_attempts_without_end() {
+        let mut origins = FailedOrigins::default();
+        for _ in 0..3 {
+            for _ in 1..FailedOrigins::TRIED_AT_ONCE {
+                assert!(origins.overtaken());
+            }
+            assert!(!origins.overtaken() && !origins.overtaken());
+            origins.has_attached();
+        }
     }
 }

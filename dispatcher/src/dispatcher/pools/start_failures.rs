@@ -21,6 +21,10 @@ impl Dispatcher {
             return;
         };
         match origin {
+            // By what counted before a client from there was let in.
+            Some(origin) if origin.is_past && pool.failed_origins.overtaken() => {
+                return self.mark_dirty(number);
+            }
             Some(origin) => {
                 if pool.failed_origins.failed(origin.from, failure.clone()) {
                     return self.mark_dirty(number);

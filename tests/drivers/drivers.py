@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,10 @@ from harness.cluster import HOST, SUPERUSER, Cluster
 
 HERE = Path(__file__).resolve().parent
 BUILD_TIMEOUT_S = 400
-RUN_TIMEOUT_S = 120
+RUN_TIMEOUT_S = 300
+# What is fetched comes over the network.
+BUILD_ATTEMPTS = 3
+BUILD_PAUSE_S = 10
 
 # Sessions that listen or stand in a transaction keep their backend, and the
 # programs have several of them at once.
@@ -29,8 +33,12 @@ def build(folder: str, *command: str) -> Path:
     """Builds a program in its folder; skips if its language is not there."""
     if not shutil.which(command[0]):
         pytest.skip(f"{command[0]} is not installed (tools/setup test)")
-    done = subprocess.run(command, cwd=HERE / folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                          timeout=BUILD_TIMEOUT_S)
+    for attempt in range(BUILD_ATTEMPTS):
+        time.sleep(BUILD_PAUSE_S * min(attempt, 1))
+        done = subprocess.run(command, cwd=HERE / folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                              timeout=BUILD_TIMEOUT_S)
+        if done.returncode == 0:
+            break
     assert done.returncode == 0, f"{' '.join(command)} failed\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return HERE / folder
 

@@ -23,7 +23,7 @@ def results(server, program):
     return drivers.run(server, program, "node", "application.mjs")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", CASES)
 def test_node_postgres(results, case):
     drivers.check(results, case)

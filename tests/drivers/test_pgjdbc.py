@@ -25,7 +25,7 @@ def results(server, program):
     return drivers.run(server, program, "java", "-cp", "target/classes:target/libraries/*", "baton.Application")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", CASES)
 def test_pgjdbc(results, case):
     drivers.check(results, case)

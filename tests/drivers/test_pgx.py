@@ -26,7 +26,7 @@ def results(server, program):
     return drivers.run(server, program, "target/pgx")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", CASES)
 def test_pgx(results, case):
     drivers.check(results, case)

@@ -29,25 +29,31 @@ not_sanitized = pytest.mark.skipif(
 SETUP = ["CREATE TABLE plain (a int)", "SELECT lo_create(4711)"]
 
 
-def starve(pid: int, spare: int) -> None:
-    """No more heap than it has, and `spare` bytes."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    used = int(re.search(r"VmData:\s+(\d+) kB", status).group(1)) * 1024
-    _limit(pid, str(used + spare))
+def starve(pid: int, spare: int) -> bool:
+    """No more heap than it has, and `spare` bytes, if it is still there."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    # One that has ended, and not been waited for, has no memory.
+    used = re.search(r"VmData:\s+(\d+) kB", status)
+    return used is not None and _limit(pid, str(int(used.group(1)) * 1024 + spare))
 
 
 def feed(pid: int) -> None:
     """As before, if it is still there."""
+    _limit(pid, "unlimited")
+
+
+def _limit(pid: int, soft: str) -> bool:
+    # As the server's user: root may not everywhere.
     try:
-        _limit(pid, "unlimited")
+        run_as_server_user(["prlimit", f"--pid={pid}", f"--data={soft}:"])
     except RuntimeError:
         if Path(f"/proc/{pid}").exists():
             raise
-
-
-def _limit(pid: int, soft: str) -> None:
-    # As the server's user: root may not everywhere.
-    run_as_server_user(["prlimit", f"--pid={pid}", f"--data={soft}:"])
+        return False
+    return True
 
 
 TOO_LARGE = [
@@ -87,7 +93,7 @@ def out_of_memory(server, port: int) -> list[str]:
             session.query("BEGIN")
             session.query("INSERT INTO plain VALUES (1)")
             ((pid,),) = session.query("SELECT pg_backend_pid()")
-            starve(int(pid), 32 * MB)
+            assert starve(int(pid), 32 * MB)
             try:
                 steps = ["SAVEPOINT s", "SELECT length(repeat('x', 200000000))", "ROLLBACK TO s", "SELECT 'goes on'"]
                 for step in [*steps, GREEDY[turn % len(GREEDY)]]:
@@ -159,9 +165,9 @@ def starved_turns(server, sessions: list[Wire], spare_kb: int) -> list[str]:
     told: list[str] = []
     for number, session in enumerate(sessions):
         fill(session, number)
-    starved = [pid for (pid,) in server.sql("SELECT pid FROM pg_baton_backends WHERE pid IS NOT NULL")]
-    for pid in starved:
-        starve(pid, spare_kb * 1024)
+    # One that ended with the sessions before these may be listed, and then be gone.
+    pids = [pid for (pid,) in server.sql("SELECT pid FROM pg_baton_backends WHERE pid IS NOT NULL")]
+    starved = [pid for pid in pids if starve(pid, spare_kb * 1024)]
     alive = dict(enumerate(sessions))
 
     def turn() -> None:

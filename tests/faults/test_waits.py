@@ -156,7 +156,7 @@ def test_statement_timeout_while_the_unnamed_statement_is_restored_harms_nobody(
     server.sql("CREATE EXTENSION pg_baton")
     login = {"host": "127.0.0.1", "port": server.pool_port}
     with Wire.login(**login) as other, Wire.login(**login) as timed:
-        timed.query("SET statement_timeout = '1s'")
+        timed.query("SET statement_timeout = '5s'")
         timed.ask(parse("SELECT 'mine'") + sync())
         # a Query drops the unnamed statement: that of the first must be injected
         other.query("SELECT 1")
@@ -166,7 +166,7 @@ def test_statement_timeout_while_the_unnamed_statement_is_restored_harms_nobody(
             timed.send(bind() + execute() + sync())
             stop.wait()
             # an earlier SIGALRM may be that of a timer that was set back
-            due = time.monotonic() + 1
+            due = time.monotonic() + 5
             wait_until(
                 lambda: time.monotonic() > due and signal_is_pending(pid, signal.SIGALRM), what="the timer has fired"
             )

@@ -11,7 +11,7 @@ from .generator import Generator, Operation, SessionView
 from .vocabulary import RARE
 from .world import World
 
-NOTIFICATION_LIMIT_S = 3.0
+NOTIFICATION_LIMIT_S = 20.0
 
 # So often it is looked whether backends are free; after each Flush besides.
 BUSY_STEPS = 50

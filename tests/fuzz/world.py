@@ -17,14 +17,16 @@ import time
 from harness.cluster import HOST, SUPERUSER, Cluster
 from harness.compare import _stable_parameter_order as stable_parameter_order
 from harness.compare import describe
-from harness.wire import Closed, Message, Wire, query
+from harness.health import wait_until
+from harness.wire import Closed, Message, QueryFailed, Wire, query
 
 from . import vocabulary as words
 from .generator import SERVER, Operation
 
-SETTLE_LIMIT_S = 3.0
-RELOAD_S = 0.2
-ANSWER_LIMIT_S = 10.0
+SETTLE_LIMIT_S = 20.0
+ANSWER_LIMIT_S = 30.0
+SERVER_LIMIT_S = 60.0
+OBJECT_IN_USE = "55006"
 TEMPORARY_SCHEMA = re.compile(r"pg_(toast_)?temp_\d+")
 # Toast tables are called after the oid of theirs.
 TOAST_TABLE = re.compile(r"pg_toast_\d+")
@@ -61,12 +63,12 @@ class World:
 
     def lay_out(self) -> None:
         """A database as vocabulary.py describes it, and the roles as new."""
-        with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+        with self._patient() as wire:
             wire.query(words.ROLE_RESET)
             if wire.query("SELECT 1 FROM pg_file_settings WHERE sourcefile LIKE '%postgresql.auto.conf'"):
                 self._change_server(wire, "ALTER SYSTEM RESET ALL")
-            wire.query(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
-            wire.query(f"CREATE DATABASE {self.database} TEMPLATE fuzz_template")
+            self._change_database(wire, f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
+            self._change_database(wire, f"CREATE DATABASE {self.database} TEMPLATE fuzz_template")
             wire.finish()
 
     def close(self) -> None:
@@ -80,8 +82,8 @@ class World:
             if session.wire:
                 session.wire.finish()
                 session.wire = None
-        with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
-            wire.query(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
+        with self._patient() as wire:
+            self._change_database(wire, f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
             wire.finish()
 
     # -- operations --------------------------------------------------------------
@@ -91,7 +93,7 @@ class World:
         if operation.connect is not None:
             return self._connect(session, operation.connect)
         if operation.label.startswith(SERVER):
-            with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+            with self._patient() as wire:
                 self._change_server(wire, operation.label.removeprefix(SERVER))
                 wire.finish()
             return ["reloaded"]
@@ -104,11 +106,38 @@ class World:
             return ["disconnected"]
         return self._run(session, operation.segments, operation.behind)
 
+    def _patient(self) -> Wire:
+        """A connection to the server itself, which waits for locks as long as it takes."""
+        return Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres", options="-c lock_timeout=0")
+
+    def _change_database(self, wire: Wire, statement: str) -> None:
+        """The server waits five seconds only for those who are still in a database."""
+        deadline = time.monotonic() + SERVER_LIMIT_S
+        while True:
+            try:
+                wire.query(statement)
+                return
+            except QueryFailed as failure:
+                if failure.sqlstate != OBJECT_IN_USE or time.monotonic() > deadline:
+                    raise
+
     def _change_server(self, wire: Wire, statement: str) -> None:
-        wire.query(statement)
-        wire.query("SELECT pg_reload_conf()")
-        # Every process must have been told; nothing says when.
-        time.sleep(RELOAD_S)
+        """Gives back when every process has been told."""
+        before = self._files_read_at()
+        with self.cluster.new_log() as log:
+            wire.query(statement)
+            wire.query("SELECT pg_reload_conf()")
+            wait_until(lambda: self._files_read_at() != before, SERVER_LIMIT_S, "the postmaster has read the files")
+            if self.cluster.pooled:
+                wait_until(lambda: "parameters reloaded" in log(), SERVER_LIMIT_S, "the dispatcher has been told")
+
+    def _files_read_at(self) -> str | None:
+        """When the postmaster did: before it starts this process it has sent
+        SIGHUP to all the others (SIGHUP_handler in postmaster.c)."""
+        with self._patient() as wire:
+            ((when,),) = wire.query("SELECT pg_conf_load_time()")
+            wire.finish()
+            return when
 
     def _connect(self, session: Session, options: tuple[tuple[str, str], ...]) -> list[str]:
         if session.wire is not None:
@@ -188,7 +217,7 @@ class World:
         wire = session.wire
         while wire and (wire.buffer or select.select([wire.sock], [], [], 0)[0]):
             try:
-                message = wire.read(5)
+                message = wire.read()
             except (Closed, ConnectionError, TimeoutError):
                 # The next operation will see and report it.
                 break

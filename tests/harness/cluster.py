@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import resource
 import shutil
@@ -29,7 +30,8 @@ from .stage import Stage, make_stage
 HOST = "127.0.0.1"
 SUPERUSER = "postgres"
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 60.0
+GONE_TIMEOUT_S = 30.0
 
 # What no test may leave in the log unless it says so (Cluster.expect_in_log).
 ALARMS = (
@@ -68,19 +70,25 @@ POOL_PARAMETERS = {
 }
 
 
-_given_ports: set[int] = set()
+_handed_out: set[int] = set()
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on, and that this run has given to nobody
-    else: who has it may listen there much later."""
-    while True:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.bind((HOST, 0))
-            port: int = probe.getsockname()[1]
-        if port not in _given_ports:
-            _given_ports.add(port)
-            return port
+    """A TCP port that nobody listens on, another one each time.
+
+    Below those that the kernel gives to whom it is all the same: one of these
+    is soon somebody else's, before its server has started or while it is down."""
+    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    chance = random.SystemRandom()
+    for _ in range(10_000):
+        port = chance.randrange(10_000, low) if low > 20_000 else 0
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind((HOST, port))
+            port = probe.getsockname()[1]
+            if port not in _handed_out:
+                _handed_out.add(port)
+                return port
+    raise RuntimeError("no TCP port is free")
 
 
 def can_replace_system_files() -> bool:
@@ -255,7 +263,7 @@ class Cluster:
             {"primary_conninfo": f"host={HOST} port={primary.port} user={SUPERUSER} application_name={name}"}
         )
 
-    def replay(self, primary: Cluster, timeout_s: float = 40) -> None:
+    def replay(self, primary: Cluster, timeout_s: float = 60) -> None:
         """Waits until all that the primary has written is to be seen here."""
         # A commit that is flushed, and all before it.
         primary.sql("SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, '', '')")
@@ -389,7 +397,7 @@ class Cluster:
                 self.kill()
                 raise TimeoutError(f"no {mode} stop within {timeout_s} s\n{where}\n{self.log_tail()}") from None
         self.process = None
-        left = processes.wait_until_gone(self.data, 20)
+        left = processes.wait_until_gone(self.data, GONE_TIMEOUT_S)
         if left:
             where = processes.stacks(left)
             processes.kill_all(left)
@@ -453,7 +461,7 @@ class Cluster:
 
         yield read
 
-    def wait_for_log(self, pattern: str, timeout_s: float = 20, start: int = 0) -> str:
+    def wait_for_log(self, pattern: str, timeout_s: float = 60, start: int = 0) -> str:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             found = re.search(pattern, self.log()[start:])

@@ -95,7 +95,7 @@ def transcript(
                 lines += [describe(message) for message in seen] + ["closed"]
                 break
         else:
-            wire.finish()
+            wire.leave()
     return lines
 
 

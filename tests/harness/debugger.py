@@ -24,7 +24,7 @@ class Stop:
         self.attached = directory / "attached"
         self.go = directory / "go"
 
-    def wait(self, timeout_s: float = 30) -> None:
+    def wait(self, timeout_s: float = 60) -> None:
         """Until it has come there."""
         wait_until(self.reached.exists, timeout_s, "the process is where it shall stop")
 
@@ -45,12 +45,12 @@ def stopped_at(pid: int, function: str) -> Iterator[Stop]:
             arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            wait_until(stop.attached.exists, 30, "gdb is attached")
+            wait_until(stop.attached.exists, 60, "gdb is attached")
             yield stop
         finally:
             stop.go.touch()
             try:
-                debugger.wait(15)
+                debugger.wait(30)
             except subprocess.TimeoutExpired:
                 # It was never there: the process must not die with gdb.
                 debugger.terminate()

@@ -8,7 +8,7 @@ from .cluster import HOST, SUPERUSER, Cluster
 from .processes import cpu_seconds
 from .wire import LoginFailed, QueryFailed, Wire
 
-SETTLE_TIMEOUT_S = 30.0
+SETTLE_TIMEOUT_S = 60.0
 SPIN_WINDOW_S = 1.0
 SPIN_LIMIT_S = 0.5
 
@@ -121,7 +121,7 @@ class Load:
     def stop(self) -> None:
         self.stopping.set()
         for thread in self.threads:
-            thread.join(60)
+            thread.join(90)
             assert not thread.is_alive(), "a client of the load hangs"
 
     def _client(self, number: int) -> None:
@@ -152,7 +152,7 @@ class Load:
                 self.lost.append(type(failure).__name__)
                 time.sleep(0.05)
 
-    def wait_for_answers(self, count: int = 200, timeout_s: float = 30) -> None:
+    def wait_for_answers(self, count: int = 200, timeout_s: float = 60) -> None:
         """Waits until that many more answers have come."""
         wanted = self.answers + count
         wait_until(lambda: self.answers >= wanted, timeout_s, f"{count} more answers of the load")

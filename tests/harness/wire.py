@@ -248,6 +248,15 @@ class Wire:
             pass
         self.close()
 
+    def leave(self) -> None:
+        """Terminate, and waits until the server has closed the connection: what the session had is free."""
+        try:
+            self.send(terminate())
+            self.until_closed()
+        except ConnectionError:
+            pass
+        self.close()
+
     def reset(self) -> None:
         """Closes with RST, as when a client's machine dies."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -78,7 +78,7 @@ def apt(tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         "Dir::Etc::SourceParts=-",
         "Acquire::Languages=none",
         "APT::Sandbox::User=root",
-        "Acquire::Retries=2",
+        "Acquire::Retries=5",
     ]
     command = [tool]
     for option in options:

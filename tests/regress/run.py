@@ -39,7 +39,7 @@ from regress.fetch_source import fetch, fetch_psql  # noqa: E402
 HERE = Path(__file__).resolve().parent
 DEFAULT_OUT = HERE.parents[1] / "build" / "regress"
 SUITE_TIMEOUT_S = 900
-STALL_TIMEOUT_S = 90
+STALL_TIMEOUT_S = 180
 
 # As near as can be to what pg_regress' own temporary instance runs with.
 SUITE_PARAMETERS = {
@@ -158,7 +158,7 @@ def run_suite(cluster: Cluster, port: int, suite: Path, tests: list[str]) -> Out
     ]
     command += tests if tests else ["--schedule=" + str(suite / "parallel_schedule")]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
-    environment.update({"LC_ALL": "C.UTF-8", "PGCONNECT_TIMEOUT": "60", "PGSSLMODE": "disable", "HOME": str(suite)})
+    environment.update({"LC_ALL": "C.UTF-8", "PGCONNECT_TIMEOUT": "300", "PGSSLMODE": "disable", "HOME": str(suite)})
     outcome = Outcome()
     started = time.monotonic()
     output = cluster.home / "pg_regress.out"

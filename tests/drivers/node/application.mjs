@@ -19,8 +19,8 @@ async function withClient(work, options = {}) {
 }
 
 async function until(condition, what) {
-  for (let i = 0; i < 500; i++) {
-    if (condition()) return
+  for (let i = 0; i < 6000; i++) {
+    if (await condition()) return
     await sleep(10)
   }
   throw new Error(`${what} did not happen`)
@@ -109,16 +109,19 @@ const cases = {
   },
 
   async cancel_ends_a_query() {
-    await withClient(async (client) => {
-      for (let i = 0; i < 3; i++) {
-        const query = client.query('SELECT pg_sleep(30)')
-        const rejected = assert.rejects(query, { code: '57014' })
-        await sleep(100)
-        await cancel(client)
-        await rejected
-        assert.equal((await client.query('SELECT 1 AS a')).rows[0].a, 1)
-      }
-    })
+    await withClient((other) =>
+      withClient(async (client) => {
+        for (let i = 0; i < 3; i++) {
+          const query = client.query('SELECT pg_sleep(60)')
+          const rejected = assert.rejects(query, { code: '57014' })
+          // A request that comes before the query runs cancels nothing.
+          await until(() => sleeps(other), 'the query')
+          await cancel(client)
+          await rejected
+          assert.equal((await client.query('SELECT 1 AS a')).rows[0].a, 1)
+        }
+      }),
+    )
   },
 
   async cursor_reads_in_pieces() {
@@ -174,10 +177,10 @@ const cases = {
   async statement_timeout() {
     await withClient(
       async (client) => {
-        await assert.rejects(client.query('SELECT pg_sleep(10)'), { code: '57014' })
-        assert.equal((await client.query('SHOW statement_timeout')).rows[0].statement_timeout, '100ms')
+        await assert.rejects(client.query('SELECT pg_sleep(60)'), { code: '57014' })
+        assert.equal((await client.query('SHOW statement_timeout')).rows[0].statement_timeout, '3s')
       },
-      { statement_timeout: 100 },
+      { statement_timeout: 3000 },
     )
   },
 
@@ -205,6 +208,11 @@ const cases = {
       answers.forEach((answer, i) => assert.equal(answer.rows[0].i, i))
     })
   },
+}
+
+async function sleeps(other) {
+  const { rows } = await other.query("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+  return rows.length > 0
 }
 
 // A cancel request goes over a connection of its own, as libpq's does.

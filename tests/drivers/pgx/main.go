@@ -47,7 +47,7 @@ var cases = []oneCase{
 
 func main() {
 	for _, one := range cases {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		err := one.run(ctx)
 		cancel()
 		if err != nil {
@@ -316,11 +316,17 @@ func errorFields(ctx context.Context, conn *pgx.Conn) error {
 }
 
 func cancelRequest(ctx context.Context, conn *pgx.Conn) error {
+	other, err := connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer other.Close(context.Background())
 	for i := 0; i < 3; i++ {
-		time.AfterFunc(100*time.Millisecond, func() { conn.PgConn().CancelRequest(ctx) })
-		_, err := conn.Exec(ctx, "SELECT pg_sleep(15)")
-		if wrong := expectCode(err, "57014"); wrong != nil {
-			return wrong
+		requested := make(chan error, 1)
+		go func() { requested <- cancelSleeper(ctx, conn, other) }()
+		_, err := conn.Exec(ctx, "SELECT pg_sleep(60)")
+		if err := first(<-requested, expectCode(err, "57014")); err != nil {
+			return err
 		}
 		value, err := one[int](ctx, conn, "SELECT 1")
 		if err := first(err, expect("value", value, 1)); err != nil {
@@ -328,6 +334,20 @@ func cancelRequest(ctx context.Context, conn *pgx.Conn) error {
 		}
 	}
 	return nil
+}
+
+// cancelSleeper waits until the query runs: a request that comes before it cancels nothing.
+func cancelSleeper(ctx context.Context, conn, other *pgx.Conn) error {
+	for {
+		running, err := one[bool](ctx, other, "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+		if err != nil {
+			return err
+		}
+		if running {
+			return conn.PgConn().CancelRequest(ctx)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 func settings(ctx context.Context) error {

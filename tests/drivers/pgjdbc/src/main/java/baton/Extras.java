@@ -20,6 +20,9 @@ import org.postgresql.largeobject.LargeObjectManager;
 
 /** What only PostgreSQL's driver has, and cancelling. */
 final class Extras {
+    private static final String SLEEPS =
+            "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+
     private Extras() {}
 
     static void addAll() {
@@ -47,7 +50,7 @@ final class Extras {
             }
             var heard = new StringBuilder();
             var listener = connection.unwrap(PGConnection.class);
-            for (int i = 0; i < 50 && heard.length() < 6; i++) {
+            for (int i = 0; i < 600 && heard.length() < 6; i++) {
                 for (var notification : listener.getNotifications(100)) {
                     heard.append(notification.getParameter());
                 }
@@ -62,14 +65,18 @@ final class Extras {
                     new Timer(true).schedule(new TimerTask() {
                         @Override
                         public void run() {
-                            try {
+                            // Cancelled before it runs, it would be executed all the same.
+                            try (Connection other = connect()) {
+                                while (!value(other, SLEEPS).equals(true)) {
+                                    Thread.sleep(10);
+                                }
                                 statement.cancel();
                             } catch (Exception failure) {
                                 failure.printStackTrace();
                             }
                         }
-                    }, 100);
-                    expectState("57014", () -> statement.execute("SELECT pg_sleep(15)"));
+                    }, 0);
+                    expectState("57014", () -> statement.execute("SELECT pg_sleep(60)"));
                 }
                 expect("after", value(connection, "SELECT 1"), 1);
             }
@@ -77,8 +84,8 @@ final class Extras {
 
         add("query_timeout", connection -> {
             try (Statement statement = connection.createStatement()) {
-                statement.setQueryTimeout(1);
-                expectState("57014", () -> statement.execute("SELECT pg_sleep(15)"));
+                statement.setQueryTimeout(3);
+                expectState("57014", () -> statement.execute("SELECT pg_sleep(60)"));
             }
             expect("after", value(connection, "SELECT 1"), 1);
         });

@@ -206,7 +206,8 @@ def test_backends_without_memory_for_contexts_cost_their_sessions_only(server):
         finally:
             for session in sessions:
                 session.finish()
-    assert {"ERROR 53200", "FATAL 53200"} <= set(told) <= {"ERROR 53200", "FATAL 53200", "ended"}, told
+    # A session could not be put in place; whether a statement of its own fails, too, is chance.
+    assert {"FATAL 53200"} <= set(told) <= {"ERROR 53200", "FATAL 53200", "ended"}, told
     assert_healthy(server)
 
 

@@ -85,15 +85,21 @@ def test_a_backend_stays_for_the_one_session_that_could_not_get_another(cluster)
     could_not.finish()
 
 
-@pytest.mark.pool_only
-def test_a_client_that_is_let_in_gets_a_backend_though_one_before_it_did_not(cluster):
-    """What failed on behalf of an old session says nothing of a new one."""
+def asks_with_no_way_in(cluster) -> Wire:
+    """A session that has asked something when no backend can be opened for it any more."""
     closed = come_from(cluster, SECOND)
     closed.query("SELECT 1")
     let_idle_backends_go(cluster)
     wait_until(lambda: backends(cluster, "two_ways") == [(0,)], what="idle backends have gone")
     cluster.sql("ALTER ROLE two_ways PASSWORD 'two'")
     closed.send(query("SELECT 2"))
+    return closed
+
+
+@pytest.mark.pool_only
+def test_a_client_that_is_let_in_gets_a_backend_though_one_before_it_did_not(cluster):
+    """What failed on behalf of an old session says nothing of a new one."""
+    closed = asks_with_no_way_in(cluster)
     cluster.wait_for_log("could not start a backend for user")
     with come_from(cluster, SECOND, "two") as new:
         assert new.query("SELECT 3") == [["3"]]
@@ -117,12 +123,7 @@ def test_a_client_that_is_let_in_gets_a_backend_though_one_before_it_did_not(clu
 def test_a_client_that_is_let_in_gets_a_backend_though_one_before_it_is_just_being_refused(cluster):
     """What fails was begun by the password of before; and there is no room for
     another attempt until it has."""
-    closed = come_from(cluster, SECOND)
-    closed.query("SELECT 1")
-    let_idle_backends_go(cluster)
-    wait_until(lambda: backends(cluster, "two_ways") == [(0,)], what="idle backends have gone")
-    cluster.sql("ALTER ROLE two_ways PASSWORD 'two'")
-    closed.send(query("SELECT 2"))
+    closed = asks_with_no_way_in(cluster)
     wait_until(lambda: backends(cluster, "two_ways") == [(1,)], what="a backend is being opened")
     with come_from(cluster, SECOND, "two") as new:
         assert new.query("SELECT 3") == [["3"]]

@@ -237,4 +237,4 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 #[path = "backend_tests.rs"]
-mod tests;
+pub mod tests;

@@ -1,7 +1,8 @@
 use super::*;
 use crate::protocol::messages;
 
-fn all(bytes: &[u8], chunk: usize) -> (Vec<BackendMessage>, Option<DecodeError>) {
+/// What is read when the bytes come in pieces of this size.
+pub fn all(bytes: &[u8], chunk: usize) -> (Vec<BackendMessage>, Option<DecodeError>) {
     let mut decoder = BackendDecoder::new();
     let mut found = Vec::new();
     for piece in bytes.chunks(chunk) {

@@ -1,7 +1,7 @@
 //! Bytes that make no sense, by seed: no reader may panic, stall or consume
 //! what it was not given, and pieces must read as the whole does.
 
-use super::backend::BackendDecoder;
+use super::backend::tests::all;
 use super::frontend::RequestSkipper;
 use super::startup::{StartupEvent, StartupReader};
 use rand::rngs::StdRng;
@@ -101,23 +101,8 @@ fn random_requests_are_skipped_alike_in_pieces() {
 #[test]
 fn random_backend_messages_read_alike_in_pieces() {
     let mut random = StdRng::seed_from_u64(4);
-    let run = |input: &[u8], chunk: usize| {
-        let mut decoder = BackendDecoder::new();
-        let mut found = Vec::new();
-        for piece in input.chunks(chunk) {
-            decoder.feed(piece);
-            loop {
-                match decoder.next_message() {
-                    Ok(Some(message)) => found.push(message),
-                    Ok(None) => break,
-                    Err(error) => return (found, Some(error)),
-                }
-            }
-        }
-        (found, None)
-    };
     for _ in 0..50_000 {
         let input = bytes(&mut random);
-        assert_eq!(run(&input, 1), run(&input, 99_999));
+        assert_eq!(all(&input, 1), all(&input, 99_999));
     }
 }

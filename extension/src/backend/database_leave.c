@@ -109,6 +109,26 @@ has_option(List *options, const char *name)
 	return false;
 }
 
+/*
+ * As have_createdb_privilege() (dbcommands.c), which the older minor releases
+ * of 15 keep to themselves.
+ */
+static bool
+may_create_databases(void)
+{
+	HeapTuple	tuple;
+	bool		may;
+
+	if (superuser())
+		return true;
+	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(GetUserId()));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	may = ((Form_pg_authid) GETSTRUCT(tuple))->rolcreatedb;
+	ReleaseSysCache(tuple);
+	return may;
+}
+
 static Wish
 wish_of(BatonUtility *utility)
 {
@@ -129,7 +149,7 @@ wish_of(BatonUtility *utility)
 			{
 				const RenameStmt *rename = (const RenameStmt *) utility->statement;
 
-				if (rename->renameType == OBJECT_DATABASE && have_createdb_privilege() &&
+				if (rename->renameType == OBJECT_DATABASE && may_create_databases() &&
 					!OidIsValid(get_database_oid(rename->newname, true)))
 					wish.database = rename->subname;
 				return wish;
@@ -153,7 +173,7 @@ wish_of(BatonUtility *utility)
 			{
 				const CreatedbStmt *create = (const CreatedbStmt *) utility->statement;
 
-				if (have_createdb_privilege() &&
+				if (may_create_databases() &&
 					!OidIsValid(get_database_oid(create->dbname, true)))
 				{
 					name = option_string(create->options, "template");

@@ -64,8 +64,7 @@ fn timestamp(now: SystemTime) -> String {
 
 /// The civil date of a day counted from 1970-01-01.
 fn date(days: u64) -> (u64, u64, u64) {
-    let is_leap =
-        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    let is_leap = |year: u64| year % 4 == 0 && year % 100 != 0 || year % 400 == 0;
     let (mut year, mut rest) = (1970, days);
     loop {
         let length = if is_leap(year) { 366 } else { 365 };

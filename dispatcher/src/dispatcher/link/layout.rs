@@ -160,6 +160,7 @@ pub struct Item {
     pub aux: i64,
 }
 
+#[allow(dead_code)] // older compilers do not see that a constant uses it
 const fn same(ours: usize, theirs: u32) {
     assert!(ours == theirs as usize);
 }

@@ -73,7 +73,7 @@ const NUMBER_BITS: u32 = 24;
 /// Event data of a source; numbers are below 2^24.
 pub fn token(source: Source, number: u32) -> u64 {
     debug_assert!(number < 1 << NUMBER_BITS);
-    u64::from((source as u32) << NUMBER_BITS | number)
+    u64::from(((source as u32) << NUMBER_BITS) | number)
 }
 
 fn source_of(data: u64) -> Option<(Source, u32)> {

@@ -21,7 +21,7 @@ pub fn index_of(session: SessionId) -> u32 {
 }
 
 fn name(generation: u32, index: u32) -> SessionId {
-    u64::from(generation) << 32 | u64::from(index)
+    (u64::from(generation) << 32) | u64::from(index)
 }
 
 /// Where a session is.

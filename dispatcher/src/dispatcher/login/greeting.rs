@@ -502,7 +502,7 @@ impl Dispatcher {
     fn new_cancel_key(&self, index: u32) -> (i32, i32) {
         let bits = index_bits(self.control.sessions.len());
         let high: u32 = rand::random();
-        let pid = (high << bits | index) & 0x3fff_ffff | 0x4000_0000;
+        let pid = ((high << bits) | index) & 0x3fff_ffff | 0x4000_0000;
         (pid as i32, rand::random())
     }
 

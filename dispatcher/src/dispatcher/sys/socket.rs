@@ -49,10 +49,10 @@ fn own(fd: libc::c_int) -> OwnedFd {
 }
 
 fn new_socket(family: i32, kind: i32) -> io::Result<OwnedFd> {
+    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers.
-    let fd =
-        check(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) })?;
-    Ok(own(fd))
+    let fd = unsafe { libc::socket(family, kind, 0) };
+    Ok(own(check(fd)?))
 }
 
 fn set_option(fd: RawFd, level: i32, option: i32, value: i32) -> io::Result<()> {

@@ -78,10 +78,7 @@ find_portals(void)
 
 	portal = CreateNewPortal();
 	appeared = portals->firstchild != NULL;
-
-	/* the newest minor releases do not drop a portal that was never started */
-	MarkPortalFailed(portal);
-	PortalDrop(portal, false);
+	baton_portal_discard(portal);
 	if (!appeared || portals->firstchild != NULL)
 		return "TopPortalContext does not hold the portals";
 	return NULL;

@@ -35,6 +35,14 @@
 
 static volatile uint32 *count_variable = NULL;
 
+void
+baton_portal_discard(Portal portal)
+{
+	/* the newest minor releases do not drop a portal that was never started */
+	MarkPortalFailed(portal);
+	PortalDrop(portal, false);
+}
+
 /* The number that CreateNewPortal() gives next; 0 if its name is another. */
 static uint32
 make_portal(void)
@@ -44,10 +52,7 @@ make_portal(void)
 
 	if (sscanf(portal->name, "<unnamed portal %u>", &number) != 1)
 		number = 0;
-
-	/* the newest minor releases do not drop a portal that was never started */
-	MarkPortalFailed(portal);
-	PortalDrop(portal, false);
+	baton_portal_discard(portal);
 	return number;
 }
 

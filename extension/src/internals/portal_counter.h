@@ -10,6 +10,11 @@
 #ifndef BATON_PORTAL_COUNTER_H
 #define BATON_PORTAL_COUNTER_H
 
+#include "utils/portal.h"
+
+/* Drops a portal that nothing has been run in. */
+extern void baton_portal_discard(Portal portal);
+
 /* Once, at attach; in a transaction.  NULL, or why it cannot be done. */
 extern const char *baton_portal_counter_attach(void);
 

@@ -38,7 +38,7 @@
 #define BATON_SETTINGS_MARKS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 7
+#define BATON_LAYOUT_VERSION 8
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -318,7 +318,10 @@ typedef struct BatonSessionRecord
 	uint8_t		local_address[16];
 	uint32_t	peer_scope;		/* IPv6 scope id */
 	uint32_t	reserved1;
-	uint64_t	reserved[11];
+	uint32_t	first_statement;	/* the STATEMENT items among `items`,
+									 * sorted by key: from here ... */
+	uint32_t	statement_count;	/* ... so many */
+	uint64_t	reserved[10];
 } BatonSessionRecord;
 
 #define BATON_RECORD_OFF_CANCEL_PID 32
@@ -326,13 +329,18 @@ typedef struct BatonSessionRecord
 #define BATON_RECORD_OFF_PEER_FAMILY 56
 #define BATON_RECORD_OFF_PEER_ADDRESS 64
 #define BATON_RECORD_OFF_PEER_SCOPE 96
+#define BATON_RECORD_OFF_FIRST_STATEMENT 104
 
 /* record flags */
 #define BATON_RECORD_GREET 1	/* not greeted yet: the backend applies the
 								 * STARTUP items, then sends ParameterStatus,
 								 * BackendKeyData and ReadyForQuery */
 
-/* One thing of a session's context: a reference to an entry. */
+/*
+ * One thing of a session's context: a reference to an entry.  A session's items
+ * are sorted by kind, then by key as bytes (the shorter first of two that
+ * agree); but STARTUP items stand in the order in which they are applied.
+ */
 #define BATON_ITEM_SIZE 16
 
 typedef struct BatonItem

@@ -108,8 +108,13 @@ sort_out(const BatonSessionRecord *record)
 	has_temporary = false;
 	for (uint32 i = 0; i < record->item_count; i++)
 	{
-		const BatonEntry *entry = baton_entry(session_items[i].entry);
+		const BatonEntry *entry;
 
+		if (i == record->first_statement)
+			i += record->statement_count;
+		if (i == record->item_count)
+			break;
+		entry = baton_entry(session_items[i].entry);
 		switch (entry->kind)
 		{
 			case BATON_KIND_PARAMETER:

@@ -151,8 +151,10 @@ baton_sequences_install(const BatonSessionRecord *record)
 	if (record->item_count == 0)
 		return;
 
+	/* sorted by kind, statements before these */
 	items = baton_record_items(record);
-	for (uint32 i = 0; i < record->item_count; i++)
+	for (uint32 i = record->first_statement + record->statement_count;
+		 i < record->item_count; i++)
 	{
 		const BatonEntry *entry = baton_entry(items[i].entry);
 

@@ -105,26 +105,17 @@ baton_unnamed_attach(void)
 	return NULL;
 }
 
-/*
- * The session's item, looked for once in each version of a context, because
- * some clients use nothing but the unnamed statement.
- */
+/* The session's item; if there is one it follows the named statements'. */
 static const BatonItem *
 find_item(const BatonSessionRecord *record)
 {
-	static uint64 last_version = 0;
-	static uint32 last_index = 0;
 	const BatonItem *items = baton_record_items(record);
-	uint32		index = 0;
+	uint32		index = record->first_statement + record->statement_count;
 
-	if (record->context_version != 0 && record->context_version == last_version)
-		index = last_index;
-	for (; index < record->item_count; index++)
-		if (baton_entry(items[index].entry)->kind == BATON_KIND_UNNAMED)
-			break;
-	last_version = record->context_version;
-	last_index = index;
-	return index < record->item_count ? &items[index] : NULL;
+	if (index < record->item_count &&
+		baton_entry(items[index].entry)->kind == BATON_KIND_UNNAMED)
+		return &items[index];
+	return NULL;
 }
 
 /* The description of the plan here. */

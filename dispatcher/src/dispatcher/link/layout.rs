@@ -148,7 +148,9 @@ pub struct SessionRecord {
     pub local_address: [u8; 16],
     pub peer_scope: u32,
     pub reserved1: u32,
-    pub reserved: [u64; 11],
+    pub first_statement: u32,
+    pub statement_count: u32,
+    pub reserved: [u64; 10],
 }
 
 /// A reference from a session's context to an entry.
@@ -220,6 +222,10 @@ const _: () = {
         RECORD_OFF_PEER_ADDRESS,
     );
     same(offset_of!(SessionRecord, peer_scope), RECORD_OFF_PEER_SCOPE);
+    same(
+        offset_of!(SessionRecord, first_statement),
+        RECORD_OFF_FIRST_STATEMENT,
+    );
     same(size_of::<Item>(), ITEM_SIZE);
     assert!(FRAME_HEADER_SIZE == 16 && ENTRY_HEADER_SIZE == 16);
 };

@@ -351,7 +351,7 @@ impl Dispatcher {
                 }
             }
         }
-        self.contexts.begin(index, &stored, flags).is_ok()
+        self.contexts.begin(index, stored, flags).is_ok()
     }
 
     /// Greets from what is kept, with this application_name, cleaned; false if

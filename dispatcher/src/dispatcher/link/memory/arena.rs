@@ -21,6 +21,7 @@ use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::{ArenaHeader, Item, SessionRecord};
 use crate::dispatcher::sys::memory::bytes_of;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 
 /// Heap offsets count units of this many bytes.
 const UNIT: usize = 8;
@@ -354,20 +355,24 @@ impl Arena {
         self.memory[at..at + RECORD_SIZE as usize].copy_from_slice(bytes_of(record));
     }
 
-    /// Changes what belongs to the context in a record: version, items, flags.
+    /// Changes what belongs to the context in a record: version, items, which of
+    /// them are statements, flags.
     pub fn put_record_context(
         &mut self,
         index: u32,
         version: u64,
-        place: u32,
-        count: u32,
+        (place, count): (u32, u32),
+        statements: Range<usize>,
         flags: u32,
     ) {
         let at = ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize;
+        let first = RECORD_OFF_FIRST_STATEMENT as usize;
         self.put_u64(at + 8, version);
         self.put_u32(at + 16, place);
         self.put_u32(at + 20, count);
         self.put_u32(at + 24, flags);
+        self.put_u32(at + first, statements.start as u32);
+        self.put_u32(at + first + 4, statements.len() as u32);
     }
 
     fn record_word(&self, index: u32, offset: usize) -> u32 {

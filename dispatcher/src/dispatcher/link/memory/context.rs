@@ -6,22 +6,18 @@
 //! when the session is given back or has been greeted. A staged reference is
 //! owned by the [`Staged`] list; [`Contexts::apply`] hands it to the context.
 //!
+//! Items are sorted by kind and key, so that one is found without a look at all,
+//! here and by a backend that wants one statement of a thousand. STARTUP items
+//! alone stand as they came: they are applied in that order, and never looked for.
+//!
 //! Each change gives the record a version that no context had before.
 
 use super::arena::{Arena, Content, Full};
 use super::control::{Control, CounterPool, NO_COUNTER};
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::Item;
-use std::collections::HashMap;
-
-/// With so many changes at once their items are found by an index: a scan for
-/// each would hold up every other session.
-const INDEX_FROM: usize = 16;
-/// Stands where an item was that has been deleted.
-const NO_ENTRY: u32 = u32::MAX;
-
-/// Where in a context the item of a kind and key is.
-type Index = HashMap<(u16, Vec<u8>), usize>;
+use std::cmp::Ordering;
+use std::ops::Range;
 
 /// One change that waits to be applied.
 #[derive(Debug)]
@@ -104,25 +100,20 @@ impl Contexts {
         }
     }
 
-    /// An index of what is loaded, if it pays for that many changes.
-    fn index(&self, changes: usize) -> Option<Index> {
-        (changes >= INDEX_FROM).then(|| {
-            let places = self.scratch.iter().enumerate().map(|(position, item)| {
-                let content = self.arena.content(item.entry);
-                ((content.kind, content.key.to_vec()), position)
-            });
-            places.collect()
+    /// Where the item of that kind and key is in what is loaded, or would be.
+    fn find(&self, kind: u16, key: &[u8]) -> Result<usize, usize> {
+        self.scratch.binary_search_by(|item| {
+            let content = self.arena.content(item.entry);
+            content.kind.cmp(&kind).then_with(|| content.key.cmp(key))
         })
     }
 
-    fn find(&self, index: Option<&Index>, kind: u16, key: &[u8]) -> Option<usize> {
-        match index {
-            Some(index) => index.get(&(kind, key.to_vec())).copied(),
-            None => self.scratch.iter().position(|item| {
-                let content = self.arena.content(item.entry);
-                content.kind == kind && content.key == key
-            }),
-        }
+    /// Which of these items are statements.
+    fn statements(&self, items: &[Item]) -> Range<usize> {
+        let from = |kind: u32| {
+            items.partition_point(|item| u32::from(self.arena.content(item.entry).kind) < kind)
+        };
+        from(KIND_STATEMENT)..from(KIND_STATEMENT + 1)
     }
 
     /// Makes what is staged the context of session `index`. STARTUP items go
@@ -144,7 +135,6 @@ impl Contexts {
             dropped = gone;
             self.scratch = kept;
         }
-        let mut places = self.index(staged.changes.len());
         for change in &staged.changes {
             match change {
                 Change::Put {
@@ -153,10 +143,7 @@ impl Contexts {
                     aux,
                 } => {
                     let content = self.arena.content(*entry);
-                    let found = self.find(places.as_ref(), content.kind, content.key);
-                    if let (None, Some(places)) = (found, &mut places) {
-                        places.insert((content.kind, content.key.to_vec()), self.scratch.len());
-                    }
+                    let found = self.find(content.kind, content.key);
                     let mut number = NO_COUNTER;
                     if *counter {
                         if let Some(new) = self.counters.allot() {
@@ -171,34 +158,23 @@ impl Contexts {
                         aux: *aux,
                     };
                     match found {
-                        Some(position) => {
+                        Ok(position) => {
                             dropped.push(std::mem::replace(&mut self.scratch[position], item));
                         }
-                        None => self.scratch.push(item),
+                        Err(position) => self.scratch.insert(position, item),
                     }
                 }
                 Change::Delete { kind, key } => {
-                    let Some(position) = self.find(places.as_ref(), *kind, key) else {
-                        continue;
-                    };
-                    dropped.push(match &mut places {
-                        Some(places) => {
-                            places.remove(&(*kind, key.clone()));
-                            let gone = Item {
-                                entry: NO_ENTRY,
-                                ..self.scratch[position]
-                            };
-                            std::mem::replace(&mut self.scratch[position], gone)
-                        }
-                        None => self.scratch.remove(position),
-                    });
+                    if let Ok(position) = self.find(*kind, key) {
+                        dropped.push(self.scratch.remove(position));
+                    }
                 }
             }
         }
-        self.scratch.retain(|item| item.entry != NO_ENTRY);
         let items = std::mem::take(&mut self.scratch);
         let stored = self.arena.store_items(&items);
         let count = items.len() as u32;
+        let statements = self.statements(&items);
         self.scratch = items;
         let Ok(place) = stored else {
             for counter in allotted {
@@ -217,7 +193,7 @@ impl Contexts {
         staged.session = 0;
         let version = self.version();
         self.arena
-            .put_record_context(index, version, place, count, 0);
+            .put_record_context(index, version, (place, count), statements, 0);
         Ok(())
     }
 
@@ -228,12 +204,22 @@ impl Contexts {
 
     /// The context of a new session: `items` with a reference each, which the
     /// context takes over. On `Full` the references are released.
-    pub fn begin(&mut self, index: u32, items: &[Item], flags: u32) -> Result<(), Full> {
-        match self.arena.store_items(items) {
+    pub fn begin(&mut self, index: u32, mut items: Vec<Item>, flags: u32) -> Result<(), Full> {
+        let arena = &self.arena;
+        items.sort_by(|one, other| {
+            let [one, other] = [one, other].map(|item| arena.content(item.entry));
+            match one.kind.cmp(&other.kind) {
+                Ordering::Equal if u32::from(one.kind) != KIND_STARTUP => one.key.cmp(other.key),
+                order => order,
+            }
+        });
+        match self.arena.store_items(&items) {
             Ok(place) => {
                 let version = self.version();
+                let statements = self.statements(&items);
+                let place = (place, items.len() as u32);
                 self.arena
-                    .put_record_context(index, version, place, items.len() as u32, flags);
+                    .put_record_context(index, version, place, statements, flags);
                 Ok(())
             }
             Err(Full) => {
@@ -252,7 +238,7 @@ impl Contexts {
             self.counters.release(item.counter);
             self.arena.release(item.entry);
         }
-        self.arena.put_record_context(index, 0, 0, 0, 0);
+        self.arena.put_record_context(index, 0, (0, 0), 0..0, 0);
     }
 
     /// The items of a session.
@@ -312,13 +298,52 @@ mod tests {
             .collect()
     }
 
-    /// The first session gets all changes at once (by index), the second each
-    /// by itself (by scanning).
+    #[test]
+    fn items_stand_by_kind_and_key_and_startup_items_as_they_came() {
+        let mut contexts = contexts();
+        let kinds = [
+            (KIND_UNNAMED, "unnamed"),
+            (KIND_STARTUP, "b"),
+            (KIND_STATEMENT, "two"),
+            (KIND_STARTUP, "a"),
+            (KIND_STATEMENT, "one"),
+            (KIND_STARTUP, "b"),
+            (KIND_PARAMETER, "work_mem"),
+        ];
+        let items = kinds.map(|(kind, key)| Item {
+            entry: contexts
+                .arena
+                .intern(Content {
+                    kind: kind as u16,
+                    key: key.as_bytes(),
+                    value: b"",
+                })
+                .unwrap(),
+            counter: NO_COUNTER,
+            aux: 0,
+        });
+        contexts.begin(0, items.to_vec(), 0).unwrap();
+        let keys: Vec<_> = shown(&contexts, 0)
+            .into_iter()
+            .map(|(key, _)| key)
+            .collect();
+        assert_eq!(
+            keys,
+            ["b", "a", "b", "work_mem", "one", "two", "unnamed"].map(|key| key.as_bytes().to_vec())
+        );
+        contexts.load(0);
+        let loaded = contexts.scratch.clone();
+        assert_eq!(contexts.statements(&loaded), 4..6);
+        contexts.end(0);
+        assert_eq!(contexts.arena.entries(), 0);
+    }
+
+    /// The first session gets all changes at once, the second each by itself.
     #[test]
     fn many_changes_at_once_do_what_each_by_itself_does() {
         let mut contexts = contexts();
         for index in 0..2 {
-            contexts.begin(index, &[], 0).unwrap();
+            contexts.begin(index, Vec::new(), 0).unwrap();
         }
         let mut at_once = Staged::default();
         for number in 0_u32..500 {

@@ -1,5 +1,5 @@
-"""What is measured: a private server with the pool (`baton demo`), and PgBouncer
-before the same server.  Also what /proc says of a process's CPU and memory.
+"""What is measured: a private server with the pool, PgBouncer before the same
+server, and a server of canned answers.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+import processes
+from builds import REPOSITORY, SCRATCH, Build, pg_config
+
+HOST = processes.HOST
 START_LIMIT_S = 90
 STOP_LIMIT_S = 60
-PG_PORT, POOL_PORT, BOUNCER_PORT, CANNED_PORT = 5533, 6643, 6732, 6733
+QUERY_LIMIT_S = 60
 LOAD = REPOSITORY / "target/release/baton-load"
 USER = "demo"
 SERVER_USER = "postgres"
@@ -26,7 +29,7 @@ SERVER_USER = "postgres"
 
 @dataclass(frozen=True)
 class Target:
-    """A way to the server: its port and the pooler's processes, if any."""
+    """A way to the server: its port, and the pooler's processes, if any."""
 
     name: str
     port: int
@@ -35,9 +38,7 @@ class Target:
 
 def program(name: str) -> str:
     """One of the server's programs."""
-    pg_config = os.environ.get("PG_CONFIG") or "/usr/lib/postgresql/15/bin/pg_config"
-    folder = subprocess.run([pg_config, "--bindir"], capture_output=True, text=True, check=True).stdout.strip()
-    path = shutil.which(name, path=f"{folder}:{os.environ['PATH']}:/usr/sbin:/usr/local/bin")
+    path = shutil.which(name, path=f"{pg_config('--bindir')}:{os.environ['PATH']}:/usr/sbin:/usr/local/bin")
     if not path:
         raise SystemExit(f"bench: {name} is not installed")
     return path
@@ -50,93 +51,141 @@ def drop_root() -> list[str]:
     return ["setpriv", f"--reuid={SERVER_USER}", f"--regid={SERVER_USER}", "--clear-groups"]
 
 
+def end(process: subprocess.Popen, how: int) -> None:
+    process.send_signal(how)
+    try:
+        process.wait(STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_LIMIT_S)
+
+
 class Server:
-    """`baton demo` with the settings of a benchmark."""
+    """A cluster of its own in a scratch directory, with the pool of a build."""
 
-    def __init__(self, backends: int, settings: dict[str, str]) -> None:
-        self.backends = backends
-        self.settings = settings
-        self.process: subprocess.Popen[str] | None = None
-        self.data = Path("/nowhere")
+    def __init__(self, build: Build, backends: int, settings: dict[str, str]) -> None:
+        self.build = build
+        self.port = processes.free_port()
+        self.pool_port = processes.free_port()
+        self.settings = {
+            "listen_addresses": HOST, "port": str(self.port), "fsync": "off", "log_line_prefix": "%m [%p] %q%u@%d ",
+            "shared_preload_libraries": "pg_baton", "pg_baton.port": str(self.pool_port),
+            "pg_baton.max_backends": str(backends), **settings,
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+        self.directory = Path(tempfile.mkdtemp(prefix="baton-bench-"))
+        self.data = self.directory / "data"
 
-    def start(self) -> None:
-        command = [program("baton"), "demo", "--no-load", "--pg-port", str(PG_PORT), "--port", str(POOL_PORT),
-                   "--backends", str(self.backends)]
-        for name, value in self.settings.items():
-            command += ["--set", f"{name}={value}"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr, text=True,
-                                        stdin=subprocess.DEVNULL)
-        assert self.process.stdout
-        for line in self.process.stdout:
-            if line.strip() == "ready":
-                break
-        else:
-            raise SystemExit("bench: the server does not start")
-        self.data = Path(self.query("SHOW data_directory"))
+    def start(self, scale: int) -> None:
+        self.directory.chmod(0o755)
+        self.settings |= self.build.stage(self.directory / "stage")
+        if os.geteuid() == 0:
+            shutil.chown(self.directory, SERVER_USER, SERVER_USER)
+        subprocess.run([*drop_root(), program("initdb"), "--username", USER, "--auth", "trust", "--encoding", "UTF8",
+                        "--no-locale", "--no-sync", "--pgdata", str(self.data)],
+                       check=True, capture_output=True, cwd="/")
+        with open(self.data / "postgresql.conf", "a") as file:
+            file.write(f"unix_socket_directories = '{self.directory}'\n")
+            for name, value in self.settings.items():
+                file.write("{} = '{}'\n".format(name, value.replace("'", "''")))
+        log = open(self.directory / "log", "wb")
+        self.process = subprocess.Popen([*drop_root(), program("postgres"), "-D", str(self.data)], cwd="/",
+                                        stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.wait_for(self.port, "postgres")
+        self.query(f"CREATE DATABASE {USER}", database="postgres")
+        subprocess.run([program("pgbench"), "-i", "-q", "-s", str(scale), "-h", HOST, "-p", str(self.port),
+                        "-U", USER, USER], check=True, capture_output=True)
+        self.wait_for(self.pool_port, USER)
 
-    def query(self, text: str, port: int = PG_PORT) -> str:
+    def wait_for(self, port: int, database: str) -> None:
+        deadline = time.monotonic() + START_LIMIT_S
+        while True:
+            try:
+                self.query("SELECT 1", port, database)
+                return
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as failure:
+                if not self.process or self.process.poll() is not None or time.monotonic() > deadline:
+                    log = (self.directory / "log").read_text()[-3000:]
+                    raise SystemExit(f"bench: the server does not start: {failure.stderr}\n{log}") from None
+                time.sleep(0.1)
+
+    def query(self, text: str, port: int = 0, database: str = USER) -> str:
         result = subprocess.run(
-            [program("psql"), "-XAt", "-h", "127.0.0.1", "-p", str(port), "-U", USER, "-c", text, USER],
-            capture_output=True, text=True, check=True)
+            [program("psql"), "-XAt", "-h", HOST, "-p", str(port or self.port), "-U", USER, "-c", text, database],
+            capture_output=True, text=True, check=True, timeout=QUERY_LIMIT_S)
         return result.stdout.strip()
 
     def stop(self) -> None:
         if self.process:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.wait(STOP_LIMIT_S)
+            end(self.process, signal.SIGINT)
             self.process = None
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def direct(self) -> Target:
-        return Target("direct", PG_PORT)
+        return Target("direct", self.port)
 
     def pool(self) -> Target:
         """Its pids are asked for anew each time: a dispatcher may be restarted."""
-        return Target("pg_baton", POOL_PORT, tuple(dispatchers(self.data)))
+        found = processes.of_directory(self.data)
+        return Target("pg_baton", self.pool_port, tuple(
+            pid for pid, words in found.items() if words[0].endswith("baton") and words[1:2] == ["dispatcher"]))
 
+    def backends(self) -> list[int]:
+        """Those that serve clients.  By their titles: what the server's views
+        call a pid may be a session's."""
+        found = processes.of_directory(self.data)
+        return [pid for pid, words in found.items() if words[0].startswith(f"postgres: {USER} ")]
 
-def dispatchers(data: Path) -> list[int]:
-    """The dispatcher's processes of the server with this data directory."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            if len(words) > 1 and words[0].endswith(b"baton") and words[1] == b"dispatcher":
-                if os.readlink(entry / "cwd") == str(data):
-                    found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
+    def renew_backends(self) -> None:
+        """Ends all backends: the next sessions get fresh ones."""
+        for pid in self.backends():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        time.sleep(1)
 
 
 class Bouncer:
     """PgBouncer in transaction mode, to the same server by its Unix socket."""
 
     def __init__(self, server: Server, backends: int) -> None:
-        text = subprocess.run([program("pgbouncer"), "--version"], capture_output=True, text=True).stdout
+        self.server = server
+        self.backends = backends
+        self.port = processes.free_port()
+        self.directory = Path(tempfile.mkdtemp(prefix="baton-bench-"))
+        self.process: subprocess.Popen[bytes] | None = None
+        self.command = self.find()
+        text = subprocess.run([*self.command, "--version"], capture_output=True, text=True).stdout
         found = re.search(r"PgBouncer (\d+)\.(\d+)\S*", text)
         if not found:
             raise SystemExit("bench: cannot tell PgBouncer's version")
         self.version = found.group(0)
         self.knows_prepared = (int(found.group(1)), int(found.group(2))) >= (1, 21)
-        self.server = server
-        self.backends = backends
-        self.directory = Path(tempfile.mkdtemp(prefix="baton-bench-"))
-        self.process: subprocess.Popen[bytes] | None = None
+
+    def find(self) -> list[str]:
+        """The newer one that tools/setup has unpacked, by the loader and the
+        libraries unpacked with it; else the installed one."""
+        unpacked = SCRATCH / "pgbouncer/root"
+        if not (unpacked / "usr/sbin/pgbouncer").exists():
+            return [program("pgbouncer")]
+        # A copy: its user may not be let into the checkout's folders.
+        root = self.directory / "root"
+        shutil.copytree(unpacked, root, symlinks=True)
+        loader = next(root.glob("usr/lib*/ld-linux*"), None) or next(root.glob("usr/lib/*/ld-linux*"))
+        libraries = next(root.glob("usr/lib/*/libevent*.so*")).parent
+        return [str(loader), "--library-path", str(libraries), str(root / "usr/sbin/pgbouncer")]
 
     def start(self) -> None:
         settings = {
-            "listen_addr": "127.0.0.1", "listen_port": BOUNCER_PORT, "unix_socket_dir": "",
-            "auth_type": "trust", "auth_file": self.directory / "users", "pool_mode": "transaction", "default_pool_size": self.backends,
+            "listen_addr": HOST, "listen_port": self.port, "unix_socket_dir": "", "auth_type": "trust",
+            "auth_file": self.directory / "users", "pool_mode": "transaction", "default_pool_size": self.backends,
             "max_client_conn": 12000, "listen_backlog": 4096, "server_reset_query": "",
             "log_connections": 0, "log_disconnections": 0, "stats_period": 3600,
-            "ignore_startup_parameters": "extra_float_digits",
+            "ignore_startup_parameters": "extra_float_digits", "server_login_retry": 1,
         }
         if self.knows_prepared:
             settings["max_prepared_statements"] = 200
-        socket_directory = self.server.data.parent
-        lines = ["[databases]", f"{USER} = host={socket_directory} port={PG_PORT} user={USER} dbname={USER}",
+        lines = ["[databases]",
+                 f"{USER} = host={self.server.directory} port={self.server.port} user={USER} dbname={USER}",
                  "[pgbouncer]"]
         lines += [f"{name} = {value}" for name, value in settings.items()]
         config = self.directory / "pgbouncer.ini"
@@ -144,26 +193,25 @@ class Bouncer:
         (self.directory / "users").write_text(f'"{USER}" ""\n')
         self.directory.chmod(0o755)
         log = open(self.directory / "log", "wb")
-        self.process = subprocess.Popen([*drop_root(), program("pgbouncer"), str(config)], stdout=log, stderr=log,
-                                        stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen([*drop_root(), *self.command, str(config)], stdout=log, stderr=log,
+                                        stdin=subprocess.DEVNULL, cwd="/")
         deadline = time.monotonic() + START_LIMIT_S
         while True:
             try:
-                self.server.query("SELECT 1", BOUNCER_PORT)
+                self.server.query("SELECT 1", self.port)
                 return
-            except subprocess.CalledProcessError as failure:
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as failure:
                 if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit("bench: PgBouncer does not start: " + failure.stderr
+                    raise SystemExit(f"bench: PgBouncer does not start: {failure.stderr}"
                                      + (self.directory / "log").read_text()) from None
                 time.sleep(0.1)
 
     def target(self) -> Target:
-        return Target("PgBouncer", BOUNCER_PORT, (self.process.pid,) if self.process else ())
+        return Target("PgBouncer", self.port, (self.process.pid,) if self.process else ())
 
     def stop(self) -> None:
         if self.process:
-            self.process.terminate()
-            self.process.wait(STOP_LIMIT_S)
+            end(self.process, signal.SIGTERM)
             self.process = None
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -173,38 +221,19 @@ class Canned:
     against it shows how fast the client alone can be."""
 
     def __init__(self) -> None:
+        self.port = processes.free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self.process = subprocess.Popen([str(LOAD), "--canned", "--port", str(CANNED_PORT)], stdin=subprocess.PIPE)
+        self.process = subprocess.Popen([str(LOAD), "--canned", "--port", str(self.port)], stdin=subprocess.PIPE)
 
     def target(self) -> Target:
-        return Target("canned", CANNED_PORT)
+        return Target("canned", self.port)
 
     def stop(self) -> None:
         if self.process:
-            self.process.communicate()
+            # The end of its standard input is the end of it.
+            with suppress(subprocess.TimeoutExpired):
+                self.process.communicate(timeout=STOP_LIMIT_S)
+            self.process.kill()
             self.process = None
-
-
-def cpu_seconds(pids: tuple[int, ...]) -> float:
-    """CPU time that all threads of these processes have used, to the nanosecond."""
-    total = 0
-    for pid in pids:
-        for task in Path(f"/proc/{pid}/task").glob("*"):
-            try:
-                total += int((task / "schedstat").read_text().split()[0])
-            except (OSError, IndexError):
-                continue
-    return total / 1e9
-
-
-def memory_kib(pids: tuple[int, ...]) -> dict[str, int]:
-    """Resident memory: all of it, and what is the process's own (anonymous)."""
-    total = {"VmRSS": 0, "RssAnon": 0}
-    for pid in pids:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            name = line.split(":")[0]
-            if name in total:
-                total[name] += int(line.split()[1])
-    return total

@@ -156,7 +156,7 @@ fn row() -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::{greeting, row};
-    use crate::session::Reader;
+    use crate::wire::Reader;
 
     #[test]
     fn what_it_says_is_protocol_and_ends_ready() {

@@ -2,12 +2,14 @@
 //!
 //! A session is in one of two states: it waits for an answer, or (before work
 //! starts, and after its end) it is ready.  The loop is closed: an answer's
-//! end sends the next transaction at once.
+//! end sends the transaction's next batch, or the next transaction, at once.
 
 use super::histogram::Histogram;
-use super::session::{self, Random, Reader};
+use super::script::{Client, Script};
+use super::span::Span;
 use super::system::Epoll;
-use super::{Arguments, Protocol};
+use super::wire::{self, Reader, Seen};
+use super::Arguments;
 use anyhow::{bail, Context, Result};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,18 +17,20 @@ use std::time::{Duration, Instant};
 
 /// Logins under way at once; more than a listen queue holds would be dropped.
 const LOGINS_AT_ONCE: usize = 64;
-const LOGIN_LIMIT: Duration = Duration::from_secs(120);
-const WARMUP_LIMIT: Duration = Duration::from_secs(60);
+/// With what is prepared at login.
+const LOGIN_LIMIT: Duration = Duration::from_secs(150);
 const WAIT_MS: i32 = 100;
 const READ_BYTES: usize = 16384;
 
 /// What a thread measured.
 #[derive(Default)]
 pub struct Outcome {
-    /// One sample a transaction that ended within the time.
+    /// One sample a transaction that ended well within the time.
     pub latency: Histogram,
-    /// Transactions that failed.
+    /// Transactions that failed, warm-up included.
     pub errors: u64,
+    /// What the first one of them said.
+    pub first_error: Option<String>,
     /// Transactions of the session that had the fewest, warm-up included.
     pub least_served: u64,
     /// Whether `least_served` says anything yet.
@@ -38,6 +42,7 @@ impl Outcome {
     pub fn add(&mut self, other: Outcome) {
         self.latency.add(&other.latency);
         self.errors += other.errors;
+        self.first_error = self.first_error.take().or(other.first_error);
         if other.any {
             let least = if self.any {
                 self.least_served
@@ -53,18 +58,19 @@ impl Outcome {
 struct Session {
     socket: TcpStream,
     reader: Reader,
+    client: Client,
+    /// When the present transaction began.
     sent_at: Instant,
+    /// Something in the present transaction failed.
+    failed: bool,
     transactions: u64,
-    prepared: bool,
 }
 
 /// One thread's sessions.
 pub struct Driver {
     sessions: Vec<Session>,
     epoll: Epoll,
-    protocol: Protocol,
-    scale: u32,
-    random: Random,
+    script: Script,
     buffer: Vec<u8>,
     out: Vec<u8>,
 }
@@ -80,30 +86,30 @@ impl Driver {
         let mut driver = Driver {
             sessions: Vec::with_capacity(share as usize),
             epoll: Epoll::new()?,
-            protocol: arguments.protocol,
-            scale: arguments.scale,
-            random: Random::new(u64::from(thread) + 1),
+            script: arguments.script(),
             buffer: vec![0; READ_BYTES],
             out: Vec::new(),
         };
-        let startup = session::startup(&arguments.user, &arguments.database);
+        let startup = wire::startup(&arguments.user, &arguments.database);
         let deadline = Instant::now() + LOGIN_LIMIT;
         let mut ready = 0;
         while ready < share as usize {
             while driver.sessions.len() < share as usize
                 && driver.sessions.len() - ready < LOGINS_AT_ONCE
             {
-                driver.open(address, &startup)?;
+                let number = driver.sessions.len() as u32 * arguments.threads + thread;
+                let client = driver.script.client(arguments.seed, number);
+                driver.open(address, &startup, client)?;
             }
             ready += driver.log_in()?;
             if Instant::now() > deadline {
-                bail!("{ready} of {share} sessions were logged in within {LOGIN_LIMIT:?}");
+                bail!("{ready} of {share} sessions were ready within {LOGIN_LIMIT:?}");
             }
         }
         Ok(driver)
     }
 
-    fn open(&mut self, address: SocketAddr, startup: &[u8]) -> Result<()> {
+    fn open(&mut self, address: SocketAddr, startup: &[u8], client: Client) -> Result<()> {
         let count = self.sessions.len();
         let mut socket = TcpStream::connect(address)
             .with_context(|| format!("cannot connect to {address} after {count} sessions"))?;
@@ -114,9 +120,10 @@ impl Driver {
         self.sessions.push(Session {
             socket,
             reader: Reader::default(),
+            client,
             sent_at: Instant::now(),
+            failed: false,
             transactions: 0,
-            prepared: false,
         });
         Ok(())
     }
@@ -134,40 +141,32 @@ impl Driver {
             if !seen.ready {
                 continue;
             }
-            match session::preparation(self.protocol) {
-                Some(messages) if !session.prepared => {
-                    session.prepared = true;
-                    send(&mut session.socket, &messages)?;
-                }
-                _ => ready += 1,
+            if self.script.opening(&mut session.client, &mut self.out) {
+                send(&mut session.socket, &self.out)?;
+            } else {
+                ready += 1;
             }
         }
         Ok(ready)
     }
 
-    /// Keeps every session busy (blocks): first until the warm-up is over and
-    /// each session has had an answer, then for the span, which is measured.
-    pub fn work(&mut self, warmup: Duration, span: Duration) -> Result<Outcome> {
+    /// Keeps every session busy (blocks) until the measured span is over, or
+    /// another thread has failed.
+    pub fn work(&mut self, span: &Span) -> Result<Outcome> {
         let mut outcome = Outcome::default();
-        let start = Instant::now();
         let mut unserved = self.sessions.len();
-        let mut measuring: Option<(Instant, Instant)> = None;
+        if unserved == 0 {
+            span.is_served();
+        }
         for number in 0..self.sessions.len() {
-            self.send_transaction(number, Instant::now())?;
+            self.send_next(number, Instant::now())?;
         }
         loop {
             let numbers: Vec<u64> = self.epoll.wait(WAIT_MS)?.collect();
-            let mut now = Instant::now();
-            match measuring {
-                Some((_, end)) if now >= end => break,
-                Some(_) => {}
-                None if unserved == 0 && now >= start + warmup => {
-                    measuring = Some((now, now + span));
-                }
-                None if now >= start + WARMUP_LIMIT => {
-                    bail!("{unserved} sessions had no answer within {WARMUP_LIMIT:?}");
-                }
-                None => {}
+            let measured = span.measured();
+            let over = measured.is_some_and(|(_, end)| Instant::now() >= end);
+            if over || span.has_failed() {
+                break;
             }
             for number in numbers {
                 let number = number as usize;
@@ -177,38 +176,44 @@ impl Driver {
                     bail!("an answer is not understood: {error}");
                 }
                 if let Some(error) = seen.error {
-                    if outcome.errors == 0 {
-                        eprintln!("baton-load: first error: {error}");
-                    }
-                    outcome.errors += 1;
+                    session.failed = true;
+                    outcome.first_error.get_or_insert(error);
                 }
                 if !seen.ready {
                     continue;
                 }
-                now = Instant::now();
-                unserved -= usize::from(session.transactions == 0);
-                session.transactions += 1;
-                if measuring.is_some_and(|(from, end)| now >= from && now < end) {
-                    let microseconds = now.duration_since(session.sent_at).as_micros() as u64;
-                    outcome.latency.record(microseconds);
+                let now = Instant::now();
+                if !session.client.in_transaction() {
+                    if session.transactions == 0 {
+                        unserved -= 1;
+                        if unserved == 0 {
+                            span.is_served();
+                        }
+                    }
+                    session.transactions += 1;
+                    if session.failed {
+                        outcome.errors += 1;
+                    } else if measured.is_some_and(|(from, end)| now >= from && now < end) {
+                        let microseconds = now.duration_since(session.sent_at).as_micros() as u64;
+                        outcome.latency.record(microseconds);
+                    }
                 }
-                self.send_transaction(number, now)?;
+                self.send_next(number, now)?;
             }
         }
-        outcome.least_served = self
-            .sessions
-            .iter()
-            .map(|session| session.transactions)
-            .min()
-            .unwrap_or(0);
-        outcome.any = true;
+        let counts = self.sessions.iter().map(|session| session.transactions);
+        outcome.least_served = counts.min().unwrap_or(0);
+        outcome.any = !self.sessions.is_empty();
         Ok(outcome)
     }
 
-    fn send_transaction(&mut self, number: usize, now: Instant) -> Result<()> {
-        session::transaction(&mut self.out, self.protocol, self.scale, &mut self.random);
+    fn send_next(&mut self, number: usize, now: Instant) -> Result<()> {
         let session = &mut self.sessions[number];
-        session.sent_at = now;
+        if !session.client.in_transaction() {
+            session.sent_at = now;
+            session.failed = false;
+        }
+        self.script.next(&mut session.client, &mut self.out);
         send(&mut session.socket, &self.out)
     }
 
@@ -216,25 +221,25 @@ impl Driver {
     pub fn finish(&mut self) {
         for session in &mut self.sessions {
             // Whoever is gone already need not be told.
-            let _ = session.socket.write(session::FAREWELL);
+            let _ = session.socket.write(wire::FAREWELL);
         }
     }
 }
 
 /// Reads what is there.
-fn read(session: &mut Session, buffer: &mut [u8]) -> Result<session::Seen> {
+fn read(session: &mut Session, buffer: &mut [u8]) -> Result<Seen> {
     match session.socket.read(buffer) {
         Ok(0) => bail!("the server closed a session"),
         Ok(count) => Ok(session.reader.take(&buffer[..count])),
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-            Ok(session::Seen::default())
+            Ok(Seen::default())
         }
         Err(error) => Err(error).context("cannot read from a session"),
     }
 }
 
-/// A transaction is far smaller than a socket's buffer, which is empty when
-/// one is sent.
+/// A batch is far smaller than a socket's buffer, which is empty when one is
+/// sent.
 fn send(socket: &mut TcpStream, bytes: &[u8]) -> Result<()> {
     socket.write_all(bytes).context("cannot write to a session")
 }

@@ -2,8 +2,10 @@
 //!
 //! pgbench polls all of its sockets for each answer, so that from some hundred
 //! clients on it measures itself.  This one waits in epoll: an idle session
-//! costs it nothing.  It knows one transaction, pgbench's select-only, in the
-//! simple, extended or prepared form, and one way to log in, trust.
+//! costs it nothing.  Its transaction is pgbench's select-only, in the simple,
+//! extended or prepared form, unless options make it more like an application's:
+//! several statements, many prepared ones a session, settings.  One way to log
+//! in, trust.
 //!
 //! Each thread owns its sessions for life; threads share nothing but the
 //! moments at which measuring starts and ends.  The report is one line of JSON
@@ -12,20 +14,25 @@
 mod canned;
 mod drive;
 mod histogram;
-mod session;
+mod random;
+mod script;
+mod span;
 mod system;
+mod wire;
 
 use anyhow::{bail, Result};
 use clap::{Parser, ValueEnum};
 use drive::{Driver, Outcome};
 use histogram::Histogram;
-use std::io::{Read, Write};
+use script::Script;
+use span::Span;
+use std::io::{BufRead, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Runs pgbench's select-only transaction on many sessions at once.
+/// Runs transactions on many sessions at once.
 #[derive(Parser, Clone)]
 #[command(version, about)]
 pub struct Arguments {
@@ -59,6 +66,36 @@ pub struct Arguments {
     /// Scale of pgbench's tables
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     scale: u32,
+    /// Different statements that there are
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    stock: u32,
+    /// Statements of the stock that each session uses, a random choice of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    own: u32,
+    /// Statements a transaction, each a round trip; with more than one, BEGIN
+    /// and COMMIT around them
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    statements: u32,
+    /// The stock has joins, updates and inserts, too
+    #[arg(long)]
+    mixed: bool,
+    /// A transaction makes, fills and reads a temporary table on commit drop
+    #[arg(long, conflicts_with_all = ["stock", "own", "statements", "mixed", "protocol"])]
+    temporary_table: bool,
+    /// At login, each session sets app.tenant_id, statement_timeout and timezone
+    /// to values of its own
+    #[arg(long)]
+    settings: bool,
+    /// When a session prepares its statements
+    #[arg(long, value_enum, default_value_t = Prepare::Login)]
+    prepare: Prepare,
+    /// Seed of all random choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print a line when measuring begins and when it ends; then leave the
+    /// sessions open until a line comes on standard input
+    #[arg(long)]
+    marks: bool,
     /// Log all sessions in, say so, and hold them until standard input ends
     #[arg(long)]
     idle: bool,
@@ -79,6 +116,32 @@ pub enum Protocol {
     Prepared,
 }
 
+/// When statements are prepared.
+#[derive(Clone, Copy, ValueEnum, PartialEq, Eq)]
+pub enum Prepare {
+    /// All of them, before the first transaction
+    Login,
+    /// Each one with its first use, in the same batch
+    Use,
+}
+
+impl Arguments {
+    /// What its sessions do.
+    pub fn script(&self) -> Script {
+        Script {
+            protocol: self.protocol,
+            prepare: self.prepare,
+            scale: self.scale,
+            stock: self.stock,
+            own: self.own,
+            statements: self.statements,
+            mixed: self.mixed,
+            temporary: self.temporary_table,
+            settings: self.settings,
+        }
+    }
+}
+
 fn main() -> std::process::ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => std::process::ExitCode::SUCCESS,
@@ -93,26 +156,40 @@ fn run(arguments: &Arguments) -> Result<()> {
     if !(arguments.seconds > 0.0 && arguments.warmup >= 0.0) {
         bail!("the seconds must be more than none");
     }
+    if arguments.own > arguments.stock {
+        bail!("a session cannot have more statements than there are");
+    }
     let address = SocketAddr::new(arguments.host, arguments.port);
     if arguments.canned {
         return answer(address);
     }
+    let (warmup, seconds) = (
+        Duration::from_secs_f64(arguments.warmup),
+        Duration::from_secs_f64(arguments.seconds),
+    );
     let barrier = Barrier::new(arguments.threads as usize + 1);
-    let failed = AtomicBool::new(false);
+    let span = Span::new(arguments.threads);
     let start = Instant::now();
     let mut connected_after = Duration::ZERO;
     let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
         let handles: Vec<_> = (0..arguments.threads)
             .map(|thread| {
                 let share = share_of(arguments.clients, arguments.threads, thread);
-                let (barrier, failed) = (&barrier, &failed);
-                scope.spawn(move || one_thread(arguments, address, thread, share, barrier, failed))
+                let (barrier, span) = (&barrier, &span);
+                scope.spawn(move || one_thread(arguments, address, thread, share, barrier, span))
             })
             .collect();
         barrier.wait();
         connected_after = start.elapsed();
-        if arguments.idle && !failed.load(Ordering::Relaxed) {
+        if arguments.idle && !span.has_failed() {
             hold(arguments.clients);
+        } else if span.begin(warmup, seconds) {
+            mark(arguments, "measuring");
+            span.wait_for_end();
+            mark(arguments, "measured");
+            if arguments.marks {
+                wait_for_line();
+            }
         }
         barrier.wait();
         let joined = handles.into_iter().map(|handle| handle.join());
@@ -123,6 +200,12 @@ fn run(arguments: &Arguments) -> Result<()> {
     let mut all = Outcome::default();
     for outcome in outcomes {
         all.add(outcome?);
+    }
+    if span.has_failed() {
+        bail!("some sessions were not served");
+    }
+    if let Some(error) = &all.first_error {
+        eprintln!("baton-load: first error: {error}");
     }
     if !arguments.idle {
         println!("{}", report(arguments, &all, connected_after));
@@ -138,25 +221,41 @@ fn one_thread(
     thread: u32,
     share: u32,
     barrier: &Barrier,
-    failed: &AtomicBool,
+    span: &Span,
 ) -> Result<Outcome> {
     let connected = Driver::connect(arguments, address, thread, share);
-    failed.fetch_or(connected.is_err(), Ordering::Relaxed);
-    barrier.wait();
-    if arguments.idle {
-        barrier.wait();
-        let mut driver = connected?;
-        driver.finish();
-        return Ok(Outcome::default());
+    if connected.is_err() {
+        span.fail();
     }
     barrier.wait();
-    let mut driver = connected?;
-    let outcome = driver.work(
-        Duration::from_secs_f64(arguments.warmup),
-        Duration::from_secs_f64(arguments.seconds),
-    );
+    let ended = connected.map(|mut driver| {
+        let outcome = if arguments.idle || span.has_failed() {
+            Ok(Outcome::default())
+        } else {
+            driver.work(span)
+        };
+        (driver, outcome)
+    });
+    if matches!(&ended, Ok((_, Err(_)))) {
+        span.fail();
+    }
+    barrier.wait();
+    let (mut driver, outcome) = ended?;
     driver.finish();
     outcome
+}
+
+/// Says (on standard output) what begins, if asked to.
+fn mark(arguments: &Arguments, what: &str) {
+    if arguments.marks {
+        println!("{what}");
+        let _ = std::io::stdout().flush();
+    }
+}
+
+fn wait_for_line() {
+    let mut line = String::new();
+    let _ = std::io::stdin().lock().read_line(&mut line);
 }
 
 /// Answers clients until standard input ends.

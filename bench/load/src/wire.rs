@@ -1,15 +1,11 @@
-//! One session's side of the protocol, without I/O: bytes in, what happened
-//! out; and the bytes to send.
+//! The protocol's frames, without I/O: bytes in, what happened out; and the
+//! messages that a client sends.
 //!
 //! Of what the server sends only the frames are followed: an answer ends with
 //! ReadyForQuery.  The text of an error is kept.
 
-use super::Protocol;
-
 /// Protocol 3.0 (PostgreSQL: libpq/pqcomm.h, PG_PROTOCOL(3, 0)).
 const PROTOCOL_VERSION: u32 = 3 << 16;
-const STATEMENT_NAME: &str = "load";
-const ACCOUNTS_A_SCALE: u32 = 100_000;
 /// A frame's type and length.
 const HEADER_BYTES: usize = 5;
 /// Of an error that much is kept.
@@ -119,70 +115,43 @@ pub fn startup(user: &str, database: &str) -> Vec<u8> {
     packet
 }
 
-/// What has to be sent once before transactions can be; nothing mostly.
-pub fn preparation(protocol: Protocol) -> Option<Vec<u8>> {
-    (protocol == Protocol::Prepared).then(|| {
-        let mut out = Vec::new();
-        parse(
-            &mut out,
-            STATEMENT_NAME,
-            "SELECT abalance FROM pgbench_accounts WHERE aid = $1;",
-        );
-        message(&mut out, b'S', &[]);
-        out
-    })
-}
-
-/// One transaction's messages, into `out`, which is emptied first.
-pub fn transaction(out: &mut Vec<u8>, protocol: Protocol, scale: u32, random: &mut Random) {
-    out.clear();
-    let account = random.below(scale * ACCOUNTS_A_SCALE) + 1;
-    if protocol == Protocol::Simple {
-        let text = format!("SELECT abalance FROM pgbench_accounts WHERE aid = {account};\0");
-        message(out, b'Q', &[text.as_bytes()]);
-        return;
-    }
-    let name = if protocol == Protocol::Prepared {
-        STATEMENT_NAME
-    } else {
-        ""
-    };
-    if protocol == Protocol::Extended {
-        parse(
-            out,
-            name,
-            "SELECT abalance FROM pgbench_accounts WHERE aid = $1;",
-        );
-    }
-    let value = account.to_string();
-    let length = (value.len() as u32).to_be_bytes();
-    // No portal name; one parameter, as text; results as text.
-    message(
-        out,
-        b'B',
-        &[
-            b"\0",
-            name.as_bytes(),
-            b"\0\0\0\0\x01",
-            &length,
-            value.as_bytes(),
-            b"\0\0",
-        ],
-    );
-    message(out, b'D', &[b"P\0"]);
-    message(out, b'E', &[b"\0\0\0\0\0"]);
-    message(out, b'S', &[]);
-}
-
 /// Terminate.
 pub const FAREWELL: &[u8] = b"X\0\0\0\x04";
 
-fn parse(out: &mut Vec<u8>, name: &str, text: &str) {
+/// Query.
+pub fn query(out: &mut Vec<u8>, text: &str) {
+    message(out, b'Q', &[text.as_bytes(), b"\0"]);
+}
+
+/// Parse, without parameter types.
+pub fn parse(out: &mut Vec<u8>, name: &str, text: &str) {
     message(
         out,
         b'P',
         &[name.as_bytes(), b"\0", text.as_bytes(), b"\0\0\0"],
     );
+}
+
+/// Bind the unnamed portal (parameters and results as text), Describe, Execute.
+pub fn bind_and_execute(out: &mut Vec<u8>, statement: &str, values: &[&str]) {
+    let mut parameters = (values.len() as u16).to_be_bytes().to_vec();
+    for value in values {
+        parameters.extend_from_slice(&(value.len() as u32).to_be_bytes());
+        parameters.extend_from_slice(value.as_bytes());
+    }
+    // No portal name; no formats of parameters, none of results.
+    message(
+        out,
+        b'B',
+        &[b"\0", statement.as_bytes(), b"\0\0\0", &parameters, b"\0\0"],
+    );
+    message(out, b'D', &[b"P\0"]);
+    message(out, b'E', &[b"\0\0\0\0\0"]);
+}
+
+/// Sync.
+pub fn sync(out: &mut Vec<u8>) {
+    message(out, b'S', &[]);
 }
 
 fn message(out: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
@@ -194,26 +163,9 @@ fn message(out: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
     }
 }
 
-/// xorshift64: good enough to spread keys.
-pub struct Random(u64);
-
-impl Random {
-    /// Any seed but none.
-    pub fn new(seed: u64) -> Self {
-        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn below(&mut self, limit: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (((self.0 >> 32) * u64::from(limit)) >> 32) as u32
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Protocol, Random, Reader, Seen};
+    use super::{bind_and_execute, parse, query, sync, Reader, Seen};
 
     const ANSWER: &[u8] = b"T\0\0\0\x06\0\0D\0\0\0\x06\0\0C\0\0\0\x0dSELECT 1\0Z\0\0\0\x05I";
 
@@ -258,13 +210,17 @@ mod tests {
     #[test]
     fn messages_say_their_own_length() {
         let mut out = Vec::new();
-        for protocol in [Protocol::Simple, Protocol::Extended, Protocol::Prepared] {
-            super::transaction(&mut out, protocol, 10, &mut Random::new(7));
-            let mut rest = &out[..];
-            while !rest.is_empty() {
-                let length = u32::from_be_bytes([rest[1], rest[2], rest[3], rest[4]]) as usize;
-                rest = &rest[length + 1..];
-            }
+        parse(&mut out, "S_1", "SELECT $1::int4");
+        bind_and_execute(&mut out, "S_1", &["17"]);
+        sync(&mut out);
+        query(&mut out, "COMMIT");
+        let mut rest = &out[..];
+        let mut kinds = Vec::new();
+        while !rest.is_empty() {
+            kinds.push(rest[0]);
+            let length = u32::from_be_bytes([rest[1], rest[2], rest[3], rest[4]]) as usize;
+            rest = &rest[length + 1..];
         }
+        assert_eq!(kinds, b"PBDESQ");
     }
 }

@@ -1,0 +1,111 @@
+"""Builds of pg_baton: the one in a checkout's folders, and those of git
+revisions, which are built in bench/results/scratch and kept there.
+
+A server finds one by the parameters that `stage` gives, so nothing has to be
+installed.  What it uses is a copy, so that building anew changes no run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SCRATCH = REPOSITORY / "bench/results/scratch"
+BUILD_LIMIT_S = 1200
+
+
+@dataclass(frozen=True)
+class Build:
+    """A folder that is laid out as the repository, with what was built in it."""
+
+    name: str
+    folder: Path
+
+    def library(self) -> Path:
+        return self.folder / "extension/pg_baton.so"
+
+    def program(self) -> Path:
+        return self.folder / "target/release/baton"
+
+    def is_there(self) -> bool:
+        return self.library().exists() and self.program().exists()
+
+    def stage(self, directory: Path) -> dict[str, str]:
+        """Copies it to where the server's user can read it; the parameters by
+        which a server uses it."""
+        if not self.is_there():
+            raise SystemExit(f"bench: nothing is built in {self.folder}, run make first")
+        directory.mkdir()
+        for file in (self.library(), self.program()):
+            shutil.copy(file, directory)
+        for path in [directory, *directory.iterdir()]:
+            path.chmod(0o755)
+        return {
+            "dynamic_library_path": f"{directory}:$libdir",
+            "pg_baton.dispatcher_program": str(directory / "baton"),
+        }
+
+
+def pg_config(what: str) -> str:
+    path = os.environ.get("PG_CONFIG") or "/usr/lib/postgresql/15/bin/pg_config"
+    return subprocess.run([path, what], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def of_tree() -> Build:
+    """What this checkout has built."""
+    return Build("tree", REPOSITORY)
+
+
+def find(what: str) -> Build:
+    """A folder in which it is built already, or a revision, which is built now
+    (blocks, minutes) unless it was before."""
+    folder = Path(what)
+    if (folder / "extension").is_dir():
+        return Build(folder.resolve().name, folder.resolve())
+    named = subprocess.run(["git", "-C", str(REPOSITORY), "rev-parse", "--verify", "--quiet", f"{what}^{{commit}}"],
+                           capture_output=True, text=True)
+    if named.returncode != 0:
+        raise SystemExit(f"bench: {what} is neither a folder with a build nor a revision")
+    commit = named.stdout.strip()
+    build = Build(commit[:10], SCRATCH / "builds" / commit[:10])
+    if not build.is_there():
+        build_revision(commit, build)
+    return build
+
+
+def build_revision(commit: str, build: Build) -> None:
+    print(f"bench: building {what_is(commit)}", flush=True)
+    shutil.rmtree(build.folder, ignore_errors=True)
+    source = build.folder / "source"
+    source.mkdir(parents=True)
+    archive = subprocess.Popen(["git", "-C", str(REPOSITORY), "archive", commit], stdout=subprocess.PIPE)
+    subprocess.run(["tar", "-x", "-C", str(source)], stdin=archive.stdout, check=True)
+    if archive.wait(BUILD_LIMIT_S) != 0:
+        raise SystemExit(f"bench: git has no archive of {commit}")
+    # What crates are built of is kept for the next revision.
+    target = SCRATCH / "builds/target"
+    for command in (["make", "-s", "-C", "extension", *pg_config_of_make()],
+                    ["cargo", "build", "--quiet", "--release", "-p", "baton"]):
+        done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=BUILD_LIMIT_S,
+                              env={**os.environ, "CARGO_TARGET_DIR": str(target)})
+        if done.returncode != 0:
+            raise SystemExit(f"bench: {commit} cannot be built: {done.stderr[-2000:]}")
+    for built, place in ((source / "extension/pg_baton.so", build.library()),
+                         (target / "release/baton", build.program())):
+        place.parent.mkdir(parents=True)
+        shutil.copy(built, place)
+    shutil.rmtree(source)
+
+
+def pg_config_of_make() -> list[str]:
+    path = os.environ.get("PG_CONFIG")
+    return [f"PG_CONFIG={path}"] if path else []
+
+
+def what_is(commit: str) -> str:
+    return subprocess.run(["git", "-C", str(REPOSITORY), "log", "-1", "--format=%h %s", commit],
+                          capture_output=True, text=True, check=True).stdout.strip()

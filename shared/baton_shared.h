@@ -431,6 +431,8 @@ typedef struct BatonFrame
 #define BATON_MSG_POKE 13		/* look at the ready queue again */
 #define BATON_MSG_RETIRE 14		/* look at `retire` in your slot */
 #define BATON_MSG_RECALL 15		/* session: give it back if it is idle */
+#define BATON_MSG_EVICT 16		/* session: end it if it is idle and
+								 * dedicated; there are too many such */
 
 /* backend -> dispatcher */
 #define BATON_MSG_PUT 20		/* session; u16 kind, u16 key_length, key, u32

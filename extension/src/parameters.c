@@ -41,6 +41,7 @@ int			baton_port;
 char	   *baton_listen_addresses;
 int			baton_max_backends;
 int			baton_min_backends;
+int			baton_max_dedicated;
 int			baton_backend_idle_timeout_ms;
 int			baton_session_wait_timeout_ms;
 int			baton_max_sessions;
@@ -100,9 +101,19 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_max_backends,
 		.context = PGC_SIGHUP,
 		.boot = 20,.least = 1,.most = MAX_BACKENDS,
-		.short_description = "Sets the maximum number of backends that serve the pool's sessions.",
+		.short_description = "Sets the maximum number of backends that serve the pool's sessions in turn.",
 		.long_description = "For the whole server, all users and databases together. "
+		"Backends of dedicated sessions do not count, up to pg_baton.max_dedicated. "
 		"In any case the pool leaves the connections reserved for administrators alone.",
+	},
+	{
+		.name = "pg_baton.max_dedicated",
+		.type = PARAMETER_INT,
+		.variable = &baton_max_dedicated,
+		.context = PGC_SIGHUP,
+		.boot = -1,.least = -1,.most = MAX_BACKENDS,
+		.short_description = "Sets the maximum number of backends that dedicated sessions have besides pg_baton.max_backends.",
+		.long_description = "-1 means as many as max_connections leaves, which is the most in any case.",
 	},
 	{
 		.name = "pg_baton.min_backends",
@@ -360,6 +371,7 @@ baton_parameters_send(int channel)
 		server_setting("listen_addresses"));
 	add_number(&pairs, &count, "max_backends", baton_max_backends);
 	add_number(&pairs, &count, "min_backends", baton_min_backends);
+	add_number(&pairs, &count, "max_dedicated", baton_max_dedicated);
 	add_number(&pairs, &count, "backend_idle_timeout_ms", baton_backend_idle_timeout_ms);
 	add_number(&pairs, &count, "session_wait_timeout_ms", baton_session_wait_timeout_ms);
 	add_number(&pairs, &count, "max_sessions", baton_max_sessions);

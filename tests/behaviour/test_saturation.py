@@ -213,7 +213,7 @@ def backends(cluster) -> int:
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
 def test_a_lower_max_backends_follows_a_reload(cluster_with, busy):
-    """Down to what it says, and the part of it that is for dedicated sessions (one)."""
+    """Down to what it says."""
     cluster = cluster_with("role", max_backends=6, backend_idle_timeout="1h")
     with Crowd(cluster, "role", 12, BUSY) as crowd:
         crowd.wait_until_served()
@@ -221,14 +221,14 @@ def test_a_lower_max_backends_follows_a_reload(cluster_with, busy):
         if busy:
             cluster.set_parameters({"pg_baton.max_backends": 2})
             cluster.reload()
-            wait_until(lambda: backends(cluster) <= 3, what="backends go at their boundaries")
+            wait_until(lambda: backends(cluster) <= 2, what="backends go at their boundaries")
             crowd.wait_until_served()
     if not busy:
         with login(cluster, user="role") as idle:
             idle.query("SELECT 1")
             cluster.set_parameters({"pg_baton.max_backends": 2})
             cluster.reload()
-            wait_until(lambda: backends(cluster) <= 3, what="idle backends go")
+            wait_until(lambda: backends(cluster) <= 2, what="idle backends go")
             assert idle.query("SELECT 2") == [["2"]]
     assert not crowd.failures
     assert_healthy(cluster)

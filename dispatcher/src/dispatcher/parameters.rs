@@ -18,6 +18,8 @@ pub struct Parameters {
     pub server_port: u16,
     pub max_backends: u32,
     pub min_backends: u32,
+    /// -1: what the server's connections leave.
+    pub max_dedicated: i32,
     pub backend_idle_timeout_ms: u64,
     pub session_wait_timeout_ms: u64,
     pub max_sessions: u32,
@@ -79,6 +81,7 @@ const TABLE: &[(&str, Set)] = &[
     number!(server_port),
     number!(max_backends),
     number!(min_backends),
+    number!(max_dedicated),
     number!(backend_idle_timeout_ms),
     number!(session_wait_timeout_ms),
     number!(max_sessions),
@@ -115,21 +118,13 @@ impl Parameters {
         }
     }
 
-    /// Most backends of the pool that may exist, dedicated ones included.
-    ///
-    /// Dedicated backends are counted apart up to a reserve of a quarter (at
-    /// least one), so that they cannot quietly starve all others; but never
-    /// more than the server leaves beside the administrators' connections.
+    /// Most backends of the pool that may exist, dedicated ones included: what
+    /// the server leaves beside the administrators' connections.
     pub fn backend_ceiling(&self, slots: usize, orphans: usize) -> usize {
         let server = self
             .max_connections
             .saturating_sub(self.superuser_reserved_connections) as usize;
-        let wanted = (self.max_backends + self.dedicated_reserve()) as usize;
-        wanted.min(server.saturating_sub(orphans).max(1)).min(slots)
-    }
-
-    pub fn dedicated_reserve(&self) -> u32 {
-        (self.max_backends / 4).max(1)
+        server.saturating_sub(orphans).max(1).min(slots)
     }
 
     pub fn is_backend_only(&self, name: &[u8]) -> bool {
@@ -175,14 +170,11 @@ mod tests {
 
     #[test]
     fn the_ceiling_leaves_administrators_their_connections() {
-        let mut parameters = Parameters {
-            max_backends: 8,
+        let parameters = Parameters {
             max_connections: 100,
             superuser_reserved_connections: 3,
             ..Parameters::default()
         };
-        assert_eq!(parameters.backend_ceiling(100, 0), 10);
-        parameters.max_backends = 200;
         assert_eq!(parameters.backend_ceiling(100, 0), 97);
         assert_eq!(parameters.backend_ceiling(50, 0), 50);
         assert_eq!(parameters.backend_ceiling(100, 7), 90);

@@ -213,14 +213,10 @@ impl Dispatcher {
             let Some(pool) = pool else {
                 continue;
             };
-            let (mut starting, mut idle, mut busy, mut dedicated) = (0, 0, 0, 0);
+            let (mut starting, mut idle, mut busy) = (0, 0, 0);
             for slot in &pool.backends {
-                let is_dedicated = self.backends[*slot as usize]
-                    .as_ref()
-                    .is_some_and(|b| b.dedicated);
                 match self.control.backends[*slot as usize].state.load(SeqCst) {
                     BACKEND_STARTING => starting += 1,
-                    _ if is_dedicated => dedicated += 1,
                     BACKEND_IDLE | BACKEND_LINGER => idle += 1,
                     BACKEND_ASSIGNED | BACKEND_BUSY => busy += 1,
                     _ => {}
@@ -237,11 +233,11 @@ impl Dispatcher {
                 .bytes(&pool.key.user)
                 .bytes(&pool.key.database)
                 .bytes(&options.join(&b' '))
-                .number(pool.backends.len())
+                .number(pool.all_backends().count())
                 .number(starting)
                 .number(idle)
                 .number(busy)
-                .number(dedicated)
+                .number(pool.dedicated.len())
                 .number(pool.sessions)
                 .number(self.waiting_in(number as u32))
                 .optional(self.oldest_wait_us(number as u32))

@@ -63,6 +63,7 @@ impl Dispatcher {
         self.expire_questions();
         self.expire_waits();
         self.retry_pools();
+        self.evict_excess();
         self.room.look_again();
         self.stop_tick();
         if self.expects_orphans_end() {
@@ -188,16 +189,8 @@ impl Dispatcher {
         }
         let least = self.parameters.min_backends as usize;
         let mut retire = self.long_idle(number, limit_us);
-        let Some(pool) = self.pools[number as usize].as_ref() else {
-            return;
-        };
-        let may_serve = |slot: &&u32| {
-            let backend = self.backends[**slot as usize].as_ref();
-            backend.is_some_and(|backend| backend.may_serve())
-        };
-        let count = pool.backends.iter().filter(may_serve).count();
-        retire.truncate(count.saturating_sub(least));
         let serving = self.serving_backends(number);
+        retire.truncate(serving.saturating_sub(least));
         if serving > 0 && retire.len() == serving && !self.may_lose_all(number) {
             retire.pop();
         }
@@ -218,7 +211,7 @@ impl Dispatcher {
             let state = memory.state.load(SeqCst);
             self.backends[**slot as usize]
                 .as_ref()
-                .is_some_and(|backend| backend.may_serve() && !backend.dedicated)
+                .is_some_and(|backend| backend.may_serve())
                 && (state == BACKEND_IDLE || state == BACKEND_LINGER)
                 && self.now - memory.state_since_us.load(Relaxed) > limit_us
         };

@@ -104,12 +104,8 @@ baton_session_received(uint64 session)
 	in_hand = session;
 }
 
-/*
- * The session cannot go on: its client gets `edata` with severity FATAL, as
- * a stock backend would end with it, but this backend lives on.
- */
-static void
-send_fatal(ErrorData *edata)
+void
+baton_session_send_fatal(ErrorData *edata)
 {
 	StringInfoData message;
 
@@ -235,7 +231,7 @@ baton_session_take(uint64 session, int fd)
 		if (IsTransactionState() || IsAbortedTransactionBlockState())
 			AbortOutOfAnyTransaction();
 		MemoryContextSwitchTo(greeting ? greeting : caller);
-		send_fatal(edata);
+		baton_session_send_fatal(edata);
 		FreeErrorData(edata);
 		failed = true;
 	}

@@ -50,6 +50,12 @@ extern bool baton_session_is_too_large(void);
  */
 extern void baton_idle_timeouts_end(void);
 
+/*
+ * The held session cannot go on: its client gets `edata` with severity FATAL, as
+ * a stock backend would end with it, but this backend lives on.
+ */
+extern void baton_session_send_fatal(ErrorData *edata);
+
 /* Gives back a session that was assigned and has not been taken. */
 extern void baton_session_bounce(uint64 session, int fd);
 

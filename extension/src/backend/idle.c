@@ -171,14 +171,13 @@ asks_nothing(void)
  * False: it must exit.
  */
 static bool
-client_left(uint32 cause)
+client_left(uint32 cause, uint32 how)
 {
 	bool		clean = true;
 
 	if (cause != BATON_CAUSE_NONE)
 		clean = baton_taint_clean();
-	baton_session_end(BATON_END_CLIENT_CLOSED,
-					  clean ? BATON_BACKEND_IDLE : BATON_BACKEND_RETIRING);
+	baton_session_end(how, clean ? BATON_BACKEND_IDLE : BATON_BACKEND_RETIRING);
 	return clean;
 }
 
@@ -204,6 +203,26 @@ retire(const char *why)
  *		the dispatcher
  * --------------------------------
  */
+
+/*
+ * The held session, dedicated and between two transactions, ends: those like it
+ * have taken what others need.
+ */
+static void
+evict(uint32 cause)
+{
+	ErrorData	edata;
+
+	memset(&edata, 0, sizeof(edata));
+	edata.sqlerrcode = ERRCODE_TOO_MANY_CONNECTIONS;
+	edata.message = _("too many sessions keep their backends");
+	edata.detail = _("The session is dedicated, and others waited in vain for a backend.");
+	edata.hint = _("Raise pg_baton.max_dedicated, or max_connections.");
+	baton_session_send_fatal(&edata);
+	baton_input_discard_unread();
+	if (!client_left(cause, BATON_END_ERROR))
+		retire("a session left something that cannot be cleaned");
+}
 
 /* Reads what the dispatcher has sent; returns when there is no more. */
 static void
@@ -239,6 +258,14 @@ handle_control(uint32 cause)
 				{
 					if (baton_session_release(BATON_BACKEND_IDLE, true))
 						baton_socket_clear();
+				}
+				break;
+			case BATON_MSG_EVICT:
+				if (cause != BATON_CAUSE_NONE && !IsTransactionOrTransactionBlock() &&
+					baton_session_held() == incoming.frame.session)
+				{
+					evict(cause);
+					return;
 				}
 				break;
 			case BATON_MSG_POKE:
@@ -357,7 +384,7 @@ baton_idle_client_lost(char status)
 		/* PostgresMain has shown it as idle in transaction */
 		pgstat_report_activity(STATE_IDLE, NULL);
 	}
-	if (!client_left(baton_taint()))
+	if (!client_left(baton_taint(), BATON_END_CLIENT_CLOSED))
 		retire("a session left something that cannot be cleaned");
 }
 
@@ -544,7 +571,7 @@ wait_for_session(void)
 						ProcessNotifyInterrupt(true);
 					return;
 				case CLIENT_LEAVES:
-					if (!client_left(cause))
+					if (!client_left(cause, BATON_END_CLIENT_CLOSED))
 						retire("a session left something that cannot be cleaned");
 					ready = false;
 					continue;

@@ -48,7 +48,10 @@ pub struct Backend {
     pub connection: Option<u32>,
     /// Gets nothing more.
     pub retiring: bool,
-    pub dedicated: bool,
+    /// Since when its session is dedicated.
+    pub dedicated_since_us: Option<u64>,
+    /// Its session was told to end, for want of places.
+    pub evicted_us: u64,
     /// What it reads when it starts has changed meanwhile: it is not let in.
     pub stale: bool,
     /// It goes so that this pool may have its place.
@@ -75,6 +78,10 @@ impl Backend {
         if let Some(origin) = opening.and_then(|opening| opening.origin.as_mut()) {
             origin.is_past |= origin.from == from;
         }
+    }
+
+    pub fn is_dedicated(&self) -> bool {
+        self.dedicated_since_us.is_some()
     }
 
     pub fn is_starting(&self) -> bool {
@@ -173,7 +180,8 @@ impl Dispatcher {
             }),
             connection: None,
             retiring: false,
-            dedicated: false,
+            dedicated_since_us: None,
+            evicted_us: 0,
             stale: false,
             makes_room_for: None,
             started_us: self.now_us,
@@ -352,12 +360,13 @@ impl Dispatcher {
             return;
         };
         self.backend_count -= 1;
-        if backend.dedicated {
+        if backend.is_dedicated() {
             self.dedicated_count -= 1;
         }
         self.control.free_backend(slot);
         if let Some(pool) = self.pools[backend.pool as usize].as_mut() {
             pool.backends.retain(|other| *other != slot);
+            pool.dedicated.retain(|other| *other != slot);
         }
         // There is room now: for this pool or another.
         self.room_made(slot, backend.makes_room_for);
@@ -401,22 +410,6 @@ impl Dispatcher {
         self.send_to_backend(slot, &wire::bare(MSG_RECALL, session));
     }
 
-    pub fn set_dedicated(&mut self, slot: u32, dedicated: bool) {
-        let Some(backend) = self.backends[slot as usize].as_mut() else {
-            return;
-        };
-        if backend.dedicated != dedicated {
-            backend.dedicated = dedicated;
-            if dedicated {
-                self.dedicated_count += 1;
-            } else {
-                self.dedicated_count -= 1;
-            }
-            let number = backend.pool;
-            self.mark_dirty(number);
-        }
-    }
-
     /// The control connection of a backend has ended: so has the session that
     /// it held. One that it was sent but never took lives on.
     ///
@@ -428,9 +421,9 @@ impl Dispatcher {
         };
         let number = backend.pool;
         let last_one = !self.pools[number as usize].as_ref().is_some_and(|pool| {
-            pool.backends.iter().any(|other| {
-                *other != slot
-                    && self.backends[*other as usize]
+            pool.all_backends().any(|other| {
+                other != slot
+                    && self.backends[other as usize]
                         .as_ref()
                         .is_some_and(|b| b.connection.is_some())
             })

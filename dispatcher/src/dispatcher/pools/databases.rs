@@ -143,7 +143,7 @@ impl Dispatcher {
             let Some(pool) = self.pools[number as usize].as_ref() else {
                 continue;
             };
-            for slot in pool.backends.clone() {
+            for slot in pool.all_backends().collect::<Vec<_>>() {
                 debug!("backend {slot} leaves a database that is wanted");
                 self.retire_backend(slot);
             }

@@ -6,6 +6,7 @@
 //! the ready queue to whichever backend is first. From there it comes back by
 //! its next event, by RELEASE, or by END.
 
+use super::places::Places;
 use super::pool::{choose_backend, Growth, QUEUE_DEPTH};
 use crate::dispatcher::event_loop::{token, Dispatcher, Source};
 use crate::dispatcher::link::layout::shared::*;
@@ -370,6 +371,22 @@ impl Dispatcher {
         pool.fifo.len() + self.queued(number)
     }
 
+    /// How many backends there are and may be; `going` of them have almost
+    /// gone.
+    pub fn places(&self, going: usize) -> Places {
+        Places {
+            total: self.backend_count - going,
+            dedicated: self.dedicated_count,
+            max_backends: self.parameters.max_backends as usize,
+            max_dedicated: usize::try_from(self.parameters.max_dedicated).ok(),
+            // Orphans have connections of the server, too; but they must not
+            // keep a new dispatcher from serving anybody.
+            ceiling: self
+                .parameters
+                .backend_ceiling(self.control.backends.len(), self.orphans.len()),
+        }
+    }
+
     /// What a pool could start now; None if it shall not try.
     pub fn growth(&self, number: u32) -> Option<Growth> {
         let pool = self.pools[number as usize].as_ref()?;
@@ -400,15 +417,7 @@ impl Dispatcher {
             backends: pool.backends.len(),
             sessions: pool.sessions as usize,
             min_backends: self.parameters.min_backends as usize,
-            total: self.backend_count,
-            dedicated: self.dedicated_count,
-            max_backends: self.parameters.max_backends as usize,
-            dedicated_reserve: self.parameters.dedicated_reserve() as usize,
-            // Orphans have connections of the server, too; but they must not
-            // keep a new dispatcher from serving anybody.
-            ceiling: self
-                .parameters
-                .backend_ceiling(self.control.backends.len(), self.orphans.len()),
+            places: self.places(0),
             force_migration: self.parameters.force_migration,
         })
     }

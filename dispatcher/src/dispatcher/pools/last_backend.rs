@@ -101,7 +101,7 @@ impl Dispatcher {
         };
         let count = |same: &dyn Fn(&PoolKey) -> bool| -> i64 {
             let pools = self.pools.iter().flatten().filter(|pool| same(&pool.key));
-            pools.map(|pool| pool.backends.len() as i64).sum()
+            pools.map(|pool| pool.all_backends().count() as i64).sum()
         };
         let may = answer.refusal.is_none()
             && !answer.ask_backend
@@ -142,7 +142,7 @@ impl Dispatcher {
 
     pub fn is_usable(&self, slot: u32) -> bool {
         let backend = self.backends[slot as usize].as_ref();
-        backend.is_some_and(|backend| backend.may_serve() && !backend.dedicated)
+        backend.is_some_and(|backend| backend.may_serve() && !backend.is_dedicated())
     }
 
     /// May a pool do without one of its backends, be it the last?

@@ -7,7 +7,7 @@
 //! more the ticket is taken back and nothing has happened. There is one ticket
 //! at a time; it is given out anew in each tick, as what counts has changed.
 
-use super::pool::{Growth, Pool};
+use super::pool::Pool;
 use super::room::{choose_surplus, place_key, Choice, Claim, Holding, Rules};
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::link::layout::shared::*;
@@ -16,6 +16,9 @@ use crate::protocol::LimitOf;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tracing::debug;
 
+/// A surplus that has lasted so long goes: a session that is dedicated for a
+/// moment, and again and again, shall not cost a backend each time.
+const SURPLUS_US: u64 = 1_000_000;
 /// Who has taken a ticket says so at once. If he does not he cannot go.
 const TAKEN_US: u64 = 1_000_000;
 
@@ -33,6 +36,8 @@ pub struct Room {
     offered: Vec<u32>,
     /// The pool for which it is; none if there are too many backends.
     offered_for: Option<u32>,
+    /// Since when there are too many backends.
+    surplus_since_us: Option<u64>,
     /// It was seen to be taken.
     taken_us: Option<u64>,
 }
@@ -54,9 +59,21 @@ impl Room {
         self.is_due |= self.is_wanted || self.is_offered();
     }
 
-    /// max_backends may have been lowered.
+    /// max_backends may have been lowered, or a dedicated session is shared.
     pub fn look_for_surplus(&mut self) {
         self.is_due = true;
+    }
+}
+
+impl Room {
+    /// Has there been a surplus for some time?
+    fn lasting_surplus(&mut self, is_there: bool, now_us: u64) -> bool {
+        if !is_there {
+            self.surplus_since_us = None;
+            return false;
+        }
+        let since_us = *self.surplus_since_us.get_or_insert(now_us);
+        now_us >= since_us + SURPLUS_US
     }
 }
 
@@ -75,8 +92,8 @@ impl Dispatcher {
         }
         let mut claims = self.claims();
         self.room.is_wanted = !claims.is_empty();
-        let total = self.backend_count - self.going_backends();
-        let is_surplus = total > self.most_backends();
+        let places = self.places(self.going_backends());
+        let is_surplus = self.room.lasting_surplus(places.has_surplus(), self.now_us);
         if !is_surplus && claims.is_empty() {
             return;
         }
@@ -88,22 +105,12 @@ impl Dispatcher {
         let rules = Rules::new(self.now_us, timeout_us, all.len(), claims.len());
         rules.sort(&mut claims);
         // The first ones get the places of those that are about to go.
-        let coming = self
-            .growth(claims[0].pool)
-            .map_or(0, |growth| Growth { total, ..growth }.room());
-        for claim in claims.into_iter().skip(coming) {
+        for claim in claims.into_iter().skip(places.room()) {
             self.choose_and_offer(Some(claim.pool), &all, |all| rules.choose(&claim, all));
             if self.room.is_offered() {
                 return;
             }
         }
-    }
-
-    /// Also counting all those that may be dedicated: one that is not any more
-    /// shall not be replaced again and again.
-    fn most_backends(&self) -> usize {
-        self.parameters
-            .backend_ceiling(self.control.backends.len(), self.orphans.len())
     }
 
     /// The order in which pools get what is free.
@@ -119,7 +126,7 @@ impl Dispatcher {
     fn own_backends(&self, pool: &Pool) -> usize {
         let serves = |slot: &&u32| {
             let backend = self.backends[**slot as usize].as_ref();
-            backend.is_some_and(|backend| !backend.retiring && !backend.dedicated)
+            backend.is_some_and(|backend| !backend.retiring && !backend.is_dedicated())
         };
         pool.backends.iter().filter(serves).count()
     }

@@ -10,6 +10,7 @@
 //! the FIFO looks it up.
 
 use super::origin::FailedOrigins;
+use super::places::Places;
 use super::replaceable::Replaceable;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::sessions::SessionId;
@@ -47,8 +48,11 @@ pub struct Pool {
     /// has, and clients who come now get another pool.
     pub outdated: bool,
     pub replaceable: Replaceable,
-    /// Its backend slots, oldest first.
+    /// Slots of its backends that are not dedicated. What is done for each
+    /// session that speaks goes through these only.
     pub backends: Vec<u32>,
+    /// Slots of those that are.
+    pub dedicated: Vec<u32>,
     pub sessions: u32,
     /// Sessions that wait, longest first.
     pub fifo: VecDeque<SessionId>,
@@ -65,6 +69,17 @@ pub struct Pool {
     pub failure: Option<Failure>,
     /// On whose behalf none starts.
     pub failed_origins: FailedOrigins,
+}
+
+impl Pool {
+    /// The slots of all its backends.
+    pub fn all_backends(&self) -> impl Iterator<Item = u32> + '_ {
+        self.backends.iter().chain(&self.dedicated).copied()
+    }
+
+    pub fn has_backends(&self) -> bool {
+        self.all_backends().next().is_some()
+    }
 }
 
 /// Backing off after failed starts.
@@ -108,31 +123,17 @@ pub struct Growth {
     pub waiting: usize,
     /// Backends of the pool that are not there yet.
     pub starting: usize,
-    /// All of the pool's backends, starting ones included.
+    /// The pool's backends that are not dedicated, starting ones included.
     pub backends: usize,
     /// Sessions of the pool.
     pub sessions: usize,
     pub min_backends: usize,
-    /// Backends of all pools, starting ones included.
-    pub total: usize,
-    /// Of these, dedicated.
-    pub dedicated: usize,
-    pub max_backends: usize,
-    pub dedicated_reserve: usize,
-    pub ceiling: usize,
+    pub places: Places,
     /// Forced migration needs a second backend.
     pub force_migration: bool,
 }
 
 impl Growth {
-    /// How many may be added to the server's total.
-    pub fn room(&self) -> usize {
-        let apart = self.dedicated.min(self.dedicated_reserve);
-        (self.max_backends + apart)
-            .min(self.ceiling)
-            .saturating_sub(self.total)
-    }
-
     /// How many backends the pool could use.
     pub fn wanted(&self) -> usize {
         let for_waiting = self.waiting.saturating_sub(self.starting);
@@ -148,12 +149,12 @@ impl Growth {
     }
 
     pub fn starts(&self) -> usize {
-        self.wanted().min(self.room())
+        self.wanted().min(self.places.room())
     }
 
     /// Sessions wait, and nothing may be started for them.
     pub fn wants_room(&self) -> bool {
-        self.waiting > 0 && self.wanted() > 0 && self.room() == 0
+        self.waiting > 0 && self.wanted() > 0 && self.places.room() == 0
     }
 }
 
@@ -220,9 +221,11 @@ mod tests {
 
     fn growth() -> Growth {
         Growth {
-            max_backends: 8,
-            dedicated_reserve: 2,
-            ceiling: 10,
+            places: Places {
+                max_backends: 8,
+                ceiling: 10,
+                ..Places::default()
+            },
             ..Growth::default()
         }
     }
@@ -233,7 +236,6 @@ mod tests {
             waiting: 3,
             starting: 1,
             backends: 1,
-            total: 1,
             ..growth()
         };
         assert_eq!(now.starts(), 2);
@@ -242,21 +244,19 @@ mod tests {
     }
 
     #[test]
-    fn never_more_than_max_backends_and_dedicated_ones_apart() {
+    fn no_more_than_there_are_places() {
         let mut now = Growth {
             waiting: 50,
-            total: 7,
             ..growth()
         };
+        now.places.total = 7;
         assert_eq!(now.starts(), 1);
-        now.total = 8;
+        now.places.total = 8;
         assert_eq!(now.starts(), 0);
-        now.dedicated = 1;
+        assert!(now.wants_room());
+        now.places.dedicated = 1;
         assert_eq!(now.starts(), 1);
-        now.dedicated = 8;
-        assert_eq!(now.starts(), 2);
-        now.ceiling = 9;
-        assert_eq!(now.starts(), 1);
+        assert!(!now.wants_room());
     }
 
     #[test]
@@ -278,7 +278,6 @@ mod tests {
             waiting: 1,
             starting: 1,
             backends: 1,
-            total: 1,
             ..growth()
         };
         assert_eq!(now.starts(), 1);

@@ -104,6 +104,7 @@ impl Dispatcher {
             outdated: false,
             replaceable: Replaceable::default(),
             backends: Vec::new(),
+            dedicated: Vec::new(),
             sessions: 0,
             fifo: VecDeque::new(),
             sent: VecDeque::new(),
@@ -152,8 +153,8 @@ impl Dispatcher {
         };
         let key = pool.key.clone();
         let mut has_attached = false;
-        for slot in &pool.backends {
-            if let Some(backend) = self.backends[*slot as usize].as_mut() {
+        for slot in pool.all_backends() {
+            if let Some(backend) = self.backends[slot as usize].as_mut() {
                 has_attached |= !backend.is_starting();
             }
         }
@@ -181,7 +182,7 @@ impl Dispatcher {
             return;
         };
         if pool.outdated && pool.sessions == 0 {
-            for slot in pool.backends.clone() {
+            for slot in pool.all_backends().collect::<Vec<_>>() {
                 self.retire_backend(slot);
             }
         }
@@ -217,7 +218,7 @@ impl Dispatcher {
         let Some(pool) = self.pools[old as usize].as_mut() else {
             return;
         };
-        let backends = pool.backends.clone();
+        let backends: Vec<u32> = pool.all_backends().collect();
         let fifo = std::mem::take(&mut pool.fifo);
         let moved = std::mem::take(&mut pool.sessions);
         if let Some(pool) = self.pools[new as usize].as_mut() {
@@ -273,8 +274,8 @@ impl Dispatcher {
         let Some(pool) = self.pools[number as usize].as_ref() else {
             return;
         };
-        let has_own = pool.backends.iter().any(|slot| {
-            let backend = self.backends[*slot as usize].as_ref();
+        let has_own = pool.all_backends().any(|slot| {
+            let backend = self.backends[slot as usize].as_ref();
             backend.is_some_and(|backend| backend.may_serve())
         });
         let key = PoolKey {
@@ -296,7 +297,7 @@ impl Dispatcher {
         for number in 0..self.pools.len() {
             let unused = self.pools[number]
                 .as_ref()
-                .is_some_and(|pool| pool.sessions == 0 && pool.backends.is_empty() && !pool.dirty);
+                .is_some_and(|pool| pool.sessions == 0 && !pool.has_backends() && !pool.dirty);
             if !unused {
                 continue;
             }

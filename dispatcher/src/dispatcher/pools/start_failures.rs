@@ -77,7 +77,7 @@ impl Dispatcher {
         let Some(pool) = self.pools[number as usize].as_ref() else {
             return;
         };
-        if !pool.backends.is_empty() {
+        if pool.has_backends() {
             return;
         }
         let key = pool.key.clone();

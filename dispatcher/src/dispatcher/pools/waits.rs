@@ -23,8 +23,8 @@ impl Dispatcher {
     fn wait_report(&self, number: u32, severity: Severity) -> Report {
         let pool = self.pools[number as usize].as_ref();
         let has_backend = pool.is_some_and(|pool| {
-            pool.backends.iter().any(|slot| {
-                let backend = self.backends[*slot as usize].as_ref();
+            pool.all_backends().any(|slot| {
+                let backend = self.backends[slot as usize].as_ref();
                 backend.is_some_and(|backend| backend.may_serve())
             })
         });

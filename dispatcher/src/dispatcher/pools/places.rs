@@ -1,0 +1,198 @@
+//! How many backends there may be, and of which kind.
+//!
+//! Free of I/O. A backend is *shared*, or *apart*: its session is dedicated, so
+//! that it serves nobody else. `max_backends` bounds the shared ones alone;
+//! those apart have bounds of their own, in what the server's connections
+//! leave. So sessions that keep their backends cost the others memory, and no
+//! backend. docs/design/pools.md has the reasons.
+
+/// What there is, and what there may be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Places {
+    /// Backends of all pools, starting ones included.
+    pub total: usize,
+    /// Of these, dedicated.
+    pub dedicated: usize,
+    /// pg_baton.max_backends
+    pub max_backends: usize,
+    /// pg_baton.max_dedicated; None: what is left.
+    pub max_dedicated: Option<usize>,
+    /// Connections of the server that the pool may have.
+    pub ceiling: usize,
+}
+
+impl Places {
+    fn most_shared(&self) -> usize {
+        self.max_backends.min(self.ceiling)
+    }
+
+    /// What is apart never takes what the shared ones may have.
+    pub fn most_dedicated(&self) -> usize {
+        let left = self.ceiling - self.most_shared();
+        self.max_dedicated.map_or(left, |most| most.min(left))
+    }
+
+    /// Dedicated backends beyond their bound hold places of the shared ones,
+    /// for they cannot be moved; others do not.
+    fn apart(&self) -> usize {
+        self.dedicated.min(self.most_dedicated())
+    }
+
+    /// Places that the dedicated ones leave the shared ones.
+    fn left_for_shared(&self) -> usize {
+        (self.most_shared() + self.apart()).saturating_sub(self.dedicated)
+    }
+
+    /// Of them so many at least: a quarter.
+    fn kept_for_shared(&self) -> usize {
+        (self.most_shared() / 4).max(1)
+    }
+
+    /// How many may be added.
+    pub fn room(&self) -> usize {
+        (self.most_shared() + self.apart()).saturating_sub(self.total)
+    }
+
+    /// More shared ones than there may be: sessions are not dedicated any more,
+    /// or max_backends was lowered.
+    pub fn has_surplus(&self) -> bool {
+        let shared = self.total.saturating_sub(self.dedicated);
+        shared > self.left_for_shared().max(self.kept_for_shared())
+    }
+
+    /// Dedicated sessions have taken so much that one has to end, if others
+    /// wait in vain.
+    pub fn has_excess(&self) -> bool {
+        self.left_for_shared() < self.kept_for_shared()
+    }
+}
+
+/// A dedicated session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dedicated {
+    pub slot: u32,
+    pub since_us: u64,
+    /// It is between two transactions.
+    pub is_idle: bool,
+}
+
+/// Which dedicated session ends: who came last, so that whoever has got a place
+/// within the bound keeps it.
+pub fn choose_excess(all: impl Iterator<Item = Dedicated>) -> Option<u32> {
+    let idle = all.filter(|session| session.is_idle);
+    let last = idle.max_by_key(|session| (session.since_us, session.slot));
+    last.map(|session| session.slot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places() -> Places {
+        Places {
+            max_backends: 8,
+            ceiling: 97,
+            ..Places::default()
+        }
+    }
+
+    #[test]
+    fn max_backends_bounds_those_that_are_shared() {
+        let mut now = Places {
+            total: 7,
+            ..places()
+        };
+        assert_eq!(now.room(), 1);
+        now.total = 8;
+        assert_eq!(now.room(), 0);
+    }
+
+    #[test]
+    fn a_dedicated_session_gives_its_place_back() {
+        let mut now = Places {
+            total: 8,
+            ..places()
+        };
+        for dedicated in 1..=89 {
+            now.dedicated = dedicated;
+            assert_eq!(now.room(), 1, "{dedicated}");
+            assert!(!now.has_surplus() && !now.has_excess());
+            now.total += 1;
+        }
+        // Up to what the server leaves.
+        assert_eq!((now.total, now.most_dedicated()), (97, 89));
+    }
+
+    #[test]
+    fn who_becomes_shared_again_may_be_one_too_many() {
+        let mut now = Places {
+            total: 10,
+            dedicated: 2,
+            ..places()
+        };
+        assert!(!now.has_surplus());
+        now.dedicated = 1;
+        assert!(now.has_surplus());
+        now.total = 9;
+        assert!(!now.has_surplus());
+        now.max_backends = 4;
+        assert!(now.has_surplus());
+    }
+
+    #[test]
+    fn beyond_their_bound_the_dedicated_take_from_the_shared_but_never_all() {
+        let mut now = Places {
+            total: 8,
+            max_dedicated: Some(2),
+            ..places()
+        };
+        let mut excess_at = None;
+        for dedicated in 1..=10 {
+            now.dedicated = dedicated;
+            now.total += now.room();
+            if now.has_excess() {
+                excess_at.get_or_insert(dedicated);
+            }
+        }
+        assert_eq!(now.total, 10);
+        // Eight are shared as long as two are dedicated; two of them stay so.
+        assert_eq!(excess_at, Some(9));
+        // Whatever is dedicated, what is kept for the shared is no surplus.
+        now.total = 12;
+        assert!(!now.has_surplus());
+    }
+
+    #[test]
+    fn shared_and_dedicated_fit_into_what_the_server_leaves() {
+        let bounds = |max_backends, max_dedicated, ceiling| {
+            let now = Places {
+                max_backends,
+                max_dedicated,
+                ceiling,
+                ..Places::default()
+            };
+            (now.most_shared(), now.most_dedicated())
+        };
+        assert_eq!(bounds(8, None, 1197), (8, 1189));
+        assert_eq!(bounds(8, Some(500), 1197), (8, 500));
+        assert_eq!(bounds(8, Some(500), 97), (8, 89));
+        assert_eq!(bounds(8, Some(0), 97), (8, 0));
+        assert_eq!(bounds(200, None, 97), (97, 0));
+    }
+
+    #[test]
+    fn the_last_to_become_dedicated_ends_first_and_none_in_a_transaction() {
+        let session = |slot, since_us, is_idle| Dedicated {
+            slot,
+            since_us,
+            is_idle,
+        };
+        let all = [
+            session(1, 10, true),
+            session(2, 30, false),
+            session(3, 20, true),
+        ];
+        assert_eq!(choose_excess(all.into_iter()), Some(3));
+        assert_eq!(choose_excess(all[1..2].iter().copied()), None);
+    }
+}

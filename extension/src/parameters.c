@@ -32,6 +32,7 @@
 #include "channel.h"
 #include "context_guc.h"
 #include "log_settings.h"
+#include "majors.h"
 #include "parameter_checks.h"
 #include "parameters.h"
 #include "start_settings.h"
@@ -286,12 +287,7 @@ backend_only_parameters(void)
 	StringInfoData list;
 
 	initStringInfo(&list);
-#if PG_VERSION_NUM >= 160000
-	variables = get_guc_variables(&count);
-#else
-	variables = get_guc_variables();
-	count = GetNumConfigOptions();
-#endif
+	variables = baton_guc_records(&count);
 	for (int i = 0; i < count; i++)
 	{
 		const struct config_generic *variable = variables[i];
@@ -300,25 +296,7 @@ backend_only_parameters(void)
 			strcmp(variable->name, "pg_baton.attach") != 0)
 			appendStringInfo(&list, "%s%s", list.len > 0 ? "," : "", variable->name);
 	}
-#if PG_VERSION_NUM >= 160000
-	pfree(variables);
-#endif
 	return list.data;
-}
-
-/*
- * Sixteen and later keep some connections for members of
- * pg_use_reserved_connections besides those for superusers; the pool leaves
- * both alone.
- */
-static int
-reserved_connections(void)
-{
-#if PG_VERSION_NUM >= 160000
-	return SuperuserReservedConnections + ReservedConnections;
-#else
-	return ReservedBackends;
-#endif
 }
 
 static char *
@@ -386,12 +364,14 @@ baton_parameters_send(int channel)
 	add(&pairs, &count, "unix_socket_permissions", psprintf("%04o", Unix_socket_permissions));
 	add_number(&pairs, &count, "authentication_timeout_ms", (int64) AuthenticationTimeout * 1000);
 	add_number(&pairs, &count, "max_connections", MaxConnections);
-	add_number(&pairs, &count, "superuser_reserved_connections", reserved_connections());
+	add_number(&pairs, &count, "superuser_reserved_connections", baton_reserved_connections());
 	add(&pairs, &count, "server_version", server_setting("server_version"));
 	add(&pairs, &count, "data_directory", DataDir);
 	add(&pairs, &count, "backend_only_parameters", backend_only_parameters());
 	add(&pairs, &count, "backend_start_settings", baton_start_settings());
-	add_number(&pairs, &count, "log_connections", baton_log_connections() ? 1 : 0);
+	add_number(&pairs, &count, "log_receipt", baton_log_receipt() ? 1 : 0);
+	add_number(&pairs, &count, "log_authentication", baton_log_authentication() ? 1 : 0);
+	add_number(&pairs, &count, "log_authorization", baton_log_authorization() ? 1 : 0);
 	add_number(&pairs, &count, "log_disconnections", baton_log_disconnections() ? 1 : 0);
 
 	/*

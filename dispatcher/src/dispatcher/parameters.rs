@@ -35,7 +35,10 @@ pub struct Parameters {
     /// What backends take from the configuration when they start, and never
     /// again; compared only.
     pub backend_start_settings: String,
-    pub log_connections: bool,
+    /// What of log_connections is asked for.
+    pub log_receipt: bool,
+    pub log_authentication: bool,
+    pub log_authorization: bool,
     pub log_disconnections: bool,
     pub mock_authentication_nonce: Vec<u8>,
 }
@@ -99,7 +102,9 @@ const TABLE: &[(&str, Set)] = &[
     }),
     number!(configuration_generation),
     text!(backend_start_settings),
-    flag!(log_connections),
+    flag!(log_receipt),
+    flag!(log_authentication),
+    flag!(log_authorization),
     flag!(log_disconnections),
     ("mock_authentication_nonce", |parameters, text| {
         parameters.mock_authentication_nonce = (0..text.len() / 2)

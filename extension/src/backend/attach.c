@@ -36,6 +36,7 @@
 #include "context.h"
 #include "function_table.h"
 #include "identity.h"
+#include "majors.h"
 #include "opening_notices.h"
 #include "parameters.h"
 #include "socket_switch.h"
@@ -167,8 +168,9 @@ baton_attach(void)
 	 */
 	StartTransactionCommand();
 	is_superuser = superuser();
+	role_is_superuser = baton_authenticated_is_superuser() ? 1 : 0;
 	CommitTransactionCommand();
-	if (is_superuser && !HaveNFreeProcs(ReservedBackends))
+	if (is_superuser && !baton_has_free_connections(baton_reserved_connections()))
 		ereport(FATAL,
 				(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
 				 errmsg("remaining connection slots are reserved for non-replication superuser connections")));
@@ -192,7 +194,6 @@ baton_attach(void)
 
 	/* the names may be another's than when the pool was made */
 	role = GetAuthenticatedUserId();
-	role_is_superuser = GetAuthenticatedUserIsSuperuser() ? 1 : 0;
 	appendBinaryStringInfo(&hello, (char *) &role, sizeof(role));
 	appendBinaryStringInfo(&hello, (char *) &MyDatabaseId, sizeof(MyDatabaseId));
 	appendBinaryStringInfo(&hello, (char *) &role_is_superuser, sizeof(role_is_superuser));

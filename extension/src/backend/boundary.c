@@ -58,6 +58,7 @@
 #include "handover.h"
 #include "idle.h"
 #include "identity.h"
+#include "majors.h"
 #include "parameters.h"
 #include "reset_plain.h"
 #include "socket_switch.h"
@@ -369,10 +370,10 @@ boundary(char status, bool ready)
 			baton_socket_expect_waits();
 			return;
 		}
-		if (pq_buffer_has_data() && !client_lost && baton_input_babbles() &&
+		if (baton_input_is_buffered() && !client_lost && baton_input_babbles() &&
 			!baton_input_skip())
 			client_lost = true;
-		if (pq_buffer_has_data())
+		if (baton_input_is_buffered())
 		{
 			if (!client_lost && !baton_input_ends_session())
 			{

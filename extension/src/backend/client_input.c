@@ -32,6 +32,7 @@
 #include "utils/memutils.h"
 
 #include "client_input.h"
+#include "majors.h"
 #include "socket_switch.h"
 
 /* Longer batches are waited for like in stock. */
@@ -150,7 +151,7 @@ take_bytes(char *bytes, Size length)
 	{
 		ssize_t		got = 1;
 
-		if (pq_buffer_has_data())
+		if (baton_input_is_buffered())
 			*bytes = (char) pq_getbyte();
 		else
 			got = secure_read(MyProcPort, bytes, length);
@@ -201,7 +202,7 @@ baton_input_skip(void)
 	pq_startmsgread();
 	do
 		whole = take_message();
-	while (whole && pq_buffer_has_data() && is_ignored(pq_peekbyte()));
+	while (whole && baton_input_is_buffered() && is_ignored(pq_peekbyte()));
 	pq_endmsgread();
 	if (!whole)
 		baton_input_discard();
@@ -224,7 +225,7 @@ void
 baton_input_discard(void)
 {
 	pq_startmsgread();
-	while (pq_buffer_has_data())
+	while (baton_input_is_buffered())
 		(void) pq_getbyte();
 	pq_endmsgread();
 }

@@ -53,6 +53,7 @@
 #include "control.h"
 #include "database_leave.h"
 #include "handover.h"
+#include "majors.h"
 #include "question.h"
 #include "wire.h"
 
@@ -164,7 +165,7 @@ wish_of(BatonUtility *utility)
 					Oid			tablespace = get_tablespace_oid(name, true);
 
 					if (OidIsValid(tablespace) && tablespace != GLOBALTABLESPACE_OID &&
-						pg_tablespace_aclcheck(tablespace, GetUserId(), ACL_CREATE) == ACLCHECK_OK)
+						baton_tablespace_aclcheck(tablespace, GetUserId(), ACL_CREATE) == ACLCHECK_OK)
 						wish.database = alter->dbname;
 				}
 				break;
@@ -206,7 +207,7 @@ database_for(const Wish *wish, const Node *statement)
 	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
 	if (!HeapTupleIsValid(tuple))
 		return InvalidOid;
-	may = pg_database_ownercheck(database, GetUserId()) ||
+	may = baton_database_ownercheck(database, GetUserId()) ||
 		(wish->is_template && ((Form_pg_database) GETSTRUCT(tuple))->datistemplate);
 	if (!wish->is_template && database == MyDatabaseId)
 		may = false;

@@ -49,6 +49,7 @@
 #include "handover.h"
 #include "idle.h"
 #include "identity.h"
+#include "majors.h"
 #include "socket_switch.h"
 
 static void retire(const char *why) pg_attribute_noreturn();
@@ -368,7 +369,7 @@ listen_to_client(bool ready)
 	{
 		if (!baton_input_skip())
 			return CLIENT_LEAVES;
-		if (pq_buffer_has_data())
+		if (baton_input_is_buffered())
 			return baton_input_ends_session() ? CLIENT_LEAVES : CLIENT_SPEAKS;
 	}
 	return says;

@@ -43,6 +43,7 @@
 #include "storage/fd.h"
 #include "utils/memutils.h"
 
+#include "majors.h"
 #include "socket_switch.h"
 
 static int	client_number = -1; /* where the client's socket stands */
@@ -136,7 +137,7 @@ create_watcher(Watcher *watcher, int events, uint32 death, WaitEventSet **set)
 		return "could not duplicate a descriptor";
 	close(watcher->epoll);
 
-	*set = CreateWaitEventSet(TopMemoryContext, events);
+	*set = baton_wait_set_create(events);
 	AddWaitEventToSet(*set, WL_SOCKET_READABLE, client_number, NULL, NULL);
 	AddWaitEventToSet(*set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(*set, death, PGINVALID_SOCKET, NULL, NULL);

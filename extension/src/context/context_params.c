@@ -354,9 +354,7 @@ take_away(BatonParam *param)
 	cell = baton_guc_reset_cell(record);
 	if (param->header.form == BATON_PARAM_SOURCE)
 	{
-		record->source = cell.source;
-		record->scontext = cell.scontext;
-		record->srole = cell.srole;
+		baton_guc_set_origin(record, cell.source, cell.scontext, cell.srole);
 	}
 	else if (record->source == PGC_S_SESSION)
 		baton_guc_activate(record, &cell);
@@ -431,9 +429,7 @@ put_in_place(const BatonEntry *entry, bool last)
 			 */
 			break;
 		case BATON_PARAM_SOURCE:
-			record->source = cell.source;
-			record->scontext = cell.scontext;
-			record->srole = cell.srole;
+			baton_guc_set_origin(record, cell.source, cell.scontext, cell.srole);
 			break;
 		default:				/* BATON_PARAM_EXISTS */
 			break;

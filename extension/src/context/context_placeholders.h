@@ -40,13 +40,9 @@ extern void baton_placeholders_note_own(bool all);
 extern bool baton_placeholder_is_own(const struct config_generic *record);
 
 /*
- * Rises whenever a record is hidden or shown, or becomes the server's own: the
- * table of parameters need not look otherwise then, as the record may stay at
- * its place.
+ * Rises when a record becomes the server's own: the table of parameters does
+ * not look otherwise then.
  */
 extern uint64 baton_placeholder_changes;
-
-/* Was this record hidden? */
-extern bool baton_placeholder_hidden(const struct config_generic *record);
 
 #endif							/* BATON_CONTEXT_PLACEHOLDERS_H */

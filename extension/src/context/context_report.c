@@ -43,10 +43,11 @@ static bool withheld = false;	/* a ParameterStatus was thrown away */
 static void
 look(StringInfo into)
 {
-	struct config_generic **variables = get_guc_variables();
-	int			count = GetNumConfigOptions();
+	struct config_generic **variables;
+	int			count;
 
 	resetStringInfo(into);
+	variables = baton_guc_records(&count);
 	for (int i = 0; i < count; i++)
 	{
 		struct config_generic *record = variables[i];
@@ -95,13 +96,14 @@ set_last_reported(struct config_generic *record, const char *value)
 static void
 exchange(const char *pairs, Size length)
 {
-	struct config_generic **variables = get_guc_variables();
-	int			count = GetNumConfigOptions();
+	struct config_generic **variables;
+	int			count;
 	const char *end = pairs + length;
 
 	if (length > 0 && end[-1] != '\0')
 		elog(ERROR, "stored parameter reports have no end");
 
+	variables = baton_guc_records(&count);
 	for (int i = 0; i < count; i++)
 	{
 		struct config_generic *record = variables[i];
@@ -130,9 +132,10 @@ exchange(const char *pairs, Size length)
 static bool
 any_to_report(void)
 {
-	struct config_generic **variables = get_guc_variables();
-	int			count = GetNumConfigOptions();
+	struct config_generic **variables;
+	int			count;
 
+	variables = baton_guc_records(&count);
 	for (int i = 0; i < count; i++)
 	{
 		struct config_generic *record = variables[i];
@@ -152,42 +155,6 @@ any_to_report(void)
 			return true;
 	}
 	return false;
-}
-
-/*
- * Makes the next ReportChangedGUCOptions() look at all reported parameters.
- * It returns at once unless report_needed, which is private to guc.c and set
- * whenever a reported parameter is set; so one is set to what it is.
- */
-static void
-make_reported(void)
-{
-#if PG_VERSION_NUM >= 160000
-	BeginReportingGUCOptions();
-#else
-	struct config_generic **variables = get_guc_variables();
-	int			count = GetNumConfigOptions();
-	struct config_generic *record = baton_guc_find("in_hot_standby");
-	struct config_generic before;
-
-	for (int i = 0; i < count; i++)
-	{
-		if (variables[i]->flags & GUC_REPORT)
-			variables[i]->status |= GUC_NEEDS_REPORT;
-	}
-	before = *record;
-	SetConfigOption("in_hot_standby",
-					GetConfigOption("in_hot_standby", false, false),
-					PGC_INTERNAL, PGC_S_OVERRIDE);
-
-	/* nobody shall see that */
-	record->source = before.source;
-	record->reset_source = before.reset_source;
-	record->scontext = before.scontext;
-	record->reset_scontext = before.reset_scontext;
-	record->srole = before.srole;
-	record->reset_srole = before.reset_srole;
-#endif
 }
 
 void
@@ -237,7 +204,7 @@ baton_report_arm(void)
 	news = false;
 	baton_guc_report_touched = false;
 	sent = true;				/* will be; capture will see */
-	make_reported();
+	baton_guc_look_for_reports();
 }
 
 void

@@ -7,11 +7,10 @@
  * A capture looks at every record that a session can change; so those are
  * kept apart, sorted by address, which is how memory is read fastest.
  *
- * Invariant: known[] is the server's table of records (get_guc_variables) as
- * last seen, and known_changes what baton_placeholder_changes was then;
- * baton_scan[] holds those of the table that are carried, in the order of
- * their addresses (the built-in ones lie in arrays, and the look at all of
- * them is paid at every boundary).
+ * Invariant: baton_scan[] holds those of the server's records that are carried,
+ * in the order of their addresses (the built-in ones lie in arrays, and the
+ * look at all of them is paid at every boundary); known_version and
+ * known_changes say as of when (guc_table.h, context_placeholders.h).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -28,13 +27,13 @@
 dlist_head	baton_params_placed = DLIST_STATIC_INIT(baton_params_placed);
 int			baton_params_placed_count = 0;
 MemoryContext baton_params_context = NULL;
-BatonScanEntry *baton_scan = NULL;	/* room for known_size */
+BatonScanEntry *baton_scan = NULL;	/* room for scan_size */
 int			baton_scan_count = 0;
 bool		baton_scan_linked = false;
 
-static struct config_generic **known = NULL;
-static int	known_count = 0;
-static int	known_size = 0;
+static int	scan_size = 0;
+static bool scan_made = false;
+static uint64 known_version = 0;
 static uint64 known_changes = 0;
 
 BatonParam *
@@ -123,7 +122,7 @@ carry_mode(const struct config_generic *record)
 	if (record->context != PGC_USERSET && record->context != PGC_SUSET)
 		return CARRY_NOT;
 	if (record->flags & GUC_CUSTOM_PLACEHOLDER)
-		return baton_placeholder_hidden(record) ? CARRY_NOT :
+		return baton_guc_is_removed(record) ? CARRY_NOT :
 			baton_placeholder_is_own(record) ? CARRY_VALUE : CARRY_PLACEHOLDER;
 	for (int i = 0; i < (int) lengthof(per_transaction); i++)
 	{
@@ -138,16 +137,14 @@ carry_mode(const struct config_generic *record)
 /*
  * Has the server's table changed?  It does when a placeholder comes into
  * being, when a library defines its parameters (which may replace a
- * placeholder, define_custom_variable in guc.c), and when we hide one or show
- * it again, be it at the same place.
+ * placeholder, define_custom_variable in guc.c), and when we take one out or
+ * put it in.
  */
 bool
 baton_scan_is_stale(void)
 {
-	return baton_placeholder_changes != known_changes ||
-		GetNumConfigOptions() != known_count ||
-		memcmp(get_guc_variables(), known,
-			   known_count * sizeof(*known)) != 0;
+	return !scan_made || baton_placeholder_changes != known_changes ||
+		baton_guc_table_version() != known_version;
 }
 
 /* Points baton_scan[] at what is placed, and that at its records. */
@@ -199,33 +196,30 @@ baton_scan_look(void)
 {
 	if (baton_scan_is_stale())
 	{
-		struct config_generic **variables = get_guc_variables();
-		int			count = GetNumConfigOptions();
+		struct config_generic **variables;
+		int			count;
 
-		if (count > known_size)
+		scan_made = false;
+		baton_scan_count = 0;
+		known_version = baton_guc_table_version();
+		known_changes = baton_placeholder_changes;
+		variables = baton_guc_records(&count);
+		if (count > scan_size)
 		{
 			int			size = count + 64;
 
-			if (known != NULL)
-			{
-				pfree(known);
+			if (baton_scan != NULL)
 				pfree(baton_scan);
-			}
-			known = NULL;
-			known_size = known_count = baton_scan_count = 0;
-			known = MemoryContextAlloc(baton_params_context, size * sizeof(*known));
+			baton_scan = NULL;
+			scan_size = 0;
 			baton_scan = MemoryContextAlloc(baton_params_context, size * sizeof(*baton_scan));
-			known_size = size;
+			scan_size = size;
 		}
 
-		known_count = count;
-		known_changes = baton_placeholder_changes;
-		baton_scan_count = 0;
 		for (int i = 0; i < count; i++)
 		{
 			CarryMode	mode = carry_mode(variables[i]);
 
-			known[i] = variables[i];
 			if (mode != CARRY_NOT)
 			{
 				baton_scan[baton_scan_count].record = variables[i];
@@ -234,6 +228,7 @@ baton_scan_look(void)
 			}
 		}
 		qsort(baton_scan, baton_scan_count, sizeof(*baton_scan), compare_addresses);
+		scan_made = true;
 		baton_scan_linked = false;
 	}
 	if (!baton_scan_linked)

@@ -44,6 +44,7 @@
 #include "context_guc.h"
 #include "context_reset.h"
 #include "guc_value.h"
+#include "majors.h"
 #include "reset_item.h"
 #include "reset_plain.h"
 
@@ -245,9 +246,10 @@ look_settings_up(void)
 static void
 put_items(void)
 {
-	struct config_generic **variables = get_guc_variables();
-	int			count = GetNumConfigOptions();
+	struct config_generic **variables;
+	int			count;
 
+	variables = baton_guc_records(&count);
 	for (int i = 0; i < count; i++)
 	{
 		struct config_generic *record = variables[i];
@@ -304,7 +306,7 @@ baton_reset_greet(const BatonEntryList *startup)
 	int			unsupported = -1;
 
 	greeting_is_for_others = true;
-	if (GetAuthenticatedUserIsSuperuser())
+	if (baton_authenticated_is_superuser())
 		context = PGC_SU_BACKEND;
 	for (int i = 0; i < startup->count; i++)
 	{

@@ -80,12 +80,13 @@ baton_files_were_read(void)
 void
 baton_plain_record(void)
 {
-	struct config_generic **variables = get_guc_variables();
-	int			count = GetNumConfigOptions();
+	struct config_generic **variables;
+	int			count;
 	MemoryContext old;
 
 	baton_reset_make_context();
 	old = MemoryContextSwitchTo(baton_reset_context);
+	variables = baton_guc_records(&count);
 	recorded = palloc(count * sizeof(*recorded));
 	recorded_count = 0;
 	for (int i = 0; i < count; i++)
@@ -146,10 +147,11 @@ recorded_value(struct config_generic *record, StringInfo value)
 void
 baton_plain_attach(void)
 {
-	struct config_generic **variables = get_guc_variables();
-	int			count = GetNumConfigOptions();
+	struct config_generic **variables;
+	int			count;
 	MemoryContext old = MemoryContextSwitchTo(baton_reset_context);
 
+	variables = baton_guc_records(&count);
 	own_settings = palloc(count * sizeof(*own_settings));
 	own_setting_count = 0;
 	for (int i = 0; i < count; i++)

@@ -39,6 +39,7 @@
 #include "utils/portal.h"
 
 #include "context.h"
+#include "majors.h"
 #include "portal_counter.h"
 #include "taint.h"
 #include "taint_watch.h"
@@ -127,17 +128,7 @@ baton_taint_reset(void)
 static inline bool
 holds_lock(void)
 {
-	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
-	{
-#if PG_VERSION_NUM >= 160000
-		if (!dlist_is_empty(&MyProc->myProcLocks[i]))
-			return true;
-#else
-		if (MyProc->myProcLocks[i].next != &MyProc->myProcLocks[i])
-			return true;
-#endif
-	}
-	return false;
+	return baton_holds_shared_lock();
 }
 
 /*

@@ -30,6 +30,7 @@
 #include "utils/snapmgr.h"
 
 #include "context.h"
+#include "majors.h"
 #include "taint.h"
 #include "taint_watch.h"
 
@@ -81,11 +82,7 @@ clean(void)
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 
-#if PG_VERSION_NUM >= 170000
-	ReplicationSlotCleanup(false);
-#else
-	ReplicationSlotCleanup();
-#endif
+	baton_drop_temporary_slots();
 	reset_replication_origin();
 	if (get_backup_status() != SESSION_BACKUP_NONE)
 		do_pg_abort_backup(0, BoolGetDatum(false));

@@ -37,6 +37,7 @@
 
 #include "context_guc.h"
 #include "guc_value.h"
+#include "majors.h"
 
 bool		baton_guc_report_touched = false;
 
@@ -69,43 +70,6 @@ baton_guc_compare_names(const char *a, const char *b)
 	}
 }
 
-#if PG_VERSION_NUM < 160000
-int
-baton_guc_place(const char *name)
-{
-	struct config_generic **variables = get_guc_variables();
-	int			low = 0;
-	int			high = GetNumConfigOptions();
-
-	while (low < high)
-	{
-		int			middle = low + (high - low) / 2;
-
-		if (baton_guc_compare_names(variables[middle]->name, name) < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-#endif
-
-struct config_generic *
-baton_guc_find(const char *name)
-{
-#if PG_VERSION_NUM >= 160000
-	return find_option(name, false, true, DEBUG5);
-#else
-	struct config_generic **variables = get_guc_variables();
-	int			place = baton_guc_place(name);
-
-	if (place < GetNumConfigOptions() &&
-		baton_guc_compare_names(variables[place]->name, name) == 0)
-		return variables[place];
-	return NULL;
-#endif
-}
-
 bool
 baton_guc_is_identity(const struct config_generic *record)
 {
@@ -126,7 +90,7 @@ baton_guc_identity(const struct config_generic *record)
 		identity.role = GetCurrentRoleId();
 		/* SetOuterUserId (miscinit.c) keeps it equal to the outer user's */
 		identity.superuser = OidIsValid(identity.role) &&
-			session_auth_is_superuser;
+			baton_current_role_is_superuser();
 	}
 	else
 	{
@@ -345,14 +309,13 @@ baton_guc_activate(struct config_generic *record, const BatonGucCell *cell)
 			}
 	}
 	record->extra = extra;
-	record->source = cell->source;
-	record->scontext = cell->scontext;
-	record->srole = cell->srole;
+	baton_guc_set_origin(record, cell->source, cell->scontext, cell->srole);
 
 	/* is_superuser is reported and follows role */
 	if ((record->flags & GUC_REPORT) || baton_guc_is_identity(record))
 	{
-		record->status |= (record->flags & GUC_REPORT) ? GUC_NEEDS_REPORT : 0;
+		if (record->flags & GUC_REPORT)
+			baton_guc_look_for_report(record);
 		baton_guc_report_touched = true;
 	}
 

@@ -15,6 +15,8 @@
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 
+#include "guc_table.h"
+
 /*
  * A value with all that guc.c keeps beside it.  Strings and extras inside are
  * malloc'd, because guc.c frees them (guc_malloc in guc.c).
@@ -34,14 +36,7 @@ typedef struct BatonGucIdentity
 	bool		superuser;
 } BatonGucIdentity;
 
-/* The parameter of that name; NULL if there is none. */
-extern struct config_generic *baton_guc_find(const char *name);
 extern int	baton_guc_compare_names(const char *a, const char *b);
-
-#if PG_VERSION_NUM < 160000
-/* The first place in guc_variables whose name does not sort before this one. */
-extern int	baton_guc_place(const char *name);
-#endif
 
 /* True for the two parameters whose value is a role. */
 extern bool baton_guc_is_identity(const struct config_generic *record);

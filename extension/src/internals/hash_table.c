@@ -68,7 +68,13 @@ baton_hash_header_size(void)
 HTAB *
 baton_hash_find(const char *name)
 {
-	MemoryContext context = find_context(TopMemoryContext, name);
+	return baton_hash_find_below(TopMemoryContext, name);
+}
+
+HTAB *
+baton_hash_find_below(MemoryContext parent, const char *name)
+{
+	MemoryContext context = find_context(parent, name);
 	Size		size = baton_hash_header_size();
 	HTAB	   *table;
 

@@ -24,4 +24,7 @@ extern Size baton_hash_header_size(void);
  */
 extern HTAB *baton_hash_find(const char *name);
 
+/* The same, for one that was made below another context. */
+extern HTAB *baton_hash_find_below(MemoryContext parent, const char *name);
+
 #endif							/* BATON_HASH_TABLE_H */

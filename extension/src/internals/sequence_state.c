@@ -25,7 +25,11 @@
  * - last_used_seq is the one word near it that ResetSequenceCaches() sets to
  *	 NULL after something else was written there; while this is tried, all
  *	 signals are blocked, and the word is put back at once.
- * - At last, lastval() must return, through it, what was put there.
+ * - At last, lastval() must return, through it, what was put there.  From 17 on
+ *	 it opens a sequence and no other relation (sequence_open in sequence.c), so
+ *	 all that it can show without one is that it has looked there.
+ * - Two entries that were made one after the other lie as far apart as
+ *	 dynahash puts entries of that size (element_alloc in dynahash.c).
  *
  * If any of this does not hold, the backend refuses to pool.
  *
@@ -38,6 +42,7 @@
 #include <signal.h>
 
 #include "access/xact.h"
+#include "catalog/pg_attribute.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "commands/sequence.h"
@@ -53,8 +58,10 @@
 
 #if PG_VERSION_NUM >= 170000
 #define MyLocalTransactionId (MyProc->vxid.lxid)
+#define LASTVAL_TAKES_ANY false
 #else
 #define MyLocalTransactionId (MyProc->lxid)
+#define LASTVAL_TAKES_ANY true
 #endif
 
 /* Addresses of seqhashtab and last_used_seq. */
@@ -104,12 +111,15 @@ attempt(void (*callback) (void))
 	return done;
 }
 
-/* Fails always, but after init_sequence() has entered pg_class's own oid. */
+/* Which relation, no sequence, sequence.c is asked for. */
+static Oid	asked_for;
+
+/* Fails always, but after init_sequence() has entered the relation's oid. */
 static void
-provoke_table(void)
+provoke_entry(void)
 {
 	(void) DirectFunctionCall1(pg_sequence_last_value,
-							   ObjectIdGetDatum(RelationRelationId));
+							   ObjectIdGetDatum(asked_for));
 }
 
 /* What lastval() shall return through last_used_seq, and what it did. */
@@ -128,12 +138,18 @@ find_table_variable(const BatonProgramData *range)
 {
 	HTAB	   *table;
 	BatonSequenceState *entry;
+	BatonSequenceState *other;
 	Oid			key = RelationRelationId;
+	ptrdiff_t	distance;
 	HTAB	  **candidates[MAX_CANDIDATES];
 	int			candidate_count = 0;
 
-	if (attempt(provoke_table))
+	asked_for = key;
+	if (attempt(provoke_entry))
 		return "pg_sequence_last_value() takes pg_class for a sequence";
+	asked_for = AttributeRelationId;
+	if (attempt(provoke_entry))
+		return "pg_sequence_last_value() takes pg_attribute for a sequence";
 	table = baton_hash_find("Sequence values");
 	if (table == NULL)
 		return "the table of sequence values was not found";
@@ -143,6 +159,12 @@ find_table_variable(const BatonProgramData *range)
 		entry->lxid != MyLocalTransactionId ||
 		entry->last_valid || entry->last != 0 || entry->cached != 0)
 		return "an entry of the table of sequence values is not as expected";
+	other = hash_search(table, &asked_for, HASH_FIND, NULL);
+	distance = other == NULL ? 0 : (char *) entry - (char *) other;
+	if (distance < 0)
+		distance = -distance;
+	if (distance != MAXALIGN(sizeof(HASHELEMENT)) + MAXALIGN(sizeof(*entry)))
+		return "an entry of the table of sequence values has another size than expected";
 
 	for (uintptr_t word = range->start; word < range->end; word += sizeof(void *))
 	{
@@ -210,7 +232,6 @@ find_last_used_variable(const BatonProgramData *range)
 	return NULL;
 }
 
-/* lastval() looks at nothing but the entry; it does not ask for a sequence. */
 static const char *
 check_last_used_variable(void)
 {
@@ -224,7 +245,7 @@ check_last_used_variable(void)
 	*last_used_variable = &probe;
 	done = attempt(ask_lastval);
 	*last_used_variable = NULL;
-	if (!done || probe_result != probe.last ||
+	if (done != LASTVAL_TAKES_ANY || (done && probe_result != probe.last) ||
 		probe.lxid != MyLocalTransactionId)
 		return "lastval() does not follow last_used_seq as expected";
 	return NULL;

@@ -49,13 +49,10 @@
 #include "launcher.h"
 #include "login.h"
 #include "login_watch.h"
+#include "majors.h"
 #include "parameters.h"
 #include "settings_standby.h"
 #include "wire.h"
-
-#if PG_VERSION_NUM >= 180000
-#include "storage/waiteventset.h"
-#endif
 
 /* Questions answered before signals and reloads get their turn. */
 #define QUESTIONS_A_ROUND 64
@@ -145,11 +142,7 @@ watch(void)
 {
 	if (events != NULL)
 		FreeWaitEventSet(events);
-#if PG_VERSION_NUM >= 170000
-	events = CreateWaitEventSet(NULL, 3);
-#else
-	events = CreateWaitEventSet(TopMemoryContext, 3);
-#endif
+	events = baton_wait_set_create(3);
 	AddWaitEventToSet(events, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(events, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
 	if (dispatcher.channel >= 0)

@@ -36,6 +36,7 @@
 #include "utils/rel.h"
 
 #include "connect_privilege.h"
+#include "majors.h"
 #include "shared_catalog.h"
 
 #if PG_VERSION_NUM < 160000
@@ -157,11 +158,7 @@ baton_connect_check(void)
 	Oid			role = GetAuthenticatedUserId();
 	AclResult	result;
 
-#if PG_VERSION_NUM >= 160000
-	result = object_aclcheck(DatabaseRelationId, MyDatabaseId, role, ACL_CONNECT);
-#else
-	result = pg_database_aclcheck(MyDatabaseId, role, ACL_CONNECT);
-#endif
+	result = baton_database_aclcheck(MyDatabaseId, role, ACL_CONNECT);
 	if (result != ACLCHECK_OK)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

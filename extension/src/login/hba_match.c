@@ -54,13 +54,14 @@ baton_hba_load(void)
 	MemoryContext token_context = AllocSetContextCreate(CurrentMemoryContext,
 														"pg_baton hba tokens",
 														ALLOCSET_SMALL_SIZES);
+	FILE	   *file;
 	List	   *tokens;
 	List	   *lines = NIL;
 	ListCell   *cell;
 	bool		good = true;
 
 	old_context = MemoryContextSwitchTo(token_context);
-	(void) baton_auth_file_read(HbaFileName, &tokens);
+	file = baton_auth_file_open(HbaFileName, &tokens);
 	MemoryContextSwitchTo(context);
 	foreach(cell, tokens)
 	{
@@ -75,6 +76,7 @@ baton_hba_load(void)
 			lines = lappend(lines, line);
 	}
 	MemoryContextSwitchTo(old_context);
+	baton_auth_file_close(file);
 	MemoryContextDelete(token_context);
 
 	if (!good || lines == NIL)

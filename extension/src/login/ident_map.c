@@ -69,6 +69,7 @@ baton_ident_load(void)
 	MemoryContext context;
 	MemoryContext token_context;
 	MemoryContext old_context;
+	FILE	   *file;
 	List	   *tokens;
 	List	   *lines = NIL;
 	ListCell   *cell;
@@ -77,7 +78,8 @@ baton_ident_load(void)
 	token_context = AllocSetContextCreate(CurrentMemoryContext,
 										  "pg_baton ident tokens", ALLOCSET_SMALL_SIZES);
 	old_context = MemoryContextSwitchTo(token_context);
-	if (!baton_auth_file_read(IdentFileName, &tokens))
+	file = baton_auth_file_open(IdentFileName, &tokens);
+	if (file == NULL)
 	{
 		/* as in load_ident: no maps then, or the old ones */
 		MemoryContextSwitchTo(old_context);
@@ -101,6 +103,7 @@ baton_ident_load(void)
 			lines = lappend(lines, line);
 	}
 	MemoryContextSwitchTo(old_context);
+	baton_auth_file_close(file);
 	MemoryContextDelete(token_context);
 
 	if (!good)

@@ -48,6 +48,7 @@
 #include "hba_match.h"
 #include "ident_map.h"
 #include "login.h"
+#include "majors.h"
 #include "settings_standby.h"
 #include "shared_catalog.h"
 #include "wire.h"
@@ -213,10 +214,8 @@ choose_method(const Question *question, Answer *answer)
 	bool		by_network;
 	int			type;
 
-#if PG_VERSION_NUM < 170000
-
 	/* the role's name is another than the client's then, by its database */
-	if (Db_user_namespace)
+	if (baton_user_namespaces())
 	{
 		answer->method = BATON_AUTH_REJECT;
 		answer->refuse_first = true;
@@ -225,7 +224,6 @@ choose_method(const Question *question, Answer *answer)
 		answer->refusal_hint = psprintf("Connect to the server's own port, %d.", PostPortNumber);
 		return;
 	}
-#endif
 	if (!baton_hba_loaded())
 	{
 		answer->method = BATON_AUTH_REJECT;

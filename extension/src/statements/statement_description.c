@@ -24,6 +24,8 @@
 #include "miscadmin.h"
 #include "parser/analyze.h"
 #include "parser/parser.h"
+#include "majors.h"
+#include "search_path.h"
 #include "statement_description.h"
 #include "statement_settings.h"
 #include "utils/guc.h"
@@ -233,7 +235,7 @@ append_result(StringInfo value, TupleDesc result)
 		column.type = attribute->atttypid;
 		column.collation = attribute->attcollation;
 		column.typmod = attribute->atttypmod;
-		column.stattarget = attribute->attstattarget;
+		column.stattarget = baton_attribute_stattarget(attribute);
 		column.dimensions = attribute->attndims;
 		column.inhcount = attribute->attinhcount;
 		column.length = attribute->attlen;
@@ -263,7 +265,7 @@ baton_statement_describe(StringInfo value, const CachedPlanSource *plan,
 {
 	DescriptionHead head;
 	PlanSettings *own = baton_settings_find(plan);
-	const OverrideSearchPath *path = NULL;
+	const BatonSearchPath *path = NULL;
 	const char *settings = NULL;
 	List	   *schemas = NIL;
 	ListCell   *cell;
@@ -358,11 +360,10 @@ take_result(const char **value, Size *length)
 		memset(attribute, 0, ATTRIBUTE_FIXED_PART_SIZE);
 		attribute->attname = column.name;
 		attribute->attnum = i + 1;
-		attribute->attcacheoff = -1;
 		attribute->atttypid = column.type;
 		attribute->attcollation = column.collation;
 		attribute->atttypmod = column.typmod;
-		attribute->attstattarget = column.stattarget;
+		baton_attribute_set_stattarget(attribute, column.stattarget);
 		attribute->attndims = column.dimensions;
 		attribute->attinhcount = column.inhcount;
 		attribute->attlen = column.length;
@@ -376,6 +377,7 @@ take_result(const char **value, Size *length)
 		attribute->attgenerated = column.generated;
 		attribute->attisdropped = column.dropped;
 		attribute->attislocal = column.local;
+		baton_attribute_is_complete(result, i);
 	}
 	return result;
 }

@@ -160,7 +160,7 @@ analysis_begins(ParseState *pstate, void *argument)
 		setup_parse_fixed_parameters(pstate, own->plan->param_types,
 									 own->plan->num_params);
 
-	if (own->armed && OverrideSearchPathMatchesCurrent(&own->path))
+	if (own->armed && baton_search_path_matches(&own->path))
 	{
 		/* armed until it ends: it may fail, for want of a lock, say */
 		callback = palloc(sizeof(MemoryContextCallback));

@@ -12,6 +12,7 @@
 
 #include "catalog/namespace.h"
 #include "statement_description.h"
+#include "search_path.h"
 
 /*
  * Lies in the plan's context, is the argument of its parser setup callback.
@@ -23,7 +24,7 @@ typedef struct PlanSettings
 								 * it will be analysed by those in force then */
 	bool		armed;			/* not analysed here yet: to be, by settings */
 	bool		changed;		/* not what baton_settings_changed() told last */
-	OverrideSearchPath path;	/* if armed: the search path it was analysed
+	BatonSearchPath path;		/* if armed: the search path it was analysed
 								 * under */
 } PlanSettings;
 

@@ -115,7 +115,7 @@ pub struct LoggedIn {
 impl Dispatcher {
     pub fn begin_login(&mut self, client: OwnedFd, address: Address, local: Option<Address>) {
         self.statistics.accepted += 1;
-        if self.parameters.log_connections {
+        if self.parameters.log_receipt {
             info!("connection received: {address}");
         }
         let fd = client.as_raw_fd();
@@ -539,7 +539,7 @@ impl Dispatcher {
             ..
         } = *proving;
         messages::authentication_ok(&mut out);
-        if self.parameters.log_connections && answer.method != AUTH_TRUST {
+        if self.parameters.log_authentication && answer.method != AUTH_TRUST {
             let user = String::from_utf8_lossy(&startup.user);
             info!(
                 "connection authenticated: identity=\"{}\" method={}",

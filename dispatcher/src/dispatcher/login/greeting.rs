@@ -263,7 +263,7 @@ impl Dispatcher {
         self.statistics.logins += 1;
         let application_name = settings.application_name;
         let cleaned = (application_name.as_ref()).map(|name| clean_ascii(name, server_major));
-        if self.parameters.log_connections {
+        if self.parameters.log_authorization {
             let name = cleaned
                 .as_deref()
                 .map(|name| format!(" application_name={}", String::from_utf8_lossy(name)));

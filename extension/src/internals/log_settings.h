@@ -13,8 +13,14 @@
 /* From _PG_init, in the postmaster. */
 extern void baton_log_settings_init(void);
 
-/* In any process of the server. */
-extern bool baton_log_connections(void);
+/*
+ * In any process of the server: does log_connections ask for "connection
+ * received", "connection authenticated", "connection authorized"?  Up to 17 it
+ * asks for all three or none.
+ */
+extern bool baton_log_receipt(void);
+extern bool baton_log_authentication(void);
+extern bool baton_log_authorization(void);
 extern bool baton_log_disconnections(void);
 
 #endif							/* BATON_LOG_SETTINGS_H */

@@ -13,9 +13,10 @@
 #include "nodes/pg_list.h"
 
 /*
- * The file's lines as tokens (TokenizedAuthLine *), in the current context.
- * False, and logged, if it cannot be opened.
+ * The file's lines as tokens (TokenizedAuthLine *), in the current context,
+ * until baton_auth_file_close.  NULL, and logged, if it cannot be opened.
  */
-extern bool baton_auth_file_read(const char *name, List **lines);
+extern FILE *baton_auth_file_open(const char *name, List **lines);
+extern void baton_auth_file_close(FILE *file);
 
 #endif							/* BATON_AUTH_FILE_H */

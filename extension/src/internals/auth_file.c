@@ -14,29 +14,36 @@
 
 #include "auth_file.h"
 
-bool
-baton_auth_file_read(const char *name, List **lines)
+FILE *
+baton_auth_file_open(const char *name, List **lines)
 {
 	FILE	   *file;
 
 	*lines = NIL;
 #if PG_VERSION_NUM >= 160000
 	file = open_auth_file(name, LOG, 0, NULL);
-	if (file == NULL)
-		return false;
-	tokenize_auth_file(name, file, lines, LOG, 0);
-	free_auth_file(file, 0);
+	if (file != NULL)
+		tokenize_auth_file(name, file, lines, LOG, 0);
 #else
 	file = AllocateFile(name, "r");
 	if (file == NULL)
-	{
 		ereport(LOG,
 				(errcode_for_file_access(),
 				 errmsg("could not open configuration file \"%s\": %m", name)));
-		return false;
-	}
-	(void) tokenize_auth_file(name, file, lines, LOG);
+	else
+		(void) tokenize_auth_file(name, file, lines, LOG);
+#endif
+	return file;
+}
+
+void
+baton_auth_file_close(FILE *file)
+{
+	if (file == NULL)
+		return;
+#if PG_VERSION_NUM >= 160000
+	free_auth_file(file, 0);	/* and the lines with it */
+#else
 	FreeFile(file);
 #endif
-	return true;
 }

@@ -1,0 +1,386 @@
+/*-------------------------------------------------------------------------
+ *
+ * guc_table_15.c
+ *		The server's table of parameter records, in PostgreSQL 15.
+ *
+ * What guc.c guarantees there: the table is one array of pointers, sorted by
+ * name (guc_variables), which get_guc_variables() hands out and
+ * GetNumConfigOptions() counts; find_option() knows a record by bsearch on its
+ * name and by nothing else; a placeholder is a malloc'd config_string with the
+ * flag GUC_CUSTOM_PLACEHOLDER, whose name is malloc'd as well
+ * (add_placeholder_variable); a placeholder is shown neither by SHOW ALL nor by
+ * pg_settings (GUC_NO_SHOW_ALL).  Nothing ever takes a record out.
+ *
+ * So a placeholder that must go gets a name that nobody can type and moves to
+ * where that name sorts.  Such a record is used again for the next placeholder
+ * of whatever name, so that the table does not grow beyond the most that one
+ * session had at a time.
+ *
+ * Invariants: a removed record has no value; removed_records lists all of them
+ * and nothing else; every name is malloc'd, as guc.c's own are.  A removed
+ * record is never replaced by a library's real variable, for none has its
+ * name; so the pointers in the list stay valid.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#if PG_VERSION_NUM < 160000
+
+#include "miscadmin.h"
+#include "nodes/pg_list.h"
+#include "utils/memutils.h"
+
+#include "context_guc.h"
+#include "guc_table.h"
+#include "guc_value.h"
+
+/*
+ * No client can send it where the encoding is checked, as 0xFE and 0xFF are
+ * part of no valid UTF-8; in other encodings it would have to guess the
+ * number, which is random, and each backend's own.
+ */
+#define REMOVED_PREFIX "\xff\xfepg_baton.hidden_%016" INT64_MODIFIER "x_"
+
+static MemoryContext table_context = NULL;
+static struct config_generic **removed_records = NULL;
+static int	removed_count = 0;
+static int	removed_size = 0;
+static uint64 removed_names = 0;
+static char removed_prefix[64];
+static Size removed_prefix_length = 0;
+
+/* The table as last looked at, and what number it had. */
+static struct config_generic **known = NULL;
+static int	known_count = 0;
+static int	known_size = 0;
+static uint64 version = 0;
+
+/*
+ * Prefixes, with the separator, that libraries use but have not reserved, as
+ * of the libraries that were loaded then (EstimateLibraryStateSpace).
+ */
+static List *free_prefixes = NIL;
+static Size free_prefixes_for = 0;
+
+const char *
+baton_guc_table_attach(void)
+{
+	struct config_generic **variables = get_guc_variables();
+	int			count = GetNumConfigOptions();
+
+	if (table_context == NULL)
+	{
+		uint64		number;
+
+		table_context = AllocSetContextCreate(TopMemoryContext,
+											  "pg_baton table of parameters",
+											  ALLOCSET_SMALL_SIZES);
+		if (!pg_strong_random(&number, sizeof(number)))
+			return "a random number could not be had";
+		removed_prefix_length = snprintf(removed_prefix, sizeof(removed_prefix),
+										 REMOVED_PREFIX, number);
+	}
+
+	for (int i = 1; i < count; i++)
+	{
+		if (baton_guc_compare_names(variables[i - 1]->name,
+									variables[i]->name) >= 0)
+			return "the server's table of parameters is not sorted as expected";
+	}
+	return NULL;
+}
+
+/* The first place in guc_variables whose name does not sort before this one. */
+static int
+place_of(const char *name)
+{
+	struct config_generic **variables = get_guc_variables();
+	int			low = 0;
+	int			high = GetNumConfigOptions();
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (baton_guc_compare_names(variables[middle]->name, name) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+struct config_generic *
+baton_guc_find(const char *name)
+{
+	struct config_generic **variables = get_guc_variables();
+	int			place = place_of(name);
+
+	if (place < GetNumConfigOptions() &&
+		baton_guc_compare_names(variables[place]->name, name) == 0)
+		return variables[place];
+	return NULL;
+}
+
+struct config_generic **
+baton_guc_records(int *count)
+{
+	*count = GetNumConfigOptions();
+	return get_guc_variables();
+}
+
+uint64
+baton_guc_table_version(void)
+{
+	struct config_generic **variables = get_guc_variables();
+	int			count = GetNumConfigOptions();
+
+	if (count == known_count &&
+		memcmp(variables, known, count * sizeof(*known)) == 0)
+		return version;
+
+	if (count > known_size)
+	{
+		int			size = count + 64;
+
+		if (known != NULL)
+			pfree(known);
+		known = NULL;
+		known_count = known_size = 0;
+		known = MemoryContextAlloc(table_context, size * sizeof(*known));
+		known_size = size;
+	}
+	memcpy(known, variables, count * sizeof(*known));
+	known_count = count;
+	return ++version;
+}
+
+/* ---- placeholders ------------------------------------------------------ */
+
+bool
+baton_guc_is_removed(const struct config_generic *record)
+{
+	Assert(removed_prefix_length > 0);
+	return (record->flags & GUC_CUSTOM_PLACEHOLDER) != 0 &&
+		strncmp(record->name, removed_prefix, removed_prefix_length) == 0;
+}
+
+/* The next name that nobody can type; valid until the next call. */
+static const char *
+removed_name(void)
+{
+	static char name[sizeof(removed_prefix) + 24];
+
+	snprintf(name, sizeof(name), "%s" UINT64_FORMAT, removed_prefix, ++removed_names);
+	return name;
+}
+
+static void
+remember_removed(struct config_generic *record)
+{
+	if (removed_count == removed_size)
+	{
+		int			size = Max(16, removed_size * 2);
+
+		if (removed_records == NULL)
+			removed_records = MemoryContextAlloc(table_context,
+												 size * sizeof(*removed_records));
+		else
+			removed_records = repalloc(removed_records,
+									   size * sizeof(*removed_records));
+		removed_size = size;
+	}
+	removed_records[removed_count++] = record;
+}
+
+/*
+ * Adds a record to the table under a hidden name.  Asking whether a value
+ * would be valid creates a placeholder (set_config_option_ext calls
+ * find_option with create_placeholders); the name is one that find_option
+ * accepts, and no library can have reserved its prefix, so nothing is said.
+ */
+static void
+add_removed_record(void)
+{
+	const char *name = removed_name();
+	struct config_generic *record;
+
+	(void) set_config_option(name, "", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SET, false, ERROR, false);
+	record = baton_guc_find(name);
+	if (record == NULL)
+		elog(ERROR, "could not make a custom parameter");
+	remember_removed(record);
+}
+
+/*
+ * Gives the record another name and the place that the name sorts to.  A
+ * placeholder's name is allocated as guc.c does it.
+ */
+static void
+rename_record(struct config_generic *record, const char *new_name)
+{
+	struct config_generic **variables = get_guc_variables();
+	char	   *name = baton_guc_strdup(new_name);
+	int			count = GetNumConfigOptions();
+	int			from = place_of(record->name);
+	int			to = place_of(name);
+
+	if (from >= count || variables[from] != record)
+		elog(ERROR, "parameter \"%s\" is not in the table of parameters",
+			 record->name);
+
+	/* those between the two places move by one */
+	if (to > from)
+	{
+		to--;
+		memmove(&variables[from], &variables[from + 1],
+				(to - from) * sizeof(*variables));
+	}
+	else
+		memmove(&variables[to + 1], &variables[to],
+				(from - to) * sizeof(*variables));
+	baton_guc_free(unconstify(char *, record->name));
+	record->name = name;
+	variables[to] = record;
+	version++;					/* be it at the same place */
+}
+
+/* Does a library have real parameters whose names begin so? */
+static bool
+is_library_prefix(const char *name, Size length)
+{
+	struct config_generic **variables = get_guc_variables();
+	int			count = GetNumConfigOptions();
+
+	for (int i = 0; i < count; i++)
+	{
+		if (strncmp(variables[i]->name, name, length) == 0 &&
+			!(variables[i]->flags & GUC_CUSTOM_PLACEHOLDER))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Has a library reserved the name's prefix (MarkGUCPrefixReserved in guc.c)?
+ * Only find_option() knows, and says so by not adding a record.  One that it
+ * adds stays, and so the question is asked once a prefix until the next
+ * library comes, and only for the prefixes that libraries use.
+ */
+static bool
+prefix_is_reserved(const char *name)
+{
+	const char *separator = strchr(name, GUC_QUALIFIER_SEPARATOR);
+	Size		length = separator ? separator - name + 1 : 0;
+	Size		libraries = EstimateLibraryStateSpace();
+	struct config_generic *record;
+	ListCell   *cell;
+	MemoryContext old;
+
+	if (libraries != free_prefixes_for)
+	{
+		list_free_deep(free_prefixes);
+		free_prefixes = NIL;
+		free_prefixes_for = libraries;
+	}
+	foreach(cell, free_prefixes)
+	{
+		const char *prefix = lfirst(cell);
+
+		if (strlen(prefix) == length && strncmp(prefix, name, length) == 0)
+			return false;
+	}
+	if (!is_library_prefix(name, length))
+		return false;
+
+	(void) set_config_option(name, "", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SET, false, DEBUG5, false);
+	record = baton_guc_find(name);
+	if (record == NULL)
+		return true;
+	baton_guc_remove_placeholder(record);
+	old = MemoryContextSwitchTo(table_context);
+	free_prefixes = lappend(free_prefixes, pnstrdup(name, length));
+	MemoryContextSwitchTo(old);
+	return false;
+}
+
+struct config_generic *
+baton_guc_add_placeholder(const char *name)
+{
+	struct config_generic *record;
+
+	if (prefix_is_reserved(name))
+		return NULL;
+	if (removed_count == 0)
+		add_removed_record();
+	record = removed_records[--removed_count];
+	rename_record(record, name);
+	return record;
+}
+
+void
+baton_guc_remove_placeholder(struct config_generic *record)
+{
+	Assert(record->flags & GUC_CUSTOM_PLACEHOLDER);
+
+	/* either may run out of memory: none may be remembered under its own name */
+	rename_record(record, removed_name());
+	remember_removed(record);
+}
+
+/* ---- origins and reports ----------------------------------------------- */
+
+void
+baton_guc_set_origin(struct config_generic *record, GucSource source,
+					 GucContext scontext, Oid srole)
+{
+	record->source = source;
+	record->scontext = scontext;
+	record->srole = srole;
+}
+
+void
+baton_guc_look_for_report(struct config_generic *record)
+{
+	Assert(record->flags & GUC_REPORT);
+	record->status |= GUC_NEEDS_REPORT;
+}
+
+/*
+ * ReportChangedGUCOptions() returns at once unless report_needed, which is
+ * private to guc.c and set whenever a reported parameter is set; so one is set
+ * to what it is.
+ */
+void
+baton_guc_look_for_reports(void)
+{
+	struct config_generic **variables = get_guc_variables();
+	int			count = GetNumConfigOptions();
+	struct config_generic *record = baton_guc_find("in_hot_standby");
+	struct config_generic before;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (variables[i]->flags & GUC_REPORT)
+			variables[i]->status |= GUC_NEEDS_REPORT;
+	}
+	before = *record;
+	SetConfigOption("in_hot_standby",
+					GetConfigOption("in_hot_standby", false, false),
+					PGC_INTERNAL, PGC_S_OVERRIDE);
+
+	/* nobody shall see that */
+	record->source = before.source;
+	record->reset_source = before.reset_source;
+	record->scontext = before.scontext;
+	record->reset_scontext = before.reset_scontext;
+	record->srole = before.srole;
+	record->reset_srole = before.reset_srole;
+}
+
+#endif							/* PG_VERSION_NUM < 160000 */

@@ -1,0 +1,189 @@
+/*-------------------------------------------------------------------------
+ *
+ * majors.c
+ *		What PostgreSQL exports in another form in each major version.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_database.h"
+#include "catalog/pg_tablespace.h"
+#include "libpq/libpq.h"
+#include "libpq/libpq-be.h"
+#include "miscadmin.h"
+#include "postmaster/postmaster.h"
+#include "replication/slot.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#if PG_VERSION_NUM >= 180000
+#include "storage/waiteventset.h"
+#endif
+
+#include "majors.h"
+
+bool
+baton_input_is_buffered(void)
+{
+#if PG_VERSION_NUM >= 170000
+	return pq_buffer_remaining_data() > 0;
+#else
+	return pq_buffer_has_data();
+#endif
+}
+
+WaitEventSet *
+baton_wait_set_create(int events)
+{
+#if PG_VERSION_NUM >= 170000
+	return CreateWaitEventSet(NULL, events);
+#else
+	return CreateWaitEventSet(TopMemoryContext, events);
+#endif
+}
+
+/*
+ * From 16 on some are kept for members of pg_use_reserved_connections besides
+ * those for superusers; the pool leaves both alone.
+ */
+int
+baton_reserved_connections(void)
+{
+#if PG_VERSION_NUM >= 160000
+	return SuperuserReservedConnections + ReservedConnections;
+#else
+	return ReservedBackends;
+#endif
+}
+
+bool
+baton_has_free_connections(int count)
+{
+#if PG_VERSION_NUM >= 160000
+	int			free_ones;
+
+	return count <= 0 || HaveNFreeProcs(count, &free_ones);
+#else
+	return HaveNFreeProcs(count);
+#endif
+}
+
+bool
+baton_authenticated_is_superuser(void)
+{
+#if PG_VERSION_NUM >= 160000
+	return superuser_arg(GetAuthenticatedUserId());
+#else
+	return GetAuthenticatedUserIsSuperuser();
+#endif
+}
+
+AclResult
+baton_database_aclcheck(Oid database, Oid role, AclMode mode)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(DatabaseRelationId, database, role, mode);
+#else
+	return pg_database_aclcheck(database, role, mode);
+#endif
+}
+
+bool
+baton_database_ownercheck(Oid database, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(DatabaseRelationId, database, role);
+#else
+	return pg_database_ownercheck(database, role);
+#endif
+}
+
+AclResult
+baton_tablespace_aclcheck(Oid tablespace, Oid role, AclMode mode)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(TableSpaceRelationId, tablespace, role, mode);
+#else
+	return pg_tablespace_aclcheck(tablespace, role, mode);
+#endif
+}
+
+bool
+baton_holds_shared_lock(void)
+{
+	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
+	{
+#if PG_VERSION_NUM >= 160000
+		if (!dlist_is_empty(&MyProc->myProcLocks[i]))
+			return true;
+#else
+		if (MyProc->myProcLocks[i].next != &MyProc->myProcLocks[i])
+			return true;
+#endif
+	}
+	return false;
+}
+
+void
+baton_drop_temporary_slots(void)
+{
+#if PG_VERSION_NUM >= 170000
+	ReplicationSlotCleanup(false);
+#else
+	ReplicationSlotCleanup();
+#endif
+}
+
+bool
+baton_user_namespaces(void)
+{
+#if PG_VERSION_NUM >= 170000
+	return false;
+#else
+	return Db_user_namespace;
+#endif
+}
+
+/* check_role() in variable.c takes it for a parallel worker */
+bool
+baton_current_role_is_superuser(void)
+{
+#if PG_VERSION_NUM >= 170000
+	return current_role_is_superuser;
+#else
+	return session_auth_is_superuser;
+#endif
+}
+
+int
+baton_attribute_stattarget(const FormData_pg_attribute *attribute)
+{
+#if PG_VERSION_NUM >= 170000
+	return 0;
+#else
+	return attribute->attstattarget;
+#endif
+}
+
+void
+baton_attribute_set_stattarget(FormData_pg_attribute *attribute, int target)
+{
+#if PG_VERSION_NUM < 170000
+	attribute->attstattarget = target;
+#endif
+}
+
+void
+baton_attribute_is_complete(TupleDesc description, int index)
+{
+#if PG_VERSION_NUM >= 180000
+	populate_compact_attribute(description, index);
+#else
+	TupleDescAttr(description, index)->attcacheoff = -1;
+#endif
+}

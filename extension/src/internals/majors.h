@@ -1,0 +1,58 @@
+/*-------------------------------------------------------------------------
+ *
+ * majors.h
+ *		What PostgreSQL exports in another form in each major version.
+ *
+ * One function for each, which means the same on all.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_MAJORS_H
+#define BATON_MAJORS_H
+
+#include "access/tupdesc.h"
+#include "storage/latch.h"
+#include "utils/acl.h"
+
+/* Has input of the client been read from the socket, but not been used? */
+extern bool baton_input_is_buffered(void);
+
+/* Lasts as long as the process. */
+extern WaitEventSet *baton_wait_set_create(int events);
+
+/* Connections that are kept for administrators, and are as many free? */
+extern int	baton_reserved_connections(void);
+extern bool baton_has_free_connections(int count);
+
+/* Is the role that the backend was started for a superuser?  In a transaction. */
+extern bool baton_authenticated_is_superuser(void);
+
+extern AclResult baton_database_aclcheck(Oid database, Oid role, AclMode mode);
+extern bool baton_database_ownercheck(Oid database, Oid role);
+extern AclResult baton_tablespace_aclcheck(Oid tablespace, Oid role, AclMode mode);
+
+/*
+ * Has this process any lock that lies in the shared table?  Those taken by the
+ * fast path do not.
+ */
+extern bool baton_holds_shared_lock(void);
+
+/* Drops the temporary replication slots of this process. */
+extern void baton_drop_temporary_slots(void);
+
+/* Is the role's name another than the client's, by its database?  Up to 16. */
+extern bool baton_user_namespaces(void);
+
+/* Is the role in force (SET ROLE, or the session's) a superuser? */
+extern bool baton_current_role_is_superuser(void);
+
+/* A column's statistics target, where its description has it: up to 16. */
+extern int	baton_attribute_stattarget(const FormData_pg_attribute *attribute);
+extern void baton_attribute_set_stattarget(FormData_pg_attribute *attribute, int target);
+
+/* To be called when a column's attribute has been filled in by hand. */
+extern void baton_attribute_is_complete(TupleDesc description, int index);
+
+#endif							/* BATON_MAJORS_H */

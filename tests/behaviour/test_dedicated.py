@@ -65,6 +65,42 @@ CAUSES: dict[str, tuple[str, list[str], list[str]]] = {
         ["CREATE TYPE pg_temp.ty AS ENUM ('a')"],
         ["DROP TYPE pg_temp.ty"],
     ),
+    "temporary_table_whose_drop_was_rolled_back": (
+        "temporary object",
+        ["BEGIN", "CREATE TEMP TABLE t (a int)", "SAVEPOINT s", "DROP TABLE t", "ROLLBACK TO s", "COMMIT"],
+        ["BEGIN; DROP TABLE t; COMMIT"],
+    ),
+    "temporary_table_whose_drop_failed_in_a_block": (
+        "temporary object",
+        [
+            """DO $$BEGIN CREATE TEMP TABLE t (a int);
+               BEGIN DROP TABLE t; PERFORM 1/0; EXCEPTION WHEN OTHERS THEN NULL; END; END$$"""
+        ],
+        ["DROP TABLE t"],
+    ),
+    "temporary_table_made_once_more": (
+        "temporary object",
+        ["BEGIN", "CREATE TEMP TABLE t (a int)", "DROP TABLE t", "CREATE TEMP TABLE t (a int)", "COMMIT"],
+        ["DROP TABLE t"],
+    ),
+    "temporary_table_of_a_procedure_s_first_transaction": (
+        "temporary object",
+        ["DO $$BEGIN CREATE TEMP TABLE t (a int); COMMIT; CREATE TEMP TABLE u (); DROP TABLE u; END$$"],
+        ["DROP TABLE t"],
+    ),
+    "temporary_tables_of_which_one_stays": (
+        "temporary object",
+        [
+            """DO $$BEGIN FOR i IN 1..60 LOOP EXECUTE format('CREATE TEMP TABLE t%s (a int)', i); END LOOP;
+               FOR i IN 2..60 LOOP EXECUTE format('DROP TABLE t%s', i); END LOOP; END$$"""
+        ],
+        ["DROP TABLE t1"],
+    ),
+    "temporary_table_beside_ones_that_come_and_go": (
+        "temporary object",
+        ["CREATE TEMP TABLE t (a int)", "BEGIN", "CREATE TEMP TABLE u (a int) ON COMMIT DROP", "COMMIT"],
+        ["DROP TABLE t"],
+    ),
     "listen": ("listen", ["LISTEN a", "LISTEN b"], ["UNLISTEN a", "UNLISTEN b"]),
     "listen_ended_by_unlisten_all": ("listen", ["LISTEN a"], ["UNLISTEN *"]),
     "listen_in_a_transaction": ("listen", ["BEGIN", "LISTEN a", "COMMIT"], ["BEGIN; UNLISTEN a; COMMIT"]),
@@ -116,6 +152,15 @@ NOT_A_CAUSE: dict[str, list[str]] = {
     "try_lock_that_failed_or_was_released": ["SELECT pg_try_advisory_lock(77), pg_advisory_unlock(77)"],
     "temporary_table_rolled_back": ["BEGIN", "CREATE TEMP TABLE t (a int)", "ROLLBACK"],
     "temporary_table_on_commit_drop": ["BEGIN", "CREATE TEMP TABLE t (a int) ON COMMIT DROP", "COMMIT"],
+    "temporary_tables_made_and_dropped": [
+        "BEGIN",
+        "CREATE TEMP TABLE t (id serial PRIMARY KEY, long text)",
+        "SAVEPOINT s",
+        "CREATE TEMP VIEW v AS TABLE t",
+        "ROLLBACK TO s",
+        "DROP TABLE t",
+        "COMMIT",
+    ],
     "listen_rolled_back": ["BEGIN", "LISTEN x", "ROLLBACK"],
     "notify_alone": ["NOTIFY x"],
     "load_that_found_nothing": ["DO $$BEGIN LOAD 'no_such'; EXCEPTION WHEN OTHERS THEN NULL; END$$"],

@@ -44,7 +44,6 @@
 #include "channel.h"
 #include "client_input.h"
 #include "context.h"
-#include "context_temporary.h"
 #include "dispatcher_loss.h"
 #include "handover.h"
 #include "idle.h"
@@ -456,7 +455,7 @@ is_newcomer(void)
 static bool
 pass_baton(void)
 {
-	if (baton_temporary_worn() || (!retire_wanted && baton_retire_asked()))
+	if (!retire_wanted && baton_retire_asked())
 		retire_wanted = true;
 
 	/*

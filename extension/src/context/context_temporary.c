@@ -21,16 +21,27 @@
  * that nobody takes the namespace for an orphan's; at exit
  * RemoveTempRelationsCallback() (namespace.c) finds nothing to do, and there
  * is nothing.  A session that makes its first temporary object while it is
- * hidden makes InitTempTableNamespace() set it up again: the same namespace,
- * as it is named after the backend's id.  But its commit registers the exit
- * callback once more (AtEOXact_Namespace()), of which ipc.c can hold 20 of
- * all kinds; so that is counted, and in time the backend retires.
+ * hidden makes InitTempTableNamespace() set it up again, with all that this
+ * means on a direct connection (privileges, what is left if it is rolled
+ * back): the same namespace, as it is named after the backend's id.
+ *
+ * But AtEOXact_Namespace() (namespace.c) would register the exit callback at
+ * each such commit, and ipc.c has room for 20 of all kinds; "we only want to
+ * register the callback once".  It does so if myTempNamespaceSubID, which is
+ * private, is the transaction's; so that is taken away just before.  What does
+ * that, without a trace, is AtEOSubXact_Namespace(), told that the transaction
+ * is a committed subtransaction whose parent is none.  CommitTransaction()
+ * (xact.c) calls the transaction callbacks before AtEOXact_Namespace(), and by
+ * then its subtransactions have handed their mark up to TopSubTransactionId
+ * (15 to 18).  The rest of that function ends overridden search paths, which
+ * AtEOXact_Namespace() would (up to 16; later there are none).
  *
  * SetTempNamespaceState() asserts that nothing was there before.  A server
  * built with assertions therefore never hides.
  *
  * Invariants: `own` is the backend's namespace since it was first seen, shown
- * or not.  `in_context` is what the context of the session in place says.
+ * or not, outside a transaction: by then its exit callback is registered.
+ * `in_context` is what the context of the session in place says.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -51,13 +62,9 @@
 #define TEMPORARY_KEY "temporary"
 #define TEMPORARY_KEY_LENGTH (sizeof(TEMPORARY_KEY) - 1)
 
-/* before_shmem_exit() callbacks that may be wasted */
-#define SETUPS_MAX 5
-
 static Oid	own = InvalidOid;
 static Oid	own_toast = InvalidOid;
 static bool in_context = false;
-static int	setups = 0;
 
 bool
 baton_temporary_is_item(const BatonEntry *entry)
@@ -81,8 +88,6 @@ look(void)
 	GetTempNamespaceState(&namespace, &toast_namespace);
 	if (!OidIsValid(namespace))
 		return false;
-	if (!in_context)
-		setups++;
 	own = namespace;
 	own_toast = toast_namespace;
 	return true;
@@ -157,12 +162,13 @@ baton_temporary_capture(void)
 void
 baton_temporary_forget(void)
 {
-	/* the next install hides it, and must not count it again */
-	in_context = look();
+	in_context = look();		/* the next install hides it */
 }
 
-bool
-baton_temporary_worn(void)
+void
+baton_temporary_commits(void)
 {
-	return setups > SETUPS_MAX;
+	/* known since it was seen committed, hence registered */
+	if (OidIsValid(own))
+		AtEOSubXact_Namespace(true, TopSubTransactionId, InvalidSubTransactionId);
 }

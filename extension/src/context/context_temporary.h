@@ -23,7 +23,7 @@ extern void baton_temporary_install(bool wanted);
 extern bool baton_temporary_capture(void);
 extern void baton_temporary_forget(void);
 
-/* Should this backend retire, because of what making it anew has cost? */
-extern bool baton_temporary_worn(void);
+/* A transaction has committed; its callbacks are being called. */
+extern void baton_temporary_commits(void);
 
 #endif							/* BATON_CONTEXT_TEMPORARY_H */

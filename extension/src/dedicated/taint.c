@@ -115,7 +115,7 @@ baton_taint_reset(void)
 	baton_taint_notes.active = true;
 	baton_taint_notes.listening_changed = true;
 	baton_taint_notes.slots_changed = true;
-	baton_taint_notes.objects_changed = true;
+	baton_taint_notes.objects_made = true;
 }
 
 /*
@@ -258,18 +258,19 @@ owns_slot(void)
 }
 
 /*
- * Touching the temporary namespace without creating or dropping anything
- * changes the answer only from no to yes, if at all; so while the answer is
- * yes, use of temporary tables costs no look-up.
+ * While there are some, only a drop changes the answer; while there are none,
+ * whatever was made, or touched the temporary namespace.  So use of temporary
+ * tables costs no look-up, nor do those that go with their transaction.
  */
 static inline bool
 owns_temporary_objects(void)
 {
-	if (baton_taint_notes.objects_changed ||
-		(baton_taint_notes.temporary_used && !has_temporary_objects))
+	if (has_temporary_objects ? baton_taint_notes.objects_dropped :
+		(baton_taint_notes.objects_made || baton_taint_notes.temporary_used))
 	{
 		has_temporary_objects = look_up_temporary_objects();
-		baton_taint_notes.objects_changed = false;
+		baton_taint_notes.objects_made = false;
+		baton_taint_notes.objects_dropped = false;
 		baton_taint_notes.temporary_used = false;
 	}
 	return has_temporary_objects;

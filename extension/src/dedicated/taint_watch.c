@@ -48,8 +48,10 @@
 #include "utils/guc_tables.h"
 
 #include "context_guc.h"
+#include "context_temporary.h"
 #include "identity.h"
 #include "statement_notice.h"
+#include "taint_objects.h"
 #include "taint_watch.h"
 
 BatonTaintNotes baton_taint_notes;
@@ -159,8 +161,10 @@ watch_object_access(ObjectAccessType access, Oid class, Oid object,
 			note_builtin(object);
 			break;
 		case OAT_POST_CREATE:
+			baton_objects_created(class, object, sub);
+			break;
 		case OAT_DROP:
-			baton_taint_notes.objects_changed = true;
+			baton_objects_dropped(class, object, sub);
 			break;
 		default:
 			break;
@@ -217,14 +221,37 @@ watch_seed_parameter(void)
 /*
  * MyXactFlags is set back when the next transaction starts
  * (StartTransaction() in xact.c), so it must be read at each one's end.  What
- * an aborted transaction did to temporary objects is undone with it.
+ * an aborted transaction did to temporary objects is undone with it; so is
+ * what one that was prepared did in this session, and of those it has none
+ * (PrepareTransaction() refuses to prepare one that has touched any).
  */
 static void
 watch_transaction(XactEvent event, void *argument)
 {
-	if (event == XACT_EVENT_COMMIT && baton_taint_notes.active &&
-		(MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE) != 0)
-		baton_taint_notes.temporary_used = true;
+	if (!baton_taint_notes.active)
+		return;
+	if (event == XACT_EVENT_COMMIT)
+	{
+		BatonObjectsLeft left = baton_objects_left();
+
+		baton_taint_notes.objects_made |= left.made;
+		baton_taint_notes.objects_dropped |= left.dropped;
+		if ((MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE) != 0 &&
+			!left.came_and_went)
+			baton_taint_notes.temporary_used = true;
+		baton_temporary_commits();
+	}
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
+		event == XACT_EVENT_PREPARE)
+		baton_objects_forget();
+}
+
+static void
+watch_subtransaction(SubXactEvent event, SubTransactionId self,
+					 SubTransactionId parent, void *argument)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		baton_objects_restored();
 }
 
 void
@@ -238,4 +265,5 @@ baton_taint_watch_init(void)
 	fmgr_hook = watch_fmgr;
 	watch_seed_parameter();
 	RegisterXactCallback(watch_transaction, NULL);
+	RegisterSubXactCallback(watch_subtransaction, NULL);
 }

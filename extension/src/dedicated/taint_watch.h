@@ -31,7 +31,9 @@ typedef struct BatonTaintNotes
 								 * library in before (its _PG_init failed) */
 	bool		listening_changed;	/* LISTEN, UNLISTEN or DISCARD ALL */
 	bool		slots_changed;	/* a replication slot created or dropped */
-	bool		objects_changed;	/* any object created or dropped */
+	bool		objects_made;	/* a committed transaction has made objects
+								 * and not dropped all of them again */
+	bool		objects_dropped;	/* one has dropped others */
 	bool		temporary_used; /* a committed transaction touched the
 								 * temporary namespace */
 } BatonTaintNotes;

@@ -1,0 +1,124 @@
+"""Temporary objects cost no backend, whoever makes them and however he leaves,
+and nobody sees another's."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.compare import same_as_direct
+from harness.health import wait_until
+from harness.wire import Wire, query
+
+PARAMETERS = {"pg_baton.max_backends": 1}
+SETUP = ["CREATE ROLE untemporary LOGIN", "REVOKE TEMPORARY ON DATABASE postgres FROM PUBLIC"]
+
+TABLE = "CREATE TEMP TABLE mine (id serial PRIMARY KEY, long text) ON COMMIT DROP"
+
+# What a session does before it leaves; the last says how.
+LIVES: dict[str, tuple[list[str], str]] = {
+    "dropped_at_commit": (["BEGIN", TABLE, "INSERT INTO mine (long) VALUES ('x')", "COMMIT"], "finish"),
+    "made_and_dropped": (["BEGIN", "CREATE TEMP TABLE mine (a int)", "DROP TABLE mine", "COMMIT"], "finish"),
+    "rolled_back": (["BEGIN", TABLE, "ROLLBACK"], "finish"),
+    "an_error_in_between": (["BEGIN", TABLE, "SELECT 1/0", "COMMIT"], "finish"),
+    "savepoint_rolled_back": (["BEGIN", "SAVEPOINT s", TABLE, "ROLLBACK TO s", "COMMIT"], "finish"),
+    "left_behind": (["CREATE TEMP TABLE mine (a int)", "CREATE TEMP VIEW seen AS SELECT * FROM mine"], "finish"),
+    "discarded": (["CREATE TEMP TABLE mine (a int)", "DISCARD TEMP"], "finish"),
+    "vanished_with_some": (["CREATE TEMP TABLE mine (a int)"], "reset"),
+    "vanished_in_its_transaction": (["BEGIN", TABLE, "CREATE TEMP SEQUENCE counted"], "reset"),
+    "vanished_in_its_second_transaction": (["CREATE TEMP TABLE mine (a int)", "BEGIN", "DROP TABLE mine"], "close"),
+}
+
+NOTHING = [["f", "{pg_catalog,public}", "0"]]
+LOOK = """SELECT pg_my_temp_schema() <> 0, current_schemas(true),
+          (SELECT count(*) FROM pg_class WHERE relpersistence = 't')"""
+
+
+def wait_until_gone(server) -> None:
+    wait_until(
+        lambda: server.sql("SELECT count(*) FROM pg_class WHERE relpersistence = 't'") == [(0,)],
+        what="what the session has made is gone",
+    )
+
+
+def test_a_hundred_sessions_in_turn_make_temporary_objects_and_the_backend_stays(server):
+    backends = "SELECT array_agg(pid) FROM pg_baton_backends"
+    with Wire.login("127.0.0.1", server.pool_port) as first:
+        first.query("SELECT 1")
+    before = server.sql(backends)
+    lives = list(LIVES.values())
+    for number in range(100):
+        statements, leave = lives[number % len(lives)]
+        session = Wire.login("127.0.0.1", server.pool_port)
+        assert session.query(LOOK) == NOTHING
+        for statement in statements:
+            session.ask(query(statement))
+        getattr(session, leave)()
+        wait_until_gone(server)
+    assert server.sql(backends) == before
+    assert server.sql("SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'pg\\_temp\\_%'") == [(1,)]
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_nobody_sees_another_s_temporary_objects(server, life):
+    """Neither who was there before nor who comes after."""
+    statements, leave = LIVES[life]
+    ends = Wire.login("127.0.0.1", server.pool_port)
+    stays = Wire.login("127.0.0.1", server.pool_port)
+    assert stays.query(LOOK) == NOTHING
+    for statement in statements:
+        ends.ask(query(statement))
+    getattr(ends, leave)()
+    wait_until_gone(server)
+    with stays, Wire.login("127.0.0.1", server.pool_port) as comes:
+        for session in (stays, comes, stays):
+            assert session.query(LOOK) == NOTHING
+            for name in ("pg_temp.mine", "mine", "pg_temp.seen", "counted"):
+                assert session.query(f"SELECT to_regclass('{name}') IS NULL") == [["t"]]
+
+
+SEEN = "SELECT pg_my_temp_schema() <> 0, current_schemas(true), to_regclass('pg_temp.t') IS NULL"
+MISSING = "SELECT * FROM pg_temp.t"
+
+SCRIPTS: dict[str, list[str]] = {
+    "namespace_is_there_from_the_first_commit_on": [
+        *(SEEN, MISSING, "BEGIN", "CREATE TEMP TABLE t (a int)", SEEN, "ROLLBACK", SEEN, MISSING),
+        *("BEGIN", "SAVEPOINT s", "CREATE TEMP TABLE t (a int)", "ROLLBACK TO s", SEEN, "COMMIT", SEEN),
+        *("BEGIN", "SAVEPOINT s", "CREATE TEMP TABLE t () ON COMMIT DROP", "RELEASE s", SEEN, "COMMIT", SEEN, MISSING),
+    ],
+    "search_path_with_pg_temp": [
+        *("SET search_path = public, pg_temp", SEEN, "BEGIN", "CREATE TEMP TABLE t (a int) ON COMMIT DROP", SEEN),
+        *("SHOW search_path", "COMMIT", SEEN, "SET search_path = pg_temp, public", SEEN),
+        *("CREATE TABLE first_is_where_it_goes (a int)", "SELECT relpersistence FROM pg_class WHERE relname ~ '^first_is'"),
+        *("DROP TABLE first_is_where_it_goes", SEEN),
+    ],
+    "toast_of_a_temporary_table": [
+        "BEGIN",
+        "CREATE TEMP TABLE t (a text) ON COMMIT DROP",
+        "INSERT INTO t SELECT string_agg(md5(i::text), '') FROM generate_series(1, 5000) i",
+        "SELECT sum(length(a)) FROM t",
+        """SELECT n.nspname ~ '^pg_toast_temp_' FROM pg_class c JOIN pg_class o ON o.reltoastrelid = c.oid
+           JOIN pg_namespace n ON n.oid = c.relnamespace WHERE o.relname = 't'""",
+        "COMMIT",
+        SEEN,
+    ],
+    "on_commit_delete_rows_and_preserve": [
+        *("CREATE TEMP TABLE t (a int) ON COMMIT DELETE ROWS", "CREATE TEMP TABLE kept (a int)"),
+        *("BEGIN", "INSERT INTO t VALUES (1)", "INSERT INTO kept VALUES (1)", "TABLE t", "COMMIT"),
+        *("TABLE t", "TABLE kept", "DROP TABLE t", "TABLE kept", "DROP TABLE kept", SEEN),
+    ],
+}
+
+
+@pytest.mark.parametrize("promise", SCRIPTS)
+def test_temporary_objects_behave_as_on_a_direct_connection(server, promise):
+    for _ in range(2):
+        same_as_direct(server, SCRIPTS[promise], ignore=r"temp_\d+")
+
+
+def test_who_may_not_make_temporary_objects_is_told_so(server):
+    """Also where a session before has set their schema up."""
+    with Wire.login("127.0.0.1", server.pool_port) as other:
+        other.query("CREATE TEMP TABLE t (a int)")
+        other.query("DROP TABLE t")
+    same_as_direct(server, ["CREATE TEMP TABLE t (a int)", "SET ROLE untemporary", *2 * [TABLE]], user="untemporary")
+    same_as_direct(server, ["SET ROLE untemporary", TABLE, SEEN, "RESET ROLE", TABLE, SEEN], ignore=r"temp_\d+")

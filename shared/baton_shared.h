@@ -38,7 +38,7 @@
 #define BATON_SETTINGS_MARKS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 8
+#define BATON_LAYOUT_VERSION 9
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -436,10 +436,11 @@ typedef struct BatonFrame
 
 /* backend -> dispatcher */
 #define BATON_MSG_PUT 20		/* session; u16 kind, u16 key_length, key, u32
-								 * counter use (1: allot a statement counter),
-								 * i64 aux, value: the rest.  Puts or replaces
-								 * an item; takes effect at the next RELEASE,
-								 * GREETED or KEEP */
+								 * counter use, i64 aux; if counter use is 1 a
+								 * BatonStatementCounter, to be kept in a slot
+								 * allotted to the item; value: what remains.
+								 * It puts or replaces an item, and takes
+								 * effect at the next RELEASE, GREETED or KEEP */
 #define BATON_MSG_DELETE 21		/* session; u16 kind, u16 key_length, key */
 #define BATON_MSG_RELEASE 22	/* session given back; the DISPATCHER re-arms
 								 * its socket.  Follows PUT/DELETE.  (A

@@ -31,7 +31,7 @@ extern char *baton_attach_option;
 extern void baton_parameters_forget_attach(void);
 
 /* Owned by other files, which say what they do with them. */
-extern int	baton_backend_statements;	/* statement_table.c */
+extern int	baton_backend_statements;	/* statement_common.c */
 extern char *baton_dedicated_objects;	/* taint_listed.c */
 
 /*

@@ -28,6 +28,7 @@
 #include "opening_notices.h"
 #include "parameters.h"
 #include "settings_watch.h"
+#include "statement_environment.h"
 #include "statement_settings.h"
 #include "taint_watch.h"
 #include "utility_hook.h"
@@ -57,6 +58,7 @@ _PG_init(void)
 	baton_taint_watch_init();
 	baton_functions_init();
 	baton_settings_init();
+	baton_statement_environment_init();
 	baton_settings_watch_init();
 	baton_login_watch_init();
 	baton_database_leave_init();

@@ -59,6 +59,18 @@ DONE_ELSEWHERE: dict[str, tuple[list[str], str, list[str], str]] = {
         ["EXECUTE p", "SET extra_float_digits = -10", "EXECUTE p"],
         "0.3333333333333333",
     ),
+    "set_after_it_was_looked_at": (
+        [],
+        DIGITS,
+        [
+            "BEGIN",
+            "SELECT count(*) FROM pg_prepared_statements",
+            "SET extra_float_digits = -10",
+            "EXECUTE p",
+            "ROLLBACK",
+        ],
+        "0.3333333333333333",
+    ),
     "another_role": (
         ["SET ROLE plain"],
         "SELECT answer()",

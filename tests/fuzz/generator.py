@@ -107,7 +107,8 @@ class Generator:
         ("set", 22), ("reset", 6), ("probe", 14), ("show", 5), ("simple", 14), ("begin", 5),
         ("transaction_end", 9), ("savepoint", 5), ("sql_prepare", 8), ("sql_execute", 10),
         ("sql_deallocate", 2), ("parse", 12), ("bind_execute", 14), ("close", 2), ("unnamed_parse", 7),
-        ("unnamed_execute", 6), ("pipeline", 5), ("portal", 3), ("cursor", 6), ("sequence", 7),
+        ("unnamed_execute", 6), ("pipeline", 5), ("portal", 3), ("cursor", 6),
+        ("stock_prepare", 6), ("stock_use", 14), ("stock_drop", 3), ("sequence", 7),
         ("temporary", 3), ("advisory", 4), ("listen", 3), ("notify", 2), ("identity", 4), ("ddl", 3),
         ("stored_setting", 1), ("rare", 0.3), ("copy", 2), ("function_call", 1), ("random", 1),
         ("many", 1), ("explain", 3), ("multi", 4), ("server_setting", 0.3), ("flush", 1),
@@ -208,6 +209,43 @@ class Generator:
             for i in range(25):
                 script.add(f"Close m{i}", wire.close_statement(f"m{i}"))
             script.sync()
+
+    # Statements out of a common stock, hundreds a session, under any of their names.
+
+    def _stock_name(self) -> str:
+        return f"k{self.random.randrange(300)}"
+
+    def _stock_prepare(self, script: Script) -> None:
+        for _ in range(self._pick((1, 5, 60))):
+            name, text = self._stock_name(), self._pick(words.STOCK)
+            if self.random.random() < 0.7:
+                script.add(f"Parse {name}: {text}", wire.parse(text, name))
+                script.sync()
+            else:
+                self._query(script, f"PREPARE {name} AS {text}")
+
+    def _stock_use(self, script: Script) -> None:
+        for _ in range(self._pick((1, 3, 8))):
+            name, value = self._stock_name(), self._argument("int")
+            form = self.random.randrange(6)
+            if form == 0:
+                self._query(script, f"EXECUTE {name}({quote(value)})")
+            elif form == 1:
+                script.add(f"Describe {name}", wire.describe_statement(name))
+                script.sync()
+            else:
+                for _ in range(self._pick((1, 1, 7))):
+                    script.add(f"Bind {name} {value!r}", wire.bind([value], name) + wire.execute())
+                    script.sync()
+
+    def _stock_drop(self, script: Script) -> None:
+        for _ in range(self._pick((1, 3, 20))):
+            name = self._stock_name()
+            if self.random.random() < 0.7:
+                script.add(f"Close {name}", wire.close_statement(name))
+                script.sync()
+            else:
+                self._query(script, f"DEALLOCATE {name}")
 
     # -- transactions -------------------------------------------------------------
 

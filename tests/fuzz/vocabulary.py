@@ -129,6 +129,21 @@ STATEMENTS = (
     ("VALUES (1), (2), (3), (4), (5)", ()),
     ("SELECT length(my_text()), my_text() FROM generate_series(1, $1::int)", ("int",)),
 )
+# What sessions have hundreds of, each with one number for a parameter.
+STOCK = tuple(
+    text.replace("N", str(number))
+    for number in range(12)
+    for text in (
+        "SELECT N + $1::int",
+        "SELECT count(*) + N, min(b) FROM public.shared WHERE a < $1",
+        "SELECT a, b, N FROM public.shared WHERE a = $1",
+        "INSERT INTO public.shared_log VALUES ($1 + N) RETURNING *",
+        "SELECT '2024-03-04 05:06:0N+00'::timestamptz, $1::int",
+        "SELECT * FROM public.shared WHERE a = $1 + N",
+        "SELECT s.a FROM public.shared s JOIN public.shared o USING (a) WHERE s.a = $1 + N",
+        "SELECT current_setting('work_mem'), current_user, N, $1::int",
+    )
+)
 STATEMENT_NAMES = ("s1", "s2", "s3", "S One")
 PORTAL_NAMES = ("c1", "c2", "c3")
 CHANNELS = ("news", "weather")

@@ -28,7 +28,7 @@
  */
 extern void baton_delta_put(uint16 kind, const char *key, Size key_length,
 							const char *value, Size value_length,
-							bool want_counter, int64 aux);
+							const BatonStatementCounter *counters, int64 aux);
 extern void baton_delta_delete(uint16 kind, const char *key, Size key_length);
 
 /* Likewise: what would have to be put is too large. */

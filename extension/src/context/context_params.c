@@ -178,7 +178,7 @@ put_param(BatonParam *param)
 	if (param->string != NULL)
 		appendStringInfoString(&scratch, param->string);
 	baton_delta_put(BATON_KIND_PARAMETER, param->name, strlen(param->name),
-					scratch.data, scratch.len, false, 0);
+					scratch.data, scratch.len, NULL, 0);
 }
 
 static void

@@ -233,7 +233,7 @@ baton_report_capture(void)
 		memcmp(now_told.data, told.data, told.len) == 0)
 		return false;
 	baton_delta_put(BATON_KIND_REPORTED, "", 0, now_told.data, now_told.len,
-					false, 0);
+					NULL, 0);
 	other = told;
 	told = now_told;
 	now_told = other;

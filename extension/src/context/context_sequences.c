@@ -230,7 +230,7 @@ capture_sequence(const BatonSequenceState *state)
 	item->value = value;
 	baton_delta_put(BATON_KIND_SEQUENCE, (const char *) &state->relid,
 					sizeof(state->relid), (const char *) &value, sizeof(value),
-					false, 0);
+					NULL, 0);
 	return true;
 }
 
@@ -263,7 +263,7 @@ capture_last_used(void)
 	known_last_used = last_used;
 	if (OidIsValid(last_used))
 		baton_delta_put(BATON_KIND_OTHER, LASTVAL_KEY, LASTVAL_KEY_LENGTH,
-						(const char *) &last_used, sizeof(last_used), false, 0);
+						(const char *) &last_used, sizeof(last_used), NULL, 0);
 	else
 		baton_delta_delete(BATON_KIND_OTHER, LASTVAL_KEY, LASTVAL_KEY_LENGTH);
 	return true;

@@ -155,7 +155,7 @@ baton_temporary_capture(void)
 		return false;
 	in_context = true;
 	baton_delta_put(BATON_KIND_OTHER, TEMPORARY_KEY, TEMPORARY_KEY_LENGTH,
-					"", 0, false, 0);
+					"", 0, NULL, 0);
 	return true;
 }
 

@@ -77,20 +77,23 @@ begin(uint32 type, Size key_length, Size length)
 void
 baton_delta_put(uint16 kind, const char *key, Size key_length,
 				const char *value, Size value_length,
-				bool want_counter, int64 aux)
+				const BatonStatementCounter *counters, int64 aux)
 {
 	uint16		key_length16 = (uint16) key_length;
-	uint32		counter = want_counter ? 1 : 0;
+	uint32		counter = counters != NULL ? 1 : 0;
+	Size		counter_length = counters != NULL ? sizeof(*counters) : 0;
 
 	if (!begin(BATON_MSG_PUT, key_length,
 			   sizeof(kind) + sizeof(key_length16) + key_length +
-			   sizeof(counter) + sizeof(aux) + value_length))
+			   sizeof(counter) + sizeof(aux) + counter_length + value_length))
 		return;
 	append(&kind, sizeof(kind));
 	append(&key_length16, sizeof(key_length16));
 	append(key, key_length);
 	append(&counter, sizeof(counter));
 	append(&aux, sizeof(aux));
+	if (counters != NULL)
+		append(counters, counter_length);
 	append(value, value_length);
 }
 

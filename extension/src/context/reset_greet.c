@@ -275,7 +275,7 @@ put_items(void)
 			pfree(value.data);
 		}
 		baton_delta_put(BATON_KIND_RESET, found->name, strlen(found->name),
-						found->value, found->value_length, false, 0);
+						found->value, found->value_length, NULL, 0);
 	}
 }
 

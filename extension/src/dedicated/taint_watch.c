@@ -50,6 +50,7 @@
 #include "context_guc.h"
 #include "context_temporary.h"
 #include "identity.h"
+#include "statement_environment.h"
 #include "statement_notice.h"
 #include "taint_objects.h"
 #include "taint_watch.h"
@@ -130,6 +131,9 @@ note_builtin(Oid function)
 		case F_SET_CONFIG:
 			baton_notice_set_config();
 			break;
+		case F_PG_PREPARED_STATEMENT:
+			baton_notice_listing();
+			break;
 		case F_PG_CREATE_PHYSICAL_REPLICATION_SLOT:
 		case F_PG_CREATE_LOGICAL_REPLICATION_SLOT:
 		case F_PG_COPY_PHYSICAL_REPLICATION_SLOT_NAME_NAME:
@@ -159,6 +163,7 @@ watch_object_access(ObjectAccessType access, Oid class, Oid object,
 		case OAT_FUNCTION_EXECUTE:
 			baton_cancel_fire();
 			note_builtin(object);
+			baton_environment_function(object);
 			break;
 		case OAT_POST_CREATE:
 			baton_objects_created(class, object, sub);
@@ -190,10 +195,8 @@ static void
 watch_fmgr(FmgrHookEventType event, FmgrInfo *function, Datum *argument)
 {
 	if (event == FHET_START)
-	{
 		note_function(function->fn_oid);
-		baton_notice_settings();
-	}
+	baton_notice_settings();
 	if (previous_fmgr)
 		previous_fmgr(event, function, argument);
 }

@@ -30,7 +30,7 @@
 #define BATON_POOL_SLOTS 1024
 
 /* Prepared statements of all sessions together; sparse, 32 bytes each. */
-#define BATON_COUNTER_SLOTS (1024 * 1024)
+#define BATON_COUNTER_SLOTS (4 * 1024 * 1024)
 
 BatonControl *BatonControlMemory = NULL;
 int			BatonControlFd = -1;

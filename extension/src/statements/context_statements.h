@@ -15,16 +15,16 @@
 /* Once a backend; NULL if all is well, else why it cannot pool. */
 extern const char *baton_statements_attach(void);
 
-/*
- * Which parameters the session had when it was put in place, as a number; told
- * only if it has no table then.
- */
-extern uint64 baton_statements_parameters;
-
 /* The rest: as the functions of context.h, for this part of a context. */
 extern void baton_statements_install(const BatonSessionRecord *record);
 extern bool baton_statements_capture(uint64 session);
 extern void baton_statements_forget(uint64 session);
 extern void baton_statements_note_message(char type);
+
+/* Whose statements are in place; 0: nobody's. */
+extern uint64 baton_statements_session(void);
+
+/* The session in place was captured: did its context or its counters change? */
+extern void baton_statements_captured(bool context, bool counters);
 
 #endif							/* BATON_CONTEXT_STATEMENTS_H */

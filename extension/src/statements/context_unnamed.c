@@ -275,7 +275,7 @@ baton_unnamed_capture(uint64 session)
 	if (item != NULL && plan_is(session, baton_entry(item->entry)))
 		return false;
 	describe(&value);
-	baton_delta_put(BATON_KIND_UNNAMED, "", 0, value.data, value.len, false, 0);
+	baton_delta_put(BATON_KIND_UNNAMED, "", 0, value.data, value.len, NULL, 0);
 	pfree(value.data);
 	plan_serial = 0;
 	put_since = true;

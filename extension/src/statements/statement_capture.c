@@ -3,10 +3,8 @@
  * statement_capture.c
  *		Telling what a session has done to its named prepared statements.
  *
- * What must be looked at is known from what was noticed (statement_notice.c):
- * nothing in the usual case, the statements touched, or all.  The table in
- * place is compared with what the dispatcher is known to have
- * (statement_known.c).
+ * Only what was looked up can have changed (statement_held.c).  Each such name is
+ * compared with what the session's context has of it.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -15,122 +13,101 @@
 #include "postgres.h"
 
 #include "context_statements.h"
-#include "statement_counters.h"
 #include "statement_description.h"
+#include "statement_held.h"
 #include "statement_notice.h"
 #include "statement_settings.h"
+#include "statement_table.h"
+#include "utils/memutils.h"
 
-/*
- * Puts a statement of the table in place that is new, or was analysed again
- * under other settings.
- */
+/* Puts a statement that is new, or was analysed again under other settings. */
 static void
-put_statement(PreparedStatement *statement, KnownStatement *known)
+put(HeldStatement *held)
 {
+	PreparedStatement *statement = baton_table_find(held->name, held->hash);
+	BatonStatementCounter counters;
 	StringInfoData value;
+	MemoryContext caller;
 
-	if (known == NULL)
-		known = baton_known_add(baton_table_in_place, statement->stmt_name);
-	if (known->plan == NULL)
-		baton_known_tie(known, statement->plansource);
-	(void) baton_settings_changed(known->plan);
-	known->serial = 0;
-	known->prepare_time = statement->prepare_time;
-	known->seen = baton_known_pass;
-	baton_counters_forget_slot(known);
+	(void) baton_settings_changed(held->plan);
+	held->in_context = true;
+	held->is_new = false;
+	held->counter = BATON_NO_COUNTER;
+	held->counter_due = true;
+	held->prepare_time = statement->prepare_time;
+	baton_counters_get(held->plan, &counters);
+	held->written = counters;
+	if (held->value != NULL)
+		pfree(held->value);
+	held->value = NULL;
 
-	if (!baton_statement_is_describable(statement->plansource))
+	if (!baton_statement_is_describable(held->plan))
 	{
 		baton_delta_give_up();
 		return;
 	}
+	caller = MemoryContextSwitchTo(baton_held_context);
 	initStringInfo(&value);
-	baton_statement_describe(&value, statement->plansource, statement->from_sql);
-	baton_delta_put(BATON_KIND_STATEMENT, known->name, strlen(known->name),
-					value.data, value.len, true, statement->prepare_time);
-	pfree(value.data);
+	baton_statement_describe(&value, held->plan, statement->from_sql);
+	held->value = value.data;
+	held->value_length = value.len;
+	MemoryContextSwitchTo(caller);
+	baton_delta_put(BATON_KIND_STATEMENT, held->name, strlen(held->name),
+					value.data, value.len, &counters, held->prepare_time);
 }
 
-/* True if the delta has something. */
+/* True if the delta has something; *written if counters were. */
 static bool
-capture_statements(uint64 session)
+capture(HeldStatement *held, bool *written)
 {
-	HTAB	   *handle = baton_table_handle(baton_table_in_place);
-	StatementTable *table = baton_table_in_place;
-	HASH_SEQ_STATUS status;
-	PreparedStatement *statement;
-	bool		changed = false;
-
-	if (table->session == 0)
+	if (held->unready)
+		return false;			/* its making has failed: nothing was done */
+	if (held->plan == NULL)
 	{
-		if (hash_get_num_entries(handle) == 0)
+		PreparedStatement *statement = baton_table_find(held->name, held->hash);
+
+		if (statement != NULL)
+			baton_held_tie(held, statement->plansource);
+		else if (!held->in_context)
 			return false;
-		baton_table_claim(table, session);
-		table->parameters = baton_statements_parameters;
-	}
-
-	baton_known_pass++;
-	hash_seq_init(&status, handle);
-	while ((statement = hash_seq_search(&status)) != NULL)
-	{
-		KnownStatement *known = baton_known_find(table, statement->stmt_name);
-
-		if (known != NULL && known->plan == statement->plansource &&
-			!baton_settings_changed(known->plan))
+		else
 		{
-			known->seen = baton_known_pass;
-			continue;
-		}
-		put_statement(statement, known);
-		changed = true;
-	}
-
-	if (table->known != NULL)
-	{
-		known_iterator iterator;
-		KnownEntry *entry;
-
-		known_start_iterate(table->known, &iterator);
-		while ((entry = known_iterate(table->known, &iterator)) != NULL)
-		{
-			KnownStatement *known = entry->statement;
-
-			if (known->seen == baton_known_pass)
-				continue;
-			baton_delta_delete(BATON_KIND_STATEMENT, known->name,
-							   strlen(known->name));
-			baton_known_remove(table, known);
-			changed = true;
+			baton_delta_delete(BATON_KIND_STATEMENT, held->name,
+							   strlen(held->name));
+			held->in_context = false;
+			held->counter_due = false;
+			return true;
 		}
 	}
-	if (changed)
-		baton_table_fingerprint(table, 0);
-	return changed;
+	if (held->is_new || baton_settings_changed(held->plan) ||
+		(held->counter_due && baton_counters_changed(held->plan, &held->written)))
+	{
+		put(held);
+		return true;
+	}
+	if (baton_counters_changed(held->plan, &held->written))
+	{
+		baton_counters_store(held->plan, held->counter, &held->written);
+		*written = true;
+	}
+	return false;
 }
 
 bool
 baton_statements_capture(uint64 session)
 {
-	StatementTable *table;
+	dlist_iter	iter;
 	bool		changed = false;
+	bool		written = false;
 
-	if (!baton_notice.statements && !baton_notice.counters &&
-		!baton_notice.analysis && !baton_settings_touched &&
-		!baton_notice.settings)
-		return false;
-
-	if (baton_notice.statements || baton_notice.analysis ||
-		baton_settings_touched)
-		changed = capture_statements(session);
-	table = baton_table_in_place;
-	if (baton_notice.settings && table->session != 0)
-	{
-		table->mixed = true;
-		baton_table_fingerprint(table, 0);
-	}
-	changed |= baton_counters_capture(table, session, changed);
-	if (changed)
-		table->context_version = 0;
+	/* these change what was not looked up, too */
+	if (baton_notice.discards_plans ||
+		(baton_notice.invalidates && baton_common_lost_any()))
+		baton_held_look_up_described();
 	baton_notice_reset();
+	dlist_foreach(iter, &baton_held)
+		changed |= capture(dlist_container(HeldStatement, node, iter.cur),
+						   &written);
+	baton_statements_captured(changed, written);
 	return changed;
 }

@@ -11,33 +11,25 @@
 #ifndef BATON_STATEMENT_COUNTERS_H
 #define BATON_STATEMENT_COUNTERS_H
 
-#include "statement_known.h"
+#include "context.h"
+#include "utils/plancache.h"
 
-/* The counters of a plan that was never executed (CreateCachedPlan). */
-extern const BatonStatementCounter baton_fresh_counters;
+/* An item's counter, if the dispatcher had none left. */
+#define BATON_NO_COUNTER PG_UINT32_MAX
 
-/* Is the entry the item that carries initial counters? */
-extern bool baton_counters_is_item(const BatonEntry *entry);
+extern void baton_counters_get(const CachedPlanSource *plan,
+							   BatonStatementCounter *counters);
 
-/* Gives the plan of a statement its initial counters; initial may be NULL. */
-extern void baton_counters_begin(KnownStatement *known, const BatonEntry *initial);
+/* Gives the plan the counters of that slot. */
+extern void baton_counters_load(CachedPlanSource *plan, uint32 counter,
+								BatonStatementCounter *written);
 
-/* Has nobody written the statement's counters since its slot was allotted? */
-extern bool baton_counters_slot_is_new(const KnownStatement *known);
+/* Are the plan's others than those written? */
+extern bool baton_counters_changed(const CachedPlanSource *plan,
+								   const BatonStatementCounter *written);
 
-/*
- * The statement is put anew: the dispatcher may give it the slot that the one
- * before it had, which is therefore left as if nobody had written it.
- */
-extern void baton_counters_forget_slot(KnownStatement *known);
-
-/* The plans of the table agree with the session's counters, and vice versa. */
-extern void baton_counters_install(StatementTable *table, uint64 session);
-
-/*
- * Writes the counters that have changed: of all statements, or of those that
- * were touched.  True if the delta has something.
- */
-extern bool baton_counters_capture(StatementTable *table, uint64 session, bool all);
+/* Writes them into the slot. */
+extern void baton_counters_store(const CachedPlanSource *plan, uint32 counter,
+								 BatonStatementCounter *written);
 
 #endif							/* BATON_STATEMENT_COUNTERS_H */

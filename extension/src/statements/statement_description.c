@@ -428,3 +428,25 @@ baton_statement_understand(Description *description, const char *value, Size len
 	description->text = value;
 	return value[head->text_length - 1] == '\0';
 }
+
+/* A value lies at any address. */
+static uint8
+flags_of(const char *value)
+{
+	DescriptionHead head;
+
+	memcpy(&head, value, sizeof(head));
+	return head.flags;
+}
+
+bool
+baton_statement_is_from_sql(const char *value)
+{
+	return (flags_of(value) & STATEMENT_FROM_SQL) != 0;
+}
+
+bool
+baton_statement_has_settings(const char *value)
+{
+	return (flags_of(value) & STATEMENT_HAS_SETTINGS) != 0;
+}

@@ -3,18 +3,18 @@
  * statement_notice.c
  *		Noticing what a session does to its prepared statements.
  *
- * What may have changed is told by what passes by: ParseComplete, CloseComplete
- * and the utility statements for the statements themselves; BindComplete,
- * errors, and the utility statements that execute, for the counters.  To notice
- * too much costs a look at capture; to notice too little would lose something.
- *
- * Plans depend on the parameters and the role of the moment they are made in,
- * which may be back to what they were when the session leaves.  So all that
- * sets them is noticed: SET and RESET, set_config(), and the calls of functions
- * with a SET clause or SECURITY DEFINER (taint_watch.c).
- *
- * The settings that a literal is read by are noted at the moment the statement
- * is prepared, because they may change before the session is captured.
+ * That a statement was looked up the table tells by itself (statement_held.c). What
+ * is noticed here:
+ *	- that one was just prepared: ParseComplete, and PREPARE.  The settings that its
+ *	  literals were read by are noted at that moment, because they may change
+ *	  before the session is captured.
+ *	- that all are about to be dropped or listed.
+ *	- that the session discards its plans, or may make some invalid.
+ *	- whatever sets a parameter or the role, be it for a moment: SET and RESET,
+ *	  set_config(), and calls of functions with a SET clause or SECURITY DEFINER
+ *	  (taint_watch.c).  Analysis and plans depend on these.
+ * To notice too much costs little; to notice too little would give a session what was
+ * made under another's settings.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -29,29 +29,25 @@
 #include "context_unnamed.h"
 #include "handover.h"
 #include "nodes/memnodes.h"
+#include "statement_environment.h"
+#include "statement_held.h"
 #include "statement_notice.h"
 #include "statement_settings.h"
-#include "tcop/tcopprot.h"
 #include "tcop/utility.h"
-#include "utils/memutils.h"
-#include "utils/portal.h"
-
-/* Up to so many statements it is cheaper to look at all. */
-#define FEW_STATEMENTS 4
 
 StatementNotice baton_notice;
-uint64		baton_discards = 1;
 
 static bool attached = false;
 static GucEnumAssignHook previous_assign_replication_role = NULL;
-static MemoryContext portal_parent = NULL;	/* portalmem.c's TopPortalContext */
 
 /* A statement has been prepared: its plan is the last that was saved. */
 static void
 note_prepared(void)
 {
-	baton_notice.statements = true;
-	baton_settings_note(baton_newest_plan());
+	CachedPlanSource *plan = baton_newest_plan();
+
+	baton_settings_note(plan);
+	baton_held_prepared(plan);
 }
 
 /*
@@ -61,83 +57,31 @@ note_prepared(void)
 static void
 note_discard(void)
 {
-	baton_notice.analysis = true;
-	baton_discards++;
-	baton_table_in_place->discards = baton_discards;
-	baton_known_for_plans(baton_table_in_place, baton_settings_disarm);
+	dlist_iter	iter;
+
+	baton_notice.discards_plans = true;
+	dlist_foreach(iter, &baton_held)
+	{
+		HeldStatement *held = dlist_container(HeldStatement, node, iter.cur);
+
+		if (held->plan != NULL)
+			baton_settings_disarm(held->plan);
+	}
 }
 
 /*
  * assign_session_replication_role() (guc.c) does so, too: on behalf of the
  * session in place, or to put another's value in place, which is done outside
- * transactions or, for one that is greeted, before its table is.
+ * transactions.
  */
 static void
 watch_replication_role(int value, void *extra)
 {
-	if (value != SessionReplicationRole)
-	{
-		if (IsTransactionOrTransactionBlock() &&
-			(baton_table_in_place->session == 0 ||
-			 baton_table_in_place->session == baton_session_held()))
-			note_discard();
-		else
-			baton_discards++;
-	}
+	if (value != SessionReplicationRole && IsTransactionOrTransactionBlock() &&
+		baton_statements_session() != 0 &&
+		baton_statements_session() == baton_session_held())
+		note_discard();
 	previous_assign_replication_role(value, extra);
-}
-
-static void
-note_executed(const char *name)
-{
-	KnownStatement *known;
-
-	baton_notice.counters = true;
-	if (baton_notice.touched_all)
-		return;
-	if (baton_notice.touched_count == TOUCHED_MAX ||
-		baton_table_in_place->statements <= FEW_STATEMENTS)
-	{
-		baton_notice.touched_all = true;
-		return;
-	}
-	known = baton_known_find(baton_table_in_place, name);
-	if (known != NULL)
-		baton_notice.touched[baton_notice.touched_count++] = known;
-}
-
-/*
- * A portal has been bound: to which statement?  The youngest child of
- * TopPortalContext is its context (MemoryContextCreate puts children first),
- * whose identifier is its name (CreatePortal, portalmem.c).
- */
-static void
-note_bound(void)
-{
-	MemoryContext context;
-	Portal		portal;
-
-	if (baton_notice.touched_all)
-		return;
-	if (baton_table_in_place->statements > FEW_STATEMENTS)
-	{
-		context = portal_parent->firstchild;
-		portal = NULL;
-		if (context != NULL && context->ident != NULL)
-			portal = GetPortalByName(strcmp(context->ident, "<unnamed>") == 0 ?
-									 "" : context->ident);
-		if (portal != NULL && portal->portalContext == context)
-		{
-			if (portal->prepStmtName != NULL)
-				note_executed(portal->prepStmtName);
-			return;
-		}
-	}
-	if (baton_table_in_place->statements > 0)
-	{
-		baton_notice.counters = true;
-		baton_notice.touched_all = true;
-	}
 }
 
 void
@@ -153,28 +97,43 @@ baton_statements_note_message(char type)
 					   "CachedPlanQuery") == 0)
 				note_prepared();
 			break;
-		case '2':				/* BindComplete */
-			note_bound();
-			break;
-		case '3':				/* CloseComplete */
-			baton_notice.statements = true;
-			break;
-		case 'E':				/* a Bind may have failed after planning */
-			if (baton_table_in_place->statements > 0)
-			{
-				baton_notice.counters = true;
-				baton_notice.touched_all = true;
-			}
+		case 'C':				/* CommandComplete */
+			baton_environment_settles();
 			break;
 		default:
 			break;
 	}
 }
 
+/*
+ * DDL and the like: literals of the session's statements may have to be read
+ * again by the settings in force.
+ */
+static void
+note_invalidates(void)
+{
+	if (baton_notice.invalidates)
+		return;
+	baton_notice.invalidates = true;
+	baton_common_watch();
+}
+
+/* Is it the name of a parameter that no code reads by itself? */
+static bool
+is_placeholder(const char *name)
+{
+	const struct config_generic *record;
+
+	if (name == NULL || strchr(name, GUC_QUALIFIER_SEPARATOR) == NULL)
+		return false;
+	record = baton_guc_find(name);
+	return record == NULL || (record->flags & GUC_CUSTOM_PLACEHOLDER) != 0;
+}
+
 void
 baton_notice_utility_begins(BatonUtility *utility)
 {
-	Node	   *statement = unconstify(Node *, utility->statement);
+	const Node *statement = utility->statement;
 
 	if (!attached)
 		return;
@@ -183,34 +142,32 @@ baton_notice_utility_begins(BatonUtility *utility)
 		case T_PrepareStmt:
 			utility->prepares = true;
 			break;
-		case T_ExecuteStmt:
-			note_executed(((ExecuteStmt *) statement)->name);
+		case T_DiscardStmt:
+			utility->discards_plans =
+				((const DiscardStmt *) statement)->target == DISCARD_PLANS ||
+				((const DiscardStmt *) statement)->target == DISCARD_ALL;
+			if (((const DiscardStmt *) statement)->target == DISCARD_ALL)
+				baton_held_look_up_all();
+			baton_environment_changes();
+			note_invalidates();
 			break;
-		case T_ExplainStmt:
-		case T_CreateTableAsStmt:
-			baton_notice.counters = true;
-			baton_notice.touched_all = true;
+		case T_DeallocateStmt:
+			if (((const DeallocateStmt *) statement)->name == NULL)
+				baton_held_look_up_all();
+			break;
+		case T_VariableSetStmt:
+			if (!is_placeholder(((const VariableSetStmt *) statement)->name))
+				baton_environment_changes();
 			break;
 		case T_TruncateStmt:
 		case T_VacuumStmt:		/* ANALYZE, too */
 		case T_ReindexStmt:
-			baton_notice.analysis = true;
+			note_invalidates();
 			break;
-		case T_DiscardStmt:
-			utility->discards_plans =
-				((DiscardStmt *) statement)->target == DISCARD_PLANS ||
-				((DiscardStmt *) statement)->target == DISCARD_ALL;
-			/* FALLTHROUGH */
-		case T_DeallocateStmt:
-			baton_notice.statements = true;
-			baton_notice.analysis = true;
-			break;
-		case T_VariableSetStmt:
-			baton_notice.settings = true;
-			/* FALLTHROUGH */
 		default:
-			if (!baton_notice.analysis && GetCommandLogLevel(statement) == LOGSTMT_DDL)
-				baton_notice.analysis = true;
+			if (!baton_notice.invalidates &&
+				GetCommandLogLevel(unconstify(Node *, statement)) == LOGSTMT_DDL)
+				note_invalidates();
 			break;
 	}
 }
@@ -225,15 +182,22 @@ baton_notice_utility_done(const BatonUtility *utility)
 }
 
 void
+baton_notice_listing(void)
+{
+	if (attached)
+		baton_held_look_up_all();
+}
+
+void
 baton_notice_set_config(void)
 {
-	baton_notice.settings = true;
+	baton_environment_wavers();
 }
 
 void
 baton_notice_settings(void)
 {
-	baton_notice.settings = true;
+	baton_environment_changes();
 }
 
 const char *
@@ -241,12 +205,8 @@ baton_notice_attach(void)
 {
 	struct config_enum *role;
 
-	for (MemoryContext child = TopMemoryContext->firstchild; child != NULL;
-		 child = child->nextchild)
-		if (strcmp(child->name, "TopPortalContext") == 0)
-			portal_parent = child;
-	if (portal_parent == NULL)
-		return "the context of portals was not found";
+	if (attached)
+		return NULL;
 	role = (struct config_enum *) baton_guc_find("session_replication_role");
 	if (role == NULL || role->gen.vartype != PGC_ENUM || role->assign_hook == NULL)
 		return "parameter \"session_replication_role\" is not as expected";
@@ -259,11 +219,6 @@ baton_notice_attach(void)
 void
 baton_notice_reset(void)
 {
-	baton_notice.statements = false;
-	baton_notice.analysis = false;
-	baton_notice.settings = false;
-	baton_notice.counters = false;
-	baton_notice.touched_all = false;
-	baton_notice.touched_count = 0;
-	baton_settings_touched = false;
+	baton_notice.discards_plans = false;
+	baton_notice.invalidates = false;
 }

@@ -53,8 +53,6 @@ const char *const baton_literal_settings[] = {
 };
 const int	baton_literal_settings_count = lengthof(baton_literal_settings);
 
-bool		baton_settings_touched = false;
-
 /* The analysis that runs under settings of ours, if any. */
 static ParseState *analysis = NULL;
 static PlanSettings *analysis_settings = NULL;
@@ -132,9 +130,10 @@ apply(const char *settings)
 static void
 forget_settings(PlanSettings *own)
 {
-	if (own->settings != NULL)
-		pfree(own->settings);
+	if (own->settings != NULL && !own->shared)
+		pfree(unconstify(char *, own->settings));
 	own->settings = NULL;
+	own->shared = false;
 }
 
 /*
@@ -180,7 +179,6 @@ analysis_begins(ParseState *pstate, void *argument)
 		/* the search path may be another, too */
 		own->armed = false;
 		own->changed = true;
-		baton_settings_touched = true;
 		forget_settings(own);
 		own->settings = now;
 		MemoryContextSwitchTo(caller);
@@ -232,7 +230,6 @@ look_after(CachedPlanSource *plan)
 static void
 arm(PlanSettings *own, List *schemas, bool add_catalog, bool add_temp)
 {
-	list_free(own->path.schemas);
 	own->path.schemas = list_copy(schemas);
 	own->path.addCatalog = add_catalog;
 	own->path.addTemp = add_temp;
@@ -288,18 +285,51 @@ baton_settings_changed(CachedPlanSource *plan)
 }
 
 void
-baton_settings_rearm(CachedPlanSource *plan)
+baton_settings_make_common(CachedPlanSource *common)
 {
-	PlanSettings *own = baton_settings_find(plan);
+	PlanSettings *own = baton_settings_find(common);
 	MemoryContext caller;
 
-	if (own == NULL || own->settings == NULL || own->armed ||
-		plan->is_valid || plan->search_path == NULL)
+	if (own == NULL || own->settings == NULL || own->armed)
 		return;
-	caller = MemoryContextSwitchTo(plan->context);
-	arm(own, plan->search_path->schemas, plan->search_path->addCatalog,
-		plan->search_path->addTemp);
+
+	/* analysed: this is the path that was described */
+	Assert(common->search_path != NULL);
+	caller = MemoryContextSwitchTo(common->context);
+	arm(own, common->search_path->schemas, common->search_path->addCatalog,
+		common->search_path->addTemp);
 	MemoryContextSwitchTo(caller);
+}
+
+void
+baton_settings_share(CachedPlanSource *plan, const CachedPlanSource *common)
+{
+	PlanSettings *described = baton_settings_find(common);
+	PlanSettings *own;
+
+	if (described == NULL)
+		return;
+	own = MemoryContextAllocZero(plan->context, sizeof(PlanSettings));
+	*own = *described;
+	own->plan = plan;
+	own->shared = true;
+	own->armed = described->armed && !plan->is_valid;
+	own->changed = false;
+	plan->parserSetupArg = own;
+}
+
+bool
+baton_settings_fit(const CachedPlanSource *plan, const CachedPlanSource *common)
+{
+	PlanSettings *described = baton_settings_find(common);
+	const BatonSearchPath *path = plan->search_path;
+
+	if (described == NULL)
+		return true;
+	return described->settings != NULL && path != NULL &&
+		path->addCatalog == described->path.addCatalog &&
+		path->addTemp == described->path.addTemp &&
+		equal(path->schemas, described->path.schemas);
 }
 
 void

@@ -20,8 +20,9 @@
 typedef struct PlanSettings
 {
 	CachedPlanSource *plan;
-	char	   *settings;		/* those of its analysis, as one string; NULL:
+	const char *settings;		/* those of its analysis, as one string; NULL:
 								 * it will be analysed by those in force then */
+	bool		shared;			/* that and the path are a common statement's */
 	bool		armed;			/* not analysed here yet: to be, by settings */
 	bool		changed;		/* not what baton_settings_changed() told last */
 	BatonSearchPath path;		/* if armed: the search path it was analysed
@@ -31,9 +32,6 @@ typedef struct PlanSettings
 /* What input functions look at. */
 extern const char *const baton_literal_settings[];
 extern const int baton_literal_settings_count;
-
-/* Some plan was analysed again; reset by whoever looks. */
-extern bool baton_settings_touched;
 
 /* NULL if the text of the plan holds no literal. */
 extern PlanSettings *baton_settings_find(const CachedPlanSource *plan);
@@ -49,9 +47,15 @@ extern void baton_settings_attach(CachedPlanSource *plan,
 extern bool baton_settings_changed(CachedPlanSource *plan);
 
 /*
- * The plan has become invalid on behalf of others: analyse it as described.
+ * A common statement has settings and search path as they are described, for
+ * plans that refer to it (statement_held.c), which are analysed by these if it
+ * is invalid.
  */
-extern void baton_settings_rearm(CachedPlanSource *plan);
+extern void baton_settings_make_common(CachedPlanSource *common);
+extern void baton_settings_share(CachedPlanSource *plan, const CachedPlanSource *common);
+
+/* Is what the plan was analysed to what the common statement describes? */
+extern bool baton_settings_fit(const CachedPlanSource *plan, const CachedPlanSource *common);
 
 /* The session discards its plans. */
 extern void baton_settings_disarm(CachedPlanSource *plan);

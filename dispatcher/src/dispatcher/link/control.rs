@@ -8,6 +8,7 @@
 use super::layout::shared::*;
 use super::memory::arena::Content;
 use super::memory::context::Staged;
+use super::memory::control::Counters;
 use super::wire::{self, Frame, Malformed, Reader, Writer};
 use crate::dispatcher::event_loop::{token, Dispatcher, Source};
 use crate::dispatcher::pools::pool_table::Identity;
@@ -398,14 +399,21 @@ impl Dispatcher {
                     staged.session = id;
                 }
                 if frame.kind == MSG_PUT {
-                    let counter = reader.u32()? == 1;
+                    let counted = reader.u32()? == 1;
                     let aux = reader.i64()?;
+                    let mut counters = None;
+                    if counted {
+                        counters = Some(Counters {
+                            costs: [reader.u64()?, reader.u64()?],
+                            plans: [reader.i64()?, reader.i64()?],
+                        });
+                    }
                     let content = Content {
                         kind,
                         key,
                         value: reader.0,
                     };
-                    self.contexts.stage_put(&mut staged, content, counter, aux);
+                    self.contexts.stage_put(&mut staged, content, counters, aux);
                 } else {
                     self.contexts.stage_delete(&mut staged, kind, key);
                 }

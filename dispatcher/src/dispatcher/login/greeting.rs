@@ -447,7 +447,7 @@ impl Dispatcher {
             key: b"",
             value: reported,
         };
-        self.contexts.stage_put(staged, content, false, 0);
+        self.contexts.stage_put(staged, content, None, 0);
         if !self.apply_staged(id, staged, true) {
             return;
         }

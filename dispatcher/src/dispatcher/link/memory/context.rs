@@ -13,7 +13,7 @@
 //! Each change gives the record a version that no context had before.
 
 use super::arena::{Arena, Content, Full};
-use super::control::{Control, CounterPool, NO_COUNTER};
+use super::control::{Control, CounterPool, Counters, NO_COUNTER};
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::Item;
 use std::cmp::Ordering;
@@ -22,8 +22,15 @@ use std::ops::Range;
 /// One change that waits to be applied.
 #[derive(Debug)]
 pub enum Change {
-    Put { entry: u32, counter: bool, aux: i64 },
-    Delete { kind: u16, key: Vec<u8> },
+    Put {
+        entry: u32,
+        counters: Option<Counters>,
+        aux: i64,
+    },
+    Delete {
+        kind: u16,
+        key: Vec<u8>,
+    },
 }
 
 /// Changes of one session, in the order they came.
@@ -60,13 +67,13 @@ impl Contexts {
         &mut self,
         staged: &mut Staged,
         content: Content<'_>,
-        counter: bool,
+        counters: Option<Counters>,
         aux: i64,
     ) {
         match self.arena.intern(content) {
             Ok(entry) => staged.changes.push(Change::Put {
                 entry,
-                counter,
+                counters,
                 aux,
             }),
             Err(Full) => staged.overflow = true,
@@ -139,15 +146,15 @@ impl Contexts {
             match change {
                 Change::Put {
                     entry,
-                    counter,
+                    counters,
                     aux,
                 } => {
                     let content = self.arena.content(*entry);
                     let found = self.find(content.kind, content.key);
                     let mut number = NO_COUNTER;
-                    if *counter {
+                    if let Some(counters) = counters {
                         if let Some(new) = self.counters.allot() {
-                            self.control.reset_counter(new);
+                            self.control.set_counters(new, counters);
                             allotted.push(new);
                             number = new;
                         }
@@ -359,7 +366,7 @@ mod tests {
                 if number % 3 == 0 {
                     contexts.stage_delete(staged, 3, key.as_bytes());
                 } else {
-                    contexts.stage_put(staged, content, false, 0);
+                    contexts.stage_put(staged, content, None, 0);
                 }
             }
             contexts.apply(1, &mut alone, false).unwrap();

@@ -135,15 +135,23 @@ impl Control {
         slot.state.store(STATE_FREE, SeqCst);
     }
 
-    /// All zero: the owner of the session sees that it was never written.
-    pub fn reset_counter(&self, index: u32) {
-        if let Some(counter) = self.counters.get(index as usize) {
-            counter.generic_cost.store(0, Relaxed);
-            counter.total_custom_cost.store(0, Relaxed);
-            counter.num_custom_plans.store(0, Relaxed);
-            counter.num_generic_plans.store(0, Relaxed);
+    /// What a statement's owner had counted when it was put.
+    pub fn set_counters(&self, index: u32, counters: &Counters) {
+        if let Some(slot) = self.counters.get(index as usize) {
+            slot.generic_cost.store(counters.costs[0], Relaxed);
+            slot.total_custom_cost.store(counters.costs[1], Relaxed);
+            slot.num_custom_plans.store(counters.plans[0], Relaxed);
+            slot.num_generic_plans.store(counters.plans[1], Relaxed);
         }
     }
+}
+
+/// A `BatonStatementCounter`; only backends understand it.
+#[derive(Clone, Copy, Debug)]
+pub struct Counters {
+    /// The bytes of two floating-point numbers.
+    pub costs: [u64; 2],
+    pub plans: [i64; 2],
 }
 
 /// Which statement counters are free. Bounded by the number of counters.

@@ -1,0 +1,72 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement_common.h
+ *		The prepared statements that a backend keeps, each once by content.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_STATEMENT_COMMON_H
+#define BATON_STATEMENT_COMMON_H
+
+#include "lib/ilist.h"
+#include "utils/plancache.h"
+
+/* What statements are told apart by. */
+typedef struct CommonKey
+{
+	uint64		environment;	/* statement_environment.c */
+	uint32		hash;			/* of the value */
+	uint32		length;
+	const char *value;			/* the description, statement_description.c */
+} CommonKey;
+
+/* Lies, with all that belongs to it, in its plan's memory context. */
+typedef struct CommonStatement
+{
+	CommonKey	key;
+	CachedPlanSource *plan;		/* never executed: what is executed refers to
+								 * what this one has */
+	double		generic_cost;	/* of the plan's generic plan */
+	bool		folds;			/* which is not for sessions with placeholders
+								 * (statement_environment.c) */
+	int			pins;			/* sessions' plans that refer to it */
+	bool		watched;		/* see baton_common_watch() */
+	dlist_node	use_node;		/* in the list by use, last used first */
+} CommonStatement;
+
+/* Bound of what a backend keeps. */
+extern PGDLLIMPORT int baton_backend_statements;
+
+extern void baton_common_attach(void);
+
+/*
+ * The statement that is described, for this environment; made, if it is not
+ * there, without analysis.  NULL if the description cannot be understood.
+ * What is needed for the making is left in the current memory context.
+ */
+extern CommonStatement *baton_common_get(const char *value, uint32 length,
+										 uint64 environment);
+
+/*
+ * Keeps a session's own plan for all.  False if there is one of its content
+ * already.
+ */
+extern bool baton_common_keep(CachedPlanSource *plan, const char *value,
+							  uint32 length, uint64 environment,
+							  bool folds);
+
+/*
+ * The session begins to do what may make plans invalid.  Is there a statement,
+ * or is there one of this content, that was analysed then, holds literals, and
+ * is not valid any more?
+ */
+extern void baton_common_watch(void);
+extern bool baton_common_lost_any(void);
+extern bool baton_common_lost(const char *value, uint32 length);
+
+/* Down to the bound, those used longest ago first. */
+extern void baton_common_trim(void);
+
+#endif							/* BATON_STATEMENT_COMMON_H */

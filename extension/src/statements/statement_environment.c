@@ -1,0 +1,369 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement_environment.c
+ *		What analysis and planning of a statement take in beside its text.
+ *
+ * Which is: the role; the search path; the settings that literals are read by,
+ * that folded functions format by, and that say how to rewrite and plan; whose
+ * temporary objects there are.  plancache.c compares the search path, and role
+ * and row security where a policy is involved, and nothing of the rest: a plan
+ * keeps what the rest has made of it.  So a statement is shared by sessions
+ * only within one environment, which is the values of all that a session can
+ * set, but for what neither analysis nor planning looks at.
+ *
+ * Not here: placeholders (SET app.tenant_id), which no code but
+ * current_setting() and the user's functions can read.  current_setting() is
+ * stable, so the planner takes it for an estimate at most.  A user's function that is
+ * called immutable, but reads one, is folded: so it is noticed if the planner
+ * executes such a function, and the generic plan is then shared by sessions
+ * without placeholders only.
+ *
+ * The environment is read when a statement is looked up for the first time since
+ * its session came.  Usually nothing was set since the session was put in place:
+ * then it is a function of the version of its context, and kept by it.  Whatever
+ * sets something is noticed (statement_notice.c), and what analysis and planning
+ * have made up to then is told apart from what they make afterwards (the
+ * epoch): SET LOCAL is undone at the transaction's end, a function's SET clause at its
+ * return, both without a sign of their own, but their beginnings and ends are
+ * known.  Only set_config() is announced earlier than it sets, so nothing is
+ * told apart between the two.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_proc.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "optimizer/planner.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "context_guc.h"
+#include "context_placeholders.h"
+#include "guc_table.h"
+#include "handover.h"
+#include "statement_environment.h"
+#include "statement_held.h"
+#include "taint.h"
+
+/* A parameter's value, where it is. */
+typedef struct Setting
+{
+	enum config_type type;
+	void	   *variable;
+} Setting;
+
+/* What a version of a session's context makes of the environment. */
+typedef struct KnownEnvironment
+{
+	uint64		version;
+	TimestampTz reload;
+	uint64		environment;
+} KnownEnvironment;
+
+#define KNOWN_ENVIRONMENTS 512
+
+uint64		baton_statement_epoch = 1;
+
+static uint64 last_epoch = 1;
+static bool changed = true;		/* since the session was put in place */
+static bool wavers = false;
+static uint64 installed_version = 0;
+
+static Setting *settings = NULL;
+static int	setting_count = 0;
+static uint64 known_table = 0;
+static uint64 known_changes = 0;
+static KnownEnvironment *known = NULL;
+static bool has_placeholders = false;
+
+static int	planning = 0;		/* calls of the planner, nested */
+static bool folded = false;		/* it has executed an immutable function */
+static planner_hook_type next_planner_hook = NULL;
+
+/* What neither analysis nor planning looks at, in the groups that are taken. */
+static bool
+is_indifferent(const struct config_generic *record)
+{
+	static const char *const names[] = {
+		"client_encoding", "default_transaction_deferrable",
+		"default_transaction_isolation", "default_transaction_read_only",
+		"idle_in_transaction_session_timeout", "idle_session_timeout",
+		"lock_timeout", "seed", "statement_timeout",
+		"transaction_deferrable", "transaction_isolation",
+		"transaction_read_only"
+	};
+
+	for (int i = 0; i < (int) lengthof(names); i++)
+		if (strcmp(record->name, names[i]) == 0)
+			return true;
+	return strncmp(record->name, "pg_baton.", strlen("pg_baton.")) == 0;
+}
+
+static bool
+is_taken(const struct config_generic *record)
+{
+	if (record->context != PGC_USERSET && record->context != PGC_SUSET)
+		return false;
+	if (record->flags & GUC_CUSTOM_PLACEHOLDER)
+		return false;
+	switch (record->group)
+	{
+		case CONN_AUTH_SETTINGS:
+		case CONN_AUTH_AUTH:
+		case CONN_AUTH_SSL:
+		case LOGGING_WHERE:
+		case LOGGING_WHEN:
+		case LOGGING_WHAT:
+		case AUTOVACUUM:
+		case LOCK_MANAGEMENT:
+			return false;
+		default:
+			return !is_indifferent(record);
+	}
+}
+
+static void *
+variable_of(struct config_generic *record)
+{
+	switch (record->vartype)
+	{
+		case PGC_BOOL:
+			return ((struct config_bool *) record)->variable;
+		case PGC_INT:
+			return ((struct config_int *) record)->variable;
+		case PGC_REAL:
+			return ((struct config_real *) record)->variable;
+		case PGC_STRING:
+			return ((struct config_string *) record)->variable;
+		case PGC_ENUM:
+			return ((struct config_enum *) record)->variable;
+	}
+	return NULL;
+}
+
+static void
+find_settings(void)
+{
+	struct config_generic **records;
+	int			count;
+
+	records = baton_guc_records(&count);
+	if (settings != NULL)
+		pfree(settings);
+	settings = NULL;
+	setting_count = 0;
+	has_placeholders = false;
+	settings = MemoryContextAlloc(TopMemoryContext, count * sizeof(Setting));
+	for (int i = 0; i < count; i++)
+	{
+		if ((records[i]->flags & GUC_CUSTOM_PLACEHOLDER) != 0 &&
+			!baton_guc_is_removed(records[i]))
+			has_placeholders = true;
+		if (is_taken(records[i]))
+		{
+			settings[setting_count].type = records[i]->vartype;
+			settings[setting_count].variable = variable_of(records[i]);
+			setting_count++;
+		}
+	}
+	known_changes = baton_placeholder_changes;
+	known_table = baton_guc_table_version();
+}
+
+static inline uint64
+mix(uint64 sum, uint64 value)
+{
+	sum = (sum ^ value) * UINT64CONST(0x9E3779B97F4A7C15);
+	return sum ^ (sum >> 29);
+}
+
+static void
+look_for_settings(void)
+{
+	if (settings == NULL || known_changes != baton_placeholder_changes ||
+		known_table != baton_guc_table_version())
+		find_settings();
+}
+
+bool
+baton_environment_has_placeholders(void)
+{
+	look_for_settings();
+	return has_placeholders;
+}
+
+static uint64
+read_environment(void)
+{
+	uint64		sum = GetUserId();
+
+	look_for_settings();
+	for (int i = 0; i < setting_count; i++)
+	{
+		void	   *variable = settings[i].variable;
+
+		switch (settings[i].type)
+		{
+			case PGC_BOOL:
+				sum = mix(sum, *(bool *) variable);
+				break;
+			case PGC_INT:
+			case PGC_ENUM:
+				sum = mix(sum, (uint64) *(int *) variable);
+				break;
+			case PGC_REAL:
+				{
+					uint64		bits;
+
+					memcpy(&bits, variable, sizeof(bits));
+					sum = mix(sum, bits);
+					break;
+				}
+			case PGC_STRING:
+				{
+					const char *text = *(char **) variable;
+
+					sum = mix(sum, text == NULL ? 1 :
+							  hash_bytes_extended((const unsigned char *) text,
+												  strlen(text), 0));
+					break;
+				}
+		}
+	}
+	return sum;
+}
+
+uint64
+baton_statement_environment(void)
+{
+	KnownEnvironment *entry = NULL;
+	uint64		environment;
+
+	if (known == NULL)
+		known = MemoryContextAllocZero(TopMemoryContext,
+									   KNOWN_ENVIRONMENTS * sizeof(KnownEnvironment));
+	if (!changed && installed_version != 0)
+		entry = &known[installed_version % KNOWN_ENVIRONMENTS];
+	if (entry != NULL && entry->version == installed_version &&
+		entry->reload == PgReloadTime)
+		environment = entry->environment;
+	else
+	{
+		environment = read_environment();
+		if (entry != NULL)
+		{
+			entry->version = installed_version;
+			entry->reload = PgReloadTime;
+			entry->environment = environment;
+		}
+	}
+	if (baton_may_have_temporary_objects())
+		environment = mix(environment, baton_session_held());
+	return environment;
+}
+
+void
+baton_environment_install(uint64 context_version, bool same)
+{
+	if (!same || changed || wavers)
+		baton_statement_epoch = ++last_epoch;
+	installed_version = context_version;
+	changed = false;
+	wavers = false;
+}
+
+void
+baton_environment_changes(void)
+{
+	baton_held_settle();
+	changed = true;
+	if (!wavers)
+		baton_statement_epoch = ++last_epoch;
+}
+
+void
+baton_environment_wavers(void)
+{
+	baton_environment_changes();
+	wavers = true;
+	baton_statement_epoch = 0;
+}
+
+void
+baton_environment_settles(void)
+{
+	if (!wavers)
+		return;
+	wavers = false;
+	baton_statement_epoch = ++last_epoch;
+}
+
+/*
+ * Before the settings go back to what they were (AtEOXact_GUC comes later, in
+ * CommitTransaction() and AbortTransaction(), xact.c).
+ */
+static void
+watch_transaction(XactEvent event, void *argument)
+{
+	if (changed)
+		baton_environment_changes();
+}
+
+static void
+watch_subtransaction(SubXactEvent event, SubTransactionId id,
+					 SubTransactionId parent, void *argument)
+{
+	if (changed)
+		baton_environment_changes();
+}
+
+void
+baton_environment_function(Oid function)
+{
+	if (planning > 0 && function >= FirstNormalObjectId &&
+		func_volatile(function) == PROVOLATILE_IMMUTABLE)
+		folded = true;
+}
+
+static PlannedStmt *
+watch_planner(Query *parse, const char *query_string, int cursor_options,
+			  ParamListInfo parameters)
+{
+	PlannedStmt *result;
+	bool		folded_before = folded;
+
+	folded = false;
+	planning++;
+	PG_TRY();
+	{
+		result = next_planner_hook ?
+			next_planner_hook(parse, query_string, cursor_options, parameters) :
+			standard_planner(parse, query_string, cursor_options, parameters);
+		if (folded && parameters == NULL)
+			baton_held_folds(query_string);
+	}
+	PG_FINALLY();
+	{
+		planning--;
+		folded = folded_before;
+	}
+	PG_END_TRY();
+	return result;
+}
+
+void
+baton_statement_environment_init(void)
+{
+	next_planner_hook = planner_hook;
+	planner_hook = watch_planner;
+	RegisterXactCallback(watch_transaction, NULL);
+	RegisterSubXactCallback(watch_subtransaction, NULL);
+}

@@ -1,0 +1,50 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement_environment.h
+ *		What analysis and planning of a statement take in beside its text.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_STATEMENT_ENVIRONMENT_H
+#define BATON_STATEMENT_ENVIRONMENT_H
+
+#include "context.h"
+
+/*
+ * Raised before the environment may change, after baton_held_settle() was
+ * called: as long as it is the same, the environment is the same.  0 while
+ * nothing tells when it changes.
+ */
+extern uint64 baton_statement_epoch;
+
+/* The environment in force, as a number; equal number, equal environment. */
+extern uint64 baton_statement_environment(void);
+
+/*
+ * A session is put in place, with that version of its context; the same as was
+ * in place before?
+ */
+extern void baton_environment_install(uint64 context_version, bool same);
+
+/* The environment is about to change, or may be. */
+extern void baton_environment_changes(void);
+
+/* It may change at any moment, until the client's command is complete. */
+extern void baton_environment_wavers(void);
+extern void baton_environment_settles(void);
+
+/*
+ * Has the session parameters that only the user's functions read?  They are no
+ * part of the environment.
+ */
+extern bool baton_environment_has_placeholders(void);
+
+/* An expression is about to execute a function (taint_watch.c). */
+extern void baton_environment_function(Oid function);
+
+/* From _PG_init. */
+extern void baton_statement_environment_init(void);
+
+#endif							/* BATON_STATEMENT_ENVIRONMENT_H */

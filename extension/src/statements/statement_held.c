@@ -1,0 +1,592 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement_held.c
+ *		The statements that the session in place has looked up.
+ *
+ * Nothing is done for a statement before its name is looked up
+ * (statement_table.c).  Then it is searched for in the session's context, and if it is
+ * there, a plan is entered into the table for it: a *view*, which is a
+ * CachedPlanSource of the session's own, with the session's counters, that
+ * refers to what the common statement has (statement_common.c).
+ *
+ * What plancache.c (15.18) does to a view, and why that is no harm to the
+ * common statement:
+ *	- RevalidateCachedQuery() frees query_context before it analyses again: a
+ *	  view has none as long as it refers to the common one's trees; the new
+ *	  trees are its own.
+ *	- GetCachedPlan() copies query_list before planning (BuildCachedPlan), and
+ *	  counts the references to a generic plan: the view has one of its own.
+ *	- DropCachedPlan() frees the view's context, in which nothing else lies, and
+ *	  gives its reference to the generic plan back.
+ *	- resultDesc, the raw parse tree, text and parameter types are only read
+ *	  (fixed_result is set for each prepared statement).
+ *	- Invalidation walks the saved plans, which are both.
+ *
+ * When the session leaves, what a view has come to have is handed to the common
+ * statement: query trees, a generic plan; but only what was made in the environment
+ * that the common statement is for.  A plan that the session prepared itself
+ * becomes a common statement as it is.
+ *
+ * Invariants: each entry of the table is a held statement's, or was entered by
+ * a name that is held; a view pins its common statement.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "context_statements.h"
+#include "nodes/memnodes.h"
+#include "statement_description.h"
+#include "statement_environment.h"
+#include "statement_held.h"
+#include "statement_notice.h"
+#include "statement_settings.h"
+#include "statement_table.h"
+#include "utils/memutils.h"
+
+/* Names without a statement are forgotten from time to time. */
+#define SWEEP_FROM 128
+
+/* A map that has grown beyond this is not kept. */
+#define MAP_KEPT_SIZE 64
+
+/* What stands on the context of query trees made in the plan's environment. */
+static const char own_mark[] = "pg_baton: own environment";
+
+typedef struct HeldEntry
+{
+	const char *name;			/* the statement's */
+	HeldStatement *held;
+	uint32		hash;
+	char		status;
+} HeldEntry;
+
+#define SH_PREFIX held
+#define SH_ELEMENT_TYPE HeldEntry
+#define SH_KEY_TYPE const char *
+#define SH_KEY name
+#define SH_HASH_KEY(tb, key) string_hash(key, NAMEDATALEN)
+#define SH_EQUAL(tb, a, b) (strncmp(a, b, NAMEDATALEN - 1) == 0)
+#define SH_SCOPE static inline
+#define SH_STORE_HASH
+#define SH_GET_HASH(tb, a) ((a)->hash)
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+/* Tells that a plan has gone; lies in the plan's context. */
+typedef struct PlanTie
+{
+	MemoryContextCallback callback;
+	CachedPlanSource *plan;
+	HeldStatement *held;		/* NULL: nobody asks any more */
+	CommonStatement *common;	/* which the plan pins */
+} PlanTie;
+
+dlist_head	baton_held = DLIST_STATIC_INIT(baton_held);
+MemoryContext baton_held_context = NULL;
+
+static held_hash *map = NULL;
+static MemoryContext work_context = NULL;
+static uint32 sweep_from = SWEEP_FROM;
+static int	fresh = 0;			/* held statements of this epoch, at most */
+static HeldStatement *last = NULL;	/* looked up last */
+
+/* The session in place. */
+static const BatonSessionRecord *record = NULL;
+static uint32 first_statement = 0;
+static uint32 statement_count = 0;
+
+static void
+plan_gone(void *argument)
+{
+	PlanTie    *tie = argument;
+
+	if (tie->held != NULL && tie->held->plan == tie->plan)
+		tie->held->plan = NULL;
+	if (tie->common != NULL)
+		tie->common->pins--;
+}
+
+static void
+tie_plan(HeldStatement *held, CachedPlanSource *plan, CommonStatement *common)
+{
+	PlanTie    *tie = MemoryContextAlloc(plan->context, sizeof(PlanTie));
+
+	tie->plan = plan;
+	tie->held = held;
+	tie->common = common;
+	held->tie = tie;
+	tie->callback.func = plan_gone;
+	tie->callback.arg = tie;
+	MemoryContextRegisterResetCallback(plan->context, &tie->callback);
+	if (common != NULL)
+		common->pins++;
+}
+
+/* The session's item of that name; NULL if it has none. */
+static const BatonItem *
+find_item(const char *name)
+{
+	const BatonItem *items;
+	Size		length = strnlen(name, NAMEDATALEN - 1);
+	uint32		low = 0;
+	uint32		high = statement_count;
+
+	if (statement_count == 0)
+		return NULL;
+	items = baton_record_items(record) + first_statement;
+	while (low < high)
+	{
+		uint32		middle = low + (high - low) / 2;
+		const BatonEntry *entry = baton_entry(items[middle].entry);
+		int			order = memcmp(name, baton_entry_key(entry),
+								   Min(length, entry->key_length));
+
+		if (order == 0)
+			order = length < entry->key_length ? -1 : length > entry->key_length;
+		if (order == 0)
+			return &items[middle];
+		if (order < 0)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return NULL;
+}
+
+/* A plan of the session's own that refers to the common statement's. */
+static CachedPlanSource *
+make_view(CommonStatement *common)
+{
+	MemoryContext context;
+	CachedPlanSource *view;
+
+	context = AllocSetContextCreate(CurrentMemoryContext, "CachedPlanSource",
+									ALLOCSET_START_SMALL_SIZES);
+	view = MemoryContextAlloc(context, sizeof(CachedPlanSource));
+	*view = *common->plan;
+	view->context = context;
+	view->query_context = NULL;
+	view->gplan = NULL;
+	view->is_saved = false;
+	MemoryContextSetIdentifier(context, view->query_string);
+	baton_settings_share(view, common->plan);
+	return view;
+}
+
+/* Makes the statement of an item, which is not in the table. */
+static void
+make(HeldStatement *held, const BatonItem *item)
+{
+	const BatonEntry *entry = baton_entry(item->entry);
+	const char *value = baton_entry_value(entry);
+	MemoryContext caller = MemoryContextSwitchTo(work_context);
+	CommonStatement *common;
+	CachedPlanSource *view;
+	PreparedStatement *statement;
+
+	/* an error may have left something */
+	MemoryContextReset(work_context);
+	held->environment = baton_statement_environment();
+	common = baton_common_get(value, entry->value_length, held->environment);
+	if (common == NULL)
+	{
+		ereport(LOG,
+				(errmsg("pg_baton could not make prepared statement \"%s\" of a session",
+						held->name)));
+		held->in_context = false;
+		held->unready = false;
+		MemoryContextSwitchTo(caller);
+		MemoryContextReset(work_context);
+		return;
+	}
+	view = make_view(common);
+	tie_plan(held, view, common);
+	held->common = common;
+	held->counter = item->counter;
+	held->prepare_time = item->aux;
+	baton_counters_load(view, held->counter, &held->written);
+	if (baton_notice.discards_plans ||
+		(baton_notice.invalidates && baton_common_lost(value, entry->value_length)))
+		baton_settings_disarm(view);
+
+	statement = baton_table_enter(held->name, held->hash);
+	statement->plansource = view;
+	statement->from_sql = baton_statement_is_from_sql(value);
+	statement->prepare_time = item->aux;
+	SaveCachedPlan(view);
+	if (common->plan->gplan != NULL &&
+		!(common->folds && baton_environment_has_placeholders()))
+	{
+		view->gplan = common->plan->gplan;
+		view->gplan->refcount++;
+
+		/*
+		 * The session would make a generic plan to know its cost; it knows
+		 * this one's.
+		 */
+		if (view->generic_cost < 0 && view->gplan->is_valid)
+			view->generic_cost = held->written.generic_cost = common->generic_cost;
+		held->own_generation = view->gplan->generation;
+	}
+	held->plan = view;
+	held->epoch = baton_statement_epoch;
+	held->unready = false;
+	fresh++;
+	MemoryContextSwitchTo(caller);
+	MemoryContextReset(work_context);
+}
+
+static void
+forget(HeldStatement *held)
+{
+	held_delete(map, held->name);
+	dlist_delete(&held->node);
+	if (held->value != NULL)
+		pfree(held->value);
+	pfree(held);
+}
+
+/* Names that nobody has, and nobody is to be told of. */
+static void
+sweep(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &baton_held)
+	{
+		HeldStatement *held = dlist_container(HeldStatement, node, iter.cur);
+
+		if (held->plan == NULL && !held->in_context &&
+			baton_table_find(held->name, held->hash) == NULL)
+			forget(held);
+	}
+	sweep_from = Max(SWEEP_FROM, map->members * 2);
+}
+
+/* A name is about to be looked up, or entered. */
+static void
+wanted(const char *name, uint32 hash)
+{
+	HeldEntry  *entry;
+	HeldStatement *held;
+	const BatonItem *item;
+	bool		found;
+
+	if (record == NULL)
+		return;
+	entry = held_lookup_hash(map, name, hash);
+	if (entry != NULL)
+	{
+		last = entry->held;
+		if (last->unready)
+			make(last, find_item(last->name));
+		return;
+	}
+	if (map->members >= sweep_from)
+		sweep();
+
+	item = find_item(name);
+	held = MemoryContextAllocZero(baton_held_context, sizeof(HeldStatement));
+	strlcpy(held->name, name, NAMEDATALEN);
+	held->hash = hash;
+	held->counter = BATON_NO_COUNTER;
+	held->own_generation = -1;
+	held->in_context = held->unready = item != NULL;
+	entry = held_insert_hash(map, held->name, hash, &found);
+	Assert(!found);
+	entry->held = held;
+	dlist_push_tail(&baton_held, &held->node);
+	last = held;
+	if (item != NULL)
+		make(held, item);
+}
+
+const char *
+baton_held_attach(void)
+{
+	const char *problem = baton_table_attach(wanted);
+
+	if (problem != NULL || map != NULL)
+		return problem;
+	baton_held_context = AllocSetContextCreate(TopMemoryContext,
+											   "pg_baton held statements",
+											   ALLOCSET_DEFAULT_SIZES);
+	work_context = AllocSetContextCreate(TopMemoryContext,
+										 "pg_baton statement work",
+										 ALLOCSET_DEFAULT_SIZES);
+	map = held_create(TopMemoryContext, MAP_KEPT_SIZE / 2, NULL);
+	return NULL;
+}
+
+static void
+look_up(const char *name, Size length)
+{
+	char		key[NAMEDATALEN] = {0};
+
+	memcpy(key, name, Min(length, NAMEDATALEN - 1));
+	wanted(key, string_hash(key, NAMEDATALEN));
+}
+
+static int
+compare_times(const void *a, const void *b)
+{
+	const BatonItem *one = *(const BatonItem *const *) a;
+	const BatonItem *other = *(const BatonItem *const *) b;
+
+	return one->aux < other->aux ? -1 : one->aux > other->aux;
+}
+
+void
+baton_held_look_up_all(void)
+{
+	const BatonItem **sorted;
+
+	if (record == NULL || statement_count == 0)
+		return;
+
+	/* in the order they were prepared in, for a walk returns equal hashes so */
+	sorted = palloc(statement_count * sizeof(*sorted));
+	for (uint32 i = 0; i < statement_count; i++)
+		sorted[i] = baton_record_items(record) + first_statement + i;
+	qsort(sorted, statement_count, sizeof(*sorted), compare_times);
+	for (uint32 i = 0; i < statement_count; i++)
+	{
+		const BatonEntry *entry = baton_entry(sorted[i]->entry);
+
+		look_up(baton_entry_key(entry), entry->key_length);
+	}
+	pfree(sorted);
+}
+
+void
+baton_held_look_up_described(void)
+{
+	for (uint32 i = 0; record != NULL && i < statement_count; i++)
+	{
+		const BatonItem *items = baton_record_items(record) + first_statement;
+		const BatonEntry *entry = baton_entry(items[i].entry);
+
+		if (baton_statement_has_settings(baton_entry_value(entry)))
+			look_up(baton_entry_key(entry), entry->key_length);
+	}
+}
+
+void
+baton_held_tie(HeldStatement *held, CachedPlanSource *plan)
+{
+	tie_plan(held, plan, NULL);
+	held->plan = plan;
+	held->common = NULL;
+	held->is_new = true;
+	held->epoch = 0;
+	held->own_generation = -1;
+	held->counter = BATON_NO_COUNTER;
+	held->counter_due = false;
+	if (held->value != NULL)
+		pfree(held->value);
+	held->value = NULL;
+}
+
+void
+baton_held_prepared(CachedPlanSource *plan)
+{
+	PreparedStatement *statement;
+
+	if (record == NULL || last == NULL)
+		return;
+	statement = baton_table_find(last->name, last->hash);
+	if (statement == NULL || statement->plansource != plan || last->plan == plan)
+		return;
+	baton_held_tie(last, plan);
+	last->environment = baton_statement_environment();
+	last->epoch = baton_statement_epoch;
+	fresh++;
+}
+
+void
+baton_held_settle(void)
+{
+	dlist_iter	iter;
+
+	if (fresh == 0 || baton_statement_epoch == 0)
+		return;
+	fresh = 0;
+	dlist_foreach(iter, &baton_held)
+	{
+		HeldStatement *held = dlist_container(HeldStatement, node, iter.cur);
+		CachedPlanSource *plan = held->plan;
+
+		if (plan == NULL || held->epoch != baton_statement_epoch)
+			continue;
+		if (plan->query_context != NULL)
+			MemoryContextSetIdentifier(plan->query_context, own_mark);
+		if (plan->gplan != NULL)
+			held->own_generation = plan->gplan->generation;
+	}
+}
+
+void
+baton_held_folds(const char *query_string)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &baton_held)
+	{
+		HeldStatement *held = dlist_container(HeldStatement, node, iter.cur);
+
+		if (held->plan == NULL || held->plan->query_string != query_string)
+			continue;
+		held->folds = true;
+		held->folds_private |= baton_environment_has_placeholders();
+	}
+}
+
+/* Is what the plan has been made into of its own environment? */
+static bool
+trees_are_own(const HeldStatement *held)
+{
+	return held->plan->query_context != NULL &&
+		held->plan->query_context->ident == own_mark;
+}
+
+static bool
+generic_plan_is_own(const HeldStatement *held)
+{
+	const CachedPlan *generic = held->plan->gplan;
+
+	return generic != NULL && generic->is_valid &&
+		generic->generation == held->own_generation &&
+		!held->folds_private;
+}
+
+/* Hands what the view has come to have to the common statement. */
+static void
+hand_over(HeldStatement *held, CommonStatement *common)
+{
+	CachedPlanSource *view = held->plan;
+	CachedPlanSource *plan = common->plan;
+
+	if (!view->is_valid)
+		return;
+	if (trees_are_own(held) && baton_settings_fit(view, plan))
+	{
+		MemoryContext context = plan->query_context;
+
+		plan->query_context = view->query_context;
+		plan->query_list = view->query_list;
+		plan->relationOids = view->relationOids;
+		plan->invalItems = view->invalItems;
+		plan->search_path = view->search_path;
+		plan->rewriteRoleId = view->rewriteRoleId;
+		plan->rewriteRowSecurity = view->rewriteRowSecurity;
+		plan->dependsOnRLS = view->dependsOnRLS;
+		plan->is_valid = true;
+		MemoryContextSetParent(plan->query_context, plan->context);
+		view->query_context = NULL;
+		if (context != NULL)
+			MemoryContextDelete(context);
+	}
+	if (view->gplan != plan->gplan && view->query_context == NULL &&
+		plan->is_valid && generic_plan_is_own(held))
+	{
+		CachedPlan *before = plan->gplan;
+
+		view->gplan->refcount++;
+		plan->gplan = view->gplan;
+		plan->generation = view->generation;
+		common->generic_cost = view->generic_cost;
+		common->folds = held->folds;
+		if (before != NULL)
+			ReleaseCachedPlan(before, NULL);
+	}
+}
+
+/* Keeps the plan that the session has prepared, if it may be; true if so. */
+static bool
+keep(HeldStatement *held)
+{
+	CachedPlanSource *plan = held->plan;
+
+	if (!plan->is_valid || !trees_are_own(held))
+		return false;
+	if (plan->gplan != NULL && !generic_plan_is_own(held))
+	{
+		CachedPlan *generic = plan->gplan;
+
+		plan->gplan = NULL;
+		ReleaseCachedPlan(generic, NULL);
+	}
+	if (!baton_common_keep(plan, held->value, held->value_length,
+						   held->environment, held->folds))
+		return false;
+	held->tie->held = NULL;
+	return true;
+}
+
+static void
+close_one(HeldStatement *held)
+{
+	CachedPlanSource *plan = held->plan;
+	PreparedStatement *statement = baton_table_find(held->name, held->hash);
+
+	if (statement == NULL)
+		return;
+	if (plan != statement->plansource)
+	{
+		/* stored without a sign */
+		DropCachedPlan(statement->plansource);
+		baton_table_remove(held->name, held->hash);
+		return;
+	}
+	baton_table_remove(held->name, held->hash);
+	if (held->common != NULL && held->value == NULL &&
+		!baton_settings_changed(plan))
+		hand_over(held, held->common);
+	else if (held->common == NULL && held->value != NULL &&
+			 !baton_settings_changed(plan) && keep(held))
+		return;
+	DropCachedPlan(plan);
+}
+
+void
+baton_held_close(void)
+{
+	dlist_iter	iter;
+	int			names = map->members;
+
+	record = NULL;
+	last = NULL;
+	if (names == 0)
+		return;
+	baton_held_settle();
+	dlist_foreach(iter, &baton_held)
+		close_one(dlist_container(HeldStatement, node, iter.cur));
+	baton_table_refresh(names);
+	dlist_init(&baton_held);
+	if (map->size > MAP_KEPT_SIZE)
+	{
+		held_destroy(map);
+		map = NULL;
+		map = held_create(TopMemoryContext, MAP_KEPT_SIZE / 2, NULL);
+	}
+	else
+		held_reset(map);
+	MemoryContextReset(work_context);
+	MemoryContextReset(baton_held_context);
+	sweep_from = SWEEP_FROM;
+	fresh = 0;
+	baton_common_trim();
+}
+
+void
+baton_held_open(const BatonSessionRecord *session_record)
+{
+	record = session_record;
+	first_statement = session_record->first_statement;
+	statement_count = session_record->statement_count;
+}

@@ -1,0 +1,192 @@
+"""Many prepared statements in many sessions: each is kept once by its content in a
+backend, costs nothing where it is not used, and is each session's own all the same."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from harness.wire import Wire, bind, close_statement, describe_statement, execute, parse, query, sync
+
+LISTED = "SELECT name, statement, generic_plans, custom_plans FROM pg_prepared_statements ORDER BY name COLLATE \"C\""
+
+# Plans that the backend keeps saved, views of the session in place included.
+KEPT = "SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'CachedPlanSource'"
+
+
+def make(run, name: str, **parameters) -> object:
+    settings = {f"pg_baton.{key}": value for key, value in parameters.items()}
+    cluster = run.cluster(name, parameters=settings).start()
+    cluster.sql("CREATE TABLE numbered AS SELECT a, a % 7 AS b FROM generate_series(1, 100) a")
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def one_backend(run):
+    cluster = make(run, "many-one", max_backends=1)
+    yield cluster
+    cluster.finish()
+
+
+@pytest.fixture(scope="module")
+def two_backends(run):
+    cluster = make(run, "many-two", max_backends=2, force_migration=True)
+    with login(cluster) as one, login(cluster) as other:
+        for text in ("BEGIN", "COMMIT"):
+            one.query(text)
+            other.query(text)
+    yield cluster
+    cluster.finish()
+
+
+def login(cluster) -> Wire:
+    return Wire.login("127.0.0.1", cluster.pool_port)
+
+
+def rows(session: Wire, text: str) -> list[list[str]]:
+    return [[value.decode() for value in m.row()] for m in session.ask(query(text)) if m.type == "D"]
+
+
+def text_of(number: int) -> str:
+    return f"SELECT count(*) + {number} FROM numbered WHERE b < $1"
+
+
+def prepare(session: Wire, names: dict[str, int]) -> None:
+    session.ask(b"".join(parse(text_of(number), name) for name, number in names.items()) + sync())
+
+
+def executed(session: Wire, name: str, parameter: int) -> int:
+    answer = session.ask(bind([str(parameter)], name) + execute() + sync())
+    (row,) = [m for m in answer if m.type == "D"]
+    return int(row.row()[0])
+
+
+def kept(session: Wire) -> int:
+    return int(rows(session, KEPT)[0][0])
+
+
+def test_a_statement_is_kept_once_whoever_has_it_under_whatever_name(one_backend):
+    chance = random.Random(7)
+    sessions = [login(one_backend) for _ in range(30)]
+    before = kept(sessions[0])
+    names = []
+    for session in sessions:
+        own = {f"s{chance.random()}": number for number in chance.sample(range(40), 25)}
+        prepare(session, own)
+        names.append(own)
+    for session, own in zip(sessions, names):
+        for name, number in own.items():
+            assert executed(session, name, 7) == 100 + number
+    assert kept(sessions[0]) - before <= 40 + 1
+    for session in sessions:
+        session.finish()
+
+
+def test_what_a_backend_keeps_is_bounded_and_everybody_has_his_all_the_same(run):
+    cluster = make(run, "many-bound", max_backends=1, backend_statements=10)
+    sessions = [login(cluster) for _ in range(5)]
+    before = kept(sessions[0])
+    for index, session in enumerate(sessions):
+        prepare(session, {f"s{number}": index * 100 + number for number in range(30)})
+    for index, session in enumerate(sessions):
+        for number in range(30):
+            assert executed(session, f"s{number}", 7) == 100 + index * 100 + number
+    sessions[0].query("SELECT 1")
+    assert kept(sessions[1]) - before <= 10 + 1
+    for session in sessions:
+        session.finish()
+    cluster.finish()
+
+
+def test_a_backend_has_nothing_of_a_thousand_statements_that_are_not_used_there(two_backends):
+    with login(two_backends) as session:
+        prepare(session, {f"s{number}": number for number in range(1000)})
+        places = {}
+        for _ in range(6):
+            assert executed(session, "s500", 7) == 600
+            pid, count = rows(session, "SELECT pg_backend_pid(), count(*) FROM pg_backend_memory_contexts"
+                                       " WHERE name = 'CachedPlanSource'")[0]
+            places[pid] = int(count)
+            session.query("SELECT 1")
+        assert len(places) == 2 and min(places.values()) < 20
+        assert [name for name, *_ in rows(session, LISTED)] == sorted(f"s{number}" for number in range(1000))
+        session.finish()
+
+
+def test_equal_statements_of_two_sessions_have_counters_and_names_of_their_own(two_backends):
+    with login(two_backends) as one, login(two_backends) as other:
+        prepare(one, {"mine": 1, "also mine": 1})
+        prepare(other, {"yours": 1})
+        for turn in range(12):
+            assert executed(one, "mine", 7) == 101
+            if turn % 3 == 0:
+                assert executed(other, "yours", 7) == 101
+                assert executed(one, "also mine", 7) == 101
+        counted = [[int(generic) + int(custom), int(custom)] for _, _, generic, custom in rows(one, LISTED)]
+        assert counted == [[4, 4], [12, 5]]
+        ((_, _, generic, custom),) = rows(other, LISTED)
+        assert [int(generic), int(custom)] == [0, 4]
+        one.finish()
+        other.finish()
+
+
+@pytest.mark.parametrize("how", ["DEALLOCATE s1", "DEALLOCATE ALL", "DISCARD ALL", "Close"])
+def test_who_drops_statements_drops_his_own(two_backends, how):
+    with login(two_backends) as one, login(two_backends) as other:
+        for session in (one, other):
+            prepare(session, {f"s{number}": number for number in range(50)})
+        for session in (one, other, one, other):
+            assert executed(session, "s1", 7) == 101
+        one.ask(close_statement("s1") + sync() if how == "Close" else query(how))
+        left = {f"s{number}" for number in range(50) if number != 1} if how in ("Close", "DEALLOCATE s1") else set()
+        for _ in range(3):
+            assert {name for name, *_ in rows(one, LISTED)} == left
+            assert [m.fields()["C"] for m in one.ask(bind(["7"], "s1") + sync()) if m.type == "E"] == ["26000"]
+            assert executed(other, "s1", 7) == 101
+            assert len(rows(other, LISTED)) == 50
+        prepare(one, {"s1": 2})
+        assert [executed(session, "s1", 7) for session in (one, other) * 3] == [102, 101] * 3
+        one.finish()
+        other.finish()
+
+
+def test_a_name_that_is_taken_is_taken_on_every_backend(two_backends):
+    with login(two_backends) as session:
+        prepare(session, {"taken": 1})
+        for _ in range(3):
+            for message in (parse("SELECT 2", "taken") + sync(), query("PREPARE taken AS SELECT 2")):
+                assert [m.fields()["C"] for m in session.ask(message) if m.type == "E"] == ["42P05"]
+        assert executed(session, "taken", 7) == 101
+        session.finish()
+
+
+def test_names_that_nobody_has_cost_nothing_for_long(one_backend):
+    """A client may stay on its backend and try one name after the other."""
+    size = "SELECT sum(total_bytes) FROM pg_backend_memory_contexts WHERE name LIKE 'pg_baton%statements'"
+    with login(one_backend) as session:
+        sizes = []
+        for start in range(0, 20_000, 5_000):
+            for first in range(start, start + 5_000, 500):
+                names = [f"n{number}" for number in range(first, first + 500)]
+                session.ask(b"".join(parse("SELECT 1", name) + close_statement(name) for name in names) + sync())
+            sizes.append(int(rows(session, size)[0][0]))
+        assert max(sizes) <= sizes[0] + 65_536
+        session.finish()
+
+
+def test_a_function_that_is_wrongly_called_immutable_reads_its_own_session_s_parameter(two_backends):
+    two_backends.sql("CREATE OR REPLACE FUNCTION tenant() RETURNS text LANGUAGE plpgsql IMMUTABLE"
+                     " AS $$ BEGIN RETURN current_setting('app.tenant', true); END $$")
+    sessions = {}
+    for tenant in ("one", "two", None):
+        session = sessions[tenant] = login(two_backends)
+        if tenant is not None:
+            session.query(f"SET app.tenant = '{tenant}'")
+        session.ask(parse("SELECT coalesce(tenant(), 'none')", "who") + describe_statement("who") + sync())
+    for _ in range(4):
+        for tenant, session in sessions.items():
+            answer = [m for m in session.ask(bind([], "who") + execute() + sync()) if m.type == "D"]
+            assert answer[0].row()[0].decode() == (tenant or "none")
+    for session in sessions.values():
+        session.finish()

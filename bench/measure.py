@@ -7,6 +7,7 @@ import re
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import processes
@@ -69,9 +70,9 @@ class Usage:
 def measure(cell: Cell, target: Target, server: Server, seconds: float, scale: int,
             protocol: str | None = None) -> Sample:
     """Runs a cell (blocks).  A cell's base is a cell, too, made by `base_of`."""
-    if cell.clients >= 500:
-        # Direct, as many backends take seconds to get going.
-        seconds = max(seconds, 4)
+    # CPU time is counted between the first second and the last; and direct,
+    # 500 backends take seconds to get going.
+    seconds = max(seconds, 4 if cell.clients >= 500 else 3 if cell.generator == "pgbench" else seconds)
     run = measure_load if cell.generator == "baton-load" else measure_pgbench
     return run(cell, target, server, seconds, scale, protocol or cell.protocol)
 
@@ -83,31 +84,61 @@ def base_of(cell: Cell) -> Cell:
 
 def measure_pgbench(cell: Cell, target: Target, server: Server, seconds: float, scale: int, protocol: str) -> Sample:
     words = [program("pgbench"), "-n", "-h", servers.HOST, "-p", str(target.port), "-U", servers.USER,
-             "-c", str(cell.clients), "-j", str(min(2, cell.clients)), "-T", str(max(1, round(seconds))),
-             "-M", protocol]
+             "-c", str(cell.clients), "-j", str(min(2, cell.clients)), "-M", protocol]
     if cell.workload != "tpc-b":
         words.append("-S")
     if cell.workload == "reconnecting":
         words.append("-C")
-    before = Usage.now(target, server)
-    try:
-        done = subprocess.run([*words, servers.USER], capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                              timeout=seconds + START_ALLOWANCE_S)
-    except subprocess.TimeoutExpired:
-        return Sample(target.name, failure="did not end")
-    after = Usage.now(target, server)
-    if done.returncode != 0:
-        return Sample(target.name, failure=done.stderr.strip()[-300:])
-    tps = re.search(r"^tps = ([\d.]+)", done.stdout, re.M)
-    count = re.search(r"actually processed: (\d+)", done.stdout)
-    if not tps or not count or not int(count.group(1)):
-        return Sample(target.name, failure="no figures in " + done.stdout[-300:])
+    seconds = max(1, round(seconds))
+    words += ["-T", str(seconds), "-P", "1"]
+    run = Progress([*words, servers.USER], seconds, lambda: Usage.now(target, server))
+    if run.failure:
+        return Sample(target.name, failure=run.failure)
+    tps = re.search(r"^tps = ([\d.]+)", run.said, re.M)
+    if not tps or not float(tps.group(1)):
+        return Sample(target.name, failure="no figures in " + run.said[-300:])
     sample = Sample(target.name, tps=float(tps.group(1)))
-    if target.pids:
-        sample.pooler_us = (after.pooler - before.pooler) / int(count.group(1)) * 1e6
-        # Direct, they are gone when pgbench is.
-        sample.backends_us = after.backends_since(before) / int(count.group(1)) * 1e6
+    if run.transactions and run.usages:
+        before, after = run.usages
+        if target.pids:
+            sample.pooler_us = (after.pooler - before.pooler) / run.transactions * 1e6
+        sample.backends_us = after.backends_since(before) / run.transactions * 1e6
     return sample
+
+
+class Progress:
+    """A run of pgbench (blocks), and what was used between its first report of
+    progress, when all have logged in, and the last but one."""
+
+    def __init__(self, command: list[str], seconds: int, look: Callable[[], Usage]) -> None:
+        self.transactions = 0.0
+        self.usages: list[Usage] = []
+        self.failure = ""
+        complaints: list[str] = []
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True)
+        timer = threading.Timer(seconds + START_ALLOWANCE_S, process.kill)
+        timer.start()
+        try:
+            assert process.stderr
+            reports = 0
+            for line in process.stderr:
+                found = re.match(r"progress: [\d.]+ s, ([\d.]+) tps", line)
+                if not found:
+                    complaints.append(line)
+                    continue
+                reports += 1
+                if 1 < reports < seconds:
+                    self.transactions += float(found.group(1))
+                if reports in (1, seconds - 1):
+                    self.usages.append(look())
+            self.said = process.communicate()[0]
+        finally:
+            timer.cancel()
+        if len(self.usages) < 2:
+            self.usages = []
+        if process.returncode != 0:
+            self.failure = "".join(complaints).strip()[-300:] or f"ended with {process.returncode}"
 
 
 def load_command(target: Target, clients: int, protocol: str, seconds: float, scale: int,

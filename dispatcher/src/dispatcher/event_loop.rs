@@ -23,6 +23,7 @@ use super::login::login_cache::LoginCache;
 use super::login::roles::Roles;
 use super::parameters::Parameters;
 use super::pools::backends::Backend;
+use super::pools::batching::Arrivals;
 use super::pools::databases::Hold;
 use super::pools::make_room::Room;
 use super::pools::pool::{Pool, PoolKey};
@@ -101,7 +102,7 @@ pub struct Dispatcher {
     /// Sessions whose request is being passed over.
     pub skippers: HashMap<SessionId, RequestSkipper>,
     pub pool_numbers: HashMap<Rc<PoolKey>, u32>,
-    /// By pool slot.
+    /// By pool slot, as far as there ever were any: much looks at all of them.
     pub pools: Vec<Option<Pool>>,
     pub dirty_pools: Vec<u32>,
     /// By backend slot.
@@ -153,6 +154,7 @@ pub struct Dispatcher {
     pub now: i64,
     /// Events of this round.
     pub round_events: usize,
+    pub arrivals: Arrivals,
     pub last_tick_us: u64,
     pub last_sweep_us: u64,
 }
@@ -188,10 +190,12 @@ impl Dispatcher {
     pub fn run(&mut self) -> io::Result<()> {
         let mut events = [epoll::no_event(); EVENTS_A_ROUND];
         while !self.finished {
+            self.nap();
             let count = self.epoll.wait(&mut events, self.next_timeout_ms())?;
             self.read_clock();
             self.look_at_settings();
             self.round_events = count;
+            self.arrivals.came(count, self.now_us);
             for event in &events[..count] {
                 self.event(*event);
             }

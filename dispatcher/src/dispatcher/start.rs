@@ -19,6 +19,7 @@ use super::login::listeners::{self, EXIT_PORT_TAKEN};
 use super::login::login_cache::LoginCache;
 use super::login::roles::Roles;
 use super::parameters::Parameters;
+use super::pools::batching::Arrivals;
 use super::pools::make_room::Room;
 use super::queries::Statistics;
 use super::sessions::Sessions;
@@ -183,7 +184,7 @@ fn prepare() -> Result<Dispatcher> {
         room: Room::default(),
         holds: Vec::new(),
         pool_numbers: HashMap::new(),
-        pools: (0..control.pools.len()).map(|_| None).collect(),
+        pools: Vec::new(),
         dirty_pools: Vec::new(),
         backends: (0..control.backends.len()).map(|_| None).collect(),
         backend_count: 0,
@@ -219,6 +220,7 @@ fn prepare() -> Result<Dispatcher> {
         now_us: 0,
         now: timestamp(),
         round_events: 0,
+        arrivals: Arrivals::default(),
         last_tick_us: 0,
         last_sweep_us: 0,
         parameters,

@@ -7,6 +7,7 @@
 //! more the ticket is taken back and nothing has happened. There is one ticket
 //! at a time; it is given out anew in each tick, as what counts has changed.
 
+use super::backends::Backend;
 use super::pool::Pool;
 use super::room::{choose_surplus, place_key, Choice, Claim, Holding, Rules};
 use crate::dispatcher::event_loop::Dispatcher;
@@ -148,13 +149,17 @@ impl Dispatcher {
 
     /// Backends that will have gone in a moment.
     fn going_backends(&self) -> usize {
-        let is_going = |slot: &usize| {
-            let backend = self.backends[*slot].as_ref();
+        let is_going = |(slot, backend): &(usize, &Backend)| {
             let state = self.control.backends[*slot].state.load(SeqCst);
-            backend.is_some_and(|backend| backend.connection.is_some() && backend.retiring)
+            backend.connection.is_some()
+                && backend.retiring
                 && matches!(state, BACKEND_RETIRING | BACKEND_IDLE | BACKEND_LINGER)
         };
-        (0..self.backends.len()).filter(is_going).count()
+        let backends = self.backends.iter().enumerate();
+        let there_are = backends.filter_map(|(slot, backend)| Some((slot, backend.as_ref()?)));
+        // There may be far more slots than backends.
+        let all = there_are.take(self.backend_count);
+        all.filter(is_going).count()
     }
 
     /// What serves sessions of pools, and may be asked to go.

@@ -1,6 +1,7 @@
 //! Pools, their backends, and which session gets one.
 
 pub mod backends;
+pub mod batching;
 pub mod cancel;
 pub mod databases;
 pub mod dedicated;

@@ -68,10 +68,12 @@ impl Dispatcher {
     }
 
     fn free_pool(&self, superuser: bool) -> Option<u32> {
-        let reserve = POOLS_FOR_SUPERUSERS.min(self.pools.len() / 2);
-        let most = self.pools.len() - if superuser { 0 } else { reserve };
-        let number = self.pools[..most].iter().position(Option::is_none)?;
-        Some(number as u32)
+        let slots = self.control.pools.len();
+        let reserve = POOLS_FOR_SUPERUSERS.min(slots / 2);
+        let most = slots - if superuser { 0 } else { reserve };
+        let unused = self.pools.iter().position(Option::is_none);
+        let number = unused.unwrap_or(self.pools.len());
+        (number < most).then_some(number as u32)
     }
 
     fn create_pool(&mut self, key: Rc<PoolKey>) -> Option<u32> {
@@ -97,6 +99,9 @@ impl Dispatcher {
         slot.in_use.store(1, SeqCst);
         self.pool_numbers.insert(key.clone(), number);
         let serial = self.serial();
+        if self.pools.len() == number as usize {
+            self.pools.push(None);
+        }
         self.pools[number as usize] = Some(Pool {
             key,
             serial,

@@ -87,6 +87,35 @@ impl AsRawFd for Epoll {
     }
 }
 
+/// Waits (blocks) until one of the first can be read from or one of the second
+/// written to, at most so long.
+pub fn wait_for_some(readable: &[RawFd], writable: &[RawFd], microseconds: u64) {
+    let polled = |events| {
+        move |fd: &RawFd| libc::pollfd {
+            fd: *fd,
+            events,
+            revents: 0,
+        }
+    };
+    let first = readable.iter().map(polled(libc::POLLIN));
+    let second = writable.iter().map(polled(libc::POLLOUT));
+    let mut polled: Vec<libc::pollfd> = first.chain(second).collect();
+    let limit = libc::timespec {
+        tv_sec: (microseconds / 1_000_000) as libc::time_t,
+        tv_nsec: (microseconds % 1_000_000 * 1000) as libc::c_long,
+    };
+    // SAFETY: the kernel writes `revents` of as many entries as are there, and
+    // reads the limit; both live through the call. A failure is no wait at all.
+    unsafe {
+        libc::ppoll(
+            polled.as_mut_ptr(),
+            polled.len() as libc::nfds_t,
+            &limit,
+            std::ptr::null(),
+        )
+    };
+}
+
 /// The agreed number for client sockets, reserved for the process's life.
 ///
 /// A client that was put there stays until another is, or until it is let go:

@@ -131,3 +131,58 @@ def test_a_session_that_leaves_a_temporary_table_waits_for_no_safe_snapshot(serv
         with serializable_writer(server):
             session.close()
             wait_until(lambda: server.sql(there) == [(0,)], what="the temporary table is dropped")
+
+
+# Of each: two sessions' own values; a third session has none.
+OWN: dict[str, tuple[str, str]] = {
+    "app.tenant_id": ("17", "4711"),
+    "application_name": ("one", "other"),
+    "bytea_output": ("escape", "hex"),
+    "client_encoding": ("LATIN1", "WIN1252"),
+    "datestyle": ("German, DMY", "SQL, MDY"),
+    "extra_float_digits": ("3", "-2"),
+    "random_page_cost": ("1.1", "3.5"),
+    "search_path": ("information_schema, public", "pg_temp, public"),
+    "statement_timeout": ("1min", "2h"),
+    "timezone": ("Europe/Berlin", "America/New_York"),
+    "work_mem": ("5MB", "77kB"),
+}
+ALL_OWN = """SELECT name, setting, source, reset_val FROM pg_settings WHERE source = 'session'
+             UNION ALL SELECT 'app.tenant_id', current_setting('app.tenant_id', true), '', '' ORDER BY 1"""
+
+
+def test_values_of_their_own_of_the_same_parameters_never_mix(server):
+    """Whoever is followed by whom, and whatever becomes of one's value there."""
+
+    def seen(session) -> tuple:
+        return (session.execute(ALL_OWN).fetchall(), session.info.parameter_status("TimeZone"))
+
+    with connect(server) as one, connect(server) as other, connect(server) as plain:
+        nothing = seen(plain)
+        for name, (ones, others) in OWN.items():
+            one.execute("SELECT set_config(%s, %s, false)", (name, ones))
+            other.execute("SELECT set_config(%s, %s, false)", (name, others))
+        expected = {one: seen(one), other: seen(other), plain: nothing}
+        assert len({str(rows) for rows in expected.values()}) == 3
+        for session in (one, other, one, plain, other, plain, one, other):
+            assert seen(session) == expected[session]
+
+        # what is not kept, what is kept, and what is given up
+        for name, (ones, others) in OWN.items():
+            with one.transaction(force_rollback=True):
+                one.execute("SELECT set_config(%s, %s, false)", (name, others))
+            with one.transaction():
+                one.execute("SELECT set_config(%s, %s, true)", (name, others))
+            assert seen(other) == expected[other]
+            assert seen(one) == expected[one]
+            other.execute("SELECT set_config(%s, %s, false)", (name, ones))
+            changed = seen(other)
+            assert seen(one) == expected[one]
+            assert seen(other) == changed
+            if name != "app.tenant_id":  # which would stay, empty
+                one.execute(f"RESET {name}")
+                expected[one] = seen(one)
+            expected[other] = changed
+            assert seen(other) == expected[other]
+            assert seen(plain) == nothing
+            assert seen(one) == expected[one]

@@ -40,19 +40,45 @@ static bool sent = false;		/* a ParameterStatus since told was made */
 static bool news = false;		/* the client has not been told all */
 static bool withheld = false;	/* a ParameterStatus was thrown away */
 
+/* The reported parameters, in the table's order, as of its version. */
+static struct config_generic **reported = NULL;
+static int	reported_count = 0;
+static uint64 reported_version = 0;
+
 static void
-look(StringInfo into)
+find_reported(void)
 {
 	struct config_generic **variables;
 	int			count;
+	int			found = 0;
 
-	resetStringInfo(into);
+	if (reported != NULL && reported_version == baton_guc_table_version())
+		return;
 	variables = baton_guc_records(&count);
 	for (int i = 0; i < count; i++)
-	{
-		struct config_generic *record = variables[i];
+		if (variables[i]->flags & GUC_REPORT)
+			found++;
+	if (reported != NULL)
+		pfree(reported);
+	reported = NULL;
+	reported = MemoryContextAlloc(TopMemoryContext, (found + 1) * sizeof(*reported));
+	reported_count = 0;
+	for (int i = 0; i < count; i++)
+		if (variables[i]->flags & GUC_REPORT)
+			reported[reported_count++] = variables[i];
+	reported_version = baton_guc_table_version();
+}
 
-		if ((record->flags & GUC_REPORT) == 0 || record->last_reported == NULL)
+static void
+look(StringInfo into)
+{
+	resetStringInfo(into);
+	find_reported();
+	for (int i = 0; i < reported_count; i++)
+	{
+		struct config_generic *record = reported[i];
+
+		if (record->last_reported == NULL)
 			continue;
 		appendBinaryStringInfo(into, record->name, strlen(record->name) + 1);
 		appendBinaryStringInfo(into, record->last_reported,
@@ -92,39 +118,76 @@ set_last_reported(struct config_generic *record, const char *value)
 		record->last_reported = baton_guc_strdup(value);
 }
 
+/* What the pairs have for this name; NULL if nothing.  Looks from `at` on. */
+static const char *
+value_of(const char *name, const char *at, const char *end)
+{
+	while (at < end)
+	{
+		const char *value = at + strlen(at) + 1;
+
+		if (value >= end)
+			break;
+		if (strcmp(at, name) == 0)
+			return value;
+		at = value + strlen(value) + 1;
+	}
+	return NULL;
+}
+
 /* Makes the records remember what the client was told. */
 static void
 exchange(const char *pairs, Size length)
 {
-	struct config_generic **variables;
-	int			count;
 	const char *end = pairs + length;
+	const char *next = pairs;
 
 	if (length > 0 && end[-1] != '\0')
 		elog(ERROR, "stored parameter reports have no end");
 
-	variables = baton_guc_records(&count);
-	for (int i = 0; i < count; i++)
+	find_reported();
+	for (int i = 0; i < reported_count; i++)
 	{
-		struct config_generic *record = variables[i];
-		const char *value = NULL;
+		struct config_generic *record = reported[i];
+		const char *value;
 
-		if ((record->flags & GUC_REPORT) == 0)
-			continue;
-		for (const char *name = pairs; name < end;)
-		{
-			const char *its_value = name + strlen(name) + 1;
-
-			if (its_value >= end)
-				break;
-			if (strcmp(name, record->name) == 0)
-			{
-				value = its_value;
-				break;
-			}
-			name = its_value + strlen(its_value) + 1;
-		}
+		/* another backend wrote them, as a rule in the same order */
+		value = next < end && strcmp(next, record->name) == 0 ?
+			value_of(record->name, next, end) :
+			value_of(record->name, pairs, end);
+		if (value != NULL)
+			next = value + strlen(value) + 1;
 		set_last_reported(record, value);
+	}
+}
+
+/*
+ * As ShowGUCOption() (_ShowOption() in guc.c of 15) gives it, without a copy
+ * of it; NULL if it is not known how.
+ */
+static const char *
+shown(const struct config_generic *record)
+{
+	switch (record->vartype)
+	{
+		case PGC_BOOL:
+			{
+				const struct config_bool *conf = (const struct config_bool *) record;
+
+				if (conf->show_hook)
+					return conf->show_hook();
+				return *conf->variable ? "on" : "off";
+			}
+		case PGC_STRING:
+			{
+				const struct config_string *conf = (const struct config_string *) record;
+
+				if (conf->show_hook)
+					return conf->show_hook();
+				return *conf->variable ? *conf->variable : "";
+			}
+		default:
+			return NULL;
 	}
 }
 
@@ -132,25 +195,22 @@ exchange(const char *pairs, Size length)
 static bool
 any_to_report(void)
 {
-	struct config_generic **variables;
-	int			count;
-
-	variables = baton_guc_records(&count);
-	for (int i = 0; i < count; i++)
+	find_reported();
+	for (int i = 0; i < reported_count; i++)
 	{
-		struct config_generic *record = variables[i];
-		char	   *value;
+		struct config_generic *record = reported[i];
+		const char *value = shown(record);
+		char	   *copy = NULL;
 		bool		same;
 
-		if ((record->flags & GUC_REPORT) == 0)
-			continue;
 		if (record->flags & GUC_SUPERUSER_ONLY)
 			return true;		/* the next call might fail; have it looked at */
-		value = GetConfigOptionByName(record->name, NULL, true);
+		if (value == NULL)
+			value = copy = GetConfigOptionByName(record->name, NULL, true);
 		same = value != NULL && record->last_reported != NULL &&
 			strcmp(value, record->last_reported) == 0;
-		if (value != NULL)
-			pfree(value);
+		if (copy != NULL)
+			pfree(copy);
 		if (!same)
 			return true;
 	}

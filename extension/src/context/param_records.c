@@ -147,6 +147,25 @@ baton_scan_is_stale(void)
 		baton_guc_table_version() != known_version;
 }
 
+/* The first place in baton_scan[] whose record does not lie before this one. */
+static int
+place_of(const struct config_generic *record)
+{
+	int			low = 0;
+	int			high = baton_scan_count;
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (baton_scan[middle].record < record)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 /* Points baton_scan[] at what is placed, and that at its records. */
 static void
 link_placed(void)
@@ -158,28 +177,60 @@ link_placed(void)
 	dlist_foreach(iter, &baton_params_placed)
 	{
 		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
-		int			low = 0;
-		int			high = baton_scan_count - 1;
+		int			place;
 
 		param->record = baton_guc_find(param->name);
-		while (low <= high)
-		{
-			int			middle = low + (high - low) / 2;
-
-			if (baton_scan[middle].record == param->record)
-			{
-				baton_scan[middle].param = param;
-				break;
-			}
-			if (baton_scan[middle].record < param->record)
-				low = middle + 1;
-			else
-				high = middle - 1;
-		}
-		if (low > high)
+		place = place_of(param->record);
+		if (place < baton_scan_count && baton_scan[place].record == param->record)
+			baton_scan[place].param = param;
+		else
 			param->record = NULL;	/* carried no longer */
 	}
 	baton_scan_linked = true;
+}
+
+/*
+ * A placeholder comes, or goes, as one session follows another: of the table,
+ * which has hundreds of records, nothing else has changed.
+ */
+struct config_generic *
+baton_scan_create_placeholder(const char *name)
+{
+	bool		stale = baton_scan_is_stale();
+	struct config_generic *record = baton_placeholder_create(name);
+	uint64		version = baton_guc_table_version();
+	int			place;
+
+	if (stale || record == NULL || version == known_version ||
+		baton_scan_count == scan_size)
+		return record;
+	place = place_of(record);
+	memmove(&baton_scan[place + 1], &baton_scan[place],
+			(baton_scan_count - place) * sizeof(*baton_scan));
+	baton_scan_count++;
+	baton_scan[place].record = record;
+	baton_scan[place].param = NULL;
+	baton_scan[place].mode = carry_mode(record);
+	known_version = version;
+	return record;
+}
+
+void
+baton_scan_hide_placeholder(struct config_generic *record)
+{
+	bool		stale = baton_scan_is_stale();
+	int			place = place_of(record);
+	uint64		version;
+
+	baton_placeholder_hide(record); /* the record may be none any more */
+	version = baton_guc_table_version();
+	if (stale || version == known_version ||
+		place == baton_scan_count || baton_scan[place].record != record)
+		return;
+	baton_scan_count--;
+	memmove(&baton_scan[place], &baton_scan[place + 1],
+			(baton_scan_count - place) * sizeof(*baton_scan));
+	known_version = version;
 }
 
 static int

@@ -93,4 +93,8 @@ extern bool baton_scan_is_stale(void);
 /* Brings baton_scan up to date. */
 extern void baton_scan_look(void);
 
+/* As baton_placeholder_create and _hide; baton_scan stays up to date. */
+extern struct config_generic *baton_scan_create_placeholder(const char *name);
+extern void baton_scan_hide_placeholder(struct config_generic *record);
+
 #endif							/* BATON_PARAM_RECORDS_H */

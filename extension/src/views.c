@@ -31,6 +31,7 @@
 #include "utils/timestamp.h"
 
 #include "control.h"
+#include "majors.h"
 #include "question.h"
 #include "wire.h"
 
@@ -42,7 +43,7 @@ PG_FUNCTION_INFO_V1(pg_baton_get_backends);
 PG_FUNCTION_INFO_V1(pg_baton_get_pools);
 PG_FUNCTION_INFO_V1(pg_baton_get_dispatchers);
 
-static void not_available(const char *why) pg_attribute_noreturn();
+pg_noreturn static void not_available(const char *why);
 
 static void
 not_available(const char *why)

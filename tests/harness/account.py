@@ -99,6 +99,11 @@ def pg_config(what: str) -> str:
     return subprocess.run([program, f"--{what}"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
+def server_major() -> int:
+    """The server's major version: "PostgreSQL 17.6 (Debian ...)" is 17."""
+    return int(pg_config("version").split()[1].split(".")[0].rstrip("abcdefghijklmnopqrstuvwxyz"))
+
+
 def server_program(name: str) -> str:
     """The path of one of the server's programs."""
     return os.path.join(pg_config("bindir"), name)

@@ -7,7 +7,8 @@ What comes from the tree is copied once a run into a directory that the
 server's user can read, so that a rebuild during a run changes nothing.
 BATON_TEST_PRELOAD names libraries, with spaces between, that the server is
 started with (LD_PRELOAD): the sanitizers' runtime.
-Debian's `extension_destdir` makes CREATE EXTENSION look there.
+CREATE EXTENSION is made to look there by `extension_control_path`, which came
+with 18, or by Debian's own `extension_destdir` before.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from .account import pg_config
+from .account import pg_config, server_major
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -78,9 +79,14 @@ def make_stage(run_directory: Path) -> Stage | None:
     preload = [str(shutil.copy(path, stage)) for path in os.environ.get("BATON_TEST_PRELOAD", "").split()]
     for path in [stage, *stage.rglob("*")]:
         path.chmod(0o755)
+    where = (
+        {"extension_control_path": f"{share_directory.parent}:$system"}
+        if server_major() >= 18
+        else {"extension_destdir": str(stage)}
+    )
     return Stage(
         {
-            "extension_destdir": str(stage),
+            **where,
             "dynamic_library_path": f"{lib_directory}:$libdir",
             "pg_baton.dispatcher_program": str(stage / "baton"),
         },

@@ -58,7 +58,7 @@ static ClientAuthentication_hook_type previous_client_authentication = NULL;
  */
 static uint64 generation_before_settings = 0;
 
-static void refuse(const char *why) pg_attribute_noreturn();
+pg_noreturn static void refuse(const char *why);
 
 static void
 attach_client_authentication(Port *port, int status)

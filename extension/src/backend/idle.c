@@ -51,7 +51,7 @@
 #include "majors.h"
 #include "socket_switch.h"
 
-static void retire(const char *why) pg_attribute_noreturn();
+pg_noreturn static void retire(const char *why);
 
 static bool retire_wanted = false;
 static bool just_taken = false; /* the held session came to speak, and has not

@@ -43,6 +43,7 @@
 #include "context_statements.h"
 #include "context_temporary.h"
 #include "context_unnamed.h"
+#include "function_table.h"
 #include "opening_notices.h"
 #include "reset_plain.h"
 #include "statement_notice.h"
@@ -73,7 +74,8 @@ baton_context_attach(void)
 		(reason = baton_report_attach()) != NULL ||
 		(reason = baton_statements_attach()) != NULL ||
 		(reason = baton_unnamed_attach()) != NULL ||
-		(reason = baton_sequences_attach()) != NULL)
+		(reason = baton_sequences_attach()) != NULL ||
+		(reason = baton_functions_attach()) != NULL)
 		return reason;
 	return NULL;
 }
@@ -161,6 +163,7 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 	MemoryContext caller = CurrentMemoryContext;
 	bool		for_others;
 
+	baton_functions_session_changes();
 	current_session = record->id;
 	current_version = 0;
 	baton_reset_follow_reload();
@@ -195,6 +198,8 @@ baton_context_install(const BatonSessionRecord *record)
 		record->context_version != current_version ||
 		record->id != current_session)
 	{
+		if (record->id != current_session)
+			baton_functions_session_changes();
 		current_session = record->id;
 		current_version = 0;
 		sort_out(record);

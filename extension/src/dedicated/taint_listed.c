@@ -29,6 +29,7 @@
 #include "utils/syscache.h"
 #include "utils/varlena.h"
 
+#include "parameters.h"
 #include "taint_watch.h"
 
 /* pg_baton.dedicated_objects; defined in parameters.c */

@@ -20,8 +20,8 @@
  * How: as statement_table.c does, by copying one struct HTAB over another.
  *
  * What is leant on, and checked by attach() before use:
- *	- the table is found by its name as hash_table.c says, and has the form
- *	  that plpgsql_HashTableInit() gives it in this version.
+ *	- the table is found by its name and has the form that function_cache.h's
+ *	  file for this version says.
  *	- the library offers plpgsql_free_function_memory() (pl_funcs.c).
  *
  * A PLpgSQL_function is reachable by its table's entry, and by FmgrInfos that
@@ -39,6 +39,12 @@
  * runs (use_count); then it is left alone, as delete_function() (pl_comp.c)
  * does.  No function of plpgsql runs between our hook and plpgsql_compile(),
  * nor within the latter ("not re-entrant", do_compile).
+ *
+ * From 18 on functions in SQL are in the table as well, and compiled under
+ * settings, too, but called without a hook: one that says it must see them
+ * would keep the planner from inlining them (inline_function in clauses.c).
+ * They are forgotten whenever the table is exchanged, and when the session is
+ * another.  Up to 17 they are compiled for each query, so this is no loss.
  *
  * A function that changes the environment while it runs may have made plans in
  * either.  It is noted, and freed before another session uses that table;
@@ -64,23 +70,14 @@
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
+#include "function_cache.h"
 #include "function_environment.h"
 #include "function_table.h"
 #include "handover.h"
 #include "hash_table.h"
 
-#define TABLE_NAME "PLpgSQL function hash"
-#define TABLE_INITIAL_ELEMENTS 128
-
 /* Environments that a backend keeps functions for. */
 #define TABLES_MAX 16
-
-/* struct plpgsql_hashent (pl_comp.c) */
-typedef struct FunctionEntry
-{
-	PLpgSQL_func_hashkey key;
-	PLpgSQL_function *function;
-} FunctionEntry;
 
 typedef struct FunctionTable
 {
@@ -117,8 +114,10 @@ static State state = NOT_LOADED;
 static bool pooled = false;
 static PGFunction call_handler = NULL;
 static PGFunction validator = NULL;
-static void (*free_function_memory) (PLpgSQL_function *function);
+static BatonFreeFunction free_function_memory;
 static HTAB *plpgsql_handle = NULL; /* what plpgsql's static points to */
+static HTAB *sql_handle = NULL; /* the same one, where SQL's functions are
+								 * kept */
 static Size htab_size = 0;
 static MemoryContext table_context = NULL;
 static FunctionTable *in_place = NULL;
@@ -135,18 +134,6 @@ static fmgr_hook_type previous_fmgr = NULL;
 static object_access_hook_type previous_object_access = NULL;
 
 /* ---- tables ------------------------------------------------------------ */
-
-static HTAB *
-create_hash(void)
-{
-	HASHCTL		control;
-
-	control.keysize = sizeof(PLpgSQL_func_hashkey);
-	control.entrysize = sizeof(FunctionEntry);
-	control.hcxt = table_context;
-	return hash_create(TABLE_NAME, TABLE_INITIAL_ELEMENTS, &control,
-					   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-}
 
 static FunctionTable *
 new_table(HTAB *handle)
@@ -166,40 +153,20 @@ place(FunctionTable *table)
 {
 	if (table == in_place)
 		return;
+	/* funccache.c looks for what it knows in the table that is in place */
+	baton_function_cache_forget_sql(plpgsql_handle);
 	memcpy(in_place->handle, plpgsql_handle, htab_size);
 	memcpy(plpgsql_handle, table->handle, htab_size);
 	in_place = table;
-}
-
-static void
-take_out(HTAB *handle, FunctionEntry *entry)
-{
-	PLpgSQL_function *function = entry->function;
-
-	function->fn_hashkey = NULL;
-	hash_search(handle, &entry->key, HASH_REMOVE, NULL);
-	if (function->use_count == 0)
-	{
-		free_function_memory(function);
-		pfree(function);
-	}
-	else
-		ItemPointerSetInvalid(&function->fn_tid);
 }
 
 /* Frees the functions of that OID; InvalidOid: all. */
 static void
 free_functions(FunctionTable *table, Oid only)
 {
-	HTAB	   *handle = table == in_place ? plpgsql_handle : table->handle;
-	HASH_SEQ_STATUS scan;
-	FunctionEntry *entry;
-
 	table->content = ++contents;
-	hash_seq_init(&scan, handle);
-	while ((entry = hash_seq_search(&scan)) != NULL)
-		if (!OidIsValid(only) || entry->key.funcOid == only)
-			take_out(handle, entry);
+	baton_function_cache_free(table == in_place ? plpgsql_handle : table->handle,
+							  only, free_function_memory);
 }
 
 static void
@@ -235,7 +202,7 @@ empty_table(void)
 		}
 		/* all run: nested calls */
 	}
-	return new_table(create_hash());
+	return new_table(baton_function_cache_create(table_context));
 }
 
 /* Puts the table of the environment in force in place. */
@@ -266,7 +233,7 @@ choose_table(void)
 
 /* ---- attach ------------------------------------------------------------ */
 
-/* Have the two tables the same form?  Only four pointers are their own. */
+/* Have the two tables the same form?  Only some pointers are their own. */
 static bool
 same_form(const HTAB *one, const HTAB *other)
 {
@@ -277,7 +244,7 @@ same_form(const HTAB *one, const HTAB *other)
 	for (Size i = 0; i < htab_size / sizeof(uintptr_t); i++)
 		if (a[i] != b[i])
 			different++;
-	return different <= 4;
+	return different <= baton_function_cache_own_words();
 }
 
 static const char *
@@ -293,7 +260,7 @@ attach(const char *library)
 	call_handler = load_external_function(library, "plpgsql_call_handler",
 										  true, &file);
 	validator = lookup_external_function(file, "plpgsql_validator");
-	free_function_memory = (void (*) (PLpgSQL_function *))
+	free_function_memory = (BatonFreeFunction)
 		lookup_external_function(file, "plpgsql_free_function_memory");
 	if (validator == NULL || free_function_memory == NULL)
 		return "the library lacks a function";
@@ -302,7 +269,7 @@ attach(const char *library)
 	if (problem != NULL)
 		return problem;
 	htab_size = baton_hash_header_size();
-	plpgsql_handle = baton_hash_find(TABLE_NAME);
+	plpgsql_handle = baton_function_cache_find();
 	if (htab_size == 0 || plpgsql_handle == NULL)
 		return "the table of functions was not found";
 
@@ -310,10 +277,10 @@ attach(const char *library)
 		table_context = AllocSetContextCreate(TopMemoryContext,
 											  "pg_baton function tables",
 											  ALLOCSET_DEFAULT_SIZES);
-	other = create_hash();
+	other = baton_function_cache_create(table_context);
 	if (!same_form(plpgsql_handle, other))
 		return "the table of functions is not as expected";
-	if (hash_get_num_entries(plpgsql_handle) != 0)
+	if (baton_function_cache_in_use(plpgsql_handle))
 		return "it has been used before";
 
 	original = new_table(MemoryContextAllocZero(table_context, htab_size));
@@ -567,6 +534,29 @@ void
 baton_functions_begin(void)
 {
 	pooled = true;
+}
+
+const char *
+baton_functions_attach(void)
+{
+#ifdef BATON_SQL_FUNCTIONS_ARE_KEPT
+	MemoryContext caller = CurrentMemoryContext;
+
+	StartTransactionCommand();
+	sql_handle = baton_function_cache_find();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(caller);
+	if (sql_handle == NULL)
+		return "the table of functions was not found";
+#endif
+	return NULL;
+}
+
+void
+baton_functions_session_changes(void)
+{
+	if (sql_handle != NULL)
+		baton_function_cache_forget_sql(sql_handle);
 }
 
 void

@@ -20,6 +20,12 @@ extern void baton_functions_init(void);
 /* This backend will pool; before it calls any function of a user's. */
 extern void baton_functions_begin(void);
 
+/* Once, at attach.  NULL, or why this backend cannot pool. */
+extern const char *baton_functions_attach(void);
+
+/* Another session is put in place than the one before. */
+extern void baton_functions_session_changes(void);
+
 /* Called from the utility hook for each statement about to run. */
 extern void baton_functions_utility_begins(const BatonUtility *utility);
 

@@ -14,7 +14,15 @@
 
 #include "access/tupdesc.h"
 #include "storage/latch.h"
+#if PG_VERSION_NUM >= 180000
+#include "storage/procnumber.h" /* MAX_BACKENDS */
+#endif
 #include "utils/acl.h"
+
+/* 18 has it, in place of pg_attribute_noreturn() */
+#ifndef pg_noreturn
+#define pg_noreturn pg_attribute_noreturn()
+#endif
 
 /* Has input of the client been read from the socket, but not been used? */
 extern bool baton_input_is_buffered(void);

@@ -56,3 +56,32 @@ baton_program_data(BatonProgramData *data)
 	dl_iterate_phdr(find_data, data);
 	return data->start != 0 && data->start < data->end;
 }
+
+static int
+find_code(struct dl_phdr_info *info, size_t size, void *argument)
+{
+	BatonProgramData *range = argument;
+
+	for (int i = 0; i < info->dlpi_phnum; i++)
+	{
+		uintptr_t	start = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+
+		if (info->dlpi_phdr[i].p_type == PT_LOAD &&
+			(info->dlpi_phdr[i].p_flags & PF_X) != 0 && range->start == 0)
+		{
+			range->start = start;
+			range->end = start + info->dlpi_phdr[i].p_memsz;
+		}
+	}
+	return 1;
+}
+
+bool
+baton_is_program_code(const void *address)
+{
+	static BatonProgramData code = {0, 0};
+
+	if (code.end == 0)
+		dl_iterate_phdr(find_code, &code);
+	return (uintptr_t) address >= code.start && (uintptr_t) address < code.end;
+}

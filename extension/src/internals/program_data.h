@@ -20,4 +20,7 @@ typedef struct BatonProgramData
 /* False if it was not found. */
 extern bool baton_program_data(BatonProgramData *data);
 
+/* Is it the server program's own code, and no library's? */
+extern bool baton_is_program_code(const void *address);
+
 #endif							/* BATON_PROGRAM_DATA_H */

@@ -38,6 +38,7 @@
 #include "channel.h"
 #include "control.h"
 #include "launcher.h"
+#include "majors.h"
 #include "parameters.h"
 #include "wire.h"
 
@@ -54,8 +55,8 @@
 /* Where the program is put by `make install`, if the PATH does not say so. */
 #define LAST_RESORT "/usr/local/bin"
 
-static void become_dispatcher(const char *path, char *const arguments[],
-							  int null_fd, int channel_fd, int control_fd) pg_attribute_noreturn();
+pg_noreturn static void become_dispatcher(const char *path, char *const arguments[],
+										  int null_fd, int channel_fd, int control_fd);
 
 static bool
 is_program(const char *path)

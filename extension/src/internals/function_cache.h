@@ -1,0 +1,51 @@
+/*-------------------------------------------------------------------------
+ *
+ * function_cache.h
+ *		The hash table in which the server keeps compiled functions.
+ *
+ * Up to 17 it is plpgsql's own (function_cache_15.c); from 18 on it is one for
+ * all languages that ask for it, SQL among them (function_cache_18.c).
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_FUNCTION_CACHE_H
+#define BATON_FUNCTION_CACHE_H
+
+#include "utils/hsearch.h"
+
+#if PG_VERSION_NUM >= 180000
+#define BATON_SQL_FUNCTIONS_ARE_KEPT
+#endif
+
+/* plpgsql_free_function_memory() in pl_funcs.c */
+struct PLpgSQL_function;
+typedef void (*BatonFreeFunction) (struct PLpgSQL_function *function);
+
+/*
+ * The table; NULL if it was not found.  From 18 on it is made if need be, which
+ * takes a transaction.
+ */
+extern HTAB *baton_function_cache_find(void);
+
+/* An empty table of the same form, but for so many words of its header. */
+extern HTAB *baton_function_cache_create(MemoryContext context);
+extern int	baton_function_cache_own_words(void);
+
+/* Has it functions of plpgsql's? */
+extern bool baton_function_cache_in_use(HTAB *table);
+
+/*
+ * Takes plpgsql's functions of that OID (InvalidOid: all) out, and frees what
+ * does not run.
+ */
+extern void baton_function_cache_free(HTAB *table, Oid only, BatonFreeFunction free_function);
+
+/*
+ * Takes the functions in SQL out, and frees what is not in use.  There are none
+ * up to 17, where such a function is compiled for each query.
+ */
+extern void baton_function_cache_forget_sql(HTAB *table);
+
+#endif							/* BATON_FUNCTION_CACHE_H */

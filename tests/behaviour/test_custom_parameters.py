@@ -8,6 +8,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from harness.account import DEBUG_PARALLEL
+
 PARAMETERS = {"pg_baton.max_backends": 1}
 SETUP = ["CREATE ROLE alice LOGIN", "CREATE ROLE bob LOGIN"]
 
@@ -75,5 +77,5 @@ def test_a_name_that_a_library_reserves_is_dropped_where_it_is_loaded(server):
         assert one.execute("SELECT current_setting('plpgsql.no_such', true)").fetchone() == (None,)
         assert one.execute("SHOW my.other").fetchone() == ("y",)
         # Parallel workers get all parameters, and would refuse that one.
-        one.execute("SET force_parallel_mode = on")
+        one.execute(f"SET {DEBUG_PARALLEL} = on")
         assert one.execute("SELECT count(*) > 0 FROM pg_class").fetchone() == (True,)

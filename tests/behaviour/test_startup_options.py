@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from parameter_world import SETUP, SHOW  # noqa: F401 (the fixture reads SETUP)
 
+from harness.account import DEBUG_PARALLEL
 from harness.compare import same_as_direct
 from harness.wire import LoginFailed, Wire
 
@@ -126,7 +127,7 @@ def test_nobody_sees_how_a_backend_came_to_the_pool(server):
     """The word it proved itself with, and the address of the client it was opened for."""
     show = ["SHOW pg_baton.attach", "SELECT current_setting('pg_baton.attach')", "RESET ALL", "SHOW pg_baton.attach"]
     same_as_direct(server, show, user="alice")
-    same_as_direct(server, show + ["SET force_parallel_mode = on", "SELECT current_setting('pg_baton.attach')"])
+    same_as_direct(server, show + [f"SET {DEBUG_PARALLEL} = on", "SELECT current_setting('pg_baton.attach')"])
 
 
 # A startup option may say half of a value, or name what another one finds.

@@ -104,6 +104,10 @@ def server_major() -> int:
     return int(pg_config("version").split()[1].split(".")[0].rstrip("abcdefghijklmnopqrstuvwxyz"))
 
 
+# Has queries run by a parallel worker for the sake of it.
+DEBUG_PARALLEL = "debug_parallel_query" if server_major() >= 16 else "force_parallel_mode"
+
+
 def server_program(name: str) -> str:
     """The path of one of the server's programs."""
     return os.path.join(pg_config("bindir"), name)

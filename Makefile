@@ -5,7 +5,7 @@
 
 # Not exported: on a fresh machine it is known only after setup, so whatever
 # comes after setup runs in a make of its own, which looks again.
-PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/15/bin/pg_config) pg_config)
+PG_CONFIG ?= $(lastword pg_config $(sort $(wildcard /usr/lib/postgresql/1[5678]/bin/pg_config)))
 CARGO ?= cargo
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -25,9 +25,16 @@ FUZZ_SEED ?=
 # make check fuzzes this many operations.
 FUZZ_CHECK_STEPS ?= 6000
 
+REGRESS_OPTIONS ?=
+PYTEST_FOLDERS ?= tests/behaviour tests/faults tests/drivers
+MAJOR_PYTEST_FOLDERS ?= tests/behaviour
+
+# Tests ask the same pg_config.
+WITH_SERVER = PG_CONFIG=$(PG_CONFIG)
+
 .DEFAULT_GOAL := all
 .PHONY: all extension dispatcher install install-files uninstall uninstall-files \
-	setup setup-test setup-bench demo run-demo run-bench check check-lint check-unit check-fuzz \
+	setup setup-test setup-suite setup-bench demo run-demo run-bench check check-major check-unit check-fuzz \
 	check-regress check-pytest check-sanitize bench fuzz lint format clean help
 
 all: extension dispatcher ## Build the extension and the dispatcher
@@ -35,8 +42,9 @@ all: extension dispatcher ## Build the extension and the dispatcher
 extension:
 	$(MAKE) -C extension PG_CONFIG=$(PG_CONFIG)
 
+# BATON_PREBUILT: target/release/baton is there, as it is to be.
 dispatcher:
-	$(CARGO) build --release --workspace
+	$(if $(BATON_PREBUILT),test -x $(BATON),$(CARGO) build --release --workspace)
 
 # The program lies beside the server's own programs, where the launcher looks
 # for it; PREFIX/bin gets a link for people.
@@ -72,6 +80,9 @@ setup: ## Install what building needs and is missing (apt)
 setup-test:
 	@tools/setup test
 
+setup-suite:
+	@tools/setup suite
+
 setup-bench:
 	@tools/setup bench
 
@@ -101,6 +112,17 @@ check: setup-test ## Everything that must pass, on a clean clone
 	@echo "==> behaviour, faults, drivers"
 	@$(MAKE) --no-print-directory check-pytest
 
+# What differs from major to major: tools/with-postgres 17 make check-major
+check-major: setup-suite ## Of check: what depends on the server's major
+	@echo "==> build and install"
+	@$(MAKE) --no-print-directory install
+	@echo "==> fuzzer of session state"
+	@$(MAKE) --no-print-directory check-fuzz
+	@echo "==> PostgreSQL's regression suite, under forced migration"
+	@$(MAKE) --no-print-directory check-regress REGRESS_OPTIONS="--only direct --only forced"
+	@echo "==> behaviour"
+	@$(MAKE) --no-print-directory check-pytest PYTEST_FOLDERS="$(MAJOR_PYTEST_FOLDERS)"
+
 # The extension is always built with -Wall -Wextra -Werror.
 lint: extension ## rustfmt, clippy, pg_bsd_indent: warnings are errors
 	$(CARGO) fmt --all --check
@@ -117,14 +139,14 @@ check-unit:
 # First against a world that loses sessions' state now and then: a fuzzer that
 # does not see that would prove nothing.
 check-fuzz:
-	$(PYTHON) -m tests.fuzz --seed 1 --steps 2000 --against broken --no-shrink
-	$(PYTHON) -m tests.fuzz --seed 1 --steps $(FUZZ_CHECK_STEPS)
+	$(WITH_SERVER) $(PYTHON) -m tests.fuzz --seed 1 --steps 2000 --against broken --no-shrink
+	$(WITH_SERVER) $(PYTHON) -m tests.fuzz --seed 1 --steps $(FUZZ_CHECK_STEPS)
 
 check-regress:
-	tests/regress/run
+	$(WITH_SERVER) tests/regress/run $(REGRESS_OPTIONS)
 
 check-pytest:
-	$(PYTHON) -m pytest tests/behaviour tests/faults tests/drivers
+	$(WITH_SERVER) $(PYTHON) -m pytest $(PYTEST_FOLDERS)
 
 # A copy of the tree in build/sanitize, its extension with AddressSanitizer and
 # UndefinedBehaviorSanitizer, whose word in a server's log fails the test.  The
@@ -154,7 +176,7 @@ check-sanitize: setup-test ## The extension under ASan and UBSan: behaviour and 
 
 fuzz: setup-test ## Fuzz for FUZZ_SECONDS (3600), from FUZZ_SEED or the clock
 	@$(MAKE) --no-print-directory install
-	$(PYTHON) -m tests.fuzz --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
+	$(WITH_SERVER) $(PYTHON) -m tests.fuzz --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
 
 bench: setup-bench ## Measure against direct and PgBouncer (QUICK=1: 6 minutes)
 	@$(MAKE) --no-print-directory all

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """PostgreSQL's own regression suite, directly and through the pool, compared.
 
-    run.py [--only direct|forced|normal] [--backends 3]
+    run.py [--only direct|forced|normal]... [--backends 3]
            [--tests "NAME..."] [--out build/regress] [--set NAME=VALUE]...
 
 Three runs, each on a fresh cluster: direct (stock, without the extension),
 forced (through the pool with forced migration) and normal (through the pool
 as users run it, where sessions queue for few backends).  A test is the same if both results are equal, or if both agree
 with a file that PostgreSQL expects.  Every other difference must be listed in
-allowed_differences.txt with its cause.  Exit status: 0 all as promised, 1 a
+allowed_differences.txt (or that of this major, allowed_differences_17.txt) with its cause.  Exit status: 0 all as promised, 1 a
 difference that is not listed, 2 the suite could not be run.
 
 The results stay in the --out directory: direct/, forced/ and normal/
@@ -32,7 +32,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness.account import as_server_user, give_to_server_user, pg_config  # noqa: E402
+from harness.account import as_server_user, give_to_server_user, pg_config, server_major  # noqa: E402
 from harness.cluster import HOST, SUPERUSER, Cluster, Run  # noqa: E402
 from regress.fetch_source import fetch, fetch_psql  # noqa: E402
 
@@ -112,10 +112,17 @@ def pg_regress_program() -> str:
     return str(Path(pg_config("pkglibdir"), "pgxs", "src", "test", "regress", "pg_regress"))
 
 
+def verdicts(output: str) -> dict[str, bool]:
+    """Test name to ok or not: up to 15 "test NAME ... ok", since 16 TAP."""
+    found = re.findall(r"^(?:test|    )\s*(\w\S*)\s+\.\.\. (ok|FAILED|failed)", output, re.MULTILINE)
+    found += [(name, word) for word, name in re.findall(r"^(ok|not ok) \d+\s+[-+] (\w\S*)", output, re.MULTILINE)]
+    return {name: word == "ok" for name, word in found}
+
+
 def watch_progress(file: Path, stop: threading.Event) -> None:
     """Says on a terminal's one line how far a run is."""
     while not stop.wait(5):
-        done = len(re.findall(r"\.\.\. ", file.read_text(errors="replace"))) if file.exists() else 0
+        done = len(verdicts(file.read_text(errors="replace"))) if file.exists() else 0
         print(f"    {done} tests done", flush=True)
 
 
@@ -184,8 +191,7 @@ def run_suite(cluster: Cluster, port: int, suite: Path, tests: list[str]) -> Out
     watcher.join()
     outcome.seconds = time.monotonic() - started
     text = output.read_text(errors="replace")
-    for name, verdict in re.findall(r"^(?:test|    )\s*(\w\S*)\s+\.\.\. (ok|FAILED|failed)", text, re.MULTILINE):
-        outcome.passed[name] = verdict == "ok"
+    outcome.passed = verdicts(text)
     if not outcome.passed:
         raise RuntimeError(f"pg_regress ran no test\n{text[-3000:]}\n{cluster.log_tail()}")
     for file in (suite / "results").glob("*.out"):
@@ -247,9 +253,10 @@ def run_mode(run: Run, suite: Path, mode: str, arguments: argparse.Namespace, ou
 
 
 def allowed_differences() -> dict[str, str]:
-    """Test name to cause, from the list beside this file."""
+    """Test name to cause, from the lists beside this file."""
     allowed = {}
-    for line in (HERE / "allowed_differences.txt").read_text().splitlines():
+    lists = [HERE / "allowed_differences.txt", HERE / f"allowed_differences_{server_major()}.txt"]
+    for line in "\n".join(one.read_text() for one in lists if one.exists()).splitlines():
         if line.strip() and not line.startswith("#"):
             name, _, cause = line.partition(":")
             allowed[name.strip()] = cause.strip()
@@ -306,7 +313,7 @@ def compare(direct: Outcome, pool: Outcome, mode: str, out: Path) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["direct", "forced", "normal"])
+    parser.add_argument("--only", choices=["direct", "forced", "normal"], action="append", default=[])
     parser.add_argument("--backends", type=int, default=3)
     parser.add_argument("--tests", default="", type=str.split, help="names, in order (test_setup first)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
@@ -319,7 +326,7 @@ def main() -> int:
         suite = prepare_suite(run, fetch())
         outcomes = {}
         for mode in ("direct", "forced", "normal"):
-            if arguments.only in (None, mode):
+            if not arguments.only or mode in arguments.only:
                 if mode != "direct" and run.stage is None:
                     print("BATON_TEST_DIRECT is set: no run through the pool")
                     continue

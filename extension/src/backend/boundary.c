@@ -58,6 +58,7 @@
 #include "handover.h"
 #include "idle.h"
 #include "identity.h"
+#include "login_trigger.h"
 #include "majors.h"
 #include "parameters.h"
 #include "reset_plain.h"
@@ -236,6 +237,8 @@ boundary_putmessage(char type, const char *s, size_t len)
 			ready_status = len > 0 ? s[0] : 'I';
 			batch_begun = false;
 		}
+		else if (type == 'K' && !attached)
+			baton_login_triggers_hold();
 		else if (attached)
 		{
 			baton_context_note_message(type);

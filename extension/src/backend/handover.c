@@ -47,6 +47,7 @@
 #include "handover.h"
 #include "identity.h"
 #include "keepalive.h"
+#include "login_trigger.h"
 #include "opening_notices.h"
 #include "portal_counter.h"
 #include "socket_switch.h"
@@ -136,10 +137,11 @@ greet(const BatonSessionRecord *record)
 	StringInfoData payload;
 	StringInfoData message;
 	bool		for_others;
+	bool		login_triggers;
 
 	initStringInfo(&reported);
 	initStringInfo(&notices);
-	for_others = baton_context_greet(record, &notices, &reported);
+	for_others = baton_context_greet(record, &notices, &reported, &login_triggers);
 	/* before GREETED: the dispatcher does the same for others */
 	baton_keepalive_put();
 	baton_delta_send(BatonSelf.control, record->id);
@@ -156,6 +158,14 @@ greet(const BatonSessionRecord *record)
 	pq_sendint32(&message, record->cancel_pid);
 	pq_sendint32(&message, record->cancel_key);
 	pq_endmessage(&message);
+
+	if (login_triggers)
+	{
+		baton_login_triggers_fire();
+		/* PostgresMain's loop begins with that; the next capture sees it */
+		ReportChangedGUCOptions();
+		baton_context_note_message('S');
+	}
 
 	pq_beginmessage(&message, 'Z');
 	pq_sendbyte(&message, 'I');

@@ -27,6 +27,10 @@
  * restart, and no hook tells what it did.  So COMMIT PREPARED compares
  * pg_db_role_setting, which is small, before and after.
  *
+ * An event trigger that comes or changes is a change of its database, too: it
+ * may be one on login, and what clients were greeted with before must not be
+ * told to the next (login_trigger.h).
+ *
  * On a standby the launcher looks instead (settings_standby.c).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -43,11 +47,13 @@
 #include "catalog/pg_db_role_setting.h"
 #include "common/hashfn.h"
 #include "nodes/parsenodes.h"
+#include "miscadmin.h"
 #include "storage/sinval.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
 #include "control.h"
+#include "login_trigger.h"
 #include "settings_watch.h"
 
 /* What this transaction's commit changes of what a starting backend reads. */
@@ -103,6 +109,9 @@ settings_object_access(ObjectAccessType access, Oid class, Oid object,
 
 	if (access == OAT_POST_ALTER && class == DbRoleSettingRelationId)
 		note_change(object, ((ObjectAccessPostAlter *) argument)->auxiliary_id);
+	else if ((access == OAT_POST_CREATE || access == OAT_POST_ALTER) &&
+			 baton_may_be_login_trigger(class))
+		note_change(MyDatabaseId, InvalidOid);
 }
 
 /* Has this transaction changed the catalog?  See RelationInvalidatesSnapshotsOnly(). */

@@ -44,6 +44,7 @@
 #include "context_temporary.h"
 #include "context_unnamed.h"
 #include "function_table.h"
+#include "login_trigger.h"
 #include "opening_notices.h"
 #include "reset_plain.h"
 #include "statement_notice.h"
@@ -158,7 +159,7 @@ baton_context_start_transaction(void)
 
 bool
 baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
-					StringInfo reported)
+					StringInfo reported, bool *login_triggers)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	bool		for_others;
@@ -181,6 +182,10 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 	MemoryContextSwitchTo(caller);
 	baton_connect_check();
 	for_others = baton_reset_greet(&startup);
+	/* each login has to fire them */
+	*login_triggers = baton_login_triggers_exist();
+	if (*login_triggers)
+		for_others = false;
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(caller);
 

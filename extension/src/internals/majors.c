@@ -18,8 +18,10 @@
 #include "replication/slot.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
+#include "storage/smgr.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/relmapper.h"
 
 #if PG_VERSION_NUM >= 180000
 #include "storage/waiteventset.h"
@@ -114,6 +116,27 @@ baton_tablespace_aclcheck(Oid tablespace, Oid role, AclMode mode)
 }
 
 bool
+baton_membership_inherits(const FormData_pg_auth_members *membership, bool role_inherits)
+{
+#if PG_VERSION_NUM >= 160000
+	return membership->inherit_option;
+#else
+	return role_inherits;
+#endif
+}
+
+/* roles_is_member_of() in acl.c */
+bool
+baton_owner_is_member(bool role_inherits)
+{
+#if PG_VERSION_NUM >= 160000
+	return true;
+#else
+	return role_inherits;
+#endif
+}
+
+bool
 baton_holds_shared_lock(void)
 {
 	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
@@ -137,6 +160,48 @@ baton_drop_temporary_slots(void)
 #else
 	ReplicationSlotCleanup();
 #endif
+}
+
+/* Where the catalog's file is now: a mapped relation's number may change. */
+#if PG_VERSION_NUM >= 160000
+
+static RelFileLocator
+shared_catalog_place(Oid catalog)
+{
+	RelFileLocator place = {.spcOid = GLOBALTABLESPACE_OID,.dbOid = InvalidOid};
+
+	place.relNumber = RelationMapOidToFilenumber(catalog, true);
+	return place;
+}
+
+#else
+
+static RelFileNode
+shared_catalog_place(Oid catalog)
+{
+	RelFileNode place = {.spcNode = GLOBALTABLESPACE_OID,.dbNode = InvalidOid};
+
+	place.relNode = RelationMapOidToFilenode(catalog, true);
+	return place;
+}
+
+#endif
+
+BlockNumber
+baton_shared_catalog_size(Oid catalog)
+{
+#if PG_VERSION_NUM >= 170000
+	return smgrnblocks(smgropen(shared_catalog_place(catalog), INVALID_PROC_NUMBER), MAIN_FORKNUM);
+#else
+	return smgrnblocks(smgropen(shared_catalog_place(catalog), InvalidBackendId), MAIN_FORKNUM);
+#endif
+}
+
+Buffer
+baton_shared_catalog_read(Oid catalog, BlockNumber block)
+{
+	return ReadBufferWithoutRelcache(shared_catalog_place(catalog), MAIN_FORKNUM, block,
+									 RBM_NORMAL, NULL, true);
 }
 
 bool

@@ -13,6 +13,8 @@
 #define BATON_MAJORS_H
 
 #include "access/tupdesc.h"
+#include "catalog/pg_auth_members.h"
+#include "storage/bufmgr.h"
 #include "storage/latch.h"
 #if PG_VERSION_NUM >= 180000
 #include "storage/procnumber.h" /* MAX_BACKENDS */
@@ -42,6 +44,15 @@ extern bool baton_database_ownercheck(Oid database, Oid role);
 extern AclResult baton_tablespace_aclcheck(Oid tablespace, Oid role, AclMode mode);
 
 /*
+ * Does a role have the privileges of one that it is a member of?  16 says so for
+ * each membership, before that the role did.  And of pg_database_owner, as a
+ * database's owner?
+ */
+extern bool baton_membership_inherits(const FormData_pg_auth_members *membership,
+									  bool role_inherits);
+extern bool baton_owner_is_member(bool role_inherits);
+
+/*
  * Has this process any lock that lies in the shared table?  Those taken by the
  * fast path do not.
  */
@@ -49,6 +60,10 @@ extern bool baton_holds_shared_lock(void);
 
 /* Drops the temporary replication slots of this process. */
 extern void baton_drop_temporary_slots(void);
+
+/* The pages of a catalog that is shared by all databases, without one. */
+extern BlockNumber baton_shared_catalog_size(Oid catalog);
+extern Buffer baton_shared_catalog_read(Oid catalog, BlockNumber block);
 
 /* Is the role's name another than the client's, by its database?  Up to 16. */
 extern bool baton_user_namespaces(void);

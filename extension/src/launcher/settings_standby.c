@@ -32,10 +32,9 @@
 #include "common/hashfn.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
-#include "storage/smgr.h"
-#include "utils/relmapper.h"
 #include "utils/snapmgr.h"
 
+#include "majors.h"
 #include "settings_standby.h"
 #include "settings_watch.h"
 
@@ -82,32 +81,17 @@ page_fingerprint(Buffer buffer, Snapshot snapshot)
 static uint64
 settings_fingerprint(void)
 {
-#if PG_VERSION_NUM >= 160000
-	RelFileLocator place = {.spcOid = GLOBALTABLESPACE_OID,.dbOid = InvalidOid};
-#else
-	RelFileNode place = {.spcNode = GLOBALTABLESPACE_OID,.dbNode = InvalidOid};
-#endif
 	Snapshot	snapshot;
 	BlockNumber blocks;
 	uint64		fingerprint = 0;
 
 	/* against truncation; receives invalidations of the map, too */
 	LockRelationOid(DbRoleSettingRelationId, AccessShareLock);
-#if PG_VERSION_NUM >= 160000
-	place.relNumber = RelationMapOidToFilenumber(DbRoleSettingRelationId, true);
-#else
-	place.relNode = RelationMapOidToFilenode(DbRoleSettingRelationId, true);
-#endif
-#if PG_VERSION_NUM >= 170000
-	blocks = smgrnblocks(smgropen(place, INVALID_PROC_NUMBER), MAIN_FORKNUM);
-#else
-	blocks = smgrnblocks(smgropen(place, InvalidBackendId), MAIN_FORKNUM);
-#endif
+	blocks = baton_shared_catalog_size(DbRoleSettingRelationId);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	for (BlockNumber i = 0; i < blocks; i++)
 	{
-		Buffer		buffer = ReadBufferWithoutRelcache(place, MAIN_FORKNUM, i,
-													   RBM_NORMAL, NULL, true);
+		Buffer		buffer = baton_shared_catalog_read(DbRoleSettingRelationId, i);
 
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		fingerprint += page_fingerprint(buffer, snapshot);

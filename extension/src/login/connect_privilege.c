@@ -39,7 +39,6 @@
 #include "majors.h"
 #include "shared_catalog.h"
 
-#if PG_VERSION_NUM < 160000
 /* Does it use the privileges of the roles it is a member of? */
 static bool
 inherits(Relation authid, Oid role)
@@ -55,11 +54,10 @@ inherits(Relation authid, Oid role)
 	systable_endscan(scan);
 	return result;
 }
-#endif
 
 /* The roles that it is directly a member of, added to the list. */
 static List *
-add_memberships(List *roles, Relation members, Oid role)
+add_memberships(List *roles, Relation members, Oid role, bool role_inherits)
 {
 	SysScanDesc scan;
 	HeapTuple	row;
@@ -70,10 +68,8 @@ add_memberships(List *roles, Relation members, Oid role)
 	{
 		Form_pg_auth_members form = (Form_pg_auth_members) GETSTRUCT(row);
 
-#if PG_VERSION_NUM >= 160000
-		if (!form->inherit_option)
+		if (!baton_membership_inherits(form, role_inherits))
 			continue;
-#endif
 		roles = list_append_unique_oid(roles, form->roleid);
 	}
 	systable_endscan(scan);
@@ -91,26 +87,20 @@ privileges_of(Oid role, Oid database_owner)
 	Relation	members = table_open(AuthMemRelationId, AccessShareLock);
 	List	   *roles = list_make1_oid(role);
 	ListCell   *cell;
-#if PG_VERSION_NUM < 160000
 	Relation	authid = table_open(AuthIdRelationId, AccessShareLock);
-#endif
 
 	/* the list grows meanwhile, as it does there */
 	foreach(cell, roles)
 	{
 		Oid			member = lfirst_oid(cell);
 
-#if PG_VERSION_NUM < 160000
-		if (!inherits(authid, member))
-			continue;
-#endif
-		roles = add_memberships(roles, members, member);
-		if (member == database_owner)
+		bool		member_inherits = inherits(authid, member);
+
+		roles = add_memberships(roles, members, member, member_inherits);
+		if (member == database_owner && baton_owner_is_member(member_inherits))
 			roles = list_append_unique_oid(roles, ROLE_PG_DATABASE_OWNER);
 	}
-#if PG_VERSION_NUM < 160000
 	table_close(authid, AccessShareLock);
-#endif
 	table_close(members, AccessShareLock);
 	return roles;
 }

@@ -108,25 +108,6 @@ token_is(const AuthToken *token, const char *keyword)
 	return !token->quoted && strcmp(token->string, keyword) == 0;
 }
 
-/* Literal name, or from 16 on a regular expression. */
-static bool
-token_matches(AuthToken *token, const char *name)
-{
-#if PG_VERSION_NUM >= 160000
-	if (token->regex != NULL)
-	{
-		pg_wchar   *wide = palloc((strlen(name) + 1) * sizeof(pg_wchar));
-		int			length = pg_mb2wchar_with_len(name, wide, strlen(name));
-		bool		match;
-
-		match = pg_regexec(token->regex, wide, length, 0, NULL, 0, NULL, 0) == REG_OKAY;
-		pfree(wide);
-		return match;
-	}
-#endif
-	return strcmp(token->string, name) == 0;
-}
-
 /* As is_member in hba.c: explicit membership counts, being superuser does not. */
 static bool
 role_is_member(Oid role, const char *group)
@@ -162,7 +143,7 @@ database_matches(const BatonClient *client, List *tokens)
 		}
 		else if (token_is(token, "replication"))
 			continue;			/* a session of the pool never is */
-		else if (token_matches(token, client->database))
+		else if (baton_auth_token_matches(token, client->database))
 			return true;
 	}
 	return false;
@@ -182,7 +163,7 @@ role_matches(const BatonClient *client, List *tokens)
 			if (role_is_member(client->role, token->string + 1))
 				return true;
 		}
-		else if (token_is(token, "all") || token_matches(token, client->user))
+		else if (token_is(token, "all") || baton_auth_token_matches(token, client->user))
 			return true;
 	}
 	return false;

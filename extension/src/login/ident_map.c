@@ -26,22 +26,10 @@
 
 #include "auth_file.h"
 #include "ident_map.h"
-#if PG_VERSION_NUM >= 160000
 #include "shared_catalog.h"
-#endif
 
 static List *parsed_lines = NIL;	/* of IdentLine * */
 static MemoryContext parsed_context = NULL;
-
-#if PG_VERSION_NUM >= 160000
-#define line_system_user(line) ((line)->system_user->string)
-#define line_role(line) ((line)->pg_user->string)
-#define line_regex(line) ((line)->system_user->regex)
-#else
-#define line_system_user(line) ((line)->ident_user)
-#define line_role(line) ((line)->pg_role)
-#define line_regex(line) ((line)->ident_user[0] == '/' ? &(line)->re : NULL)
-#endif
 
 static void
 free_lines(List *lines, MemoryContext context)
@@ -49,16 +37,7 @@ free_lines(List *lines, MemoryContext context)
 	ListCell   *cell;
 
 	foreach(cell, lines)
-	{
-		IdentLine  *line = (IdentLine *) lfirst(cell);
-
-		if (line_regex(line) != NULL)
-			pg_regfree(line_regex(line));
-#if PG_VERSION_NUM >= 160000
-		if (line->pg_user->regex != NULL)
-			pg_regfree(line->pg_user->regex);
-#endif
-	}
+		baton_ident_line_free((IdentLine *) lfirst(cell));
 	if (context != NULL)
 		MemoryContextDelete(context);
 }
@@ -130,7 +109,7 @@ role_by_regex(IdentLine *line, const char *system_user, bool *failed)
 	const char *place;
 	int			result;
 
-	result = pg_regexec(line_regex(line), wide, length, 0, NULL, 2, matches, 0);
+	result = pg_regexec(baton_ident_regex(line), wide, length, 0, NULL, 2, matches, 0);
 	pfree(wide);
 	if (result == REG_NOMATCH)
 		return NULL;
@@ -138,38 +117,37 @@ role_by_regex(IdentLine *line, const char *system_user, bool *failed)
 	{
 		char		why[100];
 
-		pg_regerror(result, line_regex(line), why, sizeof(why));
+		pg_regerror(result, baton_ident_regex(line), why, sizeof(why));
 		ereport(LOG,
 				(errcode(ERRCODE_INVALID_REGULAR_EXPRESSION),
 				 errmsg("regular expression match for \"%s\" failed: %s",
-						line_system_user(line) + 1, why)));
+						baton_ident_system_user(line) + 1, why)));
 		*failed = true;
 		return NULL;
 	}
 
-	place = strstr(line_role(line), "\\1");
+	place = strstr(baton_ident_role(line), "\\1");
 	if (place == NULL)
-		return pstrdup(line_role(line));
+		return pstrdup(baton_ident_role(line));
 	if (matches[1].rm_so < 0)
 	{
 		ereport(LOG,
 				(errcode(ERRCODE_INVALID_REGULAR_EXPRESSION),
 				 errmsg("regular expression \"%s\" has no subexpressions as requested by backreference in \"%s\"",
-						line_system_user(line) + 1, line_role(line))));
+						baton_ident_system_user(line) + 1, baton_ident_role(line))));
 		*failed = true;
 		return NULL;
 	}
 	/* offsets count characters as bytes here, exactly as hba.c does */
 	return psprintf("%.*s%.*s%s",
-					(int) (place - line_role(line)), line_role(line),
+					(int) (place - baton_ident_role(line)), baton_ident_role(line),
 					(int) (matches[1].rm_eo - matches[1].rm_so), system_user + matches[1].rm_so,
 					place + 2);
 }
 
-#if PG_VERSION_NUM >= 160000
 /* From 16 on the role of a line may be all, a group or an expression. */
 static bool
-role_token_matches(const AuthToken *token, const char *role, Oid role_oid)
+role_token_matches(AuthToken *token, const char *role, Oid role_oid)
 {
 	if (!token->quoted && token->string[0] == '+')
 	{
@@ -180,16 +158,8 @@ role_token_matches(const AuthToken *token, const char *role, Oid role_oid)
 	}
 	if (!token->quoted && strcmp(token->string, "all") == 0)
 		return true;
-	if (token->regex != NULL)
-	{
-		pg_wchar   *wide = palloc((strlen(role) + 1) * sizeof(pg_wchar));
-		int			length = pg_mb2wchar_with_len(role, wide, strlen(role));
-
-		return pg_regexec(token->regex, wide, length, 0, NULL, 0, NULL, 0) == REG_OKAY;
-	}
-	return strcmp(token->string, role) == 0;
+	return baton_auth_token_matches(token, role);
 }
-#endif
 
 bool
 baton_ident_matches(const char *map, const char *role, Oid role_oid, const char *system_user)
@@ -207,22 +177,21 @@ baton_ident_matches(const char *map, const char *role, Oid role_oid, const char 
 
 		if (strcmp(line->usermap, map) != 0)
 			continue;
-		if (line_regex(line) != NULL)
+		if (baton_ident_regex(line) != NULL)
 			mapped = role_by_regex(line, system_user, &failed);
 		else
-			mapped = strcmp(line_system_user(line), system_user) == 0 ? line_role(line) : NULL;
+			mapped = strcmp(baton_ident_system_user(line), system_user) == 0 ? baton_ident_role(line) : NULL;
 		if (failed)
 			return false;
 		if (mapped == NULL)
 			continue;
-#if PG_VERSION_NUM >= 160000
-		if (mapped == line_role(line) || strcmp(mapped, line_role(line)) == 0)
+		/* an expression's own text, put in for \1, is taken literally */
+		if (baton_ident_role_token(line) != NULL && strcmp(mapped, baton_ident_role(line)) == 0)
 		{
-			if (role_token_matches(line->pg_user, role, role_oid))
+			if (role_token_matches(baton_ident_role_token(line), role, role_oid))
 				return true;
 			continue;
 		}
-#endif
 		if (strcmp(mapped, role) == 0)
 			return true;
 	}

@@ -24,6 +24,9 @@ FUZZ_SECONDS ?= 3600
 FUZZ_SEED ?=
 # make check fuzzes this many operations.
 FUZZ_CHECK_STEPS ?= 6000
+# make simulate runs this long, or this one seed.
+SIMULATE_SECONDS ?= 600
+SIMULATE_SEED ?=
 
 REGRESS_OPTIONS ?=
 PYTEST_FOLDERS ?= tests/behaviour tests/faults tests/drivers
@@ -105,6 +108,8 @@ check: setup-test ## Everything that must pass, on a clean clone
 	@$(MAKE) --no-print-directory lint
 	@echo "==> unit tests"
 	@$(MAKE) --no-print-directory check-unit
+	@echo "==> simulator of the scheduler"
+	@$(MAKE) --no-print-directory simulate SIMULATE_SECONDS=60
 	@echo "==> fuzzer of session state"
 	@$(MAKE) --no-print-directory check-fuzz
 	@echo "==> PostgreSQL's regression suite"
@@ -135,6 +140,11 @@ format: extension ## Let rustfmt lay the Rust out, and pg_bsd_indent the C
 
 check-unit:
 	$(CARGO) test --release --workspace
+
+.PHONY: simulate
+simulate: ## The scheduler against a simulated world (SIMULATE_SECONDS, SIMULATE_SEED)
+	BATON_SIMULATE_SECONDS=$(SIMULATE_SECONDS) BATON_SIMULATE_SEED=$(SIMULATE_SEED) \
+		$(CARGO) test --release --package baton simulator -- --nocapture
 
 # First against a world that loses sessions' state now and then: a fuzzer that
 # does not see that would prove nothing.

@@ -38,7 +38,7 @@
 #define BATON_SETTINGS_MARKS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 9
+#define BATON_LAYOUT_VERSION 10
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -445,7 +445,9 @@ typedef struct BatonFrame
 #define BATON_MSG_RELEASE 22	/* session given back; the DISPATCHER re-arms
 								 * its socket.  Follows PUT/DELETE.  (A
 								 * backend with nothing to tell re-arms the
-								 * socket itself and sends nothing.) */
+								 * socket itself and sends nothing, unless it
+								 * has greeted the session: see
+								 * baton_session_release) */
 #define BATON_MSG_GREETED 23	/* session; u32: 1 if others of its kind may
 								 * be told the same; u32 length, so many bytes
 								 * of NoticeResponses, REPORTED value, as

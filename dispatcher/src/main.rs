@@ -4,6 +4,7 @@
 //! launcher and nobody else; `baton demo` is for a person who wants to see
 //! the pool at work on a private server.
 
+mod core;
 mod demo;
 mod dispatcher;
 mod protocol;

@@ -11,6 +11,7 @@
 //! gathered and done once at the end: backends that died (an event of the same
 //! round may still name their sessions), then pools that have to be looked at.
 
+use super::clients::Clients;
 use super::link::control::Connection;
 use super::link::launcher::Link;
 use super::link::memory::context::Contexts;
@@ -22,22 +23,19 @@ use super::login::listeners::Listener;
 use super::login::login_cache::LoginCache;
 use super::login::roles::Roles;
 use super::parameters::Parameters;
-use super::pools::backends::Backend;
 use super::pools::batching::Arrivals;
-use super::pools::databases::Hold;
-use super::pools::make_room::Room;
-use super::pools::pool::{Pool, PoolKey};
+use super::pools::opening::Opening;
+use super::pools::queues::Queue;
+use super::pools::skipping::Skipping;
 use super::queries::Statistics;
-use super::sessions::{SessionId, Sessions};
 use super::shutdown::Stopping;
 use super::slab::Slab;
 use super::sys::epoll::{self, ClientNumber, Epoll, Event};
+use crate::core::{Core, Event as Happened, Now, SessionId};
 use crate::protocol::auth::verifier::MockSecret;
-use crate::protocol::frontend::RequestSkipper;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
-use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Instant, SystemTime};
 
@@ -87,7 +85,7 @@ fn source_of(data: u64) -> Option<(Source, u32)> {
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
 const EVENTS_A_ROUND: usize = 256;
 
-/// One dispatcher.
+/// One dispatcher: its scheduler, and what that takes.
 pub struct Dispatcher {
     pub epoll: Epoll,
     pub client_number: ClientNumber,
@@ -98,26 +96,22 @@ pub struct Dispatcher {
     pub parameters: Parameters,
     pub mock_secret: MockSecret,
 
-    pub sessions: Sessions,
+    /// Decides; all else here does.
+    pub core: Core,
+    pub clients: Clients,
     /// Sessions whose request is being passed over.
-    pub skippers: HashMap<SessionId, RequestSkipper>,
-    pub pool_numbers: HashMap<Rc<PoolKey>, u32>,
-    /// By pool slot, as far as there ever were any: much looks at all of them.
-    pub pools: Vec<Option<Pool>>,
-    pub dirty_pools: Vec<u32>,
-    /// By backend slot.
-    pub backends: Vec<Option<Backend>>,
-    pub backend_count: usize,
-    pub dedicated_count: usize,
+    pub skippers: HashMap<SessionId, Skipping>,
+    /// By pool slot.
+    pub queues: Vec<Option<Queue>>,
+    /// Backends that are being opened, by backend slot.
+    pub openings: Vec<Option<Opening>>,
+    /// Control connections of those that have attached, by backend slot.
+    pub attached: Vec<Option<u32>>,
     /// Backend slots of live backends of an earlier dispatcher.
     pub orphans: Vec<u32>,
-    /// Databases that statements want for themselves.
-    pub holds: Vec<Hold>,
-    pub room: Room,
     pub roles: Roles,
     pub greetings: Greetings,
-    pub settings_generation: u64,
-    /// control's settings_marks as they were then.
+    /// control's settings_marks as of the core's settings_generation.
     pub settings_marks: Vec<u32>,
 
     pub listeners: Vec<Listener>,
@@ -177,11 +171,15 @@ impl Dispatcher {
     fn read_clock(&mut self) {
         self.now_us = self.started.elapsed().as_micros() as u64;
         self.now = timestamp();
+        self.core.set_clock(Now {
+            us: self.now_us,
+            timestamp: self.now,
+        });
     }
 
     pub fn look_at_settings(&mut self) {
         let generation = self.control.header.settings_generation.load(SeqCst);
-        if generation != self.settings_generation {
+        if generation != self.core.settings_generation() {
             self.settings_changed(generation);
         }
     }
@@ -201,8 +199,8 @@ impl Dispatcher {
             }
             self.bury_dead();
             self.tick();
-            self.look_at_pools();
-            self.make_room();
+            self.tell(Happened::RoundEnds);
+            self.tell(Happened::MakeRoom);
         }
         Ok(())
     }
@@ -210,7 +208,8 @@ impl Dispatcher {
     fn event(&mut self, event: Event) {
         let (data, events) = (event.u64, event.events);
         if data >> 32 != 0 {
-            self.session_event(data, events);
+            let hup = events & (epoll::RDHUP | epoll::HUP | epoll::ERR) != 0;
+            self.tell(Happened::Spoke { id: data, hup });
             return;
         }
         let Some((source, number)) = source_of(data) else {
@@ -222,7 +221,7 @@ impl Dispatcher {
             Source::Control => self.connection_event(number, events),
             Source::Login => self.login_event(number),
             Source::Opening => self.opening_event(number),
-            Source::Queue => self.queue_event(number),
+            Source::Queue => self.tell(Happened::QueueHasRoom(number)),
             Source::Postmaster => self.postmaster_gone(),
             Source::PidFile => self.pid_file_changed(),
             Source::Signals => self.signalled(),

@@ -9,13 +9,14 @@
 //! |---|---|
 //! | `event_loop` | the state of a dispatcher, and its loop |
 //! | `login` | from a connection to a session |
-//! | `pools` | from a session that speaks to a backend; which backends there are |
+//! | `pools` | what the scheduler (`crate::core`) decides, done |
 //! | `link` | memory and frames shared with the server; backends', launcher's, views' connections |
-//! | `sessions`, `slab` | who exists, and who owns each |
+//! | `clients`, `slab` | tables: sessions' sockets; connections, logins |
 //! | `timers`, `shutdown`, `queries` | time, the end, the views |
 //! | `parameters`, `log`, `start` | what it is told, how it tells, how it begins |
 //! | `sys` | system calls; all unsafe code |
 
+mod clients;
 mod event_loop;
 mod link;
 mod log;
@@ -23,7 +24,6 @@ mod login;
 mod parameters;
 mod pools;
 mod queries;
-mod sessions;
 mod shutdown;
 mod slab;
 mod start;

@@ -5,6 +5,7 @@
 //! the table is passed over (an older dispatcher meets a newer extension), a
 //! value that cannot be read leaves the parameter as it was and is reported.
 
+use crate::core::Limits;
 use std::collections::HashSet;
 
 /// All parameters.
@@ -130,6 +131,19 @@ impl Parameters {
             .max_connections
             .saturating_sub(self.superuser_reserved_connections) as usize;
         server.saturating_sub(orphans).max(1).min(slots)
+    }
+
+    /// What the scheduler goes by.
+    pub fn limits(&self, slots: usize, orphans: usize) -> Limits {
+        Limits {
+            max_backends: self.max_backends as usize,
+            min_backends: self.min_backends as usize,
+            max_dedicated: usize::try_from(self.max_dedicated).ok(),
+            ceiling: self.backend_ceiling(slots, orphans),
+            session_wait_timeout_us: self.session_wait_timeout_ms * 1000,
+            backend_idle_timeout_us: self.backend_idle_timeout_ms as i64 * 1000,
+            force_migration: self.force_migration,
+        }
     }
 
     pub fn is_backend_only(&self, name: &[u8]) -> bool {

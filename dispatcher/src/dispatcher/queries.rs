@@ -5,8 +5,8 @@ use super::event_loop::Dispatcher;
 use super::link::layout::shared::*;
 use super::link::memory::context::Contexts;
 use super::link::wire::Writer;
-use super::sessions::index_of;
 use super::sys::process;
+use crate::core::index_of;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Counts since the dispatcher started.
@@ -138,13 +138,14 @@ impl Dispatcher {
     }
 
     fn session_rows(&self) -> Vec<Vec<u8>> {
-        self.sessions
+        let sessions = self.core.sessions();
+        sessions
             .ids()
             .filter_map(|id| {
-                let session = self.sessions.get(id)?;
+                let session = sessions.get(id)?;
                 let index = index_of(id);
                 let slot = &self.control.sessions[index as usize];
-                let pool = self.pools[session.pool as usize].as_ref()?;
+                let key = self.core.pool_key(session.pool())?;
                 let (login, address) = self.contexts.arena.record_identity(index);
                 let why = cause(slot.dedicated_cause.load(Relaxed));
                 let owner = slot.owner.load(SeqCst);
@@ -160,8 +161,8 @@ impl Dispatcher {
                 Some(
                     Row::new()
                         .number(id)
-                        .bytes(&pool.key.user)
-                        .bytes(&pool.key.database)
+                        .bytes(&key.user)
+                        .bytes(&key.database)
                         .bytes(&application_name(&self.contexts, index))
                         .optional(address.text())
                         .number(port)
@@ -187,15 +188,14 @@ impl Dispatcher {
             .enumerate()
             .filter(|(_, slot)| slot.state.load(SeqCst) != BACKEND_FREE)
             .map(|(number, slot)| {
-                let pool = self.backends[number]
-                    .as_ref()
-                    .and_then(|backend| self.pools[backend.pool as usize].as_ref());
+                let backend = self.core.backend(number as u32);
+                let key = backend.and_then(|backend| self.core.pool_key(backend.pool()));
                 let nonzero = |value: u64| (value != 0).then_some(value);
                 Row::new()
                     .number(number)
                     .optional(nonzero(u64::from(slot.pid.load(Relaxed))))
-                    .bytes(pool.map_or(b"", |pool| &pool.key.user))
-                    .bytes(pool.map_or(b"", |pool| &pool.key.database))
+                    .bytes(key.map_or(b"", |key| &key.user))
+                    .bytes(key.map_or(b"", |key| &key.database))
                     .text(backend_state(slot.state.load(SeqCst)))
                     .optional(nonzero(slot.session.load(Relaxed)))
                     .optional(cause(slot.dedicated_cause.load(Relaxed)))
@@ -209,12 +209,13 @@ impl Dispatcher {
 
     fn pool_rows(&self) -> Vec<Vec<u8>> {
         let mut rows = Vec::new();
-        for (number, pool) in self.pools.iter().enumerate() {
-            let Some(pool) = pool else {
+        for number in self.core.pools() {
+            let Some(key) = self.core.pool_key(number) else {
                 continue;
             };
+            let slots = self.core.pool_backends(number);
             let (mut starting, mut idle, mut busy) = (0, 0, 0);
-            for slot in &pool.backends {
+            for slot in slots {
                 match self.control.backends[*slot as usize].state.load(SeqCst) {
                     BACKEND_STARTING => starting += 1,
                     BACKEND_IDLE | BACKEND_LINGER => idle += 1,
@@ -222,25 +223,25 @@ impl Dispatcher {
                     _ => {}
                 }
             }
-            let options: Vec<Vec<u8>> = pool
-                .key
+            let dedicated = self.core.pool_dedicated(number);
+            let options: Vec<Vec<u8>> = key
                 .options
                 .iter()
                 .map(|(name, value)| [name.as_slice(), b"=", value].concat())
                 .collect();
-            let completed = self.control.pools[number].completed.load(Relaxed);
+            let completed = self.control.pools[number as usize].completed.load(Relaxed);
             let row = Row::new()
-                .bytes(&pool.key.user)
-                .bytes(&pool.key.database)
+                .bytes(&key.user)
+                .bytes(&key.database)
                 .bytes(&options.join(&b' '))
-                .number(pool.all_backends().count())
+                .number(slots.len() + dedicated)
                 .number(starting)
                 .number(idle)
                 .number(busy)
-                .number(pool.dedicated.len())
-                .number(pool.sessions)
-                .number(self.waiting_in(number as u32))
-                .optional(self.oldest_wait_us(number as u32))
+                .number(dedicated)
+                .number(self.core.sessions().members(number))
+                .number(self.core.waiting_in(number, &self.control))
+                .optional(self.core.oldest_wait_us(number, &self.control))
                 .number(completed);
             rows.push(row.finish());
         }
@@ -248,8 +249,9 @@ impl Dispatcher {
     }
 
     fn dispatcher_row(&self) -> Vec<u8> {
-        let waiting: usize = (0..self.pools.len() as u32)
-            .map(|pool| self.waiting_in(pool))
+        let pools = self.core.pools();
+        let waiting: usize = pools
+            .map(|pool| self.core.waiting_in(pool, &self.control))
             .sum();
         let (user_us, system_us) = process::cpu_time_us();
         let counts = &self.statistics;
@@ -257,8 +259,8 @@ impl Dispatcher {
             .number(std::process::id())
             .number(self.started_at)
             .number(1)
-            .number(self.sessions.live() + self.logins.len())
-            .number(self.sessions.live())
+            .number(self.core.sessions().live() + self.logins.len())
+            .number(self.core.sessions().live())
             .number(waiting)
             .number(counts.accepted)
             .number(counts.logins)

@@ -7,10 +7,9 @@
 //! postmaster.
 
 use super::event_loop::Dispatcher;
-use super::link::layout::shared::*;
 use super::login::listeners;
-use super::sessions::{index_of, Place, SessionId};
 use super::sys::process;
+use crate::core::Event;
 use crate::protocol::Report;
 use std::sync::atomic::Ordering::SeqCst;
 use tracing::{info, warn};
@@ -23,13 +22,6 @@ pub struct Stopping {
 /// With SIGTERM only this process ends, and does not wait for ever.
 const PATIENCE_US: u64 = 30_000_000;
 
-fn by_administrator() -> Report {
-    Report::fatal(
-        b"57P01",
-        "terminating connection due to administrator command",
-    )
-}
-
 impl Dispatcher {
     pub fn signalled(&mut self) {
         process::drain(&self.signals);
@@ -41,16 +33,7 @@ impl Dispatcher {
             .epoll
             .delete(std::os::fd::AsRawFd::as_raw_fd(&self.postmaster));
         self.stop("the postmaster has gone");
-        let ids: Vec<SessionId> = self.sessions.ids().collect();
-        for id in ids {
-            if self.control.sessions[index_of(id) as usize]
-                .owner
-                .load(SeqCst)
-                == 0
-            {
-                self.end_by_administrator(id);
-            }
-        }
+        self.tell(Event::Abandon);
         self.finished = true;
     }
 
@@ -94,46 +77,7 @@ impl Dispatcher {
                 &Report::fatal(b"57P03", "the database system is shutting down"),
             );
         }
-        for number in 0..self.pools.len() as u32 {
-            self.drain_queue(number);
-        }
-        self.stop_sessions();
-        for slot in 0..self.backends.len() as u32 {
-            let session = self.control.backends[slot as usize].session.load(SeqCst);
-            if session != 0 {
-                self.recall(slot, session);
-            }
-            self.retire_backend(slot);
-        }
-    }
-
-    /// Without a line in the log: the server's end must not wait for thousands.
-    pub fn end_by_administrator(&mut self, id: SessionId) {
-        self.tell_and_end(id, &by_administrator());
-    }
-
-    /// Ends the sessions that nobody holds; called until none is left.
-    fn stop_sessions(&mut self) {
-        let ids: Vec<SessionId> = self.sessions.ids().collect();
-        for id in ids {
-            if self.is_ours(id) {
-                self.end_by_administrator(id);
-            }
-        }
-    }
-
-    /// Does no backend hold this session?
-    pub fn is_ours(&self, id: SessionId) -> bool {
-        let slot = &self.control.sessions[index_of(id) as usize];
-        let Some(session) = self.sessions.get(id) else {
-            return false;
-        };
-        slot.owner.load(SeqCst) == 0
-            && match session.place {
-                Place::Idle | Place::Waiting | Place::Skipping(_) => true,
-                // Given back by its backend, which says so in the state last.
-                Place::Queue | Place::Backend(_) => slot.state.load(SeqCst) == STATE_IDLE,
-            }
+        self.tell(Event::Stop);
     }
 
     /// Goes on with stopping; called at each tick.
@@ -142,8 +86,7 @@ impl Dispatcher {
             return;
         };
         let patience_over = self.now_us > stopping.since_us + PATIENCE_US;
-        self.stop_sessions();
-        if self.backend_count == 0 {
+        if self.core.backend_count() == 0 {
             info!("shut down");
             self.finished = true;
         } else if patience_over && process::exists(self.control.header.postmaster_pid.load(SeqCst))
@@ -152,7 +95,8 @@ impl Dispatcher {
             if let Some(stopping) = self.stopping.as_mut() {
                 stopping.since_us = u64::MAX - PATIENCE_US;
             }
-            warn!("{} backends still serve their sessions", self.backend_count);
+            let left = self.core.backend_count();
+            warn!("{left} backends still serve their sessions");
         }
     }
 }

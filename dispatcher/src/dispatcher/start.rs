@@ -4,6 +4,7 @@
 //! and sends PARAMETERS first of all. Until these have come the start may
 //! block; afterwards nothing does.
 
+use super::clients::Clients;
 use super::event_loop::{timestamp, token, Dispatcher, Source};
 use super::link::control::SPARE_CONNECTIONS;
 use super::link::launcher::{mock_secret, parse_parameters, Link};
@@ -20,15 +21,14 @@ use super::login::login_cache::LoginCache;
 use super::login::roles::Roles;
 use super::parameters::Parameters;
 use super::pools::batching::Arrivals;
-use super::pools::make_room::Room;
 use super::queries::Statistics;
-use super::sessions::Sessions;
 use super::slab::Slab;
 use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::memory;
 use super::sys::process;
 use super::sys::socket::{self, Kind};
 use super::{session_memory, Arguments};
+use crate::core::Core;
 use anyhow::{bail, Context as _, Result};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -171,6 +171,16 @@ fn prepare() -> Result<Dispatcher> {
     }
 
     let (highest_client, highest_heard) = highest_clients(hard, control.backends.len());
+    let mut core = Core::new(
+        parameters.limits(control.backends.len(), orphans.len()),
+        session_slots,
+        control.pools.len(),
+        control.backends.len(),
+        rand::random(),
+        &control,
+    );
+    let generation = control.header.settings_generation.load(SeqCst);
+    core.settings_changed(generation, |_| false);
     let mut dispatcher = Dispatcher {
         epoll,
         client_number,
@@ -179,20 +189,15 @@ fn prepare() -> Result<Dispatcher> {
         arena_fd,
         arena_size: arena_size as u64,
         mock_secret: mock_secret(&parameters.mock_authentication_nonce),
-        sessions: Sessions::new(session_slots),
+        core,
+        clients: Clients::default(),
         skippers: HashMap::new(),
-        room: Room::default(),
-        holds: Vec::new(),
-        pool_numbers: HashMap::new(),
-        pools: Vec::new(),
-        dirty_pools: Vec::new(),
-        backends: (0..control.backends.len()).map(|_| None).collect(),
-        backend_count: 0,
-        dedicated_count: 0,
+        queues: (0..control.pools.len()).map(|_| None).collect(),
+        openings: (0..control.backends.len()).map(|_| None).collect(),
+        attached: vec![None; control.backends.len()],
         orphans,
         roles: Roles::default(),
         greetings: Greetings::default(),
-        settings_generation: control.header.settings_generation.load(SeqCst),
         settings_marks: control.header.read_settings_marks(),
         listeners: Vec::new(),
         control_listener,

@@ -14,7 +14,7 @@
  * We take the server's lock on the database first, as the statement will:
  * nobody can come in over the server's own port meanwhile.  The connection to
  * the dispatcher stays open until that lock is released; as long as it is, the
- * pool lets nobody in either (databases.rs).
+ * pool lets nobody in either (holds.rs).
  *
  * Nothing is asked before the permissions and the other conditions that are
  * cheap to look at are what the statement wants.  A dispatcher that is not

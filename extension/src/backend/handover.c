@@ -56,6 +56,7 @@
 static uint64 held = 0;			/* the session in place, 0 if none */
 static uint32 held_cause = BATON_CAUSE_NONE;	/* as last told */
 static uint64 in_hand = 0;		/* received, and not yet in place */
+static bool greeted_here = false;	/* the session in place was */
 
 uint64
 baton_session_held(void)
@@ -184,6 +185,7 @@ baton_session_take(uint64 session, int fd)
 	bool		failed = false;
 
 	Assert(held == 0);
+	greeted_here = (record->record_flags & BATON_RECORD_GREET) != 0;
 
 	/* A new session waits for its greeting; all others wait for an answer. */
 	baton_cancel_session((record->record_flags & BATON_RECORD_GREET) == 0);
@@ -308,7 +310,15 @@ baton_session_release(uint32 state_after, bool tell_always)
 	(void) baton_context_capture(session);
 	if (baton_session_is_too_large())
 		return false;
-	news = baton_delta_size() > 0 || tell_always;
+
+	/*
+	 * Its socket was armed for its end only.  An event of that may have been
+	 * taken out of the epoll already: were the session given back without a
+	 * word, the dispatcher could not tell that event from one of the armed
+	 * socket, and would hand the session on before we have armed it.
+	 */
+	news = baton_delta_size() > 0 || tell_always || greeted_here;
+	greeted_here = false;
 
 	/*
 	 * Under forced migration what this session has done shall be seen in the

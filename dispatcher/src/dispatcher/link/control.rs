@@ -9,10 +9,9 @@ use super::layout::shared::*;
 use super::memory::arena::Content;
 use super::memory::context::Staged;
 use super::memory::control::Counters;
-use super::wire::{self, Frame, Malformed, Reader, Writer};
+use super::wire::{Frame, Malformed, Reader, Writer};
+use crate::core::{Attach, Ending, Event, Identity, SessionId};
 use crate::dispatcher::event_loop::{token, Dispatcher, Source};
-use crate::dispatcher::pools::pool_table::Identity;
-use crate::dispatcher::sessions::{index_of, SessionId};
 use crate::dispatcher::sys::{epoll, process, socket};
 use std::collections::VecDeque;
 use std::io;
@@ -22,8 +21,6 @@ use tracing::{debug, info, warn};
 
 /// Packets taken from one connection before others get their turn.
 const PACKETS_A_ROUND: usize = 64;
-/// Packets taken when all that was sent is needed.
-const PACKETS_TO_DRAIN: usize = 100_000;
 /// Open control connections beyond one a backend.
 pub const SPARE_CONNECTIONS: usize = 200;
 /// Longest value that a backend may send in pieces.
@@ -36,7 +33,7 @@ pub enum Peer {
     Backend(u32),
     Launcher,
     Query,
-    /// Holds a database (databases.rs).
+    /// Holds a database (holds.rs).
     Holder,
 }
 
@@ -127,20 +124,12 @@ impl Dispatcher {
         }
     }
 
-    /// Reads all that the backend which served a session last has sent.
-    pub fn drain_last_backend(&mut self, id: SessionId) {
-        let slot = &self.control.sessions[index_of(id) as usize];
-        let last = slot.last_backend.load(SeqCst);
-        let connection = last
-            .checked_sub(1)
-            .and_then(|slot| self.backends.get(slot as usize)?.as_ref()?.connection);
-        if let Some(number) = connection {
-            self.read_connection(number, PACKETS_TO_DRAIN);
-        }
-    }
-
     fn read_connection(&mut self, number: u32, most: usize) {
         let mut buffer = std::mem::take(&mut self.buffer);
+        if buffer.is_empty() {
+            // Another connection's is being read.
+            buffer = vec![0; FRAME_MAX as usize];
+        }
         for _ in 0..most {
             let Some(connection) = self.connections.get(number).filter(|found| !found.dead) else {
                 break;
@@ -190,9 +179,9 @@ impl Dispatcher {
             };
             self.contexts.discard(&mut connection.staged);
             match connection.peer {
-                Peer::Backend(slot) => self.bury_backend(slot),
+                Peer::Backend(slot) => self.tell(Event::BackendGone(slot)),
                 Peer::Launcher => self.launcher_gone(number),
-                Peer::Holder => self.hold_ended(number),
+                Peer::Holder => self.tell(Event::HoldEnded(number)),
                 Peer::Query | Peer::Unknown => {}
             }
         }
@@ -285,6 +274,34 @@ impl Dispatcher {
         }
     }
 
+    /// Takes or confirms a hold on a database (holds.rs), and answers who is
+    /// there: a row a user.
+    fn hold_database(
+        &mut self,
+        number: u32,
+        own: SessionId,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), Malformed> {
+        let forced = reader.u8()? != 0;
+        let database = reader.string()?;
+        self.core.hold(number, database, forced, own);
+        self.carry_out();
+        let users = self.core.who_is_in(number, &self.control);
+        self.carry_out();
+        if let Some(connection) = self.connections.get_mut(number) {
+            connection.peer = Peer::Holder;
+            for (user, count) in users {
+                let row = Writer::new(MSG_ROW, 0).u32(2).string(&user);
+                let row = row.string(count.to_string().as_bytes());
+                connection.unsent.push_back(row.finish());
+            }
+            let done = Writer::new(MSG_DONE, 0).finish();
+            connection.unsent.push_back(done);
+        }
+        self.send_unsent(number);
+        Ok(())
+    }
+
     fn set_peer(&mut self, number: u32, peer: Peer) {
         if let Some(connection) = self.connections.get_mut(number) {
             connection.peer = peer;
@@ -308,12 +325,15 @@ impl Dispatcher {
         pid: u32,
         identity: Identity,
     ) -> Result<(), Malformed> {
-        let expected = self.backends.get(slot as usize).and_then(Option::as_ref);
-        let Some(backend) = expected.filter(|backend| backend.connection.is_none()) else {
+        let Some(memory) = self.control.backends.get(slot as usize) else {
+            return Err(Malformed);
+        };
+        let is_expected =
+            self.core.backend(slot).is_some() && self.attached[slot as usize].is_none();
+        if !is_expected {
             self.refuse(number, "no backend is expected in this slot");
             return Ok(());
-        };
-        let memory = &self.control.backends[slot as usize];
+        }
         if secret == 0 || memory.attach_token.load(SeqCst) != secret {
             self.refuse(number, "the token is wrong");
             return Ok(());
@@ -321,29 +341,25 @@ impl Dispatcher {
         let Some(connection) = self.connections.get(number) else {
             return Ok(());
         };
-        if socket::peer(connection.fd()).is_ok_and(|(peer, _)| peer != pid) {
+        let fd = connection.fd();
+        if socket::peer(fd).is_ok_and(|(peer, _)| peer != pid) {
             self.refuse(number, "the process id is wrong");
             return Ok(());
         }
-        let (pool_number, login_generation) = (backend.pool, backend.login_generation);
-        if backend.stale {
-            self.refuse(
-                number,
-                "settings that it has read when it started have changed",
-            );
-            self.forget_backend(slot);
-            self.mark_dirty(pool_number);
-            return Ok(());
-        }
-        let Some(pool) = self.pools[pool_number as usize].as_ref() else {
-            return Err(Malformed);
+        let verdict = self.core.may_attach(slot, identity, &self.control);
+        let pool = match verdict {
+            Attach::Welcome(pool) => pool,
+            refused => {
+                let why = match refused {
+                    Attach::Stale => "settings that it has read when it started have changed",
+                    Attach::Stranger => "it is not who its pool is for",
+                    _ => "no backend is expected in this slot",
+                };
+                self.refuse(number, why);
+                self.carry_out();
+                return Ok(());
+            }
         };
-        if let Some(stranger) = identity.compare(&pool.key) {
-            self.refuse(number, "it is not who its pool is for");
-            self.forget_backend(slot);
-            self.stranger_came(pool_number, stranger);
-            return Ok(());
-        }
         let frame = Writer::new(MSG_WELCOME, 0)
             .u32(LAYOUT_VERSION)
             .u32(self.client_number.number() as u32)
@@ -351,37 +367,21 @@ impl Dispatcher {
             .finish();
         let descriptors = [
             self.epoll.as_raw_fd(),
-            pool.queue_read.as_raw_fd(),
+            self.queue_end(pool),
             self.arena_fd.as_raw_fd(),
         ];
-        if let Err(error) = socket::send_descriptors(connection.fd(), &frame, &descriptors) {
+        if let Err(error) = socket::send_descriptors(fd, &frame, &descriptors) {
             warn!("could not welcome a backend: {error}");
             self.connection_dead(number);
             return Ok(());
         }
         memory.attach_token.store(0, SeqCst);
         memory.pid.store(pid, SeqCst);
-        let retiring = backend.retiring;
-        let from = backend.origin().map(|origin| origin.from);
         self.close_opening(slot);
-        if let Some(backend) = self.backends[slot as usize].as_mut() {
-            backend.connection = Some(number);
-            backend.attached_us = self.now_us;
-        }
+        self.attached[slot as usize] = Some(number);
         self.set_peer(number, Peer::Backend(slot));
-        if let Some(pool) = self.pools[pool_number as usize].as_mut() {
-            pool.retry.succeeded();
-            pool.failed_origins.has_attached();
-            pool.failure = None;
-            let now_us = self.now_us;
-            pool.replaceable.attached(from, login_generation, now_us);
-        }
-        if retiring {
-            self.send_to_backend(slot, &wire::bare(MSG_RETIRE, 0));
-        }
         debug!("backend {slot} has attached, process ID {pid}");
-        self.absorb_outdated(pool_number);
-        self.mark_dirty(pool_number);
+        self.tell(Event::Attached(slot));
         Ok(())
     }
 
@@ -420,7 +420,7 @@ impl Dispatcher {
                 self.put_staged(number, staged);
             }
             MSG_RELEASE => {
-                self.note_pool_change(slot);
+                self.tell(Event::MayBeFree(slot));
                 if id == 0 {
                     return Ok(());
                 }
@@ -428,7 +428,7 @@ impl Dispatcher {
                 let fits = self.apply_staged(id, &mut staged, false);
                 self.put_staged(number, staged);
                 if fits {
-                    self.given_back(id);
+                    self.tell(Event::GivenBack(id));
                 }
             }
             MSG_GREETED => {
@@ -449,37 +449,25 @@ impl Dispatcher {
                 let mut staged = self.take_staged(number);
                 self.contexts.discard(&mut staged);
                 self.put_staged(number, staged);
-                match reader.u32()? {
-                    END_CLIENT_CLOSED | END_CLIENT_TERMINATED => self.end_left_session(id),
-                    _ => self.end_session(id),
-                }
-                self.note_pool_change(slot);
+                let ending = match reader.u32()? {
+                    END_CLIENT_CLOSED | END_CLIENT_TERMINATED => Ending::Left,
+                    _ => Ending::Cut,
+                };
+                self.tell(Event::Ended(id, ending));
+                self.tell(Event::MayBeFree(slot));
             }
             MSG_DEDICATED => {
                 let cause = reader.u32()?;
-                self.set_dedicated(slot, cause != CAUSE_NONE);
+                self.tell(Event::Dedicated(slot, cause != CAUSE_NONE));
             }
             MSG_RETIRING => {
                 let why = reader.string()?;
                 debug!("backend {slot} retires: {}", String::from_utf8_lossy(why));
-                if let Some(backend) = self.backends[slot as usize].as_mut() {
-                    backend.retiring = true;
-                }
-                self.backend_retires(slot);
+                self.tell(Event::Leaves(slot));
             }
             _ => return Err(Malformed),
         }
         Ok(())
-    }
-
-    /// A backend may have become free: its pool is looked at, and it is no
-    /// longer dedicated if its session has gone.
-    fn note_pool_change(&mut self, slot: u32) {
-        self.set_dedicated(slot, false);
-        if let Some(backend) = self.backends[slot as usize].as_ref() {
-            let pool = backend.pool;
-            self.mark_dirty(pool);
-        }
     }
 
     fn take_staged(&mut self, number: u32) -> Staged {
@@ -494,18 +482,6 @@ impl Dispatcher {
             Some(connection) => connection.staged = staged,
             None => self.contexts.discard(&mut staged),
         }
-    }
-
-    /// A session came back by RELEASE.
-    fn given_back(&mut self, id: SessionId) {
-        if self.stopping.is_some() || self.is_forced_out(id) {
-            return self.end_by_administrator(id);
-        }
-        if self.sessions.get(id).is_some_and(|session| session.greet) {
-            // The backend could not take it: another one shall greet it.
-            return self.make_wait_ungreeted(id);
-        }
-        self.arm(id);
     }
 
     /// Sends what a connection has not taken yet.

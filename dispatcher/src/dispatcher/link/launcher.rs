@@ -6,18 +6,20 @@
 //! a launcher that ended alone is soon replaced.
 
 use super::control::{Connection, Peer};
+use super::layout::settings_mark;
 use super::layout::shared::*;
 use super::wire::{Frame, Malformed, Reader, Writer};
+use crate::core::{Event, Identity, PoolKey, Provenance};
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::login::login_cache::Who;
 use crate::dispatcher::parameters::Parameters;
-use crate::dispatcher::pools::origin::Provenance;
+use crate::dispatcher::pools::origin::address_of;
 use crate::dispatcher::sys::socket::{self, Address};
 use crate::protocol::auth::verifier::MockSecret;
 use crate::protocol::Report;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::SeqCst;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// The channel to the launcher.
 #[derive(Default)]
@@ -178,11 +180,14 @@ impl Dispatcher {
     pub fn add_launcher(&mut self, socket: std::os::fd::OwnedFd) {
         let number = self.add_connection(Connection::new(socket, Peer::Launcher));
         self.link.connection = number;
+        let up = number.is_some();
+        self.tell(Event::LauncherIs { up });
     }
 
     /// A launcher that is new takes over; open questions are asked again, once.
     pub fn launcher_connected(&mut self, number: u32) {
         let old = self.link.connection.replace(number);
+        self.tell(Event::LauncherIs { up: true });
         if let Some(old) = old.filter(|old| *old != number) {
             self.connection_dead(old);
         }
@@ -211,6 +216,7 @@ impl Dispatcher {
         if self.link.connection == Some(number) {
             self.link.connection = None;
             self.link.lost_us = self.now_us;
+            self.tell(Event::LauncherIs { up: false });
             if self.stopping.is_none() {
                 warn!("the launcher has gone; sessions go on, nobody can log in until it is back");
             }
@@ -260,16 +266,14 @@ impl Dispatcher {
 
     /// Questions whose asker has gone are forgotten.
     pub fn forget_questions(&mut self) {
-        let (logins, pools) = (&self.logins, &self.pools);
+        let (logins, core) = (&self.logins, &self.core);
         self.link
             .questions
             .retain(|_, question| match question.asker {
                 Asker::Login(number, serial) => {
                     (logins.get(number)).is_some_and(|login| login.serial == serial)
                 }
-                Asker::Pool(number, serial, _) => pools[number as usize]
-                    .as_ref()
-                    .is_some_and(|pool| pool.serial == serial),
+                Asker::Pool(number, serial, _) => core.pool_serial(number) == Some(serial),
             });
     }
 
@@ -331,11 +335,80 @@ impl Dispatcher {
             .force_migration
             .store(u32::from(self.parameters.force_migration), SeqCst);
         if starts_differ {
-            self.outdate_pools(|_| true);
+            self.core.outdate_pools(|_| true);
         }
-        for number in 0..self.pools.len() as u32 {
-            self.mark_dirty(number);
-        }
+        self.set_limits();
+        self.carry_out();
+    }
+
+    /// Could another backend of a pool log in for clients from there?
+    pub fn ask_for_pool(&mut self, pool: u32, serial: u64, from: Provenance) {
+        let Some(key) = self.core.pool_key(pool) else {
+            return;
+        };
+        let address = address_of(from);
+        let who = Who::new(&key.user, &key.database, String::new(), &address);
+        self.ask_launcher(Asker::Pool(pool, serial, from), &address, who);
+    }
+
+    /// The launcher has said what a pool's role may do from there.
+    fn pool_answered(
+        &mut self,
+        pool: u32,
+        serial: u64,
+        from: Provenance,
+        generation: u64,
+        answer: &Answer,
+    ) {
+        let Some(key) = self.core.pool_key(pool).cloned() else {
+            return;
+        };
+        let identity = Identity {
+            role_oid: answer.role,
+            database_oid: answer.database,
+            superuser: answer.superuser,
+        };
+        let proves = match answer.method {
+            // Which user of the machine asked has been left out.
+            AUTH_TRUST | AUTH_PEER => true,
+            AUTH_SCRAM | AUTH_MD5 | AUTH_PASSWORD => {
+                // An expired one comes without its verifier.
+                self.roles.knows(key.role_oid, &answer.verifier)
+            }
+            _ => false,
+        };
+        let count = |same: &dyn Fn(&PoolKey) -> bool| self.core.count_backends(same);
+        let may = answer.refusal.is_none()
+            && !answer.ask_backend
+            && self.core.is_of_pool(pool, identity)
+            && proves
+            && answer.fits(answer.role_limit, answer.role_backends, || {
+                count(&|other| other.role_oid == key.role_oid)
+            })
+            && answer.fits(answer.database_limit, answer.database_backends, || {
+                count(&|other| other.database_oid == key.database_oid)
+            });
+        debug!("another backend of pool {pool} could log in: {may}");
+        let until = may.then_some(answer.good_until);
+        let control = self.control;
+        self.core
+            .pool_answered(pool, serial, from, generation, until, &control);
+        self.carry_out();
+    }
+
+    pub fn settings_changed(&mut self, generation: u64) {
+        let now = self.control.header.read_settings_marks();
+        let before = std::mem::replace(&mut self.settings_marks, now.clone());
+        // Those for all roles or all databases are under 0, InvalidOid.
+        self.core.settings_changed(generation, |key| {
+            [0, key.database_oid].iter().any(|database_oid| {
+                [0, key.role_oid].iter().any(|role_oid| {
+                    let mark = settings_mark(*database_oid, *role_oid);
+                    now[mark] != before[mark]
+                })
+            })
+        });
+        self.carry_out();
     }
 }
 

@@ -1,8 +1,8 @@
 //! May a client that has proved itself come in, and who has waited too long?
 
+use crate::core::PoolKey;
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::link::launcher::Answer;
-use crate::dispatcher::pools::pool::PoolKey;
 use crate::protocol::startup::Startup;
 use crate::protocol::Report;
 use tracing::debug;
@@ -42,13 +42,7 @@ impl Dispatcher {
         if let Some(report) = self.not_now() {
             return Err(report);
         }
-        let count = |same: &dyn Fn(&PoolKey) -> bool| -> i64 {
-            let pools = self.pools.iter().flatten();
-            pools
-                .filter(|pool| same(&pool.key))
-                .map(|pool| i64::from(pool.sessions))
-                .sum()
-        };
+        let count = |same: &dyn Fn(&PoolKey) -> bool| -> i64 { self.core.count_sessions(same) };
         // The launcher gives a limit of a role that may log in; a refusal
         // beside it is the database's, which comes later. Who had the name
         // before does not count.
@@ -59,7 +53,7 @@ impl Dispatcher {
         if let Some(report) = &answer.refusal {
             return Err(report.clone());
         }
-        if self.sessions.live() >= self.parameters.max_sessions as usize {
+        if self.core.sessions().live() >= self.parameters.max_sessions as usize {
             return Err(Report::fatal(b"53300", "sorry, too many clients already"));
         }
         let with_it = || count(&|key| key.database_oid == answer.database) + 1;

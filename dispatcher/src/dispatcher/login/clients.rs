@@ -9,6 +9,7 @@
 
 use super::jobs::{Done, Job, Name};
 use super::login_cache::Who;
+use crate::core::Event;
 use crate::dispatcher::event_loop::{token, Dispatcher, Source};
 use crate::dispatcher::link::launcher::{Answer, Asker};
 use crate::dispatcher::link::layout::shared::*;
@@ -287,7 +288,7 @@ impl Dispatcher {
         match self.session_of_key(request.pid, key) {
             Some(id) => {
                 self.statistics.cancels += 1;
-                self.cancel(id);
+                self.tell(Event::Cancel(id));
             }
             None => info!(
                 "PID {} in cancel request did not match any process",

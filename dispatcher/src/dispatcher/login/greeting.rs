@@ -9,6 +9,7 @@
 //! client has its own: its value is put into the kept greeting.
 
 use super::clients::LoggedIn;
+use crate::core::{index_of, Ending, Event, PoolKey, SessionId};
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::{Item, SessionRecord};
@@ -16,8 +17,7 @@ use crate::dispatcher::link::memory::arena::Content;
 use crate::dispatcher::link::memory::context::Staged;
 use crate::dispatcher::link::memory::control::NO_COUNTER;
 use crate::dispatcher::link::wire;
-use crate::dispatcher::pools::pool::PoolKey;
-use crate::dispatcher::sessions::{index_of, Place, SessionId};
+use crate::dispatcher::pools::origin::provenance;
 use crate::dispatcher::sys::socket::{self, Keepalives};
 use crate::protocol::messages;
 use crate::protocol::startup::Startup;
@@ -206,32 +206,23 @@ impl Dispatcher {
                 .with_detail("There are as many pools as there can be.");
             return self.turn_away(&socket, out, &report);
         };
-        let control = self.control;
-        let free = |index: u32| {
-            let slot = &control.sessions[index as usize];
-            slot.state.load(Relaxed) == STATE_FREE && slot.owner.load(Relaxed) == 0
-        };
         let fd = socket.as_raw_fd();
-        let id = match self.sessions.create(socket, number, free) {
-            Ok(id) => id,
-            Err(socket) => {
-                let report = Report::fatal(b"53300", "sorry, too many clients already");
-                return self.turn_away(&socket, out, &report);
-            }
+        let from = provenance(&address, fd);
+        let begun = self.core.begin_session(number, from, &self.control);
+        let (Some(id), Some(pool)) = (begun, self.core.pool_key(number).cloned()) else {
+            let report = Report::fatal(b"53300", "sorry, too many clients already");
+            return self.turn_away(&socket, out, &report);
         };
+        self.clients.insert(id, socket);
         let index = index_of(id);
-        let Some(pool) = self.pools[number as usize].as_mut() else {
-            return;
-        };
-        pool.sessions += 1;
         let login_generation = self.control.header.login_generation.load(SeqCst);
         self.greetings.note_login_generation(login_generation);
         let kind = Kind {
-            pool: pool.key.clone(),
+            pool,
             options: settings.options,
             has_application_name: settings.application_name.is_some(),
             is_local: address.is_local(),
-            settings_generation: pool.settings_generation,
+            settings_generation: self.core.pool_settings_generation(number),
         };
         let (cancel_pid, cancel_key) = self.new_cancel_key(index);
         let mut record = SessionRecord {
@@ -240,7 +231,7 @@ impl Dispatcher {
             cancel_pid,
             cancel_key,
             login_time_us: self.now,
-            settings_generation: self.settings_generation,
+            settings_generation: self.core.settings_generation(),
             peer_family: address.family,
             peer_port: address.port,
             peer_address: address.bytes,
@@ -254,7 +245,6 @@ impl Dispatcher {
             }
         }
         self.contexts.arena.put_record(index, &record);
-        self.let_in(number, id);
         let slot = &self.control.sessions[index as usize];
         self.control.clear_session(slot);
         slot.id.store(id, SeqCst);
@@ -278,7 +268,7 @@ impl Dispatcher {
             && !names_in_catalogs(&kind.options)
             && (cleaned.as_ref()).is_none_or(|name| name.len() < NAME_BYTES);
         if is_ordinary
-            && !self.is_held(number)
+            && !self.core.is_held(number)
             && self.greet_from_here(id, &kind, cleaned.as_deref(), watched, &mut out)
         {
             return;
@@ -294,7 +284,7 @@ impl Dispatcher {
         let stored = self.store_context(index, &items, RECORD_GREET);
         let added = self.client_number.add_unarmed(&self.epoll, fd, watched, id);
         if socket::send(fd, &out).ok() != Some(out.len()) || added.is_err() {
-            return self.end_session(id);
+            return self.tell(Event::Ended(id, Ending::Cut));
         }
         if !stored {
             return self.end_with(id, &out_of_memory());
@@ -303,10 +293,7 @@ impl Dispatcher {
             let keepalives = socket::keepalives(fd);
             self.greetings.learning.insert(id, (kind, keepalives));
         }
-        if let Some(session) = self.sessions.get_mut(id) {
-            session.greet = true;
-        }
-        self.make_wait(id);
+        self.tell(Event::ToGreet(id));
     }
 
     fn settings_of(&self, startup: &Startup) -> Result<Settings, Report> {
@@ -402,11 +389,7 @@ impl Dispatcher {
         let (pid, key) = self.contexts.arena.record_cancel(index);
         messages::backend_key_data(out, pid, key);
         messages::ready_for_query(out, b'I');
-        let Some(session) = self.sessions.get_mut(id) else {
-            return true;
-        };
-        session.place = Place::Idle;
-        let fd = session.fd();
+        let fd = self.clients.fd(id);
         if !stored {
             self.end_with(id, &out_of_memory());
             return true;
@@ -424,7 +407,7 @@ impl Dispatcher {
                 .add(&self.epoll, fd, watched, id)
                 .is_err()
         {
-            self.end_session(id);
+            self.tell(Event::Ended(id, Ending::Cut));
         }
         true
     }
@@ -451,16 +434,11 @@ impl Dispatcher {
         if !self.apply_staged(id, staged, true) {
             return;
         }
-        if let Some(session) = self.sessions.get_mut(id) {
-            session.greet = false;
-        }
+        self.tell(Event::Greeted(id));
         let Some((kind, keepalives)) = self.greetings.learning.remove(&id) else {
             return;
         };
-        let Some(session) = self.sessions.get(id) else {
-            return;
-        };
-        let keepalives = (keepalives, socket::keepalives(session.fd()));
+        let keepalives = (keepalives, socket::keepalives(self.clients.fd(id)));
         let backends = self.control.backends[slot as usize]
             .settings_generation
             .load(SeqCst);
@@ -509,7 +487,7 @@ impl Dispatcher {
     pub fn session_of_key(&self, pid: i32, key: i32) -> Option<SessionId> {
         let bits = index_bits(self.control.sessions.len());
         let index = pid as u32 & ((1 << bits) - 1);
-        let id = self.sessions.in_slot(index)?;
+        let id = self.core.sessions().in_slot(index)?;
         (self.contexts.arena.record_cancel(index) == (pid, key)).then_some(id)
     }
 }

@@ -12,10 +12,8 @@
 //! Order is not touched: the epoll lists sockets as they became readable.
 
 use crate::dispatcher::event_loop::Dispatcher;
-use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::sys::epoll;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 /// As many events are waited for.
@@ -72,13 +70,14 @@ impl Dispatcher {
         let Some(nap_us) = self.arrivals.nap_us() else {
             return;
         };
-        let is_urgent = !self.dirty_pools.is_empty() || !self.dead_connections.is_empty();
+        let is_urgent = self.core.has_more() || !self.dead_connections.is_empty();
         if is_urgent || self.logins.len() > 0 || self.stopping.is_some() {
             return;
         }
-        let Some(queues) = self.queues_if_saturated() else {
+        let Some(pools) = self.core.saturated_pools(QUEUED_MIN, &self.control) else {
             return;
         };
+        let queues: Vec<RawFd> = pools.iter().map(|pool| self.queue_entry(*pool)).collect();
         let own: Vec<RawFd> = (self.connections.iter())
             .map(|(_, connection)| connection.fd())
             .chain(self.listeners.iter().map(|one| one.socket.as_raw_fd()))
@@ -92,30 +91,6 @@ impl Dispatcher {
         if began.elapsed() < Duration::from_micros(NAP_CUT_SHORT_US) {
             self.arrivals.was_cut_short();
         }
-    }
-
-    /// The ready queues of all pools that share backends, if all of these are at
-    /// work and each pool has sessions enough to go on with.
-    fn queues_if_saturated(&self) -> Option<Vec<RawFd>> {
-        let mut queues = Vec::new();
-        for (number, pool) in self.pools.iter().enumerate() {
-            let Some(pool) = pool else {
-                continue;
-            };
-            if pool.sessions as usize <= pool.dedicated.len() {
-                // Its sessions have their backends.
-                continue;
-            }
-            let is_busy = |slot: &u32| {
-                let state = &self.control.backends[*slot as usize].state;
-                state.load(SeqCst) == BACKEND_BUSY
-            };
-            if self.queued(number as u32) < QUEUED_MIN || !pool.backends.iter().all(is_busy) {
-                return None;
-            }
-            queues.push(pool.queue_write.as_raw_fd());
-        }
-        (!queues.is_empty()).then_some(queues)
     }
 }
 

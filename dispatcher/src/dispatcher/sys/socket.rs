@@ -17,6 +17,14 @@ pub struct Address {
 }
 
 impl Address {
+    /// Of a Unix socket.
+    pub fn local() -> Address {
+        Address {
+            family: libc::AF_UNIX as u16,
+            ..Address::default()
+        }
+    }
+
     pub fn is_local(&self) -> bool {
         self.family == libc::AF_UNIX as u16 || self.family == 0
     }

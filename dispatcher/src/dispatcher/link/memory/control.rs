@@ -6,6 +6,7 @@
 //! still serve a session ("orphans") are left alone until they end, with the
 //! session slots they hold; all others are freed.
 
+use crate::core::{Shown, Word, Words};
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::{
     BackendSlot, ControlHeader, PoolSlot, SessionSlot, StatementCounter,
@@ -152,6 +153,89 @@ pub struct Counters {
     /// The bytes of two floating-point numbers.
     pub costs: [u64; 2],
     pub plans: [i64; 2],
+}
+
+impl Words for Control {
+    fn backend(&self, slot: u32) -> Word {
+        match self.backends[slot as usize].state.load(SeqCst) {
+            BACKEND_FREE => Word::Free,
+            BACKEND_STARTING => Word::Starting,
+            BACKEND_IDLE => Word::Idle,
+            BACKEND_LINGER => Word::Linger,
+            BACKEND_ASSIGNED => Word::Assigned,
+            BACKEND_BUSY => Word::Busy,
+            _ => Word::Retiring,
+        }
+    }
+
+    fn backend_since_us(&self, slot: u32) -> i64 {
+        self.backends[slot as usize].state_since_us.load(Relaxed)
+    }
+
+    fn backend_session(&self, slot: u32) -> u64 {
+        self.backends[slot as usize].session.load(SeqCst)
+    }
+
+    fn backend_has_served(&self, slot: u32) -> bool {
+        self.backends[slot as usize].transactions.load(Relaxed) > 0
+    }
+
+    fn slot_is_free(&self, slot: u32) -> bool {
+        self.backend(slot) == Word::Free
+    }
+
+    fn queued(&self, pool: u32) -> i32 {
+        self.pools[pool as usize].queued.load(SeqCst)
+    }
+
+    fn holder(&self, index: u32) -> Option<u32> {
+        let slot = self.sessions.get(index as usize)?;
+        slot.owner.load(SeqCst).checked_sub(1)
+    }
+
+    fn shown(&self, index: u32) -> Shown {
+        match self.sessions[index as usize].state.load(SeqCst) {
+            STATE_IDLE => Shown::Idle,
+            STATE_WAITING => Shown::Waiting,
+            _ => Shown::Other,
+        }
+    }
+
+    fn session_since_us(&self, index: u32) -> i64 {
+        self.sessions[index as usize].state_since_us.load(Relaxed)
+    }
+
+    fn index_is_free(&self, index: u32) -> bool {
+        let slot = &self.sessions[index as usize];
+        slot.state.load(Relaxed) == STATE_FREE && slot.owner.load(Relaxed) == 0
+    }
+
+    fn last_backend(&self, index: u32) -> Option<u32> {
+        let slot = &self.sessions[index as usize];
+        slot.last_backend.load(Relaxed).checked_sub(1)
+    }
+
+    fn transactions(&self, index: u32) -> u64 {
+        self.sessions[index as usize].transactions.load(Relaxed)
+    }
+
+    fn is_cancelled(&self, index: u32) -> bool {
+        let slot = &self.sessions[index as usize];
+        slot.flags.load(Relaxed) & SESSION_CANCEL != 0
+    }
+
+    fn idle_timeout_us(&self, index: u32) -> i64 {
+        let slot = &self.sessions[index as usize];
+        i64::from(slot.idle_session_timeout_ms.load(Relaxed)) * 1000
+    }
+
+    fn login_generation(&self) -> u64 {
+        self.header.login_generation.load(SeqCst)
+    }
+
+    fn room_ticket(&self) -> u32 {
+        self.header.room_ticket.load(SeqCst)
+    }
 }
 
 /// Which statement counters are free. Bounded by the number of counters.

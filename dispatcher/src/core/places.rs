@@ -1,6 +1,6 @@
 //! How many backends there may be, and of which kind.
 //!
-//! Free of I/O. A backend is *shared*, or *apart*: its session is dedicated, so
+//! A backend is *shared*, or *apart*: its session is dedicated, so
 //! that it serves nobody else. `max_backends` bounds the shared ones alone;
 //! those apart have bounds of their own, in what the server's connections
 //! leave. So sessions that keep their backends cost the others memory, and no
@@ -51,6 +51,12 @@ impl Places {
     /// How many may be added.
     pub fn room(&self) -> usize {
         (self.most_shared() + self.apart()).saturating_sub(self.total)
+    }
+
+    /// More than there may be, however they came to be so many.
+    #[cfg(test)]
+    pub fn is_overdrawn(&self) -> bool {
+        self.total > self.most_shared() + self.apart()
     }
 
     /// More shared ones than there may be: sessions are not dedicated any more,

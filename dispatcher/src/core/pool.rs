@@ -1,22 +1,18 @@
 //! Pools: who waits for a backend of which kind, and who gets one.
 //!
-//! Free of I/O. A pool is a role as it was at login, a database, and the startup
-//! options that only a starting backend can take; nothing else splits it. Sessions that need a
-//! backend wait in the pool's FIFO, whose length the number of sessions
+//! A pool is a role as it was at login, a database, and the startup options
+//! that only a starting backend can take; nothing else splits it. Sessions that
+//! need a backend wait in the pool's FIFO, whose length the number of sessions
 //! bounds; its head is kept moved into the ready queue (a kernel socket, whose
 //! order [`Pool::sent`] remembers), from which backends help themselves.
-//!
-//! A session may be in a FIFO under a name that is past; whoever takes from
-//! the FIFO looks it up.
 
-use super::origin::FailedOrigins;
+use super::origin::{FailedOrigins, Provenance};
 use super::places::Places;
 use super::replaceable::Replaceable;
-use crate::dispatcher::link::layout::shared::*;
-use crate::dispatcher::sessions::SessionId;
+use super::sessions::SessionId;
+use super::words::Word;
 use crate::protocol::auth::client::Failure;
-use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 /// What makes a pool. Names are what its backends log in by, OIDs who they
@@ -37,7 +33,7 @@ pub struct PoolKey {
 /// Messages that the ready queue can hold at most (it holds fewer).
 pub const QUEUE_DEPTH: usize = 64;
 
-/// One pool.
+/// One pool. Who is in it and who waits, [`Sessions`](super::sessions) knows.
 pub struct Pool {
     pub key: Rc<PoolKey>,
     /// Tells it from another one that had its number.
@@ -53,13 +49,12 @@ pub struct Pool {
     pub backends: Vec<u32>,
     /// Slots of those that are.
     pub dedicated: Vec<u32>,
-    pub sessions: u32,
-    /// Sessions that wait, longest first.
-    pub fifo: VecDeque<SessionId>,
+    /// Where its sessions come from, and how many from each.
+    pub origins: BTreeMap<Provenance, u32>,
+    /// Where its sessions are now, if they have moved.
+    pub moved_to: Option<u32>,
     /// What was sent into the ready queue last, oldest first.
     pub sent: VecDeque<SessionId>,
-    pub queue_write: OwnedFd,
-    pub queue_read: OwnedFd,
     /// The queue was full: an event tells when it is not.
     pub queue_full: bool,
     /// In the list of pools to look at.
@@ -72,6 +67,26 @@ pub struct Pool {
 }
 
 impl Pool {
+    pub fn new(key: Rc<PoolKey>, serial: u64, settings_generation: u64) -> Pool {
+        Pool {
+            key,
+            serial,
+            settings_generation,
+            outdated: false,
+            replaceable: Replaceable::default(),
+            backends: Vec::new(),
+            dedicated: Vec::new(),
+            origins: BTreeMap::new(),
+            moved_to: None,
+            sent: VecDeque::new(),
+            queue_full: false,
+            dirty: false,
+            retry: Retry::default(),
+            failure: None,
+            failed_origins: FailedOrigins::default(),
+        }
+    }
+
     /// The slots of all its backends.
     pub fn all_backends(&self) -> impl Iterator<Item = u32> + '_ {
         self.backends.iter().chain(&self.dedicated).copied()
@@ -79,6 +94,40 @@ impl Pool {
 
     pub fn has_backends(&self) -> bool {
         self.all_backends().next().is_some()
+    }
+
+    pub fn set_dedicated(&mut self, slot: u32, dedicated: bool) {
+        self.forget_backend(slot);
+        if dedicated {
+            self.dedicated.push(slot);
+        } else {
+            self.backends.push(slot);
+        }
+    }
+
+    pub fn forget_backend(&mut self, slot: u32) {
+        self.backends.retain(|other| *other != slot);
+        self.dedicated.retain(|other| *other != slot);
+    }
+
+    pub fn note_sent(&mut self, id: SessionId) {
+        if self.sent.len() == QUEUE_DEPTH {
+            self.sent.pop_front();
+        }
+        self.sent.push_back(id);
+    }
+
+    pub fn comes_from(&mut self, from: Provenance) {
+        *self.origins.entry(from).or_default() += 1;
+    }
+
+    pub fn gone_from(&mut self, from: Provenance) {
+        if let Some(count) = self.origins.get_mut(&from) {
+            *count -= 1;
+            if *count == 0 {
+                self.origins.remove(&from);
+            }
+        }
     }
 }
 
@@ -163,13 +212,13 @@ impl Growth {
 /// result is the slot and the state it was seen in, to be claimed by
 /// compare-and-swap.
 pub fn choose_backend(
-    states: impl Iterator<Item = (u32, u32)>,
+    states: impl Iterator<Item = (u32, Word)>,
     last_backend: Option<u32>,
     force_migration: bool,
-) -> Option<(u32, u32)> {
-    let mut best: Option<(u32, u32, u32)> = None;
+) -> Option<(u32, Word)> {
+    let mut best: Option<(u32, Word, u32)> = None;
     for (slot, state) in states {
-        if state != BACKEND_IDLE && state != BACKEND_LINGER {
+        if !state.is_free() {
             continue;
         }
         let was_last = last_backend == Some(slot);
@@ -178,7 +227,7 @@ pub fn choose_backend(
         }
         let rank = if was_last {
             0
-        } else if state == BACKEND_IDLE {
+        } else if state == Word::Idle {
             1
         } else {
             2
@@ -286,22 +335,22 @@ mod tests {
     #[test]
     fn the_backend_that_served_it_last_comes_first_then_idle_then_lingering() {
         let states = [
-            (1, BACKEND_BUSY),
-            (2, BACKEND_LINGER),
-            (3, BACKEND_IDLE),
-            (4, BACKEND_LINGER),
+            (1, Word::Busy),
+            (2, Word::Linger),
+            (3, Word::Idle),
+            (4, Word::Linger),
         ];
         let choose = |last, force| choose_backend(states.into_iter(), last, force);
-        assert_eq!(choose(None, false), Some((3, BACKEND_IDLE)));
-        assert_eq!(choose(Some(4), false), Some((4, BACKEND_LINGER)));
-        assert_eq!(choose(Some(1), false), Some((3, BACKEND_IDLE)));
-        assert_eq!(choose(Some(3), true), Some((2, BACKEND_LINGER)));
+        assert_eq!(choose(None, false), Some((3, Word::Idle)));
+        assert_eq!(choose(Some(4), false), Some((4, Word::Linger)));
+        assert_eq!(choose(Some(1), false), Some((3, Word::Idle)));
+        assert_eq!(choose(Some(3), true), Some((2, Word::Linger)));
         assert_eq!(
-            choose_backend([(1, BACKEND_IDLE)].into_iter(), Some(1), true),
+            choose_backend([(1, Word::Idle)].into_iter(), Some(1), true),
             None
         );
         assert_eq!(
-            choose_backend([(1, BACKEND_RETIRING)].into_iter(), None, false),
+            choose_backend([(1, Word::Retiring)].into_iter(), None, false),
             None
         );
     }

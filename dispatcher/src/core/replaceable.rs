@@ -71,18 +71,18 @@ impl Replaceable {
     }
 
     /// The first of these who is to be asked about; None: all could log in.
-    pub fn next_unknown<T>(
+    pub fn next_unknown(
         &mut self,
         login_generation: u64,
         now_us: u64,
-        mut clients: impl Iterator<Item = (Provenance, T)>,
-    ) -> Option<(Provenance, T)> {
+        mut clients: impl Iterator<Item = Provenance>,
+    ) -> Option<Provenance> {
         if self.able_generation != login_generation {
             self.able.clear();
         }
         self.able.retain(|(_, until)| now_us < *until);
         let able = &self.able;
-        let unknown = clients.find(|(from, _)| !able.iter().any(|(known, _)| known == from));
+        let unknown = clients.find(|from| !able.iter().any(|(known, _)| known == from));
         if unknown.is_some() && able.len() < Self::MOST_ASKED {
             return unknown;
         }
@@ -105,15 +105,12 @@ impl Replaceable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dispatcher::sys::socket::Address;
 
     fn from(last_byte: u8) -> Provenance {
-        let mut address = Address {
-            family: libc::AF_INET as u16,
-            ..Address::default()
-        };
-        address.bytes[3] = last_byte;
-        Provenance::new(&address, 0)
+        Provenance::Address {
+            family: 2,
+            bytes: [last_byte; 16],
+        }
     }
 
     #[test]
@@ -135,30 +132,26 @@ mod tests {
     #[test]
     fn all_who_are_there_must_be_able_to_log_in() {
         let mut known = Replaceable::default();
-        let clients = || {
-            [from(1), from(2), from(1)]
-                .map(|from| (from, ()))
-                .into_iter()
-        };
-        assert_eq!(known.next_unknown(7, 0, clients()), Some((from(1), ())));
+        let clients = || [from(1), from(2), from(1)].into_iter();
+        assert_eq!(known.next_unknown(7, 0, clients()), Some(from(1)));
         known.found_able(from(1), 7, u64::MAX);
-        assert_eq!(known.next_unknown(7, 0, clients()), Some((from(2), ())));
+        assert_eq!(known.next_unknown(7, 0, clients()), Some(from(2)));
         known.attached(Some(from(2)), 7, 10);
         assert_eq!(known.get(7, 10), None);
         assert_eq!(known.next_unknown(7, 10, clients()), None);
         let end = 10 + Replaceable::UNSURE_US;
         assert_eq!(known.get(7, end - 1), Some(true));
         assert_eq!(known.get(7, end), None);
-        assert_eq!(known.next_unknown(7, end, clients()), Some((from(2), ())));
-        assert_eq!(known.next_unknown(8, end, clients()), Some((from(1), ())));
+        assert_eq!(known.next_unknown(7, end, clients()), Some(from(2)));
+        assert_eq!(known.next_unknown(8, end, clients()), Some(from(1)));
     }
 
     #[test]
     fn a_few_speak_for_the_others_of_a_large_pool() {
         let mut known = Replaceable::default();
-        let clients = || (0..100).map(|byte| (from(byte), ()));
+        let clients = || (0..100).map(from);
         let mut asked = 0;
-        while let Some((from, ())) = known.next_unknown(7, 0, clients()) {
+        while let Some(from) = known.next_unknown(7, 0, clients()) {
             known.found_able(from, 7, u64::MAX);
             asked += 1;
         }

@@ -1,0 +1,303 @@
+//! The table of backends: which there are, and what each is.
+//!
+//! A backend is exactly one thing at a time, [`Life`], and only
+//! [`Backends::turn`] changes that; the counts are kept there. What its slot's
+//! word says (idle, busy, ...) is the backend's own and changes all the time.
+
+use super::origin::{Origin, Provenance};
+
+/// What a backend is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It is logging in, and has not attached yet.
+    Starting,
+    /// So it is, and shall exit when it has.
+    Unwanted,
+    /// So it is, and what it reads when it starts has changed: not let in.
+    Stale,
+    /// It serves any session of its pool.
+    Shared,
+    /// It is one session's for now.
+    Dedicated,
+    /// It is to exit, and gets nothing more.
+    Leaving { dedicated: bool },
+}
+
+impl Life {
+    pub fn is_starting(self) -> bool {
+        matches!(self, Life::Starting | Life::Unwanted | Life::Stale)
+    }
+
+    /// May it be given a session?
+    pub fn may_serve(self) -> bool {
+        matches!(self, Life::Shared | Life::Dedicated)
+    }
+
+    pub fn is_leaving(self) -> bool {
+        matches!(self, Life::Unwanted | Life::Leaving { .. })
+    }
+
+    pub fn is_dedicated(self) -> bool {
+        matches!(self, Life::Dedicated | Life::Leaving { dedicated: true })
+    }
+
+    fn may_become(self, to: Life) -> bool {
+        match self {
+            Life::Starting => !to.is_dedicated(),
+            Life::Unwanted => matches!(to, Life::Stale | Life::Leaving { dedicated: false }),
+            Life::Stale => false,
+            Life::Shared | Life::Dedicated | Life::Leaving { .. } => {
+                !to.is_starting() && (!self.is_leaving() || to.is_leaving())
+            }
+        }
+    }
+}
+
+/// What is known of one backend.
+pub struct Backend {
+    pool: u32,
+    life: Life,
+    /// On whose behalf it is opened.
+    pub origin: Option<Origin>,
+    /// Since when its session is dedicated.
+    dedicated_since_us: Option<u64>,
+    /// Its session was told to end, for want of places; 0: never.
+    pub evicted_us: u64,
+    /// It has no session, and gets none.
+    pub says_it_exits: bool,
+    /// It goes so that this pool may have its place.
+    pub makes_room_for: Option<u32>,
+    started_us: u64,
+    attached_us: u64,
+    /// Words' login_generation before it started.
+    login_generation: u64,
+}
+
+impl Backend {
+    pub fn pool(&self) -> u32 {
+        self.pool
+    }
+
+    pub fn life(&self) -> Life {
+        self.life
+    }
+
+    pub fn started_us(&self) -> u64 {
+        self.started_us
+    }
+
+    pub fn attached_us(&self) -> u64 {
+        self.attached_us
+    }
+
+    pub fn dedicated_since_us(&self) -> Option<u64> {
+        self.dedicated_since_us
+    }
+
+    pub fn login_generation(&self) -> u64 {
+        self.login_generation
+    }
+
+    /// A client from there has come in by what counts now.
+    pub fn has_let_in(&mut self, from: Provenance) {
+        if let Some(origin) = self.origin.as_mut() {
+            origin.is_past |= origin.from == from;
+        }
+    }
+}
+
+/// All backends, by slot.
+pub struct Backends {
+    table: Vec<Option<Backend>>,
+    /// Slots that nobody has; the lowest last.
+    free: Vec<u32>,
+    total: usize,
+    dedicated: usize,
+    leaving: Vec<u32>,
+}
+
+impl Backends {
+    pub fn new(slots: usize, is_free: impl Fn(u32) -> bool) -> Backends {
+        Backends {
+            table: (0..slots).map(|_| None).collect(),
+            free: (0..slots as u32)
+                .rev()
+                .filter(|slot| is_free(*slot))
+                .collect(),
+            total: 0,
+            dedicated: 0,
+            leaving: Vec::new(),
+        }
+    }
+
+    /// All there are, starting and leaving ones included.
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
+    pub fn dedicated(&self) -> usize {
+        self.dedicated
+    }
+
+    /// Those that have been told to go, or have said so.
+    pub fn leaving(&self) -> &[u32] {
+        &self.leaving
+    }
+
+    pub fn get(&self, slot: u32) -> Option<&Backend> {
+        self.table.get(slot as usize)?.as_ref()
+    }
+
+    pub fn get_mut(&mut self, slot: u32) -> Option<&mut Backend> {
+        self.table.get_mut(slot as usize)?.as_mut()
+    }
+
+    pub fn life(&self, slot: u32) -> Option<Life> {
+        self.get(slot).map(|backend| backend.life)
+    }
+
+    /// May this one be given a session?
+    pub fn may_serve(&self, slot: u32) -> bool {
+        self.life(slot).is_some_and(Life::may_serve)
+    }
+
+    /// Can all sessions of its pool count on it?
+    pub fn is_shared(&self, slot: u32) -> bool {
+        self.life(slot) == Some(Life::Shared)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Backend)> {
+        let numbered = self.table.iter().enumerate();
+        numbered.filter_map(|(slot, backend)| Some((slot as u32, backend.as_ref()?)))
+    }
+
+    /// A slot for a new backend.
+    pub fn start(&mut self, pool: u32, now_us: u64, login_generation: u64) -> Option<u32> {
+        let slot = self.free.pop()?;
+        self.table[slot as usize] = Some(Backend {
+            pool,
+            life: Life::Starting,
+            origin: None,
+            dedicated_since_us: None,
+            evicted_us: 0,
+            says_it_exits: false,
+            makes_room_for: None,
+            started_us: now_us,
+            attached_us: now_us,
+            login_generation,
+        });
+        self.total += 1;
+        Some(slot)
+    }
+
+    /// Changes what a backend is. Nothing else does.
+    pub fn turn(&mut self, slot: u32, to: Life) {
+        let Some(backend) = self.get_mut(slot) else {
+            return;
+        };
+        let was = backend.life;
+        debug_assert!(was.may_become(to), "{was:?} to {to:?}");
+        backend.life = to;
+        self.count(slot, Some(was), Some(to));
+    }
+
+    pub fn attached(&mut self, slot: u32, now_us: u64) {
+        let Some(backend) = self.get_mut(slot) else {
+            return;
+        };
+        backend.attached_us = now_us;
+        let to = match backend.life {
+            Life::Unwanted => Life::Leaving { dedicated: false },
+            _ => Life::Shared,
+        };
+        self.turn(slot, to);
+    }
+
+    /// True if that is new.
+    pub fn set_dedicated(&mut self, slot: u32, dedicated: bool, now_us: u64) -> bool {
+        let to = match self.life(slot) {
+            Some(Life::Shared) if dedicated => Life::Dedicated,
+            Some(Life::Dedicated) if !dedicated => Life::Shared,
+            Some(Life::Leaving { dedicated: is }) if is != dedicated => Life::Leaving { dedicated },
+            _ => return false,
+        };
+        self.turn(slot, to);
+        if let Some(backend) = self.get_mut(slot) {
+            backend.dedicated_since_us = dedicated.then_some(now_us);
+        }
+        true
+    }
+
+    /// It is to go. False if it is going, or there is none.
+    pub fn retire(&mut self, slot: u32) -> bool {
+        let to = match self.life(slot) {
+            Some(Life::Starting) => Life::Unwanted,
+            Some(Life::Shared) => Life::Leaving { dedicated: false },
+            Some(Life::Dedicated) => Life::Leaving { dedicated: true },
+            Some(Life::Unwanted | Life::Stale | Life::Leaving { .. }) | None => return false,
+        };
+        self.turn(slot, to);
+        true
+    }
+
+    /// Frees a slot.
+    pub fn remove(&mut self, slot: u32) -> Option<Backend> {
+        let backend = self.table.get_mut(slot as usize)?.take()?;
+        self.total -= 1;
+        self.count(slot, Some(backend.life), None);
+        self.release(slot);
+        Some(backend)
+    }
+
+    /// Nobody has this slot any more.
+    pub fn release(&mut self, slot: u32) {
+        let at = self.free.partition_point(|other| *other > slot);
+        if self.free.get(at) != Some(&slot) {
+            self.free.insert(at, slot);
+        }
+    }
+
+    fn count(&mut self, slot: u32, was: Option<Life>, is: Option<Life>) {
+        let dedicated = |life: Option<Life>| usize::from(life.is_some_and(Life::is_dedicated));
+        self.dedicated = self.dedicated + dedicated(is) - dedicated(was);
+        let leaves = |life: Option<Life>| life.is_some_and(Life::is_leaving);
+        match (leaves(was), leaves(is)) {
+            (false, true) => self.leaving.push(slot),
+            (true, false) => self.leaving.retain(|other| *other != slot),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_follow_what_each_backend_is() {
+        let mut backends = Backends::new(3, |slot| slot != 1);
+        assert_eq!(backends.start(0, 0, 0), Some(0));
+        assert_eq!(backends.start(0, 0, 0), Some(2));
+        assert_eq!(backends.start(0, 0, 0), None);
+        backends.attached(0, 5);
+        assert!(backends.set_dedicated(0, true, 9) && !backends.set_dedicated(0, true, 9));
+        assert!(backends.may_serve(0) && !backends.is_shared(0));
+        assert_eq!((backends.total(), backends.dedicated()), (2, 1));
+        assert!(backends.retire(0) && !backends.retire(0));
+        assert_eq!((backends.dedicated(), backends.leaving()), (1, &[0][..]));
+        assert!(backends.set_dedicated(0, false, 9) && !backends.may_serve(0));
+        // One that is told to go before it has come goes when it has.
+        assert!(backends.retire(2));
+        backends.attached(2, 5);
+        assert_eq!(backends.life(2), Some(Life::Leaving { dedicated: false }));
+        assert!(!backends.set_dedicated(2, false, 9));
+        for slot in [0, 2] {
+            assert!(backends.remove(slot).is_some() && backends.remove(slot).is_none());
+        }
+        assert_eq!((backends.total(), backends.dedicated()), (0, 0));
+        assert!(backends.leaving().is_empty());
+        backends.release(1);
+        backends.release(1);
+        assert_eq!(backends.free, [2, 1, 0]);
+    }
+}

@@ -1,0 +1,219 @@
+//! What becomes of a session that speaks, comes back, or ends.
+//!
+//! Ownership goes one way round: an event on a session's socket means that it
+//! is the dispatcher's; it then waits in its pool's FIFO, and is handed over
+//! (serve.rs). From there it comes back by its next event, by RELEASE, or ends.
+
+use super::sessions::{Location, Need, Whereabouts};
+use super::{index_of, Action, Core, Ending, Look, Provenance, Says, SessionId, Then, Why, Words};
+
+/// Sessions looked at in one sweep.
+const SWEPT_AT_ONCE: u32 = 4096;
+
+impl Core {
+    /// Makes a session of a client that has logged in; None if there is no
+    /// slot for it. Its client is silent until `ToGreet` or its first word.
+    pub fn begin_session(
+        &mut self,
+        number: u32,
+        from: Provenance,
+        words: &impl Words,
+    ) -> Option<SessionId> {
+        self.pool(number)?;
+        let usable = |index| words.index_is_free(index);
+        let id = self.sessions.create(number, from, usable)?;
+        if let Some(pool) = self.pool_mut(number) {
+            pool.comes_from(from);
+        }
+        self.let_in(number, from);
+        Some(id)
+    }
+
+    pub(super) fn spoke(&mut self, id: SessionId, hup: bool, words: &impl Words) {
+        match self.sessions.locate(id, words) {
+            Some(Location::Here(place) | Location::OnItsWay(place)) if place.is_ungreeted() => {
+                let look = Look::Ungreeted;
+                self.act(Action::Look { id, look });
+            }
+            Some(Location::Here(Whereabouts::Skipping(_))) => self.act(Action::SkipOn(id)),
+            Some(Location::Here(Whereabouts::Idle)) => self.comes_back(id, hup, words),
+            Some(Location::GivenBack { announced: false }) => self.comes_back(id, hup, words),
+            // An event of before: of a socket that was armed for its end only,
+            // and has been handed on since, or is not given back yet. Whoever
+            // has it sees its end, and it is armed when it comes back.
+            Some(
+                Location::Here(_)
+                | Location::OnItsWay(_)
+                | Location::GivenBack { announced: true }
+                | Location::Held(_),
+            )
+            | None => {}
+        }
+    }
+
+    fn comes_back(&mut self, id: SessionId, hup: bool, words: &impl Words) {
+        // Its backend has given it back after its first transaction: it may
+        // well have come for no more (pass_baton, idle.c).
+        if hup || words.transactions(index_of(id)) == 1 {
+            let look = Look::Leaving;
+            return self.act(Action::Look { id, look });
+        }
+        self.comes_to_ask(id, words);
+    }
+
+    fn comes_to_ask(&mut self, id: SessionId, words: &impl Words) {
+        if self.stopping {
+            return self.end(id, Why::Administrator);
+        }
+        self.make_wait(id, words);
+    }
+
+    /// What a session's socket holds.
+    pub(super) fn said(&mut self, id: SessionId, look: Look, says: Says, words: &impl Words) {
+        if self.sessions.get(id).is_none() {
+            return;
+        }
+        match (look, says) {
+            (Look::Ungreeted, Says::Leaves | Says::Broken) => self.has_left_ungreeted(id),
+            (Look::Ungreeted, _) => {}
+            (Look::Leaving, Says::Leaves) => self.end(id, Why::Ended(Ending::Left)),
+            (Look::Leaving, Says::Nothing) => self.arm(id),
+            (Look::Leaving, Says::Something) => self.comes_to_ask(id, words),
+            (Look::Leaving, Says::Broken) => self.end(id, Why::Ended(Ending::Cut)),
+            (Look::Cancel, Says::Something) => self.act(Action::MarkCancel(id)),
+            (Look::Cancel, _) => {}
+        }
+    }
+
+    pub(super) fn wait_for_greeting(&mut self, id: SessionId, words: &impl Words) {
+        if let Some(number) = self.may_wait(id, words) {
+            self.sessions.wait_for_greeting(id, self.now.us);
+            self.waits(id, number);
+        }
+    }
+
+    /// Into the FIFO of its pool.
+    pub(super) fn make_wait(&mut self, id: SessionId, words: &impl Words) {
+        if let Some(number) = self.may_wait(id, words) {
+            self.sessions.wait(id, self.now.us);
+            self.waits(id, number);
+        }
+    }
+
+    fn may_wait(&mut self, id: SessionId, words: &impl Words) -> Option<u32> {
+        if self.is_forced_out(id, words) {
+            self.end(id, Why::Administrator);
+        } else if words.is_cancelled(index_of(id)) {
+            self.cancel_waiting(id);
+        } else {
+            return self.sessions.get(id).map(|session| session.pool());
+        }
+        None
+    }
+
+    fn waits(&mut self, id: SessionId, number: u32) {
+        self.act(Action::ShowWaiting(id));
+        self.in_want.insert(number);
+        self.mark_dirty(number);
+    }
+
+    /// A session that is still to be greeted waits again: that its client goes
+    /// is seen anew.
+    pub(super) fn make_wait_ungreeted(&mut self, id: SessionId, words: &impl Words) {
+        self.act(Action::ArmForEnd(id));
+        self.make_wait(id, words);
+    }
+
+    pub(super) fn given_back(&mut self, id: SessionId, words: &impl Words) {
+        let Some(session) = self.sessions.get(id) else {
+            return;
+        };
+        let ungreeted = session.is_ungreeted();
+        if self.stopping || self.is_forced_out(id, words) {
+            self.end(id, Why::Administrator);
+        } else if ungreeted {
+            // The backend could not take it: another one shall greet it.
+            self.make_wait_ungreeted(id, words);
+        } else {
+            self.arm(id);
+        }
+    }
+
+    /// All that it has said was passed over, and nothing of that is left to be
+    /// answered: what it says next is a request that begins to wait.
+    pub(super) fn skipped(&mut self, id: SessionId) {
+        self.act(Action::ClearCancel(id));
+        self.arm(id);
+    }
+
+    /// Its socket into the epoll, to wait for the client.
+    pub(super) fn arm(&mut self, id: SessionId) {
+        if self.sessions.get(id).is_some() {
+            self.sessions.put(id, Whereabouts::Idle);
+            self.act(Action::Arm(id));
+        }
+    }
+
+    /// Forgets a session; how its connection ends is said by `why`.
+    pub(super) fn end(&mut self, id: SessionId, why: Why) {
+        let Some((number, from)) = self.sessions.remove(id) else {
+            return;
+        };
+        if let Some(pool) = self.pool_mut(number) {
+            pool.gone_from(from);
+        }
+        let pool = number;
+        self.act(Action::End { id, pool, why });
+    }
+
+    /// A client has gone that was still to be greeted: it counts for no limit
+    /// any more, and nobody greets it before those who wait behind it. One that
+    /// had been greeted is served all the same, as in stock: what it has asked
+    /// for is to be done.
+    fn has_left_ungreeted(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get(id) else {
+            return;
+        };
+        if matches!(session.whereabouts(), Whereabouts::Queue(_)) {
+            self.act(Action::TakeBack(session.pool()));
+        }
+        self.then(Then::LeaveUngreeted(id));
+    }
+
+    /// Unless a backend has taken it meanwhile, which sees it then.
+    pub(super) fn leave_ungreeted(&mut self, id: SessionId) {
+        let whereabouts = self.sessions.get(id).map(|session| session.whereabouts());
+        if let Some(Whereabouts::Waiting(Need::Greeting)) = whereabouts {
+            self.end(id, Why::Ended(Ending::Left));
+        }
+    }
+
+    /// idle_session_timeout: backends leave it to us, as they do not keep a
+    /// session that has it set. A part of all sessions at a time.
+    pub(super) fn sweep_sessions(&mut self, words: &impl Words) {
+        let used = self.sessions.slots_used();
+        for _ in 0..used.min(SWEPT_AT_ONCE) {
+            self.next_swept = (self.next_swept + 1) % used;
+            let index = self.next_swept;
+            let Some(id) = self.sessions.in_slot(index) else {
+                continue;
+            };
+            let limit_us = words.idle_timeout_us(index);
+            let silent_us = self.now.timestamp - words.session_since_us(index);
+            if limit_us == 0 || silent_us <= limit_us || words.shown(index) != super::Shown::Idle {
+                continue;
+            }
+            match self.sessions.locate(id, words) {
+                Some(Location::Held(slot)) => self.act(Action::Recall { slot, id }),
+                Some(
+                    Location::Here(Whereabouts::Waiting(_) | Whereabouts::Skipping(_))
+                    | Location::OnItsWay(_),
+                )
+                | None => {}
+                Some(Location::Here(_) | Location::GivenBack { .. }) => {
+                    self.end(id, Why::IdleTooLong)
+                }
+            }
+        }
+    }
+}

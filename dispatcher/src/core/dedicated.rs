@@ -1,0 +1,89 @@
+//! Sessions that keep their backend: their places, and what happens when there
+//! are none left.
+//!
+//! How many there may be is places.rs's to say. One that becomes dedicated
+//! gives its place among the shared backends back, and another starts there.
+//! Beyond the bound it holds a place of theirs instead; when others wait in
+//! vain for what is left, the last one ends (MSG_EVICT).
+
+use super::places::{choose_excess, Dedicated, Places};
+use super::{index_of, Action, Core, Shown, Words};
+
+/// Others wait in vain if they have waited so long, or a quarter of what they
+/// may.
+const IN_VAIN_US: u64 = 1_000_000;
+/// From the word to a backend until it is taken not to have heard.
+const EVICTION_US: u64 = 1_000_000;
+
+impl Core {
+    /// How many backends there are and may be; `going` of them have almost
+    /// gone.
+    pub(super) fn places(&self, going: usize) -> Places {
+        Places {
+            total: self.backends.total() - going,
+            dedicated: self.backends.dedicated(),
+            max_backends: self.limits.max_backends,
+            max_dedicated: self.limits.max_dedicated,
+            ceiling: self.limits.ceiling,
+        }
+    }
+
+    /// A backend has told that, or a session has left it.
+    pub(super) fn set_dedicated(&mut self, slot: u32, dedicated: bool) {
+        if !self.backends.set_dedicated(slot, dedicated, self.now.us) {
+            return;
+        }
+        let Some(number) = self.backends.get(slot).map(|backend| backend.pool()) else {
+            return;
+        };
+        if let Some(pool) = self.pool_mut(number) {
+            pool.set_dedicated(slot, dedicated);
+        }
+        if dedicated {
+            // Its place is somebody else's, of whatever pool.
+            self.mark_waiting();
+        } else {
+            self.room.look_for_surplus();
+        }
+        self.mark_dirty(number);
+    }
+
+    /// Called in each tick.
+    pub(super) fn evict_excess(&mut self, words: &impl Words) {
+        let places = self.places(0);
+        if self.backends.dedicated() == 0 || !places.has_excess() {
+            return;
+        }
+        let in_vain_us = match self.limits.session_wait_timeout_us {
+            0 => IN_VAIN_US,
+            timeout_us => IN_VAIN_US.min(timeout_us / 4),
+        };
+        let waits = self.in_want.iter();
+        let longest_us = waits
+            .filter_map(|number| self.oldest_wait_us(number, words))
+            .max();
+        if longest_us.is_none_or(|waited_us| waited_us < in_vain_us) {
+            return;
+        }
+        let is_ending = |since_us: u64| since_us > 0 && self.now.us < since_us + EVICTION_US;
+        if (self.backends.iter()).any(|(_, backend)| is_ending(backend.evicted_us)) {
+            return;
+        }
+        let all = self.backends.iter().filter_map(|(slot, backend)| {
+            let session = words.backend_session(slot);
+            Some(Dedicated {
+                slot,
+                since_us: backend.dedicated_since_us()?,
+                is_idle: session != 0 && words.shown(index_of(session)) == Shown::Idle,
+            })
+        });
+        if let Some(slot) = choose_excess(all) {
+            let id = words.backend_session(slot);
+            self.act(Action::Evict { slot, id });
+            let now_us = self.now.us;
+            if let Some(backend) = self.backends.get_mut(slot) {
+                backend.evicted_us = now_us;
+            }
+        }
+    }
+}

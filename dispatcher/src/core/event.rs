@@ -1,0 +1,266 @@
+//! What happens to the core, and what it asks for in return.
+
+use super::origin::Provenance;
+use super::sessions::SessionId;
+use super::words::Word;
+use crate::protocol::auth::client::Failure;
+
+/// What has happened. Whoever tells carries out the actions before he tells
+/// the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A session's socket is readable or, `hup`, its client has hung up.
+    Spoke {
+        id: SessionId,
+        hup: bool,
+    },
+    /// What a socket holds, as asked by [`Action::Look`].
+    Said {
+        id: SessionId,
+        look: Look,
+        says: Says,
+    },
+    /// A new session is to be greeted by a backend.
+    ToGreet(SessionId),
+    Greeted(SessionId),
+    /// A backend has given it back by a message; its context is stored.
+    GivenBack(SessionId),
+    /// A session has ended: it was its backend that said so, or its socket failed.
+    Ended(SessionId, Ending),
+    /// A request has been passed over to its end.
+    Skipped(SessionId),
+    /// Whoever has its key wants what it runs cancelled.
+    Cancel(SessionId),
+
+    /// A claim has succeeded, and the session was sent.
+    Claimed,
+    /// The backend's word has changed meanwhile.
+    ClaimLost(SessionId),
+    /// The session is in the ready queue.
+    Queued,
+    /// It is not: the queue is full.
+    QueueFull {
+        pool: u32,
+        id: SessionId,
+    },
+    QueueHasRoom(u32),
+    /// It was in a ready queue and is not any more.
+    TakenBack(SessionId),
+    /// All that was in a ready queue has been taken back.
+    QueueDrained(u32),
+
+    /// A backend has logged in, attached, and was welcomed.
+    Attached(u32),
+    /// A backend's control connection has ended.
+    BackendGone(u32),
+    Dedicated(u32, bool),
+    /// A backend may have become free.
+    MayBeFree(u32),
+    /// A backend says that it exits.
+    Leaves(u32),
+    /// A slot that an earlier dispatcher's backend had is free.
+    SlotFreed(u32),
+    /// The ticket was taken back; or, `false`, somebody had it already.
+    TicketBack(bool),
+
+    /// A hold on a database has ended; by its number.
+    HoldEnded(u32),
+    LauncherIs {
+        up: bool,
+    },
+    /// Backends were opened as `old`'s role, which has changed: its pool now.
+    Replaced {
+        old: u32,
+        new: Option<u32>,
+    },
+
+    /// By time: what has limits in milliseconds.
+    Tick,
+    /// By time: once a second.
+    Sweep,
+    /// All that happened in this round has been told.
+    RoundEnds,
+    /// Pools have been looked at: is there one that wants room?
+    MakeRoom,
+    /// The server, or this dispatcher, ends.
+    Stop,
+    /// The server is no more.
+    Abandon,
+    /// The core goes on with what it could not decide before.
+    Then(Then),
+}
+
+/// What the core goes on with when the actions before are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    Cancel(SessionId),
+    EndUngreeted { pool: u32, over_unix: Option<bool> },
+    Expire(u32),
+    LeaveUngreeted(SessionId),
+    Bury { slot: u32, is_last: bool },
+    Move { old: u32, new: u32 },
+    EndForced(u32),
+    StopSessions,
+}
+
+/// Why a socket is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Has it gone that is still to be greeted?
+    Ungreeted,
+    /// Does it ask for something, or leave?
+    Leaving,
+    /// Is there a request that a cancel may mean?
+    Cancel,
+}
+
+/// What is in a session's socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    Nothing,
+    Something,
+    /// Terminate, or its end.
+    Leaves,
+    Broken,
+}
+
+/// How a session's connection is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The client has gone, and nobody else holds the socket, or not for long.
+    Left,
+    /// Whoever holds the socket.
+    Cut,
+}
+
+/// Why a session is ended from here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// There is nothing to tell it.
+    Ended(Ending),
+    Administrator,
+    IdleTooLong,
+    WaitedTooLong,
+    /// No backend can be opened for it.
+    Failed(Box<Failure>),
+}
+
+/// Why a request is passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skipped {
+    WaitedTooLong,
+    Cancelled,
+}
+
+/// What the core wants done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Claims a backend in the state it was seen in and sends it the session;
+    /// answered by `Claimed` or `ClaimLost`.
+    Claim {
+        slot: u32,
+        seen: Word,
+        id: SessionId,
+    },
+    /// Into the pool's ready queue; answered by `Queued` or `QueueFull`.
+    Enqueue {
+        pool: u32,
+        id: SessionId,
+    },
+    /// Wakes a backend to look at the ready queue.
+    Poke(u32),
+    /// All that is in the pool's ready queue; answered by `TakenBack` for
+    /// each, and `QueueDrained`.
+    TakeBack(u32),
+    /// Nobody takes from the queue any more, and it is empty.
+    ResetCounter(u32),
+
+    /// Shows the session as waiting.
+    ShowWaiting(SessionId),
+    /// Its client's next word is an event.
+    Arm(SessionId),
+    /// That its client goes is an event.
+    ArmForEnd(SessionId),
+    /// Answered by `Said`.
+    Look {
+        id: SessionId,
+        look: Look,
+    },
+    /// Passes over its request; at once, or (`later`) when its socket is
+    /// readable. Answered by `Skipped` or `Ended`.
+    Skip {
+        id: SessionId,
+        why: Skipped,
+        later: bool,
+    },
+    /// Goes on with that.
+    SkipOn(SessionId),
+    /// The session is no more.
+    End {
+        id: SessionId,
+        pool: u32,
+        why: Why,
+    },
+
+    /// Tells the backend that has the session.
+    CancelOnBackend(SessionId),
+    /// Whoever has it next is to cancel.
+    MarkCancel(SessionId),
+    /// It is cancelled here.
+    ClearCancel(SessionId),
+
+    /// Opens a backend; answered by `Attached`, or by `Core::open_failed`.
+    Open {
+        slot: u32,
+        pool: u32,
+    },
+    /// Asks a backend to exit at its next boundary.
+    Retire(u32),
+    /// Asks a backend for a session that lingers on it.
+    Recall {
+        slot: u32,
+        id: SessionId,
+    },
+    /// Tells a dedicated session, if it is idle, to end.
+    Evict {
+        slot: u32,
+        id: SessionId,
+    },
+    /// The backend is no more; its slot is free.
+    FreeSlot(u32),
+    /// Any of these may take the ticket and exit.
+    Offer {
+        ticket: u32,
+        slots: Vec<u32>,
+    },
+    /// Answered by `TicketBack`.
+    TakeTicketBack(u32),
+    /// What is left of a ticket in a slot.
+    ClearTicket {
+        slot: u32,
+        ticket: u32,
+    },
+
+    /// Could another backend of the pool log in for clients from there?
+    /// Answered by `Core::pool_answered`.
+    AskLauncher {
+        pool: u32,
+        serial: u64,
+        from: Provenance,
+    },
+    /// A new failure to start backends for a pool, which is worth a line.
+    TellFailure(u32),
+    /// The pool's role is a superuser now, or no more; answered by `Replaced`.
+    FindPool {
+        old: u32,
+        superuser: bool,
+    },
+    /// What sessions of this pool were greeted with is past.
+    ForgetGreetings(u32),
+    /// So is what this session's greeting would teach.
+    ForgetGreeting(SessionId),
+    /// All of it.
+    ForgetAllGreetings,
+    PoolDropped(u32),
+    Then(Then),
+}

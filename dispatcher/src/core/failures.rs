@@ -1,0 +1,121 @@
+//! When no backend can be started: what is tried next, and who is told.
+
+use super::origin::Origin;
+use super::{Action, Core, SessionId, Then, Why, Words};
+use crate::protocol::auth::client::Failure;
+
+impl Core {
+    /// The server does not let a backend in: the line that let a client in has
+    /// changed since, say. Others are tried, and last the dispatcher's own way.
+    pub(super) fn login_failed(
+        &mut self,
+        number: u32,
+        origin: Option<Origin>,
+        over_unix: bool,
+        failure: Failure,
+        words: &impl Words,
+    ) {
+        let Some(pool) = self.pool_mut(number) else {
+            return;
+        };
+        match origin {
+            // By what counted before a client from there was let in.
+            Some(origin) if origin.is_past && pool.failed_origins.overtaken() => {
+                return self.mark_dirty(number);
+            }
+            Some(origin) => {
+                if pool.failed_origins.failed(origin.from, failure.clone()) {
+                    return self.mark_dirty(number);
+                }
+            }
+            None => pool.failed_origins.all_tried(),
+        }
+        let failure = pool.failed_origins.first().cloned().unwrap_or(failure);
+        if self.note_failure(number, failure, words) {
+            self.begin_to_end_ungreeted(number, Some(over_unix));
+        }
+    }
+
+    /// A backend could not be started: tell those who cannot be helped by
+    /// waiting, and try again later for the rest.
+    pub(super) fn start_failed(&mut self, number: u32, failure: Failure, words: &impl Words) {
+        if self.note_failure(number, failure, words) {
+            self.begin_to_end_ungreeted(number, None);
+        }
+    }
+
+    /// To be tried again later; false if it was for want of room, which is made.
+    fn note_failure(&mut self, number: u32, failure: Failure, words: &impl Words) -> bool {
+        let now_us = self.now.us;
+        let Some(pool) = self.pool_mut(number) else {
+            return false;
+        };
+        pool.retry.failed(now_us);
+        let limit = failure.limit();
+        let is_new = pool.failure.as_ref() != Some(&failure);
+        pool.failure = Some(failure);
+        if is_new {
+            self.act(Action::TellFailure(number));
+        }
+        limit.is_none_or(|limit| !self.make_room_within_limits(number, limit, words))
+    }
+
+    /// Ends the clients that no backend will greet, each for the failure that
+    /// is its own. As long as the pool has a backend they wait for that.
+    fn begin_to_end_ungreeted(&mut self, pool: u32, over_unix: Option<bool>) {
+        if (self.pool(pool)).is_some_and(|pool| !pool.has_backends()) {
+            self.act(Action::TakeBack(pool));
+            self.then(Then::EndUngreeted { pool, over_unix });
+        }
+    }
+
+    /// `over_unix`: a login failed, each has a failure of its own.
+    pub(super) fn end_ungreeted(&mut self, number: u32, over_unix: Option<bool>) {
+        let waiting: Vec<SessionId> = self.sessions.fifo(number).collect();
+        for id in waiting {
+            let failure = match over_unix {
+                Some(over_unix) => self.own_failure(number, id, over_unix),
+                None => self.pool(number).and_then(|pool| pool.failure.as_ref()),
+            };
+            let Some(failure) = failure else {
+                continue;
+            };
+            let ungreeted = (self.sessions.get(id)).is_some_and(|session| session.is_ungreeted());
+            if (ungreeted || failure.is_no_database()) && is_final(failure) {
+                let why = Why::Failed(Box::new(failure.clone()));
+                self.end(id, why);
+            }
+        }
+    }
+}
+
+/// Can waiting not help?
+fn is_final(failure: &Failure) -> bool {
+    match failure {
+        // Starting up or ending, or the connection broke; all else is what a
+        // client of the server's own port is told, too.
+        Failure::ServerError(report) => {
+            let state = &report.sqlstate;
+            !state.starts_with(b"57P") && !state.starts_with(b"08")
+        }
+        Failure::NoCredentials(_) | Failure::UnsupportedMethod(_) => true,
+        Failure::ServerNotProven | Failure::Protocol(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Report;
+
+    #[test]
+    fn only_what_waiting_cannot_mend_is_final() {
+        let error = |state| Failure::ServerError(Report::fatal(state, "no"));
+        assert!(is_final(&error(b"28P01")));
+        assert!(is_final(&error(b"3D000")));
+        assert!(is_final(&error(b"58P01")));
+        assert!(!is_final(&error(b"57P03")));
+        assert!(is_final(&Failure::NoCredentials("scram-sha-256")));
+        assert!(!is_final(&Failure::Protocol("x".into())));
+    }
+}

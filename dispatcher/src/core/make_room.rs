@@ -1,0 +1,326 @@
+//! Making room: as many backends as there may be exist, and a pool wants one.
+//!
+//! Who may go for whom is room.rs's to say. Here the word is passed: those that
+//! may go find a *ticket* in their slots, and the first of them that comes to
+//! a boundary takes it (pass_baton, idle.c) and exits. So a backend that is
+//! held by a long transaction is in nobody's way, and if nobody wants room any
+//! more the ticket is taken back and nothing has happened. There is one ticket
+//! at a time; it is given out anew in each tick, as what counts has changed.
+
+use super::room::{choose_surplus, place_key, Choice, Claim, Holding, Rules};
+use super::{Action, Core, Word, Words};
+use crate::protocol::LimitOf;
+
+/// Lower ones mean something else in a slot (BATON_RETIRE_FIRST_TICKET).
+pub const FIRST_TICKET: u32 = 2;
+
+/// A surplus that has lasted so long goes: a session that is dedicated for a
+/// moment, and again and again, shall not cost a backend each time.
+const SURPLUS_US: u64 = 1_000_000;
+/// Who has taken a ticket says so at once. If he does not he cannot go.
+const TAKEN_US: u64 = 1_000_000;
+
+/// The ticket, and when to look.
+#[derive(Default)]
+pub struct Room {
+    /// Pools that get the places that have just become free, in this order.
+    pub meant_for: Vec<u32>,
+    /// A pool wants room.
+    is_wanted: bool,
+    /// It is time to look.
+    is_due: bool,
+    ticket: u32,
+    /// Backends that may take it; empty: it is not out.
+    offered: Vec<u32>,
+    /// The pool for which it is; none if there are too many backends.
+    offered_for: Option<u32>,
+    /// Since when there are too many backends.
+    surplus_since_us: Option<u64>,
+    /// It was seen to be taken.
+    taken_us: Option<u64>,
+}
+
+impl Room {
+    pub fn is_offered(&self) -> bool {
+        !self.offered.is_empty()
+    }
+
+    /// A pool wants room: looked for in each tick, and at once for one that
+    /// has no backend.
+    pub fn want(&mut self, at_once: bool) {
+        self.is_wanted = true;
+        self.is_due |= at_once && !self.is_offered();
+    }
+
+    /// In each tick.
+    pub fn look_again(&mut self) {
+        self.is_due |= self.is_wanted || self.is_offered();
+    }
+
+    /// max_backends may have been lowered, or a dedicated session is shared.
+    pub fn look_for_surplus(&mut self) {
+        self.is_due = true;
+    }
+}
+
+impl Room {
+    /// Has there been a surplus for some time?
+    fn lasting_surplus(&mut self, is_there: bool, now_us: u64) -> bool {
+        if !is_there {
+            self.surplus_since_us = None;
+            return false;
+        }
+        let since_us = *self.surplus_since_us.get_or_insert(now_us);
+        now_us >= since_us + SURPLUS_US
+    }
+}
+
+impl Core {
+    /// Told in each round, after the pools have been looked at.
+    pub(super) fn make_room(&mut self, words: &impl Words) {
+        if !self.room.is_due {
+            return;
+        }
+        self.room.is_due = false;
+        if self.room.is_offered() {
+            // Goes on when it is back.
+            return self.act(Action::TakeTicketBack(self.room.ticket));
+        }
+        self.give_ticket(words);
+    }
+
+    /// The ticket has been taken back, unless somebody was first and has not
+    /// said so yet.
+    pub(super) fn ticket_back(&mut self, is_ours: bool, words: &impl Words) {
+        let taken_us = *self.room.taken_us.get_or_insert(self.now.us);
+        if is_ours || self.now.us >= taken_us + TAKEN_US {
+            self.forget_ticket();
+            self.give_ticket(words);
+        }
+    }
+
+    fn give_ticket(&mut self, words: &impl Words) {
+        if self.stopping {
+            return;
+        }
+        let mut claims = self.claims(words);
+        self.room.is_wanted = !claims.is_empty();
+        let places = self.places(self.going_backends(words));
+        let is_surplus = self.room.lasting_surplus(places.has_surplus(), self.now.us);
+        if !is_surplus && claims.is_empty() {
+            return;
+        }
+        let all = self.holdings(words);
+        if is_surplus {
+            return self.choose_and_offer(None, &all, choose_surplus, words);
+        }
+        let timeout_us = self.limits.session_wait_timeout_us;
+        let rules = Rules::new(self.now.us, timeout_us, all.len(), claims.len());
+        rules.sort(&mut claims);
+        // The first ones get the places of those that are about to go.
+        for claim in claims.into_iter().skip(places.room()) {
+            let choose = |all: &[Holding]| rules.choose(&claim, all);
+            self.choose_and_offer(Some(claim.pool), &all, choose, words);
+            if self.room.is_offered() {
+                return;
+            }
+        }
+    }
+
+    /// The order in which pools get what is free.
+    pub(super) fn place_key(&self, number: u32, words: &impl Words) -> (usize, bool, u64) {
+        let backends = self.own_backends(number);
+        let waited_us = self.oldest_wait_us(number, words).unwrap_or(0);
+        let since_us = self.now.us.saturating_sub(waited_us);
+        place_key(&self.room.meant_for, number, backends, since_us)
+    }
+
+    /// Those that serve a pool's sessions, or are starting to.
+    fn own_backends(&self, number: u32) -> usize {
+        let serves = |slot: &&u32| {
+            let life = self.backends.life(**slot);
+            life.is_some_and(|life| !life.is_leaving() && !life.is_dedicated())
+        };
+        let pool = self.pool(number);
+        pool.map_or(0, |pool| pool.backends.iter().filter(serves).count())
+    }
+
+    fn claims(&self, words: &impl Words) -> Vec<Claim> {
+        let claim = |number: u32| {
+            if self.waiting_in(number, words) == 0 || !self.growth(number, words)?.wants_room() {
+                return None;
+            }
+            Some(Claim {
+                pool: number,
+                backends: self.own_backends(number),
+                since_us: (self.now.us).saturating_sub(self.oldest_wait_us(number, words)?),
+            })
+        };
+        self.in_want.iter().filter_map(claim).collect()
+    }
+
+    /// Backends that will have gone in a moment.
+    fn going_backends(&self, words: &impl Words) -> usize {
+        let is_going = |slot: &&u32| {
+            let life = self.backends.life(**slot);
+            let word = words.backend(**slot);
+            life.is_some_and(|life| !life.is_starting())
+                && (word.is_free() || word == Word::Retiring)
+        };
+        self.backends.leaving().iter().filter(is_going).count()
+    }
+
+    /// What serves sessions of pools, and may be asked to go.
+    fn holdings(&self, words: &impl Words) -> Vec<Holding> {
+        let mut all = Vec::new();
+        for number in self.existing.iter() {
+            let backends = self.serving_backends(number);
+            let Some(pool) = self.pool(number).filter(|_| backends > 0) else {
+                continue;
+            };
+            let waits_since_us = (self.waiting_in(number, words) > 0)
+                .then(|| self.oldest_wait_us(number, words))
+                .flatten()
+                .map(|waited_us| self.now.us.saturating_sub(waited_us));
+            for slot in &pool.backends {
+                if !self.backends.is_shared(*slot) {
+                    continue;
+                }
+                let free_for_us = self.now.timestamp - words.backend_since_us(*slot);
+                let backend = self.backends.get(*slot);
+                all.push(Holding {
+                    slot: *slot,
+                    pool: number,
+                    backends,
+                    waits_since_us,
+                    has_sessions: self.sessions.members(number) > 0,
+                    since_us: backend.map_or(0, |backend| backend.attached_us()),
+                    has_served: words.backend_has_served(*slot),
+                    free_for_us: (words.backend(*slot).is_free())
+                        .then(|| u64::try_from(free_for_us).unwrap_or(0)),
+                });
+            }
+        }
+        all
+    }
+
+    /// Gives the ticket to whom `choose` names, but to no pool's last backend
+    /// that could not be replaced.
+    fn choose_and_offer(
+        &mut self,
+        pool: Option<u32>,
+        all: &[Holding],
+        choose: impl Fn(&[Holding]) -> Choice,
+        words: &impl Words,
+    ) {
+        let mut all = all.to_vec();
+        loop {
+            let slots = match choose(&all) {
+                Choice::Nobody => return,
+                Choice::Free(slot) => vec![slot],
+                Choice::First(slots) => slots,
+            };
+            let mut spared = Vec::new();
+            for held in all.iter().filter(|held| slots.contains(&held.slot)) {
+                if !spared.contains(&held.pool) && !self.may_lose_one(held.pool, words) {
+                    spared.push(held.pool);
+                }
+            }
+            if spared.is_empty() {
+                return self.offer(pool, slots);
+            }
+            all.retain(|held| !spared.contains(&held.pool));
+        }
+    }
+
+    fn offer(&mut self, pool: Option<u32>, slots: Vec<u32>) {
+        self.room.ticket = self.room.ticket.wrapping_add(1).max(FIRST_TICKET);
+        self.act(Action::Offer {
+            ticket: self.room.ticket,
+            slots: slots.clone(),
+        });
+        self.room.offered = slots;
+        self.room.offered_for = pool;
+        self.room.taken_us = None;
+    }
+
+    fn forget_ticket(&mut self) {
+        let ticket = self.room.ticket;
+        for slot in std::mem::take(&mut self.room.offered) {
+            self.act(Action::ClearTicket { slot, ticket });
+        }
+        self.room.taken_us = None;
+    }
+
+    /// Has this one taken the ticket? Then nobody else may.
+    fn took_ticket(&mut self, slot: u32, words: &impl Words) -> bool {
+        let took = words.room_ticket() == 0 && self.room.offered.contains(&slot);
+        if took {
+            self.forget_ticket();
+        }
+        took
+    }
+
+    /// RETIRING: a backend exits, for whatever reason.
+    pub(super) fn backend_retires(&mut self, slot: u32, words: &impl Words) {
+        let pool = self.room.offered_for;
+        if self.took_ticket(slot, words) {
+            if let Some(backend) = self.backends.get_mut(slot) {
+                backend.makes_room_for = pool;
+            }
+        }
+        self.room.is_due = true;
+    }
+
+    /// A backend has gone that may not have said so before.
+    pub(super) fn room_made_by(&mut self, slot: u32, words: &impl Words) {
+        self.backend_retires(slot, words);
+    }
+
+    /// A backend has gone.
+    pub(super) fn room_made(&mut self, makes_room_for: Option<u32>) {
+        self.room.meant_for.extend(makes_room_for);
+        self.room.is_due = true;
+    }
+
+    /// The server has refused a backend: it has too many connections, of all,
+    /// or of a role or a database with CONNECTION LIMIT. A free backend of
+    /// another pool that counts there goes, for it is sessions that count.
+    /// False if there is none, and none is going.
+    pub(super) fn make_room_within_limits(
+        &mut self,
+        number: u32,
+        limit: LimitOf,
+        words: &impl Words,
+    ) -> bool {
+        let Some(pool) = self.pool(number) else {
+            return false;
+        };
+        let key = pool.key.clone();
+        let makes_room = |slot: &u32| {
+            let backend = self.backends.get(*slot);
+            backend.is_some_and(|backend| backend.makes_room_for == Some(number))
+        };
+        if self.backends.leaving().iter().any(makes_room) {
+            return true;
+        }
+        let mut free: Vec<Holding> = self.holdings(words);
+        free.retain(|held| held.pool != number && held.free_for_us.is_some());
+        free.sort_by_key(|held| std::cmp::Reverse(held.free_for_us));
+        for held in free {
+            let counts = self.pool(held.pool).is_some_and(|pool| match limit {
+                LimitOf::Role => pool.key.role_oid == key.role_oid,
+                LimitOf::Database => pool.key.database_oid == key.database_oid,
+                LimitOf::Server => true,
+            });
+            if counts && self.may_lose_one(held.pool, words) {
+                if let Some(backend) = self.backends.get_mut(held.slot) {
+                    backend.makes_room_for = Some(number);
+                }
+                self.retire(held.slot);
+                return true;
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,293 @@
+//! The scheduler: who is served, by which backend, and which backends there
+//! are. docs/design/scheduler.md has its states, promises and bounds.
+//!
+//! Free of I/O: no descriptor, no atomic, no system call, no clock and no
+//! randomness of its own. Whoever drives it (the dispatcher's shell, or the
+//! simulator) tells it what has happened ([`Core::handle`]), shows it the words
+//! that backends write ([`Words`]), and carries out what it asks for
+//! ([`Core::next_action`]) before telling the next. A race that is lost out
+//! there comes back as an event.
+//!
+//! | module | what it decides |
+//! |---|---|
+//! | `sessions` | where a session is; who waits, in which order |
+//! | `backends` | what a backend is; how many there are |
+//! | `coming` | what becomes of a session that speaks, comes back, or ends |
+//! | `serve` | who gets which backend; how many are started |
+//! | `places`, `dedicated` | how many there may be, shared and dedicated; which session keeps its backend no longer |
+//! | `waits`, `cancel`, `holds`, `stop` | who is told what while he waits, or ends |
+//! | `attach`, `leave`, `shrink` | a backend comes, goes, may go |
+//! | `room`, `make_room` | which backend gives way for another pool |
+//! | `pool`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
+
+mod attach;
+mod backends;
+mod cancel;
+mod coming;
+mod dedicated;
+mod event;
+mod failures;
+mod holds;
+mod leave;
+mod make_room;
+mod origin;
+mod places;
+mod pool;
+mod pool_set;
+mod pool_table;
+mod replaceable;
+mod room;
+mod serve;
+mod sessions;
+mod shrink;
+#[cfg(test)]
+mod simulator;
+mod stop;
+mod waits;
+mod words;
+
+pub use attach::{Attach, Identity, Stranger};
+pub use backends::Backend;
+pub use event::{Action, Ending, Event, Look, Says, Skipped, Then, Why};
+pub use origin::{Origin, Provenance};
+pub use pool::PoolKey;
+pub use sessions::{index_of, SessionId};
+pub use words::{Shown, Word, Words};
+
+use backends::Backends;
+use holds::Hold;
+use make_room::Room;
+use pool::Pool;
+use pool_set::PoolSet;
+use serve::Round;
+use sessions::Sessions;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+/// A moment, read once for all events of a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Of the monotonic clock.
+    pub us: u64,
+    /// As TimestampTz; may be set back, or forward.
+    pub timestamp: i64,
+}
+
+/// What the configuration says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub max_backends: usize,
+    pub min_backends: usize,
+    /// None: what is left.
+    pub max_dedicated: Option<usize>,
+    /// Backends that there may be at all: what the server's connections leave.
+    /// Orphans have some, too; but they must not keep a new dispatcher from
+    /// serving anybody.
+    pub ceiling: usize,
+    /// 0: none.
+    pub session_wait_timeout_us: u64,
+    /// 0: none.
+    pub backend_idle_timeout_us: i64,
+    pub force_migration: bool,
+}
+
+/// The scheduler.
+pub struct Core {
+    now: Now,
+    limits: Limits,
+    sessions: Sessions,
+    backends: Backends,
+    /// By pool slot.
+    pools: Vec<Option<Pool>>,
+    pool_numbers: HashMap<Rc<PoolKey>, u32>,
+    /// Pools that exist.
+    existing: PoolSet,
+    /// Among them those in which somebody may wait.
+    in_want: PoolSet,
+    /// Pools to look at when the round ends.
+    dirty: Vec<u32>,
+    round: Round,
+    room: Room,
+    /// Databases that statements want for themselves.
+    holds: Vec<Hold>,
+    settings_generation: u64,
+    next_serial: u64,
+    outdated_pools: usize,
+    launcher_is_up: bool,
+    stopping: bool,
+    next_swept: u32,
+    /// Whom a backend that is being buried may have had.
+    lost: Vec<SessionId>,
+    actions: VecDeque<Action>,
+}
+
+impl Core {
+    /// `first_generation`: any number, another one for each dispatcher.
+    pub fn new(
+        limits: Limits,
+        session_slots: u32,
+        pools: usize,
+        backend_slots: usize,
+        first_generation: u32,
+        words: &impl Words,
+    ) -> Core {
+        Core {
+            now: Now::default(),
+            limits,
+            sessions: Sessions::new(session_slots, pools, first_generation),
+            backends: Backends::new(backend_slots, |slot| words.slot_is_free(slot)),
+            pools: (0..pools).map(|_| None).collect(),
+            pool_numbers: HashMap::new(),
+            existing: PoolSet::new(pools),
+            in_want: PoolSet::new(pools),
+            dirty: Vec::new(),
+            round: Round::default(),
+            room: Room::default(),
+            holds: Vec::new(),
+            settings_generation: 0,
+            next_serial: 0,
+            outdated_pools: 0,
+            launcher_is_up: true,
+            stopping: false,
+            next_swept: 0,
+            lost: Vec::new(),
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Begins a round.
+    pub fn set_clock(&mut self, now: Now) {
+        self.now = now;
+    }
+
+    /// What is to be done next.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    fn act(&mut self, action: Action) {
+        self.actions.push_back(action);
+    }
+
+    fn then(&mut self, then: Then) {
+        self.act(Action::Then(then));
+    }
+
+    /// Something has happened.
+    pub fn handle(&mut self, event: Event, words: &impl Words) {
+        match event {
+            Event::Spoke { id, hup } => self.spoke(id, hup, words),
+            Event::Said { id, look, says } => self.said(id, look, says, words),
+            Event::ToGreet(id) => self.wait_for_greeting(id, words),
+            Event::Greeted(id) => self.sessions.greeted(id),
+            Event::GivenBack(id) => self.given_back(id, words),
+            Event::Ended(id, ending) => self.end(id, Why::Ended(ending)),
+            Event::Skipped(id) => self.skipped(id),
+            Event::Cancel(id) => self.cancel(id, words),
+
+            Event::Claimed | Event::Queued => self.go_on(words),
+            Event::ClaimLost(id) => self.claim_lost(id, words),
+            Event::QueueFull { pool, id } => self.queue_full(pool, id, words),
+            Event::QueueHasRoom(pool) => self.queue_has_room(pool),
+            Event::TakenBack(id) => self.sessions.wait_on(id),
+            Event::QueueDrained(pool) => self.queue_drained(pool),
+
+            Event::Attached(slot) => self.attached(slot),
+            Event::BackendGone(slot) => self.backend_gone(slot),
+            Event::Dedicated(slot, dedicated) => self.set_dedicated(slot, dedicated),
+            Event::MayBeFree(slot) => self.may_be_free(slot),
+            Event::Leaves(slot) => self.leaves(slot, words),
+            Event::SlotFreed(slot) => self.backends.release(slot),
+            Event::TicketBack(is_ours) => self.ticket_back(is_ours, words),
+
+            Event::HoldEnded(number) => self.hold_ended(number),
+            Event::LauncherIs { up } => self.launcher_is_up = up,
+            Event::Replaced { old, new } => self.replaced(old, new, words),
+
+            Event::Tick => self.tick(words),
+            Event::Sweep => self.sweep(words),
+            Event::RoundEnds => self.round_ends(words),
+            Event::MakeRoom => self.make_room(words),
+            Event::Stop => self.stop(),
+            Event::Abandon => self.abandon(words),
+            Event::Then(then) => self.go_on_with(then, words),
+        }
+    }
+
+    fn go_on_with(&mut self, then: Then, words: &impl Words) {
+        match then {
+            Then::Cancel(id) => self.cancel_located(id, words),
+            Then::EndUngreeted { pool, over_unix } => self.end_ungreeted(pool, over_unix),
+            Then::Expire(pool) => self.expire(pool),
+            Then::LeaveUngreeted(id) => self.leave_ungreeted(id),
+            Then::Bury { slot, is_last } => self.bury(slot, is_last, words),
+            Then::Move { old, new } => self.move_sessions(old, new),
+            Then::EndForced(number) => self.end_forced(number, words),
+            Then::StopSessions => self.stop_sessions(words),
+        }
+    }
+
+    fn tick(&mut self, words: &impl Words) {
+        self.expire_waits(words);
+        self.look_at_waiting(words);
+        self.evict_excess(words);
+        self.room.look_again();
+        if self.stopping {
+            self.stop_sessions(words);
+        }
+    }
+
+    fn sweep(&mut self, words: &impl Words) {
+        self.give_up_starting(words);
+        for pool in self.existing.iter() {
+            self.shrink(pool, words);
+            self.leave_outdated(pool);
+        }
+        self.room.look_for_surplus();
+        self.sweep_sessions(words);
+        self.drop_empty_pools();
+        if self.limits.min_backends > 0 {
+            // It is kept.
+            for pool in self.existing.iter() {
+                self.mark_dirty(pool);
+            }
+        }
+    }
+
+    // ---- questions from outside -------------------------------------------
+
+    /// Has it to be asked again without anything having happened?
+    pub fn has_more(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Is there something that has a limit in milliseconds?
+    pub fn needs_ticks(&self) -> bool {
+        self.stopping || self.room.is_offered() || !self.in_want.is_empty()
+    }
+
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    pub fn backend(&self, slot: u32) -> Option<&Backend> {
+        self.backends.get(slot)
+    }
+
+    /// Of all pools, starting ones included.
+    pub fn backend_count(&self) -> usize {
+        self.backends.total()
+    }
+
+    pub fn settings_generation(&self) -> u64 {
+        self.settings_generation
+    }
+
+    /// The configuration has been loaded anew.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+        for pool in self.existing.iter() {
+            self.mark_dirty(pool);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The table of pools: making them, replacing them, letting them go.
+//!
+//! A pool's backends read what ALTER ROLE/DATABASE ... SET and the configuration
+//! say once, when they start. When that changes, its pool is *outdated*: who
+//! logs in from then on gets another pool, whose backends have the new state.
+//! The outdated one keeps its sessions, to which the change does not apply, and
+//! its backends, for it may be that no new one could log in. Only when one of
+//! the new pool has logged in do the sessions move there, and the old backends
+//! go. docs/design/pools.md has the reasons.
+
+use super::backends::Life;
+use super::pool::Pool;
+use super::{Action, Core, Identity, PoolKey, Stranger, Then, Words};
+use crate::protocol::auth::client::Failure;
+use crate::protocol::Report;
+use std::rc::Rc;
+
+/// Pools that only superusers may open, so that they can come in and see.
+const POOLS_FOR_SUPERUSERS: usize = 16;
+
+impl Core {
+    pub(super) fn pool(&self, number: u32) -> Option<&Pool> {
+        self.pools.get(number as usize)?.as_ref()
+    }
+
+    pub(super) fn pool_mut(&mut self, number: u32) -> Option<&mut Pool> {
+        self.pools.get_mut(number as usize)?.as_mut()
+    }
+
+    /// The pool that sessions of this key come into.
+    pub fn find_pool(&self, key: &PoolKey) -> Option<u32> {
+        self.pool_numbers.get(key).copied()
+    }
+
+    fn free_pool(&self, superuser: bool) -> Option<u32> {
+        let reserve = POOLS_FOR_SUPERUSERS.min(self.pools.len() / 2);
+        let most = self.pools.len() - if superuser { 0 } else { reserve };
+        let number = self.pools[..most].iter().position(Option::is_none)?;
+        Some(number as u32)
+    }
+
+    /// A new pool; None if there can be no more. It has a ready queue from now
+    /// on, or is given up (`give_up_pool`).
+    pub fn create_pool(&mut self, key: PoolKey) -> Option<u32> {
+        let number = self.free_pool(key.superuser).or_else(|| {
+            self.drop_empty_pools();
+            self.free_pool(key.superuser)
+        })?;
+        let key = Rc::new(key);
+        self.next_serial += 1;
+        self.pool_numbers.insert(key.clone(), number);
+        let pool = Pool::new(key, self.next_serial, self.settings_generation);
+        self.pools[number as usize] = Some(pool);
+        self.existing.insert(number);
+        Some(number)
+    }
+
+    /// It has got no ready queue.
+    pub fn give_up_pool(&mut self, number: u32) {
+        if let Some(pool) = self.pools[number as usize].take() {
+            self.pool_numbers.remove(&pool.key);
+            self.existing.remove(number);
+        }
+    }
+
+    /// Settings of roles or databases have changed: those of `concerns`.
+    pub fn settings_changed(&mut self, generation: u64, concerns: impl Fn(&PoolKey) -> bool) {
+        self.settings_generation = generation;
+        self.outdate_pools(concerns);
+    }
+
+    /// What starting backends of these pools read has changed.
+    pub fn outdate_pools(&mut self, concerns: impl Fn(&PoolKey) -> bool) {
+        for number in self.existing.iter() {
+            let pool = self.pool(number);
+            if pool.is_some_and(|pool| !pool.outdated && concerns(&pool.key)) {
+                self.outdate_pool(number);
+            }
+        }
+    }
+
+    fn outdate_pool(&mut self, number: u32) {
+        let generation = self.settings_generation;
+        let Some(pool) = self.pools[number as usize].as_mut() else {
+            return;
+        };
+        let key = pool.key.clone();
+        let is_starting = |slot| self.backends.life(slot).is_some_and(Life::is_starting);
+        if pool.all_backends().any(|slot| !is_starting(slot)) {
+            pool.outdated = true;
+            self.outdated_pools += 1;
+            self.pool_numbers.remove(&key);
+            self.leave_outdated(number);
+        } else {
+            // Nobody has learnt anything here; who starts is too early. So a
+            // key never has more than one outdated pool: absorb_outdated.
+            for slot in &pool.backends {
+                if self.backends.life(*slot) != Some(Life::Stale) {
+                    self.backends.turn(*slot, Life::Stale);
+                }
+            }
+            pool.settings_generation = generation;
+        }
+        self.act(Action::ForgetGreetings(number));
+    }
+
+    /// An outdated pool's backends go when it has no session any more.
+    pub(super) fn leave_outdated(&mut self, number: u32) {
+        let is_outdated = self.pool(number).is_some_and(|pool| pool.outdated);
+        if is_outdated && self.sessions.members(number) == 0 {
+            self.retire_all(number);
+        }
+    }
+
+    /// A backend of this pool has logged in: others can, so nobody needs the
+    /// old ones any more.
+    pub(super) fn absorb_outdated(&mut self, number: u32) {
+        if self.outdated_pools == 0 {
+            return;
+        }
+        let Some(pool) = self.pool(number).filter(|pool| !pool.outdated) else {
+            return;
+        };
+        let key = pool.key.clone();
+        for old in self.existing.iter() {
+            if (self.pool(old)).is_some_and(|pool| pool.outdated && pool.key == key) {
+                self.begin_to_move(old, number);
+            }
+        }
+    }
+
+    fn begin_to_move(&mut self, old: u32, new: u32) {
+        self.act(Action::TakeBack(old));
+        self.then(Then::Move { old, new });
+    }
+
+    /// All that one pool has to another; its backends go.
+    pub(super) fn move_sessions(&mut self, old: u32, new: u32) {
+        if self.pool(old).is_none() || self.pool(new).is_none() {
+            return;
+        }
+        for id in self.sessions.of_pool(old) {
+            if (self.sessions.get(id)).is_some_and(|session| session.is_ungreeted()) {
+                self.actions.push_back(Action::ForgetGreeting(id));
+            }
+        }
+        self.sessions.move_all(old, new);
+        let origins = self.pool_mut(old).map(|pool| {
+            pool.moved_to = Some(new);
+            std::mem::take(&mut pool.origins)
+        });
+        if let Some(pool) = self.pool_mut(new) {
+            for (from, count) in origins.unwrap_or_default() {
+                *pool.origins.entry(from).or_default() += count;
+            }
+        }
+        self.retire_all(old);
+        self.in_want.insert(new);
+        self.mark_dirty(new);
+    }
+
+    /// A backend that logged in for this pool is not the pool's; it has gone.
+    pub(super) fn stranger_came(&mut self, number: u32, stranger: Stranger, words: &impl Words) {
+        let Some(pool) = self.pool(number) else {
+            return;
+        };
+        let name = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        let report = match stranger {
+            Stranger::Role => Report::fatal(
+                b"28000",
+                format!("role \"{}\" does not exist", name(&pool.key.user)),
+            )
+            .with_detail("It has been renamed or dropped; another role has its name now.")
+            .with_hint("Connect again."),
+            Stranger::Database => Report::fatal(
+                b"3D000",
+                format!("database \"{}\" does not exist", name(&pool.key.database)),
+            )
+            .with_detail("It seems to have just been dropped or renamed."),
+            Stranger::Superuser(superuser) => {
+                // Sessions whose backends logged in before the change keep
+                // them. If there is none left, they go on with backends of the
+                // role as it is now: what it may do the server asks of the
+                // catalog in any case.
+                let may_serve = |slot| self.backends.may_serve(slot);
+                if pool.all_backends().any(may_serve) {
+                    return self.role_changed(number, words);
+                }
+                let old = number;
+                return self.act(Action::FindPool { old, superuser });
+            }
+        };
+        self.start_failed(number, Failure::ServerError(report), words);
+    }
+
+    fn role_changed(&mut self, number: u32, words: &impl Words) {
+        let text = "the role has become a superuser or is none any more";
+        self.start_failed(number, Failure::Protocol(text.into()), words);
+    }
+
+    pub(super) fn replaced(&mut self, old: u32, new: Option<u32>, words: &impl Words) {
+        match new {
+            Some(new) => self.begin_to_move(old, new),
+            None => self.role_changed(old, words),
+        }
+    }
+
+    /// Pools that nobody uses go.
+    pub(super) fn drop_empty_pools(&mut self) {
+        for number in self.existing.iter() {
+            let is_unused = self.pool(number).is_some_and(|pool| {
+                self.sessions.members(number) == 0 && !pool.has_backends() && !pool.dirty
+            });
+            if !is_unused {
+                continue;
+            }
+            if let Some(pool) = self.pools[number as usize].take() {
+                self.outdated_pools -= usize::from(pool.outdated);
+                if self.pool_numbers.get(&pool.key) == Some(&number) {
+                    self.pool_numbers.remove(&pool.key);
+                }
+                self.existing.remove(number);
+                self.in_want.remove(number);
+                self.act(Action::PoolDropped(number));
+            }
+        }
+    }
+
+    // ---- questions from outside -------------------------------------------
+
+    /// Numbers of all pools.
+    pub fn pools(&self) -> impl Iterator<Item = u32> {
+        self.existing.iter()
+    }
+
+    pub fn pool_key(&self, number: u32) -> Option<&Rc<PoolKey>> {
+        self.pool(number).map(|pool| &pool.key)
+    }
+
+    pub fn pool_serial(&self, number: u32) -> Option<u64> {
+        self.pool(number).map(|pool| pool.serial)
+    }
+
+    /// The settings that its backends have read are not older than this.
+    pub fn pool_settings_generation(&self, number: u32) -> u64 {
+        self.pool(number).map_or(0, |pool| pool.settings_generation)
+    }
+
+    /// Those that are not dedicated.
+    pub fn pool_backends(&self, number: u32) -> &[u32] {
+        self.pool(number).map_or(&[], |pool| &pool.backends)
+    }
+
+    pub fn pool_dedicated(&self, number: u32) -> usize {
+        self.pool(number).map_or(0, |pool| pool.dedicated.len())
+    }
+
+    /// Sessions of such pools.
+    pub fn count_sessions(&self, is_counted: impl Fn(&PoolKey) -> bool) -> i64 {
+        let pools = self.existing.iter();
+        pools
+            .filter(|number| self.pool(*number).is_some_and(|pool| is_counted(&pool.key)))
+            .map(|number| self.sessions.members(number) as i64)
+            .sum()
+    }
+
+    /// Backends of such pools.
+    pub fn count_backends(&self, is_counted: impl Fn(&PoolKey) -> bool) -> i64 {
+        let pools = self.existing.iter().filter_map(|number| self.pool(number));
+        pools
+            .filter(|pool| is_counted(&pool.key))
+            .map(|pool| pool.all_backends().count() as i64)
+            .sum()
+    }
+
+    /// Could this identity be one of the pool's backends?
+    pub fn is_of_pool(&self, number: u32, identity: Identity) -> bool {
+        self.pool(number)
+            .is_some_and(|pool| identity.compare(&pool.key).is_none())
+    }
+}

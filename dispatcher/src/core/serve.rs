@@ -1,0 +1,349 @@
+//! Who gets which backend, and how many are started.
+//!
+//! When a round ends the pools that something has happened to are served, one
+//! after the other: what waits is handed out, one session at a time, because
+//! only the next look says what became of the last; then backends are started
+//! for whoever is left. A session goes either to one backend, which is claimed,
+//! or through the ready queue to whichever is first.
+
+use super::pool::{choose_backend, counter_is_wrong, Growth};
+use super::sessions::Whereabouts;
+use super::{index_of, Action, Core, SessionId, Word, Words};
+
+/// With forced migration, a session whose last backend is the only free one
+/// gets it after all when it has waited so long: the others may be held by
+/// transactions that wait for this very session.
+const FORCED_PATIENCE_US: u64 = 300_000;
+
+/// Pools that are being served.
+#[derive(Default)]
+pub struct Round {
+    /// The first is at its turn, the last in the list.
+    pools: Vec<u32>,
+    /// Sent into its queue since its turn began.
+    queued: usize,
+    /// The last of its FIFO that was passed over (forced migration only).
+    passed: Option<SessionId>,
+    spare: Vec<u32>,
+}
+
+impl Core {
+    pub(super) fn mark_dirty(&mut self, number: u32) {
+        if let Some(pool) = self.pool_mut(number) {
+            if !pool.dirty {
+                pool.dirty = true;
+                self.dirty.push(number);
+            }
+        }
+    }
+
+    /// All pools in which somebody waits are looked at.
+    pub(super) fn mark_waiting(&mut self) {
+        for number in self.in_want.iter() {
+            self.mark_dirty(number);
+        }
+    }
+
+    /// Somebody may wait there for long: a failed start may be repeated by
+    /// now, and forced migration has its patience.
+    pub(super) fn look_at_waiting(&mut self, words: &impl Words) {
+        for number in self.in_want.iter() {
+            if self.sessions.waiting(number) > 0 {
+                self.mark_dirty(number);
+            } else if self.waiting_in(number, words) == 0 {
+                self.in_want.remove(number);
+            }
+        }
+    }
+
+    /// Serves every pool that something has happened to, and gives places that
+    /// have become free to whom they are due (place_key, room.rs).
+    pub(super) fn round_ends(&mut self, words: &impl Words) {
+        if self.dirty.is_empty() {
+            return;
+        }
+        let spare = std::mem::take(&mut self.round.spare);
+        let mut pools = std::mem::replace(&mut self.dirty, spare);
+        if pools.len() > 1 {
+            pools.sort_by_cached_key(|number| std::cmp::Reverse(self.place_key(*number, words)));
+        }
+        self.room.meant_for.clear();
+        self.round.pools = pools;
+        self.begin_turn();
+        self.go_on(words);
+    }
+
+    fn begin_turn(&mut self) {
+        self.round.queued = 0;
+        self.round.passed = None;
+        if let Some(number) = self.round.pools.last().copied() {
+            if let Some(pool) = self.pool_mut(number) {
+                pool.dirty = false;
+            }
+        }
+    }
+
+    /// Hands out the next, or goes on to the next pool.
+    pub(super) fn go_on(&mut self, words: &impl Words) {
+        while let Some(number) = self.round.pools.last().copied() {
+            if self.hand_out(number, words) {
+                return;
+            }
+            if self.round.queued > 0 {
+                self.poke_idle(number, self.round.queued, words);
+            }
+            self.grow(number, words);
+            self.round.pools.pop();
+            self.begin_turn();
+        }
+        // Keeps its room.
+        if self.round.spare.capacity() == 0 {
+            self.round.spare = std::mem::take(&mut self.round.pools);
+        }
+    }
+
+    /// The state words of a pool's backends that may be given something.
+    fn find_backend(
+        &self,
+        number: u32,
+        last: Option<u32>,
+        force: bool,
+        words: &impl Words,
+    ) -> Option<(u32, Word)> {
+        let may_serve = |slot: &&u32| self.backends.may_serve(**slot);
+        let slots = self.pool(number)?.backends.iter().filter(may_serve);
+        choose_backend(slots.map(|slot| (*slot, words.backend(*slot))), last, force)
+    }
+
+    pub(super) fn queued(&self, number: u32, words: &impl Words) -> usize {
+        usize::try_from(words.queued(number)).unwrap_or(0)
+    }
+
+    /// Sessions of a pool in its FIFO and its ready queue.
+    pub fn waiting_in(&self, number: u32, words: &impl Words) -> usize {
+        if self.pool(number).is_none() {
+            return 0;
+        }
+        self.sessions.waiting(number) + self.queued(number, words)
+    }
+
+    /// Hands out one that waits in a pool's FIFO; false if that is all. Who is
+    /// in the ready queue came before: as long as it holds somebody, the next
+    /// goes there too, even if a backend shows itself idle, as each does for a
+    /// moment that has just given a session back.
+    fn hand_out(&mut self, number: u32, words: &impl Words) -> bool {
+        let forced = self.limits.force_migration;
+        let mut next = match self.round.passed {
+            Some(passed) => self.sessions.waiting_behind(passed),
+            None => self.sessions.first_waiting(number),
+        };
+        while let Some(id) = next {
+            let patient = self
+                .sessions
+                .get(id)
+                .is_some_and(|session| self.now.us < session.waits_since_us() + FORCED_PATIENCE_US);
+            let would_overtake = !forced && self.queued(number, words) > 0;
+            let last = words.last_backend(index_of(id));
+            let found = if would_overtake {
+                None
+            } else {
+                self.find_backend(number, last, forced && patient, words)
+            };
+            if let Some((slot, seen)) = found {
+                self.sessions.send_to(id, slot);
+                self.act(Action::Claim { slot, seen, id });
+                return true;
+            }
+            if forced {
+                self.round.passed = Some(id);
+                next = self.sessions.waiting_behind(id);
+                continue;
+            }
+            return self.send_to_queue(number, id);
+        }
+        false
+    }
+
+    /// Its state has changed meanwhile: looks again.
+    pub(super) fn claim_lost(&mut self, id: SessionId, words: &impl Words) {
+        self.sessions.wait_on(id);
+        self.go_on(words);
+    }
+
+    /// Sends the FIFO's head into the ready queue; false if it has to stay.
+    fn send_to_queue(&mut self, number: u32, id: SessionId) -> bool {
+        let backends = &self.backends;
+        let Some(pool) = self.pools[number as usize].as_mut() else {
+            return false;
+        };
+        let mut slots = pool.backends.iter();
+        if pool.queue_full || !slots.any(|slot| backends.may_serve(*slot)) {
+            return false;
+        }
+        // From the send on a backend may own it.
+        pool.note_sent(id);
+        self.sessions.enqueue(id);
+        self.round.queued += 1;
+        self.act(Action::Enqueue { pool: number, id });
+        true
+    }
+
+    pub(super) fn queue_full(&mut self, number: u32, id: SessionId, words: &impl Words) {
+        self.sessions.wait_on(id);
+        self.round.queued = self.round.queued.saturating_sub(1);
+        if let Some(pool) = self.pool_mut(number) {
+            pool.sent.pop_back();
+            pool.queue_full = true;
+        }
+        self.go_on(words);
+    }
+
+    pub(super) fn queue_has_room(&mut self, number: u32) {
+        if let Some(pool) = self.pool_mut(number) {
+            pool.queue_full = false;
+        }
+        self.mark_dirty(number);
+    }
+
+    pub(super) fn queue_drained(&mut self, number: u32) {
+        if let Some(pool) = self.pool_mut(number) {
+            pool.sent.clear();
+        }
+        self.in_want.insert(number);
+        self.mark_dirty(number);
+    }
+
+    /// A backend that died between taking a message and lowering the counter
+    /// leaves the counter wrong for ever; it is set right when nobody can be
+    /// between the two. `is_empty`: the queue was, before this was asked: who
+    /// took something before is still busy.
+    pub fn check_queue(&mut self, number: u32, is_empty: bool, words: &impl Words) {
+        let Some(pool) = self.pool(number) else {
+            return;
+        };
+        let mut slots = pool.backends.iter();
+        let may_be_taking = slots.any(|slot| words.backend(*slot) == Word::Busy);
+        if counter_is_wrong(is_empty, may_be_taking, words.queued(number)) {
+            self.act(Action::TakeBack(number));
+            self.act(Action::ResetCounter(number));
+        }
+    }
+
+    /// A backend may have become idle after it saw the queue empty and before
+    /// it could see what was sent: wake as many as there are messages, those
+    /// of before too, whose backends may have been poked and not woken yet.
+    fn poke_idle(&mut self, number: u32, sent: usize, words: &impl Words) {
+        let mut left = self.queued(number, words).max(sent);
+        let Some(pool) = self.pools[number as usize].as_ref() else {
+            return;
+        };
+        for slot in &pool.backends {
+            if left == 0 {
+                break;
+            }
+            if self.backends.may_serve(*slot) && words.backend(*slot).is_free() {
+                left -= 1;
+                self.actions.push_back(Action::Poke(*slot));
+            }
+        }
+    }
+
+    /// All pools that share backends, if all of these are at work and each pool
+    /// has sessions enough in its ready queue to go on with: who speaks now
+    /// only gets a place behind them.
+    pub fn saturated_pools(&self, queued: usize, words: &impl Words) -> Option<Vec<u32>> {
+        let mut pools = Vec::new();
+        for number in self.existing.iter() {
+            let Some(pool) = self.pool(number) else {
+                continue;
+            };
+            if self.sessions.members(number) <= pool.dedicated.len() {
+                // Its sessions have their backends.
+                continue;
+            }
+            let is_busy = |slot: &u32| words.backend(*slot) == Word::Busy;
+            if self.queued(number, words) < queued || !pool.backends.iter().all(is_busy) {
+                return None;
+            }
+            pools.push(number);
+        }
+        (!pools.is_empty()).then_some(pools)
+    }
+
+    // ---- growth ------------------------------------------------------------
+
+    /// What a pool could start now; None if it shall not try.
+    pub(super) fn growth(&self, number: u32, words: &impl Words) -> Option<Growth> {
+        let pool = self.pool(number)?;
+        if self.stopping || !pool.retry.allowed(self.now.us) || self.is_held(number) {
+            return None;
+        }
+        // Attached or not; and one that is free is about to take from the ready
+        // queue what still counts as waiting. Not under forced migration: there
+        // is no queue then, and who waits while one is free waits for another
+        // than that one.
+        let will_serve = |slot: &&u32| {
+            let Some(life) = self.backends.life(**slot) else {
+                return false;
+            };
+            let about_to = match words.backend(**slot) {
+                Word::Idle | Word::Linger => !self.limits.force_migration,
+                word => word == Word::Starting,
+            };
+            life.is_starting() || (life.may_serve() && about_to)
+        };
+        Some(Growth {
+            waiting: self.waiting_in(number, words),
+            starting: pool.backends.iter().filter(will_serve).count(),
+            backends: pool.backends.len(),
+            sessions: self.sessions.members(number),
+            min_backends: self.limits.min_backends,
+            places: self.places(0),
+            force_migration: self.limits.force_migration,
+        })
+    }
+
+    /// Starts backends for those that wait, as far as the limits allow.
+    fn grow(&mut self, number: u32, words: &impl Words) {
+        let (Some(growth), Some(pool)) = (self.growth(number, words), self.pool(number)) else {
+            return;
+        };
+        // After a failure one at a time, until one succeeds.
+        let most = if pool.retry.is_waiting() {
+            usize::from(growth.starting == 0)
+        } else {
+            usize::MAX
+        };
+        for _ in 0..growth.starts().min(most) {
+            self.open(number, words);
+        }
+        if growth.wants_room() {
+            self.room.want(growth.backends == 0);
+        }
+    }
+
+    fn open(&mut self, number: u32, words: &impl Words) {
+        let generation = words.login_generation();
+        let Some(slot) = self.backends.start(number, self.now.us, generation) else {
+            return;
+        };
+        if let Some(pool) = self.pool_mut(number) {
+            pool.backends.push(slot);
+        }
+        self.act(Action::Open { slot, pool: number });
+    }
+
+    /// How long the first of a pool's waiting sessions has waited.
+    pub fn oldest_wait_us(&self, number: u32, words: &impl Words) -> Option<u64> {
+        let pool = self.pool(number)?;
+        let queued = self.queued(number, words).min(pool.sent.len());
+        let in_queue = pool.sent.iter().skip(pool.sent.len() - queued).copied();
+        let is_in =
+            |place: Whereabouts| matches!(place, Whereabouts::Waiting(_) | Whereabouts::Queue(_));
+        in_queue
+            .chain(self.sessions.first_waiting(number))
+            .filter_map(|id| self.sessions.get(id))
+            .find(|session| is_in(session.whereabouts()))
+            .map(|session| self.now.us.saturating_sub(session.waits_since_us()))
+    }
+}

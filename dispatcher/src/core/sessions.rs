@@ -1,0 +1,600 @@
+//! The table of sessions: who exists, and where each is.
+//!
+//! A session is named by generation and index; a name whose generation is past
+//! finds nothing, so that a late event or message cannot hit the session that
+//! has the slot now. The low half of the name is the index of the session's
+//! slot in CONTROL and of its record in the ARENA.
+//!
+//! A session is at exactly one place, [`Whereabouts`], and only
+//! [`Sessions::put`] moves it. It is linked into its pool's FIFO if and only
+//! if it is `Waiting`, so that to leave the FIFO from its middle costs nothing
+//! and its length is exact. Backends re-arm the sockets of sessions by
+//! themselves, so `Queue` and `Sent` mean "went there"; [`Sessions::locate`]
+//! says, with its slot's words, where it is now.
+
+use super::event::Skipped;
+use super::origin::Provenance;
+use super::words::{Shown, Words};
+
+/// Generation in the upper half (never 0, and 31 bits, so that a bigint holds a
+/// name), index in the lower.
+pub type SessionId = u64;
+
+pub fn index_of(session: SessionId) -> u32 {
+    session as u32
+}
+
+fn name(generation: u32, index: u32) -> SessionId {
+    (u64::from(generation) << 32) | u64::from(index)
+}
+
+/// What a session needs a backend for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing has been sent to it since AuthenticationOk. Its socket is armed
+    /// for its end only.
+    Greeting,
+    /// It was greeted by the backend that has it, which says so when it gives
+    /// it back; until then an event of its socket is one of before.
+    Return,
+    Answer,
+}
+
+/// Where a session is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// In the epoll: the client is silent.
+    Idle,
+    /// In its pool's FIFO.
+    Waiting(Need),
+    /// It went into the pool's ready queue.
+    Queue(Need),
+    /// It went to this backend slot.
+    Sent(u32, Need),
+    /// Its request is being passed over.
+    Skipping(Skipped),
+}
+
+impl Whereabouts {
+    pub fn is_ungreeted(self) -> bool {
+        use Whereabouts::{Queue, Sent, Waiting};
+        matches!(
+            self,
+            Waiting(Need::Greeting) | Queue(Need::Greeting) | Sent(_, Need::Greeting)
+        )
+    }
+
+    /// What it needs if it has to wait again.
+    fn need(self) -> Need {
+        if self.is_ungreeted() {
+            Need::Greeting
+        } else {
+            Need::Answer
+        }
+    }
+
+    /// Does it come back by a message only?
+    fn is_announced(self) -> bool {
+        use Whereabouts::{Queue, Sent};
+        self.is_ungreeted() || matches!(self, Queue(Need::Return) | Sent(_, Need::Return))
+    }
+}
+
+/// Where a session is now, as its slot's words show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// Here; nobody else touches it.
+    Here(Whereabouts),
+    /// In the ready queue, or on its way to a backend.
+    OnItsWay(Whereabouts),
+    /// Its backend has given it back: that event is still to come, or, if it is
+    /// `announced`, that message.
+    GivenBack { announced: bool },
+    /// This backend slot holds it.
+    Held(u32),
+}
+
+/// None of the list.
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Link {
+    before: u32,
+    after: u32,
+}
+
+const UNLINKED: Link = Link {
+    before: NONE,
+    after: NONE,
+};
+
+/// A list through the table.
+#[derive(Clone, Copy)]
+struct List {
+    first: u32,
+    last: u32,
+    length: usize,
+}
+
+const EMPTY: List = List {
+    first: NONE,
+    last: NONE,
+    length: 0,
+};
+
+/// Which of a session's two links: of its pool's sessions, of those in its FIFO.
+#[derive(Clone, Copy)]
+enum Of {
+    Pool = 0,
+    Fifo = 1,
+}
+
+/// What the dispatcher alone knows of a session; the rest is in shared memory.
+pub struct Session {
+    generation: u32,
+    is_live: bool,
+    pool: u32,
+    whereabouts: Whereabouts,
+    /// When it began to wait, microseconds of the monotonic clock.
+    waits_since_us: u64,
+    /// Who began to wait before has a lower one.
+    turn: u64,
+    from: Provenance,
+    links: [Link; 2],
+}
+
+impl Session {
+    pub fn pool(&self) -> u32 {
+        self.pool
+    }
+
+    pub fn whereabouts(&self) -> Whereabouts {
+        self.whereabouts
+    }
+
+    pub fn is_ungreeted(&self) -> bool {
+        self.whereabouts.is_ungreeted()
+    }
+
+    pub fn waits_since_us(&self) -> u64 {
+        self.waits_since_us
+    }
+
+    /// Who began to wait before has a lower one.
+    #[cfg(test)]
+    pub fn turn(&self) -> u64 {
+        self.turn
+    }
+
+    pub fn from(&self) -> Provenance {
+        self.from
+    }
+}
+
+/// All sessions. Bounded by the number of slots.
+pub struct Sessions {
+    table: Vec<Session>,
+    free: Vec<u32>,
+    slots: u32,
+    live: usize,
+    /// By pool.
+    lists: Vec<[List; 2]>,
+    next_turn: u64,
+    /// From which generations of slots are counted.
+    first_generation: u32,
+}
+
+impl Sessions {
+    pub fn new(slots: u32, pools: usize, first_generation: u32) -> Sessions {
+        Sessions {
+            table: Vec::new(),
+            free: Vec::new(),
+            slots,
+            live: 0,
+            lists: vec![[EMPTY; 2]; pools],
+            next_turn: 0,
+            first_generation,
+        }
+    }
+
+    pub fn live(&self) -> usize {
+        self.live
+    }
+
+    /// Makes a session; None if there is no slot that may be used (an orphaned
+    /// backend may still hold one).
+    pub fn create(
+        &mut self,
+        pool: u32,
+        from: Provenance,
+        usable: impl Fn(u32) -> bool,
+    ) -> Option<SessionId> {
+        let mut skipped = Vec::new();
+        let mut found = None;
+        while let Some(index) = self.next_slot() {
+            if usable(index) {
+                found = Some(index);
+                break;
+            }
+            skipped.push(index);
+        }
+        self.free.extend(skipped);
+        let index = found?;
+        let session = &mut self.table[index as usize];
+        session.generation = (session.generation.wrapping_add(1) & 0x7fff_ffff).max(1);
+        session.is_live = true;
+        session.pool = pool;
+        session.from = from;
+        session.whereabouts = Whereabouts::Idle;
+        let generation = session.generation;
+        self.live += 1;
+        self.link(Of::Pool, index, NONE);
+        Some(name(generation, index))
+    }
+
+    fn next_slot(&mut self) -> Option<u32> {
+        if let Some(index) = self.free.pop() {
+            return Some(index);
+        }
+        if self.table.len() as u64 >= u64::from(self.slots) {
+            return None;
+        }
+        let index = self.table.len() as u32;
+        self.table.push(Session {
+            // Starts anywhere, so that names of an earlier dispatcher are not met.
+            generation: self
+                .first_generation
+                .wrapping_add(index.wrapping_mul(0x9E37_79B1)),
+            is_live: false,
+            pool: 0,
+            whereabouts: Whereabouts::Idle,
+            waits_since_us: 0,
+            turn: 0,
+            from: Provenance::default(),
+            links: [UNLINKED; 2],
+        });
+        Some(index)
+    }
+
+    pub fn get(&self, session: SessionId) -> Option<&Session> {
+        self.table
+            .get(index_of(session) as usize)
+            .filter(|found| found.is_live && u64::from(found.generation) == session >> 32)
+    }
+
+    /// The name of the live session in a slot.
+    pub fn in_slot(&self, index: u32) -> Option<SessionId> {
+        let found = self.table.get(index as usize)?;
+        found.is_live.then(|| name(found.generation, index))
+    }
+
+    /// Takes a session out; its pool.
+    pub fn remove(&mut self, session: SessionId) -> Option<(u32, Provenance)> {
+        let found = self.get(session)?;
+        let (pool, from) = (found.pool, found.from);
+        let index = index_of(session);
+        self.put(session, Whereabouts::Idle);
+        self.unlink(Of::Pool, index);
+        self.table[index as usize].is_live = false;
+        self.free.push(index);
+        self.live -= 1;
+        Some((pool, from))
+    }
+
+    /// Slots that have ever been used.
+    pub fn slots_used(&self) -> u32 {
+        self.table.len() as u32
+    }
+
+    /// Names of all live sessions.
+    pub fn ids(&self) -> impl Iterator<Item = SessionId> + '_ {
+        (0..self.table.len() as u32).filter_map(|index| self.in_slot(index))
+    }
+
+    // ---- where each is ---------------------------------------------------
+
+    /// Moves a session. Nothing else does.
+    pub fn put(&mut self, session: SessionId, to: Whereabouts) {
+        let index = index_of(session);
+        let Some(found) = self.get(session) else {
+            return;
+        };
+        let was = found.whereabouts;
+        debug_assert!(may_follow(was, to), "{was:?} to {to:?}");
+        let waits = |place| matches!(place, Whereabouts::Waiting(_));
+        if waits(was) && !waits(to) {
+            self.unlink(Of::Fifo, index);
+        }
+        self.table[index as usize].whereabouts = to;
+        if waits(to) && !waits(was) {
+            self.link_by_turn(index);
+        }
+    }
+
+    /// It begins to wait, behind all others of its pool.
+    pub fn wait(&mut self, session: SessionId, now_us: u64) {
+        let Some(need) = self.get(session).map(|found| found.whereabouts.need()) else {
+            return;
+        };
+        self.begin_wait(session, need, now_us);
+    }
+
+    /// It waits for its greeting, from now on.
+    pub fn wait_for_greeting(&mut self, session: SessionId, now_us: u64) {
+        self.begin_wait(session, Need::Greeting, now_us);
+    }
+
+    fn begin_wait(&mut self, session: SessionId, need: Need, now_us: u64) {
+        if self.get(session).is_none() {
+            return;
+        }
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        let found = &mut self.table[index_of(session) as usize];
+        found.waits_since_us = now_us;
+        found.turn = turn;
+        self.put(session, Whereabouts::Waiting(need));
+    }
+
+    /// Back into the FIFO, where it was: it did not get away.
+    pub fn wait_on(&mut self, session: SessionId) {
+        if let Some(found) = self.get(session) {
+            let need = found.whereabouts.need();
+            self.put(session, Whereabouts::Waiting(need));
+        }
+    }
+
+    pub fn enqueue(&mut self, session: SessionId) {
+        if let Some(found) = self.get(session) {
+            let need = found.whereabouts.need();
+            self.put(session, Whereabouts::Queue(need));
+        }
+    }
+
+    pub fn send_to(&mut self, session: SessionId, slot: u32) {
+        if let Some(found) = self.get(session) {
+            let need = found.whereabouts.need();
+            self.put(session, Whereabouts::Sent(slot, need));
+        }
+    }
+
+    pub fn greeted(&mut self, session: SessionId) {
+        let to = match self.get(session).map(|found| found.whereabouts) {
+            Some(Whereabouts::Queue(_)) => Whereabouts::Queue(Need::Return),
+            Some(Whereabouts::Sent(slot, _)) => Whereabouts::Sent(slot, Need::Return),
+            _ => return,
+        };
+        self.put(session, to);
+    }
+
+    /// Where it is, as its slot shows it. The one place where our own word and
+    /// those that backends write are put together.
+    pub fn locate(&self, session: SessionId, words: &impl Words) -> Option<Location> {
+        let found = self.get(session)?;
+        let index = index_of(session);
+        if let Some(slot) = words.holder(index) {
+            return Some(Location::Held(slot));
+        }
+        Some(match found.whereabouts {
+            here @ (Whereabouts::Idle | Whereabouts::Waiting(_) | Whereabouts::Skipping(_)) => {
+                Location::Here(here)
+            }
+            sent @ (Whereabouts::Queue(_) | Whereabouts::Sent(..)) => match words.shown(index) {
+                // Whoever gives one back says so in the state last.
+                Shown::Idle => Location::GivenBack {
+                    announced: sent.is_announced(),
+                },
+                _ => Location::OnItsWay(sent),
+            },
+        })
+    }
+
+    // ---- pools' lists ----------------------------------------------------
+
+    pub fn waiting(&self, pool: u32) -> usize {
+        self.lists[pool as usize][Of::Fifo as usize].length
+    }
+
+    pub fn members(&self, pool: u32) -> usize {
+        self.lists[pool as usize][Of::Pool as usize].length
+    }
+
+    pub fn first_waiting(&self, pool: u32) -> Option<SessionId> {
+        self.in_slot(self.lists[pool as usize][Of::Fifo as usize].first)
+    }
+
+    /// Who waits behind this one, which waits.
+    pub fn waiting_behind(&self, session: SessionId) -> Option<SessionId> {
+        let after = self.get(session)?.links[Of::Fifo as usize].after;
+        self.in_slot(after)
+    }
+
+    pub fn fifo(&self, pool: u32) -> impl Iterator<Item = SessionId> + '_ {
+        self.list(Of::Fifo, pool)
+    }
+
+    /// All sessions of a pool.
+    pub fn of_pool(&self, pool: u32) -> impl Iterator<Item = SessionId> + '_ {
+        self.list(Of::Pool, pool)
+    }
+
+    fn list(&self, of: Of, pool: u32) -> impl Iterator<Item = SessionId> + '_ {
+        let mut next = self.lists[pool as usize][of as usize].first;
+        std::iter::from_fn(move || {
+            let found = self.table.get(next as usize)?;
+            let id = name(found.generation, next);
+            next = found.links[of as usize].after;
+            Some(id)
+        })
+    }
+
+    /// All sessions of one pool become another's; who waits keeps his turn.
+    pub fn move_all(&mut self, old: u32, new: u32) {
+        let ids: Vec<SessionId> = self.of_pool(old).collect();
+        let mut waiting: Vec<(u64, u32)> = Vec::new();
+        for pool in [old, new] {
+            let list = self.fifo(pool);
+            waiting.extend(list.map(|id| (self.table[index_of(id) as usize].turn, index_of(id))));
+        }
+        for (_, index) in &waiting {
+            self.unlink(Of::Fifo, *index);
+        }
+        for id in ids {
+            let index = index_of(id);
+            self.unlink(Of::Pool, index);
+            self.table[index as usize].pool = new;
+            self.link(Of::Pool, index, NONE);
+        }
+        waiting.sort_unstable();
+        for (_, index) in waiting {
+            self.link(Of::Fifo, index, NONE);
+        }
+    }
+
+    /// Into the FIFO, by turn: at one of its ends, as a rule.
+    fn link_by_turn(&mut self, index: u32) {
+        let Session { pool, turn, .. } = self.table[index as usize];
+        let list = self.lists[pool as usize][Of::Fifo as usize];
+        let is_last = list.last == NONE || self.table[list.last as usize].turn < turn;
+        let mut next = if is_last { NONE } else { list.first };
+        while let Some(found) = self.table.get(next as usize) {
+            if found.turn > turn {
+                break;
+            }
+            next = found.links[Of::Fifo as usize].after;
+        }
+        self.link(Of::Fifo, index, next);
+    }
+
+    /// Before `next`, or last.
+    fn link(&mut self, of: Of, index: u32, next: u32) {
+        let of = of as usize;
+        let pool = self.table[index as usize].pool as usize;
+        let before = match self.table.get(next as usize) {
+            Some(found) => found.links[of].before,
+            None => self.lists[pool][of].last,
+        };
+        self.table[index as usize].links[of] = Link {
+            before,
+            after: next,
+        };
+        match self.table.get_mut(before as usize) {
+            Some(found) => found.links[of].after = index,
+            None => self.lists[pool][of].first = index,
+        }
+        match self.table.get_mut(next as usize) {
+            Some(found) => found.links[of].before = index,
+            None => self.lists[pool][of].last = index,
+        }
+        self.lists[pool][of].length += 1;
+    }
+
+    fn unlink(&mut self, of: Of, index: u32) {
+        let of = of as usize;
+        let pool = self.table[index as usize].pool as usize;
+        let Link { before, after } = self.table[index as usize].links[of];
+        match self.table.get_mut(before as usize) {
+            Some(found) => found.links[of].after = after,
+            None => self.lists[pool][of].first = after,
+        }
+        match self.table.get_mut(after as usize) {
+            Some(found) => found.links[of].before = before,
+            None => self.lists[pool][of].last = before,
+        }
+        self.table[index as usize].links[of] = UNLINKED;
+        self.lists[pool][of].length -= 1;
+    }
+}
+
+/// The ways there are. Any session may end, hence be put to rest.
+fn may_follow(was: Whereabouts, to: Whereabouts) -> bool {
+    use Whereabouts::{Idle, Queue, Sent, Skipping, Waiting};
+    match (was, to) {
+        (_, Idle) => true,
+        (Waiting(_), Waiting(_) | Queue(_) | Sent(..) | Skipping(_)) => true,
+        // It did not get away, came back unserved, or asks for something else;
+        // or it has been greeted there.
+        (Queue(_) | Sent(..), Waiting(_)) | (Queue(_), Queue(_)) => true,
+        (Sent(before, _), Sent(after, _)) => before == after,
+        (Idle, Waiting(_)) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions(slots: u32) -> Sessions {
+        Sessions::new(slots, 8, 77)
+    }
+
+    fn create(sessions: &mut Sessions, pool: u32) -> Option<SessionId> {
+        sessions.create(pool, Provenance::default(), |_| true)
+    }
+
+    #[test]
+    fn an_old_name_does_not_find_the_slots_next_session() {
+        let mut sessions = sessions(1);
+        let first = create(&mut sessions, 3).unwrap();
+        assert!(create(&mut sessions, 3).is_none());
+        assert_eq!(sessions.get(first).unwrap().pool, 3);
+        assert!(sessions.remove(first).is_some());
+        assert!(sessions.remove(first).is_none());
+        let second = create(&mut sessions, 4).unwrap();
+        assert_eq!(index_of(first), index_of(second));
+        assert!(sessions.get(first).is_none());
+        assert_eq!(sessions.ids().collect::<Vec<_>>(), [second]);
+        assert_eq!(sessions.live(), 1);
+    }
+
+    #[test]
+    fn a_slot_that_an_orphan_holds_is_left_alone() {
+        let mut sessions = sessions(3);
+        let from = Provenance::default();
+        let session = sessions.create(0, from, |index| index == 2).unwrap();
+        assert_eq!(index_of(session), 2);
+        assert!(sessions.create(0, from, |index| index == 2).is_none());
+        assert!(create(&mut sessions, 0).is_some());
+        assert!(create(&mut sessions, 0).is_some());
+    }
+
+    #[test]
+    fn who_comes_back_without_having_been_served_keeps_his_turn() {
+        let mut sessions = sessions(9);
+        let ids: Vec<SessionId> = (0..5).filter_map(|_| create(&mut sessions, 1)).collect();
+        for id in &ids {
+            sessions.wait(*id, 5);
+        }
+        sessions.send_to(ids[2], 7);
+        sessions.enqueue(ids[0]);
+        sessions.enqueue(ids[1]);
+        assert_eq!(sessions.fifo(1).collect::<Vec<_>>(), ids[3..]);
+        sessions.wait_on(ids[1]);
+        sessions.wait_on(ids[2]);
+        sessions.wait_on(ids[0]);
+        assert_eq!(sessions.fifo(1).collect::<Vec<_>>(), ids);
+        sessions.put(ids[1], Whereabouts::Skipping(Skipped::Cancelled));
+        sessions.remove(ids[4]);
+        assert_eq!(
+            sessions.fifo(1).collect::<Vec<_>>(),
+            [ids[0], ids[2], ids[3]]
+        );
+        assert_eq!((sessions.waiting(1), sessions.members(1)), (3, 4));
+    }
+
+    #[test]
+    fn sessions_that_move_to_another_pool_stand_there_by_how_long_they_have_waited() {
+        let mut sessions = sessions(9);
+        let ids: Vec<SessionId> = (0..6)
+            .filter_map(|number| create(&mut sessions, number % 2))
+            .collect();
+        for id in &ids[..5] {
+            sessions.wait(*id, 0);
+        }
+        sessions.move_all(0, 1);
+        assert_eq!(sessions.fifo(1).collect::<Vec<_>>(), ids[..5]);
+        assert_eq!((sessions.members(0), sessions.members(1)), (0, 6));
+        assert!(ids.iter().all(|id| sessions.get(*id).unwrap().pool == 1));
+    }
+}

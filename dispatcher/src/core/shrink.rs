@@ -1,0 +1,132 @@
+//! Backends that have had nothing to do for long go; a pool's last one with care.
+//!
+//! Changes that PostgreSQL applies to new logins only (NOLOGIN, another
+//! password, CONNECTION LIMIT, REVOKE CONNECT, ...) must not end the sessions
+//! that are there. But a session needs a backend, and a backend logs in: a pool
+//! that could get no other keeps its last one as long as it has sessions.
+//! docs/design/pools.md has the reasons.
+
+use super::origin::Provenance;
+use super::replaceable::Replaceable;
+use super::{Action, Core, Words};
+
+impl Core {
+    /// Backends that have been idle for long go, the newest last. Whether the
+    /// last may, the launcher is asked; when it answers, that pool is looked
+    /// at again, for its answer may be good for less than a round.
+    pub(super) fn shrink(&mut self, number: u32, words: &impl Words) {
+        if self.limits.backend_idle_timeout_us == 0 {
+            return;
+        }
+        let mut retire = self.long_idle(number, words);
+        if retire.is_empty() {
+            return;
+        }
+        let serving = self.serving_backends(number);
+        retire.truncate(serving.saturating_sub(self.limits.min_backends));
+        if serving > 0 && retire.len() == serving && !self.may_lose_all(number, words) {
+            retire.pop();
+        }
+        for slot in retire {
+            self.retire(slot);
+        }
+    }
+
+    /// Backends of a pool that have had nothing to do for so long.
+    fn long_idle(&self, number: u32, words: &impl Words) -> Vec<u32> {
+        let limit_us = self.limits.backend_idle_timeout_us;
+        let is_idle = |slot: &&u32| {
+            self.backends.is_shared(**slot)
+                && words.backend(**slot).is_free()
+                && self.now.timestamp - words.backend_since_us(**slot) > limit_us
+        };
+        if self.waiting_in(number, words) > 0 {
+            return Vec::new();
+        }
+        let slots = self
+            .pool(number)
+            .into_iter()
+            .flat_map(|pool| &pool.backends);
+        slots.filter(is_idle).copied().collect()
+    }
+
+    /// Backends of a pool that its sessions can count on.
+    pub(super) fn serving_backends(&self, number: u32) -> usize {
+        let slots = self
+            .pool(number)
+            .into_iter()
+            .flat_map(|pool| &pool.backends);
+        slots.filter(|slot| self.backends.is_shared(**slot)).count()
+    }
+
+    /// May a pool do without one of its backends, be it the last?
+    pub(super) fn may_lose_one(&mut self, number: u32, words: &impl Words) -> bool {
+        self.serving_backends(number) > 1 || self.may_lose_all(number, words)
+    }
+
+    /// May a pool's last backend go? Not while there are sessions and another
+    /// could not log in. If that is not known, it is no for now, and the
+    /// launcher is asked.
+    fn may_lose_all(&mut self, number: u32, words: &impl Words) -> bool {
+        let now_us = self.now.us;
+        let generation = words.login_generation();
+        let is_up = self.launcher_is_up;
+        if self.sessions.members(number) == 0 {
+            return true;
+        }
+        let Some(pool) = self.pool_mut(number) else {
+            return true;
+        };
+        if let Some(known) = pool.replaceable.get(generation, now_us) {
+            return known;
+        }
+        if !is_up || pool.replaceable.is_asking(now_us) {
+            return false;
+        }
+        let origins = pool.origins.keys().copied();
+        let unknown = pool.replaceable.next_unknown(generation, now_us, origins);
+        let Some(from) = unknown else {
+            return true;
+        };
+        pool.replaceable.is_asked(now_us);
+        let serial = pool.serial;
+        let pool = number;
+        self.act(Action::AskLauncher { pool, serial, from });
+        false
+    }
+
+    /// The launcher has said whether a pool's role may log in from there, as
+    /// of `generation`; `until_us`: as long as it can say.
+    pub fn pool_answered(
+        &mut self,
+        number: u32,
+        serial: u64,
+        from: Provenance,
+        generation: u64,
+        may: Option<i64>,
+        words: &impl Words,
+    ) {
+        let now = self.now;
+        let Some(pool) = self.pool_mut(number).filter(|pool| pool.serial == serial) else {
+            return;
+        };
+        let unsure_us = now.us + Replaceable::UNSURE_US;
+        match may {
+            Some(good_until) => {
+                let until_us = match good_until {
+                    i64::MAX => u64::MAX,
+                    until if until > now.timestamp => now.us + (until - now.timestamp) as u64,
+                    _ => unsure_us,
+                };
+                pool.replaceable.found_able(from, generation, until_us);
+            }
+            // Who could not may leave.
+            None => pool.replaceable.found(false, generation, unsure_us),
+        }
+        if may.is_some() && self.may_lose_all(number, words) {
+            self.shrink(number, words);
+            // Somebody may wait for its place.
+            self.mark_waiting();
+        }
+    }
+}

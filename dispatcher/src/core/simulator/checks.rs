@@ -1,0 +1,181 @@
+//! What must hold after every step, whatever has happened
+//! (docs/design/scheduler.md).
+
+use super::shell::Shell;
+use crate::core::sessions::Whereabouts;
+use crate::core::{index_of, Core, SessionId, Words};
+use std::collections::BTreeMap;
+
+impl Core {
+    /// Each session is at one place, and all lists and counts are those of the
+    /// tables.
+    pub(super) fn check_tables(&self) {
+        let mut waiting: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut members: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut origins: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut live = 0;
+        for id in self.sessions.ids() {
+            let session = self.sessions.get(id).expect("it is listed");
+            live += 1;
+            *members.entry(session.pool()).or_default() += 1;
+            if let Whereabouts::Waiting(_) = session.whereabouts() {
+                *waiting.entry(session.pool()).or_default() += 1;
+            }
+        }
+        assert_eq!(live, self.sessions.live(), "live sessions");
+        for number in 0..self.pools.len() as u32 {
+            let is_there = self.pools[number as usize].is_some();
+            let count = |of: &BTreeMap<u32, usize>| of.get(&number).copied().unwrap_or(0);
+            assert!(is_there || count(&members) == 0, "sessions of no pool");
+            assert_eq!(count(&members), self.sessions.members(number), "members");
+            assert_eq!(count(&members), self.sessions.of_pool(number).count());
+            assert_eq!(count(&waiting), self.sessions.waiting(number), "waiting");
+            let mut before = None;
+            for id in self.sessions.fifo(number) {
+                let session = self.sessions.get(id).expect("a FIFO has only live ones");
+                assert_eq!(session.pool(), number, "of another pool's FIFO");
+                let waits = matches!(session.whereabouts(), Whereabouts::Waiting(_));
+                assert!(waits, "in a FIFO and does not wait");
+                assert!(before < Some(session.turn()), "a FIFO out of order");
+                before = Some(session.turn());
+            }
+            if let Some(pool) = &self.pools[number as usize] {
+                let from: u32 = pool.origins.values().sum();
+                origins.insert(number, from);
+                assert_eq!(from as usize, count(&members), "where sessions come from");
+                assert!(
+                    count(&waiting) == 0 || self.in_want.iter().any(|other| other == number),
+                    "a pool in want that nobody looks at"
+                );
+            }
+        }
+        let mut dedicated = 0;
+        let mut total = 0;
+        let mut leaving = 0;
+        for (slot, backend) in self.backends.iter() {
+            total += 1;
+            dedicated += usize::from(backend.life().is_dedicated());
+            leaving += usize::from(backend.life().is_leaving());
+            let pool = self.pool(backend.pool()).expect("a backend has a pool");
+            let times = pool.all_backends().filter(|other| *other == slot);
+            assert_eq!(times.count(), 1, "a backend is listed once in its pool");
+            let is_apart = pool.dedicated.contains(&slot);
+            assert_eq!(
+                is_apart,
+                backend.life().is_dedicated(),
+                "listed as dedicated"
+            );
+        }
+        assert_eq!(total, self.backends.total(), "all backends");
+        assert_eq!(dedicated, self.backends.dedicated(), "dedicated backends");
+        assert_eq!(leaving, self.backends.leaving().len(), "leaving backends");
+        assert!(
+            self.actions.is_empty(),
+            "actions that nobody has carried out"
+        );
+    }
+
+    /// When a round has ended: nobody waits whom a free backend may serve.
+    pub(super) fn check_served(&self, words: &impl Words) {
+        for number in self.existing.iter() {
+            let Some(pool) = self.pool(number) else {
+                continue;
+            };
+            if self.sessions.waiting(number) == 0 || pool.dirty || pool.queue_full {
+                continue;
+            }
+            if self.limits.force_migration {
+                continue;
+            }
+            let free = pool
+                .backends
+                .iter()
+                .find(|slot| self.backends.may_serve(**slot) && words.backend(**slot).is_free());
+            assert!(
+                free.is_none() || words.queued(number) > 0,
+                "backend {free:?} is free and a session of pool {number} waits"
+            );
+        }
+    }
+
+    pub(super) fn check_is_empty(&self) {
+        let left: Vec<_> = (self.sessions.ids())
+            .map(|id| self.sessions.get(id).map(|session| session.whereabouts()))
+            .collect();
+        assert!(left.is_empty(), "sessions are left: {left:?}");
+        assert_eq!(self.backends.total(), 0, "backends are left");
+        assert!(self.existing.is_empty(), "pools are left");
+        assert!(self.in_want.is_empty(), "pools are in want");
+        assert!(self.holds.is_empty(), "holds are left");
+        assert!(!self.room.is_offered(), "a ticket is out");
+        assert!(self.lost.is_empty() && self.actions.is_empty());
+    }
+
+    /// More backends than there are places: true after one too many is opened.
+    pub(super) fn is_overdrawn(&self) -> bool {
+        self.places(0).is_overdrawn()
+    }
+
+    pub(super) fn has_full_queue(&self) -> bool {
+        self.pools.iter().flatten().any(|pool| pool.queue_full)
+    }
+
+    pub(super) fn longest_wait_us(&self) -> u64 {
+        let waits = self.existing.iter().filter_map(|number| {
+            let first = self.sessions.first_waiting(number)?;
+            Some(self.now.us - self.sessions.get(first)?.waits_since_us())
+        });
+        waits.max().unwrap_or(0)
+    }
+}
+
+impl Shell {
+    /// No session is held by two, in two queues, or nowhere at all.
+    pub fn check_world(&self) {
+        let mut seen: BTreeMap<SessionId, &str> = BTreeMap::new();
+        let mut put = |id: SessionId, place: &'static str| {
+            if self.core.sessions().get(id).is_none() {
+                return;
+            }
+            let before = seen.insert(id, place);
+            assert!(before.is_none(), "{id:x} is in {before:?} and in {place}");
+        };
+        for pool in &self.world.pools {
+            for id in &pool.queue {
+                put(*id, "a ready queue");
+            }
+        }
+        for process in self.processes.iter().flatten() {
+            if process.held() != 0 && !process.has_ended {
+                put(process.held(), "a backend");
+            }
+        }
+        for id in self.core.sessions().ids() {
+            let session = self.core.sessions().get(id).expect("it is listed");
+            let client = self.world.clients[index_of(id) as usize].as_ref();
+            assert!(client.is_some_and(|client| client.id == id), "no client");
+            if let Some(slot) = self.world.holder(index_of(id)) {
+                let process = &self.processes[slot as usize];
+                assert!(
+                    process.is_some(),
+                    "{id:x} is held by {slot}, which is no more"
+                );
+            }
+            if matches!(session.whereabouts(), Whereabouts::Waiting(_)) {
+                assert!(
+                    !seen.contains_key(&id),
+                    "{id:x} waits and is in {:?}",
+                    seen[&id]
+                );
+            }
+        }
+        for client in self.world.clients.iter().flatten() {
+            let is_known = self.core.sessions().get(client.id).is_some();
+            assert!(
+                is_known,
+                "a client whose session has ended: {:x}",
+                client.id
+            );
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A seeded simulator: the real core, a world of words, backends and clients
+//! around it, and whatever may happen, in an order that the seed decides.
+//!
+//! `make simulate` runs it for as long as it is told (`BATON_SIMULATE_SECONDS`,
+//! `BATON_SIMULATE_SEED`). A seed that has found a bug is kept in [`FOUND`].
+//!
+//! What is as in reality: the order in which a backend writes the shared words
+//! and everything that may come in between (process.rs); frames of one
+//! connection come in order, those of several in any; events of sockets late and
+//! in any order, but only while there is something to tell; a kernel queue that
+//! is full; processes that die at any step.
+
+mod checks;
+mod process;
+mod random;
+mod scenario;
+mod shell;
+mod world;
+
+use scenario::Scenario;
+use std::time::{Duration, Instant};
+
+/// Seeds that have found something, and what.
+const FOUND: [(u64, &str); 3] = [
+    (
+        2,
+        "a pool's last backend took sessions out of another pool's queue",
+    ),
+    (
+        11,
+        "an event of a socket that was armed for its end only: handed on twice",
+    ),
+    (
+        39,
+        "in hand of one that crashed, while another of its pool exits in order",
+    ),
+];
+
+/// Runs a seed; says it if something is wrong.
+fn run(seed: u64) -> scenario::Summary {
+    let result = std::panic::catch_unwind(|| Scenario::new(seed, false).run());
+    match result {
+        Ok(summary) => summary,
+        Err(_) => {
+            // Once more, with what has happened.
+            let mut again = Scenario::new(seed, true);
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                again.run_on();
+            }));
+            for line in &again.shell.log {
+                eprintln!("{line}");
+            }
+            panic!("seed {seed} has found something");
+        }
+    }
+}
+
+#[test]
+fn seeds_that_have_found_something_find_nothing_more() {
+    for (seed, _) in FOUND {
+        run(seed);
+    }
+}
+
+/// A second, or as long as it is told.
+#[test]
+fn whatever_happens_who_waits_is_served_and_nothing_is_lost() {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let seconds = number("BATON_SIMULATE_SECONDS").unwrap_or(1);
+    let only = number("BATON_SIMULATE_SEED");
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut total = scenario::Summary::default();
+    let mut seed = only.unwrap_or(1);
+    let mut runs = 0;
+    while runs == 0 || (only.is_none() && Instant::now() < end) {
+        total.add(&run(seed));
+        seed += 1;
+        runs += 1;
+    }
+    eprintln!("{runs} seeds: {total:?}");
+    if only.is_none() && runs >= 20 {
+        total.assert_all_has_happened();
+    }
+}

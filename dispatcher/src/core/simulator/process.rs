@@ -1,0 +1,445 @@
+//! A backend's process between two transactions, step by step as idle.c and
+//! handover.c write the shared words: whatever may come in between may come in
+//! between here.
+
+use super::random::Random;
+use super::world::{Armed, World};
+use crate::core::{SessionId, Shown, Word};
+use std::collections::VecDeque;
+
+/// What the dispatcher sends on the control connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToBackend {
+    Assign(SessionId),
+    Poke,
+    /// Only wakes it.
+    Retire,
+    Recall(SessionId),
+    Evict(SessionId),
+}
+
+/// What the backend sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FromBackend {
+    Release(SessionId),
+    Greeted(SessionId),
+    End(SessionId, bool),
+    Dedicated(bool),
+    Retiring,
+    /// The connection's end; last.
+    Closed,
+}
+
+/// What it does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Begin of wait_for_session's loop.
+    Top,
+    /// pass_baton, after it was asked to retire or not.
+    Queue,
+    Taken,
+    Lowered,
+    /// The rest of pass_baton: it shows itself free, then looks again.
+    Free,
+    Listen,
+    Sleep,
+    /// A transaction, until then.
+    Run(u64),
+    /// Giving back: what it shows is written, the owner, the word, then told.
+    GiveOwner(Word, Next),
+    GiveWord(Word, Next),
+    GiveTell(Next),
+    /// Taking: named in the slot, then the owner, then greeted.
+    TakeOwner,
+    Greet,
+    Exit,
+}
+
+/// What comes after a session was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Top,
+    /// The one in hand is put in place.
+    Take,
+}
+
+#[derive(Debug)]
+pub struct Process {
+    pub slot: u32,
+    pub pool: u32,
+    pub inbox: VecDeque<ToBackend>,
+    pub outbox: VecDeque<FromBackend>,
+    step: Step,
+    held: SessionId,
+    /// The one that was given back last, to be told.
+    leaving: SessionId,
+    /// Received, and not yet in place.
+    in_hand: SessionId,
+    retire_wanted: bool,
+    just_taken: bool,
+    tells: bool,
+    /// The one that it holds was greeted here.
+    greeted_here: bool,
+    dedicated: bool,
+    pub has_ended: bool,
+}
+
+impl Process {
+    /// It has attached.
+    pub fn new(slot: u32, pool: u32, world: &mut World) -> Process {
+        world.set_word(slot, Word::Idle);
+        Process {
+            slot,
+            pool,
+            inbox: VecDeque::new(),
+            // "I am idle".
+            outbox: VecDeque::from([FromBackend::Release(0)]),
+            step: Step::Top,
+            held: 0,
+            leaving: 0,
+            in_hand: 0,
+            retire_wanted: false,
+            just_taken: false,
+            tells: false,
+            greeted_here: false,
+            dedicated: false,
+            has_ended: false,
+        }
+    }
+
+    pub fn held(&self) -> SessionId {
+        self.held
+    }
+
+    /// Does it sleep, and nothing wakes it but time or others?
+    pub fn rests(&self, world: &World) -> bool {
+        match self.step {
+            Step::Sleep => self.inbox.is_empty() && !self.client_speaks(world),
+            Step::Run(until_us) => world.now_us < until_us,
+            Step::Exit => true,
+            _ => false,
+        }
+    }
+
+    fn client_speaks(&self, world: &World) -> bool {
+        let client = world.clients[self.held as u32 as usize].as_ref();
+        self.held != 0
+            && client.is_some_and(|client| {
+                client.id == self.held && (client.asked > 0 || client.has_gone)
+            })
+    }
+
+    fn claim(&self, world: &mut World, word: Word) -> bool {
+        if world.backends[self.slot as usize].word == Word::Assigned {
+            return false;
+        }
+        world.set_word(self.slot, word);
+        true
+    }
+
+    fn retire_asked(&self, world: &mut World) -> bool {
+        match world.backends[self.slot as usize].retire {
+            0 => false,
+            1 => true,
+            ticket if world.ticket == ticket => {
+                world.ticket = 0;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Is it where an error or an interrupt may end it?
+    pub fn may_end(&self) -> bool {
+        let step = self.step;
+        matches!(
+            step,
+            Step::Top | Step::Listen | Step::Sleep | Step::Run(_) | Step::Greet
+        )
+    }
+
+    /// Its process ends. In order: what it has in hand it gives back.
+    pub fn die(&mut self, in_order: bool) {
+        if in_order && self.in_hand != 0 {
+            self.outbox.push_back(FromBackend::Release(self.in_hand));
+        }
+        self.outbox.push_back(FromBackend::Closed);
+        self.step = Step::Exit;
+        self.has_ended = true;
+    }
+
+    pub fn step(&mut self, world: &mut World, random: &mut Random) {
+        let slot = self.slot as usize;
+        self.step = match self.step {
+            Step::Exit => Step::Exit,
+            Step::Top => self.top(world),
+            Step::Queue => {
+                if self.retire_asked(world) {
+                    self.retire_wanted = true;
+                }
+                let may_take = self.held == 0 || !world.force_migration;
+                if !self.retire_wanted && may_take && world.pools[self.pool as usize].queued > 0 {
+                    if self.claim(world, Word::Busy) {
+                        Step::Taken
+                    } else {
+                        Step::Listen
+                    }
+                } else {
+                    self.give_back_or_rest(world)
+                }
+            }
+            Step::Taken => match world.pools[self.pool as usize].queue.pop_front() {
+                Some(id) => {
+                    self.in_hand = id;
+                    Step::Lowered
+                }
+                None => self.give_back_or_rest(world),
+            },
+            Step::Lowered => {
+                world.pools[self.pool as usize].queued -= 1;
+                self.take_instead(world)
+            }
+            Step::Free => {
+                // The counter alone must not keep it awake.
+                let pool = &world.pools[self.pool as usize];
+                let word = world.backends[slot].word;
+                if pool.queued > 0 && !pool.queue.is_empty() && word != Word::Assigned {
+                    Step::Top
+                } else {
+                    Step::Listen
+                }
+            }
+            Step::Listen => self.listen(world),
+            Step::Sleep => self.wake(world),
+            Step::Run(until_us) if world.now_us < until_us => Step::Run(until_us),
+            Step::Run(_) => self.end_transaction(world, random),
+            Step::GiveOwner(word, next) => {
+                world.session(self.leaving).owner = 0;
+                world.backends[slot].session = 0;
+                Step::GiveWord(word, next)
+            }
+            Step::GiveWord(word, next) => {
+                world.set_word(self.slot, word);
+                Step::GiveTell(next)
+            }
+            Step::GiveTell(next) => {
+                let id = std::mem::take(&mut self.leaving);
+                if self.tells {
+                    self.outbox.push_back(FromBackend::Release(id));
+                } else if let Some(client) = world.client(id) {
+                    client.armed = Armed::Fully;
+                }
+                match next {
+                    Next::Top => Step::Top,
+                    Next::Take => self.take(world),
+                }
+            }
+            Step::TakeOwner => {
+                let (id, number) = (self.held, self.slot + 1);
+                self.in_hand = 0;
+                let now = world.timestamp;
+                let words = world.session(id);
+                words.owner = number;
+                words.shown = Shown::Other;
+                words.since_us = now;
+                words.last_backend = number;
+                self.just_taken = true;
+                match world.client(id) {
+                    Some(client) if !client.greeted => Step::Greet,
+                    _ => Step::Top,
+                }
+            }
+            Step::Greet => {
+                if let Some(client) = world.client(self.held) {
+                    client.greeted = true;
+                }
+                self.greeted_here = true;
+                self.outbox.push_back(FromBackend::Greeted(self.held));
+                Step::Top
+            }
+        };
+    }
+
+    fn top(&mut self, world: &mut World) -> Step {
+        if self.held == 0 {
+            self.dedicated = false;
+            self.just_taken = false;
+        } else if !self.just_taken {
+            let taints = world
+                .client(self.held)
+                .is_some_and(|client| client.taints > 0);
+            if taints != self.dedicated {
+                self.dedicated = taints;
+                self.outbox.push_back(FromBackend::Dedicated(taints));
+            }
+        }
+        if self.dedicated || self.just_taken {
+            Step::Listen
+        } else {
+            Step::Queue
+        }
+    }
+
+    fn give_back_or_rest(&mut self, world: &mut World) -> Step {
+        let is_newcomer = self.held != 0 && world.session(self.held).transactions == 1;
+        if self.held != 0 && (world.force_migration || self.retire_wanted || is_newcomer) {
+            if !self.claim(world, Word::Busy) {
+                return Step::Listen;
+            }
+            let word = if self.retire_wanted {
+                Word::Retiring
+            } else {
+                Word::Idle
+            };
+            return self.give_back(world, word, Next::Top, world.force_migration);
+        }
+        if self.held == 0 && self.retire_wanted && self.claim(world, Word::Retiring) {
+            self.outbox.push_back(FromBackend::Retiring);
+            self.die(true);
+            return Step::Exit;
+        }
+        if world.backends[self.slot as usize].word == Word::Busy {
+            let word = if self.held != 0 {
+                Word::Linger
+            } else {
+                Word::Idle
+            };
+            world.set_word(self.slot, word);
+        }
+        Step::Free
+    }
+
+    fn give_back(&mut self, world: &mut World, word: Word, next: Next, tells: bool) -> Step {
+        self.tells = tells || std::mem::take(&mut self.greeted_here);
+        self.leaving = std::mem::take(&mut self.held);
+        let now = world.timestamp;
+        let words = world.session(self.leaving);
+        words.shown = Shown::Idle;
+        words.since_us = now;
+        Step::GiveOwner(word, next)
+    }
+
+    fn take_instead(&mut self, world: &mut World) -> Step {
+        if self.held != 0 {
+            // Now and then there is news of it.
+            let tells = world.session(self.held).transactions % 3 == 0;
+            return self.give_back(world, Word::Busy, Next::Take, tells);
+        }
+        self.take(world)
+    }
+
+    fn take(&mut self, world: &mut World) -> Step {
+        self.held = self.in_hand;
+        world.backends[self.slot as usize].session = self.held;
+        Step::TakeOwner
+    }
+
+    fn listen(&mut self, world: &mut World) -> Step {
+        if self.held == 0 {
+            return Step::Sleep;
+        }
+        let id = self.held;
+        let now_us = world.now_us;
+        let (asked, has_gone, transaction_us) = match world.client(id) {
+            Some(client) => (client.asked > 0, client.has_gone, client.transaction_us),
+            // Its socket was shut down.
+            None => (false, true, 0),
+        };
+        if asked || has_gone {
+            if !self.claim(world, Word::Busy) {
+                return Step::Sleep;
+            }
+            if !asked {
+                return self.end_session(world, true);
+            }
+            if let Some(client) = world.client(id) {
+                client.asked -= 1;
+            }
+            self.just_taken = false;
+            world.session(id).shown = Shown::Other;
+            let cancelled = std::mem::take(&mut world.session(id).cancelled);
+            let takes_us = if cancelled { 1 } else { transaction_us };
+            return Step::Run(now_us + takes_us);
+        }
+        if self.just_taken {
+            // Greeted, or its message went elsewhere.
+            self.just_taken = false;
+            let now = world.timestamp;
+            let words = world.session(id);
+            words.cancelled = false;
+            words.shown = Shown::Idle;
+            words.since_us = now;
+            return Step::Top;
+        }
+        Step::Sleep
+    }
+
+    /// The client has gone, or the session was told to end.
+    fn end_session(&mut self, world: &mut World, left: bool) -> Step {
+        let id = std::mem::take(&mut self.held);
+        self.greeted_here = false;
+        world.session(id).owner = 0;
+        world.backends[self.slot as usize].session = 0;
+        self.dedicated = false;
+        world.set_word(self.slot, Word::Idle);
+        self.outbox.push_back(FromBackend::End(id, left));
+        Step::Top
+    }
+
+    fn wake(&mut self, world: &mut World) -> Step {
+        let Some(message) = self.inbox.pop_front() else {
+            if self.client_speaks(world) {
+                return Step::Listen;
+            }
+            return Step::Sleep;
+        };
+        match message {
+            ToBackend::Assign(id) => {
+                world.set_word(self.slot, Word::Busy);
+                self.in_hand = id;
+                if self.held != 0 && self.dedicated {
+                    // It cannot leave: the new one goes elsewhere.
+                    self.outbox.push_back(FromBackend::Release(id));
+                    self.in_hand = 0;
+                    return Step::Top;
+                }
+                return self.take_instead(world);
+            }
+            ToBackend::Recall(id) => {
+                if !self.dedicated && self.held == id && self.claim(world, Word::Busy) {
+                    return self.give_back(world, Word::Idle, Next::Top, true);
+                }
+            }
+            ToBackend::Evict(id) => {
+                if self.dedicated && self.held == id {
+                    return self.end_session(world, false);
+                }
+            }
+            ToBackend::Poke => world.backends[self.slot as usize].poked = false,
+            ToBackend::Retire => {}
+        }
+        if self.inbox.is_empty() {
+            Step::Top
+        } else {
+            Step::Sleep
+        }
+    }
+
+    fn end_transaction(&mut self, world: &mut World, random: &mut Random) -> Step {
+        let id = self.held;
+        world.backends[self.slot as usize].served += 1;
+        let now = world.timestamp;
+        let words = world.session(id);
+        words.transactions += 1;
+        words.shown = Shown::Idle;
+        words.since_us = now;
+        if let Some(client) = world.client(id) {
+            client.answered += 1;
+            client.taints = match client.taints {
+                0 if random.once_in(30) => random.below(5) as u32,
+                taints => taints.saturating_sub(1),
+            };
+        }
+        Step::Top
+    }
+}

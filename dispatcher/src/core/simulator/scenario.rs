@@ -1,0 +1,714 @@
+//! One seed's story: how many of everything there are, what happens, and that
+//! at the end all have been served.
+
+use super::process::{FromBackend, Process};
+use super::random::Random;
+use super::shell::Shell;
+use super::world::{Armed, Client, World};
+use crate::core::sessions::Whereabouts;
+use crate::core::{Attach, Core, Event, Identity, Limits, Now, PoolKey, Provenance};
+use crate::protocol::auth::client::Failure;
+use crate::protocol::Report;
+use std::collections::VecDeque;
+
+const TICK_US: u64 = 20_000;
+const SWEEP_US: u64 = 1_000_000;
+
+/// What has happened in a run.
+#[derive(Default, Debug, Clone)]
+pub struct Summary {
+    pub steps: u64,
+    pub sessions: u64,
+    pub transactions: u64,
+    pub claims_lost: u64,
+    pub queue_was_full: u64,
+    pub waits_ended: u64,
+    pub deaths: u64,
+    pub crashes: u64,
+    pub cancels: u64,
+    pub refused: u64,
+    pub holds: u64,
+    pub longest_wait_us: u64,
+}
+
+impl Summary {
+    pub fn add(&mut self, other: &Summary) {
+        self.steps += other.steps;
+        self.sessions += other.sessions;
+        self.transactions += other.transactions;
+        self.claims_lost += other.claims_lost;
+        self.queue_was_full += other.queue_was_full;
+        self.waits_ended += other.waits_ended;
+        self.deaths += other.deaths;
+        self.crashes += other.crashes;
+        self.cancels += other.cancels;
+        self.refused += other.refused;
+        self.holds += other.holds;
+        self.longest_wait_us = self.longest_wait_us.max(other.longest_wait_us);
+    }
+
+    /// A simulator in which something never happens proves nothing of it.
+    pub fn assert_all_has_happened(&self) {
+        assert!(self.transactions > 0 && self.claims_lost > 0 && self.queue_was_full > 0);
+        assert!(self.waits_ended > 0 && self.deaths > 0 && self.crashes > 0);
+        assert!(self.cancels > 0 && self.refused > 0 && self.holds > 0);
+    }
+}
+
+pub struct Scenario {
+    pub shell: Shell,
+    summary: Summary,
+    limits: Limits,
+    pools: u32,
+    most_sessions: usize,
+    steps: u64,
+    last_tick_us: u64,
+    last_sweep_us: u64,
+    /// Something happens that is nobody's fault: deaths, refusals, ...
+    is_troubled: bool,
+    may_log_in: bool,
+    holds: Vec<u32>,
+    has_crashed: bool,
+}
+
+impl Scenario {
+    pub fn new(seed: u64, logs: bool) -> Scenario {
+        let mut random = Random::new(seed);
+        let slots = random.between(1, 24) as usize;
+        let has_many = random.once_in(4);
+        let pools = random.between(1, if has_many { 40 } else { 6 }) as u32;
+        let is_large = random.once_in(10);
+        let most_sessions = random.between(1, if is_large { 3000 } else { 120 }) as usize;
+        let max_backends = random.between(1, slots as u64) as usize;
+        let max_dedicated = random.once_in(2).then(|| random.below(5));
+        let limits = Limits {
+            max_backends,
+            min_backends: random.below(2) * random.below(3),
+            max_dedicated,
+            ceiling: slots,
+            session_wait_timeout_us: if random.once_in(3) {
+                random.between(50_000, 3_000_000)
+            } else {
+                0
+            },
+            backend_idle_timeout_us: if random.once_in(3) {
+                random.between(10_000, 2_000_000) as i64
+            } else {
+                0
+            },
+            force_migration: random.once_in(6),
+        };
+        let mut world = World::new(most_sessions + 8, pools as usize + 2, slots);
+        world.force_migration = limits.force_migration;
+        let core = Core::new(
+            limits,
+            most_sessions as u32 + 8,
+            pools as usize + 2,
+            slots,
+            seed as u32,
+            &world,
+        );
+        let start_us = if random.once_in(4) { 400_000 } else { 4_000 };
+        let is_troubled = !random.once_in(4);
+        let shell = Shell {
+            core,
+            world,
+            processes: (0..slots).map(|_| None).collect(),
+            openings: Vec::new(),
+            questions: VecDeque::new(),
+            random,
+            skipping: Vec::new(),
+            full: Vec::new(),
+            start_us,
+            waits_ended: 0,
+            claims_lost: 0,
+            queue_was_full: 0,
+            log: VecDeque::new(),
+            logs,
+        };
+        Scenario {
+            shell,
+            summary: Summary::default(),
+            limits,
+            pools,
+            most_sessions,
+            steps: if is_large { 3_000 } else { 1_500 },
+            last_tick_us: 0,
+            last_sweep_us: 0,
+            is_troubled,
+            may_log_in: true,
+            holds: Vec::new(),
+            has_crashed: false,
+        }
+    }
+
+    pub fn run(mut self) -> Summary {
+        self.run_on();
+        self.summary
+    }
+
+    pub fn run_on(&mut self) {
+        for _ in 0..self.steps {
+            self.something_happens();
+            self.backends_go_on();
+            self.round();
+            self.summary.steps += 1;
+        }
+        self.come_to_rest();
+        self.stop();
+        let shell = &self.shell;
+        self.summary.claims_lost = shell.claims_lost;
+        self.summary.queue_was_full = shell.queue_was_full;
+        self.summary.waits_ended = shell.waits_ended;
+    }
+
+    fn random(&mut self) -> &mut Random {
+        &mut self.shell.random
+    }
+
+    // ---- what happens ------------------------------------------------------
+
+    fn something_happens(&mut self) {
+        for _ in 0..self.random().below(6) {
+            match self.random().below(100) {
+                0..=24 => self.log_in(),
+                25..=79 => self.ask(),
+                80..=84 => self.hang_up(),
+                85..=88 => self.cancel(),
+                _ if !self.is_troubled => {}
+                89..=91 => self.backend_dies(),
+                92 => self.crash(),
+                93..=94 => self.change_limits(),
+                95 => self.hold(),
+                96 => self.settings_change(),
+                97 => self.may_log_in = !self.may_log_in || self.random().once_in(2),
+                98 => {
+                    let up = self.random().once_in(2);
+                    self.shell.tell(Event::LauncherIs { up });
+                }
+                _ => {
+                    let by = self.random().between(0, 20_000_000) as i64 - 10_000_000;
+                    self.shell.world.timestamp += by;
+                }
+            }
+        }
+        let pause_us = match self.random().below(10) {
+            0..=5 => self.random().between(1, 500),
+            6..=8 => self.random().between(500, 20_000),
+            _ => self.random().between(20_000, 1_500_000),
+        };
+        self.time_passes(pause_us);
+    }
+
+    fn time_passes(&mut self, pause_us: u64) {
+        self.shell.world.now_us += pause_us;
+        self.shell.world.timestamp += pause_us as i64;
+    }
+
+    fn key(number: u32) -> PoolKey {
+        PoolKey {
+            user: format!("user {}", number % 5).into_bytes(),
+            database: format!("database {}", number % 3).into_bytes(),
+            role_oid: number % 5,
+            database_oid: number % 3,
+            superuser: false,
+            options: vec![(b"number".to_vec(), number.to_string().into_bytes())],
+        }
+    }
+
+    fn log_in(&mut self) {
+        if self.shell.core.sessions().live() >= self.most_sessions {
+            return;
+        }
+        let number = self.pools;
+        let number = self.random().below(number as usize) as u32;
+        let from = Provenance::User(self.random().below(4) as u32);
+        let key = Self::key(number);
+        let found = self.shell.core.find_pool(&key);
+        let Some(pool) = found.or_else(|| self.shell.core.create_pool(key)) else {
+            return;
+        };
+        self.shell.carry_out();
+        let shell = &mut self.shell;
+        let Some(id) = shell.core.begin_session(pool, from, &shell.world) else {
+            return;
+        };
+        self.summary.sessions += 1;
+        let greeted = self.random().once_in(2) && !self.shell.core.is_held(pool);
+        let is_long = self.random().once_in(40);
+        let transaction_us = self
+            .random()
+            .between(5, if is_long { 2_000_000 } else { 2_000 });
+        let idle_timeout_us = match self.random().below(20) {
+            0 => self.random().between(1_000_000, 4_000_000) as i64,
+            _ => 0,
+        };
+        let words = self.shell.world.session(id);
+        words.is_free = false;
+        words.idle_timeout_us = idle_timeout_us;
+        let index = id as u32 as usize;
+        self.shell.world.clients[index] = Some(Client {
+            id,
+            asked: 0,
+            answered: 0,
+            has_gone: false,
+            armed: if greeted { Armed::Fully } else { Armed::ForEnd },
+            greeted,
+            closed: false,
+            asks_since_us: 0,
+            taints: 0,
+            transaction_us,
+        });
+        if !greeted {
+            self.shell.tell(Event::ToGreet(id));
+        } else {
+            let now = self.shell.world.timestamp;
+            let words = self.shell.world.session(id);
+            words.shown = crate::core::Shown::Idle;
+            words.since_us = now;
+        }
+    }
+
+    fn some_client(&mut self) -> Option<&mut Client> {
+        let count = self.shell.world.clients.len();
+        let first = self.random().below(count);
+        let mut order = (first..count).chain(0..first);
+        let index = order.find(|index| self.shell.world.clients[*index].is_some())?;
+        self.shell.world.clients[index].as_mut()
+    }
+
+    fn ask(&mut self) {
+        let now_us = self.shell.world.now_us;
+        let many = if self.random().once_in(20) { 40 } else { 1 };
+        for _ in 0..many {
+            if let Some(client) = self.some_client() {
+                if client.greeted && client.asked == 0 && !client.has_gone {
+                    client.asked = 1;
+                    client.asks_since_us = now_us;
+                }
+            }
+        }
+    }
+
+    fn hang_up(&mut self) {
+        if let Some(client) = self.some_client() {
+            client.has_gone = true;
+        }
+    }
+
+    fn cancel(&mut self) {
+        if let Some(id) = self.some_client().map(|client| client.id) {
+            self.summary.cancels += 1;
+            self.shell.tell(Event::Cancel(id));
+        }
+    }
+
+    fn backend_dies(&mut self) {
+        let slots = self.shell.processes.len();
+        let slot = self.random().below(slots);
+        if let Some(process) = self.shell.processes[slot].as_mut() {
+            if !process.has_ended && process.may_end() {
+                process.die(true);
+                self.summary.deaths += 1;
+            }
+        }
+    }
+
+    /// One dies of a bug: the server ends all.
+    fn crash(&mut self) {
+        if !self.random().once_in(4) {
+            return;
+        }
+        self.summary.crashes += 1;
+        self.has_crashed = true;
+        for process in self.shell.processes.iter_mut().flatten() {
+            if !process.has_ended {
+                process.die(false);
+            }
+        }
+        let slots: Vec<u32> = self
+            .shell
+            .openings
+            .iter()
+            .map(|opening| opening.slot)
+            .collect();
+        for slot in slots {
+            self.fail(slot, Failure::Protocol("the server has gone".into()), None);
+        }
+    }
+
+    fn fail(&mut self, slot: u32, failure: Failure, over_unix: Option<bool>) {
+        let shell = &mut self.shell;
+        shell.note(|| format!("opening {slot} fails: {failure:?}"));
+        shell.openings.retain(|opening| opening.slot != slot);
+        shell
+            .core
+            .open_failed(slot, failure, over_unix, &shell.world);
+        shell.carry_out();
+    }
+
+    fn change_limits(&mut self) {
+        let slots = self.shell.processes.len();
+        let max_backends = self.random().between(1, slots as u64) as usize;
+        self.limits.max_backends = max_backends;
+        self.limits.max_dedicated = None;
+        if self.random().once_in(3) {
+            self.limits.force_migration = self.random().once_in(4);
+            self.shell.world.force_migration = self.limits.force_migration;
+        }
+        let limits = self.limits;
+        self.shell.core.set_limits(limits);
+    }
+
+    fn hold(&mut self) {
+        let number = self.random().below(3) as u32;
+        if let Some(at) = self.holds.iter().position(|held| *held == number) {
+            self.holds.swap_remove(at);
+            return self.shell.tell(Event::HoldEnded(number));
+        }
+        self.summary.holds += 1;
+        self.holds.push(number);
+        let database = format!("database {number}").into_bytes();
+        let forced = self.random().once_in(2);
+        self.shell.core.hold(number, &database, forced, 0);
+        self.shell.carry_out();
+        let shell = &mut self.shell;
+        let users = shell.core.who_is_in(number, &shell.world);
+        shell.carry_out();
+        assert!(users.values().all(|count| *count > 0));
+    }
+
+    fn settings_change(&mut self) {
+        let generation = self.shell.core.settings_generation() + 1;
+        let role = self.random().below(6) as u32;
+        self.shell
+            .core
+            .settings_changed(generation, |key| role == 5 || key.role_oid == role);
+        self.shell.carry_out();
+        self.shell.world.login_generation += 1;
+    }
+
+    // ---- backends ----------------------------------------------------------
+
+    fn backends_go_on(&mut self) {
+        let most = 4 * self.shell.processes.len();
+        let steps = self.random().below(most + 1);
+        self.shell.step_backends(steps);
+        self.openings_go_on();
+        if self.random().once_in(3) {
+            self.answer_question();
+        }
+    }
+
+    fn answer_question(&mut self) {
+        let Some((pool, serial, from)) = self.shell.questions.pop_front() else {
+            return;
+        };
+        let may = (self.may_log_in && !self.random().once_in(4)).then_some(i64::MAX);
+        let generation = self.shell.world.login_generation;
+        let shell = &mut self.shell;
+        shell
+            .core
+            .pool_answered(pool, serial, from, generation, may, &shell.world);
+        shell.carry_out();
+    }
+
+    fn openings_go_on(&mut self) {
+        // The postmaster waits for all to have ended before it starts anew.
+        let mut processes = self.shell.processes.iter().flatten();
+        self.has_crashed &= processes.any(|process| process.has_ended);
+        if self.has_crashed {
+            return;
+        }
+        let now_us = self.shell.world.now_us;
+        let due: Vec<(u32, u32)> = (self.shell.openings.iter())
+            .filter(|opening| opening.at_us <= now_us)
+            .map(|opening| (opening.slot, opening.pool))
+            .collect();
+        for (slot, pool) in due {
+            if !self
+                .shell
+                .openings
+                .iter()
+                .any(|opening| opening.slot == slot)
+            {
+                continue;
+            }
+            let refused = self.is_troubled && (!self.may_log_in || self.random().once_in(30));
+            if refused {
+                self.summary.refused += 1;
+                let state = match self.random().below(4) {
+                    0 => b"28000",
+                    1 => b"53300",
+                    2 => b"57P03",
+                    _ => b"08006",
+                };
+                let failure = Failure::ServerError(Report::fatal(state, "no"));
+                self.fail(slot, failure, Some(true));
+                continue;
+            }
+            self.attach(slot, pool);
+        }
+    }
+
+    fn attach(&mut self, slot: u32, pool: u32) {
+        let shell = &mut self.shell;
+        shell.openings.retain(|opening| opening.slot != slot);
+        let key = shell
+            .core
+            .pool_key(pool)
+            .expect("a pool with a backend is there");
+        let identity = Identity {
+            role_oid: key.role_oid,
+            database_oid: key.database_oid,
+            superuser: false,
+        };
+        let verdict = shell.core.may_attach(slot, identity, &shell.world);
+        if verdict == Attach::Welcome(pool) {
+            shell.processes[slot as usize] = Some(Process::new(slot, pool, &mut shell.world));
+            shell.tell(Event::Attached(slot));
+        } else {
+            assert_eq!(verdict, Attach::Stale);
+            shell.carry_out();
+        }
+    }
+
+    // ---- the dispatcher's loop ----------------------------------------------
+
+    fn round(&mut self) {
+        let shell = &mut self.shell;
+        shell.core.set_clock(Now {
+            us: shell.world.now_us,
+            timestamp: shell.world.timestamp,
+        });
+        self.deliver(8);
+        if self.random().once_in(2) {
+            self.shell.queues_with_room();
+        }
+        self.shell.bury_dead();
+        let now_us = self.shell.world.now_us;
+        if now_us >= self.last_tick_us + TICK_US {
+            self.last_tick_us = now_us;
+            self.shell.tell(Event::Tick);
+            let limit_us = self.limits.session_wait_timeout_us;
+            let waited_us = self.shell.core.longest_wait_us();
+            assert!(
+                limit_us == 0 || waited_us < limit_us,
+                "{waited_us} us waited"
+            );
+        }
+        if now_us >= self.last_sweep_us + SWEEP_US {
+            self.last_sweep_us = now_us;
+            for number in self.shell.core.pools() {
+                let is_empty = self.shell.world.pools[number as usize].queue.is_empty();
+                let shell = &mut self.shell;
+                shell.core.check_queue(number, is_empty, &shell.world);
+                shell.carry_out();
+            }
+            self.shell.tell(Event::Sweep);
+        }
+        self.shell.tell(Event::RoundEnds);
+        self.shell.tell(Event::MakeRoom);
+        self.check();
+    }
+
+    /// Sockets' events and backends' frames, some of them, in any order.
+    fn deliver(&mut self, most: usize) {
+        let mut sources: Vec<usize> = Vec::new();
+        let clients = self.shell.world.clients.len();
+        sources.extend((0..clients).filter(|at| self.shell.world.event_of(*at).is_some()));
+        let frames = |process: &Option<Process>| {
+            let front = process.as_ref().and_then(|process| process.outbox.front());
+            front.is_some_and(|frame| *frame != FromBackend::Closed)
+        };
+        let slots = 0..self.shell.processes.len();
+        sources.extend(
+            slots
+                .filter(|slot| frames(&self.shell.processes[*slot]))
+                .map(|slot| clients + slot),
+        );
+        for _ in 0..most.min(sources.len()) {
+            let at = self.random().below(sources.len());
+            let source = sources.swap_remove(at);
+            if source >= clients {
+                let count = self.random().below(4) + 1;
+                self.shell.read_backend((source - clients) as u32, count);
+            } else if let Some((id, hup)) = self.shell.world.event_of(source) {
+                if let Some(client) = self.shell.world.client(id) {
+                    client.armed = Armed::Not;
+                }
+                self.shell.tell(Event::Spoke { id, hup });
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        self.shell.core.check_tables();
+        self.shell.check_world();
+        let shell = &self.shell;
+        if !shell.core.has_more() {
+            shell.core.check_served(&shell.world);
+        }
+        let waited_us = shell.core.longest_wait_us();
+        self.summary.longest_wait_us = self.summary.longest_wait_us.max(waited_us);
+    }
+
+    // ---- the end -------------------------------------------------------------
+
+    /// Nothing new happens, all obstacles go: then everybody is served.
+    fn come_to_rest(&mut self) {
+        self.is_troubled = false;
+        self.may_log_in = true;
+        self.shell.start_us = 4_000;
+        for number in std::mem::take(&mut self.holds) {
+            self.shell.tell(Event::HoldEnded(number));
+        }
+        self.shell.tell(Event::LauncherIs { up: true });
+        self.limits.session_wait_timeout_us = 0;
+        let limits = self.limits;
+        self.shell.core.set_limits(limits);
+        for client in self.shell.world.clients.iter_mut().flatten() {
+            client.taints = client.taints.min(1);
+            client.transaction_us = client.transaction_us.min(2_000);
+        }
+        let sessions = self.shell.core.sessions().live() as u64;
+        for _ in 0..4_000 + 400 * sessions {
+            if self.is_at_rest() {
+                break;
+            }
+            // Who is dedicated does not keep that for ever.
+            for client in self.shell.world.clients.iter_mut().flatten() {
+                client.taints = 0;
+            }
+            let slots = self.shell.processes.len();
+            self.shell.step_backends(8 * slots);
+            self.openings_go_on();
+            self.answer_question();
+            let pause_us = self.random().between(100, 20_000);
+            self.time_passes(pause_us);
+            self.round();
+        }
+        assert!(
+            self.is_at_rest(),
+            "somebody is not served: {}",
+            self.who_waits()
+        );
+        self.summary.transactions += (self.shell.world.sessions.iter())
+            .map(|words| words.transactions)
+            .sum::<u64>();
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let world = &self.shell.world;
+        let clients = world.clients.iter().flatten();
+        let mut unserved =
+            clients.filter(|client| client.asked > 0 || !client.greeted || client.has_gone);
+        let processes = self.shell.processes.iter().flatten();
+        let mut busy =
+            processes.filter(|process| !process.rests(world) || !process.outbox.is_empty());
+        unserved.next().is_none()
+            && busy.next().is_none()
+            && self.shell.skipping.is_empty()
+            && world
+                .pools
+                .iter()
+                .all(|pool| pool.queue.is_empty() && pool.queued == 0)
+            && self.shell.full.is_empty()
+            && !self.shell.core.has_full_queue()
+            && !self.shell.core.has_more()
+            && self.shell.core.longest_wait_us() == 0
+    }
+
+    fn who_waits(&self) -> String {
+        let mut text = String::new();
+        let mut listed = 0;
+        for id in self.shell.core.sessions().ids() {
+            let Some(session) = self.shell.core.sessions().get(id) else {
+                continue;
+            };
+            let index = id as u32 as usize;
+            let Some(client) = self.shell.world.clients[index].as_ref() else {
+                continue;
+            };
+            let is_unserved = client.asked > 0
+                || !client.greeted
+                || client.has_gone
+                || !matches!(session.whereabouts(), Whereabouts::Idle);
+            if is_unserved && listed < 5 {
+                listed += 1;
+                text += &format!(
+                    "\n{id:x} of pool {} is {:?}: asked {} greeted {} gone {} armed {:?} owner {} shown {:?}",
+                    session.pool(),
+                    session.whereabouts(),
+                    client.asked,
+                    client.greeted,
+                    client.has_gone,
+                    client.armed,
+                    self.shell.world.sessions[index].owner,
+                    self.shell.world.sessions[index].shown,
+                );
+            }
+        }
+        for (slot, process) in self.shell.processes.iter().enumerate() {
+            let words = &self.shell.world.backends[slot];
+            if let Some(process) = process {
+                text += &format!(
+                    "\nbackend {slot} of pool {}: {words:?} {process:?}",
+                    process.pool
+                );
+            }
+        }
+        for (number, pool) in self.shell.world.pools.iter().enumerate() {
+            if pool.queued != 0 || !pool.queue.is_empty() {
+                text += &format!("\npool {number}: {pool:?}");
+            }
+        }
+        text + &format!("\n{:?}", self.limits)
+    }
+
+    /// Everything ends, and nothing is left.
+    fn stop(&mut self) {
+        self.shell.tell(Event::Stop);
+        for turn in 0..3_000 {
+            // Dedicated sessions stay; the server ends them.
+            for process in self.shell.processes.iter_mut().flatten() {
+                if turn > 1_000 && !process.has_ended && process.may_end() {
+                    process.die(true);
+                }
+            }
+            let slots = self.shell.processes.len();
+            self.shell.step_backends(8 * slots);
+            self.openings_go_on();
+            self.time_passes(5_000);
+            self.round();
+            if self.shell.core.backend_count() == 0 {
+                break;
+            }
+        }
+        for _ in 0..3 {
+            self.time_passes(SWEEP_US);
+            self.round();
+        }
+        assert!(
+            self.shell.core.sessions().live() == 0,
+            "sessions are left: {} {:?}",
+            self.who_waits(),
+            self.shell
+                .core
+                .sessions()
+                .ids()
+                .map(|id| { self.shell.world.sessions[id as u32 as usize].clone() })
+                .collect::<Vec<_>>(),
+        );
+        self.shell.core.check_is_empty();
+        let free = crate::core::Word::Free;
+        assert!(self
+            .shell
+            .world
+            .backends
+            .iter()
+            .all(|words| words.word == free));
+        assert!(self.shell.world.clients.iter().all(Option::is_none));
+        assert!(self.shell.skipping.is_empty());
+    }
+}

@@ -1,0 +1,362 @@
+//! What the shell does, on the simulated world: `carry_out.rs` without system
+//! calls. Between two actions backends may go on.
+
+use super::process::{Process, ToBackend};
+use super::random::Random;
+use super::world::{Armed, World, FREE, NO_SESSION, QUEUE_HOLDS};
+use crate::core::{
+    index_of, Action, Core, Ending, Event, Says, SessionId, Shown, Why, Word, Words,
+};
+use std::collections::VecDeque;
+
+/// A backend that is being opened: when it comes, or fails.
+pub struct Opening {
+    pub slot: u32,
+    pub pool: u32,
+    pub at_us: u64,
+}
+
+pub struct Shell {
+    pub core: Core,
+    pub world: World,
+    pub processes: Vec<Option<Process>>,
+    pub openings: Vec<Opening>,
+    /// Questions to the launcher.
+    pub questions: VecDeque<(u32, u64, crate::core::Provenance)>,
+    pub random: Random,
+    /// Sessions whose request is passed over.
+    pub skipping: Vec<SessionId>,
+    /// Pools whose queue was full: an event tells when it is not.
+    pub full: Vec<u32>,
+    /// Starts take up to so long.
+    pub start_us: u64,
+    /// Backends have died of what makes all of them end.
+    pub waits_ended: u64,
+    pub claims_lost: u64,
+    pub queue_was_full: u64,
+    /// For the log of a seed that has found something.
+    pub log: VecDeque<String>,
+    pub logs: bool,
+}
+
+impl Shell {
+    pub fn tell(&mut self, event: Event) {
+        if !matches!(event, Event::RoundEnds | Event::MakeRoom | Event::Tick) {
+            self.note(|| format!("{event:?}"));
+        }
+        self.core.handle(event, &self.world);
+        self.carry_out();
+    }
+
+    pub fn note(&mut self, text: impl Fn() -> String) {
+        if self.logs {
+            if self.log.len() == 400 {
+                self.log.pop_front();
+            }
+            self.log.push_back(text());
+        }
+    }
+
+    pub fn carry_out(&mut self) {
+        while let Some(action) = self.core.next_action() {
+            self.note(|| format!("    {action:?}"));
+            self.act(action);
+            if self.random.once_in(4) {
+                self.step_backends(2);
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.note(|| format!("    -> {event:?}"));
+        self.core.handle(event, &self.world);
+    }
+
+    /// Lets any backends go on a little.
+    pub fn step_backends(&mut self, steps: usize) {
+        for _ in 0..steps {
+            let slot = self.random.below(self.processes.len());
+            if let Some(process) = self.processes[slot].as_mut() {
+                process.step(&mut self.world, &mut self.random);
+            }
+        }
+    }
+
+    /// Lets one backend go on, now and then so far that it has nothing to do.
+    fn step_one(&mut self, slot: u32) {
+        let steps = match self.random.below(4) {
+            0 => 12,
+            1 => self.random.below(6),
+            _ => 0,
+        };
+        for _ in 0..steps {
+            if let Some(process) = self.processes[slot as usize].as_mut() {
+                process.step(&mut self.world, &mut self.random);
+            }
+        }
+    }
+
+    fn any_of(&mut self, pool: u32) -> Option<u32> {
+        let slots = self.core.pool_backends(pool);
+        let at = slots.len().checked_sub(1)?;
+        let at = self.random.below(at + 1);
+        self.core.pool_backends(pool).get(at).copied()
+    }
+
+    /// Queues that were full and have room again: what the kernel calls so.
+    pub fn queues_with_room(&mut self) {
+        for at in (0..self.full.len()).rev() {
+            let pool = self.full[at];
+            if self.world.pools[pool as usize].queue.len() <= QUEUE_HOLDS / 4 {
+                self.full.swap_remove(at);
+                self.tell(Event::QueueHasRoom(pool));
+            }
+        }
+    }
+
+    fn send(&mut self, slot: u32, message: ToBackend) {
+        if let Some(process) = self.processes[slot as usize].as_mut() {
+            if !process.has_ended {
+                process.inbox.push_back(message);
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        let now = self.world.timestamp;
+        match action {
+            Action::Claim { slot, seen, id } => {
+                let pool = self.core.sessions().get(id).map(|session| session.pool());
+                let queue = &self.world.pools[pool.expect("it is there") as usize].queue;
+                assert!(
+                    queue.is_empty() || self.world.force_migration,
+                    "{id:x} overtakes who is in the ready queue"
+                );
+                self.step_one(slot);
+                if self.world.backend(slot) != seen {
+                    self.claims_lost += 1;
+                    return self.handle(Event::ClaimLost(id));
+                }
+                self.world.set_word(slot, Word::Assigned);
+                self.send(slot, ToBackend::Assign(id));
+                self.handle(Event::Claimed);
+            }
+            Action::Enqueue { pool, id } => {
+                let words = &mut self.world.pools[pool as usize];
+                words.queued += 1;
+                if let Some(slot) = self.any_of(pool) {
+                    self.step_one(slot);
+                }
+                let words = &mut self.world.pools[pool as usize];
+                if words.queue.len() >= QUEUE_HOLDS {
+                    words.queued -= 1;
+                    self.queue_was_full += 1;
+                    self.full.push(pool);
+                    return self.handle(Event::QueueFull { pool, id });
+                }
+                words.queue.push_back(id);
+                self.handle(Event::Queued);
+            }
+            Action::Poke(slot) => {
+                let words = &mut self.world.backends[slot as usize];
+                if !std::mem::replace(&mut words.poked, true) {
+                    self.send(slot, ToBackend::Poke);
+                }
+            }
+            Action::TakeBack(pool) => {
+                while let Some(id) = self.world.pools[pool as usize].queue.pop_front() {
+                    self.world.pools[pool as usize].queued -= 1;
+                    self.handle(Event::TakenBack(id));
+                }
+                self.handle(Event::QueueDrained(pool));
+            }
+            Action::ResetCounter(pool) => self.world.pools[pool as usize].queued = 0,
+            Action::ShowWaiting(id) => {
+                let words = self.world.session(id);
+                words.shown = Shown::Waiting;
+                words.since_us = now;
+            }
+            Action::Arm(id) => {
+                let words = self.world.session(id);
+                words.owner = 0;
+                words.shown = Shown::Idle;
+                words.since_us = now;
+                self.arm(id, Armed::Fully);
+            }
+            Action::ArmForEnd(id) => self.arm(id, Armed::ForEnd),
+            Action::Look { id, look } => {
+                let says = self.look(id);
+                self.handle(Event::Said { id, look, says });
+            }
+            Action::Skip { id, later, .. } => {
+                self.skipping.push(id);
+                self.waits_ended += 1;
+                if later {
+                    self.arm(id, Armed::Fully);
+                } else {
+                    self.skip_on(id);
+                }
+            }
+            Action::SkipOn(id) => self.skip_on(id),
+            Action::End { id, why, .. } => {
+                if why == Why::WaitedTooLong {
+                    self.waits_ended += 1;
+                }
+                let client = self.world.clients[index_of(id) as usize].take();
+                assert!(
+                    client.is_some_and(|client| client.id == id),
+                    "a session ended that was not there: {id:x}"
+                );
+                *self.world.session(id) = NO_SESSION;
+                self.skipping.retain(|other| *other != id);
+            }
+            Action::CancelOnBackend(_) => {}
+            Action::MarkCancel(id) => self.world.session(id).cancelled = true,
+            Action::ClearCancel(id) => self.world.session(id).cancelled = false,
+            Action::Open { slot, pool } => {
+                assert!(
+                    !self.core.is_overdrawn(),
+                    "more backends than there are places"
+                );
+                assert_eq!(self.world.backend(slot), Word::Free);
+                self.world.set_word(slot, Word::Starting);
+                let generation = self.world.login_generation;
+                self.core.origin_for(slot, true, generation);
+                let at_us = self.world.now_us + self.random.between(1, self.start_us);
+                self.openings.push(Opening { slot, pool, at_us });
+            }
+            Action::Retire(slot) => {
+                self.world.backends[slot as usize].retire = 1;
+                self.send(slot, ToBackend::Retire);
+            }
+            Action::Recall { slot, id } => {
+                let held = match id {
+                    0 => self.world.backend_session(slot),
+                    id => id,
+                };
+                self.send(slot, ToBackend::Recall(held));
+            }
+            Action::Evict { slot, id } => self.send(slot, ToBackend::Evict(id)),
+            Action::FreeSlot(slot) => {
+                self.openings.retain(|opening| opening.slot != slot);
+                self.processes[slot as usize] = None;
+                self.world.backends[slot as usize] = FREE;
+            }
+            Action::Offer { ticket, slots } => {
+                for slot in &slots {
+                    self.world.backends[*slot as usize].retire = ticket;
+                }
+                self.world.ticket = ticket;
+                for slot in slots {
+                    if self.world.backend(slot).is_free() {
+                        self.send(slot, ToBackend::Retire);
+                    }
+                }
+            }
+            Action::TakeTicketBack(ticket) => {
+                let is_ours = self.world.ticket == ticket;
+                if is_ours {
+                    self.world.ticket = 0;
+                }
+                self.handle(Event::TicketBack(is_ours));
+            }
+            Action::ClearTicket { slot, ticket } => {
+                let retire = &mut self.world.backends[slot as usize].retire;
+                if *retire == ticket {
+                    *retire = 0;
+                }
+            }
+            Action::AskLauncher { pool, serial, from } => {
+                self.questions.push_back((pool, serial, from));
+            }
+            Action::FindPool { old, .. } => self.handle(Event::Replaced { old, new: None }),
+            Action::PoolDropped(pool) => {
+                assert!(self.world.pools[pool as usize].queue.is_empty());
+                self.full.retain(|other| *other != pool);
+                self.world.pools[pool as usize].queued = 0;
+            }
+            Action::TellFailure(_)
+            | Action::ForgetGreetings(_)
+            | Action::ForgetGreeting(_)
+            | Action::ForgetAllGreetings => {}
+            Action::Then(then) => self.handle(Event::Then(then)),
+        }
+    }
+
+    fn arm(&mut self, id: SessionId, armed: Armed) {
+        if let Some(client) = self.world.client(id) {
+            client.armed = armed;
+        }
+    }
+
+    fn look(&mut self, id: SessionId) -> Says {
+        match self.world.client(id) {
+            Some(client) if client.asked > 0 => Says::Something,
+            Some(client) if client.has_gone => Says::Leaves,
+            Some(_) => Says::Nothing,
+            None => Says::Broken,
+        }
+    }
+
+    fn skip_on(&mut self, id: SessionId) {
+        let Some(client) = self.world.client(id) else {
+            return self.handle(Event::Ended(id, Ending::Cut));
+        };
+        if client.has_gone {
+            return self.handle(Event::Ended(id, Ending::Cut));
+        }
+        if client.asked > 0 {
+            client.asked -= 1;
+            client.answered += 1;
+        }
+        self.skipping.retain(|other| *other != id);
+        self.handle(Event::Skipped(id));
+    }
+
+    /// Reads what a backend has sent; its end is told when the round ends.
+    pub fn read_backend(&mut self, slot: u32, most: usize) {
+        use super::process::FromBackend;
+        for _ in 0..most {
+            let Some(process) = self.processes[slot as usize].as_mut() else {
+                return;
+            };
+            let Some(message) = process.outbox.front().copied() else {
+                return;
+            };
+            if message == FromBackend::Closed {
+                return;
+            }
+            process.outbox.pop_front();
+            self.note(|| format!("  {slot} says {message:?}"));
+            match message {
+                FromBackend::Release(id) => {
+                    self.tell(Event::MayBeFree(slot));
+                    if id != 0 {
+                        self.tell(Event::GivenBack(id));
+                    }
+                }
+                FromBackend::Greeted(id) => self.tell(Event::Greeted(id)),
+                FromBackend::End(id, left) => {
+                    let ending = if left { Ending::Left } else { Ending::Cut };
+                    self.tell(Event::Ended(id, ending));
+                    self.tell(Event::MayBeFree(slot));
+                }
+                FromBackend::Dedicated(dedicated) => self.tell(Event::Dedicated(slot, dedicated)),
+                FromBackend::Retiring => self.tell(Event::Leaves(slot)),
+                FromBackend::Closed => {}
+            }
+        }
+    }
+
+    /// Control connections that have ended, and of which all was read.
+    pub fn bury_dead(&mut self) {
+        for slot in 0..self.processes.len() as u32 {
+            let is_over = self.processes[slot as usize]
+                .as_ref()
+                .is_some_and(|process| process.has_ended && process.outbox.len() == 1);
+            if is_over {
+                self.tell(Event::BackendGone(slot));
+            }
+        }
+    }
+}

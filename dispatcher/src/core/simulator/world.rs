@@ -1,0 +1,209 @@
+//! What the core is shown, and all that lies behind it: shared words, kernel
+//! queues, the epoll, sockets. Written after baton_shared.h and the kernel.
+
+use crate::core::{index_of, SessionId, Shown, Word, Words};
+use std::collections::VecDeque;
+
+/// Messages that fit into a ready queue.
+pub const QUEUE_HOLDS: usize = 12;
+
+/// Shared: a backend's slot.
+#[derive(Clone, Debug)]
+pub struct BackendWords {
+    pub word: Word,
+    pub since_us: i64,
+    pub session: SessionId,
+    pub served: u64,
+    /// 0: not, 1: now, else a ticket.
+    pub retire: u32,
+    pub poked: bool,
+}
+
+pub const FREE: BackendWords = BackendWords {
+    word: Word::Free,
+    since_us: 0,
+    session: 0,
+    served: 0,
+    retire: 0,
+    poked: false,
+};
+
+/// Shared: a session's slot.
+#[derive(Clone, Debug)]
+pub struct SessionWords {
+    pub is_free: bool,
+    pub owner: u32,
+    pub shown: Shown,
+    pub since_us: i64,
+    pub last_backend: u32,
+    pub transactions: u64,
+    pub cancelled: bool,
+    pub idle_timeout_us: i64,
+}
+
+pub const NO_SESSION: SessionWords = SessionWords {
+    is_free: true,
+    owner: 0,
+    shown: Shown::Other,
+    since_us: 0,
+    last_backend: 0,
+    transactions: 0,
+    cancelled: false,
+    idle_timeout_us: 0,
+};
+
+#[derive(Clone, Debug, Default)]
+pub struct PoolWords {
+    pub queued: i32,
+    pub queue: VecDeque<SessionId>,
+}
+
+/// How a socket stands in the epoll.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Armed {
+    Not,
+    ForEnd,
+    Fully,
+}
+
+/// A client and its socket.
+#[derive(Clone)]
+pub struct Client {
+    pub id: SessionId,
+    /// Requests in its socket that nobody has read.
+    pub asked: u32,
+    pub answered: u32,
+    pub has_gone: bool,
+    pub armed: Armed,
+    /// It has been greeted (as the record's flag says it).
+    pub greeted: bool,
+    /// It was told of its end, or its socket was closed.
+    pub closed: bool,
+    /// When the request that is to be answered was sent.
+    pub asks_since_us: u64,
+    /// What it will ask makes it dedicated, for so many transactions.
+    pub taints: u32,
+    /// How long its transactions take.
+    pub transaction_us: u64,
+}
+
+pub struct World {
+    pub now_us: u64,
+    pub timestamp: i64,
+    pub backends: Vec<BackendWords>,
+    pub sessions: Vec<SessionWords>,
+    pub pools: Vec<PoolWords>,
+    pub clients: Vec<Option<Client>>,
+    pub ticket: u32,
+    pub login_generation: u64,
+    pub force_migration: bool,
+}
+
+impl World {
+    pub fn new(sessions: usize, pools: usize, backends: usize) -> World {
+        World {
+            now_us: 1_000_000,
+            timestamp: 1_000_000_000_000,
+            backends: vec![FREE; backends],
+            sessions: vec![NO_SESSION; sessions],
+            pools: vec![PoolWords::default(); pools],
+            clients: vec![None; sessions],
+            ticket: 0,
+            login_generation: 1,
+            force_migration: false,
+        }
+    }
+
+    pub fn client(&mut self, id: SessionId) -> Option<&mut Client> {
+        let client = self.clients.get_mut(index_of(id) as usize)?.as_mut();
+        client.filter(|client| client.id == id && !client.closed)
+    }
+
+    pub fn session(&mut self, id: SessionId) -> &mut SessionWords {
+        &mut self.sessions[index_of(id) as usize]
+    }
+
+    pub fn set_word(&mut self, slot: u32, word: Word) {
+        let words = &mut self.backends[slot as usize];
+        words.word = word;
+        words.since_us = self.timestamp;
+    }
+
+    /// The event that a socket would make now, if any: has the client hung up?
+    pub fn event_of(&self, index: usize) -> Option<(SessionId, bool)> {
+        let client = self.clients[index].as_ref()?;
+        let fires = !client.closed
+            && match client.armed {
+                Armed::Not => false,
+                Armed::ForEnd => client.has_gone,
+                Armed::Fully => client.has_gone || client.asked > 0,
+            };
+        fires.then_some((client.id, client.has_gone))
+    }
+}
+
+impl Words for World {
+    fn backend(&self, slot: u32) -> Word {
+        self.backends[slot as usize].word
+    }
+
+    fn backend_since_us(&self, slot: u32) -> i64 {
+        self.backends[slot as usize].since_us
+    }
+
+    fn backend_session(&self, slot: u32) -> SessionId {
+        self.backends[slot as usize].session
+    }
+
+    fn backend_has_served(&self, slot: u32) -> bool {
+        self.backends[slot as usize].served > 0
+    }
+
+    fn slot_is_free(&self, slot: u32) -> bool {
+        self.backend(slot) == Word::Free
+    }
+
+    fn queued(&self, pool: u32) -> i32 {
+        self.pools[pool as usize].queued
+    }
+
+    fn holder(&self, index: u32) -> Option<u32> {
+        self.sessions[index as usize].owner.checked_sub(1)
+    }
+
+    fn shown(&self, index: u32) -> Shown {
+        self.sessions[index as usize].shown
+    }
+
+    fn session_since_us(&self, index: u32) -> i64 {
+        self.sessions[index as usize].since_us
+    }
+
+    fn index_is_free(&self, index: u32) -> bool {
+        self.sessions[index as usize].is_free
+    }
+
+    fn last_backend(&self, index: u32) -> Option<u32> {
+        self.sessions[index as usize].last_backend.checked_sub(1)
+    }
+
+    fn transactions(&self, index: u32) -> u64 {
+        self.sessions[index as usize].transactions
+    }
+
+    fn is_cancelled(&self, index: u32) -> bool {
+        self.sessions[index as usize].cancelled
+    }
+
+    fn idle_timeout_us(&self, index: u32) -> i64 {
+        self.sessions[index as usize].idle_timeout_us
+    }
+
+    fn login_generation(&self) -> u64 {
+        self.login_generation
+    }
+
+    fn room_ticket(&self) -> u32 {
+        self.ticket
+    }
+}

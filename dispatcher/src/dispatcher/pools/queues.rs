@@ -1,0 +1,130 @@
+//! The pools' ready queues: kernel sockets from which backends help themselves.
+
+use crate::core::{Event, PoolKey, SessionId};
+use crate::dispatcher::event_loop::{token, Dispatcher, Source};
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::wire;
+use crate::dispatcher::sys::{epoll, socket};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::SeqCst;
+use tracing::{debug, warn};
+
+/// Both ends of a pool's queue.
+pub struct Queue {
+    write: OwnedFd,
+    read: OwnedFd,
+}
+
+impl Dispatcher {
+    /// The pool of a key; None if there can be no more pools.
+    pub fn pool_for(&mut self, key: PoolKey) -> Option<u32> {
+        if let Some(number) = self.core.find_pool(&key) {
+            return Some(number);
+        }
+        let number = self.core.create_pool(key)?;
+        // Another one may have made room for it.
+        self.carry_out();
+        match self.make_queue(number) {
+            Ok(queue) => {
+                self.queues[number as usize] = Some(queue);
+                debug!("pool {number} created");
+                Some(number)
+            }
+            Err(error) => {
+                warn!("could not create a ready queue: {error}");
+                self.core.give_up_pool(number);
+                None
+            }
+        }
+    }
+
+    fn make_queue(&mut self, number: u32) -> std::io::Result<Queue> {
+        let (write, read) = socket::short_queue()?;
+        // Not armed: only a full queue is waited for.
+        let data = token(Source::Queue, number);
+        self.epoll.add(write.as_raw_fd(), epoll::ONESHOT, data)?;
+        let slot = &self.control.pools[number as usize];
+        slot.queued.store(0, SeqCst);
+        slot.completed.store(0, SeqCst);
+        slot.in_use.store(1, SeqCst);
+        Ok(Queue { write, read })
+    }
+
+    pub fn drop_queue(&mut self, number: u32) {
+        if let Some(queue) = self.queues[number as usize].take() {
+            let _ = self.epoll.delete(queue.write.as_raw_fd());
+        }
+        self.control.pools[number as usize].in_use.store(0, SeqCst);
+        debug!("pool {number} is dropped");
+    }
+
+    /// What is written to.
+    pub fn queue_entry(&self, number: u32) -> RawFd {
+        let queue = self.queues.get(number as usize).and_then(Option::as_ref);
+        queue.map_or(-1, |queue| queue.write.as_raw_fd())
+    }
+
+    /// What a backend gets.
+    pub fn queue_end(&self, number: u32) -> RawFd {
+        let queue = self.queues.get(number as usize).and_then(Option::as_ref);
+        queue.map_or(-1, |queue| queue.read.as_raw_fd())
+    }
+
+    /// From the send on a backend may own the session.
+    pub fn enqueue(&mut self, number: u32, id: SessionId) {
+        let Some(queue) = self.queues[number as usize].as_ref() else {
+            let event = Event::QueueFull { pool: number, id };
+            return self.core.handle(event, &self.control);
+        };
+        let queued = &self.control.pools[number as usize].queued;
+        queued.fetch_add(1, SeqCst);
+        let frame = wire::bare(MSG_ASSIGN, id);
+        let write = queue.write.as_raw_fd();
+        if socket::send_descriptors(write, &frame, &[self.clients.fd(id)]).is_err() {
+            queued.fetch_sub(1, SeqCst);
+            let data = token(Source::Queue, number);
+            let _ = self.epoll.modify(write, epoll::OUT | epoll::ONESHOT, data);
+            let event = Event::QueueFull { pool: number, id };
+            return self.core.handle(event, &self.control);
+        }
+        self.statistics.queued += 1;
+        // The core looks for backends to poke now: either it sees that one is
+        // free, or that one sees what was sent.
+        fence(SeqCst);
+        self.core.handle(Event::Queued, &self.control);
+    }
+
+    /// All that is in a pool's queue.
+    pub fn take_back(&mut self, number: u32) {
+        let Some(queue) = self.queues[number as usize].as_ref() else {
+            return;
+        };
+        let queued = &self.control.pools[number as usize].queued;
+        let mut packet = [0; FRAME_HEADER_SIZE as usize];
+        let read = queue.read.as_raw_fd();
+        while let Ok((length, descriptor)) = socket::receive_descriptor(read, &mut packet) {
+            if length == 0 {
+                break;
+            }
+            drop(descriptor);
+            queued.fetch_sub(1, SeqCst);
+            if let Ok(frame) = wire::Frame::parse(&packet[..length]) {
+                let event = Event::TakenBack(frame.session);
+                self.core.handle(event, &self.control);
+            }
+        }
+        let event = Event::QueueDrained(number);
+        self.core.handle(event, &self.control);
+    }
+
+    /// Once a second: is a queue's counter right?
+    pub fn check_queues(&mut self) {
+        for number in self.core.pools() {
+            let read = self.queue_end(number);
+            let is_empty = socket::next_packet_length(read) == 0;
+            self.core.check_queue(number, is_empty, &self.control);
+            self.carry_out();
+        }
+    }
+}

@@ -54,22 +54,38 @@ same_key(const CommonKey *one, const CommonKey *other)
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
+/* Which statement an entry was last time: equal serial, equal content. */
+typedef struct EntryMemo
+{
+	uint64		serial;
+	uint64		environment;
+	uint64		drops;			/* as it was then: nothing has gone since */
+	CommonStatement *common;
+} EntryMemo;
+
+#define ENTRY_MEMOS 1024
+
 int			baton_backend_statements = 1000;
 
 static common_hash *map = NULL;
 static dlist_head by_use = DLIST_STATIC_INIT(by_use);
+static uint64 drops = 0;
+static EntryMemo *memos = NULL;
 
 void
 baton_common_attach(void)
 {
-	if (map == NULL)
-		map = common_create(TopMemoryContext, 64, NULL);
+	if (map != NULL)
+		return;
+	memos = MemoryContextAllocZero(TopMemoryContext, ENTRY_MEMOS * sizeof(EntryMemo));
+	map = common_create(TopMemoryContext, 64, NULL);
 }
 
 static void
 drop(CommonStatement *common)
 {
 	Assert(common->pins == 0);
+	drops++;
 	common_delete(map, &common->key);
 	dlist_delete(&common->use_node);
 	DropCachedPlan(common->plan);
@@ -135,8 +151,8 @@ add(CachedPlanSource *plan, const CommonKey *key)
 	return common;
 }
 
-CommonStatement *
-baton_common_get(const char *value, uint32 length, uint64 environment)
+static CommonStatement *
+find_or_make(const char *value, uint32 length, uint64 environment)
 {
 	CommonKey	key;
 	CommonStatement *common;
@@ -146,10 +162,7 @@ baton_common_get(const char *value, uint32 length, uint64 environment)
 	set_key(&key, value, length, environment);
 	common = find(&key);
 	if (common != NULL)
-	{
-		dlist_move_head(&by_use, &common->use_node);
 		return common;
-	}
 	plan = baton_statement_make(value, length, &from_sql);
 	if (plan == NULL)
 		return NULL;
@@ -157,6 +170,26 @@ baton_common_get(const char *value, uint32 length, uint64 environment)
 	common = add(plan, &key);
 	SaveCachedPlan(plan);
 	return common;
+}
+
+CommonStatement *
+baton_common_get(const BatonEntry *entry, uint64 environment)
+{
+	EntryMemo  *memo = &memos[entry->serial % ENTRY_MEMOS];
+
+	if (memo->serial != entry->serial || memo->environment != environment ||
+		memo->drops != drops || memo->common == NULL)
+	{
+		memo->common = find_or_make(baton_entry_value(entry),
+									entry->value_length, environment);
+		if (memo->common == NULL)
+			return NULL;
+		memo->serial = entry->serial;
+		memo->environment = environment;
+		memo->drops = drops;
+	}
+	dlist_move_head(&by_use, &memo->common->use_node);
+	return memo->common;
 }
 
 bool

@@ -10,6 +10,7 @@
 #ifndef BATON_STATEMENT_COMMON_H
 #define BATON_STATEMENT_COMMON_H
 
+#include "context.h"
 #include "lib/ilist.h"
 #include "utils/plancache.h"
 
@@ -42,12 +43,11 @@ extern PGDLLIMPORT int baton_backend_statements;
 extern void baton_common_attach(void);
 
 /*
- * The statement that is described, for this environment; made, if it is not
- * there, without analysis.  NULL if the description cannot be understood.
+ * The statement that an entry describes, for this environment; made, if it is
+ * not there, without analysis.  NULL if the description cannot be understood.
  * What is needed for the making is left in the current memory context.
  */
-extern CommonStatement *baton_common_get(const char *value, uint32 length,
-										 uint64 environment);
+extern CommonStatement *baton_common_get(const BatonEntry *entry, uint64 environment);
 
 /*
  * Keeps a session's own plan for all.  False if there is one of its content

@@ -192,7 +192,7 @@ make(HeldStatement *held, const BatonItem *item)
 	/* an error may have left something */
 	MemoryContextReset(work_context);
 	held->environment = baton_statement_environment();
-	common = baton_common_get(value, entry->value_length, held->environment);
+	common = baton_common_get(entry, held->environment);
 	if (common == NULL)
 	{
 		ereport(LOG,

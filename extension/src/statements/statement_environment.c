@@ -241,6 +241,17 @@ read_environment(void)
 	return sum;
 }
 
+/* plancache.c compares it as a part of the search path. */
+static bool
+temporary_namespace_is_shown(void)
+{
+	Oid			namespace;
+	Oid			toast_namespace;
+
+	GetTempNamespaceState(&namespace, &toast_namespace);
+	return OidIsValid(namespace);
+}
+
 uint64
 baton_statement_environment(void)
 {
@@ -265,6 +276,8 @@ baton_statement_environment(void)
 			entry->environment = environment;
 		}
 	}
+	if (temporary_namespace_is_shown())
+		environment = mix(environment, 1);
 	if (baton_may_have_temporary_objects())
 		environment = mix(environment, baton_session_held());
 	return environment;

@@ -174,8 +174,12 @@ typedef struct BatonBackendSlot
 #define BATON_RETIRE_NOW 1
 #define BATON_RETIRE_FIRST_TICKET 2 /* from here on: if it gets the ticket */
 
-/* Pool slot: what dispatcher and backends of one pool count together. */
-#define BATON_POOL_SLOT_SIZE 64
+/*
+ * Pool slot: what dispatcher and backends of one pool count together.  Every
+ * backend looks at `queued` at every boundary; what every transaction raises
+ * is in a cache line of its own.
+ */
+#define BATON_POOL_SLOT_SIZE 128
 
 typedef struct BatonPoolSlot
 {
@@ -184,9 +188,12 @@ typedef struct BatonPoolSlot
 								 * lowered by the backend (or dispatcher) that
 								 * took one */
 	uint32_t	in_use;			/* dispatcher */
+	uint32_t	reserved0[14];
 	uint64_t	completed;		/* atomic; transactions completed; backends */
-	uint32_t	reserved[12];
+	uint64_t	reserved1[7];
 } BatonPoolSlot;
+
+#define BATON_POOL_OFF_COMPLETED 64
 
 /*
  * Session slot: what the owner of a session writes.  Index = low 32 bits of

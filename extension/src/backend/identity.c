@@ -20,6 +20,7 @@
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "utils/backend_status.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
@@ -48,6 +49,35 @@ report_identity(TimestampTz start)
 	PGSTAT_END_WRITE_ACTIVITY(entry);
 }
 
+/*
+ * The client's address as text.  Many sessions come from one address, and
+ * inet_ntop() costs more than all the rest of who a session is.
+ */
+static void
+write_remote(const BatonSessionRecord *record)
+{
+	static uint16 family = AF_UNSPEC;	/* what remote_host says */
+	static uint8 address[sizeof(record->peer_address)];
+
+	if (record->peer_family != AF_INET && record->peer_family != AF_INET6)
+	{
+		family = AF_UNSPEC;
+		strlcpy(remote_host, "[local]", sizeof(remote_host));
+		remote_port[0] = '\0';
+		return;
+	}
+	if (record->peer_family != family || !shown ||
+		memcmp(record->peer_address, address, sizeof(address)) != 0)
+	{
+		if (inet_ntop(record->peer_family, record->peer_address,
+					  remote_host, INET6_ADDRSTRLEN) == NULL)
+			strlcpy(remote_host, "???", sizeof(remote_host));
+		family = record->peer_family;
+		memcpy(address, record->peer_address, sizeof(address));
+	}
+	remote_port[pg_ultoa_n(record->peer_port, remote_port)] = '\0';
+}
+
 void
 baton_identity_put(const BatonSessionRecord *record)
 {
@@ -58,18 +88,7 @@ baton_identity_put(const BatonSessionRecord *record)
 	(void) baton_address_make(&port->laddr, record->peer_family, record->local_port,
 							  record->local_address, record->peer_scope);
 
-	if (record->peer_family == AF_INET || record->peer_family == AF_INET6)
-	{
-		if (inet_ntop(record->peer_family, record->peer_address,
-					  remote_host, INET6_ADDRSTRLEN) == NULL)
-			strlcpy(remote_host, "???", sizeof(remote_host));
-		snprintf(remote_port, sizeof(remote_port), "%u", record->peer_port);
-	}
-	else
-	{
-		strlcpy(remote_host, "[local]", sizeof(remote_host));
-		remote_port[0] = '\0';
-	}
+	write_remote(record);
 	port->remote_host = remote_host;
 	port->remote_port = remote_port;
 	port->remote_hostname = NULL;

@@ -82,8 +82,9 @@ pub struct BackendSlot {
 pub struct PoolSlot {
     pub queued: AtomicI32,
     pub in_use: AtomicU32,
+    pub reserved0: [AtomicU32; 14],
     pub completed: AtomicU64,
-    pub reserved: [AtomicU32; 12],
+    pub reserved1: [AtomicU64; 7],
 }
 
 /// What the owner of a session writes.
@@ -199,6 +200,7 @@ const _: () = {
     same(offset_of!(BackendSlot, pool), BACKEND_OFF_POOL);
     same(offset_of!(BackendSlot, retire), BACKEND_OFF_RETIRE);
     same(size_of::<PoolSlot>(), POOL_SLOT_SIZE);
+    same(offset_of!(PoolSlot, completed), POOL_OFF_COMPLETED);
     same(size_of::<SessionSlot>(), SESSION_SLOT_SIZE);
     same(offset_of!(SessionSlot, state), SESSION_OFF_STATE);
     same(

@@ -71,6 +71,32 @@ baton_guc_compare_names(const char *a, const char *b)
 }
 
 bool
+baton_guc_is_aside(const struct config_generic *record)
+{
+	switch (record->group)
+	{
+		case CONN_AUTH_SETTINGS:
+#if PG_VERSION_NUM >= 160000
+		case CONN_AUTH_TCP:
+#endif
+		case CONN_AUTH_AUTH:
+		case CONN_AUTH_SSL:
+		case LOGGING_WHERE:
+		case LOGGING_WHEN:
+		case LOGGING_WHAT:
+#if PG_VERSION_NUM >= 180000
+		case VACUUM_AUTOVACUUM:
+#else
+		case AUTOVACUUM:
+#endif
+		case LOCK_MANAGEMENT:
+			return true;
+		default:
+			return false;
+	}
+}
+
+bool
 baton_guc_is_identity(const struct config_generic *record)
 {
 	/* the flag marks these two and nothing else (set_config_option_ext) */

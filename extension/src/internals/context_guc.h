@@ -38,6 +38,9 @@ typedef struct BatonGucIdentity
 
 extern int	baton_guc_compare_names(const char *a, const char *b);
 
+/* Is it about connections, the log, autovacuum or locks: not about a query? */
+extern bool baton_guc_is_aside(const struct config_generic *record);
+
 /* True for the two parameters whose value is a role. */
 extern bool baton_guc_is_identity(const struct config_generic *record);
 extern BatonGucIdentity baton_guc_identity(const struct config_generic *record);

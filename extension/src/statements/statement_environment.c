@@ -114,20 +114,7 @@ is_taken(const struct config_generic *record)
 		return false;
 	if (record->flags & GUC_CUSTOM_PLACEHOLDER)
 		return false;
-	switch (record->group)
-	{
-		case CONN_AUTH_SETTINGS:
-		case CONN_AUTH_AUTH:
-		case CONN_AUTH_SSL:
-		case LOGGING_WHERE:
-		case LOGGING_WHEN:
-		case LOGGING_WHAT:
-		case AUTOVACUUM:
-		case LOCK_MANAGEMENT:
-			return false;
-		default:
-			return !is_indifferent(record);
-	}
+	return !baton_guc_is_aside(record) && !is_indifferent(record);
 }
 
 static void *

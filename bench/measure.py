@@ -118,6 +118,7 @@ class Progress:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True)
         timer = threading.Timer(seconds + START_ALLOWANCE_S, process.kill)
+        timer.daemon = True
         timer.start()
         try:
             assert process.stderr
@@ -135,6 +136,8 @@ class Progress:
             self.said = process.communicate()[0]
         finally:
             timer.cancel()
+            # It has ended, unless the run is stopped.
+            process.kill()
         if len(self.usages) < 2:
             self.usages = []
         if process.returncode != 0:
@@ -158,6 +161,8 @@ class Load:
                                         stderr=subprocess.PIPE, text=True)
         self.late = False
         self.timer = threading.Timer(limit_s, self.kill)
+        # Nor does it keep a run that is stopped from ending.
+        self.timer.daemon = True
         self.timer.start()
 
     def kill(self) -> None:
@@ -185,11 +190,14 @@ class Load:
 def measure_load(cell: Cell, target: Target, server: Server, seconds: float, scale: int, protocol: str) -> Sample:
     load = Load(load_command(target, cell.clients, protocol, seconds, scale, cell.load), seconds + START_ALLOWANCE_S)
     before = after = None
-    if load.reaches("measuring"):
-        before = Usage.now(target, server, load.process.pid)
-    if before and load.reaches("measured"):
-        after = Usage.now(target, server, load.process.pid)
-    said, complaints = load.finish()
+    try:
+        if load.reaches("measuring"):
+            before = Usage.now(target, server, load.process.pid)
+        if before and load.reaches("measured"):
+            after = Usage.now(target, server, load.process.pid)
+        said, complaints = load.finish()
+    finally:
+        load.process.kill()
     if not said or not before or not after:
         return Sample(target.name, failure=complaints or "no figures")
     answer = json.loads(said)
@@ -253,9 +261,12 @@ def backend_memory(target: Target, server: Server, bouncer: Bouncer, scale: int)
         server.renew_backends()
         load = Load(load_command(target, MEMORY_SESSIONS, protocol, 4, scale, options), 4 + START_ALLOWANCE_S)
         sizes = []
-        if load.reaches("measuring") and load.reaches("measured"):
-            sizes = [processes.memory_kib([pid])["RssAnon"] / 1024 for pid in server.backends()]
-        _, complaints = load.finish()
+        try:
+            if load.reaches("measuring") and load.reaches("measured"):
+                sizes = [processes.memory_kib([pid])["RssAnon"] / 1024 for pid in server.backends()]
+            load.finish()
+        finally:
+            load.process.kill()
         if not sizes:
             return {}
         found[name] = max(sizes)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The benchmark: pgbench and baton-load, direct, through pg_baton and through
 PgBouncer, in turns, several rounds; tables, a plot and the bars of the project
-in bench/results/.
+in bench/results/, from which README.md's tables are made.
 
     bench/run.py [--quick] [--rounds N] [--seconds S] [--only WORDS] [--name NAME]
 
@@ -35,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import builds  # noqa: E402
 import cells  # noqa: E402
 import plot  # noqa: E402
+import readme  # noqa: E402
 import report  # noqa: E402
 from cells import Cell  # noqa: E402
 from measure import Measured, Sample, backend_memory, base_of, idle_memory, measure, settle  # noqa: E402
@@ -71,7 +72,10 @@ class Bench:
 
     def stop(self) -> None:
         for one in (self.canned, self.bouncer, self.server):
-            one.stop()
+            try:
+                one.stop()
+            except (OSError, subprocess.SubprocessError) as failure:
+                print(f"bench: {failure}", file=sys.stderr)
 
     def target(self, name: str) -> Target:
         found = {"direct": self.server.direct, "pg_baton": self.server.pool, "PgBouncer": self.bouncer.target,
@@ -196,6 +200,8 @@ def main() -> None:
             keep(measured, options.rounds)
     finally:
         bench.stop()
+    if path in (RESULTS / "full", RESULTS / "applications"):
+        readme.update(RESULTS)
     print(path.with_suffix(".md").read_text())
     print(f"written to {path.relative_to(builds.REPOSITORY)}.md and .json")
 

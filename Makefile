@@ -24,8 +24,9 @@ FUZZ_SECONDS ?= 3600
 FUZZ_SEED ?=
 # make check fuzzes this many operations.
 FUZZ_CHECK_STEPS ?= 6000
-# make simulate runs this long, or this one seed.
+# make simulate runs this long, at most so many seeds, or this one.
 SIMULATE_SECONDS ?= 600
+SIMULATE_SEEDS ?=
 SIMULATE_SEED ?=
 
 REGRESS_OPTIONS ?=
@@ -109,7 +110,7 @@ check: setup-test ## Everything that must pass, on a clean clone
 	@echo "==> unit tests"
 	@$(MAKE) --no-print-directory check-unit
 	@echo "==> simulator of the scheduler"
-	@$(MAKE) --no-print-directory simulate SIMULATE_SECONDS=60
+	@$(MAKE) --no-print-directory simulate SIMULATE_SECONDS=60 SIMULATE_SEEDS=100
 	@echo "==> fuzzer of session state"
 	@$(MAKE) --no-print-directory check-fuzz
 	@echo "==> PostgreSQL's regression suite"
@@ -144,6 +145,7 @@ check-unit:
 .PHONY: simulate
 simulate: ## The scheduler against a simulated world (SIMULATE_SECONDS, SIMULATE_SEED)
 	BATON_SIMULATE_SECONDS=$(SIMULATE_SECONDS) BATON_SIMULATE_SEED=$(SIMULATE_SEED) \
+		BATON_SIMULATE_SEEDS=$(SIMULATE_SEEDS) \
 		$(CARGO) test --release --package baton simulator -- --nocapture
 
 # First against a world that loses sessions' state now and then: a fuzzer that

@@ -94,8 +94,8 @@ impl Core {
                 continue;
             };
             let ungreeted = session.is_ungreeted();
-            // One that has moved may be in another pool's queue.
-            let is_of_pool = Some(session.pool()) == number;
+            // One that has moved may be in the queue of either pool.
+            let is_of_queue = Some(session.queue()) == number;
             let was_here = match self.sessions.locate(id, words) {
                 Some(Location::Held(holder)) => {
                     if holder == slot {
@@ -104,7 +104,7 @@ impl Core {
                     false
                 }
                 Some(Location::OnItsWay(Whereabouts::Sent(to, _))) => to == slot,
-                Some(Location::OnItsWay(_)) => is_last && is_of_pool,
+                Some(Location::OnItsWay(_)) => is_last && is_of_queue,
                 Some(Location::GivenBack { .. }) => words.last_backend(index_of(id)) == Some(slot),
                 Some(Location::Here(_)) | None => false,
             };
@@ -117,6 +117,8 @@ impl Core {
         self.room_made_by(slot, words);
         self.forget_backend(slot);
         if let Some(number) = number {
+            // It may have been the one that was to take from the ready queue.
+            self.poke_idle(number, 0, words);
             self.mark_dirty(number);
         }
     }

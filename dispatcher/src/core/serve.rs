@@ -45,12 +45,14 @@ impl Core {
     }
 
     /// Somebody may wait there for long: a failed start may be repeated by
-    /// now, and forced migration has its patience.
+    /// now, and forced migration has its patience. Also if all of them are in
+    /// the ready queue: the backends that were to take from it may have become
+    /// dedicated.
     pub(super) fn look_at_waiting(&mut self, words: &impl Words) {
         for number in self.in_want.iter() {
-            if self.sessions.waiting(number) > 0 {
+            if self.waiting_in(number, words) > 0 {
                 self.mark_dirty(number);
-            } else if self.waiting_in(number, words) == 0 {
+            } else {
                 self.in_want.remove(number);
             }
         }
@@ -232,7 +234,7 @@ impl Core {
     /// A backend may have become idle after it saw the queue empty and before
     /// it could see what was sent: wake as many as there are messages, those
     /// of before too, whose backends may have been poked and not woken yet.
-    fn poke_idle(&mut self, number: u32, sent: usize, words: &impl Words) {
+    pub(super) fn poke_idle(&mut self, number: u32, sent: usize, words: &impl Words) {
         let mut left = self.queued(number, words).max(sent);
         let Some(pool) = self.pools[number as usize].as_ref() else {
             return;

@@ -135,6 +135,8 @@ pub struct Session {
     is_live: bool,
     pool: u32,
     whereabouts: Whereabouts,
+    /// Whose queue it went into last; it may have moved since.
+    queue: u32,
     /// When it began to wait, microseconds of the monotonic clock.
     waits_since_us: u64,
     /// Who began to wait before has a lower one.
@@ -150,6 +152,10 @@ impl Session {
 
     pub fn whereabouts(&self) -> Whereabouts {
         self.whereabouts
+    }
+
+    pub fn queue(&self) -> u32 {
+        self.queue
     }
 
     pub fn is_ungreeted(&self) -> bool {
@@ -248,6 +254,7 @@ impl Sessions {
             is_live: false,
             pool: 0,
             whereabouts: Whereabouts::Idle,
+            queue: 0,
             waits_since_us: 0,
             turn: 0,
             from: Provenance::default(),
@@ -346,7 +353,8 @@ impl Sessions {
 
     pub fn enqueue(&mut self, session: SessionId) {
         if let Some(found) = self.get(session) {
-            let need = found.whereabouts.need();
+            let (need, pool) = (found.whereabouts.need(), found.pool);
+            self.table[index_of(session) as usize].queue = pool;
             self.put(session, Whereabouts::Queue(need));
         }
     }

@@ -116,6 +116,21 @@ impl Core {
         self.places(0).is_overdrawn()
     }
 
+    /// Who is in a ready queue is seen by somebody: not all of the pool's
+    /// backends sleep, or one has been asked.
+    pub(super) fn check_asked(&self, words: &impl Words, sleeps: impl Fn(u32) -> bool) {
+        for number in self.existing.iter() {
+            let slots = self.pool_backends(number);
+            let mut serving = slots.iter().filter(|slot| self.backends.may_serve(**slot));
+            assert!(
+                words.queued(number) <= 0
+                    || serving.clone().next().is_none()
+                    || !serving.all(|slot| sleeps(*slot)),
+                "somebody is in the ready queue of pool {number} and all sleep"
+            );
+        }
+    }
+
     pub(super) fn has_full_queue(&self) -> bool {
         self.pools.iter().flatten().any(|pool| pool.queue_full)
     }

@@ -1,8 +1,8 @@
 //! A seeded simulator: the real core, a world of words, backends and clients
 //! around it, and whatever may happen, in an order that the seed decides.
 //!
-//! `make simulate` runs it for as long as it is told (`BATON_SIMULATE_SECONDS`,
-//! `BATON_SIMULATE_SEED`). A seed that has found a bug is kept in [`FOUND`].
+//! `make simulate` runs it for as long as it is told (`BATON_SIMULATE_SECONDS`),
+//! for so many seeds (`BATON_SIMULATE_SEEDS`), or for one (`BATON_SIMULATE_SEED`). A seed that has found a bug is kept in [`FOUND`].
 //!
 //! What is as in reality: the order in which a backend writes the shared words
 //! and everything that may come in between (process.rs); frames of one
@@ -11,6 +11,7 @@
 //! is full; processes that die at any step.
 
 mod checks;
+mod happenings;
 mod process;
 mod random;
 mod scenario;
@@ -21,7 +22,7 @@ use scenario::Scenario;
 use std::time::{Duration, Instant};
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 3] = [
+const FOUND: [(u64, &str); 5] = [
     (
         2,
         "a pool's last backend took sessions out of another pool's queue",
@@ -34,7 +35,18 @@ const FOUND: [(u64, &str); 3] = [
         39,
         "in hand of one that crashed, while another of its pool exits in order",
     ),
+    (
+        40,
+        "all who wait are in the ready queue, and its only taker is dedicated",
+    ),
+    (
+        100,
+        "in hand of a backend of the pool it has moved from, when the new one's last ends",
+    ),
 ];
+
+/// Seeds that are run where nothing is said: the same each time.
+const SEEDS: u64 = 30;
 
 /// Runs a seed; says it if something is wrong.
 fn run(seed: u64) -> scenario::Summary {
@@ -62,17 +74,19 @@ fn seeds_that_have_found_something_find_nothing_more() {
     }
 }
 
-/// A second, or as long as it is told.
+/// So many seeds, or as long as it is told, or that one seed.
 #[test]
 fn whatever_happens_who_waits_is_served_and_nothing_is_lost() {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
-    let seconds = number("BATON_SIMULATE_SECONDS").unwrap_or(1);
     let only = number("BATON_SIMULATE_SEED");
-    let end = Instant::now() + Duration::from_secs(seconds);
+    let seconds = number("BATON_SIMULATE_SECONDS");
+    let all = seconds.map_or(SEEDS, |_| u64::MAX);
+    let seeds = number("BATON_SIMULATE_SEEDS").unwrap_or(all);
+    let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(3600));
     let mut total = scenario::Summary::default();
     let mut seed = only.unwrap_or(1);
     let mut runs = 0;
-    while runs == 0 || (only.is_none() && Instant::now() < end) {
+    while runs == 0 || (only.is_none() && runs < seeds && Instant::now() < end) {
         total.add(&run(seed));
         seed += 1;
         runs += 1;

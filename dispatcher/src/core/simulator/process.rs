@@ -121,6 +121,12 @@ impl Process {
         }
     }
 
+    /// Does it sleep, has nobody asked it for anything, and was all read that
+    /// it has said?
+    pub fn sleeps(&self) -> bool {
+        self.step == Step::Sleep && self.inbox.is_empty() && self.outbox.is_empty()
+    }
+
     fn client_speaks(&self, world: &World) -> bool {
         let client = world.clients[self.held as u32 as usize].as_ref();
         self.held != 0

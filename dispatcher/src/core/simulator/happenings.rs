@@ -1,0 +1,228 @@
+//! What may happen to a dispatcher: clients, deaths, limits, clocks.
+
+use super::scenario::Scenario;
+use super::world::{Armed, Client};
+use crate::core::{Event, PoolKey, Provenance};
+use crate::protocol::auth::client::Failure;
+
+impl Scenario {
+    pub(super) fn something_happens(&mut self) {
+        for _ in 0..self.random().below(6) {
+            match self.random().below(100) {
+                0..=24 => self.log_in(),
+                25..=79 => self.ask(),
+                80..=84 => self.hang_up(),
+                85..=88 => self.cancel(),
+                _ if !self.is_troubled => {}
+                89..=91 => self.backend_dies(),
+                92 => self.crash(),
+                93..=94 => self.change_limits(),
+                95 => self.hold(),
+                96 => self.settings_change(),
+                97 => self.may_log_in = !self.may_log_in || self.random().once_in(2),
+                98 => {
+                    let up = self.random().once_in(2);
+                    self.shell.tell(Event::LauncherIs { up });
+                }
+                _ => {
+                    let by = self.random().between(0, 20_000_000) as i64 - 10_000_000;
+                    self.shell.world.timestamp += by;
+                }
+            }
+        }
+        let pause_us = match self.random().below(10) {
+            0..=5 => self.random().between(1, 500),
+            6..=8 => self.random().between(500, 20_000),
+            _ => self.random().between(20_000, 1_500_000),
+        };
+        self.time_passes(pause_us);
+    }
+
+    pub(super) fn time_passes(&mut self, pause_us: u64) {
+        self.shell.world.now_us += pause_us;
+        self.shell.world.timestamp += pause_us as i64;
+    }
+
+    fn key(number: u32) -> PoolKey {
+        PoolKey {
+            user: format!("user {}", number % 5).into_bytes(),
+            database: format!("database {}", number % 3).into_bytes(),
+            role_oid: number % 5,
+            database_oid: number % 3,
+            superuser: false,
+            options: vec![(b"number".to_vec(), number.to_string().into_bytes())],
+        }
+    }
+
+    fn log_in(&mut self) {
+        if self.shell.core.sessions().live() >= self.most_sessions {
+            return;
+        }
+        let number = self.pools;
+        let number = self.random().below(number as usize) as u32;
+        let from = Provenance::User(self.random().below(4) as u32);
+        let key = Self::key(number);
+        let found = self.shell.core.find_pool(&key);
+        let Some(pool) = found.or_else(|| self.shell.core.create_pool(key)) else {
+            return;
+        };
+        self.shell.carry_out();
+        let shell = &mut self.shell;
+        let Some(id) = shell.core.begin_session(pool, from, &shell.world) else {
+            return;
+        };
+        self.summary.sessions += 1;
+        let greeted = self.random().once_in(2) && !self.shell.core.is_held(pool);
+        let is_long = self.random().once_in(40);
+        let transaction_us = self
+            .random()
+            .between(5, if is_long { 2_000_000 } else { 2_000 });
+        let idle_timeout_us = match self.random().below(20) {
+            0 => self.random().between(1_000_000, 4_000_000) as i64,
+            _ => 0,
+        };
+        let words = self.shell.world.session(id);
+        words.is_free = false;
+        words.idle_timeout_us = idle_timeout_us;
+        let index = id as u32 as usize;
+        self.shell.world.clients[index] = Some(Client {
+            id,
+            asked: 0,
+            answered: 0,
+            has_gone: false,
+            armed: if greeted { Armed::Fully } else { Armed::ForEnd },
+            greeted,
+            closed: false,
+            asks_since_us: 0,
+            taints: 0,
+            transaction_us,
+        });
+        if !greeted {
+            self.shell.tell(Event::ToGreet(id));
+        } else {
+            let now = self.shell.world.timestamp;
+            let words = self.shell.world.session(id);
+            words.shown = crate::core::Shown::Idle;
+            words.since_us = now;
+        }
+    }
+
+    fn some_client(&mut self) -> Option<&mut Client> {
+        let count = self.shell.world.clients.len();
+        let first = self.random().below(count);
+        let mut order = (first..count).chain(0..first);
+        let index = order.find(|index| self.shell.world.clients[*index].is_some())?;
+        self.shell.world.clients[index].as_mut()
+    }
+
+    fn ask(&mut self) {
+        let now_us = self.shell.world.now_us;
+        let many = if self.random().once_in(20) { 40 } else { 1 };
+        for _ in 0..many {
+            if let Some(client) = self.some_client() {
+                if client.greeted && client.asked == 0 && !client.has_gone {
+                    client.asked = 1;
+                    client.asks_since_us = now_us;
+                }
+            }
+        }
+    }
+
+    fn hang_up(&mut self) {
+        if let Some(client) = self.some_client() {
+            client.has_gone = true;
+        }
+    }
+
+    fn cancel(&mut self) {
+        if let Some(id) = self.some_client().map(|client| client.id) {
+            self.summary.cancels += 1;
+            self.shell.tell(Event::Cancel(id));
+        }
+    }
+
+    fn backend_dies(&mut self) {
+        let slots = self.shell.processes.len();
+        let slot = self.random().below(slots);
+        if let Some(process) = self.shell.processes[slot].as_mut() {
+            if !process.has_ended && process.may_end() {
+                process.die(true);
+                self.summary.deaths += 1;
+            }
+        }
+    }
+
+    /// One dies of a bug: the server ends all.
+    fn crash(&mut self) {
+        if !self.random().once_in(4) {
+            return;
+        }
+        self.summary.crashes += 1;
+        self.has_crashed = true;
+        for process in self.shell.processes.iter_mut().flatten() {
+            if !process.has_ended {
+                process.die(false);
+            }
+        }
+        let slots: Vec<u32> = self
+            .shell
+            .openings
+            .iter()
+            .map(|opening| opening.slot)
+            .collect();
+        for slot in slots {
+            self.fail(slot, Failure::Protocol("the server has gone".into()), None);
+        }
+    }
+
+    pub(super) fn fail(&mut self, slot: u32, failure: Failure, over_unix: Option<bool>) {
+        let shell = &mut self.shell;
+        shell.note(|| format!("opening {slot} fails: {failure:?}"));
+        shell.openings.retain(|opening| opening.slot != slot);
+        shell
+            .core
+            .open_failed(slot, failure, over_unix, &shell.world);
+        shell.carry_out();
+    }
+
+    fn change_limits(&mut self) {
+        let slots = self.shell.processes.len();
+        let max_backends = self.random().between(1, slots as u64) as usize;
+        self.limits.max_backends = max_backends;
+        self.limits.max_dedicated = None;
+        if self.random().once_in(3) {
+            self.limits.force_migration = self.random().once_in(4);
+            self.shell.world.force_migration = self.limits.force_migration;
+        }
+        let limits = self.limits;
+        self.shell.core.set_limits(limits);
+    }
+
+    fn hold(&mut self) {
+        let number = self.random().below(3) as u32;
+        if let Some(at) = self.holds.iter().position(|held| *held == number) {
+            self.holds.swap_remove(at);
+            return self.shell.tell(Event::HoldEnded(number));
+        }
+        self.summary.holds += 1;
+        self.holds.push(number);
+        let database = format!("database {number}").into_bytes();
+        let forced = self.random().once_in(2);
+        self.shell.core.hold(number, &database, forced, 0);
+        self.shell.carry_out();
+        let shell = &mut self.shell;
+        let users = shell.core.who_is_in(number, &shell.world);
+        shell.carry_out();
+        assert!(users.values().all(|count| *count > 0));
+    }
+
+    fn settings_change(&mut self) {
+        let generation = self.shell.core.settings_generation() + 1;
+        let role = self.random().below(6) as u32;
+        self.shell
+            .core
+            .settings_changed(generation, |key| role == 5 || key.role_oid == role);
+        self.shell.carry_out();
+        self.shell.world.login_generation += 1;
+    }
+}

@@ -39,7 +39,7 @@ WITH_SERVER = PG_CONFIG=$(PG_CONFIG)
 .DEFAULT_GOAL := all
 .PHONY: all extension dispatcher install install-files uninstall uninstall-files \
 	setup setup-test setup-suite setup-bench demo run-demo run-bench check check-major check-unit check-fuzz \
-	check-regress check-pytest check-sanitize bench fuzz lint format clean help
+	check-regress check-isolation check-pytest check-sanitize bench fuzz lint format clean help
 
 all: extension dispatcher ## Build the extension and the dispatcher
 
@@ -115,6 +115,8 @@ check: setup-test ## Everything that must pass, on a clean clone
 	@$(MAKE) --no-print-directory check-fuzz
 	@echo "==> PostgreSQL's regression suite"
 	@$(MAKE) --no-print-directory check-regress
+	@echo "==> PostgreSQL's isolation suite"
+	@$(MAKE) --no-print-directory check-isolation
 	@echo "==> behaviour, faults, drivers"
 	@$(MAKE) --no-print-directory check-pytest
 
@@ -156,6 +158,9 @@ check-fuzz:
 
 check-regress:
 	$(WITH_SERVER) tests/regress/run $(REGRESS_OPTIONS)
+
+check-isolation:
+	$(PYTHON) tests/isolation/run.py
 
 check-pytest:
 	$(WITH_SERVER) $(PYTHON) -m pytest $(PYTEST_FOLDERS)

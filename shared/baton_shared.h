@@ -85,6 +85,22 @@ typedef struct BatonControl
 								 * `retire` is this number one shall go,
 								 * whichever takes it first (exchanges it with
 								 * 0).  Set and taken back by the dispatcher */
+	uint32_t	next_pid;		/* the process ID that the next session gets;
+								 * begins somewhere, dispatcher */
+	uint32_t	pid_entries;	/* number of entries in the directory of
+								 * process IDs; a power of two, and several
+								 * times the number of session slots */
+	uint32_t	query_size;		/* bytes of a session's last query, its NUL
+								 * counted (track_activity_query_size) */
+	uint64_t	identity_offset;	/* of BatonIdentity, one a session slot */
+	uint64_t	pid_offset;		/* of the directory: u32, index of a session
+								 * slot plus 1.  A process ID's place is what
+								 * is left of it divided by pid_entries */
+	uint64_t	query_offset;	/* of the queries, query_size bytes each;
+								 * backends only */
+	uint32_t	identities_used;	/* no session has had a slot from here on:
+									 * who looks for all need not go further;
+									 * dispatcher */
 } BatonControl;
 
 /*
@@ -102,6 +118,8 @@ typedef struct BatonControl
 #define BATON_CONTROL_OFF_LOGIN_GENERATION 104
 #define BATON_CONTROL_OFF_SETTINGS_MARKS 112
 #define BATON_CONTROL_OFF_ROOM_TICKET 1136
+#define BATON_CONTROL_OFF_NEXT_PID 1140
+#define BATON_CONTROL_OFF_IDENTITY_OFFSET 1152
 
 /*
  * Backend slot: one pooled backend.  The dispatcher allots it before it opens
@@ -115,7 +133,7 @@ typedef struct BatonBackendSlot
 	uint32_t	pid;			/* written by the backend at attach */
 	uint64_t	session;		/* session id it holds, 0 if none; backend */
 	uint64_t	cancel;			/* atomic; session id that shall be cancelled,
-								 * set by the dispatcher just before SIGINT,
+								 * set by the dispatcher just before SIGUSR2,
 								 * taken (exchanged with 0) by the backend's
 								 * signal handler */
 	uint64_t	attach_token;	/* one-time, written by the dispatcher, must
@@ -133,13 +151,21 @@ typedef struct BatonBackendSlot
 	uint32_t	retire;			/* atomic; BATON_RETIRE_*, or the room_ticket
 								 * that it may take; dispatcher, which then
 								 * sends RETIRE to one that may sleep */
-	uint32_t	reserved[11];
+	uint32_t	served_last;	/* which of `served` is the session in place,
+								 * or the last; backend */
+	uint64_t	served[4];		/* atomic; sessions that it has served last:
+								 * process ID << 32 | a local transaction ID
+								 * that was none's, before all of theirs; 0:
+								 * no session; backend */
+	uint32_t	reserved[2];
 } BatonBackendSlot;
 
 #define BATON_BACKEND_OFF_CANCEL 16
 #define BATON_BACKEND_OFF_STATE_SINCE 56
 #define BATON_BACKEND_OFF_POOL 64
 #define BATON_BACKEND_OFF_RETIRE 80
+#define BATON_BACKEND_OFF_SERVED 88
+#define BATON_BACKEND_SERVED 4
 
 /*
  * State of a backend slot.  Transitions:
@@ -224,6 +250,53 @@ typedef struct BatonSessionSlot
 	uint32_t	unnamed_portals;	/* portals without a name that it has
 									 * opened; backend */
 } BatonSessionSlot;
+
+/*
+ * Who a session is, for SQL: every process of the server can read it, whoever
+ * holds the session.  Index as the session slot's.  The owner writes it, with
+ * `changes` odd meanwhile; a reader tries again if that is odd or has changed.
+ */
+#define BATON_IDENTITY_SIZE 256
+
+typedef struct BatonIdentity
+{
+	uint64_t	id;				/* atomic; session id, 0: none.  The
+								 * dispatcher writes it last when a session
+								 * begins, and first when one ends */
+	uint64_t	terminate;		/* atomic; session id that shall be ended by
+								 * whoever owns it: looked at after `owner`
+								 * has been written.  Any process of the
+								 * server */
+	uint32_t	changes;		/* atomic */
+	int32_t		pid;			/* as in BackendKeyData; dispatcher */
+	uint32_t	role_oid;		/* dispatcher, as the next ones */
+	uint32_t	database_oid;
+	int64_t		login_time_us;	/* TimestampTz microseconds */
+	uint16_t	peer_family;	/* as in the session's record */
+	uint16_t	peer_port;
+	uint32_t	peer_scope;
+	uint8_t		peer_address[16];
+	int64_t		query_start_us; /* of its last query, 0: none; backend, as all
+								 * that follows */
+	int64_t		idle_since_us;	/* when its state became idle */
+	uint64_t	query_id;		/* 0: none */
+	uint32_t	is_tracked;		/* 0: track_activities was off */
+	uint32_t	reserved0;
+	uint8_t		application_name[64];	/* NUL at the end; dispatcher at first */
+	uint64_t	cancel;			/* atomic; session id that shall be cancelled
+								 * on the backend that holds it: set by any
+								 * process of the server just before SIGUSR2,
+								 * taken by the signal handler.  A backend
+								 * that takes the session forgets it first */
+	uint64_t	reserved[11];
+} BatonIdentity;
+
+#define BATON_IDENTITY_OFF_PID 20
+#define BATON_IDENTITY_OFF_PEER_ADDRESS 48
+#define BATON_IDENTITY_OFF_APPLICATION_NAME 96
+
+/* No process ever has such a number: PID_MAX_LIMIT of Linux is 2^22. */
+#define BATON_FIRST_PID 8388608
 
 #define BATON_SESSION_OFF_STATE 24
 #define BATON_SESSION_OFF_TRANSACTIONS 40
@@ -527,5 +600,12 @@ typedef struct BatonFrame
  * same frame may be sent again.
  */
 #define BATON_QUERY_LEAVE_DATABASE 5
+
+/*
+ * The session that the frame names shall be cancelled, or ended, if no backend
+ * holds it; a backend that does is signalled.  No rows.
+ */
+#define BATON_QUERY_CANCEL 6
+#define BATON_QUERY_TERMINATE 7
 
 #endif							/* BATON_SHARED_H */

@@ -8,6 +8,7 @@
 
 CREATE FUNCTION pg_baton_get_sessions(
     OUT id bigint,
+    OUT pid integer,
     OUT user_name name,
     OUT database name,
     OUT application_name text,
@@ -31,6 +32,7 @@ COMMENT ON FUNCTION pg_baton_get_sessions() IS
 
 CREATE VIEW pg_baton_sessions AS
     SELECT id,
+        pid,
         user_name,
         database,
         application_name,
@@ -52,6 +54,8 @@ COMMENT ON VIEW pg_baton_sessions IS
 
 COMMENT ON COLUMN pg_baton_sessions.id IS
     'The session''s id; never used twice while the server runs';
+COMMENT ON COLUMN pg_baton_sessions.pid IS
+    'Its process ID, by which SQL knows it';
 COMMENT ON COLUMN pg_baton_sessions.user_name IS
     'The user it logged in as';
 COMMENT ON COLUMN pg_baton_sessions.database IS
@@ -89,6 +93,7 @@ GRANT SELECT ON pg_baton_sessions TO pg_monitor;
 CREATE FUNCTION pg_baton_get_backends(
     OUT slot integer,
     OUT pid integer,
+    OUT session_pid integer,
     OUT user_name name,
     OUT database name,
     OUT state text,
@@ -107,6 +112,7 @@ COMMENT ON FUNCTION pg_baton_get_backends() IS
 CREATE VIEW pg_baton_backends AS
     SELECT slot,
         pid,
+        session_pid,
         user_name,
         database,
         state,
@@ -124,6 +130,8 @@ COMMENT ON COLUMN pg_baton_backends.slot IS
     'Number of its slot';
 COMMENT ON COLUMN pg_baton_backends.pid IS
     'Process id; NULL while it is starting';
+COMMENT ON COLUMN pg_baton_backends.session_pid IS
+    'The process ID of the session it holds, by which SQL knows that; NULL if none';
 COMMENT ON COLUMN pg_baton_backends.user_name IS
     'The user of its pool';
 COMMENT ON COLUMN pg_baton_backends.database IS

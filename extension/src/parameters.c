@@ -48,6 +48,7 @@ int			baton_session_wait_timeout_ms;
 int			baton_max_sessions;
 int			baton_session_memory_kb;
 bool		baton_force_migration;
+bool		baton_session_pids;
 char	   *baton_attach_option;
 char	   *baton_dispatcher_program;
 char	   *baton_dispatcher_log;
@@ -196,6 +197,15 @@ static const ParameterDefinition definitions[] =
 		.boot = false,
 		.short_description = "Has each transaction of a session served by another backend than its last.",
 		.long_description = "For tests: it proves that nothing of a session is lost between backends, and is slow.",
+	},
+	{
+		.name = "pg_baton.session_pids",
+		.type = PARAMETER_BOOL,
+		.variable = &baton_session_pids,
+		.context = PGC_POSTMASTER,
+		.boot = true,
+		.short_description = "Has SQL know each session of the pool by one process ID.",
+		.long_description = "The one its client got at login; off, SQL shows the processes that serve sessions at the moment.",
 	},
 	{
 		.name = "pg_baton.dispatcher_program",

@@ -27,6 +27,8 @@
 #include "login_watch.h"
 #include "opening_notices.h"
 #include "parameters.h"
+#include "pid_deadlock.h"
+#include "pid_functions.h"
 #include "settings_watch.h"
 #include "statement_environment.h"
 #include "statement_settings.h"
@@ -63,5 +65,7 @@ _PG_init(void)
 	baton_login_watch_init();
 	baton_database_leave_init();
 	baton_utility_init();
+	baton_pids_init();
+	baton_deadlock_init();
 	baton_launcher_register();
 }

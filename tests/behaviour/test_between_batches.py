@@ -13,6 +13,7 @@ import pytest
 
 from harness.compare import describe
 from harness.health import assert_healthy, wait_until
+from harness.processes import ITS_PROCESS
 from harness.wire import (
     Wire,
     bind,
@@ -156,21 +157,21 @@ def test_the_backend_is_free_after(cluster, promise, others_first):
     seen = []
     for port in (cluster.port, cluster.pool_port):
         with Wire.login("127.0.0.1", port, timeout_s=15) as other:
-            before = other.query("SELECT pg_backend_pid()")
+            before = other.query(ITS_PROCESS)
             seen.append(play(port, SCRIPTS[promise], others_first, other))
-            assert other.query("SELECT pg_backend_pid()") == before, "the backend lives"
+            assert other.query(ITS_PROCESS) == before, "the backend lives"
     assert seen[0] == seen[1]
 
 
 @pytest.mark.parametrize("status", ["alone", "in a transaction"])
 def test_a_client_that_leaves_behind_its_flush_costs_no_backend(cluster, status):
     with Wire.login("127.0.0.1", cluster.pool_port, timeout_s=15) as other:
-        before = other.query("SELECT pg_backend_pid()")
+        before = other.query(ITS_PROCESS)
         with Wire.login("127.0.0.1", cluster.pool_port) as gone:
             gone.query("BEGIN" if status != "alone" else "SELECT 1")
             gone.send(flush())
             wait_until(lambda: gone.unread_by_server() == 0, what="it is read")
-        assert other.query("SELECT pg_backend_pid()") == before
+        assert other.query(ITS_PROCESS) == before
     assert_healthy(cluster)
 
 

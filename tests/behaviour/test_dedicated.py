@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from harness.health import wait_until
+from harness.processes import ITS_PROCESS
 from harness.wire import Wire, query
 
 pytestmark = pytest.mark.pool_only
@@ -202,9 +203,9 @@ def assert_stays(session: Wire, others: list[Wire]) -> None:
     """However much others ask, the session stays on one backend."""
     pids = set()
     for _ in range(4):
-        pids.add(session.query("SELECT pg_backend_pid()")[0][0])
+        pids.add(session.query(ITS_PROCESS)[0][0])
         for other in others:
-            assert other.query("SELECT pg_backend_pid()")[0][0] not in pids
+            assert other.query(ITS_PROCESS)[0][0] not in pids
     assert len(pids) == 1
 
 
@@ -308,7 +309,7 @@ def test_the_backend_of_a_dedicated_session_that_leaves_serves_on(server, how):
     session.query("SELECT pg_advisory_lock(98)")
     session.query("LISTEN leftovers")
     session.query("DECLARE leftover CURSOR WITH HOLD FOR SELECT 1")
-    ((backend,),) = session.query("SELECT pg_backend_pid()")
+    ((backend,),) = session.query(ITS_PROCESS)
     getattr(session, how)()
     wait_for_no_advisory_lock(server)
 

@@ -17,6 +17,7 @@ import pytest
 from behaviour.test_login import login, shape
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import wait_until
+from harness.processes import ITS_PROCESS
 from harness.wire import Closed, LoginFailed, Wire, query
 
 PARAMETERS = {"max_prepared_transactions": 4}
@@ -257,7 +258,7 @@ def test_a_database_half_dropped_is_known_at_once(server):
     )
     assert not visit(server.pool_port)[-1].startswith("E")
     with Wire.login("127.0.0.1", server.port) as locker, Wire.login("127.0.0.1", server.port) as dropper:
-        ((pid,),) = dropper.query("SELECT pg_backend_pid()")
+        ((pid,),) = dropper.query(ITS_PROCESS)
         locker.query("BEGIN; LOCK pg_tablespace")
         dropper.send(query("DROP DATABASE half_dropped WITH (FORCE)"))
         wait_until(
@@ -283,7 +284,7 @@ def test_nothing_learnt_during_a_commit_outlives_it(server, change):
     do, undo = CHANGES[change]
     with Wire.login("127.0.0.1", server.port) as session:
         try:
-            ((pid,),) = session.query("SELECT pg_backend_pid()")
+            ((pid,),) = session.query(ITS_PROCESS)
             before = attempt(server.pool_port, "changing")
             with stopped_at(int(pid), "AtEOXact_Inval") as stop:
                 session.send(query(do))
@@ -306,7 +307,7 @@ def test_a_commit_counts_whose_process_dies_before_it_can_tell(make_cluster):
         cluster.sql(statement)
     assert not attempt(cluster.pool_port, "changing")[-1].startswith("E")
     session = Wire.login("127.0.0.1", cluster.port)
-    ((pid,),) = session.query("SELECT pg_backend_pid()")
+    ((pid,),) = session.query(ITS_PROCESS)
     session.query("SET synchronous_commit = on")
     start = len(cluster.log())
     with stopped_at(int(pid), "AtEOXact_Inval") as stop:

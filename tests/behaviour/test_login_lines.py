@@ -11,6 +11,7 @@ from behaviour.test_login import shape
 from harness.account import acting_as, other_users, server_program
 from harness.cluster import can_replace_system_files
 from harness.health import wait_until
+from harness.processes import ITS_PROCESS
 from harness.wire import Wire, startup
 
 ONE, OTHER = other_users(2) or ("", "")
@@ -81,7 +82,7 @@ def several_at_once(server, role: str, **how) -> None:
             wires.append(wire)
             assert messages[-1].type == "Z"
             wire.query("BEGIN")
-        pids = {wire.query("SELECT pg_backend_pid()")[0][0] for wire in wires}
+        pids = {wire.query(ITS_PROCESS)[0][0] for wire in wires}
         assert len(pids) == len(wires)
         for wire in wires:
             wire.query("COMMIT")
@@ -171,7 +172,7 @@ def test_backends_are_opened_by_the_dispatcher_s_own_line_where_the_client_s_is_
         server.sql("ALTER ROLE changing PASSWORD 'other'")
         server.sql("SELECT pg_terminate_backend(pid) FROM pg_baton_backends WHERE user_name = 'changing'")
         wait_until(
-            lambda: server.sql("SELECT count(*) FROM pg_stat_activity WHERE usename = 'changing'") == [(0,)],
+            lambda: server.sql("SELECT count(*) FROM pg_baton_backends WHERE user_name = 'changing'") == [(0,)],
             what="its backends have gone",
         )
         try:

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from harness.health import Load, assert_healthy, wait_until
+from harness.processes import ITS_PROCESS
 from harness.wire import (
     LoginFailed,
     QueryFailed,
@@ -487,7 +488,7 @@ def test_views_show_sessions_backends_pools_and_the_dispatcher(cluster_with):
             " backend_pid, login_time <= now(), state_since <= clock_timestamp(), transactions"
             " FROM pg_baton_sessions WHERE application_name = 'watched'"
         )
-        pid = int(session.query("SELECT pg_backend_pid()")[0][0])
+        pid = int(session.query(ITS_PROCESS)[0][0])
         assert rows == [
             (
                 "postgres",
@@ -558,7 +559,7 @@ def test_forced_migration_switches_on_and_off_by_reload(cluster_with):
     with login(cluster) as session:
 
         def moves() -> int:
-            pids = [session.query("SELECT pg_backend_pid()")[0][0] for _ in range(6)]
+            pids = [session.query(ITS_PROCESS)[0][0] for _ in range(6)]
             return sum(1 for a, b in zip(pids, pids[1:]) if a != b)
 
         # It may come to another one once, if its first is slow to give it back.

@@ -9,6 +9,7 @@ import pytest
 
 from harness.compare import same_as_direct
 from harness.health import wait_until
+from harness.processes import ITS_PROCESS
 from harness.wire import (
     Wire,
     bind,
@@ -596,11 +597,11 @@ def test_forced_migration_moves_each_transaction_to_another_backend(server):
     with Wire.login("127.0.0.1", server.pool_port) as session:
 
         def always_moves() -> bool:
-            pids = [session.query("SELECT pg_backend_pid()")[0][0] for _ in range(11)]
+            pids = [session.query(ITS_PROCESS)[0][0] for _ in range(11)]
             return all(one != other for one, other in zip(pids, pids[1:]))
 
         # Where no other is free for long, its last one serves it after all.
         wait_until(always_moves, what="each transaction is served by another backend than the last")
         session.query("BEGIN")
-        assert session.query("SELECT pg_backend_pid()") == session.query("SELECT pg_backend_pid()")
+        assert session.query(ITS_PROCESS) == session.query(ITS_PROCESS)
         session.query("COMMIT")

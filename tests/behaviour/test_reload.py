@@ -8,6 +8,7 @@ import re
 import psycopg
 import pytest
 from harness.health import wait_until
+from harness.processes import ITS_PROCESS
 from harness.wire import Message, Wire, bind, execute, parse, query, sync, terminate
 from parameter_world import SETUP  # noqa: F401 (the fixture reads it)
 
@@ -47,7 +48,7 @@ def test_reload_within_a_transaction_leaves_the_session_its_values(server, name,
                 assert new.execute(f"SHOW {name}").fetchone() == (stored.replace("German", "German, DMY"),)
 
             session.execute("BEGIN")
-            (pid,) = session.execute("SELECT pg_backend_pid()").fetchone()
+            (pid,) = session.execute(ITS_PROCESS).fetchone()
             session.execute("SAVEPOINT s")
             session.execute(f"SET LOCAL {name} TO '{other}'")
             reload_seen_by(server, pid)
@@ -70,7 +71,7 @@ def test_reload_within_a_transaction_reaches_the_session(server):
         server.sql("ALTER ROLE bob SET log_min_messages = 'debug3'")
         with psycopg.connect(server.pool(user="bob", options="-c work_mem=3MB"), autocommit=True) as session:
             session.execute("BEGIN")
-            (pid,) = session.execute("SELECT pg_backend_pid()").fetchone()
+            (pid,) = session.execute(ITS_PROCESS).fetchone()
             server.set_parameters({"random_page_cost": 3.5, "work_mem": "9MB"})
             reload_seen_by(server, pid)
             assert session.execute("SHOW random_page_cost").fetchone() == ("3.5",)
@@ -181,7 +182,7 @@ def test_a_reload_that_a_leaving_session_has_seen_counts_for_the_next(server, en
         session = Wire.login("127.0.0.1", server.pool_port, user="bob", work_mem="1MB")
         try:
             session.ask(query("BEGIN"))
-            ((pid,),) = session.query("SELECT pg_backend_pid()")
+            ((pid,),) = session.query(ITS_PROCESS)
             server.set_parameters({"work_mem": "8MB", "random_page_cost": 3.5})
             server.reload()
             wait_until(lambda: session.query("SHOW random_page_cost") == [["3.5"]], 20, "the session has seen it")
@@ -203,7 +204,7 @@ def test_a_reload_that_a_leaving_session_has_seen_counts_for_the_next(server, en
                 assert len(seen) < 12  # max_backends of these tests
                 new = stack.enter_context(Wire.login("127.0.0.1", server.pool_port, user="bob"))
                 new.query("BEGIN")
-                ((value, its_pid),) = new.query("SELECT current_setting('work_mem'), pg_backend_pid()")
+                ((value, its_pid),) = new.query(f"SELECT current_setting('work_mem'), ({ITS_PROCESS})")
                 seen[its_pid] = value
         assert set(seen.values()) == {"8MB"}, (pid, seen)
     finally:
@@ -236,7 +237,7 @@ def test_a_reload_of_mistaken_files_leaves_the_values_that_were(server, mistake)
                 with Wire.login("127.0.0.1", server.pool_port, user="bob") as new:
                     assert new.query(question) == [[str(9 * 1024), "user"]]
                 assert old.query(question) == [[str(88 * 1024), "configuration file"]]
-                pids.add(old.query("SELECT pg_backend_pid()")[0][0])
+                pids.add(old.query(ITS_PROCESS)[0][0])
             start = len(server.log())
             server.set_parameters(parameters)
             server.reload()

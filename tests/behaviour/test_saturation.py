@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from harness.health import assert_healthy, wait_until
+from harness.processes import ITS_PROCESS
 from harness.wire import LoginFailed, Wire
 
 pytestmark = pytest.mark.pool_only
@@ -191,7 +192,7 @@ def test_who_has_given_up_waiting_costs_nobody_a_backend(cluster_with):
         pids = []
         for holder in holders:
             holder.query("BEGIN")
-            pids += holder.query("SELECT pg_backend_pid()")
+            pids += holder.query(ITS_PROCESS)
         with pytest.raises(LoginFailed):
             login(cluster, user="late", timeout_s=30)
         wait_until(lambda: cluster.sql("SELECT sum(waiting) FROM pg_baton_pools") == [(0,)], what="nobody waits")

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from harness.health import assert_healthy, assert_no_backend_lost, assert_serves, wait_until
+from harness.processes import ITS_PROCESS
 from harness.wire import Wire, bind, copy_data, execute, parse, query, startup, sync, terminate
 
 SETUP = ["CREATE TABLE target (a int, b text)"]
@@ -63,12 +64,13 @@ def test_client_leaves_in_a_transaction(server, how):
 def test_a_backend_whose_client_left_in_a_transaction_is_shown_as_idle(server, how, last):
     wire = login(server)
     wire.query("BEGIN")
-    ((pid,),) = wire.query("SELECT pg_backend_pid()")
+    ((pid,),) = wire.query(ITS_PROCESS)
     wire.send(query(last))
     time.sleep(0.1)
     leave(wire, how)
     wait_until(lambda: server.sql("SELECT count(*) FROM pg_baton_sessions") == [(0,)], what="the session has ended")
-    assert server.sql(f"SELECT state FROM pg_stat_activity WHERE pid = {pid}") == [("idle",)]
+    assert server.sql(f"SELECT state FROM pg_stat_get_activity({pid})") == [("idle",)]
+    assert server.sql(f"SELECT state FROM pg_stat_activity WHERE pid = {pid}") == [], "it is nobody's"
 
 
 @pytest.mark.parametrize("how", HOWS)

@@ -16,6 +16,7 @@ import pytest
 from harness.account import run_as_server_user
 from harness.compare import same_as_direct
 from harness.health import assert_healthy, wait_until
+from harness.processes import ITS_PROCESS
 from harness.wire import Closed, LoginFailed, Message, Wire, bind, execute, parse, query, sync
 
 HOST = "127.0.0.1"
@@ -92,7 +93,7 @@ def out_of_memory(server, port: int) -> list[str]:
         for turn in range(3):
             session.query("BEGIN")
             session.query("INSERT INTO plain VALUES (1)")
-            ((pid,),) = session.query("SELECT pg_backend_pid()")
+            ((pid,),) = session.query(ITS_PROCESS)
             assert starve(int(pid), 32 * MB)
             try:
                 steps = ["SAVEPOINT s", "SELECT length(repeat('x', 200000000))", "ROLLBACK TO s", "SELECT 'goes on'"]
@@ -248,14 +249,14 @@ def test_clients_that_a_backend_refuses_leave_no_memory_behind(make_cluster):
     server = make_cluster(parameters={"pg_baton.max_backends": 1, "pg_baton.min_backends": 1})
     server.sql("CREATE EXTENSION pg_baton")
     with Wire.login(HOST, server.pool_port) as session:
-        ((pid,),) = session.query("SELECT pg_backend_pid()")
+        ((pid,),) = session.query(ITS_PROCESS)
         session.query("SELECT 1")
         before = message_context_bytes(server, int(pid))
         for _ in range(200):
             with pytest.raises(LoginFailed, match="nosuch"):
                 Wire.login(HOST, server.pool_port, options="-c role=nosuch")
         assert message_context_bytes(server, int(pid)) < before + 65536
-        assert session.query("SELECT pg_backend_pid()") == [[pid]]
+        assert session.query(ITS_PROCESS) == [[pid]]
     assert_healthy(server)
 
 
@@ -268,7 +269,7 @@ def test_a_session_whose_socket_its_backend_cannot_receive_goes_to_another(make_
     server.sql("CREATE EXTENSION pg_baton")
     with Wire.login(HOST, server.pool_port) as first, Wire.login(HOST, server.pool_port) as second:
         for session in (first, second) * 2:
-            ((pid,),) = session.query("SELECT pg_backend_pid()")
+            ((pid,),) = session.query(ITS_PROCESS)
         taken = {int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()}
         lowest_free = min(set(range(len(taken) + 1)) - taken)
         if way == "queue":
@@ -285,5 +286,5 @@ def test_a_session_whose_socket_its_backend_cannot_receive_goes_to_another(make_
             run_as_server_user(["prlimit", f"--pid={pid}", f"--nofile={lowest_free}:"])
             second.send(query("SELECT 'another'"))
         assert [m.row() for m in second.until_ready(20) if m.type == "D"] == [[b"another"]]
-        assert first.query("SELECT pg_backend_pid()") != [[pid]]
+        assert first.query(ITS_PROCESS) != [[pid]]
     assert_healthy(server)

@@ -14,7 +14,7 @@ import pytest
 
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import Load, assert_healthy, assert_nothing_spins, assert_serves, wait_until
-from harness.processes import processes_in
+from harness.processes import ITS_PROCESS, processes_in
 from harness.wire import Closed, LoginFailed, Wire, bind, execute, parse, query, startup, sync
 
 pytestmark = pytest.mark.pool_only
@@ -84,7 +84,7 @@ def test_a_backend_that_ends_between_two_sessions_loses_the_one_that_leaves_only
             session.query("SELECT 1")
         other.query("BEGIN")
         held.query("BEGIN")
-        ((pid,),) = held.query("SELECT pg_backend_pid()")
+        ((pid,),) = held.query(ITS_PROCESS)
         queued.send(query("SELECT 'served'"))
         debugger = ["gdb", "-p", str(pid), "-batch", "-nx"]
         # where it makes ready to give back the one that it holds
@@ -159,9 +159,9 @@ def test_backend_killed_restarts_the_server_and_idle_sessions_live_on(cluster):
         session.query(f"SET my.number = '{number}'")
         session.query(f"PREPARE mine AS SELECT {number}")
     busy = login(cluster, application_name="busy")
-    pid = int(busy.query("SELECT pg_backend_pid()")[0][0])
+    pid = int(busy.query(ITS_PROCESS)[0][0])
     busy.query("BEGIN")
-    pid = int(busy.query("SELECT pg_backend_pid()")[0][0])
+    pid = int(busy.query(ITS_PROCESS)[0][0])
     time.sleep(0.3)
     os.kill(pid, signal.SIGKILL)
     codes = ends_with(busy)

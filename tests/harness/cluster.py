@@ -136,6 +136,11 @@ class Run:
                     "-N",
                 ]
             )
+            for database in ("template1", "postgres"):
+                run_as_server_user(
+                    [server_program("postgres"), "--single", "-j", "-D", str(home / "data"), database],
+                    input=processes.ITS_PROCESS_FUNCTION,
+                )
             self._template = home / "data"
         return self._template
 

@@ -133,3 +133,16 @@ def wait_until_gone(directory: Path, timeout_s: float) -> list[Process]:
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.02)
+
+
+# The process that serves the session which asks, while pg_backend_pid() is the
+# session's own number.  The clusters' template has the function.
+ITS_PROCESS = "SELECT harness.its_process()"
+ITS_PROCESS_FUNCTION = """CREATE SCHEMA harness;
+
+GRANT USAGE ON SCHEMA harness TO PUBLIC;
+
+CREATE FUNCTION harness.its_process() RETURNS int LANGUAGE sql SECURITY DEFINER
+    AS $$ SELECT pg_catalog.split_part(pg_catalog.pg_read_file('/proc/self/stat'), ' ', 1)::int $$;
+
+"""

@@ -7,7 +7,7 @@
 //! next: the backend that takes it, or us when it comes back and asks to wait.
 
 use super::sessions::{Location, Need, Whereabouts};
-use super::{Action, Core, Look, SessionId, Skipped, Then, Words};
+use super::{Action, Core, Look, SessionId, Skipped, Then, Why, Words};
 
 impl Core {
     /// Cancels what this session runs, and nothing else.
@@ -37,6 +37,29 @@ impl Core {
                 let look = Look::Cancel;
                 self.act(Action::Look { id, look });
             }
+        }
+    }
+
+    /// Ends this session as pg_terminate_backend() does. A backend that comes to
+    /// have it sees to it by itself.
+    pub(super) fn terminate(&mut self, id: SessionId, words: &impl Words) {
+        let pool = self.sessions.get(id).map(|session| session.pool());
+        match (self.sessions.locate(id, words), pool) {
+            (Some(Location::OnItsWay(Whereabouts::Queue(_))), Some(pool)) => {
+                self.act(Action::TakeBack(pool));
+                self.then(Then::Terminate(id));
+            }
+            _ => self.terminate_located(id, words),
+        }
+    }
+
+    pub(super) fn terminate_located(&mut self, id: SessionId, words: &impl Words) {
+        match self.sessions.locate(id, words) {
+            Some(Location::Held(_)) => self.act(Action::TerminateOnBackend(id)),
+            Some(Location::Here(_) | Location::GivenBack { .. }) => {
+                self.end(id, Why::Administrator);
+            }
+            Some(Location::OnItsWay(_)) | None => {}
         }
     }
 

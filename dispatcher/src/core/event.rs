@@ -31,6 +31,8 @@ pub enum Event {
     Skipped(SessionId),
     /// Whoever has its key wants what it runs cancelled.
     Cancel(SessionId),
+    /// The administrator ends it; whoever gets it knows already.
+    Terminate(SessionId),
 
     /// A claim has succeeded, and the session was sent.
     Claimed,
@@ -94,6 +96,7 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Cancel(SessionId),
+    Terminate(SessionId),
     EndUngreeted { pool: u32, over_unix: Option<bool> },
     Expire(u32),
     LeaveUngreeted(SessionId),
@@ -204,6 +207,7 @@ pub enum Action {
 
     /// Tells the backend that has the session.
     CancelOnBackend(SessionId),
+    TerminateOnBackend(SessionId),
     /// Whoever has it next is to cancel.
     MarkCancel(SessionId),
     /// It is cancelled here.

@@ -184,6 +184,7 @@ impl Core {
             Event::Ended(id, ending) => self.end(id, Why::Ended(ending)),
             Event::Skipped(id) => self.skipped(id),
             Event::Cancel(id) => self.cancel(id, words),
+            Event::Terminate(id) => self.terminate(id, words),
 
             Event::Claimed | Event::Queued => self.go_on(words),
             Event::ClaimLost(id) => self.claim_lost(id, words),
@@ -217,6 +218,7 @@ impl Core {
     fn go_on_with(&mut self, then: Then, words: &impl Words) {
         match then {
             Then::Cancel(id) => self.cancel_located(id, words),
+            Then::Terminate(id) => self.terminate_located(id, words),
             Then::EndUngreeted { pool, over_unix } => self.end_ungreeted(pool, over_unix),
             Then::Expire(pool) => self.expire(pool),
             Then::LeaveUngreeted(id) => self.leave_ungreeted(id),

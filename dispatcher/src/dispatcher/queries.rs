@@ -161,6 +161,7 @@ impl Dispatcher {
                 Some(
                     Row::new()
                         .number(id)
+                        .number(self.control.identities[index as usize].pid.load(Relaxed))
                         .bytes(&key.user)
                         .bytes(&key.database)
                         .bytes(&application_name(&self.contexts, index))
@@ -194,6 +195,7 @@ impl Dispatcher {
                 Row::new()
                     .number(number)
                     .optional(nonzero(u64::from(slot.pid.load(Relaxed))))
+                    .optional(self.session_pid(slot.session.load(SeqCst)))
                     .bytes(key.map_or(b"", |key| &key.user))
                     .bytes(key.map_or(b"", |key| &key.database))
                     .text(backend_state(slot.state.load(SeqCst)))
@@ -205,6 +207,11 @@ impl Dispatcher {
                     .finish()
             })
             .collect()
+    }
+
+    fn session_pid(&self, id: u64) -> Option<i32> {
+        let identity = self.control.identities.get(index_of(id) as usize)?;
+        (id != 0 && identity.id.load(SeqCst) == id).then(|| identity.pid.load(Relaxed))
     }
 
     fn pool_rows(&self) -> Vec<Vec<u8>> {

@@ -80,7 +80,7 @@ impl Dispatcher {
                     && slot.owner.load(SeqCst) == 0
                     && self.core.sessions().in_slot(index as u32).is_none();
                 if is_left {
-                    control.clear_session(slot);
+                    control.clear_session(index as u32);
                 }
             }
         }
@@ -91,9 +91,9 @@ impl Dispatcher {
             if process::exists(pid) {
                 return true;
             }
-            for session in control.sessions {
+            for (index, session) in control.sessions.iter().enumerate() {
                 if session.owner.load(SeqCst) == slot + 1 {
-                    control.clear_session(session);
+                    control.clear_session(index as u32);
                 }
             }
             control.free_backend(*slot);

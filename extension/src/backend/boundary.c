@@ -61,6 +61,7 @@
 #include "login_trigger.h"
 #include "majors.h"
 #include "parameters.h"
+#include "pid_deadlock.h"
 #include "reset_plain.h"
 #include "socket_switch.h"
 
@@ -332,6 +333,7 @@ boundary(char status, bool ready)
 	BatonSessionSlot *slot;
 	bool		timed_out;
 
+	baton_deadlock_watch();
 	if (injecting)
 	{
 		/* Our messages are done; the client's own comes next. */

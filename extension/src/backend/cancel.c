@@ -4,11 +4,21 @@
  *		Whose cancel requests this backend obeys.
  *
  * A cancel must reach the session it names and no other.  The dispatcher
- * writes the session's id into the backend slot, then sends SIGINT; the
+ * writes the session's id into the backend slot, then sends SIGUSR2; the
  * signal handler takes the word and acts only if that session is still here.
- * A SIGINT without a word comes from pg_cancel_backend() or from a timeout
- * (StatementTimeoutHandler and LockTimeoutHandler, postgres.c, signal their
- * own process), which mean whoever is served now, as in stock.
+ * pg_cancel_backend() with a session's number does the same with the session's
+ * own word, if it finds a backend that holds it, and else asks the dispatcher.
+ * SIGUSR2 means nothing else in a backend (PostgresMain, postgres.c, 15 to 18,
+ * ignores it unless it is a walsender), and nothing by itself: one that comes
+ * late, or twice, finds no word.
+ * A SIGINT comes from pg_cancel_backend() with the number of the process, or
+ * from a timeout (StatementTimeoutHandler and LockTimeoutHandler, postgres.c,
+ * signal their own process), which mean whoever is served now, as in stock.
+ *
+ * That a session shall be ended (pg_terminate_backend() with its number) stands
+ * in its BatonIdentity, and holds until it has ended: where the session goes,
+ * whoever owns it looks there after it has written the owner, and whoever wrote
+ * it looks at the owner after that.  The signal only hurries.
  *
  * A cancel for a session that waits for a backend is a flag in its session
  * slot.  The backend that takes it arms a cancel which fires when the first
@@ -34,11 +44,13 @@
 #include "executor/executor.h"
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
+#include "storage/latch.h"
 #include "parser/analyze.h"
 #include "tcop/tcopprot.h"
 
 #include "control.h"
 #include "identity.h"
+#include "session_pid.h"
 
 static BatonBackendSlot *my_slot = NULL;
 static bool cancel_armed = false;
@@ -56,20 +68,36 @@ static post_parse_analyze_hook_type previous_post_parse_analyze = NULL;
 static ExecutorStart_hook_type previous_executor_start = NULL;
 
 static void
-cancel_signal(SIGNAL_ARGS)
+session_signal(SIGNAL_ARGS)
 {
 	int			save_errno = errno;
+	uint64		here = my_slot->session;
 	uint64		session;
+	bool		cancelled;
 
 	session = pg_atomic_exchange_u64(baton_atomic_u64(my_slot->cancel), 0);
-	if (session == 0)
-		StatementCancelHandler(postgres_signal_arg);
-	else if (session == my_slot->session)
+	cancelled = session != 0 && session == here;
+	if (here != 0)
+	{
+		BatonIdentity *identity = baton_identity((uint32) here);
+
+		session = here;
+		if (pg_atomic_compare_exchange_u64(baton_atomic_u64(identity->cancel), &session, 0))
+			cancelled = true;
+	}
+	if (cancelled)
 	{
 		if (!holding)
-			StatementCancelHandler(postgres_signal_arg);
+			StatementCancelHandler(SIGINT);
 		else if (has_spoken)
 			held_back = true;
+	}
+	if (here != 0 && baton_pid_is_terminated(here))
+	{
+		if (!holding)
+			die(SIGTERM);
+		else
+			SetLatch(MyLatch);	/* the wait looks again */
 	}
 
 	errno = save_errno;
@@ -91,6 +119,17 @@ baton_cancel_unhold(void)
 		held_back = false;
 		cancel_armed = true;
 	}
+	if (my_slot != NULL && my_slot->session != 0 && baton_pid_is_terminated(my_slot->session))
+		die(SIGTERM);
+}
+
+void
+baton_terminate_check(uint64 session)
+{
+	if (session == 0 || likely(!baton_pid_is_terminated(session)))
+		return;
+	die(SIGTERM);
+	CHECK_FOR_INTERRUPTS();
 }
 
 void
@@ -104,7 +143,7 @@ void
 baton_identity_attach(BatonBackendSlot *slot)
 {
 	my_slot = slot;
-	pqsignal(SIGINT, cancel_signal);
+	pqsignal(SIGUSR2, session_signal);
 }
 
 void

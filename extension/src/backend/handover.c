@@ -50,6 +50,7 @@
 #include "login_trigger.h"
 #include "opening_notices.h"
 #include "portal_counter.h"
+#include "session_pid.h"
 #include "socket_switch.h"
 #include "wire.h"
 
@@ -190,6 +191,9 @@ baton_session_take(uint64 session, int fd)
 	/* A new session waits for its greeting; all others wait for an answer. */
 	baton_cancel_session((record->record_flags & BATON_RECORD_GREET) == 0);
 
+	/* what still stands there meant what it did on another backend */
+	baton_identity((uint32) session)->cancel = 0;
+
 	/* In this order: who finds us as the owner may send us its cancel. */
 	BatonSelf.slot->session = session;
 	pg_write_barrier();
@@ -203,6 +207,7 @@ baton_session_take(uint64 session, int fd)
 	BatonSelf.slot->switches++;
 	held = session;
 	held_cause = BATON_CAUSE_NONE;
+	baton_pid_take(session);
 	baton_socket_put(fd);
 	if (record->record_flags & BATON_RECORD_GREET)
 		greeting = AllocSetContextCreate(caller, "pg_baton greeting",
@@ -339,6 +344,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	slot->dedicated_cause = BATON_CAUSE_NONE;
 	held = 0;
 	baton_cancel_session(false);
+	baton_pid_leave(session);
 
 	pg_write_barrier();
 	slot->owner = 0;
@@ -347,7 +353,8 @@ baton_session_release(uint32 state_after, bool tell_always)
 	pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->state), state_after);
 	pg_memory_barrier();
 
-	if (news)
+	/* one that shall be ended is ended by the dispatcher now */
+	if (news || baton_pid_is_terminated(session))
 		tell(BATON_MSG_RELEASE, session, NULL, 0);
 	else
 	{
@@ -394,6 +401,7 @@ baton_session_end(uint32 how, uint32 state_after)
 	baton_idle_timeouts_end();
 	held = 0;
 	held_cause = BATON_CAUSE_NONE;
+	baton_pid_leave(session);
 	slot->dedicated_cause = BATON_CAUSE_NONE;
 	BatonSelf.slot->dedicated_cause = BATON_CAUSE_NONE;
 	slot->owner = 0;

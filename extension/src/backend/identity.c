@@ -25,7 +25,10 @@
 #include "utils/timestamp.h"
 
 #include "address.h"
+#include "backend_entry.h"
+#include "control.h"
 #include "identity.h"
+#include "session_pid.h"
 
 static char remote_host[INET6_ADDRSTRLEN + 16];
 static char remote_port[16];
@@ -33,7 +36,7 @@ static bool shown = true;		/* somebody, or what attach began with */
 
 /* As pgstat_bestart (backend_status.c) does once in a backend's life. */
 static void
-report_identity(TimestampTz start)
+report_identity(TimestampTz start, const BatonIdentity *identity)
 {
 	volatile PgBackendStatus *entry = MyBEEntry;
 
@@ -46,6 +49,9 @@ report_identity(TimestampTz start)
 	entry->st_clienthostname[0] = '\0';
 	entry->st_activity_raw[0] = '\0';
 	entry->st_query_id = UINT64CONST(0);
+	entry->st_activity_start_timestamp = identity ? identity->query_start_us : 0;
+	entry->st_state_start_timestamp = identity ? identity->idle_since_us : start;
+	baton_entry_set_session(entry, identity ? identity->pid : 0);
 	PGSTAT_END_WRITE_ACTIVITY(entry);
 }
 
@@ -110,7 +116,7 @@ baton_identity_put(const BatonSessionRecord *record)
 
 	MyStartTimestamp = record->login_time_us;
 	MyStartTime = timestamptz_to_time_t(MyStartTimestamp);
-	report_identity(record->login_time_us);
+	report_identity(record->login_time_us, baton_identity((uint32) record->id));
 	if (!shown)
 	{
 		/* the context's own may be the same, and then is not assigned */
@@ -133,6 +139,6 @@ baton_identity_clear(void)
 	remote_port[0] = '\0';
 	port->remote_host = remote_host;
 	port->remote_port = remote_port;
-	report_identity(GetCurrentTimestamp());
+	report_identity(GetCurrentTimestamp(), NULL);
 	pgstat_report_appname("");
 }

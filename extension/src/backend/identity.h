@@ -15,7 +15,7 @@
 /* The library's hooks for cancels of waiting sessions, from _PG_init. */
 extern void baton_cancel_init(void);
 
-/* Once, at attach: takes over SIGINT. */
+/* Once, at attach: takes over SIGUSR2. */
 extern void baton_identity_attach(BatonBackendSlot *slot);
 
 /* Addresses, start time and the rest, as a backend of that client has them. */
@@ -40,6 +40,12 @@ extern void baton_cancel_unhold(void);
 
 /* Another session, or none, will be in place; it came with a request or not. */
 extern void baton_cancel_session(bool spoken);
+
+/*
+ * The session in place, 0 if none: if it shall be ended, this backend ends with
+ * FATAL, as in stock.  Wherever it is waited for somebody.
+ */
+extern void baton_terminate_check(uint64 session);
 
 /* Something begins to run: cancels it, by ERROR, if that was armed. */
 extern void baton_cancel_fire(void);

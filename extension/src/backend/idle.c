@@ -400,6 +400,7 @@ wait_in_transaction(void)
 
 	while (BatonSelf.control >= 0)
 	{
+		baton_terminate_check(baton_session_held());
 		if (InterruptPending)
 			handle_interrupts();
 
@@ -528,6 +529,7 @@ wait_for_session(void)
 				proc_exit(0);
 			return;				/* an ordinary connection from now on */
 		}
+		baton_terminate_check(baton_session_held());
 
 		/* a wait for room to write may have reset the latch of any of them */
 		if (InterruptPending || catchupInterruptPending || notifyInterruptPending ||

@@ -21,7 +21,9 @@
 #include <unistd.h>
 
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "storage/fd.h"
+#include "utils/backend_status.h"
 
 #include "control.h"
 #include "context.h"
@@ -42,7 +44,12 @@ baton_control_create(int session_slots)
 	Size		pool_offset;
 	Size		session_offset;
 	Size		counter_offset;
+	Size		identity_offset;
+	Size		pid_offset;
+	Size		query_offset;
 	Size		total;
+	uint32		pid_entries = pg_nextpower2_32(Max(session_slots * 4, 1024));
+	uint32		random;
 	void	   *address;
 	BatonControl *control;
 
@@ -51,7 +58,10 @@ baton_control_create(int session_slots)
 	pool_offset = backend_offset + (Size) MaxConnections * BATON_BACKEND_SLOT_SIZE;
 	session_offset = pool_offset + (Size) BATON_POOL_SLOTS * BATON_POOL_SLOT_SIZE;
 	counter_offset = session_offset + (Size) session_slots * BATON_SESSION_SLOT_SIZE;
-	total = counter_offset + (Size) BATON_COUNTER_SLOTS * BATON_COUNTER_SLOT_SIZE;
+	identity_offset = counter_offset + (Size) BATON_COUNTER_SLOTS * BATON_COUNTER_SLOT_SIZE;
+	pid_offset = identity_offset + (Size) session_slots * BATON_IDENTITY_SIZE;
+	query_offset = pid_offset + (Size) pid_entries * sizeof(uint32);
+	total = query_offset + (Size) session_slots * pgstat_track_activity_query_size;
 	total = TYPEALIGN(BATON_CONTROL_HEADER_SIZE, total);
 
 	BatonControlFd = memfd_create("pg_baton control", MFD_CLOEXEC);
@@ -87,12 +97,22 @@ baton_control_create(int session_slots)
 	control->pool_offset = pool_offset;
 	control->session_offset = session_offset;
 	control->counter_offset = counter_offset;
+	control->identity_offset = identity_offset;
+	control->pid_offset = pid_offset;
+	control->pid_entries = pid_entries;
+	control->query_offset = query_offset;
+	control->query_size = pgstat_track_activity_query_size;
 	control->total_size = total;
 	control->settings_generation = 1;
 	if (!pg_strong_random(&control->secret, sizeof(control->secret)))
 		ereport(FATAL,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not generate a random secret for pg_baton")));
+
+	/* a number from before the server's last start is nobody's, as a rule */
+	if (!pg_strong_random(&random, sizeof(random)))
+		random = 0;
+	control->next_pid = BATON_FIRST_PID + (random >> 2);
 
 	BatonControlMemory = control;
 }
@@ -125,6 +145,30 @@ baton_session_slot(uint64 session)
 	return (BatonSessionSlot *) ((char *) BatonControlMemory +
 								 BatonControlMemory->session_offset +
 								 (Size) index * BATON_SESSION_SLOT_SIZE);
+}
+
+BatonIdentity *
+baton_identity(uint32 index)
+{
+	Assert(index < BatonControlMemory->session_slots);
+	return (BatonIdentity *) ((char *) BatonControlMemory +
+							  BatonControlMemory->identity_offset +
+							  (Size) index * BATON_IDENTITY_SIZE);
+}
+
+char *
+baton_query_text(uint32 index)
+{
+	Assert(index < BatonControlMemory->session_slots);
+	return (char *) BatonControlMemory + BatonControlMemory->query_offset +
+		(Size) index * BatonControlMemory->query_size;
+}
+
+uint32 *
+baton_pid_entry(int pid)
+{
+	return (uint32 *) ((char *) BatonControlMemory + BatonControlMemory->pid_offset) +
+		(uint32) pid % BatonControlMemory->pid_entries;
 }
 
 BatonStatementCounter *

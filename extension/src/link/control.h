@@ -26,6 +26,13 @@ extern void baton_control_create(int session_slots);
 extern BatonBackendSlot *baton_backend_slot(uint32 index);
 extern BatonPoolSlot *baton_pool_slot(uint32 index);
 
+/* Of the session slot of that index. */
+extern BatonIdentity *baton_identity(uint32 index);
+extern char *baton_query_text(uint32 index);
+
+/* Where the directory of process IDs has the holder of this one. */
+extern uint32 *baton_pid_entry(int pid);
+
 /*
  * The words that two processes write at once are plain fields in the shared
  * layout; PostgreSQL's atomics have no other representation on the machines

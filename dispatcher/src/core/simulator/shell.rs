@@ -210,7 +210,7 @@ impl Shell {
                 *self.world.session(id) = NO_SESSION;
                 self.skipping.retain(|other| *other != id);
             }
-            Action::CancelOnBackend(_) => {}
+            Action::CancelOnBackend(_) | Action::TerminateOnBackend(_) => {}
             Action::MarkCancel(id) => self.world.session(id).cancelled = true,
             Action::ClearCancel(id) => self.world.session(id).cancelled = false,
             Action::Open { slot, pool } => {

@@ -261,6 +261,12 @@ impl Dispatcher {
             }
             MSG_HELLO_QUERY => {
                 self.set_peer(number, Peer::Query);
+                match what {
+                    _ if self.core.sessions().get(frame.session).is_none() => {}
+                    QUERY_CANCEL => self.tell(Event::Cancel(frame.session)),
+                    QUERY_TERMINATE => self.tell(Event::Terminate(frame.session)),
+                    _ => {}
+                }
                 let mut rows = self.answer_query(what);
                 rows.push(Writer::new(MSG_DONE, 0).finish());
                 if let Some(connection) = self.connections.get_mut(number) {
@@ -427,7 +433,9 @@ impl Dispatcher {
                 let mut staged = self.take_staged(number);
                 let fits = self.apply_staged(id, &mut staged, false);
                 self.put_staged(number, staged);
-                if fits {
+                if fits && self.shall_end(id) {
+                    self.tell(Event::Terminate(id));
+                } else if fits {
                     self.tell(Event::GivenBack(id));
                 }
             }

@@ -8,7 +8,7 @@
 
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU16, AtomicU32, AtomicU64, AtomicU8};
 
 /// The header's constants, without their prefix `BATON_`.
 #[allow(dead_code, missing_docs, clippy::unreadable_literal)]
@@ -41,6 +41,13 @@ pub struct ControlHeader {
     pub login_generation: AtomicU64,
     pub settings_marks: [AtomicU32; SETTINGS_MARKS as usize],
     pub room_ticket: AtomicU32,
+    pub next_pid: AtomicU32,
+    pub pid_entries: AtomicU32,
+    pub query_size: AtomicU32,
+    pub identity_offset: AtomicU64,
+    pub pid_offset: AtomicU64,
+    pub query_offset: AtomicU64,
+    pub identities_used: AtomicU32,
 }
 
 impl ControlHeader {
@@ -74,7 +81,9 @@ pub struct BackendSlot {
     pub xact_status: AtomicU32,
     pub poked: AtomicU32,
     pub retire: AtomicU32,
-    pub reserved: [AtomicU32; 11],
+    pub served_last: AtomicU32,
+    pub served: [AtomicU64; BACKEND_SERVED as usize],
+    pub reserved: [AtomicU32; 2],
 }
 
 /// What dispatcher and backends of one pool count together.
@@ -102,6 +111,30 @@ pub struct SessionSlot {
     pub migrations: AtomicU64,
     pub counter_version: AtomicU32,
     pub unnamed_portals: AtomicU32,
+}
+
+/// Who a session is, for every process of the server.
+#[repr(C)]
+pub struct Identity {
+    pub id: AtomicU64,
+    pub terminate: AtomicU64,
+    pub changes: AtomicU32,
+    pub pid: AtomicI32,
+    pub role_oid: AtomicU32,
+    pub database_oid: AtomicU32,
+    pub login_time_us: AtomicI64,
+    pub peer_family: AtomicU16,
+    pub peer_port: AtomicU16,
+    pub peer_scope: AtomicU32,
+    pub peer_address: [AtomicU8; 16],
+    pub query_start_us: AtomicI64,
+    pub idle_since_us: AtomicI64,
+    pub query_id: AtomicU64,
+    pub is_tracked: AtomicU32,
+    pub reserved0: AtomicU32,
+    pub application_name: [AtomicU8; 64],
+    pub cancel: AtomicU64,
+    pub reserved: [AtomicU64; 11],
 }
 
 /// Counters of one prepared statement of one session. Doubles as their bits.
@@ -191,7 +224,23 @@ const _: () = {
         offset_of!(ControlHeader, room_ticket),
         CONTROL_OFF_ROOM_TICKET,
     );
+    same(offset_of!(ControlHeader, next_pid), CONTROL_OFF_NEXT_PID);
+    same(
+        offset_of!(ControlHeader, identity_offset),
+        CONTROL_OFF_IDENTITY_OFFSET,
+    );
     same(size_of::<BackendSlot>(), BACKEND_SLOT_SIZE);
+    same(offset_of!(BackendSlot, served), BACKEND_OFF_SERVED);
+    same(size_of::<Identity>(), IDENTITY_SIZE);
+    same(offset_of!(Identity, pid), IDENTITY_OFF_PID);
+    same(
+        offset_of!(Identity, peer_address),
+        IDENTITY_OFF_PEER_ADDRESS,
+    );
+    same(
+        offset_of!(Identity, application_name),
+        IDENTITY_OFF_APPLICATION_NAME,
+    );
     same(offset_of!(BackendSlot, cancel), BACKEND_OFF_CANCEL);
     same(
         offset_of!(BackendSlot, state_since_us),

@@ -224,7 +224,7 @@ impl Dispatcher {
             is_local: address.is_local(),
             settings_generation: self.core.pool_settings_generation(number),
         };
-        let (cancel_pid, cancel_key) = self.new_cancel_key(index);
+        let (cancel_pid, cancel_key) = (self.new_pid(index), rand::random());
         let mut record = SessionRecord {
             id,
             protocol: messages::PROTOCOL_3_0,
@@ -246,13 +246,14 @@ impl Dispatcher {
         }
         self.contexts.arena.put_record(index, &record);
         let slot = &self.control.sessions[index as usize];
-        self.control.clear_session(slot);
+        self.control.clear_session(index);
         slot.id.store(id, SeqCst);
         slot.state_since_us.store(self.now, Relaxed);
         slot.state.store(STATE_LOGIN, SeqCst);
         self.statistics.logins += 1;
         let application_name = settings.application_name;
         let cleaned = (application_name.as_ref()).map(|name| clean_ascii(name, server_major));
+        self.show_identity(index, &record, cleaned.as_deref().unwrap_or_default());
         if self.parameters.log_authorization {
             let name = cleaned
                 .as_deref()
@@ -470,30 +471,6 @@ impl Dispatcher {
         };
         self.greetings.kept.insert(kind, Rc::new(greeting));
     }
-
-    // ---- cancel keys -----------------------------------------------------
-
-    /// A positive number that no live session has, with a random key. The
-    /// number's low bits are the session's index, by which it is found again;
-    /// its highest makes it more than any process's (PID_MAX_LIMIT, 2^22): a
-    /// client that hands it to pg_terminate_backend() must hit nobody.
-    fn new_cancel_key(&self, index: u32) -> (i32, i32) {
-        let bits = index_bits(self.control.sessions.len());
-        let high: u32 = rand::random();
-        let pid = ((high << bits) | index) & 0x3fff_ffff | 0x4000_0000;
-        (pid as i32, rand::random())
-    }
-
-    pub fn session_of_key(&self, pid: i32, key: i32) -> Option<SessionId> {
-        let bits = index_bits(self.control.sessions.len());
-        let index = pid as u32 & ((1 << bits) - 1);
-        let id = self.core.sessions().in_slot(index)?;
-        (self.contexts.arena.record_cancel(index) == (pid, key)).then_some(id)
-    }
-}
-
-fn index_bits(slots: usize) -> u32 {
-    usize::BITS - slots.leading_zeros()
 }
 
 fn out_of_memory() -> Report {
@@ -533,12 +510,5 @@ mod tests {
     fn names_are_cleaned_as_the_server_does() {
         assert_eq!(clean_ascii("a\u{e9}b".as_bytes(), 15), b"a??b");
         assert_eq!(clean_ascii("\u{e9}".as_bytes(), 16), b"\\xc3\\xa9");
-    }
-
-    #[test]
-    fn an_index_fits_its_bits() {
-        for slots in [1usize, 2, 3, 1000, 1024, 20000] {
-            assert!(slots - 1 < 1 << index_bits(slots));
-        }
     }
 }

@@ -7,3 +7,4 @@ pub mod jobs;
 pub mod listeners;
 pub mod login_cache;
 pub mod roles;
+mod session_pid;

@@ -63,7 +63,8 @@ impl Dispatcher {
             Action::SkipOn(id) => self.skip_request(id),
             Action::End { id, pool, why } => self.ended(id, pool, &why),
 
-            Action::CancelOnBackend(id) => self.cancel_on_backend(id),
+            Action::CancelOnBackend(id) => self.hurry_backend(id, true),
+            Action::TerminateOnBackend(id) => self.hurry_backend(id, false),
             Action::MarkCancel(id) => self.mark_cancel(id),
             Action::ClearCancel(id) => {
                 let slot = &self.control.sessions[index_of(id) as usize];
@@ -306,8 +307,7 @@ impl Dispatcher {
             );
         }
         self.contexts.end(index);
-        self.control
-            .clear_session(&self.control.sessions[index as usize]);
+        self.control.clear_session(index);
         self.skippers.remove(&id);
         self.greetings.forget_session(id);
         self.told_no_descriptors = false;
@@ -323,13 +323,14 @@ impl Dispatcher {
         if slot.owner.load(SeqCst) != 0
             && slot.flags.fetch_and(!SESSION_CANCEL, SeqCst) & SESSION_CANCEL != 0
         {
-            self.cancel_on_backend(id);
+            self.hurry_backend(id, true);
         }
     }
 
     /// Tells the backend that has the session; which one may change meanwhile,
     /// but then the session is not running what was to be cancelled.
-    fn cancel_on_backend(&self, id: SessionId) {
+    /// That one shall end stands in its identity already.
+    fn hurry_backend(&self, id: SessionId, cancel: bool) {
         let owner = self.control.sessions[index_of(id) as usize]
             .owner
             .load(SeqCst);
@@ -341,11 +342,19 @@ impl Dispatcher {
         };
         let pid = backend.pid.load(SeqCst);
         if backend.session.load(SeqCst) == id && pid != 0 {
-            backend.cancel.store(id, SeqCst);
-            if let Err(error) = process::interrupt(pid) {
+            if cancel {
+                backend.cancel.store(id, SeqCst);
+            }
+            if let Err(error) = process::hurry(pid) {
                 debug!("could not signal backend {pid}: {error}");
             }
         }
+    }
+
+    /// Shall this session, which has come back, be ended?
+    pub fn shall_end(&self, id: SessionId) -> bool {
+        let identity = &self.control.identities[index_of(id) as usize];
+        identity.terminate.load(SeqCst) == id
     }
 
     // ---- contexts ----------------------------------------------------------

@@ -19,9 +19,10 @@ pub fn exists(pid: u32) -> bool {
     pid != 0 && unsafe { libc::kill(pid as libc::pid_t, 0) } == 0
 }
 
-pub fn interrupt(pid: u32) -> io::Result<()> {
+/// Has a pooled backend look at what is asked of it (`cancel.c`).
+pub fn hurry(pid: u32) -> io::Result<()> {
     // SAFETY: no memory involved.
-    check(unsafe { libc::kill(pid as libc::pid_t, libc::SIGINT) })?;
+    check(unsafe { libc::kill(pid as libc::pid_t, libc::SIGUSR2) })?;
     Ok(())
 }
 

@@ -292,6 +292,8 @@ mod tests {
             pools: &[],
             sessions: &[],
             counters: &[],
+            identities: &[],
+            pids: &[],
         };
         Contexts::new(Arena::new(memory, 2, bytes, 1), control, 0)
     }

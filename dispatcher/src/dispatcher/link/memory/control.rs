@@ -9,11 +9,12 @@
 use crate::core::{Shown, Word, Words};
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::{
-    BackendSlot, ControlHeader, PoolSlot, SessionSlot, StatementCounter,
+    BackendSlot, ControlHeader, Identity, PoolSlot, SessionSlot, StatementCounter,
 };
 use crate::dispatcher::sys::memory::SharedMapping;
 use anyhow::{bail, Context as _, Result};
 use std::os::fd::RawFd;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// Views of the mapping; it lives as long as the process.
@@ -24,6 +25,9 @@ pub struct Control {
     pub pools: &'static [PoolSlot],
     pub sessions: &'static [SessionSlot],
     pub counters: &'static [StatementCounter],
+    pub identities: &'static [Identity],
+    /// Session slot plus 1, by the process ID's remainder.
+    pub pids: &'static [AtomicU32],
 }
 
 impl Control {
@@ -71,6 +75,18 @@ impl Control {
                     header.counter_slots.load(Acquire),
                 )
                 .context(region)?,
+            identities: mapping
+                .slice(
+                    header.identity_offset.load(Acquire),
+                    header.session_slots.load(Acquire),
+                )
+                .context(region)?,
+            pids: mapping
+                .slice(
+                    header.pid_offset.load(Acquire),
+                    header.pid_entries.load(Acquire),
+                )
+                .context(region)?,
         })
     }
 
@@ -97,12 +113,12 @@ impl Control {
             pool.queued.store(0, SeqCst);
             pool.in_use.store(0, SeqCst);
         }
-        for slot in self.sessions {
+        for (index, slot) in self.sessions.iter().enumerate() {
             let owner = slot.owner.load(SeqCst);
             if owner != 0 && orphans.contains(&(owner - 1)) {
                 continue;
             }
-            self.clear_session(slot);
+            self.clear_session(index as u32);
         }
         orphans
     }
@@ -119,10 +135,13 @@ impl Control {
         slot.xact_status.store(0, SeqCst);
         slot.poked.store(0, SeqCst);
         slot.retire.store(RETIRE_NOT, SeqCst);
+        slot.served.iter().for_each(|one| one.store(0, SeqCst));
         slot.state.store(BACKEND_FREE, SeqCst);
     }
 
-    pub fn clear_session(&self, slot: &SessionSlot) {
+    pub fn clear_session(&self, index: u32) {
+        let slot = &self.sessions[index as usize];
+        self.identities[index as usize].id.store(0, SeqCst);
         slot.id.store(0, Relaxed);
         slot.owner.store(0, Relaxed);
         slot.flags.store(0, Relaxed);

@@ -1,0 +1,111 @@
+//! Process IDs of sessions: what BackendKeyData says, and SQL.
+//!
+//! Numbers are given one after the other, above all that the kernel gives to
+//! processes, and come again when all others have been: some two thousand
+//! million sessions later, if not for those that live still. A directory in
+//! CONTROL leads from a number to its session's slot, so that a look-up costs
+//! the same however many there are, here and in every process of the server.
+
+use crate::core::SessionId;
+use crate::dispatcher::event_loop::Dispatcher;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::layout::SessionRecord;
+use crate::dispatcher::link::memory::control::Control;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// The numbers after `first`, each once.
+fn numbers_from(first: u32) -> impl Iterator<Item = u32> {
+    let most = i32::MAX as u32;
+    let first = first.clamp(FIRST_PID, most);
+    (first..=most).chain(FIRST_PID..first)
+}
+
+impl Control {
+    /// Does a live session stand at this place of the directory?
+    fn has_live_pid(&self, place: usize) -> bool {
+        let Some(holder) = self.pids[place].load(Relaxed).checked_sub(1) else {
+            return false;
+        };
+        let holder = &self.identities[holder as usize];
+        holder.id.load(Relaxed) != 0 && holder.pid.load(Relaxed) as usize % self.pids.len() == place
+    }
+}
+
+impl Dispatcher {
+    /// A number for the session in this slot, that none has who lives.
+    pub fn new_pid(&self, index: u32) -> i32 {
+        let control = &self.control;
+        let place = |number: u32| number as usize % control.pids.len();
+        let number = numbers_from(control.header.next_pid.load(Relaxed))
+            .find(|number| !control.has_live_pid(place(*number)))
+            .unwrap_or(FIRST_PID); // the directory has more places than there are sessions
+        control.header.next_pid.store(number + 1, Relaxed);
+        control.pids[place(number)].store(index + 1, SeqCst);
+        number as i32
+    }
+
+    pub fn session_of_key(&self, pid: i32, key: i32) -> Option<SessionId> {
+        let place = u32::try_from(pid).ok()? as usize % self.control.pids.len();
+        let index = self.control.pids[place].load(Relaxed).checked_sub(1)?;
+        let id = self.core.sessions().in_slot(index)?;
+        (self.contexts.arena.record_cancel(index) == (pid, key)).then_some(id)
+    }
+
+    /// From here on the server's processes know the session.
+    pub fn show_identity(&self, index: u32, record: &SessionRecord, application_name: &[u8]) {
+        let identity = &self.control.identities[index as usize];
+        let Some(key) = (self.core.sessions().get(record.id))
+            .and_then(|session| self.core.pool_key(session.pool()))
+        else {
+            return;
+        };
+        identity.changes.fetch_or(1, SeqCst);
+        identity.terminate.store(0, Relaxed);
+        identity.cancel.store(0, Relaxed);
+        identity.pid.store(record.cancel_pid, Relaxed);
+        identity.role_oid.store(key.role_oid, Relaxed);
+        identity.database_oid.store(key.database_oid, Relaxed);
+        identity.login_time_us.store(record.login_time_us, Relaxed);
+        identity.peer_family.store(record.peer_family, Relaxed);
+        identity.peer_port.store(record.peer_port, Relaxed);
+        identity.peer_scope.store(record.peer_scope, Relaxed);
+        for (to, from) in identity.peer_address.iter().zip(record.peer_address) {
+            to.store(from, Relaxed);
+        }
+        identity.query_start_us.store(0, Relaxed);
+        identity.idle_since_us.store(record.login_time_us, Relaxed);
+        identity.query_id.store(0, Relaxed);
+        identity.is_tracked.store(1, Relaxed);
+        let name = application_name
+            .iter()
+            .copied()
+            .take(identity.application_name.len() - 1);
+        let name = name.chain(std::iter::repeat(0));
+        for (to, from) in identity.application_name.iter().zip(name) {
+            to.store(from, Relaxed);
+        }
+        identity.changes.fetch_add(1, SeqCst);
+        let used = &self.control.header.identities_used;
+        used.fetch_max(index + 1, SeqCst);
+        identity.id.store(record.id, SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_positive_and_no_process_s() {
+        for first in [0, 1, FIRST_PID, i32::MAX as u32, u32::MAX] {
+            let some: Vec<u32> = numbers_from(first).take(3).collect();
+            assert_eq!(some.len(), 3);
+            for number in &some {
+                assert!(*number > 4_194_304 && i32::try_from(*number).is_ok());
+            }
+        }
+        let last = i32::MAX as u32;
+        let some: Vec<u32> = numbers_from(last).take(3).collect();
+        assert_eq!(some, [last, FIRST_PID, FIRST_PID + 1]);
+    }
+}

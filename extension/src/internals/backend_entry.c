@@ -1,0 +1,109 @@
+/*-------------------------------------------------------------------------
+ *
+ * backend_entry.c
+ *		What the server shows of a backend, and whose it is.
+ *
+ * pgstat_read_current_status (backend_status.c) copies all entries of
+ * BackendStatusArray once a transaction, each as it was at one moment
+ * (st_changecount).  Whose a copy is must be in the copy.  st_clientaddr is a
+ * sockaddr_storage of 128 bytes that is copied whole; an address of any family
+ * that a client can have ends before byte 110 (sockaddr_un), and salen says
+ * where, so getnameinfo() never reads further.  MyProcPort is allocated with
+ * zeroes (ConnCreate, postmaster.c, up to 16; pq_init since 17), so the rest is
+ * zero in ordinary backends, and in processes without a client.
+ *
+ * The copies by number: pgstat_fetch_stat_local_beentry in 15, where the number
+ * is the place in the copy plus 1; since 16 the number is the backend's own.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <sys/un.h>
+
+#include "backend_entry.h"
+
+#define MARK_MAGIC 0x62744F4E
+
+typedef struct EntryMark
+{
+	uint32		magic;			/* MARK_MAGIC: a pooled backend's */
+	int			pid;			/* of its session; 0: none is in place */
+} EntryMark;
+
+#define MARK_OFFSET (sizeof(struct sockaddr_storage) - sizeof(EntryMark))
+
+StaticAssertDecl(MARK_OFFSET >= sizeof(struct sockaddr_un),
+				 "an address may reach to where the mark is");
+StaticAssertDecl(MARK_OFFSET % sizeof(int) == 0, "the mark is not aligned");
+
+#define entry_mark(entry) \
+	((EntryMark *) ((char *) &(entry)->st_clientaddr.addr + MARK_OFFSET))
+
+void
+baton_entry_set_session(volatile PgBackendStatus *entry, int pid)
+{
+	volatile EntryMark *mark = entry_mark(entry);
+
+	mark->magic = MARK_MAGIC;
+	mark->pid = pid;
+}
+
+/*
+ * One aligned word, which a reader copies whole: the rest of the entry may then
+ * be taken to be nobody's, as it is.
+ */
+void
+baton_entry_forget_session(void)
+{
+	volatile EntryMark *mark = entry_mark(MyBEEntry);
+
+	mark->pid = 0;
+}
+
+bool
+baton_entry_session(const PgBackendStatus *entry, int *pid)
+{
+	const EntryMark *mark = entry_mark(entry);
+
+	if (mark->magic != MARK_MAGIC)
+		return false;
+	*pid = mark->pid;
+	return true;
+}
+
+LocalPgBackendStatus *
+baton_entry_local(int n)
+{
+#if PG_VERSION_NUM >= 160000
+	return pgstat_get_local_beentry_by_index(n + 1);
+#else
+	return pgstat_fetch_stat_local_beentry(n + 1);
+#endif
+}
+
+int
+baton_entry_id(int n)
+{
+#if PG_VERSION_NUM >= 170000
+	return (int) baton_entry_local(n)->proc_number + 1;
+#elif PG_VERSION_NUM >= 160000
+	return (int) baton_entry_local(n)->backend_id;
+#else
+	return n + 1;
+#endif
+}
+
+PgBackendStatus *
+baton_entry_by_id(int id)
+{
+#if PG_VERSION_NUM >= 170000
+	return pgstat_get_beentry_by_proc_number(id - 1);
+#elif PG_VERSION_NUM >= 160000
+	return pgstat_get_beentry_by_backend_id(id);
+#else
+	return pgstat_fetch_stat_beentry(id);
+#endif
+}

@@ -1,0 +1,38 @@
+/*-------------------------------------------------------------------------
+ *
+ * backend_entry.h
+ *		What the server shows of a backend, and whose it is.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_BACKEND_ENTRY_H
+#define BATON_BACKEND_ENTRY_H
+
+#include "utils/backend_status.h"
+
+/*
+ * This backend's own entry: who is shown there from now on.  The first between
+ * PGSTAT_BEGIN_WRITE_ACTIVITY and PGSTAT_END_WRITE_ACTIVITY, after the address
+ * was written; 0: nobody.
+ */
+extern void baton_entry_set_session(volatile PgBackendStatus *entry, int pid);
+extern void baton_entry_forget_session(void);
+
+/*
+ * Whose is an entry?  False if it is no pooled backend's; else the session's
+ * process ID, 0 if none is in place.
+ */
+extern bool baton_entry_session(const PgBackendStatus *entry, int *pid);
+
+/* The transaction's copy of all entries: the nth, from 0; NULL if there is none. */
+extern LocalPgBackendStatus *baton_entry_local(int n);
+
+/* The number by which pg_stat_get_backend_pid() and its like know the nth. */
+extern int	baton_entry_id(int n);
+
+/* What those functions find under such a number; NULL if nothing. */
+extern PgBackendStatus *baton_entry_by_id(int id);
+
+#endif							/* BATON_BACKEND_ENTRY_H */

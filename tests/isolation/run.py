@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""PostgreSQL's own isolation suite, directly and through the pool, compared.
+
+    run.py [--only direct|forced|normal] [--backends 20] [--tests "NAME..."]
+           [--out build/isolation] [--set NAME=VALUE]...
+
+Its tester, the server's own and unchanged, runs the steps of several sessions
+in many orders.  It knows a session by the process ID that it was told at login,
+and asks the server by that number who waits for whose lock: through the pool it
+is right only if SQL knows sessions by that number, whichever backends serve
+them.  Three runs, each on a fresh cluster: direct (stock, without the
+extension), forced (through the pool with forced migration) and normal.  Every
+result must be the same as directly, or as PostgreSQL expects it, but for what
+ALLOWED says.  Exit status: 0 all as promised, 1 another difference, 2 the suite
+could not be run.
+
+The results stay in the --out directory, as those of ../regress/run.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness.account import as_server_user, give_to_server_user, pg_config  # noqa: E402
+from harness.cluster import HOST, SUPERUSER, Cluster, Run  # noqa: E402
+from regress.fetch_source import fetch  # noqa: E402
+from regress.run import SUITE_PARAMETERS, Outcome, hang_report, wait_while_it_moves  # noqa: E402
+
+DEFAULT_OUT = Path(__file__).resolve().parents[2] / "build" / "isolation"
+DATABASE = "isolation_regression"
+
+# Test to cause.  May not grow.
+ALLOWED = {
+    "async-notify": "a notification of another session names the process that sent it (docs/limits.md)",
+}
+
+
+def program() -> Path:
+    """Of the server's development package; its tester lies beside it."""
+    return Path(pg_config("pkglibdir"), "pgxs", "src", "test", "isolation", "pg_isolation_regress")
+
+
+def prepare_suite(run: Run, source: Path) -> Path:
+    suite = run.directory / "isolation"
+    suite.mkdir()
+    for part in ("specs", "expected"):
+        shutil.copytree(source / "src" / "test" / "isolation" / part, suite / part)
+    shutil.copy(source / "src" / "test" / "isolation" / "isolation_schedule", suite)
+    for path in [suite, *suite.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+        give_to_server_user(path)
+    return suite
+
+
+def run_suite(cluster: Cluster, port: int, suite: Path, tests: list[str]) -> Outcome:
+    shutil.rmtree(suite / "results", ignore_errors=True)
+    cluster.sql(f"CREATE DATABASE {DATABASE} TEMPLATE template0")
+    for setting in ("lc_messages TO 'C'", "bytea_output TO 'hex'", "timezone_abbreviations TO 'Default'"):
+        cluster.sql(f"ALTER DATABASE {DATABASE} SET {setting}")
+    command = [
+        str(program()),
+        "--use-existing",
+        "--bindir=" + pg_config("bindir"),
+        "--inputdir=" + str(suite),
+        "--outputdir=" + str(suite),
+        "--dbname=" + DATABASE,
+        "--host=" + HOST,
+        f"--port={port}",
+        "--user=" + SUPERUSER,
+    ]
+    command += tests if tests else ["--schedule=" + str(suite / "isolation_schedule")]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+    environment.update({"LC_ALL": "C.UTF-8", "PGCONNECT_TIMEOUT": "300", "PGSSLMODE": "disable", "HOME": str(suite)})
+    outcome = Outcome()
+    started = time.monotonic()
+    output = cluster.home / "pg_isolation_regress.out"
+    with open(output, "w") as file:
+        process = subprocess.Popen(
+            as_server_user(command),
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=str(suite),
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+        )
+        if not wait_while_it_moves(process, suite / "results"):
+            outcome.finished = False
+            print("the suite hangs; where:\n" + hang_report(cluster), flush=True)
+            os.killpg(process.pid, 9)
+            process.wait()
+    outcome.seconds = time.monotonic() - started
+    text = output.read_text(errors="replace")
+    for name, verdict in re.findall(r"^test (\S+)\s+\.\.\. (ok|FAILED|failed)", text, re.MULTILINE):
+        outcome.passed[name] = verdict == "ok"
+    if not outcome.passed:
+        raise RuntimeError(f"pg_isolation_regress ran no test\n{text[-3000:]}\n{cluster.log_tail()}")
+    for file in (suite / "results").glob("*.out"):
+        outcome.results[file.stem] = file.read_text(errors="replace")
+    return outcome
+
+
+def run_mode(run: Run, suite: Path, mode: str, arguments: argparse.Namespace) -> Outcome:
+    parameters: dict[str, object] = dict(SUITE_PARAMETERS)
+    pooled = mode != "direct"
+    if pooled:
+        # All of a test's sessions may be in transactions at a time.
+        parameters["pg_baton.max_backends"] = arguments.backends
+        parameters["pg_baton.force_migration"] = mode == "forced"
+    for setting in arguments.set:
+        name, _, value = setting.partition("=")
+        parameters[name] = value
+    cluster = run.cluster(f"isolation-{mode}", parameters=parameters, pooled=pooled)
+    keep = arguments.out / mode
+    shutil.rmtree(keep, ignore_errors=True)
+    keep.mkdir(parents=True)
+    try:
+        cluster.start()
+        print(f"{mode}: running", flush=True)
+        outcome = run_suite(cluster, cluster.pool_port if pooled else cluster.port, suite, arguments.tests)
+        try:
+            cluster.stop("fast")
+            cluster.check_clean()
+        except (AssertionError, TimeoutError) as problem:
+            print(f"{mode}: {problem}", flush=True)
+            outcome.finished = False
+    finally:
+        if (suite / "results").exists():
+            shutil.copytree(suite / "results", keep / "results", dirs_exist_ok=True)
+        if cluster.log_file.exists():
+            shutil.copy(cluster.log_file, keep / "server.log")
+        cluster.destroy()
+    good = sum(outcome.passed.values())
+    print(f"{mode}: {good} of {len(outcome.passed)} as PostgreSQL expects, {outcome.seconds:.0f} s", flush=True)
+    return outcome
+
+
+def compare(direct: Outcome, pool: Outcome, mode: str, out: Path) -> int:
+    differing, diff_lines = [], []
+    for name, passed in direct.passed.items():
+        left, right = direct.results.get(name, ""), pool.results.get(name, "")
+        if name in pool.passed and ((passed and pool.passed[name]) or left == right):
+            continue
+        differing.append(name)
+        diff_lines += difflib.unified_diff(
+            left.splitlines(True), right.splitlines(True), f"direct/{name}", f"{mode}/{name}"
+        )
+    (out / f"differences-{mode}.diff").write_text("".join(diff_lines))
+    sys.stdout.writelines(diff_lines[:400])
+    for name in sorted(set(differing) & set(ALLOWED)):
+        print(f"{name} differs: {ALLOWED[name]}")
+    print(
+        f"{mode}: {len(direct.passed)} tests: {len(direct.passed) - len(differing)} the same, "
+        f"{len(differing)} differ{': ' if differing else ''}{', '.join(differing)}; "
+        f"direct {direct.seconds:.0f} s, {mode} {pool.seconds:.0f} s"
+    )
+    return 1 if set(differing) - set(ALLOWED) or not pool.finished or not direct.finished else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=["direct", "forced", "normal"])
+    parser.add_argument("--backends", type=int, default=20)
+    parser.add_argument("--tests", default="", type=str.split)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    run = Run()
+    try:
+        suite = prepare_suite(run, fetch())
+        outcomes = {}
+        for mode in ("direct", "forced", "normal"):
+            if arguments.only in (None, mode) and (mode == "direct" or run.stage is not None):
+                outcomes[mode] = run_mode(run, suite, mode, arguments)
+        if "direct" in outcomes and len(outcomes) > 1:
+            direct = outcomes.pop("direct")
+            return max([compare(direct, outcome, mode, arguments.out) for mode, outcome in outcomes.items()])
+        return 0 if all(all(o.passed.values()) and o.finished for o in outcomes.values()) else 1
+    except (RuntimeError, TimeoutError, OSError, subprocess.SubprocessError) as error:
+        print(f"the suite could not be run: {error}", file=sys.stderr)
+        return 2
+    finally:
+        run.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

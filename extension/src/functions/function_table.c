@@ -262,7 +262,8 @@ attach(const char *library)
 	validator = lookup_external_function(file, "plpgsql_validator");
 	free_function_memory = (BatonFreeFunction)
 		lookup_external_function(file, "plpgsql_free_function_memory");
-	if (validator == NULL || free_function_memory == NULL)
+	if (validator == NULL ||
+		(free_function_memory == NULL && baton_function_cache_needs_free()))
 		return "the library lacks a function";
 
 	problem = baton_environment_attach();

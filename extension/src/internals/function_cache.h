@@ -33,6 +33,9 @@ extern HTAB *baton_function_cache_find(void);
 extern HTAB *baton_function_cache_create(MemoryContext context);
 extern int	baton_function_cache_own_words(void);
 
+/* Does it take plpgsql's BatonFreeFunction to free a function? */
+extern bool baton_function_cache_needs_free(void);
+
 /* Has it functions of plpgsql's? */
 extern bool baton_function_cache_in_use(HTAB *table);
 

@@ -61,6 +61,12 @@ baton_function_cache_in_use(HTAB *table)
 	return hash_get_num_entries(table) != 0;
 }
 
+bool
+baton_function_cache_needs_free(void)
+{
+	return true;
+}
+
 static void
 take_out(HTAB *table, FunctionEntry *entry, BatonFreeFunction free_function)
 {

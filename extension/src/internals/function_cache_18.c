@@ -156,6 +156,13 @@ baton_function_cache_in_use(HTAB *table)
 	return found;
 }
 
+/* The library does not offer it, and a function's callback does the same. */
+bool
+baton_function_cache_needs_free(void)
+{
+	return false;
+}
+
 /* As cfunc_hashtable_delete() in funccache.c. */
 static CachedFunction *
 take_out(HTAB *table, FunctionEntry *entry)
@@ -186,7 +193,7 @@ baton_function_cache_free(HTAB *table, Oid only, BatonFreeFunction free_function
 		function = take_out(table, entry);
 		if (function->use_count == 0)
 		{
-			free_function((PLpgSQL_function *) function);
+			function->dcallback(function);
 			pfree(function);
 		}
 		else

@@ -30,6 +30,12 @@ is_permitted(Oid role)
 		has_privs_of_role(GetUserId(), ROLE_PG_SIGNAL_BACKEND);
 }
 
+bool
+baton_may_signal(Oid role)
+{
+	return !is_protected(role) && is_permitted(role);
+}
+
 void
 baton_check_may_cancel(Oid role)
 {

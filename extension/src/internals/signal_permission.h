@@ -10,6 +10,9 @@
 #ifndef BATON_SIGNAL_PERMISSION_H
 #define BATON_SIGNAL_PERMISSION_H
 
+/* May the current user cancel or end sessions of the role? */
+extern bool baton_may_signal(Oid role);
+
 /* ereport(ERROR) unless the current user may do that to a session of the role. */
 extern void baton_check_may_cancel(Oid role);
 extern void baton_check_may_terminate(Oid role);

@@ -34,6 +34,7 @@
 #include "utils/wait_event.h"
 
 #include "context.h"
+#include "handover.h"
 #include "pid_functions.h"
 #include "question.h"
 #include "session_pid.h"
@@ -86,6 +87,22 @@ signal_backend(uint64 session, bool cancel)
 	return true;
 }
 
+/*
+ * May the caller not signal a session of this role?  Of his own session the
+ * server's function shall say so itself, with its place in the server's source:
+ * asked about this very process, which is of the same role for life, it comes
+ * to the same (pg_signal_backend, signalfuncs.c).  Another session's process is
+ * not named to it, as it may have gone by then.
+ */
+static void
+check_permission(uint64 session, Oid role, PGFunction original,
+				 void (*check) (Oid))
+{
+	if (session == baton_session_held() && !baton_may_signal(role))
+		(void) DirectFunctionCall2(original, Int32GetDatum(MyProcPid), Int64GetDatum(0));
+	check(role);
+}
+
 Datum
 baton_sql_cancel_backend(PG_FUNCTION_ARGS)
 {
@@ -94,7 +111,8 @@ baton_sql_cancel_backend(PG_FUNCTION_ARGS)
 
 	if (session == 0 || !baton_identity_read(session, &identity))
 		return pg_cancel_backend(fcinfo);
-	baton_check_may_cancel(identity.role_oid);
+	check_permission(session, identity.role_oid, pg_cancel_backend,
+					 baton_check_may_cancel);
 	PG_RETURN_BOOL(signal_backend(session, true) ||
 				   ask_dispatcher(BATON_QUERY_CANCEL, session));
 }
@@ -146,13 +164,11 @@ baton_sql_terminate_backend(PG_FUNCTION_ARGS)
 	BatonIdentity identity;
 	int			process;
 
-	if (session == 0 || !baton_identity_read(session, &identity))
+	/* which refuses a negative time before it looks at the number */
+	if (session == 0 || timeout_ms < 0 || !baton_identity_read(session, &identity))
 		return pg_terminate_backend(fcinfo);
-	if (timeout_ms < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("\"timeout\" must not be negative")));
-	baton_check_may_terminate(identity.role_oid);
+	check_permission(session, identity.role_oid, pg_terminate_backend,
+					 baton_check_may_terminate);
 
 	pg_atomic_write_u64(baton_atomic_u64(baton_identity((uint32) session)->terminate), session);
 	pg_memory_barrier();

@@ -105,7 +105,7 @@ def test_a_backend_has_nothing_of_a_thousand_statements_that_are_not_used_there(
         places = {}
         for _ in range(6):
             assert executed(session, "s500", 7) == 600
-            pid, count = rows(session, "SELECT pg_backend_pid(), count(*) FROM pg_backend_memory_contexts"
+            pid, count = rows(session, "SELECT harness.its_process(), count(*) FROM pg_backend_memory_contexts"
                                        " WHERE name = 'CachedPlanSource'")[0]
             places[pid] = int(count)
             session.query("SELECT 1")

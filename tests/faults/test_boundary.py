@@ -107,7 +107,7 @@ def test_a_notification_that_came_while_the_answer_was_read_slowly_is_told_at_on
             sql = f"SELECT repeat('x', 1000) FROM generate_series(1, {rows})"
             # idle again, and not yet, which is seen before the backend has read what it is asked
             written = (
-                "SELECT 1 FROM pg_baton_sessions s JOIN pg_stat_activity ON pid = backend_pid"
+                "SELECT 1 FROM pg_baton_sessions s JOIN pg_stat_activity a USING (pid)"
                 f" WHERE s.state = 'idle' AND query = $${sql}$$"
             )
             listener.send(query(sql))

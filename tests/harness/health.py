@@ -47,7 +47,8 @@ def assert_no_backend_lost(cluster: Cluster) -> None:
             "   AND state IN ('active', 'idle in transaction', 'idle in transaction (aborted)')"
             "   AND pid <> pg_backend_pid()),"
             " (SELECT count(*) FROM pg_locks WHERE pid <> pg_backend_pid() AND pid IN"
-            "   (SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend')),"
+            "   (SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
+            "    UNION ALL SELECT pid FROM pg_baton_backends)),"
             " (SELECT count(*) FROM pg_baton_sessions),"
             " (SELECT count(*) FROM pg_baton_backends WHERE state IN ('busy', 'assigned') OR session_id IS NOT NULL)"
         )

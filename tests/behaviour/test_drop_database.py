@@ -108,7 +108,7 @@ def test_a_session_that_no_backend_serves_is_in_the_way_all_the_same(server, wan
     user = login(server, "pool", database="wanted")
     user.query("SELECT 1")
     deadline = time.monotonic() + 20
-    while server.sql("SELECT count(*) FROM pg_stat_activity WHERE datname = 'wanted'") != [(0,)]:
+    while server.sql("SELECT count(*) FROM pg_baton_backends WHERE database = 'wanted'") != [(0,)]:
         assert time.monotonic() < deadline
         server.sql(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_baton_backends"

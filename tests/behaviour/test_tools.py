@@ -91,7 +91,7 @@ def test_pg_dump_gives_the_same_as_directly(bench):
 
 def test_parallel_pg_dump_and_restore(bench, tmp_path):
     tool(bench, "pg_dump", "-Fd", "-j", "3", "-f", str(tmp_path / "dump"), database="bench")
-    bench.sql("CREATE DATABASE restored")
+    bench.sql("CREATE DATABASE restored TEMPLATE template0")
     try:
         tool(bench, "pg_restore", "-j", "3", "-d", "restored", str(tmp_path / "dump"), database="restored")
         sql = "SELECT count(*), sum(aid) FROM pgbench_accounts"

@@ -21,20 +21,17 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
-import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness.account import as_server_user, give_to_server_user, pg_config  # noqa: E402
+from harness.account import give_to_server_user, pg_config  # noqa: E402
 from harness.cluster import HOST, SUPERUSER, Cluster, Run  # noqa: E402
 from regress.fetch_source import fetch  # noqa: E402
-from regress.run import SUITE_PARAMETERS, Outcome, hang_report, wait_while_it_moves  # noqa: E402
+from regress.suite import Outcome, run_mode, run_program  # noqa: E402
 
 DEFAULT_OUT = Path(__file__).resolve().parents[2] / "build" / "isolation"
 DATABASE = "isolation_regression"
@@ -79,70 +76,7 @@ def run_suite(cluster: Cluster, port: int, suite: Path, tests: list[str]) -> Out
         "--user=" + SUPERUSER,
     ]
     command += tests if tests else ["--schedule=" + str(suite / "isolation_schedule")]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
-    environment.update({"LC_ALL": "C.UTF-8", "PGCONNECT_TIMEOUT": "300", "PGSSLMODE": "disable", "HOME": str(suite)})
-    outcome = Outcome()
-    started = time.monotonic()
-    output = cluster.home / "pg_isolation_regress.out"
-    with open(output, "w") as file:
-        process = subprocess.Popen(
-            as_server_user(command),
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            cwd=str(suite),
-            start_new_session=True,
-            stdin=subprocess.DEVNULL,
-        )
-        if not wait_while_it_moves(process, suite / "results"):
-            outcome.finished = False
-            print("the suite hangs; where:\n" + hang_report(cluster), flush=True)
-            os.killpg(process.pid, 9)
-            process.wait()
-    outcome.seconds = time.monotonic() - started
-    text = output.read_text(errors="replace")
-    for name, verdict in re.findall(r"^test (\S+)\s+\.\.\. (ok|FAILED|failed)", text, re.MULTILINE):
-        outcome.passed[name] = verdict == "ok"
-    if not outcome.passed:
-        raise RuntimeError(f"pg_isolation_regress ran no test\n{text[-3000:]}\n{cluster.log_tail()}")
-    for file in (suite / "results").glob("*.out"):
-        outcome.results[file.stem] = file.read_text(errors="replace")
-    return outcome
-
-
-def run_mode(run: Run, suite: Path, mode: str, arguments: argparse.Namespace) -> Outcome:
-    parameters: dict[str, object] = dict(SUITE_PARAMETERS)
-    pooled = mode != "direct"
-    if pooled:
-        # All of a test's sessions may be in transactions at a time.
-        parameters["pg_baton.max_backends"] = arguments.backends
-        parameters["pg_baton.force_migration"] = mode == "forced"
-    for setting in arguments.set:
-        name, _, value = setting.partition("=")
-        parameters[name] = value
-    cluster = run.cluster(f"isolation-{mode}", parameters=parameters, pooled=pooled)
-    keep = arguments.out / mode
-    shutil.rmtree(keep, ignore_errors=True)
-    keep.mkdir(parents=True)
-    try:
-        cluster.start()
-        print(f"{mode}: running", flush=True)
-        outcome = run_suite(cluster, cluster.pool_port if pooled else cluster.port, suite, arguments.tests)
-        try:
-            cluster.stop("fast")
-            cluster.check_clean()
-        except (AssertionError, TimeoutError) as problem:
-            print(f"{mode}: {problem}", flush=True)
-            outcome.finished = False
-    finally:
-        if (suite / "results").exists():
-            shutil.copytree(suite / "results", keep / "results", dirs_exist_ok=True)
-        if cluster.log_file.exists():
-            shutil.copy(cluster.log_file, keep / "server.log")
-        cluster.destroy()
-    good = sum(outcome.passed.values())
-    print(f"{mode}: {good} of {len(outcome.passed)} as PostgreSQL expects, {outcome.seconds:.0f} s", flush=True)
-    return outcome
+    return run_program(cluster, command, suite)
 
 
 def compare(direct: Outcome, pool: Outcome, mode: str, out: Path) -> int:
@@ -182,7 +116,16 @@ def main() -> int:
         outcomes = {}
         for mode in ("direct", "forced", "normal"):
             if arguments.only in (None, mode) and (mode == "direct" or run.stage is not None):
-                outcomes[mode] = run_mode(run, suite, mode, arguments)
+                outcomes[mode] = run_mode(
+                    run,
+                    suite,
+                    mode,
+                    # All of a test's sessions may be in transactions at a time.
+                    {"pg_baton.max_backends": arguments.backends},
+                    arguments.set,
+                    arguments.out / mode,
+                    lambda cluster, port: run_suite(cluster, port, suite, arguments.tests),
+                )
         if "direct" in outcomes and len(outcomes) > 1:
             direct = outcomes.pop("direct")
             return max([compare(direct, outcome, mode, arguments.out) for mode, outcome in outcomes.items()])

@@ -21,50 +21,20 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
-import re
 import shutil
 import subprocess
 import sys
-import threading
-import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness.account import as_server_user, give_to_server_user, pg_config, server_major  # noqa: E402
+from harness.account import give_to_server_user, pg_config, server_major  # noqa: E402
 from harness.cluster import HOST, SUPERUSER, Cluster, Run  # noqa: E402
 from regress.fetch_source import fetch, fetch_psql  # noqa: E402
+from regress.suite import Outcome, run_mode, run_program  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 DEFAULT_OUT = HERE.parents[1] / "build" / "regress"
-SUITE_TIMEOUT_S = 900
-STALL_TIMEOUT_S = 180
-
-# As near as can be to what pg_regress' own temporary instance runs with.
-SUITE_PARAMETERS = {
-    "autovacuum": None,
-    "synchronous_commit": None,
-    "timezone": None,
-    "lc_messages": None,
-    "shared_buffers": "128MB",
-    "max_connections": "100",
-    "max_prepared_transactions": "2",
-    "max_worker_processes": "16",
-    "log_statement": "none",
-}
-
-
-@dataclass
-class Outcome:
-    """What one run of the suite gave: test name to ok or not."""
-
-    passed: dict[str, bool] = field(default_factory=dict)
-    results: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
-    finished: bool = True
-
-
 def build_library(source: Path, directory: Path) -> None:
     """Compiles regress.so, and puts autoinc and refint beside it."""
     regress = source / "src" / "test" / "regress"
@@ -91,7 +61,7 @@ def build_library(source: Path, directory: Path) -> None:
 
 def prepare_suite(run: Run, source: Path) -> Path:
     """A directory with the suite, readable and writable by the server's user."""
-    suite = run.directory / "suite"
+    suite = run.directory / "regress"
     suite.mkdir()
     for part in ("sql", "expected", "data"):
         shutil.copytree(source / "src" / "test" / "regress" / part, suite / part)
@@ -110,37 +80,6 @@ def prepare_suite(run: Run, source: Path) -> Path:
 
 def pg_regress_program() -> str:
     return str(Path(pg_config("pkglibdir"), "pgxs", "src", "test", "regress", "pg_regress"))
-
-
-def verdicts(output: str) -> dict[str, bool]:
-    """Test name to ok or not: up to 15 "test NAME ... ok", since 16 TAP."""
-    found = re.findall(r"^(?:test|    )\s*(\w\S*)\s+\.\.\. (ok|FAILED|failed)", output, re.MULTILINE)
-    found += [(name, word) for word, name in re.findall(r"^(ok|not ok) \d+\s+[-+] (\w\S*)", output, re.MULTILINE)]
-    return {name: word == "ok" for name, word in found}
-
-
-def watch_progress(file: Path, stop: threading.Event) -> None:
-    """Says on a terminal's one line how far a run is."""
-    while not stop.wait(5):
-        done = len(verdicts(file.read_text(errors="replace"))) if file.exists() else 0
-        print(f"    {done} tests done", flush=True)
-
-
-def wait_while_it_moves(process: subprocess.Popen, results: Path) -> bool:
-    """Waits for the end; False if no result grows any more, or for too long."""
-    deadline = time.monotonic() + SUITE_TIMEOUT_S
-    last_size, last_change = -1, time.monotonic()
-    while time.monotonic() < deadline:
-        try:
-            process.wait(2)
-            return True
-        except subprocess.TimeoutExpired:
-            size = sum(file.stat().st_size for file in results.glob("*.out"))
-            if size != last_size:
-                last_size, last_change = size, time.monotonic()
-            elif time.monotonic() - last_change > STALL_TIMEOUT_S:
-                return False
-    return False
 
 
 def run_suite(cluster: Cluster, port: int, suite: Path, tests: list[str]) -> Outcome:
@@ -164,92 +103,7 @@ def run_suite(cluster: Cluster, port: int, suite: Path, tests: list[str]) -> Out
         "--user=" + SUPERUSER,
     ]
     command += tests if tests else ["--schedule=" + str(suite / "parallel_schedule")]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
-    environment.update({"LC_ALL": "C.UTF-8", "PGCONNECT_TIMEOUT": "300", "PGSSLMODE": "disable", "HOME": str(suite)})
-    outcome = Outcome()
-    started = time.monotonic()
-    output = cluster.home / "pg_regress.out"
-    stop = threading.Event()
-    watcher = threading.Thread(target=watch_progress, args=(output, stop), daemon=True)
-    watcher.start()
-    with open(output, "w") as file:
-        process = subprocess.Popen(
-            as_server_user(command),
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            cwd=str(suite),
-            start_new_session=True,
-            stdin=subprocess.DEVNULL,
-        )
-        if not wait_while_it_moves(process, suite / "results"):
-            outcome.finished = False
-            print("the suite hangs; where:\n" + hang_report(cluster), flush=True)
-            os.killpg(process.pid, 9)
-            process.wait()
-    stop.set()
-    watcher.join()
-    outcome.seconds = time.monotonic() - started
-    text = output.read_text(errors="replace")
-    outcome.passed = verdicts(text)
-    if not outcome.passed:
-        raise RuntimeError(f"pg_regress ran no test\n{text[-3000:]}\n{cluster.log_tail()}")
-    for file in (suite / "results").glob("*.out"):
-        outcome.results[file.stem] = file.read_text(errors="replace")
-    return outcome
-
-
-def hang_report(cluster: Cluster) -> str:
-    lines = []
-    try:
-        for row in cluster.sql(
-            "SELECT pid, datname, state, wait_event_type, wait_event, left(query, 100), pg_blocking_pids(pid)"
-            " FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-        ):
-            lines.append(str(row))
-    except Exception as error:  # the server itself may hang
-        lines.append(f"(no activity: {error})")
-    return "\n".join(lines) + "\n" + cluster.stacks() + "\n" + cluster.log_tail()
-
-
-def run_mode(run: Run, suite: Path, mode: str, arguments: argparse.Namespace, out: Path) -> Outcome:
-    parameters: dict[str, object] = dict(SUITE_PARAMETERS)
-    pooled = mode != "direct"
-    if pooled:
-        parameters["pg_baton.max_backends"] = arguments.backends
-        # Twenty tests at once, each with temporary tables: they wait long.
-        parameters["pg_baton.session_wait_timeout"] = 0
-        parameters["pg_baton.force_migration"] = mode == "forced"
-    for setting in arguments.set:
-        name, _, value = setting.partition("=")
-        parameters[name] = value
-    cluster = run.cluster(f"regress-{mode}", parameters=parameters, pooled=pooled)
-    keep = out / mode
-    if keep.exists():
-        shutil.rmtree(keep)
-    keep.mkdir(parents=True)
-    try:
-        cluster.start()
-        print(f"{mode}: running", flush=True)
-        outcome = run_suite(cluster, cluster.pool_port if pooled else cluster.port, suite, arguments.tests)
-        try:
-            cluster.stop("fast")
-            cluster.check_clean()
-        except (AssertionError, TimeoutError) as problem:
-            print(f"{mode}: {problem}", flush=True)
-            outcome.finished = False
-    finally:
-        for file in ("regression.diffs", "regression.out"):
-            if (suite / file).exists():
-                shutil.copy(suite / file, keep)
-        if (suite / "results").exists():
-            shutil.copytree(suite / "results", keep / "results", dirs_exist_ok=True)
-        if cluster.log_file.exists():
-            shutil.copy(cluster.log_file, keep / "server.log")
-        cluster.destroy()
-    good = sum(outcome.passed.values())
-    print(f"{mode}: {good} of {len(outcome.passed)} as PostgreSQL expects, {outcome.seconds:.0f} s", flush=True)
-    return outcome
+    return run_program(cluster, command, suite)
 
 
 def allowed_differences() -> dict[str, str]:
@@ -330,7 +184,16 @@ def main() -> int:
                 if mode != "direct" and run.stage is None:
                     print("BATON_TEST_DIRECT is set: no run through the pool")
                     continue
-                outcomes[mode] = run_mode(run, suite, mode, arguments, out)
+                outcomes[mode] = run_mode(
+                    run,
+                    suite,
+                    mode,
+                    # Twenty tests at once, each with temporary tables: they wait long.
+                    {"pg_baton.max_backends": arguments.backends, "pg_baton.session_wait_timeout": 0},
+                    arguments.set,
+                    out / mode,
+                    lambda cluster, port: run_suite(cluster, port, suite, arguments.tests),
+                )
         if "direct" in outcomes and len(outcomes) > 1:
             direct = outcomes.pop("direct")
             return max(compare(direct, outcome, mode, out) for mode, outcome in outcomes.items())

@@ -31,7 +31,6 @@
 #include "miscadmin.h"
 #include "postmaster/interrupt.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 
 #include "connect_privilege.h"
 #include "context.h"
@@ -45,6 +44,7 @@
 #include "context_unnamed.h"
 #include "function_table.h"
 #include "login_trigger.h"
+#include "majors.h"
 #include "opening_notices.h"
 #include "reset_plain.h"
 #include "statement_notice.h"
@@ -175,10 +175,11 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 
 	/*
 	 * As InitPostgres (postinit.c) does: some check hooks look at catalogs,
-	 * and those of the transaction's own parameters ask for a snapshot.
+	 * and those of the transaction's own parameters ask whether there is a
+	 * snapshot.
 	 */
 	baton_context_start_transaction();
-	(void) GetTransactionSnapshot();
+	baton_login_take_snapshot();
 	MemoryContextSwitchTo(caller);
 	baton_connect_check();
 	for_others = baton_reset_greet(&startup);

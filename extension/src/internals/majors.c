@@ -22,6 +22,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/relmapper.h"
+#include "utils/snapmgr.h"
 
 #if PG_VERSION_NUM >= 180000
 #include "storage/waiteventset.h"
@@ -150,6 +151,14 @@ baton_holds_shared_lock(void)
 #endif
 	}
 	return false;
+}
+
+void
+baton_login_take_snapshot(void)
+{
+#if PG_VERSION_NUM < 180000
+	(void) GetTransactionSnapshot();
+#endif
 }
 
 void

@@ -20,6 +20,9 @@
 #include "storage/procnumber.h" /* MAX_BACKENDS */
 #endif
 #include "utils/acl.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"				/* part of postgres.h before */
+#endif
 
 /* 18 has it, in place of pg_attribute_noreturn() */
 #ifndef pg_noreturn
@@ -57,6 +60,13 @@ extern bool baton_owner_is_member(bool role_inherits);
  * fast path do not.
  */
 extern bool baton_holds_shared_lock(void);
+
+/*
+ * What InitPostgres takes of snapshots before it applies startup options: up to
+ * 17 the transaction's, so that a client that begins with transaction_isolation
+ * or transaction_deferrable is refused (25001); from 18 on none.
+ */
+extern void baton_login_take_snapshot(void);
 
 /* Drops the temporary replication slots of this process. */
 extern void baton_drop_temporary_slots(void);

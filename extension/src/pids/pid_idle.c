@@ -22,6 +22,7 @@
 #include "utils/inet.h"
 
 #include "context.h"
+#include "majors.h"
 #include "pid_idle.h"
 #include "session_pid.h"
 

@@ -132,9 +132,10 @@ check-major: setup-suite ## Of check: what depends on the server's major
 	@$(MAKE) --no-print-directory check-pytest PYTEST_FOLDERS="$(MAJOR_PYTEST_FOLDERS)"
 
 # The extension is always built with -Wall -Wextra -Werror.
-lint: extension ## rustfmt, clippy, pg_bsd_indent: warnings are errors
+lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md
 	$(CARGO) fmt --all --check
 	tools/indent --check
+	tools/check-proven
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
 format: extension ## Let rustfmt lay the Rust out, and pg_bsd_indent the C

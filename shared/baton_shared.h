@@ -38,7 +38,7 @@
 #define BATON_SETTINGS_MARKS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 12
+#define BATON_LAYOUT_VERSION 13
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -307,6 +307,19 @@ typedef struct BatonIdentity
 #define BATON_SESSION_CANCEL 2	/* cancel whatever it runs next (cancel came
 								 * while it waited); set by the dispatcher,
 								 * cleared by who acts on it */
+#define BATON_SESSION_BEGUN 4	/* given back as its client has sent too
+								 * little for a backend to read; set by the
+								 * backend, cleared by the dispatcher */
+#define BATON_SESSION_LOOKED_AT 8	/* enough is there by now, or the kernel
+									 * may hold no more of it; cleared by the
+									 * backend that reads it */
+
+/*
+ * So many bytes of a message may begin to be read before it is whole.  The
+ * kernel does not hold much more for a connection (a receive window of 64 kB,
+ * by default), so that a larger one might never be seen whole.
+ */
+#define BATON_MESSAGE_MAY_BEGIN 32768
 
 /* state of a session, as the views show it */
 #define BATON_STATE_FREE 0

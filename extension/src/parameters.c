@@ -33,6 +33,7 @@
 #include "context_guc.h"
 #include "log_settings.h"
 #include "majors.h"
+#include "message_timeout.h"
 #include "parameter_checks.h"
 #include "parameters.h"
 #include "start_settings.h"
@@ -145,6 +146,16 @@ static const ParameterDefinition definitions[] =
 		.boot = 60 * 1000,.least = 0,.most = INT_MAX,
 		.short_description = "Sets the maximum time a session waits for a backend.",
 		.long_description = "A session that has waited so long gets an error, and keeps its connection. Zero turns the limit off.",
+	},
+	{
+		.name = "pg_baton.message_timeout",
+		.type = PARAMETER_INT,
+		.variable = &baton_message_timeout_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = 60 * 1000,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the maximum time a client may take to go on with a message that a backend has begun to read.",
+		.long_description = "That is one of more than 32 kB; smaller ones are waited for without a backend. Zero turns the limit off.",
 	},
 	{
 		.name = "pg_baton.max_sessions",

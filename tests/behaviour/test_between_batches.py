@@ -53,11 +53,13 @@ RUN_UNNAMED = bind() + execute() + sync()
 LONG = parse("SELECT 4 /*" + "x" * (8192 - 3 - len(parse("SELECT 4 /**/") + bind() + execute() + sync())) + "*/")
 LONG += bind() + execute() + sync()
 
-# A batch, a transaction or a message has begun, and the session keeps its backend.
-HELD = True
+# A batch or a transaction has begun, and the session keeps its backend.
+HELD = "held"
+# A message has begun: it stays where it is until there is more of it.
+PART = "part"
 
-# What is sent at once, the type of the last message that answers it, and HELD.
-Step = tuple[bytes, str] | tuple[bytes, str, bool]
+# What is sent at once, the type of the last message that answers it, and HELD or PART.
+Step = tuple[bytes, str] | tuple[bytes, str, str]
 SCRIPTS: dict[str, list[Step]] = {
     "flush_after_sync": [(BATCH + sync() + flush(), "Z")],
     "flush_after_sync_by_itself": [(BATCH + sync(), "Z"), (flush(), "")],
@@ -66,7 +68,7 @@ SCRIPTS: dict[str, list[Step]] = {
     "flush_after_function_call": [(function_call(177, [b"\0\0\0\1", b"\0\0\0\2"]) + flush(), "Z")],
     "lone_flush": [(flush(), "")],
     "lone_flushes": [(flush() * 3, ""), (flush(), "")],
-    "flush_in_parts": [(flush()[:1], "", HELD), (flush()[1:4], "", HELD), (flush()[4:], "")],
+    "flush_in_parts": [(flush()[:1], "", PART), (flush()[1:4], "", PART), (flush()[4:], "")],
     "flush_in_the_next_buffer": [(LONG + flush(), "Z")],
     "flush_and_query": [(flush() + query("SELECT 1"), "Z")],
     "flush_and_a_batch_that_fails": [
@@ -140,12 +142,13 @@ def play(port: int, script: list[Step], others_first: bool, other: Wire) -> list
         if others_first:
             other.query("SELECT 1")
         end: Step = (query("SELECT 'end'"), "Z")
-        for number, (part, last, *held) in enumerate([*script, end]):
+        for number, (part, last, *state) in enumerate([*script, end]):
             wire.send(part)
             found = wire.read_until(last) if last else []
             lines += [f"{number}: {describe(message)}" for message in found]
-            wait_until(lambda: wire.unread_by_server() == 0, what=f"step {number} is read")
-            if not held:
+            if PART not in state:
+                wait_until(lambda: wire.unread_by_server() == 0, what=f"step {number} is read")
+            if HELD not in state:
                 assert other.query(f"SELECT {number}") == [[str(number)]]
         wire.finish()
     return lines

@@ -4,11 +4,12 @@ the others are served."""
 from __future__ import annotations
 
 import contextlib
+import time
 
 import pytest
 
-from harness.health import wait_until
-from harness.wire import Wire, query
+from harness.health import assert_no_backend_lost, wait_until
+from harness.wire import Wire, bind, copy_data, copy_done, execute, parse, query, sync
 
 pytestmark = pytest.mark.pool_only
 
@@ -134,3 +135,136 @@ def test_500_listening_clients_and_2000_others_work_side_by_side(cluster_with, c
     others[0].query("NOTIFY something")
     for listener in listeners:
         listener.read_until("A", 30)
+
+
+# What a client may stop in, and what it sends then to have its answer.
+HALVES = {
+    "one_byte": (query("SELECT 42"), 1),
+    "header": (query("SELECT 42"), 5),
+    "half_a_query": (query("SELECT 42"), 9),
+    "half_a_long_query": (query("SELECT 42 /*" + 20_000 * "x" + "*/"), 15_000),
+    "half_a_parse": (parse("SELECT 42") + bind() + execute() + sync(), 8),
+    "a_batch_without_sync": (parse("SELECT 42") + bind() + execute() + sync(), -5),
+    "a_batch_and_half_a_sync": (parse("SELECT 42") + bind() + execute() + sync(), -2),
+    "data_of_no_copy": (copy_data(b"x" * 100) + query("SELECT 42"), 50),
+}
+
+
+@pytest.fixture(params=[False, True], ids=["", "forced"])
+def stopped(cluster_with, request):
+    return cluster_with("sloth", "other", max_backends=2, force_migration=request.param)
+
+
+def test_clients_that_send_part_of_a_message_hold_nobody_up(stopped, crowd):
+    sloths = crowd(stopped, 6, user="sloth")
+    others = crowd(stopped, 4, user="other") + crowd(stopped, 4, user="sloth")
+    # The first time it is their first message.
+    for half, (whole, sent) in [*HALVES.items(), *HALVES.items()]:
+        for sloth in sloths:
+            sloth.send(whole[:sent])
+        for other in others + others:
+            assert other.query("SELECT 7") == [["7"]], half
+        assert stopped.sql("SELECT DISTINCT state FROM pg_baton_sessions") == [("idle",)], half
+        for sloth in sloths:
+            sloth.send(whole[sent:])
+        for sloth in sloths:
+            assert [found.row() for found in sloth.until_ready() if found.type == "D"] == [[b"42"]], half
+    for sloth in sloths:
+        assert sloth.query("SELECT 8") == [["8"]]
+
+
+@pytest.mark.parametrize("over", ["tcp", "unix"])
+def test_a_message_that_comes_byte_by_byte_is_answered(stopped, over):
+    text = "SELECT '" + 700 * "y" + "'"
+    for _ in range(2):
+        host = "127.0.0.1" if over == "tcp" else str(stopped.home)
+        wire = Wire.login(host, stopped.pool_port, user="sloth")
+        with wire:
+            for byte in query(text):
+                wire.send(bytes([byte]))
+            rows = [found.row() for found in wire.until_ready() if found.type == "D"]
+            assert rows == [[700 * b"y"]]
+
+
+def test_a_client_that_sends_part_of_a_message_is_idle_for_idle_session_timeout(stopped):
+    with login(stopped, user="sloth", options="-c idle_session_timeout=1500") as sloth:
+        sloth.query("SELECT 1")
+        sloth.send(query("SELECT 2")[:3])
+        assert sloth.until_closed()[-1].fields()["C"] == "57P05"
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_message_leaves_nothing(stopped, crowd):
+    for half in ("one_byte", "half_a_query", "a_batch_without_sync"):
+        whole, sent = HALVES[half]
+        for sloth in crowd(stopped, 3, user="sloth"):
+            sloth.send(whole[:sent])
+            sloth.close()
+    assert_no_backend_lost(stopped)
+
+
+def test_a_cancel_does_not_hit_a_statement_that_is_not_whole_yet(stopped):
+    with login(stopped, user="sloth") as sloth:
+        sloth.query("SELECT 1")
+        whole = query("SELECT pg_sleep(0.2), 5")
+        sloth.send(whole[:7])
+        wait_until(lambda: sloth.unread_by_server() == 7, what="half of it has come")
+        sloth.cancel_request()
+        sloth.send(whole[7:])
+        assert [found.type for found in sloth.until_ready()] == ["T", "D", "C", "Z"]
+
+
+@pytest.mark.parametrize("rest", [b"", b"x"], ids=["silent", "dribbling"])
+def test_a_large_message_begins_and_its_rest_has_a_limit(cluster_with, crowd, rest):
+    cluster = cluster_with("sloth", "other", max_backends=1, message_timeout="1s")
+    whole = query("SELECT 42 /*" + 1_000_000 * "x" + "*/")
+    (sloth, slow) = crowd(cluster, 2, user="sloth")
+    # In large pieces, with pauses shorter than the limit.
+    for at in range(0, len(whole), 250_000):
+        slow.send(whole[at : at + 250_000])
+        time.sleep(0.4)
+    assert [found.row() for found in slow.until_ready() if found.type == "D"] == [[b"42"]]
+    sloth.send(whole[:100_000])
+    for _ in range(20 if rest else 0):
+        with contextlib.suppress(OSError):
+            sloth.send(rest)
+        time.sleep(0.1)
+    assert sloth.until_closed()[-1].fields()["C"] == "57P05"
+    (other,) = crowd(cluster, 1, user="other")
+    assert other.query("SELECT 1") == [["1"]]
+    assert slow.query("SELECT 1") == [["1"]]
+
+
+def test_half_a_message_right_behind_a_whole_one_has_a_limit(cluster_with, crowd):
+    cluster = cluster_with("sloth", "other", max_backends=2, message_timeout="1s")
+    sloths = crowd(cluster, 4, user="sloth")
+    for sloth in sloths:
+        sloth.send(query("SELECT 42") + query("SELECT 43")[:9])
+    (other,) = crowd(cluster, 1, user="other")
+    assert other.query("SELECT 1") == [["1"]]
+    for sloth in sloths:
+        assert [found.fields()["C"] for found in sloth.until_closed() if found.type == "E"] == ["57P05"]
+
+
+def test_a_batch_that_stays_open_right_behind_a_query_is_not_ended(cluster_with, crowd):
+    cluster = cluster_with("role", max_backends=1, message_timeout="200ms")
+    (wire,) = crowd(cluster, 1, user="role")
+    wire.send(query("SELECT 41") + parse("SELECT 42"))
+    wire.until_ready()
+    time.sleep(1)
+    wire.send(bind() + execute() + sync())
+    assert [found.row() for found in wire.until_ready() if found.type == "D"] == [[b"42"]]
+
+
+def test_a_copy_that_takes_longer_than_a_message_may_is_not_ended(cluster_with, crowd):
+    cluster = cluster_with("role", max_backends=1, message_timeout="300ms")
+    cluster.sql("CREATE TABLE copied (a text); GRANT ALL ON copied TO role")
+    (wire,) = crowd(cluster, 1, user="role")
+    # The statement itself is large enough to be timed.
+    wire.send(query("COPY copied FROM STDIN /*" + 40_000 * "x" + "*/"))
+    wire.read_until("G")
+    for _ in range(12):
+        wire.send(copy_data(b"row\n")[:7])
+        time.sleep(0.1)
+        wire.send(copy_data(b"row\n")[7:])
+    wire.send(copy_done())
+    assert wire.until_ready()[0].body == b"COPY 12\0"

@@ -58,8 +58,22 @@ def test_a_message_that_comes_in_two_parts_is_answered(server, name):
     for cut in (1, 3, 5, 9, len(batch) // 2, len(batch) - 1):
         with handed_over(server) as wire:
             wire.send(batch[:cut])
-            wait_for_event(server, "ClientRead")
+            # no backend waits for it: it has been looked at, and lies there
+            wait_until(lambda: wire.unread_by_server() == cut, what="its first part has come")
+            assert wire.silent(0.1)
             wire.send(batch[cut:])
+            rows = [message.row() for message in wire.until_ready() if message.type == "D"]
+            assert rows == [[b"42"]]
+    assert_healthy(server)
+
+
+def test_a_message_too_large_to_wait_until_it_is_whole_is_answered(server):
+    whole = query("SELECT 42 /*" + "x" * 100_000 + "*/")
+    for cut in (40_000, len(whole) - 1):
+        with handed_over(server) as wire:
+            wire.send(whole[:cut])
+            wait_for_event(server, "ClientRead")
+            wire.send(whole[cut:])
             rows = [message.row() for message in wire.until_ready() if message.type == "D"]
             assert rows == [[b"42"]]
     assert_healthy(server)

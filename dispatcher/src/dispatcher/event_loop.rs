@@ -24,6 +24,7 @@ use super::login::login_cache::LoginCache;
 use super::login::roles::Roles;
 use super::parameters::Parameters;
 use super::pools::batching::Arrivals;
+use super::pools::begun::{Begun, Granted};
 use super::pools::opening::Opening;
 use super::pools::queues::Queue;
 use super::pools::skipping::Skipping;
@@ -101,6 +102,9 @@ pub struct Dispatcher {
     pub clients: Clients,
     /// Sessions whose request is being passed over.
     pub skippers: HashMap<SessionId, Skipping>,
+    /// Sessions that have sent part of a message.
+    pub begun: HashMap<SessionId, Begun>,
+    pub begun_granted: Granted,
     /// By pool slot.
     pub queues: Vec<Option<Queue>>,
     /// Backends that are being opened, by backend slot.
@@ -208,6 +212,9 @@ impl Dispatcher {
     fn event(&mut self, event: Event) {
         let (data, events) = (event.u64, event.events);
         if data >> 32 != 0 {
+            if self.only_begins(data, events) {
+                return;
+            }
             let hup = events & (epoll::RDHUP | epoll::HUP | epoll::ERR) != 0;
             self.tell(Happened::Spoke { id: data, hup });
             return;

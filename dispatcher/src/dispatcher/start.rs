@@ -192,6 +192,8 @@ fn prepare() -> Result<Dispatcher> {
         core,
         clients: Clients::default(),
         skippers: HashMap::new(),
+        begun: HashMap::new(),
+        begun_granted: None,
         queues: (0..control.pools.len()).map(|_| None).collect(),
         openings: (0..control.backends.len()).map(|_| None).collect(),
         attached: vec![None; control.backends.len()],

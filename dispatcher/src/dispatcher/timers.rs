@@ -60,6 +60,7 @@ impl Dispatcher {
 
     fn sweep(&mut self) {
         self.forget_questions();
+        self.sweep_begun();
         self.sweep_orphans();
         self.check_queues();
         self.tell(Event::Sweep);

@@ -223,7 +223,7 @@ impl RequestSkipper {
 }
 
 /// The limits of SocketBackend (tcop/postgres.c).
-fn limit_of(message_type: u8) -> Result<u32, SkipError> {
+pub fn limit_of(message_type: u8) -> Result<u32, SkipError> {
     match message_type {
         b'Q' | b'F' | b'B' | b'P' | b'd' => Ok(LARGE_MESSAGE_LIMIT),
         b'X' | b'C' | b'D' | b'E' | b'H' | b'S' | b'c' | b'f' => Ok(SMALL_MESSAGE_LIMIT),

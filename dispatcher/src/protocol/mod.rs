@@ -25,6 +25,7 @@
 pub mod auth;
 pub mod backend;
 pub mod frontend;
+pub mod message_start;
 pub mod messages;
 pub mod options;
 pub mod report;

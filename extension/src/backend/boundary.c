@@ -60,6 +60,7 @@
 #include "identity.h"
 #include "login_trigger.h"
 #include "majors.h"
+#include "message_timeout.h"
 #include "parameters.h"
 #include "pid_deadlock.h"
 #include "reset_plain.h"
@@ -245,6 +246,8 @@ boundary_putmessage(char type, const char *s, size_t len)
 			baton_context_note_message(type);
 			if (type != '3')
 				batch_begun = true;
+			if (unlikely(baton_message_is_timed))
+				baton_message_timeout_end();
 		}
 	}
 
@@ -384,6 +387,12 @@ boundary(char status, bool ready)
 			{
 				slot->state = BATON_STATE_ACTIVE;
 				baton_socket_expect_waits();
+
+				/* part of its next message may be all there is */
+				if (status == 'I')
+					baton_message_timeout_begin_late();
+				else
+					baton_message_timeout_end();
 				return;
 			}
 			/* The next session must not be taken to have said the rest. */

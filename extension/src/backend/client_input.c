@@ -23,6 +23,7 @@
  */
 #include "postgres.h"
 
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "libpq/libpq.h"
@@ -31,6 +32,7 @@
 #include "port/pg_bswap.h"
 #include "utils/memutils.h"
 
+#include "baton_shared.h"
 #include "client_input.h"
 #include "majors.h"
 #include "socket_switch.h"
@@ -72,6 +74,48 @@ batch_is_whole(const char *bytes, Size length)
 	return false;
 }
 
+static inline bool
+is_one_of(const char *types, char type)
+{
+	return type != '\0' && strchr(types, type) != NULL;
+}
+
+/*
+ * Whoever has sent half a message costs nobody a backend: is there one, among
+ * those that begin with these bytes, that the server answers, or that ends the
+ * session?  What lies behind the bytes that were looked at is given the benefit
+ * of the doubt.  message_start.rs has the same rule, and its tests.  A function
+ * of its arguments.
+ */
+static bool
+batch_may_begin(const char *bytes, Size length, Size available)
+{
+	Size		at = 0;
+
+	while (at < available && available < BATON_MESSAGE_MAY_BEGIN)
+	{
+		uint32		size;
+
+		if (at >= length || bytes[at] == 'X' || !is_one_of("QFPBDECSHdcf", bytes[at]))
+			return true;		/* the latter is refused at once */
+		if (available - at < 5)
+			return false;
+		if (length - at < 5)
+			return true;
+		memcpy(&size, bytes + at + 1, sizeof(size));
+		size = pg_ntoh32(size);
+		if (size < 4 || size > PQ_LARGE_MESSAGE_LIMIT ||
+			(size > PQ_SMALL_MESSAGE_LIMIT && !is_one_of("QFPBd", bytes[at])))
+			return true;		/* so is this */
+		if (size > available - at - 1)
+			return false;
+		if (!is_one_of("PBDEC", bytes[at]))
+			return true;
+		at += 1 + (Size) size;
+	}
+	return available >= BATON_MESSAGE_MAY_BEGIN;
+}
+
 /* CopyData, CopyDone and CopyFail; no COPY is on between two commands. */
 static bool
 is_ignored(int type)
@@ -107,6 +151,27 @@ bool
 baton_input_is_whole(void)
 {
 	return batch_is_whole(peeked, peeked_length);
+}
+
+Size
+baton_input_unread(void)
+{
+	int			unread = 0;
+
+	/* it fails for no kind of socket that a client has */
+	(void) ioctl(MyProcPort->sock, FIONREAD, &unread);
+	return unread;
+}
+
+bool
+baton_input_may_begin(void)
+{
+	Size		available = peeked_length;
+
+	/* the kernel is asked only where the bytes at hand may not be all */
+	if (peeked_length == sizeof(peeked))
+		available = Max(available, baton_input_unread());
+	return batch_may_begin(peeked, peeked_length, available);
 }
 
 /*

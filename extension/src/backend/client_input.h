@@ -15,6 +15,7 @@ typedef enum ClientSays
 {
 	CLIENT_NOTHING,				/* no byte yet */
 	CLIENT_SPEAKS,				/* a message has begun */
+	CLIENT_BEGINS,				/* of which too little is there to be read */
 	CLIENT_BABBLES,				/* one that PostgresMain would only ignore */
 	CLIENT_LEAVES				/* Terminate, or end of file */
 } ClientSays;
@@ -28,6 +29,15 @@ extern ClientSays baton_input_peek(void);
  */
 extern const char *baton_input_peeked(Size *length);
 extern bool baton_input_is_whole(void);
+
+/* How many bytes the client has sent that are still in its socket. */
+extern Size baton_input_unread(void);
+
+/*
+ * Is there enough of it for a backend to read, though not all?  Enough is a
+ * message that is answered, whatever follows it, or BATON_MESSAGE_MAY_BEGIN.
+ */
+extern bool baton_input_may_begin(void);
 
 /*
  * Reads into pqcomm.c's buffer what the socket, known to be readable, has.

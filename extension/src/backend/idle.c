@@ -49,6 +49,7 @@
 #include "idle.h"
 #include "identity.h"
 #include "majors.h"
+#include "message_timeout.h"
 #include "socket_switch.h"
 
 pg_noreturn static void retire(const char *why);
@@ -61,6 +62,8 @@ static WaitEventSet *idle_set = NULL;
 static int	idle_control_pos;
 static bool input_is_whole = false; /* what the client says now was seen to
 									 * its end */
+static bool input_is_timed = false; /* it was seen not to be whole, and shall
+									 * not take for ever */
 
 static bool
 migration_forced(void)
@@ -144,6 +147,11 @@ session_runs(StringInfo messages)
 	installed = false;
 	slot->state = BATON_STATE_ACTIVE;
 	slot->state_since_us = GetCurrentTimestamp();
+	if (unlikely(slot->flags & BATON_SESSION_LOOKED_AT))
+		pg_atomic_fetch_and_u32(baton_atomic_u32(slot->flags),
+								~(uint32) BATON_SESSION_LOOKED_AT);
+	if (unlikely(input_is_timed))
+		baton_message_timeout_begin(false);
 
 	/* one that has stayed here has its unnamed statement here */
 	first_bytes = baton_input_peeked(&length);
@@ -164,6 +172,26 @@ asks_nothing(void)
 	baton_session_void_cancel();
 	slot->state = BATON_STATE_IDLE;
 	slot->state_since_us = GetCurrentTimestamp();
+}
+
+/*
+ * The client of the held session has sent part of a message: it is idle, and
+ * the dispatcher waits for the rest.  False: the session cannot leave.
+ */
+static bool
+leave_begun(void)
+{
+	asks_nothing();
+	pg_atomic_fetch_or_u32(baton_atomic_u32(baton_session_slot(baton_session_held())->flags),
+						   BATON_SESSION_BEGUN);
+	if (!baton_session_release(BATON_BACKEND_IDLE, migration_forced()))
+	{
+		pg_atomic_fetch_and_u32(baton_atomic_u32(baton_session_slot(baton_session_held())->flags),
+								~(uint32) BATON_SESSION_BEGUN);
+		return false;
+	}
+	baton_socket_clear();
+	return true;
 }
 
 /*
@@ -336,20 +364,45 @@ sleep_idle(uint32 cause)
 }
 
 /*
+ * Something of the held session was read to be ignored, and exactly so far.
+ * What lies behind it may begin: a packet that is read in part holds all of
+ * its memory, and the window may be closed (__tcp_select_window,
+ * net/ipv4/tcp_output.c) though there are but some bytes to wait for.
+ */
+static void
+rest_may_begin(void)
+{
+	if (baton_input_unread() > 0)
+		pg_atomic_fetch_or_u32(baton_atomic_u32(baton_session_slot(baton_session_held())->flags),
+							   BATON_SESSION_LOOKED_AT);
+}
+
+/* Too little to be read, and nobody has said otherwise? */
+static bool
+only_begins(void)
+{
+	return !baton_input_may_begin() &&
+		(baton_session_slot(baton_session_held())->flags & BATON_SESSION_LOOKED_AT) == 0;
+}
+
+/*
  * What does the client of the held session say?  `ready`: its socket is known
- * to be readable.  The backend is claimed before anything is taken out of the
- * socket: if the dispatcher was first this is CLIENT_NOTHING.
+ * to be readable.  `may_leave`: it may be served elsewhere, and shall not keep
+ * the backend for half a message.  The backend is claimed before anything is
+ * taken out of the socket: if the dispatcher was first this is CLIENT_NOTHING.
  */
 static ClientSays
-listen_to_client(bool ready)
+listen_to_client(bool ready, bool may_leave)
 {
 	ClientSays	says;
-	bool		read = ready && !installed;
+	bool		read = ready && !installed && !may_leave;
 
 	/*
 	 * An installed session's first message must stay in the socket until it
-	 * is known whether its unnamed statement must be made before.
+	 * is known whether its unnamed statement must be made before; and that of
+	 * one that may leave, in case it leaves.
 	 */
+	input_is_timed = false;
 	if (read)
 	{
 		if (!baton_state_claim(BATON_BACKEND_BUSY))
@@ -362,11 +415,24 @@ listen_to_client(bool ready)
 		if (says != CLIENT_NOTHING && !baton_state_claim(BATON_BACKEND_BUSY))
 			return CLIENT_NOTHING;
 		input_is_whole = says == CLIENT_SPEAKS && baton_input_is_whole();
+		if (unlikely(may_leave && !input_is_whole &&
+					 (says == CLIENT_SPEAKS || says == CLIENT_BABBLES)))
+		{
+			if (only_begins())
+				return CLIENT_BEGINS;
+			input_is_timed = true;
+		}
 	}
 
 	if (unlikely(says == CLIENT_BABBLES))
 	{
-		if (!baton_input_skip())
+		bool		skipped;
+
+		if (input_is_timed)
+			baton_message_timeout_begin(true);
+		skipped = baton_input_skip();
+		baton_message_timeout_end();
+		if (!skipped)
 			return CLIENT_LEAVES;
 		if (baton_input_is_buffered())
 			return baton_input_ends_session() ? CLIENT_LEAVES : CLIENT_SPEAKS;
@@ -417,7 +483,7 @@ wait_in_transaction(void)
 
 		if (ready || !baton_socket_expects_sleep())
 		{
-			ClientSays	says = listen_to_client(ready);
+			ClientSays	says = listen_to_client(ready, false);
 
 			if (says == CLIENT_SPEAKS)
 				return true;
@@ -565,7 +631,7 @@ wait_for_session(void)
 		if (baton_session_held() != 0 &&
 			(ready || just_taken || !baton_socket_expects_sleep()))
 		{
-			switch (listen_to_client(ready))
+			switch (listen_to_client(ready, cause == BATON_CAUSE_NONE))
 			{
 				case CLIENT_SPEAKS:
 					/* ProcessClientReadInterrupt does, after a read */
@@ -579,6 +645,14 @@ wait_for_session(void)
 					continue;
 				case CLIENT_BABBLES:
 					asks_nothing();
+					rest_may_begin();
+					ready = false;
+					continue;
+				case CLIENT_BEGINS:
+					if (!baton_dispatcher_is_there())
+						continue;
+					if (!leave_begun())
+						look_for_cause = true;
 					ready = false;
 					continue;
 				case CLIENT_NOTHING:
@@ -604,6 +678,7 @@ void
 baton_idle_start(void)
 {
 	baton_session_start();
+	baton_message_timeout_start();
 	idle_set = baton_socket_idle_set();
 	idle_control_pos = AddWaitEventToSet(idle_set, WL_SOCKET_READABLE,
 										 BatonSelf.control, NULL, NULL);
@@ -617,6 +692,7 @@ baton_idle_start(void)
 bool
 baton_idle_wait(char status, StringInfo messages)
 {
+	baton_message_timeout_end();
 	input_is_whole = false;
 	if (status == 'I' || !wait_in_transaction())
 		wait_for_session();

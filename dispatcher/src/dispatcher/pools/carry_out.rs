@@ -203,6 +203,10 @@ impl Dispatcher {
     // ---- sessions' sockets -------------------------------------------------
 
     fn look(&self, id: SessionId) -> Says {
+        if self.begun.contains_key(&id) {
+            // Part of a message is none yet: a cancel means nothing.
+            return Says::Nothing;
+        }
         match socket::peek(self.clients.fd(id)) {
             Ok(Some(b'X') | None) => Says::Leaves,
             Ok(Some(_)) => Says::Something,
@@ -218,6 +222,7 @@ impl Dispatcher {
         if slot.state.swap(STATE_IDLE, SeqCst) != STATE_IDLE {
             slot.state_since_us.store(self.now, Relaxed);
         }
+        self.begun.remove(&id);
         let fd = self.clients.fd(id);
         if let Err(error) = self.client_number.arm(&self.epoll, fd, id) {
             warn!("could not wait for a client: {error}");
@@ -309,6 +314,7 @@ impl Dispatcher {
         self.contexts.end(index);
         self.control.clear_session(index);
         self.skippers.remove(&id);
+        self.begun.remove(&id);
         self.greetings.forget_session(id);
         self.told_no_descriptors = false;
     }

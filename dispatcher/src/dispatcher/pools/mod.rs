@@ -1,6 +1,7 @@
 //! What the scheduler (`crate::core`) asks for, done by system calls.
 
 pub mod batching;
+pub mod begun;
 pub mod carry_out;
 pub mod opening;
 pub mod origin;

@@ -122,7 +122,7 @@ impl Dispatcher {
     pub fn check_queues(&mut self) {
         for number in self.core.pools() {
             let read = self.queue_end(number);
-            let is_empty = socket::next_packet_length(read) == 0;
+            let is_empty = socket::unread(read) == 0;
             self.core.check_queue(number, is_empty, &self.control);
             self.carry_out();
         }

@@ -4,12 +4,14 @@
 //! The request is read to its end, an error stands in for the answer, and the
 //! session is ready for the next.
 
-use crate::core::{Event, SessionId, Skipped};
+use crate::core::{index_of, Event, SessionId, Skipped};
 use crate::dispatcher::event_loop::Dispatcher;
+use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::sys::socket;
 use crate::protocol::frontend::{RequestEnd, RequestSkipper, SkipError};
 use crate::protocol::messages;
 use std::io;
+use std::sync::atomic::Ordering::SeqCst;
 use tracing::info;
 
 /// Bytes passed over for one session before others get their turn.
@@ -128,6 +130,12 @@ impl Dispatcher {
     /// answered.
     fn nothing_asked(&mut self, id: SessionId) {
         self.skippers.remove(&id);
+        let flags = &self.control.sessions[index_of(id) as usize].flags;
+        flags.fetch_and(!(SESSION_BEGUN | SESSION_LOOKED_AT), SeqCst);
+        if socket::unread(self.clients.fd(id)) > 0 {
+            // It has been read exactly so far: rest_may_begin, idle.c.
+            flags.fetch_or(SESSION_LOOKED_AT, SeqCst);
+        }
         self.core.handle(Event::Skipped(id), &self.control);
     }
 }

@@ -17,6 +17,7 @@ pub const OUT: u32 = libc::EPOLLOUT as u32;
 pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
 pub const HUP: u32 = libc::EPOLLHUP as u32;
 pub const ERR: u32 = libc::EPOLLERR as u32;
+pub const EDGES: u32 = libc::EPOLLET as u32;
 pub const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
 
 /// What an idle session's socket is armed with.
@@ -213,6 +214,11 @@ impl ClientNumber {
         session: u64,
     ) -> io::Result<()> {
         self.watch(epoll, client, known, RDHUP | ONESHOT, session)
+    }
+
+    /// Each arrival makes an event, and what lies there unread makes none.
+    pub fn watch_edges(&self, epoll: &Epoll, client: RawFd, session: u64) -> io::Result<()> {
+        self.watch(epoll, client, true, IN | RDHUP | EDGES, session)
     }
 
     /// Arms it again.

@@ -445,6 +445,11 @@ pub fn peek(fd: RawFd) -> io::Result<Option<u8>> {
     })
 }
 
+/// The first bytes without taking them; 0 at the end of the connection.
+pub fn peek_bytes(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
+    receive_with(fd, buffer, libc::MSG_PEEK)
+}
+
 pub fn send(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
     // SAFETY: the kernel reads `bytes.len()` bytes.
     check_length(|| unsafe {
@@ -568,10 +573,29 @@ pub fn receive_descriptor(fd: RawFd, buffer: &mut [u8]) -> io::Result<(usize, Op
     Ok((length, first))
 }
 
-/// The length of the packet that is next; 0 if there is none.
-pub fn next_packet_length(fd: RawFd) -> usize {
+/// How many bytes lie there unread; of packets, those of the next one.
+pub fn unread(fd: RawFd) -> usize {
     let mut length: libc::c_int = 0;
     // SAFETY: FIONREAD writes one int.
     unsafe { libc::ioctl(fd, libc::FIONREAD, &mut length) };
     usize::try_from(length).unwrap_or(0)
+}
+
+/// The memory that what is unread takes, and how much it may.
+pub fn receive_memory(fd: RawFd) -> Option<(u32, u32)> {
+    // SK_MEMINFO_RMEM_ALLOC and SK_MEMINFO_RCVBUF (linux/sock_diag.h) are first.
+    let mut words = [0u32; 16];
+    let mut length = size_of_val(&words) as libc::socklen_t;
+    // SAFETY: both live through the call, and `length` is the size of `words`.
+    check(unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            std::ptr::from_mut(&mut words).cast(),
+            &mut length,
+        )
+    })
+    .ok()?;
+    Some((words[0], words[1]))
 }

@@ -1,0 +1,147 @@
+/*-------------------------------------------------------------------------
+ *
+ * message_timeout.c
+ *		A limit on how long a client takes to send the rest of a message.
+ *
+ * A message that is too large to wait until it is whole is begun by a backend
+ * (client_input.c), which then belongs to that client.  A slow line is no
+ * offence: what is asked for is that something comes, BYTES_A_PERIOD in each
+ * period of pg_baton.message_timeout, as far as the kernel counts it (TCP); on
+ * a Unix socket, that the message is whole after one.
+ *
+ * In stock such a client is idle: PostgresMain (postgres.c, 15 to 18) turns
+ * idle_session_timeout off only after it has read a whole message.  So he ends
+ * as that would end him, with the same error, raised by the same
+ * ProcessInterrupts; the session's own idle_session_timeout is the
+ * dispatcher's, and stays so.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include "libpq/libpq.h"
+#include "libpq/libpq-be.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "tcop/tcopprot.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+#include "message_timeout.h"
+
+#define BYTES_A_PERIOD (64 * 1024)
+
+/*
+ * tcpi_bytes_received of the kernel's struct tcp_info (linux/tcp.h, since 4.1).
+ * The C library's has not all of it, and the two headers exclude each other.
+ */
+#define BYTES_RECEIVED_OFFSET 128
+
+int			baton_message_timeout_ms;
+
+bool		baton_message_is_timed = false;
+
+static TimeoutId timeout;
+static bool by_us = false;		/* the message is read by us, to be ignored */
+static bool begins = false;		/* `received` is not known yet */
+static uint64 received;			/* as it was a period ago */
+
+static uint64
+bytes_received(void)
+{
+	char		info[256];
+	socklen_t	size = sizeof(info);
+	uint64		count;
+
+	if (getsockopt(MyProcPort->sock, IPPROTO_TCP, TCP_INFO, info, &size) != 0 ||
+		size < BYTES_RECEIVED_OFFSET + sizeof(count))
+		return 0;
+	memcpy(&count, info + BYTES_RECEIVED_OFFSET, sizeof(count));
+	return count;
+}
+
+/*
+ * A signal handler.  Whether the message is still being read: a command's own
+ * reading (COPY FROM STDIN) goes by the same functions, but has a text
+ * (debug_query_string), which is set after a message has been read and unset
+ * before the next is.
+ */
+static void
+period_over(void)
+{
+	uint64		now;
+
+	if (!baton_message_is_timed || !pq_is_reading_msg() ||
+		(debug_query_string != NULL && !by_us))
+		return;
+	now = bytes_received();
+	if (begins || now >= received + BYTES_A_PERIOD)
+	{
+		begins = false;
+		received = now;
+		return;
+	}
+	if (by_us)
+		ProcDiePending = true;	/* what secure_read heeds outside of a command */
+	else
+	{
+		/* or ProcessInterrupts takes it for one that was turned off */
+		if (IdleSessionTimeout <= 0)
+			IdleSessionTimeout = baton_message_timeout_ms;
+		IdleSessionTimeoutPending = true;
+	}
+	InterruptPending = true;
+	SetLatch(MyLatch);
+}
+
+void
+baton_message_timeout_start(void)
+{
+	timeout = RegisterTimeout(USER_TIMEOUT, period_over);
+}
+
+static void
+begin(bool ignored)
+{
+	by_us = ignored;
+	baton_message_is_timed = true;
+	enable_timeout_every(timeout,
+						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+													 baton_message_timeout_ms),
+						 baton_message_timeout_ms);
+}
+
+void
+baton_message_timeout_begin(bool ignored)
+{
+	if (baton_message_timeout_ms <= 0)
+		return;
+	begins = false;
+	received = bytes_received();
+	begin(ignored);
+}
+
+void
+baton_message_timeout_begin_late(void)
+{
+	if (baton_message_timeout_ms <= 0)
+		return;
+	begins = true;
+	begin(false);
+}
+
+void
+baton_message_timeout_end(void)
+{
+	if (likely(!baton_message_is_timed))
+		return;
+	baton_message_is_timed = false;
+	disable_timeout(timeout, false);
+}

@@ -1,8 +1,15 @@
 //! The log: standard error is the server's, so lines look like the server's.
+//!
+//! It is a pipe to the log collector, which may be slow, stopped or at a full
+//! disk: so a thread writes, and the loop never waits for it. Lines that do not
+//! fit in between are lost, and the next one that is written says how many.
 
 use std::fmt;
+use std::io::{self, Write};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 use tracing::{Event, Level, Subscriber};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
@@ -86,15 +93,64 @@ fn date(days: u64) -> (u64, u64, u64) {
     (year, month, rest + 1)
 }
 
-/// Begins to log to standard error; `BATON_LOG` filters (default: info).
-pub fn start() {
+/// So many lines may wait to be written; a line is some 100 bytes.
+const LINES_WAITING: usize = 8_192;
+
+/// What writes the log. Dropped at the end of the program, it writes what still
+/// waits, for at most a second.
+pub struct Log {
+    _worker: WorkerGuard,
+}
+
+/// Standard error, and what has not reached it.
+struct Stderr {
+    lost: Arc<OnceLock<ErrorCounter>>,
+    told: usize,
+}
+
+impl Write for Stderr {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let lost = self.lost.get().map_or(0, ErrorCounter::dropped_lines);
+        let told = std::mem::replace(&mut self.told, lost);
+        let mut stderr = io::stderr().lock();
+        if lost > told {
+            stderr.write_all(lost_lines(SystemTime::now(), lost - told).as_bytes())?;
+        }
+        stderr.write_all(line)?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+fn lost_lines(now: SystemTime, lost: usize) -> String {
+    let (time, pid) = (timestamp(now), std::process::id());
+    format!("{time} UTC [{pid}] WARNING:  pg_baton: {lost} lines of the dispatcher's log were lost, because the log took none\n")
+}
+
+/// Begins to log to standard error; `BATON_LOG` filters (default: info). To be
+/// called once signals are blocked, which the thread inherits.
+pub fn start() -> Log {
     let filter = EnvFilter::try_from_env("BATON_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let lost = Arc::<OnceLock<ErrorCounter>>::default();
+    let (writer, worker) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(LINES_WAITING)
+        .thread_name("log")
+        .finish(Stderr {
+            lost: lost.clone(),
+            told: 0,
+        });
+    let _ = lost.set(writer.error_counter());
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
-        .with_writer(std::io::stderr)
+        .with_writer(writer)
         .event_format(ServerFormat)
         .try_init();
+    Log { _worker: worker }
 }
 
 #[cfg(test)]

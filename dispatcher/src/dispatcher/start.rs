@@ -50,14 +50,17 @@ const FIRST_WORD_MS: i32 = 30_000;
 
 /// `baton dispatcher`.
 pub fn main(_arguments: Arguments) -> Result<()> {
-    super::log::start();
-    match prepare().and_then(|mut dispatcher| {
+    // Before the first thread, which inherits what is blocked.
+    let signals = process::signals().context("could not set up signals")?;
+    let log = super::log::start();
+    match prepare(signals).and_then(|mut dispatcher| {
         let result = dispatcher.run().context("the event loop failed");
         dispatcher.leave();
         result
     }) {
         Err(error) if error.is::<listeners::Taken>() => {
             tracing::error!("{error:#}");
+            drop(log);
             std::process::exit(i32::from(EXIT_PORT_TAKEN));
         }
         result => result,
@@ -88,8 +91,7 @@ fn first_parameters(channel: &OwnedFd, buffer: &mut [u8]) -> Result<Parameters> 
     bail!("the launcher did not send its parameters first")
 }
 
-fn prepare() -> Result<Dispatcher> {
-    let signals = process::signals().context("could not set up signals")?;
+fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
     let channel = memory::inherited(CHANNEL)
         .context("descriptor 3 is not the launcher's channel; this program is started by pg_baton, not by hand")?;
     let control_fd =

@@ -29,6 +29,7 @@
 #include "parameters.h"
 #include "pid_deadlock.h"
 #include "pid_functions.h"
+#include "pid_notify.h"
 #include "settings_watch.h"
 #include "statement_environment.h"
 #include "statement_settings.h"
@@ -67,5 +68,6 @@ _PG_init(void)
 	baton_utility_init();
 	baton_pids_init();
 	baton_deadlock_init();
+	baton_notify_init();
 	baton_launcher_register();
 }

@@ -29,6 +29,7 @@
 #include "function_table.h"
 #include "identity.h"
 #include "login_watch.h"
+#include "pid_notify.h"
 #include "settings_watch.h"
 #include "statement_notice.h"
 #include "taint_watch.h"
@@ -51,6 +52,7 @@ watch_process_utility(PlannedStmt *statement, const char *query_string,
 	baton_notice_utility_begins(&utility);
 	baton_taint_utility_begins(&utility);
 	baton_functions_utility_begins(&utility);
+	baton_notify_utility_begins(&utility);
 	/* reads a catalog */
 	baton_settings_utility_begins(&utility);
 	/* fails if the client has cancelled what it runs */

@@ -63,6 +63,7 @@
 #include "message_timeout.h"
 #include "parameters.h"
 #include "pid_deadlock.h"
+#include "pid_notify.h"
 #include "reset_plain.h"
 #include "socket_switch.h"
 
@@ -202,10 +203,10 @@ expect_waits_for(char type, size_t length)
 }
 
 /*
- * A notification names its sender's process, by which clients know their own
- * (as the process of BackendKeyData).  Who listens keeps its backend, so what
- * comes from this process is the session's own; it gets the number that its
- * client was told.  NULL if the message, which is a notification, is another's.
+ * Where the session that sent it is not known (pid_notify.c), a notification
+ * names a process.  Who listens keeps its backend, so what comes from this one
+ * is the session's own; it gets the number that its client was told.  NULL if
+ * the message, which is a notification, is another's.
  */
 static char *
 own_notification(const char *s, size_t len)
@@ -263,7 +264,11 @@ boundary_putmessage(char type, const char *s, size_t len)
 	{
 		expect_waits_for(type, len);
 		if (unlikely(type == 'A'))
-			own = own_notification(s, len);
+		{
+			own = baton_notify_name_sender(s, len);
+			if (own == NULL)
+				own = own_notification(s, len);
+		}
 		result = socket_methods->putmessage(type, own ? own : s, len);
 		if (unlikely(own != NULL))
 			pfree(own);

@@ -41,6 +41,7 @@ static const BatonBuiltin builtins[] =
 	{F_PG_CANCEL_BACKEND, "pg_cancel_backend", pg_cancel_backend, baton_sql_cancel_backend},
 	{F_PG_TERMINATE_BACKEND, "pg_terminate_backend", pg_terminate_backend, baton_sql_terminate_backend},
 	{F_PG_LOG_BACKEND_MEMORY_CONTEXTS, "pg_log_backend_memory_contexts", pg_log_backend_memory_contexts, baton_sql_log_memory_contexts},
+	{F_PG_NOTIFY, "pg_notify", pg_notify, baton_sql_notify},
 	{F_PG_STAT_GET_ACTIVITY, "pg_stat_get_activity", pg_stat_get_activity, baton_sql_activity},
 	{F_PG_STAT_GET_PROGRESS_INFO, "pg_stat_get_progress_info", pg_stat_get_progress_info, baton_sql_progress},
 	{F_PG_GET_REPLICATION_SLOTS, "pg_get_replication_slots", pg_get_replication_slots, baton_sql_replication_slots},

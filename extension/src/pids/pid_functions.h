@@ -24,6 +24,9 @@ extern Datum baton_sql_cancel_backend(PG_FUNCTION_ARGS);
 extern Datum baton_sql_terminate_backend(PG_FUNCTION_ARGS);
 extern Datum baton_sql_log_memory_contexts(PG_FUNCTION_ARGS);
 
+/* pid_notify.c */
+extern Datum baton_sql_notify(PG_FUNCTION_ARGS);
+
 /* pid_activity.c */
 extern Datum baton_sql_activity(PG_FUNCTION_ARGS);
 

@@ -1,0 +1,242 @@
+/*-------------------------------------------------------------------------
+ *
+ * pid_notify.c
+ *		A notification names the session that sent it.
+ *
+ * async.c writes MyProcPid into the queue, which must stay the process's.  But
+ * an entry has the sender's transaction ID, too, and it is visible to nobody
+ * before that transaction has committed.  So a pooled backend notes, as it
+ * commits, which session the transaction is of; whoever delivers a notification
+ * looks up its transaction (notify_queue.c), and what was noted.
+ *
+ * Noted is before anything is in the queue (XACT_EVENT_PRE_COMMIT comes before
+ * PreCommit_Notify, CommitTransaction, xact.c), for NOTIFY and pg_notify().  C
+ * code that calls Async_Notify() is seen by the lock that PreCommit_Notify takes
+ * and holds to the end: it is noted a moment after the commit, and a listener
+ * that is faster names the process.
+ *
+ * A place is used again by another transaction that notifies, 65,536 or a
+ * multiple later at the least.  What a listener has not read by then names the
+ * process, which is no session's number.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_database.h"
+#include "commands/async.h"
+#include "libpq/libpq.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "port/pg_bswap.h"
+#include "storage/ipc.h"
+#include "storage/lock.h"
+#include "storage/shmem.h"
+#include "utils/fmgrprotos.h"
+
+#include "notify_queue.h"
+#include "pid_functions.h"
+#include "pid_notify.h"
+#include "session_pid.h"
+#include "taint_watch.h"
+
+/* A power of two. */
+#define PLACES 65536
+
+#if PG_VERSION_NUM >= 170000
+#define lock_held_by_me(tag, mode) LockHeldByMe(tag, mode, false)
+#else
+#define lock_held_by_me(tag, mode) LockHeldByMe(tag, mode)
+#endif
+
+/*
+ * In shared memory: the session's process ID and, below it, the transaction.
+ * One word: whoever reads it has both of one writing.
+ */
+static pg_atomic_uint64 *senders = NULL;
+
+static bool notifies = false;	/* this transaction may have something to send */
+static bool listens = false;	/* this process has listened, and found the
+								 * queue */
+
+static shmem_request_hook_type next_request = NULL;
+static shmem_startup_hook_type next_startup = NULL;
+static const PQcommMethods *next_methods = NULL;
+static PQcommMethods naming_methods;
+
+/* --------------------------------
+ *		who sends
+ * --------------------------------
+ */
+
+Datum
+baton_sql_notify(PG_FUNCTION_ARGS)
+{
+	Datum		result = pg_notify(fcinfo);
+
+	notifies = true;
+	return result;
+}
+
+static void
+note_sender(TransactionId xid)
+{
+	pg_atomic_write_u64(&senders[xid % PLACES], (uint64) (uint32) baton_my_pid << 32 | xid);
+}
+
+static bool
+has_sent(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, InvalidOid, 0);
+	return lock_held_by_me(&tag, AccessExclusiveLock);
+}
+
+static void
+watch_transaction(XactEvent event, void *argument)
+{
+	TransactionId xid;
+
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			/* PreCommit_Notify would assign the transaction ID */
+			if (unlikely(notifies) && baton_my_pid != 0 && !RecoveryInProgress())
+				note_sender(GetCurrentTransactionId());
+			break;
+		case XACT_EVENT_COMMIT:
+			xid = GetTopTransactionIdIfAny();
+			if (!notifies && baton_my_pid != 0 && TransactionIdIsValid(xid) && has_sent())
+				note_sender(xid);
+			notifies = false;
+			break;
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			notifies = false;
+			break;
+		default:
+			break;
+	}
+}
+
+/* --------------------------------
+ *		who listens
+ * --------------------------------
+ */
+
+char *
+baton_notify_name_sender(const char *message, size_t length)
+{
+	const char *channel = message + sizeof(uint32);
+	const char *end = message + length;
+	const char *payload;
+	uint32		process;
+	uint32		pid;
+	TransactionId xid;
+	uint64		noted;
+	char	   *named;
+
+	if (!listens || length < sizeof(uint32) + 2 || end[-1] != '\0')
+		return NULL;
+	payload = channel + strlen(channel) + 1;
+	if (payload >= end)
+		return NULL;
+	memcpy(&process, message, sizeof(process));
+	xid = baton_notify_queue_sender((int) pg_ntoh32(process), channel, payload);
+	if (!TransactionIdIsValid(xid))
+		return NULL;
+	noted = pg_atomic_read_u64(&senders[xid % PLACES]);
+	if ((TransactionId) noted != xid)
+		return NULL;
+	pid = pg_hton32((uint32) (noted >> 32));
+	named = palloc(length);
+	memcpy(named, message, length);
+	memcpy(named, &pid, sizeof(pid));
+	return named;
+}
+
+static int
+naming_putmessage(char type, const char *s, size_t len)
+{
+	char	   *named = type == 'A' ? baton_notify_name_sender(s, len) : NULL;
+	int			result = next_methods->putmessage(type, named ? named : s, len);
+
+	if (named != NULL)
+		pfree(named);
+	return result;
+}
+
+void
+baton_notify_utility_begins(const BatonUtility *utility)
+{
+	const char *problem;
+
+	if (senders == NULL)
+		return;
+	if (IsA(utility->statement, NotifyStmt))
+		notifies = true;
+	if (!IsA(utility->statement, ListenStmt) || listens)
+		return;
+	problem = baton_notify_queue_find();
+	if (problem != NULL)
+	{
+		ereport(LOG,
+				(errmsg("notifications name the processes that sent them"),
+				 errdetail("The queue is not as expected: %s", problem)));
+		return;
+	}
+	listens = true;
+
+	/* a pooled backend's own methods ask us (boundary.c) */
+	if (baton_taint_notes.active)
+		return;
+	next_methods = PqCommMethods;
+	naming_methods = *PqCommMethods;
+	naming_methods.putmessage = naming_putmessage;
+	PqCommMethods = &naming_methods;
+}
+
+/* --------------------------------
+ *		in the postmaster
+ * --------------------------------
+ */
+
+static void
+request_shmem(void)
+{
+	if (next_request)
+		next_request();
+	RequestAddinShmemSpace(sizeof(pg_atomic_uint64) * PLACES);
+}
+
+/* After a crash, too: transaction IDs may come again then. */
+static void
+start_shmem(void)
+{
+	bool		found;
+
+	if (next_startup)
+		next_startup();
+	senders = ShmemInitStruct("pg_baton notifications", sizeof(pg_atomic_uint64) * PLACES, &found);
+	if (!found)
+		for (int i = 0; i < PLACES; i++)
+			pg_atomic_init_u64(&senders[i], 0);
+}
+
+void
+baton_notify_init(void)
+{
+	if (!baton_pids_active())
+		return;
+	next_request = shmem_request_hook;
+	shmem_request_hook = request_shmem;
+	next_startup = shmem_startup_hook;
+	shmem_startup_hook = start_shmem;
+	RegisterXactCallback(watch_transaction, NULL);
+}

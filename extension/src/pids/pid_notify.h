@@ -1,0 +1,27 @@
+/*-------------------------------------------------------------------------
+ *
+ * pid_notify.h
+ *		A notification names the session that sent it.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_PID_NOTIFY_H
+#define BATON_PID_NOTIFY_H
+
+#include "utility_hook.h"
+
+/* From _PG_init, in the postmaster. */
+extern void baton_notify_init(void);
+
+/* From the ProcessUtility hook, when a statement is about to run. */
+extern void baton_notify_utility_begins(const BatonUtility *utility);
+
+/*
+ * A NotificationResponse as its client shall have it: palloc'd, NULL if it is
+ * right as it is.
+ */
+extern char *baton_notify_name_sender(const char *message, size_t length);
+
+#endif							/* BATON_PID_NOTIFY_H */

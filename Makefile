@@ -14,7 +14,9 @@ PYTHON ?= .venv/bin/python
 # Looked up when a recipe needs it: the server may not be installed yet.
 SERVER_BIN = $(shell $(PG_CONFIG) --bindir)
 
+# The program for people, and the one that the server starts.
 BATON = target/release/baton
+DISPATCHER = target/release/baton-dispatcher
 
 # make bench QUICK=1 takes about six minutes, the full run an hour, and
 # BENCH_OPTIONS="--only applications" about 13.
@@ -46,9 +48,9 @@ all: extension dispatcher ## Build the extension and the dispatcher
 extension:
 	$(MAKE) -C extension PG_CONFIG=$(PG_CONFIG)
 
-# BATON_PREBUILT: target/release/baton is there, as it is to be.
+# BATON_PREBUILT: both programs are there, as they are to be.
 dispatcher:
-	$(if $(BATON_PREBUILT),test -x $(BATON),$(CARGO) build --release --workspace)
+	$(if $(BATON_PREBUILT),test -x $(BATON) -a -x $(DISPATCHER),$(CARGO) build --release --workspace)
 
 # The program lies beside the server's own programs, where the launcher looks
 # for it; PREFIX/bin gets a link for people.
@@ -63,7 +65,7 @@ install: all ## Install both for the server of PG_CONFIG (root, or asks sudo)
 install-files:
 	$(MAKE) -C extension install PG_CONFIG=$(PG_CONFIG) DESTDIR=$(DESTDIR)
 	install -d $(DESTDIR)$(SERVER_BIN) $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(BATON) $(DESTDIR)$(SERVER_BIN)/baton
+	install -m 755 $(BATON) $(DISPATCHER) $(DESTDIR)$(SERVER_BIN)/
 	ln -sf $(SERVER_BIN)/baton $(DESTDIR)$(PREFIX)/bin/baton
 
 uninstall: ## Take both away again
@@ -76,7 +78,7 @@ uninstall: ## Take both away again
 
 uninstall-files:
 	$(MAKE) -C extension uninstall PG_CONFIG=$(PG_CONFIG) DESTDIR=$(DESTDIR)
-	rm -f $(DESTDIR)$(PREFIX)/bin/baton $(DESTDIR)$(SERVER_BIN)/baton
+	rm -f $(DESTDIR)$(PREFIX)/bin/baton $(DESTDIR)$(SERVER_BIN)/baton $(DESTDIR)$(SERVER_BIN)/baton-dispatcher
 
 setup: ## Install what building needs and is missing (apt)
 	@tools/setup build
@@ -149,7 +151,7 @@ check-unit:
 simulate: ## The scheduler against a simulated world (SIMULATE_SECONDS, SIMULATE_SEED)
 	BATON_SIMULATE_SECONDS=$(SIMULATE_SECONDS) BATON_SIMULATE_SEED=$(SIMULATE_SEED) \
 		BATON_SIMULATE_SEEDS=$(SIMULATE_SEEDS) \
-		$(CARGO) test --release --package baton simulator -- --nocapture
+		$(CARGO) test --release --package baton-dispatcher simulator -- --nocapture
 
 # First against a world that loses sessions' state now and then: a fuzzer that
 # does not see that would prove nothing.
@@ -181,7 +183,7 @@ check-sanitize: setup-test ## The extension under ASan and UBSan: behaviour and 
 	rm -rf build/sanitize
 	mkdir -p build/sanitize/target/release
 	cp -a extension shared tests build/sanitize/
-	cp $(BATON) build/sanitize/target/release/
+	cp $(BATON) $(DISPATCHER) build/sanitize/target/release/
 	$(MAKE) -C build/sanitize/extension clean PG_CONFIG=$(PG_CONFIG)
 	$(MAKE) -C build/sanitize/extension PG_CONFIG=$(PG_CONFIG) \
 		COPT="$(SANITIZE) -fno-omit-frame-pointer"

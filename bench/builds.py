@@ -18,6 +18,11 @@ SCRATCH = REPOSITORY / "bench/results/scratch"
 BUILD_LIMIT_S = 1200
 
 
+DISPATCHER = "baton-dispatcher"
+# When the dispatcher and the demonstration were one program.
+DISPATCHER_OF_OLD = "baton"
+
+
 @dataclass(frozen=True)
 class Build:
     """A folder that is laid out as the repository, with what was built in it."""
@@ -29,7 +34,8 @@ class Build:
         return self.folder / "extension/pg_baton.so"
 
     def program(self) -> Path:
-        return self.folder / "target/release/baton"
+        programs = [self.folder / "target/release" / name for name in (DISPATCHER, DISPATCHER_OF_OLD)]
+        return next((program for program in programs if program.exists()), programs[0])
 
     def is_there(self) -> bool:
         return self.library().exists() and self.program().exists()
@@ -46,7 +52,7 @@ class Build:
             path.chmod(0o755)
         return {
             "dynamic_library_path": f"{directory}:$libdir",
-            "pg_baton.dispatcher_program": str(directory / "baton"),
+            "pg_baton.dispatcher_program": str(directory / self.program().name),
         }
 
 
@@ -89,13 +95,15 @@ def build_revision(commit: str, build: Build) -> None:
     # What crates are built of is kept for the next revision.
     target = SCRATCH / "builds/target"
     for command in (["make", "-s", "-C", "extension", *pg_config_of_make()],
-                    ["cargo", "build", "--quiet", "--release", "-p", "baton"]):
+                    ["cargo", "build", "--quiet", "--release", "--workspace", "--exclude", "baton-load"]):
         done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=BUILD_LIMIT_S,
                               env={**os.environ, "CARGO_TARGET_DIR": str(target)})
         if done.returncode != 0:
             raise SystemExit(f"bench: {commit} cannot be built: {done.stderr[-2000:]}")
+    # `target` may have both names, of two revisions.
+    program = DISPATCHER if (source / "cli").exists() else DISPATCHER_OF_OLD
     for built, place in ((source / "extension/pg_baton.so", build.library()),
-                         (target / "release/baton", build.program())):
+                         (target / "release" / program, build.folder / "target/release" / program)):
         place.parent.mkdir(parents=True)
         shutil.copy(built, place)
     shutil.rmtree(source)

@@ -128,7 +128,7 @@ class Server:
         """Its pids are asked for anew each time: a dispatcher may be restarted."""
         found = processes.of_directory(self.data)
         return Target("pg_baton", self.pool_port, tuple(
-            pid for pid, words in found.items() if words[0].endswith("baton") and words[1:2] == ["dispatcher"]))
+            pid for pid, words in found.items() if words[0].endswith("baton-dispatcher") or words[1:2] == ["dispatcher"]))
 
     def backends(self) -> list[int]:
         """Those that serve clients.  By their titles: what the server's views

@@ -1,41 +1,19 @@
-//! `baton`: the program beside the server.
+//! `baton-dispatcher`: the program beside the server that holds its clients.
 //!
-//! One binary, two uses: `baton dispatcher` is started by the extension's
-//! launcher and nobody else; `baton demo` is for a person who wants to see
-//! the pool at work on a private server.
+//! The extension's launcher starts it (launcher_spawn.c), nobody else; what a
+//! person runs is `baton`, a program of its own.
 
 mod core;
-mod demo;
 mod dispatcher;
 mod protocol;
 
-use clap::{Parser, Subcommand};
-
-/// Shares a handful of PostgreSQL backends between thousands of sessions.
-#[derive(Parser)]
-#[command(name = "baton", version, about, long_about = None)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Run as the dispatcher (started by the server's pg_baton launcher, not by hand)
-    Dispatcher(dispatcher::Arguments),
-    /// Start a private PostgreSQL server with the pool and show it at work
-    Demo(demo::Arguments),
-}
+use clap::Parser;
 
 fn main() -> std::process::ExitCode {
-    let result = match Arguments::parse().command {
-        Command::Dispatcher(arguments) => dispatcher::main(arguments),
-        Command::Demo(arguments) => demo::main(arguments),
-    };
-    match result {
+    match dispatcher::main(dispatcher::Arguments::parse()) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("baton: {error:#}");
+            eprintln!("baton-dispatcher: {error:#}");
             std::process::ExitCode::FAILURE
         }
     }

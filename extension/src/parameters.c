@@ -223,7 +223,7 @@ static const ParameterDefinition definitions[] =
 		.type = PARAMETER_STRING,
 		.variable = &baton_dispatcher_program,
 		.context = PGC_SIGHUP,
-		.boot_string = "baton",
+		.boot_string = "baton-dispatcher",
 		.short_description = "Sets the program the launcher starts as the dispatcher.",
 		.long_description = "A name without a slash is looked for beside the server's own program, then on the PATH, then in /usr/local/bin.",
 	},

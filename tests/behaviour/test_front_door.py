@@ -35,7 +35,7 @@ class Demo:
     """A `baton demo`, from its start to Ctrl-C."""
 
     def __init__(self, run, folder: Path, *arguments: str) -> None:
-        command = [run.stage.program, "demo", "--no-load", *arguments]
+        command = [Path(run.stage.program).with_name("baton"), "demo", "--no-load", *arguments]
         for setting in run.stage.parameters.items():
             command += ["--set", "=".join(setting)]
         if "extension_destdir" in run.stage.parameters:
@@ -143,5 +143,5 @@ def test_uninstalling_from_a_staging_directory_touches_nothing_else(folder):
     make += [f"DESTDIR={folder}", f"PG_CONFIG={Path(pg_config('bindir'), 'pg_config')}"]
     lines = subprocess.run(make, capture_output=True, text=True, check=True).stdout.splitlines()
     removed = [word.strip("'") for line in lines if line.startswith("rm ") for word in line.split()[2:]]
-    assert {Path(path).name for path in removed} >= {"baton", "pg_baton.so", "pg_baton.control"}
+    assert {Path(path).name for path in removed} >= {"baton", "baton-dispatcher", "pg_baton.so", "pg_baton.control"}
     assert all(path.startswith(f"{folder}/") for path in removed), removed

@@ -383,7 +383,7 @@ class Cluster:
 
     def dispatcher_pids(self) -> list[int]:
         """The dispatchers of this cluster."""
-        return [p.pid for p in processes.processes_in(self.data) if re.search(r"(^|/)baton dispatcher", p.command)]
+        return [p.pid for p in processes.processes_in(self.data) if re.search(r"(^|/)baton-dispatcher", p.command)]
 
     def processes(self) -> list[processes.Process]:
         return processes.processes_in(self.data)

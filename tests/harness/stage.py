@@ -40,7 +40,7 @@ def direct_only() -> bool:
 
 def built_program() -> Path | None:
     for build in ("release", "debug"):
-        program = REPOSITORY / "target" / build / "baton"
+        program = REPOSITORY / "target" / build / "baton-dispatcher"
         if program.exists():
             return program
     return None
@@ -56,7 +56,7 @@ def make_stage(run_directory: Path) -> Stage | None:
     if origin == "":
         origin = "tree" if library.exists() and program else "installed"
     if origin == "installed":
-        found = shutil.which("baton", path=f"{pg_config('bindir')}:{os.environ.get('PATH', '')}")
+        found = shutil.which("baton-dispatcher", path=f"{pg_config('bindir')}:{os.environ.get('PATH', '')}")
         if not found or not Path(pg_config("pkglibdir"), "pg_baton.so").exists():
             raise RuntimeError("pg_baton is neither built nor installed; run make first")
         return Stage({}, found, origin)
@@ -75,7 +75,8 @@ def make_stage(run_directory: Path) -> Stage | None:
         (REPOSITORY / "extension" / "sql").glob("pg_baton--*.sql")
     ):
         shutil.copy(file, share_directory)
-    shutil.copy(program, stage / "baton")
+    for name in (program.name, "baton"):
+        shutil.copy(program.with_name(name), stage)
     preload = [str(shutil.copy(path, stage)) for path in os.environ.get("BATON_TEST_PRELOAD", "").split()]
     for path in [stage, *stage.rglob("*")]:
         path.chmod(0o755)
@@ -88,9 +89,9 @@ def make_stage(run_directory: Path) -> Stage | None:
         {
             **where,
             "dynamic_library_path": f"{lib_directory}:$libdir",
-            "pg_baton.dispatcher_program": str(stage / "baton"),
+            "pg_baton.dispatcher_program": str(stage / "baton-dispatcher"),
         },
-        str(stage / "baton"),
+        str(stage / "baton-dispatcher"),
         origin,
         ":".join(preload),
     )

@@ -32,9 +32,10 @@ mod timers;
 
 pub use start::main;
 
-/// Arguments of `baton dispatcher`: none. All it needs is inherited or told by
-/// the launcher.
-#[derive(clap::Args)]
+/// Holds the clients of a PostgreSQL server. Started by the server's pg_baton
+/// launcher, not by hand: all it needs is inherited or told by the launcher.
+#[derive(clap::Parser)]
+#[command(name = "baton-dispatcher", version, about, long_about = None)]
 pub struct Arguments {}
 
 /// Session memory in bytes, within what offsets can name.

@@ -48,7 +48,7 @@ const CONTROL_SOCKET: &str = "pg_baton.ctl";
 /// How long to wait for PARAMETERS.
 const FIRST_WORD_MS: i32 = 30_000;
 
-/// `baton dispatcher`.
+/// `baton-dispatcher`.
 pub fn main(_arguments: Arguments) -> Result<()> {
     // Before the first thread, which inherits what is blocked.
     let signals = process::signals().context("could not set up signals")?;

@@ -150,7 +150,7 @@ bool
 baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 {
 	char		path[MAXPGPATH];
-	char	   *arguments[] = {"baton", "dispatcher", NULL};
+	char	   *arguments[] = {"baton-dispatcher", NULL};
 	struct timeval send_timeout = {.tv_sec = SEND_TIMEOUT_S,.tv_usec = 0};
 	sigset_t	all;
 	sigset_t	old;
@@ -166,7 +166,7 @@ baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 				(errcode(ERRCODE_CONFIG_FILE_ERROR),
 				 errmsg("could not find pg_baton's dispatcher program \"%s\"",
 						baton_dispatcher_program),
-				 errhint("Set pg_baton.dispatcher_program to the path of \"baton\".")));
+				 errhint("Set pg_baton.dispatcher_program to the path of \"baton-dispatcher\".")));
 		return false;
 	}
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)

@@ -38,7 +38,7 @@
 #define BATON_SETTINGS_MARKS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 13
+#define BATON_LAYOUT_VERSION 14
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -410,7 +410,8 @@ typedef struct BatonSessionRecord
 	uint8_t		peer_address[16];	/* network byte order; IPv4: first 4 */
 	uint8_t		local_address[16];
 	uint32_t	peer_scope;		/* IPv6 scope id */
-	uint32_t	reserved1;
+	uint32_t	is_relayed;		/* 1: TLS; the socket is one end of a pair,
+								 * and has no settings of TCP */
 	uint32_t	first_statement;	/* the STATEMENT items among `items`,
 									 * sorted by key: from here ... */
 	uint32_t	statement_count;	/* ... so many */
@@ -570,7 +571,7 @@ typedef struct BatonFrame
  * LOGIN_QUESTION: u32 request, u8 connection (0 local, 1 host), u8 address
  *	family (as peer_family, low byte), u8[16] address, u16 port, string user,
  *	string database, string os_user ("" if not known; the peer's user name on
- *	a Unix socket)
+ *	a Unix socket), u8 secure (1: by TLS)
  * LOGIN_ANSWER: u32 request, u32 method (BATON_AUTH_*), string method_name,
  *	string verifier (rolpassword; "" if there is none), u8 password_expired,
  *	u32 role_oid, u32 database_oid, u8 superuser, i32 role_limit,

@@ -329,6 +329,14 @@ hex_of(const char *bytes, Size length)
 	return hex;
 }
 
+/* Some are of later majors: ssl_groups was ssl_ecdh_curve before 18. */
+static const char *const tls_settings[] = {
+	"ssl", "ssl_cert_file", "ssl_key_file", "ssl_ca_file", "ssl_crl_file", "ssl_crl_dir",
+	"ssl_dh_params_file", "ssl_ciphers", "ssl_tls13_ciphers", "ssl_ecdh_curve", "ssl_groups",
+	"ssl_prefer_server_ciphers", "ssl_min_protocol_version", "ssl_max_protocol_version",
+	"ssl_passphrase_command", "ssl_passphrase_command_supports_reload"
+};
+
 static const char *
 server_setting(const char *name)
 {
@@ -394,6 +402,24 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "log_authentication", baton_log_authentication() ? 1 : 0);
 	add_number(&pairs, &count, "log_authorization", baton_log_authorization() ? 1 : 0);
 	add_number(&pairs, &count, "log_disconnections", baton_log_disconnections() ? 1 : 0);
+
+	/*
+	 * of a socket that a relay has; their show hooks would ask for one of
+	 * ours
+	 */
+	add_number(&pairs, &count, "tcp_keepalives_idle", tcp_keepalives_idle);
+	add_number(&pairs, &count, "tcp_keepalives_interval", tcp_keepalives_interval);
+	add_number(&pairs, &count, "tcp_keepalives_count", tcp_keepalives_count);
+	add_number(&pairs, &count, "tcp_user_timeout", tcp_user_timeout);
+
+	/* TLS: all that be_tls_init (be-secure-openssl.c) goes by, as it is there */
+	for (int i = 0; i < (int) lengthof(tls_settings); i++)
+	{
+		const char *value = GetConfigOption(tls_settings[i], true, false);
+
+		if (value != NULL)
+			add(&pairs, &count, tls_settings[i], value);
+	}
 
 	/*
 	 * What a SCRAM exchange with a user that does not exist derives its salt

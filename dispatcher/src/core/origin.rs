@@ -21,8 +21,12 @@ use std::collections::HashMap;
 pub enum Provenance {
     /// The system's user at the other end of a Unix socket.
     User(u32),
-    /// An address, as session records have it.
-    Address { family: u16, bytes: [u8; 16] },
+    /// An address, as session records have it, and whether it speaks TLS.
+    Address {
+        family: u16,
+        bytes: [u8; 16],
+        is_secure: bool,
+    },
 }
 
 impl Default for Provenance {
@@ -34,6 +38,17 @@ impl Default for Provenance {
 impl Provenance {
     pub fn is_local(&self) -> bool {
         matches!(self, Provenance::User(_))
+    }
+
+    /// By TLS: lines of type hostssl are for it, and hostnossl not.
+    pub fn is_secure(&self) -> bool {
+        matches!(
+            self,
+            Provenance::Address {
+                is_secure: true,
+                ..
+            }
+        )
     }
 }
 
@@ -187,6 +202,7 @@ mod tests {
     fn from(last_byte: u8) -> Provenance {
         Provenance::Address {
             family: 2,
+            is_secure: false,
             bytes: [last_byte; 16],
         }
     }

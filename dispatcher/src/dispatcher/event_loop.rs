@@ -22,6 +22,7 @@ use super::login::jobs::Jobs;
 use super::login::listeners::Listener;
 use super::login::login_cache::LoginCache;
 use super::login::roles::Roles;
+use super::login::securing::TlsOffer;
 use super::parameters::Parameters;
 use super::pools::batching::Arrivals;
 use super::pools::begun::{Begun, Granted};
@@ -32,6 +33,7 @@ use super::queries::Statistics;
 use super::shutdown::Stopping;
 use super::slab::Slab;
 use super::sys::epoll::{self, ClientNumber, Epoll, Event};
+use super::tls::threads::Relays;
 use crate::core::{Core, Event as Happened, Now, SessionId};
 use crate::protocol::auth::verifier::MockSecret;
 use std::collections::HashMap;
@@ -127,6 +129,8 @@ pub struct Dispatcher {
     pub link: Link,
     pub login_cache: LoginCache,
     pub jobs: Jobs,
+    pub tls: TlsOffer,
+    pub relays: Relays,
     pub postmaster: OwnedFd,
     pub pid_file: Option<OwnedFd>,
     pub signals: OwnedFd,

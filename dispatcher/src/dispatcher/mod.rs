@@ -1,14 +1,16 @@
 //! The dispatcher: listens, logs clients in, holds idle sessions and their
 //! contexts, and hands each session that speaks to a backend.
 //!
-//! It never sees a byte of a query or a result. One thread runs an event loop
-//! in which nothing blocks; one more turns passwords into keys, and one asks the
-//! name service.
+//! It never sees a byte of a query or a result, TLS apart. One thread runs an event loop
+//! in which nothing blocks; one more turns passwords into keys, one asks the name
+//! service, and some run relays for TLS clients: of those alone every byte goes
+//! through here.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | `event_loop` | the state of a dispatcher, and its loop |
 //! | `login` | from a connection to a session |
+//! | `tls` | TLS, and the relays between it and what is handed over |
 //! | `pools` | what the scheduler (`crate::core`) decides, done |
 //! | `link` | memory and frames shared with the server; backends', launcher's, views' connections |
 //! | `clients`, `slab` | tables: sessions' sockets; connections, logins |
@@ -29,6 +31,7 @@ mod slab;
 mod start;
 mod sys;
 mod timers;
+mod tls;
 
 pub use start::main;
 

@@ -5,6 +5,8 @@
 //! the table is passed over (an older dispatcher meets a newer extension), a
 //! value that cannot be read leaves the parameter as it was and is reported.
 
+use super::sys::socket::Keepalives;
+use super::tls::settings::Settings as TlsSettings;
 use crate::core::Limits;
 use std::collections::HashSet;
 
@@ -42,6 +44,10 @@ pub struct Parameters {
     pub log_authorization: bool,
     pub log_disconnections: bool,
     pub mock_authentication_nonce: Vec<u8>,
+    pub tls: TlsSettings,
+    /// tcp_keepalives_idle and its like, for the sockets of TLS clients; 0: the
+    /// system's.
+    pub keepalives: Keepalives,
 }
 
 type Set = fn(&mut Parameters, &str) -> Option<()>;
@@ -73,7 +79,20 @@ macro_rules! flag {
     };
 }
 
+macro_rules! keepalive {
+    ($name:literal, $at:literal) => {
+        ($name, |parameters, text| {
+            parameters.keepalives[$at] = text.parse().ok()?;
+            Some(())
+        })
+    };
+}
+
 const TABLE: &[(&str, Set)] = &[
+    keepalive!("tcp_keepalives_idle", 0),
+    keepalive!("tcp_keepalives_interval", 1),
+    keepalive!("tcp_keepalives_count", 2),
+    keepalive!("tcp_user_timeout", 3),
     number!(port),
     text!(listen_addresses),
     text!(unix_socket_directories),
@@ -120,7 +139,10 @@ impl Parameters {
     pub fn set(&mut self, name: &str, value: &str) -> bool {
         match TABLE.iter().find(|(known, _)| *known == name) {
             Some((_, set)) => set(self, value).is_some(),
-            None => true,
+            None => {
+                self.tls.set(name, value);
+                true
+            }
         }
     }
 

@@ -15,10 +15,11 @@ use super::link::memory::control::Control;
 use super::link::wire::Frame;
 use super::login::clients::SPARE_LOGINS;
 use super::login::greeting::Greetings;
-use super::login::jobs::Jobs;
+use super::login::jobs::{Done, Jobs};
 use super::login::listeners::{self, EXIT_PORT_TAKEN};
 use super::login::login_cache::LoginCache;
 use super::login::roles::Roles;
+use super::login::securing::TlsOffer;
 use super::parameters::Parameters;
 use super::pools::batching::Arrivals;
 use super::queries::Statistics;
@@ -27,6 +28,8 @@ use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::memory;
 use super::sys::process;
 use super::sys::socket::{self, Kind};
+use super::tls::context::{self, Occasion, ServerContext};
+use super::tls::threads::Relays;
 use super::{session_memory, Arguments};
 use crate::core::Core;
 use anyhow::{bail, Context as _, Result};
@@ -121,6 +124,7 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
         .context("could not listen on the control socket; does another dispatcher run?")?;
     // The ports come before anything that an earlier dispatcher may still use.
     let listeners = listeners::open(&parameters)?;
+    let tls = TlsOffer::new(load_tls(&parameters));
 
     let own_pid = std::process::id();
     let orphans = control.take_over(own_pid, process::exists);
@@ -156,6 +160,9 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
     };
     let epoll = Epoll::new().context("could not create an epoll instance")?;
     let jobs = Jobs::start().context("could not start a thread")?;
+    let results = jobs.results();
+    let relays = Relays::start(move |handshake| results.bring(Done::Handshake(handshake)))
+        .context("could not start the threads of TLS relays")?;
     epoll.add(
         control_listener.as_raw_fd(),
         epoll::IN,
@@ -212,6 +219,8 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
         link: Link::default(),
         login_cache: LoginCache::default(),
         jobs,
+        tls,
+        relays,
         postmaster,
         pid_file,
         signals,
@@ -241,6 +250,20 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
     Ok(dispatcher)
 }
 
+/// As stock where a process cannot load it (SubPostmasterMain): clients that
+/// ask for TLS get none, and the log says why. Each reload tries again. Blocks.
+fn load_tls(parameters: &Parameters) -> Option<ServerContext> {
+    if !parameters.tls.is_on {
+        return None;
+    }
+    let loaded = context::load(&parameters.tls, parameters.server_major(), Occasion::Start);
+    if let Err(why) = &loaded {
+        tracing::error!("{why}");
+        tracing::error!("SSL configuration could not be loaded: clients cannot use TLS until it is mended and reloaded");
+    }
+    loaded.ok()
+}
+
 /// Clients beyond those who may come in that are heard before they are told so.
 const HEARD_IN_VAIN: u64 = 32;
 
@@ -262,6 +285,10 @@ impl Dispatcher {
     fn leave(&mut self) {
         listeners::close(&mut self.listeners);
         let _ = std::fs::remove_file(&self.control_path);
+        self.client_number.let_go_of_all();
+        self.logins = Slab::new(0);
+        self.clients = Clients::default();
+        self.relays.finish();
         let own_pid = std::process::id();
         let word = &self.control.header.dispatcher_pid;
         let _ = word.compare_exchange(own_pid, 0, SeqCst, SeqCst);

@@ -4,8 +4,8 @@
 //! Follows ProcessStartupPacket (backend/postmaster/postmaster.c of 15) in
 //! limits, order of checks, texts and SQLSTATEs. It differs in three places:
 //! a cancel request may carry a key of up to 256 bytes (protocol 3.2, as 18
-//! accepts it), encryption is always refused (`N`), and `db_user_namespace` is
-//! not heeded.
+//! accepts it), GSSAPI encryption is always refused (`N`), and
+//! `db_user_namespace` is not heeded.
 
 use super::messages::{negotiate_protocol_version, PROTOCOL_3_0};
 use super::options::{self, Setting};
@@ -117,6 +117,10 @@ pub enum StartupEvent {
     NeedMore,
     /// Send this byte (always `N`), then go on feeding.
     Answer(u8),
+    /// Send `S`, then speak TLS; what comes within it is another reader's.
+    Secure,
+    /// The client speaks TLS already. What was fed is the beginning of that.
+    Direct,
     /// A cancel request; close after it.
     Cancel(CancelRequest),
     /// The startup packet.
@@ -130,14 +134,45 @@ pub enum StartupEvent {
 #[derive(Debug, Default)]
 pub struct StartupReader {
     held: Vec<u8>,
+    tls: Tls,
     ssl_done: bool,
     gss_done: bool,
+    /// A packet has come.
+    has_begun: bool,
 }
+
+/// What this connection may do about TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tls {
+    /// A request for it is refused.
+    #[default]
+    Refused,
+    /// By request.
+    Offered,
+    /// By request, or from the first byte on (17 and later).
+    OfferedDirectly,
+}
+
+/// What a TLS connection begins with: a record of type handshake
+/// (ProcessSSLStartup, backend_startup.c). No packet is so long.
+const TLS_HANDSHAKE: u8 = 0x16;
 
 impl StartupReader {
     /// For a new connection.
-    pub fn new() -> StartupReader {
-        StartupReader::default()
+    pub fn new(tls: Tls) -> StartupReader {
+        StartupReader {
+            tls,
+            ..StartupReader::default()
+        }
+    }
+
+    /// For what comes within TLS, where nobody asks for encryption again.
+    pub fn within_tls() -> StartupReader {
+        StartupReader {
+            ssl_done: true,
+            gss_done: true,
+            ..StartupReader::default()
+        }
     }
 
     /// How many bytes may be read without reading what is not ours: no packet
@@ -179,6 +214,13 @@ impl StartupReader {
     /// there). If the input goes on after such a request this does likewise.
     pub fn feed(&mut self, input: &[u8]) -> (usize, StartupEvent) {
         let mut consumed = 0;
+        if self.tls == Tls::OfferedDirectly
+            && !self.has_begun
+            && self.held.is_empty()
+            && input.first() == Some(&TLS_HANDSHAKE)
+        {
+            return (0, StartupEvent::Direct);
+        }
         loop {
             if let Some(length) = self.packet_length() {
                 if !(4..=MAX_PACKET).contains(&length) {
@@ -198,12 +240,18 @@ impl StartupReader {
         }
         let packet = self.held.split_off(4);
         self.held.clear();
+        self.has_begun = true;
         let event = self.packet(&packet);
-        if matches!(event, StartupEvent::Answer(_)) && consumed < input.len() {
+        let answer = match event {
+            StartupEvent::Answer(byte) => Some(byte),
+            StartupEvent::Secure => Some(b'S'),
+            _ => None,
+        };
+        if let Some(answer) = answer.filter(|_| consumed < input.len()) {
             let gss = code_of(&packet) == GSS_REQUEST_CODE;
             let mut failure = early_data(gss);
             // Stock has sent its answer by then.
-            failure.insert_first(b'N');
+            failure.insert_first(answer);
             return (consumed, StartupEvent::Failed(failure.into_error()));
         }
         (consumed, event)
@@ -225,7 +273,10 @@ impl StartupReader {
             }
             SSL_REQUEST_CODE if !self.ssl_done => {
                 self.ssl_done = true;
-                StartupEvent::Answer(b'N')
+                match self.tls {
+                    Tls::Refused => StartupEvent::Answer(b'N'),
+                    Tls::Offered | Tls::OfferedDirectly => StartupEvent::Secure,
+                }
             }
             GSS_REQUEST_CODE if !self.gss_done => {
                 self.gss_done = true;

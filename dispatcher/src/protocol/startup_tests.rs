@@ -13,7 +13,7 @@ fn hello(parameters: &[u8]) -> Vec<u8> {
 
 /// All events of the bytes, fed in pieces of `chunk`, until the last one.
 fn events(bytes: &[u8], chunk: usize) -> Vec<StartupEvent> {
-    let mut reader = StartupReader::new();
+    let mut reader = StartupReader::new(Tls::Refused);
     let mut events = Vec::new();
     for piece in bytes.chunks(chunk) {
         let mut rest = piece;
@@ -265,7 +265,7 @@ fn encryption_is_refused_once_for_each_kind() {
     let gss = packet(GSS_REQUEST_CODE, b"");
     let startup = hello(b"user\0u\0\0");
     for order in [[&ssl, &gss], [&gss, &ssl]] {
-        let mut reader = StartupReader::new();
+        let mut reader = StartupReader::new(Tls::Refused);
         for request in order {
             assert_eq!(reader.feed(request), (8, StartupEvent::Answer(b'N')));
         }
@@ -273,7 +273,7 @@ fn encryption_is_refused_once_for_each_kind() {
         assert!(matches!(event, StartupEvent::Startup(_)));
     }
     for (request, version) in [(&ssl, "1234.5679"), (&gss, "1234.5680")] {
-        let mut reader = StartupReader::new();
+        let mut reader = StartupReader::new(Tls::Refused);
         reader.feed(request);
         match reader.feed(request).1 {
             StartupEvent::Failed(StartupError::Fatal { report, .. }) => {
@@ -285,7 +285,7 @@ fn encryption_is_refused_once_for_each_kind() {
     // A request longer than its code is still one, as in stock.
     let long = packet(SSL_REQUEST_CODE, b"xyz");
     assert_eq!(
-        StartupReader::new().feed(&long),
+        StartupReader::new(Tls::Refused).feed(&long),
         (11, StartupEvent::Answer(b'N'))
     );
 }
@@ -293,7 +293,7 @@ fn encryption_is_refused_once_for_each_kind() {
 #[test]
 fn data_before_the_answer_about_encryption_end_the_connection() {
     for (code, word) in [(SSL_REQUEST_CODE, "SSL"), (GSS_REQUEST_CODE, "GSSAPI")] {
-        let mut reader = StartupReader::new();
+        let mut reader = StartupReader::new(Tls::Refused);
         let bytes = [packet(code, b""), hello(b"user\0u\0\0")].concat();
         match reader.feed(&bytes).1 {
             StartupEvent::Failed(StartupError::Fatal { send, report }) => {
@@ -305,7 +305,7 @@ fn data_before_the_answer_about_encryption_end_the_connection() {
         }
         // Read as it asks to be, in pieces or at once.
         for first in 1..=8 {
-            let mut reader = StartupReader::new();
+            let mut reader = StartupReader::new(Tls::Refused);
             assert_eq!(reader.wanted(), 9);
             let mut fed = first;
             assert!(fed == 8 || reader.feed(&bytes[..fed]).1 == StartupEvent::NeedMore);
@@ -352,7 +352,7 @@ fn cancel_requests_have_keys_of_4_to_256_bytes() {
 fn wanted_never_reaches_past_a_startup_packet() {
     let startup = hello(b"user\0u\0\0");
     let bytes = [startup.clone(), b"Q\0\0\0".to_vec()].concat();
-    let mut reader = StartupReader::new();
+    let mut reader = StartupReader::new(Tls::Refused);
     let mut position = 0;
     loop {
         let wanted = reader.wanted();
@@ -367,5 +367,8 @@ fn wanted_never_reaches_past_a_startup_packet() {
     }
     assert_eq!(position, startup.len());
     // Fed more, it consumes no more.
-    assert_eq!(StartupReader::new().feed(&bytes).0, startup.len());
+    assert_eq!(
+        StartupReader::new(Tls::Refused).feed(&bytes).0,
+        startup.len()
+    );
 }

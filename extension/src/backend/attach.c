@@ -36,6 +36,7 @@
 #include "context.h"
 #include "function_table.h"
 #include "identity.h"
+#include "keepalive.h"
 #include "majors.h"
 #include "opening_notices.h"
 #include "parameters.h"
@@ -238,6 +239,8 @@ baton_attach(void)
 	BatonSelf.slot->settings_generation = generation_before_settings;
 
 	problem = baton_socket_attach((int) number);
+	if (problem == NULL)
+		problem = baton_keepalive_attach();
 	if (problem != NULL)
 		refuse(problem);
 	before_shmem_exit(retire_at_exit, (Datum) 0);

@@ -66,11 +66,12 @@ static SockAddr own_address;
 static char *own_hostname;
 static int	own_hostname_resolv;
 
-/* The client as pg_baton.attach names it: ...:<family>:<address in hex>. */
+/* The client as pg_baton.attach names it: ...:<family>:<address in hex>:<TLS>. */
 typedef struct Origin
 {
 	uint16		family;
 	uint8		address[16];
+	bool		is_secure;		/* it has come by TLS */
 	BatonBackendSlot *slot;		/* that this backend is started for */
 } Origin;
 
@@ -96,12 +97,13 @@ read_origin(const char *options, Origin *origin)
 	unsigned int slot_index;
 	unsigned long long token;
 	unsigned int family;
+	unsigned int secure;
 	char		hex[33];
 	BatonBackendSlot *slot;
 
 	if (value == NULL || BatonControlMemory == NULL ||
-		sscanf(value + strlen(BATON_ATTACH_OPTION), "%u:%llx:%u:%32[0-9a-f]",
-			   &slot_index, &token, &family, hex) != 4 ||
+		sscanf(value + strlen(BATON_ATTACH_OPTION), "%u:%llx:%u:%32[0-9a-f]:%u",
+			   &slot_index, &token, &family, hex, &secure) != 5 ||
 		strlen(hex) != 32 ||
 		slot_index >= BatonControlMemory->backend_slots)
 		return false;
@@ -112,6 +114,7 @@ read_origin(const char *options, Origin *origin)
 		return false;
 
 	origin->family = (uint16) family;
+	origin->is_secure = secure != 0;
 	origin->slot = slot;
 	return read_address(hex, origin->address);
 }
@@ -168,6 +171,12 @@ assume(Port *port, const Origin *origin)
 	port->remote_hostname = NULL;
 	port->remote_hostname_resolv = 0;
 
+	/*
+	 * For check_hba() alone, which comes before anything is read or written:
+	 * secure_read() and secure_write() would take it at its word.
+	 */
+	port->ssl_in_use = origin->is_secure;
+
 	/* over TCP the dispatcher cannot send descriptors, nor does it try */
 	if (origin->family == AF_UNIX && own_address.addr.ss_family == AF_UNIX)
 	{
@@ -192,6 +201,7 @@ baton_attach_origin_end(void)
 	if (MyProcPort->sock != own_socket)
 		close(MyProcPort->sock);
 	MyProcPort->sock = own_socket;
+	MyProcPort->ssl_in_use = false;
 	MyProcPort->raddr = own_address;
 	MyProcPort->remote_hostname = own_hostname;
 	MyProcPort->remote_hostname_resolv = own_hostname_resolv;

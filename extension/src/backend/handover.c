@@ -216,6 +216,7 @@ baton_session_take(uint64 session, int fd)
 	PG_TRY();
 	{
 		baton_identity_put(record);
+		baton_keepalive_relayed(record->is_relayed != 0);
 		if (greeting != NULL)
 		{
 			MemoryContextSwitchTo(greeting);

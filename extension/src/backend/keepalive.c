@@ -13,6 +13,13 @@
  * What 0 stands for is asked of a socket of our own, since the client's may
  * have been set already.
  *
+ * The socket of a TLS session is one end of a pair, whose other end a relay of
+ * the dispatcher has: it knows no TCP, and to ask it would be a line in the log
+ * each time.  The dispatcher has set the client's own socket by the
+ * configuration.  So while such a session is in place these parameters only
+ * show what they are: their hooks (guc.c, guc_tables.c since 16) are ours, and
+ * pass on to the server's for every other session.
+ *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------
@@ -28,8 +35,12 @@
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 
+#include "guc_table.h"
 #include "keepalive.h"
+
+static bool is_relayed = false;
 
 static int
 kernel_default(int fd, int option)
@@ -42,28 +53,105 @@ kernel_default(int fd, int option)
 	return value;
 }
 
+/* The kernel's, of a TCP socket; asked once. */
+static int	idle = -1;
+static int	interval = 0;
+static int	count = 0;
+
+static void
+ask_defaults(void)
+{
+	int			fd;
+
+	if (idle >= 0)
+		return;
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	idle = kernel_default(fd, TCP_KEEPIDLE);
+	interval = kernel_default(fd, TCP_KEEPINTVL);
+	count = kernel_default(fd, TCP_KEEPCNT);
+	if (fd >= 0)
+		close(fd);
+}
+
+/* As the server's show hooks have it. */
+static const char *
+show_number(int value, int default_value)
+{
+	static char text[16];
+
+	ask_defaults();
+	snprintf(text, sizeof(text), "%d", value != 0 ? value : default_value);
+	return text;
+}
+
+/* A parameter's hooks, and the server's behind them. */
+#define HOOKS_OF(parameter, default_value) \
+static GucIntAssignHook server_assign_##parameter = NULL; \
+static GucShowHook server_show_##parameter = NULL; \
+static void \
+relayed_assign_##parameter(int value, void *extra) \
+{ \
+	if (!is_relayed && server_assign_##parameter != NULL) \
+		server_assign_##parameter(value, extra); \
+} \
+static const char * \
+relayed_show_##parameter(void) \
+{ \
+	return is_relayed || server_show_##parameter == NULL ? \
+		show_number(parameter, (ask_defaults(), default_value)) : server_show_##parameter(); \
+} \
+extern int	parameter
+
+HOOKS_OF(tcp_keepalives_idle, idle);
+HOOKS_OF(tcp_keepalives_interval, interval);
+HOOKS_OF(tcp_keepalives_count, count);
+HOOKS_OF(tcp_user_timeout, 0);
+
+static bool
+take_hooks(const char *name, GucIntAssignHook assign, GucShowHook show,
+		   GucIntAssignHook *server_assign, GucShowHook *server_show)
+{
+	struct config_int *record = (struct config_int *) baton_guc_find(name);
+
+	if (record == NULL || record->gen.vartype != PGC_INT || record->assign_hook == NULL ||
+		record->show_hook == NULL)
+		return false;
+	*server_assign = record->assign_hook;
+	*server_show = record->show_hook;
+	record->assign_hook = assign;
+	record->show_hook = show;
+	return true;
+}
+
+#define TAKE_HOOKS(parameter) \
+	take_hooks(#parameter, relayed_assign_##parameter, relayed_show_##parameter, \
+			   &server_assign_##parameter, &server_show_##parameter)
+
+const char *
+baton_keepalive_attach(void)
+{
+	if (!TAKE_HOOKS(tcp_keepalives_idle) || !TAKE_HOOKS(tcp_keepalives_interval) ||
+		!TAKE_HOOKS(tcp_keepalives_count) || !TAKE_HOOKS(tcp_user_timeout))
+		return "the parameters of TCP are not as expected";
+	return NULL;
+}
+
+void
+baton_keepalive_relayed(bool relayed)
+{
+	is_relayed = relayed;
+}
+
 void
 baton_keepalive_put(void)
 {
-	static int	idle = -1;
-	static int	interval = 0;
-	static int	count = 0;
 	Port	   *port = MyProcPort;
 
-	if ((tcp_keepalives_idle | tcp_keepalives_interval | tcp_keepalives_count |
-		 tcp_user_timeout) == 0 || port->laddr.addr.ss_family == AF_UNIX)
+	if (is_relayed || (tcp_keepalives_idle | tcp_keepalives_interval | tcp_keepalives_count |
+					   tcp_user_timeout) == 0 || port->laddr.addr.ss_family == AF_UNIX)
 		return;
 
-	if (idle < 0)
-	{
-		int			fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-		idle = kernel_default(fd, TCP_KEEPIDLE);
-		interval = kernel_default(fd, TCP_KEEPINTVL);
-		count = kernel_default(fd, TCP_KEEPCNT);
-		if (fd >= 0)
-			close(fd);
-	}
+	ask_defaults();
 	port->default_keepalives_idle = idle;
 	port->default_keepalives_interval = interval;
 	port->default_keepalives_count = count;

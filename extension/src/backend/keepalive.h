@@ -10,6 +10,12 @@
 #ifndef BATON_KEEPALIVE_H
 #define BATON_KEEPALIVE_H
 
+/* Once, at attach.  NULL, or why the parameters are not as expected. */
+extern const char *baton_keepalive_attach(void);
+
+/* Another session's socket is in place; it is a relay's (TLS), or is not. */
+extern void baton_keepalive_relayed(bool relayed);
+
 /* Socket and parameters of the session are in place. */
 extern void baton_keepalive_put(void);
 

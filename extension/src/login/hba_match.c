@@ -9,9 +9,8 @@
  * has deleted (do_start_bgworker in postmaster.c), so that hba.c's own list
  * dangles in the launcher: load_hba, hba_getauthmethod and check_usermap with
  * a map must never be called here.  We keep a list of our own and match it in
- * the way of check_hba, for connections that are neither SSL nor GSS:
- * hostssl and hostgssenc lines never match, hostnossl and hostnogssenc
- * behave as host.
+ * the way of check_hba, for connections that are not encrypted by GSSAPI:
+ * hostgssenc lines never match, hostnogssenc behave as host.
  *
  * Owner: the launcher, alone.  parsed_lines lives in parsed_context and is
  * replaced as a whole.
@@ -242,10 +241,12 @@ connection_matches(const BatonClient *client, HbaLine *line, bool *by_network)
 		case ctLocal:
 			return local;
 		case ctHost:
-		case ctHostNoSSL:
 		case ctHostNoGSS:
 			return !local && address_matches(client, line, by_network);
+		case ctHostNoSSL:
+			return !local && !client->is_secure && address_matches(client, line, by_network);
 		case ctHostSSL:
+			return client->is_secure && address_matches(client, line, by_network);
 		case ctHostGSS:
 			return false;
 	}

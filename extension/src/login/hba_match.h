@@ -13,10 +13,11 @@
 #include "libpq/hba.h"
 #include "libpq/pqcomm.h"
 
-/* Who wants in; the connection is neither SSL nor GSS. */
+/* Who wants in; the connection has no GSSAPI encryption. */
 typedef struct BatonClient
 {
 	SockAddr	address;		/* AF_UNIX: a Unix socket */
+	bool		is_secure;		/* by TLS */
 	const char *user;
 	const char *database;
 	Oid			role;			/* InvalidOid if there is no such role */

@@ -62,6 +62,7 @@ typedef struct Question
 	char	   *user;
 	char	   *database;
 	char	   *os_user;
+	bool		is_secure;		/* by TLS */
 } Question;
 
 /* LOGIN_ANSWER; see baton_shared.h */
@@ -104,6 +105,7 @@ read_question(const char *bytes, Size length, Question *question)
 	question->user = baton_wire_read_string(&in);
 	question->database = baton_wire_read_string(&in);
 	question->os_user = baton_wire_read_string(&in);
+	question->is_secure = baton_wire_read_u8(&in) != 0;
 	if (in.bad || question->user == NULL || question->database == NULL)
 		return false;
 
@@ -186,6 +188,7 @@ static void
 refuse_by_hba(const Question *question, Answer *answer, bool by_line)
 {
 	char		host[NI_MAXHOST];
+	const char *encryption = question->is_secure ? _("SSL encryption") : _("no encryption");
 
 	pg_getnameinfo_all(&question->address.addr, question->address.salen,
 					   host, sizeof(host), NULL, 0, NI_NUMERICHOST);
@@ -195,9 +198,9 @@ refuse_by_hba(const Question *question, Answer *answer, bool by_line)
 	refuse(answer, ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION,
 		   by_line ?
 		   psprintf(_("pg_hba.conf rejects connection for host \"%s\", user \"%s\", database \"%s\", %s"),
-					host, question->user, question->database, _("no encryption")) :
+					host, question->user, question->database, encryption) :
 		   psprintf(_("no pg_hba.conf entry for host \"%s\", user \"%s\", database \"%s\", %s"),
-					host, question->user, question->database, _("no encryption")));
+					host, question->user, question->database, encryption));
 }
 
 /*
@@ -233,6 +236,7 @@ choose_method(const Question *question, Answer *answer)
 	}
 
 	client.address = question->address;
+	client.is_secure = question->is_secure;
 	client.user = question->user;
 	client.database = question->database;
 	client.role = answer->role;

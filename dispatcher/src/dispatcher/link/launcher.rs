@@ -251,6 +251,7 @@ impl Dispatcher {
             .string(&who.user)
             .string(&who.database)
             .string(who.os_user.as_bytes())
+            .u8(u8::from(who.is_secure))
             .finish();
         let question = Question {
             asker,
@@ -330,6 +331,7 @@ impl Dispatcher {
             .arena
             .set_limit(crate::dispatcher::session_memory(&parameters));
         self.parameters = parameters;
+        self.reload_tls();
         self.control
             .header
             .force_migration
@@ -347,7 +349,13 @@ impl Dispatcher {
             return;
         };
         let address = address_of(from);
-        let who = Who::new(&key.user, &key.database, String::new(), &address);
+        let who = Who::new(
+            &key.user,
+            &key.database,
+            String::new(),
+            &address,
+            from.is_secure(),
+        );
         self.ask_launcher(Asker::Pool(pool, serial, from), &address, who);
     }
 
@@ -420,7 +428,7 @@ mod tests {
     fn a_question_two_launchers_died_over_is_given_up() {
         let mut link = Link::default();
         for (request, asked) in [(1, 1), (2, 0)] {
-            let who = Who::new(b"u", b"d", String::new(), &Address::default());
+            let who = Who::new(b"u", b"d", String::new(), &Address::default(), false);
             let question = Question {
                 asker: Asker::Login(request, 0),
                 who,

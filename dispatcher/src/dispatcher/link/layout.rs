@@ -181,7 +181,7 @@ pub struct SessionRecord {
     pub peer_address: [u8; 16],
     pub local_address: [u8; 16],
     pub peer_scope: u32,
-    pub reserved1: u32,
+    pub is_relayed: u32,
     pub first_statement: u32,
     pub statement_count: u32,
     pub reserved: [u64; 10],

@@ -15,6 +15,8 @@ use crate::dispatcher::link::launcher::{Answer, Asker};
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::sys::epoll;
 use crate::dispatcher::sys::socket::{self, Address};
+use crate::dispatcher::tls::facts::Facts;
+use crate::dispatcher::tls::{ClientEnd, HandedEnd};
 use crate::protocol::auth::server::{Action, Claim, Learnt, Method, PasswordResult, ServerAuth};
 use crate::protocol::messages;
 use crate::protocol::startup::{
@@ -22,8 +24,9 @@ use crate::protocol::startup::{
 };
 use crate::protocol::Report;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
 use tracing::{debug, info};
 
 /// Logins in progress beyond one a session slot.
@@ -32,16 +35,18 @@ pub const SPARE_LOGINS: usize = 1000;
 const STEPS_A_ROUND: usize = 16;
 
 /// How far a login has come.
-enum Phase {
+pub(super) enum Phase {
     /// Reading the first packets.
     Startup(StartupReader),
+    /// A relay shakes hands; it has begun with TLS at once, or asked for it.
+    Securing { is_direct: bool },
     /// The launcher has been asked, or the name service.
     Asked(Box<Asked>),
     /// Authentication runs.
     Proving(Box<Proving>),
 }
 
-struct Asked {
+pub(super) struct Asked {
     startup: Startup,
     /// The name of the user at the other end of a Unix socket, "" if he has
     /// none; asked for when the method needs it.
@@ -50,7 +55,7 @@ struct Asked {
     proved: Option<Proved>,
 }
 
-struct Proving {
+pub(super) struct Proving {
     startup: Startup,
     os_user: Option<String>,
     answer: Answer,
@@ -70,14 +75,14 @@ struct Proved {
 
 /// One client that is logging in.
 pub struct Login {
-    socket: OwnedFd,
+    socket: HandedEnd,
     pub serial: u64,
     pub address: Address,
-    local: Option<Address>,
+    pub(super) local: Option<Address>,
     pub deadline_us: u64,
     /// Its socket is in the epoll.
-    watched: bool,
-    phase: Phase,
+    pub(super) watched: bool,
+    pub(super) phase: Phase,
 }
 
 impl Login {
@@ -86,12 +91,21 @@ impl Login {
         match &self.phase {
             Phase::Startup(reader) => reader.wanted(),
             Phase::Proving(proving) => proving.auth.wanted(),
-            Phase::Asked(_) => 0,
+            Phase::Securing { .. } | Phase::Asked(_) => 0,
         }
     }
 
     pub fn fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+        self.socket.fd()
+    }
+
+    /// From here on it is spoken with there; its own socket is a relay's.
+    pub(super) fn hand_over(&mut self, far: HandedEnd) -> ClientEnd {
+        std::mem::replace(&mut self.socket, far).into_client_end()
+    }
+
+    pub(super) fn is_secured(&mut self, facts: Arc<Facts>) {
+        self.socket.secured(facts);
     }
 
     pub fn waits_for_an_answer(&self) -> bool {
@@ -101,7 +115,7 @@ impl Login {
 
 /// A client that has proved itself: what a session is made of.
 pub struct LoggedIn {
-    pub socket: OwnedFd,
+    pub socket: HandedEnd,
     pub address: Address,
     /// Our end, where that is known without asking.
     pub local: Option<Address>,
@@ -119,7 +133,8 @@ impl Dispatcher {
         if self.parameters.log_receipt {
             info!("connection received: {address}");
         }
-        let fd = client.as_raw_fd();
+        let client = HandedEnd::plain(ClientEnd(client));
+        let fd = client.fd();
         if !self.logins.has_room() {
             self.statistics.logins_failed += 1;
             let report = Report::fatal(b"53300", "sorry, too many clients already");
@@ -136,7 +151,7 @@ impl Dispatcher {
             local,
             watched: false,
             deadline_us: self.now_us + self.login_limit_us(fd),
-            phase: Phase::Startup(StartupReader::new()),
+            phase: Phase::Startup(StartupReader::new(self.tls.for_client(address.is_local()))),
         };
         // It has spoken already, as a rule: TCP_DEFER_ACCEPT.
         if let Some(number) = self.logins.insert(login) {
@@ -204,6 +219,9 @@ impl Dispatcher {
                 Phase::Startup(reader) => {
                     let (_, event) = reader.feed(&bytes[..length]);
                     let is_last = matches!(event, StartupEvent::Startup(_));
+                    if event == StartupEvent::Direct {
+                        return self.begin_tls(number, Some(&bytes[..length]));
+                    }
                     self.startup_event(number, event);
                     if is_last {
                         return;
@@ -213,7 +231,7 @@ impl Dispatcher {
                     let (_, action) = proving.auth.feed(&bytes[..length]);
                     self.auth_action(number, action);
                 }
-                Phase::Asked(_) => return,
+                Phase::Securing { .. } | Phase::Asked(_) => return,
             }
             // Less than there was room for: there is no more yet.
             let goes_on = self
@@ -250,7 +268,8 @@ impl Dispatcher {
 
     fn startup_event(&mut self, number: u32, event: StartupEvent) {
         match event {
-            StartupEvent::NeedMore => {}
+            StartupEvent::NeedMore | StartupEvent::Direct => {}
+            StartupEvent::Secure => self.begin_tls(number, None),
             StartupEvent::Answer(byte) => {
                 self.send_to_login(number, &[byte]);
             }
@@ -340,6 +359,7 @@ impl Dispatcher {
             &asked.startup.database,
             os_user,
             &address,
+            login.socket.tls().is_some(),
         );
         let generation = self.control.header.login_generation.load(SeqCst);
         // Nobody else says whether the server is there at all.
@@ -389,7 +409,7 @@ impl Dispatcher {
         else {
             return;
         };
-        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::new()));
+        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));
         let Phase::Asked(mut asked) = phase else {
             return self.drop_login(number);
         };
@@ -518,6 +538,8 @@ impl Dispatcher {
                     serial,
                     name,
                 } => self.named(login, serial, name),
+                Done::Handshake(handshake) => self.handshake_over(handshake),
+                Done::TlsLoaded { generation, result } => self.tls_loaded(generation, result),
             }
         }
     }
@@ -528,7 +550,7 @@ impl Dispatcher {
         let Some(login) = self.logins.get_mut(number) else {
             return;
         };
-        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::new()));
+        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));
         let Phase::Proving(proving) = phase else {
             return self.drop_login(number);
         };
@@ -580,8 +602,8 @@ impl Dispatcher {
         if let Err(report) = self.admit(&startup, &answer) {
             info!("login failed, {}: {report}", login.address);
             report.encode(&mut out);
-            let _ = socket::send(login.socket.as_raw_fd(), &out);
-            self.client_number.let_go(login.socket.as_raw_fd());
+            let _ = socket::send(login.fd(), &out);
+            self.client_number.let_go(login.fd());
             self.statistics.logins_failed += 1;
             return;
         }

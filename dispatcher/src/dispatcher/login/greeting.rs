@@ -19,11 +19,11 @@ use crate::dispatcher::link::memory::control::NO_COUNTER;
 use crate::dispatcher::link::wire;
 use crate::dispatcher::pools::origin::provenance;
 use crate::dispatcher::sys::socket::{self, Keepalives};
+use crate::dispatcher::tls::HandedEnd;
 use crate::protocol::messages;
 use crate::protocol::startup::Startup;
 use crate::protocol::Report;
 use std::collections::HashMap;
-use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tracing::{info, warn};
@@ -43,6 +43,8 @@ struct Kind {
     options: Vec<Setting>,
     has_application_name: bool,
     is_local: bool,
+    /// Its socket has no TCP settings then.
+    is_relayed: bool,
     /// The pool's.
     settings_generation: u64,
 }
@@ -206,14 +208,15 @@ impl Dispatcher {
                 .with_detail("There are as many pools as there can be.");
             return self.turn_away(&socket, out, &report);
         };
-        let fd = socket.as_raw_fd();
-        let from = provenance(&address, fd);
+        let fd = socket.fd();
+        let tls = socket.tls().cloned();
+        let from = provenance(&address, fd, tls.is_some());
         let begun = self.core.begin_session(number, from, &self.control);
         let (Some(id), Some(pool)) = (begun, self.core.pool_key(number).cloned()) else {
             let report = Report::fatal(b"53300", "sorry, too many clients already");
             return self.turn_away(&socket, out, &report);
         };
-        self.clients.insert(id, socket);
+        self.clients.insert(id, socket.into_socket());
         let index = index_of(id);
         let login_generation = self.control.header.login_generation.load(SeqCst);
         self.greetings.note_login_generation(login_generation);
@@ -222,6 +225,7 @@ impl Dispatcher {
             options: settings.options,
             has_application_name: settings.application_name.is_some(),
             is_local: address.is_local(),
+            is_relayed: tls.is_some(),
             settings_generation: self.core.pool_settings_generation(number),
         };
         let (cancel_pid, cancel_key) = (self.new_pid(index), rand::random());
@@ -236,6 +240,7 @@ impl Dispatcher {
             peer_port: address.port,
             peer_address: address.bytes,
             peer_scope: address.scope,
+            is_relayed: u32::from(tls.is_some()),
             ..SessionRecord::default()
         };
         if !address.is_local() {
@@ -259,10 +264,11 @@ impl Dispatcher {
                 .as_deref()
                 .map(|name| format!(" application_name={}", String::from_utf8_lossy(name)));
             info!(
-                "connection authorized: user={} database={}{}",
+                "connection authorized: user={} database={}{}{}",
                 String::from_utf8_lossy(&kind.pool.user),
                 String::from_utf8_lossy(&kind.pool.database),
                 name.unwrap_or_default(),
+                tls.map(|facts| facts.for_log()).unwrap_or_default(),
             );
         }
         let is_ordinary = !answer.ask_backend
@@ -310,12 +316,12 @@ impl Dispatcher {
         }))
     }
 
-    fn turn_away(&mut self, socket: &std::os::fd::OwnedFd, mut out: Vec<u8>, report: &Report) {
+    fn turn_away(&mut self, socket: &HandedEnd, mut out: Vec<u8>, report: &Report) {
         self.statistics.logins_failed += 1;
         info!("login failed: {report}");
         report.encode(&mut out);
-        let _ = socket::send(socket.as_raw_fd(), &out);
-        self.client_number.let_go(socket.as_raw_fd());
+        let _ = socket::send(socket.fd(), &out);
+        self.client_number.let_go(socket.fd());
     }
 
     fn store_context(&mut self, index: u32, items: &[(u16, &[u8], &[u8])], flags: u32) -> bool {

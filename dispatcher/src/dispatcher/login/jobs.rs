@@ -11,6 +11,8 @@
 //! are some.
 
 use crate::dispatcher::sys::process;
+use crate::dispatcher::tls::context::ServerContext;
+use crate::dispatcher::tls::threads::Handshake;
 use crate::protocol::auth::client::DeriveJob;
 use crate::protocol::auth::scram::Keys;
 use crate::protocol::auth::server::{PasswordJob, PasswordResult};
@@ -57,6 +59,13 @@ pub enum Done {
         serial: u64,
         keys: Keys,
     },
+    /// Of a client that speaks TLS.
+    Handshake(Handshake),
+    /// The configuration of this generation about TLS has been loaded.
+    TlsLoaded {
+        generation: u64,
+        result: Result<ServerContext, String>,
+    },
     /// "" if the user has none.
     Name {
         login: u32,
@@ -101,13 +110,14 @@ impl Job {
 }
 
 /// Where results go; false once nobody reads them any more.
-struct Results {
+#[derive(Clone)]
+pub struct Results {
     done: mpsc::Sender<Done>,
     wake: Arc<OwnedFd>,
 }
 
 impl Results {
-    fn bring(&self, done: Done) -> bool {
+    pub fn bring(&self, done: Done) -> bool {
         let sent = self.done.send(done).is_ok();
         process::signal_event(&self.wake);
         sent
@@ -119,7 +129,7 @@ pub struct Jobs {
     work: mpsc::Sender<Job>,
     names: mpsc::Sender<Name>,
     done: mpsc::Receiver<Done>,
-    wake: Arc<OwnedFd>,
+    results: Results,
 }
 
 impl Jobs {
@@ -128,11 +138,11 @@ impl Jobs {
         let (names, names_here) = mpsc::channel();
         let (done_here, done) = mpsc::channel();
         let wake = Arc::new(process::eventfd()?);
-        let results = || Results {
-            done: done_here.clone(),
-            wake: Arc::clone(&wake),
+        let results = Results {
+            done: done_here,
+            wake,
         };
-        let (of_work, of_names) = (results(), results());
+        let (of_work, of_names) = (results.clone(), results.clone());
         std::thread::Builder::new()
             .name("passwords".into())
             .spawn(move || do_work(&work_here, |done| of_work.bring(done)))?;
@@ -143,12 +153,17 @@ impl Jobs {
             work,
             names,
             done,
-            wake,
+            results,
         })
     }
 
+    /// For other threads that have something to tell the event loop.
+    pub fn results(&self) -> Results {
+        self.results.clone()
+    }
+
     pub fn fd(&self) -> RawFd {
-        self.wake.as_raw_fd()
+        self.results.wake.as_raw_fd()
     }
 
     pub fn give(&self, job: Job) {
@@ -165,7 +180,7 @@ impl Jobs {
     }
 
     pub fn woken(&self) {
-        process::drain(&self.wake);
+        process::drain(&self.results.wake);
     }
 }
 

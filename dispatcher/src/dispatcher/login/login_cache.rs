@@ -20,16 +20,25 @@ pub struct Who {
     pub os_user: String,
     family: u16,
     address: [u8; 16],
+    /// It speaks TLS.
+    pub is_secure: bool,
 }
 
 impl Who {
-    pub fn new(user: &[u8], database: &[u8], os_user: String, address: &Address) -> Who {
+    pub fn new(
+        user: &[u8],
+        database: &[u8],
+        os_user: String,
+        address: &Address,
+        is_secure: bool,
+    ) -> Who {
         Who {
             user: user.to_vec(),
             database: database.to_vec(),
             os_user,
             family: address.family,
             address: address.bytes,
+            is_secure,
         }
     }
 }
@@ -72,7 +81,7 @@ mod tests {
     fn who(user: &str, last_byte: u8) -> Who {
         let mut address = Address::default();
         address.bytes[15] = last_byte;
-        Who::new(user.as_bytes(), b"db", String::new(), &address)
+        Who::new(user.as_bytes(), b"db", String::new(), &address, false)
     }
 
     fn answer(good_until: i64) -> Answer {

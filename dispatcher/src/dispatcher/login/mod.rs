@@ -7,4 +7,5 @@ pub mod jobs;
 pub mod listeners;
 pub mod login_cache;
 pub mod roles;
+pub mod securing;
 mod session_pid;

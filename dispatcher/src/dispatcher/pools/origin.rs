@@ -16,13 +16,14 @@ use std::os::fd::RawFd;
 pub const PROTOCOL_OPTION: (&[u8], &[u8]) = (b"_pq_.pg_baton", b"");
 
 /// Where a client comes from.
-pub fn provenance(address: &Address, client: RawFd) -> Provenance {
+pub fn provenance(address: &Address, client: RawFd, is_secure: bool) -> Provenance {
     if address.is_local() {
         Provenance::User(socket::peer(client).map_or(u32::MAX, |(_, uid)| uid))
     } else {
         Provenance::Address {
             family: address.family,
             bytes: address.bytes,
+            is_secure,
         }
     }
 }
@@ -31,7 +32,7 @@ pub fn provenance(address: &Address, client: RawFd) -> Provenance {
 pub fn address_of(from: Provenance) -> Address {
     match from {
         Provenance::User(_) => Address::local(),
-        Provenance::Address { family, bytes } => Address {
+        Provenance::Address { family, bytes, .. } => Address {
             family,
             bytes,
             ..Address::default()
@@ -46,6 +47,7 @@ pub fn suffix(from: Provenance) -> String {
     for byte in address.bytes {
         let _ = write!(text, "{byte:02x}");
     }
+    let _ = write!(text, ":{}", u8::from(from.is_secure()));
     text
 }
 
@@ -76,11 +78,17 @@ mod tests {
     fn the_client_is_named_as_the_extension_reads_it() {
         let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&[127, 0, 0, 1]);
-        let from = Provenance::Address { family: 2, bytes };
-        assert_eq!(suffix(from), ":2:7f000001000000000000000000000000");
+        let from = |is_secure| Provenance::Address {
+            family: 2,
+            bytes,
+            is_secure,
+        };
+        let address = "7f000001000000000000000000000000";
+        assert_eq!(suffix(from(false)), format!(":2:{address}:0"));
+        assert_eq!(suffix(from(true)), format!(":2:{address}:1"));
         assert_eq!(
             suffix(Provenance::User(7)),
-            format!(":1:{}", "00".repeat(16))
+            format!(":1:{}:0", "00".repeat(16))
         );
     }
 
@@ -91,11 +99,12 @@ mod tests {
             port: 1234,
             ..Address::default()
         };
-        let from = provenance(&address, -1);
+        let from = provenance(&address, -1, false);
         address.port = 1;
-        assert_eq!(from, provenance(&address, -1));
+        assert_eq!(from, provenance(&address, -1, false));
+        assert_ne!(from, provenance(&address, -1, true));
         address.bytes[0] = 1;
-        assert_ne!(from, provenance(&address, -1));
-        assert!(!from.is_local() && provenance(&Address::default(), -1).is_local());
+        assert_ne!(from, provenance(&address, -1, false));
+        assert!(!from.is_local() && provenance(&Address::default(), -1, false).is_local());
     }
 }

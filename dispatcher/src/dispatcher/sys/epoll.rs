@@ -174,6 +174,12 @@ impl ClientNumber {
         }
     }
 
+    /// All clients' sockets are about to be closed.
+    pub fn let_go_of_all(&self) {
+        let stands = self.stands.get();
+        self.let_go(stands);
+    }
+
     /// The client has just been accepted: it is not the one that had its
     /// number before.
     pub fn is_new(&self, client: RawFd) {

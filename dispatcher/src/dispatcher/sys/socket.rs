@@ -481,6 +481,21 @@ pub fn shutdown(fd: RawFd) {
     unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
 }
 
+/// Nothing more will be sent; what was sent before still arrives.
+pub fn shutdown_write(fd: RawFd) {
+    // SAFETY: no memory involved; a connection already gone is no matter.
+    unsafe { libc::shutdown(fd, libc::SHUT_WR) };
+}
+
+/// Two ends of one stream.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    let mut ends = [-1; 2];
+    // SAFETY: the kernel writes two numbers.
+    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
+    Ok((own(ends[0]), own(ends[1])))
+}
+
 /// Most descriptors that one message carries.
 const MAX_DESCRIPTORS: usize = 4;
 const CONTROL_BYTES: usize = 64;

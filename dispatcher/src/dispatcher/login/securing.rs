@@ -1,0 +1,166 @@
+//! TLS of a client that logs in.
+//!
+//! After `S` its socket goes to a relay (tls/threads.rs), and the login goes on
+//! at the far end of a socketpair, with the next startup packet, once the relay
+//! says that the handshake is over. A client that does not get so far is
+//! dropped by the login's time limit like any other: closing the far end ends
+//! the relay.
+
+use super::clients::Phase;
+use super::jobs::Done;
+use crate::dispatcher::event_loop::Dispatcher;
+use crate::dispatcher::sys::socket::{self, Keepalives};
+use crate::dispatcher::tls::context::{self, Occasion, ServerContext};
+use crate::dispatcher::tls::facts::Facts;
+use crate::dispatcher::tls::threads::{Handshake, NewRelay};
+use crate::dispatcher::tls::HandedEnd;
+use crate::protocol::startup::{StartupReader, Tls};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use tracing::{info, warn};
+
+/// What TLS sessions begin with; None while there is none to offer.
+#[derive(Default)]
+pub struct TlsOffer {
+    context: Option<Arc<ServerContext>>,
+    /// Of the configuration that was read last.
+    generation: u64,
+}
+
+impl TlsOffer {
+    pub fn new(context: Option<ServerContext>) -> TlsOffer {
+        TlsOffer {
+            context: context.map(Arc::new),
+            generation: 0,
+        }
+    }
+
+    /// What a client with this kind of address may do.
+    pub fn for_client(&self, is_local: bool) -> Tls {
+        match &self.context {
+            Some(context) if !is_local && context.takes_direct => Tls::OfferedDirectly,
+            Some(_) if !is_local => Tls::Offered,
+            _ => Tls::Refused,
+        }
+    }
+}
+
+impl Dispatcher {
+    /// The configuration has been read again; so may be the files it names.
+    pub fn reload_tls(&mut self) {
+        let settings = self.parameters.tls.clone();
+        if !settings.is_on {
+            self.tls.context = None;
+            self.tls.generation += 1;
+            return;
+        }
+        self.tls.generation += 1;
+        let generation = self.tls.generation;
+        let (results, major) = (self.jobs.results(), self.parameters.server_major());
+        // Reads files, and may run a command.
+        let started = std::thread::Builder::new()
+            .name("tls-load".into())
+            .spawn(move || {
+                let result = context::load(&settings, major, Occasion::Reload);
+                results.bring(Done::TlsLoaded { generation, result });
+            });
+        if let Err(error) = started {
+            warn!("SSL configuration was not reloaded: {error}");
+        }
+    }
+
+    pub fn tls_loaded(&mut self, generation: u64, result: Result<ServerContext, String>) {
+        if generation != self.tls.generation {
+            return;
+        }
+        match result {
+            Ok(context) => self.tls.context = Some(Arc::new(context)),
+            Err(why) => {
+                warn!("{why}");
+                warn!("SSL configuration was not reloaded");
+            }
+        }
+    }
+
+    /// Has a relay begin. `direct`: with these bytes, that the client has begun
+    /// with of itself; else it has asked, and is answered here.
+    pub fn begin_tls(&mut self, number: u32, direct: Option<&[u8]>) {
+        let Some(context) = self.tls.context.clone() else {
+            return self.drop_login(number);
+        };
+        let Some(login) = self.logins.get_mut(number) else {
+            return;
+        };
+        let (near, far) = match socket::pair() {
+            Ok(pair) => pair,
+            Err(error) => {
+                warn!("could not begin TLS: {error}");
+                return self.drop_login(number);
+            }
+        };
+        let fd = login.fd();
+        if login.local.is_none() {
+            login.local = socket::local_address(fd).ok();
+        }
+        if std::mem::take(&mut login.watched) {
+            let _ = self.client_number.remove(&self.epoll, fd);
+        }
+        self.client_number.let_go(fd);
+        self.client_number.is_new(far.as_raw_fd());
+        if direct.is_none() && socket::send(fd, b"S").ok() != Some(1) {
+            return self.drop_login(number);
+        }
+        // Backends cannot reach it there.
+        socket::set_keepalives(fd, &Keepalives::default(), &self.parameters.keepalives);
+        let client = login.hand_over(HandedEnd::relayed(far));
+        login.phase = Phase::Securing {
+            is_direct: direct.is_some(),
+        };
+        let relay = NewRelay {
+            client,
+            near,
+            context,
+            direct: direct.map(<[u8]>::to_vec),
+            login: number,
+            serial: login.serial,
+        };
+        self.relays.give(relay);
+    }
+
+    /// A relay has said how its handshake went.
+    pub fn handshake_over(&mut self, handshake: Handshake) {
+        let Handshake {
+            login: number,
+            serial,
+            result,
+        } = handshake;
+        let login = self.logins.get_mut(number);
+        let Some(login) = login.filter(|login| login.serial == serial) else {
+            return;
+        };
+        let Phase::Securing { is_direct } = login.phase else {
+            return;
+        };
+        match result {
+            Ok(facts) if is_direct && !facts.has_alpn => {
+                info!("received direct SSL connection request without ALPN protocol negotiation extension");
+                self.drop_login(number);
+            }
+            Ok(facts) => self.secured(number, facts),
+            Err(why) => {
+                if let Some(why) = why {
+                    info!("{why}, {}", login.address);
+                }
+                self.drop_login(number);
+            }
+        }
+    }
+
+    fn secured(&mut self, number: u32, facts: Arc<Facts>) {
+        if let Some(login) = self.logins.get_mut(number) {
+            login.is_secured(facts);
+            login.phase = Phase::Startup(StartupReader::within_tls());
+            self.login_event(number);
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! A relay between a real TLS client and a far end that are both in memory.
+
+use super::*;
+use openssl::asn1::Asn1Time;
+use openssl::bn::BigNum;
+use openssl::ec::{EcGroup, EcKey};
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::PKey;
+use openssl::ssl::{
+    ErrorCode, Ssl, SslContext, SslMethod, SslMode, SslOptions, SslStream, SslVerifyMode,
+    SslVersion,
+};
+use openssl::x509::{X509Builder, X509NameBuilder};
+use std::io::{Read, Write};
+
+/// One direction of a connection: at most `room` bytes lie in it.
+struct Pipe {
+    bytes: Vec<u8>,
+    room: usize,
+    is_ended: bool,
+}
+
+impl Pipe {
+    fn new(room: usize) -> Pipe {
+        Pipe {
+            bytes: Vec::new(),
+            room,
+            is_ended: false,
+        }
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = into.len().min(self.bytes.len());
+        if length == 0 && !self.is_ended {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        into[..length].copy_from_slice(&self.bytes[..length]);
+        self.bytes.drain(..length);
+        Ok(length)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = bytes.len().min(self.room - self.bytes.len());
+        if length == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.bytes.extend_from_slice(&bytes[..length]);
+        Ok(length)
+    }
+}
+
+/// What the relay reads and writes.
+struct World {
+    from_client: Pipe,
+    to_client: Pipe,
+    from_backend: Pipe,
+    to_backend: Pipe,
+}
+
+impl Ends for World {
+    fn read_client(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.from_client.read(into)
+    }
+    fn write_client(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.to_client.write(bytes)
+    }
+    fn read_backend(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.from_backend.read(into)
+    }
+    fn write_backend(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.to_backend.write(bytes)
+    }
+    fn end_backend(&mut self) {
+        self.to_backend.is_ended = true;
+    }
+}
+
+/// The client's side of the wire.
+#[derive(Default)]
+struct ClientWire {
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl Read for ClientWire {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = into.len().min(self.input.len());
+        if length == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        into[..length].copy_from_slice(&self.input[..length]);
+        self.input.drain(..length);
+        Ok(length)
+    }
+}
+
+impl Write for ClientWire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.output.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn server_context() -> SslContext {
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
+    let mut name = X509NameBuilder::new().unwrap();
+    name.append_entry_by_text("CN", "localhost").unwrap();
+    let name = name.build();
+    let mut certificate = X509Builder::new().unwrap();
+    let serial = BigNum::from_u32(1).unwrap().to_asn1_integer().unwrap();
+    certificate.set_serial_number(&serial).unwrap();
+    certificate.set_subject_name(&name).unwrap();
+    certificate.set_issuer_name(&name).unwrap();
+    certificate.set_pubkey(&key).unwrap();
+    let (from, to) = (Asn1Time::days_from_now(0), Asn1Time::days_from_now(1));
+    certificate.set_not_before(&from.unwrap()).unwrap();
+    certificate.set_not_after(&to.unwrap()).unwrap();
+    certificate.sign(&key, MessageDigest::sha256()).unwrap();
+    let mut builder = SslContext::builder(SslMethod::tls_server()).unwrap();
+    builder.set_certificate(&certificate.build()).unwrap();
+    builder.set_private_key(&key).unwrap();
+    builder.set_mode(SslMode::ACCEPT_MOVING_WRITE_BUFFER | SslMode::RELEASE_BUFFERS);
+    builder.set_options(SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION);
+    builder.set_num_tickets(0).unwrap();
+    builder.build()
+}
+
+/// A relay, and a client at its other side.
+struct Scene {
+    relay: Relay,
+    world: World,
+    buffers: Buffers,
+    client: SslStream<ClientWire>,
+    over: Option<Turn>,
+    most_held: usize,
+}
+
+impl Scene {
+    fn new(room: usize, version: SslVersion) -> Scene {
+        let mut client = SslContext::builder(SslMethod::tls_client()).unwrap();
+        client.set_verify(SslVerifyMode::NONE);
+        client.set_max_proto_version(Some(version)).unwrap();
+        let client = Ssl::new(&client.build()).unwrap();
+        let secure = Secure::new(Ssl::new(&server_context()).unwrap()).unwrap();
+        Scene {
+            relay: Relay::new(secure),
+            world: World {
+                from_client: Pipe::new(room),
+                to_client: Pipe::new(room),
+                from_backend: Pipe::new(room),
+                to_backend: Pipe::new(room),
+            },
+            buffers: Buffers::new(),
+            client: SslStream::new(client, ClientWire::default()).unwrap(),
+            over: None,
+            most_held: 0,
+        }
+    }
+
+    /// With the handshake done.
+    fn open(room: usize, version: SslVersion) -> Scene {
+        let mut scene = Scene::new(room, version);
+        for _ in 0..100_000 {
+            match scene.client.connect() {
+                Ok(()) if !scene.relay.is_in_handshake() => return scene,
+                Ok(()) => {}
+                Err(error) => assert_eq!(error.code(), ErrorCode::WANT_READ),
+            }
+            scene.carry(true);
+        }
+        panic!("no handshake");
+    }
+
+    /// Bytes between client and relay as far as there is room, and turns of the
+    /// relay for what it wants and can have.
+    fn carry(&mut self, client_reads: bool) {
+        let wire = self.client.get_mut();
+        let pipe = &mut self.world.from_client;
+        let length = wire.output.len().min(pipe.room - pipe.bytes.len());
+        pipe.bytes.extend(wire.output.drain(..length));
+        if client_reads {
+            wire.input.append(&mut self.world.to_client.bytes);
+        }
+        let wants = self.relay.wants();
+        let world = &self.world;
+        let readable = |pipe: &Pipe| !pipe.bytes.is_empty() || pipe.is_ended;
+        let writable = |pipe: &Pipe| pipe.bytes.len() < pipe.room;
+        let client = (wants.client_in && readable(&world.from_client))
+            || (wants.backend_out && writable(&world.to_backend))
+            || (wants.client_out && writable(&world.to_client));
+        let backend = (wants.backend_in && readable(&world.from_backend))
+            || (wants.client_out && writable(&world.to_client));
+        if self.over.is_none() && client {
+            let turn = self.relay.client_turn(&mut self.world, &mut self.buffers);
+            self.note(turn);
+        }
+        if self.over.is_none() && backend {
+            let turn = self.relay.backend_turn(&mut self.world, &mut self.buffers);
+            self.note(turn);
+        }
+    }
+
+    fn note(&mut self, turn: Turn) {
+        self.most_held = (self.most_held)
+            .max(self.relay.to_backend.capacity() + self.relay.secure.output().capacity());
+        if let Turn::Over(_) = turn {
+            self.over = Some(turn);
+        }
+    }
+
+    /// What the client can read now.
+    fn client_reads(&mut self) -> Vec<u8> {
+        let mut all = Vec::new();
+        let mut buffer = [0; 4096];
+        while let Ok(length) = self.client.ssl_read(&mut buffer) {
+            if length == 0 {
+                break;
+            }
+            all.extend_from_slice(&buffer[..length]);
+        }
+        all
+    }
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+#[test]
+fn every_byte_arrives_both_ways_whatever_the_room() {
+    for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
+        for room in [1, 700, 5_000, 300_000] {
+            let length = if room == 1 { 3_000 } else { 200_000 };
+            let sent = pattern(length);
+            let mut scene = Scene::open(room, version);
+            let (mut up, mut down) = (Vec::new(), Vec::new());
+            scene.client.ssl_write(&sent).unwrap();
+            let mut written = 0;
+            for _ in 0..2_000_000 {
+                written += scene
+                    .world
+                    .from_backend
+                    .write(&sent[written..])
+                    .unwrap_or(0);
+                scene.carry(true);
+                up.append(&mut scene.world.to_backend.bytes);
+                down.append(&mut scene.client_reads());
+                if up.len() == sent.len() && down.len() == sent.len() {
+                    break;
+                }
+            }
+            assert!(
+                up == sent && down == sent,
+                "{room}: {} {}",
+                up.len(),
+                down.len()
+            );
+        }
+    }
+}
+
+#[test]
+fn an_idle_relay_keeps_no_buffer() {
+    let mut scene = Scene::open(300_000, SslVersion::TLS1_3);
+    scene.client.ssl_write(&pattern(100_000)).unwrap();
+    for _ in 0..100 {
+        scene.carry(true);
+        scene.world.to_backend.bytes.clear();
+    }
+    assert_eq!(scene.relay.to_backend.capacity(), 0);
+    assert_eq!(scene.relay.secure.output().capacity(), 0);
+}
+
+#[test]
+fn who_does_not_read_is_not_read_for() {
+    let mut scene = Scene::open(10_000, SslVersion::TLS1_3);
+    let mut given = 0;
+    for _ in 0..1_000 {
+        given += (scene.world.from_backend)
+            .write(&pattern(5_000))
+            .unwrap_or(0);
+        scene.carry(false);
+    }
+    // What the two pipes and one buffer hold.
+    assert!(given < 10_000 + 10_000 + 2 * BUFFER_BYTES, "{given}");
+    assert!(scene.most_held < 3 * BUFFER_BYTES, "{}", scene.most_held);
+    // Meanwhile what the client says arrives.
+    scene.client.ssl_write(b"cancel").unwrap();
+    for _ in 0..10 {
+        scene.carry(false);
+    }
+    assert_eq!(scene.world.to_backend.bytes, b"cancel");
+}
+
+#[test]
+fn a_backend_that_does_not_read_does_not_stop_what_it_writes() {
+    let mut scene = Scene::open(10_000, SslVersion::TLS1_3);
+    for _ in 0..30 {
+        scene.client.ssl_write(&pattern(10_000)).unwrap();
+    }
+    for _ in 0..200 {
+        scene.carry(true);
+    }
+    assert_eq!(scene.world.to_backend.bytes.len(), 10_000);
+    assert!(scene.most_held < 3 * BUFFER_BYTES, "{}", scene.most_held);
+    scene.world.from_backend.write(b"answer").unwrap();
+    for _ in 0..10 {
+        scene.carry(true);
+    }
+    assert_eq!(scene.client_reads(), b"answer");
+}
+
+#[test]
+fn a_client_that_ends_is_answered_still() {
+    for says_so in [false, true] {
+        let mut scene = Scene::open(2_000, SslVersion::TLS1_3);
+        scene.client.ssl_write(&pattern(5_000)).unwrap();
+        if says_so {
+            let _ = scene.client.shutdown();
+        }
+        let mut up = Vec::new();
+        for _ in 0..100 {
+            if scene.client.get_mut().output.is_empty() && !says_so {
+                scene.world.from_client.is_ended = true;
+            }
+            scene.carry(true);
+            // Not before all has been delivered.
+            let delivered = up.len() + scene.world.to_backend.bytes.len();
+            assert!(!scene.world.to_backend.is_ended || delivered == 5_000);
+            up.append(&mut scene.world.to_backend.bytes);
+        }
+        assert_eq!(up, pattern(5_000));
+        assert!(scene.world.to_backend.is_ended && scene.over.is_none());
+        scene.world.from_backend.write(b"last").unwrap();
+        scene.world.from_backend.is_ended = true;
+        for _ in 0..10 {
+            scene.carry(true);
+        }
+        assert_eq!(scene.over, Some(Turn::Over(None)));
+        scene
+            .client
+            .get_mut()
+            .input
+            .append(&mut scene.world.to_client.bytes);
+        assert_eq!(scene.client_reads(), b"last");
+    }
+}
+
+#[test]
+fn the_last_bytes_go_out_before_the_end() {
+    let mut scene = Scene::open(3_000, SslVersion::TLS1_3);
+    let mut down = Vec::new();
+    let sent = pattern(50_000);
+    let mut written = 0;
+    for _ in 0..10_000 {
+        written += (scene.world.from_backend.write(&sent[written..])).unwrap_or(0);
+        scene.world.from_backend.is_ended = written == sent.len();
+        scene.carry(true);
+        down.append(&mut scene.client_reads());
+    }
+    let wire = scene.client.get_mut();
+    wire.input.append(&mut scene.world.to_client.bytes);
+    down.append(&mut scene.client_reads());
+    assert!(down == sent && scene.over == Some(Turn::Over(None)));
+    let end = scene.client.ssl_read(&mut [0; 10]).unwrap_err();
+    assert_eq!(end.code(), ErrorCode::ZERO_RETURN);
+}
+
+#[test]
+fn garbage_ends_the_handshake_and_the_session() {
+    let mut scene = Scene::new(300_000, SslVersion::TLS1_3);
+    scene.world.from_client.bytes = pattern(1_000);
+    scene.carry(false);
+    let over = format!("{:?}", scene.over);
+    assert!(over.contains("could not accept SSL connection"), "{over}");
+
+    let mut scene = Scene::open(300_000, SslVersion::TLS1_3);
+    scene.world.from_client.bytes = pattern(1_000);
+    scene.carry(false);
+    let over = format!("{:?}", scene.over);
+    assert!(over.contains("SSL error"), "{over}");
+}
+
+#[test]
+fn half_a_handshake_and_no_more_is_the_end() {
+    let mut scene = Scene::new(300_000, SslVersion::TLS1_3);
+    let _ = scene.client.connect();
+    scene.client.get_mut().output.truncate(50);
+    scene.carry(false);
+    assert_eq!(scene.over, None);
+    scene.world.from_client.is_ended = true;
+    scene.carry(false);
+    let over = format!("{:?}", scene.over);
+    assert!(over.contains("EOF detected"), "{over}");
+}

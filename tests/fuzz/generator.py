@@ -227,8 +227,10 @@ class Generator:
     def _stock_use(self, script: Script) -> None:
         for _ in range(self._pick((1, 3, 8))):
             name, value = self._stock_name(), self._argument("int")
-            form = self.random.randrange(6)
-            if form == 0:
+            form = self.random.randrange(7)
+            if form == 6:
+                self._query(script, f"EXPLAIN (COSTS OFF) EXECUTE {name}({quote(value)})")
+            elif form == 0:
                 self._query(script, f"EXECUTE {name}({quote(value)})")
             elif form == 1:
                 script.add(f"Describe {name}", wire.describe_statement(name))

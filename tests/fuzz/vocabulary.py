@@ -141,6 +141,8 @@ STOCK = tuple(
         "SELECT '2024-03-04 05:06:0N+00'::timestamptz, $1::int",
         "SELECT * FROM public.shared WHERE a = $1 + N",
         "SELECT s.a FROM public.shared s JOIN public.shared o USING (a) WHERE s.a = $1 + N",
+        "SELECT b, N FROM public.keyed WHERE a = $1",
+        "SELECT k.b + N, s.b FROM public.keyed k JOIN public.shared s ON s.a = k.b WHERE k.a = $1",
         "SELECT current_setting('work_mem'), current_user, N, $1::int",
     )
 )
@@ -268,6 +270,8 @@ CREATE TABLE shared (a int, b text);
 INSERT INTO shared SELECT i, 'row ' || i FROM generate_series(1, 40) i;
 CREATE TABLE target (a int PRIMARY KEY);
 INSERT INTO target SELECT i * 2 FROM generate_series(1, 20) i;
+CREATE TABLE keyed (a int PRIMARY KEY, b int);
+INSERT INTO keyed SELECT i, i FROM generate_series(1, 20) i;
 CREATE TABLE shared_log (a int);
 CREATE TABLE other.which (x text); INSERT INTO other.which VALUES ('other');
 CREATE VIEW public.which AS SELECT 'public'::text AS x;

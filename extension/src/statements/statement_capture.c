@@ -22,44 +22,50 @@
 
 /* Puts a statement that is new, or was analysed again under other settings. */
 static void
-put(HeldStatement *held)
+put(HeldStatement *held, bool changed)
 {
 	PreparedStatement *statement = baton_table_find(held->name, held->hash);
 	BatonStatementCounter counters;
 	StringInfoData value;
 	MemoryContext caller;
 
-	(void) baton_settings_changed(held->plan);
 	held->in_context = true;
 	held->is_new = false;
 	held->counter = BATON_NO_COUNTER;
 	held->counter_due = true;
 	held->prepare_time = statement->prepare_time;
-	baton_counters_get(held->plan, &counters);
+	baton_counters_get(held->plan, &held->spared, &counters);
 	held->written = counters;
-	if (held->value != NULL)
+	if (changed && held->value != NULL)
+	{
 		pfree(held->value);
-	held->value = NULL;
+		held->value = NULL;
+	}
 
 	if (!baton_statement_is_describable(held->plan))
 	{
 		baton_delta_give_up();
 		return;
 	}
-	caller = MemoryContextSwitchTo(baton_held_context);
-	initStringInfo(&value);
-	baton_statement_describe(&value, held->plan, statement->from_sql);
-	held->value = value.data;
-	held->value_length = value.len;
-	MemoryContextSwitchTo(caller);
+	if (held->value == NULL)
+	{
+		caller = MemoryContextSwitchTo(baton_held_context);
+		initStringInfo(&value);
+		baton_statement_describe(&value, held->plan, statement->from_sql);
+		held->value = value.data;
+		held->value_length = value.len;
+		MemoryContextSwitchTo(caller);
+	}
 	baton_delta_put(BATON_KIND_STATEMENT, held->name, strlen(held->name),
-					value.data, value.len, &counters, held->prepare_time);
+					held->value, held->value_length, &counters, held->prepare_time);
 }
 
 /* True if the delta has something; *written if counters were. */
 static bool
 capture(HeldStatement *held, bool *written)
 {
+	bool		changed;
+
 	if (held->unready)
 		return false;			/* its making has failed: nothing was done */
 	if (held->plan == NULL)
@@ -79,15 +85,17 @@ capture(HeldStatement *held, bool *written)
 			return true;
 		}
 	}
-	if (held->is_new || baton_settings_changed(held->plan) ||
-		(held->counter_due && baton_counters_changed(held->plan, &held->written)))
+	changed = baton_settings_changed(held->plan);
+	if (held->is_new || changed ||
+		(held->counter_due && baton_counters_changed(held->plan, &held->spared, &held->written)))
 	{
-		put(held);
+		put(held, changed);
 		return true;
 	}
-	if (baton_counters_changed(held->plan, &held->written))
+	if (baton_counters_changed(held->plan, &held->spared, &held->written))
 	{
-		baton_counters_store(held->plan, held->counter, &held->written);
+		baton_counters_store(held->plan, &held->spared, held->counter,
+							 &held->written);
 		*written = true;
 	}
 	return false;

@@ -192,22 +192,30 @@ baton_common_get(const BatonEntry *entry, uint64 environment)
 	return memo->common;
 }
 
-bool
+CommonStatement *
+baton_common_find(const char *value, uint32 length, uint64 environment)
+{
+	CommonKey	key;
+
+	set_key(&key, value, length, environment);
+	return find(&key);
+}
+
+CommonStatement *
 baton_common_keep(CachedPlanSource *plan, const char *value, uint32 length,
-				  uint64 environment, bool folds)
+				  uint64 environment)
 {
 	CommonKey	key;
 	CommonStatement *common;
 
 	set_key(&key, value, length, environment);
 	if (find(&key) != NULL)
-		return false;
+		return NULL;
 	baton_settings_make_common(plan);
 	common = add(plan, &key);
 	if (plan->gplan != NULL)
 		common->generic_cost = plan->generic_cost;
-	common->folds = folds;
-	return true;
+	return common;
 }
 
 void

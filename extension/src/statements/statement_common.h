@@ -12,6 +12,7 @@
 
 #include "context.h"
 #include "lib/ilist.h"
+#include "statement_values.h"
 #include "utils/plancache.h"
 
 /* What statements are told apart by. */
@@ -32,6 +33,7 @@ typedef struct CommonStatement
 	double		generic_cost;	/* of the plan's generic plan */
 	bool		folds;			/* which is not for sessions with placeholders
 								 * (statement_environment.c) */
+	CustomPlans custom;
 	int			pins;			/* sessions' plans that refer to it */
 	bool		watched;		/* see baton_common_watch() */
 	dlist_node	use_node;		/* in the list by use, last used first */
@@ -49,13 +51,16 @@ extern void baton_common_attach(void);
  */
 extern CommonStatement *baton_common_get(const BatonEntry *entry, uint64 environment);
 
+/* The statement of that content, if it is there. */
+extern CommonStatement *baton_common_find(const char *value, uint32 length,
+										  uint64 environment);
+
 /*
- * Keeps a session's own plan for all.  False if there is one of its content
+ * Keeps a session's own plan for all.  NULL if there is one of its content
  * already.
  */
-extern bool baton_common_keep(CachedPlanSource *plan, const char *value,
-							  uint32 length, uint64 environment,
-							  bool folds);
+extern CommonStatement *baton_common_keep(CachedPlanSource *plan, const char *value,
+										  uint32 length, uint64 environment);
 
 /*
  * The session begins to do what may make plans invalid.  Is there a statement,

@@ -19,8 +19,11 @@
 /* The counters of a plan that was never executed (CreateCachedPlan). */
 static const BatonStatementCounter fresh_counters = {-1, 0, 0, 0};
 
-void
-baton_counters_get(const CachedPlanSource *plan, BatonStatementCounter *counters)
+/* How many custom plans choose_custom_plan() (plancache.c) begins with. */
+#define FIRST_CUSTOM_PLANS 5
+
+static void
+read_plan(const CachedPlanSource *plan, BatonStatementCounter *counters)
 {
 	counters->generic_cost = plan->generic_cost;
 	counters->total_custom_cost = plan->total_custom_cost;
@@ -28,32 +31,92 @@ baton_counters_get(const CachedPlanSource *plan, BatonStatementCounter *counters
 	counters->num_generic_plans = plan->num_generic_plans;
 }
 
+static void
+set_plan(CachedPlanSource *plan, const BatonStatementCounter *counters)
+{
+	plan->generic_cost = counters->generic_cost;
+	plan->total_custom_cost = counters->total_custom_cost;
+	plan->num_custom_plans = counters->num_custom_plans;
+	plan->num_generic_plans = counters->num_generic_plans;
+}
+
+void
+baton_counters_get(const CachedPlanSource *plan, const SparedPlans *spared,
+				   BatonStatementCounter *counters)
+{
+	BatonStatementCounter now;
+	int64		executions;
+	int64		counted;
+
+	read_plan(plan, counters);
+	if (spared->due == 0)
+		return;
+
+	/* executions of the generic plan stand for custom plans first of all */
+	now = *counters;
+	executions = now.num_generic_plans - spared->set.num_generic_plans;
+	counted = Min(executions, spared->due);
+	*counters = spared->own;
+	counters->generic_cost = now.generic_cost;
+	counters->num_custom_plans += counted +
+		(now.num_custom_plans - spared->set.num_custom_plans);
+	counters->total_custom_cost += counted * spared->cost +
+		(now.total_custom_cost - spared->set.total_custom_cost);
+	counters->num_generic_plans += executions - counted;
+}
+
+void
+baton_counters_spare(CachedPlanSource *plan, SparedPlans *spared, double cost)
+{
+	if (spared->due > 0 || plan->num_custom_plans >= FIRST_CUSTOM_PLANS)
+		return;
+	spared->due = FIRST_CUSTOM_PLANS - plan->num_custom_plans;
+	spared->cost = cost;
+	read_plan(plan, &spared->own);
+	/* what the choice between custom and generic plans will go by then */
+	plan->num_custom_plans = FIRST_CUSTOM_PLANS;
+	plan->total_custom_cost += spared->due * cost;
+	read_plan(plan, &spared->set);
+}
+
+void
+baton_counters_end_sparing(CachedPlanSource *plan, SparedPlans *spared)
+{
+	BatonStatementCounter counters;
+
+	if (spared->due == 0)
+		return;
+	baton_counters_get(plan, spared, &counters);
+	spared->due = 0;
+	set_plan(plan, &counters);
+}
+
 void
 baton_counters_load(CachedPlanSource *plan, uint32 counter,
 					BatonStatementCounter *written)
 {
 	*written = counter == BATON_NO_COUNTER ? fresh_counters : *baton_counter(counter);
-	plan->generic_cost = written->generic_cost;
-	plan->total_custom_cost = written->total_custom_cost;
-	plan->num_custom_plans = written->num_custom_plans;
-	plan->num_generic_plans = written->num_generic_plans;
+	set_plan(plan, written);
 }
 
 bool
-baton_counters_changed(const CachedPlanSource *plan,
+baton_counters_changed(const CachedPlanSource *plan, const SparedPlans *spared,
 					   const BatonStatementCounter *written)
 {
-	return plan->num_custom_plans != written->num_custom_plans ||
-		plan->num_generic_plans != written->num_generic_plans ||
-		plan->generic_cost != written->generic_cost ||
-		plan->total_custom_cost != written->total_custom_cost;
+	BatonStatementCounter counters;
+
+	baton_counters_get(plan, spared, &counters);
+	return counters.num_custom_plans != written->num_custom_plans ||
+		counters.num_generic_plans != written->num_generic_plans ||
+		counters.generic_cost != written->generic_cost ||
+		counters.total_custom_cost != written->total_custom_cost;
 }
 
 void
-baton_counters_store(const CachedPlanSource *plan, uint32 counter,
-					 BatonStatementCounter *written)
+baton_counters_store(const CachedPlanSource *plan, const SparedPlans *spared,
+					 uint32 counter, BatonStatementCounter *written)
 {
-	baton_counters_get(plan, written);
+	baton_counters_get(plan, spared, written);
 	if (counter != BATON_NO_COUNTER)
 		*baton_counter(counter) = *written;
 }

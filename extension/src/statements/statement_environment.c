@@ -51,6 +51,7 @@
 #include "handover.h"
 #include "statement_environment.h"
 #include "statement_held.h"
+#include "statement_sparing.h"
 #include "taint.h"
 
 /* A parameter's value, where it is. */
@@ -284,6 +285,7 @@ void
 baton_environment_changes(void)
 {
 	baton_held_settle();
+	baton_sparing_end();
 	changed = true;
 	if (!wavers)
 		baton_statement_epoch = ++last_epoch;
@@ -339,6 +341,9 @@ watch_planner(Query *parse, const char *query_string, int cursor_options,
 {
 	PlannedStmt *result;
 	bool		folded_before = folded;
+	bool		learns = planning == 0 && parameters != NULL &&
+	baton_sparing_asks(query_string);
+	bool		alike = learns && baton_values_are_indifferent(parse);
 
 	folded = false;
 	planning++;
@@ -349,6 +354,8 @@ watch_planner(Query *parse, const char *query_string, int cursor_options,
 			standard_planner(parse, query_string, cursor_options, parameters);
 		if (folded && parameters == NULL)
 			baton_held_folds(query_string);
+		if (learns)
+			baton_sparing_learn(query_string, alike, result);
 	}
 	PG_FINALLY();
 	{

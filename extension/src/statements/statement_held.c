@@ -44,6 +44,8 @@
 #include "statement_held.h"
 #include "statement_notice.h"
 #include "statement_settings.h"
+#include "statement_share.h"
+#include "statement_sparing.h"
 #include "statement_table.h"
 #include "utils/memutils.h"
 
@@ -52,9 +54,6 @@
 
 /* A map that has grown beyond this is not kept. */
 #define MAP_KEPT_SIZE 64
-
-/* What stands on the context of query trees made in the plan's environment. */
-static const char own_mark[] = "pg_baton: own environment";
 
 typedef struct HeldEntry
 {
@@ -88,12 +87,12 @@ typedef struct PlanTie
 
 dlist_head	baton_held = DLIST_STATIC_INIT(baton_held);
 MemoryContext baton_held_context = NULL;
+HeldStatement *baton_held_last = NULL;
 
 static held_hash *map = NULL;
 static MemoryContext work_context = NULL;
 static uint32 sweep_from = SWEEP_FROM;
 static int	fresh = 0;			/* held statements of this epoch, at most */
-static HeldStatement *last = NULL;	/* looked up last */
 
 /* The session in place. */
 static const BatonSessionRecord *record = NULL;
@@ -210,6 +209,7 @@ make(HeldStatement *held, const BatonItem *item)
 	held->counter = item->counter;
 	held->prepare_time = item->aux;
 	baton_counters_load(view, held->counter, &held->written);
+	held->spared.due = 0;
 	if (baton_notice.discards_plans ||
 		(baton_notice.invalidates && baton_common_lost(value, entry->value_length)))
 		baton_settings_disarm(view);
@@ -233,6 +233,7 @@ make(HeldStatement *held, const BatonItem *item)
 			view->generic_cost = held->written.generic_cost = common->generic_cost;
 		held->own_generation = view->gplan->generation;
 	}
+	baton_sparing_begin(view, held, common);
 	held->plan = view;
 	held->epoch = baton_statement_epoch;
 	held->unready = false;
@@ -282,9 +283,9 @@ wanted(const char *name, uint32 hash)
 	entry = held_lookup_hash(map, name, hash);
 	if (entry != NULL)
 	{
-		last = entry->held;
-		if (last->unready)
-			make(last, find_item(last->name));
+		baton_held_last = entry->held;
+		if (baton_held_last->unready)
+			make(baton_held_last, find_item(baton_held_last->name));
 		return;
 	}
 	if (map->members >= sweep_from)
@@ -301,7 +302,7 @@ wanted(const char *name, uint32 hash)
 	Assert(!found);
 	entry->held = held;
 	dlist_push_tail(&baton_held, &held->node);
-	last = held;
+	baton_held_last = held;
 	if (item != NULL)
 		make(held, item);
 }
@@ -330,6 +331,12 @@ look_up(const char *name, Size length)
 
 	memcpy(key, name, Min(length, NAMEDATALEN - 1));
 	wanted(key, string_hash(key, NAMEDATALEN));
+}
+
+void
+baton_held_look_up(const char *name)
+{
+	look_up(name, strlen(name));
 }
 
 static int
@@ -387,6 +394,9 @@ baton_held_tie(HeldStatement *held, CachedPlanSource *plan)
 	held->own_generation = -1;
 	held->counter = BATON_NO_COUNTER;
 	held->counter_due = false;
+	memset(&held->custom, 0, sizeof(held->custom));
+	held->spared.due = 0;
+	held->twin = NULL;
 	if (held->value != NULL)
 		pfree(held->value);
 	held->value = NULL;
@@ -397,15 +407,16 @@ baton_held_prepared(CachedPlanSource *plan)
 {
 	PreparedStatement *statement;
 
-	if (record == NULL || last == NULL)
+	if (record == NULL || baton_held_last == NULL)
 		return;
-	statement = baton_table_find(last->name, last->hash);
-	if (statement == NULL || statement->plansource != plan || last->plan == plan)
+	statement = baton_table_find(baton_held_last->name, baton_held_last->hash);
+	if (statement == NULL || statement->plansource != plan || baton_held_last->plan == plan)
 		return;
-	baton_held_tie(last, plan);
-	last->environment = baton_statement_environment();
-	last->epoch = baton_statement_epoch;
+	baton_held_tie(baton_held_last, plan);
+	baton_held_last->environment = baton_statement_environment();
+	baton_held_last->epoch = baton_statement_epoch;
 	fresh++;
+	baton_sparing_find_twin(baton_held_last, statement->from_sql);
 }
 
 void
@@ -424,7 +435,7 @@ baton_held_settle(void)
 		if (plan == NULL || held->epoch != baton_statement_epoch)
 			continue;
 		if (plan->query_context != NULL)
-			MemoryContextSetIdentifier(plan->query_context, own_mark);
+			MemoryContextSetIdentifier(plan->query_context, baton_own_trees);
 		if (plan->gplan != NULL)
 			held->own_generation = plan->gplan->generation;
 	}
@@ -446,88 +457,6 @@ baton_held_folds(const char *query_string)
 	}
 }
 
-/* Is what the plan has been made into of its own environment? */
-static bool
-trees_are_own(const HeldStatement *held)
-{
-	return held->plan->query_context != NULL &&
-		held->plan->query_context->ident == own_mark;
-}
-
-static bool
-generic_plan_is_own(const HeldStatement *held)
-{
-	const CachedPlan *generic = held->plan->gplan;
-
-	return generic != NULL && generic->is_valid &&
-		generic->generation == held->own_generation &&
-		!held->folds_private;
-}
-
-/* Hands what the view has come to have to the common statement. */
-static void
-hand_over(HeldStatement *held, CommonStatement *common)
-{
-	CachedPlanSource *view = held->plan;
-	CachedPlanSource *plan = common->plan;
-
-	if (!view->is_valid)
-		return;
-	if (trees_are_own(held) && baton_settings_fit(view, plan))
-	{
-		MemoryContext context = plan->query_context;
-
-		plan->query_context = view->query_context;
-		plan->query_list = view->query_list;
-		plan->relationOids = view->relationOids;
-		plan->invalItems = view->invalItems;
-		plan->search_path = view->search_path;
-		plan->rewriteRoleId = view->rewriteRoleId;
-		plan->rewriteRowSecurity = view->rewriteRowSecurity;
-		plan->dependsOnRLS = view->dependsOnRLS;
-		plan->is_valid = true;
-		MemoryContextSetParent(plan->query_context, plan->context);
-		view->query_context = NULL;
-		if (context != NULL)
-			MemoryContextDelete(context);
-	}
-	if (view->gplan != plan->gplan && view->query_context == NULL &&
-		plan->is_valid && generic_plan_is_own(held))
-	{
-		CachedPlan *before = plan->gplan;
-
-		view->gplan->refcount++;
-		plan->gplan = view->gplan;
-		plan->generation = view->generation;
-		common->generic_cost = view->generic_cost;
-		common->folds = held->folds;
-		if (before != NULL)
-			ReleaseCachedPlan(before, NULL);
-	}
-}
-
-/* Keeps the plan that the session has prepared, if it may be; true if so. */
-static bool
-keep(HeldStatement *held)
-{
-	CachedPlanSource *plan = held->plan;
-
-	if (!plan->is_valid || !trees_are_own(held))
-		return false;
-	if (plan->gplan != NULL && !generic_plan_is_own(held))
-	{
-		CachedPlan *generic = plan->gplan;
-
-		plan->gplan = NULL;
-		ReleaseCachedPlan(generic, NULL);
-	}
-	if (!baton_common_keep(plan, held->value, held->value_length,
-						   held->environment, held->folds))
-		return false;
-	held->tie->held = NULL;
-	return true;
-}
-
 static void
 close_one(HeldStatement *held)
 {
@@ -546,10 +475,13 @@ close_one(HeldStatement *held)
 	baton_table_remove(held->name, held->hash);
 	if (held->common != NULL && held->value == NULL &&
 		!baton_settings_changed(plan))
-		hand_over(held, held->common);
+		baton_share_view(held);
 	else if (held->common == NULL && held->value != NULL &&
-			 !baton_settings_changed(plan) && keep(held))
+			 !baton_settings_changed(plan) && baton_share_plan(held))
+	{
+		held->tie->held = NULL;
 		return;
+	}
 	DropCachedPlan(plan);
 }
 
@@ -560,7 +492,7 @@ baton_held_close(void)
 	int			names = map->members;
 
 	record = NULL;
-	last = NULL;
+	baton_held_last = NULL;
 	if (names == 0)
 		return;
 	baton_held_settle();

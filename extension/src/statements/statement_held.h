@@ -37,6 +37,11 @@ typedef struct HeldStatement
 	bool		folds;			/* a generic plan holds what a user's
 								 * immutable function has returned, */
 	bool		folds_private;	/* with placeholders of the session */
+	CustomPlans custom;			/* what was learnt of them, if not from the
+								 * common statement */
+	CommonStatement *twin;		/* prepared here: the common statement that it
+								 * was found to be equal to */
+	SparedPlans spared;
 	char	   *value;			/* its description, if it is not the common
 								 * statement's; NULL: not known */
 	uint32		value_length;
@@ -47,6 +52,9 @@ typedef struct HeldStatement
 } HeldStatement;
 
 extern dlist_head baton_held;
+
+/* The one looked up last; NULL: none. */
+extern HeldStatement *baton_held_last;
 
 /* Memory that is freed when the session leaves. */
 extern MemoryContext baton_held_context;
@@ -71,6 +79,9 @@ extern void baton_held_settle(void);
 
 /* The generic plan of that text is made, and holds such. */
 extern void baton_held_folds(const char *query_string);
+
+/* Looks a statement up, as the server will. */
+extern void baton_held_look_up(const char *name);
 
 /* The plan was just stored under the name looked up last. */
 extern void baton_held_prepared(CachedPlanSource *plan);

@@ -33,6 +33,7 @@
 #include "statement_held.h"
 #include "statement_notice.h"
 #include "statement_settings.h"
+#include "statement_sparing.h"
 #include "tcop/utility.h"
 
 StatementNotice baton_notice;
@@ -115,7 +116,32 @@ note_invalidates(void)
 	if (baton_notice.invalidates)
 		return;
 	baton_notice.invalidates = true;
+	baton_sparing_end();
 	baton_common_watch();
+}
+
+/* EXPLAIN: a prepared statement is to be shown with the plan it would have. */
+static void
+note_explained(const Node *node)
+{
+	while (node != NULL)
+	{
+		switch (nodeTag(node))
+		{
+			case T_Query:
+				node = ((const Query *) node)->utilityStmt;
+				break;
+			case T_CreateTableAsStmt:
+				node = ((const CreateTableAsStmt *) node)->query;
+				break;
+			case T_ExecuteStmt:
+				baton_held_look_up(((const ExecuteStmt *) node)->name);
+				baton_sparing_end();
+				return;
+			default:
+				return;
+		}
+	}
 }
 
 /* Is it the name of a parameter that no code reads by itself? */
@@ -155,6 +181,9 @@ baton_notice_utility_begins(BatonUtility *utility)
 			if (((const DeallocateStmt *) statement)->name == NULL)
 				baton_held_look_up_all();
 			break;
+		case T_ExplainStmt:
+			note_explained(((const ExplainStmt *) statement)->query);
+			break;
 		case T_VariableSetStmt:
 			if (!is_placeholder(((const VariableSetStmt *) statement)->name))
 				baton_environment_changes();
@@ -184,8 +213,10 @@ baton_notice_utility_done(const BatonUtility *utility)
 void
 baton_notice_listing(void)
 {
-	if (attached)
-		baton_held_look_up_all();
+	if (!attached)
+		return;
+	baton_held_look_up_all();
+	baton_sparing_end();
 }
 
 void

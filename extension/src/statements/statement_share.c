@@ -1,0 +1,128 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement_share.c
+ *		What a session's statements leave behind for all.
+ *
+ * A session leaves its backend.  What its views (statement_held.c) have come to
+ * have is handed to their common statements: query trees, a generic plan, what custom
+ * plans cost.  What it has prepared itself becomes a common statement as it is.
+ * But only what was made in the environment that the common statement is for:
+ * trees are marked, and a generic plan is known by its number, when the
+ * environment is about to change (baton_held_settle).
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "statement_environment.h"
+#include "statement_settings.h"
+#include "statement_share.h"
+#include "utils/memutils.h"
+
+const char	baton_own_trees[] = "pg_baton: own environment";
+
+/* Is what the plan has been made into of its own environment? */
+static bool
+trees_are_own(const HeldStatement *held)
+{
+	return held->plan->query_context != NULL &&
+		held->plan->query_context->ident == baton_own_trees;
+}
+
+static bool
+generic_plan_is_own(const HeldStatement *held)
+{
+	const CachedPlan *generic = held->plan->gplan;
+
+	return generic != NULL && generic->is_valid &&
+		generic->generation == held->own_generation &&
+		!held->folds_private;
+}
+
+/* Hands a generic plan, and what was learnt of custom plans, to the common statement. */
+static void
+hand_over_plans(HeldStatement *held, CommonStatement *common)
+{
+	CachedPlanSource *from = held->plan;
+	CachedPlanSource *plan = common->plan;
+
+	if (held->custom.known)
+		common->custom = held->custom;
+	if (from->gplan != plan->gplan && generic_plan_is_own(held))
+	{
+		CachedPlan *before = plan->gplan;
+
+		from->gplan->refcount++;
+		plan->gplan = from->gplan;
+		plan->generation = from->generation;
+		common->generic_cost = from->generic_cost;
+		common->folds = held->folds;
+		if (before != NULL)
+			ReleaseCachedPlan(before, NULL);
+	}
+	if (common->custom.alike && plan->gplan != NULL && plan->gplan->is_valid &&
+		!baton_values_fit(&common->custom, common->generic_cost))
+		common->custom.alike = false;
+}
+
+void
+baton_share_view(HeldStatement *held)
+{
+	CommonStatement *common = held->common;
+	CachedPlanSource *view = held->plan;
+	CachedPlanSource *plan = common->plan;
+
+	if (!view->is_valid)
+		return;
+	if (trees_are_own(held) && baton_settings_fit(view, plan))
+	{
+		MemoryContext context = plan->query_context;
+
+		plan->query_context = view->query_context;
+		plan->query_list = view->query_list;
+		plan->relationOids = view->relationOids;
+		plan->invalItems = view->invalItems;
+		plan->search_path = view->search_path;
+		plan->rewriteRoleId = view->rewriteRoleId;
+		plan->rewriteRowSecurity = view->rewriteRowSecurity;
+		plan->dependsOnRLS = view->dependsOnRLS;
+		plan->is_valid = true;
+		MemoryContextSetParent(plan->query_context, plan->context);
+		view->query_context = NULL;
+		if (context != NULL)
+			MemoryContextDelete(context);
+		common->custom.known = common->custom.alike = false;
+	}
+	if (view->query_context == NULL && plan->is_valid)
+		hand_over_plans(held, common);
+}
+
+bool
+baton_share_plan(HeldStatement *held)
+{
+	CachedPlanSource *plan = held->plan;
+	CommonStatement *common;
+
+	if (!plan->is_valid || !trees_are_own(held))
+		return false;
+	if (plan->gplan != NULL && !generic_plan_is_own(held))
+	{
+		CachedPlan *generic = plan->gplan;
+
+		plan->gplan = NULL;
+		ReleaseCachedPlan(generic, NULL);
+	}
+	common = baton_common_keep(plan, held->value, held->value_length,
+							   held->environment);
+	if (common == NULL)
+	{
+		if (held->twin != NULL && held->twin->plan->is_valid)
+			hand_over_plans(held, held->twin);
+		return false;
+	}
+	common->folds = held->folds;
+	common->custom = held->custom;
+	return true;
+}

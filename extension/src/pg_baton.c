@@ -29,6 +29,7 @@
 #include "parameters.h"
 #include "pid_deadlock.h"
 #include "pid_functions.h"
+#include "pid_log.h"
 #include "pid_notify.h"
 #include "settings_watch.h"
 #include "statement_environment.h"
@@ -69,5 +70,6 @@ _PG_init(void)
 	baton_pids_init();
 	baton_deadlock_init();
 	baton_notify_init();
+	baton_pid_log_init();
 	baton_launcher_register();
 }

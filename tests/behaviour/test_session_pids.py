@@ -161,11 +161,18 @@ def test_a_number_of_long_ago_finds_nobody(server):
             assert other.query("SELECT 1") == [["1"]]
 
 
-def test_cancelling_and_ending_by_numbers_hits_who_is_meant_in_a_storm(server):
+STORM_SHOTS = 6000
+
+
+@pytest.mark.parametrize("backends", [1, 4])
+def test_cancelling_and_ending_by_numbers_hits_who_is_meant_in_a_storm(make_cluster, backends):
     """Sessions come and go on few backends while others are cancelled and ended by
-    their numbers: nobody else notices, whoever is on their backend by then."""
+    their numbers, those of long ago among them: who was not aimed at notices
+    nothing, whoever is on his target's backend by then."""
+    server = make_cluster(parameters={"pg_baton.max_backends": backends})
     stop = threading.Event()
     victims: list[int] = []
+    aimed_at: set[int] = set()
     problems: list[str] = []
     hits = [0, 0]
 
@@ -185,34 +192,42 @@ def test_cancelling_and_ending_by_numbers_hits_who_is_meant_in_a_storm(server):
                     for _ in range(random.randrange(1, 30)):
                         for found in errors(wire.ask(query("SELECT 1"))):
                             hits[0] += found == ("ERROR", "57014")
-                            if found[1] not in ("57014", "57P01"):
+                            if found[1] not in ("57014", "57P01") or wire.backend_pid not in aimed_at:
                                 problems.append(f"a victim got {found}")
                 except (Closed, OSError):
                     hits[1] += 1
+                    if wire.backend_pid not in aimed_at:
+                        problems.append("a session was ended that nobody has aimed at")
 
     threads = [threading.Thread(target=bystander, args=(n,)) for n in range(6)]
     threads += [threading.Thread(target=victim) for _ in range(4)]
     for thread in threads:
         thread.start()
-    rounds = 0
+    shots = 0
+    rolls = random.Random(5)
     try:
         with psycopg.connect(server.direct(), autocommit=True) as killer:
             killer.execute("SET client_min_messages = error")
-            end = time.monotonic() + 90
-            while rounds < 2000 and time.monotonic() < end and not problems:
-                if not victims:
+            end = time.monotonic() + 240
+            while shots < STORM_SHOTS and time.monotonic() < end and not problems:
+                known = len(victims)
+                if not known:
                     continue
-                # The latest, and one that is gone, or has just ended.
-                for pid in (victims[-1], random.choice(victims)):
-                    function = "pg_terminate_backend" if rounds % 5 == 0 else "pg_cancel_backend"
+                # One of the latest, of which every other is left alone, and one
+                # that has gone, or is about to.
+                for pid in (victims[known - 1], rolls.choice(victims[:known])):
+                    if pid % 2:
+                        continue
+                    function = "pg_terminate_backend" if rolls.randrange(5) == 0 else "pg_cancel_backend"
+                    aimed_at.add(pid)
                     killer.execute(f"SELECT {function}({pid})")
-                    rounds += 1
+                    shots += 1
     finally:
         stop.set()
         for thread in threads:
             thread.join(60)
     assert problems == []
-    assert rounds >= 200 and not any(thread.is_alive() for thread in threads)
+    assert shots >= STORM_SHOTS and not any(thread.is_alive() for thread in threads)
     assert hits[1] > 0, "nobody was ended"
     server.expect_in_log("terminating connection due to administrator command")
 

@@ -45,6 +45,12 @@ idle_session(int number)
 	return baton_idle_read(number - FIRST_IDLE, idle) ? idle : NULL;
 }
 
+bool
+baton_number_is_idle(int number)
+{
+	return idle_session(number) != NULL;
+}
+
 typedef struct IdSet
 {
 	int			count;

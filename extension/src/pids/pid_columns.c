@@ -2,7 +2,7 @@
  *
  * pid_columns.c
  *		Functions whose result has a column of process IDs: progress of
- *		commands, replication slots.
+ *		commands, replication slots, asynchronous I/O (18).
  *
  * Both fill a tuplestore (pgstatfuncs.c, slotfuncs.c, 15 to 18), whose rows are
  * gone through once more, and columns are found by name.
@@ -75,7 +75,6 @@ baton_rows_change(FunctionCallInfo fcinfo, BatonRowChange change, void *argument
 	MemoryContextDelete(row_context);
 }
 
-/* Of the transaction's copy of entries, and of who serves whom now. */
 static int
 pid_of_process(const BatonServing *serving, int process)
 {
@@ -117,6 +116,14 @@ baton_sql_progress(PG_FUNCTION_ARGS)
 {
 	return with_column_changed(fcinfo, pg_stat_get_progress_info, "pid");
 }
+
+#if PG_VERSION_NUM >= 180000
+Datum
+baton_sql_aios(PG_FUNCTION_ARGS)
+{
+	return with_column_changed(fcinfo, pg_get_aios, "pid");
+}
+#endif
 
 Datum
 baton_sql_replication_slots(PG_FUNCTION_ARGS)

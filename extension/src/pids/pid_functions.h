@@ -24,6 +24,12 @@ extern Datum baton_sql_cancel_backend(PG_FUNCTION_ARGS);
 extern Datum baton_sql_terminate_backend(PG_FUNCTION_ARGS);
 extern Datum baton_sql_log_memory_contexts(PG_FUNCTION_ARGS);
 
+/* pid_statistics.c */
+extern Datum baton_sql_backend_subxact(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_io(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_wal(PG_FUNCTION_ARGS);
+extern Datum baton_sql_reset_backend_stats(PG_FUNCTION_ARGS);
+
 /* pid_notify.c */
 extern Datum baton_sql_notify(PG_FUNCTION_ARGS);
 
@@ -33,6 +39,7 @@ extern Datum baton_sql_activity(PG_FUNCTION_ARGS);
 /* pid_columns.c */
 extern Datum baton_sql_progress(PG_FUNCTION_ARGS);
 extern Datum baton_sql_replication_slots(PG_FUNCTION_ARGS);
+extern Datum baton_sql_aios(PG_FUNCTION_ARGS);
 
 /* pid_locks.c */
 extern Datum baton_sql_lock_status(PG_FUNCTION_ARGS);
@@ -41,6 +48,8 @@ extern Datum baton_sql_safe_snapshot_blocking_pids(PG_FUNCTION_ARGS);
 extern Datum baton_sql_isolation_is_blocked(PG_FUNCTION_ARGS);
 
 /* pid_backend_numbers.c */
+extern bool baton_number_is_idle(int number);	/* of a session that no
+												 * backend serves */
 extern Datum baton_sql_backend_idset(PG_FUNCTION_ARGS);
 extern Datum baton_sql_backend_pid(PG_FUNCTION_ARGS);
 extern Datum baton_sql_backend_dbid(PG_FUNCTION_ARGS);

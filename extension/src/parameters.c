@@ -44,6 +44,7 @@ char	   *baton_listen_addresses;
 int			baton_max_backends;
 int			baton_min_backends;
 int			baton_max_dedicated;
+int			baton_max_extra_backends;
 int			baton_backend_idle_timeout_ms;
 int			baton_session_wait_timeout_ms;
 int			baton_max_sessions;
@@ -117,6 +118,16 @@ static const ParameterDefinition definitions[] =
 		.boot = -1,.least = -1,.most = MAX_BACKENDS,
 		.short_description = "Sets the maximum number of backends that dedicated sessions have besides pg_baton.max_backends.",
 		.long_description = "-1 means as many as max_connections leaves, which is the most in any case.",
+	},
+	{
+		.name = "pg_baton.max_extra_backends",
+		.type = PARAMETER_INT,
+		.variable = &baton_max_extra_backends,
+		.context = PGC_SIGHUP,
+		.boot = -1,.least = -1,.most = MAX_BACKENDS,
+		.short_description = "Sets the maximum number of backends besides pg_baton.max_backends while transactions hold those without doing anything.",
+		.long_description = "Started one after another where sessions wait, and transactions wait for locks, disk or their clients. "
+		"-1 means as many as max_connections leaves, which is the most in any case.",
 	},
 	{
 		.name = "pg_baton.min_backends",
@@ -379,6 +390,7 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "max_backends", baton_max_backends);
 	add_number(&pairs, &count, "min_backends", baton_min_backends);
 	add_number(&pairs, &count, "max_dedicated", baton_max_dedicated);
+	add_number(&pairs, &count, "max_extra_backends", baton_max_extra_backends);
 	add_number(&pairs, &count, "backend_idle_timeout_ms", baton_backend_idle_timeout_ms);
 	add_number(&pairs, &count, "session_wait_timeout_ms", baton_session_wait_timeout_ms);
 	add_number(&pairs, &count, "max_sessions", baton_max_sessions);

@@ -16,6 +16,7 @@ extern char *baton_listen_addresses;
 extern int	baton_max_backends;
 extern int	baton_min_backends;
 extern int	baton_max_dedicated;
+extern int	baton_max_extra_backends;
 extern int	baton_backend_idle_timeout_ms;
 extern int	baton_session_wait_timeout_ms;
 extern int	baton_max_sessions;

@@ -52,6 +52,10 @@ def shared_backends(cluster) -> int:
     ][0]
 
 
+def states(cluster) -> list[str]:
+    return [state for (state,) in cluster.sql("SELECT state FROM pg_baton_sessions")]
+
+
 def dedicated_sessions(cluster) -> int:
     return cluster.sql("SELECT count(*) FROM pg_baton_sessions WHERE mode = 'dedicated'")[0][0]
 
@@ -268,3 +272,51 @@ def test_a_copy_that_takes_longer_than_a_message_may_is_not_ended(cluster_with, 
         wire.send(copy_data(b"row\n")[7:])
     wire.send(copy_done())
     assert wire.until_ready()[0].body == b"COPY 12\0"
+
+
+EXTRA = {"max_extra_backends": -1, "session_wait_timeout": "30s"}
+
+
+def test_transactions_left_open_stop_nobody(cluster_with, crowd):
+    cluster = cluster_with("holder", "other", max_backends=2, **EXTRA)
+    holders = crowd(cluster, 7, user="holder")
+    for holder in holders:
+        holder.query("BEGIN")
+    others = crowd(cluster, 3, user="other") + crowd(cluster, 3, user="holder")
+    for other in others:
+        assert other.query("SELECT 1") == [["1"]]
+    for holder in holders:
+        holder.query("COMMIT")
+    wait_until(lambda: shared_backends(cluster) <= 2, what="those that were added go")
+    for session in holders + others:
+        assert session.query("SELECT 2") == [["2"]]
+
+
+def test_backends_that_wait_for_a_lock_let_its_holder_s_session_in(cluster_with, crowd):
+    """Eight, and whoever holds the lock waits in the queue behind many others."""
+    cluster = cluster_with("role", max_backends=8, **EXTRA)
+    holder, *others = crowd(cluster, 8 + 1 + 20, user="role")
+    # Prepared, it holds its lock while its session has no backend.
+    cluster.sql("CREATE TABLE locked (a int); GRANT ALL ON locked TO role; INSERT INTO locked VALUES (1)")
+    holder.query("BEGIN; UPDATE locked SET a = 2; PREPARE TRANSACTION 'held'")
+    for session in others:
+        session.send(query("UPDATE locked SET a = a + 1"))
+    wait_until(lambda: states(cluster).count("waiting") >= 20, what="the others wait in the queue")
+    holder.send(query("COMMIT PREPARED 'held'"))
+    for session in (holder, *others):
+        assert not [found for found in session.until_ready() if found.type == "E"]
+    assert holder.query("SELECT a FROM locked") == [[str(2 + len(others))]]
+    wait_until(lambda: shared_backends(cluster) <= 8, what="those that were added go")
+
+
+def test_no_backend_is_added_beyond_the_bound(cluster_with, crowd):
+    cluster = cluster_with("role", max_backends=2, max_extra_backends=1, session_wait_timeout="4s")
+    holders = crowd(cluster, 3, user="role")
+    for holder in holders:
+        holder.query("BEGIN")
+    (late,) = crowd(cluster, 1, user="role")
+    late.send(query("SELECT 1"))
+    assert late.read_until("E")[-1].fields()["C"] == "53300"
+    assert len(cluster.sql("SELECT 1 FROM pg_baton_backends")) == 3
+    for holder in holders:
+        holder.query("COMMIT")

@@ -67,6 +67,8 @@ BASE_PARAMETERS = {
 
 POOL_PARAMETERS = {
     "shared_preload_libraries": "pg_baton",
+    # Tests hold backends on purpose: none is added for those that wait.
+    "pg_baton.max_extra_backends": "0",
 }
 
 

@@ -5,6 +5,7 @@
 //! word says (idle, busy, ...) is the backend's own and changes all the time.
 
 use super::origin::{Origin, Provenance};
+use super::stall::Seen;
 
 /// What a backend is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,10 @@ pub struct Backend {
     pub origin: Option<Origin>,
     /// Since when its session is dedicated.
     dedicated_since_us: Option<u64>,
+    /// A transaction holds it and does nothing (stall.rs).
+    held: bool,
+    /// When it was last looked at for that.
+    pub seen: Option<Seen>,
     /// Its session was told to end, for want of places; 0: never.
     pub evicted_us: u64,
     /// It has no session, and gets none.
@@ -94,6 +99,10 @@ impl Backend {
         self.dedicated_since_us
     }
 
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
     pub fn login_generation(&self) -> u64 {
         self.login_generation
     }
@@ -113,6 +122,7 @@ pub struct Backends {
     free: Vec<u32>,
     total: usize,
     dedicated: usize,
+    held: usize,
     leaving: Vec<u32>,
 }
 
@@ -126,6 +136,7 @@ impl Backends {
                 .collect(),
             total: 0,
             dedicated: 0,
+            held: 0,
             leaving: Vec::new(),
         }
     }
@@ -137,6 +148,11 @@ impl Backends {
 
     pub fn dedicated(&self) -> usize {
         self.dedicated
+    }
+
+    /// Shared ones that transactions hold without doing anything.
+    pub fn held(&self) -> usize {
+        self.held
     }
 
     /// Those that have been told to go, or have said so.
@@ -179,6 +195,8 @@ impl Backends {
             life: Life::Starting,
             origin: None,
             dedicated_since_us: None,
+            held: false,
+            seen: None,
             evicted_us: 0,
             says_it_exits: false,
             makes_room_for: None,
@@ -198,7 +216,20 @@ impl Backends {
         let was = backend.life;
         debug_assert!(was.may_become(to), "{was:?} to {to:?}");
         backend.life = to;
+        if to != Life::Shared {
+            self.set_held(slot, false);
+        }
         self.count(slot, Some(was), Some(to));
+    }
+
+    /// Only a shared one is ever held.
+    pub fn set_held(&mut self, slot: u32, held: bool) {
+        let Some(backend) = self.get_mut(slot) else {
+            return;
+        };
+        let was = std::mem::replace(&mut backend.held, held && backend.life == Life::Shared);
+        let is = backend.held;
+        self.held = self.held + usize::from(is) - usize::from(was);
     }
 
     pub fn attached(&mut self, slot: u32, now_us: u64) {
@@ -242,6 +273,7 @@ impl Backends {
 
     /// Frees a slot.
     pub fn remove(&mut self, slot: u32) -> Option<Backend> {
+        self.set_held(slot, false);
         let backend = self.table.get_mut(slot as usize)?.take()?;
         self.total -= 1;
         self.count(slot, Some(backend.life), None);

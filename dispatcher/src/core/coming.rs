@@ -103,12 +103,19 @@ impl Core {
     fn may_wait(&mut self, id: SessionId, words: &impl Words) -> Option<u32> {
         if self.is_forced_out(id, words) {
             self.end(id, Why::Administrator);
-        } else if words.is_cancelled(index_of(id)) {
-            self.cancel_waiting(id);
-        } else {
-            return self.sessions.get(id).map(|session| session.pool());
+            return None;
         }
-        None
+        let session = self.sessions.get(id)?;
+        let (pool, is_ungreeted) = (session.pool(), session.is_ungreeted());
+        if words.is_cancelled(index_of(id)) {
+            if !is_ungreeted {
+                self.cancel_waiting(id);
+                return None;
+            }
+            // A login has no statement.
+            self.act(Action::ClearCancel(id));
+        }
+        Some(pool)
     }
 
     fn waits(&mut self, id: SessionId, number: u32) {

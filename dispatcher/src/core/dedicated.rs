@@ -24,6 +24,8 @@ impl Core {
             dedicated: self.backends.dedicated(),
             max_backends: self.limits.max_backends,
             max_dedicated: self.limits.max_dedicated,
+            held: self.backends.held(),
+            max_extra: self.limits.max_extra,
             ceiling: self.limits.ceiling,
         }
     }

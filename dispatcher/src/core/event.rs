@@ -64,6 +64,12 @@ pub enum Event {
     SlotFreed(u32),
     /// The ticket was taken back; or, `false`, somebody had it already.
     TicketBack(bool),
+    /// What a backend has done so far: transactions, and processor time.
+    Measured {
+        slot: u32,
+        transactions: u64,
+        cpu_us: u64,
+    },
 
     /// A hold on a database has ended; by its number.
     HoldEnded(u32),
@@ -239,6 +245,8 @@ pub enum Action {
     },
     /// Answered by `TicketBack`.
     TakeTicketBack(u32),
+    /// How much a backend has done; answered by `Measured`.
+    Measure(u32),
     /// What is left of a ticket in a slot.
     ClearTicket {
         slot: u32,

@@ -15,6 +15,7 @@
 //! | `coming` | what becomes of a session that speaks, comes back, or ends |
 //! | `serve` | who gets which backend; how many are started |
 //! | `places`, `dedicated` | how many there may be, shared and dedicated; which session keeps its backend no longer |
+//! | `stall`, `held` | which backends get nothing done, so that others are added |
 //! | `waits`, `cancel`, `holds`, `stop` | who is told what while he waits, or ends |
 //! | `attach`, `leave`, `shrink` | a backend comes, goes, may go |
 //! | `room`, `make_room` | which backend gives way for another pool |
@@ -27,6 +28,7 @@ mod coming;
 mod dedicated;
 mod event;
 mod failures;
+mod held;
 mod holds;
 mod leave;
 mod make_room;
@@ -42,6 +44,7 @@ mod sessions;
 mod shrink;
 #[cfg(test)]
 mod simulator;
+mod stall;
 mod stop;
 mod waits;
 mod words;
@@ -61,6 +64,7 @@ use pool::Pool;
 use pool_set::PoolSet;
 use serve::Round;
 use sessions::Sessions;
+use stall::Stall;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
@@ -80,6 +84,8 @@ pub struct Limits {
     pub min_backends: usize,
     /// None: what is left.
     pub max_dedicated: Option<usize>,
+    /// Beyond max_backends, while transactions hold those. None: what is left.
+    pub max_extra: Option<usize>,
     /// Backends that there may be at all: what the server's connections leave.
     /// Orphans have some, too; but they must not keep a new dispatcher from
     /// serving anybody.
@@ -108,6 +114,7 @@ pub struct Core {
     dirty: Vec<u32>,
     round: Round,
     room: Room,
+    stall: Stall,
     /// Databases that statements want for themselves.
     holds: Vec<Hold>,
     settings_generation: u64,
@@ -143,6 +150,7 @@ impl Core {
             dirty: Vec::new(),
             round: Round::default(),
             room: Room::default(),
+            stall: Stall::default(),
             holds: Vec::new(),
             settings_generation: 0,
             next_serial: 0,
@@ -200,6 +208,11 @@ impl Core {
             Event::Leaves(slot) => self.leaves(slot, words),
             Event::SlotFreed(slot) => self.backends.release(slot),
             Event::TicketBack(is_ours) => self.ticket_back(is_ours, words),
+            Event::Measured {
+                slot,
+                transactions,
+                cpu_us,
+            } => self.measured(slot, transactions, cpu_us, words),
 
             Event::HoldEnded(number) => self.hold_ended(number),
             Event::LauncherIs { up } => self.launcher_is_up = up,
@@ -232,6 +245,7 @@ impl Core {
     fn tick(&mut self, words: &impl Words) {
         self.expire_waits(words);
         self.look_at_waiting(words);
+        self.look_for_held(words);
         self.evict_excess(words);
         self.room.look_again();
         if self.stopping {
@@ -265,7 +279,10 @@ impl Core {
 
     /// Is there something that has a limit in milliseconds?
     pub fn needs_ticks(&self) -> bool {
-        self.stopping || self.room.is_offered() || !self.in_want.is_empty()
+        self.stopping
+            || self.room.is_offered()
+            || !self.in_want.is_empty()
+            || self.backends.held() > 0
     }
 
     pub fn sessions(&self) -> &Sessions {

@@ -4,7 +4,8 @@
 //! that it serves nobody else. `max_backends` bounds the shared ones alone;
 //! those apart have bounds of their own, in what the server's connections
 //! leave. So sessions that keep their backends cost the others memory, and no
-//! backend. docs/design/pools.md has the reasons.
+//! backend. In a stall, those that are *held* (stall.rs) are replaced as well.
+//! docs/design/pools.md has the reasons.
 
 /// What there is, and what there may be.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,6 +14,10 @@ pub struct Places {
     pub total: usize,
     /// Of these, dedicated.
     pub dedicated: usize,
+    /// Of the others, held by transactions that do nothing.
+    pub held: usize,
+    /// pg_baton.max_extra_backends; None: what is left.
+    pub max_extra: Option<usize>,
     /// pg_baton.max_backends
     pub max_backends: usize,
     /// pg_baton.max_dedicated; None: what is left.
@@ -48,22 +53,32 @@ impl Places {
         (self.most_shared() / 4).max(1)
     }
 
+    /// Places beyond max_backends for those that are held.
+    fn extra(&self) -> usize {
+        self.max_extra.map_or(self.held, |most| most.min(self.held))
+    }
+
+    /// As many as there may be now.
+    fn most(&self) -> usize {
+        (self.most_shared() + self.apart() + self.extra()).min(self.ceiling)
+    }
+
     /// How many may be added.
     pub fn room(&self) -> usize {
-        (self.most_shared() + self.apart()).saturating_sub(self.total)
+        self.most().saturating_sub(self.total)
     }
 
     /// More than there may be, however they came to be so many.
     #[cfg(test)]
     pub fn is_overdrawn(&self) -> bool {
-        self.total > self.most_shared() + self.apart()
+        self.total > self.most()
     }
 
     /// More shared ones than there may be: sessions are not dedicated any more,
     /// or max_backends was lowered.
     pub fn has_surplus(&self) -> bool {
         let shared = self.total.saturating_sub(self.dedicated);
-        shared > self.left_for_shared().max(self.kept_for_shared())
+        shared > self.left_for_shared().max(self.kept_for_shared()) + self.extra()
     }
 
     /// Dedicated sessions have taken so much that one has to end, if others
@@ -166,6 +181,31 @@ mod tests {
         // Whatever is dedicated, what is kept for the shared is no surplus.
         now.total = 12;
         assert!(!now.has_surplus());
+    }
+
+    #[test]
+    fn what_is_held_is_replaced_as_far_as_the_server_has_room() {
+        let mut now = Places {
+            total: 8,
+            max_extra: Some(3),
+            ..places()
+        };
+        for held in 1..=5 {
+            now.held = held;
+            assert_eq!(now.room(), usize::from(held <= 3));
+            now.total += now.room();
+            assert!(!now.has_surplus());
+        }
+        now.held = 1;
+        assert!(now.has_surplus());
+        now.held = 90;
+        now.max_extra = None;
+        assert_eq!(now.room(), 97 - 11);
+        // And not at the cost of a dedicated session's place.
+        now.total = 97;
+        now.dedicated = 80;
+        assert_eq!(now.room(), 0);
+        assert!(!now.has_surplus() && !now.has_excess());
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub trait Words {
     /// Messages in a pool's ready queue. It may count one that has just been
     /// taken, or whose taker died of it.
     fn queued(&self, pool: u32) -> i32;
+    /// Transactions that a pool's backends have completed; only ever compared.
+    fn completed(&self, pool: u32) -> u64;
 
     /// The backend slot that holds a session.
     fn holder(&self, index: u32) -> Option<u32>;

@@ -23,6 +23,8 @@ pub struct Parameters {
     pub min_backends: u32,
     /// -1: what the server's connections leave.
     pub max_dedicated: i32,
+    /// -1: likewise.
+    pub max_extra_backends: i32,
     pub backend_idle_timeout_ms: u64,
     pub session_wait_timeout_ms: u64,
     pub max_sessions: u32,
@@ -105,6 +107,7 @@ const TABLE: &[(&str, Set)] = &[
     number!(max_backends),
     number!(min_backends),
     number!(max_dedicated),
+    number!(max_extra_backends),
     number!(backend_idle_timeout_ms),
     number!(session_wait_timeout_ms),
     number!(max_sessions),
@@ -161,6 +164,7 @@ impl Parameters {
             max_backends: self.max_backends as usize,
             min_backends: self.min_backends as usize,
             max_dedicated: usize::try_from(self.max_dedicated).ok(),
+            max_extra: usize::try_from(self.max_extra_backends).ok(),
             ceiling: self.backend_ceiling(slots, orphans),
             session_wait_timeout_us: self.session_wait_timeout_ms * 1000,
             backend_idle_timeout_us: self.backend_idle_timeout_ms as i64 * 1000,

@@ -68,6 +68,11 @@ impl Core {
         }
         assert_eq!(total, self.backends.total(), "all backends");
         assert_eq!(dedicated, self.backends.dedicated(), "dedicated backends");
+        let held = self.backends.iter().filter(|(slot, backend)| {
+            assert!(!backend.is_held() || self.backends.is_shared(*slot));
+            backend.is_held()
+        });
+        assert_eq!(held.count(), self.backends.held(), "held backends");
         assert_eq!(leaving, self.backends.leaving().len(), "leaving backends");
         assert!(
             self.actions.is_empty(),
@@ -129,6 +134,10 @@ impl Core {
                 "somebody is in the ready queue of pool {number} and all sleep"
             );
         }
+    }
+
+    pub(super) fn dedicated_count(&self) -> usize {
+        self.backends.dedicated()
     }
 
     pub(super) fn has_full_queue(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::scenario::Scenario;
 use super::world::{Armed, Client};
-use crate::core::{Event, PoolKey, Provenance};
+use crate::core::{Event, PoolKey, Provenance, SessionId, Shown};
 use crate::protocol::auth::client::Failure;
 
 impl Scenario {
@@ -11,7 +11,8 @@ impl Scenario {
             match self.random().below(100) {
                 0..=24 => self.log_in(),
                 25..=79 => self.ask(),
-                80..=84 => self.hang_up(),
+                80..=83 => self.hang_up(),
+                84 => self.lock(),
                 85..=88 => self.cancel(),
                 _ if !self.is_troubled => {}
                 89..=91 => self.backend_dies(),
@@ -96,6 +97,7 @@ impl Scenario {
             asks_since_us: 0,
             taints: 0,
             transaction_us,
+            wants_lock: false,
         });
         if !greeted {
             self.shell.tell(Event::ToGreet(id));
@@ -126,6 +128,44 @@ impl Scenario {
                 }
             }
         }
+    }
+
+    /// Clients that are silent ask for what waits for one of them.
+    fn lock(&mut self) {
+        let now_us = self.shell.world.now_us;
+        let most = self.may_be_blocked();
+        if self.shell.world.is_locked() || most == 0 {
+            return;
+        }
+        let Some(holder) = self.some_silent() else {
+            return;
+        };
+        self.shell.world.lock = Some(holder);
+        self.summary.locks += 1;
+        for _ in 0..self.random().between(1, most as u64) {
+            let other = self.some_silent().filter(|id| *id != holder);
+            if let Some(client) = other.and_then(|id| self.shell.world.client(id)) {
+                client.wants_lock = true;
+                client.asked = 1;
+                client.asks_since_us = now_us;
+            }
+        }
+    }
+
+    fn some_silent(&mut self) -> Option<SessionId> {
+        let client = self.some_client()?;
+        let is_silent =
+            client.greeted && client.asked == 0 && !client.has_gone && !client.wants_lock;
+        let id = client.id;
+        let shown = self.shell.world.session(id).shown;
+        (is_silent && shown == Shown::Idle).then_some(id)
+    }
+
+    /// So many backends may be held while one is left for others.
+    pub(super) fn may_be_blocked(&self) -> usize {
+        let slots = self.shell.processes.len();
+        let extra = slots.saturating_sub(self.limits.max_backends);
+        extra.min(self.limits.max_extra.unwrap_or(extra))
     }
 
     fn hang_up(&mut self) {

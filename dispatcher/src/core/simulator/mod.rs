@@ -22,7 +22,7 @@ use scenario::Scenario;
 use std::time::{Duration, Instant};
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 5] = [
+const FOUND: [(u64, &str); 6] = [
     (
         2,
         "a pool's last backend took sessions out of another pool's queue",
@@ -30,6 +30,10 @@ const FOUND: [(u64, &str); 5] = [
     (
         11,
         "an event of a socket that was armed for its end only: handed on twice",
+    ),
+    (
+        23,
+        "a cancel on the way to a backend that could not greet it: never greeted",
     ),
     (
         39,

@@ -45,6 +45,8 @@ enum Step {
     Sleep,
     /// A transaction, until then.
     Run(u64),
+    /// A transaction that waits for the lock, and takes so long when it has it.
+    Blocked(u64),
     /// Giving back: what it shows is written, the owner, the word, then told.
     GiveOwner(Word, Next),
     GiveWord(Word, Next),
@@ -81,6 +83,8 @@ pub struct Process {
     /// The one that it holds was greeted here.
     greeted_here: bool,
     dedicated: bool,
+    begun_us: u64,
+    cpu_us: u64,
     pub has_ended: bool,
 }
 
@@ -103,8 +107,22 @@ impl Process {
             tells: false,
             greeted_here: false,
             dedicated: false,
+            begun_us: world.now_us,
+            cpu_us: 0,
             has_ended: false,
         }
+    }
+
+    /// Processor time that it has used: all that a transaction takes.
+    pub fn cpu_us(&self, now_us: u64) -> u64 {
+        match self.step {
+            Step::Run(_) => self.cpu_us + now_us.saturating_sub(self.begun_us),
+            _ => self.cpu_us,
+        }
+    }
+
+    pub fn is_blocked(&self) -> bool {
+        matches!(self.step, Step::Blocked(_))
     }
 
     pub fn held(&self) -> SessionId {
@@ -116,6 +134,7 @@ impl Process {
         match self.step {
             Step::Sleep => self.inbox.is_empty() && !self.client_speaks(world),
             Step::Run(until_us) => world.now_us < until_us,
+            Step::Blocked(_) => world.is_locked(),
             Step::Exit => true,
             _ => false,
         }
@@ -160,7 +179,7 @@ impl Process {
         let step = self.step;
         matches!(
             step,
-            Step::Top | Step::Listen | Step::Sleep | Step::Run(_) | Step::Greet
+            Step::Top | Step::Listen | Step::Sleep | Step::Run(_) | Step::Blocked(_) | Step::Greet
         )
     }
 
@@ -219,6 +238,11 @@ impl Process {
             Step::Sleep => self.wake(world),
             Step::Run(until_us) if world.now_us < until_us => Step::Run(until_us),
             Step::Run(_) => self.end_transaction(world, random),
+            Step::Blocked(_) if world.is_locked() => self.step,
+            Step::Blocked(takes_us) => {
+                self.begun_us = world.now_us;
+                Step::Run(world.now_us + takes_us)
+            }
             Step::GiveOwner(word, next) => {
                 world.session(self.leaving).owner = 0;
                 world.backends[slot].session = 0;
@@ -365,6 +389,13 @@ impl Process {
             world.session(id).shown = Shown::Other;
             let cancelled = std::mem::take(&mut world.session(id).cancelled);
             let takes_us = if cancelled { 1 } else { transaction_us };
+            let wants_lock = world
+                .client(id)
+                .is_some_and(|client| std::mem::take(&mut client.wants_lock));
+            if wants_lock && !cancelled {
+                return Step::Blocked(takes_us);
+            }
+            self.begun_us = now_us;
             return Step::Run(now_us + takes_us);
         }
         if self.just_taken {
@@ -434,6 +465,11 @@ impl Process {
     fn end_transaction(&mut self, world: &mut World, random: &mut Random) -> Step {
         let id = self.held;
         world.backends[self.slot as usize].served += 1;
+        world.pools[self.pool as usize].completed += 1;
+        self.cpu_us += world.now_us - self.begun_us.min(world.now_us);
+        if world.lock == Some(id) {
+            world.lock = None;
+        }
         let now = world.timestamp;
         let words = world.session(id);
         words.transactions += 1;

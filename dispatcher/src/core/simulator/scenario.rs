@@ -28,6 +28,7 @@ pub struct Summary {
     pub cancels: u64,
     pub refused: u64,
     pub holds: u64,
+    pub locks: u64,
     pub longest_wait_us: u64,
 }
 
@@ -44,6 +45,7 @@ impl Summary {
         self.cancels += other.cancels;
         self.refused += other.refused;
         self.holds += other.holds;
+        self.locks += other.locks;
         self.longest_wait_us = self.longest_wait_us.max(other.longest_wait_us);
     }
 
@@ -52,6 +54,7 @@ impl Summary {
         assert!(self.transactions > 0 && self.claims_lost > 0 && self.queue_was_full > 0);
         assert!(self.waits_ended > 0 && self.deaths > 0 && self.crashes > 0);
         assert!(self.cancels > 0 && self.refused > 0 && self.holds > 0);
+        assert!(self.locks > 0);
     }
 }
 
@@ -85,6 +88,7 @@ impl Scenario {
             max_backends,
             min_backends: random.below(2) * random.below(3),
             max_dedicated,
+            max_extra: random.once_in(3).then(|| random.below(5)),
             ceiling: slots,
             session_wait_timeout_us: if random.once_in(3) {
                 random.between(50_000, 3_000_000)
@@ -358,6 +362,12 @@ impl Scenario {
             if self.is_at_rest() {
                 break;
             }
+            self.unlock_if_hopeless();
+            // Who has the lock asks for something, after all.
+            let lock = self.shell.world.lock;
+            if let Some(client) = lock.and_then(|id| self.shell.world.client(id)) {
+                client.asked = client.asked.max(1);
+            }
             // Who is dedicated does not keep that for ever.
             for client in self.shell.world.clients.iter_mut().flatten() {
                 client.taints = 0;
@@ -378,6 +388,18 @@ impl Scenario {
         self.summary.transactions += (self.shell.world.sessions.iter())
             .map(|words| words.transactions)
             .sum::<u64>();
+    }
+
+    /// As many as could be replaced, or it is not ours to end it.
+    fn unlock_if_hopeless(&mut self) {
+        let wanting = self.shell.world.clients.iter().flatten();
+        let blocked = wanting.filter(|client| client.wants_lock).count()
+            + (self.shell.processes.iter().flatten())
+                .filter(|process| process.is_blocked())
+                .count();
+        if blocked + self.shell.core.dedicated_count() > self.may_be_blocked() {
+            self.shell.world.lock = None;
+        }
     }
 
     fn is_at_rest(&self) -> bool {

@@ -260,6 +260,15 @@ impl Shell {
                 }
                 self.handle(Event::TicketBack(is_ours));
             }
+            Action::Measure(slot) => {
+                let process = self.processes[slot as usize].as_ref();
+                let event = Event::Measured {
+                    slot,
+                    transactions: self.world.backends[slot as usize].served,
+                    cpu_us: process.map_or(0, |process| process.cpu_us(self.world.now_us)),
+                };
+                self.handle(event);
+            }
             Action::ClearTicket { slot, ticket } => {
                 let retire = &mut self.world.backends[slot as usize].retire;
                 if *retire == ticket {

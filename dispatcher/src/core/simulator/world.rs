@@ -56,6 +56,7 @@ pub const NO_SESSION: SessionWords = SessionWords {
 pub struct PoolWords {
     pub queued: i32,
     pub queue: VecDeque<SessionId>,
+    pub completed: u64,
 }
 
 /// How a socket stands in the epoll.
@@ -85,6 +86,8 @@ pub struct Client {
     pub taints: u32,
     /// How long its transactions take.
     pub transaction_us: u64,
+    /// Its next transaction waits for the lock.
+    pub wants_lock: bool,
 }
 
 pub struct World {
@@ -95,6 +98,8 @@ pub struct World {
     pub pools: Vec<PoolWords>,
     pub clients: Vec<Option<Client>>,
     pub ticket: u32,
+    /// Whoever has it lets go of it at the end of his next transaction.
+    pub lock: Option<SessionId>,
     pub login_generation: u64,
     pub force_migration: bool,
 }
@@ -109,6 +114,7 @@ impl World {
             pools: vec![PoolWords::default(); pools],
             clients: vec![None; sessions],
             ticket: 0,
+            lock: None,
             login_generation: 1,
             force_migration: false,
         }
@@ -117,6 +123,14 @@ impl World {
     pub fn client(&mut self, id: SessionId) -> Option<&mut Client> {
         let client = self.clients.get_mut(index_of(id) as usize)?.as_mut();
         client.filter(|client| client.id == id && !client.closed)
+    }
+
+    /// Somebody who is still there has it.
+    pub fn is_locked(&self) -> bool {
+        self.lock.is_some_and(|id| {
+            let client = self.clients[index_of(id) as usize].as_ref();
+            client.is_some_and(|client| client.id == id && !client.closed && !client.has_gone)
+        })
     }
 
     pub fn session(&mut self, id: SessionId) -> &mut SessionWords {
@@ -165,6 +179,10 @@ impl Words for World {
 
     fn queued(&self, pool: u32) -> i32 {
         self.pools[pool as usize].queued
+    }
+
+    fn completed(&self, pool: u32) -> u64 {
+        self.pools[pool as usize].completed
     }
 
     fn holder(&self, index: u32) -> Option<u32> {

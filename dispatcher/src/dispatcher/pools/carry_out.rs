@@ -105,6 +105,7 @@ impl Dispatcher {
                 let event = Event::TicketBack(is_ours);
                 self.core.handle(event, &self.control);
             }
+            Action::Measure(slot) => self.measure(slot),
             Action::ClearTicket { slot, ticket } => {
                 let retire = &self.control.backends[slot as usize].retire;
                 let _ = retire.compare_exchange(ticket, RETIRE_NOT, SeqCst, SeqCst);
@@ -162,6 +163,16 @@ impl Dispatcher {
             }
         }
         self.core.handle(Event::Claimed, &self.control);
+    }
+
+    fn measure(&mut self, slot: u32) {
+        let backend = &self.control.backends[slot as usize];
+        let event = Event::Measured {
+            slot,
+            transactions: backend.transactions.load(Relaxed),
+            cpu_us: process::cpu_time_of(backend.pid.load(SeqCst)).unwrap_or(0),
+        };
+        self.core.handle(event, &self.control);
     }
 
     /// One that has been poked is not poked again before it has read that.

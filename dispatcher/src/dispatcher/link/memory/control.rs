@@ -207,6 +207,10 @@ impl Words for Control {
         self.pools[pool as usize].queued.load(SeqCst)
     }
 
+    fn completed(&self, pool: u32) -> u64 {
+        self.pools[pool as usize].completed.load(Relaxed)
+    }
+
     fn holder(&self, index: u32) -> Option<u32> {
         let slot = self.sessions.get(index as usize)?;
         slot.owner.load(SeqCst).checked_sub(1)

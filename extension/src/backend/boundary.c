@@ -30,7 +30,9 @@
  * comes next.
  *
  * An error in here ends the backend: it must never unwind into PostgresMain,
- * which would report it to whatever client is in place.
+ * which would report it to whatever client is in place, with one more
+ * ReadyForQuery.  Where none is caught ExitOnAnyError makes errstart (elog.c)
+ * raise each as FATAL.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -83,6 +85,7 @@ static bool batch_begun = true; /* more than CloseComplete was put since the
 								 * last 'Z' */
 static bool client_lost = false;	/* the client of the command that runs
 									 * reads no more; seen to at its boundary */
+static bool exits_on_error;		/* the session's own, while all errors do */
 static bool injecting = false;	/* what runs are messages of ours: the client
 								 * must not see the answers */
 
@@ -332,32 +335,49 @@ baton_boundary_install(void)
 	baton_plain_record();
 }
 
-/* `ready`: ReadyForQuery was sent, and not only a Flush answered. */
+/*
+ * From here on an error is FATAL.  The variable is a parameter as well
+ * (exit_on_error), and the session's own until errors_as_before().
+ */
 static void
-boundary(char status, bool ready)
+errors_end_process(void)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	volatile uint32 holdoff = QueryCancelHoldoffCount;
-	BatonSessionSlot *slot;
-	bool		timed_out;
+	exits_on_error = ExitOnAnyError;
+	ExitOnAnyError = true;
+}
 
-	baton_deadlock_watch();
-	if (injecting)
-	{
-		/* Our messages are done; the client's own comes next. */
-		injecting = false;
-		timed_out = get_timeout_indicator(STATEMENT_TIMEOUT, true);
-		if (QueryCancelPending && !timed_out)
-			baton_cancel_arm();
-		QueryCancelHoldoffCount = 0;
-		QueryCancelPending = false;
-		baton_socket_resume();
-		baton_unnamed_injected();
-		baton_cancel_unhold();
-		baton_session_arm_cancel();
-		baton_context_begin();
-		return;
-	}
+static void
+errors_as_before(void)
+{
+	ExitOnAnyError = exits_on_error;
+}
+
+/* The messages of ours are done; the client's own comes next. */
+static void
+injected(void)
+{
+	bool		timed_out = get_timeout_indicator(STATEMENT_TIMEOUT, true);
+
+	injecting = false;
+	if (QueryCancelPending && !timed_out)
+		baton_cancel_arm();
+	QueryCancelHoldoffCount = 0;
+	QueryCancelPending = false;
+	baton_socket_resume();
+	baton_unnamed_injected();
+	baton_cancel_unhold();
+	baton_session_arm_cancel();
+	baton_context_begin();
+}
+
+/*
+ * A command of the session in place has been answered.  True if its next, or
+ * another session's, has to be waited for.
+ */
+static bool
+answered(char status, bool ready)
+{
+	BatonSessionSlot *slot;
 
 	if (attached && baton_session_held() != 0)
 	{
@@ -381,7 +401,7 @@ boundary(char status, bool ready)
 		{
 			/* an ordinary connection for good */
 			baton_socket_expect_waits();
-			return;
+			return false;
 		}
 		if (baton_input_is_buffered() && !client_lost && baton_input_babbles() &&
 			!baton_input_skip())
@@ -398,7 +418,7 @@ boundary(char status, bool ready)
 					baton_message_timeout_begin_late();
 				else
 					baton_message_timeout_end();
-				return;
+				return false;
 			}
 			/* The next session must not be taken to have said the rest. */
 			client_lost = true;
@@ -414,6 +434,26 @@ boundary(char status, bool ready)
 	if (get_timeout_active(CLIENT_CONNECTION_CHECK_TIMEOUT))
 		disable_timeout(CLIENT_CONNECTION_CHECK_TIMEOUT, false);
 	CheckClientConnectionPending = false;
+	return true;
+}
+
+/* `ready`: ReadyForQuery was sent, and not only a Flush answered. */
+static void
+boundary(char status, bool ready)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	volatile uint32 holdoff = QueryCancelHoldoffCount;
+	bool		waits = false;
+
+	errors_end_process();
+	baton_deadlock_watch();
+	if (injecting)
+		injected();
+	else
+		waits = answered(status, ready);
+	errors_as_before();
+	if (!waits)
+		return;
 
 	QueryCancelHoldoffCount = holdoff + 1;
 	in_boundary = true;
@@ -463,6 +503,7 @@ boundary(char status, bool ready)
 	}
 	PG_END_TRY();
 
+	errors_end_process();
 	in_boundary = false;
 
 	/* By assignment: PG_CATCH of anything below us sets it to zero. */
@@ -483,4 +524,5 @@ boundary(char status, bool ready)
 		baton_context_begin();
 	}
 	MemoryContextSwitchTo(caller);
+	errors_as_before();
 }

@@ -24,6 +24,7 @@
 #include "statement_common.h"
 #include "statement_description.h"
 #include "statement_make.h"
+#include "statement_map.h"
 #include "statement_settings.h"
 #include "utils/memutils.h"
 
@@ -48,11 +49,14 @@ same_key(const CommonKey *one, const CommonKey *other)
 #define SH_HASH_KEY(tb, key) ((key)->hash ^ (uint32) (key)->environment)
 #define SH_EQUAL(tb, a, b) same_key(a, b)
 #define SH_SCOPE static inline
+#define SH_USE_NONDEFAULT_ALLOCATOR
 #define SH_STORE_HASH
 #define SH_GET_HASH(tb, a) ((a)->hash)
 #define SH_DECLARE
 #define SH_DEFINE
 #include "lib/simplehash.h"
+
+BATON_MAP_ALLOCATOR(common)
 
 /* Which statement an entry was last time: equal serial, equal content. */
 typedef struct EntryMemo

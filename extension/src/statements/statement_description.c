@@ -69,14 +69,26 @@ typedef struct ResultColumn
 /*
  * Reading a text again must not repeat its notices (truncated identifiers,
  * escape string warnings), to the client least of all.
+ *
+ * Errors must stay what they are: errstart() (elog.c) decides by these settings
+ * who is told of an error when it is raised, and one that nobody is told of
+ * (for want of memory, say) would leave the client with a ReadyForQuery alone
+ * for an answer.  LOG passes where ERROR does, hence what pg_parse_query() and
+ * pg_analyze_and_rewrite_*() (postgres.c) tell at that level is switched off.
  */
 void
 baton_quiet_begin(Quiet *quiet)
 {
 	quiet->client_min_messages = client_min_messages;
 	quiet->log_min_messages = log_min_messages;
-	client_min_messages = FATAL;
-	log_min_messages = FATAL;
+	quiet->debug_print_parse = Debug_print_parse;
+	quiet->debug_print_rewritten = Debug_print_rewritten;
+	quiet->log_parser_stats = log_parser_stats;
+	client_min_messages = ERROR;
+	log_min_messages = ERROR;
+	Debug_print_parse = false;
+	Debug_print_rewritten = false;
+	log_parser_stats = false;
 }
 
 void
@@ -84,6 +96,9 @@ baton_quiet_end(const Quiet *quiet)
 {
 	client_min_messages = quiet->client_min_messages;
 	log_min_messages = quiet->log_min_messages;
+	Debug_print_parse = quiet->debug_print_parse;
+	Debug_print_rewritten = quiet->debug_print_rewritten;
+	log_parser_stats = quiet->log_parser_stats;
 }
 
 /* NIL if the text cannot be read, for whatever reason but want of memory. */

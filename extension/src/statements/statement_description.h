@@ -80,11 +80,14 @@ extern bool baton_statement_has_settings(const char *value);
 /* The raw parse tree of the statement; NULL if it cannot be had. */
 extern RawStmt *baton_statement_parse(const Description *description);
 
-/* While statements are read and made again, nobody is told anything. */
+/* While statements are read and made again, only errors are told. */
 typedef struct Quiet
 {
 	int			client_min_messages;
 	int			log_min_messages;
+	bool		debug_print_parse;
+	bool		debug_print_rewritten;
+	bool		log_parser_stats;
 } Quiet;
 
 extern void baton_quiet_begin(Quiet *quiet);

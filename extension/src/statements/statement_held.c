@@ -42,6 +42,7 @@
 #include "statement_description.h"
 #include "statement_environment.h"
 #include "statement_held.h"
+#include "statement_map.h"
 #include "statement_notice.h"
 #include "statement_settings.h"
 #include "statement_share.h"
@@ -70,11 +71,14 @@ typedef struct HeldEntry
 #define SH_HASH_KEY(tb, key) string_hash(key, NAMEDATALEN)
 #define SH_EQUAL(tb, a, b) (strncmp(a, b, NAMEDATALEN - 1) == 0)
 #define SH_SCOPE static inline
+#define SH_USE_NONDEFAULT_ALLOCATOR
 #define SH_STORE_HASH
 #define SH_GET_HASH(tb, a) ((a)->hash)
 #define SH_DECLARE
 #define SH_DEFINE
 #include "lib/simplehash.h"
+
+BATON_MAP_ALLOCATOR(held)
 
 /* Tells that a plan has gone; lies in the plan's context. */
 typedef struct PlanTie

@@ -75,9 +75,10 @@ class Fuzzer:
     def episode(self) -> Episode:
         count = self.options.sessions
         world = BrokenWorld if self.options.against == "broken" else World
+        pids = "pg_baton.session_pids=off" not in self.options.set
         return Episode(
-            World(self.direct, "direct", self.direct.port, count, DATABASE),
-            world(self.other, self.options.against, self.other.pool_port, count, DATABASE),
+            World(self.direct, "direct", self.direct.port, count, DATABASE, pids),
+            world(self.other, self.options.against, self.other.pool_port, count, DATABASE, pids),
         )
 
     def try_script(self, script: list[Operation]) -> Difference | None:

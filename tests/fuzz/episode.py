@@ -51,7 +51,7 @@ class Episode:
         self.done: list[Operation] = []
 
     def generate(self, seed: int, steps: int) -> Iterator[Operation]:
-        generator = Generator(seed, len(self.direct.sessions), self.direct.database)
+        generator = Generator(seed, len(self.direct.sessions), self.direct.database, self.direct.pids)
         for _ in range(steps):
             yield generator.next(self.views)
 
@@ -75,16 +75,16 @@ class Episode:
         other = self.other.perform(operation)
         if direct != other:
             return Difference(step, operation, "answer", tuple(direct), tuple(other))
-        view = self.views[operation.session]
-        was_connected = view.connected
-        session = self.direct.sessions[operation.session]
-        view.connected = session.wire is not None
-        view.status = session.status
-        if not view.connected:
-            view.seeded = False
-        elif operation.label in RARE and not any(line.startswith("error") for line in direct):
-            view.seeded = True
-        if was_connected and not view.connected:
+        someone_left = False
+        for view, session in zip(self.views, self.direct.sessions):
+            someone_left = someone_left or (view.connected and session.wire is None)
+            view.connected = session.wire is not None
+            view.status = session.status
+            view.seeded = view.seeded and view.connected
+        if operation.label in RARE and not any(line.startswith("error") for line in direct):
+            view = self.views[operation.session]
+            view.seeded = view.connected
+        if someone_left:
             held_direct = self.direct.settle()
             held_other = self.other.settle(held_direct)
             if held_direct != held_other:

@@ -29,6 +29,8 @@ class Operation:
     connect: tuple[tuple[str, str], ...] | None = None
     disconnect: bool = False
     behind: bytes = b""
+    ends: int | None = None
+    """The session that it ends, if it may."""
 
 
 @dataclass
@@ -68,6 +70,11 @@ class Script:
 SERVER = "server: "
 
 
+def pid_mark(session: int) -> str:
+    """Stands for a session's number, which differs from world to world."""
+    return f"#PID{session:05}#"
+
+
 def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
@@ -75,10 +82,11 @@ def quote(text: str) -> str:
 class Generator:
     """One episode's source of operations."""
 
-    def __init__(self, seed: int, sessions: int, database: str) -> None:
+    def __init__(self, seed: int, sessions: int, database: str, pids: bool = True) -> None:
         self.random = random.Random(seed)
         self.sessions = sessions
         self.database = database
+        self.kinds = [(kind, weight) for kind, weight in self.KINDS if pids or kind != "pids"]
 
     def next(self, views: list[SessionView]) -> Operation:
         session = self.random.randrange(self.sessions)
@@ -88,12 +96,14 @@ class Generator:
         if self.random.random() < 0.01:
             return Operation(session, "disconnect", disconnect=True)
         script = Script()
-        kinds = self.KINDS_FAILED if view.status == "E" else self.KINDS
+        kinds = self.KINDS_FAILED if view.status == "E" else self.kinds
         kind = self.random.choices([k for k, _ in kinds], [w for _, w in kinds])[0]
         if kind == "ddl" and any(v.connected and v.status != "I" for v in views):
             kind = "probe"
         if kind == "server_setting":
             return self.server_setting(session)
+        if kind == "pids" and self.random.random() < 0.4:
+            return self.another_s_pid(session)
         if kind == "random" and not view.seeded:
             kind = "set"
         if kind in ("transaction_end", "savepoint") and view.status == "I" and self.random.random() < 0.8:
@@ -112,6 +122,7 @@ class Generator:
         ("temporary", 3), ("advisory", 4), ("listen", 3), ("notify", 2), ("identity", 4), ("ddl", 3),
         ("stored_setting", 1), ("rare", 0.3), ("copy", 2), ("function_call", 1), ("random", 1),
         ("many", 1), ("explain", 3), ("multi", 4), ("server_setting", 0.3), ("flush", 1),
+        ("pids", 9),
     )
     KINDS_FAILED = (
         ("transaction_end", 10), ("savepoint", 6), ("simple", 2), ("bind_execute", 2), ("sql_execute", 2),
@@ -484,6 +495,18 @@ class Generator:
         # int4pl(int4, int4), pg_proc.dat
         script.add("FunctionCall int4pl", wire.function_call(177, [b"\0\0\0\1", self._pick((b"\0\0\0\2", b"\2"))]))
         script.end()
+
+    # -- process IDs -------------------------------------------------------------
+
+    def _pids(self, script: Script) -> None:
+        self._either(script, self._pick(words.PIDS))
+
+    def another_s_pid(self, session: int) -> Operation:
+        """One that is not connected (any more) is as good."""
+        other = (session + self.random.randrange(1, self.sessions)) % self.sessions
+        ends = self.random.random() < 0.1
+        text = (words.END_ANOTHER if ends else self._pick(words.PIDS_OF_OTHERS)).replace("#PIDn#", pid_mark(other))
+        return Operation(session, text, (wire.query(text),), ends=other if ends else None)
 
     # -- the server --------------------------------------------------------------
 

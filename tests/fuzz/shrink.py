@@ -62,6 +62,7 @@ def save(script: list[Operation], path: Path) -> None:
             "connect": operation.connect,
             "disconnect": operation.disconnect,
             "behind": base64.b64encode(operation.behind).decode(),
+            "ends": operation.ends,
         }
         for operation in script
     ]
@@ -77,6 +78,7 @@ def load(path: Path) -> list[Operation]:
             None if row["connect"] is None else tuple((name, value) for name, value in row["connect"]),
             row["disconnect"],
             base64.b64decode(row.get("behind", "")),
+            row.get("ends"),
         )
         for row in json.loads(path.read_text())
     ]

@@ -1,8 +1,8 @@
 """What the scripts speak of: parameters and their values, statements, objects.
 
 Everything here is deterministic on a direct connection, whoever runs beside
-it: no clocks, no process ids, no oids, and nothing that waits for another
-session (lock_timeout in the configuration ends what would).
+it: no clocks, no oids, and nothing that waits for another session (lock_timeout
+in the configuration ends what would).  Process IDs are known by whose they are.
 """
 
 from __future__ import annotations
@@ -212,6 +212,34 @@ RARE = (
     "SELECT setseed(0.25)",
     "SET seed = 0.5",
 )
+
+# What asks for process IDs.  They are told apart by whose they are: the number
+# after "pid=", and those of the list after "pids=" (world.py).
+PIDS = (
+    "SELECT 'pid=' || pg_backend_pid()", "SELECT 'pid=' || pg_backend_pid()",
+    "DO $$BEGIN RAISE NOTICE 'pid=%', pg_backend_pid(); END$$",
+    "SELECT 'pid=' || pid, state, application_name, usename FROM pg_stat_activity WHERE pid = pg_backend_pid()",
+    "SELECT 'pid=' || pid, state FROM pg_stat_get_activity(pg_backend_pid())",
+    "SELECT 'pids={' || string_agg(pid || ':' || coalesce(state, '?') || ':' || usename, ',') || '}'"
+    " FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'",
+    "SELECT 'pids={' || string_agg(pg_stat_get_backend_pid(n) || ':' || coalesce(pg_stat_get_backend_wait_event(n), 'runs'), ',')"
+    " || '}' FROM pg_stat_get_backend_idset() n WHERE pg_stat_get_backend_dbid(n)"
+    " = (SELECT oid FROM pg_database WHERE datname = current_database())",
+    "SELECT 'pids={' || string_agg(pid || ':' || objid || mode, ',') || '}' FROM pg_locks WHERE locktype = 'advisory'",
+    "SELECT 'pids={' || string_agg(pid::text, ',') || '}' FROM pg_locks WHERE relation = 'public.shared'::regclass",
+    "SELECT 'pids={' || string_agg(pid || ':' || ssl, ',') || '}' FROM pg_stat_ssl",
+    "SELECT pg_blocking_pids(pg_backend_pid()), pg_safe_snapshot_blocking_pids(pg_backend_pid())",
+)
+
+# What is done to another session: in the place of #PIDn# stands its number, with
+# as many digits.
+PIDS_OF_OTHERS = (
+    "SELECT pg_cancel_backend(#PIDn#)", "SELECT pg_cancel_backend(#PIDn#)", "SELECT pg_blocking_pids(#PIDn#)",
+    "SELECT 'pid=' || pid, state FROM pg_stat_activity WHERE pid = #PIDn#",
+    "SELECT 'pid=' || pid, state FROM pg_stat_get_activity(#PIDn#)",
+    "SELECT pg_isolation_test_session_is_blocked(#PIDn#, '{}')",
+)
+END_ANOTHER = "SELECT pg_terminate_backend(#PIDn#, 20000)"
 
 # Only outside transactions: they would make others wait.
 DDL = (

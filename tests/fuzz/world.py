@@ -21,7 +21,7 @@ from harness.health import wait_until
 from harness.wire import Closed, Message, QueryFailed, Wire, query
 
 from . import vocabulary as words
-from .generator import SERVER, Operation
+from .generator import SERVER, Operation, pid_mark
 
 SETTLE_LIMIT_S = 20.0
 ANSWER_LIMIT_S = 30.0
@@ -30,6 +30,12 @@ OBJECT_IN_USE = "55006"
 TEMPORARY_SCHEMA = re.compile(r"pg_(toast_)?temp_\d+")
 # Toast tables are called after the oid of theirs.
 TOAST_TABLE = re.compile(r"pg_toast_\d+")
+# Process IDs that were asked for; each is told by whose it is.
+ONE_PID = re.compile(r"((?:pid=|PID ))(\d+)")
+SOME_PIDS = re.compile(r"pids=\{(\d[^}]*)\}")
+# Where an error was raised: what was asked of the server's functions may be
+# refused by the pool's.
+ERROR_PLACE = re.compile(r" F='[^']*' L='\d+' R='\w+'")
 # Locks that tell of a session's state; the rest are of the moment.  A relation
 # that is not committed yet has no name for us, only an oid.
 LOCKS = (
@@ -48,17 +54,23 @@ class Session:
         self.status = "I"
         self.notifications: list[str] = []
         self.connect: tuple[tuple[str, str], ...] = ()
+        self.pid = 0
+        """Of the latest connection."""
 
 
 class World:
     """Sessions of one episode in one cluster."""
 
-    def __init__(self, cluster: Cluster, name: str, port: int, sessions: int, database: str) -> None:
+    def __init__(
+        self, cluster: Cluster, name: str, port: int, sessions: int, database: str, pids: bool = True
+    ) -> None:
         self.cluster = cluster
         self.name = name
         self.port = port
         self.database = database
         self.sessions = [Session() for _ in range(sessions)]
+        self.pids = pids
+        self.whose: dict[int, str] = {}
         self.migrations = 0
 
     def lay_out(self) -> None:
@@ -104,7 +116,31 @@ class World:
             session.wire = None
             session.status = "I"
             return ["disconnected"]
-        return self._run(session, operation.segments, operation.behind)
+        lines = self._run(session, tuple(map(self._with_pids, operation.segments)), operation.behind)
+        if "#PID" in operation.label:
+            lines = [ERROR_PLACE.sub("", line) for line in lines]
+        if operation.ends is not None and "row [b't']" in lines:
+            lines += self._ended(self.sessions[operation.ends])
+        return lines
+
+    def _with_pids(self, segment: bytes) -> bytes:
+        """Marks replaced by the sessions' numbers here."""
+        for number, session in enumerate(self.sessions):
+            mark = pid_mark(number).encode()
+            segment = segment.replace(mark, f"{session.pid:0{len(mark)}}".encode())
+        return segment
+
+    def _ended(self, session: Session) -> list[str]:
+        """What the client of a session hears that another has ended."""
+        if session.wire is None:
+            return ["it was not connected"]
+        try:
+            told = [m.fields() for m in session.wire.until_closed(ANSWER_LIMIT_S) if m.type == "E"]
+        except TimeoutError as failure:
+            told = []
+            print(f"{failure}\n{self.state()}", file=sys.stderr, flush=True)
+        self._drop(session)
+        return [f"it hears {fields['S']} {fields['C']} {fields['M']}" for fields in told]
 
     def _patient(self) -> Wire:
         """A connection to the server itself, which waits for locks as long as it takes."""
@@ -157,6 +193,8 @@ class World:
         if messages and messages[-1].type == "Z":
             session.wire = wire
             session.status = "I"
+            session.pid = wire.backend_pid
+            self.whose[session.pid] = f"session {self.sessions.index(session)}"
         else:
             wire.close()
         return lines
@@ -194,9 +232,23 @@ class World:
 
     def _line(self, message: Message) -> str:
         line = TEMPORARY_SCHEMA.sub("pg_temp_N", describe(message))
+        if message.type == "A" and self.pids:
+            line += f" from {self._who(int.from_bytes(message.body[:4], 'big'))}"
+        if message.type in "DN":
+            line = ONE_PID.sub(lambda found: found[1] + self._who(int(found[2])), line)
+            line = SOME_PIDS.sub(lambda found: f"pids={self._who_all(found[1])}", line)
         if message.type == "D" and len(message.body) >= 2000:
             line = f"row of {len(message.body)} bytes: {message.body[:60]!r}... {hash(message.body):x}"
         return line.replace(self.database, "the_database")
+
+    def _who(self, pid: int) -> str:
+        return self.whose.get(pid, "a stranger")
+
+    def _who_all(self, listed: str) -> str:
+        """Without those that have just gone, and whoever looks after the world."""
+        live = {session.pid for session in self.sessions if session.wire}
+        pairs = [item.partition(":") for item in listed.split(",") if item]
+        return str(sorted(self._who(int(pid)) + rest for pid, _, rest in pairs if int(pid) in live))
 
     def state(self) -> str:
         """What everybody is doing, for a report on a session that hangs."""

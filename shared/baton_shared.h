@@ -38,7 +38,7 @@
 #define BATON_SETTINGS_MARKS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 14
+#define BATON_LAYOUT_VERSION 15
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -571,7 +571,9 @@ typedef struct BatonFrame
  * LOGIN_QUESTION: u32 request, u8 connection (0 local, 1 host), u8 address
  *	family (as peer_family, low byte), u8[16] address, u16 port, string user,
  *	string database, string os_user ("" if not known; the peer's user name on
- *	a Unix socket), u8 secure (1: by TLS)
+ *	a Unix socket), u8 secure (1: by TLS), u8 has_ca (1: its certificate would
+ *	have been checked), u8 has_certificate (1: it was), string common_name,
+ *	string distinguished_name (RFC 2253)
  * LOGIN_ANSWER: u32 request, u32 method (BATON_AUTH_*), string method_name,
  *	string verifier (rolpassword; "" if there is none), u8 password_expired,
  *	u32 role_oid, u32 database_oid, u8 superuser, i32 role_limit,
@@ -580,7 +582,8 @@ typedef struct BatonFrame
  *	database_backends, string refusal_sqlstate ("" if welcome), string
  *	refusal_message, string refusal_detail, string refusal_hint,
  *	u8 refuse_before_authentication (1: send the refusal at once, as for
- *	reject and no matching line; 0: only after the client has proved itself),
+ *	reject and no matching line; 0: only after the client has proved itself;
+ *	2: then, in place of AuthenticationOk),
  *	string peer_role_match ("" or "1": for peer, whether os_user may log in),
  *	i64 good_until (TimestampTz: up to then the same question gets the same
  *	answer, request apart, unless login_generation is raised; 0: never again),

@@ -21,11 +21,12 @@ use std::collections::HashMap;
 pub enum Provenance {
     /// The system's user at the other end of a Unix socket.
     User(u32),
-    /// An address, as session records have it, and whether it speaks TLS.
+    /// An address, as session records have it, and the number of the names in
+    /// the client's certificate: 0 if it does not speak TLS (certificates.rs).
     Address {
         family: u16,
         bytes: [u8; 16],
-        is_secure: bool,
+        tls: u32,
     },
 }
 
@@ -40,15 +41,12 @@ impl Provenance {
         matches!(self, Provenance::User(_))
     }
 
-    /// By TLS: lines of type hostssl are for it, and hostnossl not.
-    pub fn is_secure(&self) -> bool {
-        matches!(
-            self,
-            Provenance::Address {
-                is_secure: true,
-                ..
-            }
-        )
+    /// Lines of type hostssl are for one by TLS, and hostnossl not.
+    pub fn tls(&self) -> u32 {
+        match self {
+            Provenance::User(_) => 0,
+            Provenance::Address { tls, .. } => *tls,
+        }
     }
 }
 
@@ -202,7 +200,7 @@ mod tests {
     fn from(last_byte: u8) -> Provenance {
         Provenance::Address {
             family: 2,
-            is_secure: false,
+            tls: 0,
             bytes: [last_byte; 16],
         }
     }

@@ -109,7 +109,7 @@ mod tests {
     fn from(last_byte: u8) -> Provenance {
         Provenance::Address {
             family: 2,
-            is_secure: false,
+            tls: 0,
             bytes: [last_byte; 16],
         }
     }

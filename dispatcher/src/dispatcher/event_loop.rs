@@ -33,6 +33,7 @@ use super::queries::Statistics;
 use super::shutdown::Stopping;
 use super::slab::Slab;
 use super::sys::epoll::{self, ClientNumber, Epoll, Event};
+use super::tls::certificates::Certificates;
 use super::tls::threads::Relays;
 use crate::core::{Core, Event as Happened, Now, SessionId};
 use crate::protocol::auth::verifier::MockSecret;
@@ -131,6 +132,7 @@ pub struct Dispatcher {
     pub jobs: Jobs,
     pub tls: TlsOffer,
     pub relays: Relays,
+    pub certificates: Certificates,
     pub postmaster: OwnedFd,
     pub pid_file: Option<OwnedFd>,
     pub signals: OwnedFd,

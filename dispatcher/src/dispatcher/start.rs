@@ -28,6 +28,7 @@ use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::memory;
 use super::sys::process;
 use super::sys::socket::{self, Kind};
+use super::tls::certificates::Certificates;
 use super::tls::context::{self, Occasion, ServerContext};
 use super::tls::threads::Relays;
 use super::{session_memory, Arguments};
@@ -221,6 +222,7 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
         jobs,
         tls,
         relays,
+        certificates: Certificates::default(),
         postmaster,
         pid_file,
         signals,

@@ -69,6 +69,7 @@ impl Dispatcher {
             .map(|key| key.role_oid)
             .collect();
         self.roles.keep(|role| with_pool.contains(&role));
+        self.sweep_certificates();
     }
 
     /// Backends of an earlier dispatcher: when one has ended its slots are free,

@@ -48,6 +48,7 @@
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
+#include "utils/memutils.h"
 
 #include "attach.h"
 #include "address.h"
@@ -66,12 +67,18 @@ static SockAddr own_address;
 static char *own_hostname;
 static int	own_hostname_resolv;
 
-/* The client as pg_baton.attach names it: ...:<family>:<address in hex>:<TLS>. */
+/*
+ * The client as pg_baton.attach names it: ...:<family>:<address in hex>:<TLS>,
+ * the last one 0 without, 1 with TLS, 2 with a certificate.  Then follow its
+ * common name and its distinguished name, in hex.
+ */
 typedef struct Origin
 {
 	uint16		family;
 	uint8		address[16];
 	bool		is_secure;		/* it has come by TLS */
+	char	   *common_name;	/* NULL: none, or no certificate */
+	char	   *distinguished_name; /* NULL: no certificate */
 	BatonBackendSlot *slot;		/* that this backend is started for */
 } Origin;
 
@@ -89,6 +96,43 @@ read_address(const char *hex, uint8 *address)
 	return true;
 }
 
+/* Text in hex up to the next colon or blank, which *at is moved to. */
+static char *
+read_name(const char **at)
+{
+	Size		length = strcspn(*at, ": ");
+	char	   *name = MemoryContextAllocZero(TopMemoryContext, length / 2 + 1);
+
+	for (Size i = 0; i + 1 < length; i += 2)
+	{
+		unsigned int byte;
+
+		if (sscanf(*at + i, "%2x", &byte) != 1)
+			break;
+		name[i / 2] = (char) byte;
+	}
+	*at += length;
+	return name;
+}
+
+static void
+read_certificate(const char *at, Origin *origin)
+{
+	if (*at != ':')
+		return;
+	at++;
+	origin->common_name = read_name(&at);
+	if (*at != ':')
+		return;
+	at++;
+	origin->distinguished_name = read_name(&at);
+	if (origin->common_name[0] == '\0')
+	{
+		pfree(origin->common_name);
+		origin->common_name = NULL;
+	}
+}
+
 /* The dispatcher's word, and no stranger's?  Options come as they were sent. */
 static bool
 read_origin(const char *options, Origin *origin)
@@ -99,11 +143,12 @@ read_origin(const char *options, Origin *origin)
 	unsigned int family;
 	unsigned int secure;
 	char		hex[33];
+	int			read = 0;
 	BatonBackendSlot *slot;
 
 	if (value == NULL || BatonControlMemory == NULL ||
-		sscanf(value + strlen(BATON_ATTACH_OPTION), "%u:%llx:%u:%32[0-9a-f]:%u",
-			   &slot_index, &token, &family, hex, &secure) != 5 ||
+		sscanf(value + strlen(BATON_ATTACH_OPTION), "%u:%llx:%u:%32[0-9a-f]:%u%n",
+			   &slot_index, &token, &family, hex, &secure, &read) != 5 ||
 		strlen(hex) != 32 ||
 		slot_index >= BatonControlMemory->backend_slots)
 		return false;
@@ -115,6 +160,10 @@ read_origin(const char *options, Origin *origin)
 
 	origin->family = (uint16) family;
 	origin->is_secure = secure != 0;
+	origin->common_name = NULL;
+	origin->distinguished_name = NULL;
+	if (secure == 2)
+		read_certificate(value + strlen(BATON_ATTACH_OPTION) + read, origin);
 	origin->slot = slot;
 	return read_address(hex, origin->address);
 }
@@ -177,6 +226,11 @@ assume(Port *port, const Origin *origin)
 	 */
 	port->ssl_in_use = origin->is_secure;
 
+	/* for clientcert, and CheckCertAuth(), which comes later */
+	port->peer_cert_valid = origin->distinguished_name != NULL;
+	port->peer_cn = origin->common_name;
+	port->peer_dn = origin->distinguished_name;
+
 	/* over TCP the dispatcher cannot send descriptors, nor does it try */
 	if (origin->family == AF_UNIX && own_address.addr.ss_family == AF_UNIX)
 	{
@@ -189,8 +243,21 @@ assume(Port *port, const Origin *origin)
 	}
 }
 
-void
-baton_attach_origin_end(void)
+static void
+forget_certificate(Port *port)
+{
+	port->peer_cert_valid = false;
+	if (port->peer_cn != NULL)
+		pfree(port->peer_cn);
+	if (port->peer_dn != NULL)
+		pfree(port->peer_dn);
+	port->peer_cn = NULL;
+	port->peer_dn = NULL;
+}
+
+/* The socket is the backend's own again. */
+static void
+stop_assuming(void)
 {
 	if (PqCommMethods == &methods)
 		PqCommMethods = server_methods;
@@ -207,6 +274,15 @@ baton_attach_origin_end(void)
 	MyProcPort->remote_hostname_resolv = own_hostname_resolv;
 }
 
+void
+baton_attach_origin_end(void)
+{
+	stop_assuming();
+	/* those of a TLS connection of the server's own are be_tls_close()'s */
+	if (MyProcPort != NULL && !MyProcPort->ssl_in_use)
+		forget_certificate(MyProcPort);
+}
+
 /*
  * Each process's first message; and the next, if that one was about a client
  * and something is to be said before authentication is over.
@@ -218,7 +294,8 @@ first_message(char type, const char *body, size_t length)
 	Origin		origin;
 	int			result;
 
-	baton_attach_origin_end();
+	/* the certificate stays: it is looked at after the password */
+	stop_assuming();
 	result = server_methods->putmessage(type, body, length);
 	if (is_first && type == NEGOTIATE_PROTOCOL_VERSION && MyProcPort != NULL &&
 		read_origin(MyProcPort->cmdline_options, &origin))

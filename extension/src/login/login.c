@@ -63,6 +63,10 @@ typedef struct Question
 	char	   *database;
 	char	   *os_user;
 	bool		is_secure;		/* by TLS */
+	bool		has_ca;			/* certificates are checked */
+	bool		has_certificate;	/* one that was */
+	char	   *common_name;	/* "" if there is none */
+	char	   *distinguished_name;
 } Question;
 
 /* LOGIN_ANSWER; see baton_shared.h */
@@ -84,6 +88,7 @@ typedef struct Answer
 	const char *refusal_detail;
 	const char *refusal_hint;
 	bool		refuse_first;
+	bool		refuse_proof;	/* in place of AuthenticationOk */
 	bool		peer_match;
 	TimestampTz good_until;		/* 0: not to be kept */
 	bool		ask_backend;	/* a backend must greet, and decides */
@@ -106,7 +111,12 @@ read_question(const char *bytes, Size length, Question *question)
 	question->database = baton_wire_read_string(&in);
 	question->os_user = baton_wire_read_string(&in);
 	question->is_secure = baton_wire_read_u8(&in) != 0;
-	if (in.bad || question->user == NULL || question->database == NULL)
+	question->has_ca = baton_wire_read_u8(&in) != 0;
+	question->has_certificate = baton_wire_read_u8(&in) != 0;
+	question->common_name = baton_wire_read_string(&in);
+	question->distinguished_name = baton_wire_read_string(&in);
+	if (in.bad || question->user == NULL || question->database == NULL ||
+		question->common_name == NULL || question->distinguished_name == NULL)
 		return false;
 
 	/* as ProcessStartupPacket cuts names that are too long */
@@ -139,7 +149,7 @@ write_answer(StringInfo out, uint32 request, const Answer *answer)
 	baton_wire_string(out, answer->refusal_message);
 	baton_wire_string(out, answer->refusal_detail);
 	baton_wire_string(out, answer->refusal_hint);
-	baton_wire_u8(out, answer->refuse_first ? 1 : 0);
+	baton_wire_u8(out, answer->refuse_first ? 1 : answer->refuse_proof ? 2 : 0);
 	baton_wire_string(out, answer->peer_match ? "1" : "");
 	baton_wire_i64(out, answer->good_until);
 	baton_wire_u8(out, answer->ask_backend ? 1 : 0);
@@ -204,6 +214,66 @@ refuse_by_hba(const Question *question, Answer *answer, bool by_line)
 }
 
 /*
+ * What a line asks of a client's certificate before anything else, as
+ * ClientAuthentication does.  False if that is the end.
+ */
+static bool
+check_certificate(const Question *question, Answer *answer, const HbaLine *line)
+{
+	if (line->clientcert == clientCertOff)
+		return true;
+	if (question->has_ca && question->has_certificate)
+		return true;
+	answer->method = BATON_AUTH_REJECT;
+	answer->refuse_first = true;
+	if (!question->has_ca)
+		refuse(answer, ERRCODE_CONFIG_FILE_ERROR,
+			   _("client certificates can only be checked if a root certificate store is available"));
+	else
+		refuse(answer, ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION,
+			   _("connection requires a valid client certificate"));
+	return false;
+}
+
+/*
+ * Is the certificate this role's (CheckCertAuth in auth.c)?  If not, the
+ * method has failed, and with the method's own words (auth_failed).
+ */
+static void
+check_certificate_name(const Question *question, Answer *answer, const HbaLine *line)
+{
+	const char *name = line->clientcertname == clientCertDN ?
+	question->distinguished_name : question->common_name;
+
+	if (line->clientcert != clientCertFull || answer->refuse_first)
+		return;
+	if (name[0] == '\0')
+		ereport(LOG,
+				(errmsg("certificate authentication failed for user \"%s\": client certificate contains no user name",
+						question->user)));
+	else if (baton_ident_matches(line->usermap, question->user, answer->role, name))
+		return;
+	else if (line->auth_method != uaCert)
+		ereport(LOG,
+				(errmsg("certificate validation (clientcert=verify-full) failed for user \"%s\": %s mismatch",
+						question->user, line->clientcertname == clientCertDN ? "DN" : "CN")));
+
+	if (line->auth_method == uaCert || line->auth_method == uaTrust)
+	{
+		answer->method = BATON_AUTH_REJECT;
+		answer->refuse_first = true;
+		refuse(answer, ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION,
+			   line->auth_method == uaCert ?
+			   psprintf(_("certificate authentication failed for user \"%s\""), question->user) :
+			   psprintf(_("\"trust\" authentication failed for user \"%s\""), question->user));
+		return;
+	}
+	answer->refuse_proof = true;
+	refuse(answer, ERRCODE_INVALID_PASSWORD,
+		   psprintf(_("password authentication failed for user \"%s\""), question->user));
+}
+
+/*
  * The method the dispatcher has to carry out.  For "md5" that depends on the
  * verifier, and where there is none on password_encryption, so that the
  * client of a user that does not exist sees what most others see
@@ -250,6 +320,8 @@ choose_method(const Question *question, Answer *answer)
 	}
 
 	answer->method_name = hba_authname(line->auth_method);
+	if (!check_certificate(question, answer, line))
+		return;
 	switch (line->auth_method)
 	{
 		case uaReject:
@@ -257,6 +329,7 @@ choose_method(const Question *question, Answer *answer)
 			refuse_by_hba(question, answer, true);
 			break;
 		case uaTrust:
+		case uaCert:
 			answer->method = BATON_AUTH_TRUST;
 			break;
 		case uaPassword:
@@ -285,10 +358,11 @@ choose_method(const Question *question, Answer *answer)
 			answer->refusal_detail =
 				psprintf("Line %d of pg_hba.conf requires it for this client.", line->linenumber);
 			answer->refusal_hint =
-				psprintf("Connect to the server's own port, %d, or use trust, peer, scram-sha-256, md5 or password in pg_hba.conf.",
+				psprintf("Connect to the server's own port, %d, or use trust, peer, cert, scram-sha-256, md5 or password in pg_hba.conf.",
 						 PostPortNumber);
 			break;
 	}
+	check_certificate_name(question, answer, line);
 }
 
 /*
@@ -423,6 +497,10 @@ decide(const Question *question, Answer *answer)
 		choose_method(question, answer);
 	if (answer->refuse_first)
 		answer->verifier = "";	/* the dispatcher need not know it */
+	else if (answer->refuse_proof)
+	{
+		/* what would be found is of no use */
+	}
 	else if (check_role(question, answer, &role))
 		check_database(question, answer);
 	else

@@ -101,6 +101,9 @@ pub struct Answer {
     pub database_backends: i32,
     pub refusal: Option<Report>,
     pub refuse_before_authentication: bool,
+    /// The refusal comes when the client has proved itself, in place of
+    /// AuthenticationOk: its certificate is not this role's.
+    pub refuse_proof: bool,
     pub peer_allowed: bool,
     /// TimestampTz up to which the answer may be given again; 0: not at all.
     pub good_until: i64,
@@ -139,7 +142,9 @@ impl Answer {
             }
             answer.refusal = Some(report);
         }
-        answer.refuse_before_authentication = reader.u8()? != 0;
+        let refuse_when = reader.u8()?;
+        answer.refuse_before_authentication = refuse_when == 1;
+        answer.refuse_proof = refuse_when == 2;
         answer.peer_allowed = reader.string()? == b"1";
         answer.good_until = reader.i64()?;
         answer.ask_backend = reader.u8()? != 0;
@@ -242,6 +247,7 @@ impl Dispatcher {
         let generation = self.control.header.login_generation.load(SeqCst);
         let request = self.link.next_request;
         self.link.next_request = request.wrapping_add(1);
+        let names = who.tls.as_ref().and_then(|tls| tls.certificate.as_ref());
         let frame = Writer::new(MSG_LOGIN_QUESTION, 0)
             .u32(request)
             .u8(u8::from(!address.is_local()))
@@ -251,7 +257,11 @@ impl Dispatcher {
             .string(&who.user)
             .string(&who.database)
             .string(who.os_user.as_bytes())
-            .u8(u8::from(who.is_secure))
+            .u8(u8::from(who.tls.is_some()))
+            .u8(u8::from(who.tls.as_ref().is_some_and(|tls| tls.has_ca)))
+            .u8(u8::from(names.is_some()))
+            .string(names.map_or(&[], |names| &names.common))
+            .string(names.map_or(&[], |names| &names.distinguished))
             .finish();
         let question = Question {
             asker,
@@ -354,7 +364,7 @@ impl Dispatcher {
             &key.database,
             String::new(),
             &address,
-            from.is_secure(),
+            self.tls_of(from),
         );
         self.ask_launcher(Asker::Pool(pool, serial, from), &address, who);
     }
@@ -428,7 +438,7 @@ mod tests {
     fn a_question_two_launchers_died_over_is_given_up() {
         let mut link = Link::default();
         for (request, asked) in [(1, 1), (2, 0)] {
-            let who = Who::new(b"u", b"d", String::new(), &Address::default(), false);
+            let who = Who::new(b"u", b"d", String::new(), &Address::default(), None);
             let question = Question {
                 asker: Asker::Login(request, 0),
                 who,

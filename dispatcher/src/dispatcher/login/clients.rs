@@ -7,8 +7,8 @@
 //! the connection ends; after authentication_timeout without a word, as in
 //! stock. The number of logins is bounded, and so is what each may send.
 
-use super::jobs::{Done, Job, Name};
-use super::login_cache::Who;
+use super::jobs::Job;
+use super::login_cache::{Who, WhoByTls};
 use crate::core::Event;
 use crate::dispatcher::event_loop::{token, Dispatcher, Source};
 use crate::dispatcher::link::launcher::{Answer, Asker};
@@ -17,7 +17,7 @@ use crate::dispatcher::sys::epoll;
 use crate::dispatcher::sys::socket::{self, Address};
 use crate::dispatcher::tls::facts::Facts;
 use crate::dispatcher::tls::{ClientEnd, HandedEnd};
-use crate::protocol::auth::server::{Action, Claim, Learnt, Method, PasswordResult, ServerAuth};
+use crate::protocol::auth::server::{Action, Claim, Learnt, Method, ServerAuth};
 use crate::protocol::messages;
 use crate::protocol::startup::{
     CancelRequest, Replication, Startup, StartupError, StartupEvent, StartupReader,
@@ -50,7 +50,7 @@ pub(super) struct Asked {
     startup: Startup,
     /// The name of the user at the other end of a Unix socket, "" if he has
     /// none; asked for when the method needs it.
-    os_user: Option<String>,
+    pub(super) os_user: Option<String>,
     /// This client has proved itself: it is asked again whether it may come in.
     proved: Option<Proved>,
 }
@@ -61,7 +61,7 @@ pub(super) struct Proving {
     answer: Answer,
     /// login_generation before the launcher was asked.
     generation: u64,
-    auth: ServerAuth,
+    pub(super) auth: ServerAuth,
 }
 
 /// What is left of an authentication that has succeeded.
@@ -246,7 +246,7 @@ impl Dispatcher {
     }
 
     /// Waits for the client, if it is expected to speak next.
-    fn await_login(&mut self, number: u32) {
+    pub(super) fn await_login(&mut self, number: u32) {
         let Some(login) = self.logins.get_mut(number) else {
             return;
         };
@@ -345,7 +345,7 @@ impl Dispatcher {
     }
 
     /// Asks what is not known already.
-    fn ask(&mut self, number: u32) {
+    pub(super) fn ask(&mut self, number: u32) {
         let Some(login) = self.logins.get(number) else {
             return;
         };
@@ -359,7 +359,7 @@ impl Dispatcher {
             &asked.startup.database,
             os_user,
             &address,
-            login.socket.tls().is_some(),
+            login.socket.tls().map(|facts| WhoByTls::of(facts)),
         );
         let generation = self.control.header.login_generation.load(SeqCst);
         // Nobody else says whether the server is there at all.
@@ -372,32 +372,6 @@ impl Dispatcher {
         // committed before must count for it.
         self.look_at_settings();
         self.login_answered(number, serial, generation, answer);
-    }
-
-    /// Asks the name service, on its own thread, who is at the other end.
-    fn ask_name(&mut self, number: u32) {
-        let Some(login) = self.logins.get(number) else {
-            return;
-        };
-        let serial = login.serial;
-        match socket::peer(login.fd()) {
-            Ok((_, uid)) => self.jobs.give_name(Name {
-                login: number,
-                serial,
-                uid,
-            }),
-            Err(_) => self.named(number, serial, String::new()),
-        }
-    }
-
-    fn named(&mut self, number: u32, serial: u64, name: String) {
-        let login = self.logins.get_mut(number);
-        if let Some(login) = login.filter(|login| login.serial == serial) {
-            if let Phase::Asked(asked) = &mut login.phase {
-                asked.os_user = Some(name);
-                self.ask(number);
-            }
-        }
     }
 
     /// The launcher has answered.
@@ -454,6 +428,7 @@ impl Dispatcher {
                 .then(|| answer.verifier.clone()),
             peer_allowed: answer.peer_allowed,
             encryption_is_md5: answer.method == AUTH_MD5,
+            channel_binding: (login.socket.tls()).and_then(|facts| facts.end_point.clone()),
         };
         let (auth, action) = ServerAuth::start(claim, &self.mock_secret);
         login.phase = Phase::Proving(Box::new(Proving {
@@ -470,7 +445,7 @@ impl Dispatcher {
     }
 
     /// Does what authentication asks for; true if the client is to speak next.
-    fn auth_action(&mut self, number: u32, action: Action) -> bool {
+    pub(super) fn auth_action(&mut self, number: u32, action: Action) -> bool {
         match action {
             Action::NeedMore => true,
             Action::Send(bytes) => self.send_to_login(number, &bytes),
@@ -501,49 +476,6 @@ impl Dispatcher {
         }
     }
 
-    fn password_checked(&mut self, number: u32, serial: u64, result: PasswordResult) {
-        let Some(login) = self
-            .logins
-            .get_mut(number)
-            .filter(|login| login.serial == serial)
-        else {
-            return;
-        };
-        if let Phase::Proving(proving) = &mut login.phase {
-            let action = proving.auth.password_checked(result);
-            if self.auth_action(number, action) {
-                self.await_login(number);
-            }
-        }
-    }
-
-    pub fn jobs_done(&mut self) {
-        self.jobs.woken();
-        while let Some(done) = self.jobs.take() {
-            match done {
-                Done::Password {
-                    login,
-                    serial,
-                    result,
-                } => {
-                    self.password_checked(login, serial, result);
-                }
-                Done::Derive {
-                    backend,
-                    serial,
-                    keys,
-                } => self.derived(backend, serial, &keys),
-                Done::Name {
-                    login,
-                    serial,
-                    name,
-                } => self.named(login, serial, name),
-                Done::Handshake(handshake) => self.handshake_over(handshake),
-                Done::TlsLoaded { generation, result } => self.tls_loaded(generation, result),
-            }
-        }
-    }
-
     /// The client is who it says. What the launcher said of it before it began
     /// to prove that may have become old meanwhile.
     fn login_proved(&mut self, number: u32, mut out: Vec<u8>, learnt: Learnt) {
@@ -561,12 +493,23 @@ impl Dispatcher {
             generation,
             ..
         } = *proving;
+        // Its certificate is another's: in place of AuthenticationOk.
+        if let Some(report) = answer.refusal.clone().filter(|_| answer.refuse_proof) {
+            if out.is_empty() || self.send_to_login(number, &out) {
+                self.fail_login(number, &report);
+            }
+            return;
+        }
         messages::authentication_ok(&mut out);
-        if self.parameters.log_authentication && answer.method != AUTH_TRUST {
+        let certificate = login.socket.certificate();
+        let by_certificate = certificate.filter(|_| answer.method_name == b"cert");
+        let proves = answer.method != AUTH_TRUST || by_certificate.is_some();
+        if self.parameters.log_authentication && proves {
             let user = String::from_utf8_lossy(&startup.user);
+            let subject = by_certificate.map(|names| String::from_utf8_lossy(&names.distinguished));
             info!(
                 "connection authenticated: identity=\"{}\" method={}",
-                os_user.as_deref().unwrap_or(&user),
+                (os_user.as_deref()).unwrap_or(subject.as_deref().unwrap_or(&user)),
                 String::from_utf8_lossy(&answer.method_name),
             );
         }

@@ -210,7 +210,7 @@ impl Dispatcher {
         };
         let fd = socket.fd();
         let tls = socket.tls().cloned();
-        let from = provenance(&address, fd, tls.is_some());
+        let from = provenance(&address, fd, self.certificates.number(tls.as_deref()));
         let begun = self.core.begin_session(number, from, &self.control);
         let (Some(id), Some(pool)) = (begun, self.core.pool_key(number).cloned()) else {
             let report = Report::fatal(b"53300", "sorry, too many clients already");

@@ -7,6 +7,7 @@
 
 use crate::dispatcher::link::launcher::Answer;
 use crate::dispatcher::sys::socket::Address;
+use crate::dispatcher::tls::facts::{Facts, Names};
 use std::collections::HashMap;
 
 /// Answers kept; when there are more, it begins anew.
@@ -20,8 +21,25 @@ pub struct Who {
     pub os_user: String,
     family: u16,
     address: [u8; 16],
-    /// It speaks TLS.
-    pub is_secure: bool,
+    /// None without TLS.
+    pub tls: Option<WhoByTls>,
+}
+
+/// What is asked of a client that speaks TLS.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct WhoByTls {
+    /// Its certificate would have been checked.
+    pub has_ca: bool,
+    pub certificate: Option<Names>,
+}
+
+impl WhoByTls {
+    pub fn of(facts: &Facts) -> WhoByTls {
+        WhoByTls {
+            has_ca: facts.has_ca,
+            certificate: (facts.certificate.as_ref()).map(|certificate| certificate.names.clone()),
+        }
+    }
 }
 
 impl Who {
@@ -30,7 +48,7 @@ impl Who {
         database: &[u8],
         os_user: String,
         address: &Address,
-        is_secure: bool,
+        tls: Option<WhoByTls>,
     ) -> Who {
         Who {
             user: user.to_vec(),
@@ -38,7 +56,7 @@ impl Who {
             os_user,
             family: address.family,
             address: address.bytes,
-            is_secure,
+            tls,
         }
     }
 }
@@ -81,7 +99,7 @@ mod tests {
     fn who(user: &str, last_byte: u8) -> Who {
         let mut address = Address::default();
         address.bytes[15] = last_byte;
-        Who::new(user.as_bytes(), b"db", String::new(), &address, false)
+        Who::new(user.as_bytes(), b"db", String::new(), &address, None)
     }
 
     fn answer(good_until: i64) -> Answer {

@@ -6,6 +6,7 @@ pub mod greeting;
 pub mod jobs;
 pub mod listeners;
 pub mod login_cache;
+mod outcomes;
 pub mod roles;
 pub mod securing;
 mod session_pid;

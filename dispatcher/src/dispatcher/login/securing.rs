@@ -8,16 +8,23 @@
 
 use super::clients::Phase;
 use super::jobs::Done;
+use super::login_cache::WhoByTls;
+use crate::core::Provenance;
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::sys::socket::{self, Keepalives};
+use crate::dispatcher::tls::certificates;
 use crate::dispatcher::tls::context::{self, Occasion, ServerContext};
 use crate::dispatcher::tls::facts::Facts;
 use crate::dispatcher::tls::threads::{Handshake, NewRelay};
 use crate::dispatcher::tls::HandedEnd;
 use crate::protocol::startup::{StartupReader, Tls};
+use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use tracing::{info, warn};
+
+/// Below that nobody looks which are of use.
+const CERTIFICATES_KEPT: usize = 1000;
 
 /// What TLS sessions begin with; None while there is none to offer.
 #[derive(Default)]
@@ -80,6 +87,27 @@ impl Dispatcher {
                 warn!("SSL configuration was not reloaded");
             }
         }
+    }
+
+    /// What is to be asked about clients from there.
+    pub fn tls_of(&self, from: Provenance) -> Option<WhoByTls> {
+        (from.tls() != certificates::PLAIN).then(|| WhoByTls {
+            has_ca: (self.tls.context.as_ref()).is_some_and(|context| context.has_ca),
+            certificate: self.certificates.names(from.tls()).cloned(),
+        })
+    }
+
+    /// Names of certificates that no session has any more.
+    pub fn sweep_certificates(&mut self) {
+        if self.certificates.len() < CERTIFICATES_KEPT {
+            return;
+        }
+        let sessions = self.core.sessions();
+        let used: HashSet<u32> = (sessions.ids())
+            .filter_map(|id| sessions.get(id))
+            .map(|session| session.from().tls())
+            .collect();
+        self.certificates.keep(|number| used.contains(&number));
     }
 
     /// Has a relay begin. `direct`: with these bytes, that the client has begun

@@ -85,7 +85,9 @@ impl Dispatcher {
         };
         let generation = self.control.header.login_generation.load(SeqCst);
         let origin = self.core.origin_for(slot, over_unix, generation);
-        let suffix = origin.map(|origin| suffix(origin.from)).unwrap_or_default();
+        let suffix = origin
+            .map(|origin| suffix(origin.from, self.certificates.names(origin.from.tls())))
+            .unwrap_or_default();
         let mut options = format!("-c pg_baton.attach={slot}:{secret:x}{suffix}").into_bytes();
         for (name, value) in &key.options {
             options.extend_from_slice(b" -c ");

@@ -8,6 +8,8 @@
 use crate::core::{Origin, Provenance};
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::sys::socket::{self, Address};
+use crate::dispatcher::tls::certificates;
+use crate::dispatcher::tls::facts::Names;
 use std::fmt::Write;
 use std::os::fd::RawFd;
 
@@ -15,15 +17,18 @@ use std::os::fd::RawFd;
 /// before it authenticates; its value does not matter.
 pub const PROTOCOL_OPTION: (&[u8], &[u8]) = (b"_pq_.pg_baton", b"");
 
+/// Of a name in a certificate: two digits each, in a startup packet.
+const MOST_NAME_BYTES: usize = 1500;
+
 /// Where a client comes from.
-pub fn provenance(address: &Address, client: RawFd, is_secure: bool) -> Provenance {
+pub fn provenance(address: &Address, client: RawFd, tls: u32) -> Provenance {
     if address.is_local() {
         Provenance::User(socket::peer(client).map_or(u32::MAX, |(_, uid)| uid))
     } else {
         Provenance::Address {
             family: address.family,
             bytes: address.bytes,
-            is_secure,
+            tls,
         }
     }
 }
@@ -41,13 +46,27 @@ pub fn address_of(from: Provenance) -> Address {
 }
 
 /// How `pg_baton.attach` goes on after slot and token.
-pub fn suffix(from: Provenance) -> String {
+pub fn suffix(from: Provenance, certificate: Option<&Names>) -> String {
     let address = address_of(from);
     let mut text = format!(":{}:", address.family);
     for byte in address.bytes {
         let _ = write!(text, "{byte:02x}");
     }
-    let _ = write!(text, ":{}", u8::from(from.is_secure()));
+    // Others could not be told in a startup packet; nor are they known to exist.
+    let names = certificate.filter(|names| {
+        names.common.len() <= MOST_NAME_BYTES && names.distinguished.len() <= MOST_NAME_BYTES
+    });
+    let Some(names) = names else {
+        let _ = write!(text, ":{}", u8::from(from.tls() != certificates::PLAIN));
+        return text;
+    };
+    text.push_str(":2");
+    for name in [&names.common, &names.distinguished] {
+        text.push(':');
+        for byte in name {
+            let _ = write!(text, "{byte:02x}");
+        }
+    }
     text
 }
 
@@ -78,16 +97,24 @@ mod tests {
     fn the_client_is_named_as_the_extension_reads_it() {
         let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&[127, 0, 0, 1]);
-        let from = |is_secure| Provenance::Address {
+        let from = |tls| Provenance::Address {
             family: 2,
             bytes,
-            is_secure,
+            tls,
         };
         let address = "7f000001000000000000000000000000";
-        assert_eq!(suffix(from(false)), format!(":2:{address}:0"));
-        assert_eq!(suffix(from(true)), format!(":2:{address}:1"));
+        assert_eq!(suffix(from(0), None), format!(":2:{address}:0"));
+        assert_eq!(suffix(from(1), None), format!(":2:{address}:1"));
+        let names = Names {
+            common: b"a".to_vec(),
+            distinguished: b"CN=a".to_vec(),
+        };
         assert_eq!(
-            suffix(Provenance::User(7)),
+            suffix(from(2), Some(&names)),
+            format!(":2:{address}:2:61:434e3d61")
+        );
+        assert_eq!(
+            suffix(Provenance::User(7), None),
             format!(":1:{}:0", "00".repeat(16))
         );
     }
@@ -99,12 +126,12 @@ mod tests {
             port: 1234,
             ..Address::default()
         };
-        let from = provenance(&address, -1, false);
+        let from = provenance(&address, -1, 0);
         address.port = 1;
-        assert_eq!(from, provenance(&address, -1, false));
-        assert_ne!(from, provenance(&address, -1, true));
+        assert_eq!(from, provenance(&address, -1, 0));
+        assert_ne!(from, provenance(&address, -1, 1));
         address.bytes[0] = 1;
-        assert_ne!(from, provenance(&address, -1, false));
-        assert!(!from.is_local() && provenance(&Address::default(), -1, false).is_local());
+        assert_ne!(from, provenance(&address, -1, 0));
+        assert!(!from.is_local() && provenance(&Address::default(), -1, 0).is_local());
     }
 }

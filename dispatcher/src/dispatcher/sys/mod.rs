@@ -5,6 +5,7 @@
 //! raw numbers whose owner is the caller. Nothing blocks: sockets are
 //! non-blocking from their creation on.
 
+pub mod certificate;
 pub mod epoll;
 pub mod memory;
 pub mod process;

@@ -9,6 +9,8 @@ use super::settings::Settings;
 use openssl::bn::BigNum;
 use openssl::dh::Dh;
 use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
 use openssl::pkey::PKey;
 use openssl::ssl::{
     select_next_proto, AlpnError, Ssl, SslContext, SslContextBuilder, SslFiletype, SslMethod,
@@ -16,7 +18,7 @@ use openssl::ssl::{
 };
 use openssl::x509::store::X509Lookup;
 use openssl::x509::verify::X509VerifyFlags;
-use openssl::x509::X509Name;
+use openssl::x509::{X509Name, X509Ref};
 
 /// PG_ALPN_PROTOCOL_VECTOR (pqcomm.h of 17).
 const ALPN: &[u8] = b"\x0apostgresql";
@@ -30,6 +32,10 @@ pub struct ServerContext {
     context: SslContext,
     /// A client may begin with TLS at once.
     pub takes_direct: bool,
+    /// Client certificates are asked for and checked.
+    pub has_ca: bool,
+    /// tls-server-end-point of RFC 5929: the certificate's hash.
+    pub end_point: Option<Vec<u8>>,
 }
 
 impl ServerContext {
@@ -88,9 +94,12 @@ pub fn load(
         });
     }
     let context = builder.build();
+    let end_point = context.certificate().and_then(certificate_hash);
     Ok(ServerContext {
         context,
         takes_direct,
+        has_ca: !settings.ca_file.is_empty(),
+        end_point,
     })
 }
 
@@ -296,4 +305,16 @@ fn load_revoked(builder: &mut SslContextBuilder, settings: &Settings) -> Result<
             ),
         }
     })
+}
+
+/// be_tls_get_certificate_hash: by the hash of the certificate's signature, and
+/// SHA-256 in place of MD5 and SHA-1. None if the signature has no such hash.
+fn certificate_hash(certificate: &X509Ref) -> Option<Vec<u8>> {
+    let signature = certificate.signature_algorithm().object().nid();
+    let digest = match signature.signature_algorithms()?.digest {
+        Nid::MD5 | Nid::SHA1 => MessageDigest::sha256(),
+        Nid::UNDEF => return None,
+        other => MessageDigest::from_nid(other)?,
+    };
+    Some(certificate.digest(digest).ok()?.to_vec())
 }

@@ -20,7 +20,9 @@
 //! | `relay` | one client's relay: what is read and written when; no system calls |
 //! | `threads` | the threads that run relays |
 //! | `facts` | what a handshake has shown |
+//! | `certificates` | names of clients' certificates, by number |
 
+pub mod certificates;
 pub mod context;
 pub mod facts;
 mod key_file;
@@ -29,7 +31,7 @@ mod secure;
 pub mod settings;
 pub mod threads;
 
-use facts::Facts;
+use facts::{Facts, Names};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -81,6 +83,12 @@ impl HandedEnd {
 
     pub fn tls(&self) -> Option<&Arc<Facts>> {
         self.tls.as_ref()
+    }
+
+    /// Of the client's certificate, if it has one.
+    pub fn certificate(&self) -> Option<&Names> {
+        let certificate = self.tls.as_ref()?.certificate.as_ref();
+        certificate.map(|certificate| &certificate.names)
     }
 
     pub fn into_socket(self) -> OwnedFd {

@@ -69,7 +69,7 @@ enum Stage {
 pub enum Turn {
     Going,
     /// The handshake is over.
-    Secured(Facts),
+    Secured(Box<Facts>),
     /// Both ends are to be closed. Why, if that is for the log.
     Over(Option<String>),
 }
@@ -239,7 +239,7 @@ impl Relay {
             Ok(None) => Turn::Going,
             Ok(Some(facts)) => {
                 self.stage = Stage::Open;
-                Turn::Secured(facts)
+                Turn::Secured(Box::new(facts))
             }
         }
     }

@@ -147,6 +147,8 @@ struct Running {
     is_backend_out: bool,
     /// Who waits for its handshake.
     waiting: Option<(u32, u64)>,
+    /// As long as that.
+    context: Option<Arc<ServerContext>>,
     /// When it began to be over, or its client last took something since.
     closing_since: Option<Instant>,
 }
@@ -322,6 +324,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             backend_events: 0,
             is_backend_out: false,
             waiting: Some((login, serial)),
+            context: Some(context),
             closing_since: None,
         });
         let number = self.free.pop().unwrap_or_else(|| {
@@ -405,9 +408,12 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         };
         match turn {
             Turn::Going => {}
-            Turn::Secured(facts) => {
+            Turn::Secured(mut facts) => {
+                if let Some(context) = running.context.take() {
+                    facts.add(&context);
+                }
                 if let Some((login, serial)) = running.waiting.take() {
-                    let result = Ok(Arc::new(facts));
+                    let result = Ok(Arc::new(*facts));
                     (self.tell)(Handshake {
                         login,
                         serial,

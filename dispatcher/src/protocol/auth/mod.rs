@@ -10,6 +10,7 @@
 
 pub mod client;
 pub mod scram;
+mod scram_text;
 pub mod server;
 pub mod verifier;
 

@@ -12,6 +12,7 @@ use stringprep::tables;
 use unicode_normalization::UnicodeNormalization;
 
 use super::super::report::Report;
+use super::scram_text::{check_text, malformed, sanitize, sanitize_text, AttributeReader};
 use super::verifier::{equal, ScramVerifier};
 
 /// A SHA-256 sized key.
@@ -21,6 +22,10 @@ pub type Key = [u8; 32];
 pub const DEFAULT_ITERATIONS: u32 = 4096;
 /// The one mechanism offered.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
+/// The one with channel binding.
+pub const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
+/// The one kind of channel binding.
+const END_POINT: &[u8] = b"tls-server-end-point";
 /// SCRAM_RAW_NONCE_LEN (common/scram-common.h).
 const NONCE_BYTES: usize = 18;
 
@@ -175,11 +180,23 @@ fn xor(left: &Key, right: &Key) -> Key {
 
 // ---- server --------------------------------------------------------------
 
+/// What of channel binding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Binding {
+    /// There is no TLS.
+    Impossible,
+    /// It was offered, and the client has chosen the mechanism without.
+    NotChosen,
+    /// The client has chosen it; this is the server's certificate's hash.
+    Chosen(Vec<u8>),
+}
+
 /// The server's side of one exchange, after the client's first message.
 #[derive(Debug)]
 pub struct ServerExchange {
     verifier: ScramVerifier,
     channel_binding_flag: u8,
+    binding: Binding,
     client_first_bare: Vec<u8>,
     server_first: Vec<u8>,
     full_nonce: Vec<u8>,
@@ -196,12 +213,17 @@ pub struct Proven {
 
 impl ServerExchange {
     /// Reads the client's first message (read_client_first_message).
-    pub fn start(verifier: ScramVerifier, message: &[u8]) -> Result<ServerExchange, Report> {
-        ServerExchange::start_with_nonce(verifier, message, &nonce())
+    pub fn start(
+        verifier: ScramVerifier,
+        binding: Binding,
+        message: &[u8],
+    ) -> Result<ServerExchange, Report> {
+        ServerExchange::start_with_nonce(verifier, binding, message, &nonce())
     }
 
     fn start_with_nonce(
         verifier: ScramVerifier,
+        binding: Binding,
         message: &[u8],
         server_nonce: &str,
     ) -> Result<ServerExchange, Report> {
@@ -209,6 +231,28 @@ impl ServerExchange {
         let mut reader = AttributeReader::new(message);
         let channel_binding_flag = reader.peek();
         match channel_binding_flag {
+            b'n' | b'y' if matches!(binding, Binding::Chosen(_)) => {
+                return Err(malformed(
+                    "The client selected SCRAM-SHA-256-PLUS, but the SCRAM message does not include channel binding data.",
+                ))
+            }
+            b'y' if binding == Binding::NotChosen => {
+                return Err(
+                    Report::fatal(b"28000", "SCRAM channel binding negotiation error").with_detail(
+                        "The client supports SCRAM channel binding but thinks the server does not.  However, this server does support channel binding.",
+                    ),
+                )
+            }
+            b'p' if matches!(binding, Binding::Chosen(_)) => {
+                let kind = reader.value_of(b'p')?;
+                if kind != END_POINT {
+                    let text = format!(
+                        "unsupported SCRAM channel-binding type \"{}\"",
+                        sanitize_text(kind)
+                    );
+                    return Err(Report::fatal(b"08P01", text));
+                }
+            }
             b'n' | b'y' => {
                 reader.advance();
                 if reader.peek() != b',' {
@@ -278,6 +322,7 @@ impl ServerExchange {
         Ok(ServerExchange {
             verifier,
             channel_binding_flag,
+            binding,
             client_first_bare,
             server_first,
             full_nonce,
@@ -289,12 +334,30 @@ impl ServerExchange {
         &self.server_first
     }
 
+    /// What a client that is bound to our certificate says in its final message.
+    fn bound_to(&self) -> Vec<u8> {
+        let hash = match &self.binding {
+            Binding::Chosen(hash) => hash.as_slice(),
+            _ => &[],
+        };
+        let input = [b"p=", END_POINT, b",,", hash].concat();
+        STANDARD.encode(input).into_bytes()
+    }
+
     /// Reads the client's final message (read_client_final_message) and
     /// checks its proof. None if the proof is wrong; the work is the same.
     pub fn finish(&self, message: &[u8]) -> Result<Option<Proven>, Report> {
         check_text(message)?;
         let mut reader = AttributeReader::new(message);
         match (reader.value_of(b'c')?, self.channel_binding_flag) {
+            (given, b'p') => {
+                if !equal(given, &self.bound_to()) {
+                    return Err(Report::fatal(
+                        b"28000",
+                        "SCRAM channel binding check failed",
+                    ));
+                }
+            }
             (b"biws", b'n') | (b"eSws", b'y') => {}
             _ => {
                 return Err(Report::fatal(
@@ -344,100 +407,6 @@ impl ServerExchange {
             server_final: format!("v={}", STANDARD.encode(server_signature)).into_bytes(),
             client_key,
         }))
-    }
-}
-
-/// scram_exchange's checks of every message.
-fn check_text(message: &[u8]) -> Result<(), Report> {
-    if message.is_empty() {
-        return Err(malformed("The message is empty."));
-    }
-    if message.contains(&0) {
-        return Err(malformed("Message length does not match input length."));
-    }
-    Ok(())
-}
-
-fn malformed(detail: impl Into<Vec<u8>>) -> Report {
-    Report::fatal(b"08P01", "malformed SCRAM message").with_detail(detail)
-}
-
-/// sanitize_char: its buffer of five bytes is enough for both forms.
-fn sanitize(byte: u8) -> String {
-    if (0x21..=0x7e).contains(&byte) {
-        format!("'{}'", char::from(byte))
-    } else {
-        format!("0x{byte:02x}")
-    }
-}
-
-/// Reads `a=value,b=value...`; the end reads as NUL, as in C.
-struct AttributeReader<'a> {
-    text: &'a [u8],
-    at: usize,
-}
-
-impl<'a> AttributeReader<'a> {
-    fn new(text: &'a [u8]) -> AttributeReader<'a> {
-        AttributeReader { text, at: 0 }
-    }
-
-    fn position(&self) -> usize {
-        self.at
-    }
-
-    fn rest(&self) -> &'a [u8] {
-        self.text.get(self.at..).unwrap_or_default()
-    }
-
-    fn peek(&self) -> u8 {
-        self.rest().first().copied().unwrap_or(0)
-    }
-
-    fn advance(&mut self) {
-        self.at += 1;
-    }
-
-    /// read_attr_value.
-    fn value_of(&mut self, attribute: u8) -> Result<&'a [u8], Report> {
-        if self.peek() != attribute {
-            return Err(malformed(format!(
-                "Expected attribute \"{}\" but found \"{}\".",
-                char::from(attribute),
-                sanitize(self.peek())
-            )));
-        }
-        self.value(attribute)
-    }
-
-    /// read_any_attr.
-    fn any(&mut self) -> Result<(u8, &'a [u8]), Report> {
-        let attribute = self.peek();
-        if attribute == 0 {
-            return Err(malformed("Attribute expected, but found end of string."));
-        }
-        if !attribute.is_ascii_alphabetic() {
-            return Err(malformed(format!(
-                "Attribute expected, but found invalid character \"{}\".",
-                sanitize(attribute)
-            )));
-        }
-        Ok((attribute, self.value(attribute)?))
-    }
-
-    fn value(&mut self, attribute: u8) -> Result<&'a [u8], Report> {
-        self.advance();
-        if self.peek() != b'=' {
-            return Err(malformed(format!(
-                "Expected character \"=\" for attribute \"{}\".",
-                char::from(attribute)
-            )));
-        }
-        self.advance();
-        let rest = self.rest();
-        let end = rest.iter().position(|byte| *byte == b',');
-        self.at += end.map_or(rest.len(), |end| end + 1);
-        Ok(&rest[..end.unwrap_or(rest.len())])
     }
 }
 

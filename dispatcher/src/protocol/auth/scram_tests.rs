@@ -14,7 +14,8 @@ fn verifier() -> ScramVerifier {
 }
 
 fn exchange() -> ServerExchange {
-    ServerExchange::start_with_nonce(verifier(), CLIENT_FIRST, SERVER_NONCE).unwrap()
+    ServerExchange::start_with_nonce(verifier(), Binding::Impossible, CLIENT_FIRST, SERVER_NONCE)
+        .unwrap()
 }
 
 fn detail(report: &Report) -> String {
@@ -38,8 +39,13 @@ fn client_speaks_the_rfcs_exchange_but_for_the_user_name() {
         nonce: "rOprNGfwEbeRWgbNEkqO".to_owned(),
     };
     assert_eq!(client.client_first(), b"n,,n=,r=rOprNGfwEbeRWgbNEkqO");
-    let server =
-        ServerExchange::start_with_nonce(verifier(), &client.client_first(), SERVER_NONCE).unwrap();
+    let server = ServerExchange::start_with_nonce(
+        verifier(),
+        Binding::Impossible,
+        &client.client_first(),
+        SERVER_NONCE,
+    )
+    .unwrap();
     let challenge = client.challenge(server.server_first()).unwrap();
     let keys = verifier().derive(b"pencil");
     let (message, expected) =
@@ -53,7 +59,8 @@ fn client_speaks_the_rfcs_exchange_but_for_the_user_name() {
 fn a_wrong_proof_is_none_and_no_error() {
     let wrong = verifier().derive(b"pencils");
     let client = ClientExchange::new();
-    let server = ServerExchange::start(verifier(), &client.client_first()).unwrap();
+    let server =
+        ServerExchange::start(verifier(), Binding::Impossible, &client.client_first()).unwrap();
     let challenge = client.challenge(server.server_first()).unwrap();
     let (message, _) = client.client_final(&challenge, &wrong.client_key, None);
     assert!(server.finish(&message).unwrap().is_none());
@@ -102,12 +109,12 @@ fn malformed_first_messages_get_the_servers_texts() {
         (b"n,,n=,r=a,1=x", b"08P01", "malformed SCRAM message", "Attribute expected, but found invalid character \"'1'\"."),
         (b"n,,n=,r=a,z", b"08P01", "malformed SCRAM message", "Expected character \"=\" for attribute \"z\"."),
     ] {
-        let report = ServerExchange::start(verifier(), message).expect_err("malformed");
+        let report = ServerExchange::start(verifier(), Binding::Impossible, message).expect_err("malformed");
         assert_eq!(&report.sqlstate, sqlstate, "{message:?}");
         assert_eq!(report.message, text.as_bytes(), "{message:?}");
         assert_eq!(detail(&report), more, "{message:?}");
     }
-    assert!(ServerExchange::start(verifier(), b"y,,n=,r=a,x=1,").is_ok());
+    assert!(ServerExchange::start(verifier(), Binding::Impossible, b"y,,n=,r=a,x=1,").is_ok());
 }
 
 #[test]
@@ -195,4 +202,36 @@ fn client_refuses_malformed_challenges() {
     }
     assert!(client.challenge(b"\xff").is_none());
     assert!(client.challenge(b"r=abcd,s=AAAA,i=4096").is_some());
+}
+
+#[test]
+fn who_is_bound_to_another_certificate_is_refused() {
+    let start = |binding: Binding, first: &[u8]| ServerExchange::start(verifier(), binding, first);
+    let bound = || Binding::Chosen(b"hash".to_vec());
+    let sqlstate = |result: Result<ServerExchange, Report>| result.expect_err("refused").sqlstate;
+    let first = b"p=tls-server-end-point,,n=,r=abc";
+    let server = start(bound(), first).unwrap();
+    for (given, expected) in [
+        (b"hash".as_slice(), b"08P01"),
+        (b"another".as_slice(), b"28000"),
+    ] {
+        let input = [b"p=tls-server-end-point,,", given].concat();
+        // the nonce is wrong: that comes after the binding
+        let message = format!("c={},r=x,p=AAAA", STANDARD.encode(input));
+        let report = server.finish(message.as_bytes()).expect_err("refused");
+        assert_eq!(&report.sqlstate, expected);
+    }
+    assert_eq!(&sqlstate(start(bound(), b"n,,n=,r=abc")), b"08P01");
+    assert_eq!(&sqlstate(start(bound(), b"y,,n=,r=abc")), b"08P01");
+    assert_eq!(
+        &sqlstate(start(bound(), b"p=tls-unique,,n=,r=abc")),
+        b"08P01"
+    );
+    // It could have had one: somebody has taken the offer away.
+    assert_eq!(
+        &sqlstate(start(Binding::NotChosen, b"y,,n=,r=abc")),
+        b"28000"
+    );
+    assert!(start(Binding::NotChosen, b"n,,n=,r=abc").is_ok());
+    assert_eq!(&sqlstate(start(Binding::NotChosen, first)), b"08P01");
 }

@@ -13,7 +13,7 @@
 use super::super::frontend::{Response, ResponseReader};
 use super::super::messages;
 use super::super::report::Report;
-use super::scram::{self, Derivation, ServerExchange};
+use super::scram::{self, Binding, Derivation, ServerExchange};
 use super::verifier::{self, MockSecret, ScramVerifier, Verifier};
 use super::Secret;
 use std::sync::{Arc, Weak};
@@ -55,6 +55,9 @@ pub struct Claim {
     /// The server's password_encryption is md5: an unknown user is then
     /// treated as one whose password is stored so.
     pub encryption_is_md5: bool,
+    /// tls-server-end-point of the client's TLS connection, if it has one: it
+    /// is then offered SCRAM-SHA-256-PLUS.
+    pub channel_binding: Option<Vec<u8>>,
 }
 
 /// What was learnt of the client while it proved itself.
@@ -170,6 +173,9 @@ pub struct ServerAuth {
     verifier: Verifier,
     /// It was made up: fail in the end, whatever comes.
     doomed: bool,
+    channel_binding: Option<Vec<u8>>,
+    /// The client has chosen SCRAM-SHA-256-PLUS.
+    is_plus: bool,
     state: State,
     reader: ResponseReader,
 }
@@ -192,6 +198,8 @@ impl ServerAuth {
             doomed: stored.is_none(),
             verifier,
             user: claim.user,
+            channel_binding: claim.channel_binding,
+            is_plus: false,
             state: State::Over,
             reader: ResponseReader::new(MAX_PASSWORD_MESSAGE),
         };
@@ -250,7 +258,11 @@ impl ServerAuth {
         }
         self.reader = ResponseReader::new(MAX_SASL_MESSAGE);
         self.state = State::SaslInitial;
-        sending(|out| messages::authentication_sasl(out, &[scram::MECHANISM]))
+        let mechanisms: &[&str] = match self.channel_binding {
+            Some(_) => &[scram::MECHANISM_PLUS, scram::MECHANISM],
+            None => &[scram::MECHANISM],
+        };
+        sending(|out| messages::authentication_sasl(out, mechanisms))
     }
 
     /// How many bytes may be read from the client without reading past the
@@ -353,12 +365,17 @@ impl ServerAuth {
                 }
                 Err(report) => Action::Failed(report),
             },
-            State::SaslInitial => match sasl_initial(&body) {
-                Ok(None) => {
-                    self.state = State::SaslFirst;
-                    sending(|out| messages::authentication_sasl_continue(out, b""))
+            State::SaslInitial => match sasl_initial(&body, self.channel_binding.is_some()) {
+                Ok((is_plus, data)) => {
+                    self.is_plus = is_plus;
+                    match data {
+                        Some(data) => self.sasl_first(data),
+                        None => {
+                            self.state = State::SaslFirst;
+                            sending(|out| messages::authentication_sasl_continue(out, b""))
+                        }
+                    }
                 }
-                Ok(Some(data)) => self.sasl_first(data),
                 Err(report) => Action::Failed(report),
             },
             State::SaslFirst => self.sasl_first(&body),
@@ -381,7 +398,12 @@ impl ServerAuth {
             // ask_scram leaves no other kind.
             return self.wrong_password();
         };
-        match ServerExchange::start(stored.clone(), data) {
+        let binding = match &self.channel_binding {
+            None => Binding::Impossible,
+            Some(_) if !self.is_plus => Binding::NotChosen,
+            Some(data) => Binding::Chosen(data.clone()),
+        };
+        match ServerExchange::start(stored.clone(), binding, data) {
             Ok(exchange) => {
                 let send = bytes_of(|out| {
                     messages::authentication_sasl_continue(out, exchange.server_first())
@@ -406,14 +428,15 @@ fn password_of(mut body: Vec<u8>) -> Result<Secret, Report> {
     Ok(Secret::new(body))
 }
 
-/// SASLInitialResponse as CheckSASLAuth takes it apart; None if the client
-/// has sent no data with it.
-fn sasl_initial(body: &[u8]) -> Result<Option<&[u8]>, Report> {
+/// SASLInitialResponse as CheckSASLAuth takes it apart: whether it is the
+/// mechanism with channel binding, and the data; None if there are none.
+fn sasl_initial(body: &[u8], has_plus: bool) -> Result<(bool, Option<&[u8]>), Report> {
     let violation = |text: &str| Report::fatal(b"08P01", text);
     let Some(end) = body.iter().position(|byte| *byte == 0) else {
         return Err(violation("invalid string in message"));
     };
-    if &body[..end] != scram::MECHANISM.as_bytes() {
+    let is_plus = has_plus && &body[..end] == scram::MECHANISM_PLUS.as_bytes();
+    if !is_plus && &body[..end] != scram::MECHANISM.as_bytes() {
         return Err(violation(
             "client selected an invalid SASL authentication mechanism",
         ));
@@ -427,12 +450,12 @@ fn sasl_initial(body: &[u8]) -> Result<Option<&[u8]>, Report> {
         if !data.is_empty() {
             return Err(violation("invalid message format"));
         }
-        return Ok(None);
+        return Ok((is_plus, None));
     } else {
         data
     };
     match usize::try_from(length) {
-        Ok(length) if length == data.len() => Ok(Some(data)),
+        Ok(length) if length == data.len() => Ok((is_plus, Some(data))),
         Ok(length) if length < data.len() => Err(violation("invalid message format")),
         _ => Err(violation("insufficient data left in message")),
     }

@@ -1,0 +1,253 @@
+"""Clients that are known by their certificates, and servers by theirs.
+
+What the pool's port says is compared with what the server's own port says.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import struct
+import time
+
+import psycopg
+import pytest
+from harness.certificates import Authority, make_secure, openssl, put
+from harness.wire import SSL_REQUEST
+
+HBA = [
+    "hostssl all by_cert all cert",
+    "hostssl all by_map all cert map=people",
+    "hostssl all by_dn all cert clientname=DN map=names",
+    "hostssl all any_cert all scram-sha-256 clientcert=verify-ca",
+    "hostssl all own_cert all scram-sha-256 clientcert=verify-full",
+    "hostssl all trusted all trust clientcert=verify-full",
+    "hostssl all scrammed all scram-sha-256",
+    "hostssl all hashed all md5",
+    "host all all all reject",
+]
+IDENT = [
+    "people somebody by_map",
+    "people /^(.*)@example[.]com$ by_map",
+    r'names "/^CN=by_dn,OU=Some\\, where,O=Example$" by_dn',
+]
+ROLES = """
+CREATE ROLE by_cert LOGIN;
+CREATE ROLE by_map LOGIN;
+CREATE ROLE by_dn LOGIN;
+CREATE ROLE any_cert LOGIN PASSWORD 'correct';
+CREATE ROLE own_cert LOGIN PASSWORD 'correct';
+CREATE ROLE trusted LOGIN;
+CREATE ROLE scrammed LOGIN PASSWORD 'correct';
+SET password_encryption = md5;
+CREATE ROLE hashed LOGIN PASSWORD 'correct';
+"""
+
+# certificate's file: its subject
+SUBJECTS = {
+    "by_cert": "/CN=by_cert",
+    "somebody": "/CN=somebody",
+    "mail": "/CN=anyone@example.com",
+    "by_dn": "/O=Example/OU=Some, where/CN=by_dn",
+    "any_cert": "/CN=whoever",
+    "own_cert": "/CN=own_cert",
+    "trusted": "/CN=trusted",
+    "nameless": "/O=Example",
+}
+
+
+@pytest.fixture(scope="module")
+def authority(run):
+    authority = Authority(run.directory / "clients")
+    for file, subject in SUBJECTS.items():
+        authority.sign(file, subject)
+    return authority
+
+
+@pytest.fixture(scope="module", params=["normal", "forced"])
+def server(run, request, authority):
+    forced = request.param == "forced"
+    cluster = run.cluster(
+        f"cert {request.param}",
+        parameters={"pg_baton.max_backends": 4, "pg_baton.force_migration": forced, "log_connections": True},
+        hba=["local all all trust", "host all postgres 127.0.0.1/32 trust", *HBA],
+        hba_replaces=True,
+    )
+    make_secure(cluster, authority)
+    cluster.write_ident(IDENT)
+    cluster.start()
+    cluster.sql(ROLES)
+    yield cluster
+    cluster.finish()
+
+
+def options(authority, user: str, certificate: str | None, **more) -> dict[str, object]:
+    found: dict[str, object] = {"user": user, "sslmode": "require", **more}
+    if certificate is not None:
+        found["sslcert"] = authority.folder / f"{certificate}.crt"
+        found["sslkey"] = authority.folder / f"{certificate}.key"
+    else:
+        found["sslcert"] = "/nonexistent"
+    return found
+
+
+def visit(conninfo: str) -> str:
+    """Who the server says it is, or its refusal without what names the port."""
+    try:
+        with psycopg.connect(conninfo) as session:
+            return session.execute("SELECT session_user").fetchone()[0]
+    except psycopg.OperationalError as error:
+        text = str(error).strip().splitlines()[0]
+        return re.sub(r"^.*? failed: ", "", re.sub(r"port \d+", "port", text))
+
+
+VISITS = {
+    "by_cert": ("by_cert", "by_cert", {}),
+    "without_one": ("by_cert", None, {}),
+    "another_s": ("by_cert", "somebody", {}),
+    "nameless": ("by_cert", "nameless", {}),
+    "by_map": ("by_map", "somebody", {}),
+    "by_map_with_regex": ("by_map", "mail", {}),
+    "not_in_the_map": ("by_map", "by_cert", {}),
+    "by_dn": ("by_dn", "by_dn", {}),
+    "another_dn": ("by_dn", "by_cert", {}),
+    "any_certificate": ("any_cert", "any_cert", {"password": "correct"}),
+    "any_certificate_and_a_wrong_password": ("any_cert", "any_cert", {"password": "wrong"}),
+    "a_password_alone": ("any_cert", None, {"password": "correct"}),
+    "own_certificate": ("own_cert", "own_cert", {"password": "correct"}),
+    "own_certificate_and_a_wrong_password": ("own_cert", "own_cert", {"password": "wrong"}),
+    "another_certificate": ("own_cert", "any_cert", {"password": "correct"}),
+    "trusted_with_its_own": ("trusted", "trusted", {}),
+    "trusted_with_another": ("trusted", "any_cert", {}),
+    "without_tls": ("by_cert", "by_cert", {"sslmode": "disable"}),
+    "bound": ("scrammed", None, {"password": "correct", "channel_binding": "require"}),
+    "not_bound": ("scrammed", None, {"password": "correct", "channel_binding": "disable"}),
+    "bound_and_wrong": ("scrammed", None, {"password": "wrong", "channel_binding": "require"}),
+    "md5_cannot_be_bound": ("hashed", None, {"password": "correct", "channel_binding": "require"}),
+    "md5": ("hashed", None, {"password": "correct", "channel_binding": "prefer"}),
+}
+
+
+@pytest.mark.parametrize("case", VISITS)
+def test_certificates_let_in_whom_the_server_lets_in(server, authority, case):
+    user, certificate, more = VISITS[case]
+    chosen = options(authority, user, certificate, **more)
+    expected = visit(server.direct(**chosen))
+    assert visit(server.pool(**chosen)) == expected
+    # again: answers are kept
+    assert visit(server.pool(**chosen)) == expected
+
+
+def test_backends_are_opened_by_the_certificate_s_line(server, authority):
+    for user, certificate, more in (
+        ("by_cert", "by_cert", {}),
+        ("by_dn", "by_dn", {}),
+        ("own_cert", "own_cert", {"password": "correct"}),
+    ):
+        chosen = options(authority, user, certificate, **more)
+        sessions = [psycopg.connect(server.pool(**chosen)) for _ in range(3)]
+        for session in sessions:
+            assert session.execute("SELECT current_user").fetchone() == (user,)
+        for session in sessions:
+            session.close()
+
+
+def test_a_stranger_s_certificate_ends_the_handshake(server, authority):
+    other = Authority(authority.folder / "other", "other")
+    other.sign("by_cert", "/CN=by_cert")
+    for conninfo in (server.pool, server.direct):
+        with pytest.raises(psycopg.OperationalError, match="unknown ca|certificate verify failed"):
+            psycopg.connect(
+                conninfo(
+                    user="by_cert",
+                    sslmode="require",
+                    sslcert=other.folder / "by_cert.crt",
+                    sslkey=other.folder / "by_cert.key",
+                )
+            )
+
+
+def test_a_revoked_certificate_ends_the_handshake(server, authority):
+    folder = authority.folder
+    (folder / "index.txt").write_text("")
+    (folder / "crlnumber").write_text("01\n")
+    (folder / "ca.cnf").write_text(
+        f"[ca]\ndefault_ca = c\n[c]\ndatabase = {folder}/index.txt\ncrlnumber = {folder}/crlnumber\n"
+        "default_md = sha256\ndefault_crl_days = 2\n"
+    )
+    ca = ["-config", str(folder / "ca.cnf"), "-cert", str(authority.root.certificate), "-keyfile"]
+    ca.append(str(authority.root.key))
+    openssl("ca", *ca, "-revoke", str(folder / "somebody.crt"))
+    openssl("ca", *ca, "-gencrl", "-out", str(folder / "root.crl"))
+    put(server, folder / "root.crl", "root.crl")
+    server.set_parameters({"ssl_crl_file": "root.crl"})
+    server.reload()
+    chosen = options(authority, "by_map", "somebody")
+    try:
+        deadline = time.monotonic() + 20
+        while "revoked" not in visit(server.pool(**chosen)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert visit(server.pool(**options(authority, "by_map", "mail"))) == "by_map"
+    finally:
+        server.set_parameters({"ssl_crl_file": None})
+        server.reload()
+
+
+def test_the_log_names_who_came_by_certificate(server, authority):
+    since = len(server.log_file.read_text(errors="replace"))
+    assert visit(server.pool(**options(authority, "by_map", "mail", options="-c work_mem=5MB"))) == "by_map"
+    deadline = time.monotonic() + 20
+    while 'pg_baton: connection authenticated: identity="CN=anyone@example.com" method=cert' not in (
+        server.log_file.read_text(errors="replace")[since:]
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def server_major(server) -> int:
+    return int(server.sql("SHOW server_version_num")[0][0]) // 10000
+
+
+def test_direct_negotiation_is_as_on_the_server_s_port(server, authority):
+    """From 17 on, and only with ALPN; before, it is no startup packet."""
+    chosen = {"sslmode": "require", "sslnegotiation": "direct"}
+    outcomes = []
+    for conninfo in (server.direct, server.pool):
+        try:
+            with psycopg.connect(conninfo(**chosen)) as session:
+                outcomes.append(session.execute("SELECT 1").fetchone())
+        except psycopg.OperationalError:
+            outcomes.append("refused")
+    assert outcomes == [(1,), (1,)] if server_major(server) >= 17 else ["refused", "refused"]
+    # without ALPN nobody gets in so
+    for port in (server.port, server.pool_port):
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
+            try:
+                with context.wrap_socket(raw) as connection:
+                    connection.sendall(struct.pack("!II", 8, 80877104))
+                    assert connection.recv(1) == b""
+            except (ssl.SSLError, OSError):
+                pass
+
+
+def test_another_protocol_by_alpn_is_refused_from_17_on(server):
+    answers = []
+    for port in (server.port, server.pool_port):
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.set_alpn_protocols(["h2"])
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
+            raw.sendall(SSL_REQUEST)
+            assert raw.recv(1) == b"S"
+            try:
+                with context.wrap_socket(raw) as connection:
+                    answers.append(connection.selected_alpn_protocol())
+            except ssl.SSLError:
+                answers.append("refused")
+    assert answers[0] == answers[1]

@@ -344,6 +344,7 @@ typedef struct BatonIdentity
 #define BATON_CAUSE_CONTEXT_MEMORY 11
 #define BATON_CAUSE_DISPATCHER_GONE 12
 #define BATON_CAUSE_OTHER 13
+#define BATON_CAUSE_SELF_CHECK 14
 
 /*
  * Statement counters of one prepared statement of one session; written by

@@ -313,3 +313,35 @@ REVOKE ALL ON FUNCTION pg_baton_get_dispatchers() FROM PUBLIC;
 REVOKE ALL ON pg_baton_dispatchers FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION pg_baton_get_dispatchers() TO pg_monitor;
 GRANT SELECT ON pg_baton_dispatchers TO pg_monitor;
+
+CREATE FUNCTION pg_baton_get_failed_checks(
+    OUT costs text,
+    OUT problem text,
+    OUT since timestamp with time zone)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pg_baton_get_failed_checks'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION pg_baton_get_failed_checks() IS
+    'See the view pg_baton_failed_checks';
+
+CREATE VIEW pg_baton_failed_checks AS
+    SELECT costs,
+        problem,
+        since
+    FROM pg_baton_get_failed_checks();
+
+COMMENT ON VIEW pg_baton_failed_checks IS
+    'What pg_baton has found in this server that is not as it expects; empty if all is well';
+
+COMMENT ON COLUMN pg_baton_failed_checks.costs IS
+    'What is lost by it: "pooling" (each session keeps a backend for life), "speed", "process IDs", "functions"';
+COMMENT ON COLUMN pg_baton_failed_checks.problem IS
+    'The first such check that failed since the server started';
+COMMENT ON COLUMN pg_baton_failed_checks.since IS
+    'When it failed';
+
+REVOKE ALL ON FUNCTION pg_baton_get_failed_checks() FROM PUBLIC;
+REVOKE ALL ON pg_baton_failed_checks FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION pg_baton_get_failed_checks() TO pg_monitor;
+GRANT SELECT ON pg_baton_failed_checks TO pg_monitor;

@@ -51,6 +51,7 @@ int			baton_max_sessions;
 int			baton_session_memory_kb;
 bool		baton_force_migration;
 bool		baton_session_pids;
+char	   *baton_break_self_check;
 char	   *baton_attach_option;
 char	   *baton_dispatcher_program;
 char	   *baton_dispatcher_log;
@@ -219,6 +220,17 @@ static const ParameterDefinition definitions[] =
 		.boot = false,
 		.short_description = "Has each transaction of a session served by another backend than its last.",
 		.long_description = "For tests: it proves that nothing of a session is lost between backends, and is slow.",
+	},
+	{
+		.name = "pg_baton.break_self_check",
+		.type = PARAMETER_STRING,
+		.variable = &baton_break_self_check,
+		.context = PGC_POSTMASTER,
+		.flags = GUC_LIST_INPUT | GUC_NOT_IN_SAMPLE,
+		.boot_string = "",
+		.short_description = "Lists pg_baton's checks of the server that shall fail.",
+		.long_description = "For tests: it proves that a failed check costs no more than what rests on it.",
+		.check = baton_check_names,
 	},
 	{
 		.name = "pg_baton.session_pids",

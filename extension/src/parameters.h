@@ -23,6 +23,7 @@ extern int	baton_max_sessions;
 extern int	baton_session_memory_kb;
 extern bool baton_force_migration;
 extern bool baton_session_pids;
+extern char *baton_break_self_check;
 extern char *baton_dispatcher_program;
 extern char *baton_dispatcher_log;
 

@@ -31,6 +31,7 @@
 #include "pid_functions.h"
 #include "pid_log.h"
 #include "pid_notify.h"
+#include "self_check.h"
 #include "settings_watch.h"
 #include "statement_environment.h"
 #include "statement_settings.h"
@@ -54,6 +55,7 @@ _PG_init(void)
 		return;
 
 	baton_control_create(baton_max_sessions);
+	baton_self_check_init();
 	baton_log_settings_init();
 	baton_opening_notices_init();
 	baton_attach_init();

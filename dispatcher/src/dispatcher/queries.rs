@@ -85,6 +85,7 @@ fn cause(number: u32) -> Option<&'static str> {
         CAUSE_LISTED_OBJECT => "listed object",
         CAUSE_CONTEXT_MEMORY => "context memory",
         CAUSE_DISPATCHER_GONE => "dispatcher gone",
+        CAUSE_SELF_CHECK => "failed check",
         _ => "other",
     })
 }

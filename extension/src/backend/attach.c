@@ -40,6 +40,7 @@
 #include "majors.h"
 #include "opening_notices.h"
 #include "parameters.h"
+#include "self_check.h"
 #include "socket_switch.h"
 #include "taint.h"
 
@@ -135,6 +136,46 @@ receive_welcome(BatonIncoming *welcome)
 		refuse("the dispatcher's welcome is not understood");
 }
 
+/* What pooling rests on: NULL if all is as it should be, else what is not. */
+static const char *
+check_server(void)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	uint32		held_off = QueryCancelHoldoffCount;
+	const char *volatile problem = NULL;
+
+	/* known since the library was loaded */
+	if (baton_unpooled())
+		return NULL;
+
+	PG_TRY();
+	{
+		problem = baton_keepalive_attach();
+		if (problem == NULL)
+			problem = baton_taint_attach();
+		if (problem == NULL)
+			problem = baton_context_attach();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		if (ERRCODE_TO_CATEGORY(geterrcode()) == ERRCODE_INSUFFICIENT_RESOURCES)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(caller);
+		edata = CopyErrorData();
+		FlushErrorState();
+		QueryCancelHoldoffCount = held_off;
+		AbortOutOfAnyTransaction();
+		problem = pstrdup(edata->message);
+		FreeErrorData(edata);
+	}
+	PG_END_TRY();
+
+	MemoryContextSwitchTo(caller);
+	return problem;
+}
+
 void
 baton_attach(void)
 {
@@ -210,14 +251,13 @@ baton_attach(void)
 	ReserveExternalFD();
 	ReserveExternalFD();
 	problem = baton_arena_map(welcome.descriptors[2], arena_size);
-	if (problem == NULL)
-		problem = baton_taint_attach();
-	/* context_reset.c applies the settings once more, and warns again */
-	baton_opening_notices_end();
-	if (problem == NULL)
-		problem = baton_context_attach();
 	if (problem != NULL)
 		refuse(problem);
+	/* context_reset.c applies the settings once more, and warns again */
+	baton_opening_notices_end();
+	problem = check_server();
+	if (problem != NULL)
+		baton_self_check_failed(BATON_COSTS_POOLING, problem);
 
 	/*
 	 * A dispatcher that takes over frees the slots of backends that are still
@@ -238,9 +278,7 @@ baton_attach(void)
 	BatonSelf.slot->dedicated_cause = BATON_CAUSE_NONE;
 	BatonSelf.slot->settings_generation = generation_before_settings;
 
-	problem = baton_socket_attach((int) number);
-	if (problem == NULL)
-		problem = baton_keepalive_attach();
+	problem = baton_socket_attach((int) number, BatonSelf.control);
 	if (problem != NULL)
 		refuse(problem);
 	before_shmem_exit(retire_at_exit, (Datum) 0);

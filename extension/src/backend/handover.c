@@ -50,6 +50,7 @@
 #include "login_trigger.h"
 #include "opening_notices.h"
 #include "portal_counter.h"
+#include "self_check.h"
 #include "session_pid.h"
 #include "socket_switch.h"
 #include "wire.h"
@@ -228,7 +229,8 @@ baton_session_take(uint64 session, int fd)
 			baton_keepalive_put();
 		}
 		/* last, for what puts a session in place may open portals of its own */
-		baton_portal_counter_set(slot->unnamed_portals);
+		if (likely(!baton_unpooled()))
+			baton_portal_counter_set(slot->unnamed_portals);
 	}
 	PG_CATCH();
 	{
@@ -236,9 +238,11 @@ baton_session_take(uint64 session, int fd)
 
 		/*
 		 * Whatever was being built when memory ran out is half made, and
-		 * nobody else may be served with it: the backend ends, too.
+		 * nobody else may be served with it: the backend ends, too.  So with
+		 * what cannot be taken away again, for want of pooling.
 		 */
-		if (ERRCODE_TO_CATEGORY(geterrcode()) == ERRCODE_INSUFFICIENT_RESOURCES)
+		if (ERRCODE_TO_CATEGORY(geterrcode()) == ERRCODE_INSUFFICIENT_RESOURCES ||
+			baton_unpooled())
 			PG_RE_THROW();
 
 		/* what is told goes with the greeting, if it is one */

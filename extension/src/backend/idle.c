@@ -50,6 +50,7 @@
 #include "identity.h"
 #include "majors.h"
 #include "message_timeout.h"
+#include "self_check.h"
 #include "socket_switch.h"
 
 pg_noreturn static void retire(const char *why);
@@ -58,8 +59,6 @@ static bool retire_wanted = false;
 static bool just_taken = false; /* the held session came to speak, and has not
 								 * been listened to yet */
 static bool installed = false;	/* it was put in place since it last spoke */
-static WaitEventSet *idle_set = NULL;
-static int	idle_control_pos;
 static bool input_is_whole = false; /* what the client says now was seen to
 									 * its end */
 static bool input_is_timed = false; /* it was seen not to be whole, and shall
@@ -203,7 +202,7 @@ client_left(uint32 cause, uint32 how)
 {
 	bool		clean = true;
 
-	if (cause != BATON_CAUSE_NONE)
+	if (cause != BATON_CAUSE_NONE || baton_unpooled())
 		clean = baton_taint_clean();
 	baton_session_end(how, clean ? BATON_BACKEND_IDLE : BATON_BACKEND_RETIRING);
 	return clean;
@@ -344,7 +343,7 @@ sleep_idle(uint32 cause)
 	bool		client_ready = true;
 
 	baton_socket_expect_sleep();
-	count = WaitEventSetWait(idle_set, -1, events, lengthof(events),
+	count = WaitEventSetWait(baton_socket_idle_set(), -1, events, lengthof(events),
 							 WAIT_EVENT_CLIENT_READ);
 	for (int i = 0; i < count; i++)
 	{
@@ -354,7 +353,7 @@ sleep_idle(uint32 cause)
 			handle_interrupts();
 			client_ready = false;
 		}
-		else if (events[i].pos == idle_control_pos)
+		else if (events[i].pos == BATON_IDLE_CONTROL_POS)
 		{
 			handle_control(cause);
 			client_ready = false;
@@ -679,10 +678,6 @@ baton_idle_start(void)
 {
 	baton_session_start();
 	baton_message_timeout_start();
-	idle_set = baton_socket_idle_set();
-	idle_control_pos = AddWaitEventToSet(idle_set, WL_SOCKET_READABLE,
-										 BatonSelf.control, NULL, NULL);
-
 	baton_state_set(BATON_BACKEND_IDLE);
 
 	/* "I am idle": whoever waits for a backend may have this one */

@@ -25,6 +25,8 @@
  *	  lowest free number;
  *	- the data word of the socket's registration: /proc/self/fdinfo of it
  *	  (WaitEventAdjustEpoll stores the address of the WaitEvent there).
+ * If they are not found, both wait sets are made anew for each socket, which
+ * takes only what latch.c exports, and four times as long.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -44,9 +46,11 @@
 #include "utils/memutils.h"
 
 #include "majors.h"
+#include "self_check.h"
 #include "socket_switch.h"
 
 static int	client_number = -1; /* where the client's socket stands */
+static int	control_number = -1;	/* the dispatcher's socket */
 static int	placeholder = -1;	/* stands there between sessions */
 static int	placeholder_peer = -1;	/* kept open: or it would read EOF */
 static int	inject_read = -1;	/* injected messages are read from here */
@@ -66,6 +70,7 @@ static Watcher command_watcher = {-1, 0, true};
 static Watcher idle_watcher = {-1, 0, true};
 static WaitEventSet *idle_set = NULL;
 static bool occupied = false;	/* not the placeholder stands there */
+static bool remade = false;		/* wait sets are made anew for each socket */
 
 /* The data word under which descriptor `target` is registered; 0 if not. */
 static uint64
@@ -125,30 +130,68 @@ make_pair(int *one, int *other)
 
 /*
  * A wait set for `events` events, of which the first three are the client, the
- * latch and `death`, in the order pq_init (pqcomm.c) has them; and the watcher
- * for it.
+ * latch and `death`, in the order pq_init (pqcomm.c) has them.
  */
-static const char *
-create_watcher(Watcher *watcher, int events, uint32 death, WaitEventSet **set)
+static WaitEventSet *
+create_set(int events, uint32 death)
 {
-	/* the number the next descriptor will get */
-	watcher->epoll = dup(placeholder);
-	if (watcher->epoll < 0)
-		return "could not duplicate a descriptor";
-	close(watcher->epoll);
+	WaitEventSet *set = baton_wait_set_create(events);
 
-	*set = baton_wait_set_create(events);
-	AddWaitEventToSet(*set, WL_SOCKET_READABLE, client_number, NULL, NULL);
-	AddWaitEventToSet(*set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
-	AddWaitEventToSet(*set, death, PGINVALID_SOCKET, NULL, NULL);
+	AddWaitEventToSet(set, WL_SOCKET_READABLE, client_number, NULL, NULL);
+	AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(set, death, PGINVALID_SOCKET, NULL, NULL);
+	return set;
+}
 
-	if (!is_epoll(watcher->epoll))
+static void
+create_sets(void)
+{
+	FeBeWaitSet = create_set(FeBeWaitSetNEvents, WL_POSTMASTER_DEATH);
+	idle_set = create_set(FeBeWaitSetNEvents + 1, WL_EXIT_ON_PM_DEATH);
+	if (control_number >= 0)
+		AddWaitEventToSet(idle_set, WL_SOCKET_READABLE, control_number, NULL, NULL);
+}
+
+/* The number that the next descriptor will get; -1 if there is none. */
+static int
+next_number(void)
+{
+	int			number = dup(placeholder);
+
+	if (number >= 0)
+		close(number);
+	return number;
+}
+
+/* The wait set that was created as that number was the next. */
+static const char *
+find_watcher(Watcher *watcher, int number)
+{
+	watcher->epoll = number;
+	if (!is_epoll(number))
 		return "could not find the epoll descriptor of a wait set";
-	watcher->data = registration_data(watcher->epoll, client_number);
+	watcher->data = registration_data(number, client_number);
 	if (watcher->data == 0)
 		return "could not find the registration of the client socket";
 	watcher->watching = true;
 	return NULL;
+}
+
+/* NULL, or why the wait sets have to be made anew. */
+static const char *
+find_watchers(void)
+{
+	const char *problem;
+	int			number = next_number();
+
+	FeBeWaitSet = create_set(FeBeWaitSetNEvents, WL_POSTMASTER_DEATH);
+	problem = find_watcher(&command_watcher, number);
+	number = next_number();
+	idle_set = create_set(FeBeWaitSetNEvents + 1, WL_EXIT_ON_PM_DEATH);
+	AddWaitEventToSet(idle_set, WL_SOCKET_READABLE, control_number, NULL, NULL);
+	if (problem == NULL)
+		problem = find_watcher(&idle_watcher, number);
+	return problem;
 }
 
 static void
@@ -177,7 +220,7 @@ unwatch(Watcher *watcher)
 }
 
 const char *
-baton_socket_attach(int number)
+baton_socket_attach(int number, int control)
 {
 	WaitEventSet *old;
 	const char *problem;
@@ -192,15 +235,17 @@ baton_socket_attach(int number)
 		return "could not reserve the descriptor number for client sockets";
 	ReserveExternalFD();
 	client_number = number;
+	control_number = control;
 
 	old = FeBeWaitSet;
-	problem = create_watcher(&command_watcher, FeBeWaitSetNEvents,
-							 WL_POSTMASTER_DEATH, &FeBeWaitSet);
-	if (problem == NULL)
-		problem = create_watcher(&idle_watcher, FeBeWaitSetNEvents + 1,
-								 WL_EXIT_ON_PM_DEATH, &idle_set);
+	problem = find_watchers();
+	if (problem == NULL && baton_self_check_is_broken("wait_sets"))
+		problem = "broken on purpose";
 	if (problem != NULL)
-		return problem;
+	{
+		remade = true;
+		baton_self_check_failed(BATON_COSTS_SPEED, problem);
+	}
 
 	MyProcPort->sock = number;
 	FreeWaitEventSet(old);
@@ -214,12 +259,8 @@ baton_socket_idle_set(void)
 	return idle_set;
 }
 
-/*
- * `fd` takes the reserved number; it stays open under its own, too.  The
- * placeholder has nothing to say and is not waited for.
- */
 static void
-stand_in_place(int fd)
+unwatch_both(void)
 {
 	/*
 	 * The wait set remembers which events it asked for and does not ask again
@@ -231,12 +272,31 @@ stand_in_place(int fd)
 
 	unwatch(&command_watcher);
 	unwatch(&idle_watcher);
+}
+
+/*
+ * `fd` takes the reserved number; it stays open under its own, too.  The
+ * placeholder has nothing to say and is not waited for.
+ */
+static void
+stand_in_place(int fd)
+{
+	if (unlikely(remade))
+	{
+		/* what they are registered with goes before what is registered */
+		FreeWaitEventSet(FeBeWaitSet);
+		FreeWaitEventSet(idle_set);
+	}
+	else
+		unwatch_both();
 	while (dup3(fd, client_number, O_CLOEXEC) != client_number)
 	{
 		if (errno != EINTR && errno != EBUSY)
 			elog(FATAL, "could not put a client socket in place: %m");
 	}
 	occupied = fd != placeholder;
+	if (unlikely(remade))
+		create_sets();
 }
 
 void

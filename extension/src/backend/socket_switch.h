@@ -15,8 +15,9 @@
 /*
  * Once, at attach: puts a placeholder on descriptor `number`, makes it
  * MyProcPort->sock, rebuilds FeBeWaitSet on it.  NULL, or why it cannot.
+ * `control`, the dispatcher's socket, is waited for when there is nothing to do.
  */
-extern const char *baton_socket_attach(int number);
+extern const char *baton_socket_attach(int number, int control);
 
 /* Puts a client's socket in place; `fd` is consumed. */
 extern void baton_socket_put(int fd);
@@ -32,10 +33,11 @@ extern void baton_socket_inject(const char *messages, Size length);
 extern void baton_socket_resume(void);
 
 /*
- * A wait set like FeBeWaitSet for a backend that has nothing to do, with room
- * for one more event, and before sleeping on it: it shall wait for what stands
- * in place.
+ * A wait set like FeBeWaitSet for a backend that has nothing to do, with the
+ * dispatcher's socket as well, until another socket stands in place.  Before
+ * sleeping on it: it shall wait for what stands there.
  */
+#define BATON_IDLE_CONTROL_POS FeBeWaitSetNEvents
 extern WaitEventSet *baton_socket_idle_set(void);
 extern void baton_socket_expect_sleep(void);
 extern bool baton_socket_expects_sleep(void);

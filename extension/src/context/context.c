@@ -42,11 +42,13 @@
 #include "context_statements.h"
 #include "context_temporary.h"
 #include "context_unnamed.h"
+#include "context_unpooled.h"
 #include "function_table.h"
 #include "login_trigger.h"
 #include "majors.h"
 #include "opening_notices.h"
 #include "reset_plain.h"
+#include "self_check.h"
 #include "statement_notice.h"
 
 static MemoryContext context_context = NULL;
@@ -63,21 +65,34 @@ static bool has_temporary;		/* a temporary namespace */
 const char *
 baton_context_attach(void)
 {
-	const char *reason;
+	/* statements last: what they replace must not stay if anything fails */
+	static const struct
+	{
+		const char *name;
+		const char *(*attach) (void);
+	}			parts[] = {
+		{"parameters", baton_placeholders_attach},
+		{"reset_values", baton_reset_attach},
+		{"set_values", baton_params_attach},
+		{"reports", baton_report_attach},
+		{"sequences", baton_sequences_attach},
+		{"sql_functions", baton_functions_attach},
+		{"statements", baton_statements_attach},
+	};
 
 	if (context_context == NULL)
 		context_context = AllocSetContextCreate(TopMemoryContext,
 												"pg_baton session context",
 												ALLOCSET_DEFAULT_SIZES);
-	if ((reason = baton_placeholders_attach()) != NULL ||
-		(reason = baton_reset_attach()) != NULL ||
-		(reason = baton_params_attach()) != NULL ||
-		(reason = baton_report_attach()) != NULL ||
-		(reason = baton_statements_attach()) != NULL ||
-		(reason = baton_unnamed_attach()) != NULL ||
-		(reason = baton_sequences_attach()) != NULL ||
-		(reason = baton_functions_attach()) != NULL)
-		return reason;
+	for (int i = 0; i < (int) lengthof(parts); i++)
+	{
+		const char *problem = parts[i].attach();
+
+		if (problem == NULL && baton_self_check_is_broken(parts[i].name))
+			problem = "broken on purpose";
+		if (problem != NULL)
+			return problem;
+	}
 	return NULL;
 }
 
@@ -157,6 +172,24 @@ baton_context_start_transaction(void)
 	XactDeferrable = false;
 }
 
+static void
+greet_unpooled(const BatonSessionRecord *record, StringInfo notices, StringInfo reported,
+			   bool *login_triggers)
+{
+	MemoryContext caller = CurrentMemoryContext;
+
+	baton_context_start_transaction();
+	baton_login_take_snapshot();
+	MemoryContextSwitchTo(caller);
+	baton_connect_check();
+	baton_unpooled_startup(record);
+	*login_triggers = baton_login_triggers_exist();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(caller);
+	baton_opening_notices_send(notices);
+	baton_unpooled_report(reported);
+}
+
 bool
 baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 					StringInfo reported, bool *login_triggers)
@@ -164,6 +197,11 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 	MemoryContext caller = CurrentMemoryContext;
 	bool		for_others;
 
+	if (unlikely(baton_unpooled()))
+	{
+		greet_unpooled(record, notices, reported, login_triggers);
+		return false;
+	}
 	baton_functions_session_changes();
 	current_session = record->id;
 	current_version = 0;
@@ -199,6 +237,11 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 void
 baton_context_install(const BatonSessionRecord *record)
 {
+	if (unlikely(baton_unpooled()))
+	{
+		baton_unpooled_install(record);
+		return;
+	}
 	baton_reset_follow_reload();
 	if (record->context_version == 0 ||
 		record->context_version != current_version ||
@@ -224,6 +267,7 @@ baton_context_capture(uint64 session)
 {
 	bool		changed;
 
+	/* never while it is unpooled: the session stays */
 	Assert(session == current_session);
 	baton_reset_follow_reload();
 	changed = baton_params_capture();
@@ -242,6 +286,9 @@ baton_context_capture(uint64 session)
 void
 baton_context_forget(uint64 session)
 {
+	/* then the backend goes with it */
+	if (unlikely(baton_unpooled()))
+		return;
 	baton_statements_forget(session);
 	baton_unnamed_forget(session);
 	baton_sequences_forget(session);
@@ -264,7 +311,7 @@ baton_context_reload(void)
 	 * the server's own way then, as in PostgresMain.  The boundary sees that
 	 * the files were read (baton_reset_follow_reload) and does the rest.
 	 */
-	if (IsTransactionOrTransactionBlock())
+	if (IsTransactionOrTransactionBlock() || baton_unpooled())
 		baton_files_read_by_server();
 	else
 		baton_reset_reload();
@@ -274,7 +321,7 @@ bool
 baton_context_unnamed(uint64 session, const char *first_bytes, Size length,
 					  StringInfo messages)
 {
-	return baton_unnamed_messages(session, first_bytes, length, messages);
+	return !baton_unpooled() && baton_unnamed_messages(session, first_bytes, length, messages);
 }
 
 void
@@ -286,12 +333,15 @@ baton_context_withhold_report(void)
 void
 baton_context_begin(void)
 {
-	baton_report_arm();
+	if (likely(!baton_unpooled()))
+		baton_report_arm();
 }
 
 void
 baton_context_note_message(char type)
 {
+	if (unlikely(baton_unpooled()))
+		return;
 	baton_report_note_message(type);
 	baton_statements_note_message(type);
 	baton_unnamed_note_message(type);

@@ -41,6 +41,7 @@
 #include "context.h"
 #include "majors.h"
 #include "portal_counter.h"
+#include "self_check.h"
 #include "taint.h"
 #include "taint_watch.h"
 
@@ -96,6 +97,8 @@ baton_taint_attach(void)
 	problem = find_portals();
 	if (problem == NULL)
 		problem = baton_portal_counter_attach();
+	if (problem == NULL && baton_self_check_is_broken("portals"))
+		problem = "broken on purpose";
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
 
@@ -286,6 +289,8 @@ baton_may_have_temporary_objects(void)
 uint32
 baton_taint(void)
 {
+	if (unlikely(baton_unpooled()))
+		return BATON_CAUSE_SELF_CHECK;
 	if (!baton_taint_notes.active)
 		return BATON_CAUSE_NONE;
 

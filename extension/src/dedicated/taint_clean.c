@@ -31,6 +31,7 @@
 
 #include "context.h"
 #include "majors.h"
+#include "self_check.h"
 #include "taint.h"
 #include "taint_watch.h"
 
@@ -108,8 +109,11 @@ baton_taint_clean(void)
 	AbortOutOfAnyTransaction();
 	MemoryContextSwitchTo(context);
 
-	/* nobody can unload a library, or knows what a listed function keeps */
-	if (baton_taint_notes.loaded || baton_taint_notes.listed_object)
+	/*
+	 * Nobody can unload a library, or knows what a listed function keeps, or
+	 * how to take from here what this session had.
+	 */
+	if (baton_taint_notes.loaded || baton_taint_notes.listed_object || baton_unpooled())
 	{
 		whereToSendOutput = destination;
 		return false;

@@ -50,6 +50,7 @@
 #include "context_guc.h"
 #include "context_temporary.h"
 #include "identity.h"
+#include "self_check.h"
 #include "statement_environment.h"
 #include "statement_notice.h"
 #include "taint_objects.h"
@@ -215,8 +216,12 @@ watch_seed_parameter(void)
 {
 	struct config_real *seed = (struct config_real *) baton_guc_find("seed");
 
-	if (seed == NULL || seed->gen.vartype != PGC_REAL || seed->assign_hook == NULL)
-		elog(FATAL, "parameter \"seed\" is not as expected");
+	if (seed == NULL || seed->gen.vartype != PGC_REAL || seed->assign_hook == NULL ||
+		baton_self_check_is_broken("seed"))
+	{
+		baton_self_check_failed(BATON_COSTS_POOLING, "parameter \"seed\" is not as expected");
+		return;
+	}
 	previous_assign_seed = seed->assign_hook;
 	seed->assign_hook = watch_assign_seed;
 }

@@ -22,7 +22,6 @@
  * What is leant on, and checked by attach() before use:
  *	- the table is found by its name and has the form that function_cache.h's
  *	  file for this version says.
- *	- the library offers plpgsql_free_function_memory() (pl_funcs.c).
  *
  * A PLpgSQL_function is reachable by its table's entry, and by FmgrInfos that
  * have it in fn_extra, some of which live for ever (typcache.c, relcache.c).
@@ -35,8 +34,8 @@
  *
  * Invariants: exactly one table is in place, its own handle is stale until it
  * is taken out.  A content's number is used once: it is a new one when any
- * function has been taken out of it.  A function taken out is freed, unless it
- * runs (use_count); then it is left alone, as delete_function() (pl_comp.c)
+ * function has been taken out of it.  A function taken out is freed, by us or
+ * by plpgsql as it next looks for it, unless it runs (use_count); then it is left alone, as delete_function() (pl_comp.c)
  * does.  No function of plpgsql runs between our hook and plpgsql_compile(),
  * nor within the latter ("not re-entrant", do_compile).
  *
@@ -75,6 +74,7 @@
 #include "function_table.h"
 #include "handover.h"
 #include "hash_table.h"
+#include "self_check.h"
 
 /* Environments that a backend keeps functions for. */
 #define TABLES_MAX 16
@@ -262,8 +262,7 @@ attach(const char *library)
 	validator = lookup_external_function(file, "plpgsql_validator");
 	free_function_memory = (BatonFreeFunction)
 		lookup_external_function(file, "plpgsql_free_function_memory");
-	if (validator == NULL ||
-		(free_function_memory == NULL && baton_function_cache_needs_free()))
+	if (validator == NULL)
 		return "the library lacks a function";
 
 	problem = baton_environment_attach();
@@ -298,12 +297,10 @@ attach_once(const char *library)
 
 	if (state != NOT_LOADED)
 		return;
-	problem = attach(library);
+	problem = baton_self_check_is_broken("functions") ? "broken on purpose" : attach(library);
 	state = problem == NULL ? USABLE : UNUSABLE;
 	if (problem != NULL)
-		ereport(LOG,
-				(errmsg("functions in PL/pgSQL are not kept apart by the settings of their callers: %s",
-						problem)));
+		baton_self_check_failed(BATON_COSTS_FUNCTIONS, problem);
 }
 
 /*
@@ -461,7 +458,7 @@ watch_fmgr(FmgrHookEventType event, FmgrInfo *function, Datum *argument)
 	Call	   *call = NULL;
 
 	/* needs_fmgr_hook is not asked for SECURITY DEFINER and SET clauses */
-	if (state == NOT_LOADED && pooled && event == FHET_START)
+	if (state == NOT_LOADED && pooled && !baton_unpooled() && event == FHET_START)
 		(void) is_plpgsql(function->fn_oid);
 
 	if (state == USABLE &&
@@ -503,7 +500,7 @@ watch_needs_fmgr(Oid function)
 {
 	bool		needed = previous_needs_fmgr ? previous_needs_fmgr(function) : false;
 
-	if (pooled && state != UNUSABLE && is_plpgsql(function))
+	if (pooled && state != UNUSABLE && !baton_unpooled() && is_plpgsql(function))
 		needed = true;
 	return needed;
 }

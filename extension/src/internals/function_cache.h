@@ -19,7 +19,7 @@
 #define BATON_SQL_FUNCTIONS_ARE_KEPT
 #endif
 
-/* plpgsql_free_function_memory() in pl_funcs.c */
+/* plpgsql_free_function_memory() in pl_funcs.c; NULL: it is not exported */
 struct PLpgSQL_function;
 typedef void (*BatonFreeFunction) (struct PLpgSQL_function *function);
 
@@ -33,15 +33,12 @@ extern HTAB *baton_function_cache_find(void);
 extern HTAB *baton_function_cache_create(MemoryContext context);
 extern int	baton_function_cache_own_words(void);
 
-/* Does it take plpgsql's BatonFreeFunction to free a function? */
-extern bool baton_function_cache_needs_free(void);
-
 /* Has it functions of plpgsql's? */
 extern bool baton_function_cache_in_use(HTAB *table);
 
 /*
  * Takes plpgsql's functions of that OID (InvalidOid: all) out, and frees what
- * does not run.
+ * does not run.  Or has plpgsql do so as it next looks for them.
  */
 extern void baton_function_cache_free(HTAB *table, Oid only, BatonFreeFunction free_function);
 

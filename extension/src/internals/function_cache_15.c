@@ -7,6 +7,12 @@
  * delete_function() there takes a function out, and frees it unless it runs
  * (use_count).  An entry is a struct plpgsql_hashent, mirrored here.
  *
+ * plpgsql_free_function_memory() (pl_funcs.c) can be called up to 15; from 16 on
+ * a library's symbols are hidden.  There a function is made to look out of date,
+ * and plpgsql_compile() deletes it as it next meets it (pl_comp.c, 16 and 17:
+ * fn_xmin and fn_tid are compared with pg_proc's tuple).  Until then its memory
+ * is kept.
+ *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------
@@ -61,17 +67,17 @@ baton_function_cache_in_use(HTAB *table)
 	return hash_get_num_entries(table) != 0;
 }
 
-bool
-baton_function_cache_needs_free(void)
-{
-	return true;
-}
-
 static void
 take_out(HTAB *table, FunctionEntry *entry, BatonFreeFunction free_function)
 {
 	PLpgSQL_function *function = entry->function;
 
+	if (free_function == NULL)
+	{
+		function->fn_xmin = InvalidTransactionId;
+		ItemPointerSetInvalid(&function->fn_tid);
+		return;
+	}
 	function->fn_hashkey = NULL;
 	hash_search(table, &entry->key, HASH_REMOVE, NULL);
 	if (function->use_count == 0)

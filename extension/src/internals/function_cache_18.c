@@ -157,12 +157,6 @@ baton_function_cache_in_use(HTAB *table)
 }
 
 /* The library does not offer it, and a function's callback does the same. */
-bool
-baton_function_cache_needs_free(void)
-{
-	return false;
-}
-
 /* As cfunc_hashtable_delete() in funccache.c. */
 static CachedFunction *
 take_out(HTAB *table, FunctionEntry *entry)

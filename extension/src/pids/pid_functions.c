@@ -25,6 +25,7 @@
 #include "builtin_table.h"
 #include "parameters.h"
 #include "pid_functions.h"
+#include "self_check.h"
 #include "session_pid.h"
 
 static bool active = false;
@@ -85,10 +86,11 @@ baton_pids_init(void)
 
 	if (!baton_session_pids)
 		return;
-	problem = baton_builtins_replace(builtins, lengthof(builtins));
+	if (baton_self_check_is_broken("process_ids"))
+		problem = "broken on purpose";
+	else
+		problem = baton_builtins_replace(builtins, lengthof(builtins));
 	active = problem == NULL;
 	if (!active)
-		ereport(LOG,
-				(errmsg("process IDs of the pool's sessions are not known to SQL"),
-				 errdetail("%s", problem)));
+		baton_self_check_failed(BATON_COSTS_PIDS, problem);
 }

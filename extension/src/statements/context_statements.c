@@ -32,14 +32,17 @@ baton_statements_attach(void)
 {
 	const char *problem;
 
-	problem = baton_held_attach();
+	problem = baton_unnamed_attach();
 	if (problem == NULL)
-		problem = baton_unnamed_attach();
+		problem = baton_notice_check();
+	/* last of what may fail: the server's table is replaced */
 	if (problem == NULL)
-		problem = baton_notice_attach();
-	if (problem == NULL)
-		baton_common_attach();
-	return problem;
+		problem = baton_held_attach();
+	if (problem != NULL)
+		return problem;
+	baton_notice_attach();
+	baton_common_attach();
+	return NULL;
 }
 
 void

@@ -232,19 +232,26 @@ baton_notice_settings(void)
 }
 
 const char *
+baton_notice_check(void)
+{
+	struct config_enum *role = (struct config_enum *) baton_guc_find("session_replication_role");
+
+	if (role == NULL || role->gen.vartype != PGC_ENUM || role->assign_hook == NULL)
+		return "parameter \"session_replication_role\" is not as expected";
+	return NULL;
+}
+
+void
 baton_notice_attach(void)
 {
 	struct config_enum *role;
 
 	if (attached)
-		return NULL;
+		return;
 	role = (struct config_enum *) baton_guc_find("session_replication_role");
-	if (role == NULL || role->gen.vartype != PGC_ENUM || role->assign_hook == NULL)
-		return "parameter \"session_replication_role\" is not as expected";
 	previous_assign_replication_role = role->assign_hook;
 	role->assign_hook = watch_replication_role;
 	attached = true;
-	return NULL;
 }
 
 void

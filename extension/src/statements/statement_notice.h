@@ -35,8 +35,9 @@ extern void baton_notice_listing(void);
 extern void baton_notice_set_config(void);
 extern void baton_notice_settings(void);
 
-/* NULL if all is well, else why nothing can be noticed. */
-extern const char *baton_notice_attach(void);
+/* NULL if all is well, else why nothing can be noticed; then, not before. */
+extern const char *baton_notice_check(void);
+extern void baton_notice_attach(void);
 
 /* Another session comes, or all is captured. */
 extern void baton_notice_reset(void);

@@ -1,0 +1,43 @@
+/*-------------------------------------------------------------------------
+ *
+ * self_check.h
+ *		What was found not to be as pg_baton expects it of this server.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_SELF_CHECK_H
+#define BATON_SELF_CHECK_H
+
+/* What a failed check costs. */
+typedef enum
+{
+	BATON_COSTS_POOLING,		/* sessions keep their backends for life */
+	BATON_COSTS_SPEED,			/* a hand-over takes longer */
+	BATON_COSTS_PIDS,			/* SQL knows sessions by their backends'
+								 * numbers */
+	BATON_COSTS_FUNCTIONS		/* PL/pgSQL's plans may be another session's */
+} BatonCost;
+
+#define BATON_COSTS (BATON_COSTS_FUNCTIONS + 1)
+
+/* Postmaster only, from _PG_init. */
+extern void baton_self_check_init(void);
+
+/*
+ * Is this check to fail, whatever it finds?  For tests: pg_baton.break_self_check
+ * names some.
+ */
+extern bool baton_self_check_is_broken(const char *check);
+
+/* Says so in the log, the first time since the server started, and in the view. */
+extern void baton_self_check_failed(BatonCost cost, const char *problem);
+
+/*
+ * Has a check failed in this backend that pooling needs?  Then the one session
+ * it takes keeps it for life.
+ */
+extern bool baton_unpooled(void);
+
+#endif							/* BATON_SELF_CHECK_H */

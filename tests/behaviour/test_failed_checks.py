@@ -1,0 +1,175 @@
+"""A check of the server's internals that fails costs what rests on it and not the
+server: without pooling each session has a backend of its own for life, the log
+and a view say why, and clients see what they see on a direct connection."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import psycopg
+import pytest
+
+from harness.compare import same_as_direct
+
+pytestmark = pytest.mark.pool_only
+
+COSTS_POOLING = [
+    "parameters",
+    "reset_values",
+    "set_values",
+    "reports",
+    "sequences",
+    "sql_functions",
+    "statements",
+    "portals",
+    "seed",
+]
+
+SETUP = [
+    "CREATE EXTENSION pg_baton",
+    "CREATE ROLE alice LOGIN",
+    "ALTER ROLE alice SET work_mem = '5MB'",
+    "CREATE FUNCTION add_one(a int) RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN a + 1; END'",
+    "CREATE SEQUENCE counting",
+    "GRANT USAGE ON SEQUENCE counting TO alice",
+]
+
+SCRIPT = [
+    "SHOW work_mem",
+    "SHOW DateStyle",
+    "SET my.own = 'mine'",
+    "SET DateStyle = 'German'",
+    "RESET DateStyle",
+    "PREPARE one(int) AS SELECT add_one($1)",
+    "EXECUTE one(1)",
+    "SELECT nextval('counting') > 0, currval('counting') = lastval()",
+    "BEGIN",
+    "DECLARE here CURSOR FOR SELECT * FROM generate_series(1, 3)",
+    "FETCH 2 FROM here",
+    "SELECT no_such_column",
+    "ROLLBACK",
+    "SHOW my.own",
+    "DISCARD ALL",
+]
+
+
+def broken(make_cluster, check: str, **parameters: object):
+    more = {name.replace("__", "."): value for name, value in parameters.items()}
+    server = make_cluster(parameters={"pg_baton.break_self_check": check, "pg_baton.max_backends": 3, **more})
+    for statement in SETUP:
+        server.sql(statement)
+    return server
+
+
+def failed_checks(server) -> list[tuple]:
+    return server.sql("SELECT costs, problem <> '', since <= now() FROM pg_baton_failed_checks")
+
+
+def causes(server) -> list[tuple]:
+    return server.sql(
+        "SELECT mode, dedicated_cause, count(*) FROM pg_baton_sessions WHERE user_name = 'alice' GROUP BY 1, 2"
+    )
+
+
+def wait_for(server, wanted, look) -> None:
+    end = time.monotonic() + 30
+    while look(server) != wanted:
+        assert time.monotonic() < end, look(server)
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("check", "forced"), [*((check, False) for check in COSTS_POOLING), ("statements", True)])
+def test_without_pooling_each_session_keeps_its_own_backend_and_says_why(make_cluster, check, forced):
+    server = broken(make_cluster, check, pg_baton__force_migration=forced)
+    with contextlib.ExitStack() as stack:
+        sessions = [
+            stack.enter_context(
+                psycopg.connect(server.pool(user="alice", options=f"-c DateStyle=SQL -c my.number={n}"), autocommit=True)
+            )
+            for n in range(6)
+        ]
+        for n, session in enumerate(sessions):
+            session.execute(f"SET my.other = '{n}'")
+        for n, session in enumerate(sessions):
+            row = session.execute("SELECT current_setting('my.number'), current_setting('my.other')").fetchone()
+            assert row == (str(n), str(n))
+        assert len({session.execute("SELECT pg_backend_pid()").fetchone() for session in sessions}) == 6
+        assert causes(server) == [("dedicated", "failed check", 6)]
+    wait_for(server, [], causes)
+    assert failed_checks(server) == [("pooling", True, True)]
+    assert server.log().count("pg_baton's check of this server failed") == 1
+    for _ in range(2):
+        same_as_direct(server, SCRIPT, user="alice", options="-c DateStyle=SQL -c statement_timeout=1h")
+
+
+def test_without_pooling_a_bad_startup_option_is_refused_as_on_a_direct_connection(make_cluster):
+    server = broken(make_cluster, "statements")
+    for options in ("-c DateStyle=nonsense", "-c no_such_parameter=1", "-c work_mem=1kB"):
+        for _ in range(2):
+            with pytest.raises(psycopg.OperationalError) as through_pool:
+                psycopg.connect(server.pool(user="alice", options=options))
+            with pytest.raises(psycopg.OperationalError) as directly:
+                psycopg.connect(server.direct(user="alice", options=options))
+            assert str(through_pool.value).split("FATAL:")[1] == str(directly.value).split("FATAL:")[1]
+    same_as_direct(server, SCRIPT, user="alice")
+
+
+def test_without_pooling_a_backend_ends_with_its_session(make_cluster):
+    server = broken(make_cluster, "parameters")
+
+    def backends(server):
+        return server.sql("SELECT count(*) FROM pg_baton_backends WHERE user_name = 'alice' AND session_id IS NOT NULL")
+
+    for _ in range(8):
+        with psycopg.connect(server.pool(user="alice"), autocommit=True) as session:
+            session.execute("SET my.own = 'mine'")
+        with psycopg.connect(server.pool(user="alice"), autocommit=True) as session:
+            with pytest.raises(psycopg.errors.UndefinedObject):
+                session.execute("SHOW my.own")
+        psycopg.connect(server.pool(user="alice")).close()
+    wait_for(server, [(0,)], backends)
+
+
+def test_without_pooling_a_reload_reaches_sessions(make_cluster):
+    server = broken(make_cluster, "reset_values")
+    with psycopg.connect(server.pool(user="alice"), autocommit=True) as session:
+        server.set_parameters({"pg_baton.backend_idle_timeout": "2min", "application_name": "reloaded"})
+        server.reload()
+        end = time.monotonic() + 30
+        while session.execute("SHOW pg_baton.backend_idle_timeout").fetchone() != ("2min",):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def test_wait_sets_that_are_not_understood_cost_no_pooling(make_cluster):
+    server = broken(make_cluster, "wait_sets", pg_baton__force_migration=True)
+    assert failed_checks(server) == [("speed", True, True)]
+    for _ in range(2):
+        same_as_direct(server, [*SCRIPT, "SELECT repeat('long', 1000000)"], user="alice")
+    with contextlib.ExitStack() as stack:
+        sessions = [
+            stack.enter_context(psycopg.connect(server.pool(user="alice"), autocommit=True)) for _ in range(6)
+        ]
+        for _ in range(5):
+            for session in sessions:
+                assert session.execute("SELECT add_one(1)").fetchone() == (2,)
+        assert causes(server) == [("shared", None, 6)]
+
+
+def test_functions_that_are_not_as_expected_cost_no_pooling(make_cluster):
+    server = broken(make_cluster, "functions")
+    same_as_direct(server, SCRIPT, user="alice")
+    assert failed_checks(server) == [("functions", True, True)]
+
+
+def test_process_ids_that_cannot_be_given_cost_no_pooling(make_cluster):
+    server = broken(make_cluster, "process_ids")
+    assert failed_checks(server) == [("process IDs", True, True)]
+    same_as_direct(server, SCRIPT, user="alice")
+
+
+def test_nothing_is_said_of_a_server_that_is_as_expected(make_cluster):
+    server = broken(make_cluster, "")
+    same_as_direct(server, SCRIPT, user="alice")
+    assert failed_checks(server) == []

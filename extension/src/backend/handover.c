@@ -199,6 +199,13 @@ baton_session_take(uint64 session, int fd)
 	BatonSelf.slot->session = session;
 	pg_write_barrier();
 	slot->owner = BatonSelf.slot_index + 1;
+
+	/*
+	 * Before take_cancel reads the flags: who sets the mark looks at the
+	 * owner after that (mark_cancel, handshake/mod.rs), and one of both sees
+	 * the other.
+	 */
+	pg_memory_barrier();
 	in_hand = 0;
 	slot->state = BATON_STATE_ACTIVE;
 	slot->state_since_us = GetCurrentTimestamp();

@@ -5,6 +5,10 @@
  *		whom: the slot's state, the counter of the pool's ready queue, and
  *		whether somebody wants this backend's place.
  *
+ * What has to come in one order is modelled, together with the dispatcher's
+ * side, in dispatcher/src/dispatcher/link/handshake/model.rs, under the names
+ * that it has here: who changes the one changes the other.
+ *
  * The transitions of the state are listed in baton_shared.h.  Both sides change
  * it by compare-and-swap, so that a backend is claimed once: by the dispatcher,
  * which then sends ASSIGN, or by itself.

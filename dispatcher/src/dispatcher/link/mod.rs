@@ -2,6 +2,7 @@
 //! the connections to backends, to the launcher and to views.
 
 pub mod control;
+pub mod handshake;
 pub mod launcher;
 pub mod layout;
 pub mod memory;

@@ -8,7 +8,7 @@ use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::memory::arena::Full;
 use crate::dispatcher::link::memory::context::Staged;
-use crate::dispatcher::link::wire;
+use crate::dispatcher::link::{handshake, wire};
 use crate::dispatcher::sys::{process, socket};
 use crate::protocol::Report;
 use std::os::fd::AsRawFd;
@@ -101,7 +101,7 @@ impl Dispatcher {
             Action::Offer { ticket, slots } => self.offer(ticket, &slots),
             Action::TakeTicketBack(ticket) => {
                 let word = &self.control.header.room_ticket;
-                let is_ours = word.compare_exchange(ticket, 0, SeqCst, SeqCst).is_ok();
+                let is_ours = handshake::take_ticket_back(word, ticket);
                 let event = Event::TicketBack(is_ours);
                 self.core.handle(event, &self.control);
             }
@@ -142,10 +142,7 @@ impl Dispatcher {
             _ => BACKEND_IDLE,
         };
         let state = &self.control.backends[slot as usize].state;
-        if state
-            .compare_exchange(seen, BACKEND_ASSIGNED, SeqCst, SeqCst)
-            .is_err()
-        {
+        if !handshake::claim(state, seen) {
             let event = Event::ClaimLost(id);
             return self.core.handle(event, &self.control);
         }
@@ -178,8 +175,8 @@ impl Dispatcher {
     /// One that has been poked is not poked again before it has read that.
     fn poke(&mut self, slot: u32) {
         let poked = &self.control.backends[slot as usize].poked;
-        if poked.swap(1, SeqCst) == 0 && !self.send_to_backend(slot, &wire::bare(MSG_POKE, 0)) {
-            poked.store(0, SeqCst);
+        if handshake::poke(poked) && !self.send_to_backend(slot, &wire::bare(MSG_POKE, 0)) {
+            handshake::not_poked(poked);
         }
     }
 
@@ -197,11 +194,9 @@ impl Dispatcher {
     }
 
     fn offer(&mut self, ticket: u32, slots: &[u32]) {
-        for slot in slots {
-            let retire = &self.control.backends[*slot as usize].retire;
-            retire.store(ticket, SeqCst);
-        }
-        self.control.header.room_ticket.store(ticket, SeqCst);
+        let backends = self.control.backends;
+        let retire = slots.iter().map(|slot| &backends[*slot as usize].retire);
+        handshake::offer(retire, &self.control.header.room_ticket, ticket);
         for slot in slots {
             // One that goes to sleep only now is looked at in the next tick.
             let state = self.control.backends[*slot as usize].state.load(SeqCst);
@@ -336,10 +331,7 @@ impl Dispatcher {
     /// too late: it must not hit the next transaction instead.
     fn mark_cancel(&mut self, id: SessionId) {
         let slot = &self.control.sessions[index_of(id) as usize];
-        slot.flags.fetch_or(SESSION_CANCEL, SeqCst);
-        if slot.owner.load(SeqCst) != 0
-            && slot.flags.fetch_and(!SESSION_CANCEL, SeqCst) & SESSION_CANCEL != 0
-        {
+        if handshake::mark_cancel(&slot.flags, &slot.owner) {
             self.hurry_backend(id, true);
         }
     }
@@ -358,10 +350,12 @@ impl Dispatcher {
             return;
         };
         let pid = backend.pid.load(SeqCst);
-        if backend.session.load(SeqCst) == id && pid != 0 {
-            if cancel {
-                backend.cancel.store(id, SeqCst);
-            }
+        let is_there = if cancel {
+            handshake::name_cancelled(&backend.session, &backend.cancel, id)
+        } else {
+            backend.session.load(SeqCst) == id
+        };
+        if is_there && pid != 0 {
             if let Err(error) = process::hurry(pid) {
                 debug!("could not signal backend {pid}: {error}");
             }

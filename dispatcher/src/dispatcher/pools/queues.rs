@@ -3,10 +3,9 @@
 use crate::core::{Event, PoolKey, SessionId};
 use crate::dispatcher::event_loop::{token, Dispatcher, Source};
 use crate::dispatcher::link::layout::shared::*;
-use crate::dispatcher::link::wire;
+use crate::dispatcher::link::{handshake, wire};
 use crate::dispatcher::sys::{epoll, socket};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::fence;
 use std::sync::atomic::Ordering::SeqCst;
 use tracing::{debug, warn};
 
@@ -78,20 +77,19 @@ impl Dispatcher {
             return self.core.handle(event, &self.control);
         };
         let queued = &self.control.pools[number as usize].queued;
-        queued.fetch_add(1, SeqCst);
+        handshake::announce(queued);
         let frame = wire::bare(MSG_ASSIGN, id);
         let write = queue.write.as_raw_fd();
         if socket::send_descriptors(write, &frame, &[self.clients.fd(id)]).is_err() {
-            queued.fetch_sub(1, SeqCst);
+            handshake::withdraw(queued);
             let data = token(Source::Queue, number);
             let _ = self.epoll.modify(write, epoll::OUT | epoll::ONESHOT, data);
             let event = Event::QueueFull { pool: number, id };
             return self.core.handle(event, &self.control);
         }
         self.statistics.queued += 1;
-        // The core looks for backends to poke now: either it sees that one is
-        // free, or that one sees what was sent.
-        fence(SeqCst);
+        // The core looks for backends to poke now.
+        handshake::announced(queued);
         self.core.handle(Event::Queued, &self.control);
     }
 
@@ -108,7 +106,7 @@ impl Dispatcher {
                 break;
             }
             drop(descriptor);
-            queued.fetch_sub(1, SeqCst);
+            handshake::withdraw(queued);
             if let Ok(frame) = wire::Frame::parse(&packet[..length]) {
                 let event = Event::TakenBack(frame.session);
                 self.core.handle(event, &self.control);

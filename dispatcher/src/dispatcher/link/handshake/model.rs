@@ -1,0 +1,525 @@
+//! Both sides of the hand-shake in every order that memory allows.
+//!
+//! The dispatcher's steps are the real functions. Those of a backend are written
+//! down here once more, each under the name that it has in C; pg_atomic_* are
+//! relaxed but for read-modify-write, which are full barriers there (atomics.h),
+//! and pg_memory_barrier() is a full fence. Channels are queues behind a lock, as
+//! sockets are. Each model is also run with one step left out, to see that it
+//! would be noticed.
+
+use super::super::layout::shared::*;
+use super::{Counter, Flags, Word};
+use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
+use loom::sync::atomic::{fence, AtomicI32, AtomicU32, AtomicU64};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use std::collections::VecDeque;
+
+macro_rules! word {
+    ($atomic:ty, $value:ty) => {
+        impl Word<$value> for $atomic {
+            fn read(&self) -> $value {
+                self.load(SeqCst)
+            }
+            fn write(&self, to: $value) {
+                self.store(to, SeqCst);
+            }
+            fn exchange(&self, to: $value) -> $value {
+                self.swap(to, SeqCst)
+            }
+            fn change(&self, from: $value, to: $value) -> bool {
+                self.compare_exchange(from, to, SeqCst, SeqCst).is_ok()
+            }
+            fn barrier(&self) {
+                fence(SeqCst);
+            }
+        }
+    };
+}
+word!(AtomicU32, u32);
+word!(AtomicI32, i32);
+word!(AtomicU64, u64);
+
+impl Counter for AtomicI32 {
+    fn add(&self, by: i32) {
+        self.fetch_add(by, SeqCst);
+    }
+}
+
+impl Flags for AtomicU32 {
+    fn set(&self, flags: u32) -> u32 {
+        self.fetch_or(flags, SeqCst)
+    }
+    fn clear(&self, flags: u32) -> u32 {
+        self.fetch_and(!flags, SeqCst)
+    }
+}
+
+/// What is left out, to see that the model notices.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LeftOut {
+    Nothing,
+    /// `announced`: the dispatcher's fence between the send and its look.
+    DispatchersBarrier,
+    /// The backend's, in baton_state_set.
+    BackendsBarrier,
+    /// handle_control takes the word back only after its look at the queue.
+    PokedFirst,
+    /// The dispatcher does not look at the owner after it has set the mark.
+    OwnerLook,
+    /// The backend's barrier between writing the owner and reading the flags.
+    OwnersBarrier,
+    /// The signal handler does not compare the session.
+    Comparison,
+    /// The backend takes the ticket by a look and a write.
+    TicketsExchange,
+    /// The backend claims itself by a look and a write.
+    ClaimsExchange,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Frame {
+    Assign(u64),
+    Poke,
+}
+
+/// A backend, its slot, its pool's queue, and its control socket.
+struct Backend {
+    state: AtomicU32,
+    poked: AtomicU32,
+    queued: AtomicI32,
+    queue: Mutex<VecDeque<u64>>,
+    control: Mutex<(VecDeque<Frame>, bool)>,
+    wakes: Condvar,
+    left_out: LeftOut,
+}
+
+impl Backend {
+    fn new(state: u32, left_out: LeftOut) -> Backend {
+        Backend {
+            state: AtomicU32::new(state),
+            poked: AtomicU32::new(0),
+            queued: AtomicI32::new(0),
+            queue: Mutex::new(VecDeque::new()),
+            control: Mutex::new((VecDeque::new(), false)),
+            wakes: Condvar::new(),
+            left_out,
+        }
+    }
+
+    // ---- the dispatcher's side: carry_out.rs, queues.rs ------------------------
+
+    fn send(&self, frame: Frame) {
+        self.control.lock().unwrap().0.push_back(frame);
+        self.wakes.notify_one();
+    }
+
+    /// enqueue (queues.rs), then what the core asks for (poke_idle, serve.rs).
+    fn enqueue(&self, id: u64) {
+        super::announce(&self.queued);
+        self.queue.lock().unwrap().push_back(id);
+        if self.left_out != LeftOut::DispatchersBarrier {
+            super::announced(&self.queued);
+        }
+        // The core's look, by which it may be past when it is acted upon.
+        let state = self.state.load(Relaxed);
+        if (state == BACKEND_IDLE || state == BACKEND_LINGER) && super::poke(&self.poked) {
+            self.send(Frame::Poke);
+        }
+    }
+
+    /// claim (carry_out.rs); who was not to be had goes into the queue. What the
+    /// backend was when it was claimed, if it was.
+    fn assign_or_enqueue(&self, id: u64) -> Option<u32> {
+        let seen = self.state.load(Relaxed);
+        let is_free = seen == BACKEND_IDLE || seen == BACKEND_LINGER;
+        if is_free && super::claim(&self.state, seen) {
+            self.send(Frame::Assign(id));
+            Some(seen)
+        } else {
+            self.enqueue(id);
+            None
+        }
+    }
+
+    fn no_more(&self) {
+        self.control.lock().unwrap().1 = true;
+        self.wakes.notify_one();
+    }
+
+    // ---- the backend's side ----------------------------------------------------
+
+    /// backend_state.c
+    fn baton_state_set(&self, state: u32) {
+        self.state.store(state, Relaxed);
+        if self.left_out != LeftOut::BackendsBarrier {
+            fence(SeqCst);
+        }
+    }
+
+    /// backend_state.c
+    fn baton_state_claim(&self, state_after: u32) -> bool {
+        let mut expected = self.state.load(Relaxed);
+        while expected != BACKEND_ASSIGNED {
+            if self.left_out == LeftOut::ClaimsExchange {
+                self.state.store(state_after, Relaxed);
+                return true;
+            }
+            let changed = |found| {
+                self.state
+                    .compare_exchange(found, state_after, SeqCst, Relaxed)
+            };
+            if expected == state_after {
+                return true;
+            }
+            match changed(expected) {
+                Ok(_) => return true,
+                Err(found) => expected = found,
+            }
+        }
+        false
+    }
+
+    /// idle.c
+    fn take_from_queue(&self) -> Option<u64> {
+        let taken = self.queue.lock().unwrap().pop_front();
+        if taken.is_some() {
+            self.queued.fetch_sub(1, SeqCst);
+        }
+        taken
+    }
+
+    /// idle.c: true if the loop goes on.
+    fn pass_baton(&self, served: &mut Vec<u64>) -> bool {
+        if self.queued.load(Relaxed) > 0 {
+            if !self.baton_state_claim(BACKEND_BUSY) {
+                return false;
+            }
+            if let Some(id) = self.take_from_queue() {
+                served.push(id);
+                return true;
+            }
+        }
+        if self.state.load(Relaxed) == BACKEND_BUSY {
+            self.baton_state_set(BACKEND_IDLE);
+        }
+        self.queued.load(Relaxed) > 0
+            && !self.queue.lock().unwrap().is_empty()
+            && self.state.load(Relaxed) != BACKEND_ASSIGNED
+    }
+
+    /// idle.c: the wait for the control socket. False: the dispatcher says no
+    /// more, and this backend would sleep for ever.
+    fn sleep_idle(&self, served: &mut Vec<u64>) -> bool {
+        let mut control = self.control.lock().unwrap();
+        let frame = loop {
+            if let Some(frame) = control.0.pop_front() {
+                break frame;
+            }
+            if control.1 {
+                return false;
+            }
+            control = self.wakes.wait(control).unwrap();
+        };
+        drop(control);
+        match frame {
+            Frame::Assign(id) => {
+                self.baton_state_set(BACKEND_BUSY);
+                served.push(id);
+            }
+            // What comes next is pass_baton's look at the queue.
+            Frame::Poke if self.left_out != LeftOut::PokedFirst => {
+                self.poked.store(0, Relaxed);
+                fence(SeqCst);
+            }
+            Frame::Poke => {
+                while self.pass_baton(served) {}
+                self.poked.store(0, Relaxed);
+                return self.sleep_idle(served);
+            }
+        }
+        true
+    }
+
+    /// wait_for_session (idle.c), until nothing comes any more.
+    fn serve(&self) -> Vec<u64> {
+        let mut served = Vec::new();
+        loop {
+            if !self.pass_baton(&mut served) && !self.sleep_idle(&mut served) {
+                return served;
+            }
+        }
+    }
+}
+
+/// All orders in which at most so many times a thread is interrupted where it
+/// could have gone on; more than three find nothing that these do not.
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+// ---- nobody sleeps while somebody is in the queue -------------------------------
+
+fn queue_and_sleep(left_out: LeftOut) {
+    check(move || {
+        let backend = Arc::new(Backend::new(BACKEND_BUSY, left_out));
+        let dispatcher = {
+            let backend = backend.clone();
+            thread::spawn(move || {
+                backend.enqueue(1);
+                backend.enqueue(2);
+                backend.no_more();
+            })
+        };
+        let served = backend.serve();
+        dispatcher.join().unwrap();
+        assert_eq!(served, [1, 2]);
+    });
+}
+
+#[test]
+fn a_backend_never_sleeps_while_somebody_is_in_its_queue() {
+    queue_and_sleep(LeftOut::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_a_barrier_left_out_by_the_dispatcher() {
+    queue_and_sleep(LeftOut::DispatchersBarrier);
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_a_barrier_left_out_by_the_backend() {
+    queue_and_sleep(LeftOut::BackendsBarrier);
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_that_the_poke_must_be_taken_back_before_the_look() {
+    queue_and_sleep(LeftOut::PokedFirst);
+}
+
+// ---- a backend is claimed once --------------------------------------------------
+
+fn claims(left_out: LeftOut) {
+    check(move || {
+        let backend = Arc::new(Backend::new(BACKEND_LINGER, left_out));
+        let dispatcher = {
+            let backend = backend.clone();
+            thread::spawn(move || {
+                let claimed = backend.assign_or_enqueue(2);
+                backend.no_more();
+                claimed
+            })
+        };
+        // The client of the session in place, 1, speaks: listen_to_client.
+        let mut served = Vec::new();
+        let answers = backend.baton_state_claim(BACKEND_BUSY);
+        if answers {
+            served.push(1);
+        }
+        served.extend(backend.serve());
+        let claimed = dispatcher.join().unwrap();
+        // It lingers until it is claimed for the first time.
+        assert!(
+            !(answers && claimed == Some(BACKEND_LINGER)),
+            "claimed twice"
+        );
+        // Else it was given back for the other, and speaks elsewhere.
+        assert_eq!(served, if answers { vec![1, 2] } else { vec![2] });
+        assert_ne!(backend.state.load(Relaxed), BACKEND_ASSIGNED);
+    });
+}
+
+#[test]
+fn a_backend_is_claimed_by_its_client_or_by_the_dispatcher() {
+    claims(LeftOut::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_a_claim_that_is_no_exchange() {
+    claims(LeftOut::ClaimsExchange);
+}
+
+// ---- a cancel is neither lost nor another's -------------------------------------
+
+/// A session on its way to a backend, and back.
+struct Session {
+    owner: AtomicU32,
+    flags: AtomicU32,
+    /// The backend slot's: who is in place, and who shall be cancelled.
+    session: AtomicU64,
+    cancel: AtomicU64,
+    /// SIGUSR2, which the kernel delivers between two steps of the backend.
+    signal: AtomicU32,
+}
+
+impl Session {
+    /// session_signal (cancel.c): true if what runs is cancelled.
+    fn signalled(&self, left_out: LeftOut) -> bool {
+        if self.signal.swap(0, SeqCst) == 0 {
+            return false;
+        }
+        let here = self.session.load(Relaxed);
+        let named = self.cancel.swap(0, SeqCst);
+        named != 0 && (named == here || left_out == LeftOut::Comparison)
+    }
+
+    /// baton_session_take and baton_session_arm_cancel (handover.c): true if its
+    /// statement is to be cancelled.
+    fn take(&self, id: u64, left_out: LeftOut) -> bool {
+        self.session.store(id, Relaxed);
+        fence(loom::sync::atomic::Ordering::Release);
+        self.owner.store(1, Relaxed);
+        if left_out != LeftOut::OwnersBarrier {
+            fence(SeqCst);
+        }
+        self.flags.load(Relaxed) & SESSION_CANCEL != 0
+            && self.flags.fetch_and(!SESSION_CANCEL, SeqCst) & SESSION_CANCEL != 0
+    }
+
+    /// cancel of a session that waits (mark_cancel, carry_out.rs).
+    fn cancel(&self, id: u64, left_out: LeftOut) {
+        let must_tell = if left_out == LeftOut::OwnerLook {
+            self.flags.set(SESSION_CANCEL);
+            false
+        } else {
+            super::mark_cancel(&self.flags, &self.owner)
+        };
+        if must_tell && super::name_cancelled(&self.session, &self.cancel, id) {
+            self.signal.write(1);
+        }
+    }
+}
+
+fn cancels(left_out: LeftOut) {
+    const ID: u64 = 7;
+    const NEXT: u64 = 8;
+    check(move || {
+        let session = Arc::new(Session {
+            owner: AtomicU32::new(0),
+            flags: AtomicU32::new(0),
+            session: AtomicU64::new(0),
+            cancel: AtomicU64::new(0),
+            signal: AtomicU32::new(0),
+        });
+        let dispatcher = {
+            let session = session.clone();
+            thread::spawn(move || session.cancel(ID, left_out))
+        };
+        let _ = session.take(ID, left_out);
+        let _ = session.signalled(left_out);
+        // It is given back, and the next one is taken.
+        session.owner.store(0, Relaxed);
+        session.session.store(NEXT, Relaxed);
+        let next_cancelled = session.signalled(left_out);
+        dispatcher.join().unwrap();
+        let next_cancelled = next_cancelled | session.signalled(left_out);
+        assert!(!next_cancelled, "another's statement is cancelled");
+    });
+}
+
+#[test]
+fn a_cancel_never_hits_the_session_that_came_next() {
+    cancels(LeftOut::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_a_cancel_whose_session_is_not_compared() {
+    cancels(LeftOut::Comparison);
+}
+
+/// The statement runs until it is cancelled: is it ever?
+fn a_cancel_arrives(left_out: LeftOut) {
+    const ID: u64 = 7;
+    check(move || {
+        let session = Arc::new(Session {
+            owner: AtomicU32::new(0),
+            flags: AtomicU32::new(0),
+            session: AtomicU64::new(0),
+            cancel: AtomicU64::new(0),
+            signal: AtomicU32::new(0),
+        });
+        let dispatcher = {
+            let session = session.clone();
+            thread::spawn(move || session.cancel(ID, left_out))
+        };
+        let armed = session.take(ID, left_out);
+        dispatcher.join().unwrap();
+        assert!(armed | session.signalled(left_out), "the cancel is lost");
+        assert_eq!(session.flags.load(Relaxed) & SESSION_CANCEL, 0);
+    });
+}
+
+#[test]
+fn a_cancel_of_a_session_on_its_way_to_a_backend_arrives() {
+    a_cancel_arrives(LeftOut::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_that_the_owner_is_not_looked_at_after_the_mark() {
+    a_cancel_arrives(LeftOut::OwnerLook);
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_a_barrier_left_out_as_a_session_is_taken() {
+    a_cancel_arrives(LeftOut::OwnersBarrier);
+}
+
+// ---- one ticket, one backend ----------------------------------------------------
+
+fn tickets(left_out: LeftOut) {
+    check(move || {
+        let room_ticket = Arc::new(AtomicU32::new(0));
+        let retire = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let ticket = RETIRE_FIRST_TICKET;
+        let backends: Vec<_> = (0..2)
+            .map(|index: usize| {
+                let (room_ticket, retire) = (room_ticket.clone(), retire.clone());
+                // baton_retire_asked (backend_state.c), at some boundary
+                thread::spawn(move || {
+                    let asked = retire[index].load(Relaxed);
+                    if asked == RETIRE_NOT {
+                        return false;
+                    }
+                    if left_out == LeftOut::TicketsExchange {
+                        let is_there = room_ticket.load(Relaxed) == asked;
+                        if is_there {
+                            room_ticket.store(0, Relaxed);
+                        }
+                        return is_there;
+                    }
+                    room_ticket
+                        .compare_exchange(asked, 0, SeqCst, Relaxed)
+                        .is_ok()
+                })
+            })
+            .collect();
+        super::offer(retire.iter(), &*room_ticket, ticket);
+        let is_back = super::take_ticket_back(&*room_ticket, ticket);
+        let gone = backends
+            .into_iter()
+            .map(|backend| backend.join().unwrap())
+            .filter(|goes| *goes)
+            .count();
+        assert_eq!(gone, usize::from(!is_back));
+    });
+}
+
+#[test]
+fn a_ticket_is_taken_once() {
+    tickets(LeftOut::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_a_ticket_that_is_taken_without_an_exchange() {
+    tickets(LeftOut::TicketsExchange);
+}

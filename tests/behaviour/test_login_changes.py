@@ -210,6 +210,7 @@ def test_what_is_logged_of_clients_follows_a_reload(server, parameter):
                     so_far = len(log())
                     assert attempt(server.pool_port, "changing")
                     assert attempt(server.pool_port, "changing")
+                    time.sleep(0.1)  # what is logged is written by a thread
                     if bool(re.search(LOGGED[parameter], log()[so_far:])) == on:
                         break
                     assert time.monotonic() < deadline

@@ -41,6 +41,7 @@
 #include "opening_notices.h"
 #include "parameters.h"
 #include "self_check.h"
+#include "signal_barrier.h"
 #include "socket_switch.h"
 #include "taint.h"
 
@@ -66,6 +67,7 @@ static void
 attach_client_authentication(Port *port, int status)
 {
 	baton_attach_origin_end();
+	baton_barrier_catch_up();
 	if (previous_client_authentication)
 		previous_client_authentication(port, status);
 
@@ -112,15 +114,7 @@ retire_at_exit(int code, Datum arg)
 static void
 receive_welcome(BatonIncoming *welcome)
 {
-	BatonReceived received;
-
-	do
-	{
-		CHECK_FOR_INTERRUPTS();
-		received = baton_channel_receive(BatonSelf.control, true, welcome);
-	} while (received == BATON_RECEIVED_NOTHING);
-
-	if (received == BATON_RECEIVED_CLOSED)
+	if (baton_channel_await(BatonSelf.control, welcome) == BATON_RECEIVED_CLOSED)
 		refuse("the dispatcher closed the control connection");
 	if (welcome->frame.type == BATON_MSG_REFUSED)
 	{

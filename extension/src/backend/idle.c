@@ -113,7 +113,7 @@ take_from_queue(void)
 {
 	BatonIncoming incoming;
 
-	if (baton_channel_receive(BatonSelf.queue, false, &incoming) != BATON_RECEIVED_FRAME)
+	if (baton_channel_receive(BatonSelf.queue, &incoming) != BATON_RECEIVED_FRAME)
 		return false;
 	pg_atomic_fetch_sub_u32(baton_atomic_u32(BatonSelf.pool->queued), 1);
 	if (incoming.frame.type != BATON_MSG_ASSIGN)
@@ -259,7 +259,7 @@ handle_control(uint32 cause)
 
 	for (;;)
 	{
-		switch (baton_channel_receive(BatonSelf.control, false, &incoming))
+		switch (baton_channel_receive(BatonSelf.control, &incoming))
 		{
 			case BATON_RECEIVED_NOTHING:
 				return;

@@ -245,7 +245,7 @@ answer_questions(void)
 	for (int i = 0; i < QUESTIONS_A_ROUND; i++)
 	{
 		BatonIncoming incoming;
-		BatonReceived received = baton_channel_receive(dispatcher.channel, false, &incoming);
+		BatonReceived received = baton_channel_receive(dispatcher.channel, &incoming);
 
 		if (received == BATON_RECEIVED_NOTHING)
 			return;

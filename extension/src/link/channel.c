@@ -4,8 +4,14 @@
  *		Frames between a backend and the dispatcher, over SOCK_SEQPACKET.
  *
  * A packet is a frame, so a read is either a whole frame or nothing; there is
- * no state to keep between reads.  Sending may block while the dispatcher is
- * busy; it always reads, and if it dies the send fails at once with EPIPE.
+ * no state to keep between reads.  Sending waits while the dispatcher is busy;
+ * it always reads, and if it dies the send fails at once with EPIPE.
+ *
+ * No system call here blocks.  Whoever waits for the dispatcher serves
+ * interrupts meanwhile: a statement that waits for all processes of the server
+ * (WaitForProcSignalBarrier, procsignal.c: DROP DATABASE, for one) must not wait
+ * for the dispatcher, which may wait for that statement; and who is told to
+ * end ends.
  *
  * Descriptors that come with a frame belong to whoever called receive.
  *
@@ -21,7 +27,10 @@
 
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/procsignal.h"
+#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #include "channel.h"
@@ -29,6 +38,42 @@
 /* How long to wait for a dispatcher that does not accept, and how often. */
 #define CONNECT_LIMIT_MS 10000
 #define CONNECT_STEP_MS 10
+
+/* A process that ends waits no longer than this with its last words. */
+#define EXIT_LIMIT_MS 10000
+
+/*
+ * Waits for the socket, or for an interrupt, which is served.  While the process
+ * exits none is (proc_exit_prepare, ipc.c, holds them off), but others may
+ * wait for this one to have seen a barrier.
+ */
+static void
+wait_for(int fd, uint32 event, long timeout_ms)
+{
+	(void) WaitLatchOrSocket(MyLatch,
+							 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | event |
+							 (timeout_ms >= 0 ? WL_TIMEOUT : 0),
+							 fd, timeout_ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	if (proc_exit_inprogress && ProcSignalBarrierPending)
+		ProcessProcSignalBarrier();
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* How long a send may wait: what the socket's owner has set; -1: for ever. */
+static long
+send_limit_ms(int fd)
+{
+	struct timeval limit;
+	socklen_t	length = sizeof(limit);
+	long		limit_ms = 0;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, &length) == 0)
+		limit_ms = limit.tv_sec * 1000L + limit.tv_usec / 1000;
+	if (proc_exit_inprogress && (limit_ms == 0 || limit_ms > EXIT_LIMIT_MS))
+		limit_ms = EXIT_LIMIT_MS;
+	return limit_ms > 0 ? limit_ms : -1;
+}
 
 int
 baton_channel_connect(void)
@@ -46,8 +91,7 @@ baton_channel_connect(void)
 		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 		if (fd < 0)
 			return -1;
-		if (connect(fd, (struct sockaddr *) &address, sizeof(address)) == 0 &&
-			pg_set_block(fd))
+		if (connect(fd, (struct sockaddr *) &address, sizeof(address)) == 0)
 			return fd;
 		save_errno = errno;
 		close(fd);
@@ -62,10 +106,11 @@ baton_channel_connect(void)
 	}
 }
 
-/* One packet; false if the other end is gone. */
+/* One packet; false if the other end is gone.  Waits for room. */
 static bool
 send_frame(int fd, const BatonFrame *frame, const char *payload)
 {
+	TimestampTz since = 0;
 	struct iovec parts[2];
 	struct msghdr message;
 
@@ -80,10 +125,25 @@ send_frame(int fd, const BatonFrame *frame, const char *payload)
 
 	for (;;)
 	{
-		if (sendmsg(fd, &message, MSG_NOSIGNAL) >= 0)
+		long		left_ms;
+
+		if (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
 			return true;
-		if (errno != EINTR)
+		if (errno == EINTR)
+			continue;
+		if (errno != EAGAIN && errno != EWOULDBLOCK)
 			return false;
+
+		left_ms = send_limit_ms(fd);
+		if (since == 0)
+			since = GetCurrentTimestamp();
+		else if (left_ms >= 0)
+		{
+			left_ms -= TimestampDifferenceMilliseconds(since, GetCurrentTimestamp());
+			if (left_ms <= 0)
+				return false;
+		}
+		wait_for(fd, WL_SOCKET_WRITEABLE, left_ms);
 	}
 }
 
@@ -112,7 +172,17 @@ baton_channel_send(int fd, uint16 type, uint64 session,
 }
 
 BatonReceived
-baton_channel_receive(int fd, bool block, BatonIncoming *incoming)
+baton_channel_await(int fd, BatonIncoming *incoming)
+{
+	BatonReceived received;
+
+	while ((received = baton_channel_receive(fd, incoming)) == BATON_RECEIVED_NOTHING)
+		wait_for(fd, WL_SOCKET_READABLE, -1);
+	return received;
+}
+
+BatonReceived
+baton_channel_receive(int fd, BatonIncoming *incoming)
 {
 	static char buffer[BATON_FRAME_MAX];
 	struct iovec part;
@@ -134,7 +204,7 @@ baton_channel_receive(int fd, bool block, BatonIncoming *incoming)
 	message.msg_controllen = sizeof(ancillary.bytes);
 
 	incoming->descriptor_count = 0;
-	received = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | (block ? 0 : MSG_DONTWAIT));
+	received = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 	if (received < 0)
 	{
 		if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)

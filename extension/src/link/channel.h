@@ -22,7 +22,7 @@
 typedef enum BatonReceived
 {
 	BATON_RECEIVED_FRAME,
-	BATON_RECEIVED_NOTHING,		/* would block, or interrupted */
+	BATON_RECEIVED_NOTHING,		/* not yet */
 	BATON_RECEIVED_CLOSED		/* the other end is gone */
 } BatonReceived;
 
@@ -42,13 +42,18 @@ typedef struct BatonIncoming
 extern int	baton_channel_connect(void);
 
 /*
- * Sends a message, in as many frames as it needs.  Blocks while the socket's
- * buffer is full.  False if the other end is gone.
+ * Sends a message, in as many frames as it needs.  Waits while the socket's
+ * buffer is full, and serves interrupts meanwhile, which may end the process.
+ * False if the other end is gone, or has taken nothing for as long as the
+ * socket's SO_SNDTIMEO says.
  */
 extern bool baton_channel_send(int fd, uint16 type, uint64 session,
 							   const char *payload, Size length);
 
-/* Receives one frame; never blocks unless `block`. */
-extern BatonReceived baton_channel_receive(int fd, bool block, BatonIncoming *incoming);
+/* Receives one frame; never blocks. */
+extern BatonReceived baton_channel_receive(int fd, BatonIncoming *incoming);
+
+/* Waits for a frame, or the end, and serves interrupts meanwhile. */
+extern BatonReceived baton_channel_await(int fd, BatonIncoming *incoming);
 
 #endif							/* BATON_CHANNEL_H */

@@ -42,7 +42,7 @@ baton_answer_next(int fd, int timeout_ms, BatonIncoming *incoming)
 
 	for (;;)
 	{
-		BatonReceived received = baton_channel_receive(fd, false, incoming);
+		BatonReceived received = baton_channel_receive(fd, incoming);
 		long		left;
 
 		if (received != BATON_RECEIVED_NOTHING)

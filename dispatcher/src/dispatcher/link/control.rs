@@ -177,9 +177,17 @@ impl Dispatcher {
             let Some(mut connection) = self.connections.remove(number) else {
                 continue;
             };
+            let changed = connection.staged.session;
             self.contexts.discard(&mut connection.staged);
             match connection.peer {
-                Peer::Backend(slot) => self.tell(Event::BackendGone(slot)),
+                Peer::Backend(slot) => {
+                    // Changes that came without the word that gives the session
+                    // back: it must not go on with what it had before.
+                    if self.core.sessions().get(changed).is_some() {
+                        self.tell(Event::Ended(changed, Ending::Cut));
+                    }
+                    self.tell(Event::BackendGone(slot));
+                }
                 Peer::Launcher => self.launcher_gone(number),
                 Peer::Holder => self.tell(Event::HoldEnded(number)),
                 Peer::Query | Peer::Unknown => {}

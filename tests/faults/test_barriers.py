@@ -1,0 +1,173 @@
+"""A statement that waits until all processes of the server have taken notice
+(DROP DATABASE does, by a barrier) waits for none that waits for the dispatcher,
+nor for one that was just starting; and who is told to end does not wait for the
+dispatcher either."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from harness.debugger import needs_gdb
+from harness.health import assert_healthy, wait_until
+from harness.wire import Closed, Wire, query
+
+HOST = "127.0.0.1"
+
+pytestmark = pytest.mark.pool_only
+
+
+@pytest.fixture
+def cluster(make_cluster):
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 3})
+    cluster.sql("CREATE EXTENSION pg_baton")
+    cluster.sql("CREATE DATABASE wanted")
+    return cluster
+
+
+@contextlib.contextmanager
+def dispatcher_stopped(cluster) -> Iterator[None]:
+    (pid,) = cluster.dispatcher_pids()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def drop(cluster) -> None:
+    """Must come to an end."""
+    with Wire.login(HOST, cluster.port, timeout_s=30) as admin:
+        admin.query("DROP DATABASE wanted", timeout_s=30)
+
+
+def waits_in_extension(cluster) -> set[int]:
+    return {pid for (pid,) in cluster.sql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'Extension'")}
+
+
+def test_a_backend_that_is_not_welcomed_holds_up_nobody(cluster):
+    """It asks as those do that the dispatcher opens."""
+    launcher = waits_in_extension(cluster)
+    with dispatcher_stopped(cluster), Wire.open(HOST, cluster.port) as wire:
+        # it is welcomed, or not, behind its first ReadyForQuery
+        assert wire.log_in("postgres", "postgres", options="-c pg_baton.attach=0:1")[-1].type == "Z"
+        wait_until(lambda: waits_in_extension(cluster) - launcher, what="a backend waits for its welcome")
+        drop(cluster)
+        (pid,) = waits_in_extension(cluster) - launcher
+        assert cluster.sql(f"SELECT pg_terminate_backend({pid}, 20000)") == [(True,)]
+        assert [m.fields()["C"] for m in wire.until_closed(20) if m.type == "E"] == ["57P01"]
+    assert_healthy(cluster)
+
+
+def one_waits(cluster) -> bool:
+    """Does the backend that gives this session back wait for the dispatcher?"""
+    shown = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'Extension' AND backend_type = 'client backend'"
+    return cluster.sql(shown) == [(1,)]
+
+
+@pytest.mark.parametrize("then", ["goes on", "is terminated"])
+def test_a_backend_that_has_no_room_to_send_holds_up_nobody(cluster, then):
+    """What it has to tell the dispatcher is more than the socket between them holds."""
+    # given back after its first transaction (pass_baton in idle.c)
+    with Wire.login(HOST, cluster.pool_port) as session:
+        large = "length(set_config('my.large', repeat('x', 3000000), false))"
+        session.send(query(f"SELECT harness.its_process(), {large}, pg_sleep(1)"))
+        wait_until(
+            lambda: cluster.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == [(1,)],
+            what="it runs",
+        )
+        with dispatcher_stopped(cluster):
+            ((pid, _, _),) = [m.row() for m in session.until_ready(20) if m.type == "D"]
+            backend = Path(f"/proc/{int(pid)}")
+            wait_until(lambda: one_waits(cluster), what="it waits for room")
+            drop(cluster)
+            if then == "is terminated":
+                os.kill(int(pid), signal.SIGTERM)
+                wait_until(lambda: not backend.exists(), what="it has ended")
+        if then == "is terminated":
+            # what it had changed is lost, and the session must not go on without
+            with pytest.raises((Closed, OSError)):
+                session.query("SELECT current_setting('my.large')")
+        else:
+            assert session.query("SELECT length(current_setting('my.large'))") == [["3000000"]]
+    assert_healthy(cluster)
+
+
+# Where a process that enters itself among those that are signalled has noted how
+# far they are: behind the last memory barrier of ProcSignalInit() (procsignal.c).
+STOP_IN_START = """
+set pagination off
+set breakpoint pending off
+set follow-fork-mode child
+set detach-on-fork on
+handle SIGUSR1 SIGUSR2 SIGALRM SIGTERM SIGCHLD nostop noprint pass
+break ProcSignalInit
+shell touch {directory}/attached
+continue
+delete breakpoints
+python
+start = int(gdb.parse_and_eval("$pc"))
+code = gdb.selected_frame().architecture().disassemble(start, count=70)
+end = next(n for n, one in enumerate(code) if "on_shmem_exit" in one["asm"])
+barriers = [one["addr"] for one in code[:end] if one["asm"].startswith(("lock", "mfence", "dmb"))]
+gdb.execute("break *%d" % barriers[-1])
+end
+continue
+delete breakpoints
+shell touch {directory}/reached
+shell while [ -d {directory} ] && [ ! -e {directory}/go ]; do sleep 0.02; done
+detach
+"""
+
+
+@needs_gdb
+def test_a_process_that_was_just_starting_holds_up_nobody(cluster):
+    """The server's own race (signal_barrier.c): a direct connection shows it as well."""
+    dropped = threading.Event()
+    with tempfile.TemporaryDirectory() as name, Wire.login(HOST, cluster.port) as witness:
+        directory = Path(name)
+        script = directory / "commands"
+        script.write_text(STOP_IN_START.format(directory=name))
+        admin = Wire.login(HOST, cluster.port)
+        debugger = subprocess.Popen(
+            ["gdb", "-p", str(cluster.postmaster_pid()), "-batch", "-nx", "-x", str(script)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        try:
+            wait_until((directory / "attached").exists, what="gdb is attached")
+            late: list[list[list[str | None]]] = []
+
+            def come() -> None:
+                with Wire.login(HOST, cluster.port) as starting:
+                    late.append(starting.query("SELECT 1"))
+                    dropped.wait(20)
+
+            coming = threading.Thread(target=come)
+            coming.start()
+            wait_until((directory / "reached").exists, what="a process is about to enter itself")
+            admin.send(query("DROP DATABASE wanted"))
+            wait_until(
+                lambda: witness.query("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ProcSignalBarrier'")
+                == [["1"]],
+                what="the statement waits for the others",
+            )
+            (directory / "go").touch()
+            debugger.wait(30)
+            assert [m.type for m in admin.until_ready(30)] == ["C", "Z"]
+            dropped.set()
+            coming.join(30)
+            assert late == [[["1"]]]
+        finally:
+            (directory / "go").touch()
+            debugger.kill()
+            debugger.wait()
+            admin.close()
+    assert_healthy(cluster)

@@ -38,7 +38,7 @@
 #define BATON_SETTINGS_MARKS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 15
+#define BATON_LAYOUT_VERSION 16
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -256,7 +256,22 @@ typedef struct BatonSessionSlot
  * holds the session.  Index as the session slot's.  The owner writes it, with
  * `changes` odd meanwhile; a reader tries again if that is odd or has changed.
  */
-#define BATON_IDENTITY_SIZE 256
+#define BATON_IDENTITY_SIZE 512
+
+/* What pg_stat_ssl shows of a session; texts with NUL at the end, cut as there */
+#define BATON_TLS_SIZE 328
+
+typedef struct BatonTls
+{
+	uint32_t	in_use;			/* 0: no TLS, and nothing of what follows */
+	uint32_t	bits;
+	uint8_t		version[16];
+	uint8_t		cipher[64];
+	uint8_t		client_dn[64];
+	uint8_t		client_serial[64];
+	uint8_t		issuer_dn[64];
+	uint8_t		reserved[48];
+} BatonTls;
 
 typedef struct BatonIdentity
 {
@@ -288,7 +303,8 @@ typedef struct BatonIdentity
 								 * process of the server just before SIGUSR2,
 								 * taken by the signal handler.  A backend
 								 * that takes the session forgets it first */
-	uint64_t	reserved[11];
+	BatonTls	tls;			/* dispatcher */
+	uint64_t	reserved[2];
 } BatonIdentity;
 
 #define BATON_IDENTITY_OFF_PID 20

@@ -251,3 +251,41 @@ def test_another_protocol_by_alpn_is_refused_from_17_on(server):
             except ssl.SSLError:
                 answers.append("refused")
     assert answers[0] == answers[1]
+
+
+def of_pg_stat_ssl(session) -> tuple:
+    return session.execute(
+        "SELECT ssl, version, cipher, bits, client_dn, client_serial, issuer_dn "
+        "FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+    ).fetchone()
+
+
+@pytest.mark.parametrize("case", ["by_dn", "bound", "plain"])
+def test_pg_stat_ssl_shows_each_session_its_own(server, authority, case):
+    user, certificate, more = {**VISITS, "plain": ("postgres", None, {"sslmode": "disable"})}[case]
+    chosen = options(authority, user, certificate, **more)
+    with psycopg.connect(server.direct(**chosen), autocommit=True) as direct:
+        expected = of_pg_stat_ssl(direct)
+    with psycopg.connect(server.pool(**chosen), autocommit=True) as session:
+        other = psycopg.connect(server.pool(sslmode="disable"), autocommit=True)
+        for _ in range(3):
+            assert of_pg_stat_ssl(session) == expected
+            assert of_pg_stat_ssl(other)[0] is False
+        # idle, and seen by somebody else
+        ((pid,),) = session.execute("SELECT pg_backend_pid()").fetchall()
+        seen = server.sql(
+            f"SELECT ssl, version, cipher, bits, client_dn, client_serial, issuer_dn FROM pg_stat_ssl WHERE pid = {pid}"
+        )
+        assert seen == [expected]
+        other.close()
+
+
+def test_sslinfo_says_that_it_cannot_know(server, authority):
+    server.sql("CREATE EXTENSION IF NOT EXISTS sslinfo")
+    with psycopg.connect(server.pool(sslmode="require"), autocommit=True) as session:
+        for _ in range(2):
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="sslinfo"):
+                session.execute("SELECT ssl_is_used()")
+        assert session.execute("SELECT 1").fetchone() == (1,)
+    with psycopg.connect(server.pool(), autocommit=True) as session:
+        assert session.execute("SELECT ssl_is_used(), ssl_version()").fetchone() == (False, None)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from harness.certificates import Authority, make_secure  # noqa: E402
 from harness.cluster import Cluster, Run  # noqa: E402
 
 from .episode import Difference, Episode  # noqa: E402
@@ -34,6 +35,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--against", choices=("pool", "direct", "broken"), default="pool",
                         help="what to compare direct connections with [pool]")
     parser.add_argument("--normal", action="store_true", help="without forced migration")
+    parser.add_argument("--tls", action="store_true", help="sessions of the pool by TLS")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the pool's server")
     parser.add_argument("--script", type=Path, help="run a kept script instead")
     parser.add_argument("--no-seeds", action="store_true", help="do not run the kept scripts first")
@@ -67,6 +69,9 @@ class Fuzzer:
         self.direct = self.run.cluster("direct", parameters=common, pooled=False)
         self.other = self.run.cluster(options.against, parameters={**common, **pool}, pooled=pooled)
 
+        if options.tls:
+            make_secure(self.other, Authority(self.run.directory / "certificates"))
+
     def start(self) -> None:
         for cluster in (self.direct, self.other):
             cluster.start()
@@ -78,7 +83,8 @@ class Fuzzer:
         pids = "pg_baton.session_pids=off" not in self.options.set
         return Episode(
             World(self.direct, "direct", self.direct.port, count, DATABASE, pids),
-            world(self.other, self.options.against, self.other.pool_port, count, DATABASE, pids),
+            world(self.other, self.options.against, self.other.pool_port, count, DATABASE, pids,
+                  self.options.tls),
         )
 
     def try_script(self, script: list[Operation]) -> Difference | None:

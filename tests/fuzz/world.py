@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 import re
-import select
 import sys
 import time
 
@@ -62,11 +61,19 @@ class World:
     """Sessions of one episode in one cluster."""
 
     def __init__(
-        self, cluster: Cluster, name: str, port: int, sessions: int, database: str, pids: bool = True
+        self,
+        cluster: Cluster,
+        name: str,
+        port: int,
+        sessions: int,
+        database: str,
+        pids: bool = True,
+        secure: bool = False,
     ) -> None:
         self.cluster = cluster
         self.name = name
         self.port = port
+        self.secure = secure
         self.database = database
         self.sessions = [Session() for _ in range(sessions)]
         self.pids = pids
@@ -182,6 +189,8 @@ class World:
         parameters = dict(options)
         user = parameters.pop("user")
         wire = Wire.open(HOST, self.port, ANSWER_LIMIT_S)
+        if self.secure:
+            wire.secure()
         try:
             messages = wire.log_in(user, self.database, **parameters)
         except TimeoutError as failure:
@@ -267,7 +276,7 @@ class World:
         """All that session has been notified of so far; reads what is there."""
         session = self.sessions[number]
         wire = session.wire
-        while wire and (wire.buffer or select.select([wire.sock], [], [], 0)[0]):
+        while wire and wire.has_input():
             try:
                 message = wire.read()
             except (Closed, ConnectionError, TimeoutError):

@@ -11,7 +11,9 @@ import base64
 import hashlib
 import hmac
 import os
+import select
 import socket
+import ssl
 import struct
 import time
 from dataclasses import dataclass
@@ -209,6 +211,23 @@ class Wire:
         wire = cls(sock, timeout_s)
         wire.address = address
         return wire
+
+    def secure(self) -> "Wire":
+        """Asks for TLS, gets it, and speaks it from here on; whose certificate it is does not matter."""
+        self.send(SSL_REQUEST)
+        answer = self.sock.recv(1)
+        if answer != b"S":
+            raise ConnectionError(f"answer to SSLRequest: {answer!r}")
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        self.sock = context.wrap_socket(self.sock)
+        return self
+
+    def has_input(self) -> bool:
+        """Can something be read at once?"""
+        of_tls = isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
+        return bool(self.buffer) or of_tls or bool(select.select([self.sock], [], [], 0)[0])
 
     @classmethod
     def login(

@@ -2,7 +2,7 @@
 """PostgreSQL's own regression suite, directly and through the pool, compared.
 
     run.py [--only direct|forced|normal]... [--backends 3]
-           [--tests "NAME..."] [--out build/regress] [--set NAME=VALUE]...
+           [--tests "NAME..."] [--out build/regress] [--tls] [--set NAME=VALUE]...
 
 Three runs, each on a fresh cluster: direct (stock, without the extension),
 forced (through the pool with forced migration) and normal (through the pool
@@ -170,6 +170,7 @@ def main() -> int:
     parser.add_argument("--only", choices=["direct", "forced", "normal"], action="append", default=[])
     parser.add_argument("--backends", type=int, default=3)
     parser.add_argument("--tests", default="", type=str.split, help="names, in order (test_setup first)")
+    parser.add_argument("--tls", action="store_true", help="through the pool by TLS")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     arguments = parser.parse_args()
@@ -193,6 +194,7 @@ def main() -> int:
                     arguments.set,
                     out / mode,
                     lambda cluster, port: run_suite(cluster, port, suite, arguments.tests),
+                    secure=arguments.tls,
                 )
         if "direct" in outcomes and len(outcomes) > 1:
             direct = outcomes.pop("direct")

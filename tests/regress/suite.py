@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.account import as_server_user
+from harness.certificates import Authority, make_secure
 from harness.cluster import Cluster, Run
 
 SUITE_TIMEOUT_S = 900
@@ -93,7 +94,8 @@ def hang_report(cluster: Cluster) -> str:
 def run_program(cluster: Cluster, command: list[str], suite: Path) -> Outcome:
     """One run of the suite's program; its results are left in the suite's directory."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
-    environment.update({"LC_ALL": "C.UTF-8", "PGCONNECT_TIMEOUT": "300", "PGSSLMODE": "disable", "HOME": str(suite)})
+    mode = "require" if cluster.parameters.get("ssl") == "on" else "disable"
+    environment.update({"LC_ALL": "C.UTF-8", "PGCONNECT_TIMEOUT": "300", "PGSSLMODE": mode, "HOME": str(suite)})
     outcome = Outcome()
     started = time.monotonic()
     name = Path(command[0]).name
@@ -136,10 +138,11 @@ def run_mode(
     settings: list[str],
     keep: Path,
     run_suite: Callable[[Cluster, int], Outcome],
+    secure: bool = False,
 ) -> Outcome:
     """The suite on a cluster of its own, which must end clean; what it leaves is kept.
 
-    `parameters` are those of a pool; `settings`, NAME=VALUE, the command line's."""
+    `parameters` are those of a pool; `settings`, NAME=VALUE, the command line's; secure: the pool by TLS."""
     pooled = mode != "direct"
     all_parameters = dict(SUITE_PARAMETERS)
     if pooled:
@@ -149,6 +152,8 @@ def run_mode(
         name, _, value = setting.partition("=")
         all_parameters[name] = value
     cluster = run.cluster(f"{suite.name}-{mode}", parameters=all_parameters, pooled=pooled)
+    if secure and pooled:
+        make_secure(cluster, Authority(run.directory / f"certificates-{mode}"))
     shutil.rmtree(keep, ignore_errors=True)
     keep.mkdir(parents=True)
     try:

@@ -142,6 +142,12 @@ baton_keepalive_relayed(bool relayed)
 	is_relayed = relayed;
 }
 
+bool
+baton_keepalive_is_relayed(void)
+{
+	return is_relayed;
+}
+
 void
 baton_keepalive_put(void)
 {

@@ -39,6 +39,7 @@ typedef struct Verdict
 {
 	Oid			function;		/* hash key */
 	bool		listed;
+	bool		reads_tls;
 } Verdict;
 
 static HTAB *verdicts = NULL;
@@ -96,14 +97,13 @@ name_is_listed(const char *name, List *names)
 }
 
 static bool
-judge(Oid function)
+judge_listed(Oid function, const char *extension)
 {
 	char	   *list = pstrdup(baton_dedicated_objects);
 	List	   *names;
 	HeapTuple	tuple;
 	Form_pg_proc form;
 	Oid			language;
-	Oid			extension;
 	bool		listed;
 
 	/* a list that cannot be read lists what could be read of it */
@@ -123,35 +123,54 @@ judge(Oid function)
 	if (!listed)
 		listed = name_is_listed(get_language_name(language, true), names);
 	if (!listed)
-	{
-		extension = getExtensionOfObject(ProcedureRelationId, function);
-		listed = OidIsValid(extension) &&
-			name_is_listed(get_extension_name(extension), names);
-	}
+		listed = name_is_listed(extension, names);
 	list_free(names);
 	pfree(list);
 	return listed;
 }
 
-bool
-baton_function_is_listed(Oid function)
+static Verdict
+judge(Oid function)
+{
+	Oid			oid = getExtensionOfObject(ProcedureRelationId, function);
+	const char *extension = OidIsValid(oid) ? get_extension_name(oid) : NULL;
+	Verdict		verdict = {.function = function};
+
+	verdict.listed = judge_listed(function, extension);
+	verdict.reads_tls = extension != NULL && strcmp(extension, "sslinfo") == 0;
+	return verdict;
+}
+
+static Verdict
+verdict_of(Oid function)
 {
 	Verdict    *verdict;
-	bool		listed;
-
-	if (baton_dedicated_objects == NULL || baton_dedicated_objects[0] == '\0')
-		return false;
+	Verdict		made;
 
 	if (verdicts == NULL || verdicts_stale ||
 		strcmp(verdicts_list, baton_dedicated_objects) != 0)
 		make_verdicts();
 	verdict = hash_search(verdicts, &function, HASH_FIND, NULL);
 	if (verdict != NULL)
-		return verdict->listed;
+		return *verdict;
 
 	/* reads catalogs, so may fail, and may have verdicts_stale set */
-	listed = judge(function);
+	made = judge(function);
 	verdict = hash_search(verdicts, &function, HASH_ENTER, NULL);
-	verdict->listed = listed;
-	return listed;
+	*verdict = made;
+	return made;
+}
+
+bool
+baton_function_is_listed(Oid function)
+{
+	if (baton_dedicated_objects == NULL || baton_dedicated_objects[0] == '\0')
+		return false;
+	return verdict_of(function).listed;
+}
+
+bool
+baton_function_reads_tls(Oid function)
+{
+	return verdict_of(function).reads_tls;
 }

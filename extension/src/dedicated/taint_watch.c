@@ -50,6 +50,7 @@
 #include "context_guc.h"
 #include "context_temporary.h"
 #include "identity.h"
+#include "keepalive.h"
 #include "self_check.h"
 #include "statement_environment.h"
 #include "statement_notice.h"
@@ -180,8 +181,14 @@ watch_object_access(ObjectAccessType access, Oid class, Oid object,
 static void
 note_function(Oid function)
 {
-	if (baton_taint_notes.active && !baton_taint_notes.listed_object &&
-		baton_function_is_listed(function))
+	if (!baton_taint_notes.active)
+		return;
+	if (baton_keepalive_is_relayed() && baton_function_reads_tls(function))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("functions of extension \"sslinfo\" do not know the TLS of a pooled session"),
+				 errhint("Use the view pg_stat_ssl.")));
+	if (!baton_taint_notes.listed_object && baton_function_is_listed(function))
 		baton_taint_notes.listed_object = true;
 }
 

@@ -56,4 +56,10 @@ extern void baton_taint_look_at_loads(void);
  */
 extern bool baton_function_is_listed(Oid function);
 
+/*
+ * Is it one of sslinfo's?  They ask the process for its connection's TLS
+ * (MyProcPort->ssl), and a pooled backend has none.
+ */
+extern bool baton_function_reads_tls(Oid function);
+
 #endif							/* BATON_TAINT_WATCH_H */

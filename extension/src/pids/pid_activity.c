@@ -36,6 +36,7 @@
 #include "pid_functions.h"
 #include "pid_idle.h"
 #include "pid_rows.h"
+#include "pid_tls.h"
 #include "session_pid.h"
 
 typedef struct ActivityRows
@@ -78,6 +79,7 @@ change_row(TupleDesc columns, int n, Datum *values, bool *nulls, void *argument)
 	int			pid_at = baton_rows_column(columns, "pid");
 	int			leader_at = baton_rows_column(columns, "leader_pid");
 	LocalPgBackendStatus *entry = baton_entry_local(n);
+	BatonIdentity identity;
 	int			process;
 	int			session;
 
@@ -98,6 +100,8 @@ change_row(TupleDesc columns, int n, Datum *values, bool *nulls, void *argument)
 			return false;
 	rows->shown[rows->shown_count++] = session;
 	values[pid_at] = Int32GetDatum(session);
+	if (baton_identity_read(baton_pid_find(session), &identity))
+		baton_tls_show(columns, &identity.tls, values, nulls);
 	return rows->wanted == 0 || rows->wanted == process || rows->wanted == session;
 }
 
@@ -105,7 +109,7 @@ change_row(TupleDesc columns, int n, Datum *values, bool *nulls, void *argument)
 typedef enum IdleColumn
 {
 	IDLE_NOTHING,
-	IDLE_FALSE,					/* neither TLS nor GSSAPI */
+	IDLE_FALSE,					/* no GSSAPI; TLS: see pid_tls.c */
 	IDLE_DATABASE,
 	IDLE_PID,
 	IDLE_ROLE,
@@ -247,6 +251,7 @@ add_idle(ReturnSetInfo *result, ActivityRows *rows)
 		MemoryContextSwitchTo(row_context);
 		for (int i = 0; i < columns->natts; i++)
 			values[i] = idle_value(idle, shown[i], &nulls[i]);
+		baton_tls_show(columns, &idle->identity.tls, values, nulls);
 		tuplestore_putvalues(result->setResult, columns, values, nulls);
 		MemoryContextSwitchTo(caller);
 		MemoryContextReset(row_context);

@@ -134,7 +134,21 @@ pub struct Identity {
     pub reserved0: AtomicU32,
     pub application_name: [AtomicU8; 64],
     pub cancel: AtomicU64,
-    pub reserved: [AtomicU64; 11],
+    pub tls: Tls,
+    pub reserved: [AtomicU64; 2],
+}
+
+/// What pg_stat_ssl shows of a session.
+#[repr(C)]
+pub struct Tls {
+    pub in_use: AtomicU32,
+    pub bits: AtomicU32,
+    pub version: [AtomicU8; 16],
+    pub cipher: [AtomicU8; 64],
+    pub client_dn: [AtomicU8; 64],
+    pub client_serial: [AtomicU8; 64],
+    pub issuer_dn: [AtomicU8; 64],
+    pub reserved: [AtomicU8; 48],
 }
 
 /// Counters of one prepared statement of one session. Doubles as their bits.

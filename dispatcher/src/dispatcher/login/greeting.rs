@@ -258,7 +258,12 @@ impl Dispatcher {
         self.statistics.logins += 1;
         let application_name = settings.application_name;
         let cleaned = (application_name.as_ref()).map(|name| clean_ascii(name, server_major));
-        self.show_identity(index, &record, cleaned.as_deref().unwrap_or_default());
+        self.show_identity(
+            index,
+            &record,
+            cleaned.as_deref().unwrap_or_default(),
+            tls.as_deref(),
+        );
         if self.parameters.log_authorization {
             let name = cleaned
                 .as_deref()

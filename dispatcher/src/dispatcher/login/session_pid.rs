@@ -10,7 +10,10 @@ use crate::core::SessionId;
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::SessionRecord;
+use crate::dispatcher::link::layout::Tls;
 use crate::dispatcher::link::memory::control::Control;
+use crate::dispatcher::tls::facts::Facts;
+use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// The numbers after `first`, each once.
@@ -52,7 +55,13 @@ impl Dispatcher {
     }
 
     /// From here on the server's processes know the session.
-    pub fn show_identity(&self, index: u32, record: &SessionRecord, application_name: &[u8]) {
+    pub fn show_identity(
+        &self,
+        index: u32,
+        record: &SessionRecord,
+        application_name: &[u8],
+        tls: Option<&Facts>,
+    ) {
         let identity = &self.control.identities[index as usize];
         let Some(key) = (self.core.sessions().get(record.id))
             .and_then(|session| self.core.pool_key(session.pool()))
@@ -76,19 +85,37 @@ impl Dispatcher {
         identity.idle_since_us.store(record.login_time_us, Relaxed);
         identity.query_id.store(0, Relaxed);
         identity.is_tracked.store(1, Relaxed);
-        let name = application_name
-            .iter()
-            .copied()
-            .take(identity.application_name.len() - 1);
-        let name = name.chain(std::iter::repeat(0));
-        for (to, from) in identity.application_name.iter().zip(name) {
-            to.store(from, Relaxed);
-        }
+        put_text(&identity.application_name, application_name);
+        show_tls(&identity.tls, tls);
         identity.changes.fetch_add(1, SeqCst);
         let used = &self.control.header.identities_used;
         used.fetch_max(index + 1, SeqCst);
         identity.id.store(record.id, SeqCst);
     }
+}
+
+/// As much as there is room for, and NUL.
+fn put_text(to: &[AtomicU8], text: &[u8]) {
+    let text = text.iter().copied().take(to.len() - 1);
+    for (to, from) in to.iter().zip(text.chain(std::iter::repeat(0))) {
+        to.store(from, Relaxed);
+    }
+}
+
+/// As pgstat_bestart (backend_status.c) does of a stock connection.
+fn show_tls(to: &Tls, tls: Option<&Facts>) {
+    let Some(facts) = tls else {
+        return to.in_use.store(0, Relaxed);
+    };
+    to.bits.store(facts.bits.unsigned_abs(), Relaxed);
+    put_text(&to.version, facts.protocol.as_bytes());
+    put_text(&to.cipher, facts.cipher.as_bytes());
+    let certificate = facts.certificate.as_ref();
+    put_text(&to.client_dn, certificate.map_or(&[], |it| &it.subject));
+    put_text(&to.issuer_dn, certificate.map_or(&[], |it| &it.issuer));
+    let serial = certificate.map_or(&[][..], |it| it.serial.as_bytes());
+    put_text(&to.client_serial, serial);
+    to.in_use.store(1, Relaxed);
 }
 
 #[cfg(test)]

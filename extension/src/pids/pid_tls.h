@@ -1,0 +1,23 @@
+/*-------------------------------------------------------------------------
+ *
+ * pid_tls.h
+ *		What pg_stat_ssl shows of a session.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_PID_TLS_H
+#define BATON_PID_TLS_H
+
+#include "access/tupdesc.h"
+
+#include "baton_shared.h"
+
+/*
+ * Puts it into a row of pg_stat_get_activity(), which has that of a session
+ * without TLS, or NULL in all columns if its reader may not see it.
+ */
+extern void baton_tls_show(TupleDesc columns, const BatonTls *tls, Datum *values, bool *nulls);
+
+#endif							/* BATON_PID_TLS_H */

@@ -21,6 +21,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "parser/analyze.h"
 #include "statement_common.h"
 #include "statement_description.h"
 #include "statement_make.h"
@@ -149,6 +150,7 @@ add(CachedPlanSource *plan, const CommonKey *key)
 	common->key.value = value;
 	common->plan = plan;
 	common->generic_cost = -1;
+	common->names = baton_names_collect(plan);
 	common_insert(map, &common->key, &found);
 	Assert(!found);
 	dlist_push_head(&by_use, &common->use_node);
@@ -176,11 +178,64 @@ find_or_make(const char *value, uint32 length, uint64 environment)
 	return common;
 }
 
+void
+baton_common_analysed(CommonStatement *common)
+{
+	common->custom.known = common->custom.alike = false;
+	baton_names_analysed(common->names);
+}
+
+/* An object was made that it may mean: is to be analysed again. */
+static void
+invalidate(CommonStatement *common)
+{
+	CachedPlanSource *plan = common->plan;
+
+	if (plan->raw_parse_tree == NULL ||
+		!stmt_requires_parse_analysis(plan->raw_parse_tree))
+		return;					/* is never analysed (statement_make.c) */
+	plan->is_valid = false;
+	if (plan->gplan != NULL)
+		plan->gplan->is_valid = false;
+}
+
+void
+baton_common_object_made(uint32 hash)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &by_use)
+	{
+		CommonStatement *common = dlist_container(CommonStatement, use_node, iter.cur);
+
+		if (common->plan->is_valid && baton_names_hidden_by(common->names, hash))
+			invalidate(common);
+	}
+}
+
+static void
+look_at_names(void)
+{
+	dlist_iter	iter;
+
+	if (!baton_names_to_look_at())
+		return;
+	dlist_foreach(iter, &by_use)
+	{
+		CommonStatement *common = dlist_container(CommonStatement, use_node, iter.cur);
+
+		if (common->plan->is_valid && baton_names_look_at(common->names, common->plan))
+			invalidate(common);
+	}
+	baton_names_looked_at();
+}
+
 CommonStatement *
 baton_common_get(const BatonEntry *entry, uint64 environment)
 {
 	EntryMemo  *memo = &memos[entry->serial % ENTRY_MEMOS];
 
+	look_at_names();
 	if (memo->serial != entry->serial || memo->environment != environment ||
 		memo->drops != drops || memo->common == NULL)
 	{
@@ -201,6 +256,7 @@ baton_common_find(const char *value, uint32 length, uint64 environment)
 {
 	CommonKey	key;
 
+	look_at_names();
 	set_key(&key, value, length, environment);
 	return find(&key);
 }

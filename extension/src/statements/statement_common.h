@@ -12,6 +12,7 @@
 
 #include "context.h"
 #include "lib/ilist.h"
+#include "statement_names.h"
 #include "statement_values.h"
 #include "utils/plancache.h"
 
@@ -34,6 +35,7 @@ typedef struct CommonStatement
 	bool		folds;			/* which is not for sessions with placeholders
 								 * (statement_environment.c) */
 	CustomPlans custom;
+	StatementNames *names;
 	int			pins;			/* sessions' plans that refer to it */
 	bool		watched;		/* see baton_common_watch() */
 	dlist_node	use_node;		/* in the list by use, last used first */
@@ -70,6 +72,12 @@ extern CommonStatement *baton_common_keep(CachedPlanSource *plan, const char *va
 extern void baton_common_watch(void);
 extern bool baton_common_lost_any(void);
 extern bool baton_common_lost(const char *value, uint32 length);
+
+/* Its plan has got other query trees. */
+extern void baton_common_analysed(CommonStatement *common);
+
+/* See statement_names.h. */
+extern void baton_common_object_made(uint32 hash);
 
 /* Down to the bound, those used longest ago first. */
 extern void baton_common_trim(void);

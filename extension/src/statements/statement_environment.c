@@ -345,6 +345,7 @@ watch_planner(Query *parse, const char *query_string, int cursor_options,
 	baton_sparing_asks(query_string);
 	bool		alike = learns && baton_values_are_indifferent(parse);
 
+	baton_names_in_transaction();
 	folded = false;
 	planning++;
 	PG_TRY();

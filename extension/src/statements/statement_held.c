@@ -311,6 +311,28 @@ wanted(const char *name, uint32 hash)
 		make(held, item);
 }
 
+/*
+ * An object was made that statements may mean; also that of the session, which
+ * may have prepared its own after that on another backend.
+ */
+static void
+object_made(uint32 hash)
+{
+	dlist_iter	iter;
+
+	baton_common_object_made(hash);
+	dlist_foreach(iter, &baton_held)
+	{
+		HeldStatement *held = dlist_container(HeldStatement, node, iter.cur);
+
+		if (held->plan == NULL || held->common == NULL || !held->plan->is_valid ||
+			held->common->plan->is_valid)
+			continue;
+		held->plan->is_valid = false;
+		baton_settings_rearm(held->plan, held->common->plan);
+	}
+}
+
 const char *
 baton_held_attach(void)
 {
@@ -325,6 +347,7 @@ baton_held_attach(void)
 										 "pg_baton statement work",
 										 ALLOCSET_DEFAULT_SIZES);
 	map = held_create(TopMemoryContext, MAP_KEPT_SIZE / 2, NULL);
+	baton_names_attach(object_made);
 	return NULL;
 }
 
@@ -525,4 +548,5 @@ baton_held_open(const BatonSessionRecord *session_record)
 	record = session_record;
 	first_statement = session_record->first_statement;
 	statement_count = session_record->statement_count;
+	baton_names_stay_begins();
 }

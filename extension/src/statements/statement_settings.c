@@ -318,6 +318,16 @@ baton_settings_share(CachedPlanSource *plan, const CachedPlanSource *common)
 	plan->parserSetupArg = own;
 }
 
+void
+baton_settings_rearm(CachedPlanSource *plan, const CachedPlanSource *common)
+{
+	PlanSettings *own = baton_settings_find(plan);
+	const PlanSettings *described = baton_settings_find(common);
+
+	if (own != NULL && described != NULL && own->shared)
+		own->armed = described->armed;
+}
+
 bool
 baton_settings_fit(const CachedPlanSource *plan, const CachedPlanSource *common)
 {

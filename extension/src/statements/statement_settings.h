@@ -54,6 +54,9 @@ extern bool baton_settings_changed(CachedPlanSource *plan);
 extern void baton_settings_make_common(CachedPlanSource *common);
 extern void baton_settings_share(CachedPlanSource *plan, const CachedPlanSource *common);
 
+/* The plan is to be analysed again, as it was first. */
+extern void baton_settings_rearm(CachedPlanSource *plan, const CachedPlanSource *common);
+
 /* Is what the plan was analysed to what the common statement describes? */
 extern bool baton_settings_fit(const CachedPlanSource *plan, const CachedPlanSource *common);
 

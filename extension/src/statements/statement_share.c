@@ -93,7 +93,7 @@ baton_share_view(HeldStatement *held)
 		view->query_context = NULL;
 		if (context != NULL)
 			MemoryContextDelete(context);
-		common->custom.known = common->custom.alike = false;
+		baton_common_analysed(common);
 	}
 	if (view->query_context == NULL && plan->is_valid)
 		hand_over_plans(held, common);

@@ -13,7 +13,8 @@
  * zero in ordinary backends, and in processes without a client.
  *
  * The copies by number: pgstat_fetch_stat_local_beentry in 15, where the number
- * is the place in the copy plus 1; since 16 the number is the backend's own.
+ * is the place in the copy plus 1; in 16 it is the backend's own, counted from
+ * 1, and since 17 counted from 0 (pg_stat_get_backend_idset, pgstatfuncs.c).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -88,7 +89,7 @@ int
 baton_entry_id(int n)
 {
 #if PG_VERSION_NUM >= 170000
-	return (int) baton_entry_local(n)->proc_number + 1;
+	return baton_entry_local(n)->proc_number;
 #elif PG_VERSION_NUM >= 160000
 	return (int) baton_entry_local(n)->backend_id;
 #else
@@ -100,7 +101,7 @@ PgBackendStatus *
 baton_entry_by_id(int id)
 {
 #if PG_VERSION_NUM >= 170000
-	return pgstat_get_beentry_by_proc_number(id - 1);
+	return pgstat_get_beentry_by_proc_number(id);
 #elif PG_VERSION_NUM >= 160000
 	return pgstat_get_beentry_by_backend_id(id);
 #else

@@ -66,6 +66,9 @@ class Fuzzer:
             # forced migration needs two more.
             pool = {"pg_baton.max_backends": options.sessions + 3,
                     "pg_baton.force_migration": not options.normal, **pool}
+        # Forced migration wants one that nobody holds.
+        most = int(pool.get("pg_baton.max_backends", options.sessions + 3))
+        self.backends = most if options.normal else max(most - 1, 1)
         self.direct = self.run.cluster("direct", parameters=common, pooled=False)
         self.other = self.run.cluster(options.against, parameters={**common, **pool}, pooled=pooled)
 
@@ -98,7 +101,7 @@ class Fuzzer:
         """One generated episode; False if it found a difference."""
         episode = self.episode()
         try:
-            difference = episode.run(episode.generate(seed, steps), self.count)
+            difference = episode.run(episode.generate(seed, steps, self.backends), self.count)
         finally:
             episode.close()
             self.migrations += episode.other.migrations

@@ -50,8 +50,8 @@ class Episode:
         self.views = [SessionView() for _ in direct.sessions]
         self.done: list[Operation] = []
 
-    def generate(self, seed: int, steps: int) -> Iterator[Operation]:
-        generator = Generator(seed, len(self.direct.sessions), self.direct.database, self.direct.pids)
+    def generate(self, seed: int, steps: int, backends: int) -> Iterator[Operation]:
+        generator = Generator(seed, len(self.direct.sessions), self.direct.database, backends, self.direct.pids)
         for _ in range(steps):
             yield generator.next(self.views)
 

@@ -82,14 +82,20 @@ def quote(text: str) -> str:
 class Generator:
     """One episode's source of operations."""
 
-    def __init__(self, seed: int, sessions: int, database: str, pids: bool = True) -> None:
+    def __init__(self, seed: int, sessions: int, database: str, backends: int, pids: bool = True) -> None:
         self.random = random.Random(seed)
         self.sessions = sessions
         self.database = database
+        self.backends = backends
         self.kinds = [(kind, weight) for kind, weight in self.KINDS if pids or kind != "pids"]
 
     def next(self, views: list[SessionView]) -> Operation:
         session = self.random.randrange(self.sessions)
+        # As many as there are backends are in transactions: all others would
+        # wait for them, and nobody would go on.
+        within = [number for number, one in enumerate(views) if one.connected and one.status != "I"]
+        if len(within) >= self.backends and session not in within:
+            session = self._pick(within)
         view = views[session]
         if not view.connected:
             return self.connect(session)

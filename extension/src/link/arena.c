@@ -16,7 +16,9 @@
  */
 #include "postgres.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "arena.h"
@@ -29,8 +31,17 @@ const char *
 baton_arena_map(int fd, uint64 size)
 {
 	const BatonArena *header;
+	struct stat status;
 	void	   *address;
+	int			seals;
 
+	/* nor may it become shorter than it is */
+	if (fstat(fd, &status) != 0 || (uint64) status.st_size < size ||
+		(seals = fcntl(fd, F_GET_SEALS)) < 0 || (seals & F_SEAL_SHRINK) == 0)
+	{
+		close(fd);
+		return "the dispatcher's session memory is not sealed";
+	}
 	address = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
 	close(fd);
 	if (address == MAP_FAILED)

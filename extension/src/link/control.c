@@ -9,7 +9,8 @@
  * the postmaster's in PostgreSQL's sense, must map it too, and because it has
  * to survive a crash restart: idle sessions do.
  *
- * Invariant: its size and layout never change once it exists.
+ * Invariant: its size and layout never change once it exists; the kernel sees
+ * to its size.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -17,6 +18,7 @@
  */
 #include "postgres.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -64,7 +66,7 @@ baton_control_create(int session_slots)
 	total = query_offset + (Size) session_slots * pgstat_track_activity_query_size;
 	total = TYPEALIGN(BATON_CONTROL_HEADER_SIZE, total);
 
-	BatonControlFd = memfd_create("pg_baton control", MFD_CLOEXEC);
+	BatonControlFd = memfd_create("pg_baton control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (BatonControlFd < 0)
 		ereport(FATAL,
 				(errcode_for_file_access(),
@@ -75,6 +77,12 @@ baton_control_create(int session_slots)
 		ereport(FATAL,
 				(errcode_for_file_access(),
 				 errmsg("could not size the shared memory of pg_baton to %zu bytes: %m", total)));
+
+	/* to shorten it would be a SIGBUS for every process of the server */
+	if (fcntl(BatonControlFd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+		ereport(FATAL,
+				(errcode_for_file_access(),
+				 errmsg("could not seal the shared memory of pg_baton: %m")));
 
 	address = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED, BatonControlFd, 0);
 	if (address == MAP_FAILED)

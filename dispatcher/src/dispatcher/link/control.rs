@@ -41,6 +41,8 @@ pub enum Peer {
 pub struct Connection {
     socket: OwnedFd,
     pub peer: Peer,
+    /// A backend's process, as the kernel told it; 0 if it is none's.
+    pub process: u32,
     staged: Staged,
     /// A payload that came in several frames, so far.
     partial: Vec<u8>,
@@ -55,6 +57,7 @@ impl Connection {
         Connection {
             socket,
             peer,
+            process: 0,
             staged: Staged::default(),
             partial: Vec::new(),
             unsent: VecDeque::new(),
@@ -356,7 +359,7 @@ impl Dispatcher {
             return Ok(());
         };
         let fd = connection.fd();
-        if socket::peer(fd).is_ok_and(|(peer, _)| peer != pid) {
+        if !socket::peer(fd).is_ok_and(|(peer, _)| peer == pid) {
             self.refuse(number, "the process id is wrong");
             return Ok(());
         }
@@ -394,6 +397,9 @@ impl Dispatcher {
         self.close_opening(slot);
         self.attached[slot as usize] = Some(number);
         self.set_peer(number, Peer::Backend(slot));
+        if let Some(connection) = self.connections.get_mut(number) {
+            connection.process = pid;
+        }
         debug!("backend {slot} has attached, process ID {pid}");
         self.tell(Event::Attached(slot));
         Ok(())

@@ -343,13 +343,16 @@ impl Dispatcher {
         let owner = self.control.sessions[index_of(id) as usize]
             .owner
             .load(SeqCst);
-        let Some(backend) = owner
-            .checked_sub(1)
-            .and_then(|holder| self.control.backends.get(holder as usize))
-        else {
+        let Some(holder) = owner.checked_sub(1).map(|holder| holder as usize) else {
             return;
         };
-        let pid = backend.pid.load(SeqCst);
+        let Some(backend) = self.control.backends.get(holder) else {
+            return;
+        };
+        // Not by the word in shared memory, which any process of the server
+        // could have written.
+        let connection = self.attached[holder].and_then(|number| self.connections.get(number));
+        let pid = connection.map_or(0, |connection| connection.process);
         let is_there = if cancel {
             handshake::name_cancelled(&backend.session, &backend.cancel, id)
         } else {

@@ -7,8 +7,9 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 fn memfd(name: &std::ffi::CStr) -> io::Result<OwnedFd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: `name` is a C string; the result is a new descriptor.
-    let fd = check(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) })?;
+    let fd = check(unsafe { libc::memfd_create(name.as_ptr(), flags) })?;
     // SAFETY: new, and owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -46,14 +47,27 @@ fn map(fd: RawFd, length: usize) -> io::Result<*mut u8> {
     Ok(address.cast())
 }
 
+fn seal(fd: RawFd, seals: i32) -> io::Result<()> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) })?;
+    Ok(())
+}
+
 /// A new memory of `length` bytes, zeroed, that other processes may map to
 /// read; only this process writes. Pages cost nothing until they are used.
+///
+/// It is sealed: who holds its descriptor can neither shorten it, which would
+/// be a SIGBUS for all who have mapped it, nor write to it.
 pub fn create(length: usize) -> io::Result<(OwnedFd, &'static mut [u8])> {
     let fd = memfd(c"pg_baton arena")?;
     let size = libc::off_t::try_from(length).map_err(io::Error::other)?;
     // SAFETY: no pointers.
     check(unsafe { libc::ftruncate(fd.as_raw_fd(), size) })?;
     let address = map(fd.as_raw_fd(), length)?;
+    seal(fd.as_raw_fd(), libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
+    // Linux 5.1; before that it may be written to.
+    let _ = seal(fd.as_raw_fd(), libc::F_SEAL_FUTURE_WRITE);
+    seal(fd.as_raw_fd(), libc::F_SEAL_SEAL)?;
     // SAFETY: the mapping has `length` bytes, lives for ever, was made just
     // now so that this is its only reference here, and no other process
     // writes to it.

@@ -21,8 +21,11 @@ pub fn exists(pid: u32) -> bool {
 
 /// Has a pooled backend look at what is asked of it (`cancel.c`).
 pub fn hurry(pid: u32) -> io::Result<()> {
+    // 0 and what is negative would be whole groups of processes.
+    let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 1);
+    let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: no memory involved.
-    check(unsafe { libc::kill(pid as libc::pid_t, libc::SIGUSR2) })?;
+    check(unsafe { libc::kill(pid, libc::SIGUSR2) })?;
     Ok(())
 }
 

@@ -76,6 +76,16 @@ pub fn create(length: usize) -> io::Result<(OwnedFd, &'static mut [u8])> {
     }))
 }
 
+/// A memory as the postmaster makes it, for tests.
+#[cfg(test)]
+pub fn unsealed(length: usize) -> io::Result<OwnedFd> {
+    let fd = memfd(c"pg_baton control")?;
+    let size = libc::off_t::try_from(length).map_err(io::Error::other)?;
+    // SAFETY: no pointers.
+    check(unsafe { libc::ftruncate(fd.as_raw_fd(), size) })?;
+    Ok(fd)
+}
+
 /// A memory that other processes write too: only reached through atomics.
 #[derive(Clone, Copy)]
 pub struct SharedMapping {

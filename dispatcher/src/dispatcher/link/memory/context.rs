@@ -284,7 +284,7 @@ mod tests {
     fn contexts() -> Contexts {
         let bytes = 1 << 20;
         let memory = Box::leak(vec![0; bytes].into_boxed_slice());
-        let (control, _) = memory::create(1 << 16).unwrap();
+        let control = memory::unsealed(1 << 16).unwrap();
         let mapping = SharedMapping::open(control.as_raw_fd()).unwrap();
         let control = Control {
             header: &mapping.slice(0, 1).unwrap()[0],

@@ -205,6 +205,11 @@ bench: setup-bench ## Measure against direct and PgBouncer (QUICK=1: 6 minutes)
 run-bench:
 	PG_CONFIG=$(PG_CONFIG) python3 bench/run.py $(if $(QUICK),--quick) $(BENCH_OPTIONS)
 
+.PHONY: bench-tls
+bench-tls: setup-bench ## Measure TLS against PgBouncer's and the server's own
+	@$(MAKE) --no-print-directory all
+	PG_CONFIG=$(PG_CONFIG) python3 bench/tls.py $(BENCH_OPTIONS)
+
 clean: ## Remove what was built
 	$(MAKE) -C extension clean PG_CONFIG=$(PG_CONFIG)
 	rm -rf target .venv build bench/results/scratch

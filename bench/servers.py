@@ -150,6 +150,7 @@ class Bouncer:
     def __init__(self, server: Server, backends: int) -> None:
         self.server = server
         self.backends = backends
+        self.settings: dict[str, object] = {}
         self.port = processes.free_port()
         self.directory = Path(tempfile.mkdtemp(prefix="baton-bench-"))
         self.process: subprocess.Popen[bytes] | None = None
@@ -184,6 +185,7 @@ class Bouncer:
         }
         if self.knows_prepared:
             settings["max_prepared_statements"] = 200
+        settings |= self.settings
         lines = ["[databases]",
                  f"{USER} = host={self.server.directory} port={self.server.port} user={USER} dbname={USER}",
                  "[pgbouncer]"]

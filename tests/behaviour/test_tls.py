@@ -23,8 +23,11 @@ HBA = [
     "host all only_secure all reject",
     "hostnossl all only_plain all trust",
     "host all only_plain all reject",
+    "local all by_password reject",
+    "local all by_md5 reject",
     "hostssl all by_password all scram-sha-256",
     "hostssl all by_md5 all md5",
+    "host all by_password,by_md5 all reject",
 ]
 ROLES = """
 CREATE EXTENSION pg_baton;

@@ -71,7 +71,7 @@ def server(run, request, authority):
     cluster = run.cluster(
         f"cert {request.param}",
         parameters={"pg_baton.max_backends": 4, "pg_baton.force_migration": forced, "log_connections": True},
-        hba=["local all all trust", "host all postgres 127.0.0.1/32 trust", *HBA],
+        hba=["local all postgres trust", "local all all reject", "host all postgres 127.0.0.1/32 trust", *HBA],
         hba_replaces=True,
     )
     make_secure(cluster, authority)

@@ -1,0 +1,173 @@
+"""Whoever comes to the TLS door and does not come in costs nobody else anything."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import time
+
+import psycopg
+import pytest
+from harness.certificates import Authority, make_secure
+from harness.health import wait_until
+from harness.wire import SSL_REQUEST, Wire, query
+
+AUTHENTICATION_TIMEOUT_S = 3
+
+
+@pytest.fixture(scope="module")
+def server(run):
+    cluster = run.cluster(
+        "tls strangers",
+        parameters={"pg_baton.max_backends": 4, "authentication_timeout": f"{AUTHENTICATION_TIMEOUT_S}s"},
+    )
+    make_secure(cluster, Authority(run.directory / "strangers"))
+    cluster.start()
+    yield cluster
+    cluster.finish()
+
+
+def dispatcher(server) -> int:
+    (found,) = server.dispatcher_pids()
+    return found
+
+
+def descriptors(server) -> int:
+    return len(os.listdir(f"/proc/{dispatcher(server)}/fd"))
+
+
+def memory_kb(server) -> int:
+    with open(f"/proc/{dispatcher(server)}/smaps_rollup") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+
+
+def knock(server) -> socket.socket:
+    raw = socket.create_connection(("127.0.0.1", server.pool_port), timeout=30)
+    raw.sendall(SSL_REQUEST)
+    assert raw.recv(1) == b"S"
+    return raw
+
+
+def client_hello() -> bytes:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    out = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), out).do_handshake()
+    return out.read()
+
+
+def is_served(server) -> None:
+    with psycopg.connect(server.pool(sslmode="require")) as session:
+        assert session.execute("SELECT 1").fetchone() == (1,)
+
+
+# what they send after the answer to SSLRequest
+STRANGERS = {
+    "nothing": lambda hello: b"",
+    "half_a_hello": lambda hello: hello[: len(hello) // 2],
+    "a_hello_and_no_more": lambda hello: hello,
+    "a_long_record_that_never_ends": lambda hello: b"\x16\x03\x01\x40\x00\x01\x01\x00\x00" + b"x" * 4000,
+}
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+def test_who_does_not_finish_the_handshake_is_sent_away_in_time(server, kind):
+    is_served(server)
+    before, memory = descriptors(server), memory_kb(server)
+    strangers = [knock(server) for _ in range(200)]
+    for stranger in strangers:
+        stranger.sendall(STRANGERS[kind](client_hello()))
+    is_served(server)
+    # OpenSSL's buffers for a handshake, and no more
+    assert memory_kb(server) - memory < len(strangers) * 128
+    for stranger in strangers:
+        while stranger.recv(65536):
+            pass
+        stranger.close()
+    wait_until(lambda: descriptors(server) <= before + 2, what="descriptors of strangers are closed")
+    is_served(server)
+
+
+@pytest.mark.parametrize("ends", ["closes", "resets"])
+def test_who_vanishes_in_mid_handshake_leaves_nothing(server, ends):
+    is_served(server)
+    before = descriptors(server)
+    hello = client_hello()
+    for length in (0, 1, 5, 100, len(hello)):
+        for _ in range(20):
+            stranger = knock(server)
+            stranger.sendall(hello[:length])
+            if ends == "resets":
+                stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            stranger.close()
+    wait_until(lambda: descriptors(server) <= before + 2, what="descriptors of who has gone are closed")
+    is_served(server)
+
+
+def test_garbage_ends_at_once(server):
+    for garbage in (b"\0" * 100, b"GET / HTTP/1.0\r\n\r\n", os.urandom(1000), b"\x16\x03\x01\xff\xff" + b"z" * 2000):
+        stranger = knock(server)
+        stranger.sendall(garbage)
+        got = b""
+        try:
+            while more := stranger.recv(65536):
+                got += more
+        except ConnectionResetError:
+            pass
+        # an alert, if anything
+        assert len(got) < 100
+        stranger.close()
+    is_served(server)
+
+
+def test_words_in_the_clear_after_the_request_are_refused(server):
+    """A man in the middle could have put them there (CVE-2021-23214)."""
+    raw = socket.create_connection(("127.0.0.1", server.pool_port), timeout=30)
+    raw.sendall(SSL_REQUEST + b"x" * 20)
+    got = b""
+    while more := raw.recv(65536):
+        got += more
+    assert got[:1] == b"S" and b"received unencrypted data after SSL request" in got
+    raw.close()
+
+
+def test_a_slow_reader_slows_nobody_but_itself_and_gets_all(server):
+    rows, wide = 3000, 10_000
+    slow = [Wire.open("127.0.0.1", server.pool_port).secure() for _ in range(2)]
+    memory = memory_kb(server)
+    for wire in slow:
+        wire.log_in("postgres", "postgres")
+        wire.send(query(f"SELECT repeat('x', {wide}) FROM generate_series(1, {rows})"))
+    time.sleep(1)
+    started = time.monotonic()
+    with psycopg.connect(server.pool(sslmode="require"), autocommit=True) as session:
+        for _ in range(200):
+            session.execute("SELECT 1")
+    # not a speed: it would wait for ever
+    assert time.monotonic() - started < 60
+    # 60 MB wait in the backends, not here
+    assert memory_kb(server) - memory < 4096
+    for wire in slow:
+        assert sum(message.type == "D" for message in wire.until_ready()) == rows
+        wire.finish()
+
+
+def test_an_idle_session_costs_little(server):
+    """Beside its descriptors in the kernel; design/tls.md has the whole."""
+    warm = [Wire.open("127.0.0.1", server.pool_port).secure() for _ in range(20)]
+    for wire in warm:
+        wire.log_in("postgres", "postgres")
+    before = memory_kb(server)
+    idle = []
+    for _ in range(200):
+        wire = Wire.open("127.0.0.1", server.pool_port).secure()
+        wire.log_in("postgres", "postgres")
+        wire.query("SELECT repeat('x', 100000)")
+        idle.append(wire)
+    time.sleep(1)
+    assert (memory_kb(server) - before) / len(idle) < 24
+    for wire in [*warm, *idle]:
+        wire.close()

@@ -38,7 +38,7 @@
 #define BATON_SETTINGS_MARKS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 16
+#define BATON_LAYOUT_VERSION 17
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -580,9 +580,15 @@ typedef struct BatonFrame
 								 * configuration, at start and at each reload */
 #define BATON_MSG_LOGIN_ANSWER 31	/* see login.c and launcher.rs */
 #define BATON_MSG_SHUTDOWN 32	/* u32: the server is stopping */
+#define BATON_MSG_POOL_SETTINGS 33	/* u32 role, u32 database, i32
+									 * max_backends, i32 min_backends, i32
+									 * max_sessions (-1: not set):
+									 * pool_settings.c */
 
 /* dispatcher -> launcher */
 #define BATON_MSG_LOGIN_QUESTION 40
+#define BATON_MSG_POOL_QUESTION 41	/* u32 role, u32 database; answered by
+									 * POOL_SETTINGS */
 
 /*
  * LOGIN_QUESTION: u32 request, u8 connection (0 local, 1 host), u8 address

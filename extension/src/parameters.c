@@ -36,6 +36,7 @@
 #include "message_timeout.h"
 #include "parameter_checks.h"
 #include "parameters.h"
+#include "pool_settings.h"
 #include "start_settings.h"
 #include "wire.h"
 
@@ -138,6 +139,33 @@ static const ParameterDefinition definitions[] =
 		.boot = 0,.least = 0,.most = MAX_BACKENDS,
 		.short_description = "Sets the number of backends a pool keeps even if they are idle.",
 		.long_description = "For each user and database that has been used since the dispatcher started.",
+	},
+	{
+		.name = "pg_baton.pool_max_backends",
+		.type = PARAMETER_INT,
+		.variable = &baton_pool_max_backends,
+		.context = PGC_SUSET,
+		.boot = -1,.least = -1,.most = MAX_BACKENDS,
+		.short_description = "Sets the maximum number of backends that serve a role's sessions in a database in turn.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once. -1 means no limit but pg_baton.max_backends.",
+	},
+	{
+		.name = "pg_baton.pool_min_backends",
+		.type = PARAMETER_INT,
+		.variable = &baton_pool_min_backends,
+		.context = PGC_SUSET,
+		.boot = -1,.least = -1,.most = MAX_BACKENDS,
+		.short_description = "Sets the number of backends that a pool of a role in a database keeps even if they are idle.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once. -1 means pg_baton.min_backends.",
+	},
+	{
+		.name = "pg_baton.pool_max_sessions",
+		.type = PARAMETER_INT,
+		.variable = &baton_pool_max_sessions,
+		.context = PGC_SUSET,
+		.boot = -1,.least = -1,.most = 1000000,
+		.short_description = "Sets the maximum number of a role's sessions in a database on the pool's port.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts for who logs in from then on. -1 means no limit but pg_baton.max_sessions.",
 	},
 	{
 		.name = "pg_baton.backend_idle_timeout",

@@ -253,6 +253,12 @@ pub enum Action {
         ticket: u32,
     },
 
+    /// Which limits has this role in this database? Answered by
+    /// `Core::set_pool_limits`.
+    AskLimits {
+        role: u32,
+        database: u32,
+    },
     /// Could another backend of the pool log in for clients from there?
     /// Answered by `Core::pool_answered`.
     AskLauncher {

@@ -17,6 +17,7 @@
 //! | `places`, `dedicated` | how many there may be, shared and dedicated; which session keeps its backend no longer |
 //! | `stall`, `held` | which backends get nothing done, so that others are added |
 //! | `waits`, `cancel`, `holds`, `stop` | who is told what while he waits, or ends |
+//! | `pool_limits` | how many backends and sessions a role may have in a database |
 //! | `attach`, `leave`, `shrink` | a backend comes, goes, may go |
 //! | `room`, `make_room` | which backend gives way for another pool |
 //! | `pool`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
@@ -35,6 +36,7 @@ mod make_room;
 mod origin;
 mod places;
 mod pool;
+mod pool_limits;
 mod pool_set;
 mod pool_table;
 mod replaceable;
@@ -54,6 +56,7 @@ pub use backends::Backend;
 pub use event::{Action, Ending, Event, Look, Says, Skipped, Then, Why};
 pub use origin::{Origin, Provenance};
 pub use pool::PoolKey;
+pub use pool_limits::PoolLimits;
 pub use sessions::{index_of, SessionId};
 pub use words::{Shown, Word, Words};
 
@@ -61,6 +64,7 @@ use backends::Backends;
 use holds::Hold;
 use make_room::Room;
 use pool::Pool;
+use pool_limits::Groups;
 use pool_set::PoolSet;
 use serve::Round;
 use sessions::Sessions;
@@ -106,6 +110,8 @@ pub struct Core {
     /// By pool slot.
     pools: Vec<Option<Pool>>,
     pool_numbers: HashMap<Rc<PoolKey>, u32>,
+    /// Limits of a role in a database.
+    groups: Groups,
     /// Pools that exist.
     existing: PoolSet,
     /// Among them those in which somebody may wait.
@@ -145,6 +151,7 @@ impl Core {
             backends: Backends::new(backend_slots, |slot| words.slot_is_free(slot)),
             pools: (0..pools).map(|_| None).collect(),
             pool_numbers: HashMap::new(),
+            groups: Groups::new(),
             existing: PoolSet::new(pools),
             in_want: PoolSet::new(pools),
             dirty: Vec::new(),
@@ -257,14 +264,16 @@ impl Core {
         self.give_up_starting(words);
         for pool in self.existing.iter() {
             self.shrink(pool, words);
+            self.shrink_to_limit(pool, words);
             self.leave_outdated(pool);
         }
         self.room.look_for_surplus();
         self.sweep_sessions(words);
         self.drop_empty_pools();
-        if self.limits.min_backends > 0 {
-            // It is kept.
-            for pool in self.existing.iter() {
+        self.forget_groups();
+        for pool in self.existing.iter() {
+            if self.min_backends(pool) > 0 {
+                // It is kept.
                 self.mark_dirty(pool);
             }
         }

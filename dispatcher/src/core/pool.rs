@@ -8,6 +8,7 @@
 
 use super::origin::{FailedOrigins, Provenance};
 use super::places::Places;
+use super::pool_limits::PoolLimits;
 use super::replaceable::Replaceable;
 use super::sessions::SessionId;
 use super::words::Word;
@@ -44,6 +45,8 @@ pub struct Pool {
     /// has, and clients who come now get another pool.
     pub outdated: bool,
     pub replaceable: Replaceable,
+    /// Its group's; None: not known yet.
+    pub limits: Option<PoolLimits>,
     /// Slots of its backends that are not dedicated. What is done for each
     /// session that speaks goes through these only.
     pub backends: Vec<u32>,
@@ -74,6 +77,7 @@ impl Pool {
             settings_generation,
             outdated: false,
             replaceable: Replaceable::default(),
+            limits: None,
             backends: Vec::new(),
             dedicated: Vec::new(),
             origins: BTreeMap::new(),
@@ -178,6 +182,8 @@ pub struct Growth {
     pub sessions: usize,
     pub min_backends: usize,
     pub places: Places,
+    /// How many more its own limit allows.
+    pub own_room: usize,
     /// Forced migration needs a second backend.
     pub force_migration: bool,
 }
@@ -198,12 +204,17 @@ impl Growth {
     }
 
     pub fn starts(&self) -> usize {
-        self.wanted().min(self.places.room())
+        self.wanted().min(self.own_room).min(self.places.room())
     }
 
     /// Sessions wait, and nothing may be started for them.
     pub fn wants_room(&self) -> bool {
-        self.waiting > 0 && self.wanted() > 0 && self.places.room() == 0
+        self.waiting > 0 && self.wanted() > 0 && self.own_room > 0 && self.places.room() == 0
+    }
+
+    /// Sessions wait, and the pool has all the backends it may have.
+    pub fn is_at_its_limit(&self) -> bool {
+        self.waiting > 0 && self.wanted() > 0 && self.own_room == 0
     }
 }
 
@@ -270,6 +281,7 @@ mod tests {
 
     fn growth() -> Growth {
         Growth {
+            own_room: usize::MAX,
             places: Places {
                 max_backends: 8,
                 ceiling: 10,
@@ -306,6 +318,19 @@ mod tests {
         now.places.dedicated = 1;
         assert_eq!(now.starts(), 1);
         assert!(!now.wants_room());
+    }
+
+    #[test]
+    fn nor_more_than_its_own_limit_and_then_it_wants_nobody_s_place() {
+        let mut now = Growth {
+            waiting: 50,
+            own_room: 2,
+            ..growth()
+        };
+        assert_eq!(now.starts(), 2);
+        now.own_room = 0;
+        now.places.total = 8;
+        assert!(now.starts() == 0 && !now.wants_room() && now.is_at_its_limit());
     }
 
     #[test]

@@ -52,6 +52,7 @@ impl Core {
         let pool = Pool::new(key, self.next_serial, self.settings_generation);
         self.pools[number as usize] = Some(pool);
         self.existing.insert(number);
+        self.joins_group(number);
         Some(number)
     }
 

@@ -299,7 +299,8 @@ impl Core {
             starting: pool.backends.iter().filter(will_serve).count(),
             backends: pool.backends.len(),
             sessions: self.sessions.members(number),
-            min_backends: self.limits.min_backends,
+            min_backends: self.min_backends(number),
+            own_room: self.group_room(number),
             places: self.places(0),
             force_migration: self.limits.force_migration,
         })
@@ -318,6 +319,9 @@ impl Core {
         };
         for _ in 0..growth.starts().min(most) {
             self.open(number, words);
+        }
+        if growth.is_at_its_limit() {
+            self.make_room_in_group(number, words);
         }
         if growth.wants_room() {
             self.room.want(growth.backends == 0);

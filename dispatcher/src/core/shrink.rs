@@ -23,7 +23,7 @@ impl Core {
             return;
         }
         let serving = self.serving_backends(number);
-        retire.truncate(serving.saturating_sub(self.limits.min_backends));
+        retire.truncate(serving.saturating_sub(self.min_backends(number)));
         if serving > 0 && retire.len() == serving && !self.may_lose_all(number, words) {
             retire.pop();
         }

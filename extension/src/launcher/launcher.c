@@ -51,6 +51,7 @@
 #include "login_watch.h"
 #include "majors.h"
 #include "parameters.h"
+#include "pool_settings.h"
 #include "settings_standby.h"
 #include "wire.h"
 
@@ -205,17 +206,17 @@ handle_frame(const BatonIncoming *incoming)
 {
 	static StringInfoData answer = {NULL, 0, 0, 0};
 
+	if (answer.data == NULL)
+	{
+		MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
+
+		initStringInfo(&answer);
+		MemoryContextSwitchTo(old_context);
+	}
+	resetStringInfo(&answer);
 	switch (incoming->frame.type)
 	{
 		case BATON_MSG_LOGIN_QUESTION:
-			if (answer.data == NULL)
-			{
-				MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
-
-				initStringInfo(&answer);
-				MemoryContextSwitchTo(old_context);
-			}
-			resetStringInfo(&answer);
 			if (!baton_login_answer(incoming->payload, incoming->frame.length, &answer))
 			{
 				ereport(LOG,
@@ -224,6 +225,12 @@ handle_frame(const BatonIncoming *incoming)
 			}
 			return baton_channel_send(dispatcher.channel, BATON_MSG_LOGIN_ANSWER,
 									  incoming->frame.session, answer.data, answer.len);
+
+		case BATON_MSG_POOL_QUESTION:
+			if (!baton_pool_settings_answer(incoming->payload, incoming->frame.length, &answer))
+				return false;
+			return baton_channel_send(dispatcher.channel, BATON_MSG_POOL_SETTINGS, 0,
+									  answer.data, answer.len);
 
 		case BATON_MSG_REFUSED:
 			ereport(LOG,

@@ -262,6 +262,7 @@ impl Scenario {
         self.shell
             .core
             .settings_changed(generation, |key| role == 5 || key.role_oid == role);
+        self.shell.core.ask_limits_again(|group| group.0 == role);
         self.shell.carry_out();
         self.shell.world.login_generation += 1;
     }

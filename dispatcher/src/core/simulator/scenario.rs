@@ -6,7 +6,7 @@ use super::random::Random;
 use super::shell::Shell;
 use super::world::{Armed, World};
 use crate::core::sessions::Whereabouts;
-use crate::core::{Attach, Core, Event, Identity, Limits, Now};
+use crate::core::{Attach, Core, Event, Identity, Limits, Now, PoolLimits};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
 use std::collections::VecDeque;
@@ -120,6 +120,7 @@ impl Scenario {
             processes: (0..slots).map(|_| None).collect(),
             openings: Vec::new(),
             questions: VecDeque::new(),
+            asked_limits: Vec::new(),
             random,
             skipping: Vec::new(),
             full: Vec::new(),
@@ -183,6 +184,14 @@ impl Scenario {
     }
 
     fn answer_question(&mut self) {
+        if let Some((role, database)) = self.shell.asked_limits.pop() {
+            let mut limit = |most: u64| match self.random().below(3) {
+                0 => self.random().between(1, most) as i32,
+                _ => -1,
+            };
+            let limits = PoolLimits::of(limit(4), limit(2), limit(50));
+            self.shell.core.set_pool_limits((role, database), limits);
+        }
         let Some((pool, serial, from)) = self.shell.questions.pop_front() else {
             return;
         };
@@ -397,7 +406,9 @@ impl Scenario {
             + (self.shell.processes.iter().flatten())
                 .filter(|process| process.is_blocked())
                 .count();
-        if blocked + self.shell.core.dedicated_count() > self.may_be_blocked() {
+        let most = self.may_be_blocked();
+        let core = &self.shell.core;
+        if blocked + core.dedicated_count() > most || core.has_own_limits() {
             self.shell.world.lock = None;
         }
     }

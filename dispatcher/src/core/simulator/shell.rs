@@ -23,6 +23,7 @@ pub struct Shell {
     pub openings: Vec<Opening>,
     /// Questions to the launcher.
     pub questions: VecDeque<(u32, u64, crate::core::Provenance)>,
+    pub asked_limits: Vec<(u32, u32)>,
     pub random: Random,
     /// Sessions whose request is passed over.
     pub skipping: Vec<SessionId>,
@@ -218,6 +219,7 @@ impl Shell {
                     !self.core.is_overdrawn(),
                     "more backends than there are places"
                 );
+                assert!(!self.core.group_is_overdrawn(pool), "beyond its limit");
                 assert_eq!(self.world.backend(slot), Word::Free);
                 self.world.set_word(slot, Word::Starting);
                 let generation = self.world.login_generation;
@@ -275,6 +277,7 @@ impl Shell {
                     *retire = 0;
                 }
             }
+            Action::AskLimits { role, database } => self.asked_limits.push((role, database)),
             Action::AskLauncher { pool, serial, from } => {
                 self.questions.push_back((pool, serial, from));
             }

@@ -9,7 +9,7 @@ use super::control::{Connection, Peer};
 use super::layout::settings_mark;
 use super::layout::shared::*;
 use super::wire::{Frame, Malformed, Reader, Writer};
-use crate::core::{Event, Identity, PoolKey, Provenance};
+use crate::core::{Event, Identity, PoolKey, PoolLimits, Provenance};
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::login::login_cache::Who;
 use crate::dispatcher::parameters::Parameters;
@@ -200,6 +200,8 @@ impl Dispatcher {
         for frame in frames {
             self.send_to_launcher(frame);
         }
+        self.core.ask_limits_again(|_| true);
+        self.carry_out();
         for question in given_up {
             warn!(
                 "two launchers ended while they were asked about a login of \"{}\"; it is refused",
@@ -320,6 +322,12 @@ impl Dispatcher {
                     self.answered(asker, generation, answer);
                 }
             }
+            MSG_POOL_SETTINGS => {
+                let mut reader = Reader(frame.payload);
+                let group = (reader.u32()?, reader.u32()?);
+                let limits = PoolLimits::of(reader.i32()?, reader.i32()?, reader.i32()?);
+                self.core.set_pool_limits(group, limits);
+            }
             MSG_SHUTDOWN => self.stop("the server is stopping"),
             _ => return Err(Malformed),
         }
@@ -350,7 +358,16 @@ impl Dispatcher {
             self.core.outdate_pools(|_| true);
         }
         self.set_limits();
+        // What is set for nobody in particular may have changed.
+        self.core.ask_limits_again(|_| true);
         self.carry_out();
+    }
+
+    /// Which limits has a role in a database? A launcher that comes later is
+    /// asked anew.
+    pub fn ask_limits(&mut self, role: u32, database: u32) {
+        let frame = Writer::new(MSG_POOL_QUESTION, 0).u32(role).u32(database);
+        self.send_to_launcher(frame.finish());
     }
 
     /// Could another backend of a pool log in for clients from there?
@@ -418,14 +435,17 @@ impl Dispatcher {
         let now = self.control.header.read_settings_marks();
         let before = std::mem::replace(&mut self.settings_marks, now.clone());
         // Those for all roles or all databases are under 0, InvalidOid.
-        self.core.settings_changed(generation, |key| {
-            [0, key.database_oid].iter().any(|database_oid| {
-                [0, key.role_oid].iter().any(|role_oid| {
+        let concerns = |(role_oid, database_oid): (u32, u32)| {
+            [0, database_oid].iter().any(|database_oid| {
+                [0, role_oid].iter().any(|role_oid| {
                     let mark = settings_mark(*database_oid, *role_oid);
                     now[mark] != before[mark]
                 })
             })
-        });
+        };
+        self.core
+            .settings_changed(generation, |key| concerns((key.role_oid, key.database_oid)));
+        self.core.ask_limits_again(concerns);
         self.carry_out();
     }
 }

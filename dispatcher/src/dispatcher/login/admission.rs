@@ -60,6 +60,15 @@ impl Dispatcher {
         if !answer.fits(answer.database_limit, answer.database_backends, with_it) {
             return Err(too_many("database", &startup.database));
         }
+        let limit = self
+            .core
+            .session_limit_reached((answer.role, answer.database));
+        if let Some(limit) = limit.filter(|_| !answer.superuser) {
+            let report = too_many("role", &startup.user).with_detail(format!(
+                "Parameter \"pg_baton.pool_max_sessions\" is {limit} for this role in this database."
+            ));
+            return Err(report);
+        }
         Ok(())
     }
 

@@ -111,6 +111,7 @@ impl Dispatcher {
                 let _ = retire.compare_exchange(ticket, RETIRE_NOT, SeqCst, SeqCst);
             }
 
+            Action::AskLimits { role, database } => self.ask_limits(role, database),
             Action::AskLauncher { pool, serial, from } => self.ask_for_pool(pool, serial, from),
             Action::TellFailure(pool) => self.tell_failure(pool),
             Action::FindPool { old, superuser } => {

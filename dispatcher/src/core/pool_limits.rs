@@ -1,0 +1,206 @@
+//! Limits of a role in a database, as ALTER ROLE and ALTER DATABASE set them.
+//!
+//! Pools of one role and database (startup options split them) are a *group* and
+//! have their limits together. What these are the launcher is asked when the
+//! first of them is made, and again when settings change; until it has answered
+//! each has one backend. An outdated pool does not count: it goes as soon as its
+//! successor has got a backend, which it must not be in the way of.
+
+use super::{Action, Core, Words};
+use std::collections::HashMap;
+
+/// pg_baton.pool_max_backends, pool_min_backends and pool_max_sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolLimits {
+    pub max_backends: Option<usize>,
+    pub min_backends: Option<usize>,
+    pub max_sessions: Option<usize>,
+}
+
+/// Role and database.
+pub type GroupKey = (u32, u32);
+
+/// What is known of each group; None: it has been asked.
+pub type Groups = HashMap<GroupKey, Option<PoolLimits>>;
+
+impl PoolLimits {
+    /// As the launcher sends them; -1: none.
+    pub fn of(max_backends: i32, min_backends: i32, max_sessions: i32) -> PoolLimits {
+        PoolLimits {
+            // None at all could serve nobody.
+            max_backends: usize::try_from(max_backends).ok().map(|most| most.max(1)),
+            min_backends: usize::try_from(min_backends).ok(),
+            max_sessions: usize::try_from(max_sessions).ok(),
+        }
+    }
+}
+
+impl Core {
+    fn group_of(&self, number: u32) -> Option<GroupKey> {
+        let key = &self.pool(number)?.key;
+        Some((key.role_oid, key.database_oid))
+    }
+
+    fn pools_of_group(&self, group: GroupKey) -> impl Iterator<Item = u32> + '_ {
+        let pools = self.existing.iter();
+        pools.filter(move |number| self.group_of(*number) == Some(group))
+    }
+
+    /// A pool has been made.
+    pub(super) fn joins_group(&mut self, number: u32) {
+        let Some(group) = self.group_of(number) else {
+            return;
+        };
+        let known = self.groups.get(&group).copied();
+        if known.is_none() {
+            self.groups.insert(group, None);
+            self.ask_limits(group);
+        }
+        let limits = known.flatten();
+        if let Some(pool) = self.pool_mut(number) {
+            pool.limits = limits;
+        }
+    }
+
+    fn ask_limits(&mut self, (role, database): GroupKey) {
+        self.act(Action::AskLimits { role, database });
+    }
+
+    /// Of those groups that this concerns; what is known counts until then.
+    pub fn ask_limits_again(&mut self, concerns: impl Fn(GroupKey) -> bool) {
+        let groups: Vec<GroupKey> = self.groups.keys().copied().collect();
+        for group in groups.into_iter().filter(|group| concerns(*group)) {
+            self.ask_limits(group);
+        }
+    }
+
+    /// The launcher has answered.
+    pub fn set_pool_limits(&mut self, group: GroupKey, limits: PoolLimits) {
+        let Some(known) = self.groups.get_mut(&group) else {
+            return;
+        };
+        *known = Some(limits);
+        let pools: Vec<u32> = self.pools_of_group(group).collect();
+        for number in pools {
+            if let Some(pool) = self.pool_mut(number) {
+                pool.limits = Some(limits);
+            }
+            self.mark_dirty(number);
+        }
+    }
+
+    /// Groups without a pool are forgotten.
+    pub(super) fn forget_groups(&mut self) {
+        if self.groups.len() > self.existing.iter().count() {
+            let existing: std::collections::HashSet<GroupKey> = (self.existing.iter())
+                .filter_map(|number| self.group_of(number))
+                .collect();
+            self.groups.retain(|group, _| existing.contains(group));
+        }
+    }
+
+    pub(super) fn min_backends(&self, number: u32) -> usize {
+        let limits = self.pool(number).and_then(|pool| pool.limits);
+        let own = limits.and_then(|limits| limits.min_backends);
+        own.unwrap_or(self.limits.min_backends)
+    }
+
+    /// Backends that count for a pool's limit: not dedicated ones.
+    fn group_backends(&self, number: u32) -> usize {
+        let is_outdated = |number| self.pool(number).is_some_and(|pool| pool.outdated);
+        let count = |number| self.pool(number).map_or(0, |pool| pool.backends.len());
+        match self.group_of(number).filter(|_| !is_outdated(number)) {
+            Some(group) => self
+                .pools_of_group(group)
+                .filter(|other| !is_outdated(*other))
+                .map(count)
+                .sum(),
+            None => count(number),
+        }
+    }
+
+    /// How many more backends a pool may have by its own limit.
+    pub(super) fn group_room(&self, number: u32) -> usize {
+        let most = match self.pool(number).map(|pool| pool.limits) {
+            Some(Some(limits)) => limits.max_backends,
+            // Not known yet.
+            _ => Some(1),
+        };
+        most.map_or(usize::MAX, |most| {
+            most.saturating_sub(self.group_backends(number))
+        })
+    }
+
+    /// Sessions wait, and their group has all the backends it may: one of
+    /// another of its pools goes, if this one has none.
+    pub(super) fn make_room_in_group(&mut self, number: u32, words: &impl Words) {
+        let has_one = self
+            .pool(number)
+            .is_some_and(|pool| !pool.backends.is_empty());
+        let is_going = self.backends.leaving().iter().any(|slot| {
+            let backend = self.backends.get(*slot);
+            backend.is_some_and(|backend| backend.makes_room_for == Some(number))
+        });
+        let Some(group) = self.group_of(number).filter(|_| !has_one && !is_going) else {
+            return;
+        };
+        let others = self.pools_of_group(group).filter(|other| *other != number);
+        let largest = others.max_by_key(|other| self.serving_backends(*other));
+        if let Some(slot) = largest.and_then(|other| self.first_to_go(other, words)) {
+            if let Some(backend) = self.backends.get_mut(slot) {
+                backend.makes_room_for = Some(number);
+            }
+            self.retire(slot);
+        }
+    }
+
+    /// A shared backend of a pool: one that is free, or the newest.
+    fn first_to_go(&self, number: u32, words: &impl Words) -> Option<u32> {
+        let slots = self.pool(number)?.backends.iter().copied();
+        let shared = slots.filter(|slot| self.backends.is_shared(*slot));
+        shared.max_by_key(|slot| {
+            let since_us = self
+                .backends
+                .get(*slot)
+                .map(|backend| backend.attached_us());
+            (words.backend(*slot).is_free(), since_us)
+        })
+    }
+
+    /// More backends than a lowered limit allows go at their next boundary.
+    pub(super) fn shrink_to_limit(&mut self, number: u32, words: &impl Words) {
+        let limits = self.pool(number).and_then(|pool| pool.limits);
+        let Some(most) = limits.and_then(|limits| limits.max_backends) else {
+            return;
+        };
+        let leaving = |number: u32| self.pool(number).map_or(0, |pool| pool.backends.len());
+        let going = leaving(number) - self.serving_backends(number).min(leaving(number));
+        let excess = self.group_backends(number).saturating_sub(most + going);
+        for _ in 0..excess.min(self.serving_backends(number).saturating_sub(1)) {
+            if let Some(slot) = self.first_to_go(number, words) {
+                self.retire(slot);
+            }
+        }
+    }
+
+    /// More backends than its own limit: true after one too many is opened.
+    #[cfg(test)]
+    pub(super) fn group_is_overdrawn(&self, number: u32) -> bool {
+        let limits = self.pool(number).and_then(|pool| pool.limits);
+        let most = limits.map_or(Some(1), |limits| limits.max_backends);
+        most.is_some_and(|most| self.group_backends(number) > most)
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_own_limits(&self) -> bool {
+        let mut limits = self.groups.values().flatten();
+        limits.any(|limits| limits.max_backends.is_some())
+    }
+
+    /// May one more session of a role come into a database? None, or the limit.
+    pub fn session_limit_reached(&self, group: GroupKey) -> Option<usize> {
+        let most = self.groups.get(&group).copied().flatten()?.max_sessions?;
+        let sessions = self.count_sessions(|key| (key.role_oid, key.database_oid) == group);
+        (sessions >= most as i64).then_some(most)
+    }
+}

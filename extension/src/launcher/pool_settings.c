@@ -1,0 +1,171 @@
+/*-------------------------------------------------------------------------
+ *
+ * pool_settings.c
+ *		What ALTER ROLE and ALTER DATABASE say about a pool.
+ *
+ * A pool's limits are parameters, set as any others are for a role, a database,
+ * or a role in a database, and with the same precedence: process_settings() in
+ * postinit.c, which a new backend goes by.  But they must count where no backend
+ * of the pool has been started yet, and for running ones as soon as they change.
+ * So the dispatcher asks the launcher, and again whenever settings_watch.c has
+ * noticed a change.  What no row says is what the configuration says.
+ *
+ * A row that is stored out of line cannot be read here (shared_catalog.c); that
+ * takes settings of some 2 kB for one role.  Its values do not count, and the log
+ * says so.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/tupdesc.h"
+#include "access/xact.h"
+#include "catalog/pg_db_role_setting.h"
+#include "catalog/pg_type.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "pool_settings.h"
+#include "settings_scan.h"
+#include "wire.h"
+
+int			baton_pool_max_backends;
+int			baton_pool_min_backends;
+int			baton_pool_max_sessions;
+
+typedef struct PoolSetting
+{
+	const char *name;
+	int		   *configured;
+} PoolSetting;
+
+/* In the order of the answer. */
+static const PoolSetting settings[] =
+{
+	{"pg_baton.pool_max_backends", &baton_pool_max_backends},
+	{"pg_baton.pool_min_backends", &baton_pool_min_backends},
+	{"pg_baton.pool_max_sessions", &baton_pool_max_sessions},
+};
+
+#define SETTINGS lengthof(settings)
+
+/* Who is asked about, and what has been found. */
+typedef struct Search
+{
+	Oid			role;
+	Oid			database;
+	TupleDesc	description;
+	int			values[SETTINGS];
+	int			ranks[SETTINGS];	/* how closely each row is about them */
+} Search;
+
+static void
+read_setting(Search *search, const char *text, int rank)
+{
+	const char *value = strchr(text, '=');
+
+	for (int i = 0; value != NULL && i < (int) SETTINGS; i++)
+	{
+		size_t		length = strlen(settings[i].name);
+		int			number;
+
+		/* parameters' names know no case (guc_name_compare) */
+		if ((size_t) (value - text) == length && rank > search->ranks[i] &&
+			pg_strncasecmp(text, settings[i].name, length) == 0 &&
+			parse_int(value + 1, &number, 0, NULL))
+		{
+			search->values[i] = number;
+			search->ranks[i] = rank;
+		}
+	}
+}
+
+/* 0 for a row about others; a role counts for more than a database. */
+static int
+rank_of(Form_pg_db_role_setting row, const Search *search)
+{
+	if ((row->setrole != InvalidOid && row->setrole != search->role) ||
+		(row->setdatabase != InvalidOid && row->setdatabase != search->database))
+		return 0;
+	return 1 + (row->setrole != InvalidOid ? 2 : 0) + (row->setdatabase != InvalidOid ? 1 : 0);
+}
+
+static void
+look_at_row(HeapTuple row, void *argument)
+{
+	Search	   *search = argument;
+	int			rank = rank_of((Form_pg_db_role_setting) GETSTRUCT(row), search);
+	bool		is_null;
+	Datum		stored;
+	Datum	   *texts;
+	int			count;
+
+	if (rank == 0)
+		return;
+	stored = heap_getattr(row, Anum_pg_db_role_setting_setconfig,
+						  search->description, &is_null);
+	if (is_null)
+		return;
+	if (VARATT_IS_EXTERNAL(DatumGetPointer(stored)))
+	{
+		ereport(LOG,
+				(errmsg("settings of role %u in database %u are too long for pg_baton to look for limits of a pool",
+						search->role, search->database)));
+		return;
+	}
+	deconstruct_array(DatumGetArrayTypeP(stored), TEXTOID, -1, false, TYPALIGN_INT,
+					  &texts, NULL, &count);
+	for (int i = 0; i < count; i++)
+		read_setting(search, TextDatumGetCString(texts[i]), rank);
+}
+
+static void
+search_settings(Search *search)
+{
+	/* an oid is stored as an int4 is, which is among the built-in entries */
+	search->description = CreateTemplateTupleDesc(Natts_pg_db_role_setting);
+	TupleDescInitBuiltinEntry(search->description, Anum_pg_db_role_setting_setdatabase,
+							  "setdatabase", INT4OID, -1, 0);
+	TupleDescInitBuiltinEntry(search->description, Anum_pg_db_role_setting_setrole,
+							  "setrole", INT4OID, -1, 0);
+	TupleDescInitBuiltinEntry(search->description, Anum_pg_db_role_setting_setconfig,
+							  "setconfig", TEXTARRAYOID, -1, 0);
+	for (int i = 0; i < (int) SETTINGS; i++)
+	{
+		search->values[i] = *settings[i].configured;
+		search->ranks[i] = 0;
+	}
+	baton_settings_scan(look_at_row, search);
+}
+
+bool
+baton_pool_settings_answer(const char *bytes, Size length, StringInfo answer)
+{
+	Search		search;
+	uint32		role;
+	uint32		database;
+
+	if (length != sizeof(role) + sizeof(database))
+		return false;
+	memcpy(&role, bytes, sizeof(role));
+	memcpy(&database, bytes + sizeof(role), sizeof(database));
+	search.role = role;
+	search.database = database;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	XactIsoLevel = XACT_READ_COMMITTED;
+	search_settings(&search);
+	CommitTransactionCommand();
+
+	baton_wire_u32(answer, role);
+	baton_wire_u32(answer, database);
+	for (int i = 0; i < (int) SETTINGS; i++)
+		baton_wire_u32(answer, (uint32) search.values[i]);
+	return true;
+}

@@ -1,0 +1,25 @@
+/*-------------------------------------------------------------------------
+ *
+ * pool_settings.h
+ *		What ALTER ROLE and ALTER DATABASE say about a pool.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_POOL_SETTINGS_H
+#define BATON_POOL_SETTINGS_H
+
+#include "lib/stringinfo.h"
+
+/* pg_baton.pool_max_backends, pool_min_backends, pool_max_sessions; -1: none */
+extern int	baton_pool_max_backends;
+extern int	baton_pool_min_backends;
+extern int	baton_pool_max_sessions;
+
+/*
+ * Answers a POOL_QUESTION of the dispatcher.  False if it is not understood.
+ */
+extern bool baton_pool_settings_answer(const char *bytes, Size length, StringInfo answer);
+
+#endif							/* BATON_POOL_SETTINGS_H */

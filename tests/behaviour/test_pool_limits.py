@@ -1,0 +1,163 @@
+"""A role in a database has no more than ALTER ROLE and ALTER DATABASE leave it,
+and the others have the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+
+import psycopg
+import pytest
+
+from harness.health import assert_healthy, wait_until
+from harness.wire import Wire, query
+
+pytestmark = pytest.mark.pool_only
+
+
+def login(cluster, **options) -> Wire:
+    return Wire.login("127.0.0.1", cluster.pool_port, **options)
+
+
+@pytest.fixture
+def cluster(make_cluster):
+    one = make_cluster(parameters={"pg_baton.max_backends": 8, "pg_baton.session_wait_timeout": "20s"})
+    one.sql("CREATE EXTENSION pg_baton")
+    one.sql("CREATE ROLE hog LOGIN")
+    one.sql("CREATE ROLE other LOGIN")
+    return one
+
+
+@pytest.fixture
+def crowd(cluster):
+    """Sessions that are closed at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def make(count: int, **options) -> list[Wire]:
+            wires = [login(cluster, **options) for _ in range(count)]
+            for wire in wires:
+                stack.callback(wire.close)
+            return wires
+
+        yield make
+
+
+def backends(cluster, user: str) -> int:
+    return cluster.sql(
+        f"SELECT count(*) FROM pg_baton_backends WHERE user_name = '{user}' AND state <> 'retiring'"
+    )[0][0]
+
+
+def commit_as_they_begin(wires: list[Wire]) -> None:
+    left = list(wires)
+    while left:
+        ready, _, _ = select.select([wire.sock for wire in left], [], [], 30)
+        assert ready, "nobody begins"
+        for wire in [wire for wire in left if wire.sock in ready]:
+            wire.until_ready()
+            wire.query("COMMIT")
+            left.remove(wire)
+
+
+def test_25_open_transactions_of_one_user_stop_no_other(cluster, crowd):
+    cluster.sql("ALTER ROLE hog SET pg_baton.pool_max_backends = 5")
+    hogs = crowd(25, user="hog")
+    for hog in hogs:
+        hog.send(query("BEGIN"))
+    wait_until(
+        lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions WHERE state = 'idle in transaction'") == [(5,)],
+        what="five have begun",
+    )
+    others = crowd(6, user="other")
+    for other in others:
+        assert other.query("SELECT current_user") == [["other"]]
+    assert backends(cluster, "hog") == 5
+    # The others of its own get their turn when one has ended.
+    commit_as_they_begin(hogs)
+
+
+def test_a_limit_counts_at_once_for_sessions_that_are_there(cluster, crowd):
+    hogs = crowd(8, user="hog")
+    for hog in hogs:
+        hog.query("BEGIN")
+    assert backends(cluster, "hog") == 8
+    cluster.sql("ALTER ROLE hog SET pg_baton.pool_max_backends = 2")
+    for hog in hogs:
+        hog.query("COMMIT")
+    wait_until(lambda: backends(cluster, "hog") <= 2, what="those beyond the limit go")
+    for hog in hogs:
+        assert hog.query("SELECT 1") == [["1"]]
+    cluster.sql("ALTER ROLE hog RESET pg_baton.pool_max_backends")
+    wait_until(lambda: begun(cluster, hogs) == 8, what="there is none any more")
+
+
+def begun(cluster, wires: list[Wire]) -> int:
+    """So many of them can be in a transaction at once."""
+    for wire in wires:
+        wire.send(query("BEGIN"))
+    with contextlib.suppress(AssertionError):
+        wait_until(
+            lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions WHERE state = 'idle in transaction'")
+            == [(len(wires),)],
+            timeout_s=2,
+        )
+    ((count,),) = cluster.sql("SELECT count(*) FROM pg_baton_sessions WHERE state = 'idle in transaction'")
+    commit_as_they_begin(wires)
+    return count
+
+
+def test_what_is_set_more_closely_counts(cluster, crowd):
+    hogs = crowd(6, user="hog")
+    for target, limit in (
+        ("ROLE ALL", 5),
+        ("DATABASE postgres", 4),
+        ("ROLE hog", 3),
+        ("ROLE hog IN DATABASE postgres", 2),
+        ("ROLE other", 1),
+    ):
+        cluster.sql(f"ALTER {target} SET pg_baton.pool_max_backends = {limit}")
+        expected = max(limit, 2)
+        wait_until(lambda: begun(cluster, hogs) == expected, what=f"{target}: {expected}")
+
+
+def test_startup_options_do_not_multiply_a_limit(cluster, crowd):
+    cluster.sql("ALTER ROLE hog SET pg_baton.pool_max_backends = 2")
+    # What only a starting backend can take makes a pool.
+    kinds = [crowd(3, user="hog", options="-c ignore_system_indexes=off"), crowd(3, user="hog")]
+    for _ in range(3):
+        for wires in kinds:
+            for wire in wires:
+                wire.send(query("SELECT 1"))
+            for wire in wires:
+                wire.until_ready()
+            assert backends(cluster, "hog") <= 2
+
+
+def test_sessions_of_a_role_have_a_limit(cluster, crowd):
+    cluster.sql("ALTER ROLE hog SET pg_baton.pool_max_sessions = 3")
+    hogs = crowd(3, user="hog")
+    with pytest.raises(psycopg.OperationalError, match="too many connections for role") as refused:
+        psycopg.connect(cluster.pool(user="hog"))
+    assert "pg_baton.pool_max_sessions" in str(refused.value)
+    (other,) = crowd(1, user="other")
+    assert other.query("SELECT 1") == [["1"]]
+    hogs.pop().finish()
+    wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions WHERE user_name = 'hog'") == [(2,)])
+    crowd(1, user="hog")
+
+
+def test_a_pool_keeps_the_backends_that_its_role_is_given(cluster, crowd):
+    cluster.sql("ALTER ROLE hog SET pg_baton.pool_min_backends = 3")
+    cluster.set_parameters({"pg_baton.backend_idle_timeout": "100ms"})
+    cluster.reload()
+    (hog, *_) = crowd(2, user="hog") + crowd(2, user="other")
+    hog.query("SELECT 1")
+    wait_until(lambda: backends(cluster, "hog") == 3 and backends(cluster, "other") <= 1, what="three are kept")
+
+
+def test_only_superusers_set_limits(cluster):
+    with psycopg.connect(cluster.pool(user="hog"), autocommit=True) as connection:
+        for statement in ("ALTER ROLE hog SET pg_baton.pool_max_backends = 8", "SET pg_baton.pool_max_backends = 8"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)
+    assert_healthy(cluster)

@@ -365,6 +365,28 @@ def test_a_dashboard_counts_every_session_once(server):
     wait_until(lambda: server.sql(DASHBOARD) == [], what="all have gone")
 
 
+@pytest.mark.pool_only
+def test_a_backend_between_sessions_is_nobody_s_session(server):
+    """It is seen in pg_baton_backends alone, with both numbers when it serves again."""
+    rows = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    numbers = (
+        "SELECT count(*) FROM pg_stat_get_backend_idset() n WHERE pg_stat_get_backend_pid(n) <> pg_backend_pid()"
+        " AND pg_stat_get_backend_dbid(n) = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    for _ in range(3):
+        with open_wire(server) as session:
+            session.query("SELECT 1")
+            session.finish()
+        wait_until(lambda: server.sql(rows) == [(0,)], what="nobody is shown")
+        assert server.sql("SELECT count(*) > 0, count(session_pid) FROM pg_baton_backends") == [(True, 0)]
+        wait_until(lambda: server.sql(numbers) == [(0,)], what="nobody has a number")
+    with open_wire(server) as session:
+        session.query("BEGIN")
+        ((process,),) = server.sql(f"SELECT pid FROM pg_baton_backends WHERE session_pid = {session.backend_pid}")
+        assert process <= PID_MAX_LIMIT < session.backend_pid
+        assert server.sql(rows) == [(1,)]
+
+
 def test_an_idle_session_s_times_and_client_are_its_own(server):
     with open_wire(server, application_name="timed") as session, open_wire(server) as other:
         session.query("SET application_name = 'renamed'")

@@ -16,6 +16,16 @@ SETUP = [
     "GRANT EXECUTE ON FUNCTION answer() TO allowed",
     "CREATE FUNCTION executes() RETURNS void LANGUAGE plpgsql SET extra_float_digits = -10 AS"
     " $$ BEGIN EXECUTE 'EXECUTE p'; END $$",
+    # What a foreign key's action does, and fires, is done as the table's owner.
+    "CREATE TABLE parent AS SELECT generate_series(1, 100) AS a",
+    "ALTER TABLE parent ADD PRIMARY KEY (a)",
+    "CREATE TABLE child (a int REFERENCES parent ON DELETE CASCADE)",
+    "INSERT INTO child SELECT a FROM parent",
+    "CREATE FUNCTION executes_too() RETURNS trigger LANGUAGE plpgsql AS"
+    " $$ BEGIN EXECUTE 'EXECUTE p'; RETURN OLD; END $$",
+    "CREATE TRIGGER executes BEFORE DELETE ON child FOR EACH ROW EXECUTE FUNCTION executes_too()",
+    "ALTER TABLE child OWNER TO allowed",
+    "GRANT SELECT, DELETE ON parent TO plain",
 ]
 
 DIGITS = "SELECT (1.0::float8 / 3)::text"
@@ -75,6 +85,23 @@ DONE_ELSEWHERE: dict[str, tuple[list[str], str, list[str], str]] = {
         ["SET ROLE plain"],
         "SELECT answer()",
         ["BEGIN", "SET ROLE allowed", "EXECUTE p"],
+        "42501",
+    ),
+    "a_foreign_key_s_action": (
+        ["SET ROLE plain"],
+        "SELECT answer()",
+        ["DELETE FROM parent WHERE a = (SELECT min(a) FROM parent)"],
+        "42501",
+    ),
+    "a_foreign_key_s_action_after_it_was_looked_at": (
+        ["SET ROLE plain"],
+        "SELECT answer()",
+        [
+            "BEGIN",
+            "SELECT count(*) FROM pg_prepared_statements",
+            "DELETE FROM parent WHERE a = (SELECT min(a) FROM parent)",
+            "COMMIT",
+        ],
         "42501",
     ),
 }

@@ -25,7 +25,11 @@
  * have made up to then is told apart from what they make afterwards (the
  * epoch): SET LOCAL is undone at the transaction's end, a function's SET clause at its
  * return, both without a sign of their own, but their beginnings and ends are
- * known.  Only set_config() is announced earlier than it sets, so nothing is
+ * known.  The server's own code takes another role without any sign, the owner's of a
+ * table (SetUserIdAndSecContext: foreign keys' actions, and so the triggers they
+ * fire, REFRESH, ANALYZE, CREATE INDEX); so the role is looked at as statements are
+ * looked up, and at each analysis' end and planning's beginning.  From 17 on some of that
+ * sets the search path likewise, which plancache.c compares by itself.  Only set_config() is announced earlier than it sets, so nothing is
  * told apart between the two.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -66,6 +70,7 @@ typedef struct KnownEnvironment
 {
 	uint64		version;
 	TimestampTz reload;
+	Oid			user;
 	uint64		environment;
 } KnownEnvironment;
 
@@ -77,6 +82,7 @@ static uint64 last_epoch = 1;
 static bool changed = true;		/* since the session was put in place */
 static bool wavers = false;
 static uint64 installed_version = 0;
+static Oid	epoch_user = InvalidOid;	/* whose the epoch is; not seen yet */
 
 static Setting *settings = NULL;
 static int	setting_count = 0;
@@ -240,19 +246,32 @@ temporary_namespace_is_shown(void)
 	return OidIsValid(namespace);
 }
 
+void
+baton_environment_look_at_role(void)
+{
+	Oid			user = GetUserId();
+
+	if (user == epoch_user)
+		return;
+	if (OidIsValid(epoch_user))
+		baton_environment_changes();
+	epoch_user = user;
+}
+
 uint64
 baton_statement_environment(void)
 {
 	KnownEnvironment *entry = NULL;
 	uint64		environment;
 
+	baton_environment_look_at_role();
 	if (known == NULL)
 		known = MemoryContextAllocZero(TopMemoryContext,
 									   KNOWN_ENVIRONMENTS * sizeof(KnownEnvironment));
 	if (!changed && installed_version != 0)
 		entry = &known[installed_version % KNOWN_ENVIRONMENTS];
 	if (entry != NULL && entry->version == installed_version &&
-		entry->reload == PgReloadTime)
+		entry->reload == PgReloadTime && entry->user == GetUserId())
 		environment = entry->environment;
 	else
 	{
@@ -261,6 +280,7 @@ baton_statement_environment(void)
 		{
 			entry->version = installed_version;
 			entry->reload = PgReloadTime;
+			entry->user = GetUserId();
 			entry->environment = environment;
 		}
 	}
@@ -277,6 +297,7 @@ baton_environment_install(uint64 context_version, bool same)
 	if (!same || changed || wavers)
 		baton_statement_epoch = ++last_epoch;
 	installed_version = context_version;
+	epoch_user = InvalidOid;
 	changed = false;
 	wavers = false;
 }
@@ -341,10 +362,12 @@ watch_planner(Query *parse, const char *query_string, int cursor_options,
 {
 	PlannedStmt *result;
 	bool		folded_before = folded;
-	bool		learns = planning == 0 && parameters != NULL &&
-	baton_sparing_asks(query_string);
-	bool		alike = learns && baton_values_are_indifferent(parse);
+	bool		learns;
+	bool		alike;
 
+	baton_environment_look_at_role();
+	learns = planning == 0 && parameters != NULL && baton_sparing_asks(query_string);
+	alike = learns && baton_values_are_indifferent(parse);
 	baton_names_in_transaction();
 	folded = false;
 	planning++;

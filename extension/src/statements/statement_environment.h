@@ -31,6 +31,9 @@ extern void baton_environment_install(uint64 context_version, bool same);
 /* The environment is about to change, or may be. */
 extern void baton_environment_changes(void);
 
+/* Something is looked up, analysed or planned: by whom? */
+extern void baton_environment_look_at_role(void);
+
 /* It may change at any moment, until the client's command is complete. */
 extern void baton_environment_wavers(void);
 extern void baton_environment_settles(void);

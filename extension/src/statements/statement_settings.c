@@ -40,6 +40,7 @@
 
 #include "context_guc.h"
 #include "guc_value.h"
+#include "statement_environment.h"
 #include "statement_settings.h"
 
 /*
@@ -188,6 +189,7 @@ analysis_begins(ParseState *pstate, void *argument)
 static void
 analysis_ends(ParseState *pstate, Query *query, JumbleState *jstate)
 {
+	baton_environment_look_at_role();
 	if (analysis == pstate)
 	{
 		analysis = NULL;

@@ -8,9 +8,6 @@
 //!
 //! A word belongs to the memory; nothing here is owned.
 
-#[cfg(test)]
-mod model;
-
 use super::layout::shared::*;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{fence, AtomicI32, AtomicU32, AtomicU64};
@@ -37,9 +34,10 @@ pub trait Flags: Word<u32> {
     fn clear(&self, flags: u32) -> u32;
 }
 
-macro_rules! word {
-    ($atomic:ty, $value:ty) => {
-        impl Word<$value> for $atomic {
+/// For the server's words, and for loom's in the model: `fence` is of the same.
+macro_rules! words {
+    ($($atomic:ty, $value:ty;)*) => {
+        $(impl Word<$value> for $atomic {
             fn read(&self) -> $value {
                 self.load(SeqCst)
             }
@@ -55,27 +53,29 @@ macro_rules! word {
             fn barrier(&self) {
                 fence(SeqCst);
             }
+        })*
+
+        impl Counter for AtomicI32 {
+            fn add(&self, by: i32) {
+                self.fetch_add(by, SeqCst);
+            }
+        }
+
+        impl Flags for AtomicU32 {
+            fn set(&self, flags: u32) -> u32 {
+                self.fetch_or(flags, SeqCst)
+            }
+            fn clear(&self, flags: u32) -> u32 {
+                self.fetch_and(!flags, SeqCst)
+            }
         }
     };
 }
-word!(AtomicU32, u32);
-word!(AtomicI32, i32);
-word!(AtomicU64, u64);
+words!(AtomicU32, u32; AtomicI32, i32; AtomicU64, u64;);
 
-impl Counter for AtomicI32 {
-    fn add(&self, by: i32) {
-        self.fetch_add(by, SeqCst);
-    }
-}
-
-impl Flags for AtomicU32 {
-    fn set(&self, flags: u32) -> u32 {
-        self.fetch_or(flags, SeqCst)
-    }
-    fn clear(&self, flags: u32) -> u32 {
-        self.fetch_and(!flags, SeqCst)
-    }
-}
+// After the macro, which it uses.
+#[cfg(test)]
+mod model;
 
 /// Claims a backend that was `seen` idle or lingering. True: it is ours, and
 /// waits for an ASSIGN, which has to be sent. False: it has claimed itself.

@@ -15,45 +15,7 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use std::collections::VecDeque;
 
-macro_rules! word {
-    ($atomic:ty, $value:ty) => {
-        impl Word<$value> for $atomic {
-            fn read(&self) -> $value {
-                self.load(SeqCst)
-            }
-            fn write(&self, to: $value) {
-                self.store(to, SeqCst);
-            }
-            fn exchange(&self, to: $value) -> $value {
-                self.swap(to, SeqCst)
-            }
-            fn change(&self, from: $value, to: $value) -> bool {
-                self.compare_exchange(from, to, SeqCst, SeqCst).is_ok()
-            }
-            fn barrier(&self) {
-                fence(SeqCst);
-            }
-        }
-    };
-}
-word!(AtomicU32, u32);
-word!(AtomicI32, i32);
-word!(AtomicU64, u64);
-
-impl Counter for AtomicI32 {
-    fn add(&self, by: i32) {
-        self.fetch_add(by, SeqCst);
-    }
-}
-
-impl Flags for AtomicU32 {
-    fn set(&self, flags: u32) -> u32 {
-        self.fetch_or(flags, SeqCst)
-    }
-    fn clear(&self, flags: u32) -> u32 {
-        self.fetch_and(!flags, SeqCst)
-    }
-}
+words!(AtomicU32, u32; AtomicI32, i32; AtomicU64, u64;);
 
 /// What is left out, to see that the model notices.
 #[derive(Clone, Copy, PartialEq, Eq)]

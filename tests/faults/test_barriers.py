@@ -130,9 +130,7 @@ detach
 
 @needs_gdb
 def test_a_process_that_was_just_starting_holds_up_nobody(cluster):
-    """What signal_barrier.c is for. Passes without it as well, if the signal is
-    taken once more later: it shows that a process stopped there holds up nobody
-    for longer than it is stopped."""
+    """The server's own race (signal_barrier.c): a direct connection has it as well."""
     dropped = threading.Event()
     with tempfile.TemporaryDirectory() as name, Wire.login(HOST, cluster.port) as witness:
         directory = Path(name)
@@ -150,7 +148,7 @@ def test_a_process_that_was_just_starting_holds_up_nobody(cluster):
             def come() -> None:
                 with Wire.login(HOST, cluster.port) as starting:
                     late.append(starting.query("SELECT 1"))
-                    dropped.wait(20)
+                    dropped.wait(60)
 
             coming = threading.Thread(target=come)
             coming.start()
@@ -163,7 +161,7 @@ def test_a_process_that_was_just_starting_holds_up_nobody(cluster):
             )
             (directory / "go").touch()
             debugger.wait(30)
-            assert [m.type for m in admin.until_ready(30)] == ["C", "Z"]
+            assert [m.type for m in admin.until_ready(20)] == ["C", "Z"]
             dropped.set()
             coming.join(30)
             assert late == [[["1"]]]

@@ -35,7 +35,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--against", choices=("pool", "direct", "broken"), default="pool",
                         help="what to compare direct connections with [pool]")
     parser.add_argument("--normal", action="store_true", help="without forced migration")
-    parser.add_argument("--tls", action="store_true", help="sessions of the pool by TLS")
+    parser.add_argument("--tls", action="store_true", help="all sessions by TLS")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the pool's server")
     parser.add_argument("--script", type=Path, help="run a kept script instead")
     parser.add_argument("--no-seeds", action="store_true", help="do not run the kept scripts first")
@@ -73,7 +73,9 @@ class Fuzzer:
         self.other = self.run.cluster(options.against, parameters={**common, **pool}, pooled=pooled)
 
         if options.tls:
-            make_secure(self.other, Authority(self.run.directory / "certificates"))
+            authority = Authority(self.run.directory / "certificates")
+            for cluster in (self.direct, self.other):
+                make_secure(cluster, authority)
 
     def start(self) -> None:
         for cluster in (self.direct, self.other):
@@ -85,7 +87,7 @@ class Fuzzer:
         world = BrokenWorld if self.options.against == "broken" else World
         pids = "pg_baton.session_pids=off" not in self.options.set
         return Episode(
-            World(self.direct, "direct", self.direct.port, count, DATABASE, pids),
+            World(self.direct, "direct", self.direct.port, count, DATABASE, pids, self.options.tls),
             world(self.other, self.options.against, self.other.pool_port, count, DATABASE, pids,
                   self.options.tls),
         )

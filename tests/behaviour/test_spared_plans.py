@@ -104,7 +104,8 @@ def plan(session: Wire, value: str) -> str:
     assert not [m.fields() for m in answer if m.type == "E"]
     answer += session.ask(query("COMMIT"))  # which ends it, and shows a query's
     (notice,) = [m.fields()["M"] for m in answer if m.type == "N"]
-    return notice.split("\n", 2)[2]
+    # its first two lines are the query; from 16 on its parameters follow
+    return "\n".join(line for line in notice.split("\n")[2:] if not line.startswith("Query Parameters: "))
 
 
 def prepare(session: Wire, text: str) -> None:

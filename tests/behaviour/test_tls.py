@@ -278,6 +278,7 @@ def test_a_reload_brings_new_certificates_and_ends_nobody(server, authority):
             raw.sendall(SSL_REQUEST)
             assert raw.recv(1) == b"S"
             context = ssl.create_default_context(cafile=str(authority.root.certificate))
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # Python 3.13 asks more of our own root
             with context.wrap_socket(raw, server_hostname="localhost") as connection:
                 return int(connection.getpeercert()["serialNumber"], 16)
 

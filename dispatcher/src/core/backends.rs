@@ -38,6 +38,12 @@ impl Life {
         matches!(self, Life::Unwanted | Life::Leaving { .. })
     }
 
+    /// Held by a transaction that does nothing: one that is told to go stays
+    /// until the transaction has ended, and so does its extra place.
+    pub fn may_be_held(self) -> bool {
+        matches!(self, Life::Shared | Life::Leaving { dedicated: false })
+    }
+
     pub fn is_dedicated(self) -> bool {
         matches!(self, Life::Dedicated | Life::Leaving { dedicated: true })
     }
@@ -178,6 +184,10 @@ impl Backends {
     }
 
     /// Can all sessions of its pool count on it?
+    pub fn may_be_held(&self, slot: u32) -> bool {
+        self.life(slot).is_some_and(Life::may_be_held)
+    }
+
     pub fn is_shared(&self, slot: u32) -> bool {
         self.life(slot) == Some(Life::Shared)
     }
@@ -216,18 +226,17 @@ impl Backends {
         let was = backend.life;
         debug_assert!(was.may_become(to), "{was:?} to {to:?}");
         backend.life = to;
-        if to != Life::Shared {
+        if !to.may_be_held() {
             self.set_held(slot, false);
         }
         self.count(slot, Some(was), Some(to));
     }
 
-    /// Only a shared one is ever held.
     pub fn set_held(&mut self, slot: u32, held: bool) {
         let Some(backend) = self.get_mut(slot) else {
             return;
         };
-        let was = std::mem::replace(&mut backend.held, held && backend.life == Life::Shared);
+        let was = std::mem::replace(&mut backend.held, held && backend.life.may_be_held());
         let is = backend.held;
         self.held = self.held + usize::from(is) - usize::from(was);
     }

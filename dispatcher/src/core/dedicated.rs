@@ -30,6 +30,16 @@ impl Core {
         }
     }
 
+    pub(super) fn told_dedicated(&mut self, slot: u32, dedicated: bool, words: &impl Words) {
+        self.set_dedicated(slot, dedicated);
+        let pool = self.backends.get(slot).map(|backend| backend.pool());
+        if let Some(number) = pool.filter(|_| !dedicated) {
+            // It may sleep since before it was told of: nobody has poked it for
+            // what was sent meanwhile.
+            self.poke_idle(number, 0, words);
+        }
+    }
+
     /// A backend has told that, or a session has left it.
     pub(super) fn set_dedicated(&mut self, slot: u32, dedicated: bool) {
         if !self.backends.set_dedicated(slot, dedicated, self.now.us) {

@@ -31,7 +31,7 @@ impl Core {
             return;
         }
         for (slot, backend) in self.backends.iter() {
-            let may_be_held = self.backends.is_shared(slot) && words.backend(slot) == Word::Busy;
+            let may_be_held = self.backends.may_be_held(slot) && words.backend(slot) == Word::Busy;
             let is_due = backend
                 .seen
                 .is_none_or(|seen| seen.is_past(self.now.us) || !may_be_held);
@@ -49,7 +49,7 @@ impl Core {
         cpu_us: u64,
         words: &impl Words,
     ) {
-        let is_busy = self.backends.is_shared(slot) && words.backend(slot) == Word::Busy;
+        let is_busy = self.backends.may_be_held(slot) && words.backend(slot) == Word::Busy;
         let now = Seen {
             at_us: self.now.us,
             transactions,

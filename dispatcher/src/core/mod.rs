@@ -210,7 +210,7 @@ impl Core {
 
             Event::Attached(slot) => self.attached(slot),
             Event::BackendGone(slot) => self.backend_gone(slot),
-            Event::Dedicated(slot, dedicated) => self.set_dedicated(slot, dedicated),
+            Event::Dedicated(slot, dedicated) => self.told_dedicated(slot, dedicated, words),
             Event::MayBeFree(slot) => self.may_be_free(slot),
             Event::Leaves(slot) => self.leaves(slot, words),
             Event::SlotFreed(slot) => self.backends.release(slot),

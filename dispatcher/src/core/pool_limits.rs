@@ -7,7 +7,7 @@
 //! successor has got a backend, which it must not be in the way of.
 
 use super::{Action, Core, Words};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// pg_baton.pool_max_backends, pool_min_backends and pool_max_sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,8 +20,9 @@ pub struct PoolLimits {
 /// Role and database.
 pub type GroupKey = (u32, u32);
 
-/// What is known of each group; None: it has been asked.
-pub type Groups = HashMap<GroupKey, Option<PoolLimits>>;
+/// What is known of each group; None: it has been asked. In order: the launcher is
+/// asked in the same one each time.
+pub type Groups = BTreeMap<GroupKey, Option<PoolLimits>>;
 
 impl PoolLimits {
     /// As the launcher sends them; -1: none.

@@ -22,7 +22,7 @@ use scenario::Scenario;
 use std::time::{Duration, Instant};
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 6] = [
+const FOUND: [(u64, &str); 8] = [
     (
         2,
         "a pool's last backend took sessions out of another pool's queue",
@@ -46,6 +46,14 @@ const FOUND: [(u64, &str); 6] = [
     (
         100,
         "in hand of a backend of the pool it has moved from, when the new one's last ends",
+    ),
+    (
+        571,
+        "one that is held and told to go gave its extra place away before it went",
+    ),
+    (
+        2165,
+        "dedicated no longer and asleep before that was heard: not poked for the queue",
     ),
 ];
 

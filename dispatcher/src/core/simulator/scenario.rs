@@ -339,7 +339,8 @@ impl Scenario {
         let shell = &self.shell;
         if !shell.core.has_more() {
             shell.core.check_served(&shell.world);
-            shell.core.check_asked(&shell.world, |slot| {
+            let is_empty = |number: u32| shell.world.pools[number as usize].queue.is_empty();
+            shell.core.check_asked(&shell.world, is_empty, |slot| {
                 let process = shell.processes[slot as usize].as_ref();
                 process.is_some_and(|process| process.sleeps())
             });

@@ -34,6 +34,8 @@ SIMULATE_SEED ?=
 REGRESS_OPTIONS ?=
 PYTEST_FOLDERS ?= tests/behaviour tests/faults tests/drivers
 MAJOR_PYTEST_FOLDERS ?= tests/behaviour
+# Tests that run in two modes run in this one only: normal or forced.
+TEST_MODE ?=
 
 # Tests ask the same pg_config.
 WITH_SERVER = PG_CONFIG=$(PG_CONFIG)
@@ -166,7 +168,7 @@ check-isolation:
 	$(PYTHON) tests/isolation/run.py
 
 check-pytest:
-	$(WITH_SERVER) $(PYTHON) -m pytest $(PYTEST_FOLDERS)
+	$(WITH_SERVER) BATON_TEST_MODE=$(TEST_MODE) $(PYTHON) -m pytest $(PYTEST_FOLDERS)
 
 # A copy of the tree in build/sanitize, its extension with AddressSanitizer and
 # UndefinedBehaviorSanitizer, whose word in a server's log fails the test.  The

@@ -6,6 +6,7 @@ down, the report gets the server's log and the stacks of all its processes.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -21,7 +22,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "pool_only: has no meaning without the pool")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+MODES = {"normal", "forced"}
+
+
+def of_other_mode(item: pytest.Item, mode: str) -> bool:
+    callspec = getattr(item, "callspec", None)
+    values = callspec.params.values() if callspec else ()
+    return any(value in MODES - {mode} for value in values if isinstance(value, str))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mode = os.environ.get("BATON_TEST_MODE")
+    if mode:
+        assert mode in MODES, "BATON_TEST_MODE"
+        others = [item for item in items if of_other_mode(item, mode)]
+        items[:] = [item for item in items if item not in others]
+        config.hook.pytest_deselected(items=others)
     for item in items:
         if direct_only() and item.get_closest_marker("pool_only"):
             item.add_marker(pytest.mark.skip(reason="BATON_TEST_DIRECT"))

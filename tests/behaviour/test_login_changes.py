@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from behaviour.test_login import login, shape
+from harness.account import server_major
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import wait_until
 from harness.processes import ITS_PROCESS
@@ -324,6 +325,7 @@ def test_a_commit_counts_whose_process_dies_before_it_can_tell(make_cluster):
 
 
 @pytest.mark.pool_only
+@pytest.mark.skipif(server_major() >= 17, reason="db_user_namespace is no more")
 def test_the_pool_serves_nobody_while_names_of_roles_depend_on_databases(make_cluster):
     cluster = make_cluster()
     cluster.set_parameters({"db_user_namespace": True})

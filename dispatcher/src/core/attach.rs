@@ -113,6 +113,7 @@ impl Core {
         let (number, origin) = (backend.pool(), backend.origin);
         self.forget_backend(slot);
         match over_unix {
+            _ if self.in_each_other_s_way(number, &failure) => {}
             Some(over_unix) if failure.is_login() => {
                 self.login_failed(number, origin, over_unix, failure, words);
             }

@@ -5,6 +5,22 @@ use super::{Action, Core, SessionId, Then, Why, Words};
 use crate::protocol::auth::client::Failure;
 
 impl Core {
+    /// Where but one more may come in, two that start at a time are both
+    /// refused: the server counts them before it lets them in
+    /// (CountUserBackends and CountDBConnections, InitPostgres, 15 to 18). True:
+    /// that may be why, and the next one starts alone.
+    pub(super) fn in_each_other_s_way(&mut self, number: u32, failure: &Failure) -> bool {
+        let now_us = self.now.us;
+        let pool = self.pool_mut(number);
+        let Some(pool) = pool.filter(|pool| pool.starts_together && failure.limit().is_some())
+        else {
+            return false;
+        };
+        pool.retry.failed(now_us);
+        self.mark_dirty(number);
+        true
+    }
+
     /// The server does not let a backend in: the line that let a client in has
     /// changed since, say. Others are tried, and last the dispatcher's own way.
     pub(super) fn login_failed(

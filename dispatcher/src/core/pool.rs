@@ -63,6 +63,8 @@ pub struct Pool {
     /// In the list of pools to look at.
     pub dirty: bool,
     pub retry: Retry,
+    /// Beside the backend started last another one was starting.
+    pub starts_together: bool,
     /// Why the last start of a backend failed.
     pub failure: Option<Failure>,
     /// On whose behalf none starts.
@@ -86,6 +88,7 @@ impl Pool {
             queue_full: false,
             dirty: false,
             retry: Retry::default(),
+            starts_together: false,
             failure: None,
             failed_origins: FailedOrigins::default(),
         }

@@ -333,7 +333,14 @@ impl Core {
         let Some(slot) = self.backends.start(number, self.now.us, generation) else {
             return;
         };
+        let others = self.pool(number).map_or(&[][..], |pool| &pool.backends);
+        let life = |slot: &u32| self.backends.life(*slot);
+        let together = others
+            .iter()
+            .filter_map(life)
+            .any(|life| life.is_starting());
         if let Some(pool) = self.pool_mut(number) {
+            pool.starts_together = together;
             pool.backends.push(slot);
         }
         self.act(Action::Open { slot, pool: number });

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from harness.health import start_two_backends
 from harness.wire import Wire, bind, close_statement, describe_statement, execute, parse, query, sync
 
 LISTED = "SELECT name, statement, generic_plans, custom_plans FROM pg_prepared_statements ORDER BY name COLLATE \"C\""
@@ -32,10 +33,7 @@ def one_backend(run):
 @pytest.fixture(scope="module")
 def two_backends(run):
     cluster = make(run, "many-two", max_backends=2, force_migration=True)
-    with login(cluster) as one, login(cluster) as other:
-        for text in ("BEGIN", "COMMIT"):
-            one.query(text)
-            other.query(text)
+    start_two_backends(login, cluster)
     yield cluster
     cluster.finish()
 

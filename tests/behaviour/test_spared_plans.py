@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.health import start_two_backends
 from harness.wire import Wire, bind, execute, parse, query, sync
 
 SETUP = [
@@ -85,10 +86,7 @@ def two_backends(run):
     }).start()
     for statement in SETUP:
         cluster.sql(statement)
-    with login(cluster) as one, login(cluster) as other:
-        for text in ("BEGIN", "COMMIT"):
-            one.query(text)
-            other.query(text)
+    start_two_backends(login, cluster)
     yield cluster
     cluster.finish()
 

@@ -22,6 +22,14 @@ def wait_until(check, timeout_s: float = SETTLE_TIMEOUT_S, what: str = "") -> No
         time.sleep(0.05)
 
 
+def start_two_backends(login, cluster: Cluster) -> None:
+    """Two transactions at a time: from then on both backends of a pool are there."""
+    with login(cluster) as one, login(cluster) as other:
+        for text in ("BEGIN", "COMMIT"):
+            one.query(text)
+            other.query(text)
+
+
 def assert_serves(cluster: Cluster, sessions: int = 6, turns: int = 3) -> None:
     """New sessions get in, and each gets its own answers."""
     wires = [Wire.login(HOST, cluster.pool_port) for _ in range(sessions)]

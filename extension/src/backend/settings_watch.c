@@ -154,10 +154,23 @@ settings_transaction(XactEvent event, void *argument)
 	}
 }
 
-/*
- * One number for what is in pg_db_role_setting: of each row, where it stands
- * and which transaction put it there, in any order.
- */
+uint64
+baton_settings_row_hash(HeapTuple tuple)
+{
+	struct
+	{
+		ItemPointerData place;
+		uint16		padding;
+		TransactionId inserted;
+	}			row;
+
+	memset(&row, 0, sizeof(row));
+	row.place = tuple->t_self;
+	row.inserted = HeapTupleHeaderGetRawXmin(tuple->t_data);
+	return hash_bytes_extended((unsigned char *) &row, sizeof(row), 0);
+}
+
+/* One number for what is in pg_db_role_setting, in any order. */
 static uint64
 settings_fingerprint(void)
 {
@@ -168,19 +181,7 @@ settings_fingerprint(void)
 
 	scan = systable_beginscan(relation, InvalidOid, false, NULL, 0, NULL);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		struct
-		{
-			ItemPointerData place;
-			uint16		padding;
-			TransactionId inserted;
-		}			row;
-
-		memset(&row, 0, sizeof(row));
-		row.place = tuple->t_self;
-		row.inserted = HeapTupleHeaderGetRawXmin(tuple->t_data);
-		fingerprint += hash_bytes_extended((unsigned char *) &row, sizeof(row), 0);
-	}
+		fingerprint += baton_settings_row_hash(tuple);
 	systable_endscan(scan);
 	table_close(relation, AccessShareLock);
 	return fingerprint;

@@ -10,6 +10,8 @@
 #ifndef BATON_SETTINGS_WATCH_H
 #define BATON_SETTINGS_WATCH_H
 
+#include "access/htup.h"
+
 #include "utility_hook.h"
 
 /* From _PG_init, in the postmaster. */
@@ -24,5 +26,11 @@ extern void baton_settings_utility_done(const BatonUtility *utility);
  * this role and this database (InvalidOid: of all).
  */
 extern void baton_role_settings_changed(Oid database, Oid role);
+
+/*
+ * One number for a row of pg_db_role_setting: where it stands, and which
+ * transaction put it there.  Their sum tells whether any has changed.
+ */
+extern uint64 baton_settings_row_hash(HeapTuple tuple);
 
 #endif							/* BATON_SETTINGS_WATCH_H */

@@ -19,9 +19,7 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "access/xlog.h"
-#include "common/hashfn.h"
 
 #include "settings_scan.h"
 #include "settings_standby.h"
@@ -35,18 +33,7 @@ static uint64 last_fingerprint = 0;
 static void
 add_row(HeapTuple tuple, void *argument)
 {
-	uint64	   *fingerprint = argument;
-	struct
-	{
-		ItemPointerData place;
-		uint16		padding;
-		TransactionId inserted;
-	}			row;
-
-	memset(&row, 0, sizeof(row));
-	row.place = tuple->t_self;
-	row.inserted = HeapTupleHeaderGetRawXmin(tuple->t_data);
-	*fingerprint += hash_bytes_extended((unsigned char *) &row, sizeof(row), 0);
+	*(uint64 *) argument += baton_settings_row_hash(tuple);
 }
 
 /* One number for the rows of pg_db_role_setting, as settings_watch.c makes it. */

@@ -13,6 +13,7 @@ use crate::core::Event;
 use crate::dispatcher::event_loop::{token, Dispatcher, Source};
 use crate::dispatcher::link::launcher::{Answer, Asker};
 use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::slab::Slab;
 use crate::dispatcher::sys::epoll;
 use crate::dispatcher::sys::socket::{self, Address};
 use crate::dispatcher::tls::facts::Facts;
@@ -127,6 +128,12 @@ pub struct LoggedIn {
     pub out: Vec<u8>,
 }
 
+/// A login, if it is still the one that was asked for: numbers are used again.
+pub fn login_of(logins: &mut Slab<Login>, number: u32, serial: u64) -> Option<&mut Login> {
+    let login = logins.get_mut(number);
+    login.filter(|login| login.serial == serial)
+}
+
 impl Dispatcher {
     pub fn begin_login(&mut self, client: OwnedFd, address: Address, local: Option<Address>) {
         self.statistics.accepted += 1;
@@ -234,11 +241,7 @@ impl Dispatcher {
                 Phase::Securing { .. } | Phase::Asked(_) => return,
             }
             // Less than there was room for: there is no more yet.
-            let goes_on = self
-                .logins
-                .get(number)
-                .is_some_and(|login| login.serial == serial);
-            if length < room || !goes_on {
+            if length < room || login_of(&mut self.logins, number, serial).is_none() {
                 break;
             }
         }
@@ -376,11 +379,7 @@ impl Dispatcher {
 
     /// The launcher has answered.
     pub fn login_answered(&mut self, number: u32, serial: u64, generation: u64, answer: Answer) {
-        let Some(login) = self
-            .logins
-            .get_mut(number)
-            .filter(|login| login.serial == serial)
-        else {
+        let Some(login) = login_of(&mut self.logins, number, serial) else {
             return;
         };
         let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));

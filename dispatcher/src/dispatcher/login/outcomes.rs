@@ -1,7 +1,7 @@
 //! What other threads have found out for a login: passwords, names of users,
 //! handshakes.
 
-use super::clients::Phase;
+use super::clients::{login_of, Phase};
 use super::jobs::{Done, Name};
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::sys::socket;
@@ -25,8 +25,7 @@ impl Dispatcher {
     }
 
     pub(super) fn named(&mut self, number: u32, serial: u64, name: String) {
-        let login = self.logins.get_mut(number);
-        if let Some(login) = login.filter(|login| login.serial == serial) {
+        if let Some(login) = login_of(&mut self.logins, number, serial) {
             if let Phase::Asked(asked) = &mut login.phase {
                 asked.os_user = Some(name);
                 self.ask(number);
@@ -35,11 +34,7 @@ impl Dispatcher {
     }
 
     fn password_checked(&mut self, number: u32, serial: u64, result: PasswordResult) {
-        let Some(login) = self
-            .logins
-            .get_mut(number)
-            .filter(|login| login.serial == serial)
-        else {
+        let Some(login) = login_of(&mut self.logins, number, serial) else {
             return;
         };
         if let Phase::Proving(proving) = &mut login.phase {

@@ -6,7 +6,7 @@
 //! dropped by the login's time limit like any other: closing the far end ends
 //! the relay.
 
-use super::clients::Phase;
+use super::clients::{login_of, Phase};
 use super::jobs::Done;
 use super::login_cache::WhoByTls;
 use crate::core::Provenance;
@@ -162,8 +162,7 @@ impl Dispatcher {
             serial,
             result,
         } = handshake;
-        let login = self.logins.get_mut(number);
-        let Some(login) = login.filter(|login| login.serial == serial) else {
+        let Some(login) = login_of(&mut self.logins, number, serial) else {
             return;
         };
         let Phase::Securing { is_direct } = login.phase else {

@@ -163,12 +163,19 @@ impl Dispatcher {
         self.core.handle(Event::Claimed, &self.control);
     }
 
+    /// The process of a backend, as the kernel named it; 0: none. Not the word in
+    /// shared memory, which any process of the server could have written.
+    fn process_of(&self, slot: usize) -> u32 {
+        let connection = self.attached[slot].and_then(|number| self.connections.get(number));
+        connection.map_or(0, |connection| connection.process)
+    }
+
     fn measure(&mut self, slot: u32) {
         let backend = &self.control.backends[slot as usize];
         let event = Event::Measured {
             slot,
             transactions: backend.transactions.load(Relaxed),
-            cpu_us: process::cpu_time_of(backend.pid.load(SeqCst)).unwrap_or(0),
+            cpu_us: process::cpu_time_of(self.process_of(slot as usize)).unwrap_or(0),
         };
         self.core.handle(event, &self.control);
     }
@@ -350,10 +357,7 @@ impl Dispatcher {
         let Some(backend) = self.control.backends.get(holder) else {
             return;
         };
-        // Not by the word in shared memory, which any process of the server
-        // could have written.
-        let connection = self.attached[holder].and_then(|number| self.connections.get(number));
-        let pid = connection.map_or(0, |connection| connection.process);
+        let pid = self.process_of(holder);
         let is_there = if cancel {
             handshake::name_cancelled(&backend.session, &backend.cancel, id)
         } else {

@@ -321,6 +321,16 @@ struct Session {
 }
 
 impl Session {
+    fn new() -> Session {
+        Session {
+            owner: AtomicU32::new(0),
+            flags: AtomicU32::new(0),
+            session: AtomicU64::new(0),
+            cancel: AtomicU64::new(0),
+            signal: AtomicU32::new(0),
+        }
+    }
+
     /// session_signal (cancel.c): true if what runs is cancelled.
     fn signalled(&self, left_out: LeftOut) -> bool {
         if self.signal.swap(0, SeqCst) == 0 {
@@ -362,13 +372,7 @@ fn cancels(left_out: LeftOut) {
     const ID: u64 = 7;
     const NEXT: u64 = 8;
     check(move || {
-        let session = Arc::new(Session {
-            owner: AtomicU32::new(0),
-            flags: AtomicU32::new(0),
-            session: AtomicU64::new(0),
-            cancel: AtomicU64::new(0),
-            signal: AtomicU32::new(0),
-        });
+        let session = Arc::new(Session::new());
         let dispatcher = {
             let session = session.clone();
             thread::spawn(move || session.cancel(ID, left_out))
@@ -400,13 +404,7 @@ fn the_model_sees_a_cancel_whose_session_is_not_compared() {
 fn a_cancel_arrives(left_out: LeftOut) {
     const ID: u64 = 7;
     check(move || {
-        let session = Arc::new(Session {
-            owner: AtomicU32::new(0),
-            flags: AtomicU32::new(0),
-            session: AtomicU64::new(0),
-            cancel: AtomicU64::new(0),
-            signal: AtomicU32::new(0),
-        });
+        let session = Arc::new(Session::new());
         let dispatcher = {
             let session = session.clone();
             thread::spawn(move || session.cancel(ID, left_out))

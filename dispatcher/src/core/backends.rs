@@ -166,6 +166,15 @@ impl Backends {
         &self.leaving
     }
 
+    /// Is one about to go so that this pool may have its place? One whose session
+    /// became dedicated after it was told stays for as long as that lasts.
+    pub fn somebody_goes_for(&self, pool: u32) -> bool {
+        self.leaving.iter().any(|slot| {
+            let backend = self.get(*slot);
+            backend.is_some_and(|it| it.makes_room_for == Some(pool) && !it.life.is_dedicated())
+        })
+    }
+
     pub fn get(&self, slot: u32) -> Option<&Backend> {
         self.table.get(slot as usize)?.as_ref()
     }

@@ -297,11 +297,7 @@ impl Core {
             return false;
         };
         let key = pool.key.clone();
-        let makes_room = |slot: &u32| {
-            let backend = self.backends.get(*slot);
-            backend.is_some_and(|backend| backend.makes_room_for == Some(number))
-        };
-        if self.backends.leaving().iter().any(makes_room) {
+        if self.backends.somebody_goes_for(number) {
             return true;
         }
         let mut free: Vec<Holding> = self.holdings(words);

@@ -138,10 +138,7 @@ impl Core {
         let has_one = self
             .pool(number)
             .is_some_and(|pool| !pool.backends.is_empty());
-        let is_going = self.backends.leaving().iter().any(|slot| {
-            let backend = self.backends.get(*slot);
-            backend.is_some_and(|backend| backend.makes_room_for == Some(number))
-        });
+        let is_going = self.backends.somebody_goes_for(number);
         let Some(group) = self.group_of(number).filter(|_| !has_one && !is_going) else {
             return;
         };

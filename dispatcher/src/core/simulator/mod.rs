@@ -22,7 +22,7 @@ use scenario::Scenario;
 use std::time::{Duration, Instant};
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 8] = [
+const FOUND: [(u64, &str); 9] = [
     (
         2,
         "a pool's last backend took sessions out of another pool's queue",
@@ -54,6 +54,10 @@ const FOUND: [(u64, &str); 8] = [
     (
         2165,
         "dedicated no longer and asleep before that was heard: not poked for the queue",
+    ),
+    (
+        5428,
+        "told to go for a pool of its group, then dedicated: nobody else was told",
     ),
 ];
 

@@ -438,7 +438,16 @@ impl Scenario {
     fn who_waits(&self) -> String {
         let mut text = String::new();
         let mut listed = 0;
-        for id in self.shell.core.sessions().ids() {
+        let place = |id| {
+            self.shell
+                .core
+                .sessions()
+                .get(id)
+                .map(|session| session.whereabouts())
+        };
+        let mut ids: Vec<_> = self.shell.core.sessions().ids().collect();
+        ids.sort_by_key(|id| !matches!(place(*id), Some(Whereabouts::Waiting(_))));
+        for id in ids {
             let Some(session) = self.shell.core.sessions().get(id) else {
                 continue;
             };
@@ -479,6 +488,14 @@ impl Scenario {
                 text += &format!("\npool {number}: {pool:?}");
             }
         }
+        text += &format!(
+            "\nfull {:?}, a queue is full {}, there is more {}, skipping {}, waits {} us",
+            self.shell.full,
+            self.shell.core.has_full_queue(),
+            self.shell.core.has_more(),
+            self.shell.skipping.len(),
+            self.shell.core.longest_wait_us(),
+        );
         text + &format!("\n{:?}", self.limits)
     }
 

@@ -52,8 +52,6 @@ BatonMe		BatonSelf = {
 	.client_number = -1
 };
 
-static ClientAuthentication_hook_type previous_client_authentication = NULL;
-
 /*
  * control->settings_generation before this backend read pg_db_role_setting
  * (process_settings, postinit.c, runs after authentication): a change that is
@@ -63,14 +61,16 @@ static uint64 generation_before_settings = 0;
 
 pg_noreturn static void refuse(const char *why);
 
-static void
-attach_client_authentication(Port *port, int status)
+void
+baton_attach_authentication_ends(void)
 {
 	baton_attach_origin_end();
 	baton_barrier_catch_up();
-	if (previous_client_authentication)
-		previous_client_authentication(port, status);
+}
 
+void
+baton_attach_authenticated(Port *port, int status)
+{
 	if (status == STATUS_OK && BatonControlMemory != NULL &&
 		port->cmdline_options != NULL &&
 		strstr(port->cmdline_options, BATON_ATTACH_OPTION) != NULL)
@@ -80,13 +80,6 @@ attach_client_authentication(Port *port, int status)
 		baton_boundary_install();
 		baton_functions_begin();
 	}
-}
-
-void
-baton_attach_init(void)
-{
-	previous_client_authentication = ClientAuthentication_hook;
-	ClientAuthentication_hook = attach_client_authentication;
 }
 
 static void

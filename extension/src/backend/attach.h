@@ -10,6 +10,8 @@
 #ifndef BATON_ATTACH_H
 #define BATON_ATTACH_H
 
+#include "libpq/libpq-be.h"
+
 #include "control.h"
 
 /* What a pooled backend knows of itself; filled at attach. */
@@ -30,8 +32,12 @@ extern BatonMe BatonSelf;
 /* What follows in a startup packet's options: <slot>:<token>[:<client>]. */
 #define BATON_ATTACH_OPTION "pg_baton.attach="
 
-/* Registers the hook by which a backend learns that it shall attach. */
-extern void baton_attach_init(void);
+/*
+ * ClientAuthentication_hook, before other libraries', and behind them, where a
+ * backend learns that it shall attach.
+ */
+extern void baton_attach_authentication_ends(void);
+extern void baton_attach_authenticated(Port *port, int status);
 
 /*
  * Speaks to the dispatcher and takes the socket over.  ereport(FATAL)s, to

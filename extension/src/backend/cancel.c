@@ -23,7 +23,7 @@
  * A cancel for a session that waits for a backend is a flag in its session
  * slot.  The backend that takes it arms a cancel which fires when the first
  * thing it runs is analysed or started, a utility statement by
- * utility_hook.c, a function that a message calls by taint_watch.c:
+ * hooks.c, a function that a message calls by taint_watch.c:
  * PostgresMain throws away cancels that arrive before a command has been read,
  * so it cannot be raised earlier.
  *
@@ -63,9 +63,6 @@ static volatile sig_atomic_t has_spoken = false;
 
 /* A cancel came that means what the session has asked. */
 static volatile sig_atomic_t held_back = false;
-
-static post_parse_analyze_hook_type previous_post_parse_analyze = NULL;
-static ExecutorStart_hook_type previous_executor_start = NULL;
 
 static void
 session_signal(SIGNAL_ARGS)
@@ -168,31 +165,4 @@ baton_cancel_fire(void)
 		InterruptPending = true;
 		CHECK_FOR_INTERRUPTS();
 	}
-}
-
-static void
-cancel_post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
-{
-	baton_cancel_fire();
-	if (previous_post_parse_analyze)
-		previous_post_parse_analyze(pstate, query, jstate);
-}
-
-static void
-cancel_executor_start(QueryDesc *query_desc, int eflags)
-{
-	baton_cancel_fire();
-	if (previous_executor_start)
-		previous_executor_start(query_desc, eflags);
-	else
-		standard_ExecutorStart(query_desc, eflags);
-}
-
-void
-baton_cancel_init(void)
-{
-	previous_post_parse_analyze = post_parse_analyze_hook;
-	post_parse_analyze_hook = cancel_post_parse_analyze;
-	previous_executor_start = ExecutorStart_hook;
-	ExecutorStart_hook = cancel_executor_start;
 }

@@ -10,13 +10,13 @@
 #ifndef BATON_DATABASE_LEAVE_H
 #define BATON_DATABASE_LEAVE_H
 
-#include "utility_hook.h"
+#include "hooks.h"
 
 /* From _PG_init, in the postmaster. */
 extern void baton_database_leave_init(void);
 
 /*
- * A utility statement begins (utility_hook.c).  Fails as the statement itself
+ * A utility statement begins (hooks.c).  Fails as the statement itself
  * would if sessions of the pool do not leave its database.
  */
 extern void baton_database_utility_begins(BatonUtility *utility);

@@ -12,9 +12,6 @@
 
 #include "baton_shared.h"
 
-/* The library's hooks for cancels of waiting sessions, from _PG_init. */
-extern void baton_cancel_init(void);
-
 /* Once, at attach: takes over SIGUSR2. */
 extern void baton_identity_attach(BatonBackendSlot *slot);
 

@@ -35,9 +35,8 @@
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
-#include "utils/guc_tables.h"
 
-#include "guc_table.h"
+#include "guc_hooks.h"
 #include "keepalive.h"
 
 static bool is_relayed = false;
@@ -107,25 +106,9 @@ HOOKS_OF(tcp_keepalives_interval, interval);
 HOOKS_OF(tcp_keepalives_count, count);
 HOOKS_OF(tcp_user_timeout, 0);
 
-static bool
-take_hooks(const char *name, GucIntAssignHook assign, GucShowHook show,
-		   GucIntAssignHook *server_assign, GucShowHook *server_show)
-{
-	struct config_int *record = (struct config_int *) baton_guc_find(name);
-
-	if (record == NULL || record->gen.vartype != PGC_INT || record->assign_hook == NULL ||
-		record->show_hook == NULL)
-		return false;
-	*server_assign = record->assign_hook;
-	*server_show = record->show_hook;
-	record->assign_hook = assign;
-	record->show_hook = show;
-	return true;
-}
-
 #define TAKE_HOOKS(parameter) \
-	take_hooks(#parameter, relayed_assign_##parameter, relayed_show_##parameter, \
-			   &server_assign_##parameter, &server_show_##parameter)
+	baton_guc_hook_int(#parameter, relayed_assign_##parameter, relayed_show_##parameter, \
+					   &server_assign_##parameter, &server_show_##parameter)
 
 const char *
 baton_keepalive_attach(void)

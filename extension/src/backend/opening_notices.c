@@ -35,7 +35,6 @@
 /* Whoever is warned of more hears no more of it. */
 #define MOST_NOTICES 16
 
-static emit_log_hook_type next_hook = NULL;
 static bool starting = true;
 static List *notices = NIL;
 
@@ -71,22 +70,13 @@ is_checked_anew(const ErrorData *edata)
 		strcmp(edata->funcname, "call_string_check_hook") == 0;
 }
 
-static void
-note_warning(ErrorData *edata)
+void
+baton_opening_notices_log(ErrorData *edata)
 {
 	if (starting && edata->elevel == WARNING && edata->output_to_client &&
 		MyProcPort != NULL && debug_query_string == NULL &&
 		list_length(notices) < MOST_NOTICES && !is_checked_anew(edata))
 		keep(edata);
-	if (next_hook != NULL)
-		next_hook(edata);
-}
-
-void
-baton_opening_notices_init(void)
-{
-	next_hook = emit_log_hook;
-	emit_log_hook = note_warning;
 }
 
 void

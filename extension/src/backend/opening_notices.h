@@ -12,8 +12,8 @@
 
 #include "lib/stringinfo.h"
 
-/* From _PG_init, in the postmaster. */
-extern void baton_opening_notices_init(void);
+/* From emit_log_hook (hooks.c). */
+extern void baton_opening_notices_log(ErrorData *edata);
 
 /* The backend has attached: it is warned of nothing more. */
 extern void baton_opening_notices_end(void);

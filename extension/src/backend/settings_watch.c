@@ -68,8 +68,6 @@ typedef struct Change
 static Change changes[CHANGES_KEPT];
 static int	change_count = 0;
 
-static object_access_hook_type previous_object_access = NULL;
-
 void
 baton_role_settings_changed(Oid database, Oid role)
 {
@@ -100,13 +98,9 @@ note_change(Oid database, Oid role)
 	change_count++;
 }
 
-static void
-settings_object_access(ObjectAccessType access, Oid class, Oid object,
-					   int sub, void *argument)
+void
+baton_settings_object_access(ObjectAccessType access, Oid class, Oid object, void *argument)
 {
-	if (previous_object_access)
-		previous_object_access(access, class, object, sub, argument);
-
 	if (access == OAT_POST_ALTER && class == DbRoleSettingRelationId)
 		note_change(object, ((ObjectAccessPostAlter *) argument)->auxiliary_id);
 	else if ((access == OAT_POST_CREATE || access == OAT_POST_ALTER) &&
@@ -131,8 +125,8 @@ catalog_changed(void)
 	return found;
 }
 
-static void
-settings_transaction(XactEvent event, void *argument)
+void
+baton_settings_transaction(XactEvent event)
 {
 	switch (event)
 	{
@@ -210,12 +204,4 @@ baton_settings_utility_done(const BatonUtility *utility)
 	InvalidateCatalogSnapshot();
 	if (settings_fingerprint() != utility->settings_before)
 		note_change(InvalidOid, InvalidOid);
-}
-
-void
-baton_settings_watch_init(void)
-{
-	previous_object_access = object_access_hook;
-	object_access_hook = settings_object_access;
-	RegisterXactCallback(settings_transaction, NULL);
 }

@@ -11,11 +11,15 @@
 #define BATON_SETTINGS_WATCH_H
 
 #include "access/htup.h"
+#include "access/xact.h"
+#include "catalog/objectaccess.h"
 
-#include "utility_hook.h"
+#include "hooks.h"
 
-/* From _PG_init, in the postmaster. */
-extern void baton_settings_watch_init(void);
+/* From the hooks on object access and transactions (hooks.c). */
+extern void baton_settings_object_access(ObjectAccessType access, Oid class, Oid object,
+										 void *argument);
+extern void baton_settings_transaction(XactEvent event);
 
 /* A utility statement begins, which may fail; it has succeeded. */
 extern void baton_settings_utility_begins(BatonUtility *utility);

@@ -104,20 +104,6 @@ baton_report_attach(void)
 	return NULL;
 }
 
-static void
-set_last_reported(struct config_generic *record, const char *value)
-{
-	if (record->last_reported != NULL)
-	{
-		if (value != NULL && strcmp(record->last_reported, value) == 0)
-			return;
-		baton_guc_free(record->last_reported);
-		record->last_reported = NULL;
-	}
-	if (value != NULL)
-		record->last_reported = baton_guc_strdup(value);
-}
-
 /* What the pairs have for this name; NULL if nothing.  Looks from `at` on. */
 static const char *
 value_of(const char *name, const char *at, const char *end)
@@ -157,7 +143,7 @@ exchange(const char *pairs, Size length)
 			value_of(record->name, pairs, end);
 		if (value != NULL)
 			next = value + strlen(value) + 1;
-		set_last_reported(record, value);
+		baton_guc_set_reported(record, value);
 	}
 }
 

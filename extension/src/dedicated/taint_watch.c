@@ -13,7 +13,7 @@
  *
  * What each is called for (15; checked in the files named):
  *
- * - ProcessUtility_hook: every utility statement (utility_hook.c).
+ * - ProcessUtility_hook: every utility statement (hooks.c).
  * - object_access_hook, OAT_FUNCTION_EXECUTE: every function an expression,
  *	 aggregate, window or set-returning function, CALL or the function-call
  *	 message executes (execExpr.c, execSRF.c, nodeAgg.c, nodeWindowAgg.c,
@@ -45,10 +45,9 @@
 #include "fmgr.h"
 #include "nodes/parsenodes.h"
 #include "utils/fmgroids.h"
-#include "utils/guc_tables.h"
 
-#include "context_guc.h"
 #include "context_temporary.h"
+#include "guc_hooks.h"
 #include "identity.h"
 #include "keepalive.h"
 #include "self_check.h"
@@ -59,10 +58,7 @@
 
 BatonTaintNotes baton_taint_notes;
 
-static object_access_hook_type previous_object_access = NULL;
-static needs_fmgr_hook_type previous_needs_fmgr = NULL;
-static fmgr_hook_type previous_fmgr = NULL;
-static GucRealAssignHook previous_assign_seed = NULL;
+static GucRealAssignHook server_assign_seed = NULL;
 
 /* How many libraries had been loaded before the first LOAD that was tried. */
 static unsigned long long loads_before = 0;
@@ -151,12 +147,9 @@ note_builtin(Oid function)
 	}
 }
 
-static void
-watch_object_access(ObjectAccessType access, Oid class, Oid object,
-					int sub, void *argument)
+void
+baton_taint_object_access(ObjectAccessType access, Oid class, Oid object, int sub)
 {
-	if (previous_object_access)
-		previous_object_access(access, class, object, sub, argument);
 	if (!baton_taint_notes.active)
 		return;
 
@@ -178,8 +171,8 @@ watch_object_access(ObjectAccessType access, Oid class, Oid object,
 	}
 }
 
-static void
-note_function(Oid function)
+void
+baton_taint_function(Oid function)
 {
 	if (!baton_taint_notes.active)
 		return;
@@ -192,21 +185,12 @@ note_function(Oid function)
 		baton_taint_notes.listed_object = true;
 }
 
-static bool
-watch_needs_fmgr(Oid function)
-{
-	note_function(function);
-	return previous_needs_fmgr ? previous_needs_fmgr(function) : false;
-}
-
-static void
-watch_fmgr(FmgrHookEventType event, FmgrInfo *function, Datum *argument)
+void
+baton_taint_call(FmgrHookEventType event, const FmgrInfo *function)
 {
 	if (event == FHET_START)
-		note_function(function->fn_oid);
+		baton_taint_function(function->fn_oid);
 	baton_notice_settings();
-	if (previous_fmgr)
-		previous_fmgr(event, function, argument);
 }
 
 /* assign_random_seed() seeds only if the value was set by a user's hand. */
@@ -215,22 +199,15 @@ watch_assign_seed(double value, void *extra)
 {
 	if (*(int *) extra != 0)
 		baton_taint_notes.seeded = true;
-	previous_assign_seed(value, extra);
+	server_assign_seed(value, extra);
 }
 
 static void
 watch_seed_parameter(void)
 {
-	struct config_real *seed = (struct config_real *) baton_guc_find("seed");
-
-	if (seed == NULL || seed->gen.vartype != PGC_REAL || seed->assign_hook == NULL ||
-		baton_self_check_is_broken("seed"))
-	{
+	if (baton_self_check_is_broken("seed") ||
+		!baton_guc_hook_real("seed", watch_assign_seed, &server_assign_seed))
 		baton_self_check_failed(BATON_COSTS_POOLING, "parameter \"seed\" is not as expected");
-		return;
-	}
-	previous_assign_seed = seed->assign_hook;
-	seed->assign_hook = watch_assign_seed;
 }
 
 /*
@@ -240,8 +217,8 @@ watch_seed_parameter(void)
  * what one that was prepared did in this session, and of those it has none
  * (PrepareTransaction() refuses to prepare one that has touched any).
  */
-static void
-watch_transaction(XactEvent event, void *argument)
+void
+baton_taint_transaction(XactEvent event)
 {
 	if (!baton_taint_notes.active)
 		return;
@@ -261,9 +238,8 @@ watch_transaction(XactEvent event, void *argument)
 		baton_objects_forget();
 }
 
-static void
-watch_subtransaction(SubXactEvent event, SubTransactionId self,
-					 SubTransactionId parent, void *argument)
+void
+baton_taint_subtransaction(SubXactEvent event)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
 		baton_objects_restored();
@@ -272,13 +248,5 @@ watch_subtransaction(SubXactEvent event, SubTransactionId self,
 void
 baton_taint_watch_init(void)
 {
-	previous_object_access = object_access_hook;
-	object_access_hook = watch_object_access;
-	previous_needs_fmgr = needs_fmgr_hook;
-	needs_fmgr_hook = watch_needs_fmgr;
-	previous_fmgr = fmgr_hook;
-	fmgr_hook = watch_fmgr;
 	watch_seed_parameter();
-	RegisterXactCallback(watch_transaction, NULL);
-	RegisterSubXactCallback(watch_subtransaction, NULL);
 }

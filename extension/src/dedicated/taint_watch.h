@@ -10,7 +10,11 @@
 #ifndef BATON_TAINT_WATCH_H
 #define BATON_TAINT_WATCH_H
 
-#include "utility_hook.h"
+#include "access/xact.h"
+#include "catalog/objectaccess.h"
+#include "fmgr.h"
+
+#include "hooks.h"
 
 /*
  * Set by the hooks, at any time; cleared by taint.c (what it has looked up)
@@ -43,9 +47,18 @@ extern BatonTaintNotes baton_taint_notes;
 /* From _PG_init, in the postmaster. */
 extern void baton_taint_watch_init(void);
 
-/* A utility statement begins, and has succeeded (utility_hook.c). */
+/*
+ * From hooks.c: a utility statement begins, and has succeeded; an object is
+ * made, dropped or executed; a function is looked up, and called; a transaction
+ * is on its way to an end.
+ */
 extern void baton_taint_utility_begins(BatonUtility *utility);
 extern void baton_taint_utility_done(const BatonUtility *utility);
+extern void baton_taint_object_access(ObjectAccessType access, Oid class, Oid object, int sub);
+extern void baton_taint_function(Oid function);
+extern void baton_taint_call(FmgrHookEventType event, const FmgrInfo *function);
+extern void baton_taint_transaction(XactEvent event);
+extern void baton_taint_subtransaction(SubXactEvent event);
 
 /* Has any LOAD that was tried brought a library in?  Clears load_tried. */
 extern void baton_taint_look_at_loads(void);

@@ -91,7 +91,7 @@ typedef struct FunctionTable
 } FunctionTable;
 
 /* What is kept with a FmgrInfo. */
-typedef struct Call
+struct BatonCall
 {
 	uint64		content;		/* that fn_extra belongs to */
 	int			depth;			/* calls through it that run now */
@@ -101,7 +101,7 @@ typedef struct Call
 	bool		own_clauses;	/* SECURITY DEFINER or SET */
 	bool		others;			/* other hooks want to see its calls */
 	Datum		next;			/* the argument of the hook after ours */
-} Call;
+};
 
 typedef enum
 {
@@ -128,10 +128,6 @@ static uint64 changes = 0;		/* of settings in an environment, by SET */
 static uint64 changes_before = 0;	/* this transaction */
 static uint64 set_configs = 0;	/* expressions with set_config() made */
 static uint64 set_configs_before = 0;	/* this transaction */
-
-static needs_fmgr_hook_type previous_needs_fmgr = NULL;
-static fmgr_hook_type previous_fmgr = NULL;
-static object_access_hook_type previous_object_access = NULL;
 
 /* ---- tables ------------------------------------------------------------ */
 
@@ -373,8 +369,8 @@ is_plpgsql(Oid function)
 /* ---- calls ------------------------------------------------------------- */
 
 /* plpgsql is about to be called, and will look at its table. */
-static void
-call_begins(FmgrInfo *function, Call *call)
+void
+baton_functions_call_begins(FmgrInfo *function, BatonCall *call)
 {
 	if (!baton_environment_matches(&in_place->environment))
 		choose_table();
@@ -403,7 +399,7 @@ call_begins(FmgrInfo *function, Call *call)
  * had clauses of its own it is suspected.
  */
 static bool
-has_changed(const Call *call)
+has_changed(const BatonCall *call)
 {
 	if (call->changes != changes)
 		return true;
@@ -413,8 +409,8 @@ has_changed(const Call *call)
 		!baton_environment_matches(&call->table->environment);
 }
 
-static void
-call_ends(FmgrInfo *function, Call *call)
+void
+baton_functions_call_ends(const FmgrInfo *function, BatonCall *call)
 {
 	FunctionTable *table = call->table;
 
@@ -432,10 +428,10 @@ call_ends(FmgrInfo *function, Call *call)
 }
 
 /* What is kept with a FmgrInfo from its first call on. */
-static Call *
-make_call(FmgrInfo *function)
+static BatonCall *
+make_call(const FmgrInfo *function)
 {
-	Call	   *call = MemoryContextAllocZero(function->fn_mcxt, sizeof(Call));
+	BatonCall  *call = MemoryContextAllocZero(function->fn_mcxt, sizeof(BatonCall));
 	HeapTuple	tuple = SearchSysCache1(PROCOID,
 										ObjectIdGetDatum(function->fn_oid));
 
@@ -446,40 +442,35 @@ make_call(FmgrInfo *function)
 		ReleaseSysCache(tuple);
 
 	/* without us, they would see these only */
-	call->others = previous_fmgr != NULL &&
-		(call->own_clauses ||
-		 (previous_needs_fmgr && previous_needs_fmgr(function->fn_oid)));
+	call->others = call->own_clauses || baton_hooks_others_need_calls(function->fn_oid);
 	return call;
 }
 
-static void
-watch_fmgr(FmgrHookEventType event, FmgrInfo *function, Datum *argument)
+BatonCall *
+baton_functions_call(FmgrHookEventType event, const FmgrInfo *function, Datum *argument)
 {
-	Call	   *call = NULL;
-
 	/* needs_fmgr_hook is not asked for SECURITY DEFINER and SET clauses */
 	if (state == NOT_LOADED && pooled && !baton_unpooled() && event == FHET_START)
 		(void) is_plpgsql(function->fn_oid);
 
-	if (state == USABLE &&
-		(function->fn_addr == call_handler || function->fn_addr == validator))
-	{
-		call = (Call *) DatumGetPointer(*argument);
-		if (call == NULL)
-		{
-			call = make_call(function);
-			*argument = PointerGetDatum(call);
-		}
-		argument = &call->next;
-	}
+	if (state != USABLE ||
+		(function->fn_addr != call_handler && function->fn_addr != validator))
+		return NULL;
+	if (*argument == (Datum) 0)
+		*argument = PointerGetDatum(make_call(function));
+	return (BatonCall *) DatumGetPointer(*argument);
+}
 
-	if (call != NULL && event != FHET_START)
-		call_ends(function, call);
-	if (call != NULL ? call->others : previous_fmgr != NULL)
-		previous_fmgr(event, function, argument);
-	/* last, since it must not fail once it has counted the call */
-	if (call != NULL && event == FHET_START)
-		call_begins(function, call);
+bool
+baton_functions_call_is_others(const BatonCall *call)
+{
+	return call->others;
+}
+
+Datum *
+baton_functions_call_argument(BatonCall *call)
+{
+	return &call->next;
 }
 
 void
@@ -495,22 +486,15 @@ baton_functions_utility_begins(const BatonUtility *utility)
 		changes++;
 }
 
-static bool
-watch_needs_fmgr(Oid function)
+bool
+baton_functions_need_calls(Oid function)
 {
-	bool		needed = previous_needs_fmgr ? previous_needs_fmgr(function) : false;
-
-	if (pooled && state != UNUSABLE && !baton_unpooled() && is_plpgsql(function))
-		needed = true;
-	return needed;
+	return pooled && state != UNUSABLE && !baton_unpooled() && is_plpgsql(function);
 }
 
-static void
-watch_object_access(ObjectAccessType access, Oid class, Oid object, int sub,
-					void *argument)
+void
+baton_functions_object_access(ObjectAccessType access, Oid object)
 {
-	if (previous_object_access)
-		previous_object_access(access, class, object, sub, argument);
 	if (access == OAT_FUNCTION_EXECUTE && object == F_SET_CONFIG)
 		set_configs++;
 }
@@ -519,8 +503,8 @@ watch_object_access(ObjectAccessType access, Oid class, Oid object, int sub,
  * A procedure may end its caller's transaction, which takes back what was set
  * for that: so what has set anything in it may be a change once more.
  */
-static void
-watch_transaction(XactEvent event, void *argument)
+void
+baton_functions_transaction(void)
 {
 	if (changes != changes_before || set_configs != set_configs_before)
 		changes++;
@@ -555,16 +539,4 @@ baton_functions_session_changes(void)
 {
 	if (sql_handle != NULL)
 		baton_function_cache_forget_sql(sql_handle);
-}
-
-void
-baton_functions_init(void)
-{
-	previous_needs_fmgr = needs_fmgr_hook;
-	needs_fmgr_hook = watch_needs_fmgr;
-	previous_fmgr = fmgr_hook;
-	fmgr_hook = watch_fmgr;
-	previous_object_access = object_access_hook;
-	object_access_hook = watch_object_access;
-	RegisterXactCallback(watch_transaction, NULL);
 }

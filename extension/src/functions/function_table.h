@@ -12,10 +12,10 @@
 #ifndef BATON_FUNCTION_TABLE_H
 #define BATON_FUNCTION_TABLE_H
 
-#include "utility_hook.h"
+#include "catalog/objectaccess.h"
+#include "fmgr.h"
 
-/* Installs the hooks on calls of functions; from _PG_init. */
-extern void baton_functions_init(void);
+#include "hooks.h"
 
 /* This backend will pool; before it calls any function of a user's. */
 extern void baton_functions_begin(void);
@@ -26,7 +26,24 @@ extern const char *baton_functions_attach(void);
 /* Another session is put in place than the one before. */
 extern void baton_functions_session_changes(void);
 
-/* Called from the utility hook for each statement about to run. */
+/* From hooks.c: a statement begins, an object is executed, a transaction ends. */
 extern void baton_functions_utility_begins(const BatonUtility *utility);
+extern void baton_functions_object_access(ObjectAccessType access, Oid object);
+extern void baton_functions_transaction(void);
+
+/*
+ * Likewise, of a function that is looked up: shall its calls be seen?  And of a
+ * call that is: what is kept with it, NULL if it is none of plpgsql's; whether
+ * others see it, too, with which argument of theirs.
+ */
+typedef struct BatonCall BatonCall;
+
+extern bool baton_functions_need_calls(Oid function);
+extern BatonCall *baton_functions_call(FmgrHookEventType event, const FmgrInfo *function,
+									   Datum *argument);
+extern void baton_functions_call_begins(FmgrInfo *function, BatonCall *call);
+extern void baton_functions_call_ends(const FmgrInfo *function, BatonCall *call);
+extern bool baton_functions_call_is_others(const BatonCall *call);
+extern Datum *baton_functions_call_argument(BatonCall *call);
 
 #endif							/* BATON_FUNCTION_TABLE_H */

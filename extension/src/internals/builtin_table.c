@@ -37,7 +37,6 @@
 
 static const BatonBuiltin *replaced = NULL;
 static int	replaced_count = 0;
-static needs_fmgr_hook_type previous_needs_fmgr = NULL;
 
 /* Where a part of the program lies, and whether it may be written. */
 typedef struct Place
@@ -94,21 +93,15 @@ find_builtin(const BatonBuiltin *builtin)
 	return unconstify(FmgrBuiltin *, &fmgr_builtins[index]);
 }
 
-static bool
-is_replaced(Oid function)
+bool
+baton_builtin_is_replaced(Oid function)
 {
+	if (function > fmgr_last_builtin_oid)
+		return false;
 	for (int i = 0; i < replaced_count; i++)
 		if (replaced[i].oid == function)
 			return true;
 	return false;
-}
-
-static bool
-needs_hook(Oid function)
-{
-	if (function <= fmgr_last_builtin_oid && is_replaced(function))
-		return true;
-	return previous_needs_fmgr && previous_needs_fmgr(function);
 }
 
 const char *
@@ -123,7 +116,7 @@ baton_builtins_replace(const BatonBuiltin *builtins, int count)
 	Size		length;
 
 	for (int i = 0; i < count; i++)
-		if (find_builtin(&builtins[i]) == NULL)
+		if (OidIsValid(builtins[i].oid) && find_builtin(&builtins[i]) == NULL)
 			return psprintf("function \"%s\" is not as expected", builtins[i].name);
 
 	dl_iterate_phdr(find_place, &place);
@@ -136,7 +129,8 @@ baton_builtins_replace(const BatonBuiltin *builtins, int count)
 		mprotect((void *) start, length, PROT_READ | PROT_WRITE) != 0)
 		return psprintf("the table of built-in functions cannot be written: %m");
 	for (int i = 0; i < count; i++)
-		find_builtin(&builtins[i])->func = builtins[i].ours;
+		if (OidIsValid(builtins[i].oid))
+			find_builtin(&builtins[i])->func = builtins[i].ours;
 	if (!place.writable && mprotect((void *) start, length, PROT_READ) != 0)
 		ereport(LOG,
 				(errcode(ERRCODE_SYSTEM_ERROR),
@@ -144,7 +138,5 @@ baton_builtins_replace(const BatonBuiltin *builtins, int count)
 
 	replaced = builtins;
 	replaced_count = count;
-	previous_needs_fmgr = needs_fmgr_hook;
-	needs_fmgr_hook = needs_hook;
 	return NULL;
 }

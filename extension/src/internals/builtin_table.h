@@ -14,7 +14,7 @@
 
 typedef struct BatonBuiltin
 {
-	Oid			oid;
+	Oid			oid;			/* InvalidOid: this major does not have it */
 	const char *name;			/* of the C function */
 	PGFunction	original;
 	PGFunction	ours;
@@ -25,5 +25,10 @@ typedef struct BatonBuiltin
  * forked from now on.  All or none: what keeps us from it, NULL if nothing.
  */
 extern const char *baton_builtins_replace(const BatonBuiltin *builtins, int count);
+
+/*
+ * Is it one of them?  Then needs_fmgr_hook is to say that it must be seen.
+ */
+extern bool baton_builtin_is_replaced(Oid function);
 
 #endif							/* BATON_BUILTIN_TABLE_H */

@@ -369,3 +369,18 @@ baton_guc_append_text(struct config_generic *record,
 			break;
 	}
 }
+
+/* ReportGUCOption() in guc.c keeps it so (15 to 18). */
+void
+baton_guc_set_reported(struct config_generic *record, const char *value)
+{
+	if (record->last_reported != NULL)
+	{
+		if (value != NULL && strcmp(record->last_reported, value) == 0)
+			return;
+		baton_guc_free(record->last_reported);
+		record->last_reported = NULL;
+	}
+	if (value != NULL)
+		record->last_reported = baton_guc_strdup(value);
+}

@@ -153,6 +153,16 @@ baton_holds_shared_lock(void)
 	return false;
 }
 
+bool
+baton_lock_is_held(const LOCKTAG *tag, LOCKMODE mode)
+{
+#if PG_VERSION_NUM >= 170000
+	return LockHeldByMe(tag, mode, false);
+#else
+	return LockHeldByMe(tag, mode);
+#endif
+}
+
 void
 baton_login_take_snapshot(void)
 {

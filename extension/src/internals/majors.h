@@ -16,6 +16,7 @@
 #include "catalog/pg_auth_members.h"
 #include "storage/bufmgr.h"
 #include "storage/latch.h"
+#include "storage/lock.h"
 #if PG_VERSION_NUM >= 180000
 #include "storage/procnumber.h" /* MAX_BACKENDS */
 #endif
@@ -60,6 +61,9 @@ extern bool baton_owner_is_member(bool role_inherits);
  * fast path do not.
  */
 extern bool baton_holds_shared_lock(void);
+
+/* Has this process that lock, in that mode? */
+extern bool baton_lock_is_held(const LOCKTAG *tag, LOCKMODE mode);
 
 /*
  * What InitPostgres takes of snapshots before it applies startup options: up to

@@ -97,8 +97,8 @@ transaction_matters(void)
 	return found;
 }
 
-static void
-login_transaction(XactEvent event, void *argument)
+void
+baton_login_transaction(XactEvent event)
 {
 	switch (event)
 	{
@@ -115,8 +115,8 @@ login_transaction(XactEvent event, void *argument)
 }
 
 /* Called for each owner below the transaction's, too: the first one raises. */
-static void
-login_release(ResourceReleasePhase phase, bool is_commit, bool is_top, void *argument)
+void
+baton_login_release(ResourceReleasePhase phase, bool is_commit, bool is_top)
 {
 	if (!is_top || phase != RESOURCE_RELEASE_AFTER_LOCKS)
 		return;
@@ -137,11 +137,4 @@ baton_login_utility_begins(BatonUtility *utility)
 		(IsA(utility->statement, TransactionStmt) &&
 		 ((const TransactionStmt *) utility->statement)->kind == TRANS_STMT_COMMIT_PREPARED))
 		change_made = true;
-}
-
-void
-baton_login_watch_init(void)
-{
-	RegisterXactCallback(login_transaction, NULL);
-	RegisterResourceReleaseCallback(login_release, NULL);
 }

@@ -10,13 +10,15 @@
 #ifndef BATON_LOGIN_WATCH_H
 #define BATON_LOGIN_WATCH_H
 
-#include "utility_hook.h"
+#include "access/xact.h"
+#include "utils/resowner.h"
 
-/* From _PG_init, in the postmaster. */
-extern void baton_login_watch_init(void);
+#include "hooks.h"
 
-/* A utility statement begins (utility_hook.c). */
+/* From hooks.c: a utility statement begins; a transaction is on its way. */
 extern void baton_login_utility_begins(BatonUtility *utility);
+extern void baton_login_transaction(XactEvent event);
+extern void baton_login_release(ResourceReleasePhase phase, bool is_commit, bool is_top);
 
 /* What a LOGIN_ANSWER depends on has changed: none kept is good any more. */
 extern void baton_login_changed(void);

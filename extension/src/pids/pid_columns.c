@@ -19,11 +19,11 @@
 
 #include "executor/tuptable.h"
 #include "miscadmin.h"
-#include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 #include "utils/tuplestore.h"
 
 #include "backend_entry.h"
+#include "later_functions.h"
 #include "pid_functions.h"
 #include "pid_rows.h"
 #include "session_pid.h"
@@ -117,13 +117,11 @@ baton_sql_progress(PG_FUNCTION_ARGS)
 	return with_column_changed(fcinfo, pg_stat_get_progress_info, "pid");
 }
 
-#if PG_VERSION_NUM >= 180000
 Datum
 baton_sql_aios(PG_FUNCTION_ARGS)
 {
 	return with_column_changed(fcinfo, pg_get_aios, "pid");
 }
-#endif
 
 Datum
 baton_sql_replication_slots(PG_FUNCTION_ARGS)

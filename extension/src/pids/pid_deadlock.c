@@ -38,7 +38,6 @@ static const char *const formats[] = {
 	"Process %d: %s"
 };
 
-static emit_log_hook_type next_hook = NULL;
 static ErrorContextCallback watch;
 
 /* What follows a conversion ("%d", "%2$s"), whose kind is given back. */
@@ -176,8 +175,8 @@ baton_deadlock_watch(void)
 	error_context_stack = &watch;
 }
 
-static void
-watch_log(ErrorData *edata)
+void
+baton_deadlock_log(ErrorData *edata)
 {
 	if (unlikely(edata->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED) && baton_pids_active())
 	{
@@ -189,13 +188,4 @@ watch_log(ErrorData *edata)
 		if (edata->detail_log != NULL)
 			edata->detail_log = name_sessions(edata->detail_log, serving);
 	}
-	if (next_hook != NULL)
-		next_hook(edata);
-}
-
-void
-baton_deadlock_init(void)
-{
-	next_hook = emit_log_hook;
-	emit_log_hook = watch_log;
 }

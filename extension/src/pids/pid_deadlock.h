@@ -10,8 +10,8 @@
 #ifndef BATON_PID_DEADLOCK_H
 #define BATON_PID_DEADLOCK_H
 
-/* From _PG_init: for backends that are no pooled ones. */
-extern void baton_deadlock_init(void);
+/* From emit_log_hook (hooks.c): for backends that are no pooled ones. */
+extern void baton_deadlock_log(ErrorData *edata);
 
 /* At each boundary: PostgresMain forgets it with every error. */
 extern void baton_deadlock_watch(void);

@@ -19,10 +19,9 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "utils/fmgroids.h"
-#include "utils/fmgrprotos.h"
 
 #include "builtin_table.h"
+#include "later_functions.h"
 #include "parameters.h"
 #include "pid_functions.h"
 #include "self_check.h"
@@ -62,15 +61,11 @@ static const BatonBuiltin builtins[] =
 	{F_PG_STAT_GET_BACKEND_START, "pg_stat_get_backend_start", pg_stat_get_backend_start, baton_sql_backend_start},
 	{F_PG_STAT_GET_BACKEND_CLIENT_ADDR, "pg_stat_get_backend_client_addr", pg_stat_get_backend_client_addr, baton_sql_backend_client_addr},
 	{F_PG_STAT_GET_BACKEND_CLIENT_PORT, "pg_stat_get_backend_client_port", pg_stat_get_backend_client_port, baton_sql_backend_client_port},
-#if PG_VERSION_NUM >= 160000
 	{F_PG_STAT_GET_BACKEND_SUBXACT, "pg_stat_get_backend_subxact", pg_stat_get_backend_subxact, baton_sql_backend_subxact},
-#endif
-#if PG_VERSION_NUM >= 180000
 	{F_PG_STAT_GET_BACKEND_IO, "pg_stat_get_backend_io", pg_stat_get_backend_io, baton_sql_backend_io},
 	{F_PG_STAT_GET_BACKEND_WAL, "pg_stat_get_backend_wal", pg_stat_get_backend_wal, baton_sql_backend_wal},
 	{F_PG_STAT_RESET_BACKEND_STATS, "pg_stat_reset_backend_stats", pg_stat_reset_backend_stats, baton_sql_reset_backend_stats},
 	{F_PG_GET_AIOS, "pg_get_aios", pg_get_aios, baton_sql_aios},
-#endif
 };
 
 bool

@@ -35,8 +35,6 @@
 #include "pid_log.h"
 #include "session_pid.h"
 
-static emit_log_hook_type next_hook = NULL;
-
 /*
  * Behind the '%' at `format`: a minus and digits may come before the letter, as
  * for process_log_prefix_padding (elog.c).
@@ -131,22 +129,10 @@ write_for_session(ErrorData *edata)
 	edata->output_to_server = false;
 }
 
-static void
-watch_log(ErrorData *edata)
+void
+baton_pid_log(ErrorData *edata)
 {
-	/* others may turn it off, too */
-	if (next_hook != NULL)
-		next_hook(edata);
-	if (baton_my_pid != 0 && edata->output_to_server &&
+	if (baton_my_pid != 0 && edata->output_to_server && baton_pids_active() &&
 		Log_line_prefix != NULL && prefix_has_session(Log_line_prefix))
 		write_for_session(edata);
-}
-
-void
-baton_pid_log_init(void)
-{
-	if (!baton_pids_active())
-		return;
-	next_hook = emit_log_hook;
-	emit_log_hook = watch_log;
 }

@@ -10,7 +10,7 @@
 #ifndef BATON_PID_LOG_H
 #define BATON_PID_LOG_H
 
-/* From _PG_init, in the postmaster. */
-extern void baton_pid_log_init(void);
+/* From emit_log_hook (hooks.c): writes the line, if it is a session's. */
+extern void baton_pid_log(ErrorData *edata);
 
 #endif							/* BATON_PID_LOG_H */

@@ -39,6 +39,7 @@
 #include "storage/shmem.h"
 #include "utils/fmgrprotos.h"
 
+#include "majors.h"
 #include "notify_queue.h"
 #include "pid_functions.h"
 #include "pid_notify.h"
@@ -47,12 +48,6 @@
 
 /* A power of two. */
 #define PLACES 65536
-
-#if PG_VERSION_NUM >= 170000
-#define lock_held_by_me(tag, mode) LockHeldByMe(tag, mode, false)
-#else
-#define lock_held_by_me(tag, mode) LockHeldByMe(tag, mode)
-#endif
 
 /*
  * In shared memory: the session's process ID and, below it, the transaction.
@@ -64,8 +59,6 @@ static bool notifies = false;	/* this transaction may have something to send */
 static bool listens = false;	/* this process has listened, and found the
 								 * queue */
 
-static shmem_request_hook_type next_request = NULL;
-static shmem_startup_hook_type next_startup = NULL;
 static const PQcommMethods *next_methods = NULL;
 static PQcommMethods naming_methods;
 
@@ -95,14 +88,16 @@ has_sent(void)
 	LOCKTAG		tag;
 
 	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, InvalidOid, 0);
-	return lock_held_by_me(&tag, AccessExclusiveLock);
+	return baton_lock_is_held(&tag, AccessExclusiveLock);
 }
 
-static void
-watch_transaction(XactEvent event, void *argument)
+void
+baton_notify_transaction(XactEvent event)
 {
 	TransactionId xid;
 
+	if (senders == NULL)
+		return;
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
@@ -207,36 +202,23 @@ baton_notify_utility_begins(const BatonUtility *utility)
  * --------------------------------
  */
 
-static void
-request_shmem(void)
+void
+baton_notify_request_shmem(void)
 {
-	if (next_request)
-		next_request();
-	RequestAddinShmemSpace(sizeof(pg_atomic_uint64) * PLACES);
+	if (baton_pids_active())
+		RequestAddinShmemSpace(sizeof(pg_atomic_uint64) * PLACES);
 }
 
 /* After a crash, too: transaction IDs may come again then. */
-static void
-start_shmem(void)
+void
+baton_notify_start_shmem(void)
 {
 	bool		found;
 
-	if (next_startup)
-		next_startup();
+	if (!baton_pids_active())
+		return;
 	senders = ShmemInitStruct("pg_baton notifications", sizeof(pg_atomic_uint64) * PLACES, &found);
 	if (!found)
 		for (int i = 0; i < PLACES; i++)
 			pg_atomic_init_u64(&senders[i], 0);
-}
-
-void
-baton_notify_init(void)
-{
-	if (!baton_pids_active())
-		return;
-	next_request = shmem_request_hook;
-	shmem_request_hook = request_shmem;
-	next_startup = shmem_startup_hook;
-	shmem_startup_hook = start_shmem;
-	RegisterXactCallback(watch_transaction, NULL);
 }

@@ -10,12 +10,14 @@
 #ifndef BATON_PID_NOTIFY_H
 #define BATON_PID_NOTIFY_H
 
-#include "utility_hook.h"
+#include "access/xact.h"
 
-/* From _PG_init, in the postmaster. */
-extern void baton_notify_init(void);
+#include "hooks.h"
 
-/* From the ProcessUtility hook, when a statement is about to run. */
+/* From hooks.c; the first two in the postmaster. */
+extern void baton_notify_request_shmem(void);
+extern void baton_notify_start_shmem(void);
+extern void baton_notify_transaction(XactEvent event);
 extern void baton_notify_utility_begins(const BatonUtility *utility);
 
 /*

@@ -19,12 +19,10 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "utils/fmgrprotos.h"
 
+#include "later_functions.h"
 #include "pid_functions.h"
 #include "session_pid.h"
-
-#if PG_VERSION_NUM >= 180000
 
 /* No process has it. */
 #define NO_PROCESS (-1)
@@ -60,9 +58,7 @@ baton_sql_reset_backend_stats(PG_FUNCTION_ARGS)
 {
 	return about_process(fcinfo, pg_stat_reset_backend_stats);
 }
-#endif
 
-#if PG_VERSION_NUM >= 160000
 /* A session that no backend serves has no transaction. */
 Datum
 baton_sql_backend_subxact(PG_FUNCTION_ARGS)
@@ -79,4 +75,3 @@ baton_sql_backend_subxact(PG_FUNCTION_ARGS)
 	BlessTupleDesc(columns);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(columns, values, nulls)));
 }
-#endif

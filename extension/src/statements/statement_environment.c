@@ -93,7 +93,6 @@ static bool has_placeholders = false;
 
 static int	planning = 0;		/* calls of the planner, nested */
 static bool folded = false;		/* it has executed an immutable function */
-static planner_hook_type next_planner_hook = NULL;
 
 /* What neither analysis nor planning looks at, in the groups that are taken. */
 static bool
@@ -333,16 +332,8 @@ baton_environment_settles(void)
  * Before the settings go back to what they were (AtEOXact_GUC comes later, in
  * CommitTransaction() and AbortTransaction(), xact.c).
  */
-static void
-watch_transaction(XactEvent event, void *argument)
-{
-	if (changed)
-		baton_environment_changes();
-}
-
-static void
-watch_subtransaction(SubXactEvent event, SubTransactionId id,
-					 SubTransactionId parent, void *argument)
+void
+baton_environment_transaction(void)
 {
 	if (changed)
 		baton_environment_changes();
@@ -356,9 +347,9 @@ baton_environment_function(Oid function)
 		folded = true;
 }
 
-static PlannedStmt *
-watch_planner(Query *parse, const char *query_string, int cursor_options,
-			  ParamListInfo parameters)
+PlannedStmt *
+baton_environment_plan(Query *parse, const char *query_string, int cursor_options,
+					   ParamListInfo parameters, planner_hook_type planner)
 {
 	PlannedStmt *result;
 	bool		folded_before = folded;
@@ -373,9 +364,7 @@ watch_planner(Query *parse, const char *query_string, int cursor_options,
 	planning++;
 	PG_TRY();
 	{
-		result = next_planner_hook ?
-			next_planner_hook(parse, query_string, cursor_options, parameters) :
-			standard_planner(parse, query_string, cursor_options, parameters);
+		result = planner(parse, query_string, cursor_options, parameters);
 		if (folded && parameters == NULL)
 			baton_held_folds(query_string);
 		if (learns)
@@ -388,13 +377,4 @@ watch_planner(Query *parse, const char *query_string, int cursor_options,
 	}
 	PG_END_TRY();
 	return result;
-}
-
-void
-baton_statement_environment_init(void)
-{
-	next_planner_hook = planner_hook;
-	planner_hook = watch_planner;
-	RegisterXactCallback(watch_transaction, NULL);
-	RegisterSubXactCallback(watch_subtransaction, NULL);
 }

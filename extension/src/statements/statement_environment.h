@@ -10,6 +10,8 @@
 #ifndef BATON_STATEMENT_ENVIRONMENT_H
 #define BATON_STATEMENT_ENVIRONMENT_H
 
+#include "optimizer/planner.h"
+
 #include "context.h"
 
 /*
@@ -47,7 +49,13 @@ extern bool baton_environment_has_placeholders(void);
 /* An expression is about to execute a function (taint_watch.c). */
 extern void baton_environment_function(Oid function);
 
-/* From _PG_init. */
-extern void baton_statement_environment_init(void);
+/*
+ * From hooks.c: a statement is planned, by that planner; a transaction or
+ * subtransaction is on its way to an end.
+ */
+extern PlannedStmt *baton_environment_plan(Query *parse, const char *query_string,
+										   int cursor_options, ParamListInfo parameters,
+										   planner_hook_type planner);
+extern void baton_environment_transaction(void);
 
 #endif							/* BATON_STATEMENT_ENVIRONMENT_H */

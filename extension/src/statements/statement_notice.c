@@ -27,6 +27,7 @@
 #include "context_guc.h"
 #include "context_statements.h"
 #include "context_unnamed.h"
+#include "guc_hooks.h"
 #include "handover.h"
 #include "nodes/memnodes.h"
 #include "statement_environment.h"
@@ -39,7 +40,7 @@
 StatementNotice baton_notice;
 
 static bool attached = false;
-static GucEnumAssignHook previous_assign_replication_role = NULL;
+static GucEnumAssignHook server_assign_replication_role = NULL;
 
 /* A statement has been prepared: its plan is the last that was saved. */
 static void
@@ -82,7 +83,7 @@ watch_replication_role(int value, void *extra)
 		baton_statements_session() != 0 &&
 		baton_statements_session() == baton_session_held())
 		note_discard();
-	previous_assign_replication_role(value, extra);
+	server_assign_replication_role(value, extra);
 }
 
 void
@@ -234,9 +235,9 @@ baton_notice_settings(void)
 const char *
 baton_notice_check(void)
 {
-	struct config_enum *role = (struct config_enum *) baton_guc_find("session_replication_role");
-
-	if (role == NULL || role->gen.vartype != PGC_ENUM || role->assign_hook == NULL)
+	if (server_assign_replication_role == NULL &&
+		!baton_guc_hook_enum("session_replication_role", watch_replication_role,
+							 &server_assign_replication_role))
 		return "parameter \"session_replication_role\" is not as expected";
 	return NULL;
 }
@@ -244,13 +245,6 @@ baton_notice_check(void)
 void
 baton_notice_attach(void)
 {
-	struct config_enum *role;
-
-	if (attached)
-		return;
-	role = (struct config_enum *) baton_guc_find("session_replication_role");
-	previous_assign_replication_role = role->assign_hook;
-	role->assign_hook = watch_replication_role;
 	attached = true;
 }
 

@@ -10,7 +10,7 @@
 #ifndef BATON_STATEMENT_NOTICE_H
 #define BATON_STATEMENT_NOTICE_H
 
-#include "utility_hook.h"
+#include "hooks.h"
 
 /* What was noticed since the session came, or was captured. */
 typedef struct StatementNotice
@@ -21,7 +21,7 @@ typedef struct StatementNotice
 
 extern StatementNotice baton_notice;
 
-/* A utility statement begins, and has succeeded (utility_hook.c). */
+/* A utility statement begins, and has succeeded (hooks.c). */
 extern void baton_notice_utility_begins(BatonUtility *utility);
 extern void baton_notice_utility_done(const BatonUtility *utility);
 

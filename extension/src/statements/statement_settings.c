@@ -59,7 +59,6 @@ static ParseState *analysis = NULL;
 static PlanSettings *analysis_settings = NULL;
 static int	analysis_nest_level = 0;
 
-static post_parse_analyze_hook_type next_analyze_hook = NULL;
 
 /*
  * May the text hold a literal, or compare something with NULL?  Parameters are
@@ -186,8 +185,8 @@ analysis_begins(ParseState *pstate, void *argument)
 	}
 }
 
-static void
-analysis_ends(ParseState *pstate, Query *query, JumbleState *jstate)
+void
+baton_settings_analysis_ends(const ParseState *pstate)
 {
 	baton_environment_look_at_role();
 	if (analysis == pstate)
@@ -196,8 +195,6 @@ analysis_ends(ParseState *pstate, Query *query, JumbleState *jstate)
 		analysis_settings->armed = false;
 		AtEOXact_GUC(true, analysis_nest_level);
 	}
-	if (next_analyze_hook)
-		next_analyze_hook(pstate, query, jstate);
 }
 
 PlanSettings *
@@ -354,11 +351,4 @@ baton_settings_disarm(CachedPlanSource *plan)
 	own->armed = false;
 	forget_settings(own);
 	own->changed = true;
-}
-
-void
-baton_settings_init(void)
-{
-	next_analyze_hook = post_parse_analyze_hook;
-	post_parse_analyze_hook = analysis_ends;
 }

@@ -11,6 +11,8 @@
 #define BATON_STATEMENT_SETTINGS_H
 
 #include "catalog/namespace.h"
+#include "parser/parse_node.h"
+
 #include "statement_description.h"
 #include "search_path.h"
 
@@ -63,7 +65,7 @@ extern bool baton_settings_fit(const CachedPlanSource *plan, const CachedPlanSou
 /* The session discards its plans. */
 extern void baton_settings_disarm(CachedPlanSource *plan);
 
-/* Installs the hook on the end of parse analysis; from _PG_init. */
-extern void baton_settings_init(void);
+/* Parse analysis of a statement ends (hooks.c). */
+extern void baton_settings_analysis_ends(const ParseState *pstate);
 
 #endif							/* BATON_STATEMENT_SETTINGS_H */

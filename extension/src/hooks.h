@@ -1,14 +1,14 @@
 /*-------------------------------------------------------------------------
  *
- * utility_hook.h
- *		The one ProcessUtility hook, and what its watchers share.
+ * hooks.h
+ *		The server's hooks, and what the watchers of a utility statement share.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------
  */
-#ifndef BATON_UTILITY_HOOK_H
-#define BATON_UTILITY_HOOK_H
+#ifndef BATON_HOOKS_H
+#define BATON_HOOKS_H
 
 #include "nodes/nodes.h"
 
@@ -30,6 +30,9 @@ typedef struct BatonUtility
 } BatonUtility;
 
 /* From _PG_init, in the postmaster. */
-extern void baton_utility_init(void);
+extern void baton_hooks_install(void);
 
-#endif							/* BATON_UTILITY_HOOK_H */
+/* Does another library want to see calls of this function? */
+extern bool baton_hooks_others_need_calls(Oid function);
+
+#endif							/* BATON_HOOKS_H */

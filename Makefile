@@ -43,7 +43,7 @@ WITH_SERVER = PG_CONFIG=$(PG_CONFIG)
 .DEFAULT_GOAL := all
 .PHONY: all extension dispatcher install install-files uninstall uninstall-files \
 	setup setup-test setup-suite setup-bench demo run-demo run-bench check check-major check-unit check-fuzz \
-	check-regress check-isolation check-pytest check-sanitize bench fuzz lint format clean help
+	check-regress check-isolation check-pytest check-sanitize check-assert bench fuzz lint format clean help
 
 all: extension dispatcher ## Build the extension and the dispatcher
 
@@ -124,7 +124,8 @@ check: setup-test ## Everything that must pass, on a clean clone
 	@echo "==> behaviour, faults, drivers"
 	@$(MAKE) --no-print-directory check-pytest
 
-# What differs from major to major: tools/with-postgres 17 make check-major
+# What differs from major to major: tools/with-postgres 17 make check-major, or
+# tools/with-source FOLDER make check-major
 check-major: setup-suite ## Of check: what depends on the server's major
 	@echo "==> build and install"
 	@$(MAKE) --no-print-directory install
@@ -169,6 +170,12 @@ check-isolation:
 
 check-pytest:
 	$(WITH_SERVER) BATON_TEST_MODE=$(TEST_MODE) $(PYTHON) -m pytest $(PYTEST_FOLDERS)
+
+# Assertions of the server's own, about what an extension may not do.
+check-assert: ## With a server with assertions, from PG_SOURCE, a source tree
+	@test -n "$(PG_SOURCE)" || { echo "make check-assert PG_SOURCE=FOLDER, PostgreSQL's source tree"; exit 2; }
+	tools/with-source --assert $(PG_SOURCE) $(MAKE) check-major \
+		MAJOR_PYTEST_FOLDERS="tests/behaviour tests/faults"
 
 # A copy of the tree in build/sanitize, its extension with AddressSanitizer and
 # UndefinedBehaviorSanitizer, whose word in a server's log fails the test.  The

@@ -13,12 +13,16 @@
  * backend (taint.c), so a namespace is empty whenever it is shown or hidden.
  *
  * Decision: that the session has one is an item of its context.  Where the
- * session has none, the backend's is hidden by SetTempNamespaceState(), which
- * a parallel worker uses to take over its leader's; where it has one, the
- * backend's is shown again, or made by a transaction of ours.
+ * session has none, the backend's is hidden: AtEOSubXact_Namespace()
+ * (namespace.c, 15 to 18) clears the namespace if the subtransaction that made
+ * it aborts, and outside a transaction myTempNamespaceSubID is
+ * InvalidSubTransactionId, so that one is said to abort.  Where the session has
+ * one, the backend's is shown again by SetTempNamespaceState(), which a parallel
+ * worker uses to take over its leader's and which asserts that none is there; or
+ * it is made, by a transaction of ours.
  *
- * What a hidden namespace means elsewhere: MyProc->tempNamespaceId stays, so
- * that nobody takes the namespace for an orphan's; at exit
+ * What a hidden namespace means elsewhere: MyProc->tempNamespaceId is put back,
+ * so that nobody takes the namespace for an orphan's; at exit
  * RemoveTempRelationsCallback() (namespace.c) finds nothing to do, and there
  * is nothing.  A session that makes its first temporary object while it is
  * hidden makes InitTempTableNamespace() set it up again, with all that this
@@ -35,9 +39,6 @@
  * then its subtransactions have handed their mark up to TopSubTransactionId
  * (15 to 18).  The rest of that function ends overridden search paths, which
  * AtEOXact_Namespace() would (up to 16; later there are none).
- *
- * SetTempNamespaceState() asserts that nothing was there before.  A server
- * built with assertions therefore never hides.
  *
  * Invariants: `own` is the backend's namespace since it was first seen, shown
  * or not, outside a transaction: by then its exit callback is registered.
@@ -93,6 +94,13 @@ look(void)
 	return true;
 }
 
+static void
+hide(void)
+{
+	AtEOSubXact_Namespace(false, InvalidSubTransactionId, InvalidSubTransactionId);
+	MyProc->tempNamespaceId = own;
+}
+
 /*
  * As if the session had just made its first temporary object.  As the
  * superuser who will own it, since the session's role need not be allowed to
@@ -141,10 +149,8 @@ baton_temporary_install(bool wanted)
 			(void) look();
 		}
 	}
-#ifndef USE_ASSERT_CHECKING
 	else if (!wanted && shown)
-		SetTempNamespaceState(InvalidOid, InvalidOid);
-#endif
+		hide();
 	in_context = wanted;
 }
 

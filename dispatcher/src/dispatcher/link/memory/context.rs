@@ -179,7 +179,10 @@ impl Contexts {
             }
         }
         let items = std::mem::take(&mut self.scratch);
-        let stored = self.arena.store_items(&items);
+        let (old_place, old_count) = self.arena.record_items(index);
+        let stored = self
+            .arena
+            .store_items_instead(old_place, old_count as usize, &items);
         let count = items.len() as u32;
         let statements = self.statements(&items);
         self.scratch = items;
@@ -190,8 +193,6 @@ impl Contexts {
             self.discard(staged);
             return Err(Full);
         };
-        let (old_place, old_count) = self.arena.record_items(index);
-        self.arena.release_items(old_place, old_count as usize);
         for item in dropped {
             self.counters.release(item.counter);
             self.arena.release(item.entry);

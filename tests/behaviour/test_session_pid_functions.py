@@ -9,6 +9,7 @@ import signal
 
 import pytest
 
+from harness.account import server_major
 from harness.health import wait_until
 from harness.wire import Closed, Wire, query
 
@@ -195,6 +196,27 @@ def test_statistics_of_a_backend_are_those_of_who_serves_the_session(three):
         wal = f"SELECT (pg_stat_get_backend_wal({wire.backend_pid})).wal_records IS NOT NULL"
         assert server.sql(wal) == [(name == "served",)]
         server.sql(f"SELECT pg_stat_reset_backend_stats({wire.backend_pid})")
+
+
+@pytest.mark.skipif(server_major() < 18, reason="came with PostgreSQL 18")
+def test_an_asynchronous_read_is_its_session_s(make_cluster):
+    """pg_aios: the server's I/O workers stand still, so that a session's reads are seen."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 3, "shared_buffers": "1MB", "io_method": "worker"})
+    server.sql("CREATE TABLE large AS SELECT repeat('x', 1000) FROM generate_series(1, 20000)")
+    with open_wire(server) as session:
+        mixed(server)
+        workers = [pid for (pid,) in server.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'")]
+        assert workers
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            session.send(query("SELECT count(*) FROM large"))
+            readers = "SELECT DISTINCT pid FROM pg_aios"
+            wait_until(lambda: server.sql(readers) == [(session.backend_pid,)], what="its reads are shown")
+        finally:
+            for pid in workers:
+                os.kill(pid, signal.SIGCONT)
+        assert [m.row() for m in session.until_ready(20) if m.type == "D"] == [[b"20000"]]
 
 
 @pytest.mark.pool_only

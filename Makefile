@@ -36,6 +36,9 @@ PYTEST_FOLDERS ?= tests/behaviour tests/faults tests/drivers
 MAJOR_PYTEST_FOLDERS ?= tests/behaviour
 # Tests that run in two modes run in this one only: normal or forced.
 TEST_MODE ?=
+# Test files that run at a time; much of a test is waiting.  check-major runs
+# one: CI has two majors side by side.
+TEST_WORKERS ?= 2
 
 # Tests ask the same pg_config.
 WITH_SERVER = PG_CONFIG=$(PG_CONFIG)
@@ -134,7 +137,7 @@ check-major: setup-suite ## Of check: what depends on the server's major
 	@echo "==> PostgreSQL's regression suite, under forced migration"
 	@$(MAKE) --no-print-directory check-regress REGRESS_OPTIONS="--only direct --only forced"
 	@echo "==> behaviour"
-	@$(MAKE) --no-print-directory check-pytest PYTEST_FOLDERS="$(MAJOR_PYTEST_FOLDERS)"
+	@$(MAKE) --no-print-directory check-pytest TEST_WORKERS=0 PYTEST_FOLDERS="$(MAJOR_PYTEST_FOLDERS)"
 
 # The extension is always built with -Wall -Wextra -Werror.
 lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md
@@ -169,7 +172,8 @@ check-isolation:
 	$(PYTHON) tests/isolation/run.py
 
 check-pytest:
-	$(WITH_SERVER) BATON_TEST_MODE=$(TEST_MODE) $(PYTHON) -m pytest $(PYTEST_FOLDERS)
+	$(WITH_SERVER) BATON_TEST_MODE=$(TEST_MODE) $(PYTHON) -m pytest \
+		--numprocesses $(TEST_WORKERS) --dist loadfile $(PYTEST_FOLDERS)
 
 # Assertions of the server's own, about what an extension may not do.
 check-assert: ## With a server with assertions, from PG_SOURCE, a source tree

@@ -38,7 +38,7 @@
 #define BATON_SETTINGS_MARKS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 17
+#define BATON_LAYOUT_VERSION 18
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -101,6 +101,9 @@ typedef struct BatonControl
 	uint32_t	identities_used;	/* no session has had a slot from here on:
 									 * who looks for all need not go further;
 									 * dispatcher */
+	uint32_t	keeps_sessions; /* BATON_CAUSE_*; not 0: every session keeps
+								 * its backend from its next transaction's end
+								 * on, for this cause; dispatcher */
 } BatonControl;
 
 /*
@@ -214,7 +217,9 @@ typedef struct BatonPoolSlot
 								 * lowered by the backend (or dispatcher) that
 								 * took one */
 	uint32_t	in_use;			/* dispatcher */
-	uint32_t	reserved0[14];
+	uint32_t	keeps_sessions; /* BATON_CAUSE_*; as the header's, for this
+								 * pool's sessions; dispatcher */
+	uint32_t	reserved0[13];
 	uint64_t	completed;		/* atomic; transactions completed; backends */
 	uint64_t	reserved1[7];
 } BatonPoolSlot;
@@ -361,6 +366,8 @@ typedef struct BatonIdentity
 #define BATON_CAUSE_DISPATCHER_GONE 12
 #define BATON_CAUSE_OTHER 13
 #define BATON_CAUSE_SELF_CHECK 14
+#define BATON_CAUSE_POOL_MODE 15
+#define BATON_CAUSE_FEW_SESSIONS 16
 
 /*
  * Statement counters of one prepared statement of one session; written by
@@ -582,8 +589,13 @@ typedef struct BatonFrame
 #define BATON_MSG_SHUTDOWN 32	/* u32: the server is stopping */
 #define BATON_MSG_POOL_SETTINGS 33	/* u32 role, u32 database, i32
 									 * max_backends, i32 min_backends, i32
-									 * max_sessions (-1: not set):
-									 * pool_settings.c */
+									 * max_sessions (-1: not set), i32 mode
+									 * (BATON_MODE_*): pool_settings.c */
+
+/* pg_baton.pool_mode */
+#define BATON_MODE_SHARED 0
+#define BATON_MODE_DEDICATED 1
+#define BATON_MODE_NATIVE 2
 
 /* dispatcher -> launcher */
 #define BATON_MSG_LOGIN_QUESTION 40

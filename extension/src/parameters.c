@@ -29,6 +29,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "baton_shared.h"
 #include "channel.h"
 #include "context_guc.h"
 #include "log_settings.h"
@@ -46,6 +47,7 @@ int			baton_max_backends;
 int			baton_min_backends;
 int			baton_max_dedicated;
 int			baton_max_extra_backends;
+int			baton_sharing_threshold;
 int			baton_backend_idle_timeout_ms;
 int			baton_session_wait_timeout_ms;
 int			baton_max_sessions;
@@ -65,14 +67,16 @@ typedef struct ParameterDefinition
 	{
 		PARAMETER_BOOL,
 		PARAMETER_INT,
+		PARAMETER_ENUM,
 		PARAMETER_STRING
 	}			type;
-	void	   *variable;		/* bool, int or char * */
+	void	   *variable;		/* bool, int (of an enum, too) or char * */
 	GucContext	context;
 	int			flags;			/* GUC_*, the unit among them */
-	int			boot;			/* of a bool or int */
+	int			boot;			/* of a bool, int or enum */
 	int			least;			/* of an int */
 	int			most;
+	const struct config_enum_entry *options;	/* of an enum */
 	const char *boot_string;
 	const char *short_description;
 	const char *long_description;
@@ -166,6 +170,25 @@ static const ParameterDefinition definitions[] =
 		.boot = -1,.least = -1,.most = 1000000,
 		.short_description = "Sets the maximum number of a role's sessions in a database on the pool's port.",
 		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts for who logs in from then on. -1 means no limit but pg_baton.max_sessions.",
+	},
+	{
+		.name = "pg_baton.pool_mode",
+		.type = PARAMETER_ENUM,
+		.variable = &baton_pool_mode,
+		.context = PGC_SUSET,
+		.boot = BATON_MODE_SHARED,
+		.options = baton_pool_modes,
+		.short_description = "Sets whether sessions share backends, or each has one of its own.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once.",
+	},
+	{
+		.name = "pg_baton.sharing_threshold",
+		.type = PARAMETER_INT,
+		.variable = &baton_sharing_threshold,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = 1000000,
+		.short_description = "Sets the number of sessions up to which each keeps a backend of its own.",
+		.long_description = "With more, they share pg_baton.max_backends. Zero: they always do.",
 	},
 	{
 		.name = "pg_baton.backend_idle_timeout",
@@ -320,6 +343,11 @@ baton_parameters_define(void)
 										(int *) d->variable, d->boot, d->least, d->most,
 										d->context, d->flags, NULL, NULL, NULL);
 				break;
+			case PARAMETER_ENUM:
+				DefineCustomEnumVariable(d->name, d->short_description, d->long_description,
+										 (int *) d->variable, d->boot, d->options,
+										 d->context, d->flags, NULL, NULL, NULL);
+				break;
 			case PARAMETER_STRING:
 				DefineCustomStringVariable(d->name, d->short_description, d->long_description,
 										   (char **) d->variable, d->boot_string,
@@ -431,6 +459,7 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "min_backends", baton_min_backends);
 	add_number(&pairs, &count, "max_dedicated", baton_max_dedicated);
 	add_number(&pairs, &count, "max_extra_backends", baton_max_extra_backends);
+	add_number(&pairs, &count, "sharing_threshold", baton_sharing_threshold);
 	add_number(&pairs, &count, "backend_idle_timeout_ms", baton_backend_idle_timeout_ms);
 	add_number(&pairs, &count, "session_wait_timeout_ms", baton_session_wait_timeout_ms);
 	add_number(&pairs, &count, "max_sessions", baton_max_sessions);

@@ -26,6 +26,7 @@ impl Core {
             pool.comes_from(from);
         }
         self.let_in(number, from);
+        self.look_at_threshold();
         Some(id)
     }
 
@@ -171,6 +172,7 @@ impl Core {
         }
         let pool = number;
         self.act(Action::End { id, pool, why });
+        self.look_at_threshold();
     }
 
     /// A client has gone that was still to be greeted: it counts for no limit

@@ -30,23 +30,24 @@ impl Core {
         }
     }
 
+    /// A backend has told that, or a session has left it.
     pub(super) fn told_dedicated(&mut self, slot: u32, dedicated: bool, words: &impl Words) {
-        self.set_dedicated(slot, dedicated);
+        let is_new = self.set_dedicated(slot, dedicated);
         let pool = self.backends.get(slot).map(|backend| backend.pool());
-        if let Some(number) = pool.filter(|_| !dedicated) {
+        if let Some(number) = pool.filter(|_| is_new && !dedicated) {
             // It may sleep since before it was told of: nobody has poked it for
             // what was sent meanwhile.
             self.poke_idle(number, 0, words);
         }
     }
 
-    /// A backend has told that, or a session has left it.
-    pub(super) fn set_dedicated(&mut self, slot: u32, dedicated: bool) {
+    /// True if that is new.
+    fn set_dedicated(&mut self, slot: u32, dedicated: bool) -> bool {
         if !self.backends.set_dedicated(slot, dedicated, self.now.us) {
-            return;
+            return false;
         }
         let Some(number) = self.backends.get(slot).map(|backend| backend.pool()) else {
-            return;
+            return false;
         };
         if let Some(pool) = self.pool_mut(number) {
             pool.set_dedicated(slot, dedicated);
@@ -58,6 +59,7 @@ impl Core {
             self.room.look_for_surplus();
         }
         self.mark_dirty(number);
+        true
     }
 
     /// Called in each tick.

@@ -236,6 +236,12 @@ pub enum Action {
         slot: u32,
         id: SessionId,
     },
+    /// Sessions of this pool, or (None) of all, keep their backends from now on;
+    /// or not any more.
+    Keep {
+        pool: Option<u32>,
+        keeps: bool,
+    },
     /// The backend is no more; its slot is free.
     FreeSlot(u32),
     /// Any of these may take the ticket and exit.

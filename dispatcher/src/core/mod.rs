@@ -18,6 +18,7 @@
 //! | `stall`, `held` | which backends get nothing done, so that others are added |
 //! | `waits`, `cancel`, `holds`, `stop` | who is told what while he waits, or ends |
 //! | `pool_limits` | how many backends and sessions a role may have in a database |
+//! | `modes` | whose sessions keep their backends because that is what is wanted |
 //! | `attach`, `leave`, `shrink` | a backend comes, goes, may go |
 //! | `room`, `make_room` | which backend gives way for another pool |
 //! | `pool`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
@@ -33,6 +34,7 @@ mod held;
 mod holds;
 mod leave;
 mod make_room;
+mod modes;
 mod origin;
 mod places;
 mod pool;
@@ -56,7 +58,7 @@ pub use backends::Backend;
 pub use event::{Action, Ending, Event, Look, Says, Skipped, Then, Why};
 pub use origin::{Origin, Provenance};
 pub use pool::PoolKey;
-pub use pool_limits::PoolLimits;
+pub use pool_limits::{PoolLimits, PoolMode};
 pub use sessions::{index_of, SessionId};
 pub use words::{Shown, Word, Words};
 
@@ -90,6 +92,8 @@ pub struct Limits {
     pub max_dedicated: Option<usize>,
     /// Beyond max_backends, while transactions hold those. None: what is left.
     pub max_extra: Option<usize>,
+    /// Up to so many sessions each keeps a backend of its own.
+    pub sharing_threshold: usize,
     /// Backends that there may be at all: what the server's connections leave.
     /// Orphans have some, too; but they must not keep a new dispatcher from
     /// serving anybody.
@@ -126,6 +130,8 @@ pub struct Core {
     settings_generation: u64,
     next_serial: u64,
     outdated_pools: usize,
+    /// All sessions keep their backends, as there are but few.
+    are_few: bool,
     launcher_is_up: bool,
     stopping: bool,
     next_swept: u32,
@@ -162,6 +168,7 @@ impl Core {
             settings_generation: 0,
             next_serial: 0,
             outdated_pools: 0,
+            are_few: false,
             launcher_is_up: true,
             stopping: false,
             next_swept: 0,
@@ -211,7 +218,7 @@ impl Core {
             Event::Attached(slot) => self.attached(slot),
             Event::BackendGone(slot) => self.backend_gone(slot),
             Event::Dedicated(slot, dedicated) => self.told_dedicated(slot, dedicated, words),
-            Event::MayBeFree(slot) => self.may_be_free(slot),
+            Event::MayBeFree(slot) => self.may_be_free(slot, words),
             Event::Leaves(slot) => self.leaves(slot, words),
             Event::SlotFreed(slot) => self.backends.release(slot),
             Event::TicketBack(is_ours) => self.ticket_back(is_ours, words),
@@ -317,5 +324,6 @@ impl Core {
         for pool in self.existing.iter() {
             self.mark_dirty(pool);
         }
+        self.look_at_threshold();
     }
 }

@@ -47,6 +47,8 @@ pub struct Pool {
     pub replaceable: Replaceable,
     /// Its group's; None: not known yet.
     pub limits: Option<PoolLimits>,
+    /// Its mode says so, and its backends are told.
+    pub keeps_sessions: bool,
     /// Slots of its backends that are not dedicated. What is done for each
     /// session that speaks goes through these only.
     pub backends: Vec<u32>,
@@ -80,6 +82,7 @@ impl Pool {
             outdated: false,
             replaceable: Replaceable::default(),
             limits: None,
+            keeps_sessions: false,
             backends: Vec::new(),
             dedicated: Vec::new(),
             origins: BTreeMap::new(),

@@ -9,12 +9,36 @@
 use super::{Action, Core, Words};
 use std::collections::BTreeMap;
 
-/// pg_baton.pool_max_backends, pool_min_backends and pool_max_sessions.
+/// pg_baton.pool_mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PoolMode {
+    /// Sessions share backends.
+    #[default]
+    Shared,
+    /// Each keeps the one that has served it.
+    Dedicated,
+    /// Each is a connection of the server's own.
+    Native,
+}
+
+impl PoolMode {
+    /// As the launcher sends it (BATON_MODE_*).
+    fn of(number: i32) -> PoolMode {
+        match number {
+            1 => PoolMode::Dedicated,
+            2 => PoolMode::Native,
+            _ => PoolMode::Shared,
+        }
+    }
+}
+
+/// pg_baton.pool_max_backends, pool_min_backends, pool_max_sessions and pool_mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolLimits {
     pub max_backends: Option<usize>,
     pub min_backends: Option<usize>,
     pub max_sessions: Option<usize>,
+    pub mode: PoolMode,
 }
 
 /// Role and database.
@@ -26,12 +50,13 @@ pub type Groups = BTreeMap<GroupKey, Option<PoolLimits>>;
 
 impl PoolLimits {
     /// As the launcher sends them; -1: none.
-    pub fn of(max_backends: i32, min_backends: i32, max_sessions: i32) -> PoolLimits {
+    pub fn of(max_backends: i32, min_backends: i32, max_sessions: i32, mode: i32) -> PoolLimits {
         PoolLimits {
             // None at all could serve nobody.
             max_backends: usize::try_from(max_backends).ok().map(|most| most.max(1)),
             min_backends: usize::try_from(min_backends).ok(),
             max_sessions: usize::try_from(max_sessions).ok(),
+            mode: PoolMode::of(mode),
         }
     }
 }
@@ -61,6 +86,7 @@ impl Core {
         if let Some(pool) = self.pool_mut(number) {
             pool.limits = limits;
         }
+        self.mode_may_differ(number);
     }
 
     fn ask_limits(&mut self, (role, database): GroupKey) {
@@ -86,6 +112,7 @@ impl Core {
             if let Some(pool) = self.pool_mut(number) {
                 pool.limits = Some(limits);
             }
+            self.mode_may_differ(number);
             self.mark_dirty(number);
         }
     }
@@ -98,6 +125,12 @@ impl Core {
                 .collect();
             self.groups.retain(|group, _| existing.contains(group));
         }
+    }
+
+    /// None: not known yet.
+    pub fn pool_mode(&self, group: GroupKey) -> Option<PoolMode> {
+        let limits = self.groups.get(&group).copied().flatten();
+        limits.map(|limits| limits.mode)
     }
 
     pub(super) fn min_backends(&self, number: u32) -> usize {

@@ -223,8 +223,9 @@ impl Core {
         let Some(pool) = self.pool(number) else {
             return;
         };
-        let mut slots = pool.backends.iter();
-        let may_be_taking = slots.any(|slot| words.backend(*slot) == Word::Busy);
+        // Whoever has told that he is dedicated no longer may not be heard yet.
+        let may_take = |slot| words.backend(slot) == Word::Busy && !words.backend_keeps(slot);
+        let may_be_taking = pool.all_backends().any(may_take);
         if counter_is_wrong(is_empty, may_be_taking, words.queued(number)) {
             self.act(Action::TakeBack(number));
             self.act(Action::ResetCounter(number));

@@ -41,6 +41,8 @@ pub trait Words {
     fn backend_since_us(&self, slot: u32) -> i64;
     /// The session that a backend says it holds; 0: none.
     fn backend_session(&self, slot: u32) -> SessionId;
+    /// It says that its session is dedicated; so it takes nobody else.
+    fn backend_keeps(&self, slot: u32) -> bool;
     fn backend_has_served(&self, slot: u32) -> bool;
     /// May a backend of ours be started in this slot?
     fn slot_is_free(&self, slot: u32) -> bool;

@@ -25,6 +25,7 @@ pub struct Parameters {
     pub max_dedicated: i32,
     /// -1: likewise.
     pub max_extra_backends: i32,
+    pub sharing_threshold: u32,
     pub backend_idle_timeout_ms: u64,
     pub session_wait_timeout_ms: u64,
     pub max_sessions: u32,
@@ -108,6 +109,7 @@ const TABLE: &[(&str, Set)] = &[
     number!(min_backends),
     number!(max_dedicated),
     number!(max_extra_backends),
+    number!(sharing_threshold),
     number!(backend_idle_timeout_ms),
     number!(session_wait_timeout_ms),
     number!(max_sessions),
@@ -165,6 +167,7 @@ impl Parameters {
             min_backends: self.min_backends as usize,
             max_dedicated: usize::try_from(self.max_dedicated).ok(),
             max_extra: usize::try_from(self.max_extra_backends).ok(),
+            sharing_threshold: self.sharing_threshold as usize,
             ceiling: self.backend_ceiling(slots, orphans),
             session_wait_timeout_us: self.session_wait_timeout_ms * 1000,
             backend_idle_timeout_us: self.backend_idle_timeout_ms as i64 * 1000,

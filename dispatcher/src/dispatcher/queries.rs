@@ -86,6 +86,8 @@ fn cause(number: u32) -> Option<&'static str> {
         CAUSE_CONTEXT_MEMORY => "context memory",
         CAUSE_DISPATCHER_GONE => "dispatcher gone",
         CAUSE_SELF_CHECK => "failed check",
+        CAUSE_POOL_MODE => "pool mode",
+        CAUSE_FEW_SESSIONS => "few sessions",
         _ => "other",
     })
 }

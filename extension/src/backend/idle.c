@@ -576,6 +576,21 @@ pass_baton(void)
 }
 
 /*
+ * Shall the held session keep this backend, though nothing of it is here: the
+ * dispatcher has said so for its pool, or for all.  Not from one moment to the
+ * next while the slot shows it to be free, for then it may have been claimed.
+ */
+static inline uint32
+told_to_keep(void)
+{
+	uint32		cause = BatonSelf.pool->keeps_sessions;
+
+	if (pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state)) != BATON_BACKEND_BUSY)
+		return BATON_CAUSE_NONE;
+	return cause != BATON_CAUSE_NONE ? cause : BatonControlMemory->keeps_sessions;
+}
+
+/*
  * The held session, if any, is between two transactions.  Returns when the
  * session in place has begun to speak.
  */
@@ -612,6 +627,8 @@ wait_for_session(void)
 			cause = baton_taint();
 			if (cause == BATON_CAUSE_NONE && baton_session_is_too_large())
 				cause = BATON_CAUSE_CONTEXT_MEMORY;
+			if (cause == BATON_CAUSE_NONE)
+				cause = told_to_keep();
 			baton_session_note_cause(cause);
 			look_for_cause = false;
 		}

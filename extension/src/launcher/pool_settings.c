@@ -30,6 +30,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
+#include "baton_shared.h"
 #include "pool_settings.h"
 #include "settings_scan.h"
 #include "wire.h"
@@ -37,19 +38,29 @@
 int			baton_pool_max_backends;
 int			baton_pool_min_backends;
 int			baton_pool_max_sessions;
+int			baton_pool_mode;
+
+const struct config_enum_entry baton_pool_modes[] = {
+	{"shared", BATON_MODE_SHARED, false},
+	{"dedicated", BATON_MODE_DEDICATED, false},
+	{"native", BATON_MODE_NATIVE, false},
+	{NULL, 0, false}
+};
 
 typedef struct PoolSetting
 {
 	const char *name;
 	int		   *configured;
+	const struct config_enum_entry *options;	/* NULL: a number */
 } PoolSetting;
 
 /* In the order of the answer. */
 static const PoolSetting settings[] =
 {
-	{"pg_baton.pool_max_backends", &baton_pool_max_backends},
-	{"pg_baton.pool_min_backends", &baton_pool_min_backends},
-	{"pg_baton.pool_max_sessions", &baton_pool_max_sessions},
+	{"pg_baton.pool_max_backends", &baton_pool_max_backends, NULL},
+	{"pg_baton.pool_min_backends", &baton_pool_min_backends, NULL},
+	{"pg_baton.pool_max_sessions", &baton_pool_max_sessions, NULL},
+	{"pg_baton.pool_mode", &baton_pool_mode, baton_pool_modes},
 };
 
 #define SETTINGS lengthof(settings)
@@ -64,6 +75,22 @@ typedef struct Search
 	int			ranks[SETTINGS];	/* how closely each row is about them */
 } Search;
 
+static bool
+read_value(const PoolSetting *setting, const char *text, int *value)
+{
+	if (setting->options == NULL)
+		return parse_int(text, value, 0, NULL);
+	for (const struct config_enum_entry *option = setting->options; option->name != NULL; option++)
+	{
+		if (pg_strcasecmp(text, option->name) == 0)
+		{
+			*value = option->val;
+			return true;
+		}
+	}
+	return false;
+}
+
 static void
 read_setting(Search *search, const char *text, int rank)
 {
@@ -77,7 +104,7 @@ read_setting(Search *search, const char *text, int rank)
 		/* parameters' names know no case (guc_name_compare) */
 		if ((size_t) (value - text) == length && rank > search->ranks[i] &&
 			pg_strncasecmp(text, settings[i].name, length) == 0 &&
-			parse_int(value + 1, &number, 0, NULL))
+			read_value(&settings[i], value + 1, &number))
 		{
 			search->values[i] = number;
 			search->ranks[i] = rank;

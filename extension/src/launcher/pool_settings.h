@@ -11,11 +11,16 @@
 #define BATON_POOL_SETTINGS_H
 
 #include "lib/stringinfo.h"
+#include "utils/guc.h"
 
 /* pg_baton.pool_max_backends, pool_min_backends, pool_max_sessions; -1: none */
 extern int	baton_pool_max_backends;
 extern int	baton_pool_min_backends;
 extern int	baton_pool_max_sessions;
+
+/* pg_baton.pool_mode: BATON_MODE_*, and their names */
+extern int	baton_pool_mode;
+extern const struct config_enum_entry baton_pool_modes[];
 
 /*
  * Answers a POOL_QUESTION of the dispatcher.  False if it is not understood.

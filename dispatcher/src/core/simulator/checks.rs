@@ -3,7 +3,7 @@
 
 use super::shell::Shell;
 use crate::core::sessions::Whereabouts;
-use crate::core::{index_of, Core, SessionId, Words};
+use crate::core::{index_of, Core, PoolMode, SessionId, Words};
 use std::collections::BTreeMap;
 
 impl Core {
@@ -163,6 +163,23 @@ impl Core {
 }
 
 impl Shell {
+    /// Who is told to keep sessions is told what counts; when it is over nobody
+    /// sleeps on one.
+    pub fn check_modes(&self) {
+        for number in self.core.existing.iter() {
+            let pool = self.core.pool(number).expect("it exists");
+            let mode = pool.limits.map(|limits| limits.mode).unwrap_or_default();
+            let keeps = mode != PoolMode::Shared;
+            assert_eq!(self.world.pools[number as usize].keeps, keeps, "its mode");
+        }
+        let most = self.core.limits.sharing_threshold;
+        assert!(!self.world.keeps || self.core.sessions.live() <= most);
+        for process in self.processes.iter().flatten() {
+            let in_vain = process.keeps_in_vain(&self.world);
+            assert!(!in_vain, "{process:?} keeps its session in vain");
+        }
+    }
+
     /// No session is held by two, in two queues, or nowhere at all.
     pub fn check_world(&self) {
         let mut seen: BTreeMap<SessionId, &str> = BTreeMap::new();

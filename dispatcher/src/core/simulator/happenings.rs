@@ -230,6 +230,7 @@ impl Scenario {
         let max_backends = self.random().between(1, slots as u64) as usize;
         self.limits.max_backends = max_backends;
         self.limits.max_dedicated = None;
+        self.limits.sharing_threshold = self.random().below(2) * self.random().below(12);
         if self.random().once_in(3) {
             self.limits.force_migration = self.random().once_in(4);
             self.shell.world.force_migration = self.limits.force_migration;

@@ -22,7 +22,7 @@ use scenario::Scenario;
 use std::time::{Duration, Instant};
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 9] = [
+const FOUND: [(u64, &str); 12] = [
     (
         2,
         "a pool's last backend took sessions out of another pool's queue",
@@ -34,6 +34,10 @@ const FOUND: [(u64, &str); 9] = [
     (
         23,
         "a cancel on the way to a backend that could not greet it: never greeted",
+    ),
+    (
+        316,
+        "a counter set right while a backend took that was dedicated until a moment ago",
     ),
     (
         39,
@@ -50,6 +54,14 @@ const FOUND: [(u64, &str); 9] = [
     (
         571,
         "one that is held and told to go gave its extra place away before it went",
+    ),
+    (
+        1464,
+        "told to keep its session while it showed itself free: claimed, and not dedicated any more",
+    ),
+    (
+        1975,
+        "dedicated until its session ended, and asleep before that was heard: not poked for the queue",
     ),
     (
         2165,

@@ -83,6 +83,8 @@ pub struct Process {
     /// The one that it holds was greeted here.
     greeted_here: bool,
     dedicated: bool,
+    /// So it is because it was told to keep sessions.
+    kept: bool,
     begun_us: u64,
     cpu_us: u64,
     pub has_ended: bool,
@@ -107,6 +109,7 @@ impl Process {
             tells: false,
             greeted_here: false,
             dedicated: false,
+            kept: false,
             begun_us: world.now_us,
             cpu_us: 0,
             has_ended: false,
@@ -290,16 +293,32 @@ impl Process {
         };
     }
 
+    /// Is it told to keep its sessions?
+    fn is_told_to_keep(&self, world: &World) -> bool {
+        world.keeps || world.pools[self.pool as usize].keeps
+    }
+
+    /// Does it keep its session in its sleep, and is not told to any more?
+    pub fn keeps_in_vain(&self, world: &World) -> bool {
+        self.sleeps() && self.kept && !self.is_told_to_keep(world)
+    }
+
     fn top(&mut self, world: &mut World) -> Step {
         if self.held == 0 {
             self.dedicated = false;
+            self.kept = false;
             self.just_taken = false;
         } else if !self.just_taken {
-            let taints = world
+            let tainted = world
                 .client(self.held)
                 .is_some_and(|client| client.taints > 0);
+            // Not while it shows itself free, and may have been claimed.
+            let is_busy = world.backends[self.slot as usize].word == Word::Busy;
+            self.kept = !tainted && is_busy && self.is_told_to_keep(world);
+            let taints = tainted || self.kept;
             if taints != self.dedicated {
                 self.dedicated = taints;
+                world.backends[self.slot as usize].keeps = taints;
                 self.outbox.push_back(FromBackend::Dedicated(taints));
             }
         }
@@ -418,6 +437,7 @@ impl Process {
         world.session(id).owner = 0;
         world.backends[self.slot as usize].session = 0;
         self.dedicated = false;
+        world.backends[self.slot as usize].keeps = false;
         world.set_word(self.slot, Word::Idle);
         self.outbox.push_back(FromBackend::End(id, left));
         Step::Top

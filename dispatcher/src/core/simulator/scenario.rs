@@ -29,6 +29,7 @@ pub struct Summary {
     pub refused: u64,
     pub holds: u64,
     pub locks: u64,
+    pub kept: u64,
     pub longest_wait_us: u64,
 }
 
@@ -46,6 +47,7 @@ impl Summary {
         self.refused += other.refused;
         self.holds += other.holds;
         self.locks += other.locks;
+        self.kept += other.kept;
         self.longest_wait_us = self.longest_wait_us.max(other.longest_wait_us);
     }
 
@@ -54,7 +56,7 @@ impl Summary {
         assert!(self.transactions > 0 && self.claims_lost > 0 && self.queue_was_full > 0);
         assert!(self.waits_ended > 0 && self.deaths > 0 && self.crashes > 0);
         assert!(self.cancels > 0 && self.refused > 0 && self.holds > 0);
-        assert!(self.locks > 0);
+        assert!(self.locks > 0 && self.kept > 0);
     }
 }
 
@@ -88,6 +90,7 @@ impl Scenario {
             max_backends,
             min_backends: random.below(2) * random.below(3),
             max_dedicated,
+            sharing_threshold: random.below(2) * random.below(12),
             max_extra: random.once_in(3).then(|| random.below(5)),
             ceiling: slots,
             session_wait_timeout_us: if random.once_in(3) {
@@ -189,8 +192,12 @@ impl Scenario {
                 0 => self.random().between(1, most) as i32,
                 _ => -1,
             };
-            let limits = PoolLimits::of(limit(4), limit(2), limit(50));
+            let (backends, least, sessions) = (limit(4), limit(2), limit(50));
+            let mode = i32::from(self.is_troubled && self.random().once_in(6));
+            self.summary.kept += mode as u64;
+            let limits = PoolLimits::of(backends, least, sessions, mode);
             self.shell.core.set_pool_limits((role, database), limits);
+            self.shell.carry_out();
         }
         let Some((pool, serial, from)) = self.shell.questions.pop_front() else {
             return;
@@ -336,6 +343,7 @@ impl Scenario {
     fn check(&mut self) {
         self.shell.core.check_tables();
         self.shell.check_world();
+        self.shell.check_modes();
         let shell = &self.shell;
         if !shell.core.has_more() {
             shell.core.check_served(&shell.world);
@@ -361,8 +369,11 @@ impl Scenario {
         }
         self.shell.tell(Event::LauncherIs { up: true });
         self.limits.session_wait_timeout_us = 0;
+        self.limits.sharing_threshold = 0;
         let limits = self.limits;
         self.shell.core.set_limits(limits);
+        self.shell.core.ask_limits_again(|_| true);
+        self.shell.carry_out();
         for client in self.shell.world.clients.iter_mut().flatten() {
             client.taints = client.taints.min(1);
             client.transaction_us = client.transaction_us.min(2_000);

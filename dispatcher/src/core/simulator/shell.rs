@@ -239,6 +239,10 @@ impl Shell {
                 self.send(slot, ToBackend::Recall(held));
             }
             Action::Evict { slot, id } => self.send(slot, ToBackend::Evict(id)),
+            Action::Keep { pool, keeps } => match pool {
+                Some(pool) => self.world.pools[pool as usize].keeps = keeps,
+                None => self.world.keeps = keeps,
+            },
             Action::FreeSlot(slot) => {
                 self.openings.retain(|opening| opening.slot != slot);
                 self.processes[slot as usize] = None;
@@ -286,6 +290,7 @@ impl Shell {
                 assert!(self.world.pools[pool as usize].queue.is_empty());
                 self.full.retain(|other| *other != pool);
                 self.world.pools[pool as usize].queued = 0;
+                self.world.pools[pool as usize].keeps = false;
             }
             Action::TellFailure(_)
             | Action::ForgetGreetings(_)

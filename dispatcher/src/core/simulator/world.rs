@@ -17,6 +17,7 @@ pub struct BackendWords {
     /// 0: not, 1: now, else a ticket.
     pub retire: u32,
     pub poked: bool,
+    pub keeps: bool,
 }
 
 pub const FREE: BackendWords = BackendWords {
@@ -26,6 +27,7 @@ pub const FREE: BackendWords = BackendWords {
     served: 0,
     retire: 0,
     poked: false,
+    keeps: false,
 };
 
 /// Shared: a session's slot.
@@ -57,6 +59,8 @@ pub struct PoolWords {
     pub queued: i32,
     pub queue: VecDeque<SessionId>,
     pub completed: u64,
+    /// Its sessions keep their backends.
+    pub keeps: bool,
 }
 
 /// How a socket stands in the epoll.
@@ -102,6 +106,8 @@ pub struct World {
     pub lock: Option<SessionId>,
     pub login_generation: u64,
     pub force_migration: bool,
+    /// All sessions keep their backends.
+    pub keeps: bool,
 }
 
 impl World {
@@ -117,6 +123,7 @@ impl World {
             lock: None,
             login_generation: 1,
             force_migration: false,
+            keeps: false,
         }
     }
 
@@ -167,6 +174,10 @@ impl Words for World {
 
     fn backend_session(&self, slot: u32) -> SessionId {
         self.backends[slot as usize].session
+    }
+
+    fn backend_keeps(&self, slot: u32) -> bool {
+        self.backends[slot as usize].keeps
     }
 
     fn backend_has_served(&self, slot: u32) -> bool {

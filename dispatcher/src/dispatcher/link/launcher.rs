@@ -325,8 +325,10 @@ impl Dispatcher {
             MSG_POOL_SETTINGS => {
                 let mut reader = Reader(frame.payload);
                 let group = (reader.u32()?, reader.u32()?);
-                let limits = PoolLimits::of(reader.i32()?, reader.i32()?, reader.i32()?);
+                let limits =
+                    PoolLimits::of(reader.i32()?, reader.i32()?, reader.i32()?, reader.i32()?);
                 self.core.set_pool_limits(group, limits);
+                self.carry_out();
             }
             MSG_SHUTDOWN => self.stop("the server is stopping"),
             _ => return Err(Malformed),

@@ -48,6 +48,7 @@ pub struct ControlHeader {
     pub pid_offset: AtomicU64,
     pub query_offset: AtomicU64,
     pub identities_used: AtomicU32,
+    pub keeps_sessions: AtomicU32,
 }
 
 impl ControlHeader {
@@ -91,7 +92,8 @@ pub struct BackendSlot {
 pub struct PoolSlot {
     pub queued: AtomicI32,
     pub in_use: AtomicU32,
-    pub reserved0: [AtomicU32; 14],
+    pub keeps_sessions: AtomicU32,
+    pub reserved0: [AtomicU32; 13],
     pub completed: AtomicU64,
     pub reserved1: [AtomicU64; 7],
 }

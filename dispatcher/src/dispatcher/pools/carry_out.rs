@@ -93,6 +93,16 @@ impl Dispatcher {
                 debug!("too many dedicated sessions, one is ended: {name}");
                 self.send_to_backend(slot, &wire::bare(MSG_EVICT, id));
             }
+            Action::Keep { pool, keeps } => {
+                let (word, cause) = match pool {
+                    Some(pool) => (
+                        &self.control.pools[pool as usize].keeps_sessions,
+                        CAUSE_POOL_MODE,
+                    ),
+                    None => (&self.control.header.keeps_sessions, CAUSE_FEW_SESSIONS),
+                };
+                word.store(if keeps { cause } else { CAUSE_NONE }, SeqCst);
+            }
             Action::FreeSlot(slot) => {
                 self.close_opening(slot);
                 self.attached[slot as usize] = None;

@@ -54,7 +54,9 @@ impl Dispatcher {
         if let Some(queue) = self.queues[number as usize].take() {
             let _ = self.epoll.delete(queue.write.as_raw_fd());
         }
-        self.control.pools[number as usize].in_use.store(0, SeqCst);
+        let slot = &self.control.pools[number as usize];
+        slot.keeps_sessions.store(CAUSE_NONE, SeqCst);
+        slot.in_use.store(0, SeqCst);
         debug!("pool {number} is dropped");
     }
 

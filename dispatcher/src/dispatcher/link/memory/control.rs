@@ -96,6 +96,7 @@ impl Control {
         self.header.dispatcher_pid.store(own_pid, SeqCst);
         self.header.dispatcher_epoch.fetch_add(1, SeqCst);
         self.header.room_ticket.store(0, SeqCst);
+        self.header.keeps_sessions.store(CAUSE_NONE, SeqCst);
         let mut orphans = Vec::new();
         for (index, slot) in self.backends.iter().enumerate() {
             if slot.state.load(SeqCst) == BACKEND_FREE {
@@ -112,6 +113,7 @@ impl Control {
             // An orphan still counts what it completes here; no harm in that.
             pool.queued.store(0, SeqCst);
             pool.in_use.store(0, SeqCst);
+            pool.keeps_sessions.store(CAUSE_NONE, SeqCst);
         }
         for (index, slot) in self.sessions.iter().enumerate() {
             let owner = slot.owner.load(SeqCst);
@@ -193,6 +195,11 @@ impl Words for Control {
 
     fn backend_session(&self, slot: u32) -> u64 {
         self.backends[slot as usize].session.load(SeqCst)
+    }
+
+    fn backend_keeps(&self, slot: u32) -> bool {
+        let cause = &self.backends[slot as usize].dedicated_cause;
+        cause.load(SeqCst) != CAUSE_NONE
     }
 
     fn backend_has_served(&self, slot: u32) -> bool {

@@ -1,0 +1,108 @@
+"""Sessions share backends, or keep one each, as the administrator wants it: for a
+role, for a database, for all, or while they are few."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psycopg
+import pytest
+
+from harness.health import wait_until
+from harness.wire import Wire
+
+pytestmark = pytest.mark.pool_only
+
+
+@pytest.fixture
+def cluster(make_cluster):
+    one = make_cluster(parameters={"pg_baton.max_backends": 2, "max_connections": 30})
+    one.sql("CREATE EXTENSION pg_baton")
+    one.sql("CREATE ROLE app LOGIN")
+    one.sql("CREATE ROLE other LOGIN")
+    return one
+
+
+@pytest.fixture
+def crowd(cluster):
+    """Sessions that have been served, and are closed at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def make(count: int, user: str) -> list[Wire]:
+            wires = [Wire.login("127.0.0.1", cluster.pool_port, user=user) for _ in range(count)]
+            for wire in wires:
+                stack.callback(wire.close)
+                wire.query("SELECT 1")
+            return wires
+
+        yield make
+
+
+def causes(cluster, user: str) -> set[str | None]:
+    rows = cluster.sql(f"SELECT DISTINCT dedicated_cause FROM pg_baton_sessions WHERE user_name = '{user}'")
+    return {cause for (cause,) in rows}
+
+
+def backends(cluster, user: str) -> int:
+    """So many serve that user's sessions now."""
+    return cluster.sql(f"SELECT count(DISTINCT backend_pid) FROM pg_baton_sessions WHERE user_name = '{user}'")[0][0]
+
+
+def test_a_role_s_sessions_have_a_backend_each_as_long_as_its_mode_says_so(cluster, crowd):
+    apps, others = crowd(5, "app"), crowd(5, "other")
+    cluster.sql("ALTER ROLE app SET pg_baton.pool_mode = dedicated")
+    # It counts for those who are there, from their next transaction on.
+    wait_until(lambda: [app.query("SELECT 1") for app in apps] and causes(cluster, "app") == {"pool mode"})
+    assert backends(cluster, "app") == 5
+    assert causes(cluster, "other") == {None}
+    for other in others:
+        assert other.query("SELECT 1") == [["1"]]
+    # And ends for those that say nothing.
+    cluster.sql("ALTER ROLE app RESET pg_baton.pool_mode")
+    wait_until(lambda: causes(cluster, "app") == {None}, what="they share again")
+    assert [app.query("SELECT 1") for app in apps] == 5 * [[["1"]]]
+    wait_until(
+        lambda: len(cluster.sql("SELECT 1 FROM pg_baton_backends WHERE state <> 'retiring'")) <= 2,
+        what="what is too many goes",
+    )
+
+
+def test_all_can_be_dedicated_by_the_configuration_file(cluster, crowd):
+    cluster.set_parameters({"pg_baton.pool_mode": "dedicated"})
+    cluster.reload()
+    cluster.sql("ALTER ROLE other SET pg_baton.pool_mode = shared")
+    apps, others = crowd(4, "app"), crowd(4, "other")
+    wait_until(lambda: [app.query("SELECT 1") for app in apps] and causes(cluster, "app") == {"pool mode"})
+    for other in others:
+        other.query("SELECT 1")
+    assert causes(cluster, "other") == {None}
+    cluster.set_parameters({"pg_baton.pool_mode": "shared"})
+    cluster.reload()
+    wait_until(lambda: causes(cluster, "app") == {None}, what="they share again")
+
+
+def test_few_sessions_have_a_backend_each_and_many_share(cluster, crowd):
+    cluster.set_parameters({"pg_baton.sharing_threshold": 6})
+    cluster.reload()
+    few = crowd(5, "app")
+    wait_until(lambda: [app.query("SELECT 1") for app in few] and causes(cluster, "app") == {"few sessions"})
+    assert backends(cluster, "app") == 5
+    many = crowd(4, "other")
+    wait_until(lambda: causes(cluster, "app") == {None}, what="too many for a backend each")
+    for wire in few + many:
+        assert wire.query("SELECT 1") == [["1"]]
+    for wire in many:
+        wire.finish()
+    wait_until(lambda: [app.query("SELECT 1") for app in few] and causes(cluster, "app") == {"few sessions"})
+    cluster.set_parameters({"pg_baton.sharing_threshold": 0})
+    cluster.reload()
+    wait_until(lambda: causes(cluster, "app") == {None}, what="they share again")
+
+
+def test_a_mode_is_one_of_three_and_only_superusers_set_it(cluster):
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="shared, dedicated, native"):
+        cluster.sql("ALTER ROLE app SET pg_baton.pool_mode = statement")
+    with psycopg.connect(cluster.pool(user="app"), autocommit=True) as connection:
+        for statement in ("ALTER ROLE app SET pg_baton.pool_mode = dedicated", "SET pg_baton.pool_mode = dedicated"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)

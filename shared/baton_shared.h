@@ -37,8 +37,11 @@
 
 #define BATON_SETTINGS_MARKS 256
 
+/* Clients that may be on their way to a backend of their own at one time */
+#define BATON_TICKETS 256
+
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 18
+#define BATON_LAYOUT_VERSION 19
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -104,6 +107,10 @@ typedef struct BatonControl
 	uint32_t	keeps_sessions; /* BATON_CAUSE_*; not 0: every session keeps
 								 * its backend from its next transaction's end
 								 * on, for this cause; dispatcher */
+	uint64_t	tickets[BATON_TICKETS]; /* atomic; of clients whose own socket
+										 * a starting backend shall take (0:
+										 * none), each at its remainder by
+										 * BATON_TICKETS; dispatcher */
 } BatonControl;
 
 /*
@@ -123,6 +130,7 @@ typedef struct BatonControl
 #define BATON_CONTROL_OFF_ROOM_TICKET 1136
 #define BATON_CONTROL_OFF_NEXT_PID 1140
 #define BATON_CONTROL_OFF_IDENTITY_OFFSET 1152
+#define BATON_CONTROL_OFF_TICKETS 1184
 
 /*
  * Backend slot: one pooled backend.  The dispatcher allots it before it opens
@@ -537,6 +545,10 @@ typedef struct BatonFrame
 #define BATON_MSG_HELLO_LAUNCHER 2	/* u32 layout_version, u64 secret, u32 pid */
 #define BATON_MSG_HELLO_QUERY 3 /* u32 layout_version, u64 secret, u32 what
 								 * (BATON_QUERY_*), then see there */
+#define BATON_MSG_HELLO_TICKET 4	/* u32 layout_version, u64 ticket, u32
+									 * pid: a starting backend asks for the
+									 * client of that ticket.  The connection
+									 * stays open as long as the backend */
 
 /* dispatcher -> backend */
 #define BATON_MSG_WELCOME 10	/* u32 layout_version, u32 client_fd_number,
@@ -551,6 +563,17 @@ typedef struct BatonFrame
 #define BATON_MSG_RECALL 15		/* session: give it back if it is idle */
 #define BATON_MSG_EVICT 16		/* session: end it if it is idle and
 								 * dedicated; there are too many such */
+
+#define BATON_MSG_CLIENT 17		/* descriptor: the client's socket.  u32
+								 * BATON_TICKET_*, u16 family, u16 port, u32
+								 * scope, u8[16] address, u16 local port,
+								 * u8[16] local address, u8 secure (1: by TLS,
+								 * whose other end a relay has), u8
+								 * has_certificate (1: it was checked), string
+								 * common_name, string distinguished_name */
+
+#define BATON_TICKET_NATIVE 0	/* an ordinary connection for life */
+#define BATON_TICKET_LOGIN 1	/* authenticate it, say so, and exit */
 
 /* backend -> dispatcher */
 #define BATON_MSG_PUT 20		/* session; u16 kind, u16 key_length, key, u32
@@ -577,6 +600,9 @@ typedef struct BatonFrame
 #define BATON_MSG_DEDICATED 25	/* session; u32 cause (BATON_CAUSE_*); 0 means
 								 * shared again */
 #define BATON_MSG_RETIRING 26	/* string: why; nothing more may be assigned */
+
+#define BATON_MSG_AUTHENTICATED 27	/* BATON_TICKET_LOGIN: the server has let
+									 * the client in */
 
 #define BATON_END_CLIENT_CLOSED 1
 #define BATON_END_CLIENT_TERMINATED 2	/* 'X' */

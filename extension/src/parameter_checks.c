@@ -52,6 +52,63 @@ baton_check_addresses(char **value, void **extra, GucSource source)
 	return is_list(*value, SplitGUCList);
 }
 
+/*
+ * A name of a list of database/user, as native.rs reads it: in quotes, where two
+ * stand for one, or up to what separates.  What comes after it and blanks; NULL
+ * if there is none.
+ */
+static const char *
+skip_name(const char *at)
+{
+	const char *begin;
+
+	while (scanner_isspace(*at))
+		at++;
+	begin = at;
+	if (*at == '"')
+	{
+		do
+		{
+			at = strchr(at + 1, '"');
+			if (at == NULL)
+				return NULL;
+			at++;
+		} while (*at == '"');
+		if (at - begin == 2)
+			return NULL;
+	}
+	else
+	{
+		at += strcspn(at, ",/\" \t\n\r");
+		if (at == begin)
+			return NULL;
+	}
+	while (scanner_isspace(*at))
+		at++;
+	return at;
+}
+
+bool
+baton_check_dbuser_names(char **value, void **extra, GucSource source)
+{
+	const char *at = *value;
+
+	while (scanner_isspace(*at))
+		at++;
+	while (*at != '\0')
+	{
+		at = skip_name(at);
+		if (at != NULL)
+			at = *at == '/' ? skip_name(at + 1) : NULL;
+		if (at == NULL || (*at != '\0' && (*at != ',' || *++at == '\0')))
+		{
+			GUC_check_errdetail("Entries are of the form database/user, with commas between; * or _ stands for any.");
+			return false;
+		}
+	}
+	return true;
+}
+
 static bool
 is_level(const char *word)
 {

@@ -53,6 +53,9 @@ int			baton_session_wait_timeout_ms;
 int			baton_max_sessions;
 int			baton_session_memory_kb;
 bool		baton_force_migration;
+bool		baton_enabled;
+char	   *baton_native_dbuser_names;
+int			baton_native_when_waiting;
 bool		baton_session_pids;
 char	   *baton_break_self_check;
 char	   *baton_attach_option;
@@ -104,6 +107,34 @@ static const ParameterDefinition definitions[] =
 		.short_description = "Sets the host names or IP addresses the pool listens on.",
 		.long_description = "Empty means the same as listen_addresses.",
 		.check = baton_check_addresses,
+	},
+	{
+		.name = "pg_baton.enabled",
+		.type = PARAMETER_BOOL,
+		.variable = &baton_enabled,
+		.context = PGC_SIGHUP,
+		.boot = true,
+		.short_description = "Has new sessions on the pool's port share backends.",
+		.long_description = "Off, each new session is an ordinary connection for life; those that are there go on as they are.",
+	},
+	{
+		.name = "pg_baton.native_dbuser_names",
+		.type = PARAMETER_STRING,
+		.variable = &baton_native_dbuser_names,
+		.context = PGC_SIGHUP,
+		.boot_string = "",
+		.short_description = "Lists databases and users whose sessions are ordinary connections for life.",
+		.long_description = "Entries database/user, separated by commas; * or _ stands for any.",
+		.check = baton_check_dbuser_names,
+	},
+	{
+		.name = "pg_baton.native_when_waiting",
+		.type = PARAMETER_INT,
+		.variable = &baton_native_when_waiting,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = 1000000,
+		.short_description = "Sets the number of waiting sessions from which on new ones are ordinary connections for life.",
+		.long_description = "Until half as many wait. Zero means never.",
 	},
 	{
 		.name = "pg_baton.max_backends",
@@ -464,6 +495,9 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "session_wait_timeout_ms", baton_session_wait_timeout_ms);
 	add_number(&pairs, &count, "max_sessions", baton_max_sessions);
 	add_number(&pairs, &count, "session_memory_bytes", (int64) baton_session_memory_kb * 1024);
+	add_number(&pairs, &count, "enabled", baton_enabled ? 1 : 0);
+	add(&pairs, &count, "native_dbuser_names", baton_native_dbuser_names);
+	add_number(&pairs, &count, "native_when_waiting", baton_native_when_waiting);
 	add_number(&pairs, &count, "force_migration", baton_force_migration ? 1 : 0);
 	add(&pairs, &count, "dispatcher_log", baton_dispatcher_log);
 

@@ -17,10 +17,12 @@ use super::link::launcher::Link;
 use super::link::memory::context::Contexts;
 use super::link::memory::control::Control;
 use super::login::clients::Login;
+use super::login::errands::Errands;
 use super::login::greeting::Greetings;
 use super::login::jobs::Jobs;
 use super::login::listeners::Listener;
 use super::login::login_cache::LoginCache;
+use super::login::native::{Crowd, Native};
 use super::login::roles::Roles;
 use super::login::securing::TlsOffer;
 use super::parameters::Parameters;
@@ -57,9 +59,10 @@ pub enum Source {
     PidFile,
     Signals,
     Jobs,
+    Errand,
 }
 
-const SOURCES: [Source; 10] = [
+const SOURCES: [Source; 11] = [
     Source::Listener,
     Source::ControlListener,
     Source::Control,
@@ -70,6 +73,7 @@ const SOURCES: [Source; 10] = [
     Source::PidFile,
     Source::Signals,
     Source::Jobs,
+    Source::Errand,
 ];
 const NUMBER_BITS: u32 = 24;
 
@@ -127,6 +131,10 @@ pub struct Dispatcher {
     pub connections: Slab<Connection>,
     pub dead_connections: Vec<u32>,
     pub logins: Slab<Login>,
+    pub errands: Errands,
+    /// Native sessions, by the control connection of each backend.
+    pub natives: HashMap<u32, Native>,
+    pub crowd: Crowd,
     pub link: Link,
     pub login_cache: LoginCache,
     pub jobs: Jobs,
@@ -239,6 +247,7 @@ impl Dispatcher {
             Source::PidFile => self.pid_file_changed(),
             Source::Signals => self.signalled(),
             Source::Jobs => self.jobs_done(),
+            Source::Errand => self.errand_event(number),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! the table is passed over (an older dispatcher meets a newer extension), a
 //! value that cannot be read leaves the parameter as it was and is reported.
 
+use super::login::native::NativeNames;
 use super::sys::socket::Keepalives;
 use super::tls::settings::Settings as TlsSettings;
 use crate::core::Limits;
@@ -32,6 +33,11 @@ pub struct Parameters {
     pub session_memory_bytes: u64,
     pub authentication_timeout_ms: u64,
     pub force_migration: bool,
+    /// New clients may become sessions of the pool.
+    pub enabled: bool,
+    pub native_dbuser_names: NativeNames,
+    /// 0: never.
+    pub native_when_waiting: u32,
     pub max_connections: u32,
     pub superuser_reserved_connections: u32,
     pub server_version: String,
@@ -116,6 +122,12 @@ const TABLE: &[(&str, Set)] = &[
     number!(session_memory_bytes),
     number!(authentication_timeout_ms),
     flag!(force_migration),
+    flag!(enabled),
+    ("native_dbuser_names", |parameters, text| {
+        parameters.native_dbuser_names = NativeNames::parse(text)?;
+        Some(())
+    }),
+    number!(native_when_waiting),
     number!(max_connections),
     number!(superuser_reserved_connections),
     text!(server_version),

@@ -6,6 +6,7 @@ use super::link::layout::shared::*;
 use super::link::memory::context::Contexts;
 use super::link::wire::Writer;
 use super::sys::process;
+use super::sys::socket::Address;
 use crate::core::index_of;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -102,6 +103,15 @@ fn session_state(number: u32) -> &'static str {
     }
 }
 
+/// As pg_stat_activity has it.
+fn port_of(address: &Address) -> i32 {
+    if address.is_local() {
+        -1
+    } else {
+        i32::from(address.port)
+    }
+}
+
 fn backend_state(number: u32) -> &'static str {
     match number {
         BACKEND_STARTING => "starting",
@@ -132,7 +142,11 @@ impl Dispatcher {
     /// The rows of one view; none of one that is not known.
     pub fn answer_query(&self, what: u32) -> Vec<Vec<u8>> {
         match what {
-            QUERY_SESSIONS => self.session_rows(),
+            QUERY_SESSIONS => {
+                let mut rows = self.session_rows();
+                rows.extend(self.native_rows());
+                rows
+            }
             QUERY_BACKENDS => self.backend_rows(),
             QUERY_POOLS => self.pool_rows(),
             QUERY_DISPATCHERS => vec![self.dispatcher_row()],
@@ -156,11 +170,6 @@ impl Dispatcher {
                     .checked_sub(1)
                     .and_then(|slot| self.control.backends.get(slot as usize))
                     .map(|backend| backend.pid.load(Relaxed));
-                let port = if address.is_local() {
-                    -1
-                } else {
-                    i32::from(address.port)
-                };
                 Some(
                     Row::new()
                         .number(id)
@@ -169,7 +178,7 @@ impl Dispatcher {
                         .bytes(&key.database)
                         .bytes(&application_name(&self.contexts, index))
                         .optional(address.text())
-                        .number(port)
+                        .number(port_of(&address))
                         .text(if why.is_some() { "dedicated" } else { "shared" })
                         .text(session_state(slot.state.load(Relaxed)))
                         .optional(why)
@@ -183,6 +192,31 @@ impl Dispatcher {
                 )
             })
             .collect()
+    }
+
+    /// What they do is known to the server alone (pg_stat_activity).
+    fn native_rows(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        self.natives.values().map(|native| {
+            let unknown: Option<u64> = None;
+            Row::new()
+                .optional(unknown)
+                .number(native.pid)
+                .bytes(&native.user)
+                .bytes(&native.database)
+                .bytes(&native.application_name)
+                .optional(native.address.text())
+                .number(port_of(&native.address))
+                .text("native")
+                .optional(unknown)
+                .text(native.why.text())
+                .number(native.pid)
+                .number(native.since)
+                .optional(unknown)
+                .optional(unknown)
+                .optional(unknown)
+                .optional(unknown)
+                .finish()
+        })
     }
 
     fn backend_rows(&self) -> Vec<Vec<u8>> {

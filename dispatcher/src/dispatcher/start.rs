@@ -14,10 +14,12 @@ use super::link::memory::context::Contexts;
 use super::link::memory::control::Control;
 use super::link::wire::Frame;
 use super::login::clients::SPARE_LOGINS;
+use super::login::errands::Errands;
 use super::login::greeting::Greetings;
 use super::login::jobs::{Done, Jobs};
 use super::login::listeners::{self, EXIT_PORT_TAKEN};
 use super::login::login_cache::LoginCache;
+use super::login::native::Crowd;
 use super::login::roles::Roles;
 use super::login::securing::TlsOffer;
 use super::parameters::Parameters;
@@ -214,9 +216,13 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
         listeners: Vec::new(),
         control_listener,
         control_path,
-        connections: Slab::new(control.backends.len() + SPARE_CONNECTIONS),
+        // a native session's backend has one, too
+        connections: Slab::new(2 * control.backends.len() + SPARE_CONNECTIONS),
         dead_connections: Vec::new(),
         logins: Slab::new(session_slots as usize + SPARE_LOGINS),
+        errands: Errands::default(),
+        natives: HashMap::new(),
+        crowd: Crowd::default(),
         link: Link::default(),
         login_cache: LoginCache::default(),
         jobs,
@@ -270,10 +276,10 @@ fn load_tls(parameters: &Parameters) -> Option<ServerContext> {
 const HEARD_IN_VAIN: u64 = 32;
 
 /// The highest numbers of descriptors for sessions, and for clients that are
-/// heard in vain. Two descriptors a backend and some for the rest are kept from
+/// heard in vain. Three descriptors a backend and some for the rest are kept from
 /// sessions, but never more than half of all.
 fn highest_clients(limit: u64, backends: usize) -> (RawFd, RawFd) {
-    let kept = (2 * backends as u64 + 64 + HEARD_IN_VAIN).min(limit / 2);
+    let kept = (3 * backends as u64 + 64 + HEARD_IN_VAIN).min(limit / 2);
     let number = |limit: u64| RawFd::try_from(limit).unwrap_or(RawFd::MAX);
     let highest = limit - kept;
     (

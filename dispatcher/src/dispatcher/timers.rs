@@ -46,6 +46,7 @@ impl Dispatcher {
         }
         self.last_tick_us = self.now_us;
         self.expire_logins();
+        self.next_errands();
         self.expire_questions();
         self.tell(Event::Tick);
         self.stop_tick();

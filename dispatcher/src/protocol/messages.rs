@@ -7,6 +7,9 @@
 /// Protocol 3.0, the newest that PostgreSQL 15 speaks (PG_PROTOCOL_LATEST,
 /// libpq/pqcomm.h).
 pub const PROTOCOL_3_0: u32 = 3 << 16;
+/// MAX_STARTUP_PACKET_LENGTH (libpq/pqcomm.h): the server reads no longer packet, its
+/// length word left out.
+pub const MOST_STARTUP_BYTES: usize = 10_000;
 
 /// Begins a message; give the result to [`finish_message`].
 pub(super) fn start_message(out: &mut Vec<u8>, message_type: u8) -> usize {
@@ -152,7 +155,6 @@ pub fn sasl_response(out: &mut Vec<u8>, data: &[u8]) {
     message(out, b'p', data);
 }
 
-#[cfg(test)]
 /// CancelRequest, whole packet.
 pub fn cancel_request(out: &mut Vec<u8>, pid: i32, key: &[u8]) {
     let start = out.len();

@@ -7,12 +7,11 @@
 //! accepts it), GSSAPI encryption is always refused (`N`), and
 //! `db_user_namespace` is not heeded.
 
-use super::messages::{negotiate_protocol_version, PROTOCOL_3_0};
+use super::messages::{negotiate_protocol_version, MOST_STARTUP_BYTES, PROTOCOL_3_0};
 use super::options::{self, Setting};
 use super::report::Report;
 
-/// MAX_STARTUP_PACKET_LENGTH of libpq/pqcomm.h; without the length word.
-const MAX_PACKET: usize = 10_000;
+const MAX_PACKET: usize = MOST_STARTUP_BYTES;
 /// A request for encryption, length word and all.
 const REQUEST_BYTES: usize = 8;
 /// NAMEDATALEN - 1.
@@ -42,6 +41,8 @@ pub struct Startup {
     pub parameters: Vec<Setting>,
     /// NegotiateProtocolVersion, or empty. Must be the first thing sent.
     pub negotiate: Vec<u8>,
+    /// The packet as it came, without its length word.
+    pub packet: Vec<u8>,
 }
 
 impl Startup {
@@ -372,6 +373,7 @@ fn startup(protocol: u32, packet: &[u8]) -> Result<Startup, Failure> {
         options: None,
         parameters: Vec::new(),
         negotiate: Vec::new(),
+        packet: packet.to_vec(),
     };
     let mut unrecognized = Vec::new();
     let mut offset = 4;

@@ -33,6 +33,7 @@
 #include "attach_origin.h"
 #include "boundary.h"
 #include "channel.h"
+#include "client_ticket.h"
 #include "context.h"
 #include "function_table.h"
 #include "identity.h"
@@ -64,6 +65,7 @@ pg_noreturn static void refuse(const char *why);
 void
 baton_attach_authentication_ends(void)
 {
+	baton_ticket_authenticated();
 	baton_attach_origin_end();
 	baton_barrier_catch_up();
 }

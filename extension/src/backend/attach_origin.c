@@ -53,6 +53,7 @@
 #include "attach.h"
 #include "address.h"
 #include "attach_origin.h"
+#include "client_ticket.h"
 #include "identity.h"
 
 #define NEGOTIATE_PROTOCOL_VERSION 'v'
@@ -296,6 +297,9 @@ first_message(char type, const char *body, size_t length)
 
 	/* the certificate stays: it is looked at after the password */
 	stop_assuming();
+	if (is_first && type == NEGOTIATE_PROTOCOL_VERSION && MyProcPort != NULL &&
+		baton_ticket_take(body, length))
+		return 0;
 	result = server_methods->putmessage(type, body, length);
 	if (is_first && type == NEGOTIATE_PROTOCOL_VERSION && MyProcPort != NULL &&
 		read_origin(MyProcPort->cmdline_options, &origin))

@@ -35,6 +35,10 @@ pub enum Peer {
     Query,
     /// Holds a database (holds.rs).
     Holder,
+    /// A native session's backend.
+    Native,
+    /// A backend that authenticates the client of this login.
+    Authenticator(u32, u64),
 }
 
 /// One control connection.
@@ -193,6 +197,10 @@ impl Dispatcher {
                 }
                 Peer::Launcher => self.launcher_gone(number),
                 Peer::Holder => self.tell(Event::HoldEnded(number)),
+                Peer::Native => {
+                    self.natives.remove(&number);
+                }
+                Peer::Authenticator(login, serial) => self.not_authenticated(login, serial),
                 Peer::Query | Peer::Unknown => {}
             }
         }
@@ -232,7 +240,12 @@ impl Dispatcher {
             Peer::Holder if frame.kind == MSG_HELLO_QUERY => self.hello(number, frame),
             Peer::Backend(slot) => self.backend_frame(number, slot, frame),
             Peer::Launcher => self.launcher_frame(frame),
-            Peer::Query | Peer::Holder => Err(Malformed),
+            Peer::Authenticator(login, serial) if frame.kind == MSG_AUTHENTICATED => {
+                self.set_peer(number, Peer::Query);
+                self.authenticated_by_server(login, serial);
+                Ok(())
+            }
+            Peer::Query | Peer::Holder | Peer::Native | Peer::Authenticator(..) => Err(Malformed),
         }
     }
 
@@ -254,6 +267,13 @@ impl Dispatcher {
                 superuser: reader.u8()? != 0,
             };
             return self.hello_backend(number, slot, secret, pid, identity);
+        }
+        if frame.kind == MSG_HELLO_TICKET {
+            let (ticket, pid) = (reader.u64()?, reader.u32()?);
+            if !self.hello_ticket(number, ticket, pid) {
+                self.refuse(number, "the ticket is not good");
+            }
+            return Ok(());
         }
         if reader.u64()? != self.control.header.secret.load(SeqCst) {
             self.refuse(number, "the secret is wrong");

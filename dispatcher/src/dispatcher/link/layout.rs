@@ -49,6 +49,7 @@ pub struct ControlHeader {
     pub query_offset: AtomicU64,
     pub identities_used: AtomicU32,
     pub keeps_sessions: AtomicU32,
+    pub tickets: [AtomicU64; TICKETS as usize],
 }
 
 impl ControlHeader {
@@ -245,6 +246,7 @@ const _: () = {
         offset_of!(ControlHeader, identity_offset),
         CONTROL_OFF_IDENTITY_OFFSET,
     );
+    same(offset_of!(ControlHeader, tickets), CONTROL_OFF_TICKETS);
     same(size_of::<BackendSlot>(), BACKEND_SLOT_SIZE);
     same(offset_of!(BackendSlot, served), BACKEND_OFF_SERVED);
     same(size_of::<Identity>(), IDENTITY_SIZE);

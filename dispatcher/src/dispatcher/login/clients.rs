@@ -7,6 +7,7 @@
 //! the connection ends; after authentication_timeout without a word, as in
 //! stock. The number of logins is bounded, and so is what each may send.
 
+use super::errands::{Errand, ForServer};
 use super::jobs::Job;
 use super::login_cache::{Who, WhoByTls};
 use crate::core::Event;
@@ -16,13 +17,11 @@ use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::slab::Slab;
 use crate::dispatcher::sys::epoll;
 use crate::dispatcher::sys::socket::{self, Address};
-use crate::dispatcher::tls::facts::Facts;
+use crate::dispatcher::tls::facts::{Facts, Names};
 use crate::dispatcher::tls::{ClientEnd, HandedEnd};
 use crate::protocol::auth::server::{Action, Claim, Learnt, Method, ServerAuth};
 use crate::protocol::messages;
-use crate::protocol::startup::{
-    CancelRequest, Replication, Startup, StartupError, StartupEvent, StartupReader,
-};
+use crate::protocol::startup::{CancelRequest, Startup, StartupError, StartupEvent, StartupReader};
 use crate::protocol::Report;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
@@ -45,10 +44,12 @@ pub(super) enum Phase {
     Asked(Box<Asked>),
     /// Authentication runs.
     Proving(Box<Proving>),
+    /// Somebody is on his way to the server, or there with the client's socket.
+    Errand { errand: Errand, what: ForServer },
 }
 
 pub(super) struct Asked {
-    startup: Startup,
+    pub(super) startup: Startup,
     /// The name of the user at the other end of a Unix socket, "" if he has
     /// none; asked for when the method needs it.
     pub(super) os_user: Option<String>,
@@ -92,7 +93,7 @@ impl Login {
         match &self.phase {
             Phase::Startup(reader) => reader.wanted(),
             Phase::Proving(proving) => proving.auth.wanted(),
-            Phase::Securing { .. } | Phase::Asked(_) => 0,
+            Phase::Securing { .. } | Phase::Asked(_) | Phase::Errand { .. } => 0,
         }
     }
 
@@ -107,6 +108,14 @@ impl Login {
 
     pub(super) fn is_secured(&mut self, facts: Arc<Facts>) {
         self.socket.secured(facts);
+    }
+
+    pub(super) fn tls(&self) -> Option<&Arc<Facts>> {
+        self.socket.tls()
+    }
+
+    pub(super) fn certificate(&self) -> Option<&Names> {
+        self.socket.certificate()
     }
 
     pub fn waits_for_an_answer(&self) -> bool {
@@ -168,10 +177,20 @@ impl Dispatcher {
 
     /// The connection ends here; its descriptor with it.
     pub fn drop_login(&mut self, number: u32) {
-        if let Some(login) = self.logins.remove(number) {
+        if let Some(login) = self.logins.get(number) {
             socket::discard_input(login.fd());
-            self.client_number.let_go(login.fd());
             self.statistics.logins_failed += 1;
+            self.forget_login(number);
+        }
+    }
+
+    /// As well, but nothing has failed.
+    pub(super) fn forget_login(&mut self, number: u32) {
+        if let Some(login) = self.logins.remove(number) {
+            self.client_number.let_go(login.fd());
+            if matches!(login.phase, Phase::Errand { .. }) {
+                self.recall_errand(number, login.serial);
+            }
         }
     }
 
@@ -238,7 +257,7 @@ impl Dispatcher {
                     let (_, action) = proving.auth.feed(&bytes[..length]);
                     self.auth_action(number, action);
                 }
-                Phase::Securing { .. } | Phase::Asked(_) => return,
+                Phase::Securing { .. } | Phase::Asked(_) | Phase::Errand { .. } => return,
             }
             // Less than there was room for: there is no more yet.
             if length < room || login_of(&mut self.logins, number, serial).is_none() {
@@ -276,14 +295,7 @@ impl Dispatcher {
             StartupEvent::Answer(byte) => {
                 self.send_to_login(number, &[byte]);
             }
-            StartupEvent::Cancel(request) => {
-                // Before its connection ends: that tells the client to go on,
-                // and what it then asks is not meant.
-                self.cancel_requested(&request);
-                if let Some(login) = self.logins.remove(number) {
-                    self.client_number.let_go(login.fd());
-                }
-            }
+            StartupEvent::Cancel(request) => self.cancel_requested(number, request),
             StartupEvent::Startup(_) if self.is_in_vain(number) => self.turn_away_heard(number),
             StartupEvent::Startup(startup) => self.ask_about(number, *startup),
             StartupEvent::Failed(error) => self.startup_failed(number, error),
@@ -303,35 +315,40 @@ impl Dispatcher {
         self.drop_login(number);
     }
 
-    fn cancel_requested(&mut self, request: &CancelRequest) {
-        let Some(key) = request.short_key() else {
-            return;
-        };
-        match self.session_of_key(request.pid, key) {
+    /// The request's connection ends when it has been obeyed: that tells the client
+    /// to go on, and what it then asks is not meant.
+    fn cancel_requested(&mut self, number: u32, request: CancelRequest) {
+        let key = request.short_key();
+        match key.and_then(|key| self.session_of_key(request.pid, key)) {
             Some(id) => {
                 self.statistics.cancels += 1;
                 self.tell(Event::Cancel(id));
+            }
+            None if u32::try_from(request.pid).is_ok_and(|pid| pid < FIRST_PID) => {
+                return self.forward_cancel(number, request);
             }
             None => info!(
                 "PID {} in cancel request did not match any process",
                 request.pid
             ),
         }
+        self.forget_login(number);
     }
 
     /// Asks the launcher what the rules say about this client.
     fn ask_about(&mut self, number: u32, startup: Startup) {
-        if !startup.negotiate.is_empty() && !self.send_to_login(number, &startup.negotiate) {
-            return;
+        let native = self.why_native(&startup);
+        let asked = Box::new(Asked {
+            startup,
+            os_user: None,
+            proved: None,
+        });
+        if let Some(why) = native {
+            return self.send_on_errand(number, Errand::Native(why), ForServer::Client(asked));
         }
-        if startup.replication != Replication::No {
-            let port = self.parameters.server_port;
-            let report = Report::fatal(
-                b"0A000",
-                "replication connections are not served by pg_baton's port",
-            )
-            .with_hint(format!("Connect to the server's own port, {port}."));
-            return self.fail_login(number, &report);
+        let negotiate = &asked.startup.negotiate;
+        if !negotiate.is_empty() && !self.send_to_login(number, negotiate) {
+            return;
         }
         if let Some(report) = self.not_now() {
             return self.fail_login(number, &report);
@@ -339,11 +356,7 @@ impl Dispatcher {
         let Some(login) = self.logins.get_mut(number) else {
             return;
         };
-        login.phase = Phase::Asked(Box::new(Asked {
-            startup,
-            os_user: None,
-            proved: None,
-        }));
+        login.phase = Phase::Asked(asked);
         self.ask(number);
     }
 
@@ -529,6 +542,38 @@ impl Dispatcher {
             return self.ask(number);
         }
         self.enter(number, startup, answer, proved);
+    }
+
+    /// A backend has authenticated the client.
+    pub fn authenticated_by_server(&mut self, number: u32, serial: u64) {
+        let Some(login) = login_of(&mut self.logins, number, serial) else {
+            return;
+        };
+        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));
+        let Phase::Errand {
+            what: ForServer::Client(mut asked),
+            ..
+        } = phase
+        else {
+            return self.drop_login(number);
+        };
+        let mut out = Vec::new();
+        messages::authentication_ok(&mut out);
+        asked.proved = Some(Proved {
+            out,
+            verifier: Vec::new(),
+            learnt: Learnt::Nothing,
+        });
+        login.phase = Phase::Asked(asked);
+        self.ask(number);
+    }
+
+    /// The backend that was to authenticate it has ended, and told it why.
+    pub fn not_authenticated(&mut self, number: u32, serial: u64) {
+        if login_of(&mut self.logins, number, serial).is_some() {
+            info!("login failed: the server has refused it");
+            self.drop_login(number);
+        }
     }
 
     /// May it come in? As in stock that is decided after it has proved itself.

@@ -2,10 +2,12 @@
 
 pub mod admission;
 pub mod clients;
+pub mod errands;
 pub mod greeting;
 pub mod jobs;
 pub mod listeners;
 pub mod login_cache;
+pub mod native;
 mod outcomes;
 pub mod roles;
 pub mod securing;

@@ -15,14 +15,12 @@ use crate::dispatcher::login::listeners::{directories, socket_path};
 use crate::dispatcher::sys::epoll;
 use crate::dispatcher::sys::socket::{self, Kind};
 use crate::protocol::auth::client::{BackendLogin, Failure, LoginAction};
+use crate::protocol::messages::MOST_STARTUP_BYTES;
 use crate::protocol::Report;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use tracing::debug;
-
-/// MAX_STARTUP_PACKET_LENGTH (libpq/pqcomm.h): the server reads no longer one.
-const MOST_STARTUP_BYTES: usize = 10_000;
 
 /// The connection by which a backend is opened.
 pub struct Opening {
@@ -38,7 +36,7 @@ pub struct Opening {
 
 impl Dispatcher {
     /// The connection, and whether it is a Unix socket's.
-    fn connect_to_server(&self) -> io::Result<(OwnedFd, bool)> {
+    pub fn connect_to_server(&self) -> io::Result<(OwnedFd, bool)> {
         let port = self.parameters.server_port;
         let mut last = None;
         for directory in directories(&self.parameters.unix_socket_directories) {

@@ -97,6 +97,9 @@ impl Control {
         self.header.dispatcher_epoch.fetch_add(1, SeqCst);
         self.header.room_ticket.store(0, SeqCst);
         self.header.keeps_sessions.store(CAUSE_NONE, SeqCst);
+        for ticket in &self.header.tickets {
+            ticket.store(0, SeqCst);
+        }
         let mut orphans = Vec::new();
         for (index, slot) in self.backends.iter().enumerate() {
             if slot.state.load(SeqCst) == BACKEND_FREE {

@@ -1,0 +1,357 @@
+//! Connections to the server that the dispatcher opens for one client: to have
+//! a backend take the client's own socket, or to bring the server a cancel
+//! request that is not for a session of ours.
+//!
+//! A client with a ticket: the dispatcher sends the client's own startup packet
+//! to the postmaster, with the ticket as the name of a protocol option before
+//! all others, and writes the ticket to CONTROL. The backend that reads it comes
+//! to the control socket (HELLO_TICKET) and gets the client's socket; its
+//! control connection is from then on what we know of it. What the server says on
+//! the connection before that is an error, and the client's. The extension's side,
+//! and who may do so, is told in client_ticket.c.
+//!
+//! Tickets are few (BATON_TICKETS), and good for the moment of a fork; who
+//! comes when all are given waits, as the postmaster forks one at a time anyway.
+//! An errand belongs to its login, and ends with it.
+
+use super::clients::{login_of, Phase};
+use super::native::{Native, Why};
+use crate::dispatcher::event_loop::{token, Dispatcher, Source};
+use crate::dispatcher::link::control::Peer;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::wire::Writer;
+use crate::dispatcher::sys::epoll;
+use crate::dispatcher::sys::socket::{self, Address};
+use crate::protocol::messages;
+use crate::protocol::startup::{CancelRequest, Startup};
+use crate::protocol::Report;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::SeqCst;
+use tracing::{debug, info};
+
+/// The server's words to a client before its backend has come: an error.
+const MOST_WORDS: usize = 16 * 1024;
+
+/// What a client has somebody sent to the server for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// A backend of its own, for life.
+    Native(Why),
+    /// A backend that authenticates it.
+    #[allow(dead_code)] // nobody asks for it yet
+    Login,
+    /// To cancel what a backend does that is not the pool's.
+    Cancel,
+}
+
+/// One such connection; its place in the table is the ticket's remainder.
+pub struct OnErrand {
+    errand: Errand,
+    login: u32,
+    serial: u64,
+    /// 0: none is needed.
+    ticket: u64,
+    connection: OwnedFd,
+    unsent: Vec<u8>,
+    heard: Vec<u8>,
+}
+
+/// All of them, and who waits for a place.
+#[derive(Default)]
+pub struct Errands {
+    under_way: Vec<Option<OnErrand>>,
+    waiting: VecDeque<(u32, u64)>,
+}
+
+impl Errands {
+    fn free_place(&mut self) -> Option<u32> {
+        if self.under_way.is_empty() {
+            self.under_way.resize_with(TICKETS as usize, || None);
+        }
+        let place = self.under_way.iter().position(Option::is_none)?;
+        u32::try_from(place).ok()
+    }
+
+    fn get_mut(&mut self, place: u32) -> Option<&mut OnErrand> {
+        self.under_way.get_mut(place as usize)?.as_mut()
+    }
+
+    fn place_of(&self, ticket: u64) -> Option<u32> {
+        let place = u32::try_from(ticket % u64::from(TICKETS)).ok()?;
+        let found = self.under_way.get(place as usize)?.as_ref()?;
+        (ticket != 0 && found.ticket == ticket).then_some(place)
+    }
+
+    fn of_login(&self, login: u32, serial: u64) -> Option<u32> {
+        let is_its = |it: &OnErrand| it.login == login && it.serial == serial;
+        let place = (self.under_way.iter()).position(|it| it.as_ref().is_some_and(is_its))?;
+        u32::try_from(place).ok()
+    }
+}
+
+/// Nobody can guess it, and it leads to its place.
+fn new_ticket(place: u32) -> u64 {
+    loop {
+        let ticket = rand::random::<u64>() & !u64::from(TICKETS - 1) | u64::from(place);
+        if ticket >= u64::from(TICKETS) {
+            return ticket;
+        }
+    }
+}
+
+/// The client's startup packet, with the ticket before all that is its own.
+fn with_ticket(startup: &Startup, ticket: u64) -> Vec<u8> {
+    let (protocol, rest) = startup.packet.split_at(4);
+    let option = format!("_pq_.pg_baton.{ticket:016x}\0\0");
+    let length = (4 + startup.packet.len() + option.len()) as u32;
+    [&length.to_be_bytes(), protocol, option.as_bytes(), rest].concat()
+}
+
+impl Dispatcher {
+    /// Sends somebody, as soon as there is a place. The client is heard no more.
+    pub(super) fn send_on_errand(&mut self, number: u32, errand: Errand, what: ForServer) {
+        let Some(login) = self.logins.get_mut(number) else {
+            return;
+        };
+        let serial = login.serial;
+        login.phase = Phase::Errand { errand, what };
+        self.errands.waiting.push_back((number, serial));
+        self.next_errands();
+    }
+
+    /// Those who wait, while there are places.
+    pub fn next_errands(&mut self) {
+        while let Some((number, serial)) = self.errands.waiting.front().copied() {
+            if login_of(&mut self.logins, number, serial).is_some() {
+                let Some(place) = self.errands.free_place() else {
+                    return;
+                };
+                self.begin_errand(place, number, serial);
+            }
+            self.errands.waiting.pop_front();
+        }
+    }
+
+    fn begin_errand(&mut self, place: u32, number: u32, serial: u64) {
+        let connection = match self.connect_to_server() {
+            Ok((connection, _)) => connection,
+            Err(error) => {
+                let text = format!("could not connect to the server: {error}");
+                return self.fail_login(number, &Report::fatal(b"57P03", text));
+            }
+        };
+        let Some(login) = login_of(&mut self.logins, number, serial) else {
+            return;
+        };
+        let Phase::Errand { errand, what } = &login.phase else {
+            return;
+        };
+        let errand = *errand;
+        let (ticket, unsent) = match what {
+            ForServer::Client(asked) => {
+                let ticket = new_ticket(place);
+                (ticket, with_ticket(&asked.startup, ticket))
+            }
+            ForServer::Cancel(request) => {
+                let mut packet = Vec::new();
+                messages::cancel_request(&mut packet, request.pid, &request.key);
+                (0, packet)
+            }
+        };
+        if unsent.len() > 4 + messages::MOST_STARTUP_BYTES {
+            let report = Report::fatal(b"54000", "startup packet is too long for the pool");
+            return self.fail_login(number, &report);
+        }
+        let fd = connection.as_raw_fd();
+        let data = token(Source::Errand, place);
+        if self.epoll.add(fd, epoll::IN | epoll::OUT, data).is_err() {
+            return self.fail_login(number, &unreachable_server());
+        }
+        self.control.header.tickets[place as usize].store(ticket, SeqCst);
+        self.errands.under_way[place as usize] = Some(OnErrand {
+            errand,
+            login: number,
+            serial,
+            ticket,
+            connection,
+            unsent,
+            heard: Vec::new(),
+        });
+    }
+
+    /// The connection is done with, and its ticket void.
+    fn end_errand(&mut self, place: u32) -> Option<OnErrand> {
+        let ended = self.errands.under_way.get_mut(place as usize)?.take()?;
+        self.control.header.tickets[place as usize].store(0, SeqCst);
+        let _ = self.epoll.delete(ended.connection.as_raw_fd());
+        Some(ended)
+    }
+
+    /// Its login has ended.
+    pub(super) fn recall_errand(&mut self, number: u32, serial: u64) {
+        if let Some(place) = self.errands.of_login(number, serial) {
+            self.end_errand(place);
+        }
+    }
+
+    pub fn errand_event(&mut self, place: u32) {
+        let Some(it) = self.errands.get_mut(place) else {
+            return;
+        };
+        let fd = it.connection.as_raw_fd();
+        if !it.unsent.is_empty() {
+            match socket::send(fd, &it.unsent) {
+                Ok(length) => {
+                    it.unsent.drain(..length);
+                    if it.unsent.is_empty() {
+                        let _ = self
+                            .epoll
+                            .modify(fd, epoll::IN, token(Source::Errand, place));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return self.errand_failed(place),
+            }
+        }
+        let mut bytes = [0; 4096];
+        match socket::receive(fd, &mut bytes) {
+            Ok(length) if length > 0 && it.heard.len() < MOST_WORDS => {
+                it.heard.extend_from_slice(&bytes[..length]);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            _ => self.errand_failed(place),
+        }
+        self.next_errands();
+    }
+
+    /// The server has closed the connection, and no backend has come.
+    fn errand_failed(&mut self, place: u32) {
+        let Some(it) = self.end_errand(place) else {
+            return;
+        };
+        let Some(login) = login_of(&mut self.logins, it.login, it.serial) else {
+            return;
+        };
+        if it.errand == Errand::Cancel {
+            // Done, as far as anybody can tell.
+            return self.forget_login(it.login);
+        }
+        // An error, and nothing else: else the server has not taken it for a ticket's.
+        if it.heard.first() == Some(&b'E') {
+            info!("login failed, {}: the server refused it", login.address);
+            let _ = socket::send(login.fd(), &it.heard);
+            return self.drop_login(it.login);
+        }
+        self.fail_login(it.login, &unreachable_server());
+    }
+
+    /// A backend shows a ticket. False: it is none.
+    pub fn hello_ticket(&mut self, connection: u32, ticket: u64, pid: u32) -> bool {
+        let Some(place) = self.errands.place_of(ticket) else {
+            return false;
+        };
+        let Some(control) = self.connections.get(connection) else {
+            return false;
+        };
+        let control_fd = control.fd();
+        if !socket::peer(control_fd).is_ok_and(|(peer, _)| peer == pid) {
+            return false;
+        }
+        let Some(it) = self.end_errand(place) else {
+            return false;
+        };
+        let Some(login) = login_of(&mut self.logins, it.login, it.serial) else {
+            return false;
+        };
+        let local = login.local.or_else(|| {
+            let is_plain = !login.address.is_local() && login.tls().is_none();
+            is_plain
+                .then(|| socket::local_address(login.fd()).ok())
+                .flatten()
+        });
+        let (fd, address) = (login.fd(), login.address);
+        let kind = match it.errand {
+            Errand::Native(_) => TICKET_NATIVE,
+            Errand::Login | Errand::Cancel => TICKET_LOGIN,
+        };
+        let names = login.certificate();
+        let frame = client_frame(kind, &address, &local.unwrap_or_default())
+            .u8(u8::from(login.tls().is_some()))
+            .u8(u8::from(names.is_some()))
+            .string(names.map_or(&[], |names| &names.common))
+            .string(names.map_or(&[], |names| &names.distinguished))
+            .finish();
+        // The client's socket is the backend's: nothing of it may make an event here.
+        if std::mem::take(&mut login.watched) {
+            let _ = self.client_number.remove(&self.epoll, fd);
+        }
+        if let Err(error) = socket::send_descriptors(control_fd, &frame, &[fd]) {
+            debug!("could not give a client to a backend: {error}");
+            self.fail_login(it.login, &unreachable_server());
+            return false;
+        }
+        let peer = match it.errand {
+            Errand::Native(why) => {
+                let Some(startup) = self.forget_native_login(it.login) else {
+                    return false;
+                };
+                let native = Native::new(startup, why, pid, address, self.now);
+                self.natives.insert(connection, native);
+                Peer::Native
+            }
+            Errand::Login | Errand::Cancel => Peer::Authenticator(it.login, it.serial),
+        };
+        if let Some(control) = self.connections.get_mut(connection) {
+            control.peer = peer;
+            control.process = pid;
+        }
+        debug!("process {pid} has taken a client: {:?}", it.errand);
+        self.next_errands();
+        true
+    }
+
+    /// The login's socket is a backend's by now.
+    fn forget_native_login(&mut self, number: u32) -> Option<Startup> {
+        let login = self.logins.remove(number)?;
+        self.client_number.let_go(login.fd());
+        match login.phase {
+            Phase::Errand {
+                what: ForServer::Client(asked),
+                ..
+            } => Some(asked.startup),
+            _ => None,
+        }
+    }
+
+    /// A cancel request that is for no session of ours may be for a connection of the
+    /// server's own: native, or on its port. The server knows, and the client's
+    /// connection ends when it has read it.
+    pub(super) fn forward_cancel(&mut self, number: u32, request: CancelRequest) {
+        self.send_on_errand(number, Errand::Cancel, ForServer::Cancel(request));
+    }
+}
+
+/// What the server is to be sent.
+pub(super) enum ForServer {
+    Client(Box<super::clients::Asked>),
+    Cancel(CancelRequest),
+}
+
+fn client_frame(kind: u32, address: &Address, local: &Address) -> Writer {
+    Writer::new(MSG_CLIENT, 0)
+        .u32(kind)
+        .u16(address.family)
+        .u16(address.port)
+        .u32(address.scope)
+        .bytes(&address.bytes)
+        .u16(local.port)
+        .bytes(&local.bytes)
+}
+
+fn unreachable_server() -> Report {
+    Report::fatal(b"57P03", "no backend could be started for this client")
+        .with_detail("The server closed the connection that pg_baton had opened for it.")
+        .with_hint("See the server's log.")
+}

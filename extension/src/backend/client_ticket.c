@@ -1,0 +1,350 @@
+/*-------------------------------------------------------------------------
+ *
+ * client_ticket.c
+ *		A starting backend takes the client's own socket, before it
+ *		authenticates.
+ *
+ * A client whom the dispatcher cannot serve itself (replication, a method of
+ * pg_hba.conf that only the server knows, ...) gets a backend of its own.  The
+ * dispatcher connects to the postmaster and sends the client's own startup
+ * packet, byte for byte, with one protocol option before all others, whose name
+ * carries a ticket.  The server reads the packet as it would have read it from
+ * the client, does not know the option, and answers it with
+ * NegotiateProtocolVersion (see attach_origin.c), as the first thing that it
+ * sends.  Here that message is caught, and the ticket read from it; the backend
+ * asks the dispatcher for the client's socket over the control socket, puts it
+ * in the place of its own, and goes on: with the client's address, and
+ * with everything that the server does for any client, from the checks of the
+ * packet to the last word of the session.
+ *
+ * Two kinds of ticket: a native one makes an ordinary connection for life.  One
+ * for a login ends with AuthenticationOk: the backend says so in place of
+ * sending it, and exits, and the dispatcher goes on as if it had asked for a
+ * password itself.  Up to there all is the server's: methods, hooks, time limit,
+ * errors, log.
+ *
+ * Who may do so: whoever knows a ticket that the dispatcher has just written to
+ * CONTROL; a client's own packet comes after our option, and of all names only
+ * the first is looked at.  The dispatcher gives each ticket's client out once.
+ *
+ * A client that came by TLS has a relay between (docs/design/tls.md).  As in
+ * attach_origin.c, the backend says ssl_in_use only while check_hba() and what
+ * comes before the first message look at it: secure_read() and secure_write()
+ * would take it at its word.  Channel binding is not offered to such a client:
+ * be_tls_get_certificate_hash() would ask a TLS session that is not here.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+#include <fcntl.h>
+
+#include "common/ip.h"
+#include "libpq/libpq.h"
+#include "libpq/libpq-be.h"
+#include "libpq/pqcomm.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "port/pg_bswap.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "address.h"
+#include "attach.h"
+#include "channel.h"
+#include "client_ticket.h"
+#include "control.h"
+#include "keepalive.h"
+#include "majors.h"
+#include "wire.h"
+
+/* Ends with the ticket, in 16 digits. */
+#define TICKET_OPTION "_pq_.pg_baton."
+
+#define CHANNEL_BINDING "SCRAM-SHA-256-PLUS"
+
+/* Authentication requests (libpq/pqcomm.h; protocol.h since 17) */
+#define REQUEST_OK 0
+#define REQUEST_SASL 10
+
+static const PQcommMethods *server_methods = NULL;
+static PQcommMethods methods;
+
+/*
+ * The connection to the dispatcher; -1: this backend has no ticket.  It stays
+ * open as long as the process: its end is how the dispatcher learns of that.
+ */
+static int	dispatcher = -1;
+static uint32 kind = BATON_TICKET_NATIVE;
+static bool is_relayed = false;
+
+/* The ticket of that option; 0 if it is none that the dispatcher has given. */
+static uint64
+read_ticket(const char *name)
+{
+	unsigned long long ticket;
+	int			read = 0;
+
+	if (BatonControlMemory == NULL ||
+		strncmp(name, TICKET_OPTION, strlen(TICKET_OPTION)) != 0)
+		return 0;
+	name += strlen(TICKET_OPTION);
+	if (strlen(name) != 16 || strspn(name, "0123456789abcdef") != 16 ||
+		sscanf(name, "%16llx%n", &ticket, &read) != 1 || read != 16 || ticket == 0 ||
+		pg_atomic_read_u64(baton_atomic_u64(BatonControlMemory->tickets[ticket % BATON_TICKETS])) != ticket)
+		return 0;
+	return ticket;
+}
+
+/* Asks for the ticket's client.  Errors go to the dispatcher's connection. */
+static void
+ask_for_client(uint64 ticket, BatonIncoming *client)
+{
+	StringInfoData hello;
+
+	dispatcher = baton_channel_connect();
+	if (dispatcher < 0)
+		ereport(FATAL,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("could not connect to pg_baton's dispatcher: %m")));
+	ReserveExternalFD();
+
+	initStringInfo(&hello);
+	baton_wire_u32(&hello, BATON_LAYOUT_VERSION);
+	baton_wire_u64(&hello, ticket);
+	baton_wire_u32(&hello, (uint32) MyProcPid);
+	if (!baton_channel_send(dispatcher, BATON_MSG_HELLO_TICKET, 0, hello.data, hello.len) ||
+		baton_channel_await(dispatcher, client) != BATON_RECEIVED_FRAME ||
+		client->frame.type != BATON_MSG_CLIENT || client->descriptor_count != 1)
+		ereport(FATAL,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("pg_baton's dispatcher has not given the client it has a ticket for")));
+	pfree(hello.data);
+}
+
+/*
+ * The client's socket takes the place of our own.  FeBeWaitSet knows open files,
+ * not numbers, and the postmaster may not have closed its copy of ours yet: so
+ * it is made anew, as pq_init() (pqcomm.c) has made it.
+ */
+static void
+put_socket(int client)
+{
+	FreeWaitEventSet(FeBeWaitSet);
+	if (dup2(client, MyProcPort->sock) < 0)
+		elog(FATAL, "could not put a client socket in place: %m");
+	close(client);
+	(void) fcntl(MyProcPort->sock, F_SETFD, FD_CLOEXEC);
+	if (!pg_set_noblock(MyProcPort->sock))
+		elog(FATAL, "could not set socket to nonblocking mode: %m");
+	FeBeWaitSet = baton_wait_set_create(FeBeWaitSetNEvents);
+	AddWaitEventToSet(FeBeWaitSet, WL_SOCKET_WRITEABLE, MyProcPort->sock, NULL, NULL);
+	AddWaitEventToSet(FeBeWaitSet, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(FeBeWaitSet, WL_POSTMASTER_DEATH, PGINVALID_SOCKET, NULL, NULL);
+}
+
+/* Where the client is, as BackendInitialize() has found it of our own socket. */
+static void
+read_addresses(Port *port, BatonWireReader *in)
+{
+	uint16		family = baton_wire_read_u16(in);
+	uint16		remote_port = baton_wire_read_u16(in);
+	uint32		scope = baton_wire_read_u32(in);
+	uint8		remote[16];
+	uint16		local_port;
+	uint8		local[16];
+	char		host_name[NI_MAXHOST];
+	char		port_name[NI_MAXSERV];
+
+	baton_wire_read(in, remote, sizeof(remote));
+	local_port = baton_wire_read_u16(in);
+	baton_wire_read(in, local, sizeof(local));
+
+	(void) baton_address_make(&port->raddr, family, remote_port, remote, scope);
+	(void) baton_address_make(&port->laddr, family, local_port, local, scope);
+	host_name[0] = port_name[0] = '\0';
+	(void) pg_getnameinfo_all(&port->raddr.addr, port->raddr.salen, host_name, sizeof(host_name),
+							  port_name, sizeof(port_name), NI_NUMERICHOST | NI_NUMERICSERV);
+	port->remote_host = MemoryContextStrdup(TopMemoryContext, host_name);
+	port->remote_port = MemoryContextStrdup(TopMemoryContext, port_name);
+	port->remote_hostname = NULL;
+	port->remote_hostname_resolv = 0;
+}
+
+/* What is known of the client's TLS, which its relay has. */
+static void
+read_security(Port *port, BatonWireReader *in)
+{
+	char	   *common_name;
+	char	   *distinguished_name;
+
+	is_relayed = baton_wire_read_u8(in) != 0;
+	port->peer_cert_valid = baton_wire_read_u8(in) != 0;
+	common_name = baton_wire_read_string(in);
+	distinguished_name = baton_wire_read_string(in);
+	port->ssl_in_use = is_relayed;
+	if (port->peer_cert_valid)
+	{
+		if (common_name[0] != '\0')
+			port->peer_cn = MemoryContextStrdup(TopMemoryContext, common_name);
+		port->peer_dn = MemoryContextStrdup(TopMemoryContext, distinguished_name);
+	}
+}
+
+/* What a new TCP connection of the server's own gets from the parameters. */
+static void
+set_keepalives(Port *port)
+{
+	if (is_relayed || port->laddr.addr.ss_family == AF_UNIX)
+		return;
+	/* a failure is in the log; the server goes on, too */
+	(void) pq_setkeepalivesidle(tcp_keepalives_idle, port);
+	(void) pq_setkeepalivesinterval(tcp_keepalives_interval, port);
+	(void) pq_setkeepalivescount(tcp_keepalives_count, port);
+	(void) pq_settcpusertimeout(tcp_user_timeout, port);
+}
+
+/*
+ * What there is to tell the client of its own: that its version is newer than
+ * the server's, or which of its options are not known.  A login's client is told
+ * by the dispatcher.
+ */
+static void
+tell_client(const char *body, size_t length, size_t own_length)
+{
+	const size_t header = 2 * sizeof(uint32);
+	uint32		names;
+	StringInfoData rest;
+
+	memcpy(&names, body + sizeof(uint32), sizeof(names));
+	names = pg_ntoh32(names) - 1;
+	if (kind == BATON_TICKET_LOGIN ||
+		(names == 0 &&
+		 PG_PROTOCOL_MINOR(MyProcPort->proto) <= PG_PROTOCOL_MINOR(PG_PROTOCOL_LATEST)))
+		return;
+
+	names = pg_hton32(names);
+	initStringInfo(&rest);
+	appendBinaryStringInfo(&rest, body, sizeof(uint32));
+	appendBinaryStringInfo(&rest, (char *) &names, sizeof(names));
+	appendBinaryStringInfo(&rest, body + header + own_length, length - header - own_length);
+	(void) server_methods->putmessage('v', rest.data, rest.len);
+	pfree(rest.data);
+}
+
+static void
+authentication_is_over(void)
+{
+	MyProcPort->ssl_in_use = false;
+	if (PqCommMethods == &methods)
+		PqCommMethods = server_methods;
+}
+
+/* The server lets the client in.  The dispatcher does the rest. */
+static void
+finish_login(void)
+{
+	(void) server_methods->flush();
+	if (baton_input_is_buffered())
+		ereport(FATAL,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("received data before authentication was over")));
+	(void) baton_channel_send(dispatcher, BATON_MSG_AUTHENTICATED, 0, NULL, 0);
+	proc_exit(0);
+}
+
+/* Every message up to AuthenticationOk. */
+static int
+authentication_message(char type, const char *body, size_t length)
+{
+	const size_t offered = strlen(CHANNEL_BINDING) + 1;
+	uint32		request = PG_UINT32_MAX;
+
+	MyProcPort->ssl_in_use = false;
+	if (type == 'R' && length >= sizeof(request))
+	{
+		memcpy(&request, body, sizeof(request));
+		request = pg_ntoh32(request);
+	}
+	if (request == REQUEST_OK)
+	{
+		authentication_is_over();
+		if (kind == BATON_TICKET_LOGIN)
+			finish_login();
+	}
+	if (request == REQUEST_SASL && length > sizeof(request) + offered &&
+		memcmp(body + sizeof(request), CHANNEL_BINDING, offered) == 0)
+	{
+		char	   *rest = palloc(length - offered);
+		int			result;
+
+		memcpy(rest, body, sizeof(request));
+		memcpy(rest + sizeof(request), body + sizeof(request) + offered,
+			   length - sizeof(request) - offered);
+		result = server_methods->putmessage(type, rest, length - offered);
+		pfree(rest);
+		return result;
+	}
+	return server_methods->putmessage(type, body, length);
+}
+
+bool
+baton_ticket_take(const char *body, size_t length)
+{
+	const size_t header = 2 * sizeof(uint32);	/* version, number of names */
+	const char *name = body + header;
+	uint64		ticket;
+	BatonIncoming client;
+	BatonWireReader in;
+
+	/* names end with a zero byte each (SendNegotiateProtocolVersion) */
+	if (length <= header || memchr(name, '\0', length - header) == NULL)
+		return false;
+	ticket = read_ticket(name);
+	if (ticket == 0)
+		return false;
+
+	ask_for_client(ticket, &client);
+	in.at = client.payload;
+	in.end = client.payload + client.frame.length;
+	in.bad = false;
+	kind = baton_wire_read_u32(&in);
+	read_addresses(MyProcPort, &in);
+	read_security(MyProcPort, &in);
+	if (in.bad)
+		elog(FATAL, "pg_baton's dispatcher is of another version");
+	put_socket(client.descriptors[0]);
+	set_keepalives(MyProcPort);
+
+	server_methods = PqCommMethods;
+	methods = *server_methods;
+	methods.putmessage = authentication_message;
+	tell_client(body, length, strlen(name) + 1);
+	PqCommMethods = &methods;
+	return true;
+}
+
+void
+baton_ticket_authenticated(void)
+{
+	Port	   *port = MyProcPort;
+
+	if (dispatcher < 0)
+		return;
+	port->ssl_in_use = false;
+
+	/* these options are a client's, who is not the dispatcher */
+	if (port->cmdline_options != NULL && strstr(port->cmdline_options, BATON_ATTACH_OPTION) != NULL)
+		ereport(FATAL,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("parameter \"%s\" cannot be set by a client", "pg_baton.attach")));
+	if (is_relayed && baton_keepalive_attach() == NULL)
+		baton_keepalive_relayed(true);
+}

@@ -342,6 +342,9 @@ typedef struct BatonIdentity
 #define BATON_SESSION_LOOKED_AT 8	/* enough is there by now, or the kernel
 									 * may hold no more of it; cleared by the
 									 * backend that reads it */
+#define BATON_SESSION_SOCKET_SET 16 /* the kernel may have other keepalives or
+									 * another timeout of its socket than it
+									 * has of any; whoever set them */
 
 /*
  * So many bytes of a message may begin to be read before it is whole.  The

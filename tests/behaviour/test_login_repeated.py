@@ -6,9 +6,11 @@ what it was told then would no longer be said."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 
+import psycopg
 import pytest
 
 from behaviour.test_login import login, shape
@@ -185,6 +187,29 @@ def test_keepalives_are_in_the_kernel_before_a_session_speaks(server):
             wait_until(
                 lambda: [unit for _, _, unit in kernel_keepalives(server, wire)] == ["sec"], what="the keepalive timer"
             )
+
+
+@pytest.mark.pool_only
+def test_keepalives_that_a_reload_takes_back_while_a_session_is_away_are_gone(make_cluster):
+    server = make_cluster(parameters={"pg_baton.max_backends": 1, "tcp_keepalives_idle": "50"})
+
+    def timers(wire: Wire) -> list[str]:
+        return [unit for _, _, unit in kernel_keepalives(server, wire)]
+
+    with contextlib.ExitStack() as stack:
+        # the first one is greeted by a backend, the second by the dispatcher
+        wires = [stack.enter_context(Wire.login(HOST, server.pool_port)) for _ in range(2)]
+        for wire in wires:
+            wait_until(lambda: timers(wire) == ["sec"], what="the keepalive timer")
+        wires[0].query("SELECT 1")
+        server.set_parameters({"tcp_keepalives_idle": None})
+        server.reload()
+        with psycopg.connect(server.pool(), autocommit=True) as other:
+            show = "SHOW tcp_keepalives_idle"
+            wait_until(lambda: other.execute(show).fetchone() != ("50",), what="the files are read")
+        for wire in wires:
+            wire.query("SELECT 1")
+            wait_until(lambda: timers(wire) == ["min"], what="the kernel's own timer")
 
 
 def test_a_session_that_never_speaks_ends_when_it_has_been_idle_too_long(server):

@@ -146,7 +146,7 @@ greet(const BatonSessionRecord *record)
 	initStringInfo(&notices);
 	for_others = baton_context_greet(record, &notices, &reported, &login_triggers);
 	/* before GREETED: the dispatcher does the same for others */
-	baton_keepalive_put();
+	baton_keepalive_put(baton_session_slot(record->id));
 	baton_delta_send(BatonSelf.control, record->id);
 	/* others may be greeted with what is told now */
 	baton_session_slot(record->id)->idle_session_timeout_ms = IdleSessionTimeout;
@@ -233,7 +233,7 @@ baton_session_take(uint64 session, int fd)
 		else
 		{
 			baton_context_install(record);
-			baton_keepalive_put();
+			baton_keepalive_put(slot);
 		}
 		/* last, for what puts a session in place may open portals of its own */
 		if (likely(!baton_unpooled()))
@@ -353,6 +353,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	slot->state_since_us = BatonSelf.slot->state_since_us = GetCurrentTimestamp();
 	slot->idle_session_timeout_ms = IdleSessionTimeout;
 	slot->unnamed_portals = baton_portal_counter();
+	baton_keepalive_leave(slot);
 	slot->dedicated_cause = BATON_CAUSE_NONE;
 	held = 0;
 	baton_cancel_session(false);

@@ -8,7 +8,9 @@
  * stock also when the client connects.  Here a socket comes long after the
  * parameter was assigned.  The kernel keeps what was set as long as the socket
  * lives, but not so Port, from which SHOW answers; so it is set again with each
- * socket that comes, where a parameter is not 0.
+ * socket that comes, where a parameter is not 0.  Where one is 0 by now, since a
+ * reload while the session was away, its socket gets the kernel's value back:
+ * BATON_SESSION_SOCKET_SET says that this may be needed.
  *
  * What 0 stands for is asked of a socket of our own, since the client's may
  * have been set already.
@@ -36,6 +38,7 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 
+#include "control.h"
 #include "guc_hooks.h"
 #include "keepalive.h"
 
@@ -131,13 +134,53 @@ baton_keepalive_is_relayed(void)
 	return is_relayed;
 }
 
+static bool
+any_is_set(void)
+{
+	return !is_relayed && MyProcPort->laddr.addr.ss_family != AF_UNIX &&
+		(tcp_keepalives_idle | tcp_keepalives_interval | tcp_keepalives_count |
+		 tcp_user_timeout) != 0;
+}
+
+/*
+ * pq_setkeepalivesidle() and the others do nothing for a 0 that Port has
+ * already.  A failure leaves the socket as it was.
+ */
+static void
+take_back(int option, int parameter, int value)
+{
+	if (parameter == 0)
+		(void) setsockopt(MyProcPort->sock, IPPROTO_TCP, option, &value, sizeof(value));
+}
+
+static void
+take_back_all(void)
+{
+	ask_defaults();
+	take_back(TCP_KEEPIDLE, tcp_keepalives_idle, idle);
+	take_back(TCP_KEEPINTVL, tcp_keepalives_interval, interval);
+	take_back(TCP_KEEPCNT, tcp_keepalives_count, count);
+	take_back(TCP_USER_TIMEOUT, tcp_user_timeout, 0);
+}
+
 void
-baton_keepalive_put(void)
+baton_keepalive_leave(BatonSessionSlot *slot)
+{
+	if (unlikely(any_is_set()))
+		pg_atomic_fetch_or_u32(baton_atomic_u32(slot->flags), BATON_SESSION_SOCKET_SET);
+}
+
+void
+baton_keepalive_put(BatonSessionSlot *slot)
 {
 	Port	   *port = MyProcPort;
 
-	if (is_relayed || (tcp_keepalives_idle | tcp_keepalives_interval | tcp_keepalives_count |
-					   tcp_user_timeout) == 0 || port->laddr.addr.ss_family == AF_UNIX)
+	if (unlikely((slot->flags & BATON_SESSION_SOCKET_SET) != 0))
+	{
+		take_back_all();
+		pg_atomic_fetch_and_u32(baton_atomic_u32(slot->flags), ~(uint32) BATON_SESSION_SOCKET_SET);
+	}
+	if (!any_is_set())
 		return;
 
 	ask_defaults();

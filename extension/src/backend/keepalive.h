@@ -10,6 +10,8 @@
 #ifndef BATON_KEEPALIVE_H
 #define BATON_KEEPALIVE_H
 
+#include "baton_shared.h"
+
 /* Once, at attach.  NULL, or why the parameters are not as expected. */
 extern const char *baton_keepalive_attach(void);
 
@@ -19,7 +21,8 @@ extern void baton_keepalive_relayed(bool relayed);
 /* Is it, of the session in place? */
 extern bool baton_keepalive_is_relayed(void);
 
-/* Socket and parameters of the session are in place. */
-extern void baton_keepalive_put(void);
+/* Socket and parameters of the session are in place; it leaves, with both. */
+extern void baton_keepalive_put(BatonSessionSlot *slot);
+extern void baton_keepalive_leave(BatonSessionSlot *slot);
 
 #endif							/* BATON_KEEPALIVE_H */

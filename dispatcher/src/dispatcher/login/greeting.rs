@@ -411,7 +411,10 @@ impl Dispatcher {
             .store(greeting.idle_session_timeout_ms, Relaxed);
         slot.state.store(STATE_IDLE, SeqCst);
         let (are, wanted) = &greeting.keepalives;
-        socket::set_keepalives(fd, are, wanted);
+        if are != wanted {
+            socket::set_keepalives(fd, are, wanted);
+            slot.flags.fetch_or(SESSION_SOCKET_SET, SeqCst);
+        }
         let sent = socket::send(fd, out).ok() == Some(out.len());
         if !sent
             || self

@@ -468,6 +468,15 @@ def test_malformed_startup_packets_get_what_the_server_gives(server, promise):
     assert seen[1] == seen[0]
 
 
+def test_an_error_at_login_says_where_it_was_raised(server):
+    for parameters in ({"user": "nobody_at_all"}, {"user": "postgres", "database": "no_such_database"}):
+        for port in (server.port, server.pool_port):
+            with Wire.open("127.0.0.1", port, 20) as wire:
+                wire.send(startup(parameters))
+                fields = wire.read_until("E")[-1].fields()
+            assert fields["F"] and int(fields["L"]) > 0 and fields["R"]
+
+
 def test_password_message_malformed(server):
     for answer in (
         message("p", b""),

@@ -183,6 +183,7 @@ fn connection_limit(routine: &[u8]) -> Option<LimitOf> {
 
 fn report(reader: &mut Reader<'_>, severity: Severity) -> Option<Report> {
     let mut report = Report::new(severity, b"XX000", "");
+    report.place = Box::default();
     loop {
         let code = reader.byte()?;
         if code == 0 {
@@ -202,7 +203,12 @@ fn report(reader: &mut Reader<'_>, severity: Severity) -> Option<Report> {
             b'M' => report.message = text,
             b'D' => report.detail = Some(text),
             b'H' => report.hint = Some(text),
-            b'R' => report.connection_limit = connection_limit(&text),
+            b'F' => report.place.file = text,
+            b'L' => report.place.line = text,
+            b'R' => {
+                report.connection_limit = connection_limit(&text);
+                report.place.routine = text;
+            }
             _ => {}
         }
     }

@@ -1,10 +1,11 @@
 //! An error or a notice as it goes to a client.
 //!
 //! The fields and their order are those of `send_message_to_frontend`
-//! (backend/utils/error/elog.c); context and source position are left out, as
-//! there is no server source line to name.
+//! (backend/utils/error/elog.c); context is left out. The source position is
+//! that of the server where the report is the server's, else ours.
 
 use super::messages::{finish_message, put_string, start_message};
+use std::panic::Location;
 
 /// How bad it is; the same words as the server's untranslated ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,36 @@ pub struct Report {
     pub hint: Option<Vec<u8>>,
     /// Whose CONNECTION LIMIT is reached, if that is what it says; not passed on.
     pub connection_limit: Option<LimitOf>,
+    /// Where it was raised; boxed, since reports are handed on as errors.
+    pub place: Box<Place>,
+}
+
+/// File, line and routine of a source. Reports are equal whatever theirs.
+#[derive(Debug, Clone, Eq, Default)]
+pub struct Place {
+    pub file: Vec<u8>,
+    pub line: Vec<u8>,
+    pub routine: Vec<u8>,
+}
+
+impl PartialEq for Place {
+    fn eq(&self, _: &Place) -> bool {
+        true
+    }
+}
+
+impl Place {
+    /// In this program: rustc knows no routine's name, so it is the module's.
+    fn ours(location: &Location<'_>) -> Place {
+        let path = location.file();
+        let module = path.rsplit_once("src/").map_or(path, |(_, inside)| inside);
+        let module = module.strip_suffix(".rs").unwrap_or(module);
+        Place {
+            file: path.rsplit('/').next().unwrap_or(path).into(),
+            line: location.line().to_string().into_bytes(),
+            routine: module.replace('/', "::").into_bytes(),
+        }
+    }
 }
 
 /// Of what there are as many connections as may be.
@@ -64,17 +95,20 @@ pub enum LimitOf {
 
 impl Report {
     /// A FATAL report: the session ends after it.
+    #[track_caller]
     pub fn fatal(sqlstate: &[u8; 5], message: impl Into<Vec<u8>>) -> Report {
         Report::new(Severity::Fatal, sqlstate, message)
     }
 
     #[cfg(test)]
+    #[track_caller]
     /// An ERROR report: the request failed.
     pub fn error(sqlstate: &[u8; 5], message: impl Into<Vec<u8>>) -> Report {
         Report::new(Severity::Error, sqlstate, message)
     }
 
     /// A report of any severity.
+    #[track_caller]
     pub fn new(severity: Severity, sqlstate: &[u8; 5], message: impl Into<Vec<u8>>) -> Report {
         Report {
             severity,
@@ -83,6 +117,7 @@ impl Report {
             detail: None,
             hint: None,
             connection_limit: None,
+            place: Box::new(Place::ours(Location::caller())),
         }
     }
 
@@ -111,6 +146,16 @@ impl Report {
         }
         if let Some(hint) = &self.hint {
             put_field(out, b'H', hint);
+        }
+        let place = &self.place;
+        for (code, text) in [
+            (b'F', &place.file),
+            (b'L', &place.line),
+            (b'R', &place.routine),
+        ] {
+            if !text.is_empty() {
+                put_field(out, code, text);
+            }
         }
         out.push(0);
         finish_message(out, start);
@@ -162,11 +207,14 @@ mod tests {
 
     #[test]
     fn report_carries_all_fields_in_the_servers_order() {
+        let line = line!() + 1;
         let report = Report::fatal(b"28P01", "no")
             .with_hint("h")
             .with_detail("d");
         let mut expected = vec![b'E', 0, 0, 0, 0];
-        expected.extend_from_slice(b"SFATAL\0VFATAL\0C28P01\0Mno\0Dd\0Hh\0\0");
+        expected.extend_from_slice(b"SFATAL\0VFATAL\0C28P01\0Mno\0Dd\0Hh\0");
+        let place = format!("Freport.rs\0L{line}\0Rprotocol::report\0\0");
+        expected.extend_from_slice(place.as_bytes());
         expected[4] = (expected.len() - 1) as u8;
         assert_eq!(report.to_bytes(), expected);
         assert_eq!(
@@ -177,9 +225,8 @@ mod tests {
 
     #[test]
     fn a_nul_in_a_text_cannot_shift_the_fields() {
-        let with = Report::error(b"22023", &b"a\0b"[..]).to_bytes();
-        let without = Report::error(b"22023", &b"ab"[..]).to_bytes();
-        assert_eq!(with, without);
+        let bytes = |text: &[u8]| Report::error(b"22023", text).to_bytes();
+        assert_eq!(bytes(b"a\0b"), bytes(b"ab"));
     }
 
     #[test]

@@ -105,6 +105,51 @@ baton_guc_is_identity(const struct config_generic *record)
 		 strcmp(record->name, "session_authorization") == 0);
 }
 
+/*
+ * The first minor releases of 16 and 17, 16.2 for one, do not have it
+ * (miscinit.c), so it may be NULL.  There the parameter's extra, as
+ * check_session_authorization() (variable.c) makes it for whoever calls
+ * SetSessionAuthorization(), says so: the role, and whether it is a superuser.
+ * Nor do their check hooks take a parallel leader's state over.
+ */
+extern bool GetSessionUserIsSuperuser(void) __attribute__((weak));
+
+typedef struct RoleExtra
+{
+	Oid			role;
+	bool		is_superuser;
+} RoleExtra;
+
+static bool
+session_user_is_superuser(const struct config_generic *record)
+{
+	const RoleExtra *extra = record->extra;
+
+	if (&GetSessionUserIsSuperuser != NULL)
+		return GetSessionUserIsSuperuser();
+	if (extra == NULL || extra->role != GetSessionUserId())
+		ereport(FATAL,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("parameter \"%s\" is not as expected", record->name)));
+	return extra->is_superuser;
+}
+
+void *
+baton_guc_role_extra(const BatonGucIdentity *identity)
+{
+#if PG_VERSION_NUM >= 160000
+	if (&GetSessionUserIsSuperuser == NULL)
+	{
+		RoleExtra  *extra = guc_malloc(ERROR, sizeof(RoleExtra));
+
+		extra->role = identity->role;
+		extra->is_superuser = identity->superuser;
+		return extra;
+	}
+#endif
+	return NULL;
+}
+
 /* Who the active value of role or session_authorization stands for. */
 BatonGucIdentity
 baton_guc_identity(const struct config_generic *record)
@@ -121,7 +166,7 @@ baton_guc_identity(const struct config_generic *record)
 	else
 	{
 		identity.role = GetSessionUserId();
-		identity.superuser = GetSessionUserIsSuperuser();
+		identity.superuser = session_user_is_superuser(record);
 	}
 	return identity;
 }

@@ -45,6 +45,12 @@ extern bool baton_guc_is_aside(const struct config_generic *record);
 extern bool baton_guc_is_identity(const struct config_generic *record);
 extern BatonGucIdentity baton_guc_identity(const struct config_generic *record);
 
+/*
+ * What the check hook of these two would give for that identity, if it cannot be
+ * had from it outside a transaction; else NULL.
+ */
+extern void *baton_guc_role_extra(const BatonGucIdentity *identity);
+
 /* Frees what the value points to, unless the record still refers to it. */
 extern void baton_guc_release(struct config_generic *record,
 							  config_var_value *value);

@@ -143,6 +143,9 @@ call_identity_check_hook(struct config_generic *record,
 	bool		is_role = strcmp(record->name, "role") == 0;
 	volatile bool ok = false;
 
+	value->extra = baton_guc_role_extra(identity);
+	if (value->extra != NULL)
+		return true;
 	if (is_role)
 		SetCurrentRoleId(identity->role, identity->superuser);
 	else

@@ -39,6 +39,15 @@ def as_server_user(command: list[str], die_with_parent: bool = False) -> list[st
     return prefix + (["--"] if prefix else []) + command
 
 
+def become_server_user() -> None:
+    """This process, for good."""
+    user = server_user()
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
+
+
 def other_users(count: int = 1) -> list[str]:
     """System users that are neither root nor the server's; [] if the tests
     may not act for them."""

@@ -76,3 +76,17 @@ class ControlMemory:
         assert ctypes.sizeof(kind) == constant("BATON_BACKEND_SLOT_SIZE")
         assert number < self.header.backend_slots
         return kind.from_buffer(self._memory, self.header.backend_offset + number * ctypes.sizeof(kind))
+
+    def pool_slot(self, number: int) -> ctypes.Structure:
+        kind = structure("BatonPoolSlot")
+        assert ctypes.sizeof(kind) == constant("BATON_POOL_SLOT_SIZE")
+        assert number < self.header.pool_slots
+        return kind.from_buffer(self._memory, self.header.pool_offset + number * ctypes.sizeof(kind))
+
+    def session_slot(self, session: int) -> ctypes.Structure:
+        """By the session's id, or its slot's number."""
+        kind = structure("BatonSessionSlot")
+        assert ctypes.sizeof(kind) == constant("BATON_SESSION_SLOT_SIZE")
+        number = session & 0xFFFFFFFF
+        assert number < self.header.session_slots
+        return kind.from_buffer(self._memory, self.header.session_offset + number * ctypes.sizeof(kind))

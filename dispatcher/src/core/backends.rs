@@ -82,6 +82,8 @@ pub struct Backend {
     attached_us: u64,
     /// Words' login_generation before it started.
     login_generation: u64,
+    /// Tells it from others that have had its slot.
+    serial: u64,
 }
 
 impl Backend {
@@ -109,6 +111,10 @@ impl Backend {
         self.held
     }
 
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
     pub fn login_generation(&self) -> u64 {
         self.login_generation
     }
@@ -130,6 +136,7 @@ pub struct Backends {
     dedicated: usize,
     held: usize,
     leaving: Vec<u32>,
+    next_serial: u64,
 }
 
 impl Backends {
@@ -144,6 +151,7 @@ impl Backends {
             dedicated: 0,
             held: 0,
             leaving: Vec::new(),
+            next_serial: 0,
         }
     }
 
@@ -209,6 +217,7 @@ impl Backends {
     /// A slot for a new backend.
     pub fn start(&mut self, pool: u32, now_us: u64, login_generation: u64) -> Option<u32> {
         let slot = self.free.pop()?;
+        self.next_serial += 1;
         self.table[slot as usize] = Some(Backend {
             pool,
             life: Life::Starting,
@@ -222,6 +231,7 @@ impl Backends {
             started_us: now_us,
             attached_us: now_us,
             login_generation,
+            serial: self.next_serial,
         });
         self.total += 1;
         Some(slot)

@@ -86,7 +86,7 @@ impl Core {
     pub(super) fn bury(&mut self, slot: u32, is_last: bool, words: &impl Words) {
         let number = self.backends.get(slot).map(|backend| backend.pool());
         let held = words.backend_session(slot);
-        if words.holder(index_of(held)) == Some(slot) {
+        if self.may_have(slot, held) && words.holder(index_of(held)) == Some(slot) {
             self.end(held, Why::Ended(Ending::Cut));
         }
         for id in std::mem::take(&mut self.lost) {

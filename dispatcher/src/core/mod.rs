@@ -19,6 +19,7 @@
 //! | `waits`, `cancel`, `holds`, `stop` | who is told what while he waits, or ends |
 //! | `pool_limits` | how many backends and sessions a role may have in a database |
 //! | `modes` | whose sessions keep their backends because that is what is wanted |
+//! | `whose` | may this backend speak of that session? |
 //! | `attach`, `leave`, `shrink` | a backend comes, goes, may go |
 //! | `room`, `make_room` | which backend gives way for another pool |
 //! | `pool`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
@@ -51,6 +52,7 @@ mod simulator;
 mod stall;
 mod stop;
 mod waits;
+mod whose;
 mod words;
 
 pub use attach::{Attach, Identity, Stranger};
@@ -60,6 +62,7 @@ pub use origin::{Origin, Provenance};
 pub use pool::PoolKey;
 pub use pool_limits::{PoolLimits, PoolMode};
 pub use sessions::{index_of, SessionId};
+pub use whose::{Tells, Whose};
 pub use words::{Shown, Word, Words};
 
 use backends::Backends;

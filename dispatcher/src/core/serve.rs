@@ -152,7 +152,11 @@ impl Core {
                 self.find_backend(number, last, forced && patient, words)
             };
             if let Some((slot, seen)) = found {
-                self.sessions.send_to(id, slot);
+                let serial = self
+                    .backends
+                    .get(slot)
+                    .map_or(0, |backend| backend.serial());
+                self.sessions.send_to(id, slot, serial);
                 self.act(Action::Claim { slot, seen, id });
                 return true;
             }

@@ -137,6 +137,8 @@ pub struct Session {
     whereabouts: Whereabouts,
     /// Whose queue it went into last; it may have moved since.
     queue: u32,
+    /// Which backend it was sent to last, by its serial.
+    sent_to: u64,
     /// When it began to wait, microseconds of the monotonic clock.
     waits_since_us: u64,
     /// Who began to wait before has a lower one.
@@ -156,6 +158,10 @@ impl Session {
 
     pub fn queue(&self) -> u32 {
         self.queue
+    }
+
+    pub fn sent_to(&self) -> u64 {
+        self.sent_to
     }
 
     pub fn is_ungreeted(&self) -> bool {
@@ -255,6 +261,7 @@ impl Sessions {
             pool: 0,
             whereabouts: Whereabouts::Idle,
             queue: 0,
+            sent_to: 0,
             waits_since_us: 0,
             turn: 0,
             from: Provenance::default(),
@@ -267,6 +274,18 @@ impl Sessions {
         self.table
             .get(index_of(session) as usize)
             .filter(|found| found.is_live && u64::from(found.generation) == session >> 32)
+    }
+
+    /// Has there been a session of that name? Generations go round after 2^31
+    /// sessions of a slot: what is more than half of that ahead is behind.
+    pub fn was_there(&self, session: SessionId) -> bool {
+        let Ok(generation @ 1..=0x7fff_ffff) = u32::try_from(session >> 32) else {
+            return false;
+        };
+        let found = self.table.get(index_of(session) as usize);
+        found.is_some_and(|found| {
+            found.generation.wrapping_sub(generation) & 0x7fff_ffff <= 0x3fff_ffff
+        })
     }
 
     /// The name of the live session in a slot.
@@ -359,9 +378,10 @@ impl Sessions {
         }
     }
 
-    pub fn send_to(&mut self, session: SessionId, slot: u32) {
+    pub fn send_to(&mut self, session: SessionId, slot: u32, serial: u64) {
         if let Some(found) = self.get(session) {
             let need = found.whereabouts.need();
+            self.table[index_of(session) as usize].sent_to = serial;
             self.put(session, Whereabouts::Sent(slot, need));
         }
     }
@@ -380,20 +400,22 @@ impl Sessions {
     pub fn locate(&self, session: SessionId, words: &impl Words) -> Option<Location> {
         let found = self.get(session)?;
         let index = index_of(session);
-        if let Some(slot) = words.holder(index) {
-            return Some(Location::Held(slot));
-        }
-        Some(match found.whereabouts {
+        let holder = words.holder(index);
+        let (sent, holder) = match found.whereabouts {
             here @ (Whereabouts::Idle | Whereabouts::Waiting(_) | Whereabouts::Skipping(_)) => {
-                Location::Here(here)
+                // Whatever its words say: it went to nobody.
+                return Some(Location::Here(here));
             }
-            sent @ (Whereabouts::Queue(_) | Whereabouts::Sent(..)) => match words.shown(index) {
-                // Whoever gives one back says so in the state last.
-                Shown::Idle => Location::GivenBack {
-                    announced: sent.is_announced(),
-                },
-                _ => Location::OnItsWay(sent),
+            sent @ Whereabouts::Sent(to, _) => (sent, holder.filter(|slot| *slot == to)),
+            sent @ Whereabouts::Queue(_) => (sent, holder),
+        };
+        Some(match (holder, words.shown(index)) {
+            (Some(slot), _) => Location::Held(slot),
+            // Whoever gives one back says so in the state last.
+            (None, Shown::Idle) => Location::GivenBack {
+                announced: sent.is_announced(),
             },
+            (None, _) => Location::OnItsWay(sent),
         })
     }
 
@@ -552,6 +574,10 @@ mod tests {
         let second = create(&mut sessions, 4).unwrap();
         assert_eq!(index_of(first), index_of(second));
         assert!(sessions.get(first).is_none());
+        assert!(sessions.was_there(first) && sessions.was_there(second));
+        for never in [0, 1, second + 1, second + (1 << 32), second | 1 << 63] {
+            assert!(!sessions.was_there(never), "{never:x}");
+        }
         assert_eq!(sessions.ids().collect::<Vec<_>>(), [second]);
         assert_eq!(sessions.live(), 1);
     }
@@ -574,7 +600,7 @@ mod tests {
         for id in &ids {
             sessions.wait(*id, 5);
         }
-        sessions.send_to(ids[2], 7);
+        sessions.send_to(ids[2], 7, 1);
         sessions.enqueue(ids[0]);
         sessions.enqueue(ids[1]);
         assert_eq!(sessions.fifo(1).collect::<Vec<_>>(), ids[3..]);

@@ -53,7 +53,7 @@ pub trait Words {
     /// Transactions that a pool's backends have completed; only ever compared.
     fn completed(&self, pool: u32) -> u64;
 
-    /// The backend slot that holds a session.
+    /// The backend slot that holds a session; a slot that there is.
     fn holder(&self, index: u32) -> Option<u32>;
     fn shown(&self, index: u32) -> Shown;
     fn session_since_us(&self, index: u32) -> i64;

@@ -12,7 +12,7 @@
 //! round may still name their sessions), then pools that have to be looked at.
 
 use super::clients::Clients;
-use super::link::control::Connection;
+use super::link::control::{Connection, Silent};
 use super::link::launcher::Link;
 use super::link::memory::context::Contexts;
 use super::link::memory::control::Control;
@@ -39,7 +39,7 @@ use super::tls::certificates::Certificates;
 use super::tls::threads::Relays;
 use crate::core::{Core, Event as Happened, Now, SessionId};
 use crate::protocol::auth::verifier::MockSecret;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::Ordering::SeqCst;
@@ -130,6 +130,8 @@ pub struct Dispatcher {
     pub control_path: std::path::PathBuf,
     pub connections: Slab<Connection>,
     pub dead_connections: Vec<u32>,
+    /// Control connections in the order in which they came.
+    pub unidentified: VecDeque<Silent>,
     pub logins: Slab<Login>,
     pub errands: Errands,
     /// Native sessions, by the control connection of each backend.

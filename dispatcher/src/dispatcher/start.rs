@@ -36,7 +36,7 @@ use super::tls::threads::Relays;
 use super::{session_memory, Arguments};
 use crate::core::Core;
 use anyhow::{bail, Context as _, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
@@ -219,6 +219,7 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
         // a native session's backend has one, too
         connections: Slab::new(2 * control.backends.len() + SPARE_CONNECTIONS),
         dead_connections: Vec::new(),
+        unidentified: VecDeque::new(),
         logins: Slab::new(session_slots as usize + SPARE_LOGINS),
         errands: Errands::default(),
         natives: HashMap::new(),

@@ -61,6 +61,7 @@ impl Dispatcher {
 
     fn sweep(&mut self) {
         self.forget_questions();
+        self.expire_silent();
         self.sweep_begun();
         self.sweep_orphans();
         self.check_queues();

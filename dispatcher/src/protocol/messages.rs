@@ -46,6 +46,18 @@ fn authentication(out: &mut Vec<u8>, code: u32, body: &[u8]) {
     finish_message(out, start);
 }
 
+/// Are these NoticeResponses, whole, and nothing else?
+pub fn are_notices(mut bytes: &[u8]) -> bool {
+    while let [b'N', a, b, c, d, rest @ ..] = bytes {
+        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        let Some(left) = length.checked_sub(4).and_then(|body| rest.get(body..)) else {
+            return false;
+        };
+        bytes = left;
+    }
+    bytes.is_empty()
+}
+
 // ---- to a client ---------------------------------------------------------
 
 /// AuthenticationOk.

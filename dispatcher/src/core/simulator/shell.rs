@@ -1,11 +1,11 @@
 //! What the shell does, on the simulated world: `carry_out.rs` without system
 //! calls. Between two actions backends may go on.
 
-use super::process::{Process, ToBackend};
+use super::process::{FromBackend, Process, ToBackend};
 use super::random::Random;
 use super::world::{Armed, World, FREE, NO_SESSION, QUEUE_HOLDS};
 use crate::core::{
-    index_of, Action, Core, Ending, Event, Says, SessionId, Shown, Why, Word, Words,
+    index_of, Action, Core, Ending, Event, Says, SessionId, Shown, Tells, Whose, Why, Word, Words,
 };
 use std::collections::VecDeque;
 
@@ -332,7 +332,6 @@ impl Shell {
 
     /// Reads what a backend has sent; its end is told when the round ends.
     pub fn read_backend(&mut self, slot: u32, most: usize) {
-        use super::process::FromBackend;
         for _ in 0..most {
             let Some(process) = self.processes[slot as usize].as_mut() else {
                 return;
@@ -345,6 +344,7 @@ impl Shell {
             }
             process.outbox.pop_front();
             self.note(|| format!("  {slot} says {message:?}"));
+            self.check_is_believed(slot, message);
             match message {
                 FromBackend::Release(id) => {
                     self.tell(Event::MayBeFree(slot));
@@ -363,6 +363,20 @@ impl Shell {
                 FromBackend::Closed => {}
             }
         }
+    }
+
+    /// No backend of these ever lies.
+    fn check_is_believed(&self, slot: u32, message: FromBackend) {
+        let (id, tells) = match message {
+            FromBackend::Release(0) => return,
+            FromBackend::Release(id) => (id, Tells::Back),
+            FromBackend::Greeted(id) | FromBackend::End(id, _) => (id, Tells::InPlace),
+            FromBackend::Dedicated(_) | FromBackend::Retiring | FromBackend::Closed => return,
+        };
+        let whose = self.core.whose(slot, id, tells, &self.world);
+        let session = self.core.sessions().get(id);
+        let place = session.map(|session| session.whereabouts());
+        assert_ne!(whose, Whose::NotTheirs, "{slot}: {message:?}, {place:?}");
     }
 
     /// Control connections that have ended, and of which all was read.

@@ -1,16 +1,15 @@
 //! Control connections: from backends, from the launcher, from views.
 //!
-//! Each is a packet socket; its first frame says what it is. A connection
-//! whose frames make no sense is closed, which for a backend means its end.
+//! Each is a packet socket; its first frame says what it is, within a time. A
+//! connection whose frames make no sense, or say what cannot be
+//! (backend_frames.rs), is closed, which for a backend means its end.
 //! What is read from one connection in one go is bounded, and so is what a
 //! backend may stage.
 
 use super::layout::shared::*;
-use super::memory::arena::Content;
 use super::memory::context::Staged;
-use super::memory::control::Counters;
 use super::wire::{Frame, Malformed, Reader, Writer};
-use crate::core::{Attach, Ending, Event, Identity, SessionId};
+use crate::core::{Attach, Ending, Event, Identity, SessionId, Tells, Whose};
 use crate::dispatcher::event_loop::{token, Dispatcher, Source};
 use crate::dispatcher::sys::{epoll, process, socket};
 use std::collections::VecDeque;
@@ -25,6 +24,20 @@ const PACKETS_A_ROUND: usize = 64;
 pub const SPARE_CONNECTIONS: usize = 200;
 /// Longest value that a backend may send in pieces.
 const LONGEST_VALUE: usize = 1 << 30;
+
+/// Who has connected says what he is within this.
+const HELLO_LIMIT_US: u64 = 5_000_000;
+
+/// Why a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Offence {
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error("it is not its turn to say that")]
+    OutOfOrder,
+    #[error("it spoke of session {0:x}, which it does not hold")]
+    NotTheirs(SessionId),
+}
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,15 +54,25 @@ pub enum Peer {
     Authenticator(u32, u64),
 }
 
+/// A connection that has not said what it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Silent {
+    number: u32,
+    serial: u64,
+    since_us: u64,
+}
+
 /// One control connection.
 pub struct Connection {
     socket: OwnedFd,
+    /// Tells it from an earlier one of its number; 0: it was never unknown.
+    serial: u64,
     pub peer: Peer,
     /// A backend's process, as the kernel told it; 0 if it is none's.
     pub process: u32,
-    staged: Staged,
-    /// A payload that came in several frames, so far.
-    partial: Vec<u8>,
+    pub(super) staged: Staged,
+    /// A payload that comes in several frames, so far, and of what they are.
+    partial: Option<(u32, SessionId, Vec<u8>)>,
     /// Not sent yet; only views and the launcher have some.
     pub unsent: VecDeque<Vec<u8>>,
     close_when_sent: bool,
@@ -60,10 +83,11 @@ impl Connection {
     pub fn new(socket: OwnedFd, peer: Peer) -> Connection {
         Connection {
             socket,
+            serial: 0,
             peer,
             process: 0,
             staged: Staged::default(),
-            partial: Vec::new(),
+            partial: None,
             unsent: VecDeque::new(),
             close_when_sent: false,
             dead: false,
@@ -104,7 +128,52 @@ impl Dispatcher {
                     continue;
                 }
             }
-            self.add_connection(Connection::new(socket, Peer::Unknown));
+            self.add_unknown(socket);
+        }
+    }
+
+    /// As many as there is room for; beyond that, whoever has been silent longest
+    /// makes room: who is about to attach speaks at once.
+    fn add_unknown(&mut self, socket: OwnedFd) {
+        if !self.connections.has_room() {
+            while let Some(silent) = self.unidentified.pop_front() {
+                if self.is_still_silent(silent) {
+                    let connection = self.connections.remove(silent.number);
+                    connection.inspect(|it| drop(self.epoll.delete(it.fd())));
+                    break;
+                }
+            }
+        }
+        self.next_serial += 1;
+        let serial = self.next_serial;
+        let mut connection = Connection::new(socket, Peer::Unknown);
+        connection.serial = serial;
+        if let Some(number) = self.add_connection(connection) {
+            self.unidentified.push_back(Silent {
+                number,
+                serial,
+                since_us: self.now_us,
+            });
+        }
+    }
+
+    fn is_still_silent(&self, silent: Silent) -> bool {
+        self.connections.get(silent.number).is_some_and(|found| {
+            found.serial == silent.serial && found.peer == Peer::Unknown && !found.dead
+        })
+    }
+
+    /// Once a second: who has not said what he is.
+    pub fn expire_silent(&mut self) {
+        while let Some(silent) = self.unidentified.front().copied() {
+            if self.now_us < silent.since_us + HELLO_LIMIT_US {
+                return;
+            }
+            self.unidentified.pop_front();
+            if self.is_still_silent(silent) {
+                warn!("a control connection is closed: it has not said what it is");
+                self.connection_dead(silent.number);
+            }
         }
     }
 
@@ -147,9 +216,8 @@ impl Dispatcher {
                     break;
                 }
                 Ok(length) => {
-                    if self.packet(number, &buffer[..length]).is_err() {
-                        warn!("a control connection sent what is not understood; closed");
-                        self.connection_dead(number);
+                    if let Err(offence) = self.packet(number, &buffer[..length]) {
+                        self.expel(number, offence);
                         break;
                     }
                     if most == PACKETS_A_ROUND && is_last_word(&buffer[..length]) {
@@ -164,6 +232,25 @@ impl Dispatcher {
             }
         }
         self.buffer = buffer;
+    }
+
+    /// A connection that said what it may not. A backend's process has its slot
+    /// no longer, and must not go on writing there: it is told to end.
+    fn expel(&mut self, number: u32, offence: Offence) {
+        let Some(connection) = self.connections.get(number) else {
+            return;
+        };
+        let (peer, process) = (connection.peer, connection.process);
+        match peer {
+            Peer::Backend(slot) => {
+                warn!("backend {slot} (process ID {process}) is ended: {offence}");
+                if let Err(error) = process::end(process) {
+                    debug!("could not signal process {process}: {error}");
+                }
+            }
+            _ => warn!("a control connection ({peer:?}) is closed: {offence}"),
+        }
+        self.connection_dead(number);
     }
 
     /// It will be buried at the end of the round.
@@ -190,7 +277,10 @@ impl Dispatcher {
                 Peer::Backend(slot) => {
                     // Changes that came without the word that gives the session
                     // back: it must not go on with what it had before.
-                    if self.core.sessions().get(changed).is_some() {
+                    let whose = self
+                        .core
+                        .whose(slot, changed, Tells::InPlace, &self.control);
+                    if whose == Whose::Theirs {
                         self.tell(Event::Ended(changed, Ending::Cut));
                     }
                     self.tell(Event::BackendGone(slot));
@@ -206,32 +296,41 @@ impl Dispatcher {
         }
     }
 
-    fn packet(&mut self, number: u32, packet: &[u8]) -> Result<(), Malformed> {
+    fn packet(&mut self, number: u32, packet: &[u8]) -> Result<(), Offence> {
         let frame = Frame::parse(packet)?;
         let Some(connection) = self.connections.get_mut(number) else {
             return Ok(());
         };
-        if frame.more || !connection.partial.is_empty() {
-            if connection.partial.len() + frame.payload.len() > LONGEST_VALUE {
-                return Err(Malformed);
-            }
-            connection.partial.extend_from_slice(frame.payload);
-            if frame.more {
-                return Ok(());
-            }
-            let whole = std::mem::take(&mut connection.partial);
-            return self.frame(
-                number,
-                Frame {
-                    payload: &whole,
-                    ..frame
-                },
-            );
+        if !frame.more && connection.partial.is_none() {
+            return self.frame(number, frame);
         }
-        self.frame(number, frame)
+        // Who has not said what he is must not have us keep anything.
+        if !matches!(connection.peer, Peer::Backend(_) | Peer::Launcher) {
+            return Err(Offence::OutOfOrder);
+        }
+        let (kind, session, bytes) =
+            (connection.partial).get_or_insert_with(|| (frame.kind, frame.session, Vec::new()));
+        if (*kind, *session) != (frame.kind, frame.session) {
+            return Err(Offence::OutOfOrder);
+        }
+        if bytes.len() + frame.payload.len() > LONGEST_VALUE {
+            return Err(Malformed.into());
+        }
+        bytes.extend_from_slice(frame.payload);
+        if frame.more {
+            return Ok(());
+        }
+        let (_, _, whole) = connection.partial.take().unwrap_or_default();
+        self.frame(
+            number,
+            Frame {
+                payload: &whole,
+                ..frame
+            },
+        )
     }
 
-    fn frame(&mut self, number: u32, frame: Frame<'_>) -> Result<(), Malformed> {
+    fn frame(&mut self, number: u32, frame: Frame<'_>) -> Result<(), Offence> {
         let Some(connection) = self.connections.get(number) else {
             return Ok(());
         };
@@ -239,17 +338,20 @@ impl Dispatcher {
             Peer::Unknown => self.hello(number, frame),
             Peer::Holder if frame.kind == MSG_HELLO_QUERY => self.hello(number, frame),
             Peer::Backend(slot) => self.backend_frame(number, slot, frame),
-            Peer::Launcher => self.launcher_frame(frame),
+            Peer::Launcher => Ok(self.launcher_frame(frame)?),
             Peer::Authenticator(login, serial) if frame.kind == MSG_AUTHENTICATED => {
+                Reader(frame.payload).end()?;
                 self.set_peer(number, Peer::Query);
                 self.authenticated_by_server(login, serial);
                 Ok(())
             }
-            Peer::Query | Peer::Holder | Peer::Native | Peer::Authenticator(..) => Err(Malformed),
+            Peer::Query | Peer::Holder | Peer::Native | Peer::Authenticator(..) => {
+                Err(Offence::OutOfOrder)
+            }
         }
     }
 
-    fn hello(&mut self, number: u32, frame: Frame<'_>) -> Result<(), Malformed> {
+    fn hello(&mut self, number: u32, frame: Frame<'_>) -> Result<(), Offence> {
         let mut reader = Reader(frame.payload);
         let version = reader.u32()?;
         if version != LAYOUT_VERSION {
@@ -266,10 +368,12 @@ impl Dispatcher {
                 database_oid: reader.u32()?,
                 superuser: reader.u8()? != 0,
             };
-            return self.hello_backend(number, slot, secret, pid, identity);
+            reader.end()?;
+            return Ok(self.hello_backend(number, slot, secret, pid, identity)?);
         }
         if frame.kind == MSG_HELLO_TICKET {
             let (ticket, pid) = (reader.u64()?, reader.u32()?);
+            reader.end()?;
             if !self.hello_ticket(number, ticket, pid) {
                 self.refuse(number, "the ticket is not good");
             }
@@ -282,15 +386,17 @@ impl Dispatcher {
         let what = reader.u32()?;
         match frame.kind {
             MSG_HELLO_LAUNCHER => {
+                reader.end()?;
                 info!("a new launcher (process ID {what}) has connected");
                 self.set_peer(number, Peer::Launcher);
                 self.launcher_connected(number);
                 Ok(())
             }
             MSG_HELLO_QUERY if what == QUERY_LEAVE_DATABASE => {
-                self.hold_database(number, frame.session, &mut reader)
+                Ok(self.hold_database(number, frame.session, reader)?)
             }
             MSG_HELLO_QUERY => {
+                reader.end()?;
                 self.set_peer(number, Peer::Query);
                 match what {
                     _ if self.core.sessions().get(frame.session).is_none() => {}
@@ -307,7 +413,7 @@ impl Dispatcher {
                 self.send_unsent(number);
                 Ok(())
             }
-            _ => Err(Malformed),
+            _ => Err(Offence::OutOfOrder),
         }
     }
 
@@ -317,10 +423,11 @@ impl Dispatcher {
         &mut self,
         number: u32,
         own: SessionId,
-        reader: &mut Reader<'_>,
+        mut reader: Reader<'_>,
     ) -> Result<(), Malformed> {
         let forced = reader.u8()? != 0;
         let database = reader.string()?;
+        reader.end()?;
         self.core.hold(number, database, forced, own);
         self.carry_out();
         let users = self.core.who_is_in(number, &self.control);
@@ -423,107 +530,6 @@ impl Dispatcher {
         debug!("backend {slot} has attached, process ID {pid}");
         self.tell(Event::Attached(slot));
         Ok(())
-    }
-
-    fn backend_frame(&mut self, number: u32, slot: u32, frame: Frame<'_>) -> Result<(), Malformed> {
-        let id = frame.session;
-        let mut reader = Reader(frame.payload);
-        match frame.kind {
-            MSG_PUT | MSG_DELETE => {
-                let kind = reader.u16()?;
-                let key_length = reader.u16()?;
-                let key = reader.bytes(usize::from(key_length))?;
-                let mut staged = self.take_staged(number);
-                if staged.session != id {
-                    self.contexts.discard(&mut staged);
-                    staged.session = id;
-                }
-                if frame.kind == MSG_PUT {
-                    let counted = reader.u32()? == 1;
-                    let aux = reader.i64()?;
-                    let mut counters = None;
-                    if counted {
-                        counters = Some(Counters {
-                            costs: [reader.u64()?, reader.u64()?],
-                            plans: [reader.i64()?, reader.i64()?],
-                        });
-                    }
-                    let content = Content {
-                        kind,
-                        key,
-                        value: reader.0,
-                    };
-                    self.contexts.stage_put(&mut staged, content, counters, aux);
-                } else {
-                    self.contexts.stage_delete(&mut staged, kind, key);
-                }
-                self.put_staged(number, staged);
-            }
-            MSG_RELEASE => {
-                self.tell(Event::MayBeFree(slot));
-                if id == 0 {
-                    return Ok(());
-                }
-                let mut staged = self.take_staged(number);
-                let fits = self.apply_staged(id, &mut staged, false);
-                self.put_staged(number, staged);
-                if fits && self.shall_end(id) {
-                    self.tell(Event::Terminate(id));
-                } else if fits {
-                    self.tell(Event::GivenBack(id));
-                }
-            }
-            MSG_GREETED => {
-                let mut reader = Reader(frame.payload);
-                let for_others = reader.u32()? != 0;
-                let length = reader.u32()? as usize;
-                let Some((notices, reported)) = reader.0.split_at_checked(length) else {
-                    return Err(Malformed);
-                };
-                let mut staged = self.take_staged(number);
-                if !for_others {
-                    self.greetings.forget_session(id);
-                }
-                self.greeted(slot, id, &mut staged, notices, reported);
-                self.put_staged(number, staged);
-            }
-            MSG_END => {
-                let mut staged = self.take_staged(number);
-                self.contexts.discard(&mut staged);
-                self.put_staged(number, staged);
-                let ending = match reader.u32()? {
-                    END_CLIENT_CLOSED | END_CLIENT_TERMINATED => Ending::Left,
-                    _ => Ending::Cut,
-                };
-                self.tell(Event::Ended(id, ending));
-                self.tell(Event::MayBeFree(slot));
-            }
-            MSG_DEDICATED => {
-                let cause = reader.u32()?;
-                self.tell(Event::Dedicated(slot, cause != CAUSE_NONE));
-            }
-            MSG_RETIRING => {
-                let why = reader.string()?;
-                debug!("backend {slot} retires: {}", String::from_utf8_lossy(why));
-                self.tell(Event::Leaves(slot));
-            }
-            _ => return Err(Malformed),
-        }
-        Ok(())
-    }
-
-    fn take_staged(&mut self, number: u32) -> Staged {
-        self.connections
-            .get_mut(number)
-            .map(|connection| std::mem::take(&mut connection.staged))
-            .unwrap_or_default()
-    }
-
-    fn put_staged(&mut self, number: u32, mut staged: Staged) {
-        match self.connections.get_mut(number) {
-            Some(connection) => connection.staged = staged,
-            None => self.contexts.discard(&mut staged),
-        }
     }
 
     /// Sends what a connection has not taken yet.

@@ -1,6 +1,7 @@
 //! What this program shares with the server's processes: memory, frames, and
 //! the connections to backends, to the launcher and to views.
 
+mod backend_frames;
 pub mod control;
 pub mod handshake;
 pub mod launcher;

@@ -30,7 +30,7 @@ impl<'a> Frame<'a> {
         let flags = reader.u16()?;
         let length = reader.u32()?;
         let session = reader.u64()?;
-        if length as usize != reader.0.len() {
+        if length as usize != reader.0.len() || u32::from(flags) & !FRAME_MORE != 0 {
             return Err(Malformed);
         }
         Ok(Frame {
@@ -81,6 +81,14 @@ impl<'a> Reader<'a> {
 
     pub fn i64(&mut self) -> Result<i64, Malformed> {
         Ok(i64::from_ne_bytes(self.array()?))
+    }
+
+    /// There is no more.
+    pub fn end(&self) -> Result<(), Malformed> {
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => Err(Malformed),
+        }
     }
 
     /// u32 length and bytes.
@@ -169,6 +177,12 @@ pub fn pairs(mut bytes: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
+/// Is it whole pairs, and nothing else?
+pub fn are_pairs(bytes: &[u8]) -> bool {
+    let ends = bytes.iter().filter(|byte| **byte == 0).count();
+    bytes.last().is_none_or(|last| *last == 0) && ends % 2 == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,5 +217,7 @@ mod tests {
     fn pairs_end_where_a_half_begins() {
         let all: Vec<_> = pairs(b"a\x001\0b\0\0c").collect();
         assert_eq!(all, [(&b"a"[..], &b"1"[..]), (b"b", b"")]);
+        assert!(are_pairs(b"") && are_pairs(b"a\x001\0b\0\0"));
+        assert!(!are_pairs(b"a\0") && !are_pairs(b"a\x001\0b") && !are_pairs(b"a\x001"));
     }
 }

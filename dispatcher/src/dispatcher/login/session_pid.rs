@@ -29,7 +29,9 @@ impl Control {
         let Some(holder) = self.pids[place].load(Relaxed).checked_sub(1) else {
             return false;
         };
-        let holder = &self.identities[holder as usize];
+        let Some(holder) = self.identities.get(holder as usize) else {
+            return false;
+        };
         holder.id.load(Relaxed) != 0 && holder.pid.load(Relaxed) as usize % self.pids.len() == place
     }
 }

@@ -14,19 +14,28 @@ pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-pub fn exists(pid: u32) -> bool {
-    // SAFETY: signal 0 only asks.
-    pid != 0 && unsafe { libc::kill(pid as libc::pid_t, 0) } == 0
-}
-
-/// Has a pooled backend look at what is asked of it (`cancel.c`).
-pub fn hurry(pid: u32) -> io::Result<()> {
+/// 0 only asks.
+fn signal(pid: u32, number: i32) -> io::Result<()> {
     // 0 and what is negative would be whole groups of processes.
     let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 1);
     let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: no memory involved.
-    check(unsafe { libc::kill(pid, libc::SIGUSR2) })?;
+    check(unsafe { libc::kill(pid, number) })?;
     Ok(())
+}
+
+pub fn exists(pid: u32) -> bool {
+    signal(pid, 0).is_ok()
+}
+
+/// Has a pooled backend look at what is asked of it (`cancel.c`).
+pub fn hurry(pid: u32) -> io::Result<()> {
+    signal(pid, libc::SIGUSR2)
+}
+
+/// Has a backend end, in order.
+pub fn end(pid: u32) -> io::Result<()> {
+    signal(pid, libc::SIGTERM)
 }
 
 /// Ignores SIGHUP and SIGPIPE; SIGTERM, SIGINT and SIGQUIT are read from the

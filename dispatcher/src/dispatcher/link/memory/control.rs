@@ -223,13 +223,16 @@ impl Words for Control {
 
     fn holder(&self, index: u32) -> Option<u32> {
         let slot = self.sessions.get(index as usize)?;
-        slot.owner.load(SeqCst).checked_sub(1)
+        let holder = slot.owner.load(SeqCst).checked_sub(1)?;
+        ((holder as usize) < self.backends.len()).then_some(holder)
     }
 
     fn shown(&self, index: u32) -> Shown {
-        match self.sessions[index as usize].state.load(SeqCst) {
-            STATE_IDLE => Shown::Idle,
-            STATE_WAITING => Shown::Waiting,
+        // A backend's slot may name any session.
+        let slot = self.sessions.get(index as usize);
+        match slot.map(|slot| slot.state.load(SeqCst)) {
+            Some(STATE_IDLE) => Shown::Idle,
+            Some(STATE_WAITING) => Shown::Waiting,
             _ => Shown::Other,
         }
     }

@@ -1,0 +1,238 @@
+"""Who lies to the dispatcher loses his connection, and nobody else anything."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import pytest
+
+from harness.control_memory import ControlMemory, constant
+from harness.health import assert_healthy, wait_until
+from harness.hostile import MORE, Backend, Peer, frame, nobody_starts, put, string
+from harness.wire import Wire, query
+
+HOST = "127.0.0.1"
+
+pytestmark = pytest.mark.pool_only
+
+PARAMETER = constant("BATON_KIND_PARAMETER")
+
+# Stands for the session that the liar has been given.
+OWN = b"\xaa\xbb\xcc\xdd\xee\xff\x11\x22"
+
+
+def word(value: int) -> bytes:
+    return struct.pack("=I", value)
+
+
+# What a backend says of a session that it holds.
+OF_A_SESSION = {
+    "PUT": put(PARAMETER, b"my.own", b"forged"),
+    "DELETE": struct.pack("=HH", PARAMETER, 6) + b"my.own",
+    "RELEASE": b"",
+    "GREETED": word(1) + word(0),
+    "END": word(constant("BATON_END_ERROR")),
+}
+
+
+class World:
+    """Liars, and others who are to notice nothing: one is idle, and one in a
+    transaction.  All are of one pool, or the liars are of another.  No backend is
+    free, so that who asks is given to a liar."""
+
+    def __init__(self, make_cluster, same_pool: bool) -> None:
+        self.cluster = make_cluster(parameters={"pg_baton.max_backends": 4})
+        self.cluster.sql("CREATE EXTENSION pg_baton")
+        self.cluster.sql("CREATE ROLE liar LOGIN")
+        self.user = "postgres" if same_pool else "liar"
+        ((self.role,),) = self.cluster.sql(f"SELECT oid FROM pg_roles WHERE rolname = '{self.user}'")
+        ((self.database,),) = self.cluster.sql("SELECT oid FROM pg_database WHERE datname = 'postgres'")
+        self.superuser = same_pool
+        self.idle = self.come("postgres", "idle")
+        self.busy = self.come("postgres", "busy")
+        self.busy.query("BEGIN")
+        self.busy.query("SET LOCAL my.own = 'busy, too'")
+        gone = self.come("postgres", "gone")
+        self.ids = {name: self.session_id(name) for name in ("idle", "busy", "gone")}
+        gone.finish()
+        wait_until(lambda: self.session_id("gone") is None, what="it has gone")
+        # from here on the dispatcher greets them
+        self.come(self.user, "client").finish()
+        free = f"FROM pg_baton_backends WHERE user_name = '{self.user}' AND session_id IS NULL"
+        self.cluster.sql(f"SELECT pg_terminate_backend(pid) {free}")
+        wait_until(lambda: self.cluster.sql(f"SELECT 1 {free}") == [], what="no backend is free")
+        self.memory = ControlMemory(self.cluster)
+
+    def come(self, user: str, name: str) -> Wire:
+        wire = Wire.login(HOST, self.cluster.pool_port, user=user, application_name=name)
+        wire.query(f"SET my.own = '{name}'")
+        return wire
+
+    def ask(self) -> Wire:
+        """A client of the liar's role, for whom a backend must be started."""
+        wire = Wire.login(HOST, self.cluster.pool_port, user=self.user, application_name="client")
+        wire.send(query("SHOW my.own"))
+        return wire
+
+    def session_id(self, name: str) -> int | None:
+        found = self.cluster.sql(f"SELECT id FROM pg_baton_sessions WHERE application_name = '{name}'")
+        return found[0][0] if found else None
+
+    def liar(self) -> Backend:
+        return Backend(self.cluster, self.memory, self.role, self.database, self.superuser)
+
+    def never(self) -> dict[str, int]:
+        """Names of sessions that there have never been."""
+        some = self.ids["busy"]  # whose slot is not the first
+        return {
+            "the next of that slot": some + (1 << 32),
+            "no generation": some & 0xFFFFFFFF,
+            "more than 31 bits": some | 1 << 63,
+            "no such slot": some | 0xFFFFFFFF,
+        }
+
+    def assert_unharmed(self) -> None:
+        assert self.busy.query("SHOW my.own") == [["busy, too"]]
+        self.busy.query("COMMIT")
+        for wire, name in ((self.busy, "busy"), (self.idle, "idle")):
+            assert wire.query("SHOW my.own") == [[name]]
+            wire.finish()
+        assert_healthy(self.cluster)
+
+
+def tell_lies(world: World, packets: dict[str, list[bytes]]) -> None:
+    """Each from a backend of its own, which serves a client of its own."""
+    with nobody_starts(world.cluster):
+        for what, lie in packets.items():
+            client = world.ask()
+            with world.liar() as liar:
+                session = liar.assigned()
+                liar.send(*(packet.replace(OWN, struct.pack("=Q", session)) for packet in lie))
+                assert liar.is_closed(), what
+                wait_until(liar.has_ended, what=f"its process has ended: {what}")
+            # as when a backend dies
+            client.until_closed(20)
+            client.close()
+    world.assert_unharmed()
+
+
+@pytest.mark.parametrize("pool", ["its own pool", "another pool"])
+def test_a_backend_cannot_speak_of_a_session_that_it_does_not_hold(make_cluster, pool):
+    world = World(make_cluster, pool == "its own pool")
+    lies = {}
+    for kind, payload in OF_A_SESSION.items():
+        others = {name: world.ids[name] for name in ("idle", "busy")} | world.never()
+        if kind != "RELEASE":
+            others["none"] = 0
+        for whose, session in others.items():
+            lies[f"{kind} of {whose}"] = [frame(kind, session, payload)]
+    tell_lies(world, lies)
+
+
+def test_what_a_backend_says_too_late_is_dropped(make_cluster):
+    world = World(make_cluster, same_pool=True)
+    with nobody_starts(world.cluster):
+        client = world.ask()
+        with world.liar() as late:
+            session = late.assigned()
+            for kind, payload in OF_A_SESSION.items():
+                late.send(frame(kind, world.ids["gone"], payload))
+            # it is heard still
+            late.send(frame("END", session, word(constant("BATON_END_ERROR"))))
+            client.until_closed(20)
+            assert not late.has_ended()
+    world.assert_unharmed()
+
+
+def test_a_message_of_a_wrong_length_or_out_of_order_ends_its_backend(make_cluster):
+    world = World(make_cluster, same_pool=True)
+    session = int.from_bytes(OWN, "little")
+    value = OF_A_SESSION["PUT"]
+    lies = {
+        "nothing": [b"\0"],
+        "half a header": [frame("RELEASE")[:9]],
+        "longer than it is": [frame("PUT", session, value, length=len(value) + 1)],
+        "shorter than it is": [frame("PUT", session, value, length=len(value) - 1)],
+        "unknown flag": [frame("RELEASE", session, flags=MORE << 1)],
+        "a key that is not there": [frame("PUT", session, value[:9])],
+        "an item of ours": [frame("PUT", session, put(constant("BATON_KIND_STARTUP"), b"role", b"x"))],
+        "an item of no kind": [frame("PUT", session, put(99, b"role", b"x"))],
+        "half a DELETE": [frame("DELETE", session, OF_A_SESSION["DELETE"][:-1])],
+        "more than a DELETE": [frame("DELETE", session, OF_A_SESSION["DELETE"] + b"x")],
+        "RELEASE with something": [frame("RELEASE", session, b"x")],
+        "END without why": [frame("END", session)],
+        "END for no known reason": [frame("END", session, word(99))],
+        "more than END": [frame("END", session, word(3) + b"x")],
+        "DEDICATED without why": [frame("DEDICATED", session, b"\1")],
+        "DEDICATED for no known reason": [frame("DEDICATED", session, word(99))],
+        "DEDICATED of nobody": [frame("DEDICATED", 0, word(1))],
+        "RETIRING without its length": [frame("RETIRING", 0, b"\1")],
+        "RETIRING with another": [frame("RETIRING", 0, word(9) + b"why")],
+        "GREETED again": [frame("GREETED", session, OF_A_SESSION["GREETED"])],
+        "GREETED with what is no notice": [frame("GREETED", session, word(1) + word(3) + b"abc")],
+        "GREETED with half a parameter": [frame("GREETED", session, word(1) + word(0) + b"TimeZone\0")],
+        "one message goes on as another": [frame("PUT", session, value, MORE), frame("RELEASE", session)],
+        "it goes on about another session": [
+            frame("PUT", session, value, MORE),
+            frame("PUT", world.ids["idle"], b"more"),
+        ],
+        "HELLO again": [frame("HELLO_BACKEND", 0, bytes(29))],
+        "a launcher's": [frame("SHUTDOWN", 0, word(1))],
+        "a launcher's answer": [frame("LOGIN_ANSWER", 0, bytes(64))],
+        "a dispatcher's": [frame("ASSIGN", session)],
+        "nobody's": [frame(999, session)],
+    }
+    tell_lies(world, lies)
+
+
+def test_a_stranger_at_the_control_socket_is_turned_away(make_cluster):
+    world = World(make_cluster, same_pool=True)
+    version, secret = word(constant("BATON_LAYOUT_VERSION")), struct.pack("=Q", world.memory.header.secret)
+    wrong = struct.pack("=Q", world.memory.header.secret ^ 1)
+    backend = version + struct.pack("=IQIIIB", 1, 1, 1, 10, 5, 1)
+    sessions = word(constant("BATON_QUERY_SESSIONS"))
+    packets = {
+        "nothing of ours": [b"GET / HTTP/1.0\r\n\r\n"],
+        "a longest packet": [bytes(65536)],
+        "no version": [frame("HELLO_BACKEND")],
+        "another version": [frame("HELLO_BACKEND", 0, word(1) + backend[4:])],
+        "no such token": [frame("HELLO_BACKEND", 0, backend)],
+        "no such slot": [frame("HELLO_BACKEND", 0, version + struct.pack("=IQIIIB", 2**32 - 1, 1, 1, 10, 5, 1))],
+        "half a backend": [frame("HELLO_BACKEND", 0, backend[:-1])],
+        "more than a backend": [frame("HELLO_BACKEND", 0, backend + b"x")],
+        "a backend in pieces": [frame("HELLO_BACKEND", 0, backend, MORE), frame("HELLO_BACKEND", 0, backend)],
+        "a launcher without the secret": [frame("HELLO_LAUNCHER", 0, version + wrong + word(1))],
+        "half a launcher": [frame("HELLO_LAUNCHER", 0, version + secret)],
+        "more than a launcher": [frame("HELLO_LAUNCHER", 0, version + secret + word(1) + b"x")],
+        "a question without the secret": [frame("HELLO_QUERY", 0, version + wrong + sessions)],
+        "more than a question": [frame("HELLO_QUERY", 0, version + secret + sessions + b"x")],
+        "half a wish": [frame("HELLO_QUERY", 0, version + secret + word(5) + b"\0" + word(9) + b"postgres")],
+        "a question and another": [
+            frame("HELLO_QUERY", 0, version + secret + word(5) + b"\0" + string(b"nowhere")),
+            frame("RELEASE", world.ids["idle"]),
+        ],
+    }
+    for kind, payload in OF_A_SESSION.items():
+        packets[f"{kind} without a word before"] = [frame(kind, world.ids["busy"], payload)]
+    for kind in ("WELCOME", "ASSIGN", "PARAMETERS", "LOGIN_ANSWER", "SHUTDOWN", "POOL_SETTINGS", "ROW", "DONE"):
+        packets[f"{kind} without a word before"] = [frame(kind, world.ids["busy"], word(0))]
+    for what, said in packets.items():
+        with Peer(world.cluster) as stranger:
+            with contextlib.suppress(BrokenPipeError):  # it was turned away in between
+                stranger.send(*said)
+            assert stranger.is_closed(), what
+    world.assert_unharmed()
+
+
+def test_who_does_not_say_what_he_is_is_not_waited_for(make_cluster):
+    """More of them than there is room for keep nobody from coming, and one by
+    himself is sent away."""
+    world = World(make_cluster, same_pool=True)
+    silent = [Peer(world.cluster) for _ in range(world.memory.header.backend_slots + 300)]
+    try:
+        world.assert_unharmed()
+        assert all(peer.is_closed() for peer in silent)
+    finally:
+        for peer in silent:
+            peer.close()

@@ -1,0 +1,210 @@
+"""Hostile peers of the dispatcher: a stranger at its control socket, and a
+backend that has attached as ours do and then says and writes what it likes.
+
+A backend of that kind is a process of its own, because the dispatcher asks the
+kernel who it is, and signals it.  It has the connection in common with the
+test, which speaks for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import struct
+from typing import Iterator, NoReturn
+
+from .account import become_server_user
+from .cluster import Cluster
+from .control_memory import ControlMemory, constant
+from .health import wait_until
+
+MORE = constant("BATON_FRAME_MORE")
+
+
+def frame(kind: str | int, session: int = 0, payload: bytes = b"", flags: int = 0, length: int | None = None) -> bytes:
+    """One packet; `kind` is the message's name without BATON_MSG_."""
+    number = constant(f"BATON_MSG_{kind}") if isinstance(kind, str) else kind
+    length = len(payload) if length is None else length
+    return struct.pack("=HHIQ", number, flags, length, session) + payload
+
+
+def string(value: bytes) -> bytes:
+    return struct.pack("=I", len(value)) + value
+
+
+def put(kind: int, key: bytes, value: bytes) -> bytes:
+    """Payload of PUT: an item without a statement counter."""
+    return struct.pack("=HH", kind, len(key)) + key + struct.pack("=Iq", 0, 0) + value
+
+
+class Peer:
+    """A connection to the control socket, of the test or of a process of its own."""
+
+    def __init__(self, cluster: Cluster, own_process: bool = False) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(20)
+        self.process: int | None = None
+        self.descriptors: list[int] = []
+        # a data directory's path may be longer than a socket's may be
+        directory = os.open(cluster.data, os.O_DIRECTORY)
+        try:
+            if not own_process:
+                self.socket.connect(f"/proc/self/fd/{directory}/pg_baton.ctl")
+                return
+            self.process = os.fork()
+            if self.process == 0:
+                self._connect_and_wait(directory)
+        finally:
+            os.close(directory)
+        wait_until(self._is_connected, what="the child has connected")
+
+    def _connect_and_wait(self, directory: int) -> NoReturn:
+        """The child: the kernel takes the connection for its own, and lets the
+        dispatcher signal it, as it is of the server's user."""
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            become_server_user()
+            os.fchdir(directory)
+            self.socket.connect("pg_baton.ctl")
+            os.chdir("/")
+            # clients of the test, whose ends would not be seen
+            number = self.socket.fileno()
+            os.closerange(3, number)
+            os.closerange(number + 1, 65536)
+            while True:
+                signal.pause()
+        finally:
+            os._exit(1)
+
+    def _is_connected(self) -> bool:
+        try:
+            self.socket.getpeername()
+            return True
+        except OSError:
+            return False
+
+    def send(self, *packets: bytes) -> None:
+        for packet in packets:
+            self.socket.send(packet)
+
+    def receive(self) -> tuple[int, int, bytes]:
+        """Type, session and payload of the next frame; descriptors are kept."""
+        packet, descriptors, _, _ = socket.recv_fds(self.socket, 65536, 4)
+        if not packet:
+            raise EOFError
+        self.descriptors += descriptors
+        kind, _, length, session = struct.unpack("=HHIQ", packet[:16])
+        assert length == len(packet) - 16
+        return kind, session, packet[16:]
+
+    def is_closed(self) -> bool:
+        """By the dispatcher; what it has said before is passed over."""
+        try:
+            while True:
+                self.receive()
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            return True
+        except TimeoutError:
+            return False
+
+    def has_ended(self) -> bool:
+        """Its process."""
+        if self.process is None:
+            return True
+        pid, _ = os.waitpid(self.process, os.WNOHANG)
+        if pid != 0:
+            self.process = None
+        return pid != 0
+
+    def close(self) -> None:
+        self.socket.close()
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors = []
+        if self.process is not None:
+            os.kill(self.process, signal.SIGKILL)
+            os.waitpid(self.process, 0)
+            self.process = None
+
+    def __enter__(self) -> "Peer":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def nobody_starts(cluster: Cluster) -> Iterator[None]:
+    """The server takes no connection: who is expected as a backend does not come."""
+    postmaster = cluster.postmaster_pid()
+    os.kill(postmaster, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(postmaster, signal.SIGCONT)
+
+
+class Backend(Peer):
+    """Attached in the slot that is expected to be filled next."""
+
+    def __init__(
+        self, cluster: Cluster, memory: ControlMemory, role: int, database: int, superuser: bool = False
+    ) -> None:
+        super().__init__(cluster, own_process=True)
+        self.memory = memory
+        found: list[int] = []
+
+        def is_expected() -> bool:
+            for slot in range(memory.header.backend_slots):
+                words = memory.backend_slot(slot)
+                if words.state == constant("BATON_BACKEND_STARTING") and words.attach_token:
+                    found.append(slot)
+                    return True
+            return False
+
+        wait_until(is_expected, what="a backend is expected")
+        self.slot = found[0]
+        words = memory.backend_slot(self.slot)
+        version = constant("BATON_LAYOUT_VERSION")
+        who = struct.pack("=IIQIIIB", version, self.slot, words.attach_token, self.process, role, database, superuser)
+        self.send(frame("HELLO_BACKEND", 0, who))
+        kind, _, _ = self.receive()
+        assert kind == constant("BATON_MSG_WELCOME"), kind
+        assert len(self.descriptors) == 3
+        words.pid = self.process
+        words.state = constant("BATON_BACKEND_IDLE")
+        self.send(frame("RELEASE"))
+
+    def assigned(self) -> int:
+        """The session that it is given, or takes from the ready queue; in place."""
+        queue = socket.socket(fileno=os.dup(self.descriptors[1]))
+        with queue:
+            while True:
+                readable, _, _ = select.select([self.socket, queue], [], [], 20)
+                assert readable, "no session comes"
+                if queue in readable:
+                    with contextlib.suppress(BlockingIOError):
+                        return self._take(queue, from_queue=True)
+                elif (session := self._take(self.socket)) is not None:
+                    return session
+
+    def _take(self, source: socket.socket, from_queue: bool = False) -> int | None:
+        packet, descriptors, _, _ = socket.recv_fds(source, 65536, 1)
+        if not packet:
+            raise EOFError
+        self.descriptors += descriptors
+        kind, _, _, session = struct.unpack("=HHIQ", packet[:16])
+        if kind != constant("BATON_MSG_ASSIGN"):
+            return None
+        own = self.memory.backend_slot(self.slot)
+        if from_queue:
+            self.memory.pool_slot(own.pool).queued -= 1
+        own.state = constant("BATON_BACKEND_BUSY")
+        own.session = session
+        words = self.memory.session_slot(session)
+        words.owner = words.last_backend = self.slot + 1
+        words.state = constant("BATON_STATE_ACTIVE")
+        return session

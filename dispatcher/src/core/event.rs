@@ -183,6 +183,9 @@ pub enum Action {
     TakeBack(u32),
     /// Nobody takes from the queue any more, and it is empty.
     ResetCounter(u32),
+    /// The pool has no backend any more: all that is in its queue is taken back,
+    /// as by `TakeBack`, and its descriptors are closed. `Open` makes another.
+    CloseQueue(u32),
 
     /// Shows the session as waiting.
     ShowWaiting(SessionId),

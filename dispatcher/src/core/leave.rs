@@ -129,8 +129,14 @@ impl Core {
             return;
         };
         self.act(Action::FreeSlot(slot));
-        if let Some(pool) = self.pool_mut(backend.pool()) {
+        let number = backend.pool();
+        if let Some(pool) = self.pool_mut(number) {
             pool.forget_backend(slot);
+            if !pool.has_backends() {
+                pool.queue_full = false;
+                self.with_backends.remove(number);
+                self.act(Action::CloseQueue(number));
+            }
         }
         // There is room now: for this pool or another.
         self.room_made(backend.makes_room_for);

@@ -173,7 +173,7 @@ impl Core {
     /// What serves sessions of pools, and may be asked to go.
     fn holdings(&self, words: &impl Words) -> Vec<Holding> {
         let mut all = Vec::new();
-        for number in self.existing.iter() {
+        for number in self.with_backends.iter() {
             let backends = self.serving_backends(number);
             let Some(pool) = self.pool(number).filter(|_| backends > 0) else {
                 continue;

@@ -115,12 +115,17 @@ pub struct Core {
     sessions: Sessions,
     backends: Backends,
     /// By pool slot.
-    pools: Vec<Option<Pool>>,
+    pools: Vec<Option<Box<Pool>>>,
+    /// Numbers that no pool has; the lowest last.
+    free_pools: Vec<u32>,
     pool_numbers: HashMap<Rc<PoolKey>, u32>,
     /// Limits of a role in a database.
     groups: Groups,
     /// Pools that exist.
     existing: PoolSet,
+    /// Among them those that have a backend, of whatever state, and hence a
+    /// ready queue.
+    with_backends: PoolSet,
     /// Among them those in which somebody may wait.
     in_want: PoolSet,
     /// Pools to look at when the round ends.
@@ -159,9 +164,11 @@ impl Core {
             sessions: Sessions::new(session_slots, pools, first_generation),
             backends: Backends::new(backend_slots, |slot| words.slot_is_free(slot)),
             pools: (0..pools).map(|_| None).collect(),
+            free_pools: (0..pools as u32).rev().collect(),
             pool_numbers: HashMap::new(),
             groups: Groups::new(),
             existing: PoolSet::new(pools),
+            with_backends: PoolSet::new(pools),
             in_want: PoolSet::new(pools),
             dirty: Vec::new(),
             round: Round::default(),
@@ -272,7 +279,7 @@ impl Core {
 
     fn sweep(&mut self, words: &impl Words) {
         self.give_up_starting(words);
-        for pool in self.existing.iter() {
+        for pool in self.with_backends.iter() {
             self.shrink(pool, words);
             self.shrink_to_limit(pool, words);
             self.leave_outdated(pool);
@@ -280,7 +287,6 @@ impl Core {
         self.room.look_for_surplus();
         self.sweep_sessions(words);
         self.drop_empty_pools();
-        self.forget_groups();
         for pool in self.existing.iter() {
             if self.min_backends(pool) > 0 {
                 // It is kept.

@@ -6,8 +6,8 @@
 //! each has one backend. An outdated pool does not count: it goes as soon as its
 //! successor has got a backend, which it must not be in the way of.
 
-use super::{Action, Core, Words};
-use std::collections::BTreeMap;
+use super::{Action, Core, PoolKey, Words};
+use std::collections::btree_map::{BTreeMap, Entry};
 
 /// pg_baton.pool_mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,9 +44,22 @@ pub struct PoolLimits {
 /// Role and database.
 pub type GroupKey = (u32, u32);
 
-/// What is known of each group; None: it has been asked. In order: the launcher is
-/// asked in the same one each time.
-pub type Groups = BTreeMap<GroupKey, Option<PoolLimits>>;
+/// Pools of one role and database.
+#[derive(Default)]
+pub struct Group {
+    /// None: the launcher has been asked.
+    limits: Option<PoolLimits>,
+    /// One, as a rule, and those that are outdated.
+    pools: Vec<u32>,
+}
+
+/// All groups; one without a pool is forgotten. In order: the launcher is asked
+/// in the same one each time.
+pub type Groups = BTreeMap<GroupKey, Group>;
+
+fn group_of(key: &PoolKey) -> GroupKey {
+    (key.role_oid, key.database_oid)
+}
 
 impl PoolLimits {
     /// As the launcher sends them; -1: none.
@@ -63,30 +76,38 @@ impl PoolLimits {
 
 impl Core {
     fn group_of(&self, number: u32) -> Option<GroupKey> {
-        let key = &self.pool(number)?.key;
-        Some((key.role_oid, key.database_oid))
+        Some(group_of(&self.pool(number)?.key))
     }
 
-    fn pools_of_group(&self, group: GroupKey) -> impl Iterator<Item = u32> + '_ {
-        let pools = self.existing.iter();
-        pools.filter(move |number| self.group_of(*number) == Some(group))
+    fn pools_of_group(&self, group: GroupKey) -> &[u32] {
+        self.groups.get(&group).map_or(&[], |group| &group.pools)
     }
 
     /// A pool has been made.
     pub(super) fn joins_group(&mut self, number: u32) {
-        let Some(group) = self.group_of(number) else {
+        let Some(key) = self.group_of(number) else {
             return;
         };
-        let known = self.groups.get(&group).copied();
-        if known.is_none() {
-            self.groups.insert(group, None);
-            self.ask_limits(group);
+        if !self.groups.contains_key(&key) {
+            self.ask_limits(key);
         }
-        let limits = known.flatten();
+        let group = self.groups.entry(key).or_default();
+        group.pools.push(number);
+        let limits = group.limits;
         if let Some(pool) = self.pool_mut(number) {
             pool.limits = limits;
         }
         self.mode_may_differ(number);
+    }
+
+    /// A pool is no more.
+    pub(super) fn leaves_group(&mut self, number: u32, key: &PoolKey) {
+        if let Entry::Occupied(mut found) = self.groups.entry(group_of(key)) {
+            found.get_mut().pools.retain(|other| *other != number);
+            if found.get().pools.is_empty() {
+                found.remove();
+            }
+        }
     }
 
     fn ask_limits(&mut self, (role, database): GroupKey) {
@@ -106,9 +127,8 @@ impl Core {
         let Some(known) = self.groups.get_mut(&group) else {
             return;
         };
-        *known = Some(limits);
-        let pools: Vec<u32> = self.pools_of_group(group).collect();
-        for number in pools {
+        known.limits = Some(limits);
+        for number in known.pools.clone() {
             if let Some(pool) = self.pool_mut(number) {
                 pool.limits = Some(limits);
             }
@@ -117,19 +137,9 @@ impl Core {
         }
     }
 
-    /// Groups without a pool are forgotten.
-    pub(super) fn forget_groups(&mut self) {
-        if self.groups.len() > self.existing.iter().count() {
-            let existing: std::collections::HashSet<GroupKey> = (self.existing.iter())
-                .filter_map(|number| self.group_of(number))
-                .collect();
-            self.groups.retain(|group, _| existing.contains(group));
-        }
-    }
-
     /// None: not known yet.
     pub fn pool_mode(&self, group: GroupKey) -> Option<PoolMode> {
-        let limits = self.groups.get(&group).copied().flatten();
+        let limits = self.groups.get(&group)?.limits;
         limits.map(|limits| limits.mode)
     }
 
@@ -144,11 +154,10 @@ impl Core {
         let is_outdated = |number| self.pool(number).is_some_and(|pool| pool.outdated);
         let count = |number| self.pool(number).map_or(0, |pool| pool.backends.len());
         match self.group_of(number).filter(|_| !is_outdated(number)) {
-            Some(group) => self
-                .pools_of_group(group)
-                .filter(|other| !is_outdated(*other))
-                .map(count)
-                .sum(),
+            Some(group) => {
+                let pools = self.pools_of_group(group).iter().copied();
+                pools.filter(|other| !is_outdated(*other)).map(count).sum()
+            }
             None => count(number),
         }
     }
@@ -175,7 +184,8 @@ impl Core {
         let Some(group) = self.group_of(number).filter(|_| !has_one && !is_going) else {
             return;
         };
-        let others = self.pools_of_group(group).filter(|other| *other != number);
+        let others = self.pools_of_group(group).iter().copied();
+        let others = others.filter(|other| *other != number);
         let largest = others.max_by_key(|other| self.serving_backends(*other));
         if let Some(slot) = largest.and_then(|other| self.first_to_go(other, words)) {
             if let Some(backend) = self.backends.get_mut(slot) {
@@ -222,16 +232,33 @@ impl Core {
         most.is_some_and(|most| self.group_backends(number) > most)
     }
 
+    /// Each pool is in its group, once, and no group is without.
+    #[cfg(test)]
+    pub(super) fn check_groups(&self, pools: &[u32]) {
+        let mut listed = Vec::new();
+        for (key, group) in &self.groups {
+            assert!(!group.pools.is_empty(), "a group without a pool");
+            for number in &group.pools {
+                assert_eq!(self.group_of(*number), Some(*key));
+                listed.push(*number);
+            }
+        }
+        listed.sort_unstable();
+        assert_eq!(listed, pools);
+    }
+
     #[cfg(test)]
     pub(super) fn has_own_limits(&self) -> bool {
-        let mut limits = self.groups.values().flatten();
+        let mut limits = self.groups.values().filter_map(|group| group.limits);
         limits.any(|limits| limits.max_backends.is_some())
     }
 
     /// May one more session of a role come into a database? None, or the limit.
     pub fn session_limit_reached(&self, group: GroupKey) -> Option<usize> {
-        let most = self.groups.get(&group).copied().flatten()?.max_sessions?;
-        let sessions = self.count_sessions(|key| (key.role_oid, key.database_oid) == group);
-        (sessions >= most as i64).then_some(most)
+        let group = self.groups.get(&group)?;
+        let most = group.limits?.max_sessions?;
+        let members = |number: &u32| self.sessions.members(*number);
+        let sessions: usize = group.pools.iter().map(members).sum();
+        (sessions >= most).then_some(most)
     }
 }

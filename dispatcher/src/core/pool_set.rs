@@ -3,25 +3,33 @@
 /// One bit a pool.
 pub struct PoolSet {
     bits: Vec<u64>,
+    count: usize,
 }
 
 impl PoolSet {
     pub fn new(pools: usize) -> PoolSet {
         PoolSet {
             bits: vec![0; pools.div_ceil(64)],
+            count: 0,
         }
     }
 
     pub fn insert(&mut self, pool: u32) {
+        self.count += usize::from(!self.contains(pool));
         self.bits[pool as usize / 64] |= 1 << (pool % 64);
     }
 
     pub fn remove(&mut self, pool: u32) {
+        self.count -= usize::from(self.contains(pool));
         self.bits[pool as usize / 64] &= !(1 << (pool % 64));
     }
 
+    fn contains(&self, pool: u32) -> bool {
+        self.bits[pool as usize / 64] & (1 << (pool % 64)) != 0
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.bits.iter().all(|word| *word == 0)
+        self.count == 0
     }
 
     /// Those that are in it now; what is changed meanwhile is not seen.
@@ -51,5 +59,6 @@ mod tests {
         }
         set.remove(63);
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 64, 129]);
+        assert_eq!(set.count, 3);
     }
 }

@@ -15,16 +15,13 @@ use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
 use std::rc::Rc;
 
-/// Pools that only superusers may open, so that they can come in and see.
-const POOLS_FOR_SUPERUSERS: usize = 16;
-
 impl Core {
     pub(super) fn pool(&self, number: u32) -> Option<&Pool> {
-        self.pools.get(number as usize)?.as_ref()
+        self.pools.get(number as usize)?.as_deref()
     }
 
     pub(super) fn pool_mut(&mut self, number: u32) -> Option<&mut Pool> {
-        self.pools.get_mut(number as usize)?.as_mut()
+        self.pools.get_mut(number as usize)?.as_deref_mut()
     }
 
     /// The pool that sessions of this key come into.
@@ -32,36 +29,21 @@ impl Core {
         self.pool_numbers.get(key).copied()
     }
 
-    fn free_pool(&self, superuser: bool) -> Option<u32> {
-        let reserve = POOLS_FOR_SUPERUSERS.min(self.pools.len() / 2);
-        let most = self.pools.len() - if superuser { 0 } else { reserve };
-        let number = self.pools[..most].iter().position(Option::is_none)?;
-        Some(number as u32)
-    }
-
-    /// A new pool; None if there can be no more. It has a ready queue from now
-    /// on, or is given up (`give_up_pool`).
+    /// A new pool; None if there can be no more, which takes more pools with
+    /// sessions or backends than there can be sessions and backends.
     pub fn create_pool(&mut self, key: PoolKey) -> Option<u32> {
-        let number = self.free_pool(key.superuser).or_else(|| {
+        if self.free_pools.is_empty() {
             self.drop_empty_pools();
-            self.free_pool(key.superuser)
-        })?;
+        }
+        let number = self.free_pools.pop()?;
         let key = Rc::new(key);
         self.next_serial += 1;
         self.pool_numbers.insert(key.clone(), number);
         let pool = Pool::new(key, self.next_serial, self.settings_generation);
-        self.pools[number as usize] = Some(pool);
+        self.pools[number as usize] = Some(Box::new(pool));
         self.existing.insert(number);
         self.joins_group(number);
         Some(number)
-    }
-
-    /// It has got no ready queue.
-    pub fn give_up_pool(&mut self, number: u32) {
-        if let Some(pool) = self.pools[number as usize].take() {
-            self.pool_numbers.remove(&pool.key);
-            self.existing.remove(number);
-        }
     }
 
     /// Settings of roles or databases have changed: those of `concerns`.
@@ -222,6 +204,8 @@ impl Core {
                 }
                 self.existing.remove(number);
                 self.in_want.remove(number);
+                self.free_pools.push(number);
+                self.leaves_group(number, &pool.key);
                 self.act(Action::PoolDropped(number));
             }
         }
@@ -232,6 +216,11 @@ impl Core {
     /// Numbers of all pools.
     pub fn pools(&self) -> impl Iterator<Item = u32> {
         self.existing.iter()
+    }
+
+    /// Those that have backends.
+    pub fn pools_with_backends(&self) -> impl Iterator<Item = u32> {
+        self.with_backends.iter()
     }
 
     pub fn pool_key(&self, number: u32) -> Option<&Rc<PoolKey>> {

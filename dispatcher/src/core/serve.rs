@@ -348,6 +348,7 @@ impl Core {
             pool.starts_together = together;
             pool.backends.push(slot);
         }
+        self.with_backends.insert(number);
         self.act(Action::Open { slot, pool: number });
     }
 

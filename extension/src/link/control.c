@@ -30,9 +30,6 @@
 #include "control.h"
 #include "context.h"
 
-/* Pools that can exist at a time (docs/design/pools.md says what one is). */
-#define BATON_POOL_SLOTS 1024
-
 /* Prepared statements of all sessions together; sparse, 32 bytes each. */
 #define BATON_COUNTER_SLOTS (4 * 1024 * 1024)
 
@@ -50,6 +47,9 @@ baton_control_create(int session_slots)
 	Size		pid_offset;
 	Size		query_offset;
 	Size		total;
+
+	/* each pool has a session or a backend (docs/design/pools.md) */
+	uint32		pool_slots = session_slots + MaxConnections;
 	uint32		pid_entries = pg_nextpower2_32(Max(session_slots * 4, 1024));
 	uint32		random;
 	void	   *address;
@@ -58,7 +58,7 @@ baton_control_create(int session_slots)
 	Assert(!IsUnderPostmaster);
 
 	pool_offset = backend_offset + (Size) MaxConnections * BATON_BACKEND_SLOT_SIZE;
-	session_offset = pool_offset + (Size) BATON_POOL_SLOTS * BATON_POOL_SLOT_SIZE;
+	session_offset = pool_offset + (Size) pool_slots * BATON_POOL_SLOT_SIZE;
 	counter_offset = session_offset + (Size) session_slots * BATON_SESSION_SLOT_SIZE;
 	identity_offset = counter_offset + (Size) BATON_COUNTER_SLOTS * BATON_COUNTER_SLOT_SIZE;
 	pid_offset = identity_offset + (Size) session_slots * BATON_IDENTITY_SIZE;
@@ -97,7 +97,7 @@ baton_control_create(int session_slots)
 	control->magic = BATON_MAGIC;
 	control->layout_version = BATON_LAYOUT_VERSION;
 	control->backend_slots = MaxConnections;
-	control->pool_slots = BATON_POOL_SLOTS;
+	control->pool_slots = pool_slots;
 	control->session_slots = session_slots;
 	control->counter_slots = BATON_COUNTER_SLOTS;
 	control->postmaster_pid = PostmasterPid;

@@ -2,6 +2,7 @@
 //! (docs/design/scheduler.md).
 
 use super::shell::Shell;
+use crate::core::pool::Pool;
 use crate::core::sessions::Whereabouts;
 use crate::core::{index_of, Core, PoolMode, SessionId, Words};
 use std::collections::BTreeMap;
@@ -49,6 +50,7 @@ impl Core {
                 );
             }
         }
+        self.check_pools();
         let mut dedicated = 0;
         let mut total = 0;
         let mut leaving = 0;
@@ -78,6 +80,19 @@ impl Core {
             self.actions.is_empty(),
             "actions that nobody has carried out"
         );
+    }
+
+    /// Pools are counted where they are looked for.
+    fn check_pools(&self) {
+        let there: Vec<u32> = (0..self.pools.len() as u32)
+            .filter(|number| self.pool(*number).is_some())
+            .collect();
+        assert!(self.existing.iter().eq(there.iter().copied()));
+        assert_eq!(self.free_pools.len() + there.len(), self.pools.len());
+        let has_some = |number: &&u32| self.pool(**number).is_some_and(Pool::has_backends);
+        let with_backends = there.iter().filter(has_some).copied();
+        assert!(self.with_backends.iter().eq(with_backends), "with backends");
+        self.check_groups(&there);
     }
 
     /// When a round has ended: nobody waits whom a free backend may serve.

@@ -171,6 +171,18 @@ impl Shell {
                 }
                 self.handle(Event::QueueDrained(pool));
             }
+            Action::CloseQueue(pool) => {
+                let slots = self.processes.iter().flatten();
+                let mut of_pool = slots.filter(|process| process.pool == pool);
+                assert!(
+                    of_pool.next().is_none(),
+                    "a queue closed that one takes from"
+                );
+                let words = &mut self.world.pools[pool as usize];
+                assert!(words.queue.is_empty(), "a queue closed with somebody in it");
+                words.queued = 0;
+                self.full.retain(|other| *other != pool);
+            }
             Action::ResetCounter(pool) => self.world.pools[pool as usize].queued = 0,
             Action::ShowWaiting(id) => {
                 let words = self.world.session(id);

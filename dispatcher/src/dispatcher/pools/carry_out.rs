@@ -34,6 +34,7 @@ impl Dispatcher {
             Action::Enqueue { pool, id } => self.enqueue(pool, id),
             Action::Poke(slot) => self.poke(slot),
             Action::TakeBack(pool) => self.take_back(pool),
+            Action::CloseQueue(pool) => self.close_queue(pool),
             Action::ResetCounter(pool) => {
                 let queued = self.control.pools[pool as usize].queued.swap(0, SeqCst);
                 if queued != 0 {
@@ -140,7 +141,7 @@ impl Dispatcher {
             }
             Action::ForgetGreeting(id) => self.greetings.forget_session(id),
             Action::ForgetAllGreetings => self.greetings.forget_all(),
-            Action::PoolDropped(pool) => self.drop_queue(pool),
+            Action::PoolDropped(pool) => self.drop_pool(pool),
             Action::Then(then) => self.core.handle(Event::Then(then), &self.control),
         }
     }

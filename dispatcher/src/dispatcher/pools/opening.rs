@@ -71,6 +71,10 @@ impl Dispatcher {
             let text = "its pool has gone";
             return Err((Failure::Protocol(text.into()), None));
         };
+        self.open_queue(pool).map_err(|error| {
+            let text = format!("could not create a ready queue: {error}");
+            (Failure::Protocol(text), None)
+        })?;
         let (socket, over_unix) = self.connect_to_server().map_err(|error| {
             let text = format!("could not connect to the server: {error}");
             (Failure::Protocol(text), None)

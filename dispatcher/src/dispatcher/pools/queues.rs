@@ -1,4 +1,6 @@
 //! The pools' ready queues: kernel sockets from which backends help themselves.
+//! A pool has one while it has backends, so that pools as many as sessions take
+//! no descriptors.
 
 use crate::core::{Event, PoolKey, SessionId};
 use crate::dispatcher::event_loop::{token, Dispatcher, Source};
@@ -7,7 +9,7 @@ use crate::dispatcher::link::{handshake, wire};
 use crate::dispatcher::sys::{epoll, socket};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::SeqCst;
-use tracing::{debug, warn};
+use tracing::debug;
 
 /// Both ends of a pool's queue.
 pub struct Queue {
@@ -22,38 +24,40 @@ impl Dispatcher {
             return Some(number);
         }
         let number = self.core.create_pool(key)?;
-        // Another one may have made room for it.
-        self.carry_out();
-        match self.make_queue(number) {
-            Ok(queue) => {
-                self.queues[number as usize] = Some(queue);
-                debug!("pool {number} created");
-                Some(number)
-            }
-            Err(error) => {
-                warn!("could not create a ready queue: {error}");
-                self.core.give_up_pool(number);
-                None
-            }
-        }
-    }
-
-    fn make_queue(&mut self, number: u32) -> std::io::Result<Queue> {
-        let (write, read) = socket::short_queue()?;
-        // Not armed: only a full queue is waited for.
-        let data = token(Source::Queue, number);
-        self.epoll.add(write.as_raw_fd(), epoll::ONESHOT, data)?;
         let slot = &self.control.pools[number as usize];
         slot.queued.store(0, SeqCst);
         slot.completed.store(0, SeqCst);
         slot.in_use.store(1, SeqCst);
-        Ok(Queue { write, read })
+        // What its mode is.
+        self.carry_out();
+        debug!("pool {number} created");
+        Some(number)
     }
 
-    pub fn drop_queue(&mut self, number: u32) {
+    /// A pool is about to have a backend.
+    pub fn open_queue(&mut self, number: u32) -> std::io::Result<()> {
+        if self.queues[number as usize].is_some() {
+            return Ok(());
+        }
+        let (write, read) = socket::short_queue()?;
+        // Not armed: only a full queue is waited for.
+        let data = token(Source::Queue, number);
+        self.epoll.add(write.as_raw_fd(), epoll::ONESHOT, data)?;
+        self.queues[number as usize] = Some(Queue { write, read });
+        Ok(())
+    }
+
+    /// It has none any more; what is in its queue all the same is not lost.
+    pub fn close_queue(&mut self, number: u32) {
+        self.take_back(number);
         if let Some(queue) = self.queues[number as usize].take() {
             let _ = self.epoll.delete(queue.write.as_raw_fd());
         }
+        self.control.pools[number as usize].queued.store(0, SeqCst);
+    }
+
+    pub fn drop_pool(&mut self, number: u32) {
+        self.close_queue(number);
         let slot = &self.control.pools[number as usize];
         slot.keeps_sessions.store(CAUSE_NONE, SeqCst);
         slot.in_use.store(0, SeqCst);
@@ -120,7 +124,7 @@ impl Dispatcher {
 
     /// Once a second: is a queue's counter right?
     pub fn check_queues(&mut self) {
-        for number in self.core.pools() {
+        for number in self.core.pools_with_backends() {
             let read = self.queue_end(number);
             let is_empty = socket::unread(read) == 0;
             self.core.check_queue(number, is_empty, &self.control);

@@ -403,7 +403,7 @@ answered(char status, bool ready)
 			baton_socket_expect_waits();
 			return false;
 		}
-		if (baton_input_is_buffered() && !client_lost && baton_input_babbles() &&
+		if (baton_input_is_buffered() && !client_lost && baton_input_is_noop() &&
 			!baton_input_skip())
 			client_lost = true;
 		if (baton_input_is_buffered())

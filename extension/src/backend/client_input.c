@@ -137,7 +137,7 @@ baton_input_peek(void)
 		return CLIENT_NOTHING;
 	if (length <= 0 || peeked[0] == 'X')
 		return CLIENT_LEAVES;
-	return is_ignored(peeked[0]) ? CLIENT_BABBLES : CLIENT_SPEAKS;
+	return is_ignored(peeked[0]) ? CLIENT_SENDS_NOOP : CLIENT_SPEAKS;
 }
 
 const char *
@@ -202,7 +202,7 @@ baton_input_read(void)
 		baton_input_discard();
 		return CLIENT_LEAVES;
 	}
-	return is_ignored(first) ? CLIENT_BABBLES : CLIENT_SPEAKS;
+	return is_ignored(first) ? CLIENT_SENDS_NOOP : CLIENT_SPEAKS;
 }
 
 /*
@@ -275,7 +275,7 @@ baton_input_skip(void)
 }
 
 bool
-baton_input_babbles(void)
+baton_input_is_noop(void)
 {
 	return is_ignored(first_byte());
 }

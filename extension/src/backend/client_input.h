@@ -16,7 +16,7 @@ typedef enum ClientSays
 	CLIENT_NOTHING,				/* no byte yet */
 	CLIENT_SPEAKS,				/* a message has begun */
 	CLIENT_BEGINS,				/* of which too little is there to be read */
-	CLIENT_BABBLES,				/* one that PostgresMain would only ignore */
+	CLIENT_SENDS_NOOP,			/* one that PostgresMain would only ignore */
 	CLIENT_LEAVES				/* Terminate, or end of file */
 } ClientSays;
 
@@ -50,7 +50,7 @@ extern ClientSays baton_input_read(void);
  * with a message that PostgresMain would ignore?
  */
 extern bool baton_input_ends_session(void);
-extern bool baton_input_babbles(void);
+extern bool baton_input_is_noop(void);
 
 /*
  * Takes the message that PostgresMain would ignore, and those after it that

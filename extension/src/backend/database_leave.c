@@ -65,13 +65,13 @@
 #define LEAVE_STEP_MS 100
 
 /* What a statement wants. */
-typedef struct Wish
+typedef struct Demand
 {
 	const char *database;		/* NULL: nothing */
 	LOCKMODE	lock;
 	bool		is_template;	/* for CREATE DATABASE */
 	bool		forced;
-} Wish;
+} Demand;
 
 /* Connections of this transaction to the dispatcher, each of which holds a
  * database. */
@@ -130,10 +130,10 @@ may_create_databases(void)
 	return may;
 }
 
-static Wish
-wish_of(BatonUtility *utility)
+static Demand
+demand_of(BatonUtility *utility)
 {
-	Wish		wish = {.lock = AccessExclusiveLock};
+	Demand		demand = {.lock = AccessExclusiveLock};
 	const char *name;
 
 	switch (nodeTag(utility->statement))
@@ -142,8 +142,8 @@ wish_of(BatonUtility *utility)
 			{
 				const DropdbStmt *drop = (const DropdbStmt *) utility->statement;
 
-				wish.database = drop->dbname;
-				wish.forced = has_option(drop->options, "force");
+				demand.database = drop->dbname;
+				demand.forced = has_option(drop->options, "force");
 				break;
 			}
 		case T_RenameStmt:
@@ -152,8 +152,8 @@ wish_of(BatonUtility *utility)
 
 				if (rename->renameType == OBJECT_DATABASE && may_create_databases() &&
 					!OidIsValid(get_database_oid(rename->newname, true)))
-					wish.database = rename->subname;
-				return wish;
+					demand.database = rename->subname;
+				return demand;
 			}
 		case T_AlterDatabaseStmt:
 			{
@@ -166,7 +166,7 @@ wish_of(BatonUtility *utility)
 
 					if (OidIsValid(tablespace) && tablespace != GLOBALTABLESPACE_OID &&
 						baton_tablespace_aclcheck(tablespace, GetUserId(), ACL_CREATE) == ACLCHECK_OK)
-						wish.database = alter->dbname;
+						demand.database = alter->dbname;
 				}
 				break;
 			}
@@ -178,27 +178,27 @@ wish_of(BatonUtility *utility)
 					!OidIsValid(get_database_oid(create->dbname, true)))
 				{
 					name = option_string(create->options, "template");
-					wish.database = name != NULL ? name : "template1";
-					wish.lock = ShareLock;
-					wish.is_template = true;
+					demand.database = name != NULL ? name : "template1";
+					demand.lock = ShareLock;
+					demand.is_template = true;
 				}
 				break;
 			}
 		default:
-			return wish;
+			return demand;
 	}
 
 	/* These may not be in a transaction block, which they check first. */
 	if (IsInTransactionBlock(utility->top_level))
-		wish.database = NULL;
-	return wish;
+		demand.database = NULL;
+	return demand;
 }
 
 /* The database, if the statement may have it; else the statement says why not. */
 static Oid
-database_for(const Wish *wish, const Node *statement)
+database_for(const Demand *demand, const Node *statement)
 {
-	Oid			database = get_database_oid(wish->database, true);
+	Oid			database = get_database_oid(demand->database, true);
 	HeapTuple	tuple;
 	bool		may;
 
@@ -208,8 +208,8 @@ database_for(const Wish *wish, const Node *statement)
 	if (!HeapTupleIsValid(tuple))
 		return InvalidOid;
 	may = baton_database_ownercheck(database, GetUserId()) ||
-		(wish->is_template && ((Form_pg_database) GETSTRUCT(tuple))->datistemplate);
-	if (!wish->is_template && database == MyDatabaseId)
+		(demand->is_template && ((Form_pg_database) GETSTRUCT(tuple))->datistemplate);
+	if (!demand->is_template && database == MyDatabaseId)
 		may = false;
 	if (IsA(statement, DropdbStmt) && ((Form_pg_database) GETSTRUCT(tuple))->datistemplate)
 		may = false;
@@ -365,7 +365,7 @@ pooled_backends_in(Oid database)
 
 /* The statement's own error, with sessions in the place of pooled backends. */
 static void
-fail_busy(const Wish *wish, Oid database, int sessions)
+fail_busy(const Demand *demand, Oid database, int sessions)
 {
 	int			others = CountDBBackends(database) - pooled_backends_in(database);
 
@@ -374,9 +374,9 @@ fail_busy(const Wish *wish, Oid database, int sessions)
 	sessions += Max(others, 0);
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_IN_USE),
-			 wish->is_template ?
-			 errmsg("source database \"%s\" is being accessed by other users", wish->database) :
-			 errmsg("database \"%s\" is being accessed by other users", wish->database),
+			 demand->is_template ?
+			 errmsg("source database \"%s\" is being accessed by other users", demand->database) :
+			 errmsg("database \"%s\" is being accessed by other users", demand->database),
 			 errdetail_plural("There is %d other session using the database.",
 							  "There are %d other sessions using the database.",
 							  sessions, sessions)));
@@ -385,42 +385,42 @@ fail_busy(const Wish *wish, Oid database, int sessions)
 void
 baton_database_utility_begins(BatonUtility *utility)
 {
-	Wish		wish = wish_of(utility);
+	Demand		demand = demand_of(utility);
 	Oid			database;
 	int			fd;
 	int			sessions;
 
-	if (likely(wish.database == NULL) || BatonControlMemory == NULL ||
+	if (likely(demand.database == NULL) || BatonControlMemory == NULL ||
 		RecoveryInProgress() || XactReadOnly || !IsTransactionState())
 		return;
-	database = database_for(&wish, utility->statement);
+	database = database_for(&demand, utility->statement);
 	if (!OidIsValid(database))
 		return;
-	LockSharedObject(DatabaseRelationId, database, 0, wish.lock);
-	if (database_for(&wish, utility->statement) != database)
+	LockSharedObject(DatabaseRelationId, database, 0, demand.lock);
+	if (database_for(&demand, utility->statement) != database)
 		return;
 
 	fd = open_hold();
 	if (fd < 0)
 		return;
-	sessions = ask(fd, wish.database, false, wish.forced);
-	if (wish.forced && sessions > 0)
+	sessions = ask(fd, demand.database, false, demand.forced);
+	if (demand.forced && sessions > 0)
 	{
 		/* those in backends end with them, which the statement sees to */
-		(void) ask(fd, wish.database, true, false);
+		(void) ask(fd, demand.database, true, false);
 		return;
 	}
 
 	for (int i = 0; sessions > 0 && i < LEAVE_TRIES; i++)
 	{
 		pause_ms(LEAVE_STEP_MS);
-		sessions = ask(fd, wish.database, false, false);
+		sessions = ask(fd, demand.database, false, false);
 	}
 	if (sessions > 0)
-		fail_busy(&wish, database, sessions);
+		fail_busy(&demand, database, sessions);
 
 	/* WITH (FORCE) asks for a right to end what is there: let it be gone. */
-	for (int i = 0; wish.forced && i < LEAVE_TRIES && pooled_backends_in(database) > 0; i++)
+	for (int i = 0; demand.forced && i < LEAVE_TRIES && pooled_backends_in(database) > 0; i++)
 		pause_ms(LEAVE_STEP_MS / 10);
 }
 

@@ -415,7 +415,7 @@ listen_to_client(bool ready, bool may_leave)
 			return CLIENT_NOTHING;
 		input_is_whole = says == CLIENT_SPEAKS && baton_input_is_whole();
 		if (unlikely(may_leave && !input_is_whole &&
-					 (says == CLIENT_SPEAKS || says == CLIENT_BABBLES)))
+					 (says == CLIENT_SPEAKS || says == CLIENT_SENDS_NOOP)))
 		{
 			if (only_begins())
 				return CLIENT_BEGINS;
@@ -423,7 +423,7 @@ listen_to_client(bool ready, bool may_leave)
 		}
 	}
 
-	if (unlikely(says == CLIENT_BABBLES))
+	if (unlikely(says == CLIENT_SENDS_NOOP))
 	{
 		bool		skipped;
 
@@ -491,7 +491,7 @@ wait_in_transaction(void)
 				baton_idle_client_lost('T');
 				return false;
 			}
-			if (says == CLIENT_BABBLES)
+			if (says == CLIENT_SENDS_NOOP)
 			{
 				ready = false;
 				continue;
@@ -659,7 +659,7 @@ wait_for_session(void)
 						retire("a session left something that cannot be cleaned");
 					ready = false;
 					continue;
-				case CLIENT_BABBLES:
+				case CLIENT_SENDS_NOOP:
 					asks_nothing();
 					rest_may_begin();
 					ready = false;

@@ -80,7 +80,7 @@ uint64		baton_statement_epoch = 1;
 
 static uint64 last_epoch = 1;
 static bool changed = true;		/* since the session was put in place */
-static bool wavers = false;
+static bool is_volatile = false;
 static uint64 installed_version = 0;
 static Oid	epoch_user = InvalidOid;	/* whose the epoch is; not seen yet */
 
@@ -293,12 +293,12 @@ baton_statement_environment(void)
 void
 baton_environment_install(uint64 context_version, bool same)
 {
-	if (!same || changed || wavers)
+	if (!same || changed || is_volatile)
 		baton_statement_epoch = ++last_epoch;
 	installed_version = context_version;
 	epoch_user = InvalidOid;
 	changed = false;
-	wavers = false;
+	is_volatile = false;
 }
 
 void
@@ -307,24 +307,24 @@ baton_environment_changes(void)
 	baton_held_settle();
 	baton_sparing_end();
 	changed = true;
-	if (!wavers)
+	if (!is_volatile)
 		baton_statement_epoch = ++last_epoch;
 }
 
 void
-baton_environment_wavers(void)
+baton_environment_is_volatile(void)
 {
 	baton_environment_changes();
-	wavers = true;
+	is_volatile = true;
 	baton_statement_epoch = 0;
 }
 
 void
-baton_environment_settles(void)
+baton_environment_is_stable(void)
 {
-	if (!wavers)
+	if (!is_volatile)
 		return;
-	wavers = false;
+	is_volatile = false;
 	baton_statement_epoch = ++last_epoch;
 }
 

@@ -37,8 +37,8 @@ extern void baton_environment_changes(void);
 extern void baton_environment_look_at_role(void);
 
 /* It may change at any moment, until the client's command is complete. */
-extern void baton_environment_wavers(void);
-extern void baton_environment_settles(void);
+extern void baton_environment_is_volatile(void);
+extern void baton_environment_is_stable(void);
 
 /*
  * Has the session parameters that only the user's functions read?  They are no

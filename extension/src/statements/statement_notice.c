@@ -100,7 +100,7 @@ baton_statements_note_message(char type)
 				note_prepared();
 			break;
 		case 'C':				/* CommandComplete */
-			baton_environment_settles();
+			baton_environment_is_stable();
 			break;
 		default:
 			break;
@@ -223,7 +223,7 @@ baton_notice_listing(void)
 void
 baton_notice_set_config(void)
 {
-	baton_environment_wavers();
+	baton_environment_is_volatile();
 }
 
 void

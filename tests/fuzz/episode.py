@@ -71,6 +71,9 @@ class Episode:
         self.other.close()
 
     def _step(self, step: int, operation: Operation) -> Difference | None:
+        if "wait_event" in operation.label:
+            self.direct.all_wait()
+            self.other.all_wait()
         direct = self.direct.perform(operation)
         other = self.other.perform(operation)
         if direct != other:

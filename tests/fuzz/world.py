@@ -301,6 +301,20 @@ class World:
                     return [str(row) for row in rows]
                 time.sleep(0.005)
 
+    def all_wait(self) -> None:
+        """Waits until all processes wait for something: one that has just
+        answered does so a moment later."""
+        deadline = time.monotonic() + SETTLE_LIMIT_S
+        with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+            while time.monotonic() < deadline:
+                running = wire.query(
+                    "SELECT FROM pg_stat_activity WHERE backend_type = 'client backend'"
+                    f" AND datname = '{self.database}' AND wait_event IS NULL")
+                if not running:
+                    break
+                time.sleep(0.005)
+            wire.finish()
+
     def settle(self, locks_elsewhere: list[str] | None = None) -> list[str]:
         """Waits until the locks held are those of the other world, or, with no
         other world, until they stay the same; gives them."""

@@ -118,8 +118,9 @@ baton_names_stay_begins(void)
 }
 
 /*
- * The hash function reads catalogs when it is first called, after that it may
- * be called outside transactions (GetCatCacheHashValue, catcache.c).
+ * The hash function reads catalogs when it is first called.  After that it would
+ * do outside transactions, but 18 asserts that it is not asked there
+ * (ConditionalCatalogCacheInitializeCache, catcache.c).
  */
 void
 baton_names_in_transaction(void)
@@ -205,7 +206,13 @@ baton_names_analysed(StatementNames *names)
 bool
 baton_names_to_look_at(void)
 {
-	return unhashed > 0 && caches_are_ready;
+	return unhashed > 0 && caches_are_ready && IsTransactionState();
+}
+
+bool
+baton_names_are_looked_at(const StatementNames *names)
+{
+	return names->hashed;
 }
 
 void

@@ -282,6 +282,15 @@ static const ParameterDefinition definitions[] =
 		"a statement that was dropped is made again when its session comes back.",
 	},
 	{
+		.name = "pg_baton.backend_function_environments",
+		.type = PARAMETER_INT,
+		.variable = &baton_backend_function_environments,
+		.context = PGC_SIGHUP,
+		.boot = 64,.least = 2,.most = 10000,
+		.short_description = "Sets the maximum number of environments a backend keeps compiled PL/pgSQL functions for.",
+		.long_description = "An environment is what compiling and planning depend on: role, search_path, DateStyle and the like.",
+	},
+	{
 		.name = "pg_baton.dedicated_objects",
 		.type = PARAMETER_STRING,
 		.variable = &baton_dedicated_objects,

@@ -39,6 +39,7 @@ extern void baton_parameters_forget_attach(void);
 
 /* Owned by other files, which say what they do with them. */
 extern int	baton_backend_statements;	/* statement_common.c */
+extern int	baton_backend_function_environments;	/* function_table.c */
 extern char *baton_dedicated_objects;	/* taint_listed.c */
 
 /*

@@ -119,7 +119,11 @@ def cluster(run, request):
     forced = request.param == "forced"
     cluster = run.cluster(
         f"functions-{request.param}",
-        parameters={"pg_baton.max_backends": 2 if forced else 1, "pg_baton.force_migration": forced},
+        parameters={
+            "pg_baton.max_backends": 2 if forced else 1,
+            "pg_baton.force_migration": forced,
+            "pg_baton.backend_function_environments": 16,
+        },
     )
     try:
         cluster.start()

@@ -33,6 +33,7 @@
 #include "postgres.h"
 
 #include "catalog/namespace.h"
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -152,6 +153,25 @@ baton_environment_matches(const Environment *environment)
 		environment->session == session_with_objects();
 }
 
+uint64
+baton_environment_hash(void)
+{
+	uint64		hash = hash_combine64(GetUserId(), session_with_objects());
+
+	for (int i = 0; i < int_count; i++)
+		hash = hash_combine64(hash, (uint64) *ints[i]);
+	for (int i = 0; i < bool_count; i++)
+		hash = hash_combine64(hash, *bools[i]);
+	for (int i = 0; i < string_count; i++)
+	{
+		const char *text = *strings[i];
+
+		hash = hash_combine64(hash, text == NULL ? 0 :
+							  hash_bytes_extended((const unsigned char *) text, strlen(text), 0));
+	}
+	return hash;
+}
+
 void
 baton_environment_note(Environment *environment, MemoryContext context)
 {
@@ -170,6 +190,7 @@ baton_environment_note(Environment *environment, MemoryContext context)
 	}
 	environment->has_temporary = temporary_is_shown();
 	environment->session = session_with_objects();
+	environment->hash = baton_environment_hash();
 	environment->role = GetUserId();
 }
 

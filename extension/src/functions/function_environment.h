@@ -18,6 +18,7 @@
 
 typedef struct Environment
 {
+	uint64		hash;
 	Oid			role;			/* current_user; InvalidOid: like none */
 	bool		has_temporary;	/* a temporary namespace is shown */
 	uint64		session;		/* that has temporary objects, 0: none has */
@@ -32,8 +33,9 @@ typedef struct Environment
  */
 extern const char *baton_environment_attach(void);
 
-/* Is this the environment in force? */
+/* Is this the environment in force?  Not if its hash is another. */
 extern bool baton_environment_matches(const Environment *environment);
+extern uint64 baton_environment_hash(void);
 
 /*
  * Makes it the environment in force, after what it was is forgotten.  If

@@ -74,10 +74,10 @@
 #include "function_table.h"
 #include "handover.h"
 #include "hash_table.h"
+#include "parameters.h"
 #include "self_check.h"
 
-/* Environments that a backend keeps functions for. */
-#define TABLES_MAX 16
+int			baton_backend_function_environments = 64;
 
 typedef struct FunctionTable
 {
@@ -182,7 +182,7 @@ empty_table(void)
 {
 	dlist_iter	iter;
 
-	if (tables >= TABLES_MAX)
+	if (tables >= Max(baton_backend_function_environments, 2))
 	{
 		dlist_reverse_foreach(iter, &by_use)
 		{
@@ -206,13 +206,14 @@ static void
 choose_table(void)
 {
 	FunctionTable *table = NULL;
+	uint64		hash = baton_environment_hash();
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &by_use)
 	{
 		FunctionTable *one = dlist_container(FunctionTable, node, iter.cur);
 
-		if (baton_environment_matches(&one->environment))
+		if (one->environment.hash == hash && baton_environment_matches(&one->environment))
 		{
 			table = one;
 			break;

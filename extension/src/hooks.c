@@ -77,6 +77,7 @@ start_shmem(void)
 {
 	if (next_shmem_startup)
 		next_shmem_startup();
+	baton_control_restore();
 	baton_notify_start_shmem();
 }
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
-from harness.control_memory import ControlMemory
-from harness.health import assert_healthy, wait_until
-from harness.wire import Wire, query
+from harness.control_memory import ControlMemory, constant
+from harness.health import assert_healthy, assert_serves, wait_until
+from harness.hostile import nobody_starts
+from harness.processes import ITS_PROCESS
+from harness.wire import Wire, query, startup
 
 HOST = "127.0.0.1"
 
@@ -74,4 +77,117 @@ def test_a_cancel_reaches_its_backend_whatever_process_the_memory_names(cluster,
             memory.backend_slot(slot).pid = pid
         assert other.query("SELECT 1") == [["1"]]
         other.query("COMMIT")
+    assert_healthy(cluster)
+
+
+# What the header says of the memory itself; none of it ever changes.
+SHAPE = [
+    *("magic", "layout_version", "backend_slots", "pool_slots", "session_slots", "counter_slots", "postmaster_pid"),
+    *("backend_offset", "pool_offset", "session_offset", "counter_offset", "total_size", "secret"),
+    *("pid_entries", "query_size", "identity_offset", "pid_offset", "query_offset"),
+]
+
+
+@pytest.mark.parametrize("value", [0, 3, 2**40, 2**64 - 1])
+def test_whatever_the_header_says_every_process_goes_by_what_it_was_made_as(cluster, value):
+    memory = ControlMemory(cluster)
+    made = {name: getattr(memory.header, name) for name in SHAPE}
+    with Wire.login(HOST, cluster.pool_port) as session:
+        session.query("SET my.own = 'kept'")
+        session.query("PREPARE mine AS SELECT 1")
+        for name in SHAPE:
+            setattr(memory.header, name, value)
+        assert session.query("SHOW my.own; EXECUTE mine") == [["kept"], ["1"]]
+        ((pid,),) = session.query("SELECT pg_backend_pid()")
+        for table in ("pg_baton_sessions", "pg_baton_backends", "pg_stat_activity"):
+            assert cluster.sql(f"SELECT count(*) > 0 FROM {table}") == [(True,)]
+        assert cluster.sql(f"SELECT pg_cancel_backend({pid})") == [(True,)]
+        assert session.query("SELECT 2") == [["2"]]
+        assert_serves(cluster)
+        # and a server that has crashed makes it anew
+        cluster.expect_in_log(r"was terminated by signal 9", r"terminating any other active server processes")
+        with Wire.login(HOST, cluster.pool_port) as victim:
+            victim.query("BEGIN")
+            os.kill(int(victim.query(ITS_PROCESS)[0][0]), signal.SIGKILL)
+            victim.until_closed(20)
+        cluster.wait_for_log("the shared memory of pg_baton was damaged, its header has been restored")
+        cluster.wait_pool_ready()
+    assert {name: getattr(memory.header, name) for name in SHAPE} == made
+    assert_healthy(cluster)
+
+
+def test_an_index_that_is_out_of_range_costs_one_process(cluster):
+    memory = ControlMemory(cluster)
+    wire = Wire.login(HOST, cluster.pool_port)
+    wire.query("SELECT 1")
+    backends = "FROM pg_baton_backends"
+    cluster.sql(f"SELECT pg_terminate_backend(pid) {backends} WHERE session_id IS NULL")
+    wait_until(lambda: cluster.sql(f"SELECT 1 {backends}") == [], what="there is no backend")
+    with nobody_starts(cluster):
+        wire.send(query("SELECT 1"))
+        starting = constant("BATON_BACKEND_STARTING")
+        slots = [memory.backend_slot(number) for number in range(memory.header.backend_slots)]
+        wait_until(lambda: any(slot.state == starting for slot in slots), what="a backend is expected")
+        for slot in slots:
+            slot.pool = 2**32 - 1
+    # the next one finds what is so
+    assert [m.row() for m in wire.until_ready(20) if m.type == "D"] == [[b"1"]]
+    assert "pool slot 4294967295 of pg_baton is out of range" in cluster.log()
+    wire.finish()
+    assert_healthy(cluster)
+
+
+@pytest.mark.parametrize("word", [1, 7, 2**32 - 1])
+def test_who_is_said_to_hold_an_idle_session_does_not_keep_it_from_being_served(cluster, word):
+    """The words of its slot name a backend that cannot have it."""
+    memory = ControlMemory(cluster)
+    cluster.sql("CREATE ROLE another LOGIN")
+    with Wire.login(HOST, cluster.pool_port, user="another") as other, Wire.login(HOST, cluster.pool_port) as idle:
+        other.query("BEGIN")
+        idle.query("SET my.own = 'kept'")
+        wait_until(
+            lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions WHERE backend_pid IS NULL") == [(1,)],
+            what="it is given back",
+        )
+        ((session,),) = cluster.sql("SELECT id FROM pg_baton_sessions WHERE user_name = 'postgres'")
+        words = memory.session_slot(session)
+        words.owner = words.last_backend = word
+        assert idle.query("SHOW my.own", timeout_s=20) == [["kept"]]
+        assert other.query("SELECT 1") == [["1"]]
+        other.query("COMMIT")
+    assert_healthy(cluster)
+
+
+def test_a_backend_in_whose_slot_another_session_is_named_touches_nobody_s(cluster):
+    """Its own session has another name by now: it must not write there."""
+    memory = ControlMemory(cluster)
+    with Wire.login(HOST, cluster.pool_port) as session, Wire.login(HOST, cluster.pool_port) as other:
+        session.query("SELECT 1")
+        other.query("SET my.own = 'kept'")
+        session.query("BEGIN")
+        ((number,),) = cluster.sql("SELECT id FROM pg_baton_sessions WHERE state = 'idle in transaction'")
+        words = memory.session_slot(number)
+        words.id = number + (1 << 32)
+        session.send(query("COMMIT"))
+        session.until_closed(20)
+        wait_until(lambda: words.id != number + (1 << 32), what="its slot is free")
+        assert other.query("SHOW my.own") == [["kept"]]
+    assert "is another session's" in cluster.log()
+    assert_healthy(cluster)
+
+
+def test_a_number_that_is_no_process_of_the_server_is_not_signalled(cluster):
+    """kill(-1) would be all of the user's processes."""
+    memory = ControlMemory(cluster)
+    with Wire.login(HOST, cluster.pool_port) as session:
+        session.query("BEGIN")
+        ((pid,),) = session.query("SELECT pg_backend_pid()")
+        ((slot, process),) = cluster.sql("SELECT slot, pid FROM pg_baton_backends WHERE session_id IS NOT NULL")
+        for number in (2**32 - 1, 2**32 - 2, 1, cluster.postmaster_pid(), os.getpid()):
+            memory.backend_slot(slot).pid = number
+            # as of a session that nobody serves: the dispatcher is asked
+            cluster.sql(f"SELECT pg_cancel_backend({pid})")
+        memory.backend_slot(slot).pid = process
+        assert session.query("SELECT 1") == [["1"]]
+        session.query("COMMIT")
     assert_healthy(cluster)

@@ -45,8 +45,10 @@ def structure(name: str) -> type[ctypes.Structure]:
     found = re.search(rf"typedef struct {name}\s*{{(.*?)}} {name};", _header(), re.DOTALL)
     assert found, f"baton_shared.h has no structure {name}"
     fields = []
-    for kind, field, _, count in re.findall(r"(\w+)\s+(\w+)(\[(\d+)\])?;", found.group(1)):
-        fields.append((field, KINDS[kind] * int(count) if count else KINDS[kind]))
+    for kind, field, _, count in re.findall(r"(\w+)\s+(\w+)(\[(\w+)\])?;", found.group(1)):
+        length = int(count) if count.isdigit() else constant(count) if count else 0
+        type_ = KINDS.get(kind) or structure(kind)
+        fields.append((field, type_ * length if length else type_))
     return type(name, (ctypes.Structure,), {"_fields_": fields})
 
 

@@ -13,7 +13,7 @@ impl Core {
     /// Cancels what this session runs, and nothing else.
     pub(super) fn cancel(&mut self, id: SessionId, words: &impl Words) {
         let pool = self.sessions.get(id).map(|session| session.pool());
-        match (self.sessions.locate(id, words), pool) {
+        match (self.locate(id, words), pool) {
             (Some(Location::OnItsWay(Whereabouts::Queue(_))), Some(pool)) => {
                 self.act(Action::TakeBack(pool));
                 self.then(Then::Cancel(id));
@@ -23,7 +23,7 @@ impl Core {
     }
 
     pub(super) fn cancel_located(&mut self, id: SessionId, words: &impl Words) {
-        match self.sessions.locate(id, words) {
+        match self.locate(id, words) {
             Some(Location::Held(_)) => self.act(Action::CancelOnBackend(id)),
             // A login has no statement.
             Some(Location::Here(Whereabouts::Waiting(Need::Greeting))) => {}
@@ -44,7 +44,7 @@ impl Core {
     /// have it sees to it by itself.
     pub(super) fn terminate(&mut self, id: SessionId, words: &impl Words) {
         let pool = self.sessions.get(id).map(|session| session.pool());
-        match (self.sessions.locate(id, words), pool) {
+        match (self.locate(id, words), pool) {
             (Some(Location::OnItsWay(Whereabouts::Queue(_))), Some(pool)) => {
                 self.act(Action::TakeBack(pool));
                 self.then(Then::Terminate(id));
@@ -54,7 +54,7 @@ impl Core {
     }
 
     pub(super) fn terminate_located(&mut self, id: SessionId, words: &impl Words) {
-        match self.sessions.locate(id, words) {
+        match self.locate(id, words) {
             Some(Location::Held(_)) => self.act(Action::TerminateOnBackend(id)),
             Some(Location::Here(_) | Location::GivenBack { .. }) => {
                 self.end(id, Why::Administrator);

@@ -31,7 +31,7 @@ impl Core {
     }
 
     pub(super) fn spoke(&mut self, id: SessionId, hup: bool, words: &impl Words) {
-        match self.sessions.locate(id, words) {
+        match self.locate(id, words) {
             Some(Location::Here(place) | Location::OnItsWay(place)) if place.is_ungreeted() => {
                 let look = Look::Ungreeted;
                 self.act(Action::Look { id, look });
@@ -212,7 +212,7 @@ impl Core {
             if limit_us == 0 || silent_us <= limit_us || words.shown(index) != super::Shown::Idle {
                 continue;
             }
-            match self.sessions.locate(id, words) {
+            match self.locate(id, words) {
                 Some(Location::Held(slot)) => self.act(Action::Recall { slot, id }),
                 Some(
                     Location::Here(Whereabouts::Waiting(_) | Whereabouts::Skipping(_))

@@ -114,7 +114,7 @@ impl Core {
     /// Has it been greeted? One that waits for that would wait for the
     /// server's lock.
     fn is_in_database(&self, id: SessionId, words: &impl Words) -> bool {
-        let held = matches!(self.sessions.locate(id, words), Some(Location::Held(_)));
+        let held = matches!(self.locate(id, words), Some(Location::Held(_)));
         held || (self.sessions.get(id)).is_some_and(|session| !session.is_ungreeted())
     }
 

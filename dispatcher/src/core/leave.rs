@@ -96,9 +96,10 @@ impl Core {
             let ungreeted = session.is_ungreeted();
             // One that has moved may be in the queue of either pool.
             let is_of_queue = Some(session.queue()) == number;
-            let was_here = match self.sessions.locate(id, words) {
+            let was_here = match self.sessions.locate(id, words, |_| true) {
                 Some(Location::Held(holder)) => {
-                    if holder == slot {
+                    // Or its word names one that cannot have it: nobody would end it.
+                    if holder == slot || !self.may_have(holder, id) {
                         self.end(id, Why::Ended(Ending::Cut));
                     }
                     false

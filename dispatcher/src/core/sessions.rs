@@ -9,7 +9,7 @@
 //! [`Sessions::put`] moves it. It is linked into its pool's FIFO if and only
 //! if it is `Waiting`, so that to leave the FIFO from its middle costs nothing
 //! and its length is exact. Backends re-arm the sockets of sessions by
-//! themselves, so `Queue` and `Sent` mean "went there"; [`Sessions::locate`]
+//! themselves, so `Queue` and `Sent` mean "went there"; `Core::locate`
 //! says, with its slot's words, where it is now.
 
 mod lists;
@@ -365,18 +365,22 @@ impl Sessions {
 
     /// Where it is, as its slot shows it. The one place where our own word and
     /// those that backends write are put together.
-    pub fn locate(&self, session: SessionId, words: &impl Words) -> Option<Location> {
+    pub fn locate(
+        &self,
+        session: SessionId,
+        words: &impl Words,
+        is_possible: impl Fn(u32) -> bool,
+    ) -> Option<Location> {
         let found = self.get(session)?;
         let index = index_of(session);
-        let holder = words.holder(index);
-        let (sent, holder) = match found.whereabouts {
+        let sent = match found.whereabouts {
             here @ (Whereabouts::Idle | Whereabouts::Waiting(_) | Whereabouts::Skipping(_)) => {
                 // Whatever its words say: it went to nobody.
                 return Some(Location::Here(here));
             }
-            sent @ Whereabouts::Sent(to, _) => (sent, holder.filter(|slot| *slot == to)),
-            sent @ Whereabouts::Queue(_) => (sent, holder),
+            sent @ (Whereabouts::Queue(_) | Whereabouts::Sent(..)) => sent,
         };
+        let holder = words.holder(index).filter(|slot| is_possible(*slot));
         Some(match (holder, words.shown(index)) {
             (Some(slot), _) => Location::Held(slot),
             // Whoever gives one back says so in the state last.

@@ -48,7 +48,7 @@ impl Core {
     /// Does no backend hold this session, nor is it on its way to one?
     pub(super) fn is_ours(&self, id: SessionId, words: &impl Words) -> bool {
         matches!(
-            self.sessions.locate(id, words),
+            self.locate(id, words),
             Some(Location::Here(_) | Location::GivenBack { .. })
         )
     }

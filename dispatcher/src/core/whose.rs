@@ -7,7 +7,7 @@
 //! are no proof, as each process of the server could write them; who lies by
 //! them can harm sessions of its own role and database.
 
-use super::sessions::Whereabouts;
+use super::sessions::{Location, Whereabouts};
 use super::{index_of, Core, SessionId, Shown, Words};
 
 /// What a message says of a session.
@@ -58,6 +58,12 @@ impl Core {
             Whereabouts::Queue(_) => session.queue() == backend.pool(),
             Whereabouts::Idle | Whereabouts::Waiting(_) | Whereabouts::Skipping(_) => false,
         }
+    }
+
+    /// Where a session is. A holder who cannot have it is none.
+    pub(super) fn locate(&self, id: SessionId, words: &impl Words) -> Option<Location> {
+        let is_possible = |slot: u32| self.may_have(slot, id);
+        self.sessions.locate(id, words, is_possible)
     }
 
     /// It went into the pool's queue: has another backend of the pool got it?

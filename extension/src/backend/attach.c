@@ -186,7 +186,7 @@ baton_attach(void)
 
 	if (baton_attach_option == NULL ||
 		sscanf(baton_attach_option, "%u:%llx", &slot_index, &token) != 2 ||
-		slot_index >= BatonControlMemory->backend_slots)
+		slot_index >= BatonControlMade.backend_slots)
 		ereport(FATAL,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid value for parameter \"%s\": only pg_baton's dispatcher may set it",

@@ -151,7 +151,7 @@ read_origin(const char *options, Origin *origin)
 		sscanf(value + strlen(BATON_ATTACH_OPTION), "%u:%llx:%u:%32[0-9a-f]:%u%n",
 			   &slot_index, &token, &family, hex, &secure, &read) != 5 ||
 		strlen(hex) != 32 ||
-		slot_index >= BatonControlMemory->backend_slots)
+		slot_index >= BatonControlMade.backend_slots)
 		return false;
 
 	slot = baton_backend_slot(slot_index);

@@ -72,6 +72,9 @@ session_signal(SIGNAL_ARGS)
 	uint64		session;
 	bool		cancelled;
 
+	/* nothing may be thrown here */
+	if ((uint32) here >= BatonControlMade.session_slots)
+		here = 0;
 	session = pg_atomic_exchange_u64(baton_atomic_u64(my_slot->cancel), 0);
 	cancelled = session != 0 && session == here;
 	if (here != 0)

@@ -347,7 +347,7 @@ pooled_backends_in(Oid database)
 {
 	int			count = 0;
 
-	for (uint32 i = 0; i < BatonControlMemory->backend_slots; i++)
+	for (uint32 i = 0; i < BatonControlMade.backend_slots; i++)
 	{
 		BatonBackendSlot *slot = baton_backend_slot(i);
 		uint32		pid = slot->pid;

@@ -77,7 +77,8 @@ migration_forced(void)
 
 /*
  * Takes the session that was sent, giving back the one in place.  If that one
- * cannot leave, it is the new one that goes elsewhere.  The slot must be BUSY.
+ * cannot leave, it is the new one that goes elsewhere; one that has ended on its
+ * way goes nowhere.  The slot must be BUSY.
  */
 static void
 take_instead(const BatonIncoming *incoming)
@@ -94,7 +95,8 @@ take_instead(const BatonIncoming *incoming)
 			(void) baton_session_release(BATON_BACKEND_BUSY, false);
 		elog(FATAL, "could not receive a client's socket");
 	}
-	if (baton_session_held() != 0 && !baton_session_release(BATON_BACKEND_BUSY, false))
+	if (!baton_session_is_named(session) ||
+		(baton_session_held() != 0 && !baton_session_release(BATON_BACKEND_BUSY, false)))
 	{
 		baton_session_bounce(session, incoming->descriptors[0]);
 		return;

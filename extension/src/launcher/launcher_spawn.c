@@ -284,7 +284,7 @@ baton_dispatcher_adopt(BatonDispatcher *dispatcher)
 
 	initStringInfo(&hello);
 	baton_wire_u32(&hello, BATON_LAYOUT_VERSION);
-	baton_wire_u64(&hello, BatonControlMemory->secret);
+	baton_wire_u64(&hello, BatonControlMade.secret);
 	baton_wire_u32(&hello, (uint32) MyProcPid);
 	sent = baton_channel_send(fd, BATON_MSG_HELLO_LAUNCHER, 0, hello.data, hello.len);
 	pfree(hello.data);

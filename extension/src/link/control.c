@@ -10,7 +10,12 @@
  * to survive a crash restart: idle sessions do.
  *
  * Invariant: its size and layout never change once it exists; the kernel sees
- * to its size.
+ * to its size.  Every process has its own copy of the header as the postmaster
+ * made it (BatonControlMade, inherited by fork), and computes addresses from
+ * that alone: the header itself can be written by all who have mapped it, the
+ * dispatcher among them.  What is an index in the memory is checked against that
+ * copy where it is used; a wrong one costs the process that meets it, and the
+ * server does not crash.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -34,6 +39,7 @@
 #define BATON_COUNTER_SLOTS (4 * 1024 * 1024)
 
 BatonControl *BatonControlMemory = NULL;
+BatonControl BatonControlMade;
 int			BatonControlFd = -1;
 
 void
@@ -123,68 +129,121 @@ baton_control_create(int session_slots)
 	control->next_pid = BATON_FIRST_PID + (random >> 2);
 
 	BatonControlMemory = control;
+	BatonControlMade = *control;
+}
+
+/*
+ * The server starts again after a crash, and whoever crashed may have written
+ * anything anywhere.  What never changes is put right.  What changes is the
+ * dispatcher's to sort out: each slot of a backend that has ended is cleared when
+ * its connection ends, and a session that no backend can have is none's
+ * (leave.rs).
+ */
+void
+baton_control_restore(void)
+{
+	BatonControl *control = BatonControlMemory;
+	const BatonControl *made = &BatonControlMade;
+	bool		was_damaged;
+
+	if (control == NULL)
+		return;
+	was_damaged = memcmp(control, made, offsetof(BatonControl, settings_generation)) != 0 ||
+		control->pid_entries != made->pid_entries ||
+		control->query_size != made->query_size ||
+		control->identity_offset != made->identity_offset ||
+		control->pid_offset != made->pid_offset ||
+		control->query_offset != made->query_offset;
+
+	memcpy(control, made, offsetof(BatonControl, settings_generation));
+	control->pid_entries = made->pid_entries;
+	control->query_size = made->query_size;
+	control->identity_offset = made->identity_offset;
+	control->pid_offset = made->pid_offset;
+	control->query_offset = made->query_offset;
+	if (was_damaged)
+		ereport(LOG,
+				(errmsg("the shared memory of pg_baton was damaged, its header has been restored")));
+}
+
+/* Part `index` of `count` of that size, from that offset on. */
+static inline void *
+part(const char *what, uint64 offset, uint32 index, uint32 count, Size size)
+{
+	if (unlikely(index >= count))
+		elog(FATAL, "%s %u of pg_baton is out of range", what, index);
+	return (char *) BatonControlMemory + offset + (Size) index * size;
 }
 
 BatonBackendSlot *
 baton_backend_slot(uint32 index)
 {
-	Assert(index < BatonControlMemory->backend_slots);
-	return (BatonBackendSlot *) ((char *) BatonControlMemory +
-								 BatonControlMemory->backend_offset +
-								 (Size) index * BATON_BACKEND_SLOT_SIZE);
+	return part("backend slot", BatonControlMade.backend_offset, index,
+				BatonControlMade.backend_slots, BATON_BACKEND_SLOT_SIZE);
 }
 
 BatonPoolSlot *
 baton_pool_slot(uint32 index)
 {
-	Assert(index < BatonControlMemory->pool_slots);
-	return (BatonPoolSlot *) ((char *) BatonControlMemory +
-							  BatonControlMemory->pool_offset +
-							  (Size) index * BATON_POOL_SLOT_SIZE);
+	return part("pool slot", BatonControlMade.pool_offset, index,
+				BatonControlMade.pool_slots, BATON_POOL_SLOT_SIZE);
+}
+
+BatonSessionSlot *
+baton_session_slot_at(uint32 index)
+{
+	return part("session slot", BatonControlMade.session_offset, index,
+				BatonControlMade.session_slots, BATON_SESSION_SLOT_SIZE);
+}
+
+bool
+baton_session_is_named(uint64 session)
+{
+	return session != 0 && (uint32) session < BatonControlMade.session_slots &&
+		baton_session_slot_at((uint32) session)->id == session;
 }
 
 BatonSessionSlot *
 baton_session_slot(uint64 session)
 {
-	uint32		index = (uint32) session;
+	BatonSessionSlot *slot = baton_session_slot_at((uint32) session);
 
-	if (index >= BatonControlMemory->session_slots)
-		elog(FATAL, "session number %u is out of range", index);
-	return (BatonSessionSlot *) ((char *) BatonControlMemory +
-								 BatonControlMemory->session_offset +
-								 (Size) index * BATON_SESSION_SLOT_SIZE);
+	if (unlikely(slot->id != session))
+		elog(FATAL, "session slot %u of pg_baton is another session's", (uint32) session);
+	return slot;
 }
 
 BatonIdentity *
 baton_identity(uint32 index)
 {
-	Assert(index < BatonControlMemory->session_slots);
-	return (BatonIdentity *) ((char *) BatonControlMemory +
-							  BatonControlMemory->identity_offset +
-							  (Size) index * BATON_IDENTITY_SIZE);
+	return part("identity", BatonControlMade.identity_offset, index,
+				BatonControlMade.session_slots, BATON_IDENTITY_SIZE);
+}
+
+uint32
+baton_identities_used(void)
+{
+	return Min(BatonControlMemory->identities_used, BatonControlMade.session_slots);
 }
 
 char *
 baton_query_text(uint32 index)
 {
-	Assert(index < BatonControlMemory->session_slots);
-	return (char *) BatonControlMemory + BatonControlMemory->query_offset +
-		(Size) index * BatonControlMemory->query_size;
+	return part("query", BatonControlMade.query_offset, index,
+				BatonControlMade.session_slots, BatonControlMade.query_size);
 }
 
 uint32 *
 baton_pid_entry(int pid)
 {
-	return (uint32 *) ((char *) BatonControlMemory + BatonControlMemory->pid_offset) +
-		(uint32) pid % BatonControlMemory->pid_entries;
+	return part("process ID", BatonControlMade.pid_offset,
+				(uint32) pid % BatonControlMade.pid_entries,
+				BatonControlMade.pid_entries, sizeof(uint32));
 }
 
 BatonStatementCounter *
 baton_counter(uint32 index)
 {
-	if (index >= BatonControlMemory->counter_slots)
-		elog(FATAL, "statement counter %u is out of range", index);
-	return (BatonStatementCounter *) ((char *) BatonControlMemory +
-									  BatonControlMemory->counter_offset +
-									  (Size) index * BATON_COUNTER_SLOT_SIZE);
+	return part("statement counter", BatonControlMade.counter_offset, index,
+				BatonControlMade.counter_slots, BATON_COUNTER_SLOT_SIZE);
 }

@@ -31,7 +31,7 @@ baton_question_init(StringInfo message, uint32 what)
 {
 	initStringInfo(message);
 	baton_wire_u32(message, BATON_LAYOUT_VERSION);
-	baton_wire_u64(message, BatonControlMemory->secret);
+	baton_wire_u64(message, BatonControlMade.secret);
 	baton_wire_u32(message, what);
 }
 

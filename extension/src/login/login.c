@@ -375,7 +375,7 @@ foreign_connections(Oid role, Oid database)
 {
 	int			count = OidIsValid(role) ? CountUserBackends(role) : CountDBConnections(database);
 
-	for (uint32 i = 0; i < BatonControlMemory->backend_slots; i++)
+	for (uint32 i = 0; i < BatonControlMade.backend_slots; i++)
 	{
 		BatonBackendSlot *slot = baton_backend_slot(i);
 		PGPROC	   *proc;

@@ -235,7 +235,7 @@ add_idle(ReturnSetInfo *result, ActivityRows *rows)
 	bool	   *nulls = palloc(sizeof(bool) * columns->natts);
 	IdleColumn *shown = palloc(sizeof(IdleColumn) * columns->natts);
 	BatonIdleSession *idle = baton_idle_begin();
-	uint32		used = BatonControlMemory->identities_used;
+	uint32		used = baton_identities_used();
 
 	for (int i = 0; i < columns->natts; i++)
 		shown[i] = idle_column(columns, i);

@@ -39,7 +39,7 @@ idle_session(int number)
 	BatonIdleSession *idle;
 
 	if (BatonControlMemory == NULL || number < FIRST_IDLE ||
-		(uint32) (number - FIRST_IDLE) >= BatonControlMemory->identities_used)
+		(uint32) (number - FIRST_IDLE) >= baton_identities_used())
 		return NULL;
 	idle = baton_idle_begin();
 	return baton_idle_read(number - FIRST_IDLE, idle) ? idle : NULL;
@@ -72,7 +72,7 @@ static IdSet *
 collect(void)
 {
 	int			backends = pgstat_fetch_stat_numbackends();
-	uint32		used = BatonControlMemory->identities_used;
+	uint32		used = baton_identities_used();
 	IdSet	   *set = palloc(offsetof(IdSet, numbers) + sizeof(int) * (backends + used));
 	int		   *shown = palloc(sizeof(int) * (backends + 1));
 	int			shown_count = 0;

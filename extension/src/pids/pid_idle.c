@@ -31,7 +31,7 @@ baton_idle_begin(void)
 {
 	BatonIdleSession *idle = palloc0(sizeof(BatonIdleSession));
 
-	idle->buffer = palloc(BatonControlMemory->query_size);
+	idle->buffer = palloc(BatonControlMade.query_size);
 	return idle;
 }
 
@@ -55,7 +55,7 @@ baton_idle_read(uint32 index, BatonIdleSession *idle)
 
 	if (!baton_identity_read_slot(index, &idle->identity, idle->buffer))
 		return false;
-	slot = baton_session_slot(idle->identity.id);
+	slot = baton_session_slot_at(index);
 	state = slot->state;
 	idle->is_permitted = is_permitted(idle, idle->identity.role_oid);
 	idle->is_waiting = state == BATON_STATE_WAITING;
@@ -80,7 +80,7 @@ baton_idle_read(uint32 index, BatonIdleSession *idle)
 		/* it may have been cut in the middle of a character */
 		char	   *clipped = pgstat_clip_activity(idle->buffer);
 
-		strlcpy(idle->buffer, clipped, BatonControlMemory->query_size);
+		strlcpy(idle->buffer, clipped, BatonControlMade.query_size);
 		pfree(clipped);
 	}
 	return true;

@@ -26,6 +26,7 @@
 
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/procarray.h"
 #include "storage/sinvaladt.h"
 #include "utils/backend_status.h"
 #include "utils/timestamp.h"
@@ -64,7 +65,7 @@ baton_pid_find(int pid)
 	if (!baton_pid_is_session(pid) || BatonControlMemory == NULL)
 		return 0;
 	holder = pg_atomic_read_u32(baton_atomic_u32(*baton_pid_entry(pid)));
-	if (holder == 0 || holder > BatonControlMemory->session_slots)
+	if (holder == 0 || holder > BatonControlMade.session_slots)
 		return 0;
 	identity = baton_identity(holder - 1);
 	session = pg_atomic_read_u64(baton_atomic_u64(identity->id));
@@ -81,7 +82,7 @@ bool
 baton_identity_read_slot(uint32 index, BatonIdentity *copy, char *query)
 {
 	BatonIdentity *identity = baton_identity(index);
-	uint32		size = BatonControlMemory->query_size;
+	uint32		size = BatonControlMade.query_size;
 
 	for (int i = 0; i < READ_TRIES; i++)
 	{
@@ -119,23 +120,30 @@ baton_identity_read_slot(uint32 index, BatonIdentity *copy, char *query)
 bool
 baton_identity_read(uint64 session, BatonIdentity *copy)
 {
-	return session != 0 && (uint32) session < BatonControlMemory->session_slots &&
+	return session != 0 && (uint32) session < BatonControlMade.session_slots &&
 		baton_identity_read_slot((uint32) session, copy, NULL) && copy->id == session;
 }
 
 int
 baton_pid_process(uint64 session)
 {
-	uint32		owner = baton_session_slot(session)->owner;
+	uint32		owner;
 	BatonBackendSlot *backend;
 	int			process;
 
+	if (!baton_session_is_named(session))
+		return 0;
+	owner = baton_session_slot_at((uint32) session)->owner;
 	pg_read_barrier();
-	if (owner == 0 || owner > BatonControlMemory->backend_slots)
+	if (owner == 0 || owner > BatonControlMade.backend_slots)
 		return 0;
 	backend = baton_backend_slot(owner - 1);
 	process = (int) backend->pid;
-	return backend->session == session ? process : 0;
+	if (backend->session != session)
+		return 0;
+
+	/* it will be signalled: no number that just stands there */
+	return process > 0 && BackendPidGetProc(process) != NULL ? process : 0;
 }
 
 /* --------------------------------
@@ -167,13 +175,14 @@ baton_pid_leave(uint64 session)
 
 	if (entry != NULL)
 	{
-		identity->changes++;
+		/* odd, also if one who died here has left it so */
+		identity->changes |= 1;
 		pg_write_barrier();
 		if (entry->st_activity_raw[0] != '\0')
 		{
 			char	   *text = baton_query_text(index);
 			Size		length = strnlen(entry->st_activity_raw,
-										 BatonControlMemory->query_size - 1);
+										 BatonControlMade.query_size - 1);
 
 			memcpy(text, entry->st_activity_raw, length);
 			text[		length] = '\0';
@@ -217,7 +226,7 @@ compare_backends(const void *one, const void *other)
 BatonServing *
 baton_serving_read(void)
 {
-	uint32		slots = BatonControlMemory->backend_slots;
+	uint32		slots = BatonControlMade.backend_slots;
 	BatonServing *serving = palloc(offsetof(BatonServing, backends) +
 								   sizeof(ServingBackend) * slots);
 

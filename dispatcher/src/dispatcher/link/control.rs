@@ -379,7 +379,7 @@ impl Dispatcher {
             }
             return Ok(());
         }
-        if reader.u64()? != self.control.header.secret.load(SeqCst) {
+        if reader.u64()? != self.control.secret {
             self.refuse(number, "the secret is wrong");
             return Ok(());
         }

@@ -289,6 +289,7 @@ mod tests {
         let mapping = SharedMapping::open(control.as_raw_fd()).unwrap();
         let control = Control {
             header: &mapping.slice(0, 1).unwrap()[0],
+            secret: 0,
             backends: &[],
             pools: &[],
             sessions: &[],

@@ -21,6 +21,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 #[derive(Clone, Copy)]
 pub struct Control {
     pub header: &'static ControlHeader,
+    /// As it was when this program started: it is to be shown by who asks.
+    pub secret: u64,
     pub backends: &'static [BackendSlot],
     pub pools: &'static [PoolSlot],
     pub sessions: &'static [SessionSlot],
@@ -51,6 +53,7 @@ impl Control {
         let region = "a region of the control memory lies outside of it";
         Ok(Control {
             header,
+            secret: header.secret.load(Acquire),
             backends: mapping
                 .slice(
                     header.backend_offset.load(Acquire),

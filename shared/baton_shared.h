@@ -41,7 +41,7 @@
 #define BATON_TICKETS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 19
+#define BATON_LAYOUT_VERSION 20
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -526,6 +526,8 @@ typedef struct BatonEntry
  * u32 length + bytes; there is no alignment inside payloads.
  * ---------------------------------------------------------------------
  */
+#define BATON_SESSION_THREADS_MAX 8
+
 #define BATON_FRAME_MAX 65536
 #define BATON_FRAME_HEADER_SIZE 16
 
@@ -555,8 +557,11 @@ typedef struct BatonFrame
 
 /* dispatcher -> backend */
 #define BATON_MSG_WELCOME 10	/* u32 layout_version, u32 client_fd_number,
-								 * u64 arena size; descriptors: epoll, ready
-								 * queue (read end), arena */
+								 * u64 arena size; descriptors: ready queue
+								 * (read end), arena, and the epolls of
+								 * sessions (BATON_SESSION_THREADS_MAX at
+								 * most): a session's is that of its index,
+								 * modulo their number */
 #define BATON_MSG_REFUSED 11	/* string: why; the backend exits with it */
 #define BATON_MSG_ASSIGN 12		/* session; descriptor: the client's socket.
 								 * The same frame is what the ready queue

@@ -48,6 +48,7 @@ int			baton_min_backends;
 int			baton_max_dedicated;
 int			baton_max_extra_backends;
 int			baton_sharing_threshold;
+int			baton_dispatchers;
 int			baton_backend_idle_timeout_ms;
 int			baton_session_wait_timeout_ms;
 int			baton_max_sessions;
@@ -211,6 +212,15 @@ static const ParameterDefinition definitions[] =
 		.options = baton_pool_modes,
 		.short_description = "Sets whether sessions share backends, or each has one of its own.",
 		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once.",
+	},
+	{
+		.name = "pg_baton.dispatchers",
+		.type = PARAMETER_INT,
+		.variable = &baton_dispatchers,
+		.context = PGC_SIGHUP,
+		.boot = 1,.least = 1,.most = BATON_SESSION_THREADS_MAX,
+		.short_description = "Sets the number of the dispatcher's threads that wait for sessions.",
+		.long_description = "Read when a dispatcher starts.",
 	},
 	{
 		.name = "pg_baton.sharing_threshold",
@@ -500,6 +510,7 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "max_dedicated", baton_max_dedicated);
 	add_number(&pairs, &count, "max_extra_backends", baton_max_extra_backends);
 	add_number(&pairs, &count, "sharing_threshold", baton_sharing_threshold);
+	add_number(&pairs, &count, "dispatchers", baton_dispatchers);
 	add_number(&pairs, &count, "backend_idle_timeout_ms", baton_backend_idle_timeout_ms);
 	add_number(&pairs, &count, "session_wait_timeout_ms", baton_session_wait_timeout_ms);
 	add_number(&pairs, &count, "max_sessions", baton_max_sessions);

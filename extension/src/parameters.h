@@ -17,6 +17,7 @@ extern int	baton_max_backends;
 extern int	baton_min_backends;
 extern int	baton_max_dedicated;
 extern int	baton_max_extra_backends;
+extern int	baton_dispatchers;
 extern int	baton_sharing_threshold;
 extern int	baton_backend_idle_timeout_ms;
 extern int	baton_session_wait_timeout_ms;

@@ -69,6 +69,7 @@ POOL_PARAMETERS = {
     "shared_preload_libraries": "pg_baton",
     # Tests hold backends on purpose: none is added for those that wait.
     "pg_baton.max_extra_backends": "0",
+    **dict(setting.split("=", 1) for setting in os.environ.get("BATON_TEST_SET", "").split()),
 }
 
 

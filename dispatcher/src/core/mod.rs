@@ -75,7 +75,7 @@ use serve::Round;
 use sessions::Sessions;
 use stall::Stall;
 use std::collections::{HashMap, VecDeque};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// A moment, read once for all events of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +118,7 @@ pub struct Core {
     pools: Vec<Option<Box<Pool>>>,
     /// Numbers that no pool has; the lowest last.
     free_pools: Vec<u32>,
-    pool_numbers: HashMap<Rc<PoolKey>, u32>,
+    pool_numbers: HashMap<Arc<PoolKey>, u32>,
     /// Limits of a role in a database.
     groups: Groups,
     /// Pools that exist.

@@ -14,7 +14,7 @@ use super::sessions::SessionId;
 use super::words::Word;
 use crate::protocol::auth::client::Failure;
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// What makes a pool. Names are what its backends log in by, OIDs who they
 /// must be then: a name may be another's by now (docs/design/pools.md).
@@ -36,7 +36,7 @@ pub const QUEUE_DEPTH: usize = 64;
 
 /// One pool. Who is in it and who waits, [`Sessions`](super::sessions) knows.
 pub struct Pool {
-    pub key: Rc<PoolKey>,
+    pub key: Arc<PoolKey>,
     /// Tells it from another one that had its number.
     pub serial: u64,
     /// control's value since which its backends have all been started.
@@ -74,7 +74,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn new(key: Rc<PoolKey>, serial: u64, settings_generation: u64) -> Pool {
+    pub fn new(key: Arc<PoolKey>, serial: u64, settings_generation: u64) -> Pool {
         Pool {
             key,
             serial,

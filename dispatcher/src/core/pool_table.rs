@@ -13,7 +13,7 @@ use super::pool::Pool;
 use super::{Action, Core, Identity, PoolKey, Stranger, Then, Words};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
-use std::rc::Rc;
+use std::sync::Arc;
 
 impl Core {
     pub(super) fn pool(&self, number: u32) -> Option<&Pool> {
@@ -36,7 +36,7 @@ impl Core {
             self.drop_empty_pools();
         }
         let number = self.free_pools.pop()?;
-        let key = Rc::new(key);
+        let key = Arc::new(key);
         self.next_serial += 1;
         self.pool_numbers.insert(key.clone(), number);
         let pool = Pool::new(key, self.next_serial, self.settings_generation);
@@ -223,7 +223,7 @@ impl Core {
         self.with_backends.iter()
     }
 
-    pub fn pool_key(&self, number: u32) -> Option<&Rc<PoolKey>> {
+    pub fn pool_key(&self, number: u32) -> Option<&Arc<PoolKey>> {
         self.pool(number).map(|pool| &pool.key)
     }
 

@@ -1,8 +1,7 @@
-//! The dispatcher's state and its one loop.
+//! The dispatcher's state, and a round of events.
 //!
-//! A single thread owns everything here; all state of one dispatcher is in
-//! [`Dispatcher`], so that several can run beside each other later. The other
-//! modules of this folder add the methods that handle one kind of thing each.
+//! All state is in [`Dispatcher`], which one thread has at a time (`threads`). The
+//! other modules of this folder add the methods that handle one kind of thing each.
 //!
 //! An event's data is either a session id (generation in the upper half, never
 //! 0) or, with an empty upper half, a [`Source`] and a number.
@@ -26,7 +25,6 @@ use super::login::native::{Crowd, Native};
 use super::login::roles::Roles;
 use super::login::securing::TlsOffer;
 use super::parameters::Parameters;
-use super::pools::batching::Arrivals;
 use super::pools::begun::{Begun, Granted};
 use super::pools::opening::Opening;
 use super::pools::queues::Queue;
@@ -35,14 +33,15 @@ use super::queries::Statistics;
 use super::shutdown::Stopping;
 use super::slab::Slab;
 use super::sys::epoll::{self, ClientNumber, Epoll, Event};
+use super::threads::MainThread;
 use super::tls::certificates::Certificates;
 use super::tls::threads::Relays;
 use crate::core::{Core, Event as Happened, Now, SessionId};
 use crate::protocol::auth::verifier::MockSecret;
 use std::collections::{HashMap, VecDeque};
-use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 /// What an event that is no session's is about.
@@ -60,9 +59,10 @@ pub enum Source {
     Signals,
     Jobs,
     Errand,
+    Wake,
 }
 
-const SOURCES: [Source; 11] = [
+const SOURCES: [Source; 12] = [
     Source::Listener,
     Source::ControlListener,
     Source::Control,
@@ -74,6 +74,7 @@ const SOURCES: [Source; 11] = [
     Source::Signals,
     Source::Jobs,
     Source::Errand,
+    Source::Wake,
 ];
 const NUMBER_BITS: u32 = 24;
 
@@ -91,11 +92,14 @@ fn source_of(data: u64) -> Option<(Source, u32)> {
 
 /// Microseconds from 1970 to 2000, the epoch of TimestampTz.
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
-const EVENTS_A_ROUND: usize = 256;
-
 /// One dispatcher: its scheduler, and what that takes.
 pub struct Dispatcher {
-    pub epoll: Epoll,
+    /// Of all but sessions.
+    pub epoll: Arc<Epoll>,
+    /// Of sessions, one a thread, the first is that of all else.
+    pub session_epolls: Vec<Arc<Epoll>>,
+    /// The thread that has the timers, as long as it waits.
+    pub main_thread: MainThread,
     pub client_number: ClientNumber,
     pub control: Control,
     pub contexts: Contexts,
@@ -168,7 +172,6 @@ pub struct Dispatcher {
     pub now: i64,
     /// Events of this round.
     pub round_events: usize,
-    pub arrivals: Arrivals,
     pub last_tick_us: u64,
     pub last_sweep_us: u64,
 }
@@ -204,25 +207,18 @@ impl Dispatcher {
         }
     }
 
-    /// Runs until there is nothing left to do for good.
-    pub fn run(&mut self) -> io::Result<()> {
-        let mut events = [epoll::no_event(); EVENTS_A_ROUND];
-        while !self.finished {
-            self.nap();
-            let count = self.epoll.wait(&mut events, self.next_timeout_ms())?;
-            self.read_clock();
-            self.look_at_settings();
-            self.round_events = count;
-            self.arrivals.came(count, self.now_us);
-            for event in &events[..count] {
-                self.event(*event);
-            }
-            self.bury_dead();
-            self.tick();
-            self.tell(Happened::RoundEnds);
-            self.tell(Happened::MakeRoom);
+    /// What has come, and what time has brought.
+    pub fn round(&mut self, events: &[Event]) {
+        self.read_clock();
+        self.look_at_settings();
+        self.round_events = events.len();
+        for event in events {
+            self.event(*event);
         }
-        Ok(())
+        self.bury_dead();
+        self.tick();
+        self.tell(Happened::RoundEnds);
+        self.tell(Happened::MakeRoom);
     }
 
     fn event(&mut self, event: Event) {
@@ -250,6 +246,7 @@ impl Dispatcher {
             Source::Signals => self.signalled(),
             Source::Jobs => self.jobs_done(),
             Source::Errand => self.errand_event(number),
+            Source::Wake => self.main_thread.woken(),
         }
     }
 }

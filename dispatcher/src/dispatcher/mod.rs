@@ -2,13 +2,14 @@
 //! contexts, and hands each session that speaks to a backend.
 //!
 //! It never sees a byte of a query or a result, TLS apart. One thread runs an event loop
-//! in which nothing blocks; one more turns passwords into keys, one asks the name
+//! in which nothing blocks, with others that only wait for sessions beside it if
+//! that is wanted; one more turns passwords into keys, one asks the name
 //! service, and some run relays for TLS clients: of those alone every byte goes
 //! through here.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `event_loop` | the state of a dispatcher, and its loop |
+//! | `event_loop`, `threads` | the state of a dispatcher, and a round of events; who waits for them |
 //! | `login` | from a connection to a session |
 //! | `tls` | TLS, and the relays between it and what is handed over |
 //! | `pools` | what the scheduler (`crate::core`) decides, done |
@@ -30,6 +31,7 @@ mod shutdown;
 mod slab;
 mod start;
 mod sys;
+mod threads;
 mod timers;
 mod tls;
 

@@ -27,6 +27,8 @@ pub struct Parameters {
     /// -1: likewise.
     pub max_extra_backends: i32,
     pub sharing_threshold: u32,
+    /// Threads that wait for sessions.
+    pub dispatchers: u32,
     pub backend_idle_timeout_ms: u64,
     pub session_wait_timeout_ms: u64,
     pub max_sessions: u32,
@@ -116,6 +118,7 @@ const TABLE: &[(&str, Set)] = &[
     number!(max_dedicated),
     number!(max_extra_backends),
     number!(sharing_threshold),
+    number!(dispatchers),
     number!(backend_idle_timeout_ms),
     number!(session_wait_timeout_ms),
     number!(max_sessions),

@@ -23,13 +23,13 @@ use super::login::native::Crowd;
 use super::login::roles::Roles;
 use super::login::securing::TlsOffer;
 use super::parameters::Parameters;
-use super::pools::batching::Arrivals;
 use super::queries::Statistics;
 use super::slab::Slab;
 use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::memory;
 use super::sys::process;
 use super::sys::socket::{self, Kind};
+use super::threads::{self, MainThread};
 use super::tls::certificates::Certificates;
 use super::tls::context::{self, Occasion, ServerContext};
 use super::tls::threads::Relays;
@@ -37,9 +37,11 @@ use super::{session_memory, Arguments};
 use crate::core::Core;
 use anyhow::{bail, Context as _, Result};
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
 use std::time::Instant;
 use tracing::{info, warn};
 
@@ -59,11 +61,9 @@ pub fn main(_arguments: Arguments) -> Result<()> {
     // Before the first thread, which inherits what is blocked.
     let signals = process::signals().context("could not set up signals")?;
     let log = super::log::start();
-    match prepare(signals).and_then(|mut dispatcher| {
-        let result = dispatcher.run().context("the event loop failed");
-        dispatcher.leave();
-        result
-    }) {
+    match prepare(signals)
+        .and_then(|dispatcher| threads::run(dispatcher).context("the event loop failed"))
+    {
         Err(error) if error.is::<listeners::Taken>() => {
             tracing::error!("{error:#}");
             drop(log);
@@ -161,7 +161,13 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
             None
         }
     };
-    let epoll = Epoll::new().context("could not create an epoll instance")?;
+    let threads = parameters.dispatchers.clamp(1, SESSION_THREADS_MAX) as usize;
+    let session_epolls = (0..threads)
+        .map(|_| Epoll::new().map(Arc::new))
+        .collect::<io::Result<Vec<Arc<Epoll>>>>()
+        .context("could not create an epoll instance")?;
+    let epoll = session_epolls[0].clone();
+    let main_thread = MainThread::new().context("could not create an eventfd")?;
     let jobs = Jobs::start().context("could not start a thread")?;
     let results = jobs.results();
     let relays = Relays::start(move |handshake| results.bring(Done::Handshake(handshake)))
@@ -178,6 +184,7 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
     )?;
     epoll.add(signals.as_raw_fd(), epoll::IN, token(Source::Signals, 0))?;
     epoll.add(jobs.fd(), epoll::IN, token(Source::Jobs, 0))?;
+    epoll.add(main_thread.fd(), epoll::IN, token(Source::Wake, 0))?;
     if let Some(file) = &pid_file {
         epoll.add(file.as_raw_fd(), epoll::IN, token(Source::PidFile, 0))?;
     }
@@ -195,6 +202,8 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
     core.settings_changed(generation, |_| false);
     let mut dispatcher = Dispatcher {
         epoll,
+        session_epolls,
+        main_thread,
         client_number,
         control,
         contexts,
@@ -247,7 +256,6 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
         now_us: 0,
         now: timestamp(),
         round_events: 0,
-        arrivals: Arrivals::default(),
         last_tick_us: 0,
         last_sweep_us: 0,
         parameters,
@@ -291,7 +299,7 @@ fn highest_clients(limit: u64, backends: usize) -> (RawFd, RawFd) {
 
 impl Dispatcher {
     /// The last things before the end.
-    fn leave(&mut self) {
+    pub fn leave(&mut self) {
         listeners::close(&mut self.listeners);
         let _ = std::fs::remove_file(&self.control_path);
         self.client_number.let_go_of_all();

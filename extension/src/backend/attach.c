@@ -49,7 +49,6 @@
 BatonMe		BatonSelf = {
 	.control = -1,
 	.queue = -1,
-	.epoll = -1,
 	.client_number = -1
 };
 
@@ -120,7 +119,7 @@ receive_welcome(BatonIncoming *welcome)
 		refuse(psprintf("the dispatcher refused it: %.*s",
 						(int) Min(length, welcome->frame.length), welcome->payload + sizeof(length)));
 	}
-	if (welcome->frame.type != BATON_MSG_WELCOME || welcome->descriptor_count != 3 ||
+	if (welcome->frame.type != BATON_MSG_WELCOME || welcome->descriptor_count < 3 ||
 		welcome->frame.length < 4 + 4 + 8)
 		refuse("the dispatcher's welcome is not understood");
 }
@@ -235,11 +234,14 @@ baton_attach(void)
 
 	memcpy(&number, welcome.payload + 4, sizeof(number));
 	memcpy(&arena_size, welcome.payload + 8, sizeof(arena_size));
-	BatonSelf.epoll = welcome.descriptors[0];
-	BatonSelf.queue = welcome.descriptors[1];
+	BatonSelf.queue = welcome.descriptors[0];
 	ReserveExternalFD();
-	ReserveExternalFD();
-	problem = baton_arena_map(welcome.descriptors[2], arena_size);
+	for (int i = 2; i < welcome.descriptor_count; i++)
+	{
+		BatonSelf.epolls[BatonSelf.epoll_count++] = welcome.descriptors[i];
+		ReserveExternalFD();
+	}
+	problem = baton_arena_map(welcome.descriptors[1], arena_size);
 	if (problem != NULL)
 		refuse(problem);
 	/* context_reset.c applies the settings once more, and warns again */

@@ -23,7 +23,9 @@ typedef struct BatonMe
 	int			control;		/* control socket; -1 when the dispatcher is
 								 * gone */
 	int			queue;			/* the pool's ready queue, read end */
-	int			epoll;			/* the dispatcher's epoll */
+	int			epolls[BATON_SESSION_THREADS_MAX];	/* the dispatcher's, where
+													 * sessions are armed */
+	int			epoll_count;
 	int			client_number;	/* where the client's socket stands */
 } BatonMe;
 

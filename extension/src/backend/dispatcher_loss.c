@@ -23,6 +23,14 @@
 #include "dispatcher_loss.h"
 #include "handover.h"
 
+static void
+let_go(int *descriptor)
+{
+	close(*descriptor);
+	ReleaseExternalFD();
+	*descriptor = -1;
+}
+
 /*
  * Whatever is still in its ready queue is lost with it: those clients see
  * their connections close when the last of us has closed the queue.
@@ -30,14 +38,10 @@
 void
 baton_dispatcher_gone(void)
 {
-	int		   *descriptors[] = {&BatonSelf.control, &BatonSelf.queue, &BatonSelf.epoll};
-
-	for (int i = 0; i < (int) lengthof(descriptors); i++)
-	{
-		close(*descriptors[i]);
-		ReleaseExternalFD();
-		*descriptors[i] = -1;
-	}
+	let_go(&BatonSelf.control);
+	let_go(&BatonSelf.queue);
+	for (int i = 0; i < BatonSelf.epoll_count; i++)
+		let_go(&BatonSelf.epolls[i]);
 	if (baton_session_held() == 0)
 		proc_exit(0);
 	baton_session_orphaned();

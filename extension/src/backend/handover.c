@@ -312,6 +312,13 @@ baton_session_is_too_large(void)
 	return held != 0 && !baton_arena_has_room(baton_delta_size());
 }
 
+/* Where its socket is armed: session_epoll() in threads.rs does the same sum. */
+static int
+session_epoll(uint64 session)
+{
+	return BatonSelf.epolls[(uint32) session % BatonSelf.epoll_count];
+}
+
 bool
 baton_session_release(uint32 state_after, bool tell_always)
 {
@@ -382,7 +389,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 		 * this very number.  If it is not there the dispatcher is about to
 		 * close the session or is gone: nobody is left to arm it for.
 		 */
-		(void) epoll_ctl(BatonSelf.epoll, EPOLL_CTL_MOD, BatonSelf.client_number, &event);
+		(void) epoll_ctl(session_epoll(session), EPOLL_CTL_MOD, BatonSelf.client_number, &event);
 	}
 	return true;
 }

@@ -17,7 +17,7 @@
 /* The dispatcher's control socket, in the data directory (our cwd). */
 #define BATON_CONTROL_SOCKET "pg_baton.ctl"
 
-#define BATON_FRAME_DESCRIPTORS 4
+#define BATON_FRAME_DESCRIPTORS (2 + BATON_SESSION_THREADS_MAX)
 
 typedef enum BatonReceived
 {

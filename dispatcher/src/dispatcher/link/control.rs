@@ -509,11 +509,8 @@ impl Dispatcher {
             .u32(self.client_number.number() as u32)
             .u64(self.arena_size)
             .finish();
-        let descriptors = [
-            self.epoll.as_raw_fd(),
-            self.queue_end(pool),
-            self.arena_fd.as_raw_fd(),
-        ];
+        let mut descriptors = vec![self.queue_end(pool), self.arena_fd.as_raw_fd()];
+        descriptors.extend(self.session_epolls.iter().map(|epoll| epoll.as_raw_fd()));
         if let Err(error) = socket::send_descriptors(fd, &frame, &descriptors) {
             warn!("could not welcome a backend: {error}");
             self.connection_dead(number);

@@ -24,8 +24,8 @@ use crate::protocol::messages;
 use crate::protocol::startup::Startup;
 use crate::protocol::Report;
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::Arc;
 use tracing::{info, warn};
 
 type Setting = (Vec<u8>, Vec<u8>);
@@ -39,7 +39,7 @@ const RELOAD_GRACE_US: u64 = 2_000_000;
 /// What makes a kind of session.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Kind {
-    pool: Rc<PoolKey>,
+    pool: Arc<PoolKey>,
     options: Vec<Setting>,
     has_application_name: bool,
     is_local: bool,
@@ -79,7 +79,7 @@ struct Greeting {
 /// Greetings kept, and what is to be learnt from greetings under way.
 #[derive(Default)]
 pub struct Greetings {
-    kept: HashMap<Kind, Rc<Greeting>>,
+    kept: HashMap<Kind, Arc<Greeting>>,
     /// Bounded by the sessions.
     learning: HashMap<SessionId, (Kind, Keepalives)>,
     not_before_us: u64,
@@ -294,7 +294,9 @@ impl Dispatcher {
             items.push((KIND_STARTUP as u16, APPLICATION_NAME, name));
         }
         let stored = self.store_context(index, &items, RECORD_GREET);
-        let added = self.client_number.add_unarmed(&self.epoll, fd, watched, id);
+        let watched = self.moves_to_its_thread(id, fd, watched);
+        let epoll = self.session_epoll(id);
+        let added = self.client_number.add_unarmed(epoll, fd, watched, id);
         if socket::send(fd, &out).ok() != Some(out.len()) || added.is_err() {
             return self.tell(Event::Ended(id, Ending::Cut));
         }
@@ -416,12 +418,9 @@ impl Dispatcher {
             slot.flags.fetch_or(SESSION_SOCKET_SET, SeqCst);
         }
         let sent = socket::send(fd, out).ok() == Some(out.len());
-        if !sent
-            || self
-                .client_number
-                .add(&self.epoll, fd, watched, id)
-                .is_err()
-        {
+        let watched = self.moves_to_its_thread(id, fd, watched);
+        let epoll = self.session_epoll(id);
+        if !sent || self.client_number.add(epoll, fd, watched, id).is_err() {
             self.tell(Event::Ended(id, Ending::Cut));
         }
         true
@@ -483,7 +482,7 @@ impl Dispatcher {
                 .load(Relaxed),
             keepalives,
         };
-        self.greetings.kept.insert(kind, Rc::new(greeting));
+        self.greetings.kept.insert(kind, Arc::new(greeting));
     }
 }
 

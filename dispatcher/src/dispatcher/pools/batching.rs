@@ -63,34 +63,46 @@ impl Arrivals {
     }
 }
 
+/// What to wait for instead of sessions.
+pub struct Nap {
+    microseconds: u64,
+    readable: Vec<RawFd>,
+    writable: Vec<RawFd>,
+}
+
+impl Nap {
+    /// Blocks, NAP_MAX_US at most. A descriptor that another thread has closed
+    /// ends it, or what stands there now does not: it is only a nap.
+    pub fn take(&self, arrivals: &mut Arrivals) {
+        let began = Instant::now();
+        epoll::wait_for_some(&self.readable, &self.writable, self.microseconds);
+        if began.elapsed() < Duration::from_micros(NAP_CUT_SHORT_US) {
+            arrivals.was_cut_short();
+        }
+    }
+}
+
 impl Dispatcher {
-    /// Called before the loop waits for events: naps (blocks, NAP_MAX_US at
-    /// most) if nobody is the worse for it.
-    pub fn nap(&mut self) {
-        let Some(nap_us) = self.arrivals.nap_us() else {
-            return;
-        };
+    /// Asked before a thread waits for events: a nap if nobody is the worse for
+    /// it. `has_all`: it waits not for sessions only.
+    pub fn nap(&self, arrivals: &Arrivals, has_all: bool) -> Option<Nap> {
+        let microseconds = arrivals.nap_us()?;
         let is_urgent = self.core.has_more() || !self.dead_connections.is_empty();
         if is_urgent || self.logins.len() > 0 || self.stopping.is_some() {
-            return;
+            return None;
         }
-        let Some(pools) = self.core.saturated_pools(QUEUED_MIN, &self.control) else {
-            return;
-        };
-        let queues: Vec<RawFd> = pools.iter().map(|pool| self.queue_entry(*pool)).collect();
-        let own: Vec<RawFd> = (self.connections.iter())
+        let pools = self.core.saturated_pools(QUEUED_MIN, &self.control)?;
+        let writable: Vec<RawFd> = pools.iter().map(|pool| self.queue_entry(*pool)).collect();
+        let own = (self.connections.iter())
             .map(|(_, connection)| connection.fd())
             .chain(self.listeners.iter().map(|one| one.socket.as_raw_fd()))
-            .chain([self.control_listener.as_raw_fd()])
-            .collect();
-        if queues.len() + own.len() > DESCRIPTORS_MAX {
-            return;
-        }
-        let began = Instant::now();
-        epoll::wait_for_some(&own, &queues, nap_us);
-        if began.elapsed() < Duration::from_micros(NAP_CUT_SHORT_US) {
-            self.arrivals.was_cut_short();
-        }
+            .chain([self.control_listener.as_raw_fd()]);
+        let readable: Vec<RawFd> = own.filter(|_| has_all).collect();
+        (writable.len() + readable.len() <= DESCRIPTORS_MAX).then_some(Nap {
+            microseconds,
+            readable,
+            writable,
+        })
     }
 }
 

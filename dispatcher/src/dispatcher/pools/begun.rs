@@ -79,7 +79,11 @@ impl Dispatcher {
             Start::Needs(needed) => {
                 self.begun.entry(id).or_default().needed = needed;
                 // The first time; it makes an event at once, as something is there.
-                if known.is_none() && self.client_number.watch_edges(&self.epoll, fd, id).is_err() {
+                if known.is_none()
+                    && (self.client_number)
+                        .watch_edges(self.session_epoll(id), fd, id)
+                        .is_err()
+                {
                     self.tell(Event::Ended(id, Ending::Cut));
                 }
                 true
@@ -98,7 +102,10 @@ impl Dispatcher {
         // Back to one event; or each further packet would make one, whoever
         // owns the session. It makes that at once.
         let fd = self.clients.fd(id);
-        if self.client_number.arm(&self.epoll, fd, id).is_err() {
+        if (self.client_number)
+            .arm(self.session_epoll(id), fd, id)
+            .is_err()
+        {
             self.tell(Event::Ended(id, Ending::Cut));
         }
         true

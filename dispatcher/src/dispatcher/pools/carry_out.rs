@@ -50,7 +50,7 @@ impl Dispatcher {
             Action::Arm(id) => self.arm(id),
             Action::ArmForEnd(id) => {
                 let fd = self.clients.fd(id);
-                let armed = (self.client_number).add_unarmed(&self.epoll, fd, true, id);
+                let armed = (self.client_number).add_unarmed(self.session_epoll(id), fd, true, id);
                 if armed.is_err() {
                     self.cut(id);
                 }
@@ -249,7 +249,7 @@ impl Dispatcher {
         }
         self.begun.remove(&id);
         let fd = self.clients.fd(id);
-        if let Err(error) = self.client_number.arm(&self.epoll, fd, id) {
+        if let Err(error) = self.client_number.arm(self.session_epoll(id), fd, id) {
             warn!("could not wait for a client: {error}");
             self.cut(id);
         }
@@ -296,7 +296,7 @@ impl Dispatcher {
             let _ = socket::receive(fd, &mut [0; 64]);
             self.client_number.let_go(fd);
         } else {
-            let _ = self.client_number.remove(&self.epoll, fd);
+            let _ = self.client_number.remove(self.session_epoll(id), fd);
             self.client_number.let_go(fd);
             socket::shutdown(fd);
         }

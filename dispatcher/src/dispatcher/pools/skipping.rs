@@ -90,7 +90,10 @@ impl Dispatcher {
     /// Its socket's next event is skip_request's.
     pub fn await_rest(&mut self, id: SessionId) {
         let fd = self.clients.fd(id);
-        if self.client_number.arm(&self.epoll, fd, id).is_err() {
+        if (self.client_number)
+            .arm(self.session_epoll(id), fd, id)
+            .is_err()
+        {
             self.cut(id);
         }
     }

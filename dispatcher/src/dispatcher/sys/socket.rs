@@ -1,6 +1,7 @@
 //! Sockets: listening, connecting, and messages with descriptors.
 
 use super::{check, check_length};
+use crate::dispatcher::link::layout::shared::SESSION_THREADS_MAX;
 use std::io;
 use std::mem::size_of;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -497,7 +498,8 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Most descriptors that one message carries.
-const MAX_DESCRIPTORS: usize = 4;
+/// The most that a frame takes along: a WELCOME.
+const MAX_DESCRIPTORS: usize = 2 + SESSION_THREADS_MAX as usize;
 const CONTROL_BYTES: usize = 64;
 
 #[repr(align(8))]

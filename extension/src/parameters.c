@@ -53,6 +53,14 @@ int			baton_backend_idle_timeout_ms;
 int			baton_session_wait_timeout_ms;
 int			baton_max_sessions;
 int			baton_session_memory_kb;
+static int	max_login_rate;
+static int	max_login_rate_per_address;
+static int	max_sessions_per_address;
+static int	max_sessions_per_user;
+static int	max_unauthenticated;
+static int	handshake_timeout_ms;
+static int	login_step_timeout_ms;
+static int	max_login_kb;
 bool		baton_force_migration;
 bool		baton_enabled;
 char	   *baton_native_dbuser_names;
@@ -269,6 +277,81 @@ static const ParameterDefinition definitions[] =
 		.boot = 10000,.least = 1,.most = 1000000,
 		.short_description = "Sets the maximum number of sessions on the pool's port.",
 		.long_description = "Further clients are refused with SQLSTATE 53300.",
+	},
+	{
+		.name = "pg_baton.max_login_rate",
+		.type = PARAMETER_INT,
+		.variable = &max_login_rate,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = 1000000,
+		.short_description = "Sets the maximum number of logins that begin in a second on the pool's port.",
+		.long_description = "Further ones are refused with SQLSTATE 53300. Zero means no limit.",
+	},
+	{
+		.name = "pg_baton.max_login_rate_per_address",
+		.type = PARAMETER_INT,
+		.variable = &max_login_rate_per_address,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = 1000000,
+		.short_description = "Sets the maximum number of logins that begin in a second from one address.",
+		.long_description = "Of IPv6, from one network of 64 bits. Zero means no limit. Unix sockets have none.",
+	},
+	{
+		.name = "pg_baton.max_sessions_per_address",
+		.type = PARAMETER_INT,
+		.variable = &max_sessions_per_address,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = 1000000,
+		.short_description = "Sets the maximum number of sessions from one address.",
+		.long_description = "Of IPv6, from one network of 64 bits. Superusers are exempt. Zero means no limit. Unix sockets have none.",
+	},
+	{
+		.name = "pg_baton.max_sessions_per_user",
+		.type = PARAMETER_INT,
+		.variable = &max_sessions_per_user,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = 1000000,
+		.short_description = "Sets the maximum number of sessions of one user, in all databases.",
+		.long_description = "Superusers are exempt. Zero means no limit.",
+	},
+	{
+		.name = "pg_baton.max_unauthenticated",
+		.type = PARAMETER_INT,
+		.variable = &max_unauthenticated,
+		.context = PGC_SIGHUP,
+		.boot = -1,.least = -1,.most = 1000000,
+		.short_description = "Sets the maximum number of connections on the pool's port that have not logged in yet.",
+		.long_description = "When another comes, the oldest of the address that has most of them goes. -1 means 1000 more than pg_baton.max_sessions.",
+	},
+	{
+		.name = "pg_baton.handshake_timeout",
+		.type = PARAMETER_INT,
+		.variable = &handshake_timeout_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = 0,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the maximum time for a TLS handshake on the pool's port.",
+		.long_description = "Zero means that only authentication_timeout counts, as it does in any case.",
+	},
+	{
+		.name = "pg_baton.login_step_timeout",
+		.type = PARAMETER_INT,
+		.variable = &login_step_timeout_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = 0,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the maximum time for each message of a client that logs in on the pool's port.",
+		.long_description = "Zero means that only authentication_timeout counts, as it does in any case.",
+	},
+	{
+		.name = "pg_baton.max_login_bytes",
+		.type = PARAMETER_INT,
+		.variable = &max_login_kb,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_KB,
+		.boot = 256,.least = 0,.most = INT_MAX / 1024,
+		.short_description = "Sets how much a client may send before it has logged in.",
+		.long_description = "Of a TLS handshake and of what follows it, each. Zero means no limit.",
 	},
 	{
 		.name = "pg_baton.session_memory",
@@ -515,6 +598,14 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "session_wait_timeout_ms", baton_session_wait_timeout_ms);
 	add_number(&pairs, &count, "max_sessions", baton_max_sessions);
 	add_number(&pairs, &count, "session_memory_bytes", (int64) baton_session_memory_kb * 1024);
+	add_number(&pairs, &count, "max_login_rate", max_login_rate);
+	add_number(&pairs, &count, "max_login_rate_per_address", max_login_rate_per_address);
+	add_number(&pairs, &count, "max_sessions_per_address", max_sessions_per_address);
+	add_number(&pairs, &count, "max_sessions_per_user", max_sessions_per_user);
+	add_number(&pairs, &count, "max_unauthenticated", max_unauthenticated);
+	add_number(&pairs, &count, "handshake_timeout_ms", handshake_timeout_ms);
+	add_number(&pairs, &count, "login_step_timeout_ms", login_step_timeout_ms);
+	add_number(&pairs, &count, "max_login_bytes", (int64) max_login_kb * 1024);
 	add_number(&pairs, &count, "enabled", baton_enabled ? 1 : 0);
 	add(&pairs, &count, "native_dbuser_names", baton_native_dbuser_names);
 	add_number(&pairs, &count, "native_when_waiting", baton_native_when_waiting);

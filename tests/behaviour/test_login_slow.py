@@ -120,7 +120,7 @@ def test_a_name_service_that_does_not_answer_holds_up_only_those_who_need_it(run
     assert answers in (["Z"], ["E"])  # as the system's user may, or not
 
 
-def test_who_comes_when_too_many_are_logging_in_is_told_so(make_cluster):
+def test_who_comes_when_too_many_are_logging_in_gets_the_place_of_one_who_says_nothing(make_cluster):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     cluster = make_cluster(parameters={"pg_baton.max_sessions": 10})
@@ -130,8 +130,10 @@ def test_who_comes_when_too_many_are_logging_in_is_told_so(make_cluster):
             one = socket.socket(socket.AF_UNIX)
             one.connect(f"{cluster.home}/.s.PGSQL.{cluster.pool_port}")
             silent.append(one)
-        with Wire.open(str(cluster.home), cluster.pool_port) as late:
-            assert late.read().fields()["C"] == "53300"
+        with Wire.login(str(cluster.home), cluster.pool_port) as late:
+            assert late.query("SELECT 1") == [["1"]]
+        oldest = Wire(silent[0])
+        assert oldest.read().fields()["C"] == "53300"
     finally:
         for one in silent:
             one.close()

@@ -19,6 +19,7 @@ use super::login::clients::Login;
 use super::login::errands::Errands;
 use super::login::greeting::Greetings;
 use super::login::jobs::Jobs;
+use super::login::limits::Rates;
 use super::login::listeners::Listener;
 use super::login::login_cache::LoginCache;
 use super::login::native::{Crowd, Native};
@@ -141,6 +142,7 @@ pub struct Dispatcher {
     /// Native sessions, by the control connection of each backend.
     pub natives: HashMap<u32, Native>,
     pub crowd: Crowd,
+    pub rates: Rates,
     pub link: Link,
     pub login_cache: LoginCache,
     pub jobs: Jobs,

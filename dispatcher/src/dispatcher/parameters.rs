@@ -5,6 +5,7 @@
 //! the table is passed over (an older dispatcher meets a newer extension), a
 //! value that cannot be read leaves the parameter as it was and is reported.
 
+use super::login::limits::Limits as DoorLimits;
 use super::login::native::NativeNames;
 use super::sys::socket::Keepalives;
 use super::tls::settings::Settings as TlsSettings;
@@ -55,6 +56,8 @@ pub struct Parameters {
     pub log_authorization: bool,
     pub log_disconnections: bool,
     pub mock_authentication_nonce: Vec<u8>,
+    /// For who logs in.
+    pub door: DoorLimits,
     pub tls: TlsSettings,
     /// tcp_keepalives_idle and its like, for the sockets of TLS clients; 0: the
     /// system's.
@@ -90,6 +93,15 @@ macro_rules! flag {
     };
 }
 
+macro_rules! door {
+    ($name:literal, $field:ident) => {
+        ($name, |parameters, text| {
+            parameters.door.$field = text.parse().ok()?;
+            Some(())
+        })
+    };
+}
+
 macro_rules! keepalive {
     ($name:literal, $at:literal) => {
         ($name, |parameters, text| {
@@ -104,6 +116,14 @@ const TABLE: &[(&str, Set)] = &[
     keepalive!("tcp_keepalives_interval", 1),
     keepalive!("tcp_keepalives_count", 2),
     keepalive!("tcp_user_timeout", 3),
+    door!("max_login_rate", login_rate),
+    door!("max_login_rate_per_address", login_rate_per_address),
+    door!("max_sessions_per_address", sessions_per_address),
+    door!("max_sessions_per_user", sessions_per_user),
+    door!("max_unauthenticated", unauthenticated),
+    door!("handshake_timeout_ms", handshake_timeout_ms),
+    door!("login_step_timeout_ms", login_step_timeout_ms),
+    door!("max_login_bytes", login_bytes),
     number!(port),
     text!(listen_addresses),
     text!(unix_socket_directories),

@@ -17,6 +17,7 @@ use super::login::clients::SPARE_LOGINS;
 use super::login::errands::Errands;
 use super::login::greeting::Greetings;
 use super::login::jobs::{Done, Jobs};
+use super::login::limits::Rates;
 use super::login::listeners::{self, EXIT_PORT_TAKEN};
 use super::login::login_cache::LoginCache;
 use super::login::native::Crowd;
@@ -233,6 +234,7 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
         errands: Errands::default(),
         natives: HashMap::new(),
         crowd: Crowd::default(),
+        rates: Rates::default(),
         link: Link::default(),
         login_cache: LoginCache::default(),
         jobs,

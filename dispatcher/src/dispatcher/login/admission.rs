@@ -103,11 +103,11 @@ impl Dispatcher {
         let late: Vec<u32> = self
             .logins
             .iter()
-            .filter(|(_, login)| login.deadline_us <= now_us)
+            .filter(|(_, login)| login.deadline_us <= now_us || self.is_late(login))
             .map(|(number, _)| number)
             .collect();
         for number in late {
-            debug!("a client did not log in within authentication_timeout");
+            debug!("a client did not log in in time");
             self.drop_login(number);
         }
     }

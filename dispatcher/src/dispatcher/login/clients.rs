@@ -84,6 +84,12 @@ pub struct Login {
     pub deadline_us: u64,
     /// Its socket is in the epoll.
     pub(super) watched: bool,
+    /// It counts among the logins of this second (door.rs).
+    pub(super) is_counted: bool,
+    /// What it has sent, a TLS handshake apart.
+    pub(super) bytes: u64,
+    /// Since when the client is at what it is at.
+    pub(super) step_began_us: u64,
     pub(super) phase: Phase,
 }
 
@@ -116,6 +122,16 @@ impl Login {
 
     pub(super) fn certificate(&self) -> Option<&Names> {
         self.socket.certificate()
+    }
+
+    /// It is the client's turn.
+    pub(super) fn keeps_us(&self) -> bool {
+        matches!(self.phase, Phase::Securing { .. }) || self.wanted() > 0
+    }
+
+    /// A handshake is going on.
+    pub(super) fn shakes_hands(&self) -> bool {
+        matches!(self.phase, Phase::Securing { .. })
     }
 
     pub fn waits_for_an_answer(&self) -> bool {
@@ -151,7 +167,7 @@ impl Dispatcher {
         }
         let client = HandedEnd::plain(ClientEnd(client));
         let fd = client.fd();
-        if !self.logins.has_room() {
+        if !self.make_room_at_the_door() {
             self.statistics.logins_failed += 1;
             let report = Report::fatal(b"53300", "sorry, too many clients already");
             let _ = socket::send(fd, &report.to_bytes());
@@ -166,6 +182,9 @@ impl Dispatcher {
             address,
             local,
             watched: false,
+            is_counted: false,
+            bytes: 0,
+            step_began_us: self.now_us,
             deadline_us: self.now_us + self.login_limit_us(fd),
             phase: Phase::Startup(StartupReader::new(self.tls.for_client(address.is_local()))),
         };
@@ -197,10 +216,11 @@ impl Dispatcher {
     fn send_to_login(&mut self, number: u32, bytes: &[u8]) -> bool {
         // Little is ever sent to a client that logs in, and its socket is
         // empty: one that does not take it is gone or plays games.
-        let sent = self
-            .logins
-            .get(number)
-            .is_some_and(|login| socket::send(login.fd(), bytes).ok() == Some(bytes.len()));
+        let now_us = self.now_us;
+        let sent = self.logins.get_mut(number).is_some_and(|login| {
+            login.step_began_us = now_us;
+            socket::send(login.fd(), bytes).ok() == Some(bytes.len())
+        });
         if !sent {
             self.drop_login(number);
         }
@@ -241,6 +261,12 @@ impl Dispatcher {
                 Err(_) => return self.drop_login(number),
             };
             let serial = login.serial;
+            if !self.count_login_bytes(number, length) {
+                return;
+            }
+            let Some(login) = self.logins.get_mut(number) else {
+                return;
+            };
             match &mut login.phase {
                 Phase::Startup(reader) => {
                     let (_, event) = reader.feed(&bytes[..length]);
@@ -337,6 +363,9 @@ impl Dispatcher {
 
     /// Asks the launcher what the rules say about this client.
     fn ask_about(&mut self, number: u32, startup: Startup) {
+        if let Err(report) = self.count_login(number) {
+            return self.fail_login(number, &report);
+        }
         let native = self.why_native(&startup);
         let asked = Box::new(Asked {
             startup,
@@ -586,7 +615,9 @@ impl Dispatcher {
             verifier,
             learnt,
         } = proved;
-        if let Err(report) = self.admit(&startup, &answer) {
+        let may_enter = (self.admit(&startup, &answer))
+            .and_then(|()| self.has_room_for(&login.address, &answer));
+        if let Err(report) = may_enter {
             info!("login failed, {}: {report}", login.address);
             report.encode(&mut out);
             let _ = socket::send(login.fd(), &out);

@@ -9,6 +9,7 @@
 //! client has its own: its value is put into the kept greeting.
 
 use super::clients::LoggedIn;
+use super::limits::Origin;
 use crate::core::{index_of, Ending, Event, PoolKey, SessionId};
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::link::layout::shared::*;
@@ -216,7 +217,8 @@ impl Dispatcher {
             let report = Report::fatal(b"53300", "sorry, too many clients already");
             return self.turn_away(&socket, out, &report);
         };
-        self.clients.insert(id, socket.into_socket());
+        let origin = Origin::of(&address);
+        self.clients.insert(id, socket.into_socket(), origin);
         let index = index_of(id);
         let login_generation = self.control.header.login_generation.load(SeqCst);
         self.greetings.note_login_generation(login_generation);

@@ -2,9 +2,11 @@
 
 pub mod admission;
 pub mod clients;
+mod door;
 pub mod errands;
 pub mod greeting;
 pub mod jobs;
+pub mod limits;
 pub mod listeners;
 pub mod login_cache;
 pub mod native;

@@ -116,9 +116,18 @@ impl Dispatcher {
         let Some(context) = self.tls.context.clone() else {
             return self.drop_login(number);
         };
+        if let Err(report) = self.count_login(number) {
+            // Nothing in the clear is understood by who has begun with TLS.
+            return match direct {
+                Some(_) => self.drop_login(number),
+                None => self.fail_login(number, &report),
+            };
+        }
+        let now_us = self.now_us;
         let Some(login) = self.logins.get_mut(number) else {
             return;
         };
+        login.step_began_us = now_us;
         let (near, far) = match socket::pair() {
             Ok(pair) => pair,
             Err(error) => {
@@ -149,6 +158,7 @@ impl Dispatcher {
             near,
             context,
             direct: direct.map(<[u8]>::to_vec),
+            most_bytes: self.parameters.door.login_bytes,
             login: number,
             serial: login.serial,
         };
@@ -186,6 +196,7 @@ impl Dispatcher {
     fn secured(&mut self, number: u32, facts: Arc<Facts>) {
         if let Some(login) = self.logins.get_mut(number) {
             login.is_secured(facts);
+            login.step_began_us = self.now_us;
             login.phase = Phase::Startup(StartupReader::within_tls());
             self.login_event(number);
         }

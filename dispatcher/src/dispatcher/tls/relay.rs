@@ -87,6 +87,8 @@ pub struct Wants {
 pub struct Relay {
     secure: Secure,
     stage: Stage,
+    /// Of a handshake, that may still come.
+    bytes_left: u64,
     /// From the client, in the clear, not taken yet.
     to_backend: Vec<u8>,
     /// More may lie in `secure`: the far end took no more.
@@ -95,10 +97,16 @@ pub struct Relay {
 }
 
 impl Relay {
-    pub fn new(secure: Secure) -> Relay {
+    /// Its handshake may take so many bytes of the client's; 0 is no limit.
+    pub fn new(secure: Secure, most_bytes: u64) -> Relay {
         Relay {
             secure,
             stage: Stage::Handshake,
+            bytes_left: if most_bytes == 0 {
+                u64::MAX
+            } else {
+                most_bytes
+            },
             to_backend: Vec::new(),
             has_undelivered: false,
             client_ended: false,
@@ -107,6 +115,12 @@ impl Relay {
 
     pub fn is_in_handshake(&self) -> bool {
         self.stage == Stage::Handshake
+    }
+
+    /// Bytes of memory that it keeps between its turns.
+    #[allow(dead_code, reason = "what tests and the fuzzer hold it to")]
+    pub fn held(&mut self) -> usize {
+        self.to_backend.capacity() + self.secure.output().capacity()
     }
 
     pub fn is_closing(&self) -> bool {
@@ -213,6 +227,11 @@ impl Relay {
                 return Turn::Over(Some(format!("could not accept SSL connection: {error}")));
             }
         };
+        let Some(left) = self.bytes_left.checked_sub(length as u64) else {
+            let why = "could not accept SSL connection: too much was sent before authentication";
+            return Turn::Over(Some(why.into()));
+        };
+        self.bytes_left = left;
         self.secure.lend(&mut buffers.wire, length);
         let turn = self.handshake(ends);
         self.secure.give_back(&mut buffers.wire);

@@ -47,6 +47,8 @@ pub struct NewRelay {
     pub context: Arc<ServerContext>,
     /// It has begun with TLS at once, with these bytes.
     pub direct: Option<Vec<u8>>,
+    /// That its handshake may take; 0 is no limit.
+    pub most_bytes: u64,
     /// Who waits to hear how the handshake went.
     pub login: u32,
     pub serial: u64,
@@ -295,6 +297,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             near,
             context,
             direct,
+            most_bytes,
             login,
             serial,
         } = new;
@@ -314,7 +317,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             }
         };
         let running = Box::new(Running {
-            relay: Relay::new(secure),
+            relay: Relay::new(secure, most_bytes),
             sockets: Sockets {
                 client: client.0,
                 backend: near,

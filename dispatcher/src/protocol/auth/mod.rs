@@ -43,3 +43,6 @@ impl Drop for Secret {
         std::hint::black_box(&self.0);
     }
 }
+
+#[cfg(test)]
+mod mock_tests;

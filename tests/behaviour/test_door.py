@@ -1,0 +1,274 @@
+"""Whoever stands at the door: limits, each by its parameter."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+
+import pytest
+from harness.certificates import Authority, make_secure
+from harness.cluster import HOST
+from harness.health import wait_until
+from harness.wire import SSL_REQUEST, LoginFailed, Message, Wire, message, startup
+
+pytestmark = pytest.mark.pool_only
+
+ELSEWHERE = "127.0.0.2"
+HBA = ["host all by_scram all scram-sha-256", "host all all 127.0.0.0/8 trust"]
+ROLES = ["CREATE ROLE one LOGIN", "CREATE ROLE other LOGIN", "CREATE ROLE by_scram LOGIN PASSWORD 'correct'"]
+
+
+@pytest.fixture
+def door(make_cluster, run):
+    """A cluster with these limits."""
+
+    def make(secure: bool = False, **limits: object):
+        parameters = {f"pg_baton.{name}": value for name, value in limits.items()}
+        cluster = make_cluster(start=False, hba=HBA, parameters={"pg_baton.max_backends": 4, **parameters})
+        if secure:
+            make_secure(cluster, Authority(cluster.home / "authority"))
+        cluster.start()
+        for statement in ["CREATE EXTENSION pg_baton", *ROLES]:
+            cluster.sql(statement)
+        return cluster
+
+    return make
+
+
+def log_in(cluster, user: str = "one", source: str = "", database: str = "postgres", host: str = HOST) -> Wire:
+    wire = Wire.open(str(cluster.home) if host == "socket" else host, cluster.pool_port, source=source)
+    messages = wire.log_in(user, database)
+    if messages[-1].type != "Z":
+        wire.close()
+        raise LoginFailed(messages)
+    return wire
+
+
+def refusal(attempt) -> dict[str, str]:
+    """The error's fields; it must be one."""
+    with pytest.raises(LoginFailed) as refused:
+        attempt()
+    return refused.value.fields
+
+
+def is_refused(fields: dict[str, str], parameter: str, limit: object) -> None:
+    assert fields["S"] == "FATAL" and fields["C"] == "53300", fields
+    assert fields["D"] == f'Parameter "pg_baton.{parameter}" is {limit}.'
+
+
+def knock_until_refused(attempt, most: int) -> tuple[int, dict[str, str]]:
+    """How many came in, and what the next was told."""
+    for number in range(most):
+        try:
+            attempt().leave()
+        except LoginFailed as failure:
+            return number, failure.fields
+    raise AssertionError(f"{most} came in")
+
+
+def test_logins_a_second_from_one_address_are_limited_and_no_one_else_s(door):
+    cluster = door(max_login_rate_per_address=5)
+    time.sleep(1)  # what was counted while it started
+    begun = time.monotonic()
+    number, fields = knock_until_refused(lambda: log_in(cluster), 10_000)
+    assert 5 <= number <= 5 + 5 * (time.monotonic() - begun) + 1
+    is_refused(fields, "max_login_rate_per_address", 5)
+    for _ in range(5):
+        log_in(cluster, source=ELSEWHERE).leave()
+    for _ in range(20):
+        log_in(cluster, host="socket").leave()
+    wait_until(lambda: comes_in(cluster), what="the next second")
+
+
+def comes_in(cluster) -> bool:
+    try:
+        log_in(cluster).leave()
+    except LoginFailed:
+        return False
+    return True
+
+
+def test_logins_a_second_are_limited_over_all_and_cancel_requests_are_none(door):
+    cluster = door(max_login_rate=5)
+    time.sleep(1)
+    with log_in(cluster, host="socket") as session:
+        number, fields = knock_until_refused(lambda: log_in(cluster, source=ELSEWHERE), 10_000)
+        is_refused(fields, "max_login_rate", 5)
+        # as long as any login would be refused
+        for _ in range(20):
+            session.cancel_request()
+        assert cluster.sql("SELECT cancels FROM pg_baton_dispatchers") == [(20,)]
+
+
+def test_who_has_logged_in_too_often_gets_no_tls_handshake(door):
+    cluster = door(secure=True, max_login_rate_per_address=2)
+    time.sleep(1)
+
+    def ask() -> bytes:
+        with Wire.open(HOST, cluster.pool_port) as wire:
+            wire.send(SSL_REQUEST)
+            return wire.read_bytes(1)
+
+    answers = [ask() for _ in range(20)]
+    assert answers[:2] == [b"S", b"S"] and b"E" in answers
+    # once for handshake and startup packet together
+    time.sleep(1.1)
+    with Wire.open(HOST, cluster.pool_port).secure() as wire:
+        assert wire.log_in("one", "postgres")[-1].type == "Z"
+    with Wire.open(HOST, cluster.pool_port).secure() as wire:
+        assert wire.log_in("one", "postgres")[-1].type == "Z"
+
+
+def test_sessions_of_an_address_are_limited(door):
+    cluster = door(max_sessions_per_address=3)
+    inside = [log_in(cluster, user) for user in ("one", "other", "one")]
+    is_refused(refusal(lambda: log_in(cluster, "other")), "max_sessions_per_address", 3)
+    # others have their own, superusers and Unix sockets have none
+    inside += [log_in(cluster, source=ELSEWHERE) for _ in range(3)]
+    is_refused(refusal(lambda: log_in(cluster, source=ELSEWHERE)), "max_sessions_per_address", 3)
+    inside += [log_in(cluster, "postgres") for _ in range(2)]
+    is_refused(refusal(lambda: log_in(cluster)), "max_sessions_per_address", 3)
+    for wire in [inside.pop() for _ in range(2)]:
+        wire.leave()
+    inside[0].leave()
+    wait_until(lambda: comes_in(cluster), what="room for one more")
+    for wire in inside[1:]:
+        wire.finish()
+
+
+def test_sessions_of_a_user_are_limited_in_all_databases_together(door):
+    cluster = door(max_sessions_per_user=2)
+    cluster.sql("CREATE DATABASE second")
+    inside = [log_in(cluster), log_in(cluster, database="second", source=ELSEWHERE)]
+    for database in ("postgres", "second"):
+        fields = refusal(lambda: log_in(cluster, database=database))  # noqa: B023
+        is_refused(fields, "max_sessions_per_user", 2)
+    inside += [log_in(cluster, "other"), log_in(cluster, "other")]
+    inside += [log_in(cluster, "postgres") for _ in range(3)]
+    inside[1].leave()
+    log_in(cluster).leave()
+    inside[0].finish()
+
+
+def test_who_opens_many_connections_and_says_nothing_keeps_nobody_out(door):
+    cluster = door(max_unauthenticated=20)
+    with log_in(cluster, source=ELSEWHERE) as early:
+        # one who is slow, but alone where he is
+        slow = Wire.open(HOST, cluster.pool_port, source=ELSEWHERE)
+        packet = startup({"user": "one", "database": "postgres"})
+        slow.send(packet[:6])
+        silent = []
+        for _ in range(200):
+            one = Wire.open(HOST, cluster.pool_port)
+            one.send(packet[:6])
+            silent.append(one)
+        log_in(cluster, source=ELSEWHERE).leave()
+        log_in(cluster).leave()
+        assert early.query("SELECT 1") == [["1"]]
+        slow.send(packet[6:])
+        assert slow.until_ready()[-1].type == "Z"
+        assert cluster.sql("SELECT connections <= 22 FROM pg_baton_dispatchers") == [(True,)]
+        told = [one.until_closed() for one in silent[:150]]
+        assert all(messages[-1].fields()["C"] == "53300" for messages in told)
+        for one in [*silent, slow]:
+            one.close()
+
+
+def drip(wire: Wire, data: bytes) -> list[Message]:
+    """A byte at a time, until the other side has enough of it."""
+    for at in range(len(data)):
+        try:
+            wire.send(data[at : at + 1])
+            time.sleep(0.05)
+        except OSError:
+            break
+    return wire.until_closed()
+
+
+@pytest.mark.parametrize("step", ["nothing", "half_a_packet", "drops", "password"])
+def test_a_client_has_so_long_for_each_message(door, step):
+    """And no more in all than authentication_timeout, which is a minute here."""
+    cluster = door(login_step_timeout="700ms")
+    packet = startup({"user": "by_scram", "database": "postgres", "application_name": "x" * 200})
+    wire = Wire.open(HOST, cluster.pool_port, timeout_s=20)
+    if step == "nothing":
+        wire.send(packet[:1])
+        assert wire.until_closed() == []
+    elif step == "half_a_packet":
+        wire.send(packet[:50])
+        assert wire.until_closed() == []
+    elif step == "drops":
+        assert drip(wire, packet) == []
+    else:
+        wire.send(packet)
+        assert wire.read().type == "R"
+        wire.send(message("p", b"x")[:3])
+        assert wire.until_closed() == []
+    wire.close()
+    # three messages, each in its time, and a session has none
+    with Wire.login(HOST, cluster.pool_port, user="by_scram", password="correct") as session:
+        time.sleep(1.5)
+        assert session.query("SELECT 1") == [["1"]]
+
+
+def test_a_tls_handshake_has_its_time(door):
+    cluster = door(secure=True, handshake_timeout="700ms")
+    with socket.create_connection((HOST, cluster.pool_port), timeout=20) as stranger:
+        stranger.sendall(SSL_REQUEST)
+        assert stranger.recv(1) == b"S"
+        stranger.sendall(b"\x16\x03\x01")
+        assert stranger.recv(1) == b""
+    # within TLS, and without, there is another limit
+    for wire in (Wire.open(HOST, cluster.pool_port), Wire.open(HOST, cluster.pool_port).secure()):
+        packet = startup({"user": "one", "database": "postgres"})
+        wire.send(packet[:9])
+        time.sleep(1.5)
+        wire.send(packet[9:])
+        assert wire.until_ready()[-1].type == "Z"
+        wire.close()
+
+
+def test_a_client_may_send_so_much_before_it_is_known(door):
+    cluster = door(secure=True, max_login_bytes="2kB")
+    for secure in (False, True):
+        wire = Wire.open(HOST, cluster.pool_port)
+        if secure:
+            wire.secure()
+        found = wire.log_in("one", "postgres", application_name="x" * 3000)
+        assert found[-1].fields()["C"] == "54000"
+        assert found[-1].fields()["D"] == 'Parameter "pg_baton.max_login_bytes" is 2 kB.'
+        wire.close()
+    with Wire.login(HOST, cluster.pool_port, user="by_scram", password="correct") as session:
+        # what a session sends has no such limit
+        assert session.query(f"SELECT length('{'x' * 100_000}')") == [["100000"]]
+    # and a handshake
+    with socket.create_connection((HOST, cluster.pool_port), timeout=20) as stranger:
+        stranger.sendall(SSL_REQUEST)
+        assert stranger.recv(1) == b"S"
+        stranger.sendall(b"\x16\x03\x01\x40\x00\x01\x01\x00\x00" + b"x" * 4000)
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(1) == b""
+
+
+def test_a_limit_counts_from_the_next_reload_on(door):
+    cluster = door()
+    inside = [log_in(cluster) for _ in range(3)]
+    cluster.set_parameters({"pg_baton.max_sessions_per_user": 2})
+    cluster.reload()
+
+    def refused() -> bool:
+        try:
+            log_in(cluster).leave()
+            return False
+        except LoginFailed as failure:
+            is_refused(failure.fields, "max_sessions_per_user", 2)
+            return True
+
+    wait_until(refused, what="the limit counts")
+    assert [wire.query("SELECT 1") for wire in inside] == [[["1"]]] * 3
+    cluster.set_parameters({"pg_baton.max_sessions_per_user": None})
+    cluster.reload()
+    wait_until(lambda: not refused(), what="the limit is off")
+    for wire in inside:
+        wire.finish()

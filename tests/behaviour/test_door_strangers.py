@@ -1,0 +1,188 @@
+"""Strangers who mean no good, as many as they like, with a load beside them: its
+clients notice nothing, and what strangers cost has a bound."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import ssl
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+from harness.certificates import Authority, make_secure
+from harness.cluster import HOST
+from harness.health import Load, assert_serves, wait_until
+from harness.wire import SSL_REQUEST, Wire, message, startup, text
+
+pytestmark = pytest.mark.pool_only
+
+WAITING = 300
+ATTACKERS = 3
+# of the dispatcher, for all that wait: OpenSSL's own of a handshake, and a login
+MOST_KB_EACH = 128
+
+
+@pytest.fixture(scope="module")
+def server(run):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    cluster = run.cluster(
+        "door strangers",
+        hba=["host all by_scram,nobody all scram-sha-256", "host all in_clear,no_one all password"],
+        parameters={"pg_baton.max_backends": 4, "pg_baton.max_unauthenticated": WAITING},
+    )
+    make_secure(cluster, Authority(run.directory / "door-strangers"))
+    cluster.start()
+    for role in ("by_scram", "in_clear"):
+        cluster.sql(f"CREATE ROLE {role} LOGIN PASSWORD 'correct'")
+    cluster.sql("CREATE EXTENSION pg_baton")
+    yield cluster
+    cluster.finish()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def memory_kb(server) -> int:
+    (pid,) = server.dispatcher_pids()
+    found = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in found if line.startswith("Pss:"))
+
+
+def hello() -> bytes:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    out = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), out).do_handshake()
+    return out.read()
+
+
+HELLO = hello()
+PACKET = startup({"user": "postgres", "database": "postgres"})
+
+
+def silent(server, number: int) -> socket.socket:
+    return socket.create_connection((HOST, server.pool_port), timeout=30)
+
+
+def half_a_packet(server, number: int) -> socket.socket:
+    one = silent(server, number)
+    one.sendall(PACKET[: 1 + number % (len(PACKET) - 1)])
+    return one
+
+
+def a_long_packet(server, number: int) -> socket.socket:
+    one = silent(server, number)
+    one.sendall(struct.pack("!II", 10_000, 3 << 16) + b"user\0" + b"x" * 9_000)
+    return one
+
+
+def garbage(server, number: int) -> None:
+    with silent(server, number) as one:
+        one.sendall(os.urandom(1 + number % 3000))
+
+
+def half_a_handshake(server, number: int) -> socket.socket:
+    one = silent(server, number)
+    one.sendall(SSL_REQUEST)
+    assert one.recv(1) in (b"S", b"E")
+    one.sendall(HELLO[: number % 2000])
+    return one
+
+
+def a_handshake_and_no_more(server, number: int) -> socket.socket:
+    wire = Wire.open(HOST, server.pool_port).secure()
+    wire.send(PACKET[:5])
+    return wire.sock
+
+
+def resets(server, number: int) -> None:
+    one = half_a_handshake(server, number) if number % 2 else half_a_packet(server, number)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    one.close()
+
+
+def guesses(server, number: int) -> None:
+    """Of users that are there and that are not, by SCRAM and in the clear."""
+    user = ("by_scram", "nobody", "in_clear", "no_one")[number % 4]
+    with Wire.open(HOST, server.pool_port) as wire:
+        found = wire.log_in(user, "postgres", f"guess {number}")
+        assert found[-1].fields()["C"] in ("28P01", "53300")
+
+
+def asks_and_never_answers(server, number: int) -> socket.socket:
+    wire = Wire.open(HOST, server.pool_port)
+    wire.send(startup({"user": "by_scram", "database": "postgres"}))
+    assert wire.read().type in "RE"
+    wire.send(message("p", text("SCRAM-SHA-256"))[: number % 15])
+    return wire.sock
+
+
+KINDS = [
+    silent, half_a_packet, a_long_packet, garbage, half_a_handshake, a_handshake_and_no_more, resets, guesses,
+    asks_and_never_answers,
+]  # fmt: skip
+
+
+class Attack:
+    """So many at it, without a pause; what they hold they hold to the end."""
+
+    def __init__(self, server, kind) -> None:
+        self.stopping = threading.Event()
+        self.count = 0
+        self.failures: list[str] = []
+        self.held: list[socket.socket] = []
+        self.threads = [threading.Thread(target=self.run, args=(server, kind), daemon=True) for _ in range(ATTACKERS)]
+
+    def run(self, server, kind) -> None:
+        while not self.stopping.is_set():
+            self.count += 1
+            try:
+                one = kind(server, self.count)
+            except (OSError, AssertionError, ConnectionError) as failure:
+                self.failures.append(repr(failure))
+                continue
+            if one is not None:
+                self.held.append(one)
+                if len(self.held) > 2 * WAITING:
+                    self.held.pop(0).close()
+
+    def __enter__(self) -> Attack:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        for one in self.held:
+            one.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_strangers_cost_nobody_his_service(server, kind):
+    assert_serves(server)
+    with Load(server, clients=4) as load:
+        load.wait_for_answers(50)
+        before = memory_kb(server)
+        with Attack(server, kind) as attack:
+            wait_until(lambda: attack.count > WAITING + 200, what="strangers at the door")
+            load.wait_for_answers(300)
+            # nor his way in
+            assert_serves(server)
+            grown = memory_kb(server) - before
+            (waiting,) = server.sql("SELECT connections FROM pg_baton_dispatchers")[0]
+        load.stop()
+        assert load.wrong == [] and load.lost == []
+    # refused is what a stranger may be, and cut off
+    assert waiting <= WAITING + 4 + 6 + 2
+    assert grown < (WAITING + 50) * MOST_KB_EACH, f"{grown} kB"
+    wait_until(
+        lambda: server.sql("SELECT connections FROM pg_baton_dispatchers") == [(0,)], what="the strangers' connections"
+    )

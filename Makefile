@@ -24,6 +24,8 @@ QUICK ?=
 # make fuzz runs this long.
 FUZZ_SECONDS ?= 3600
 FUZZ_SEED ?=
+# make fuzz-parsers runs this long, all targets together; make check a minute.
+FUZZ_PARSERS_SECONDS ?= 3600
 # make check fuzzes this many operations.
 FUZZ_CHECK_STEPS ?= 6000
 # make simulate runs this long, at most so many seeds, or this one.
@@ -118,6 +120,8 @@ check: setup-test ## Everything that must pass, on a clean clone
 	@$(MAKE) --no-print-directory check-unit
 	@echo "==> simulator of the scheduler"
 	@$(MAKE) --no-print-directory simulate SIMULATE_SECONDS=60 SIMULATE_SEEDS=100
+	@echo "==> fuzzer of parsers"
+	@$(MAKE) --no-print-directory fuzz-parsers FUZZ_PARSERS_SECONDS=60
 	@echo "==> fuzzer of session state"
 	@$(MAKE) --no-print-directory check-fuzz
 	@echo "==> PostgreSQL's regression suite"
@@ -142,12 +146,14 @@ check-major: setup-suite ## Of check: what depends on the server's major
 # The extension is always built with -Wall -Wextra -Werror.
 lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	tools/indent --check
 	tools/check-proven
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
 format: extension ## Let rustfmt lay the Rust out, and pg_bsd_indent the C
 	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 	tools/indent
 
 check-unit:
@@ -158,6 +164,10 @@ simulate: ## The scheduler against a simulated world (SIMULATE_SECONDS, SIMULATE
 	BATON_SIMULATE_SECONDS=$(SIMULATE_SECONDS) BATON_SIMULATE_SEED=$(SIMULATE_SEED) \
 		BATON_SIMULATE_SEEDS=$(SIMULATE_SEEDS) \
 		$(CARGO) test --release --package baton-dispatcher simulator -- --nocapture
+
+.PHONY: fuzz-parsers
+fuzz-parsers: ## Fuzz the parsers that strangers reach (FUZZ_PARSERS_SECONDS, 3600)
+	tools/fuzz-parsers $(FUZZ_PARSERS_SECONDS)
 
 # First against a world that loses sessions' state now and then: a fuzzer that
 # does not see that would prove nothing.

@@ -189,7 +189,7 @@ impl StartupReader {
     }
 
     /// What the packet lacks, or its length word.
-    pub(super) fn missing(&self) -> usize {
+    pub(crate) fn missing(&self) -> usize {
         match self.packet_length() {
             None => 4 - self.held.len(),
             Some(length) => (4 + length.min(MAX_PACKET)).saturating_sub(self.held.len()),

@@ -26,8 +26,8 @@ pub mod certificates;
 pub mod context;
 pub mod facts;
 mod key_file;
-mod relay;
-mod secure;
+pub mod relay;
+pub mod secure;
 pub mod settings;
 pub mod threads;
 

@@ -1,0 +1,9 @@
+//! Stands where the program's own `dispatcher` is, with those of its modules that
+//! are fuzzed and what they need.
+
+#[path = "link.rs"]
+pub mod link;
+#[path = "../../dispatcher/src/dispatcher/sys/mod.rs"]
+pub mod sys;
+#[path = "../../dispatcher/src/dispatcher/tls/mod.rs"]
+pub mod tls;

@@ -371,7 +371,7 @@ is_plpgsql(Oid function)
 
 /* plpgsql is about to be called, and will look at its table. */
 void
-baton_functions_call_begins(FmgrInfo *function, BatonCall * call)
+baton_functions_call_begins(FmgrInfo *function, BatonCall *call)
 {
 	if (!baton_environment_matches(&in_place->environment))
 		choose_table();
@@ -400,7 +400,7 @@ baton_functions_call_begins(FmgrInfo *function, BatonCall * call)
  * had clauses of its own it is suspected.
  */
 static bool
-has_changed(const BatonCall * call)
+has_changed(const BatonCall *call)
 {
 	if (call->changes != changes)
 		return true;
@@ -411,7 +411,7 @@ has_changed(const BatonCall * call)
 }
 
 void
-baton_functions_call_ends(const FmgrInfo *function, BatonCall * call)
+baton_functions_call_ends(const FmgrInfo *function, BatonCall *call)
 {
 	FunctionTable *table = call->table;
 
@@ -463,13 +463,13 @@ baton_functions_call(FmgrHookEventType event, const FmgrInfo *function, Datum *a
 }
 
 bool
-baton_functions_call_is_others(const BatonCall * call)
+baton_functions_call_is_others(const BatonCall *call)
 {
 	return call->others;
 }
 
 Datum *
-baton_functions_call_argument(BatonCall * call)
+baton_functions_call_argument(BatonCall *call)
 {
 	return &call->next;
 }

@@ -39,11 +39,11 @@ extern void baton_functions_transaction(void);
 typedef struct BatonCall BatonCall;
 
 extern bool baton_functions_need_calls(Oid function);
-extern BatonCall * baton_functions_call(FmgrHookEventType event, const FmgrInfo *function,
-										Datum *argument);
-extern void baton_functions_call_begins(FmgrInfo *function, BatonCall * call);
-extern void baton_functions_call_ends(const FmgrInfo *function, BatonCall * call);
-extern bool baton_functions_call_is_others(const BatonCall * call);
-extern Datum *baton_functions_call_argument(BatonCall * call);
+extern BatonCall *baton_functions_call(FmgrHookEventType event, const FmgrInfo *function,
+									   Datum *argument);
+extern void baton_functions_call_begins(FmgrInfo *function, BatonCall *call);
+extern void baton_functions_call_ends(const FmgrInfo *function, BatonCall *call);
+extern bool baton_functions_call_is_others(const BatonCall *call);
+extern Datum *baton_functions_call_argument(BatonCall *call);
 
 #endif							/* BATON_FUNCTION_TABLE_H */

@@ -31,7 +31,8 @@ fn refused(method: Method, verifier: Option<&[u8]>, is_md5: bool) -> Duration {
                     body.extend_from_slice(b"SCRAM-SHA-256\0");
                     body.extend_from_slice(&(first.len() as u32).to_be_bytes());
                     body.extend_from_slice(first);
-                } else if let Some(nonce) = text.strip_prefix("r=") {
+                } else if bytes[8] == 11 {
+                    let nonce = text.strip_prefix("r=").unwrap();
                     let nonce = nonce.split(',').next().unwrap();
                     let proof = STANDARD.encode([7; 32]);
                     body.extend_from_slice(format!("c=biws,r={nonce},p={proof}").as_bytes());

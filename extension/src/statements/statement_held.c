@@ -36,7 +36,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "common/hashfn.h"
 #include "context_statements.h"
 #include "nodes/memnodes.h"
@@ -177,10 +176,6 @@ make_view(CommonStatement *common)
 	view->query_context = NULL;
 	view->gplan = NULL;
 	view->is_saved = false;
-
-	/* looked up outside a transaction: by Close, or in one that has failed */
-	if (!IsTransactionState() && !baton_names_are_looked_at(common->names))
-		view->is_valid = false;
 	MemoryContextSetIdentifier(context, view->query_string);
 	baton_settings_share(view, common->plan);
 	return view;
@@ -228,7 +223,7 @@ make(HeldStatement *held, const BatonItem *item)
 	statement->from_sql = baton_statement_is_from_sql(value);
 	statement->prepare_time = item->aux;
 	SaveCachedPlan(view);
-	if (common->plan->gplan != NULL && view->is_valid == common->plan->is_valid &&
+	if (common->plan->gplan != NULL &&
 		!(common->folds && baton_environment_has_placeholders()))
 	{
 		view->gplan = common->plan->gplan;

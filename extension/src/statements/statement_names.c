@@ -35,6 +35,7 @@ made since the stay began.  Operators and schemas are plancache.c's own:
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "name_hash.h"
 #include "nodes/nodeFuncs.h"
 #include "search_path.h"
 #include "statement_names.h"
@@ -73,7 +74,7 @@ typedef struct Collecting
 #define TYPE_SALT 0x9E3779B9
 
 static BatonObjectMade object_made = NULL;
-static bool caches_are_ready = false;
+static bool hash_is_checked = false;
 static int	unhashed = 0;		/* statements, at most */
 static uint64 bitmap[BITMAP_BITS / 64]; /* of all hashes there ever were */
 
@@ -117,21 +118,13 @@ baton_names_stay_begins(void)
 	made_before_stay = made;
 }
 
-/*
- * The hash function reads catalogs when it is first called.  After that it would
- * do outside transactions, but 18 asserts that it is not asked there
- * (ConditionalCatalogCacheInitializeCache, catcache.c).
- */
 void
 baton_names_in_transaction(void)
 {
-	if (caches_are_ready || object_made == NULL)
+	if (hash_is_checked || object_made == NULL)
 		return;
-	(void) GetSysCacheHashValue2(RELNAMENSP, CStringGetDatum(""),
-								 ObjectIdGetDatum(InvalidOid));
-	(void) GetSysCacheHashValue2(TYPENAMENSP, CStringGetDatum(""),
-								 ObjectIdGetDatum(InvalidOid));
-	caches_are_ready = true;
+	baton_name_hash_check();
+	hash_is_checked = true;
 }
 
 static void
@@ -206,13 +199,7 @@ baton_names_analysed(StatementNames *names)
 bool
 baton_names_to_look_at(void)
 {
-	return unhashed > 0 && caches_are_ready && IsTransactionState();
-}
-
-bool
-baton_names_are_looked_at(const StatementNames *names)
-{
-	return names->hashed;
+	return unhashed > 0 && hash_is_checked;
 }
 
 void
@@ -238,9 +225,8 @@ hash_names(StatementNames *names, const CachedPlanSource *plan)
 			for (int i = 0; i < names->count; i++)
 		{
 			const UsedName *used = &names->used[i];
-			uint32		hash = GetSysCacheHashValue2(used->is_type ? TYPENAMENSP : RELNAMENSP,
-													 CStringGetDatum(used->name),
-													 ObjectIdGetDatum(lfirst_oid(cell)));
+			uint32		hash = baton_name_hash(used->is_type ? TYPENAMENSP : RELNAMENSP,
+											   used->name, lfirst_oid(cell));
 
 			if (used->is_type)
 				hash ^= TYPE_SALT;

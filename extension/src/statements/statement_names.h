@@ -41,13 +41,11 @@ extern void baton_names_analysed(StatementNames *names);
 extern bool baton_names_hidden_by(const StatementNames *names, uint32 hash);
 
 /*
- * Are there new ones, and may they be looked at, in a transaction?  Then each
- * valid plan is to be: true if its names may be hidden by what was made since it
- * was analysed.
+ * Are there new ones?  Then each valid plan is to be looked at: true if its
+ * names may be hidden by what was made since it was analysed.
  */
 extern bool baton_names_to_look_at(void);
 extern bool baton_names_look_at(StatementNames *names, const CachedPlanSource *plan);
-extern bool baton_names_are_looked_at(const StatementNames *names);
 extern void baton_names_looked_at(void);
 
 #endif							/* BATON_STATEMENT_NAMES_H */

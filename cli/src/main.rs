@@ -2,8 +2,10 @@
 //! does is `baton-dispatcher`, which the server starts.
 
 mod demo;
+mod doctor;
 
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
 /// Shares a handful of PostgreSQL backends between thousands of sessions.
 #[derive(Parser)]
@@ -17,17 +19,24 @@ struct Arguments {
 enum Command {
     /// Start a private PostgreSQL server with the pool and show it at work
     Demo(demo::Arguments),
+    /// Look at a live server: what works, what would not, and what mends it
+    Doctor(doctor::Arguments),
 }
 
-fn main() -> std::process::ExitCode {
-    let result = match Arguments::parse().command {
-        Command::Demo(arguments) => demo::main(arguments),
+fn main() -> ExitCode {
+    let (result, failure) = match Arguments::parse().command {
+        Command::Demo(arguments) => {
+            let ran = demo::main(arguments).map(|()| ExitCode::SUCCESS);
+            (ran, ExitCode::FAILURE)
+        }
+        // 1 is what it says of a server that it could look at.
+        Command::Doctor(arguments) => (doctor::main(&arguments), ExitCode::from(2)),
     };
     match result {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("baton: {error:#}");
-            std::process::ExitCode::FAILURE
+            failure
         }
     }
 }

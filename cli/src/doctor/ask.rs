@@ -1,0 +1,188 @@
+//! Asking the server by psql, which knows how to reach it as its user does.
+
+use anyhow::{bail, Context, Result};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// One parameter.
+#[derive(Clone, Debug)]
+struct Setting {
+    /// In its base unit.
+    value: String,
+    unit: String,
+    /// "file line 3", if a file sets it.
+    place: Option<String>,
+}
+
+/// The server, and what it has said of itself.
+pub struct Server {
+    psql: PathBuf,
+    conninfo: Option<String>,
+    settings: HashMap<String, Setting>,
+    pub major: u32,
+    config_file: String,
+}
+
+const SETTINGS: &str = "SELECT json_agg(json_build_object('name', name, 'value', setting, 'unit', coalesce(unit, ''), \
+     'file', sourcefile, 'line', sourceline)) FROM pg_settings";
+
+impl Server {
+    /// Blocks, as all here does; the server's time-outs are psql's.
+    pub fn ask(psql: &Path, conninfo: Option<&str>) -> Result<Server> {
+        let mut server = Server {
+            psql: psql.to_owned(),
+            conninfo: conninfo.map(str::to_owned),
+            settings: HashMap::new(),
+            major: 0,
+            config_file: String::new(),
+        };
+        let is_superuser = server.rows(
+            "SELECT json_agg(rolsuper) FROM pg_roles WHERE rolname = current_user",
+            None,
+        )?;
+        if is_superuser != [Value::Bool(true)] {
+            bail!("ask as a superuser: pg_hba.conf and files of certificates are shown to no one else");
+        }
+        for row in server.rows(SETTINGS, None)? {
+            let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
+            let place = row["line"]
+                .as_i64()
+                .map(|line| format!("{} line {line}", text("file")));
+            server.settings.insert(
+                text("name"),
+                Setting {
+                    value: text("value"),
+                    unit: text("unit"),
+                    place,
+                },
+            );
+        }
+        server.major = server.number("server_version_num") as u32 / 10_000;
+        server.config_file = server.text("config_file");
+        Ok(server)
+    }
+
+    /// What a query gives that makes one JSON array, in this database.
+    pub fn rows(&self, sql: &str, database: Option<&str>) -> Result<Vec<Value>> {
+        let mut command = Command::new(&self.psql);
+        command.args([
+            "--no-psqlrc",
+            "--quiet",
+            "--tuples-only",
+            "--no-align",
+            "--set",
+            "ON_ERROR_STOP=1",
+        ]);
+        command.args(["--command", sql]);
+        // Of several, the later counts; and a name is a name.
+        if let Some(conninfo) = &self.conninfo {
+            command.args(["--dbname", conninfo]);
+        }
+        if let Some(database) = database {
+            match &self.conninfo {
+                Some(conninfo) => command.args(["--dbname", &with_database(conninfo, database)]),
+                None => command.env("PGDATABASE", database),
+            };
+        }
+        command
+            .env("PGCLIENTENCODING", "UTF8")
+            .env("PGAPPNAME", "baton doctor");
+        if std::env::var_os("PGCONNECT_TIMEOUT").is_none() {
+            command.env("PGCONNECT_TIMEOUT", "10");
+        }
+        let ran = (command.stdin(Stdio::null()).output())
+            .with_context(|| format!("cannot run {}", self.psql.display()))?;
+        if !ran.status.success() {
+            bail!("{}", String::from_utf8_lossy(&ran.stderr).trim());
+        }
+        let text = String::from_utf8_lossy(&ran.stdout);
+        if text.trim().is_empty() {
+            return Ok(Vec::new());
+        }
+        match serde_json::from_str(text.trim()) {
+            Ok(Value::Array(rows)) => Ok(rows),
+            _ => bail!("psql has not answered what it was asked: {}", text.trim()),
+        }
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.settings.contains_key(name)
+    }
+
+    /// "" if there is no such parameter.
+    pub fn text(&self, name: &str) -> String {
+        self.settings
+            .get(name)
+            .map(|one| one.value.clone())
+            .unwrap_or_default()
+    }
+
+    /// 0 if there is none.
+    pub fn number(&self, name: &str) -> i64 {
+        self.text(name).parse().unwrap_or(0)
+    }
+
+    /// Of a parameter of memory, in bytes.
+    pub fn bytes(&self, name: &str) -> i64 {
+        let unit = self.settings.get(name).map_or("", |one| one.unit.as_str());
+        let (count, what) = unit.split_at(unit.find(|c: char| !c.is_ascii_digit()).unwrap_or(0));
+        let count: i64 = count.parse().unwrap_or(1);
+        let factor = match what {
+            "kB" => 1024,
+            "MB" => 1024 * 1024,
+            _ => 1,
+        };
+        self.number(name) * count * factor
+    }
+
+    pub fn is_on(&self, name: &str) -> bool {
+        self.text(name) == "on"
+    }
+
+    /// The line that would set it so, and where.
+    pub fn line(&self, name: &str, value: impl std::fmt::Display) -> String {
+        let place = self.settings.get(name).and_then(|one| one.place.as_deref());
+        let place = place.unwrap_or(&self.config_file);
+        format!("{place}: {name} = {value}")
+    }
+}
+
+/// The same server, another database.
+fn with_database(conninfo: &str, database: &str) -> String {
+    if conninfo.starts_with("postgres://") || conninfo.starts_with("postgresql://") {
+        let encoded: String = (database.bytes())
+            .map(|byte| format!("%{byte:02X}"))
+            .collect();
+        let mark = if conninfo.contains('?') { '&' } else { '?' };
+        return format!("{conninfo}{mark}dbname={encoded}");
+    }
+    if !conninfo.contains('=') {
+        // The name of a database alone.
+        return format!("dbname={}", quoted(database));
+    }
+    format!("{conninfo} dbname={}", quoted(database))
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_takes_another_s_place() {
+        assert_eq!(
+            with_database("host=h dbname=a", "it's"),
+            "host=h dbname=a dbname='it\\'s'"
+        );
+        assert_eq!(with_database("a", "b"), "dbname='b'");
+        assert_eq!(
+            with_database("postgresql://u@h/a", "b"),
+            "postgresql://u@h/a?dbname=%62"
+        );
+    }
+}

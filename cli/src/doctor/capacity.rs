@@ -1,0 +1,158 @@
+//! Connections, open files and memory: what the configuration asks for, and what
+//! there is.
+
+use super::ask::Server;
+use super::{Findings, Level};
+use std::fs;
+
+/// Beside sessions and backends.
+const SPARE_FILES: i64 = 200;
+/// Of the dispatcher, for a session by TLS.
+const FILES_OF_TLS: i64 = 3;
+
+/// max_connections against backends of all kinds.
+pub fn connections(server: &Server, findings: &mut Findings) {
+    let most = server.number("max_connections");
+    let reserved =
+        server.number("superuser_reserved_connections") + server.number("reserved_connections");
+    let left = most - reserved;
+    let shared = server.number("pg_baton.max_backends");
+    let dedicated = server.number("pg_baton.max_dedicated").max(0);
+    let wanted = shared + dedicated;
+    let minimum = shared + dedicated + 1;
+    let check = "connections";
+    if shared >= left {
+        findings.mended(
+            check,
+            Level::Failure,
+            format!(
+                "max_connections is {most}, {reserved} of them reserved: pg_baton.max_backends = {shared} leaves none \
+                 for dedicated and native sessions, nor for the server's own port"
+            ),
+            server.line("max_connections", (minimum + reserved).max(2 * shared)),
+        );
+    } else if wanted >= left {
+        findings.mended(
+            check,
+            Level::Warning,
+            format!(
+                "max_connections is {most}, {reserved} of them reserved: {shared} shared and {dedicated} dedicated \
+                 backends (pg_baton.max_backends, pg_baton.max_dedicated) cannot all be there"
+            ),
+            server.line("max_connections", minimum + reserved),
+        );
+    } else {
+        let rest = left - wanted;
+        findings.add(
+            check,
+            Level::Ok,
+            format!(
+                "max_connections = {most} has room for {shared} shared backends, {reserved} reserved connections, and \
+                 {rest} for {}native sessions and the server's own port",
+                if dedicated > 0 { "" } else { "dedicated and " }
+            ),
+        );
+    }
+}
+
+/// A process's limit of open files; None if it is not to be seen.
+fn file_limit(process: u32) -> Option<i64> {
+    let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))?;
+    match line.split_whitespace().nth(4)? {
+        "unlimited" => Some(i64::MAX),
+        hard => hard.parse().ok(),
+    }
+}
+
+/// Open files against max_sessions. The dispatcher raises its limit to the hard one.
+pub fn open_files(server: &Server, dispatcher: Option<u32>, findings: &mut Findings) {
+    let check = "open files";
+    let Some(most) = dispatcher.and_then(file_limit) else {
+        return findings.add(
+            check,
+            Level::Unknown,
+            "the dispatcher is not to be seen on this machine",
+        );
+    };
+    let sessions = server.number("pg_baton.max_sessions");
+    let others = 2 * server.number("max_connections") + SPARE_FILES;
+    let (plain, by_tls) = (sessions + others, FILES_OF_TLS * sessions + others);
+    let advice = |files: i64| {
+        format!(
+            "the server's service: LimitNOFILE={files} (or {})",
+            server.line(
+                "pg_baton.max_sessions",
+                ((most - others) / FILES_OF_TLS).max(1)
+            )
+        )
+    };
+    if plain > most {
+        findings.mended(
+            check,
+            Level::Failure,
+            format!("pg_baton.max_sessions = {sessions} takes {plain} open files, and the dispatcher may have {most}"),
+            advice(if server.is_on("ssl") { by_tls } else { plain }),
+        );
+    } else if server.is_on("ssl") && by_tls > most {
+        findings.mended(
+            check,
+            Level::Warning,
+            format!(
+                "{sessions} sessions by TLS (pg_baton.max_sessions) take {by_tls} open files, and the dispatcher may \
+                 have {most}"
+            ),
+            advice(by_tls),
+        );
+    } else {
+        findings.add(
+            check,
+            Level::Ok,
+            format!("the dispatcher may have {most}, enough for {sessions} sessions"),
+        );
+    }
+}
+
+fn memory_bytes() -> Option<i64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+    let kb: i64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kb * 1024)
+}
+
+fn in_mb(bytes: i64) -> i64 {
+    bytes / 1024 / 1024
+}
+
+/// What is set aside in advance against what the machine has.
+pub fn memory(server: &Server, findings: &mut Findings) {
+    let check = "memory";
+    let Some(all) = memory_bytes() else {
+        return findings.add(check, Level::Unknown, "/proc/meminfo cannot be read");
+    };
+    let buffers = server.bytes("shared_buffers");
+    let contexts = server.bytes("pg_baton.session_memory");
+    let queries =
+        server.bytes("track_activity_query_size") * server.number("pg_baton.max_sessions");
+    let text = format!(
+        "{} MB for sessions' contexts at most (pg_baton.session_memory), {} for their last queries \
+         (track_activity_query_size), {} of shared_buffers; the machine has {}",
+        in_mb(contexts),
+        in_mb(queries),
+        in_mb(buffers),
+        in_mb(all)
+    );
+    if buffers + contexts + queries > all / 10 * 9 {
+        let value = format!("{}MB", (in_mb(all) / 10).max(1));
+        findings.mended(
+            check,
+            Level::Failure,
+            text,
+            server.line("pg_baton.session_memory", value),
+        );
+    } else {
+        findings.add(check, Level::Ok, text);
+    }
+}

@@ -1,0 +1,166 @@
+//! `baton doctor`: looks at a live server and says, a line each, what works and
+//! what would not, and which line of which file mends it.
+//!
+//! Everything is asked by psql on the server's own port, as a superuser; what only
+//! the machine knows (open files, memory) is said when the server runs on this one.
+//! Nothing is changed.
+//!
+//! | module | what it looks at |
+//! |---|---|
+//! | `ask` | psql, and where a parameter is set |
+//! | `capacity` | connections, open files, memory |
+//! | `pool` | library, dispatcher, self-checks, pools |
+//! | `hba` | each line of pg_hba.conf |
+//! | `libraries` | code that keeps a session's state in its process |
+//! | `certificates` | TLS |
+
+mod ask;
+mod capacity;
+mod certificates;
+mod hba;
+mod libraries;
+mod pool;
+
+use anyhow::{Context, Result};
+use ask::Server;
+use serde_json::json;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What `baton doctor` may be told.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// How to reach the server's own port as a superuser: a connection string or URI for libpq [default: as psql, by PG* variables]
+    #[arg(value_name = "CONNINFO")]
+    server: Option<String>,
+    /// One JSON object instead of lines
+    #[arg(long)]
+    json: bool,
+    /// The psql to ask with [default: the one on the PATH]
+    #[arg(long, value_name = "PATH", default_value = "psql")]
+    psql: PathBuf,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    Ok,
+    /// It works, but not as one might think, or not for long.
+    Warning,
+    /// Something does not work.
+    Failure,
+    /// It could not be looked at.
+    Unknown,
+}
+
+impl Level {
+    fn word(self) -> &'static str {
+        match self {
+            Level::Ok => "ok",
+            Level::Warning => "warning",
+            Level::Failure => "failure",
+            Level::Unknown => "unknown",
+        }
+    }
+}
+
+/// One line.
+pub struct Finding {
+    check: &'static str,
+    level: Level,
+    text: String,
+    /// What mends it, with file and line where that is one.
+    mend: Option<String>,
+}
+
+/// All lines, in the order they are found.
+#[derive(Default)]
+pub struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn add(&mut self, check: &'static str, level: Level, text: impl Into<String>) {
+        self.put(check, level, text.into(), None);
+    }
+
+    fn mended(
+        &mut self,
+        check: &'static str,
+        level: Level,
+        text: impl Into<String>,
+        mend: impl Into<String>,
+    ) {
+        self.put(check, level, text.into(), Some(mend.into()));
+    }
+
+    fn put(&mut self, check: &'static str, level: Level, text: String, mend: Option<String>) {
+        self.0.push(Finding {
+            check,
+            level,
+            text,
+            mend,
+        });
+    }
+
+    fn has_failure(&self) -> bool {
+        self.0.iter().any(|one| one.level == Level::Failure)
+    }
+
+    fn as_json(&self) -> String {
+        let findings: Vec<_> = (self.0.iter())
+            .map(|one| {
+                json!({"check": one.check, "level": one.level.word(), "text": one.text, "mend": one.mend})
+            })
+            .collect();
+        json!({"works": !self.has_failure(), "findings": findings}).to_string()
+    }
+
+    fn as_lines(&self) -> String {
+        let mut lines = String::new();
+        for one in &self.0 {
+            let mend = one.mend.as_ref();
+            let mend = mend.map_or_else(String::new, |mend| format!(" -> {mend}"));
+            let (level, check) = (one.level.word(), one.check);
+            // A name may have anything in it, and a line is a line.
+            let text = one.text.replace(['\n', '\r'], " ");
+            let mend = mend.replace(['\n', '\r'], " ");
+            lines.push_str(&format!("{level:<8} {check}: {text}{mend}\n"));
+        }
+        lines
+    }
+}
+
+/// 0: nothing that does not work; 1: something; 2 (of main): it could not be asked.
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let server = Server::ask(&arguments.psql, arguments.server.as_deref())?;
+    let mut findings = Findings::default();
+    look(&server, &mut findings)?;
+    let text = if arguments.json {
+        findings.as_json() + "\n"
+    } else {
+        findings.as_lines()
+    };
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .context("cannot write to standard output")?;
+    Ok(ExitCode::from(u8::from(findings.has_failure())))
+}
+
+fn look(server: &Server, findings: &mut Findings) -> Result<()> {
+    pool::configuration(server, findings)?;
+    if !pool::is_loaded(server, findings) {
+        return Ok(());
+    }
+    let dispatcher = pool::dispatcher(server, findings)?;
+    capacity::connections(server, findings);
+    capacity::open_files(server, dispatcher, findings);
+    capacity::memory(server, findings);
+    hba::lines(server, findings)?;
+    libraries::look(server, findings)?;
+    certificates::look(server, dispatcher.is_some(), findings)?;
+    if dispatcher.is_some() {
+        pool::pools(server, findings)?;
+    }
+    Ok(())
+}

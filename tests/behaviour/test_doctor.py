@@ -1,0 +1,243 @@
+"""`baton doctor` sees each fault of a server, and says which line mends it."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import subprocess
+from pathlib import Path
+
+import psycopg
+import pytest
+from harness.account import server_program
+from harness.certificates import Authority, make_secure, openssl, put
+from harness.health import wait_until
+
+pytestmark = pytest.mark.pool_only
+
+
+def doctor(cluster, *more: str, conninfo: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(cluster.run.stage.program).with_name("baton")), "doctor", "--psql", server_program("psql"), *more]
+    return subprocess.run([*command, conninfo or cluster.direct()], capture_output=True, text=True, timeout=120)
+
+
+def findings(cluster, status: int) -> list[dict]:
+    ran = doctor(cluster, "--json")
+    assert ran.returncode == status, ran.stdout + ran.stderr
+    said = json.loads(ran.stdout)
+    assert said["works"] == (status == 0)
+    return said["findings"]
+
+
+def of(found: list[dict], check: str, level: str) -> dict:
+    """The only finding of that kind."""
+    (one,) = (one for one in found if (one["check"], one["level"]) == (check, level))
+    return one
+
+
+def line_of(cluster, file: str, text: str) -> int:
+    lines = (cluster.data / file).read_text().splitlines()
+    return 1 + next(at for at, line in enumerate(lines) if text in line)
+
+
+def with_views(cluster):
+    cluster.sql("CREATE EXTENSION pg_baton")
+    return cluster
+
+
+def test_a_server_that_is_well_is_said_to_be(make_cluster):
+    cluster = with_views(make_cluster())
+    found = findings(cluster, 0)
+    assert {one["level"] for one in found} == {"ok"}, found
+    checks = {one["check"] for one in found}
+    assert checks >= {"library", "dispatcher", "connections", "open files", "memory", "pg_hba.conf", "libraries", "pools"}
+    lines = doctor(cluster).stdout.splitlines()
+    assert len(lines) == len(found) and all(line.startswith("ok ") for line in lines)
+    # each line of pg_hba.conf, and how it is served
+    served = [one["text"] for one in found if one["check"] == "pg_hba.conf"]
+    assert [text.split(" served ")[1].split(",")[0] for text in served] == [
+        *["by the dispatcher"] * 3, *["by the server itself"] * 3
+    ]  # fmt: skip
+
+
+def test_who_cannot_be_asked_is_told_apart_from_who_is_not_well(make_cluster):
+    cluster = make_cluster()
+    cluster.sql("CREATE ROLE nobody LOGIN")
+    for conninfo in (cluster.direct(port=1), cluster.direct(user="nobody")):
+        ran = doctor(cluster, conninfo=conninfo)
+        assert ran.returncode == 2 and ran.stdout == "" and ran.stderr.startswith("baton: ")
+
+
+def test_a_server_without_the_library(make_cluster):
+    cluster = make_cluster(start=False, parameters={"shared_preload_libraries": "auto_explain"})
+    cluster.start(wait_for_pool=False)
+    one = of(findings(cluster, 1), "library", "failure")
+    assert one["mend"].endswith("shared_preload_libraries = 'auto_explain, pg_baton', and restart the server")
+    line = line_of(cluster, "postgresql.conf", "shared_preload_libraries")
+    assert one["mend"].startswith(f"{cluster.data}/postgresql.conf line {line}: ")
+
+
+def test_mistakes_in_the_files_and_what_waits_for_a_restart(make_cluster):
+    cluster = with_views(make_cluster())
+    cluster.set_parameters({"pg_baton.max_sessions": 20, "pg_baton.max_backends": "many"})
+    cluster.reload()
+    wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_settings WHERE pending_restart") == [(1,)], what="a reload")
+    found = findings(cluster, 1)
+    line = line_of(cluster, "postgresql.conf", "max_backends")
+    assert of(found, "configuration", "failure")["mend"] == f"{cluster.data}/postgresql.conf line {line}"
+    assert "pg_baton.max_sessions" in of(found, "configuration", "warning")["text"]
+
+
+def test_a_dispatcher_that_is_not_up(make_cluster):
+    cluster = make_cluster(start=False, parameters={"pg_baton.dispatcher_program": "/nonexistent/program"})
+    with_views(cluster.start(wait_for_pool=False))
+    one = of(findings(cluster, 1), "dispatcher", "failure")
+    assert one["text"].startswith("it is not up") and "/nonexistent/program" in one["mend"]
+
+
+def test_a_dispatcher_of_another_build(make_cluster, run):
+    copy = run.directory / "another-dispatcher" / "baton-dispatcher"
+    copy.parent.mkdir()
+    copy.parent.chmod(0o755)
+    shutil.copy(run.stage.program, copy)
+    cluster = with_views(make_cluster(parameters={"pg_baton.dispatcher_program": copy}))
+    copy.unlink()
+    assert "has been replaced" in of(findings(cluster, 0), "dispatcher", "warning")["text"]
+
+
+def test_a_database_without_the_views(make_cluster):
+    assert "CREATE EXTENSION" in of(findings(make_cluster(), 0), "dispatcher", "unknown")["mend"]
+
+
+def test_more_backends_than_connections(make_cluster):
+    cluster = with_views(make_cluster(parameters={"pg_baton.max_backends": 57}))
+    one = of(findings(cluster, 1), "connections", "failure")
+    line = line_of(cluster, "postgresql.conf", "max_connections")
+    assert one["mend"] == f"{cluster.data}/postgresql.conf line {line}: max_connections = 114"
+    cluster.set_parameters({"pg_baton.max_backends": 20, "pg_baton.max_dedicated": 50})
+    cluster.reload()
+    wait_until(lambda: cluster.sql("SHOW pg_baton.max_dedicated") == [("50",)], what="a reload")
+    assert "cannot all be there" in of(findings(cluster, 0), "connections", "warning")["text"]
+
+
+def test_more_sessions_than_open_files_and_more_memory_than_there_is(make_cluster):
+    cluster = with_views(
+        make_cluster(parameters={"pg_baton.max_sessions": 900_000, "track_activity_query_size": "100B"})
+    )
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] > 900_000:
+        pytest.skip("so many files may be open here")
+    one = of(findings(cluster, 1), "open files", "failure")
+    assert "LimitNOFILE=" in one["mend"] and "pg_baton.max_sessions = " in one["mend"]
+    cluster.set_parameters({"pg_baton.session_memory": "2000GB", "pg_baton.max_sessions": 100})
+    cluster.restart()
+    assert "pg_baton.session_memory = " in of(findings(cluster, 1), "memory", "failure")["mend"]
+
+
+HBA = [
+    "hostssl all nobody 127.0.0.1/32 trust",
+    "host all nobody host.invalid scram-sha-256",
+    "host all nobody localhost scram-sha-256",
+    "host all nobody 10.0.0.0/8 ldap ldapserver=ldap.invalid ldapprefix=x",
+]
+
+
+def test_lines_of_pg_hba_conf(make_cluster):
+    cluster = with_views(make_cluster(hba=HBA[1:]))
+    found = findings(cluster, 1)
+    file = cluster.data / "pg_hba.conf"
+    by_line = {one["mend"].split(":")[0]: one for one in found if one["check"] == "pg_hba.conf" and one["mend"]}
+    assert "host.invalid" in by_line[f"{file} line 1"]["text"] and by_line[f"{file} line 1"]["level"] == "failure"
+    assert "asks a name server" in by_line[f"{file} line 2"]["text"] and by_line[f"{file} line 2"]["level"] == "warning"
+    ldap = next(one for one in found if " ldap" in one["text"])
+    if cluster.sql("SELECT count(*) FROM pg_settings WHERE name = 'pg_baton.login'") == [(1,)]:
+        assert ldap["level"] == "ok" and "by a backend" in ldap["text"]
+    else:
+        assert ldap["level"] == "failure" and ldap["mend"].startswith(f"{file} line 3: ")
+    cluster.write_hba(["host all all 127.0.0.1/32 nonsense"])
+    one = next(one for one in findings(cluster, 1) if one["mend"] == f"{file} line 1")
+    assert "what was loaded before is in force" in one["text"]
+
+
+def test_lines_for_tls_and_certificates_without_either(make_cluster, run):
+    cluster = make_cluster(start=False, hba=["hostssl all nobody 127.0.0.1/32 scram-sha-256 clientcert=verify-ca"])
+    make_secure(cluster, Authority(run.directory / "doctor"))
+    with_views(cluster.start())
+    assert findings(cluster, 0)
+    cluster.set_parameters({"ssl_ca_file": None})
+    cluster.restart()
+    one = next(one for one in findings(cluster, 1) if "lets nobody in" in one["text"])
+    assert "ssl_ca_file" in one["mend"]
+    cluster.write_hba([HBA[0]])
+    cluster.set_parameters({"ssl": None})
+    cluster.restart()
+    one = next(one for one in findings(cluster, 0) if "never matches" in one["text"])
+    assert one["level"] == "warning" and one["mend"].endswith(": ssl = on")
+
+
+def test_certificates_that_end(make_cluster, run):
+    authority = Authority(run.directory / "doctor-ends")
+    cluster = make_cluster(start=False)
+    make_secure(cluster, authority)
+    with_views(cluster.start())
+    found = findings(cluster, 0)
+    # of two days, both
+    ends = [one for one in found if one["check"] == "certificates" and one["level"] == "warning"]
+    assert len(ends) == 2 and "renew it, put it into server.crt and reload" in ends[0]["mend"]
+    assert of(found, "certificates", "ok")["text"] == "the pool's port offers TLS"
+    pair = authority.server("long", days=100)
+    put(cluster, pair.certificate, "server.crt")
+    put(cluster, pair.key, "server.key")
+    assert "server.crt is good until" in str(findings(cluster, 0))
+    old = cluster.home / "old.crt"
+    openssl("x509", "-req", "-in", str(authority.folder / "long.csr"), "-CA", str(authority.root.certificate), "-CAkey",
+            str(authority.root.key), "-CAcreateserial", "-days", "-1", "-out", str(old))  # fmt: skip
+    put(cluster, old, "server.crt")
+    found = findings(cluster, 1)
+    assert "has ended" in of(found, "certificates", "failure")["text"]
+
+
+def test_a_pool_s_port_that_could_not_load_its_key(make_cluster, run):
+    cluster = make_cluster(start=False)
+    make_secure(cluster, Authority(run.directory / "doctor-key"))
+    with_views(cluster.start())
+    (cluster.data / "server.key").chmod(0o644)
+    (pid,) = cluster.dispatcher_pids()
+    cluster.expect_in_log("terminated by signal")
+    subprocess.run(["kill", "-9", str(pid)], check=True)
+    wait_until(lambda: cluster.dispatcher_pids() not in ([], [pid]), what="another dispatcher")
+    cluster.wait_pool_ready()
+    assert "offers no TLS" in of(findings(cluster, 1), "certificates", "failure")["text"]
+
+
+def test_libraries_that_nobody_listed(make_cluster):
+    cluster = with_views(make_cluster(parameters={"pg_baton.dedicated_objects": "plperl"}))
+    cluster.sql("CREATE DATABASE second")
+    cluster.sql("CREATE EXTENSION isn", dbname="second")
+    folder = Path(cluster.sql("SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR'")[0][0])
+    own = cluster.home / "of_our_own.so"
+    shutil.copy(folder / "citext.so", own)
+    own.chmod(0o755)
+    cluster.sql(f"CREATE FUNCTION f(text, text) RETURNS int LANGUAGE c AS '{own}', 'citext_cmp'")
+    found = findings(cluster, 1)
+    one = of(found, "libraries", "failure")
+    assert "isn (database second)" in one["text"] and one["mend"].endswith("dedicated_objects = 'plperl, isn_weak'")
+    assert "of_our_own" in of(found, "libraries", "warning")["text"]
+
+
+def test_a_pool_whose_next_backend_could_not_log_in(make_cluster):
+    cluster = with_views(make_cluster())
+    cluster.sql("CREATE ROLE leaver LOGIN")
+    with psycopg.connect(cluster.pool(user="leaver"), autocommit=True) as session:
+        assert findings(cluster, 0)
+        cluster.sql("ALTER ROLE leaver NOLOGIN")
+        one = of(findings(cluster, 1), "pools", "failure")
+        assert "leaver in postgres: the role is NOLOGIN" in one["text"]
+        assert session.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_self_check_that_failed(make_cluster):
+    cluster = with_views(make_cluster(parameters={"pg_baton.break_self_check": "wait_sets"}))
+    with psycopg.connect(cluster.pool()) as session:
+        session.execute("SELECT 1")
+    of(findings(cluster, 1), "self-checks", "failure")

@@ -40,6 +40,13 @@ pub enum Event {
     ClaimLost(SessionId),
     /// The session is in the ready queue.
     Queued,
+    /// The kernel sends no descriptors now (ETOOMANYREFS, no memory): neither to a
+    /// backend, which is free again, nor into the queue.
+    NotSent {
+        pool: u32,
+        id: SessionId,
+        to_queue: bool,
+    },
     /// It is not: the queue is full.
     QueueFull {
         pool: u32,

@@ -135,6 +135,7 @@ impl Core {
             pool.forget_backend(slot);
             if !pool.has_backends() {
                 pool.queue_full = false;
+                pool.rests = false;
                 self.with_backends.remove(number);
                 self.act(Action::CloseQueue(number));
             }

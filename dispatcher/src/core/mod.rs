@@ -220,6 +220,7 @@ impl Core {
 
             Event::Claimed | Event::Queued => self.go_on(words),
             Event::ClaimLost(id) => self.claim_lost(id, words),
+            Event::NotSent { pool, id, to_queue } => self.not_sent(pool, id, to_queue, words),
             Event::QueueFull { pool, id } => self.queue_full(pool, id, words),
             Event::QueueHasRoom(pool) => self.queue_has_room(pool),
             Event::TakenBack(id) => self.sessions.wait_on(id),

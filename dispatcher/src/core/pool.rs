@@ -62,6 +62,8 @@ pub struct Pool {
     pub sent: VecDeque<SessionId>,
     /// The queue was full: an event tells when it is not.
     pub queue_full: bool,
+    /// Nothing can be sent to its backends for the moment.
+    pub rests: bool,
     /// In the list of pools to look at.
     pub dirty: bool,
     pub retry: Retry,
@@ -89,6 +91,7 @@ impl Pool {
             moved_to: None,
             sent: VecDeque::new(),
             queue_full: false,
+            rests: false,
             dirty: false,
             retry: Retry::default(),
             starts_together: false,

@@ -134,6 +134,9 @@ impl Core {
     /// goes there too, even if a backend shows itself idle, as each does for a
     /// moment that has just given a session back.
     fn hand_out(&mut self, number: u32, words: &impl Words) -> bool {
+        if self.pool(number).is_none_or(|pool| pool.rests) {
+            return false;
+        }
         let forced = self.limits.force_migration;
         let mut next = match self.round.passed {
             Some(passed) => self.sessions.waiting_behind(passed),
@@ -204,8 +207,27 @@ impl Core {
         self.go_on(words);
     }
 
+    /// The session keeps its turn, and the pool waits for `QueueHasRoom`.
+    pub(super) fn not_sent(
+        &mut self,
+        number: u32,
+        id: SessionId,
+        queued: bool,
+        words: &impl Words,
+    ) {
+        if let Some(pool) = self.pool_mut(number) {
+            pool.rests = true;
+        }
+        if queued {
+            return self.queue_full(number, id, words);
+        }
+        self.sessions.wait_on(id);
+        self.go_on(words);
+    }
+
     pub(super) fn queue_has_room(&mut self, number: u32) {
         if let Some(pool) = self.pool_mut(number) {
+            pool.rests = false;
             pool.queue_full = false;
         }
         self.mark_dirty(number);

@@ -31,6 +31,7 @@ use super::pools::opening::Opening;
 use super::pools::queues::Queue;
 use super::pools::skipping::Skipping;
 use super::queries::Statistics;
+use super::resting::Resting;
 use super::shutdown::Stopping;
 use super::slab::Slab;
 use super::sys::epoll::{self, ClientNumber, Epoll, Event};
@@ -135,6 +136,8 @@ pub struct Dispatcher {
     pub control_path: std::path::PathBuf,
     pub connections: Slab<Connection>,
     pub dead_connections: Vec<u32>,
+    /// Pools to whose backends the kernel sends no descriptors for the moment.
+    pub unsendable: Vec<u32>,
     /// Control connections in the order in which they came.
     pub unidentified: VecDeque<Silent>,
     pub logins: Slab<Login>,
@@ -155,6 +158,8 @@ pub struct Dispatcher {
     pub stopping: Option<Stopping>,
     pub finished: bool,
 
+    /// Listeners that are left out for a moment.
+    pub resting: Vec<Resting>,
     /// Kept for the case that there is no other descriptor.
     pub reserve: Option<OwnedFd>,
     pub told_no_descriptors: bool,

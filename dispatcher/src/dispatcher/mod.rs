@@ -15,7 +15,7 @@
 //! | `pools` | what the scheduler (`crate::core`) decides, done |
 //! | `link` | memory and frames shared with the server; backends', launcher's, views' connections |
 //! | `clients`, `slab` | tables: sessions' sockets; connections, logins |
-//! | `timers`, `shutdown`, `queries` | time, the end, the views |
+//! | `timers`, `resting`, `shutdown`, `queries` | time, want of descriptors, the end, the views |
 //! | `parameters`, `log`, `start` | what it is told, how it tells, how it begins |
 //! | `sys` | system calls; all unsafe code |
 
@@ -27,6 +27,7 @@ mod login;
 mod parameters;
 mod pools;
 mod queries;
+mod resting;
 mod shutdown;
 mod slab;
 mod start;

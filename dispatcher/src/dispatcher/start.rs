@@ -246,6 +246,8 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
         signals,
         stopping: None,
         finished: false,
+        resting: Vec::new(),
+        unsendable: Vec::new(),
         reserve: Some(memory::placeholder()?),
         told_no_descriptors: false,
         highest_client,

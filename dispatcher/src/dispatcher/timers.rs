@@ -18,7 +18,11 @@ const ORPHANS_END_US: u64 = 5_000_000;
 
 impl Dispatcher {
     fn needs_ticks(&self) -> bool {
-        self.logins.len() > 0 || self.expects_orphans_end() || self.core.needs_ticks()
+        self.logins.len() > 0
+            || !self.resting.is_empty()
+            || !self.unsendable.is_empty()
+            || self.expects_orphans_end()
+            || self.core.needs_ticks()
     }
 
     /// Most orphans have no session and end as soon as they notice.
@@ -45,6 +49,8 @@ impl Dispatcher {
             return;
         }
         self.last_tick_us = self.now_us;
+        self.wake_listeners();
+        self.send_again();
         self.expire_logins();
         self.next_errands();
         self.expire_questions();

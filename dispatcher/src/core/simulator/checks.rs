@@ -101,7 +101,7 @@ impl Core {
             let Some(pool) = self.pool(number) else {
                 continue;
             };
-            if self.sessions.waiting(number) == 0 || pool.dirty || pool.queue_full {
+            if self.sessions.waiting(number) == 0 || pool.dirty || pool.queue_full || pool.rests {
                 continue;
             }
             if self.limits.force_migration {

@@ -127,6 +127,8 @@ impl Scenario {
             random,
             skipping: Vec::new(),
             full: Vec::new(),
+            is_short: seed % 11 == 3,
+            sent: 0,
             start_us,
             waits_ended: 0,
             claims_lost: 0,

@@ -11,6 +11,7 @@ use super::memory::context::Staged;
 use super::wire::{Frame, Malformed, Reader, Writer};
 use crate::core::{Attach, Ending, Event, Identity, SessionId, Tells, Whose};
 use crate::dispatcher::event_loop::{token, Dispatcher, Source};
+use crate::dispatcher::login::listeners::is_out_of_descriptors;
 use crate::dispatcher::sys::{epoll, process, socket};
 use std::collections::VecDeque;
 use std::io;
@@ -116,9 +117,13 @@ impl Dispatcher {
             let socket = match socket::accept(self.control_listener.as_raw_fd()) {
                 Ok((socket, _)) => socket,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if is_out_of_descriptors(&error) => {
+                    return self.let_rest(Source::ControlListener, 0, &error);
+                }
+                // It is gone already: next.
                 Err(error) => {
-                    warn!("could not accept a control connection: {error}");
-                    return;
+                    debug!("could not accept a control connection: {error}");
+                    continue;
                 }
             };
             match socket::peer(socket.as_raw_fd()) {

@@ -197,8 +197,10 @@ impl Dispatcher {
                 Ok((client, address)) => self.begin_login(client, address, local),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if is_out_of_descriptors(&error) => {
-                    if !self.accept_without_descriptors(fd) {
-                        return;
+                    match self.accept_without_descriptors(fd) {
+                        Ok(()) => {}
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                        Err(error) => return self.let_rest(Source::Listener, index, &error),
                     }
                 }
                 // The client is gone already, or the network is unwell: next.
@@ -208,17 +210,17 @@ impl Dispatcher {
     }
 
     /// There is no free descriptor: one is kept in reserve to tell clients so,
-    /// or the listener would stay readable and the loop would spin.
-    fn accept_without_descriptors(&mut self, listener: i32) -> bool {
+    /// rather than to leave them waiting. It does not help where the whole system
+    /// has none.
+    fn accept_without_descriptors(&mut self, listener: i32) -> io::Result<()> {
         self.reserve = None;
         let accepted = socket::accept(listener);
         if let Ok((client, _)) = &accepted {
             self.turn_away_unread(client);
         }
-        let more = accepted.is_ok();
-        drop(accepted);
+        let result = accepted.map(drop);
         self.reserve = crate::dispatcher::sys::memory::placeholder().ok();
-        more
+        result
     }
 
     fn turn_away_unread(&mut self, client: &OwnedFd) {
@@ -264,7 +266,7 @@ impl Dispatcher {
     }
 }
 
-fn is_out_of_descriptors(error: &io::Error) -> bool {
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)

@@ -9,6 +9,7 @@ use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::memory::arena::Full;
 use crate::dispatcher::link::memory::context::Staged;
 use crate::dispatcher::link::{handshake, wire};
+use crate::dispatcher::pools::queues::is_passing;
 use crate::dispatcher::sys::{process, socket};
 use crate::protocol::Report;
 use std::os::fd::AsRawFd;
@@ -164,6 +165,14 @@ impl Dispatcher {
         if let (Some(number), Some(found)) = (connection, found) {
             let frame = wire::bare(MSG_ASSIGN, id);
             let sent = socket::send_descriptors(found.fd(), &frame, &[self.clients.fd(id)]);
+            if let Some(error) = sent.as_ref().err().filter(|error| is_passing(error)) {
+                if let Some(pool) = self.core.backend(slot).map(|backend| backend.pool()) {
+                    handshake::unclaim(state, seen);
+                    // It may have seen that it was claimed, and waits for what it gets.
+                    self.send_to_backend(slot, &wire::bare(MSG_POKE, 0));
+                    return self.not_sent(pool, id, false, error);
+                }
+            }
             if let Err(error) = sent {
                 // It takes no more messages: it is dead or as good as that. What
                 // it holds is sorted out when it is buried.

@@ -35,13 +35,16 @@ pub struct Opening {
 }
 
 impl Dispatcher {
-    /// The connection, and whether it is a Unix socket's.
+    /// The connection, and whether it is a Unix socket's. A server that has too
+    /// many who wait to be accepted (EAGAIN) is there: it is tried again later, and
+    /// not by TCP, where other lines of pg_hba.conf count.
     pub fn connect_to_server(&self) -> io::Result<(OwnedFd, bool)> {
         let port = self.parameters.server_port;
         let mut last = None;
         for directory in directories(&self.parameters.unix_socket_directories) {
             match socket::connect_unix(&socket_path(&directory, port), Kind::Stream) {
                 Ok(socket) => return Ok((socket, true)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
                 Err(error) => last = Some(error),
             }
         }

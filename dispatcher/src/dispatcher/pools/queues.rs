@@ -7,6 +7,7 @@ use crate::dispatcher::event_loop::{token, Dispatcher, Source};
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::{handshake, wire};
 use crate::dispatcher::sys::{epoll, socket};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::SeqCst;
 use tracing::debug;
@@ -15,6 +16,14 @@ use tracing::debug;
 pub struct Queue {
     write: OwnedFd,
     read: OwnedFd,
+}
+
+/// May it be sent a moment later?
+pub fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ETOOMANYREFS | libc::ENOBUFS | libc::ENOMEM)
+    )
 }
 
 impl Dispatcher {
@@ -86,8 +95,11 @@ impl Dispatcher {
         handshake::announce(queued);
         let frame = wire::bare(MSG_ASSIGN, id);
         let write = queue.write.as_raw_fd();
-        if socket::send_descriptors(write, &frame, &[self.clients.fd(id)]).is_err() {
+        if let Err(error) = socket::send_descriptors(write, &frame, &[self.clients.fd(id)]) {
             handshake::withdraw(queued);
+            if is_passing(&error) {
+                return self.not_sent(number, id, true, &error);
+            }
             let data = token(Source::Queue, number);
             let _ = self.epoll.modify(write, epoll::OUT | epoll::ONESHOT, data);
             let event = Event::QueueFull { pool: number, id };
@@ -97,6 +109,24 @@ impl Dispatcher {
         // The core looks for backends to poke now.
         handshake::announced(queued);
         self.core.handle(Event::Queued, &self.control);
+    }
+
+    /// The kernel bounds how many descriptors of a user are under way at a time
+    /// (too_many_unix_fds, net/core/scm.c): that is nobody's fault, and passes.
+    pub fn not_sent(&mut self, pool: u32, id: SessionId, to_queue: bool, error: &io::Error) {
+        debug!("a session of pool {pool} could not be sent, it waits a moment: {error}");
+        if !self.unsendable.contains(&pool) {
+            self.unsendable.push(pool);
+        }
+        let event = Event::NotSent { pool, id, to_queue };
+        self.core.handle(event, &self.control);
+    }
+
+    /// In each tick.
+    pub fn send_again(&mut self) {
+        for pool in std::mem::take(&mut self.unsendable) {
+            self.tell(Event::QueueHasRoom(pool));
+        }
     }
 
     /// All that is in a pool's queue.

@@ -83,6 +83,12 @@ pub fn claim(state: &impl Word<u32>, seen: u32) -> bool {
     state.change(seen, BACKEND_ASSIGNED)
 }
 
+/// Nothing could be sent to it: as it was. It may have looked meanwhile, and must
+/// be woken to look again.
+pub fn unclaim(state: &impl Word<u32>, seen: u32) {
+    state.change(BACKEND_ASSIGNED, seen);
+}
+
 /// Before a session is sent to the ready queue: a backend that counts none does
 /// not look for it.
 pub fn announce(queued: &impl Counter) {

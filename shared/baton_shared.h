@@ -41,7 +41,7 @@
 #define BATON_TICKETS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 20
+#define BATON_LAYOUT_VERSION 21
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -657,7 +657,8 @@ typedef struct BatonFrame
  *	i64 good_until (TimestampTz: up to then the same question gets the same
  *	answer, request apart, unless login_generation is raised; 0: never again),
  *	u8 ask_backend (1: whether the role may connect to the database only a
- *	backend there can say, which greets the session itself then)
+ *	backend there can say, which greets the session itself then), u8 is_native
+ *	(1: pg_baton.pool_mode says so)
  */
 #define BATON_AUTH_TRUST 1
 #define BATON_AUTH_REJECT 2
@@ -665,7 +666,7 @@ typedef struct BatonFrame
 #define BATON_AUTH_MD5 4
 #define BATON_AUTH_PASSWORD 5
 #define BATON_AUTH_PEER 6
-#define BATON_AUTH_UNSUPPORTED 7
+#define BATON_AUTH_BY_SERVER 7	/* a backend does it, on the client's socket */
 
 /*
  * HELLO_QUERY answers: frames BATON_MSG_ROW, each u32 columns, then strings

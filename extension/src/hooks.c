@@ -90,6 +90,13 @@ client_authentication(Port *port, int status)
 	baton_attach_authenticated(port, status);
 }
 
+bool
+baton_hooks_others_authenticate(void)
+{
+	return next_client_authentication != NULL ||
+		ClientAuthentication_hook != client_authentication;
+}
+
 /* --------------------------------
  *		a statement
  * --------------------------------

@@ -35,4 +35,7 @@ extern void baton_hooks_install(void);
 /* Does another library want to see calls of this function? */
 extern bool baton_hooks_others_need_calls(Oid function);
 
+/* Does another library hear of each client's authentication? */
+extern bool baton_hooks_others_authenticate(void);
+
 #endif							/* BATON_HOOKS_H */

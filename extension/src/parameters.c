@@ -32,6 +32,7 @@
 #include "baton_shared.h"
 #include "channel.h"
 #include "context_guc.h"
+#include "hooks.h"
 #include "log_settings.h"
 #include "majors.h"
 #include "message_timeout.h"
@@ -63,6 +64,7 @@ static int	login_step_timeout_ms;
 static int	max_login_kb;
 bool		baton_force_migration;
 bool		baton_enabled;
+int			baton_login;
 char	   *baton_native_dbuser_names;
 int			baton_native_when_waiting;
 bool		baton_session_pids;
@@ -70,6 +72,21 @@ char	   *baton_break_self_check;
 char	   *baton_attach_option;
 char	   *baton_dispatcher_program;
 char	   *baton_dispatcher_log;
+
+/* pg_baton.login: who authenticates clients */
+enum
+{
+	LOGIN_AUTO,
+	LOGIN_SERVER,
+	LOGIN_DISPATCHER
+};
+
+static const struct config_enum_entry logins[] = {
+	{"auto", LOGIN_AUTO, false},
+	{"server", LOGIN_SERVER, false},
+	{"dispatcher", LOGIN_DISPATCHER, false},
+	{NULL, 0, false}
+};
 
 /* How to define one parameter. */
 typedef struct ParameterDefinition
@@ -125,6 +142,16 @@ static const ParameterDefinition definitions[] =
 		.boot = true,
 		.short_description = "Has new sessions on the pool's port share backends.",
 		.long_description = "Off, each new session is an ordinary connection for life; those that are there go on as they are.",
+	},
+	{
+		.name = "pg_baton.login",
+		.type = PARAMETER_ENUM,
+		.variable = &baton_login,
+		.context = PGC_SIGHUP,
+		.boot = LOGIN_AUTO,
+		.options = logins,
+		.short_description = "Sets who authenticates the pool's clients where the dispatcher could: it, or a backend of the server.",
+		.long_description = "auto: a backend if a library has a hook for that. Methods that the dispatcher does not know are always a backend's.",
 	},
 	{
 		.name = "pg_baton.native_dbuser_names",
@@ -607,6 +634,9 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "login_step_timeout_ms", login_step_timeout_ms);
 	add_number(&pairs, &count, "max_login_bytes", (int64) max_login_kb * 1024);
 	add_number(&pairs, &count, "enabled", baton_enabled ? 1 : 0);
+	add_number(&pairs, &count, "login_by_server",
+			   baton_login == LOGIN_SERVER ||
+			   (baton_login == LOGIN_AUTO && baton_hooks_others_authenticate()) ? 1 : 0);
 	add(&pairs, &count, "native_dbuser_names", baton_native_dbuser_names);
 	add_number(&pairs, &count, "native_when_waiting", baton_native_when_waiting);
 	add_number(&pairs, &count, "force_migration", baton_force_migration ? 1 : 0);

@@ -25,6 +25,7 @@ extern int	baton_max_sessions;
 extern int	baton_session_memory_kb;
 extern bool baton_force_migration;
 extern bool baton_enabled;
+extern int	baton_login;
 extern char *baton_native_dbuser_names;
 extern int	baton_native_when_waiting;
 extern bool baton_session_pids;

@@ -114,6 +114,7 @@ def test_a_client_that_is_let_in_gets_a_backend_though_one_before_it_did_not(clu
         {
             "shared_preload_libraries": "pg_baton, auth_delay",
             "auth_delay.milliseconds": 1500,
+            "pg_baton.login": "dispatcher",
             "pg_baton.max_backends": 1,
         }
     ],

@@ -321,3 +321,27 @@ def test_new_sessions_are_native_while_context_memory_is_exhausted(make_cluster)
     wait_until(lambda: cluster.sql(memory) == [(False,)], what="there is room again")
     with psycopg.connect(cluster.pool()) as connection:
         assert not is_native(cluster, connection)
+
+
+@pytest.mark.pool_only
+def test_pool_mode_native_counts_for_who_comes_next(make_cluster):
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 2})
+    cluster.sql("CREATE EXTENSION pg_baton")
+    cluster.sql("CREATE ROLE app LOGIN")
+    cluster.sql("CREATE DATABASE other")
+
+    def mode(**options) -> bool:
+        with psycopg.connect(cluster.pool(user="app", **options)) as connection:
+            return is_native(cluster, connection)
+
+    assert not mode()
+    cluster.sql("ALTER ROLE app IN DATABASE other SET pg_baton.pool_mode = native")
+    assert mode(dbname="other") and not mode()
+    cluster.sql("ALTER ROLE app SET pg_baton.pool_mode = native")
+    assert mode()
+    with psycopg.connect(cluster.pool(user="app")):
+        assert ("app", "postgres", "native", "pg_baton.pool_mode") in modes(cluster)
+    cluster.sql("ALTER ROLE app SET pg_baton.pool_mode = shared")
+    assert mode(dbname="other") and not mode()
+    cluster.sql("ALTER ROLE app IN DATABASE other RESET pg_baton.pool_mode")
+    assert not mode(dbname="other")

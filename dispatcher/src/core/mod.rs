@@ -60,7 +60,9 @@ pub use backends::Backend;
 pub use event::{Action, Ending, Event, Look, Says, Skipped, Then, Why};
 pub use origin::{Origin, Provenance};
 pub use pool::PoolKey;
-pub use pool_limits::{PoolLimits, PoolMode};
+pub use pool_limits::PoolLimits;
+#[cfg(test)]
+pub use pool_limits::PoolMode;
 pub use sessions::{index_of, SessionId};
 pub use whose::{Tells, Whose};
 pub use words::{Shown, Word, Words};

@@ -137,12 +137,6 @@ impl Core {
         }
     }
 
-    /// None: not known yet.
-    pub fn pool_mode(&self, group: GroupKey) -> Option<PoolMode> {
-        let limits = self.groups.get(&group)?.limits;
-        limits.map(|limits| limits.mode)
-    }
-
     pub(super) fn min_backends(&self, number: u32) -> usize {
         let limits = self.pool(number).and_then(|pool| pool.limits);
         let own = limits.and_then(|limits| limits.min_backends);

@@ -38,6 +38,8 @@ pub struct Parameters {
     pub force_migration: bool,
     /// New clients may become sessions of the pool.
     pub enabled: bool,
+    /// Even where the dispatcher could authenticate.
+    pub login_by_server: bool,
     pub native_dbuser_names: NativeNames,
     /// 0: never.
     pub native_when_waiting: u32,
@@ -146,6 +148,7 @@ const TABLE: &[(&str, Set)] = &[
     number!(authentication_timeout_ms),
     flag!(force_migration),
     flag!(enabled),
+    flag!(login_by_server),
     ("native_dbuser_names", |parameters, text| {
         parameters.native_dbuser_names = NativeNames::parse(text)?;
         Some(())

@@ -55,8 +55,12 @@
 #include "attach_origin.h"
 #include "client_ticket.h"
 #include "identity.h"
+#include "trusted_hba.h"
 
 #define NEGOTIATE_PROTOCOL_VERSION 'v'
+
+/* In place of a client: there is none that could prove itself again. */
+#define TRUSTED_OPTION "_pq_.pg_baton_trusted"
 
 static const PQcommMethods *server_methods = NULL;
 static PQcommMethods methods;
@@ -134,29 +138,48 @@ read_certificate(const char *at, Origin *origin)
 	}
 }
 
-/* The dispatcher's word, and no stranger's?  Options come as they were sent. */
-static bool
-read_origin(const char *options, Origin *origin)
+/*
+ * The slot that this backend is started for; NULL if that is not the
+ * dispatcher's word.  Options come as they were sent; *rest is what follows the
+ * token.
+ */
+static BatonBackendSlot *
+read_slot(const char *options, const char **rest)
 {
 	const char *value = options == NULL ? NULL : strstr(options, BATON_ATTACH_OPTION);
 	unsigned int slot_index;
 	unsigned long long token;
-	unsigned int family;
-	unsigned int secure;
-	char		hex[33];
 	int			read = 0;
 	BatonBackendSlot *slot;
 
-	if (value == NULL || BatonControlMemory == NULL ||
-		sscanf(value + strlen(BATON_ATTACH_OPTION), "%u:%llx:%u:%32[0-9a-f]:%u%n",
-			   &slot_index, &token, &family, hex, &secure, &read) != 5 ||
-		strlen(hex) != 32 ||
+	if (value == NULL || BatonControlMemory == NULL)
+		return NULL;
+	value += strlen(BATON_ATTACH_OPTION);
+	if (sscanf(value, "%u:%llx%n", &slot_index, &token, &read) != 2 ||
 		slot_index >= BatonControlMade.backend_slots)
-		return false;
+		return NULL;
 
 	slot = baton_backend_slot(slot_index);
 	if (token == 0 || token != slot->attach_token ||
 		pg_atomic_read_u32(baton_atomic_u32(slot->state)) != BATON_BACKEND_STARTING)
+		return NULL;
+	*rest = value + read;
+	return slot;
+}
+
+static bool
+read_origin(const char *options, Origin *origin)
+{
+	const char *value;
+	unsigned int family;
+	unsigned int secure;
+	char		hex[33];
+	int			read = 0;
+
+	origin->slot = read_slot(options, &value);
+	if (origin->slot == NULL ||
+		sscanf(value, ":%u:%32[0-9a-f]:%u%n", &family, hex, &secure, &read) != 3 ||
+		strlen(hex) != 32)
 		return false;
 
 	origin->family = (uint16) family;
@@ -164,9 +187,25 @@ read_origin(const char *options, Origin *origin)
 	origin->common_name = NULL;
 	origin->distinguished_name = NULL;
 	if (secure == 2)
-		read_certificate(value + strlen(BATON_ATTACH_OPTION) + read, origin);
-	origin->slot = slot;
+		read_certificate(value + read, origin);
 	return read_address(hex, origin->address);
+}
+
+/* Does the dispatcher vouch for this backend?  See trusted_hba.c. */
+static bool
+is_vouched_for(const char *body, size_t length)
+{
+	const size_t header = 2 * sizeof(uint32);	/* version, number of names */
+	const char *rest;
+	BatonBackendSlot *slot;
+
+	if (length != header + sizeof(TRUSTED_OPTION) ||
+		memcmp(body + header, TRUSTED_OPTION, sizeof(TRUSTED_OPTION)) != 0)
+		return false;
+	slot = read_slot(MyProcPort->cmdline_options, &rest);
+	if (slot != NULL)
+		slot->pid = MyProcPid;
+	return slot != NULL;
 }
 
 /*
@@ -300,6 +339,9 @@ first_message(char type, const char *body, size_t length)
 	if (is_first && type == NEGOTIATE_PROTOCOL_VERSION && MyProcPort != NULL &&
 		baton_ticket_take(body, length))
 		return 0;
+	if (is_first && type == NEGOTIATE_PROTOCOL_VERSION && MyProcPort != NULL &&
+		is_vouched_for(body, length))
+		baton_trusted_hba_load();
 	result = server_methods->putmessage(type, body, length);
 	if (is_first && type == NEGOTIATE_PROTOCOL_VERSION && MyProcPort != NULL &&
 		read_origin(MyProcPort->cmdline_options, &origin))

@@ -171,6 +171,20 @@ search_settings(Search *search)
 }
 
 bool
+baton_pool_is_native(Oid role, Oid database)
+{
+	Search		search = {.role = role,.database = database};
+
+	search_settings(&search);
+	for (int i = 0; i < (int) SETTINGS; i++)
+	{
+		if (settings[i].configured == &baton_pool_mode)
+			return search.values[i] == BATON_MODE_NATIVE;
+	}
+	return false;
+}
+
+bool
 baton_pool_settings_answer(const char *bytes, Size length, StringInfo answer)
 {
 	Search		search;

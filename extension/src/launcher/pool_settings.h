@@ -27,4 +27,7 @@ extern const struct config_enum_entry baton_pool_modes[];
  */
 extern bool baton_pool_settings_answer(const char *bytes, Size length, StringInfo answer);
 
+/* Shall a role's sessions in a database be native?  In a transaction. */
+extern bool baton_pool_is_native(Oid role, Oid database);
+
 #endif							/* BATON_POOL_SETTINGS_H */

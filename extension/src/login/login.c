@@ -49,6 +49,7 @@
 #include "ident_map.h"
 #include "login.h"
 #include "majors.h"
+#include "pool_settings.h"
 #include "settings_standby.h"
 #include "shared_catalog.h"
 #include "wire.h"
@@ -92,6 +93,7 @@ typedef struct Answer
 	bool		peer_match;
 	TimestampTz good_until;		/* 0: not to be kept */
 	bool		ask_backend;	/* a backend must greet, and decides */
+	bool		is_native;		/* by pg_baton.pool_mode */
 } Answer;
 
 static bool
@@ -153,6 +155,7 @@ write_answer(StringInfo out, uint32 request, const Answer *answer)
 	baton_wire_string(out, answer->peer_match ? "1" : "");
 	baton_wire_i64(out, answer->good_until);
 	baton_wire_u8(out, answer->ask_backend ? 1 : 0);
+	baton_wire_u8(out, answer->is_native ? 1 : 0);
 }
 
 static void
@@ -350,16 +353,7 @@ choose_method(const Question *question, Answer *answer)
 									question->os_user);
 			break;
 		default:
-			answer->method = BATON_AUTH_UNSUPPORTED;
-			answer->refuse_first = true;
-			refuse(answer, ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION,
-				   psprintf("authentication method \"%s\" is not supported on the pool's port",
-							answer->method_name));
-			answer->refusal_detail =
-				psprintf("Line %d of pg_hba.conf requires it for this client.", line->linenumber);
-			answer->refusal_hint =
-				psprintf("Connect to the server's own port, %d, or use trust, peer, cert, scram-sha-256, md5 or password in pg_hba.conf.",
-						 PostPortNumber);
+			answer->method = BATON_AUTH_BY_SERVER;
 			break;
 	}
 	check_certificate_name(question, answer, line);
@@ -510,6 +504,8 @@ decide(const Question *question, Answer *answer)
 
 		check_database(question, &unused);
 	}
+	/* of one who does not exist, too, as it takes its time */
+	answer->is_native = baton_pool_is_native(answer->role, answer->database);
 	limit_answer(answer);
 
 	/* the answer's own is wiped when it has been sent */

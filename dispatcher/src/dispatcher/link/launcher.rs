@@ -11,7 +11,7 @@ use super::layout::shared::*;
 use super::wire::{Frame, Malformed, Reader, Writer};
 use crate::core::{Event, Identity, PoolKey, PoolLimits, Provenance};
 use crate::dispatcher::event_loop::Dispatcher;
-use crate::dispatcher::login::login_cache::Who;
+use crate::dispatcher::login::login_cache::{LoginCache, Who};
 use crate::dispatcher::parameters::Parameters;
 use crate::dispatcher::pools::origin::address_of;
 use crate::dispatcher::sys::socket::{self, Address};
@@ -45,6 +45,8 @@ struct Question {
     who: Who,
     /// login_generation before it was asked.
     generation: u64,
+    /// And settings_generation.
+    settings: u64,
     frame: Vec<u8>,
     /// Launchers that have had it.
     asked: u32,
@@ -109,6 +111,8 @@ pub struct Answer {
     pub good_until: i64,
     /// Only a backend can say whether this role may connect: it must greet.
     pub ask_backend: bool,
+    /// By pg_baton.pool_mode.
+    pub is_native: bool,
 }
 
 impl Answer {
@@ -148,6 +152,7 @@ impl Answer {
         answer.peer_allowed = reader.string()? == b"1";
         answer.good_until = reader.i64()?;
         answer.ask_backend = reader.u8()? != 0;
+        answer.is_native = reader.u8()? != 0;
         Ok((request, answer))
     }
 
@@ -269,6 +274,7 @@ impl Dispatcher {
             asker,
             who,
             generation,
+            settings: self.core.settings_generation(),
             frame: frame.clone(),
             // one that is asked without a launcher waits for the first
             asked: u32::from(self.link.is_up()),
@@ -315,7 +321,8 @@ impl Dispatcher {
                 if let Some(question) = self.link.questions.remove(&request) {
                     let (asker, generation) = (question.asker, question.generation);
                     // A pool does not say which user of the machine it is.
-                    if answer.good_until != 0 && matches!(asker, Asker::Login(..)) {
+                    let is_of_now = question.settings == self.core.settings_generation();
+                    if answer.good_until != 0 && is_of_now && matches!(asker, Asker::Login(..)) {
                         let who = question.who;
                         self.login_cache.keep(who, generation, answer.clone());
                     }
@@ -351,6 +358,7 @@ impl Dispatcher {
             .arena
             .set_limit(crate::dispatcher::session_memory(&parameters));
         self.parameters = parameters;
+        self.login_cache = LoginCache::default();
         self.reload_tls();
         self.control
             .header
@@ -412,6 +420,7 @@ impl Dispatcher {
                 // An expired one comes without its verifier.
                 self.roles.knows(key.role_oid, &answer.verifier)
             }
+            AUTH_BY_SERVER => self.roles.are_vouched_for(key.role_oid),
             _ => false,
         };
         let count = |same: &dyn Fn(&PoolKey) -> bool| self.core.count_backends(same);
@@ -434,6 +443,8 @@ impl Dispatcher {
     }
 
     pub fn settings_changed(&mut self, generation: u64) {
+        // Answers say whose sessions are native.
+        self.login_cache = LoginCache::default();
         let now = self.control.header.read_settings_marks();
         let before = std::mem::replace(&mut self.settings_marks, now.clone());
         // Those for all roles or all databases are under 0, InvalidOid.
@@ -465,6 +476,7 @@ mod tests {
                 asker: Asker::Login(request, 0),
                 who,
                 generation: 0,
+                settings: 0,
                 frame: vec![request as u8],
                 asked,
             };
@@ -503,6 +515,7 @@ mod tests {
                 .string(b"1")
                 .u64(9)
                 .u8(1)
+                .u8(1)
                 .finish();
             frame[16..].to_vec()
         };
@@ -513,6 +526,7 @@ mod tests {
         );
         assert_eq!((answer.role, answer.database), (10, 5));
         assert_eq!((answer.good_until, answer.ask_backend), (9, true));
+        assert!(answer.is_native);
         assert!(answer.superuser && answer.peer_allowed && answer.refuse_before_authentication);
         let report = answer.refusal.unwrap();
         assert_eq!((report.detail, report.hint), (None, Some(b"hint".to_vec())));

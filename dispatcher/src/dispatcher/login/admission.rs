@@ -1,6 +1,6 @@
 //! May a client that has proved itself come in, and who has waited too long?
 
-use crate::core::{PoolKey, PoolMode};
+use crate::core::PoolKey;
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::link::launcher::Answer;
 use crate::protocol::startup::Startup;
@@ -59,17 +59,6 @@ impl Dispatcher {
         let with_it = || count(&|key| key.database_oid == answer.database) + 1;
         if !answer.fits(answer.database_limit, answer.database_backends, with_it) {
             return Err(too_many("database", &startup.database));
-        }
-        let mode = self.core.pool_mode((answer.role, answer.database));
-        if mode == Some(PoolMode::Native) {
-            return Err(Report::fatal(
-                b"0A000",
-                "native connections are not supported by pg_baton",
-            )
-            .with_detail(
-                "Parameter \"pg_baton.pool_mode\" is \"native\" for this role in this database.",
-            )
-            .with_hint("Connect to the server's own port."));
         }
         let limit = self
             .core

@@ -10,6 +10,7 @@
 use super::errands::{Errand, ForServer};
 use super::jobs::Job;
 use super::login_cache::{Who, WhoByTls};
+use super::native::Why;
 use crate::core::Event;
 use crate::dispatcher::event_loop::{token, Dispatcher, Source};
 use crate::dispatcher::link::launcher::{Answer, Asker};
@@ -55,6 +56,8 @@ pub(super) struct Asked {
     pub(super) os_user: Option<String>,
     /// This client has proved itself: it is asked again whether it may come in.
     proved: Option<Proved>,
+    /// As which a backend authenticates it; 0: none does.
+    role: u32,
 }
 
 pub(super) struct Proving {
@@ -371,13 +374,10 @@ impl Dispatcher {
             startup,
             os_user: None,
             proved: None,
+            role: 0,
         });
         if let Some(why) = native {
             return self.send_on_errand(number, Errand::Native(why), ForServer::Client(asked));
-        }
-        let negotiate = &asked.startup.negotiate;
-        if !negotiate.is_empty() && !self.send_to_login(number, negotiate) {
-            return;
         }
         if let Some(report) = self.not_now() {
             return self.fail_login(number, &report);
@@ -428,6 +428,20 @@ impl Dispatcher {
         let Phase::Asked(mut asked) = phase else {
             return self.drop_login(number);
         };
+        if answer.is_native && asked.proved.is_none() {
+            let errand = Errand::Native(Why::PoolMode);
+            return self.send_on_errand(number, errand, ForServer::Client(asked));
+        }
+        // The server's own word, from here on ours: before anything else.
+        let negotiate = std::mem::take(&mut asked.startup.negotiate);
+        if !negotiate.is_empty() && socket::send(login.fd(), &negotiate).is_err() {
+            return self.drop_login(number);
+        }
+        let by_server = self.parameters.login_by_server || answer.method == AUTH_BY_SERVER;
+        if by_server && !answer.refuse_before_authentication && asked.proved.is_none() {
+            asked.role = answer.role;
+            return self.send_on_errand(number, Errand::Login, ForServer::Client(asked));
+        }
         if answer.refuse_before_authentication {
             if let Some(report) = &answer.refusal {
                 let report = report.clone();
@@ -435,6 +449,11 @@ impl Dispatcher {
             }
         }
         if let Some(proved) = asked.proved.take() {
+            if asked.role != 0 && asked.role != answer.role {
+                // Another role has got the name since the server was asked.
+                let report = Report::fatal(b"28000", "the role has been renamed");
+                return self.fail_login(number, &report);
+            }
             return self.enter(number, asked.startup, answer, proved);
         }
         if answer.method == AUTH_PEER && asked.os_user.is_none() && login.address.is_local() {
@@ -451,16 +470,8 @@ impl Dispatcher {
             AUTH_MD5 => Method::Md5,
             AUTH_PASSWORD => Method::Password,
             AUTH_PEER => Method::Peer,
-            _ => {
-                let text = format!(
-                    "authentication method \"{}\" is not supported by pg_baton",
-                    String::from_utf8_lossy(&answer.method_name)
-                );
-                let port = self.parameters.server_port;
-                let report = Report::fatal(b"28000", text)
-                    .with_hint(format!("Connect to the server's own port, {port}."));
-                return self.fail_login(number, &report);
-            }
+            // A launcher of another build.
+            _ => return self.drop_login(number),
         };
         let claim = Claim {
             user: startup.user.clone(),
@@ -567,6 +578,7 @@ impl Dispatcher {
                 startup,
                 os_user,
                 proved: Some(proved),
+                role: 0,
             }));
             return self.ask(number);
         }
@@ -591,7 +603,7 @@ impl Dispatcher {
         asked.proved = Some(Proved {
             out,
             verifier: Vec::new(),
-            learnt: Learnt::Nothing,
+            learnt: Learnt::VouchedFor,
         });
         login.phase = Phase::Asked(asked);
         self.ask(number);

@@ -40,7 +40,6 @@ pub enum Errand {
     /// A backend of its own, for life.
     Native(Why),
     /// A backend that authenticates it.
-    #[allow(dead_code)] // nobody asks for it yet
     Login,
     /// To cancel what a backend does that is not the pool's.
     Cancel,

@@ -16,6 +16,7 @@ pub enum Why {
     Replication,
     Disabled,
     Listed,
+    PoolMode,
     Busy,
     ContextMemory,
 }
@@ -26,6 +27,7 @@ impl Why {
             Why::Replication => "replication",
             Why::Disabled => "pg_baton.enabled",
             Why::Listed => "pg_baton.native_dbuser_names",
+            Why::PoolMode => "pg_baton.pool_mode",
             Why::Busy => "pg_baton.native_when_waiting",
             Why::ContextMemory => "context memory",
         }

@@ -14,6 +14,8 @@ use std::collections::HashMap;
 struct Role {
     verifier: Vec<u8>,
     credentials: Credentials,
+    /// The server has authenticated one of its clients by itself.
+    are_vouched_for: bool,
 }
 
 /// All roles, by OID.
@@ -26,6 +28,10 @@ impl Roles {
     /// A role has proved itself.
     pub fn logged_in(&mut self, role: u32, verifier: &[u8], learnt: &Learnt) {
         let role = self.roles.entry(role).or_default();
+        if *learnt == Learnt::VouchedFor {
+            role.are_vouched_for = true;
+            return;
+        }
         if role.verifier != verifier {
             role.verifier = verifier.to_vec();
             role.credentials = Credentials::default().with_verifier(verifier);
@@ -38,6 +44,13 @@ impl Roles {
     pub fn knows(&self, role: u32, verifier: &[u8]) -> bool {
         let known = self.roles.get(&role);
         known.is_some_and(|role| role.verifier == verifier && role.credentials.can_prove())
+    }
+
+    /// Are a role's backends the dispatcher's own to open? One of its clients has
+    /// been let in by the server, which nobody else can do again.
+    pub fn are_vouched_for(&self, role: u32) -> bool {
+        let known = self.roles.get(&role);
+        known.is_some_and(|role| role.are_vouched_for)
     }
 
     /// Those that have no pool any more are forgotten; a login teaches anew.
@@ -70,7 +83,9 @@ mod tests {
         assert!(roles.credentials(1).client_key.is_none());
         assert!(!roles.knows(1, b"two") && !roles.knows(2, b"two"));
         assert!(roles.credentials(2).client_key.is_none());
-        roles.keep(|role| role == 2);
+        roles.logged_in(2, b"", &Learnt::VouchedFor);
+        assert!(roles.are_vouched_for(2) && !roles.are_vouched_for(1));
+        roles.keep(|role| role == 3);
         assert!(roles.roles.is_empty());
     }
 }

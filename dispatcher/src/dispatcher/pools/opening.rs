@@ -6,7 +6,7 @@
 //! (control.rs). From there on the control connection is the backend: its end
 //! is the backend's.
 
-use super::origin::{suffix, PROTOCOL_OPTION};
+use super::origin::{suffix, PROTOCOL_OPTION, TRUSTED_OPTION};
 use crate::core::Origin;
 use crate::dispatcher::event_loop::{token, Dispatcher, Source};
 use crate::dispatcher::link::layout::shared::*;
@@ -89,7 +89,11 @@ impl Dispatcher {
             }
         };
         let generation = self.control.header.login_generation.load(SeqCst);
-        let origin = self.core.origin_for(slot, over_unix, generation);
+        let vouches = self.roles.are_vouched_for(key.role_oid);
+        // On nobody's behalf, then: there is none who could log in again.
+        let origin = (!vouches)
+            .then(|| self.core.origin_for(slot, over_unix, generation))
+            .flatten();
         let suffix = origin
             .map(|origin| suffix(origin.from, self.certificates.names(origin.from.tls())))
             .unwrap_or_default();
@@ -104,6 +108,9 @@ impl Dispatcher {
         let mut packet_options: Vec<(&[u8], &[u8])> = vec![(b"options", &options)];
         if origin.is_some() {
             packet_options.push(PROTOCOL_OPTION);
+        }
+        if vouches {
+            packet_options.push(TRUSTED_OPTION);
         }
         let (login, packet) =
             BackendLogin::start(&key.user, &key.database, &packet_options, credentials);

@@ -17,6 +17,10 @@ use std::os::fd::RawFd;
 /// before it authenticates; its value does not matter.
 pub const PROTOCOL_OPTION: (&[u8], &[u8]) = (b"_pq_.pg_baton", b"");
 
+/// Has the server let a backend in without more: its client's login was the
+/// server's own, and cannot be done again (trusted_hba.c).
+pub const TRUSTED_OPTION: (&[u8], &[u8]) = (b"_pq_.pg_baton_trusted", b"");
+
 /// Of a name in a certificate: two digits each, in a startup packet.
 const MOST_NAME_BYTES: usize = 1500;
 

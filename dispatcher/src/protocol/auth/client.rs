@@ -46,7 +46,7 @@ impl Credentials {
     pub fn with_learnt(mut self, learnt: &super::server::Learnt) -> Credentials {
         use super::server::Learnt;
         match learnt {
-            Learnt::Nothing => {}
+            Learnt::Nothing | Learnt::VouchedFor => {}
             Learnt::ClientKey(key) => self.client_key = Some(key.clone()),
             Learnt::Password(password) => self.password = Some(password.clone()),
         }

@@ -70,6 +70,9 @@ pub enum Learnt {
     ClientKey(Secret),
     /// The password itself.
     Password(Secret),
+    /// The server has let the client in, and nothing was learnt by which anybody
+    /// could log in again.
+    VouchedFor,
 }
 
 /// What to do next.

@@ -1,0 +1,20 @@
+/*-------------------------------------------------------------------------
+ *
+ * trusted_hba.h
+ *		A starting backend that the dispatcher vouches for.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_TRUSTED_HBA_H
+#define BATON_TRUSTED_HBA_H
+
+/*
+ * From here on this process, and no other, goes by a pg_hba.conf that lets
+ * everybody in: to be called by a backend whose peer has shown that it is the
+ * dispatcher, before it authenticates.
+ */
+extern void baton_trusted_hba_load(void);
+
+#endif							/* BATON_TRUSTED_HBA_H */

@@ -131,6 +131,9 @@ def revision(build: builds.Build) -> str:
     """What was measured, as git says it."""
     if build.folder != builds.REPOSITORY:
         return f"pg_baton {build.name}"
+    # in a copy without git's: tools/with-postgres says it
+    if "BATON_REVISION" in os.environ:
+        return f"pg_baton {os.environ['BATON_REVISION']}"
     said = subprocess.run(["git", "-C", str(build.folder), "describe", "--always", "--dirty"], capture_output=True,
                           text=True)
     return f"pg_baton {said.stdout.strip()}" if said.returncode == 0 else "pg_baton"

@@ -159,6 +159,43 @@ parse_text(const char *text, bool old_strings)
 }
 
 /*
+ * Each of many PREPAREs in one string has all of the string for its text.  So
+ * the trees of such a text are kept until another is read, and its statements
+ * cost one reading, not each one.
+ */
+#define KEPT_TEXT_MAX (256 * 1024)
+
+static MemoryContext kept_context = NULL;
+static char *kept_text = NULL;
+static bool kept_old_strings = false;
+static List *kept_trees = NIL;
+
+static List *
+parse_string(const char *text, bool old_strings)
+{
+	MemoryContext caller;
+
+	if (kept_text != NULL && kept_old_strings == old_strings && strcmp(kept_text, text) == 0)
+		return kept_trees;
+	kept_text = NULL;
+	kept_trees = NIL;
+	if (strlen(text) > KEPT_TEXT_MAX)
+		return parse_text(text, old_strings);
+
+	if (kept_context == NULL)
+		kept_context = AllocSetContextCreate(TopMemoryContext, "pg_baton parsed string",
+											 ALLOCSET_DEFAULT_SIZES);
+	MemoryContextReset(kept_context);
+	caller = MemoryContextSwitchTo(kept_context);
+	kept_trees = parse_text(text, old_strings);
+	kept_old_strings = old_strings;
+	if (kept_trees != NIL)
+		kept_text = pstrdup(text);
+	MemoryContextSwitchTo(caller);
+	return kept_trees;
+}
+
+/*
  * The statement among those of the text that lies at the place described: the
  * text of SQL's PREPARE is the whole string that the client sent, and
  * PrepareQuery() (prepare.c) gives the statement within PREPARE the place of
@@ -207,8 +244,9 @@ read_with_old_strings(const CachedPlanSource *plan, bool from_sql)
 	scratch = AllocSetContextCreate(CurrentMemoryContext, "pg_baton parse",
 									ALLOCSET_DEFAULT_SIZES);
 	caller = MemoryContextSwitchTo(scratch);
-	tree = pick_statement(parse_text(plan->query_string, false), from_sql,
-						  own->stmt_location, own->stmt_len);
+	tree = pick_statement(from_sql ? parse_string(plan->query_string, false) :
+						  parse_text(plan->query_string, false),
+						  from_sql, own->stmt_location, own->stmt_len);
 	result = tree == NULL || !equal(tree->stmt, own->stmt);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(scratch);
@@ -222,11 +260,12 @@ RawStmt *
 baton_statement_parse(const Description *description)
 {
 	const DescriptionHead *head = &description->head;
-	List	   *trees = parse_text(description->text,
-								   (head->flags & STATEMENT_OLD_STRINGS) != 0);
+	bool		from_sql = (head->flags & STATEMENT_FROM_SQL) != 0;
+	bool		old_strings = (head->flags & STATEMENT_OLD_STRINGS) != 0;
 
-	return pick_statement(trees, (head->flags & STATEMENT_FROM_SQL) != 0,
-						  head->location, head->length);
+	return pick_statement(from_sql ? parse_string(description->text, old_strings) :
+						  parse_text(description->text, old_strings),
+						  from_sql, head->location, head->length);
 }
 
 static void

@@ -41,7 +41,7 @@
 #define BATON_TICKETS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 21
+#define BATON_LAYOUT_VERSION 22
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -624,7 +624,8 @@ typedef struct BatonFrame
 #define BATON_MSG_POOL_SETTINGS 33	/* u32 role, u32 database, i32
 									 * max_backends, i32 min_backends, i32
 									 * max_sessions (-1: not set), i32 mode
-									 * (BATON_MODE_*): pool_settings.c */
+									 * (BATON_MODE_*), i32 weight, i32
+									 * reserve: pool_settings.c */
 
 /* pg_baton.pool_mode */
 #define BATON_MODE_SHARED 0

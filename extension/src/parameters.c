@@ -51,6 +51,7 @@ int			baton_max_extra_backends;
 int			baton_sharing_threshold;
 int			baton_dispatchers;
 int			baton_backend_idle_timeout_ms;
+int			baton_backend_lifetime_ms;
 int			baton_session_wait_timeout_ms;
 int			baton_max_sessions;
 int			baton_session_memory_kb;
@@ -258,6 +259,24 @@ static const ParameterDefinition definitions[] =
 		.long_description = "Read when a dispatcher starts.",
 	},
 	{
+		.name = "pg_baton.pool_weight",
+		.type = PARAMETER_INT,
+		.variable = &baton_pool_weight,
+		.context = PGC_SUSET,
+		.boot = 100,.least = 1,.most = 10000,
+		.short_description = "Sets what a role's sessions in a database count for where there are too few backends for all.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once. With twice the weight twice the backends, or turns twice as long.",
+	},
+	{
+		.name = "pg_baton.pool_reserve",
+		.type = PARAMETER_INT,
+		.variable = &baton_pool_reserve,
+		.context = PGC_SUSET,
+		.boot = 0,.least = 0,.most = MAX_BACKENDS,
+		.short_description = "Sets the number of backends of a role in a database that make room for no other role.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once.",
+	},
+	{
 		.name = "pg_baton.sharing_threshold",
 		.type = PARAMETER_INT,
 		.variable = &baton_sharing_threshold,
@@ -275,6 +294,16 @@ static const ParameterDefinition definitions[] =
 		.boot = 3 * 60 * 1000,.least = 0,.most = INT_MAX,
 		.short_description = "Sets the time after which a backend that nobody needs is ended.",
 		.long_description = "Zero keeps backends for ever.",
+	},
+	{
+		.name = "pg_baton.backend_lifetime",
+		.type = PARAMETER_INT,
+		.variable = &baton_backend_lifetime_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = 0,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the time after which a backend is replaced by a new one, between two transactions.",
+		.long_description = "Zero keeps backends for as long as they are of use.",
 	},
 	{
 		.name = "pg_baton.session_wait_timeout",
@@ -622,6 +651,7 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "sharing_threshold", baton_sharing_threshold);
 	add_number(&pairs, &count, "dispatchers", baton_dispatchers);
 	add_number(&pairs, &count, "backend_idle_timeout_ms", baton_backend_idle_timeout_ms);
+	add_number(&pairs, &count, "backend_lifetime_ms", baton_backend_lifetime_ms);
 	add_number(&pairs, &count, "session_wait_timeout_ms", baton_session_wait_timeout_ms);
 	add_number(&pairs, &count, "max_sessions", baton_max_sessions);
 	add_number(&pairs, &count, "session_memory_bytes", (int64) baton_session_memory_kb * 1024);

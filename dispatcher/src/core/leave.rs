@@ -130,12 +130,13 @@ impl Core {
             return;
         };
         self.act(Action::FreeSlot(slot));
-        let number = backend.pool();
+        let (number, now_us) = (backend.pool(), self.now.us);
         if let Some(pool) = self.pool_mut(number) {
             pool.forget_backend(slot);
             if !pool.has_backends() {
                 pool.queue_full = false;
                 pool.rests = false;
+                pool.without_since_us = now_us;
                 self.with_backends.remove(number);
                 self.act(Action::CloseQueue(number));
             }

@@ -115,7 +115,8 @@ impl Core {
             return self.choose_and_offer(None, &all, choose_surplus, words);
         }
         let timeout_us = self.limits.session_wait_timeout_us;
-        let rules = Rules::new(self.now.us, timeout_us, all.len(), claims.len());
+        let processors = self.limits.processors;
+        let rules = Rules::new(self.now.us, timeout_us, all.len(), claims.len(), processors);
         rules.sort(&mut claims);
         // The first ones get the places of those that are about to go.
         for claim in claims.into_iter().skip(places.room()) {
@@ -146,14 +147,19 @@ impl Core {
     }
 
     fn claims(&self, words: &impl Words) -> Vec<Claim> {
+        let may_be_reserved = self.reserves_left() > 0;
         let claim = |number: u32| {
             if self.waiting_in(number, words) == 0 || !self.growth(number, words)?.wants_room() {
                 return None;
             }
+            let backends = self.own_backends(number);
             Some(Claim {
                 pool: number,
-                backends: self.own_backends(number),
+                backends,
                 since_us: (self.now.us).saturating_sub(self.oldest_wait_us(number, words)?),
+                without_since_us: self.pool(number)?.without_since_us,
+                weight: self.weight(number),
+                is_owed: backends < self.reserved(number) && may_be_reserved,
             })
         };
         self.in_want.iter().filter_map(claim).collect()
@@ -173,11 +179,17 @@ impl Core {
     /// What serves sessions of pools, and may be asked to go.
     fn holdings(&self, words: &impl Words) -> Vec<Holding> {
         let mut all = Vec::new();
+        let mut reserves = self.most_reserved();
         for number in self.with_backends.iter() {
             let backends = self.serving_backends(number);
             let Some(pool) = self.pool(number).filter(|_| backends > 0) else {
                 continue;
             };
+            let weight = self.weight(number);
+            let is_reserved = backends <= self.reserved(number).min(reserves);
+            if is_reserved {
+                reserves -= backends;
+            }
             let waits_since_us = (self.waiting_in(number, words) > 0)
                 .then(|| self.oldest_wait_us(number, words))
                 .flatten()
@@ -198,6 +210,8 @@ impl Core {
                     has_served: words.backend_has_served(*slot),
                     free_for_us: (words.backend(*slot).is_free())
                         .then(|| u64::try_from(free_for_us).unwrap_or(0)),
+                    weight,
+                    is_reserved,
                 });
             }
         }

@@ -107,7 +107,11 @@ pub struct Limits {
     pub session_wait_timeout_us: u64,
     /// 0: none.
     pub backend_idle_timeout_us: i64,
+    /// 0: none.
+    pub backend_lifetime_us: u64,
     pub force_migration: bool,
+    /// That the backends share.
+    pub processors: usize,
 }
 
 /// The scheduler.
@@ -285,6 +289,7 @@ impl Core {
         for pool in self.with_backends.iter() {
             self.shrink(pool, words);
             self.shrink_to_limit(pool, words);
+            self.retire_old(pool, words);
             self.leave_outdated(pool);
         }
         self.room.look_for_surplus();

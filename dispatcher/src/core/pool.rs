@@ -47,6 +47,8 @@ pub struct Pool {
     pub replaceable: Replaceable,
     /// Its group's; None: not known yet.
     pub limits: Option<PoolLimits>,
+    /// When its last backend left; 0: it has not had any.
+    pub without_since_us: u64,
     /// Its mode says so, and its backends are told.
     pub keeps_sessions: bool,
     /// Slots of its backends that are not dedicated. What is done for each
@@ -85,6 +87,7 @@ impl Pool {
             replaceable: Replaceable::default(),
             limits: None,
             keeps_sessions: false,
+            without_since_us: 0,
             backends: Vec::new(),
             dedicated: Vec::new(),
             origins: BTreeMap::new(),

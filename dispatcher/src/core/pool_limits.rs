@@ -6,6 +6,7 @@
 //! each has one backend. An outdated pool does not count: it goes as soon as its
 //! successor has got a backend, which it must not be in the way of.
 
+use super::room::DEFAULT_WEIGHT;
 use super::{Action, Core, PoolKey, Words};
 use std::collections::btree_map::{BTreeMap, Entry};
 
@@ -39,6 +40,10 @@ pub struct PoolLimits {
     pub min_backends: Option<usize>,
     pub max_sessions: Option<usize>,
     pub mode: PoolMode,
+    /// None: as all.
+    pub weight: Option<u64>,
+    /// Backends that go for no other pool.
+    pub reserve: usize,
 }
 
 /// Role and database.
@@ -62,14 +67,18 @@ fn group_of(key: &PoolKey) -> GroupKey {
 }
 
 impl PoolLimits {
-    /// As the launcher sends them; -1: none.
-    pub fn of(max_backends: i32, min_backends: i32, max_sessions: i32, mode: i32) -> PoolLimits {
+    /// As the launcher sends them: max_backends, min_backends, max_sessions (-1:
+    /// none), mode, weight, reserve.
+    pub fn of(values: [i32; 6]) -> PoolLimits {
+        let [max_backends, min_backends, max_sessions, mode, weight, reserve] = values;
         PoolLimits {
             // None at all could serve nobody.
             max_backends: usize::try_from(max_backends).ok().map(|most| most.max(1)),
             min_backends: usize::try_from(min_backends).ok(),
             max_sessions: usize::try_from(max_sessions).ok(),
             mode: PoolMode::of(mode),
+            weight: u64::try_from(weight).ok().filter(|weight| *weight > 0),
+            reserve: usize::try_from(reserve).unwrap_or(0),
         }
     }
 }
@@ -135,6 +144,34 @@ impl Core {
             self.mode_may_differ(number);
             self.mark_dirty(number);
         }
+    }
+
+    pub(super) fn weight(&self, number: u32) -> u64 {
+        let limits = self.pool(number).and_then(|pool| pool.limits);
+        let own = limits.and_then(|limits| limits.weight);
+        own.unwrap_or(DEFAULT_WEIGHT)
+    }
+
+    /// So many of a pool's backends go for no other, as long as it has sessions.
+    pub(super) fn reserved(&self, number: u32) -> usize {
+        let limits = self.pool(number).and_then(|pool| pool.limits);
+        let has_sessions = self.sessions.members(number) > 0;
+        limits.map_or(0, |limits| limits.reserve * usize::from(has_sessions))
+    }
+
+    /// Of all pools together: a quarter of what there is, at least one, is for
+    /// whoever waits.
+    pub(super) fn most_reserved(&self) -> usize {
+        let pools = self.with_backends.iter();
+        let all: usize = pools.map(|number| self.serving_backends(number)).sum();
+        all - (all / 4).max(1).min(all)
+    }
+
+    /// So many more may be.
+    pub(super) fn reserves_left(&self) -> usize {
+        let pools = self.with_backends.iter();
+        let has = |number| self.serving_backends(number).min(self.reserved(number));
+        self.most_reserved().saturating_sub(pools.map(has).sum())
     }
 
     pub(super) fn min_backends(&self, number: u32) -> usize {

@@ -32,6 +32,33 @@ impl Core {
         }
     }
 
+    /// The oldest of a pool's backends goes if its time is over, one in each sweep,
+    /// at the end of a transaction. The last stays if no other could log in.
+    pub(super) fn retire_old(&mut self, number: u32, words: &impl Words) {
+        let limit_us = self.limits.backend_lifetime_us;
+        if limit_us == 0 {
+            return;
+        }
+        let slots = self
+            .pool(number)
+            .into_iter()
+            .flat_map(|pool| &pool.backends);
+        let shared = slots.filter(|slot| self.backends.is_shared(**slot));
+        let with_age = shared.filter_map(|slot| {
+            let age_us = self
+                .now
+                .us
+                .saturating_sub(self.backends.get(*slot)?.attached_us());
+            Some((age_us, *slot))
+        });
+        let Some((age_us, slot)) = with_age.max() else {
+            return;
+        };
+        if age_us > limit_us && self.may_lose_one(number, words) {
+            self.retire(slot);
+        }
+    }
+
     /// Backends of a pool that have had nothing to do for so long.
     fn long_idle(&self, number: u32, words: &impl Words) -> Vec<u32> {
         let limit_us = self.limits.backend_idle_timeout_us;

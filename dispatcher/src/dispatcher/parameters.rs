@@ -31,6 +31,7 @@ pub struct Parameters {
     /// Threads that wait for sessions.
     pub dispatchers: u32,
     pub backend_idle_timeout_ms: u64,
+    pub backend_lifetime_ms: u64,
     pub session_wait_timeout_ms: u64,
     pub max_sessions: u32,
     pub session_memory_bytes: u64,
@@ -142,6 +143,7 @@ const TABLE: &[(&str, Set)] = &[
     number!(sharing_threshold),
     number!(dispatchers),
     number!(backend_idle_timeout_ms),
+    number!(backend_lifetime_ms),
     number!(session_wait_timeout_ms),
     number!(max_sessions),
     number!(session_memory_bytes),
@@ -209,7 +211,9 @@ impl Parameters {
             ceiling: self.backend_ceiling(slots, orphans),
             session_wait_timeout_us: self.session_wait_timeout_ms * 1000,
             backend_idle_timeout_us: self.backend_idle_timeout_ms as i64 * 1000,
+            backend_lifetime_us: self.backend_lifetime_ms * 1000,
             force_migration: self.force_migration,
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
 

@@ -39,6 +39,8 @@ int			baton_pool_max_backends;
 int			baton_pool_min_backends;
 int			baton_pool_max_sessions;
 int			baton_pool_mode;
+int			baton_pool_weight;
+int			baton_pool_reserve;
 
 const struct config_enum_entry baton_pool_modes[] = {
 	{"shared", BATON_MODE_SHARED, false},
@@ -61,6 +63,8 @@ static const PoolSetting settings[] =
 	{"pg_baton.pool_min_backends", &baton_pool_min_backends, NULL},
 	{"pg_baton.pool_max_sessions", &baton_pool_max_sessions, NULL},
 	{"pg_baton.pool_mode", &baton_pool_mode, baton_pool_modes},
+	{"pg_baton.pool_weight", &baton_pool_weight, NULL},
+	{"pg_baton.pool_reserve", &baton_pool_reserve, NULL},
 };
 
 #define SETTINGS lengthof(settings)

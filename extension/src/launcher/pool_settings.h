@@ -18,6 +18,10 @@ extern int	baton_pool_max_backends;
 extern int	baton_pool_min_backends;
 extern int	baton_pool_max_sessions;
 
+/* pg_baton.pool_weight, pool_reserve */
+extern int	baton_pool_weight;
+extern int	baton_pool_reserve;
+
 /* pg_baton.pool_mode: BATON_MODE_*, and their names */
 extern int	baton_pool_mode;
 extern const struct config_enum_entry baton_pool_modes[];

@@ -103,7 +103,9 @@ impl Scenario {
             } else {
                 0
             },
+            backend_lifetime_us: random.below(2) as u64 * random.between(1_000_000, 20_000_000),
             force_migration: random.once_in(6),
+            processors: random.between(1, 8) as usize,
         };
         let mut world = World::new(most_sessions + 8, pools as usize + 2, slots);
         world.force_migration = limits.force_migration;
@@ -197,7 +199,9 @@ impl Scenario {
             let (backends, least, sessions) = (limit(4), limit(2), limit(50));
             let mode = i32::from(self.is_troubled && self.random().once_in(6));
             self.summary.kept += mode as u64;
-            let limits = PoolLimits::of(backends, least, sessions, mode);
+            let weight = self.random().below(3) as i32 * 100;
+            let reserve = self.random().below(2) as i32;
+            let limits = PoolLimits::of([backends, least, sessions, mode, weight, reserve]);
             self.shell.core.set_pool_limits((role, database), limits);
             self.shell.carry_out();
         }
@@ -372,6 +376,7 @@ impl Scenario {
         self.shell.tell(Event::LauncherIs { up: true });
         self.limits.session_wait_timeout_us = 0;
         self.limits.sharing_threshold = 0;
+        self.limits.backend_lifetime_us = 0;
         let limits = self.limits;
         self.shell.core.set_limits(limits);
         self.shell.core.ask_limits_again(|_| true);

@@ -332,8 +332,11 @@ impl Dispatcher {
             MSG_POOL_SETTINGS => {
                 let mut reader = Reader(frame.payload);
                 let group = (reader.u32()?, reader.u32()?);
-                let limits =
-                    PoolLimits::of(reader.i32()?, reader.i32()?, reader.i32()?, reader.i32()?);
+                let mut values = [0; 6];
+                for value in &mut values {
+                    *value = reader.i32()?;
+                }
+                let limits = PoolLimits::of(values);
                 self.core.set_pool_limits(group, limits);
                 self.carry_out();
             }

@@ -1,0 +1,396 @@
+//! The rules one by one, and a simulation of what they come to.
+
+use super::*;
+use std::collections::VecDeque;
+
+const NOW_US: u64 = 100_000_000;
+
+fn rules() -> Rules {
+    Rules::new(NOW_US, 10_000_000, 4, 1, 4)
+}
+
+fn claim(backends: usize, waited_us: u64) -> Claim {
+    Claim {
+        pool: 9,
+        backends,
+        since_us: NOW_US - waited_us,
+        without_since_us: NOW_US - waited_us,
+        weight: DEFAULT_WEIGHT,
+        is_owed: false,
+    }
+}
+
+/// Busy, of a pool that has it for long and in which nobody waits.
+fn held(slot: u32, pool: u32, backends: usize) -> Holding {
+    Holding {
+        slot,
+        pool,
+        backends,
+        waits_since_us: None,
+        has_sessions: true,
+        since_us: 0,
+        has_served: true,
+        free_for_us: None,
+        weight: DEFAULT_WEIGHT,
+        is_reserved: false,
+    }
+}
+
+fn free(slot: u32, pool: u32, free_for_us: u64) -> Holding {
+    Holding {
+        free_for_us: Some(free_for_us),
+        ..held(slot, pool, 1)
+    }
+}
+
+#[test]
+fn who_waits_longest_comes_first_if_he_has_nothing_or_is_late() {
+    let of = |pool, backends, waited_us| Claim {
+        pool,
+        ..claim(backends, waited_us)
+    };
+    let mut claims = [
+        of(0, 1, 900_000),
+        of(1, 0, 100_000),
+        of(2, 0, 300_000),
+        of(3, 2, 1_200_000),
+    ];
+    rules().sort(&mut claims);
+    assert_eq!(claims.map(|claim| claim.pool), [3, 2, 1, 0]);
+}
+
+#[test]
+fn the_largest_pools_give_up_first_and_what_is_free_before_that() {
+    let all = [held(1, 1, 1), held(2, 2, 2), held(3, 2, 2), held(4, 3, 1)];
+    assert_eq!(
+        rules().choose(&claim(0, 0), &all),
+        Choice::First(vec![2, 3])
+    );
+    let all = [held(2, 2, 2), free(5, 5, 30_000), free(6, 6, 40_000)];
+    assert_eq!(rules().choose(&claim(0, 0), &all), Choice::Free(6));
+}
+
+#[test]
+fn nobody_gives_to_himself() {
+    let own = Holding {
+        pool: 9,
+        ..free(1, 9, 30_000)
+    };
+    assert_eq!(rules().choose(&claim(1, 9_000_000), &[own]), Choice::Nobody);
+}
+
+#[test]
+fn a_pool_keeps_for_a_turn_what_it_has_got() {
+    let since = |since_us| Holding {
+        since_us,
+        ..held(1, 1, 1)
+    };
+    let choose = |held| rules().choose(&claim(0, 500_000), &[held]);
+    assert_eq!(choose(since(NOW_US - TURN_US + 1)), Choice::Nobody);
+    assert_eq!(choose(since(NOW_US - TURN_US)), Choice::First(vec![1]));
+    // Unless it has no use for it.
+    let unused = Holding {
+        has_sessions: false,
+        ..since(NOW_US)
+    };
+    assert_eq!(choose(unused), Choice::First(vec![1]));
+    let quiet = Holding {
+        free_for_us: Some(QUIET_US),
+        ..since(NOW_US - QUIET_US)
+    };
+    assert_eq!(choose(quiet), Choice::Free(1));
+}
+
+#[test]
+fn a_round_of_turns_fits_into_the_wait_that_is_allowed() {
+    let turn_us = |timeout_us, claims| Rules::new(0, timeout_us, 4, claims, 4).turn_us;
+    assert_eq!(turn_us(0, 1000), TURN_US);
+    assert_eq!(turn_us(60_000_000, 12), TURN_US);
+    assert_eq!(turn_us(1_000_000, 100), 10_000);
+    // But nobody goes that has served nobody.
+    let new = Holding {
+        since_us: NOW_US - 20_000,
+        has_served: false,
+        ..held(1, 1, 1)
+    };
+    let rules = Rules::new(NOW_US, 1_000_000, 4, 100, 4);
+    assert_eq!(rules.choose(&claim(0, 500_000), &[new]), Choice::Nobody);
+    let served = Holding {
+        has_served: true,
+        ..new
+    };
+    assert_eq!(
+        rules.choose(&claim(0, 500_000), &[served]),
+        Choice::First(vec![1])
+    );
+}
+
+#[test]
+fn a_pool_that_has_some_takes_from_a_larger_one_only() {
+    let choose = |backends, of| rules().choose(&claim(backends, 500_000), &[held(1, 1, of)]);
+    assert_eq!(choose(1, 3), Choice::First(vec![1]));
+    assert_eq!(choose(1, 2), Choice::Nobody);
+    assert_eq!(choose(1, 1), Choice::Nobody);
+    // And not before it has waited for a turn.
+    let now = rules().choose(&claim(1, TURN_US - 1), &[held(1, 1, 3)]);
+    assert_eq!(now, Choice::Nobody);
+    // Nor from one whose sessions wait longer.
+    let waits = Holding {
+        waits_since_us: Some(NOW_US - 600_000),
+        ..held(1, 1, 3)
+    };
+    assert_eq!(rules().choose(&claim(1, 500_000), &[waits]), Choice::Nobody);
+}
+
+#[test]
+fn what_a_pool_has_may_be_held_for_ever() {
+    let all = [held(1, 1, 1), held(2, 2, 2)];
+    let choose = |waited_us| rules().choose(&claim(1, waited_us), &all);
+    assert_eq!(choose(LATE_US - 1), Choice::Nobody);
+    assert_eq!(choose(LATE_US), Choice::First(vec![2]));
+    assert_eq!(choose(5_000_000), Choice::First(vec![1, 2]));
+    // So may what the larger pools have.
+    let choose = |waited_us| rules().choose(&claim(0, waited_us), &all);
+    assert_eq!(choose(0), Choice::First(vec![2]));
+    assert_eq!(choose(LATE_US), Choice::First(vec![1, 2]));
+}
+
+#[test]
+fn who_asks_now_and_then_comes_before_those_that_always_do() {
+    let without = |pool, without_us: u64, waited_us| Claim {
+        pool,
+        without_since_us: NOW_US - without_us,
+        ..claim(0, waited_us)
+    };
+    let mut claims = [without(1, 500_000, 500_000), without(2, 9_000_000, 1_000)];
+    rules().sort(&mut claims);
+    assert_eq!(claims.map(|claim| claim.pool), [2, 1]);
+    // But not before who is late, nor he before whom a place is reserved for.
+    let owed = Claim {
+        is_owed: true,
+        ..without(3, 0, 0)
+    };
+    let mut claims = [
+        without(2, 9_000_000, 1_000),
+        without(1, 2_000_000, 2_000_000),
+        owed,
+    ];
+    rules().sort(&mut claims);
+    assert_eq!(claims.map(|claim| claim.pool), [3, 1, 2]);
+}
+
+#[test]
+fn a_silent_pool_keeps_its_last_backend_from_who_has_some() {
+    let mut all: Vec<Holding> = (0..6).map(|slot| held(slot, 9, 6)).collect();
+    all.extend([
+        free(6, 6, 5_000_000),
+        free(7, 7, 900_000),
+        free(8, 8, 7_000_000),
+    ]);
+    // Of nine a quarter, the ones used last.
+    let choose = |backends| rules().choose(&claim(backends, 500_000), &all);
+    assert_eq!(choose(6), Choice::Free(8));
+    all.pop();
+    let choose = |backends| rules().choose(&claim(backends, 500_000), &all);
+    assert_eq!(choose(6), Choice::Nobody);
+    assert_eq!(choose(0), Choice::Free(6));
+}
+
+#[test]
+fn what_is_reserved_is_nobody_else_s() {
+    let reserved = Holding {
+        is_reserved: true,
+        ..held(1, 1, 2)
+    };
+    let choose = |waited_us| rules().choose(&claim(0, waited_us), &[reserved]);
+    assert_eq!(choose(9_000_000), Choice::Nobody);
+    assert_eq!(choose_surplus(&[reserved]), Choice::First(vec![1]));
+}
+
+#[test]
+fn shares_and_turns_go_by_weight() {
+    let heavy = |backends| Holding {
+        weight: 3 * DEFAULT_WEIGHT,
+        ..held(1, 1, backends)
+    };
+    let choose = |of| rules().choose(&claim(1, 500_000), &[heavy(of)]);
+    // Six to two is as it shall be.
+    assert_eq!(choose(6), Choice::Nobody);
+    assert_eq!(choose(7), Choice::First(vec![1]));
+    let since = |since_us| Holding {
+        since_us,
+        ..heavy(1)
+    };
+    let choose = |held| rules().choose(&claim(0, 500_000), &[held]);
+    assert_eq!(choose(since(NOW_US - 3 * TURN_US + 1)), Choice::Nobody);
+    assert_eq!(choose(since(NOW_US - 3 * TURN_US)), Choice::First(vec![1]));
+}
+
+#[test]
+fn turns_are_longer_where_backends_share_a_processor() {
+    let turn_us = |processors| Rules::new(0, 60_000_000, 8, 50, processors).turn_us;
+    assert_eq!(turn_us(8), TURN_US);
+    assert_eq!(turn_us(2), 4 * TURN_US);
+    assert_eq!(turn_us(1), 4 * TURN_US);
+}
+
+#[test]
+fn a_place_is_for_whom_it_was_made_then_for_who_has_none_then_for_who_waits_longest() {
+    let mut pools = [(1, 0, 30), (2, 1, 10), (3, 0, 20), (4, 1, 40), (5, 1, 5)];
+    pools.sort_by_key(|(pool, backends, since)| place_key(&[4], *pool, *backends, *since));
+    assert_eq!(pools.map(|(pool, _, _)| pool), [4, 3, 1, 5, 2]);
+}
+
+#[test]
+fn too_many_go_free_ones_first_then_whoever_comes_to_a_boundary() {
+    let all = [held(1, 1, 1), held(2, 2, 2), held(3, 2, 2)];
+    assert_eq!(choose_surplus(&all), Choice::First(vec![1, 2, 3]));
+    let all = [held(2, 2, 2), free(4, 4, 10)];
+    assert_eq!(choose_surplus(&all), Choice::Free(4));
+    assert_eq!(choose_surplus(&[]), Choice::Nobody);
+}
+
+/// Pools with `clients` each that ask without end, each answer 10 ms; to
+/// replace a backend takes 5. Answers for each pool, the longest wait of
+/// all, and how often a backend was replaced.
+fn simulate(clients: &[usize], backends: usize, timeout_us: u64) -> (Vec<u32>, u64, u32) {
+    const ANSWER_US: u64 = 10_000;
+    const REPLACE_US: u64 = 5_000;
+    const STEP_US: u64 = 1_000;
+    #[derive(Clone, Copy)]
+    struct Backend {
+        pool: usize,
+        since_us: u64,
+        busy_until_us: Option<u64>,
+        served: u32,
+    }
+    let mut waiting: Vec<VecDeque<u64>> = clients
+        .iter()
+        .map(|count| VecDeque::from(vec![0; *count]))
+        .collect();
+    let mut running: Vec<Backend> = (0..backends)
+        .map(|_| Backend {
+            pool: 0,
+            since_us: 0,
+            busy_until_us: None,
+            served: 0,
+        })
+        .collect();
+    let mut answers = vec![0; clients.len()];
+    let (mut longest_us, mut replaced) = (0, 0);
+    for now_us in (0..20_000_000).step_by(STEP_US as usize) {
+        let count = |running: &[Backend], pool| {
+            running
+                .iter()
+                .filter(|backend| backend.pool == pool)
+                .count()
+        };
+        let mut claims: Vec<Claim> = (0..clients.len())
+            .filter_map(|pool| {
+                Some(Claim {
+                    pool: pool as u32,
+                    backends: count(&running, pool),
+                    since_us: *waiting[pool].front()?,
+                    without_since_us: *waiting[pool].front()?,
+                    weight: DEFAULT_WEIGHT,
+                    is_owed: false,
+                })
+            })
+            .collect();
+        let rules = Rules::new(now_us, timeout_us, backends, claims.len(), 4);
+        rules.sort(&mut claims);
+        let all: Vec<Holding> = (running.iter().enumerate())
+            .map(|(slot, backend)| Holding {
+                slot: slot as u32,
+                pool: backend.pool as u32,
+                backends: count(&running, backend.pool),
+                waits_since_us: waiting[backend.pool].front().copied(),
+                has_sessions: true,
+                since_us: backend.since_us,
+                has_served: backend.served > 0,
+                free_for_us: None,
+                weight: DEFAULT_WEIGHT,
+                is_reserved: false,
+            })
+            .collect();
+        let offer = claims
+            .iter()
+            .find_map(|claim| match rules.choose(claim, &all) {
+                Choice::First(slots) => Some((claim.pool as usize, slots)),
+                _ => None,
+            });
+        let mut is_taken = false;
+        for (slot, backend) in running.iter_mut().enumerate() {
+            if backend
+                .busy_until_us
+                .is_some_and(|until_us| now_us < until_us)
+                || now_us < backend.since_us
+            {
+                continue;
+            }
+            if backend.busy_until_us.take().is_some() {
+                answers[backend.pool] += 1;
+                backend.served += 1;
+                waiting[backend.pool].push_back(now_us);
+            }
+            if let Some((pool, slots)) = &offer {
+                if !is_taken && slots.contains(&(slot as u32)) {
+                    is_taken = true;
+                    replaced += 1;
+                    *backend = Backend {
+                        pool: *pool,
+                        since_us: now_us + REPLACE_US,
+                        busy_until_us: None,
+                        served: 0,
+                    };
+                    continue;
+                }
+            }
+            if let Some(since_us) = waiting[backend.pool].pop_front() {
+                longest_us = longest_us.max(now_us - since_us);
+                backend.busy_until_us = Some(now_us + ANSWER_US);
+            }
+        }
+    }
+    (answers, longest_us, replaced)
+}
+
+#[test]
+fn more_pools_than_backends_are_served_alike() {
+    let (answers, longest_us, replaced) = simulate(&[1; 16], 4, 10_000_000);
+    let (least, most) = (answers.iter().min(), answers.iter().max());
+    assert!(most.unwrap() < &(least.unwrap() * 3 / 2), "{answers:?}");
+    assert!(longest_us < 1_000_000, "{longest_us}");
+    // About once a turn.
+    assert!(replaced < 20 * 4 * 10, "{replaced}");
+}
+
+#[test]
+fn as_many_backends_as_pools_stay_where_they_are() {
+    let (answers, _, replaced) = simulate(&[1, 1, 1, 1], 4, 10_000_000);
+    assert!(answers.iter().all(|count| *count > 1500), "{answers:?}");
+    assert!(replaced <= 4, "{replaced}");
+    let (answers, _, replaced) = simulate(&[8, 2], 4, 10_000_000);
+    assert!(answers.iter().all(|count| *count > 3000), "{answers:?}");
+    assert!(replaced <= 4, "{replaced}");
+    // A pool that is alone loses nothing.
+    let (answers, _, replaced) = simulate(&[50], 4, 10_000_000);
+    assert_eq!(replaced, 0);
+    assert!(answers[0] > 7000, "{answers:?}");
+}
+
+#[test]
+fn nobody_waits_too_long_for_turns_however_short_the_wait_and_many_the_pools() {
+    for (pools, timeout_us) in [(8, 500_000), (40, 1_000_000), (40, 0)] {
+        let (answers, longest_us, _) = simulate(&vec![1; pools], 4, timeout_us);
+        assert!(answers.iter().all(|count| *count > 0), "{answers:?}");
+        assert!(
+            timeout_us == 0 || longest_us < timeout_us,
+            "{pools} {longest_us}"
+        );
+    }
+    // Nor with a crowd beside.
+    let (answers, longest_us, _) = simulate(&[40, 1, 1, 1, 1, 1], 4, 2_000_000);
+    assert!(answers.iter().all(|count| *count > 0), "{answers:?}");
+    assert!(longest_us < 2_000_000, "{longest_us}");
+}

@@ -26,6 +26,7 @@ use super::login::securing::TlsOffer;
 use super::parameters::Parameters;
 use super::queries::Statistics;
 use super::slab::Slab;
+use super::sys::confine;
 use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::memory;
 use super::sys::process;
@@ -129,6 +130,7 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
     // The ports come before anything that an earlier dispatcher may still use.
     let listeners = listeners::open(&parameters)?;
     let tls = TlsOffer::new(load_tls(&parameters));
+    give_up_files(&parameters);
 
     let own_pid = std::process::id();
     let orphans = control.take_over(own_pid, process::exists);
@@ -269,6 +271,18 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
     dispatcher.pid_file_changed();
     info!("ready on port {}", dispatcher.parameters.port);
     Ok(dispatcher)
+}
+
+/// Before the threads start that serve clients, which inherit it. Not where a
+/// reload may have to run a command for a key's passphrase, which then may need to
+/// write as well.
+fn give_up_files(parameters: &Parameters) {
+    let tls = &parameters.tls;
+    if tls.is_on && !tls.passphrase_command.is_empty() && tls.passphrase_command_supports_reload {
+        info!("ssl_passphrase_command_supports_reload is on: the dispatcher keeps its access to files");
+    } else if let Err(error) = confine::files() {
+        tracing::debug!("the kernel cannot take access to files away from this program: {error}");
+    }
 }
 
 /// As stock where a process cannot load it (SubPostmasterMain): clients that

@@ -6,6 +6,7 @@
 //! non-blocking from their creation on.
 
 pub mod certificate;
+pub mod confine;
 pub mod epoll;
 pub mod memory;
 pub mod process;

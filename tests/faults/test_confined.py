@@ -1,0 +1,52 @@
+"""Who controls the dispatcher has not got the server's files by that."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import subprocess
+
+import pytest
+
+from harness.debugger import needs_gdb
+from harness.health import assert_healthy
+
+# landlock_create_ruleset (asm/unistd.h) with LANDLOCK_CREATE_RULESET_VERSION
+LANDLOCK = ctypes.CDLL(None).syscall(444, None, 0, 1) > 0
+
+pytestmark = [pytest.mark.pool_only, needs_gdb, pytest.mark.skipif(not LANDLOCK, reason="the kernel has no Landlock")]
+
+
+def in_dispatcher(cluster, *calls: str) -> list[tuple[int, int]]:
+    """What each call answers when the dispatcher's event loop makes it, and errno."""
+    (pid,) = cluster.dispatcher_pids()
+    command = ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "thread 1"]
+    for call in calls:
+        command += ["-ex", f"print (int){call}", "-ex", "print *(int *)((void *(*)(void))__errno_location)()"]
+    shown = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    found = [int(value) for value in re.findall(r"^\$\d+ = (-?\d+)$", shown, re.MULTILINE)]
+    assert len(found) == 2 * len(calls), shown
+    return list(zip(found[::2], found[1::2]))
+
+
+def test_a_dispatcher_writes_no_file_and_starts_no_program(make_cluster):
+    cluster = make_cluster()
+    cluster.sql("CREATE EXTENSION pg_baton")
+    calls = {
+        f'open64("PG_VERSION", {os.O_WRONLY})': errno.EACCES,
+        f'open64("postgresql.conf", {os.O_RDWR | os.O_TRUNC})': errno.EACCES,
+        f'open64("made", {os.O_WRONLY | os.O_CREAT}, 0600)': errno.EACCES,
+        'mkdir("made", 0700)': errno.EACCES,
+        'symlink("PG_VERSION", "made")': errno.EACCES,
+        'execve("/bin/true", 0, 0)': errno.EACCES,
+        f"ptrace(16, {cluster.postmaster_pid()}, 0, 0)": errno.EPERM,
+    }
+    assert in_dispatcher(cluster, *calls) == [(-1, why) for why in calls.values()]
+    # what it reads at a reload it reads still
+    ((number, _),) = in_dispatcher(cluster, f'open64("PG_VERSION", {os.O_RDONLY})')
+    assert number > 0
+    assert_healthy(cluster)

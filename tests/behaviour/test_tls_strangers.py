@@ -168,6 +168,6 @@ def test_an_idle_session_costs_little(server):
         wire.query("SELECT repeat('x', 100000)")
         idle.append(wire)
     time.sleep(1)
-    assert (memory_kb(server) - before) / len(idle) < 24
+    assert (memory_kb(server) - before) / len(idle) < 16
     for wire in [*warm, *idle]:
         wire.close()

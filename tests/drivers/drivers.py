@@ -47,7 +47,10 @@ def run(server: Cluster, folder: Path, *command: str) -> dict[str, str]:
     """Runs a program against the pool: case name to "ok" or what went wrong."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     environment.update(PGHOST=HOST, PGPORT=str(server.pool_port), PGUSER=SUPERUSER, PGDATABASE="postgres",
-                       PGSSLMODE="disable")
+                       PGSSLMODE=getattr(server, "sslmode", "disable"))
+    if getattr(server, "authority", ""):
+        # node-postgres asks whose certificate it is by any sslmode
+        environment["NODE_EXTRA_CA_CERTS"] = str(server.authority)
     try:
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, timeout=RUN_TIMEOUT_S)

@@ -8,6 +8,7 @@
 pub mod certificate;
 pub mod confine;
 pub mod epoll;
+pub mod exchange_keys;
 pub mod memory;
 pub mod process;
 pub mod socket;

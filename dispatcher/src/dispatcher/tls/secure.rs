@@ -3,6 +3,7 @@
 //! that nothing it does ever has to wait for room.
 
 use super::facts::Facts;
+use crate::dispatcher::sys::exchange_keys;
 use openssl::ssl::{ErrorCode, ShutdownState, Ssl, SslStream};
 use std::io::{self, Read, Write};
 
@@ -85,7 +86,10 @@ impl Secure {
     /// leaves an alert in the output.
     pub fn accept(&mut self) -> Result<Option<Facts>, String> {
         match self.0.accept() {
-            Ok(()) => Facts::of(self.0.ssl()).map(Some),
+            Ok(()) => {
+                exchange_keys::forget(self.0.ssl());
+                Facts::of(self.0.ssl()).map(Some)
+            }
             Err(error) => match error.code() {
                 ErrorCode::WANT_READ | ErrorCode::WANT_WRITE => Ok(None),
                 _ => Err(why(&error)),

@@ -41,7 +41,7 @@ public final class Application {
     static Connection connect(String... options) throws SQLException {
         Properties properties = new Properties();
         properties.setProperty("user", System.getenv("PGUSER"));
-        properties.setProperty("sslmode", "disable");
+        properties.setProperty("sslmode", System.getenv("PGSSLMODE"));
         for (int i = 0; i < options.length; i += 2) {
             properties.setProperty(options[i], options[i + 1]);
         }

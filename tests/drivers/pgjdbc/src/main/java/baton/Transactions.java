@@ -87,7 +87,7 @@ final class Transactions {
         HikariConfig config = new HikariConfig();
         config.setJdbcUrl(Application.url());
         config.setUsername(System.getenv("PGUSER"));
-        config.addDataSourceProperty("sslmode", "disable");
+        config.addDataSourceProperty("sslmode", System.getenv("PGSSLMODE"));
         config.setMaximumPoolSize(16);
         config.setConnectionInitSql("SET my.pool = 'hikari'");
         try (HikariDataSource source = new HikariDataSource(config)) {

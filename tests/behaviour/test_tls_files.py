@@ -1,0 +1,143 @@
+"""Files and parameters of TLS beside key and certificate, and much of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import psycopg
+import pytest
+from harness.account import server_program
+from harness.certificates import Authority, make_secure, openssl, put
+from harness.cluster import HOST
+from harness.health import wait_until
+
+GIGABYTE = 1 << 30
+
+
+@pytest.fixture
+def authority(run):
+    folder = run.directory / f"tls-files-{len(os.listdir(run.directory))}"
+    return Authority(folder)
+
+
+def offers(cluster, port: int, *options: str) -> str:
+    """What s_client says of a connection, with these options of its own."""
+    command = ["openssl", "s_client", "-starttls", "postgres", "-connect", f"{HOST}:{port}", *options]
+    ran = subprocess.run(command, input="", capture_output=True, text=True, timeout=30)
+    return ran.stdout + ran.stderr
+
+
+def test_a_directory_of_revoked_certificates(make_cluster, authority):
+    """By the hash of who revoked them, as OpenSSL looks for them."""
+    folder = authority.folder
+    for name in ("good", "bad"):
+        authority.sign(name, f"/CN={name}")
+    (folder / "index.txt").write_text("")
+    (folder / "crlnumber").write_text("01\n")
+    (folder / "ca.cnf").write_text(
+        f"[ca]\ndefault_ca = c\n[c]\ndatabase = {folder}/index.txt\ncrlnumber = {folder}/crlnumber\n"
+        "default_md = sha256\ndefault_crl_days = 2\n"
+    )
+    root = authority.root
+    ca = ["-config", str(folder / "ca.cnf"), "-cert", str(root.certificate), "-keyfile", str(root.key)]
+    openssl("ca", *ca, "-revoke", str(folder / "bad.crt"))
+    openssl("ca", *ca, "-gencrl", "-out", str(folder / "root.crl"))
+    name = openssl("crl", "-in", str(folder / "root.crl"), "-noout", "-hash").strip()
+    cluster = make_cluster(start=False, hba=["hostssl all good,bad all cert"])
+    make_secure(cluster, authority)
+    (cluster.data / "crls").mkdir(mode=0o755)
+    put(cluster, folder / "root.crl", f"crls/{name}.r0", mode=0o644)
+    cluster.set_parameters({"ssl_crl_dir": "crls"})
+    cluster.start()
+    for role in ("good", "bad"):
+        cluster.sql(f"CREATE ROLE {role} LOGIN")
+    for conninfo in (cluster.direct, cluster.pool):
+        keys = {name: {"sslcert": folder / f"{name}.crt", "sslkey": folder / f"{name}.key"} for name in ("good", "bad")}
+        with psycopg.connect(conninfo(user="good", sslmode="require", **keys["good"])) as session:
+            assert session.execute("SELECT session_user").fetchone() == ("good",)
+        with pytest.raises(psycopg.OperationalError, match="revoked"):
+            psycopg.connect(conninfo(user="bad", sslmode="require", **keys["bad"]))
+
+
+def test_parameters_of_diffie_hellman_are_the_file_s(make_cluster, authority):
+    cluster = make_cluster(start=False)
+    make_secure(cluster, authority, ssl_max_protocol_version="TLSv1.2", ssl_ciphers="DHE-RSA-AES256-GCM-SHA384")
+    pair = authority.server("of_rsa", key="rsa")
+    put(cluster, pair.certificate, "server.crt")
+    put(cluster, pair.key, "server.key")
+    cluster.start()
+
+    def length(port: int) -> str:
+        said = offers(cluster, port, "-tls1_2", "-cipher", "DHE:@SECLEVEL=0")
+        return next((line for line in said.splitlines() if "Temp Key" in line), said)
+
+    assert length(cluster.pool_port) == length(cluster.port) == "Server Temp Key: DH, 2048 bits"
+    # the well-known group of another size, which takes no time to be made
+    (cluster.data / "dh.pem").write_text(openssl("genpkey", "-genparam", "-algorithm", "DH", "-pkeyopt", "group:modp_3072"))
+    cluster.set_parameters({"ssl_dh_params_file": "dh.pem"})
+    cluster.reload()
+    wait_until(lambda: length(cluster.port).endswith("3072 bits"), what="the server's own reload")
+    wait_until(lambda: length(cluster.pool_port).endswith("3072 bits"), what="the pool's")
+    # one that cannot be read: the built-in ones serve, as there
+    (cluster.data / "dh.pem").write_text("nonsense")
+    cluster.reload()
+    wait_until(lambda: length(cluster.pool_port).endswith("2048 bits"), what="the built-in ones")
+    cluster.wait_for_log('could not load DH parameters file "dh.pem"|could not load DH parameters')
+
+
+@pytest.mark.parametrize("supports_reload", [False, True])
+def test_a_key_with_a_passphrase(make_cluster, authority, supports_reload):
+    cluster = make_cluster(start=False)
+    make_secure(cluster, authority)
+    locked = authority.folder / "locked.key"
+    openssl("pkcs8", "-topk8", "-v2", "aes256", "-in", str(authority.folder / "server.key"), "-out", str(locked),
+            "-passout", "pass:open sesame")  # fmt: skip
+    put(cluster, locked, "server.key")
+    command = "echo 'open sesame'"
+    cluster.set_parameters(
+        {"ssl_passphrase_command": command, "ssl_passphrase_command_supports_reload": supports_reload}
+    )
+    cluster.start()
+
+    def comes_in(conninfo) -> bool:
+        with psycopg.connect(conninfo(sslmode="require")) as session:
+            return session.execute("SELECT 1").fetchone() == (1,)
+
+    assert comes_in(cluster.direct) and comes_in(cluster.pool)
+    start = len(cluster.log())
+    cluster.reload()
+    if supports_reload:
+        cluster.wait_for_log("received SIGHUP", start=start)
+    else:
+        cluster.wait_for_log(r'pg_baton: .*"server.key" cannot be reloaded because it requires a passphrase', start=start)
+    assert comes_in(cluster.direct) and comes_in(cluster.pool)
+    # a wrong one at the next start of the dispatcher: no TLS, and the log says why
+    cluster.set_parameters({"ssl_passphrase_command": "echo wrong"})
+    cluster.reload()
+    if supports_reload:
+        cluster.wait_for_log("pg_baton: .*SSL configuration was not reloaded", start=start)
+        assert comes_in(cluster.pool)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.pool_only
+def test_a_gigabyte_is_copied_both_ways(make_cluster, authority):
+    cluster = make_cluster(start=False)
+    make_secure(cluster, authority)
+    cluster.start()
+    cluster.sql("CREATE TABLE nothing (line text)")
+    width = 8191
+    rows = GIGABYTE // (width + 1)
+    psql = [server_program("psql"), "-X", "-q", "-d", cluster.pool(sslmode="require"), "-c"]
+    out = f"COPY (SELECT repeat('x', {width}) FROM generate_series(1, {rows})) TO STDOUT"
+    # what comes out goes in again, and nothing of it is kept
+    reader = subprocess.Popen([*psql, out], stdout=subprocess.PIPE)
+    counter = subprocess.Popen(["tee", "/dev/stderr"], stdin=reader.stdout, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    writer = subprocess.Popen([*psql, "COPY nothing FROM STDIN WHERE line = ''"], stdin=counter.stdout)
+    count = 0
+    while data := os.read(counter.stderr.fileno(), 1 << 20):
+        count += len(data)
+    assert [one.wait(60) for one in (reader, counter, writer)] == [0, 0, 0]
+    assert count == rows * (width + 1) == GIGABYTE
+    assert cluster.sql("SELECT count(*) FROM nothing") == [(0,)]

@@ -81,6 +81,23 @@ def test_a_statement_is_kept_once_whoever_has_it_under_whatever_name(one_backend
         session.finish()
 
 
+def test_sessions_that_take_turns_execute_what_was_analysed_once(run):
+    """The server looks a statement of Bind up before it begins a transaction."""
+    cluster = run.cluster("many-analysed", parameters={"pg_baton.max_backends": 1, "log_parser_stats": True}).start()
+    cluster.sql("CREATE TABLE numbered AS SELECT a, a % 7 AS b FROM generate_series(1, 100) a")
+    sessions = [login(cluster) for _ in range(2)]
+    for session in sessions:
+        prepare(session, {"s": 1})
+        assert executed(session, "s", 7) == 101
+    before = cluster.log_file.read_text().count("PARSE ANALYSIS STATISTICS")
+    for session in sessions * 10:
+        assert executed(session, "s", 7) == 101
+    assert cluster.log_file.read_text().count("PARSE ANALYSIS STATISTICS") == before
+    for session in sessions:
+        session.finish()
+    cluster.finish()
+
+
 def test_what_a_backend_keeps_is_bounded_and_everybody_has_his_all_the_same(run):
     cluster = make(run, "many-bound", max_backends=1, backend_statements=10)
     sessions = [login(cluster) for _ in range(5)]

@@ -112,6 +112,16 @@ def test_a_demonstration_that_listens_nowhere_is_asked_at_its_socket(run, folder
     assert not directory.exists()
 
 
+@not_sanitized
+def test_a_demonstration_shows_the_pool_in_the_server_s_place(run, folder):
+    with Demo(run, folder, *free_ports(), "--same-port") as demo:
+        ports = demo.ports()
+        assert "@127.0.0.1:" in ports["pool"] and "host=%2F" in ports["direct"]
+        for address in ports.values():
+            with psycopg.connect(address, autocommit=True) as session:
+                assert session.execute("SHOW listen_addresses").fetchone() == ("",)
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

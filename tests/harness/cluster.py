@@ -260,16 +260,17 @@ class Cluster:
 
     def become_standby_of(self, primary: Cluster, name: str = "standby") -> None:
         """A copy of a running primary, which follows it once started."""
+        self.become_standby_of_conninfo(f"host={HOST} port={primary.port} user={SUPERUSER} application_name={name}")
+
+    def become_standby_of_conninfo(self, conninfo: str) -> None:
+        """As well, by another way to the primary."""
         shutil.rmtree(self.data)
         run_as_server_user(
-            [server_program("pg_basebackup"), "-h", HOST, "-p", str(primary.port), "-U", SUPERUSER]
-            + ["-D", str(self.data), "-c", "fast", "-X", "stream"]
+            [server_program("pg_basebackup"), "-d", conninfo, "-D", str(self.data), "-c", "fast", "-X", "stream"]
         )
         (self.data / "standby.signal").touch()
         give_to_server_user(self.data / "standby.signal")
-        self.set_parameters(
-            {"primary_conninfo": f"host={HOST} port={primary.port} user={SUPERUSER} application_name={name}"}
-        )
+        self.set_parameters({"primary_conninfo": conninfo})
 
     def replay(self, primary: Cluster, timeout_s: float = 60) -> None:
         """Waits until all that the primary has written is to be seen here."""
@@ -294,7 +295,7 @@ class Cluster:
 
     def _conninfo(self, port: int, options: dict[str, object]) -> str:
         merged: dict[str, object] = {
-            "host": HOST,
+            "host": self._host(port),
             "port": port,
             "user": SUPERUSER,
             "dbname": "postgres",
@@ -310,6 +311,11 @@ class Cluster:
             text = str(value).replace("\\", "\\\\").replace("'", "\\'")
             quoted.append(f"{name}='{text}'")
         return " ".join(quoted)
+
+    def _host(self, port: int) -> str:
+        """A server that the pool stands for listens at its Unix socket only."""
+        only_local = port == self.port and self.parameters["listen_addresses"] == ""
+        return str(self.home) if only_local else HOST
 
     def sql(self, statement: str, *, dbname: str = "postgres", user: str = SUPERUSER) -> list[tuple]:
         """Runs one statement on the server's own port; its rows."""

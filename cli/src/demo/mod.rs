@@ -29,6 +29,8 @@ const NAME: &str = "demo";
 /// Where the search for a free port starts, and how far it goes.
 const DEFAULT_PG_PORT: u16 = 5433;
 const DEFAULT_POOL_PORT: u16 = 6543;
+/// PostgreSQL's own.
+const SERVER_PORT: u16 = 5432;
 
 /// What `baton demo` may be told.
 #[derive(clap::Args)]
@@ -42,6 +44,9 @@ pub struct Arguments {
     /// The pool's port [default: the first free one from 6543 on]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
+    /// The pool where clients expect the server: on port 5432, and the server itself at its Unix socket only
+    #[arg(long)]
+    same_port: bool,
     /// Backends of the pool
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     backends: u32,
@@ -82,13 +87,17 @@ fn run(arguments: &Arguments) -> Result<()> {
     let pool_port = ports::choose(
         "--port",
         arguments.port,
-        DEFAULT_POOL_PORT,
+        if arguments.same_port {
+            SERVER_PORT
+        } else {
+            DEFAULT_POOL_PORT
+        },
         Some(pg_port),
         account.as_ref(),
     )?;
 
     let mut cluster = Cluster::create(&programs, account, arguments.dir.as_deref(), pg_port)?;
-    let host = settings::host(&arguments.set, cluster.directory())?;
+    let host = settings::host(&settings::addresses(arguments), cluster.directory())?;
     cluster.ask_at(host);
     cluster.initialise()?;
     cluster.write_parameters(&settings::all(
@@ -112,11 +121,15 @@ fn run(arguments: &Arguments) -> Result<()> {
         let table = comparison::run(&cluster, &programs, &ports, arguments.backends)?;
         say(&table)?;
     }
-    let address = |port| settings::address(cluster.host(), port);
+    let pool_host = if arguments.same_port {
+        settings::LOOPBACK
+    } else {
+        cluster.host()
+    };
     say(&format!(
         "pool:   {}\ndirect: {}",
-        address(pool_port),
-        address(pg_port)
+        settings::address(pool_host, pool_port),
+        settings::address(cluster.host(), pg_port)
     ))?;
     progress("press Ctrl-C to stop the server and remove it");
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::net::TcpListener;
 use std::path::Path;
 
-const LOOPBACK: &str = "127.0.0.1";
+pub const LOOPBACK: &str = "127.0.0.1";
 
 /// Parses NAME=VALUE; what would be in our own way is refused at once.
 pub fn parse(text: &str) -> Result<(String, String), String> {
@@ -58,7 +58,21 @@ pub fn all(
     let own = fixed
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value));
-    own.chain(arguments.set.iter().map(with_pool)).collect()
+    let rest = addresses(arguments);
+    own.chain(rest.iter().map(with_pool)).collect()
+}
+
+/// The user's own settings, and before them where server and pool listen if the
+/// pool is to stand in the server's place.
+pub fn addresses(arguments: &Arguments) -> Vec<(String, String)> {
+    let mut settings = Vec::new();
+    if arguments.same_port {
+        let pool = loopback_addresses().to_owned();
+        settings.push(("listen_addresses".to_owned(), String::new()));
+        settings.push(("pg_baton.listen_addresses".to_owned(), pool));
+    }
+    settings.extend(arguments.set.iter().cloned());
+    settings
 }
 
 /// There is nothing to show without the library: others come after it.

@@ -82,6 +82,9 @@ baton_launcher_register(void)
 {
 	BackgroundWorker worker;
 
+	/* pg_upgrade is alone with its servers: no client may come in */
+	if (IsBinaryUpgrade)
+		return;
 	memset(&worker, 0, sizeof(worker));
 	strlcpy(worker.bgw_name, "pg_baton launcher", BGW_MAXLEN);
 	strlcpy(worker.bgw_type, "pg_baton launcher", BGW_MAXLEN);

@@ -19,8 +19,18 @@ pub const EXIT_PORT_TAKEN: u8 = 75;
 
 /// Somebody else listens there.
 #[derive(Debug, thiserror::Error)]
-#[error("could not listen on {0}: the address is in use; is another server or dispatcher running there?")]
-pub struct Taken(String);
+#[error("could not listen on {0}: the address is in use; {1}")]
+pub struct Taken(String, &'static str);
+
+/// By whom, as far as can be said.
+fn taken(address: String, parameters: &Parameters) -> Taken {
+    let by_whom = if parameters.port == parameters.server_port {
+        "the server itself listens there: change \"port\" or \"pg_baton.port\" in postgresql.conf"
+    } else {
+        "is another server or dispatcher running there?"
+    };
+    Taken(address, by_whom)
+}
 
 /// One listening socket.
 pub struct Listener {
@@ -113,7 +123,7 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     warn!("could not listen on {address}: {error}");
-                    taken = Some(Taken(address.to_string()));
+                    taken = Some(self::taken(address.to_string(), parameters));
                 }
                 Err(error) => {
                     warn!("could not listen on {address}: {error}");
@@ -145,7 +155,7 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 close(&mut found);
-                return Err(Taken(path.display().to_string()).into());
+                return Err(self::taken(path.display().to_string(), parameters).into());
             }
             Err(error) => warn!(
                 "could not create Unix socket \"{}\": {error}",

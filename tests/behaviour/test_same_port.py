@@ -1,0 +1,80 @@
+"""The pool stands where clients expect the server, and the server at its Unix
+socket: what administrators run goes on working."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import psycopg
+import pytest
+from harness.account import run_as_server_user, server_program
+from harness.health import wait_until
+from harness.wire import Wire
+
+pytestmark = pytest.mark.pool_only
+
+PLACE = {"listen_addresses": "", "pg_baton.listen_addresses": "127.0.0.1", "pg_baton.max_backends": 3}
+
+
+def test_clients_find_the_pool_and_administrators_the_server(make_cluster):
+    cluster = make_cluster(parameters={**PLACE, "pg_baton.max_sessions": 2, "max_connections": 20})
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", cluster.port)) != 0
+    for host, port in (("127.0.0.1", cluster.pool_port), (str(cluster.home), cluster.port)):
+        run_as_server_user([server_program("pg_isready"), "-h", host, "-p", str(port)])
+    assert "server is running" in run_as_server_user([server_program("pg_ctl"), "status", "-D", str(cluster.data)])
+    run_as_server_user([server_program("pg_ctl"), "reload", "-D", str(cluster.data)])
+    dump = [server_program("pg_dumpall"), "-h", "127.0.0.1", "-p", str(cluster.pool_port), "-U", "postgres"]
+    assert "PostgreSQL database cluster dump complete" in run_as_server_user(dump)
+    with Wire.login("127.0.0.1", cluster.pool_port) as one, Wire.login("127.0.0.1", cluster.pool_port) as other:
+        with pytest.raises(psycopg.OperationalError, match="too many clients"):
+            psycopg.connect(cluster.pool())
+        emergency = ["-h", str(cluster.home), "-p", str(cluster.port), "-U", "postgres", "-XAtc", "SELECT 'in'"]
+        assert run_as_server_user([server_program("psql"), *emergency]) == "in\n"
+        one.finish()
+        other.finish()
+
+
+def test_a_standby_streams_from_there(make_cluster):
+    primary = make_cluster(parameters=PLACE)
+    standby = make_cluster(start=False)
+    standby.become_standby_of_conninfo(primary.pool(dbname=None, application_name="the_standby"))
+    standby.start()
+    streaming = "SELECT count(*) FROM pg_stat_replication WHERE application_name = 'the_standby'"
+    wait_until(lambda: primary.sql(streaming) == [(1,)], what="it streams")
+    primary.sql("CREATE TABLE there (n integer)")
+    standby.replay(primary)
+    assert standby.sql("SELECT count(*) FROM there") == [(0,)]
+    standby.stop()
+
+
+def test_two_that_would_listen_in_one_place_are_told_which_lines_to_change(make_cluster):
+    cluster = make_cluster(start=False)
+    cluster.set_parameters({"pg_baton.port": cluster.port})
+    cluster.start(wait_for_pool=False)
+    assert cluster.sql("SELECT 1") == [(1,)]
+    cluster.wait_for_log(r'the server itself listens there: change "port" or "pg_baton.port" in postgresql.conf')
+
+
+def test_pg_upgrade_has_its_servers_for_itself(make_cluster):
+    old = make_cluster(parameters=PLACE)
+    new = make_cluster(start=False, parameters=PLACE)
+    old.sql("CREATE EXTENSION pg_baton")
+    old.sql("CREATE TABLE kept AS SELECT 42 AS n")
+    old.stop()
+    started = (old.log() + new.log()).count("dispatcher started")
+    binaries = str(Path(server_program("pg_upgrade")).parent)
+    work = new.home / "upgrade"
+    work.mkdir()
+    work.chmod(0o777)
+    run_as_server_user(
+        ["sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(work), server_program("pg_upgrade"), "-U", "postgres"]
+        + ["--retain", "-b", binaries, "-B", binaries, "-d", str(old.data), "-D", str(new.data), "-s", str(new.home)]
+    )
+    logs = "".join(path.read_text() for path in Path(new.data).rglob("*.log"))
+    assert (old.log() + new.log() + logs).count("dispatcher started") == started
+    new.start()
+    with psycopg.connect(new.pool()) as connection:
+        assert connection.execute("SELECT n FROM kept").fetchone() == (42,)
+        assert connection.execute("SELECT count(*) FROM pg_baton_sessions").fetchone() == (1,)

@@ -9,7 +9,7 @@ The full run takes about an hour, --quick about 6 minutes, --only applications
 about 13 (three rounds).  --only chooses cells by words that all must be theirs
 (applications, classic, statements, transactions, settings, temporary, tpc-b,
 select-only, reconnecting, a protocol, a number of clients, a generator; "64|400"
-for either); what a part gives goes to bench/results/scratch, but the group of
+for either), and "tls" alone is the table of bench/tls.py; what a part gives goes to bench/results/scratch, but the group of
 the applications to applications.*.
 
 Ratios are made within a round, where the runs lie next to each other in time;
@@ -159,6 +159,10 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
+    if options.only == ["tls"]:
+        # Its table is another one, and so are its servers.
+        words = ["--rounds", str(options.rounds), "--seconds", str(max(1, round(options.seconds)))]
+        os.execv(sys.executable, [sys.executable, str(Path(__file__).with_name("tls.py")), *words])
     wanted = cells.choose(options.quick, options.only)
     if not wanted:
         raise SystemExit("bench: no cell has all of these words: " + " ".join(options.only))

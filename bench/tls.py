@@ -3,8 +3,11 @@
 
     tls.py [--seconds 5] [--rounds 2] [--clients 1,8,64,500,2000] [--protocols simple,prepared] [--out FILE]
 
-Interleaved, medians; then log-ins a second, with and without TLS.  One
-certificate with an RSA key of 2,048 bits for all three.  The bars are those of
+Interleaved, medians; then log-ins a second, with and without TLS and SCRAM, and
+their CPU: of the pooler, and of the client itself.  One certificate with an RSA key
+of 2,048 bits for all three.  PgBouncer takes its curves by its own default; pg_baton
+by the server's ssl_ecdh_curve, which before 18 makes libpq say hello twice:
+--same-curve has PgBouncer do likewise.  The bars are those of
 the project: of PgBouncer with TLS at least 1.2 at 8 clients, 1.3 from 64 on, and
 as many log-ins.  The client is pgbench for all: it costs CPU of the same
 machine, for its own share of TLS, too.
@@ -27,9 +30,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from builds import of_tree  # noqa: E402
+from processes import cpu_seconds  # noqa: E402
 from servers import HOST, USER, Bouncer, Server, drop_root, program  # noqa: E402
 
 BACKENDS = 8
+SCRAMMED, PASSWORD = "scrammed", "a password"
 BARS = {8: 1.2, 64: 1.3, 500: 1.3, 2000: 1.3}
 
 
@@ -46,13 +51,28 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return certificate, key
 
 
-def pgbench(port: int, clients: int, protocol: str, seconds: int, secure: bool, reconnect: bool = False) -> float:
+def scram(server: Server, folder: Path) -> dict[str, object]:
+    """A role with a password, on the server, and for PgBouncer, whose settings that takes."""
+    server.query(f"CREATE ROLE {SCRAMMED} LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
+    rules = f"host all {SCRAMMED} {HOST}/32 scram-sha-256\n"
+    lines = server.data / "pg_hba.conf"
+    lines.write_text(rules + lines.read_text())
+    server.query("SELECT pg_reload_conf()")
+    users, hba = folder / "users", folder / "hba"
+    users.write_text(f'"{USER}" ""\n"{SCRAMMED}" "{PASSWORD}"\n')
+    hba.write_text(rules + f"host all all {HOST}/32 trust\n")
+    return {"auth_type": "hba", "auth_file": users, "auth_hba_file": hba}
+
+
+def pgbench(port: int, clients: int, protocol: str, seconds: int, secure: bool, reconnect: bool = False,
+            user: str = USER) -> float:
     # its alarm rings whether all have connected or not
     seconds += clients // 50
-    command = [program("pgbench"), "-h", HOST, "-p", str(port), "-U", USER, "-n", "-S", "-M", protocol,
+    command = [program("pgbench"), "-h", HOST, "-p", str(port), "-U", user, "-n", "-S", "-M", protocol,
                "-c", str(clients), "-j", str(min(2, clients)), "-T", str(seconds), USER]
     command += ["-C"] if reconnect else []
-    environment = {**os.environ, "PGSSLMODE": "require" if secure else "disable", "PGGSSENCMODE": "disable"}
+    environment = {**os.environ, "PGSSLMODE": "require" if secure else "disable", "PGGSSENCMODE": "disable",
+                   "PGPASSWORD": PASSWORD}
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=seconds + 120)
     found = re.search(r"^tps = ([0-9.]+)", ran.stdout, re.M)
     if ran.returncode != 0 or not found:
@@ -67,6 +87,7 @@ def main() -> int:
     parser.add_argument("--clients", default="1,8,64,500,2000")
     parser.add_argument("--protocols", default="simple,prepared")
     parser.add_argument("--direct-most", type=int, default=64, help="clients that the server itself gets at most")
+    parser.add_argument("--same-curve", action="store_true", help="PgBouncer on P-256, too")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
@@ -78,18 +99,31 @@ def main() -> int:
                                           "ssl_key_file": str(key)})
     bouncer = Bouncer(server, BACKENDS)
     cells: dict[str, dict[str, list[float]]] = {}
+    shares: dict[str, dict[str, list[tuple[float, float]]]] = {}
     try:
         server.start(10)
         bouncer.settings = {"client_tls_sslmode": "allow", "client_tls_cert_file": cert, "client_tls_key_file": key}
+        bouncer.settings |= scram(server, folder)
+        if options.same_curve:
+            bouncer.settings["client_tls_ecdhcurve"] = "prime256v1"
         bouncer.start()
+        pids = {"pg_baton": server.pool().pids, "PgBouncer": bouncer.target().pids, "direct": ()}
         ports = {"direct": server.port, "pg_baton": server.pool_port, "PgBouncer": bouncer.port}
 
-        def measure(name: str, clients: int, *arguments, **keywords) -> None:
+        def measure(name: str, clients: int, protocol: str, *arguments, **keywords) -> None:
             for _ in range(options.rounds):
                 for target, port in ports.items():
                     if target == "direct" and clients > options.direct_most:
                         continue
-                    tps = pgbench(port, clients, *arguments, **keywords)
+                    without = target == "PgBouncer" and protocol == "prepared" and not bouncer.knows_prepared
+                    spoken = "extended" if without else protocol
+                    pooler, client = cpu_seconds(pids[target]), resource.getrusage(resource.RUSAGE_CHILDREN)
+                    tps = pgbench(port, clients, spoken, *arguments, **keywords)
+                    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                    own = after.ru_utime + after.ru_stime - client.ru_utime - client.ru_stime
+                    each = 1000 / max(tps * options.seconds, 1)
+                    share = ((cpu_seconds(pids[target]) - pooler) * each, own * each)
+                    shares.setdefault(name, {}).setdefault(target, []).append(share)
                     cells.setdefault(name, {}).setdefault(target, []).append(tps)
             print(json.dumps({name: cells[name]}), file=sys.stderr, flush=True)
 
@@ -97,8 +131,9 @@ def main() -> int:
             for clients in (int(text) for text in options.clients.split(",")):
                 measure(f"{protocol}, {clients} clients", clients, protocol, options.seconds, True)
         for secure in (True, False):
-            name = f"log-ins, 8 clients, {'TLS' if secure else 'plain'}"
-            measure(name, 8, "simple", options.seconds, secure, reconnect=True)
+            for user in (USER, SCRAMMED):
+                name = f"log-ins, 8 clients, {'TLS' if secure else 'plain'}{', SCRAM' if user == SCRAMMED else ''}"
+                measure(name, 8, "simple", options.seconds, secure, reconnect=True, user=user)
     finally:
         bouncer.stop()
         server.stop()
@@ -115,6 +150,12 @@ def main() -> int:
         missed += verdict == "missed"
         shown = [f"{middle[target]:,.0f}" if target in middle else "-" for target in ("direct", "pg_baton", "PgBouncer")]
         lines.append(f"| {name} | {' | '.join(shown)} | {ratio:.2f} | {bar or ''} | {verdict} |")
+    lines += ["", "CPU of a log-in, ms: the pooler's, and the client's own share.", "",
+              "| cell | pg_baton | PgBouncer | client | client, PgBouncer |", "|---|---|---|---|---|"]
+    for name, found in shares.items():
+        if name.startswith("log-ins"):
+            ours, theirs = (tuple(map(statistics.median, zip(*found[target]))) for target in ("pg_baton", "PgBouncer"))
+            lines.append(f"| {name} | {ours[0]:.2f} | {theirs[0]:.2f} | {ours[1]:.2f} | {theirs[1]:.2f} |")
     print("\n".join(lines))
     if options.out:
         options.out.write_text(json.dumps(cells, indent=1) + "\n")

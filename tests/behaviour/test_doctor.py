@@ -241,3 +241,14 @@ def test_a_self_check_that_failed(make_cluster):
     with psycopg.connect(cluster.pool()) as session:
         session.execute("SELECT 1")
     of(findings(cluster, 1), "self-checks", "failure")
+
+
+def test_a_library_that_hooks_into_logins(make_cluster):
+    cluster = with_views(make_cluster(parameters={"shared_preload_libraries": "pg_baton, auth_delay"}))
+    one = next(one for one in findings(cluster, 0) if "auth_delay" in one["text"])
+    assert one["level"] == "ok" and "a backend's" in one["text"]
+    cluster.set_parameters({"pg_baton.login": "dispatcher"})
+    cluster.reload()
+    wait_until(lambda: cluster.sql("SHOW pg_baton.login") == [("dispatcher",)], what="a reload")
+    one = of(findings(cluster, 0), "libraries", "warning")
+    assert one["mend"].endswith("pg_baton.login = auto")

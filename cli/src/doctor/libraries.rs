@@ -155,12 +155,20 @@ pub fn look(server: &Server, findings: &mut Findings) -> Result<()> {
         let name = base(library);
         let places = places.iter().cloned().collect::<Vec<_>>().join(", ");
         let keeper = KEEPERS.iter().find(|(keeper, _)| *keeper == name);
-        if OF_LOGINS.contains(&name) {
-            let text = format!(
-                "{name} ({places}) hooks into logins: what it forbids, delays or notes it does not for clients of the \
-                 pool that the dispatcher lets in"
+        if OF_LOGINS.contains(&name) && server.text("pg_baton.login") == "dispatcher" {
+            findings.mended(
+                CHECK,
+                Level::Warning,
+                format!(
+                    "{name} ({places}) hooks into logins: what it forbids, delays or notes it does not for clients \
+                     that the dispatcher lets in"
+                ),
+                server.line("pg_baton.login", "auto"),
             );
-            findings.add(CHECK, Level::Warning, text);
+        } else if OF_LOGINS.contains(&name) {
+            let text =
+                format!("{name} ({places}) hooks into logins: each is a backend's, a fork each");
+            findings.add(CHECK, Level::Ok, text);
         } else if let Some((_, entry)) = keeper.filter(|(_, entry)| !listed.contains(*entry)) {
             let value = listed
                 .iter()

@@ -40,10 +40,26 @@ impl Core {
                 false => Whose::NotTheirs,
             };
         }
-        match self.may_have(slot, id) && !self.pool_mate_has(slot, id, tells, words) {
+        let is_theirs = self.may_have(slot, id) && !self.pool_mate_has(slot, id, tells, words);
+        match is_theirs || self.comes_from(slot, id, words) {
             true => Whose::Theirs,
             false => Whose::NotTheirs,
         }
+    }
+
+    /// It waits already, and this backend of its pool had it last: an event of its
+    /// socket too many (one that was armed twice, leave.rs) may be heard before the
+    /// message by which it was given back.
+    fn comes_from(&self, slot: u32, id: SessionId, words: &impl Words) -> bool {
+        let (Some(session), Some(backend)) = (self.sessions.get(id), self.backends.get(slot))
+        else {
+            return false;
+        };
+        let index = index_of(id);
+        matches!(session.whereabouts(), Whereabouts::Waiting(_))
+            && session.pool() == backend.pool()
+            && words.holder(index).is_none()
+            && words.last_backend(index) == Some(slot)
     }
 
     /// Did this session go where this backend could get it, and has it not come

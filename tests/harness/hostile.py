@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import struct
 from typing import Iterator, NoReturn
 
@@ -173,14 +174,16 @@ class Backend(Peer):
         self.send(frame("HELLO_BACKEND", 0, who))
         kind, _, _ = self.receive()
         assert kind == constant("BATON_MSG_WELCOME"), kind
-        assert len(self.descriptors) == 3
+        assert len(self.descriptors) >= 3
         words.pid = self.process
         words.state = constant("BATON_BACKEND_IDLE")
         self.send(frame("RELEASE"))
 
     def assigned(self) -> int:
         """The session that it is given, or takes from the ready queue; in place."""
-        queue = socket.socket(fileno=os.dup(self.descriptors[1]))
+        # of what comes with WELCOME the one socket
+        number = next(one for one in self.descriptors if stat.S_ISSOCK(os.fstat(one).st_mode))
+        queue = socket.socket(fileno=os.dup(number))
         with queue:
             while True:
                 readable, _, _ = select.select([self.socket, queue], [], [], 20)

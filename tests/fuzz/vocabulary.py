@@ -223,9 +223,7 @@ PIDS = (
     "SELECT 'pids={' || string_agg(pid || ':' || coalesce(state, '?') || ':' || usename, ',') || '}'"
     " FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'",
     "SELECT 'pids={' || string_agg(pg_stat_get_backend_pid(n) || ':' || coalesce(pg_stat_get_backend_wait_event(n), 'runs'), ',')"
-    # Whoever has just answered begins to wait a moment later, on direct connections, too.
-    " || '}' FROM (SELECT pg_sleep(0.05) AS slept OFFSET 0) w,"
-    " LATERAL (SELECT n FROM pg_stat_get_backend_idset() n WHERE slept IS NOT NULL) i WHERE pg_stat_get_backend_dbid(n)"
+    " || '}' FROM pg_stat_get_backend_idset() n WHERE pg_stat_get_backend_dbid(n)"
     " = (SELECT oid FROM pg_database WHERE datname = current_database())",
     "SELECT 'pids={' || string_agg(pid || ':' || objid || mode, ',') || '}' FROM pg_locks WHERE locktype = 'advisory'",
     "SELECT 'pids={' || string_agg(pid::text, ',') || '}' FROM pg_locks WHERE relation = 'public.shared'::regclass",

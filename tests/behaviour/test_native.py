@@ -55,6 +55,11 @@ def is_native(cluster, connection) -> bool:
     return row == (pid,) and pid < 1 << 22 and found == [("native",)]
 
 
+def logs_in_natively(cluster) -> bool:
+    with psycopg.connect(cluster.pool()) as connection:
+        return connection.info.backend_pid < 1 << 22
+
+
 @pytest.mark.pool_only
 @pytest.mark.parametrize(
     "dbname, user, expected",
@@ -256,6 +261,8 @@ def test_new_sessions_are_native_while_too_many_wait_and_no_longer(make_cluster)
             other.send(query("SELECT 1"))
         waiting = "SELECT sum(waiting) FROM pg_baton_pools"
         wait_until(lambda: cluster.sql(waiting) == [(2,)], what="two wait")
+        # Who logs in within 10 ms of another is taken for the same moment's.
+        wait_until(lambda: logs_in_natively(cluster), what="that has been seen")
         with psycopg.connect(cluster.pool()) as connection:
             assert is_native(cluster, connection)
             assert ("postgres", "postgres", "native", "pg_baton.native_when_waiting") in modes(cluster)

@@ -3,22 +3,13 @@
 use crate::pieces::{choice, lengths};
 use crate::protocol::auth::client::{BackendLogin, Credentials, LoginAction};
 use crate::protocol::auth::Secret;
-use crate::protocol::backend::{BackendDecoder, BackendMessage, DecodeError};
+use crate::protocol::backend::{BackendMessage, DecodeError};
+
+#[path = "../../dispatcher/src/protocol/backend_decoded.rs"]
+mod decoder;
 
 fn decoded(input: &[u8], piece: usize) -> (Vec<BackendMessage>, Option<DecodeError>) {
-    let mut decoder = BackendDecoder::new();
-    let mut found = Vec::new();
-    for part in input.chunks(piece.min(input.len().max(1))) {
-        decoder.feed(part);
-        loop {
-            match decoder.next_message() {
-                Ok(Some(message)) => found.push(message),
-                Ok(None) => break,
-                Err(error) => return (found, Some(error)),
-            }
-        }
-    }
-    (found, None)
+    decoder::all(input, piece.min(input.len().max(1)))
 }
 
 fn credentials(choice: u8) -> Credentials {

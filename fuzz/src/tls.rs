@@ -4,108 +4,21 @@
 //! all, and what the relay holds is bounded.
 
 use crate::dispatcher::tls::context::{self, Occasion, ServerContext};
-use crate::dispatcher::tls::relay::{Buffers, Ends, Relay, Turn};
+use crate::dispatcher::tls::relay::{Buffers, Relay, Turn};
 use crate::dispatcher::tls::secure::Secure;
 use crate::dispatcher::tls::settings::Settings;
 use crate::pieces::choice;
-use openssl::asn1::Asn1Time;
-use openssl::bn::BigNum;
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
-use openssl::pkey::PKey;
 use openssl::ssl::{Ssl, SslContext, SslMethod, SslStream, SslVerifyMode, SslVersion};
-use openssl::x509::{X509Builder, X509NameBuilder};
-use std::io::{self, Read, Write};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::OnceLock;
+use world::{self_signed, ClientWire, Pipe, World};
+
+#[path = "../../dispatcher/src/dispatcher/tls/relay_world.rs"]
+mod world;
 
 /// What may be held of a relay: a buffer a direction, and what TLS adds.
 const MOST_HELD: usize = 3 * 32 * 1024 + 64 * 1024;
-
-#[derive(Default)]
-struct Pipe {
-    bytes: Vec<u8>,
-    room: usize,
-    is_ended: bool,
-}
-
-impl Pipe {
-    fn take(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let length = into.len().min(self.bytes.len());
-        if length == 0 && !self.is_ended {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        into[..length].copy_from_slice(&self.bytes[..length]);
-        self.bytes.drain(..length);
-        Ok(length)
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let length = bytes.len().min(self.room.saturating_sub(self.bytes.len()));
-        if length == 0 && !bytes.is_empty() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        self.bytes.extend_from_slice(&bytes[..length]);
-        Ok(length)
-    }
-}
-
-#[derive(Default)]
-struct World {
-    from_client: Pipe,
-    to_client: Pipe,
-    from_backend: Pipe,
-    to_backend: Pipe,
-}
-
-impl Ends for World {
-    fn read_client(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.from_client.take(into)
-    }
-    fn write_client(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.to_client.put(bytes)
-    }
-    fn read_backend(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.from_backend.take(into)
-    }
-    fn write_backend(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        assert!(!self.to_backend.is_ended, "bytes after the end");
-        self.to_backend.put(bytes)
-    }
-    fn end_backend(&mut self) {
-        self.to_backend.is_ended = true;
-    }
-}
-
-/// The client's side of the wire.
-#[derive(Default)]
-struct Wire {
-    input: Vec<u8>,
-    output: Vec<u8>,
-}
-
-impl Read for Wire {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let length = into.len().min(self.input.len());
-        if length == 0 {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        into[..length].copy_from_slice(&self.input[..length]);
-        self.input.drain(..length);
-        Ok(length)
-    }
-}
-
-impl Write for Wire {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.output.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// As the program loads it, from files.
 fn server() -> &'static ServerContext {
@@ -115,14 +28,14 @@ fn server() -> &'static ServerContext {
         std::fs::create_dir_all(&folder).expect("a folder");
         let (certificate, key) = self_signed();
         let (cert_file, key_file) = (folder.join("server.crt"), folder.join("server.key"));
-        std::fs::write(&cert_file, certificate).expect("a file");
+        std::fs::write(&cert_file, certificate.to_pem().unwrap()).expect("a file");
         std::fs::OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o600)
             .open(&key_file)
-            .and_then(|mut file| file.write_all(&key))
+            .and_then(|mut file| file.write_all(&key.private_key_to_pem_pkcs8().unwrap()))
             .expect("a file");
         let mut settings = Settings {
             cert_file: cert_file.to_string_lossy().into_owned(),
@@ -143,27 +56,7 @@ fn server() -> &'static ServerContext {
     })
 }
 
-fn self_signed() -> (Vec<u8>, Vec<u8>) {
-    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
-    let mut name = X509NameBuilder::new().unwrap();
-    name.append_entry_by_text("CN", "localhost").unwrap();
-    let name = name.build();
-    let mut certificate = X509Builder::new().unwrap();
-    let serial = BigNum::from_u32(1).unwrap().to_asn1_integer().unwrap();
-    certificate.set_serial_number(&serial).unwrap();
-    certificate.set_subject_name(&name).unwrap();
-    certificate.set_issuer_name(&name).unwrap();
-    certificate.set_pubkey(&key).unwrap();
-    let (from, to) = (Asn1Time::days_from_now(0), Asn1Time::days_from_now(1));
-    certificate.set_not_before(&from.unwrap()).unwrap();
-    certificate.set_not_after(&to.unwrap()).unwrap();
-    certificate.sign(&key, MessageDigest::sha256()).unwrap();
-    let pem = certificate.build().to_pem().unwrap();
-    (pem, key.private_key_to_pem_pkcs8().unwrap())
-}
-
-fn client(version: SslVersion) -> SslStream<Wire> {
+fn client(version: SslVersion) -> SslStream<ClientWire> {
     static CONTEXT: OnceLock<SslContext> = OnceLock::new();
     let context = CONTEXT.get_or_init(|| {
         let mut builder = SslContext::builder(SslMethod::tls_client()).unwrap();
@@ -173,7 +66,7 @@ fn client(version: SslVersion) -> SslStream<Wire> {
     let mut ssl = Ssl::new(context).unwrap();
     ssl.set_max_proto_version(Some(version)).unwrap();
     ssl.set_alpn_protos(b"\x0apostgresql").unwrap();
-    SslStream::new(ssl, Wire::default()).unwrap()
+    SslStream::new(ssl, ClientWire::default()).unwrap()
 }
 
 /// The n-th byte that one side sends.
@@ -185,7 +78,7 @@ struct Scene {
     relay: Relay,
     world: World,
     buffers: Buffers,
-    client: SslStream<Wire>,
+    client: SslStream<ClientWire>,
     is_over: bool,
     /// Something of the wire was changed: it is the end, when it is noticed.
     is_broken: bool,
@@ -253,7 +146,7 @@ impl Scene {
     /// What the client has written goes on its way, as far as there is room.
     fn carry(&mut self) {
         let output = &mut self.client.get_mut().output;
-        if let Ok(length) = self.world.from_client.put(output) {
+        if let Ok(length) = self.world.from_client.write(output) {
             output.drain(..length);
         }
     }
@@ -319,7 +212,7 @@ impl Scene {
                     .map(pattern)
                     .collect();
                 if !self.world.from_backend.is_ended {
-                    self.sent_down += self.world.from_backend.put(&bytes).unwrap_or(0);
+                    self.sent_down += self.world.from_backend.write(&bytes).unwrap_or(0);
                 }
             }
             5 => self.backend_reads(how_much),
@@ -397,7 +290,7 @@ pub fn run(data: &[u8]) {
         for part in rest.chunks(1 + usize::from(choice >> 4) * 40) {
             let mut at = 0;
             for _ in 0..100 {
-                at += scene.world.from_client.put(&part[at..]).unwrap_or(0);
+                at += scene.world.from_client.write(&part[at..]).unwrap_or(0);
                 scene.turn();
                 scene.world.to_client.bytes.clear();
                 if at == part.len() || scene.is_over {

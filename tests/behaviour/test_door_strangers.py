@@ -3,19 +3,17 @@ clients notice nothing, and what strangers cost has a bound."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import socket
-import ssl
 import struct
 import threading
-from pathlib import Path
 
 import pytest
-from harness.certificates import Authority, make_secure
+from harness.certificates import Authority, client_hello, make_secure
 from harness.cluster import HOST
 from harness.health import Load, assert_serves, wait_until
+from harness.processes import memory_kb
 from harness.wire import SSL_REQUEST, Wire, message, startup, text
 
 pytestmark = pytest.mark.pool_only
@@ -45,23 +43,7 @@ def server(run):
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def memory_kb(server) -> int:
-    (pid,) = server.dispatcher_pids()
-    found = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in found if line.startswith("Pss:"))
-
-
-def hello() -> bytes:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    out = ssl.MemoryBIO()
-    with contextlib.suppress(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), out).do_handshake()
-    return out.read()
-
-
-HELLO = hello()
+HELLO = client_hello()
 PACKET = startup({"user": "postgres", "database": "postgres"})
 
 
@@ -170,13 +152,13 @@ def test_strangers_cost_nobody_his_service(server, kind):
     assert_serves(server)
     with Load(server, clients=4) as load:
         load.wait_for_answers(50)
-        before = memory_kb(server)
+        before = memory_kb(*server.dispatcher_pids())
         with Attack(server, kind) as attack:
             wait_until(lambda: attack.count > WAITING + 200, what="strangers at the door")
             load.wait_for_answers(300)
             # nor his way in
             assert_serves(server)
-            grown = memory_kb(server) - before
+            grown = memory_kb(*server.dispatcher_pids()) - before
             (waiting,) = server.sql("SELECT connections FROM pg_baton_dispatchers")[0]
         load.stop()
         assert load.wrong == [] and load.lost == []

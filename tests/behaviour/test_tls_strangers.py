@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 import time
 
 import psycopg
 import pytest
-from harness.certificates import Authority, make_secure
+from harness.certificates import Authority, client_hello, make_secure
 from harness.health import wait_until
+from harness.processes import memory_kb
 from harness.wire import SSL_REQUEST, Wire, query
 
 AUTHENTICATION_TIMEOUT_S = 3
@@ -37,26 +37,11 @@ def descriptors(server) -> int:
     return len(os.listdir(f"/proc/{dispatcher(server)}/fd"))
 
 
-def memory_kb(server) -> int:
-    with open(f"/proc/{dispatcher(server)}/smaps_rollup") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("Pss:"))
-
-
 def knock(server) -> socket.socket:
     raw = socket.create_connection(("127.0.0.1", server.pool_port), timeout=30)
     raw.sendall(SSL_REQUEST)
     assert raw.recv(1) == b"S"
     return raw
-
-
-def client_hello() -> bytes:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    out = ssl.MemoryBIO()
-    with pytest.raises(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), out).do_handshake()
-    return out.read()
 
 
 def is_served(server) -> None:
@@ -76,13 +61,13 @@ STRANGERS = {
 @pytest.mark.parametrize("kind", STRANGERS)
 def test_who_does_not_finish_the_handshake_is_sent_away_in_time(server, kind):
     is_served(server)
-    before, memory = descriptors(server), memory_kb(server)
+    before, memory = descriptors(server), memory_kb(dispatcher(server))
     strangers = [knock(server) for _ in range(200)]
     for stranger in strangers:
         stranger.sendall(STRANGERS[kind](client_hello()))
     is_served(server)
     # OpenSSL's buffers for a handshake, and no more
-    assert memory_kb(server) - memory < len(strangers) * 128
+    assert memory_kb(dispatcher(server)) - memory < len(strangers) * 128
     for stranger in strangers:
         while stranger.recv(65536):
             pass
@@ -137,7 +122,7 @@ def test_words_in_the_clear_after_the_request_are_refused(server):
 def test_a_slow_reader_slows_nobody_but_itself_and_gets_all(server):
     rows, wide = 3000, 10_000
     slow = [Wire.open("127.0.0.1", server.pool_port).secure() for _ in range(2)]
-    memory = memory_kb(server)
+    memory = memory_kb(dispatcher(server))
     for wire in slow:
         wire.log_in("postgres", "postgres")
         wire.send(query(f"SELECT repeat('x', {wide}) FROM generate_series(1, {rows})"))
@@ -149,7 +134,7 @@ def test_a_slow_reader_slows_nobody_but_itself_and_gets_all(server):
     # not a speed: it would wait for ever
     assert time.monotonic() - started < 60
     # 60 MB wait in the backends, not here
-    assert memory_kb(server) - memory < 4096
+    assert memory_kb(dispatcher(server)) - memory < 4096
     for wire in slow:
         assert sum(message.type == "D" for message in wire.until_ready()) == rows
         wire.finish()
@@ -160,7 +145,7 @@ def test_an_idle_session_costs_little(server):
     warm = [Wire.open("127.0.0.1", server.pool_port).secure() for _ in range(20)]
     for wire in warm:
         wire.log_in("postgres", "postgres")
-    before = memory_kb(server)
+    before = memory_kb(dispatcher(server))
     idle = []
     for _ in range(200):
         wire = Wire.open("127.0.0.1", server.pool_port).secure()
@@ -168,6 +153,6 @@ def test_an_idle_session_costs_little(server):
         wire.query("SELECT repeat('x', 100000)")
         idle.append(wire)
     time.sleep(1)
-    assert (memory_kb(server) - before) / len(idle) < 16
+    assert (memory_kb(dispatcher(server)) - before) / len(idle) < 16
     for wire in [*warm, *idle]:
         wire.close()

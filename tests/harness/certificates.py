@@ -1,4 +1,4 @@
-"""Certificates for a test, made with the openssl command.
+"""Certificates for a test, made with the openssl command, and a client's hello.
 
 An authority, the server's certificate for 127.0.0.1 and localhost, and
 clients' by common name.  All in one folder that tests may read; a server gets
@@ -8,6 +8,7 @@ copies of what is its own.
 from __future__ import annotations
 
 import shutil
+import ssl
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,3 +89,16 @@ def make_secure(cluster: Cluster, authority: Authority, **parameters: object) ->
     put(cluster, pair.key, "server.key")
     put(cluster, authority.root.certificate, "root.crt")
     cluster.set_parameters({"ssl": True, "ssl_ca_file": "root.crt", **parameters})
+
+
+def client_hello() -> bytes:
+    """What a client sends first."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    out = ssl.MemoryBIO()
+    try:
+        context.wrap_bio(ssl.MemoryBIO(), out).do_handshake()
+    except ssl.SSLWantReadError:
+        return out.read()
+    raise AssertionError("a handshake without an answer")

@@ -146,3 +146,9 @@ CREATE FUNCTION harness.its_process() RETURNS int LANGUAGE sql SECURITY DEFINER
     AS $$ SELECT pg_catalog.split_part(pg_catalog.pg_read_file('/proc/self/stat'), ' ', 1)::int $$;
 
 """
+
+
+def memory_kb(pid: int) -> int:
+    """What it has of memory, its share of what others have as well (Pss)."""
+    lines = _read(f"/proc/{pid}/smaps_rollup").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))

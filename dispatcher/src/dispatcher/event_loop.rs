@@ -94,6 +94,7 @@ fn source_of(data: u64) -> Option<(Source, u32)> {
 
 /// Microseconds from 1970 to 2000, the epoch of TimestampTz.
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
+
 /// One dispatcher: its scheduler, and what that takes.
 pub struct Dispatcher {
     /// Of all but sessions.

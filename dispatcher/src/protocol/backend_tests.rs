@@ -1,22 +1,9 @@
 use super::*;
 use crate::protocol::messages;
 
-/// What is read when the bytes come in pieces of this size.
-pub fn all(bytes: &[u8], chunk: usize) -> (Vec<BackendMessage>, Option<DecodeError>) {
-    let mut decoder = BackendDecoder::new();
-    let mut found = Vec::new();
-    for piece in bytes.chunks(chunk) {
-        decoder.feed(piece);
-        loop {
-            match decoder.next_message() {
-                Ok(Some(message)) => found.push(message),
-                Ok(None) => break,
-                Err(error) => return (found, Some(error)),
-            }
-        }
-    }
-    (found, None)
-}
+#[path = "backend_decoded.rs"]
+mod decoded;
+pub use decoded::all;
 
 #[test]
 fn a_connection_limit_is_known_from_a_server_that_is_full() {

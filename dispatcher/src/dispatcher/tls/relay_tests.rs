@@ -1,128 +1,19 @@
 //! A relay between a real TLS client and a far end that are both in memory.
 
 use super::*;
-use openssl::asn1::Asn1Time;
-use openssl::bn::BigNum;
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
-use openssl::pkey::PKey;
 use openssl::ssl::{
     ErrorCode, Ssl, SslContext, SslMethod, SslMode, SslOptions, SslStream, SslVerifyMode,
     SslVersion,
 };
-use openssl::x509::{X509Builder, X509NameBuilder};
-use std::io::{Read, Write};
+use world::{self_signed, ClientWire, Pipe, World};
 
-/// One direction of a connection: at most `room` bytes lie in it.
-struct Pipe {
-    bytes: Vec<u8>,
-    room: usize,
-    is_ended: bool,
-}
-
-impl Pipe {
-    fn new(room: usize) -> Pipe {
-        Pipe {
-            bytes: Vec::new(),
-            room,
-            is_ended: false,
-        }
-    }
-
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let length = into.len().min(self.bytes.len());
-        if length == 0 && !self.is_ended {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        into[..length].copy_from_slice(&self.bytes[..length]);
-        self.bytes.drain(..length);
-        Ok(length)
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let length = bytes.len().min(self.room - self.bytes.len());
-        if length == 0 {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        self.bytes.extend_from_slice(&bytes[..length]);
-        Ok(length)
-    }
-}
-
-/// What the relay reads and writes.
-struct World {
-    from_client: Pipe,
-    to_client: Pipe,
-    from_backend: Pipe,
-    to_backend: Pipe,
-}
-
-impl Ends for World {
-    fn read_client(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.from_client.read(into)
-    }
-    fn write_client(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.to_client.write(bytes)
-    }
-    fn read_backend(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.from_backend.read(into)
-    }
-    fn write_backend(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.to_backend.write(bytes)
-    }
-    fn end_backend(&mut self) {
-        self.to_backend.is_ended = true;
-    }
-}
-
-/// The client's side of the wire.
-#[derive(Default)]
-struct ClientWire {
-    input: Vec<u8>,
-    output: Vec<u8>,
-}
-
-impl Read for ClientWire {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let length = into.len().min(self.input.len());
-        if length == 0 {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        into[..length].copy_from_slice(&self.input[..length]);
-        self.input.drain(..length);
-        Ok(length)
-    }
-}
-
-impl Write for ClientWire {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.output.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+#[path = "relay_world.rs"]
+mod world;
 
 fn server_context() -> SslContext {
-    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
-    let mut name = X509NameBuilder::new().unwrap();
-    name.append_entry_by_text("CN", "localhost").unwrap();
-    let name = name.build();
-    let mut certificate = X509Builder::new().unwrap();
-    let serial = BigNum::from_u32(1).unwrap().to_asn1_integer().unwrap();
-    certificate.set_serial_number(&serial).unwrap();
-    certificate.set_subject_name(&name).unwrap();
-    certificate.set_issuer_name(&name).unwrap();
-    certificate.set_pubkey(&key).unwrap();
-    let (from, to) = (Asn1Time::days_from_now(0), Asn1Time::days_from_now(1));
-    certificate.set_not_before(&from.unwrap()).unwrap();
-    certificate.set_not_after(&to.unwrap()).unwrap();
-    certificate.sign(&key, MessageDigest::sha256()).unwrap();
+    let (certificate, key) = self_signed();
     let mut builder = SslContext::builder(SslMethod::tls_server()).unwrap();
-    builder.set_certificate(&certificate.build()).unwrap();
+    builder.set_certificate(&certificate).unwrap();
     builder.set_private_key(&key).unwrap();
     builder.set_mode(SslMode::ACCEPT_MOVING_WRITE_BUFFER | SslMode::RELEASE_BUFFERS);
     builder.set_options(SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION);

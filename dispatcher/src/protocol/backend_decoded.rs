@@ -1,0 +1,21 @@
+//! What a decoder makes of bytes, for its tests and its fuzzer
+//! (fuzz/src/backend.rs), each of which takes this file in.
+
+use crate::protocol::backend::{BackendDecoder, BackendMessage, DecodeError};
+
+/// What is read when the bytes come in pieces of this size.
+pub fn all(bytes: &[u8], chunk: usize) -> (Vec<BackendMessage>, Option<DecodeError>) {
+    let mut decoder = BackendDecoder::new();
+    let mut found = Vec::new();
+    for piece in bytes.chunks(chunk) {
+        decoder.feed(piece);
+        loop {
+            match decoder.next_message() {
+                Ok(Some(message)) => found.push(message),
+                Ok(None) => break,
+                Err(error) => return (found, Some(error)),
+            }
+        }
+    }
+    (found, None)
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import time
 
 import pytest
 
@@ -21,8 +22,14 @@ pytestmark = pytest.mark.pool_only
 
 
 def log_in_turns(server) -> list[tuple[Wire, str]]:
-    """Two sessions that take turns on two backends; each says its name in what it asks."""
-    wires = [(Wire.login("127.0.0.1", server.pool_port, application_name=name), name) for name in ("first", "second", "third")]
+    """Three sessions that take turns on two backends; each says its name in what it asks.
+
+    They start in different seconds, so that one's start is not taken for another's.
+    """
+    wires = []
+    for name in ("first", "second", "third"):
+        wires.append((Wire.login("127.0.0.1", server.pool_port, application_name=name), name))
+        time.sleep(1.0)
     for turn in range(6):
         for wire, name in wires:
             wire.query(f"SELECT 'of {name}', {turn}")

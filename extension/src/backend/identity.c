@@ -116,6 +116,13 @@ baton_identity_put(const BatonSessionRecord *record)
 
 	MyStartTimestamp = record->login_time_us;
 	MyStartTime = timestamptz_to_time_t(MyStartTimestamp);
+
+	/*
+	 * elog.c (15 to 18) keeps the start as text once it has been logged: %s
+	 * and the session_start of csvlog and jsonlog would be an earlier
+	 * session's.
+	 */
+	reset_formatted_start_time();
 	report_identity(record->login_time_us, baton_identity((uint32) record->id));
 	if (!shown)
 	{

@@ -1,13 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * parameters.c
- *		The parameters pg_baton.*: one table that defines them, one that says
- *		what the dispatcher is told.
+ *		The parameters pg_baton.*: the table that defines them.
  *
- * The dispatcher reads no configuration file: everything it must know, of
- * ours and of the server's, comes in a PARAMETERS message, which always holds
- * everything.  A new configuration_generation tells it that greetings it
- * learnt under the old configuration are void.
+ * What of them the dispatcher is told, the launcher knows
+ * (parameters_message.c).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -17,30 +14,17 @@
 
 #include <limits.h>
 
-#include "access/xlog.h"
-#include "catalog/pg_control.h"
-#include "lib/stringinfo.h"
-#include "libpq/pqcomm.h"
 #include "miscadmin.h"
 #include "postmaster/postmaster.h"
-#include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
-#include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #include "baton_shared.h"
-#include "channel.h"
 #include "context_guc.h"
-#include "hooks.h"
-#include "log_settings.h"
-#include "majors.h"
 #include "message_timeout.h"
 #include "parameter_checks.h"
 #include "parameters.h"
 #include "pool_settings.h"
-#include "start_settings.h"
-#include "wire.h"
 
 int			baton_port;
 char	   *baton_listen_addresses;
@@ -55,14 +39,14 @@ int			baton_backend_lifetime_ms;
 int			baton_session_wait_timeout_ms;
 int			baton_max_sessions;
 int			baton_session_memory_kb;
-static int	max_login_rate;
-static int	max_login_rate_per_address;
-static int	max_sessions_per_address;
-static int	max_sessions_per_user;
-static int	max_unauthenticated;
-static int	handshake_timeout_ms;
-static int	login_step_timeout_ms;
-static int	max_login_kb;
+int			baton_max_login_rate;
+int			baton_max_login_rate_per_address;
+int			baton_max_sessions_per_address;
+int			baton_max_sessions_per_user;
+int			baton_max_unauthenticated;
+int			baton_handshake_timeout_ms;
+int			baton_login_step_timeout_ms;
+int			baton_max_login_kb;
 bool		baton_force_migration;
 bool		baton_enabled;
 int			baton_login;
@@ -74,18 +58,10 @@ char	   *baton_attach_option;
 char	   *baton_dispatcher_program;
 char	   *baton_dispatcher_log;
 
-/* pg_baton.login: who authenticates clients */
-enum
-{
-	LOGIN_AUTO,
-	LOGIN_SERVER,
-	LOGIN_DISPATCHER
-};
-
 static const struct config_enum_entry logins[] = {
-	{"auto", LOGIN_AUTO, false},
-	{"server", LOGIN_SERVER, false},
-	{"dispatcher", LOGIN_DISPATCHER, false},
+	{"auto", BATON_LOGIN_AUTO, false},
+	{"server", BATON_LOGIN_SERVER, false},
+	{"dispatcher", BATON_LOGIN_DISPATCHER, false},
 	{NULL, 0, false}
 };
 
@@ -149,7 +125,7 @@ static const ParameterDefinition definitions[] =
 		.type = PARAMETER_ENUM,
 		.variable = &baton_login,
 		.context = PGC_SIGHUP,
-		.boot = LOGIN_AUTO,
+		.boot = BATON_LOGIN_AUTO,
 		.options = logins,
 		.short_description = "Sets who authenticates the pool's clients where the dispatcher could: it, or a backend of the server.",
 		.long_description = "auto: a backend if a library has a hook for that. Methods that the dispatcher does not know are always a backend's.",
@@ -337,7 +313,7 @@ static const ParameterDefinition definitions[] =
 	{
 		.name = "pg_baton.max_login_rate",
 		.type = PARAMETER_INT,
-		.variable = &max_login_rate,
+		.variable = &baton_max_login_rate,
 		.context = PGC_SIGHUP,
 		.boot = 0,.least = 0,.most = 1000000,
 		.short_description = "Sets the maximum number of logins that begin in a second on the pool's port.",
@@ -346,7 +322,7 @@ static const ParameterDefinition definitions[] =
 	{
 		.name = "pg_baton.max_login_rate_per_address",
 		.type = PARAMETER_INT,
-		.variable = &max_login_rate_per_address,
+		.variable = &baton_max_login_rate_per_address,
 		.context = PGC_SIGHUP,
 		.boot = 0,.least = 0,.most = 1000000,
 		.short_description = "Sets the maximum number of logins that begin in a second from one address.",
@@ -355,7 +331,7 @@ static const ParameterDefinition definitions[] =
 	{
 		.name = "pg_baton.max_sessions_per_address",
 		.type = PARAMETER_INT,
-		.variable = &max_sessions_per_address,
+		.variable = &baton_max_sessions_per_address,
 		.context = PGC_SIGHUP,
 		.boot = 0,.least = 0,.most = 1000000,
 		.short_description = "Sets the maximum number of sessions from one address.",
@@ -364,7 +340,7 @@ static const ParameterDefinition definitions[] =
 	{
 		.name = "pg_baton.max_sessions_per_user",
 		.type = PARAMETER_INT,
-		.variable = &max_sessions_per_user,
+		.variable = &baton_max_sessions_per_user,
 		.context = PGC_SIGHUP,
 		.boot = 0,.least = 0,.most = 1000000,
 		.short_description = "Sets the maximum number of sessions of one user, in all databases.",
@@ -373,7 +349,7 @@ static const ParameterDefinition definitions[] =
 	{
 		.name = "pg_baton.max_unauthenticated",
 		.type = PARAMETER_INT,
-		.variable = &max_unauthenticated,
+		.variable = &baton_max_unauthenticated,
 		.context = PGC_SIGHUP,
 		.boot = -1,.least = -1,.most = 1000000,
 		.short_description = "Sets the maximum number of connections on the pool's port that have not logged in yet.",
@@ -382,7 +358,7 @@ static const ParameterDefinition definitions[] =
 	{
 		.name = "pg_baton.handshake_timeout",
 		.type = PARAMETER_INT,
-		.variable = &handshake_timeout_ms,
+		.variable = &baton_handshake_timeout_ms,
 		.context = PGC_SIGHUP,
 		.flags = GUC_UNIT_MS,
 		.boot = 0,.least = 0,.most = INT_MAX,
@@ -392,7 +368,7 @@ static const ParameterDefinition definitions[] =
 	{
 		.name = "pg_baton.login_step_timeout",
 		.type = PARAMETER_INT,
-		.variable = &login_step_timeout_ms,
+		.variable = &baton_login_step_timeout_ms,
 		.context = PGC_SIGHUP,
 		.flags = GUC_UNIT_MS,
 		.boot = 0,.least = 0,.most = INT_MAX,
@@ -402,7 +378,7 @@ static const ParameterDefinition definitions[] =
 	{
 		.name = "pg_baton.max_login_bytes",
 		.type = PARAMETER_INT,
-		.variable = &max_login_kb,
+		.variable = &baton_max_login_kb,
 		.context = PGC_SIGHUP,
 		.flags = GUC_UNIT_KB,
 		.boot = 256,.least = 0,.most = INT_MAX / 1024,
@@ -559,174 +535,4 @@ baton_parameters_forget_attach(void)
 	/* in place, as guc.c owns both strings, which may be one */
 	explicit_bzero(*record->variable, strlen(*record->variable));
 	explicit_bzero(record->reset_val, strlen(record->reset_val));
-}
-
-/*
- * What only a starting backend can take: set in a startup packet, such an
- * option splits a pool.  A comma-separated list of all there are, those of
- * other extensions included, for the server knows best.  The libraries to be
- * loaded at the start are no such parameters in name, but who sets them later
- * loads nothing (process_session_preload_libraries in miscinit.c).
- */
-static char *
-backend_only_parameters(void)
-{
-	struct config_generic **variables;
-	int			count;
-	StringInfoData list;
-
-	initStringInfo(&list);
-	variables = baton_guc_records(&count);
-	for (int i = 0; i < count; i++)
-	{
-		const struct config_generic *variable = variables[i];
-
-		if (baton_counts_at_start(variable) &&
-			strcmp(variable->name, "pg_baton.attach") != 0)
-			appendStringInfo(&list, "%s%s", list.len > 0 ? "," : "", variable->name);
-	}
-	return list.data;
-}
-
-static char *
-hex_of(const char *bytes, Size length)
-{
-	char	   *hex = palloc(length * 2 + 1);
-
-	hex[hex_encode(bytes, length, hex)] = '\0';
-	return hex;
-}
-
-/* Some are of later majors: ssl_groups was ssl_ecdh_curve before 18. */
-static const char *const tls_settings[] = {
-	"ssl", "ssl_cert_file", "ssl_key_file", "ssl_ca_file", "ssl_crl_file", "ssl_crl_dir",
-	"ssl_dh_params_file", "ssl_ciphers", "ssl_tls13_ciphers", "ssl_ecdh_curve", "ssl_groups",
-	"ssl_prefer_server_ciphers", "ssl_min_protocol_version", "ssl_max_protocol_version",
-	"ssl_passphrase_command", "ssl_passphrase_command_supports_reload"
-};
-
-static const char *
-server_setting(const char *name)
-{
-	return GetConfigOption(name, false, false);
-}
-
-static void
-add(StringInfo pairs, uint32 *count, const char *name, const char *value)
-{
-	baton_wire_string(pairs, name);
-	baton_wire_string(pairs, value);
-	(*count)++;
-}
-
-static void
-add_number(StringInfo pairs, uint32 *count, const char *name, int64 value)
-{
-	add(pairs, count, name, psprintf(INT64_FORMAT, value));
-}
-
-bool
-baton_parameters_send(int channel)
-{
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
-												  "pg_baton parameters",
-												  ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old_context = MemoryContextSwitchTo(context);
-	StringInfoData pairs;
-	StringInfoData payload;
-	uint32		count = 0;
-	bool		sent;
-
-	initStringInfo(&pairs);
-
-	/* ours */
-	add_number(&pairs, &count, "port", baton_port);
-	add(&pairs, &count, "listen_addresses",
-		baton_listen_addresses[0] != '\0' ? baton_listen_addresses :
-		server_setting("listen_addresses"));
-	add_number(&pairs, &count, "max_backends", baton_max_backends);
-	add_number(&pairs, &count, "min_backends", baton_min_backends);
-	add_number(&pairs, &count, "max_dedicated", baton_max_dedicated);
-	add_number(&pairs, &count, "max_extra_backends", baton_max_extra_backends);
-	add_number(&pairs, &count, "sharing_threshold", baton_sharing_threshold);
-	add_number(&pairs, &count, "dispatchers", baton_dispatchers);
-	add_number(&pairs, &count, "backend_idle_timeout_ms", baton_backend_idle_timeout_ms);
-	add_number(&pairs, &count, "backend_lifetime_ms", baton_backend_lifetime_ms);
-	add_number(&pairs, &count, "session_wait_timeout_ms", baton_session_wait_timeout_ms);
-	add_number(&pairs, &count, "max_sessions", baton_max_sessions);
-	add_number(&pairs, &count, "session_memory_bytes", (int64) baton_session_memory_kb * 1024);
-	add_number(&pairs, &count, "max_login_rate", max_login_rate);
-	add_number(&pairs, &count, "max_login_rate_per_address", max_login_rate_per_address);
-	add_number(&pairs, &count, "max_sessions_per_address", max_sessions_per_address);
-	add_number(&pairs, &count, "max_sessions_per_user", max_sessions_per_user);
-	add_number(&pairs, &count, "max_unauthenticated", max_unauthenticated);
-	add_number(&pairs, &count, "handshake_timeout_ms", handshake_timeout_ms);
-	add_number(&pairs, &count, "login_step_timeout_ms", login_step_timeout_ms);
-	add_number(&pairs, &count, "max_login_bytes", (int64) max_login_kb * 1024);
-	add_number(&pairs, &count, "enabled", baton_enabled ? 1 : 0);
-	add_number(&pairs, &count, "login_by_server",
-			   baton_login == LOGIN_SERVER ||
-			   (baton_login == LOGIN_AUTO && baton_hooks_others_authenticate()) ? 1 : 0);
-	add(&pairs, &count, "native_dbuser_names", baton_native_dbuser_names);
-	add_number(&pairs, &count, "native_when_waiting", baton_native_when_waiting);
-	add_number(&pairs, &count, "force_migration", baton_force_migration ? 1 : 0);
-	add(&pairs, &count, "dispatcher_log", baton_dispatcher_log);
-
-	/* the server's */
-	add_number(&pairs, &count, "server_port", PostPortNumber);
-	add(&pairs, &count, "unix_socket_directories", server_setting("unix_socket_directories"));
-	add(&pairs, &count, "unix_socket_group", server_setting("unix_socket_group"));
-	add(&pairs, &count, "unix_socket_permissions", psprintf("%04o", Unix_socket_permissions));
-	add_number(&pairs, &count, "authentication_timeout_ms", (int64) AuthenticationTimeout * 1000);
-	add_number(&pairs, &count, "max_connections", MaxConnections);
-	add_number(&pairs, &count, "superuser_reserved_connections", baton_reserved_connections());
-	add(&pairs, &count, "server_version", server_setting("server_version"));
-	add(&pairs, &count, "data_directory", DataDir);
-	add(&pairs, &count, "backend_only_parameters", backend_only_parameters());
-	add(&pairs, &count, "backend_start_settings", baton_start_settings());
-	add_number(&pairs, &count, "log_receipt", baton_log_receipt() ? 1 : 0);
-	add_number(&pairs, &count, "log_authentication", baton_log_authentication() ? 1 : 0);
-	add_number(&pairs, &count, "log_authorization", baton_log_authorization() ? 1 : 0);
-	add_number(&pairs, &count, "log_disconnections", baton_log_disconnections() ? 1 : 0);
-
-	/*
-	 * of a socket that a relay has; their show hooks would ask for one of
-	 * ours
-	 */
-	add_number(&pairs, &count, "tcp_keepalives_idle", tcp_keepalives_idle);
-	add_number(&pairs, &count, "tcp_keepalives_interval", tcp_keepalives_interval);
-	add_number(&pairs, &count, "tcp_keepalives_count", tcp_keepalives_count);
-	add_number(&pairs, &count, "tcp_user_timeout", tcp_user_timeout);
-
-	/* TLS: all that be_tls_init (be-secure-openssl.c) goes by, as it is there */
-	for (int i = 0; i < (int) lengthof(tls_settings); i++)
-	{
-		const char *value = GetConfigOption(tls_settings[i], true, false);
-
-		if (value != NULL)
-			add(&pairs, &count, tls_settings[i], value);
-	}
-
-	/*
-	 * What a SCRAM exchange with a user that does not exist derives its salt
-	 * from (mock_scram_secret in auth-scram.c): with the same secret, both
-	 * ports give the same one.
-	 */
-	add(&pairs, &count, "mock_authentication_nonce",
-		hex_of(GetMockAuthenticationNonce(), MOCK_AUTH_NONCE_LEN));
-
-	/*
-	 * The time serves as the generation: the next launcher cannot give a
-	 * number that this one gave, which a counter would do.
-	 */
-	add_number(&pairs, &count, "configuration_generation", GetCurrentTimestamp());
-
-	initStringInfo(&payload);
-	baton_wire_u32(&payload, count);
-	appendBinaryStringInfo(&payload, pairs.data, pairs.len);
-	sent = baton_channel_send(channel, BATON_MSG_PARAMETERS, 0, payload.data, payload.len);
-
-	MemoryContextSwitchTo(old_context);
-	MemoryContextDelete(context);
-	return sent;
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * parameters.h
- *		The parameters pg_baton.*, and what of them the dispatcher is told.
+ *		The parameters pg_baton.*.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -9,6 +9,14 @@
  */
 #ifndef BATON_PARAMETERS_H
 #define BATON_PARAMETERS_H
+
+/* pg_baton.login: who authenticates clients */
+enum
+{
+	BATON_LOGIN_AUTO,
+	BATON_LOGIN_SERVER,
+	BATON_LOGIN_DISPATCHER
+};
 
 /* See the table in parameters.c for what each means. */
 extern int	baton_port;
@@ -24,6 +32,14 @@ extern int	baton_backend_lifetime_ms;
 extern int	baton_session_wait_timeout_ms;
 extern int	baton_max_sessions;
 extern int	baton_session_memory_kb;
+extern int	baton_max_login_rate;
+extern int	baton_max_login_rate_per_address;
+extern int	baton_max_sessions_per_address;
+extern int	baton_max_sessions_per_user;
+extern int	baton_max_unauthenticated;
+extern int	baton_handshake_timeout_ms;
+extern int	baton_login_step_timeout_ms;
+extern int	baton_max_login_kb;
 extern bool baton_force_migration;
 extern bool baton_enabled;
 extern int	baton_login;
@@ -51,11 +67,5 @@ extern char *baton_dedicated_objects;	/* taint_listed.c */
  * (init_custom_variable in guc.c makes that FATAL).
  */
 extern void baton_parameters_define(void);
-
-/*
- * Sends the whole configuration to the dispatcher, as one PARAMETERS message
- * with a new configuration_generation.  False if the dispatcher is gone.
- */
-extern bool baton_parameters_send(int channel);
 
 #endif							/* BATON_PARAMETERS_H */

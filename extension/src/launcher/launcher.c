@@ -51,6 +51,7 @@
 #include "login_watch.h"
 #include "majors.h"
 #include "parameters.h"
+#include "parameters_message.h"
 #include "pool_settings.h"
 #include "settings_standby.h"
 #include "wire.h"

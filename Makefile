@@ -147,14 +147,14 @@ check-major: setup-suite ## Of check: what depends on the server's major
 lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
-	tools/indent --check
+	$(WITH_SERVER) tools/indent --check
 	tools/check-proven
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
 format: extension ## Let rustfmt lay the Rust out, and pg_bsd_indent the C
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
-	tools/indent
+	$(WITH_SERVER) tools/indent
 
 check-unit:
 	$(CARGO) test --release --workspace

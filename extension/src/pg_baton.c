@@ -25,6 +25,7 @@
 #include "parameters.h"
 #include "pid_functions.h"
 #include "self_check.h"
+#include "server_rules.h"
 #include "taint_watch.h"
 
 PG_MODULE_MAGIC;
@@ -45,6 +46,7 @@ _PG_init(void)
 
 	baton_control_create(baton_max_sessions);
 	baton_self_check_init();
+	baton_rules_init();
 	baton_log_settings_init();
 	baton_attach_origin_init();
 	baton_taint_watch_init();

@@ -74,12 +74,32 @@ def test_a_user_whose_verifier_cannot_be_read_is_refused_alone(server):
     assert launcher(server) == before
 
 
-@pytest.mark.pool_only
-def test_a_database_s_name_that_is_such_a_role_s_is_a_name_like_any_other(server):
-    """samerole and samegroup lines look up the role that the client names."""
+def looked_up_by_a_backend(server, user: str, dbname: str) -> None:
     before = launcher(server)
-    assert attempt(server.pool(user="all_same", dbname="too_long")) == 'FATAL:  database "too_long" does not exist'
+    direct = attempt(server.direct(user=user, dbname=dbname))
+    assert "pg_class" in direct
+    for _ in range(2):
+        assert attempt(server.pool(user=user, dbname=dbname)) == direct
+        assert attempt(server.pool(user="postgres")) == "in"
     assert launcher(server) == before
+
+
+@pytest.mark.pool_only
+def test_a_database_that_has_such_a_role_s_name_is_looked_up_by_a_backend(server):
+    """samerole and samegroup lines look up the role that the client names."""
+    looked_up_by_a_backend(server, "all_same", "too_long")
+
+
+@pytest.mark.pool_only
+def test_such_a_role_that_rules_name_as_a_group_is_looked_up_by_a_backend(make_cluster):
+    server = make_cluster(hba=["host only_here +too_long 127.0.0.1/32 trust"])
+    server.sql("CREATE ROLE too_long; CREATE ROLE near_it LOGIN IN ROLE too_long")
+    server.sql("CREATE DATABASE only_here")
+    assert attempt(server.pool(user="near_it", dbname="only_here")) == "in"
+    server.sql(f"ALTER ROLE too_long PASSWORD '{long_verifier()}'")
+    looked_up_by_a_backend(server, "near_it", "only_here")
+    server.sql("ALTER ROLE too_long PASSWORD NULL")
+    assert attempt(server.pool(user="near_it", dbname="only_here")) == "in"
 
 
 LOGINS = {

@@ -45,7 +45,7 @@ static FailedCheck *failed_checks = NULL;	/* one for each cost */
 static bool unpooled = false;
 
 static const char *const costs[BATON_COSTS] = {
-	"pooling", "speed", "process IDs", "functions"
+	"pooling", "speed", "process IDs", "functions", "logins"
 };
 
 PG_FUNCTION_INFO_V1(pg_baton_get_failed_checks);
@@ -92,7 +92,8 @@ baton_self_check_failed(BatonCost cost, const char *problem)
 		gettext_noop("Each session keeps a backend of its own for life."),
 		gettext_noop("Handing a session over takes longer."),
 		gettext_noop("SQL knows sessions by the process IDs of the backends that serve them at the moment."),
-		gettext_noop("Functions in PL/pgSQL are not kept apart by the settings of their callers.")
+		gettext_noop("Functions in PL/pgSQL are not kept apart by the settings of their callers."),
+		gettext_noop("Each client is authenticated by a backend of the server.")
 	};
 	FailedCheck *failed;
 	uint32		free_place = 0;

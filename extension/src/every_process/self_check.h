@@ -17,10 +17,11 @@ typedef enum
 	BATON_COSTS_SPEED,			/* a hand-over takes longer */
 	BATON_COSTS_PIDS,			/* SQL knows sessions by their backends'
 								 * numbers */
-	BATON_COSTS_FUNCTIONS		/* PL/pgSQL's plans may be another session's */
+	BATON_COSTS_FUNCTIONS,		/* PL/pgSQL's plans may be another session's */
+	BATON_COSTS_LOGINS			/* a backend authenticates each client */
 } BatonCost;
 
-#define BATON_COSTS (BATON_COSTS_FUNCTIONS + 1)
+#define BATON_COSTS (BATON_COSTS_LOGINS + 1)
 
 /* Postmaster only, from _PG_init. */
 extern void baton_self_check_init(void);

@@ -45,7 +45,6 @@
 #include "channel.h"
 #include "control.h"
 #include "hba_match.h"
-#include "ident_map.h"
 #include "launcher.h"
 #include "login.h"
 #include "login_watch.h"
@@ -90,7 +89,7 @@ baton_launcher_register(void)
 	strlcpy(worker.bgw_name, "pg_baton launcher", BGW_MAXLEN);
 	strlcpy(worker.bgw_type, "pg_baton launcher", BGW_MAXLEN);
 	strlcpy(worker.bgw_library_name, "pg_baton", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, "baton_launcher_main", BGW_MAXLEN);
+	strlcpy(worker.bgw_function_name, BATON_LAUNCHER_FUNCTION, BGW_MAXLEN);
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
 	/* as soon as anyone may log in, on a standby as well */
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
@@ -197,7 +196,6 @@ reload(void)
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
 	baton_hba_load();
-	baton_ident_load();
 	baton_login_changed();
 	send_parameters();
 }
@@ -304,8 +302,8 @@ baton_launcher_main(Datum argument)
 	CommitTransactionCommand();
 
 	before_shmem_exit(tell_shutdown, (Datum) 0);
+	baton_hba_init();
 	baton_hba_load();
-	baton_ident_load();
 	/* who died with the server may have committed without telling */
 	baton_login_changed();
 	BatonControlMemory->force_migration = baton_force_migration ? 1 : 0;

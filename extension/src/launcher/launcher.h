@@ -10,6 +10,9 @@
 #ifndef BATON_LAUNCHER_H
 #define BATON_LAUNCHER_H
 
+/* What its background worker is registered with, and found by. */
+#define BATON_LAUNCHER_FUNCTION "baton_launcher_main"
+
 /* From _PG_init, while the server preloads libraries. */
 extern void baton_launcher_register(void);
 

@@ -12,8 +12,9 @@
  * row (CatalogCacheCreateEntry in catcache.c), and a row that long is within
  * anybody's power: a user may give himself a SCRAM verifier with a salt of
  * any length.  So rows are read by scans, as GetDatabaseTuple in postinit.c
- * does, and no cache is asked for one; nor is anything that does so by
- * itself, as has_privs_of_role() (connect_privilege.c has what we use of it).
+ * does, and no cache is asked for one that has not been seen to be readable; nor
+ * is anything that does so by itself, as has_privs_of_role()
+ * (connect_privilege.c has what we use of it).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -25,8 +26,10 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/indexing.h"
+#include "catalog/pg_auth_members.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -60,6 +63,23 @@ row_by_name(Relation catalog, Oid index, AttrNumber attribute, const char *name)
 		row = heap_copytuple(row);
 	systable_endscan(scan);
 	return row;
+}
+
+/*
+ * With these locks held, to look at roles once more accepts no invalidations
+ * (LockRelationOid() in lmgr.c, 15 to 18: only who gets a lock anew does), and as
+ * long as none are accepted the catalog snapshot is the same
+ * (GetNonHistoricCatalogSnapshot() in snapmgr.c).  So a row that could be read
+ * can be read by a catalog cache, too.  Which indexes: those of the caches
+ * AUTHNAME and AUTHMEMMEMROLE (syscache.c).
+ */
+void
+baton_roles_hold(void)
+{
+	LockRelationOid(AuthIdRelationId, AccessShareLock);
+	LockRelationOid(AuthIdRolnameIndexId, AccessShareLock);
+	LockRelationOid(AuthMemRelationId, AccessShareLock);
+	LockRelationOid(AuthMemMemRoleIndexId, AccessShareLock);
 }
 
 bool

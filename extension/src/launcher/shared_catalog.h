@@ -28,7 +28,13 @@ typedef struct BatonRole
 	char	   *verifier;		/* NULL: no password, or not readable */
 } BatonRole;
 
-/* All of these within a transaction.  False if there is no such role. */
+/*
+ * All of these within a transaction.  From here to its end roles and memberships
+ * are what they are now, also for the catalog caches.
+ */
+extern void baton_roles_hold(void);
+
+/* False if there is no such role. */
 extern bool baton_role_by_name(const char *name, BatonRole *role);
 
 /* Overwrites the verifier: nobody needs it any more. */

@@ -4,7 +4,8 @@
  *		Host names in pg_hba.conf.
  *
  * Problem: the server asks the name server in each backend (check_hostname in
- * hba.c); the launcher would have all other logins wait meanwhile.
+ * hba.c); the launcher would have all other logins wait meanwhile.  So the name
+ * is looked up here, and given to the server's code with the question.
  *
  * A line matches if the client's address has that name (reverse look-up) and
  * that name has the client's address (forward look-up).  Both must hold, so
@@ -170,8 +171,8 @@ name_of_address(const SockAddr *client)
 	return entry->name;
 }
 
-bool
-baton_host_matches(const char *pattern, const SockAddr *client)
+const char *
+baton_host_name(const char *pattern, const SockAddr *client)
 {
 	const char *name;
 
@@ -182,15 +183,15 @@ baton_host_matches(const char *pattern, const SockAddr *client)
 
 		name = name_of_address(client);
 		if (name == NULL)
-			return false;
+			return NULL;
 		length = strlen(name);
-		return length >= ending &&
-			pg_strcasecmp(name + (length - ending), pattern) == 0 &&
-			name_has_address(name, client);
+		if (length < ending || pg_strcasecmp(name + (length - ending), pattern) != 0)
+			return NULL;
+		return name_has_address(name, client) ? name : NULL;
 	}
 
 	if (!name_has_address(pattern, client))
-		return false;
+		return NULL;
 	name = name_of_address(client);
-	return name != NULL && pg_strcasecmp(name, pattern) == 0;
+	return name != NULL && pg_strcasecmp(name, pattern) == 0 ? name : NULL;
 }

@@ -13,9 +13,10 @@
 #include "libpq/pqcomm.h"
 
 /*
- * Does the client's address belong to the name, or to a name with that ending
- * if it begins with a dot?  May block while a name server is asked.
+ * The name of the client's address, if it is that one, or if it has that ending
+ * and the pattern begins with a dot; else NULL.  Valid until the next call.  May
+ * block while a name server is asked.
  */
-extern bool baton_host_matches(const char *pattern, const SockAddr *client);
+extern const char *baton_host_name(const char *pattern, const SockAddr *client);
 
 #endif							/* BATON_HBA_HOST_H */

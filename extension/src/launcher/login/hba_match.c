@@ -3,17 +3,20 @@
  * hba_match.c
  *		Which line of pg_hba.conf a client of the pool's port matches.
  *
- * The server parses the file, here as everywhere: tokenize_auth_file and
- * parse_hba_line in hba.c are exported.  What is not is the list that
- * load_hba keeps.  It lives in PostmasterContext, which a background worker
- * has deleted (do_start_bgworker in postmaster.c), so that hba.c's own list
- * dangles in the launcher: load_hba, hba_getauthmethod and check_usermap with
- * a map must never be called here.  We keep a list of our own and match it in
- * the way of check_hba, for connections that are not encrypted by GSSAPI:
- * hostgssenc lines never match, hostnogssenc behave as host.
+ * The server's own code matches (server_rules.c).  What it does not say, and is
+ * read from the files here, is
+ *	- which lines ask the network before the one that matched: host names are
+ *	  looked up by us, so that a slow name server does not hold up all logins
+ *	  (hba_host.c), and such an answer must not be kept;
+ *	- which groups the rules name.  The server looks each of them up in a catalog
+ *	  cache, and a row that is too long to be read without a database would be
+ *	  the launcher's end (shared_catalog.c).  Then a backend is asked instead,
+ *	  whose end it is on the server's own port, too.
  *
- * Owner: the launcher, alone.  parsed_lines lives in parsed_context and is
- * replaced as a whole.
+ * Each file is read before and after the server reads it: what we have found is
+ * of what it has found only if both are the same.
+ *
+ * Owner: the launcher, alone.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -21,253 +24,263 @@
  */
 #include "postgres.h"
 
-#include "libpq/ifaddr.h"
-#include "miscadmin.h"
+#include "lib/stringinfo.h"
 #include "utils/acl.h"
+#include "utils/catcache.h"
 #include "utils/guc.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 
 #include "auth_file.h"
 #include "hba_host.h"
 #include "hba_match.h"
 #include "shared_catalog.h"
 
-static List *parsed_lines = NIL;	/* of HbaLine * */
-static MemoryContext parsed_context = NULL;
+/* A file that changes all the time is read so often, and then not believed. */
+#define READ_TRIES 5
 
-/* What pg_foreach_ifaddr's callback works on. */
-typedef struct InterfaceSearch
+/*
+ * The cache of roles has an entry for each name that was asked about, be there
+ * such a role or not, and clients choose the names.
+ */
+#define QUESTIONS_A_CACHE 1000
+
+/* What the server's code has read, as we read it. */
+typedef struct RuleFile
 {
-	const SockAddr *address;
-	IPCompareMethod method;
-	bool		found;
-} InterfaceSearch;
+	bool		is_known;
+	MemoryContext context;		/* of all below; NULL if there is nothing */
+	StringInfoData text;		/* all of it, to be compared */
+	List	   *lines;			/* of HbaLine *; pg_hba.conf only */
+	List	   *groups;			/* of char *: roles whose members are meant */
+	bool		names_same_role;	/* a database's name may be such a role's */
+} RuleFile;
+
+static RuleFile hba_file;
+static RuleFile ident_file;
+
+/* Have all groups been seen to be readable, and cached, since a role last changed? */
+static bool groups_are_readable = false;
+
+static void
+forget_groups(Datum argument, int cache, uint32 hash)
+{
+	groups_are_readable = false;
+}
+
+void
+baton_hba_init(void)
+{
+	CacheRegisterSyscacheCallback(AUTHNAME, forget_groups, (Datum) 0);
+	ident_file.is_known = !baton_rules_have_maps();
+}
+
+static void
+read_token(RuleFile *file, const AuthToken *token)
+{
+	appendStringInfo(&file->text, "%c%s,", token->quoted ? '"' : ' ', token->string);
+	if (token->quoted)
+		return;
+	if (token->string[0] == '+')
+		file->groups = lappend(file->groups, pstrdup(token->string + 1));
+	else if (strcmp(token->string, "samerole") == 0 || strcmp(token->string, "samegroup") == 0)
+		file->names_same_role = true;
+}
+
+/* What is wrong with it is the server's to report. */
+static void
+read_file(RuleFile *file, const char *name, bool is_hba)
+{
+	MemoryContext outer_context = CurrentMemoryContext;
+	MemoryContext token_context = AllocSetContextCreate(outer_context, "pg_baton tokens",
+														ALLOCSET_SMALL_SIZES);
+	FILE	   *stream;
+	List	   *tokens;
+	ListCell   *line_cell;
+
+	memset(file, 0, sizeof(*file));
+	file->context = AllocSetContextCreate(TopMemoryContext, "pg_baton rule file",
+										  ALLOCSET_SMALL_SIZES);
+	MemoryContextSwitchTo(token_context);
+	stream = baton_auth_file_open(name, &tokens, DEBUG5);
+	MemoryContextSwitchTo(file->context);
+	initStringInfo(&file->text);
+	foreach(line_cell, tokens)
+	{
+		TokenizedAuthLine *tokens_of_line = (TokenizedAuthLine *) lfirst(line_cell);
+		HbaLine    *line = NULL;
+		ListCell   *field_cell;
+
+		if (tokens_of_line->err_msg != NULL)
+			continue;
+		appendStringInfo(&file->text, "\n%d:", tokens_of_line->line_num);
+		foreach(field_cell, tokens_of_line->fields)
+		{
+			ListCell   *token_cell;
+
+			foreach(token_cell, (List *) lfirst(field_cell))
+				read_token(file, (const AuthToken *) lfirst(token_cell));
+			appendStringInfoChar(&file->text, ';');
+		}
+		if (is_hba)
+			line = parse_hba_line(tokens_of_line, DEBUG5);
+		if (line != NULL)
+			file->lines = lappend(file->lines, line);
+	}
+	MemoryContextSwitchTo(outer_context);
+	baton_auth_file_close(stream);
+	MemoryContextDelete(token_context);
+}
+
+static void
+forget_file(RuleFile *file)
+{
+	if (file->context != NULL)
+		MemoryContextDelete(file->context);
+	memset(file, 0, sizeof(*file));
+}
+
+static void
+load_rules(RuleFile *in_force, const char *name, bool (*load) (void))
+{
+	RuleFile	before;
+	RuleFile	after;
+
+	for (int i = 0; i < READ_TRIES; i++)
+	{
+		bool		loaded;
+		bool		same;
+
+		read_file(&before, name, in_force == &hba_file);
+		loaded = load();
+		read_file(&after, name, in_force == &hba_file);
+		same = strcmp(before.text.data, after.text.data) == 0;
+		forget_file(&before);
+		if (loaded && same)
+		{
+			forget_file(in_force);
+			*in_force = after;
+			in_force->is_known = true;
+			return;
+		}
+		forget_file(&after);
+		if (!loaded)
+			return;				/* what was read before stays */
+		forget_file(in_force);
+	}
+}
 
 void
 baton_hba_load(void)
 {
-	MemoryContext context = AllocSetContextCreate(TopMemoryContext,
-												  "pg_baton hba lines",
-												  ALLOCSET_SMALL_SIZES);
-	MemoryContext old_context;
-	MemoryContext token_context = AllocSetContextCreate(CurrentMemoryContext,
-														"pg_baton hba tokens",
-														ALLOCSET_SMALL_SIZES);
-	FILE	   *file;
-	List	   *tokens;
-	List	   *lines = NIL;
-	ListCell   *cell;
-	bool		good = true;
-
-	old_context = MemoryContextSwitchTo(token_context);
-	file = baton_auth_file_open(HbaFileName, &tokens);
-	MemoryContextSwitchTo(context);
-	foreach(cell, tokens)
-	{
-		TokenizedAuthLine *token_line = (TokenizedAuthLine *) lfirst(cell);
-		HbaLine    *line = NULL;
-
-		if (token_line->err_msg == NULL)
-			line = parse_hba_line(token_line, LOG);
-		if (line == NULL)
-			good = false;		/* logged already; go on, to log them all */
-		else
-			lines = lappend(lines, line);
-	}
-	MemoryContextSwitchTo(old_context);
-	baton_auth_file_close(file);
-	MemoryContextDelete(token_context);
-
-	if (!good || lines == NIL)
-	{
-		ereport(LOG,
-				(errcode(ERRCODE_CONFIG_FILE_ERROR),
-				 errmsg("pg_baton could not load \"%s\"", HbaFileName),
-				 parsed_context != NULL ?
-				 errdetail("The lines read before remain in force.") : 0));
-		MemoryContextDelete(context);
+	if (!baton_rules_kept())
 		return;
-	}
+	groups_are_readable = false;
+	load_rules(&hba_file, HbaFileName, baton_rules_load_hba);
+	load_rules(&ident_file, IdentFileName, baton_rules_load_ident);
+}
 
-	if (parsed_context != NULL)
-		MemoryContextDelete(parsed_context);
-	parsed_context = context;
-	parsed_lines = lines;
+static bool
+is_readable(const char *role_name)
+{
+	BatonRole	role;
+
+	if (!baton_role_by_name(role_name, &role))
+		return true;
+	baton_role_wipe(&role);
+	return role.readable;
+}
+
+/*
+ * And cached, by the same snapshot: so none is read again before an invalidation
+ * has come, and with it forget_groups().
+ */
+static bool
+are_readable(List *groups)
+{
+	ListCell   *cell;
+
+	foreach(cell, groups)
+	{
+		const char *name = (const char *) lfirst(cell);
+
+		if (!is_readable(name))
+			return false;
+		(void) get_role_oid(name, true);
+	}
+	return true;
 }
 
 bool
-baton_hba_loaded(void)
+baton_hba_can_answer(const BatonClient *client)
 {
-	return parsed_context != NULL;
-}
+	static int	questions = 0;
 
-static bool
-token_is(const AuthToken *token, const char *keyword)
-{
-	return !token->quoted && strcmp(token->string, keyword) == 0;
-}
-
-/* As is_member in hba.c: explicit membership counts, being superuser does not. */
-static bool
-role_is_member(Oid role, const char *group)
-{
-	Oid			group_role;
-
-	if (!OidIsValid(role))
+	if (!baton_rules_kept() || !hba_file.is_known || !ident_file.is_known)
 		return false;
-	group_role = baton_role_oid(group);
-	return OidIsValid(group_role) && is_member_of_role_nosuper(role, group_role);
-}
 
-static bool
-database_matches(const BatonClient *client, List *tokens)
-{
-	ListCell   *cell;
-
-	foreach(cell, tokens)
+	if (++questions >= QUESTIONS_A_CACHE)
 	{
-		AuthToken  *token = (AuthToken *) lfirst(cell);
-
-		if (token_is(token, "all"))
-			return true;
-		else if (token_is(token, "sameuser"))
-		{
-			if (strcmp(client->database, client->user) == 0)
-				return true;
-		}
-		else if (token_is(token, "samegroup") || token_is(token, "samerole"))
-		{
-			if (role_is_member(client->role, client->database))
-				return true;
-		}
-		else if (token_is(token, "replication"))
-			continue;			/* a session of the pool never is */
-		else if (baton_auth_token_matches(token, client->database))
-			return true;
+		questions = 0;
+		groups_are_readable = false;
+		ResetCatalogCaches();
 	}
-	return false;
+
+	if (!groups_are_readable)
+		groups_are_readable = are_readable(hba_file.groups) && are_readable(ident_file.groups);
+	return groups_are_readable && (!hba_file.names_same_role || is_readable(client->database));
 }
 
+/* Does the server's code look at the line's address for that client? */
 static bool
-role_matches(const BatonClient *client, List *tokens)
+address_counts(const BatonClient *client, const HbaLine *line)
 {
-	ListCell   *cell;
-
-	foreach(cell, tokens)
-	{
-		AuthToken  *token = (AuthToken *) lfirst(cell);
-
-		if (!token->quoted && token->string[0] == '+')
-		{
-			if (role_is_member(client->role, token->string + 1))
-				return true;
-		}
-		else if (token_is(token, "all") || baton_auth_token_matches(token, client->user))
-			return true;
-	}
-	return false;
-}
-
-static bool
-in_range(const SockAddr *address, const struct sockaddr *network, const struct sockaddr *mask)
-{
-	return address->addr.ss_family == network->sa_family &&
-		pg_range_sockaddr(&address->addr,
-						  (const struct sockaddr_storage *) network,
-						  (const struct sockaddr_storage *) mask);
-}
-
-static void
-compare_interface(struct sockaddr *address, struct sockaddr *mask, void *argument)
-{
-	InterfaceSearch *search = (InterfaceSearch *) argument;
-	struct sockaddr_storage host_mask;
-
-	if (search->found)
-		return;
-	if (search->method == ipCmpSameHost)
-	{
-		pg_sockaddr_cidr_mask(&host_mask, NULL, address->sa_family);
-		mask = (struct sockaddr *) &host_mask;
-	}
-	search->found = in_range(search->address, address, mask);
-}
-
-static bool
-on_own_interface(const SockAddr *address, IPCompareMethod method)
-{
-	InterfaceSearch search = {.address = address,.method = method,.found = false};
-
-	errno = 0;
-	if (pg_foreach_ifaddr(compare_interface, &search) < 0)
-	{
-		ereport(LOG,
-				(errmsg("error enumerating network interfaces: %m")));
-		return false;
-	}
-	return search.found;
-}
-
-static bool
-address_matches(const BatonClient *client, HbaLine *line, bool *by_network)
-{
-	if (line->ip_cmp_method == ipCmpSameHost || line->ip_cmp_method == ipCmpSameNet ||
-		(line->ip_cmp_method == ipCmpMask && line->hostname != NULL))
-		*by_network = true;
-
-	switch (line->ip_cmp_method)
-	{
-		case ipCmpAll:
-			return true;
-		case ipCmpSameHost:
-		case ipCmpSameNet:
-			return on_own_interface(&client->address, line->ip_cmp_method);
-		case ipCmpMask:
-			if (line->hostname != NULL)
-				return baton_host_matches(line->hostname, &client->address);
-			return in_range(&client->address, (struct sockaddr *) &line->addr,
-							(struct sockaddr *) &line->mask);
-	}
-	return false;
-}
-
-static bool
-connection_matches(const BatonClient *client, HbaLine *line, bool *by_network)
-{
-	bool		local = client->address.addr.ss_family == AF_UNIX;
-
 	switch (line->conntype)
 	{
-		case ctLocal:
-			return local;
 		case ctHost:
 		case ctHostNoGSS:
-			return !local && address_matches(client, line, by_network);
-		case ctHostNoSSL:
-			return !local && !client->is_secure && address_matches(client, line, by_network);
+			return true;
 		case ctHostSSL:
-			return client->is_secure && address_matches(client, line, by_network);
+			return client->is_secure;
+		case ctHostNoSSL:
+			return !client->is_secure;
+		case ctLocal:
 		case ctHostGSS:
-			return false;
+			break;
 	}
 	return false;
 }
 
-HbaLine *
+const HbaLine *
 baton_hba_match(const BatonClient *client, bool *by_network)
 {
+	const HbaLine *match = baton_rules_match(client, NULL);
+	const char *host = NULL;
 	ListCell   *cell;
 
 	*by_network = false;
-	foreach(cell, parsed_lines)
-	{
-		HbaLine    *line = (HbaLine *) lfirst(cell);
+	if (client->address.addr.ss_family == AF_UNIX)
+		return match;
 
-		/* in check_hba's order: a name server may have to be asked */
-		if (connection_matches(client, line, by_network) &&
-			database_matches(client, line->databases) &&
-			role_matches(client, line->roles))
-			return line;
+	/* without the lines with host names: what of the network comes before? */
+	foreach(cell, hba_file.lines)
+	{
+		const HbaLine *line = (const HbaLine *) lfirst(cell);
+
+		if (address_counts(client, line))
+		{
+			if (line->ip_cmp_method == ipCmpSameHost || line->ip_cmp_method == ipCmpSameNet)
+				*by_network = true;
+			if (line->hostname != NULL)
+			{
+				*by_network = true;
+				if (host == NULL)
+					host = baton_host_name(line->hostname, &client->address);
+			}
+		}
+		if (match != NULL && baton_rules_same_line(line, match))
+			break;
 	}
-	return NULL;
+	return host != NULL ? baton_rules_match(client, host) : match;
 }

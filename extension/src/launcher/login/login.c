@@ -46,7 +46,6 @@
 #include "connect_privilege.h"
 #include "control.h"
 #include "hba_match.h"
-#include "ident_map.h"
 #include "login.h"
 #include "majors.h"
 #include "pool_settings.h"
@@ -254,7 +253,7 @@ check_certificate_name(const Question *question, Answer *answer, const HbaLine *
 		ereport(LOG,
 				(errmsg("certificate authentication failed for user \"%s\": client certificate contains no user name",
 						question->user)));
-	else if (baton_ident_matches(line->usermap, question->user, answer->role, name))
+	else if (baton_rules_map(line->usermap, question->user, name))
 		return;
 	else if (line->auth_method != uaCert)
 		ereport(LOG,
@@ -286,7 +285,7 @@ static void
 choose_method(const Question *question, Answer *answer)
 {
 	BatonClient client;
-	HbaLine    *line;
+	const HbaLine *line;
 	bool		by_network;
 	int			type;
 
@@ -300,19 +299,16 @@ choose_method(const Question *question, Answer *answer)
 		answer->refusal_hint = psprintf("Connect to the server's own port, %d.", PostPortNumber);
 		return;
 	}
-	if (!baton_hba_loaded())
-	{
-		answer->method = BATON_AUTH_REJECT;
-		answer->refuse_first = true;
-		refuse(answer, ERRCODE_CONFIG_FILE_ERROR, _("could not load pg_hba.conf"));
-		return;
-	}
-
 	client.address = question->address;
 	client.is_secure = question->is_secure;
 	client.user = question->user;
 	client.database = question->database;
-	client.role = answer->role;
+	if (!baton_hba_can_answer(&client))
+	{
+		answer->method = BATON_AUTH_BY_SERVER;
+		answer->good_until = 0;
+		return;
+	}
 	line = baton_hba_match(&client, &by_network);
 	if (by_network)
 		answer->good_until = 0;
@@ -349,8 +345,7 @@ choose_method(const Question *question, Answer *answer)
 		case uaPeer:
 			answer->method = BATON_AUTH_PEER;
 			answer->peer_match = question->os_user != NULL && question->os_user[0] != '\0' &&
-				baton_ident_matches(line->usermap, question->user, answer->role,
-									question->os_user);
+				baton_rules_map(line->usermap, question->user, question->os_user);
 			break;
 		default:
 			answer->method = BATON_AUTH_BY_SERVER;
@@ -484,6 +479,7 @@ decide(const Question *question, Answer *answer)
 {
 	BatonRole	role;
 
+	baton_roles_hold();
 	look_up_role(question, answer, &role);
 	if (OidIsValid(role.oid) && !role.readable)
 		refuse_unreadable(question, answer);

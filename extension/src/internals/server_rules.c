@@ -1,0 +1,228 @@
+/*-------------------------------------------------------------------------
+ *
+ * server_rules.c
+ *		pg_hba.conf and pg_ident.conf, asked of the server's own code.
+ *
+ * Problem: hba.c exports load_hba(), hba_getauthmethod(), load_ident() and
+ * check_usermap(), but what they go by are lists in static variables, in
+ * children of PostmasterContext.  A background worker deletes that context
+ * before any code of ours runs, and hba.c's variables dangle; the next
+ * load_hba() would delete the old list's context once more.
+ *
+ * So the launcher takes the two contexts out of PostmasterContext before they
+ * are deleted: a context of ours beside them, the guard, has a reset callback,
+ * which is called when the guard's turn has come.  What PostgreSQL guarantees:
+ *	- children are deleted first to last (MemoryContextDelete() in mcxt.c, 15 to
+ *	  18: it always takes the first there is), and a new child becomes the first
+ *	  (MemoryContextCreate(), MemoryContextSetParent()).  So the guard is made the
+ *	  first one in each child of the postmaster, right after the fork()
+ *	  (fork_process.c calls just that), by pthread_atfork();
+ *	- a callback is called while its context is still in the tree
+ *	  (MemoryContextCallResetCallbacks()), and whoever deletes looks at the tree
+ *	  anew afterwards;
+ *	- the lists are in contexts of these two names (load_hba() and load_ident()),
+ *	  and in nothing else: HbaLines and, from 16 on, regular expressions; those of
+ *	  pg_ident.conf up to 15 come from malloc().
+ *
+ * Checked: there was one context for pg_hba.conf, and the first load_hba() that
+ * replaces the lines has deleted that very one.  Where that is not so, the
+ * launcher goes by the server's backends for each login (login.c).
+ *
+ * Backends and other workers do nothing in the callback, except that 17 and 18
+ * do not say yet what kind of process it is: there all workers keep the pages,
+ * which are the postmaster's until somebody writes.
+ *
+ * Owner: the launcher, alone.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <pthread.h>
+
+#include "libpq/libpq-be.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "utils/memutils.h"
+
+#include "launcher.h"
+#include "self_check.h"
+#include "server_rules.h"
+
+/* Beside the lists, in the postmaster and its children until they delete it. */
+static MemoryContext guard = NULL;
+
+/* What stands in for PostmasterContext in the launcher, with the lists in it. */
+static MemoryContext kept = NULL;
+static int	hba_contexts = 0;
+static int	ident_contexts = 0;
+
+/* The first load must delete what was kept. */
+static bool hba_was_replaced = false;
+static bool ident_was_replaced = false;
+static bool failed = false;
+
+/* After fork(): takes the postmaster's context tree as it is, allocates nothing. */
+static void
+child_begins(void)
+{
+	if (guard == NULL)
+		return;
+	MemoryContextSetParent(guard, NULL);
+	MemoryContextSetParent(guard, PostmasterContext);
+}
+
+static void
+note_replaced(void *was_replaced)
+{
+	*(bool *) was_replaced = true;
+}
+
+static void
+keep(MemoryContext context, bool *was_replaced)
+{
+	MemoryContextCallback *callback = MemoryContextAlloc(context, sizeof(*callback));
+
+	callback->func = note_replaced;
+	callback->arg = was_replaced;
+	MemoryContextRegisterResetCallback(context, callback);
+	MemoryContextSetParent(context, kept);
+}
+
+/* The guard is being deleted, and its siblings next. */
+static void
+guard_ends(void *argument)
+{
+	MemoryContext next;
+
+	guard = NULL;
+	if (MyProcPort != NULL)
+		return;
+	if (MyBgworkerEntry != NULL &&
+		strcmp(MyBgworkerEntry->bgw_function_name, BATON_LAUNCHER_FUNCTION) != 0)
+		return;
+
+	kept = AllocSetContextCreate(TopMemoryContext, "pg_baton rules", ALLOCSET_SMALL_SIZES);
+	for (MemoryContext at = PostmasterContext->firstchild; at != NULL; at = next)
+	{
+		next = at->nextchild;
+		if (strcmp(at->name, "hba parser context") == 0)
+		{
+			hba_contexts++;
+			keep(at, &hba_was_replaced);
+		}
+		else if (strcmp(at->name, "ident parser context") == 0)
+		{
+			ident_contexts++;
+			keep(at, &ident_was_replaced);
+		}
+	}
+}
+
+void
+baton_rules_init(void)
+{
+	MemoryContextCallback *callback;
+
+	if (PostmasterContext == NULL || pthread_atfork(NULL, NULL, child_begins) != 0)
+		return;					/* nothing will have been kept */
+	guard = AllocSetContextCreate(PostmasterContext, "pg_baton guard of rules",
+								  ALLOCSET_SMALL_SIZES);
+	callback = MemoryContextAlloc(guard, sizeof(*callback));
+	callback->func = guard_ends;
+	callback->arg = NULL;
+	MemoryContextRegisterResetCallback(guard, callback);
+}
+
+bool
+baton_rules_kept(void)
+{
+	/* without a pg_ident.conf the server has no list of it */
+	if (!failed && (hba_contexts != 1 || ident_contexts > 1 ||
+					baton_self_check_is_broken("rules")))
+	{
+		failed = true;
+		baton_self_check_failed(BATON_COSTS_LOGINS, "the postmaster's rules of authentication were not found");
+	}
+	return !failed;
+}
+
+bool
+baton_rules_have_maps(void)
+{
+	return ident_contexts > 0;
+}
+
+/* An error in there ends the launcher. */
+static bool
+load(bool (*load_file) (void), int contexts, const bool *was_replaced)
+{
+	bool		loaded;
+
+	PostmasterContext = kept;
+	loaded = load_file();
+	PostmasterContext = NULL;
+	if (loaded && contexts > 0 && !*was_replaced && !failed)
+	{
+		failed = true;
+		baton_self_check_failed(BATON_COSTS_LOGINS, "the postmaster's rules of authentication are elsewhere");
+	}
+	return loaded;
+}
+
+bool
+baton_rules_load_hba(void)
+{
+	return load(load_hba, hba_contexts, &hba_was_replaced);
+}
+
+bool
+baton_rules_load_ident(void)
+{
+	return load(load_ident, ident_contexts, &ident_was_replaced);
+}
+
+/*
+ * What check_hba() and all it calls (hba.c, 15 to 18) read of a Port is filled in
+ * here.  am_walsender, which check_db() looks at, is false in the launcher.
+ */
+const HbaLine *
+baton_rules_match(const BatonClient *client, const char *host_name)
+{
+	Port	   *port = palloc0(sizeof(Port));
+	const HbaLine *line;
+
+	port->sock = PGINVALID_SOCKET;
+	port->raddr = client->address;
+	port->ssl_in_use = client->is_secure;
+	port->user_name = pstrdup(client->user);
+	port->database_name = pstrdup(client->database);
+
+	/* check_hostname(): known and found good, or known to be of no use */
+	if (host_name != NULL)
+		port->remote_hostname = pstrdup(host_name);
+	port->remote_hostname_resolv = host_name != NULL ? +1 : -2;
+
+	hba_getauthmethod(port);
+	line = port->hba;
+	pfree(port);
+	return line->auth_method == uaImplicitReject ? NULL : line;
+}
+
+bool
+baton_rules_map(const char *map, const char *role, const char *system_user)
+{
+	return check_usermap(map, role, system_user, false) == STATUS_OK;
+}
+
+bool
+baton_rules_same_line(const HbaLine *one, const HbaLine *other)
+{
+#if PG_VERSION_NUM >= 160000
+	if (strcmp(one->sourcefile, other->sourcefile) != 0)
+		return false;
+#endif
+	return one->linenumber == other->linenumber;
+}

@@ -225,7 +225,14 @@ def test_libraries_that_nobody_listed(make_cluster):
     found = findings(cluster, 1)
     one = of(found, "libraries", "failure")
     assert "isn (database second)" in one["text"] and one["mend"].endswith("dedicated_objects = 'plperl, isn_weak'")
-    assert "of_our_own" in of(found, "libraries", "warning")["text"]
+    one = of(found, "libraries", "warning")
+    assert "of_our_own" in one["text"] and one["mend"].endswith("pg_baton.stateless_libraries = 'of_our_own'")
+    cluster.set_parameters({"pg_baton.stateless_libraries": "of_our_own", "pg_baton.dedicated_objects": "isn_weak"})
+    cluster.reload()
+    wait_until(
+        lambda: cluster.sql("SHOW pg_baton.stateless_libraries") == [("of_our_own",)], what="a reload"
+    )
+    assert "of_our_own" in of(findings(cluster, 0), "libraries", "ok")["text"]
 
 
 def test_a_pool_whose_next_backend_could_not_log_in(make_cluster):

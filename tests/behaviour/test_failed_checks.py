@@ -24,6 +24,7 @@ COSTS_POOLING = [
     "statements",
     "portals",
     "seed",
+    "libraries",
 ]
 
 SETUP = [

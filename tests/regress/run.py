@@ -190,7 +190,13 @@ def main() -> int:
                     suite,
                     mode,
                     # Twenty tests at once, each with temporary tables: they wait long.
-                    {"pg_baton.max_backends": arguments.backends, "pg_baton.session_wait_timeout": 0},
+                    # Almost all sessions call regress.so: who does would be dedicated,
+                    # as of an unlisted library, and nothing would be proved.
+                    {
+                        "pg_baton.max_backends": arguments.backends,
+                        "pg_baton.session_wait_timeout": 0,
+                        "pg_baton.stateless_libraries": "regress",
+                    },
                     arguments.set,
                     out / mode,
                     lambda cluster, port: run_suite(cluster, port, suite, arguments.tests),

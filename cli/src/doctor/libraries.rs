@@ -8,66 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const CHECK: &str = "libraries";
 
-/// PostgreSQL's own and others' that were looked at: they keep nothing of a session
-/// that matters to the next, or pg_baton knows what they keep.
-const HARMLESS: &[&str] = &[
-    "amcheck",
-    "auto_explain",
-    "autoinc",
-    "bloom",
-    "bool_plperl",
-    "btree_gin",
-    "btree_gist",
-    "citext",
-    "cube",
-    "dict_int",
-    "dict_xsyn",
-    "earthdistance",
-    "euc_tw_and_big5",
-    "file_fdw",
-    "fuzzystrmatch",
-    "hstore",
-    "insert_username",
-    "intagg",
-    "_int",
-    "lo",
-    "ltree",
-    "moddatetime",
-    "pageinspect",
-    "passwordcheck",
-    "pg_baton",
-    "pg_buffercache",
-    "pg_freespacemap",
-    "pg_logicalinspect",
-    "pg_overexplain",
-    "pg_prewarm",
-    "pg_stat_statements",
-    "pg_surgery",
-    "pg_trgm",
-    "pg_visibility",
-    "pg_walinspect",
-    "pgcrypto",
-    "pgoutput",
-    "pgrowlocks",
-    "pgstattuple",
-    "pgxml",
-    "plpgsql",
-    "postgres_fdw",
-    "refint",
-    "seg",
-    "sslinfo",
-    "tablefunc",
-    "tcn",
-    "test_decoding",
-    "tsm_system_rows",
-    "tsm_system_time",
-    "unaccent",
-    "uuid-ossp",
-    "xml2",
-    "libpqwalreceiver",
-    "dict_snowball",
-    "latin2_and_win1250",
-];
+/// What the extension knows, too (extension/src/pooled_backend/dedicated/taint_library.c).
+const KNOWN: &str = include_str!("../../../shared/known_libraries.inc");
+
+/// Does it keep nothing of a session that matters to the next, or is known what?
+fn is_known(name: &str) -> bool {
+    KNOWN.lines().any(|line| {
+        line.strip_prefix('"')
+            .and_then(|line| line.strip_suffix("\","))
+            == Some(name)
+    })
+}
 
 /// Whose state dedicates a session: by what name they stand in the list.
 const KEEPERS: &[(&str, &str)] = &[
@@ -81,7 +32,7 @@ const KEEPERS: &[(&str, &str)] = &[
     ("plr", "plr"),
     ("pltcl", "pltcl"),
     ("plv8", "plv8"),
-    ("libpljava", "java"),
+    ("libpljava-so", "java"),
 ];
 
 /// Hooks into what a client's login is: called for backends, not for clients.
@@ -98,9 +49,14 @@ const OF_LOGINS: &[&str] = &[
 fn base(library: &str) -> &str {
     let file = library.rsplit('/').next().unwrap_or(library);
     let name = file.strip_suffix(".so").unwrap_or(file);
-    // plv8-3.2.2
-    match name.split_once('-') {
-        Some((name, version)) if version.starts_with(|c: char| c.is_ascii_digit()) => name,
+    // plv8-3.2.2, postgis-3
+    match name.rsplit_once('-') {
+        Some((name, version))
+            if version.starts_with(|c: char| c.is_ascii_digit())
+                && version.chars().all(|c| c.is_ascii_digit() || c == '.') =>
+        {
+            name
+        }
         _ => name,
     }
 }
@@ -150,6 +106,9 @@ pub fn look(server: &Server, findings: &mut Findings) -> Result<()> {
         }
     }
     let listed: BTreeSet<String> = list(&server.text("pg_baton.dedicated_objects")).collect();
+    let stateless: BTreeSet<String> = list(&server.text("pg_baton.stateless_libraries"))
+        .map(|library| base(&library).to_owned())
+        .collect();
     let mut quiet = Vec::new();
     for (library, places) in &found {
         let name = base(library);
@@ -182,10 +141,10 @@ pub fn look(server: &Server, findings: &mut Findings) -> Result<()> {
                 format!("{name} ({places}) keeps a session's state in its process, and is not listed: others see it"),
                 server.line("pg_baton.dedicated_objects", format!("'{value}'")),
             );
-        } else if keeper.is_some() || HARMLESS.contains(&name) || listed.contains(name) {
+        } else if keeper.is_some() || is_known(name) || stateless.contains(name) {
             quiet.push(name);
         } else {
-            let value = listed
+            let value = stateless
                 .iter()
                 .map(String::as_str)
                 .chain([name])
@@ -194,8 +153,11 @@ pub fn look(server: &Server, findings: &mut Findings) -> Result<()> {
             findings.mended(
                 CHECK,
                 Level::Warning,
-                format!("{name} ({places}): nobody here knows whether it keeps a session's state in its process; if so"),
-                server.line("pg_baton.dedicated_objects", format!("'{value}'")),
+                format!(
+                    "{name} ({places}): nobody here knows whether it keeps a session's state in its process, so whoever \
+                     calls its functions keeps a backend; if it keeps none"
+                ),
+                server.line("pg_baton.stateless_libraries", format!("'{value}'")),
             );
         }
     }
@@ -204,7 +166,7 @@ pub fn look(server: &Server, findings: &mut Findings) -> Result<()> {
         findings.add(
             CHECK,
             Level::Ok,
-            format!("known, and no harm or listed: {}", quiet.join(", ")),
+            format!("known, or listed: {}", quiet.join(", ")),
         );
     }
     Ok(())
@@ -221,9 +183,14 @@ mod tests {
             ("/usr/lib/x/plv8-3.2.2.so", "plv8"),
             ("uuid-ossp", "uuid-ossp"),
             ("$libdir/plugins/a.so", "a"),
+            ("$libdir/postgis-3", "postgis"),
+            ("timescaledb-tsl-2.17.2", "timescaledb-tsl"),
+            ("libpljava-so-1.6.8.so", "libpljava-so"),
         ] {
             assert_eq!(base(library), name);
         }
+        assert!(is_known("plpgsql") && is_known("uuid-ossp") && is_known("wal2json"));
+        assert!(!is_known("hypopg") && !is_known("") && !is_known("sepgsql"));
         let names: Vec<_> = list(" a, \"b\" ,,c").collect();
         assert_eq!(names, ["a", "b", "c"]);
     }

@@ -47,7 +47,7 @@ baton_check_names(char **value, void **extra, GucSource source)
 
 /* As PostmasterMain (postmaster.c) reads listen_addresses. */
 bool
-baton_check_addresses(char **value, void **extra, GucSource source)
+baton_check_list(char **value, void **extra, GucSource source)
 {
 	return is_list(*value, SplitGUCList);
 }

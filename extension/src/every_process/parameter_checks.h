@@ -15,7 +15,7 @@
 /* Check hooks, see guc.h: a list of identifiers, of addresses, of log levels. */
 extern bool baton_check_names(char **value, void **extra, GucSource source);
 extern bool baton_check_dbuser_names(char **value, void **extra, GucSource source);
-extern bool baton_check_addresses(char **value, void **extra, GucSource source);
+extern bool baton_check_list(char **value, void **extra, GucSource source);
 extern bool baton_check_log(char **value, void **extra, GucSource source);
 
 #endif							/* BATON_PARAMETER_CHECKS_H */

@@ -25,6 +25,7 @@
 #include "parameter_checks.h"
 #include "parameters.h"
 #include "pool_settings.h"
+#include "taint_library.h"
 
 int			baton_port;
 char	   *baton_listen_addresses;
@@ -87,6 +88,7 @@ typedef struct ParameterDefinition
 	const char *short_description;
 	const char *long_description;
 	GucStringCheckHook check;	/* of a string; NULL: any will do */
+	GucStringAssignHook assign; /* of a string; NULL: none */
 } ParameterDefinition;
 
 static const ParameterDefinition definitions[] =
@@ -109,7 +111,7 @@ static const ParameterDefinition definitions[] =
 		.boot_string = "",
 		.short_description = "Sets the host names or IP addresses the pool listens on.",
 		.long_description = "Empty means the same as listen_addresses.",
-		.check = baton_check_addresses,
+		.check = baton_check_list,
 	},
 	{
 		.name = "pg_baton.enabled",
@@ -428,6 +430,18 @@ static const ParameterDefinition definitions[] =
 		.check = baton_check_names,
 	},
 	{
+		.name = "pg_baton.stateless_libraries",
+		.type = PARAMETER_STRING,
+		.variable = &baton_stateless_libraries,
+		.context = PGC_SIGHUP,
+		.flags = GUC_LIST_INPUT,
+		.boot_string = "",
+		.short_description = "Lists libraries whose C functions keep nothing of a session in the process.",
+		.long_description = "Besides those that pg_baton knows. A session that uses another keeps its backend.",
+		.check = baton_check_list,
+		.assign = baton_taint_library_listed,
+	},
+	{
 		.name = "pg_baton.force_migration",
 		.type = PARAMETER_BOOL,
 		.variable = &baton_force_migration,
@@ -516,7 +530,7 @@ baton_parameters_define(void)
 			case PARAMETER_STRING:
 				DefineCustomStringVariable(d->name, d->short_description, d->long_description,
 										   (char **) d->variable, d->boot_string,
-										   d->context, d->flags, d->check, NULL, NULL);
+										   d->context, d->flags, d->check, d->assign, NULL);
 				break;
 		}
 	}

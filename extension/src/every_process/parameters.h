@@ -60,6 +60,7 @@ extern void baton_parameters_forget_attach(void);
 extern int	baton_backend_statements;	/* statement_common.c */
 extern int	baton_backend_function_environments;	/* function_table.c */
 extern char *baton_dedicated_objects;	/* taint_listed.c */
+extern char *baton_stateless_libraries; /* taint_library.c */
 
 /*
  * Defines them all.  From _PG_init, and only while the server preloads

@@ -79,7 +79,7 @@ impl Dispatcher {
             MSG_DEDICATED => {
                 let cause = reader.u32()?;
                 reader.end()?;
-                if cause > CAUSE_FEW_SESSIONS {
+                if cause > CAUSE_LAST {
                     return Err(Malformed.into());
                 }
                 if !self.core.sessions().was_there(id) {

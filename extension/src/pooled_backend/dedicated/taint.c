@@ -43,6 +43,7 @@
 #include "portal_counter.h"
 #include "self_check.h"
 #include "taint.h"
+#include "taint_library.h"
 #include "taint_watch.h"
 
 /* portalmem.c's context, in which every portal's own contexts hang */
@@ -99,6 +100,8 @@ baton_taint_attach(void)
 		problem = baton_portal_counter_attach();
 	if (problem == NULL && baton_self_check_is_broken("portals"))
 		problem = "broken on purpose";
+	if (problem == NULL)
+		problem = baton_taint_library_attach();
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
 
@@ -301,6 +304,8 @@ baton_taint(void)
 		return BATON_CAUSE_LOAD;
 	if (baton_taint_notes.listed_object)
 		return BATON_CAUSE_LISTED_OBJECT;
+	if (baton_uses_unlisted_library())
+		return BATON_CAUSE_UNLISTED_LIBRARY;
 	if (baton_taint_notes.seeded)
 		return BATON_CAUSE_SETSEED;
 

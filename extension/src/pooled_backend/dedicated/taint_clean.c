@@ -33,6 +33,7 @@
 #include "majors.h"
 #include "self_check.h"
 #include "taint.h"
+#include "taint_library.h"
 #include "taint_watch.h"
 
 /*
@@ -110,10 +111,11 @@ baton_taint_clean(void)
 	MemoryContextSwitchTo(context);
 
 	/*
-	 * Nobody can unload a library, or knows what a listed function keeps, or
-	 * how to take from here what this session had.
+	 * Nobody can unload a library, or knows what it or a listed function
+	 * keeps, or how to take from here what this session had.
 	 */
-	if (baton_taint_notes.loaded || baton_taint_notes.listed_object || baton_unpooled())
+	if (baton_taint_notes.loaded || baton_taint_notes.listed_object ||
+		baton_uses_unlisted_library() || baton_unpooled())
 	{
 		whereToSendOutput = destination;
 		return false;

@@ -1,7 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * taint_listed.c
- *		Functions that dedicate a backend because an administrator says so.
+ *		What is to be known of a function that is looked up to be called: does
+ *		it dedicate a backend because an administrator says so, and whose code
+ *		is it?
  *
  * pg_baton.dedicated_objects lists names of functions, extensions and
  * languages that keep a session's state in the process where no one can see
@@ -19,9 +21,11 @@
 
 #include "access/htup_details.h"
 #include "catalog/dependency.h"
+#include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "commands/extension.h"
 #include "nodes/pg_list.h"
+#include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -30,6 +34,7 @@
 #include "utils/varlena.h"
 
 #include "parameters.h"
+#include "taint_library.h"
 #include "taint_watch.h"
 
 /* pg_baton.dedicated_objects; defined in parameters.c */
@@ -129,13 +134,54 @@ judge_listed(Oid function, const char *extension)
 	return listed;
 }
 
+/*
+ * The library that a call of the function runs in: its own, or that of its
+ * language's handler.  NULL: the server itself.
+ */
+static char *
+library_of(Oid function, bool is_handler)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	HeapTuple	language;
+	Oid			language_oid;
+	Oid			handler;
+	char	   *library = NULL;
+
+	if (!HeapTupleIsValid(tuple))
+		return NULL;
+	language_oid = ((Form_pg_proc) GETSTRUCT(tuple))->prolang;
+	if (language_oid == ClanguageId)
+	{
+		bool		is_null;
+		Datum		file = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_probin, &is_null);
+
+		if (!is_null)
+			library = TextDatumGetCString(file);
+	}
+	ReleaseSysCache(tuple);
+	if (is_handler || language_oid == ClanguageId || language_oid == INTERNALlanguageId ||
+		language_oid == SQLlanguageId)
+		return library;
+
+	language = SearchSysCache1(LANGOID, ObjectIdGetDatum(language_oid));
+	if (!HeapTupleIsValid(language))
+		return NULL;
+	handler = ((Form_pg_language) GETSTRUCT(language))->lanplcallfoid;
+	ReleaseSysCache(language);
+	return library_of(handler, true);
+}
+
 static Verdict
 judge(Oid function)
 {
 	Oid			oid = getExtensionOfObject(ProcedureRelationId, function);
 	const char *extension = OidIsValid(oid) ? get_extension_name(oid) : NULL;
+	char	   *library = library_of(function, false);
 	Verdict		verdict = {.function = function};
 
+	/* what this backend has used stays so, whoever calls it */
+	if (library != NULL)
+		baton_taint_library_used(library);
 	verdict.listed = judge_listed(function, extension);
 	verdict.reads_tls = extension != NULL && strcmp(extension, "sslinfo") == 0;
 	return verdict;
@@ -164,8 +210,6 @@ verdict_of(Oid function)
 bool
 baton_function_is_listed(Oid function)
 {
-	if (baton_dedicated_objects == NULL || baton_dedicated_objects[0] == '\0')
-		return false;
 	return verdict_of(function).listed;
 }
 

@@ -181,7 +181,7 @@ baton_taint_function(Oid function)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("functions of extension \"sslinfo\" do not know the TLS of a pooled session"),
 				 errhint("Use the view pg_stat_ssl.")));
-	if (!baton_taint_notes.listed_object && baton_function_is_listed(function))
+	if (baton_function_is_listed(function))
 		baton_taint_notes.listed_object = true;
 }
 

@@ -65,7 +65,8 @@ extern void baton_taint_look_at_loads(void);
 
 /*
  * taint_listed.c: is this function, the extension it belongs to, or its
- * language on the list pg_baton.dedicated_objects?  In a transaction.
+ * language on the list pg_baton.dedicated_objects?  In a transaction.  Tells
+ * taint_library.c whose code it is.
  */
 extern bool baton_function_is_listed(Oid function);
 

@@ -227,16 +227,19 @@ impl Relay {
                 return Turn::Over(Some(format!("could not accept SSL connection: {error}")));
             }
         };
-        let Some(left) = self.bytes_left.checked_sub(length as u64) else {
-            let why = "could not accept SSL connection: too much was sent before authentication";
-            return Turn::Over(Some(why.into()));
-        };
-        self.bytes_left = left;
+        let is_too_much = self.bytes_left < length as u64;
+        self.bytes_left = self.bytes_left.saturating_sub(length as u64);
         self.secure.lend(&mut buffers.wire, length);
         let turn = self.handshake(ends);
         self.secure.give_back(&mut buffers.wire);
-        // The client may have gone on already.
         match turn {
+            // What came with the end of its handshake is counted at the login.
+            Turn::Going if is_too_much => {
+                let why =
+                    "could not accept SSL connection: too much was sent before authentication";
+                Turn::Over(Some(why.into()))
+            }
+            // The client may have gone on already.
             Turn::Secured(facts) => {
                 self.has_undelivered = true;
                 match self.carry_up(ends, buffers) {

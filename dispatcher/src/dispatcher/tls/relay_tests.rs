@@ -302,3 +302,21 @@ fn a_handshake_of_too_many_bytes_is_the_end() {
     let over = format!("{:?}", scene.over);
     assert!(over.contains("too much was sent"), "{over}");
 }
+
+#[test]
+fn what_comes_with_the_end_of_a_handshake_is_none_of_its_bytes() {
+    let mut scene = Scene::new(300_000, SslVersion::TLS1_3);
+    scene.relay.bytes_left = 2_000;
+    // The client has finished, and sends its startup packet along.
+    for _ in 0..10 {
+        if scene.client.connect().is_ok() {
+            break;
+        }
+        scene.carry(true);
+    }
+    assert!(scene.relay.is_in_handshake());
+    scene.client.ssl_write(&pattern(9_000)).unwrap();
+    scene.carry(true);
+    assert_eq!(scene.over, None);
+    assert_eq!(scene.world.to_backend.bytes, pattern(9_000));
+}

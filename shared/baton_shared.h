@@ -580,7 +580,15 @@ typedef struct BatonFrame
 								 * u8[16] local address, u8 secure (1: by TLS,
 								 * whose other end a relay has), u8
 								 * has_certificate (1: it was checked), string
-								 * common_name, string distinguished_name */
+								 * common_name, string distinguished_name, u32
+								 * length and the server's certificate that
+								 * the client was shown (DER; empty: none),
+								 * u32 bits, string version, string cipher,
+								 * string client_dn, string client_serial,
+								 * string issuer_dn: as BatonTls has them */
+#define BATON_MSG_NATIVE_ANSWER 18	/* string: why there may be no such
+									 * session (53300), "" if it is welcome;
+									 * string: detail */
 
 #define BATON_TICKET_NATIVE 0	/* an ordinary connection for life */
 #define BATON_TICKET_LOGIN 1	/* authenticate it, say so, and exit */
@@ -613,6 +621,9 @@ typedef struct BatonFrame
 
 #define BATON_MSG_AUTHENTICATED 27	/* BATON_TICKET_LOGIN: the server has let
 									 * the client in */
+
+#define BATON_MSG_NATIVE_IN 28	/* BATON_TICKET_NATIVE: the server has let the
+								 * client in.  u32 role_oid, u8 superuser */
 
 #define BATON_END_CLIENT_CLOSED 1
 #define BATON_END_CLIENT_TERMINATED 2	/* 'X' */

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from harness.account import server_program
+from harness.account import server_major, server_program
 from harness.certificates import Authority, make_secure, openssl, put
 from harness.health import wait_until
 
@@ -154,9 +154,23 @@ def test_lines_of_pg_hba_conf(make_cluster):
         assert ldap["level"] == "ok" and "by a backend" in ldap["text"]
     else:
         assert ldap["level"] == "failure" and ldap["mend"].startswith(f"{file} line 3: ")
-    cluster.write_hba(["host all all 127.0.0.1/32 nonsense"])
-    one = next(one for one in findings(cluster, 1) if one["mend"] == f"{file} line 1")
-    assert "what was loaded before is in force" in one["text"]
+    methods = ["nonsense", "bsd"] + ([] if server_major() >= 18 else ["oauth issuer=x scope=y"])
+    for method in methods:
+        cluster.write_hba([f"host all all 127.0.0.1/32 {method}"])
+        one = next(one for one in findings(cluster, 1) if one["mend"] == f"{file} line 1")
+        assert "what was loaded before is in force" in one["text"]
+
+
+@pytest.mark.skipif(server_major() < 18, reason="oauth is 18's")
+def test_a_line_of_oauth(make_cluster, run):
+    cluster = with_views(
+        make_cluster(
+            parameters={"oauth_validator_libraries": "some_validator"},
+            hba=['host all nobody all oauth issuer="https://issuer.invalid" scope="openid"'],
+        )
+    )
+    one = next(one for one in findings(cluster, 0) if " oauth" in one["text"])
+    assert one["level"] == "ok" and "by a backend" in one["text"]
 
 
 def test_lines_for_tls_and_certificates_without_either(make_cluster, run):

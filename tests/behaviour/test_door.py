@@ -151,6 +151,26 @@ def test_sessions_of_a_user_are_limited_in_all_databases_together(door):
     inside[0].finish()
 
 
+@pytest.mark.parametrize("parameter", ["max_sessions_per_address", "max_sessions_per_user"])
+def test_native_sessions_count_with_the_others(door, parameter):
+    """Once they are in, since superusers do not; and what they are told is what others are."""
+    cluster = door(**{parameter: 3, "native_dbuser_names": "native/*"})
+    cluster.sql("CREATE DATABASE native")
+    inside = [log_in(cluster), log_in(cluster, database="native"), log_in(cluster, database="native")]
+    assert sorted(wire.backend_pid < 1 << 22 for wire in inside) == [False, True, True]
+    for database in ("native", "postgres"):
+        is_refused(refusal(lambda: log_in(cluster, database=database)), parameter, 3)  # noqa: B023
+    inside += [log_in(cluster, "postgres", database="native") for _ in range(3)]
+    inside += [log_in(cluster, "other", database="native", source=ELSEWHERE) for _ in range(3)]
+    is_refused(refusal(lambda: log_in(cluster, "other", source=ELSEWHERE)), parameter, 3)
+    # superusers come in whoever is there, and count in their address
+    for wire in [inside.pop(3) for _ in range(3)] + [inside.pop(1)]:
+        wire.leave()
+    wait_until(lambda: comes_in(cluster), what="room for one more")
+    for wire in inside:
+        wire.finish()
+
+
 def test_who_opens_many_connections_and_says_nothing_keeps_nobody_out(door):
     cluster = door(max_unauthenticated=20)
     with log_in(cluster, source=ELSEWHERE) as early:

@@ -7,18 +7,21 @@ Real services, each started by the test that needs it (harness/authenticators.py
 from __future__ import annotations
 
 import re
+import socket
+import struct
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import psycopg
 import pytest
-from harness.account import give_to_server_user, pg_config, server_program
+from harness.account import give_to_server_user, pg_config, server_major, server_program
 from harness.authenticators import Ident, Kerberos, Ldap, Radius
 from harness.certificates import Authority, make_secure
 from harness.cluster import can_replace_system_files
 from harness.health import wait_until
-from harness.wire import Wire, query, startup
+from harness.wire import Scram, Wire, message, query, startup, text
 
 pytestmark = pytest.mark.pool_only
 
@@ -165,10 +168,75 @@ def test_gss(make_cluster, run, monkeypatch):
         assert 'GSSAPI authentication failed for user "bob"' in refused.stderr
 
 
-def audit_library(run) -> Path:
-    library = run.directory / "login_audit.so"
+def bearer(token: str) -> bytes:
+    """OAUTHBEARER's first message (RFC 7628)."""
+    said = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+    return message("p", text("OAUTHBEARER") + struct.pack("!I", len(said)) + said)
+
+
+@pytest.mark.skipif(server_major() < 18, reason="oauth is 18's")
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_oauth(make_cluster, run, secure):
+    validator = built_library(run, "token_validator")
+    cluster = make_cluster(
+        start=False,
+        parameters={**PARAMETERS, "oauth_validator_libraries": str(validator)},
+        hba=['host all alice,bob all oauth issuer="https://issuer.invalid" scope="openid postgres"'],
+    )
+    make_secure(cluster, Authority(run.directory / f"oauth-certificates-{secure}"))
+    cluster.start()
+    cluster.sql(ROLES)
+
+    def comes_with(user: str, token: str, port: int = cluster.pool_port) -> Wire:
+        wire = Wire.open("127.0.0.1", port)
+        if secure:
+            wire.secure()
+        wire.send(startup({"user": user, "database": "postgres"}))
+        assert b"OAUTHBEARER\0" in wire.read().body
+        wire.send(bearer(token))
+        return wire
+
+    # a token of any length, and what is sent along with it
+    first, second = comes_with("alice", "alice.x"), comes_with("alice", "alice." + "y" * 30_000)
+    for wire in (first, second):
+        wire.send(query("SELECT current_user"))
+        wire.until_ready()
+        assert ["D" in one.type and one.row() for one in wire.until_ready()][1] == [b"alice"]
+    assert modes(cluster) == [("alice", "shared")] * 2
+    first.query("SET my.own = 'first'")
+    assert second.query("SELECT current_setting('my.own', true)") == [[None]]
+
+    for user, token in (("bob", "alice.x"), ("alice", "nobody.x"), ("alice", "none")):
+        told = []
+        for port in (cluster.port, cluster.pool_port):
+            with comes_with(user, token, port) as wire:
+                found = wire.read()
+                if found.type == "R":
+                    # the error as the mechanism has it; then the client gives up
+                    wire.send(message("p", b"\1"))
+                    found = wire.until_closed()[-1]
+                told.append((found.fields()["C"], found.fields()["M"]))
+        assert told[0] == told[1] and told[0][0] == "28000"
+    for wire in (first, second):
+        wire.finish()
+
+
+def test_a_method_that_this_server_has_not_is_refused_by_the_server_s_own_rules(make_cluster):
+    """bsd, on Linux: the file is not loaded, and what was in force stays."""
+    cluster = make_cluster(parameters=PARAMETERS, hba=["host all alice all trust"])
+    cluster.sql(ROLES)
+    with cluster.new_log() as log:
+        cluster.write_hba(["host all alice all bsd"])
+        cluster.reload()
+        wait_until(lambda: 'invalid authentication method "bsd": not supported by this build' in log(), what="a reload")
+    with psycopg.connect(cluster.pool(user="alice")) as connection:
+        assert connection.execute("SELECT current_user").fetchone() == ("alice",)
+
+
+def built_library(run, name: str) -> Path:
+    library = run.directory / f"{name}.so"
     if not library.exists():
-        source = Path(__file__).resolve().parents[1] / "harness" / "login_audit.c"
+        source = Path(__file__).resolve().parents[1] / "harness" / f"{name}.c"
         include = pg_config("includedir-server")
         subprocess.run(["cc", "-shared", "-fPIC", "-I", include, "-o", str(library), str(source)], check=True)
         library.chmod(0o755)
@@ -177,7 +245,7 @@ def audit_library(run) -> Path:
 
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_a_library_that_watches_logins_sees_every_client(make_cluster, run, order):
-    libraries = [str(audit_library(run)), "pg_baton"]
+    libraries = [str(built_library(run, "login_audit")), "pg_baton"]
     cluster = make_cluster(
         parameters={**PARAMETERS, "shared_preload_libraries": ", ".join(libraries if order == "before" else libraries[::-1])},
         hba=["host all alice,bob,banned all scram-sha-256"],
@@ -227,17 +295,105 @@ def test_with_login_server_every_method_is_the_server_s(make_cluster, run):
     assert re.search(r"connection authenticated: identity=\"alice\" method=scram-sha-256 \(.*pg_hba.conf:1\)", cluster.log())
 
 
-def test_who_talks_before_he_is_let_in_is_refused_and_no_byte_goes_to_another(make_cluster):
-    cluster = make_cluster(parameters={**PARAMETERS, "pg_baton.login": "server"}, hba=["host all alice all password"])
-    cluster.sql(ROLES + "; ALTER ROLE alice PASSWORD 'correct'")
-    with Wire.open("127.0.0.1", cluster.pool_port) as early:
-        early.send(startup({"user": "alice", "database": "postgres"}))
-        early.read_until("R")
-        early.send(b"p\0\0\0\x0ccorrect\0" + query("SELECT 'early'"))
-        found = early.until_closed()
-        assert [m.fields()["C"] for m in found if m.type == "E"] == ["08P01"]
-    with psycopg.connect(cluster.pool(user="alice", password="correct")) as connection:
-        assert connection.execute("SELECT 1").fetchone() == (1,)
+def answers(wire: Wire) -> list[tuple]:
+    """Up to the second ReadyForQuery, without what differs from session to session
+    (from 16 on, ParameterStatus comes in any order)."""
+    found = [(one.type, b"" if one.type == "K" else one.body) for one in wire.until_ready()]
+    parameters = sorted(one for one in found if one[0] == "S")
+    others = [one for one in found if one[0] != "S"]
+    return others + parameters + [(one.type, one.body) for one in wire.until_ready()]
+
+
+@pytest.mark.parametrize("method", ["password", "scram-sha-256", "trust"])
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("forced", [False, True], ids=["normal", "forced"])
+def test_what_a_client_sends_along_with_its_password_is_its_session_s(early, method, secure, forced):
+    """Its first queries come in one packet with it, as on a direct connection."""
+    cluster = early(forced)
+    user = {"password": "alice", "scram-sha-256": "bob", "trust": "postgres"}[method]
+    for size in (1, 5_000, 60_000):
+        queries = query(f"SELECT length('{'x' * size}'); SET my.own = 'early'")
+        found = []
+        for port in (cluster.port, cluster.pool_port):
+            with Wire.open("127.0.0.1", port) as wire:
+                if secure:
+                    wire.secure()
+                packet = startup({"user": user, "database": "postgres"})
+                if method == "password":
+                    # all at once: what it will be asked for is known
+                    wire.send(packet, message("p", text("correct")), queries)
+                elif method == "trust":
+                    wire.send(packet, queries)
+                else:
+                    wire.send(packet)
+                    scram = Scram("correct")
+                    wire.read_until("R")
+                    wire.send(message("p", text("SCRAM-SHA-256") + scram.first()))
+                    wire.send(message("p", scram.final(wire.read().body[4:])), queries)
+                    scram.check(wire.read().body[4:])
+                found.append(answers(wire))
+                assert wire.query("SHOW my.own") == [["early"]]
+                wire.finish()
+        assert found[0] == found[1]
+
+
+@pytest.fixture(scope="module")
+def early(run):
+    """Clusters where the server authenticates; by forced migration or not."""
+    made = {}
+    authority = Authority(run.directory / "early-certificates")
+
+    def make(forced: bool):
+        if forced not in made:
+            cluster = made[forced] = run.cluster(
+                f"early {forced}",
+                parameters={**PARAMETERS, "pg_baton.login": "server", "pg_baton.force_migration": forced},
+                hba=["host all alice all password", "host all bob all scram-sha-256"],
+            )
+            make_secure(cluster, authority)
+            cluster.start()
+            cluster.sql(ROLES)
+            cluster.sql("ALTER ROLE alice PASSWORD 'correct'; ALTER ROLE bob PASSWORD 'correct'")
+        return made[forced]
+
+    yield make
+    for cluster in made.values():
+        cluster.finish()
+
+
+def test_a_password_that_comes_in_pieces_or_is_none_is_taken_as_on_a_direct_connection(early):
+    cluster = early(False)
+    correct = message("p", text("correct"))
+    cases = {
+        "byte by byte": [correct[at : at + 1] for at in range(len(correct))],
+        "wrong": [message("p", text("wrong")), query("SELECT 1")],
+        "long": [message("p", text("x" * 20_000))],
+        "longer than any": [b"p" + (70_000).to_bytes(4, "big") + b"x" * 100],
+        "shorter than any": [b"p\0\0\0\3"],
+        "a query": [query("SELECT 1")],
+        "nothing": [],
+        "half": [correct[:3]],
+        "half of its text": [correct[:7]],
+        "empty": [message("p", text(""))],
+    }
+    for name, parts in cases.items():
+        found = []
+        for port in (cluster.port, cluster.pool_port):
+            with Wire.open("127.0.0.1", port) as wire:
+                wire.send(startup({"user": "alice", "database": "postgres"}))
+                wire.read_until("R")
+                for part in parts:
+                    wire.send(part)
+                    time.sleep(0.01)
+                if name.startswith("half") or name == "nothing":
+                    wire.sock.shutdown(socket.SHUT_WR)
+                if name == "byte by byte":
+                    found.append([one.type for one in wire.until_ready()][-2:])
+                    wire.finish()
+                else:
+                    fields = [one.fields() for one in wire.until_closed()]
+                    found.append([(one["C"], one["M"]) for one in fields])
+        assert found[0] == found[1], name
 
 
 def test_a_client_that_goes_while_a_backend_authenticates_it_leaves_nothing(make_cluster):

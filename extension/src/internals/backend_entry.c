@@ -12,6 +12,9 @@
  * zeroes (ConnCreate, postmaster.c, up to 16; pq_init since 17), so the rest is
  * zero in ordinary backends, and in processes without a client.
  *
+ * pgstat_bestart (pgstat_bestart_security in 18) has written the entry's TLS before
+ * PostgresMain() begins to tell the client anything, and nobody writes it later.
+ *
  * The copies by number: pgstat_fetch_stat_local_beentry in 15, where the number
  * is the place in the copy plus 1; in 16 it is the backend's own, counted from
  * 1, and since 17 counted from 0 (pg_stat_get_backend_idset, pgstatfuncs.c).
@@ -23,6 +26,12 @@
 #include "postgres.h"
 
 #include <sys/un.h>
+
+#include "access/xact.h"
+#include "common/string.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
 
 #include "backend_entry.h"
 
@@ -62,6 +71,52 @@ baton_entry_forget_session(void)
 	volatile EntryMark *mark = entry_mark(MyBEEntry);
 
 	mark->pid = 0;
+}
+
+#ifdef USE_SSL
+
+/* From UTF-8, cut as X509_NAME_to_cstring (be-secure-openssl.c) and its caller do. */
+static void
+put_text(char *to, const uint8 *text)
+{
+	const char *from = (const char *) text;
+	int			length = pg_encoding_mbcliplen(PG_UTF8, from, strlen(from), NAMEDATALEN - 1);
+	char	   *cut = pnstrdup(from, length);
+
+	if (!pg_is_ascii(cut))
+	{
+		/* a conversion is looked up in the catalogs */
+		StartTransactionCommand();
+		strlcpy(to, pg_any_to_server(cut, length, PG_UTF8), NAMEDATALEN);
+		CommitTransactionCommand();
+	}
+	else
+		strlcpy(to, cut, NAMEDATALEN);
+	pfree(cut);
+}
+
+#endif
+
+void
+baton_entry_set_tls(const BatonTls *tls)
+{
+#ifdef USE_SSL
+	volatile PgBackendStatus *entry = MyBEEntry;
+	PgBackendSSLStatus status;
+
+	memset(&status, 0, sizeof(status));
+	status.ssl_bits = (int) tls->bits;
+	put_text(status.ssl_version, tls->version);
+	put_text(status.ssl_cipher, tls->cipher);
+	put_text(status.ssl_client_dn, tls->client_dn);
+	put_text(status.ssl_client_serial, tls->client_serial);
+	put_text(status.ssl_issuer_dn, tls->issuer_dn);
+
+	PGSTAT_BEGIN_WRITE_ACTIVITY(entry);
+	entry->st_ssl = true;
+	*entry->st_sslstatus = status;
+	PGSTAT_END_WRITE_ACTIVITY(entry);
+#endif
 }
 
 bool

@@ -12,6 +12,8 @@
 
 #include "utils/backend_status.h"
 
+#include "baton_shared.h"
+
 /*
  * This backend's own entry: who is shown there from now on.  The first between
  * PGSTAT_BEGIN_WRITE_ACTIVITY and PGSTAT_END_WRITE_ACTIVITY, after the address
@@ -19,6 +21,9 @@
  */
 extern void baton_entry_set_session(volatile PgBackendStatus *entry, int pid);
 extern void baton_entry_forget_session(void);
+
+/* This backend's own entry: the TLS that its client has with somebody else. */
+extern void baton_entry_set_tls(const BatonTls *tls);
 
 /*
  * Whose is an entry?  False if it is no pooled backend's; else the session's

@@ -350,6 +350,21 @@ impl Dispatcher {
                 self.authenticated_by_server(login, serial);
                 Ok(())
             }
+            Peer::Native if frame.kind == MSG_NATIVE_IN => {
+                let mut reader = Reader(frame.payload);
+                let (role, superuser) = (reader.u32()?, reader.u8()? != 0);
+                reader.end()?;
+                let why = self.native_is_in(number, role, superuser).err();
+                let why = why.map(|why| (why.message, why.detail.unwrap_or_default()));
+                let (message, detail) = why.unwrap_or_default();
+                let answer = Writer::new(MSG_NATIVE_ANSWER, 0);
+                let answer = answer.string(&message).string(&detail);
+                if let Some(connection) = self.connections.get_mut(number) {
+                    connection.unsent.push_back(answer.finish());
+                }
+                self.send_unsent(number);
+                Ok(())
+            }
             Peer::Query | Peer::Holder | Peer::Native | Peer::Authenticator(..) => {
                 Err(Offence::OutOfOrder)
             }

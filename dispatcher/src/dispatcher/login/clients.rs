@@ -628,7 +628,7 @@ impl Dispatcher {
             learnt,
         } = proved;
         let may_enter = (self.admit(&startup, &answer))
-            .and_then(|()| self.has_room_for(&login.address, &answer));
+            .and_then(|()| self.has_room_for(&login.address, answer.role, answer.superuser));
         if let Err(report) = may_enter {
             info!("login failed, {}: {report}", login.address);
             report.encode(&mut out);

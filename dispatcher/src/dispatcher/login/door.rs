@@ -10,8 +10,8 @@
 
 use super::clients::Login;
 use super::limits::{self, Origin, Waiting};
+use super::native::Native;
 use crate::dispatcher::event_loop::Dispatcher;
-use crate::dispatcher::link::launcher::Answer;
 use crate::dispatcher::sys::socket::Address;
 use crate::protocol::Report;
 use tracing::debug;
@@ -89,22 +89,36 @@ impl Dispatcher {
     }
 
     /// May one who has proved himself have one more session?
-    pub(super) fn has_room_for(&self, address: &Address, answer: &Answer) -> Result<(), Report> {
-        if answer.superuser {
+    /// Native ones count with the others.
+    pub(super) fn has_room_for(
+        &self,
+        address: &Address,
+        role: u32,
+        superuser: bool,
+    ) -> Result<(), Report> {
+        if superuser {
             return Ok(());
         }
         let limits = &self.parameters.door;
         let most = limits.sessions_per_user;
-        let of_user = |most| {
-            let sessions = self.core.count_sessions(|key| key.role_oid == answer.role);
-            sessions >= i64::from(most)
+        let is_full = |most| {
+            let pooled = self.core.count_sessions(|key| key.role_oid == role);
+            let natives = self.natives.values();
+            let natives = natives.filter(|native| native.role == Some(role)).count();
+            usize::try_from(pooled).unwrap_or(0) + natives >= most as usize
         };
-        if most > 0 && of_user(most) {
+        if most > 0 && is_full(most) {
             let what = "too many sessions of this user";
             return Err(limits::too_many(what, "max_sessions_per_user", most));
         }
         let most = limits.sessions_per_address;
-        let is_full = |origin| self.clients.from(&origin) >= most as usize;
+        let is_full = |origin| {
+            let is_from_there = |native: &&Native| {
+                native.role.is_some() && Origin::of(&native.address) == Some(origin)
+            };
+            let natives = self.natives.values().filter(is_from_there).count();
+            self.clients.from(&origin) + natives >= most as usize
+        };
         if most > 0 && Origin::of(address).is_some_and(is_full) {
             let what = "too many sessions from this address";
             return Err(limits::too_many(what, "max_sessions_per_address", most));

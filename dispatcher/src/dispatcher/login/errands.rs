@@ -22,6 +22,7 @@ use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::wire::Writer;
 use crate::dispatcher::sys::epoll;
 use crate::dispatcher::sys::socket::{self, Address};
+use crate::dispatcher::tls::facts::Facts;
 use crate::protocol::messages;
 use crate::protocol::startup::{CancelRequest, Startup};
 use crate::protocol::Report;
@@ -29,10 +30,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
 use tracing::{debug, info};
 
 /// The server's words to a client before its backend has come: an error.
 const MOST_WORDS: usize = 16 * 1024;
+
+/// A longer one of the server's is not sent on, and not bound to: a frame is short.
+const LONGEST_CERTIFICATE: usize = 16 * 1024;
 
 /// What a client has somebody sent to the server for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,8 +285,8 @@ impl Dispatcher {
             .u8(u8::from(login.tls().is_some()))
             .u8(u8::from(names.is_some()))
             .string(names.map_or(&[], |names| &names.common))
-            .string(names.map_or(&[], |names| &names.distinguished))
-            .finish();
+            .string(names.map_or(&[], |names| &names.distinguished));
+        let frame = with_tls(frame, login.tls().map(Arc::as_ref)).finish();
         // The client's socket is the backend's: nothing of it may make an event here.
         if std::mem::take(&mut login.watched) {
             let _ = self.client_number.remove(&self.epoll, fd);
@@ -347,6 +352,29 @@ fn client_frame(kind: u32, address: &Address, local: &Address) -> Writer {
         .bytes(&address.bytes)
         .u16(local.port)
         .bytes(&local.bytes)
+}
+
+/// What a backend shows of the client's TLS, and lets it bind to.
+fn with_tls(frame: Writer, facts: Option<&Facts>) -> Writer {
+    let none = Facts::default();
+    let facts = facts.unwrap_or(&none);
+    let certificate = facts.certificate.as_ref();
+    let shown = (facts.server_certificate.as_deref())
+        .filter(|shown| shown.len() <= LONGEST_CERTIFICATE)
+        .unwrap_or_default();
+    frame
+        .string(shown)
+        .u32(facts.bits.unsigned_abs())
+        .string(facts.protocol.as_bytes())
+        .string(facts.cipher.as_bytes())
+        .string(certificate.map_or(&[], |it| shown_name(&it.subject)))
+        .string(certificate.map_or(&[], |it| it.serial.as_bytes()))
+        .string(certificate.map_or(&[], |it| shown_name(&it.issuer)))
+}
+
+/// No more of a name than pg_stat_ssl has room for (NAMEDATALEN).
+fn shown_name(name: &[u8]) -> &[u8] {
+    &name[..name.len().min(64)]
 }
 
 fn unreachable_server() -> Report {

@@ -9,6 +9,7 @@
 use crate::dispatcher::event_loop::Dispatcher;
 use crate::dispatcher::sys::socket::Address;
 use crate::protocol::startup::{Replication, Startup};
+use crate::protocol::Report;
 
 /// Why a session is native, as the views say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub struct Native {
     pub application_name: Vec<u8>,
     /// TimestampTz.
     pub since: i64,
+    /// As whom the server has let it in; None before that.
+    pub role: Option<u32>,
 }
 
 impl Native {
@@ -61,6 +64,7 @@ impl Native {
             database: startup.database,
             application_name: name.unwrap_or_default(),
             since,
+            role: None,
         }
     }
 }
@@ -184,6 +188,24 @@ impl Dispatcher {
         }
         let arena = &self.contexts.arena;
         (arena.used() + CONTEXT_BYTES > arena.limit()).then_some(Why::ContextMemory)
+    }
+
+    /// The server has let one in. What it is told if that is one session too many.
+    pub fn native_is_in(
+        &mut self,
+        connection: u32,
+        role: u32,
+        superuser: bool,
+    ) -> Result<(), Report> {
+        let Some(native) = self.natives.get(&connection) else {
+            return Ok(());
+        };
+        let address = native.address;
+        let room = self.has_room_for(&address, role, superuser);
+        if let Some(native) = self.natives.get_mut(&connection).filter(|_| room.is_ok()) {
+            native.role = Some(role);
+        }
+        room
     }
 
     fn is_crowded(&mut self) -> bool {

@@ -19,6 +19,7 @@ use openssl::ssl::{
 use openssl::x509::store::X509Lookup;
 use openssl::x509::verify::X509VerifyFlags;
 use openssl::x509::{X509Name, X509Ref};
+use std::sync::Arc;
 
 /// PG_ALPN_PROTOCOL_VECTOR (pqcomm.h of 17).
 const ALPN: &[u8] = b"\x0apostgresql";
@@ -36,6 +37,8 @@ pub struct ServerContext {
     pub has_ca: bool,
     /// tls-server-end-point of RFC 5929: the certificate's hash.
     pub end_point: Option<Vec<u8>>,
+    /// The certificate itself, in DER.
+    pub certificate: Option<Arc<[u8]>>,
 }
 
 impl ServerContext {
@@ -95,11 +98,13 @@ pub fn load(
     }
     let context = builder.build();
     let end_point = context.certificate().and_then(certificate_hash);
+    let certificate = (context.certificate()).and_then(|certificate| certificate.to_der().ok());
     Ok(ServerContext {
         context,
         takes_direct,
         has_ca: !settings.ca_file.is_empty(),
         end_point,
+        certificate: certificate.map(Arc::from),
     })
 }
 

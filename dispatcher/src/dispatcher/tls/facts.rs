@@ -5,6 +5,7 @@ use crate::dispatcher::sys::certificate;
 use openssl::nid::Nid;
 use openssl::ssl::SslRef;
 use openssl::x509::{X509NameRef, X509Ref};
+use std::sync::Arc;
 
 /// For the log, for pg_hba.conf, and for pg_stat_ssl.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct Facts {
     pub has_ca: bool,
     /// tls-server-end-point (RFC 5929), if there is such a thing.
     pub end_point: Option<Vec<u8>>,
+    /// What the client has been shown, in DER.
+    pub server_certificate: Option<Arc<[u8]>>,
 }
 
 /// A client's certificate.
@@ -56,6 +59,7 @@ impl Facts {
                 .transpose()?,
             has_ca: false,
             end_point: None,
+            server_certificate: None,
         })
     }
 
@@ -63,6 +67,7 @@ impl Facts {
     pub fn add(&mut self, context: &ServerContext) {
         self.has_ca = context.has_ca;
         self.end_point = context.end_point.clone();
+        self.server_certificate = context.certificate.clone();
     }
 
     /// What stock adds to "connection authorized" (postinit.c).

@@ -21,7 +21,8 @@
  * for a login ends with AuthenticationOk: the backend says so in place of
  * sending it, and exits, and the dispatcher goes on as if it had asked for a
  * password itself.  Up to there all is the server's: methods, hooks, time limit,
- * errors, log.
+ * errors, log.  Of what the client sends such a backend reads only what it has
+ * asked for (ticket_message.c): the rest is the session's.
  *
  * Who may do so: whoever knows a ticket that the dispatcher has just written to
  * CONTROL; a client's own packet comes after our option, and of all names only
@@ -30,8 +31,14 @@
  * A client that came by TLS has a relay between (docs/design/tls.md).  As in
  * attach_origin.c, the backend says ssl_in_use only while check_hba() and what
  * comes before the first message look at it: secure_read() and secure_write()
- * would take it at its word.  Channel binding is not offered to such a client:
- * be_tls_get_certificate_hash() would ask a TLS session that is not here.
+ * would take it at its word.
+ *
+ * Channel binding needs ssl_in_use again: scram_init() and
+ * read_client_first_message() (auth-scram.c, 15 to 18) look at it once the client
+ * has answered.  So where it is offered the answer is read before the server
+ * asks for it, and then, with nothing to be read or written up to the server's
+ * next message, ssl_in_use is true as long.  shown_certificate.c has what is bound
+ * to.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -58,11 +65,14 @@
 
 #include "address.h"
 #include "attach.h"
+#include "backend_entry.h"
 #include "channel.h"
 #include "client_ticket.h"
 #include "control.h"
 #include "keepalive.h"
 #include "majors.h"
+#include "shown_certificate.h"
+#include "ticket_message.h"
 #include "wire.h"
 
 /* Ends with the ticket, in 16 digits. */
@@ -72,7 +82,12 @@
 
 /* Authentication requests (libpq/pqcomm.h; protocol.h since 17) */
 #define REQUEST_OK 0
+#define REQUEST_PASSWORD 3
+#define REQUEST_MD5 5
+#define REQUEST_GSS 7
 #define REQUEST_SASL 10
+#define REQUEST_SASL_CONTINUE 11
+#define REQUEST_NONE PG_UINT32_MAX
 
 static const PQcommMethods *server_methods = NULL;
 static PQcommMethods methods;
@@ -84,6 +99,19 @@ static PQcommMethods methods;
 static int	dispatcher = -1;
 static uint32 kind = BATON_TICKET_NATIVE;
 static bool is_relayed = false;
+
+/* There is a certificate to bind to; and the client has been offered to. */
+static bool may_bind = false;
+static bool binds = false;
+
+/* AuthenticationOk has been sent. */
+static bool is_in = false;
+
+/* What the client has been asked for and has not been told yet. */
+static uint32 asked = REQUEST_NONE;
+
+/* For pg_stat_ssl. */
+static BatonTls shown_tls;
 
 /* The ticket of that option; 0 if it is none that the dispatcher has given. */
 static uint64
@@ -178,12 +206,23 @@ read_addresses(Port *port, BatonWireReader *in)
 	port->remote_hostname_resolv = 0;
 }
 
+/* A text that BatonTls has room for. */
+static void
+read_text(BatonWireReader *in, uint8 *to, Size size)
+{
+	char	   *text = baton_wire_read_string(in);
+
+	strlcpy((char *) to, text !=NULL ? text : "", size);
+}
+
 /* What is known of the client's TLS, which its relay has. */
 static void
 read_security(Port *port, BatonWireReader *in)
 {
 	char	   *common_name;
 	char	   *distinguished_name;
+	uint32		length;
+	const char *certificate;
 
 	is_relayed = baton_wire_read_u8(in) != 0;
 	port->peer_cert_valid = baton_wire_read_u8(in) != 0;
@@ -196,6 +235,25 @@ read_security(Port *port, BatonWireReader *in)
 			port->peer_cn = MemoryContextStrdup(TopMemoryContext, common_name);
 		port->peer_dn = MemoryContextStrdup(TopMemoryContext, distinguished_name);
 	}
+
+	length = baton_wire_read_u32(in);
+	certificate = in->at;
+	if (in->bad || length > (Size) (in->end - in->at))
+	{
+		in->bad = true;
+		return;
+	}
+	in->at += length;
+	if (is_relayed)
+		may_bind = baton_certificate_put(port, certificate, length);
+
+	shown_tls.in_use = is_relayed;
+	shown_tls.bits = baton_wire_read_u32(in);
+	read_text(in, shown_tls.version, sizeof(shown_tls.version));
+	read_text(in, shown_tls.cipher, sizeof(shown_tls.cipher));
+	read_text(in, shown_tls.client_dn, sizeof(shown_tls.client_dn));
+	read_text(in, shown_tls.client_serial, sizeof(shown_tls.client_serial));
+	read_text(in, shown_tls.issuer_dn, sizeof(shown_tls.issuer_dn));
 }
 
 /* What a new TCP connection of the server's own gets from the parameters. */
@@ -239,10 +297,10 @@ tell_client(const char *body, size_t length, size_t own_length)
 	pfree(rest.data);
 }
 
+/* An ordinary connection from here on. */
 static void
-authentication_is_over(void)
+let_go(void)
 {
-	MyProcPort->ssl_in_use = false;
 	if (PqCommMethods == &methods)
 		PqCommMethods = server_methods;
 }
@@ -252,6 +310,8 @@ static void
 finish_login(void)
 {
 	(void) server_methods->flush();
+
+	/* more than one message of GSSAPI's was read without us */
 	if (baton_input_is_buffered())
 		ereport(FATAL,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
@@ -260,39 +320,121 @@ finish_login(void)
 	proc_exit(0);
 }
 
-/* Every message up to AuthenticationOk. */
+/*
+ * BackendKeyData is next: who the session is, is known by now, and a transaction
+ * can be begun.  (BeginReportingGUCOptions() may be within a scan of the
+ * parameters, which a transaction would end.)  May there be one more of its user
+ * and from its address?  A dispatcher that has gone says nothing.
+ */
+static void
+begin_native(void)
+{
+	const char *superuser = GetConfigOption("is_superuser", true, false);
+	StringInfoData who;
+	BatonIncoming answer;
+	BatonWireReader in;
+	char	   *why;
+	char	   *detail;
+
+	let_go();
+	if (shown_tls.in_use)
+		baton_entry_set_tls(&shown_tls);
+	initStringInfo(&who);
+	baton_wire_u32(&who, GetAuthenticatedUserId());
+	baton_wire_u8(&who, superuser != NULL && strcmp(superuser, "on") == 0);
+	if (!baton_channel_send(dispatcher, BATON_MSG_NATIVE_IN, 0, who.data, who.len) ||
+		baton_channel_await(dispatcher, &answer) != BATON_RECEIVED_FRAME)
+		return;
+	pfree(who.data);
+	in.at = answer.payload;
+	in.end = answer.payload + answer.frame.length;
+	in.bad = answer.frame.type != BATON_MSG_NATIVE_ANSWER;
+	why = baton_wire_read_string(&in);
+	detail = baton_wire_read_string(&in);
+	if (!in.bad && why[0] != '\0')
+		ereport(FATAL,
+				(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
+				 errmsg("%s", why),
+				 errdetail("%s", detail)));
+}
+
+/* What the server has to say up to BackendKeyData. */
 static int
-authentication_message(char type, const char *body, size_t length)
+ticket_message(char type, const char *body, size_t length)
 {
 	const size_t offered = strlen(CHANNEL_BINDING) + 1;
-	uint32		request = PG_UINT32_MAX;
+	bool		is_request = type == 'R' && length >= sizeof(asked);
 
+	baton_ticket_message_end();
 	MyProcPort->ssl_in_use = false;
-	if (type == 'R' && length >= sizeof(request))
+	if (is_request)
 	{
-		memcpy(&request, body, sizeof(request));
-		request = pg_ntoh32(request);
+		memcpy(&asked, body, sizeof(asked));
+		asked = pg_ntoh32(asked);
 	}
-	if (request == REQUEST_OK)
+	if (is_request && asked == REQUEST_OK)
 	{
-		authentication_is_over();
+		baton_certificate_remove(MyProcPort);
 		if (kind == BATON_TICKET_LOGIN)
 			finish_login();
+		is_in = true;
 	}
-	if (request == REQUEST_SASL && length > sizeof(request) + offered &&
-		memcmp(body + sizeof(request), CHANNEL_BINDING, offered) == 0)
+	else if (is_in && type == 'K')
+		begin_native();
+	else if (is_request && asked == REQUEST_SASL && length > sizeof(asked) + offered &&
+			 memcmp(body + sizeof(asked), CHANNEL_BINDING, offered) == 0)
 	{
-		char	   *rest = palloc(length - offered);
+		char	   *rest;
 		int			result;
 
-		memcpy(rest, body, sizeof(request));
-		memcpy(rest + sizeof(request), body + sizeof(request) + offered,
-			   length - sizeof(request) - offered);
+		binds = may_bind;
+		if (binds)
+			return server_methods->putmessage(type, body, length);
+		rest = palloc(length - offered);
+		memcpy(rest, body, sizeof(asked));
+		memcpy(rest + sizeof(asked), body + sizeof(asked) + offered,
+			   length - sizeof(asked) - offered);
 		result = server_methods->putmessage(type, rest, length - offered);
 		pfree(rest);
 		return result;
 	}
 	return server_methods->putmessage(type, body, length);
+}
+
+/* Does the client answer that, and the server read one message then? */
+static bool
+is_answered(uint32 request)
+{
+	switch (request)
+	{
+		case REQUEST_PASSWORD:
+		case REQUEST_MD5:
+		case REQUEST_GSS:
+		case REQUEST_SASL:
+		case REQUEST_SASL_CONTINUE:
+			return true;
+		default:
+			/* GSSAPI goes on with or without an answer */
+			return false;
+	}
+}
+
+static int
+ticket_flush(void)
+{
+	bool		awaits = is_answered(asked);
+	bool		is_whole;
+	int			result;
+
+	asked = REQUEST_NONE;
+	baton_ticket_message_end();
+	result = server_methods->flush();
+	if (result == 0 && awaits && (kind == BATON_TICKET_LOGIN || binds))
+	{
+		is_whole = baton_ticket_message_await();
+		MyProcPort->ssl_in_use = is_whole && binds;
+	}
+	return result;
 }
 
 bool
@@ -325,7 +467,8 @@ baton_ticket_take(const char *body, size_t length)
 
 	server_methods = PqCommMethods;
 	methods = *server_methods;
-	methods.putmessage = authentication_message;
+	methods.putmessage = ticket_message;
+	methods.flush = ticket_flush;
 	tell_client(body, length, strlen(name) + 1);
 	PqCommMethods = &methods;
 	return true;

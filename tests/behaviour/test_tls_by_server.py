@@ -1,0 +1,144 @@
+"""The server itself authenticates clients that have come by TLS, whose TLS session
+is the dispatcher's: native ones, and with pg_baton.login = server all others.
+
+What the pool's port says is compared with what the server's own port says."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from harness.account import server_major
+from harness.certificates import make_secure, put
+from harness.health import wait_until
+from test_tls_certificates import (  # noqa: F401 (a fixture)
+    HBA,
+    IDENT,
+    ROLES,
+    VISITS,
+    authority,
+    of_pg_stat_ssl,
+    options,
+    visit,
+)
+
+pytestmark = pytest.mark.pool_only
+
+HOW = {
+    "native": {"pg_baton.native_dbuser_names": "*/*"},
+    "session": {"pg_baton.login": "server"},
+}
+
+
+@pytest.fixture(scope="module", params=HOW)
+def server(run, request, authority):  # noqa: F811
+    cluster = run.cluster(
+        f"tls {request.param}",
+        parameters={"pg_baton.max_backends": 4, "log_connections": True, **HOW[request.param]},
+        hba=["local all postgres trust", "local all all reject", "host all postgres 127.0.0.1/32 trust", *HBA],
+        hba_replaces=True,
+    )
+    make_secure(cluster, authority)
+    cluster.write_ident(IDENT)
+    cluster.start()
+    cluster.sql(ROLES)
+    cluster.sql("CREATE EXTENSION pg_baton; GRANT pg_monitor TO scrammed")
+    cluster.how = request.param
+    yield cluster
+    cluster.finish()
+
+
+@pytest.mark.parametrize("case", VISITS)
+def test_certificates_and_channel_binding_count_as_on_the_server_s_port(server, authority, case):  # noqa: F811
+    user, certificate, more = VISITS[case]
+    chosen = options(authority, user, certificate, **more)
+    assert visit(server.pool(**chosen)) == visit(server.direct(**chosen))
+
+
+def test_a_client_is_bound_to_the_certificate_that_it_was_shown(server, authority):  # noqa: F811
+    """Also after another one has come into force; hashed by SHA-384, for once."""
+    chosen = options(authority, "scrammed", None, password="correct", channel_binding="require")
+
+    def gets_in() -> bool:
+        with psycopg.connect(server.pool(**chosen)) as session:
+            (mode,) = session.execute(
+                "SELECT mode FROM pg_baton_sessions WHERE pid = pg_backend_pid()"
+            ).fetchone()
+            return mode == ("native" if server.how == "native" else "shared")
+
+    assert gets_in()
+    renewed = authority.server("renewed", key="rsa", digest="sha384")
+    put(server, renewed.certificate, "server.crt")
+    put(server, renewed.key, "server.key")
+    server.reload()
+    wait_until(lambda: shown(server) == renewed.certificate.read_text().split("-----")[2], what="the new one is shown")
+    assert gets_in()
+
+
+def shown(server) -> str:
+    import socket
+    import ssl
+
+    from harness.wire import SSL_REQUEST
+
+    with socket.create_connection(("127.0.0.1", server.pool_port), timeout=20) as raw:
+        raw.sendall(SSL_REQUEST)
+        assert raw.recv(1) == b"S"
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        with context.wrap_socket(raw) as connection:
+            return ssl.DER_cert_to_PEM_cert(connection.getpeercert(True)).split("-----")[2]
+
+
+@pytest.mark.parametrize("case", ["by_dn", "bound", "plain"])
+def test_pg_stat_ssl_shows_each_session_its_own(server, authority, case):  # noqa: F811
+    user, certificate, more = {**VISITS, "plain": ("postgres", None, {"sslmode": "disable"})}[case]
+    chosen = options(authority, user, certificate, **more)
+    with psycopg.connect(server.direct(**chosen), autocommit=True) as direct:
+        expected = of_pg_stat_ssl(direct)
+    with psycopg.connect(server.pool(**chosen), autocommit=True) as session:
+        assert of_pg_stat_ssl(session) == expected
+        ((pid,),) = session.execute("SELECT pg_backend_pid()").fetchall()
+        seen = server.sql(
+            f"SELECT ssl, version, cipher, bits, client_dn, client_serial, issuer_dn FROM pg_stat_ssl WHERE pid = {pid}"
+        )
+        assert seen == [expected]
+
+
+def test_a_name_in_another_alphabet_is_shown_in_the_database_s_encoding(server, authority):  # noqa: F811
+    authority.sign("trusted", "/CN=trusted/O=Ünïcode ßüro")
+    server.sql("DROP DATABASE IF EXISTS latin")
+    server.sql("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    chosen = options(authority, "trusted", "trusted", dbname="latin")
+    found = []
+    for conninfo in (server.direct, server.pool):
+        with psycopg.connect(conninfo(**chosen), autocommit=True) as session:
+            found.append(of_pg_stat_ssl(session))
+    assert "Ünïcode" in found[1][4]
+    # 18 writes it down before it knows the database, and shows UTF-8 as it is
+    if server_major() < 18:
+        assert found[0] == found[1]
+
+
+def test_replication_by_tls_is_bound_and_shown(server, authority):  # noqa: F811
+    if server.how != "native":
+        pytest.skip("replication connections are native however others log in")
+    server.sql("ALTER ROLE scrammed REPLICATION")
+    server.write_hba(
+        ["local all postgres trust", "host all postgres 127.0.0.1/32 trust"]
+        + ["hostssl replication scrammed all scram-sha-256", *HBA],
+        replaces=True,
+    )
+    server.reload()
+    chosen = options(authority, "scrammed", None, password="correct", channel_binding="require", replication="true")
+
+    def comes_in() -> bool:
+        try:
+            with psycopg.connect(server.pool(**chosen), autocommit=True) as session:
+                pid = session.info.backend_pid
+                assert server.sql(f"SELECT ssl, version FROM pg_stat_ssl WHERE pid = {pid}")[0][0] is True
+            return True
+        except psycopg.OperationalError:
+            return False
+
+    wait_until(comes_in, what="the new line is in force")

@@ -7,34 +7,36 @@
 //! service, and some run relays for TLS clients: of those alone every byte goes
 //! through here.
 //!
+//! Imports go downwards in this table, and no file has another's fields:
+//!
 //! | module | what it does |
 //! |---|---|
-//! | `event_loop`, `threads` | the state of a dispatcher, and a round of events; who waits for them |
-//! | `login` | from a connection to a session |
-//! | `tls` | TLS, and the relays between it and what is handed over |
-//! | `pools` | what the scheduler (`crate::core`) decides, done |
-//! | `link` | memory and frames shared with the server; backends', launcher's, views' connections |
-//! | `clients`, `slab` | tables: sessions' sockets; connections, logins |
-//! | `timers`, `resting`, `shutdown`, `queries` | time, want of descriptors, the end, the views |
-//! | `parameters`, `log`, `start` | what it is told, how it tells, how it begins |
+//! | `start`, `threads` | how it begins; who waits for events |
+//! | `event_loop` | what has happened goes to whom it concerns |
+//! | `login` | from a connection to a client that may come in |
+//! | `scheduler` | what the core (`crate::core`) decides, done |
+//! | `sessions`, `backends` | what these have in this process |
+//! | `link` | memory and frames shared with the server; control connections |
+//! | `jobs`, `tls` | other threads: passwords, names, TLS |
+//! | `parameters`, `network`, `tokens`, `slab`, `log` | what it is told; small things that many need |
 //! | `sys` | system calls; all unsafe code |
 
-mod clients;
+mod backends;
 mod event_loop;
+mod jobs;
 mod link;
 mod log;
 mod login;
+mod network;
 mod parameters;
-mod pools;
-mod queries;
-mod resting;
-mod shutdown;
+mod scheduler;
+mod sessions;
 mod slab;
 mod start;
 mod sys;
 mod threads;
-mod timers;
 mod tls;
+mod tokens;
 
 pub use start::main;
 
@@ -43,9 +45,3 @@ pub use start::main;
 #[derive(clap::Parser)]
 #[command(name = "baton-dispatcher", version, about, long_about = None)]
 pub struct Arguments {}
-
-/// Session memory in bytes, within what offsets can name.
-fn session_memory(parameters: &parameters::Parameters) -> usize {
-    const MOST: u64 = 8 << 30;
-    parameters.session_memory_bytes.min(MOST) as usize
-}

@@ -4,48 +4,36 @@
 //! and sends PARAMETERS first of all. Until these have come the start may
 //! block; afterwards nothing does.
 
-use super::clients::Clients;
-use super::event_loop::{timestamp, token, Dispatcher, Source};
-use super::link::control::SPARE_CONNECTIONS;
-use super::link::launcher::{mock_secret, parse_parameters, Link};
+use super::event_loop::{Dispatcher, Parts};
+use super::jobs::{Done, Jobs};
+use super::link::connections::Connections;
 use super::link::layout::shared::*;
-use super::link::memory::arena::Arena;
-use super::link::memory::context::Contexts;
 use super::link::memory::control::Control;
 use super::link::wire::Frame;
-use super::login::clients::SPARE_LOGINS;
-use super::login::errands::Errands;
-use super::login::greeting::Greetings;
-use super::login::jobs::{Done, Jobs};
-use super::login::limits::Rates;
+use super::login::accepting::Ports;
+use super::login::launcher::parse_parameters;
 use super::login::listeners::{self, EXIT_PORT_TAKEN};
-use super::login::login_cache::LoginCache;
-use super::login::native::Crowd;
-use super::login::roles::Roles;
 use super::login::securing::TlsOffer;
+use super::login::{Logins, Means};
 use super::parameters::Parameters;
-use super::queries::Statistics;
-use super::slab::Slab;
+use super::scheduler::Scheduler;
 use super::sys::confine;
 use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::memory;
 use super::sys::process;
 use super::sys::socket::{self, Kind};
-use super::threads::{self, MainThread};
-use super::tls::certificates::Certificates;
+use super::threads;
 use super::tls::context::{self, Occasion, ServerContext};
 use super::tls::threads::Relays;
-use super::{session_memory, Arguments};
-use crate::core::Core;
+use super::tokens::{token, Source};
+use super::Arguments;
 use anyhow::{bail, Context as _, Result};
-use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
-use std::time::Instant;
-use tracing::{info, warn};
+use tracing::info;
 
 const CHANNEL: RawFd = 3;
 const CONTROL: RawFd = 4;
@@ -63,9 +51,9 @@ pub fn main(_arguments: Arguments) -> Result<()> {
     // Before the first thread, which inherits what is blocked.
     let signals = process::signals().context("could not set up signals")?;
     let log = super::log::start();
-    match prepare(signals)
-        .and_then(|dispatcher| threads::run(dispatcher).context("the event loop failed"))
-    {
+    match prepare(signals).and_then(|(dispatcher, epolls)| {
+        threads::run(dispatcher, &epolls).context("the event loop failed")
+    }) {
         Err(error) if error.is::<listeners::Taken>() => {
             tracing::error!("{error:#}");
             drop(log);
@@ -99,7 +87,7 @@ fn first_parameters(channel: &OwnedFd, buffer: &mut [u8]) -> Result<Parameters> 
     bail!("the launcher did not send its parameters first")
 }
 
-fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
+fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     let channel = memory::inherited(CHANNEL)
         .context("descriptor 3 is not the launcher's channel; this program is started by pg_baton, not by hand")?;
     let control_fd =
@@ -107,7 +95,7 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
     let control = Control::open(control_fd.as_raw_fd())?;
 
     let mut buffer = vec![0; FRAME_MAX as usize];
-    let parameters = first_parameters(&channel, &mut buffer)?;
+    let parameters = Arc::new(first_parameters(&channel, &mut buffer)?);
 
     // Backends have the limit that we were started with.
     let (soft, hard) =
@@ -115,6 +103,7 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
     let number = CLIENT_NUMBER.min(soft.saturating_sub(BELOW_LIMIT));
     let client_number = ClientNumber::reserve(number as RawFd)
         .context("could not reserve a descriptor number for client sockets")?;
+    let client_number = Arc::new(client_number);
 
     let directory = PathBuf::from(&parameters.data_directory);
     let control_path = if parameters.data_directory.is_empty() {
@@ -140,39 +129,16 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
             orphans.len()
         );
     }
-    control
-        .header
-        .force_migration
-        .store(u32::from(parameters.force_migration), SeqCst);
-
-    let session_slots = control.sessions.len() as u32;
-    let limit = session_memory(&parameters);
-    let arena_size = Arena::total_size(session_slots, limit);
-    let (arena_fd, arena_memory) =
-        memory::create(arena_size).context("could not create the session memory")?;
-    // Serials and versions of an earlier dispatcher are below these.
-    let base = control.header.dispatcher_epoch.load(SeqCst) << 40;
-    let arena = Arena::new(arena_memory, session_slots, limit, base);
-    let contexts = Contexts::new(arena, control, base);
-
     let postmaster = process::pidfd(control.header.postmaster_pid.load(SeqCst))
         .context("could not watch the postmaster")?;
-    let pid_file = match process::watch_file(&PathBuf::from("postmaster.pid")) {
-        Ok(file) => Some(file),
-        Err(error) => {
-            warn!("could not watch postmaster.pid: {error}");
-            None
-        }
-    };
     let threads = parameters.dispatchers.clamp(1, SESSION_THREADS_MAX) as usize;
-    let session_epolls = (0..threads)
+    let epolls = (0..threads)
         .map(|_| Epoll::new().map(Arc::new))
         .collect::<io::Result<Vec<Arc<Epoll>>>>()
         .context("could not create an epoll instance")?;
-    let epoll = session_epolls[0].clone();
-    let main_thread = MainThread::new().context("could not create an eventfd")?;
+    let epoll = Arc::clone(&epolls[0]);
     let jobs = Jobs::start().context("could not start a thread")?;
-    let results = jobs.results();
+    let results = jobs.input().results();
     let relays = Relays::start(move |handshake| results.bring(Done::Handshake(handshake)))
         .context("could not start the threads of TLS relays")?;
     epoll.add(
@@ -180,97 +146,44 @@ fn prepare(signals: OwnedFd) -> Result<Dispatcher> {
         epoll::IN,
         token(Source::ControlListener, 0),
     )?;
-    epoll.add(
-        postmaster.as_raw_fd(),
-        epoll::IN,
-        token(Source::Postmaster, 0),
-    )?;
-    epoll.add(signals.as_raw_fd(), epoll::IN, token(Source::Signals, 0))?;
-    epoll.add(jobs.fd(), epoll::IN, token(Source::Jobs, 0))?;
-    epoll.add(main_thread.fd(), epoll::IN, token(Source::Wake, 0))?;
-    if let Some(file) = &pid_file {
-        epoll.add(file.as_raw_fd(), epoll::IN, token(Source::PidFile, 0))?;
-    }
 
     let (highest_client, highest_heard) = highest_clients(hard, control.backends.len());
-    let mut core = Core::new(
-        parameters.limits(control.backends.len(), orphans.len()),
-        session_slots,
-        control.pools.len(),
-        control.backends.len(),
-        rand::random(),
-        &control,
-    );
-    let generation = control.header.settings_generation.load(SeqCst);
-    core.settings_changed(generation, |_| false);
-    let mut dispatcher = Dispatcher {
-        epoll,
-        session_epolls,
-        main_thread,
-        client_number,
+    let scheduler = Scheduler::new(
+        Arc::clone(&parameters),
         control,
-        contexts,
-        arena_fd,
-        arena_size: arena_size as u64,
-        mock_secret: mock_secret(&parameters.mock_authentication_nonce),
-        core,
-        clients: Clients::default(),
-        skippers: HashMap::new(),
-        begun: HashMap::new(),
-        begun_granted: None,
-        queues: (0..control.pools.len()).map(|_| None).collect(),
-        openings: (0..control.backends.len()).map(|_| None).collect(),
-        attached: vec![None; control.backends.len()],
-        orphans,
-        roles: Roles::default(),
-        greetings: Greetings::default(),
-        settings_marks: control.header.read_settings_marks(),
-        listeners: Vec::new(),
-        control_listener,
-        control_path,
-        // a native session's backend has one, too
-        connections: Slab::new(2 * control.backends.len() + SPARE_CONNECTIONS),
-        dead_connections: Vec::new(),
-        unidentified: VecDeque::new(),
-        logins: Slab::new(session_slots as usize + SPARE_LOGINS),
-        errands: Errands::default(),
-        natives: HashMap::new(),
-        crowd: Crowd::default(),
-        rates: Rates::default(),
-        link: Link::default(),
-        login_cache: LoginCache::default(),
-        jobs,
-        tls,
+        orphans.len(),
+        Arc::clone(&client_number),
+        &epolls,
+        jobs.input(),
+    )?;
+    let means = Means {
+        control,
+        epoll: Arc::clone(&epoll),
+        client_number,
+        jobs: jobs.input(),
         relays,
-        certificates: Certificates::default(),
-        postmaster,
-        pid_file,
-        signals,
-        stopping: None,
-        finished: false,
-        resting: Vec::new(),
-        unsendable: Vec::new(),
-        reserve: Some(memory::placeholder()?),
-        told_no_descriptors: false,
+        tls,
         highest_client,
-        highest_heard,
-        buffer,
-        next_serial: 0,
-        started: Instant::now(),
-        started_at: timestamp(),
-        statistics: Statistics::default(),
-        now_us: 0,
-        now: timestamp(),
-        round_events: 0,
-        last_tick_us: 0,
-        last_sweep_us: 0,
-        parameters,
     };
-    dispatcher.add_launcher(channel);
-    dispatcher.add_listeners(listeners)?;
-    dispatcher.pid_file_changed();
-    info!("ready on port {}", dispatcher.parameters.port);
-    Ok(dispatcher)
+    let backends = control.backends.len();
+    let parts = Parts {
+        control,
+        epoll: Arc::clone(&epoll),
+        scheduler,
+        logins: Logins::new(Arc::clone(&parameters), means),
+        ports: Ports::new(Arc::clone(&epoll), listeners, highest_heard)?,
+        jobs,
+        connections: Connections::new(epoll, control_listener, backends),
+        control_path,
+        channel,
+        postmaster,
+        signals,
+        orphans,
+        parameters: Arc::clone(&parameters),
+    };
+    let dispatcher = Dispatcher::new(parts)?;
+    info!("ready on port {}", parameters.port);
+    Ok((dispatcher, epolls))
 }
 
 /// Before the threads start that serve clients, which inherit it. Not where a
@@ -313,19 +226,4 @@ fn highest_clients(limit: u64, backends: usize) -> (RawFd, RawFd) {
         number(highest),
         number(highest + HEARD_IN_VAIN.min(kept / 4)),
     )
-}
-
-impl Dispatcher {
-    /// The last things before the end.
-    pub fn leave(&mut self) {
-        listeners::close(&mut self.listeners);
-        let _ = std::fs::remove_file(&self.control_path);
-        self.client_number.let_go_of_all();
-        self.logins = Slab::new(0);
-        self.clients = Clients::default();
-        self.relays.finish();
-        let own_pid = std::process::id();
-        let word = &self.control.header.dispatcher_pid;
-        let _ = word.compare_exchange(own_pid, 0, SeqCst, SeqCst);
-    }
 }

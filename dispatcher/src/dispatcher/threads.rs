@@ -16,62 +16,28 @@
 //! Time is the main thread's. One that has left something for sooner than that
 //! wakes up wakes it.
 
+use super::event_loop::batching::{Arrivals, Nap};
 use super::event_loop::Dispatcher;
-use super::pools::batching::{Arrivals, Nap};
 use super::sys::epoll::{self, Epoll};
-use super::sys::process;
-use crate::core::{index_of, SessionId};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const EVENTS_A_ROUND: usize = 256;
 
-/// What others know of the main thread.
-pub struct MainThread {
-    wake: OwnedFd,
-    /// It waits no longer than that; None: it does not wait.
-    waits_ms: Option<i32>,
+/// What is behind the lock.
+struct Shared {
+    dispatcher: Dispatcher,
+    /// The main thread waits no longer than that; None: it does not wait.
+    main_waits_ms: Option<i32>,
 }
 
-impl MainThread {
-    pub fn new() -> io::Result<MainThread> {
-        let wake = process::eventfd()?;
-        let waits_ms = None;
-        Ok(MainThread { wake, waits_ms })
-    }
-
-    pub fn fd(&self) -> RawFd {
-        self.wake.as_raw_fd()
-    }
-
-    pub fn woken(&self) {
-        process::drain(&self.wake);
-    }
-
-    /// There is something to do in so many milliseconds.
-    fn is_needed_in(&mut self, milliseconds: i32) {
-        if self.waits_ms.is_some_and(|waits| waits > milliseconds) {
-            self.waits_ms = None;
-            process::signal_event(&self.wake);
+impl Shared {
+    /// There is something to do for the main thread in so many milliseconds.
+    fn main_is_needed_in(&mut self, milliseconds: i32) {
+        if (self.main_waits_ms).is_some_and(|waits| waits > milliseconds) {
+            self.main_waits_ms = None;
+            self.dispatcher.wake_main_thread();
         }
-    }
-}
-
-impl Dispatcher {
-    /// Where a session's socket stands.
-    pub fn session_epoll(&self, id: SessionId) -> &Epoll {
-        &self.session_epolls[index_of(id) as usize % self.session_epolls.len()]
-    }
-
-    /// A client that the main thread has logged in; `watched`: it stands in its epoll.
-    /// True if it stands in its thread's.
-    pub fn moves_to_its_thread(&self, id: SessionId, fd: RawFd, watched: bool) -> bool {
-        let is_the_same = std::ptr::eq(self.session_epoll(id), &*self.epoll);
-        if watched && !is_the_same {
-            let _ = self.client_number.remove(&self.epoll, fd);
-        }
-        watched && is_the_same
     }
 }
 
@@ -86,27 +52,30 @@ impl Drop for AbortsInPanic {
     }
 }
 
-fn lock(dispatcher: &Mutex<Dispatcher>) -> MutexGuard<'_, Dispatcher> {
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     // Who panics with it ends the process.
-    dispatcher.lock().unwrap_or_else(PoisonError::into_inner)
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs until there is nothing left to do for good (blocks).
-pub fn run(dispatcher: Dispatcher) -> io::Result<()> {
-    let epolls = dispatcher.session_epolls.clone();
-    let dispatcher = Arc::new(Mutex::new(dispatcher));
+/// Runs until there is nothing left to do for good (blocks). `epolls`: of sessions,
+/// one a thread; the first is that of all else.
+pub fn run(dispatcher: Dispatcher, epolls: &[Arc<Epoll>]) -> io::Result<()> {
+    let shared = Arc::new(Mutex::new(Shared {
+        dispatcher,
+        main_waits_ms: None,
+    }));
     for (number, epoll) in epolls.iter().enumerate().skip(1) {
-        let (dispatcher, epoll) = (dispatcher.clone(), epoll.clone());
+        let (shared, epoll) = (shared.clone(), epoll.clone());
         std::thread::Builder::new()
             .name(format!("sessions {number}"))
             .spawn(move || {
                 let _aborts = AbortsInPanic;
-                wait_for_sessions(&dispatcher, &epoll).expect("epoll_wait");
+                wait_for_sessions(&shared, &epoll).expect("epoll_wait");
             })?;
     }
     let _aborts = (epolls.len() > 1).then_some(AbortsInPanic);
-    let result = wait_for_all(&dispatcher, &epolls[0]);
-    lock(&dispatcher).leave();
+    let result = wait_for_all(&shared, &epolls[0]);
+    lock(&shared).dispatcher.leave();
     result
 }
 
@@ -117,30 +86,30 @@ fn take(nap: Option<Nap>, arrivals: &mut Arrivals) {
 }
 
 /// The main thread's loop.
-fn wait_for_all(dispatcher: &Mutex<Dispatcher>, epoll: &Epoll) -> io::Result<()> {
+fn wait_for_all(shared: &Mutex<Shared>, epoll: &Epoll) -> io::Result<()> {
     let mut events = [epoll::no_event(); EVENTS_A_ROUND];
     let mut arrivals = Arrivals::default();
-    let mut own = lock(dispatcher);
-    while !own.finished {
-        let nap = own.nap(&arrivals, true);
-        let timeout_ms = own.next_timeout_ms();
-        own.main_thread.waits_ms = Some(timeout_ms);
+    let mut own = lock(shared);
+    while !own.dispatcher.is_finished() {
+        let nap = own.dispatcher.nap(&arrivals, true);
+        let timeout_ms = own.dispatcher.next_timeout_ms();
+        own.main_waits_ms = Some(timeout_ms);
         drop(own);
         take(nap, &mut arrivals);
         let count = epoll.wait(&mut events, timeout_ms)?;
-        own = lock(dispatcher);
-        own.main_thread.waits_ms = None;
-        if own.finished {
+        own = lock(shared);
+        own.main_waits_ms = None;
+        if own.dispatcher.is_finished() {
             break;
         }
-        own.round(&events[..count]);
-        arrivals.came(count, own.now_us);
+        own.dispatcher.round(&events[..count]);
+        arrivals.came(count, own.dispatcher.now_us());
     }
     Ok(())
 }
 
 /// The other threads': until the process ends.
-fn wait_for_sessions(dispatcher: &Mutex<Dispatcher>, epoll: &Epoll) -> io::Result<()> {
+fn wait_for_sessions(shared: &Mutex<Shared>, epoll: &Epoll) -> io::Result<()> {
     let mut events = [epoll::no_event(); EVENTS_A_ROUND];
     let mut arrivals = Arrivals::default();
     loop {
@@ -148,19 +117,19 @@ fn wait_for_sessions(dispatcher: &Mutex<Dispatcher>, epoll: &Epoll) -> io::Resul
         if count == 0 {
             continue;
         }
-        let mut own = lock(dispatcher);
-        if own.finished {
+        let mut own = lock(shared);
+        if own.dispatcher.is_finished() {
             return Ok(());
         }
-        own.round(&events[..count]);
-        arrivals.came(count, own.now_us);
-        let needed_ms = if own.finished {
+        own.dispatcher.round(&events[..count]);
+        arrivals.came(count, own.dispatcher.now_us());
+        let needed_ms = if own.dispatcher.is_finished() {
             0
         } else {
-            own.next_timeout_ms()
+            own.dispatcher.next_timeout_ms()
         };
-        own.main_thread.is_needed_in(needed_ms);
-        let nap = own.nap(&arrivals, false);
+        own.main_is_needed_in(needed_ms);
+        let nap = own.dispatcher.nap(&arrivals, false);
         drop(own);
         take(nap, &mut arrivals);
     }

@@ -1,10 +1,10 @@
 //! What this program shares with the server's processes: memory, frames, and
-//! the connections to backends, to the launcher and to views.
+//! the connections by which these come.
 
-mod backend_frames;
-pub mod control;
+pub mod connections;
 pub mod handshake;
-pub mod launcher;
 pub mod layout;
 pub mod memory;
+pub mod questions;
+pub mod rows;
 pub mod wire;

@@ -1,4 +1,4 @@
-//! Limits at the door, applied (limits.rs has what they are).
+//! Limits at the door, applied (parameters/door.rs has what they are).
 //!
 //! | what | when | what follows |
 //! |---|---|---|
@@ -6,17 +6,17 @@
 //! | connections that have not logged in | a client is accepted | one of those that keep us waiting goes, 53300 |
 //! | time for a handshake, for each message | looked at 50 times a second | closed without a word, as by authentication_timeout |
 //! | bytes before authentication | as they come | 54000; in a handshake closed |
-//! | sessions of an address, of a user | after authentication, superusers apart | 53300 |
+//! | sessions of an address, of a user (admission.rs) | after authentication, superusers apart | 53300 |
 
-use super::clients::Login;
-use super::limits::{self, Origin, Waiting};
-use super::native::Native;
-use crate::dispatcher::event_loop::Dispatcher;
-use crate::dispatcher::sys::socket::Address;
+use super::client::Login;
+use super::limits::{self, Waiting};
+use super::Logins;
+use crate::dispatcher::network::Origin;
+use crate::dispatcher::parameters::door::too_much;
 use crate::protocol::Report;
 use tracing::debug;
 
-impl Dispatcher {
+impl Logins {
     /// Makes room for one more client; false if none can be.
     pub(super) fn make_room_at_the_door(&mut self) -> bool {
         let most = usize::try_from(self.parameters.door.unauthenticated);
@@ -42,7 +42,7 @@ impl Dispatcher {
             debug!("a client did not shake hands before others came");
             self.drop_login(number);
         } else {
-            self.fail_login(number, &report);
+            self.fail(number, &report);
         }
         true
     }
@@ -56,7 +56,7 @@ impl Dispatcher {
             return Ok(());
         }
         let origin = Origin::of(&login.address);
-        self.rates.begin(&self.parameters.door, origin, self.now_us)
+        self.rates.begin(&self.parameters.door, origin, self.now.us)
     }
 
     /// So many bytes have come; false if those were too many, and it is over.
@@ -69,8 +69,8 @@ impl Dispatcher {
         if most == 0 || login.bytes <= most {
             return true;
         }
-        let report = limits::too_much(&self.parameters.door);
-        self.fail_login(number, &report);
+        let report = too_much(&self.parameters.door);
+        self.fail(number, &report);
         false
     }
 
@@ -85,44 +85,6 @@ impl Dispatcher {
         } else {
             limits.login_step_timeout_ms
         };
-        limit_ms > 0 && self.now_us >= login.step_began_us.saturating_add(limit_ms * 1000)
-    }
-
-    /// May one who has proved himself have one more session?
-    /// Native ones count with the others.
-    pub(super) fn has_room_for(
-        &self,
-        address: &Address,
-        role: u32,
-        superuser: bool,
-    ) -> Result<(), Report> {
-        if superuser {
-            return Ok(());
-        }
-        let limits = &self.parameters.door;
-        let most = limits.sessions_per_user;
-        let is_full = |most| {
-            let pooled = self.core.count_sessions(|key| key.role_oid == role);
-            let natives = self.natives.values();
-            let natives = natives.filter(|native| native.role == Some(role)).count();
-            usize::try_from(pooled).unwrap_or(0) + natives >= most as usize
-        };
-        if most > 0 && is_full(most) {
-            let what = "too many sessions of this user";
-            return Err(limits::too_many(what, "max_sessions_per_user", most));
-        }
-        let most = limits.sessions_per_address;
-        let is_full = |origin| {
-            let is_from_there = |native: &&Native| {
-                native.role.is_some() && Origin::of(&native.address) == Some(origin)
-            };
-            let natives = self.natives.values().filter(is_from_there).count();
-            self.clients.from(&origin) + natives >= most as usize
-        };
-        if most > 0 && Origin::of(address).is_some_and(is_full) {
-            let what = "too many sessions from this address";
-            return Err(limits::too_many(what, "max_sessions_per_address", most));
-        }
-        Ok(())
+        limit_ms > 0 && self.now.us >= login.step_began_us.saturating_add(limit_ms * 1000)
     }
 }

@@ -14,21 +14,22 @@
 //! comes when all are given waits, as the postmaster forks one at a time anyway.
 //! An errand belongs to its login, and ends with it.
 
-use super::clients::{login_of, Phase};
+use super::client::{login_of, Asked, Phase};
 use super::native::{Native, Why};
-use crate::dispatcher::event_loop::{token, Dispatcher, Source};
-use crate::dispatcher::link::control::Peer;
+use super::Logins;
+use crate::dispatcher::backends::server;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::wire::Writer;
 use crate::dispatcher::sys::epoll;
 use crate::dispatcher::sys::socket::{self, Address};
 use crate::dispatcher::tls::facts::Facts;
+use crate::dispatcher::tokens::{token, Source};
 use crate::protocol::messages;
 use crate::protocol::startup::{CancelRequest, Startup};
 use crate::protocol::Report;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::{debug, info};
@@ -50,8 +51,15 @@ pub enum Errand {
     Cancel,
 }
 
+/// A client that a process of the server has taken.
+pub enum Taken {
+    Native(Native),
+    /// This login's.
+    ToAuthenticate(u32, u64),
+}
+
 /// One such connection; its place in the table is the ticket's remainder.
-pub struct OnErrand {
+struct OnErrand {
     errand: Errand,
     login: u32,
     serial: u64,
@@ -113,7 +121,7 @@ fn with_ticket(startup: &Startup, ticket: u64) -> Vec<u8> {
     [&length.to_be_bytes(), protocol, option.as_bytes(), rest].concat()
 }
 
-impl Dispatcher {
+impl Logins {
     /// Sends somebody, as soon as there is a place. The client is heard no more.
     pub(super) fn send_on_errand(&mut self, number: u32, errand: Errand, what: ForServer) {
         let Some(login) = self.logins.get_mut(number) else {
@@ -139,11 +147,11 @@ impl Dispatcher {
     }
 
     fn begin_errand(&mut self, place: u32, number: u32, serial: u64) {
-        let connection = match self.connect_to_server() {
+        let connection = match server::connect(&self.parameters) {
             Ok((connection, _)) => connection,
             Err(error) => {
                 let text = format!("could not connect to the server: {error}");
-                return self.fail_login(number, &Report::fatal(b"57P03", text));
+                return self.fail(number, &Report::fatal(b"57P03", text));
             }
         };
         let Some(login) = login_of(&mut self.logins, number, serial) else {
@@ -166,12 +174,12 @@ impl Dispatcher {
         };
         if unsent.len() > 4 + messages::MOST_STARTUP_BYTES {
             let report = Report::fatal(b"54000", "startup packet is too long for the pool");
-            return self.fail_login(number, &report);
+            return self.fail(number, &report);
         }
         let fd = connection.as_raw_fd();
         let data = token(Source::Errand, place);
         if self.epoll.add(fd, epoll::IN | epoll::OUT, data).is_err() {
-            return self.fail_login(number, &unreachable_server());
+            return self.fail(number, &unreachable_server());
         }
         self.control.header.tickets[place as usize].store(ticket, SeqCst);
         self.errands.under_way[place as usize] = Some(OnErrand {
@@ -240,7 +248,7 @@ impl Dispatcher {
         };
         if it.errand == Errand::Cancel {
             // Done, as far as anybody can tell.
-            return self.forget_login(it.login);
+            return self.forget(it.login);
         }
         // An error, and nothing else: else the server has not taken it for a ticket's.
         if it.heard.first() == Some(&b'E') {
@@ -248,27 +256,24 @@ impl Dispatcher {
             let _ = socket::send(login.fd(), &it.heard);
             return self.drop_login(it.login);
         }
-        self.fail_login(it.login, &unreachable_server());
+        self.fail(it.login, &unreachable_server());
     }
 
-    /// A backend shows a ticket. False: it is none.
-    pub fn hello_ticket(&mut self, connection: u32, ticket: u64, pid: u32) -> bool {
-        let Some(place) = self.errands.place_of(ticket) else {
-            return false;
-        };
-        let Some(control) = self.connections.get(connection) else {
-            return false;
-        };
-        let control_fd = control.fd();
-        if !socket::peer(control_fd).is_ok_and(|(peer, _)| peer == pid) {
-            return false;
+    /// A process of the server shows a ticket on its control connection. `is_process`:
+    /// it is the one that it says. None: it is no ticket of its.
+    pub fn hello_ticket(
+        &mut self,
+        connection: RawFd,
+        ticket: u64,
+        pid: u32,
+        is_process: bool,
+    ) -> Option<Taken> {
+        let place = self.errands.place_of(ticket)?;
+        if !is_process {
+            return None;
         }
-        let Some(it) = self.end_errand(place) else {
-            return false;
-        };
-        let Some(login) = login_of(&mut self.logins, it.login, it.serial) else {
-            return false;
-        };
+        let it = self.end_errand(place)?;
+        let login = login_of(&mut self.logins, it.login, it.serial)?;
         let local = login.local.or_else(|| {
             let is_plain = !login.address.is_local() && login.tls().is_none();
             is_plain
@@ -291,29 +296,22 @@ impl Dispatcher {
         if std::mem::take(&mut login.watched) {
             let _ = self.client_number.remove(&self.epoll, fd);
         }
-        if let Err(error) = socket::send_descriptors(control_fd, &frame, &[fd]) {
+        if let Err(error) = socket::send_descriptors(connection, &frame, &[fd]) {
             debug!("could not give a client to a backend: {error}");
-            self.fail_login(it.login, &unreachable_server());
-            return false;
+            self.fail(it.login, &unreachable_server());
+            return None;
         }
-        let peer = match it.errand {
+        let taken = match it.errand {
             Errand::Native(why) => {
-                let Some(startup) = self.forget_native_login(it.login) else {
-                    return false;
-                };
-                let native = Native::new(startup, why, pid, address, self.now);
-                self.natives.insert(connection, native);
-                Peer::Native
+                let startup = self.forget_native_login(it.login)?;
+                let since = self.now.timestamp;
+                Taken::Native(Native::new(startup, why, pid, address, since))
             }
-            Errand::Login | Errand::Cancel => Peer::Authenticator(it.login, it.serial),
+            Errand::Login | Errand::Cancel => Taken::ToAuthenticate(it.login, it.serial),
         };
-        if let Some(control) = self.connections.get_mut(connection) {
-            control.peer = peer;
-            control.process = pid;
-        }
         debug!("process {pid} has taken a client: {:?}", it.errand);
         self.next_errands();
-        true
+        Some(taken)
     }
 
     /// The login's socket is a backend's by now.
@@ -332,14 +330,14 @@ impl Dispatcher {
     /// A cancel request that is for no session of ours may be for a connection of the
     /// server's own: native, or on its port. The server knows, and the client's
     /// connection ends when it has read it.
-    pub(super) fn forward_cancel(&mut self, number: u32, request: CancelRequest) {
+    pub fn forward_cancel(&mut self, number: u32, request: CancelRequest) {
         self.send_on_errand(number, Errand::Cancel, ForServer::Cancel(request));
     }
 }
 
 /// What the server is to be sent.
 pub(super) enum ForServer {
-    Client(Box<super::clients::Asked>),
+    Client(Box<Asked>),
     Cancel(CancelRequest),
 }
 

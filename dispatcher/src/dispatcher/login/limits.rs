@@ -1,58 +1,17 @@
-//! Limits for whoever stands at the door, before and after he has proved who he
-//! is: what they are, and how logins are counted against them.
+//! How logins are counted against the limits at the door (parameters/door.rs), and
+//! who gives way when there is no room for another.
 //!
 //! Free of I/O. What is kept of an address is bounded, whoever comes: of who has
 //! not come for a second nothing has to be known.
 
-use crate::dispatcher::sys::socket::Address;
+use crate::dispatcher::network::Origin;
+use crate::dispatcher::parameters::door::{too_many, Limits};
 use crate::protocol::Report;
 use std::collections::HashMap;
 
 /// Addresses known at a time; more than a second's logins come from.
 const MOST_ADDRESSES: usize = 65_536;
 const SECOND_US: u64 = 1_000_000;
-
-/// The parameters; 0 is no limit, but of `unauthenticated`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Logins that may begin in a second.
-    pub login_rate: u32,
-    /// From one address.
-    pub login_rate_per_address: u32,
-    pub sessions_per_address: u32,
-    pub sessions_per_user: u32,
-    /// Connections that have not logged in yet; -1: as many as there is room for.
-    pub unauthenticated: i32,
-    pub handshake_timeout_ms: u64,
-    /// For each message that is waited for.
-    pub login_step_timeout_ms: u64,
-    /// Bytes before authentication, each of a TLS handshake and of what follows.
-    pub login_bytes: u64,
-}
-
-/// Where a client comes from: an address, of IPv6 the network that one customer
-/// has (64 bits). Clients on a Unix socket come from nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Origin {
-    family: u16,
-    bytes: [u8; 16],
-}
-
-impl Origin {
-    pub fn of(address: &Address) -> Option<Origin> {
-        if address.is_local() {
-            return None;
-        }
-        let mut bytes = address.bytes;
-        if address.family == libc::AF_INET6 as u16 {
-            bytes[8..].fill(0);
-        }
-        Some(Origin {
-            family: address.family,
-            bytes,
-        })
-    }
-}
 
 /// When the next login would be due if all had come evenly. A second's worth may
 /// come at once.
@@ -113,20 +72,6 @@ impl Rates {
     }
 }
 
-/// 53300, with the parameter that says so.
-pub fn too_many(what: &str, parameter: &str, limit: u32) -> Report {
-    Report::fatal(b"53300", what)
-        .with_detail(format!("Parameter \"pg_baton.{parameter}\" is {limit}."))
-}
-
-/// A client has sent more than it may before it is known.
-pub fn too_much(limits: &Limits) -> Report {
-    Report::fatal(b"54000", "too much was sent before authentication").with_detail(format!(
-        "Parameter \"pg_baton.max_login_bytes\" is {} kB.",
-        limits.login_bytes / 1024
-    ))
-}
-
 /// One that is still logging in, for [`whose_turn_to_go`].
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
@@ -154,6 +99,7 @@ pub fn whose_turn_to_go(waiting: &[Waiting]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dispatcher::sys::socket::Address;
 
     fn address(family: i32, bytes: &[u8]) -> Address {
         let mut address = Address {
@@ -166,19 +112,6 @@ mod tests {
 
     fn v4(last: u32) -> Option<Origin> {
         Origin::of(&address(libc::AF_INET, &last.to_be_bytes()))
-    }
-
-    #[test]
-    fn a_network_of_ipv6_is_one_and_a_unix_socket_none() {
-        let of = |last: u8, network: u8| {
-            let mut bytes = [0x20; 16];
-            (bytes[7], bytes[15]) = (network, last);
-            Origin::of(&address(libc::AF_INET6, &bytes))
-        };
-        assert_eq!(of(1, 1), of(2, 1));
-        assert_ne!(of(1, 1), of(1, 2));
-        assert_ne!(v4(1), v4(2));
-        assert_eq!(Origin::of(&Address::local()), None);
     }
 
     #[test]

@@ -5,61 +5,11 @@
 //! depends on raises it before it tells anybody (login_watch.c). Unknown users
 //! are kept like known ones, or the time of an answer would tell them apart.
 
-use crate::dispatcher::link::launcher::Answer;
-use crate::dispatcher::sys::socket::Address;
-use crate::dispatcher::tls::facts::{Facts, Names};
+use crate::dispatcher::link::questions::{Answer, Who};
 use std::collections::HashMap;
 
 /// Answers kept; when there are more, it begins anew.
 const MOST_ANSWERS: usize = 1000;
-
-/// All that a question consists of, the client's port apart.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Who {
-    pub user: Vec<u8>,
-    pub database: Vec<u8>,
-    pub os_user: String,
-    family: u16,
-    address: [u8; 16],
-    /// None without TLS.
-    pub tls: Option<WhoByTls>,
-}
-
-/// What is asked of a client that speaks TLS.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct WhoByTls {
-    /// Its certificate would have been checked.
-    pub has_ca: bool,
-    pub certificate: Option<Names>,
-}
-
-impl WhoByTls {
-    pub fn of(facts: &Facts) -> WhoByTls {
-        WhoByTls {
-            has_ca: facts.has_ca,
-            certificate: (facts.certificate.as_ref()).map(|certificate| certificate.names.clone()),
-        }
-    }
-}
-
-impl Who {
-    pub fn new(
-        user: &[u8],
-        database: &[u8],
-        os_user: String,
-        address: &Address,
-        tls: Option<WhoByTls>,
-    ) -> Who {
-        Who {
-            user: user.to_vec(),
-            database: database.to_vec(),
-            os_user,
-            family: address.family,
-            address: address.bytes,
-            tls,
-        }
-    }
-}
 
 /// The answers of one generation.
 #[derive(Default)]
@@ -95,6 +45,7 @@ impl LoginCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dispatcher::sys::socket::Address;
 
     fn who(user: &str, last_byte: u8) -> Who {
         let mut address = Address::default();

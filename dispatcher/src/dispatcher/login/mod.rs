@@ -1,16 +1,350 @@
-//! From a connection to a session: who may come in, and the first answer.
+//! From a connection to a client that may come in.
+//!
+//! [`Logins`] has those who are logging in. It knows neither of sessions and pools
+//! nor of the launcher's connection: what it wants of others is an [`Effect`], to be
+//! carried out before the next event is told ([`Logins::next_effect`]).
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `listeners`, `accepting` | the pool's ports; who comes in by them |
+//! | `client` | what a login is, and how far it has come |
+//! | `conversation` | what a client says, and is told |
+//! | `answers` | what the launcher has said of it |
+//! | `door`, `limits` | limits at the door |
+//! | `securing` | TLS |
+//! | `errands`, `native` | what the server is to do for a client |
+//! | `outcomes` | what other threads have found out |
+//! | `login_cache`, `launcher` | what the launcher was asked |
+//! | `admission` | may a client come in that has proved itself? |
 
+pub mod accepting;
 pub mod admission;
-pub mod clients;
+mod answers;
+mod client;
+mod conversation;
 mod door;
 pub mod errands;
-pub mod greeting;
-pub mod jobs;
-pub mod limits;
+pub mod launcher;
+mod limits;
 pub mod listeners;
-pub mod login_cache;
+mod login_cache;
 pub mod native;
 mod outcomes;
-pub mod roles;
 pub mod securing;
-mod session_pid;
+
+pub use client::{Effect, Entering};
+
+use crate::core::Now;
+use crate::dispatcher::jobs::JobsIn;
+use crate::dispatcher::link::memory::control::Control;
+use crate::dispatcher::parameters::Parameters;
+use crate::dispatcher::slab::Slab;
+use crate::dispatcher::sys::epoll::{self, ClientNumber, Epoll};
+use crate::dispatcher::sys::socket::{self, Address};
+use crate::dispatcher::tls::threads::Relays;
+use crate::dispatcher::tls::{ClientEnd, HandedEnd};
+use crate::dispatcher::tokens::{token, Source};
+use crate::protocol::auth::verifier::MockSecret;
+use crate::protocol::startup::StartupReader;
+use crate::protocol::Report;
+use client::{Login, Phase};
+use errands::Errands;
+use limits::Rates;
+use login_cache::LoginCache;
+use securing::TlsOffer;
+use std::collections::VecDeque;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
+use tracing::{debug, info};
+
+/// Logins in progress beyond one a session slot.
+const SPARE_LOGINS: usize = 1000;
+/// Who can only be told that there is no room has so long to ask.
+const IN_VAIN_US: u64 = 5_000_000;
+
+/// All clients that are logging in.
+pub struct Logins {
+    control: Control,
+    epoll: Arc<Epoll>,
+    client_number: Arc<ClientNumber>,
+    jobs: JobsIn,
+    parameters: Arc<Parameters>,
+    mock_secret: MockSecret,
+    now: Now,
+
+    logins: Slab<Login>,
+    next_serial: u64,
+    effects: VecDeque<Effect>,
+    errands: Errands,
+    rates: Rates,
+    cache: LoginCache,
+    tls: TlsOffer,
+    relays: Relays,
+
+    /// Sessions get no higher descriptor; above are those for backends.
+    highest_client: RawFd,
+    launcher_is_up: bool,
+    accepted: u64,
+    failed: u64,
+}
+
+/// The salt of roles that do not exist comes from the server's own secret.
+fn mock_secret(nonce: &[u8]) -> MockSecret {
+    if nonce.is_empty() {
+        MockSecret::random()
+    } else {
+        MockSecret::new(nonce.to_vec())
+    }
+}
+
+/// What logins need of this process.
+pub struct Means {
+    pub control: Control,
+    pub epoll: Arc<Epoll>,
+    pub client_number: Arc<ClientNumber>,
+    pub jobs: JobsIn,
+    pub relays: Relays,
+    pub tls: TlsOffer,
+    /// Sessions get no higher descriptor.
+    pub highest_client: RawFd,
+}
+
+impl Logins {
+    pub fn new(parameters: Arc<Parameters>, means: Means) -> Logins {
+        let session_slots = means.control.sessions.len();
+        Logins {
+            control: means.control,
+            epoll: means.epoll,
+            client_number: means.client_number,
+            jobs: means.jobs,
+            mock_secret: mock_secret(&parameters.mock_authentication_nonce),
+            parameters,
+            now: Now::default(),
+            logins: Slab::new(session_slots + SPARE_LOGINS),
+            next_serial: 0,
+            effects: VecDeque::new(),
+            errands: Errands::default(),
+            rates: Rates::default(),
+            cache: LoginCache::default(),
+            tls: means.tls,
+            relays: means.relays,
+            highest_client: means.highest_client,
+            launcher_is_up: false,
+            accepted: 0,
+            failed: 0,
+        }
+    }
+
+    // ---- what goes on around it --------------------------------------------
+
+    pub fn set_clock(&mut self, now: Now) {
+        self.now = now;
+    }
+
+    /// What is wanted of others now.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    pub fn launcher_is(&mut self, up: bool) {
+        self.launcher_is_up = up;
+    }
+
+    /// The configuration has been loaded anew.
+    pub fn reconfigure(&mut self, parameters: Arc<Parameters>) {
+        self.mock_secret = mock_secret(&parameters.mock_authentication_nonce);
+        self.parameters = parameters;
+        self.forget_answers();
+        self.reload_tls();
+    }
+
+    /// What the launcher has said is past.
+    pub fn forget_answers(&mut self) {
+        self.cache = LoginCache::default();
+    }
+
+    // ---- questions ---------------------------------------------------------
+
+    pub fn len(&self) -> usize {
+        self.logins.len()
+    }
+
+    /// Is it still the one that was asked for? Numbers are used again.
+    pub fn has(&self, number: u32, serial: u64) -> bool {
+        (self.logins.get(number)).is_some_and(|login| login.serial == serial)
+    }
+
+    /// Clients that have come, and logins that have failed, since the start.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.accepted, self.failed)
+    }
+
+    // ---- coming and going --------------------------------------------------
+
+    pub fn begin(&mut self, client: OwnedFd, address: Address, local: Option<Address>) {
+        self.accepted += 1;
+        if self.parameters.log_receipt {
+            info!("connection received: {address}");
+        }
+        let client = HandedEnd::plain(ClientEnd(client));
+        let fd = client.fd();
+        if !self.make_room_at_the_door() {
+            self.failed += 1;
+            let report = Report::fatal(b"53300", "sorry, too many clients already");
+            let _ = socket::send(fd, &report.to_bytes());
+            socket::discard_input(fd);
+            return;
+        }
+        self.next_serial += 1;
+        self.client_number.is_new(fd);
+        let login = Login {
+            socket: client,
+            serial: self.next_serial,
+            address,
+            local,
+            watched: false,
+            is_counted: false,
+            bytes: 0,
+            step_began_us: self.now.us,
+            deadline_us: self.now.us + self.limit_us(fd),
+            phase: Phase::Startup(StartupReader::new(self.tls.for_client(address.is_local()))),
+        };
+        // It has spoken already, as a rule: TCP_DEFER_ACCEPT.
+        if let Some(number) = self.logins.insert(login) {
+            self.event(number);
+        }
+    }
+
+    fn limit_us(&self, fd: RawFd) -> u64 {
+        let limit_us = self.parameters.authentication_timeout_ms * 1000;
+        if fd > self.highest_client {
+            limit_us.min(IN_VAIN_US)
+        } else {
+            limit_us
+        }
+    }
+
+    /// One more that was turned away without a word of its own.
+    pub fn count_turned_away(&mut self) {
+        self.accepted += 1;
+        self.failed += 1;
+    }
+
+    /// The connection ends here; its descriptor with it.
+    fn drop_login(&mut self, number: u32) {
+        if let Some(login) = self.logins.get(number) {
+            socket::discard_input(login.fd());
+            self.failed += 1;
+            self.forget(number);
+        }
+    }
+
+    /// As well, but nothing has failed.
+    pub fn forget(&mut self, number: u32) {
+        if let Some(login) = self.logins.remove(number) {
+            self.client_number.let_go(login.fd());
+            if matches!(login.phase, Phase::Errand { .. }) {
+                self.recall_errand(number, login.serial);
+            }
+        }
+    }
+
+    pub fn fail(&mut self, number: u32, report: &Report) {
+        if let Some(login) = self.logins.get(number) {
+            info!("login failed, {}: {report}", login.address);
+            let _ = socket::send(login.fd(), &report.to_bytes());
+        }
+        self.drop_login(number);
+    }
+
+    /// A client that has come as far as to be let in, and is not.
+    pub fn turn_away(&mut self, socket: &HandedEnd, mut out: Vec<u8>, report: &Report) {
+        self.failed += 1;
+        report.encode(&mut out);
+        let _ = socket::send(socket.fd(), &out);
+        self.client_number.let_go(socket.fd());
+    }
+
+    /// Waits for the client, if it is expected to speak next.
+    fn await_login(&mut self, number: u32) {
+        let Some(login) = self.logins.get_mut(number) else {
+            return;
+        };
+        if login.wanted() == 0 {
+            return;
+        }
+        let fd = login.fd();
+        let data = token(Source::Login, number);
+        let events = epoll::IN | epoll::ONESHOT;
+        let known = std::mem::replace(&mut login.watched, true);
+        let watched = self
+            .client_number
+            .watch(&self.epoll, fd, known, events, data);
+        if watched.is_err() {
+            self.drop_login(number);
+        }
+    }
+
+    fn send_to_login(&mut self, number: u32, bytes: &[u8]) -> bool {
+        // Little is ever sent to a client that logs in, and its socket is
+        // empty: one that does not take it is gone or plays games.
+        let now_us = self.now.us;
+        let sent = self.logins.get_mut(number).is_some_and(|login| {
+            login.step_began_us = now_us;
+            socket::send(login.fd(), bytes).ok() == Some(bytes.len())
+        });
+        if !sent {
+            self.drop_login(number);
+        }
+        sent
+    }
+
+    // ---- time --------------------------------------------------------------
+
+    /// In each tick: drops the logins whose time is up, without a word, as stock
+    /// does.
+    pub fn expire(&mut self) {
+        let now_us = self.now.us;
+        let late: Vec<u32> = self
+            .logins
+            .iter()
+            .filter(|(_, login)| login.deadline_us <= now_us || self.is_late(login))
+            .map(|(number, _)| number)
+            .collect();
+        for number in late {
+            debug!("a client did not log in in time");
+            self.drop_login(number);
+        }
+    }
+
+    /// Those who wait for a launcher that does not come are told this.
+    pub fn expire_questions(&mut self, report: &Report) {
+        self.fail_all(report, |login| matches!(login.phase, Phase::Asked(_)));
+    }
+
+    fn fail_all(&mut self, report: &Report, of: impl Fn(&Login) -> bool) {
+        let concerned: Vec<u32> = (self.logins.iter())
+            .filter(|(_, login)| of(login))
+            .map(|(number, _)| number)
+            .collect();
+        for number in concerned {
+            self.fail(number, report);
+        }
+    }
+
+    /// Nobody comes in any more.
+    pub fn stop(&mut self) {
+        let report = Report::fatal(b"57P03", "the database system is shutting down");
+        self.fail_all(&report, |_| true);
+    }
+
+    /// The last thing but one before the end of the program.
+    pub fn close_all(&mut self) {
+        self.logins = Slab::new(0);
+    }
+
+    /// Once nobody's socket is open any more (blocks).
+    pub fn finish_relays(&mut self) {
+        self.relays.finish();
+    }
+}

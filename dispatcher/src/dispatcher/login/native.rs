@@ -6,10 +6,12 @@
 //! nothing here may depend on who it is beyond the names that it gives: the
 //! server decides whether it may come in.
 
-use crate::dispatcher::event_loop::Dispatcher;
+use crate::dispatcher::link::rows::{port_of, Row};
+use crate::dispatcher::network::Origin;
+use crate::dispatcher::parameters::Parameters;
 use crate::dispatcher::sys::socket::Address;
 use crate::protocol::startup::{Replication, Startup};
-use crate::protocol::Report;
+use std::collections::HashMap;
 
 /// Why a session is native, as the views say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,16 +39,16 @@ impl Why {
 
 /// One native session, by its backend's control connection.
 pub struct Native {
-    pub why: Why,
-    pub pid: u32,
-    pub address: Address,
-    pub user: Vec<u8>,
-    pub database: Vec<u8>,
-    pub application_name: Vec<u8>,
+    why: Why,
+    pid: u32,
+    address: Address,
+    user: Vec<u8>,
+    database: Vec<u8>,
+    application_name: Vec<u8>,
     /// TimestampTz.
-    pub since: i64,
+    since: i64,
     /// As whom the server has let it in; None before that.
-    pub role: Option<u32>,
+    role: Option<u32>,
 }
 
 impl Native {
@@ -69,79 +71,70 @@ impl Native {
     }
 }
 
-/// `pg_baton.native_dbuser_names`: entries `database/user`, separated by commas.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NativeNames(Vec<(Pattern, Pattern)>);
-
-/// A name, or `*` or `_`: any. In quotes these are names, too.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Pattern {
-    Any,
-    Name(Vec<u8>),
+/// All of them, by the control connection of each one's backend.
+#[derive(Default)]
+pub struct Natives {
+    by_connection: HashMap<u32, Native>,
 }
 
-impl Pattern {
-    fn of(text: &str, quoted: bool) -> Pattern {
-        match text {
-            "*" | "_" if !quoted => Pattern::Any,
-            _ => Pattern::Name(text.as_bytes().to_vec()),
+impl Natives {
+    pub fn insert(&mut self, connection: u32, native: Native) {
+        self.by_connection.insert(connection, native);
+    }
+
+    pub fn remove(&mut self, connection: u32) {
+        self.by_connection.remove(&connection);
+    }
+
+    /// Where one comes from.
+    pub fn address(&self, connection: u32) -> Option<Address> {
+        (self.by_connection.get(&connection)).map(|native| native.address)
+    }
+
+    /// The server has let it in as this role.
+    pub fn is_in(&mut self, connection: u32, role: u32) {
+        if let Some(native) = self.by_connection.get_mut(&connection) {
+            native.role = Some(role);
         }
     }
 
-    fn fits(&self, name: &[u8]) -> bool {
-        match self {
-            Pattern::Any => true,
-            Pattern::Name(own) => own == name,
-        }
-    }
-}
-
-/// A name in quotes, where `""` stands for one, or one that goes up to a comma,
-/// a slash or a blank; and what comes after it.
-fn next_name(text: &str) -> Option<(Pattern, &str)> {
-    let text = text.trim_start();
-    let (name, quoted, rest) = if let Some(mut rest) = text.strip_prefix('"') {
-        let mut name = String::new();
-        loop {
-            let (part, after) = rest.split_once('"')?;
-            name.push_str(part);
-            match after.strip_prefix('"') {
-                Some(more) => {
-                    name.push('"');
-                    rest = more;
-                }
-                None => break (name, true, after),
-            }
-        }
-    } else {
-        let end = text.find([',', '/', '"', ' ', '\t', '\n', '\r']);
-        let (name, rest) = text.split_at(end.unwrap_or(text.len()));
-        (name.to_owned(), false, rest)
-    };
-    (!name.is_empty()).then(|| (Pattern::of(&name, quoted), rest.trim_start()))
-}
-
-impl NativeNames {
-    /// None if it is no such list.
-    pub fn parse(text: &str) -> Option<NativeNames> {
-        let mut entries = Vec::new();
-        let mut rest = text.trim();
-        while !rest.is_empty() {
-            let (database, after) = next_name(rest)?;
-            let (user, after) = next_name(after.strip_prefix('/')?)?;
-            entries.push((database, user));
-            rest = match after.strip_prefix(',') {
-                Some(more) if !more.trim().is_empty() => more,
-                None if after.is_empty() => after,
-                _ => return None,
-            };
-        }
-        Some(NativeNames(entries))
+    /// Those that the server has let in as this role.
+    pub fn of_role(&self, role: u32) -> usize {
+        let natives = self.by_connection.values();
+        natives.filter(|native| native.role == Some(role)).count()
     }
 
-    fn have(&self, database: &[u8], user: &[u8]) -> bool {
-        let mut entries = self.0.iter();
-        entries.any(|(databases, users)| databases.fits(database) && users.fits(user))
+    /// Those that the server has let in from there.
+    pub fn from(&self, origin: Origin) -> usize {
+        let is_from_there =
+            |native: &&Native| native.role.is_some() && Origin::of(&native.address) == Some(origin);
+        self.by_connection.values().filter(is_from_there).count()
+    }
+
+    /// For pg_baton_sessions. What they do is known to the server alone
+    /// (pg_stat_activity).
+    pub fn rows(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        self.by_connection.values().map(|native| {
+            let unknown: Option<u64> = None;
+            Row::new()
+                .optional(unknown)
+                .number(native.pid)
+                .bytes(&native.user)
+                .bytes(&native.database)
+                .bytes(&native.application_name)
+                .optional(native.address.text())
+                .number(port_of(&native.address))
+                .text("native")
+                .optional(unknown)
+                .text(native.why.text())
+                .number(native.pid)
+                .number(native.since)
+                .optional(unknown)
+                .optional(unknown)
+                .optional(unknown)
+                .optional(unknown)
+                .finish()
+        })
     }
 }
 
@@ -157,6 +150,22 @@ pub struct Crowd {
 const LOOK_AGAIN_US: u64 = 10_000;
 
 impl Crowd {
+    /// Counts at most every [`LOOK_AGAIN_US`].
+    pub fn is_too_much(
+        &mut self,
+        threshold: usize,
+        now_us: u64,
+        count_waiting: impl FnOnce() -> usize,
+    ) -> bool {
+        if threshold == 0 {
+            *self = Crowd::default();
+        } else if now_us >= self.looked_us + LOOK_AGAIN_US {
+            self.look(threshold, count_waiting());
+            self.looked_us = now_us;
+        }
+        self.is_too_much
+    }
+
     fn look(&mut self, threshold: usize, waiting: usize) {
         let most = if self.is_too_much {
             threshold / 2
@@ -167,80 +176,22 @@ impl Crowd {
     }
 }
 
-/// A new session begins with less than this, beside what it shares with others.
-const CONTEXT_BYTES: usize = 4096;
-
-impl Dispatcher {
-    /// Shall a client that has sent this become native?
-    pub(super) fn why_native(&mut self, startup: &Startup) -> Option<Why> {
-        if startup.replication != Replication::No {
-            return Some(Why::Replication);
-        }
-        if !self.parameters.enabled {
-            return Some(Why::Disabled);
-        }
-        let names = &self.parameters.native_dbuser_names;
-        if names.have(&startup.database, &startup.user) {
-            return Some(Why::Listed);
-        }
-        if self.is_crowded() {
-            return Some(Why::Busy);
-        }
-        let arena = &self.contexts.arena;
-        (arena.used() + CONTEXT_BYTES > arena.limit()).then_some(Why::ContextMemory)
+/// Shall a client that has sent this become native, by what it asks for and what
+/// is configured?
+pub fn why_native(startup: &Startup, parameters: &Parameters) -> Option<Why> {
+    if startup.replication != Replication::No {
+        return Some(Why::Replication);
     }
-
-    /// The server has let one in. What it is told if that is one session too many.
-    pub fn native_is_in(
-        &mut self,
-        connection: u32,
-        role: u32,
-        superuser: bool,
-    ) -> Result<(), Report> {
-        let Some(native) = self.natives.get(&connection) else {
-            return Ok(());
-        };
-        let address = native.address;
-        let room = self.has_room_for(&address, role, superuser);
-        if let Some(native) = self.natives.get_mut(&connection).filter(|_| room.is_ok()) {
-            native.role = Some(role);
-        }
-        room
+    if !parameters.enabled {
+        return Some(Why::Disabled);
     }
-
-    fn is_crowded(&mut self) -> bool {
-        let threshold = self.parameters.native_when_waiting as usize;
-        if threshold == 0 {
-            self.crowd = Crowd::default();
-        } else if self.now_us >= self.crowd.looked_us + LOOK_AGAIN_US {
-            let pools = self.core.pools();
-            let waiting = pools.map(|pool| self.core.waiting_in(pool, &self.control));
-            let waiting = waiting.sum();
-            self.crowd.look(threshold, waiting);
-            self.crowd.looked_us = self.now_us;
-        }
-        self.crowd.is_too_much
-    }
+    let names = &parameters.native_dbuser_names;
+    (names.have(&startup.database, &startup.user)).then_some(Why::Listed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_list_names_databases_and_users() {
-        let names = NativeNames::parse(r#"d1/*, _/u1 ,d2/u2,"_"/"a ""b"",/""#).unwrap();
-        let have = |database: &str, user: &str| names.have(database.as_bytes(), user.as_bytes());
-        assert!(have("d1", "anybody") && have("anything", "u1") && have("d2", "u2"));
-        assert!(!have("d2", "u3") && !have("d3", "u2") && !have("D1", "u3"));
-        assert!(have("_", "a \"b\",/") && !have("_", "a"));
-        assert!(!NativeNames::parse("").unwrap().have(b"d", b"u"));
-        for bad in [
-            "d1", "d1/", "/u", "a/b/c", "a/b,", ",a/b", "a b/c", "\"a/b", "a\"b/c",
-        ] {
-            assert_eq!(NativeNames::parse(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn a_crowd_is_one_until_half_of_it_is_served() {

@@ -6,25 +6,18 @@
 //! dropped by the login's time limit like any other: closing the far end ends
 //! the relay.
 
-use super::clients::{login_of, Phase};
-use super::jobs::Done;
-use super::login_cache::WhoByTls;
-use crate::core::Provenance;
-use crate::dispatcher::event_loop::Dispatcher;
+use super::client::{login_of, Phase};
+use super::Logins;
+use crate::dispatcher::jobs::Done;
 use crate::dispatcher::sys::socket::{self, Keepalives};
-use crate::dispatcher::tls::certificates;
 use crate::dispatcher::tls::context::{self, Occasion, ServerContext};
 use crate::dispatcher::tls::facts::Facts;
 use crate::dispatcher::tls::threads::{Handshake, NewRelay};
 use crate::dispatcher::tls::HandedEnd;
 use crate::protocol::startup::{StartupReader, Tls};
-use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use tracing::{info, warn};
-
-/// Below that nobody looks which are of use.
-const CERTIFICATES_KEPT: usize = 1000;
 
 /// What TLS sessions begin with; None while there is none to offer.
 #[derive(Default)]
@@ -52,9 +45,9 @@ impl TlsOffer {
     }
 }
 
-impl Dispatcher {
+impl Logins {
     /// The configuration has been read again; so may be the files it names.
-    pub fn reload_tls(&mut self) {
+    pub(super) fn reload_tls(&mut self) {
         let settings = self.parameters.tls.clone();
         if !settings.is_on {
             self.tls.context = None;
@@ -89,30 +82,14 @@ impl Dispatcher {
         }
     }
 
-    /// What is to be asked about clients from there.
-    pub fn tls_of(&self, from: Provenance) -> Option<WhoByTls> {
-        (from.tls() != certificates::PLAIN).then(|| WhoByTls {
-            has_ca: (self.tls.context.as_ref()).is_some_and(|context| context.has_ca),
-            certificate: self.certificates.names(from.tls()).cloned(),
-        })
-    }
-
-    /// Names of certificates that no session has any more.
-    pub fn sweep_certificates(&mut self) {
-        if self.certificates.len() < CERTIFICATES_KEPT {
-            return;
-        }
-        let sessions = self.core.sessions();
-        let used: HashSet<u32> = (sessions.ids())
-            .filter_map(|id| sessions.get(id))
-            .map(|session| session.from().tls())
-            .collect();
-        self.certificates.keep(|number| used.contains(&number));
+    /// Would a certificate of a client be checked?
+    pub fn has_ca(&self) -> bool {
+        (self.tls.context.as_ref()).is_some_and(|context| context.has_ca)
     }
 
     /// Has a relay begin. `direct`: with these bytes, that the client has begun
     /// with of itself; else it has asked, and is answered here.
-    pub fn begin_tls(&mut self, number: u32, direct: Option<&[u8]>) {
+    pub(super) fn begin_tls(&mut self, number: u32, direct: Option<&[u8]>) {
         let Some(context) = self.tls.context.clone() else {
             return self.drop_login(number);
         };
@@ -120,10 +97,10 @@ impl Dispatcher {
             // Nothing in the clear is understood by who has begun with TLS.
             return match direct {
                 Some(_) => self.drop_login(number),
-                None => self.fail_login(number, &report),
+                None => self.fail(number, &report),
             };
         }
-        let now_us = self.now_us;
+        let now_us = self.now.us;
         let Some(login) = self.logins.get_mut(number) else {
             return;
         };
@@ -196,9 +173,9 @@ impl Dispatcher {
     fn secured(&mut self, number: u32, facts: Arc<Facts>) {
         if let Some(login) = self.logins.get_mut(number) {
             login.is_secured(facts);
-            login.step_began_us = self.now_us;
+            login.step_began_us = self.now.us;
             login.phase = Phase::Startup(StartupReader::within_tls());
-            self.login_event(number);
+            self.event(number);
         }
     }
 }

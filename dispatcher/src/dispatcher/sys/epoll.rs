@@ -8,9 +8,9 @@
 //! when the client's file is to be closed.
 
 use super::check;
-use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 pub const IN: u32 = libc::EPOLLIN as u32;
 pub const OUT: u32 = libc::EPOLLOUT as u32;
@@ -122,12 +122,12 @@ pub fn wait_for_some(readable: &[RawFd], writable: &[RawFd], microseconds: u64) 
 /// A client that was put there stays until another is, or until it is let go:
 /// most calls for one client follow each other. So whoever closes a client's
 /// socket must let it go before, and whoever gets a new one must say so, since
-/// its number may be that of one closed.
+/// its number may be that of one closed. One thread at a time does so.
 pub struct ClientNumber {
     number: RawFd,
     placeholder: OwnedFd,
     /// What stands there under another number, too; -1: the placeholder.
-    stands: Cell<RawFd>,
+    stands: AtomicI32,
 }
 
 impl ClientNumber {
@@ -141,7 +141,7 @@ impl ClientNumber {
         let reserved = ClientNumber {
             number,
             placeholder,
-            stands: Cell::new(-1),
+            stands: AtomicI32::new(-1),
         };
         reserved.put(reserved.placeholder.as_raw_fd())?;
         Ok(reserved)
@@ -158,25 +158,25 @@ impl ClientNumber {
     }
 
     fn put_client(&self, client: RawFd) -> io::Result<()> {
-        if self.stands.get() != client {
+        if self.stands.load(Relaxed) != client {
             self.put(client)?;
-            self.stands.set(client);
+            self.stands.store(client, Relaxed);
         }
         Ok(())
     }
 
     /// The client's socket is about to be closed.
     pub fn let_go(&self, client: RawFd) {
-        if self.stands.get() == client {
+        if self.stands.load(Relaxed) == client {
             // Cannot fail: both numbers are valid for the process's life.
             let _ = self.put(self.placeholder.as_raw_fd());
-            self.stands.set(-1);
+            self.stands.store(-1, Relaxed);
         }
     }
 
     /// All clients' sockets are about to be closed.
     pub fn let_go_of_all(&self) {
-        let stands = self.stands.get();
+        let stands = self.stands.load(Relaxed);
         self.let_go(stands);
     }
 

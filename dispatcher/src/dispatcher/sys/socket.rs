@@ -616,3 +616,19 @@ pub fn receive_memory(fd: RawFd) -> Option<(u32, u32)> {
     .ok()?;
     Some((words[0], words[1]))
 }
+
+/// Is there no descriptor, or no memory, for one more connection now?
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
+    )
+}
+
+/// May a descriptor that could not be sent be sent a moment later?
+pub fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ETOOMANYREFS | libc::ENOBUFS | libc::ENOMEM)
+    )
+}

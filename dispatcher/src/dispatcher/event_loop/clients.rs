@@ -1,0 +1,220 @@
+//! Clients come, log in, and become sessions.
+
+use super::Dispatcher;
+use crate::core::Event;
+use crate::dispatcher::jobs::Done;
+use crate::dispatcher::link::layout::shared::FIRST_PID;
+use crate::dispatcher::login::accepting::Came;
+use crate::dispatcher::login::launcher::Asker;
+use crate::dispatcher::login::native::{why_native, Why};
+use crate::dispatcher::login::{admission, Effect, Entering};
+use crate::dispatcher::scheduler::NewClient;
+use crate::dispatcher::sys::socket::Address;
+use crate::protocol::startup::{CancelRequest, Startup};
+use crate::protocol::Report;
+use tracing::info;
+
+/// Connections taken from one listener before others get their turn.
+const ACCEPTS_A_ROUND: usize = 64;
+
+impl Dispatcher {
+    pub(super) fn accept_clients(&mut self, index: u32) {
+        // In proportion to how many others are to be served: a single knock
+        // needs no second look, and a crowd is let in fast enough.
+        let most = (self.round_events / 4).clamp(1, ACCEPTS_A_ROUND);
+        for _ in 0..most {
+            match self.ports.accept(index, self.now.us) {
+                Came::Client {
+                    socket,
+                    address,
+                    local,
+                } => {
+                    self.logins.begin(socket, address, local);
+                    self.logins_want();
+                }
+                Came::TurnedAway => self.logins.count_turned_away(),
+                Came::Gone => {}
+                Came::Nobody => return,
+            }
+        }
+    }
+
+    /// What other threads have found out.
+    pub(super) fn jobs_done(&mut self) {
+        self.jobs.woken();
+        while let Some(done) = self.jobs.take() {
+            match done {
+                Done::Password {
+                    login,
+                    serial,
+                    result,
+                } => self.logins.password_checked(login, serial, result),
+                Done::Derive {
+                    backend,
+                    serial,
+                    keys,
+                } => self.scheduler.derived(backend, serial, &keys),
+                Done::Name {
+                    login,
+                    serial,
+                    name,
+                } => self.logins.named(login, serial, name),
+                Done::Handshake(handshake) => self.logins.handshake_over(handshake),
+                Done::TlsLoaded { generation, result } => {
+                    self.logins.tls_loaded(generation, result);
+                }
+            }
+            self.logins_want();
+        }
+    }
+
+    /// Does what logins want of others. To be called after each thing that they are
+    /// told.
+    pub(super) fn logins_want(&mut self) {
+        while let Some(effect) = self.logins.next_effect() {
+            match effect {
+                Effect::InVain(login) => {
+                    let report = self.ports.no_descriptors();
+                    self.logins.fail(login, &report);
+                }
+                Effect::Startup(login, startup) => self.startup(login, *startup),
+                Effect::Ask {
+                    login,
+                    serial,
+                    address,
+                    who,
+                } => {
+                    let settings = self.scheduler.settings_generation();
+                    let asker = Asker::Login(login, serial);
+                    (self.launcher).ask(asker, &address, who, settings, &mut self.connections);
+                }
+                Effect::Known {
+                    login,
+                    serial,
+                    generation,
+                    answer,
+                } => {
+                    // A client may have come after this round began; then what was
+                    // committed before must count for it.
+                    self.look_at_settings();
+                    self.logins.answered(login, serial, generation, *answer);
+                }
+                Effect::Cancel(login, request) => self.cancel_requested(login, request),
+                Effect::Enter(entering) => self.enter(*entering),
+            }
+        }
+    }
+
+    /// A client has said who it is.
+    fn startup(&mut self, login: u32, startup: Startup) {
+        if let Some(why) = self.why_native(&startup) {
+            self.logins.goes_native(login, startup, why);
+        } else if let Some(report) = self.not_now() {
+            self.logins.fail(login, &report);
+        } else {
+            self.logins.goes_on(login, startup);
+        }
+    }
+
+    fn why_native(&mut self, startup: &Startup) -> Option<Why> {
+        if let Some(why) = why_native(startup, &self.parameters) {
+            return Some(why);
+        }
+        let threshold = self.parameters.native_when_waiting as usize;
+        let waiting = || self.scheduler.waiting();
+        if (self.crowd).is_too_much(threshold, self.now.us, waiting) {
+            return Some(Why::Busy);
+        }
+        (self.scheduler.is_memory_full()).then_some(Why::ContextMemory)
+    }
+
+    /// What a new client is told while nobody can be served. A launcher that
+    /// has just gone is back in a second, and client and question wait for it;
+    /// if it stays away the server has restarted after a crash.
+    pub(super) fn not_now(&self) -> Option<Report> {
+        if self.server.is_stopping() {
+            return Some(Report::fatal(
+                b"57P03",
+                "the database system is shutting down",
+            ));
+        }
+        if self.launcher.is_away(self.now.us) {
+            return Some(Report::fatal(
+                b"57P03",
+                "the database system is in recovery mode",
+            ));
+        }
+        None
+    }
+
+    fn cancel_requested(&mut self, login: u32, request: CancelRequest) {
+        let key = request.short_key();
+        let session = key.and_then(|key| self.scheduler.session_of_key(request.pid, key));
+        match session {
+            Some(id) => {
+                self.cancels += 1;
+                self.scheduler.tell(Event::Cancel(id));
+            }
+            None if u32::try_from(request.pid).is_ok_and(|pid| pid < FIRST_PID) => {
+                return self.logins.forward_cancel(login, request);
+            }
+            None => info!(
+                "PID {} in cancel request did not match any process",
+                request.pid
+            ),
+        }
+        self.logins.forget(login);
+    }
+
+    /// By the limits at the door.
+    pub(super) fn has_room_for(
+        &self,
+        address: &Address,
+        role: u32,
+        superuser: bool,
+    ) -> Result<(), Report> {
+        let (scheduler, natives) = (&self.scheduler, &self.natives);
+        let limits = &self.parameters.door;
+        admission::has_room_for(scheduler, natives, limits, address, (role, superuser))
+    }
+
+    /// A client has proved itself. May it come in?
+    fn enter(&mut self, client: Entering) {
+        let Entering {
+            socket,
+            address,
+            local,
+            watched,
+            startup,
+            answer,
+            proved,
+        } = client;
+        let may_enter = self
+            .not_now()
+            .map_or(Ok(()), Err)
+            .and_then(|()| admission::admit(&self.scheduler, &self.parameters, &startup, &answer))
+            .and_then(|()| self.has_room_for(&address, answer.role, answer.superuser));
+        if let Err(report) = may_enter {
+            info!("login failed, {address}: {report}");
+            return self.logins.turn_away(&socket, proved.out, &report);
+        }
+        (self.scheduler).role_logged_in(answer.role, &proved.verifier, &proved.learnt);
+        let client = NewClient {
+            socket,
+            address,
+            local,
+            watched,
+            startup,
+            role: answer.role,
+            database: answer.database,
+            superuser: answer.superuser,
+            ask_backend: answer.ask_backend,
+            out: proved.out,
+        };
+        if let Err(turned_away) = self.scheduler.begin_session(client) {
+            let (socket, out, report) = *turned_away;
+            info!("login failed: {report}");
+            self.logins.turn_away(&socket, out, &report);
+        }
+    }
+}

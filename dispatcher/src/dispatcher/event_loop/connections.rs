@@ -1,0 +1,264 @@
+//! Control connections: who is at the other end, and what he says.
+
+use super::Dispatcher;
+use crate::core::{Event, Identity, SessionId};
+use crate::dispatcher::link::connections::{
+    is_last_word, Offence, Peer, Received, Then, PACKETS_A_ROUND,
+};
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::wire::{Frame, Malformed, Reader, Writer};
+use crate::dispatcher::login::errands::Taken;
+use crate::dispatcher::scheduler::{Hello, Refusal};
+use crate::dispatcher::sys::{epoll, process};
+use crate::dispatcher::tokens::Source;
+use std::os::fd::AsRawFd;
+use tracing::{debug, info, warn};
+
+impl Dispatcher {
+    pub(super) fn accept_connections(&mut self) {
+        if let Err(error) = self.connections.accept(self.now.us) {
+            self.connections.listen(false);
+            (self.ports).let_rest(Source::ControlListener, 0, &error, self.now.us);
+        }
+    }
+
+    pub(super) fn connection_event(&mut self, number: u32, events: u32) {
+        if events & epoll::OUT != 0 {
+            self.connections.send_unsent(number);
+            self.read_on(number);
+        }
+        if events & (epoll::IN | epoll::HUP | epoll::ERR) != 0 {
+            self.read_connection(number);
+        }
+    }
+
+    fn read_connection(&mut self, number: u32) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut whole = Vec::new();
+        for _ in 0..PACKETS_A_ROUND {
+            let Some(length) = self.connections.receive(number, &mut buffer) else {
+                break;
+            };
+            let packet = &buffer[..length];
+            let result = match self.connections.assemble(number, packet, &mut whole) {
+                Ok(Received::Whole(frame)) => self.frame(number, frame),
+                Ok(Received::Part) => Ok(()),
+                Err(offence) => Err(offence),
+            };
+            if let Err(offence) = result {
+                self.expel(number, offence);
+                break;
+            }
+            if is_last_word(packet) {
+                break;
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    /// A connection that said what it may not. A backend's process has its slot
+    /// no longer, and must not go on writing there: it is told to end.
+    fn expel(&mut self, number: u32, offence: Offence) {
+        match self.connections.peer(number) {
+            None => return,
+            Some(Peer::Backend(slot)) => {
+                let process = self.scheduler.backend_process(slot);
+                warn!("backend {slot} (process ID {process}) is ended: {offence}");
+                if let Err(error) = process::end(process) {
+                    debug!("could not signal process {process}: {error}");
+                }
+            }
+            Some(peer) => warn!("a control connection ({peer:?}) is closed: {offence}"),
+        }
+        self.connections.close(number);
+    }
+
+    /// At the end of each round: whose connections have ended.
+    pub(super) fn bury_dead(&mut self) {
+        loop {
+            for number in self.scheduler.take_failed_connections() {
+                self.connections.close(number);
+            }
+            let Some((number, peer)) = self.connections.bury() else {
+                return;
+            };
+            match peer {
+                Peer::Backend(slot) => self.scheduler.backend_gone(slot),
+                Peer::Launcher => self.launcher_gone(number),
+                Peer::Holder => self.scheduler.tell(Event::HoldEnded(number)),
+                Peer::Native => self.natives.remove(number),
+                Peer::Authenticator(login, serial) => {
+                    self.logins.not_authenticated(login, serial);
+                    self.logins_want();
+                }
+                Peer::Query => self.readers.forget(number),
+                Peer::Unknown => {}
+            }
+        }
+    }
+
+    fn frame(&mut self, number: u32, frame: Frame<'_>) -> Result<(), Offence> {
+        let Some(peer) = self.connections.peer(number) else {
+            return Ok(());
+        };
+        match peer {
+            Peer::Unknown => self.hello(number, frame),
+            Peer::Holder if frame.kind == MSG_HELLO_QUERY => self.hello(number, frame),
+            Peer::Backend(slot) => self.scheduler.backend_frame(slot, frame),
+            Peer::Launcher => Ok(self.launcher_frame(frame)?),
+            Peer::Authenticator(login, serial) if frame.kind == MSG_AUTHENTICATED => {
+                Reader(frame.payload).end()?;
+                self.connections.set_peer(number, Peer::Query);
+                self.logins.authenticated_by_server(login, serial);
+                self.logins_want();
+                Ok(())
+            }
+            Peer::Native if frame.kind == MSG_NATIVE_IN => {
+                Ok(self.native_is_in(number, Reader(frame.payload))?)
+            }
+            Peer::Query | Peer::Holder | Peer::Native | Peer::Authenticator(..) => {
+                Err(Offence::OutOfOrder)
+            }
+        }
+    }
+
+    fn hello(&mut self, number: u32, frame: Frame<'_>) -> Result<(), Offence> {
+        let mut reader = Reader(frame.payload);
+        let version = reader.u32()?;
+        if version != LAYOUT_VERSION {
+            let why = format!("layout version {version} is not {LAYOUT_VERSION}");
+            self.connections.refuse(number, &why);
+            return Ok(());
+        }
+        if frame.kind == MSG_HELLO_BACKEND {
+            return Ok(self.hello_backend(number, reader)?);
+        }
+        if frame.kind == MSG_HELLO_TICKET {
+            return Ok(self.hello_ticket(number, reader)?);
+        }
+        if reader.u64()? != self.control.secret {
+            self.connections.refuse(number, "the secret is wrong");
+            return Ok(());
+        }
+        let what = reader.u32()?;
+        match frame.kind {
+            MSG_HELLO_LAUNCHER => {
+                reader.end()?;
+                info!("a new launcher (process ID {what}) has connected");
+                self.connections.set_peer(number, Peer::Launcher);
+                self.launcher_connected(number);
+                Ok(())
+            }
+            MSG_HELLO_QUERY if what == QUERY_LEAVE_DATABASE => {
+                Ok(self.hold_database(number, frame.session, reader)?)
+            }
+            MSG_HELLO_QUERY => {
+                reader.end()?;
+                self.connections.set_peer(number, Peer::Query);
+                match what {
+                    _ if !self.scheduler.has_session(frame.session) => {}
+                    QUERY_CANCEL => self.scheduler.tell(Event::Cancel(frame.session)),
+                    QUERY_TERMINATE => self.scheduler.tell(Event::Terminate(frame.session)),
+                    _ => {}
+                }
+                self.answer_query(number, what);
+                Ok(())
+            }
+            _ => Err(Offence::OutOfOrder),
+        }
+    }
+
+    fn hello_backend(&mut self, number: u32, mut reader: Reader<'_>) -> Result<(), Malformed> {
+        let (slot, secret, pid) = (reader.u32()?, reader.u64()?, reader.u32()?);
+        let identity = Identity {
+            role_oid: reader.u32()?,
+            database_oid: reader.u32()?,
+            superuser: reader.u8()? != 0,
+        };
+        reader.end()?;
+        let Some(socket) = self.connections.socket(number) else {
+            return Ok(());
+        };
+        let hello = Hello {
+            slot,
+            secret,
+            pid,
+            identity,
+        };
+        let is_process = self.connections.is_process(number, pid);
+        match (self.scheduler).hello_backend(&hello, number, socket, is_process) {
+            Ok(()) => self.connections.set_peer(number, Peer::Backend(slot)),
+            Err(Refusal::Malformed(malformed)) => return Err(malformed),
+            Err(Refusal::Told(why)) => self.connections.refuse(number, why),
+            Err(Refusal::Unreachable) => self.connections.close(number),
+        }
+        Ok(())
+    }
+
+    fn hello_ticket(&mut self, number: u32, mut reader: Reader<'_>) -> Result<(), Malformed> {
+        let (ticket, pid) = (reader.u64()?, reader.u32()?);
+        reader.end()?;
+        let is_process = self.connections.is_process(number, pid);
+        let taken = self.connections.socket(number).and_then(|socket| {
+            let fd = socket.as_raw_fd();
+            self.logins.hello_ticket(fd, ticket, pid, is_process)
+        });
+        match taken {
+            Some(Taken::Native(native)) => {
+                self.natives.insert(number, native);
+                self.connections.set_peer(number, Peer::Native);
+            }
+            Some(Taken::ToAuthenticate(login, serial)) => {
+                let peer = Peer::Authenticator(login, serial);
+                self.connections.set_peer(number, peer);
+            }
+            None => self.connections.refuse(number, "the ticket is not good"),
+        }
+        self.logins_want();
+        Ok(())
+    }
+
+    /// The server has let a native session in. What it is told if that is one session
+    /// too many.
+    fn native_is_in(&mut self, number: u32, mut reader: Reader<'_>) -> Result<(), Malformed> {
+        let (role, superuser) = (reader.u32()?, reader.u8()? != 0);
+        reader.end()?;
+        let address = self.natives.address(number);
+        let room = address.map_or(Ok(()), |address| {
+            self.has_room_for(&address, role, superuser)
+        });
+        if room.is_ok() {
+            self.natives.is_in(number, role);
+        }
+        let why = room.err();
+        let why = why.map(|why| (why.message, why.detail.unwrap_or_default()));
+        let (message, detail) = why.unwrap_or_default();
+        let answer = Writer::new(MSG_NATIVE_ANSWER, 0);
+        let answer = answer.string(&message).string(&detail).finish();
+        self.connections.send_all(number, vec![answer], Then::Wait);
+        Ok(())
+    }
+
+    /// Takes or confirms a hold on a database (holds.rs), and answers who is
+    /// there: a row a user.
+    fn hold_database(
+        &mut self,
+        number: u32,
+        own: SessionId,
+        mut reader: Reader<'_>,
+    ) -> Result<(), Malformed> {
+        let forced = reader.u8()? != 0;
+        let database = reader.string()?;
+        reader.end()?;
+        let users = self.scheduler.hold(number, database, forced, own);
+        self.connections.set_peer(number, Peer::Holder);
+        let rows = users.into_iter().map(|(user, count)| {
+            let row = Writer::new(MSG_ROW, 0).u32(2).string(&user);
+            row.string(count.to_string().as_bytes()).finish()
+        });
+        let done = Writer::new(MSG_DONE, 0).finish();
+        let frames = rows.chain([done]).collect();
+        self.connections.send_all(number, frames, Then::Wait);
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! What the launcher is asked, and says: parameters, and who may log in.
+
+use super::Dispatcher;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::questions::{Answer, Who, WhoByTls};
+use crate::dispatcher::link::wire::{Frame, Malformed, Reader, Writer};
+use crate::dispatcher::login::launcher::{parse_parameters, Asker};
+use crate::dispatcher::parameters::Parameters;
+use crate::dispatcher::scheduler::Ask;
+use std::sync::Arc;
+use tracing::{info, warn};
+
+impl Dispatcher {
+    /// A launcher that is new takes over; open questions are asked again, once.
+    pub(super) fn launcher_connected(&mut self, number: u32) {
+        let old = self.launcher.is_at(number);
+        self.logins.launcher_is(true);
+        self.scheduler.launcher_is(true);
+        if let Some(old) = old {
+            self.connections.close(old);
+        }
+        let given_up = self.launcher.ask_again(&mut self.connections);
+        self.scheduler.ask_limits_again();
+        for (question, answer) in given_up {
+            self.answered(question.asker, question.generation, answer);
+        }
+    }
+
+    pub(super) fn launcher_gone(&mut self, number: u32) {
+        if self.launcher.is_gone(number, self.now.us) {
+            self.logins.launcher_is(false);
+            self.scheduler.launcher_is(false);
+            if !self.server.is_stopping() {
+                warn!("the launcher has gone; sessions go on, nobody can log in until it is back");
+            }
+        }
+    }
+
+    /// What the scheduler wants to know of the launcher. At the end of each round: a
+    /// launcher that comes later is asked about limits anew.
+    pub(super) fn ask_what_pools_want(&mut self) {
+        for ask in self.scheduler.take_asks() {
+            match ask {
+                Ask::Limits { role, database } => {
+                    let frame = Writer::new(MSG_POOL_QUESTION, 0).u32(role).u32(database);
+                    self.launcher.send(frame.finish(), &mut self.connections);
+                }
+                Ask::Pool {
+                    pool,
+                    serial,
+                    from,
+                    key,
+                    address,
+                    has_tls,
+                    names,
+                } => {
+                    let tls = has_tls.then(|| WhoByTls {
+                        has_ca: self.logins.has_ca(),
+                        certificate: names,
+                    });
+                    let who = Who::new(&key.user, &key.database, String::new(), &address, tls);
+                    let asker = Asker::Pool(pool, serial, from);
+                    let settings = self.scheduler.settings_generation();
+                    (self.launcher).ask(asker, &address, who, settings, &mut self.connections);
+                }
+            }
+        }
+    }
+
+    /// Questions whose asker has gone are forgotten.
+    pub(super) fn forget_questions(&mut self) {
+        let (logins, scheduler) = (&self.logins, &self.scheduler);
+        self.launcher.forget_questions(|asker| match asker {
+            Asker::Login(number, serial) => logins.has(number, serial),
+            Asker::Pool(number, serial, _) => scheduler.pool_serial(number) == Some(serial),
+        });
+    }
+
+    fn answered(&mut self, asker: Asker, generation: u64, answer: Answer) {
+        match asker {
+            Asker::Login(number, serial) => {
+                self.logins.answered(number, serial, generation, answer);
+                self.logins_want();
+            }
+            Asker::Pool(number, serial, from) => {
+                (self.scheduler).pool_answered(number, serial, from, generation, &answer);
+            }
+        }
+    }
+
+    pub(super) fn launcher_frame(&mut self, frame: Frame<'_>) -> Result<(), Malformed> {
+        match frame.kind {
+            MSG_PARAMETERS => {
+                let mut parameters = Parameters::clone(&self.parameters);
+                parse_parameters(frame.payload, &mut parameters)?;
+                self.reconfigure(parameters);
+            }
+            MSG_LOGIN_ANSWER => {
+                let (request, answer) = Answer::parse(frame.payload)?;
+                // What the launcher has noticed of settings counts for this client.
+                self.look_at_settings();
+                if let Some(question) = self.launcher.answered(request) {
+                    let (asker, generation) = (question.asker, question.generation);
+                    // A pool does not say which user of the machine it is.
+                    let is_of_now = question.settings == self.scheduler.settings_generation();
+                    if answer.good_until != 0 && is_of_now && matches!(asker, Asker::Login(..)) {
+                        (self.logins).keep_answer(question.who, generation, answer.clone());
+                    }
+                    self.answered(asker, generation, answer);
+                }
+            }
+            MSG_POOL_SETTINGS => {
+                let mut reader = Reader(frame.payload);
+                let group = (reader.u32()?, reader.u32()?);
+                let mut values = [0; 6];
+                for value in &mut values {
+                    *value = reader.i32()?;
+                }
+                self.scheduler.set_pool_limits(group, values);
+            }
+            MSG_SHUTDOWN => self.stop("the server is stopping"),
+            _ => return Err(Malformed),
+        }
+        Ok(())
+    }
+
+    fn reconfigure(&mut self, parameters: Parameters) {
+        if parameters == *self.parameters {
+            return;
+        }
+        info!("parameters reloaded");
+        self.parameters = Arc::new(parameters);
+        self.logins.reconfigure(Arc::clone(&self.parameters));
+        self.show_parameters();
+        let orphans = self.orphans.count();
+        (self.scheduler).reconfigure(Arc::clone(&self.parameters), orphans);
+    }
+}

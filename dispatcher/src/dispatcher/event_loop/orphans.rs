@@ -1,0 +1,64 @@
+//! Backends of an earlier dispatcher, which serve its sessions to their end.
+
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::memory::control::Control;
+use crate::dispatcher::scheduler::Scheduler;
+use crate::dispatcher::sys::process;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// So long after the start they are looked at in each tick: most have no session
+/// and end as soon as they notice.
+const END_US: u64 = 5_000_000;
+
+/// Their slots.
+pub struct Orphans {
+    control: Control,
+    slots: Vec<u32>,
+}
+
+impl Orphans {
+    pub fn new(control: Control, slots: Vec<u32>) -> Orphans {
+        Orphans { control, slots }
+    }
+
+    pub fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub fn are_expected_to_end(&self, now_us: u64) -> bool {
+        !self.slots.is_empty() && now_us < END_US
+    }
+
+    /// When one has ended its slots are free, and so is that of a session that one
+    /// has ended. True if one has ended.
+    pub fn sweep(&mut self, scheduler: &mut Scheduler) -> bool {
+        if self.slots.is_empty() {
+            return false;
+        }
+        let control = self.control;
+        for (index, slot) in control.sessions.iter().enumerate() {
+            let is_left = slot.state.load(SeqCst) != STATE_FREE
+                && slot.owner.load(SeqCst) == 0
+                && !scheduler.has_session_in(index as u32);
+            if is_left {
+                control.clear_session(index as u32);
+            }
+        }
+        let before = self.slots.len();
+        self.slots.retain(|slot| {
+            let pid = control.backends[*slot as usize].pid.load(SeqCst);
+            if process::exists(pid) {
+                return true;
+            }
+            for (index, session) in control.sessions.iter().enumerate() {
+                if session.owner.load(SeqCst) == slot + 1 {
+                    control.clear_session(index as u32);
+                }
+            }
+            control.free_backend(*slot);
+            scheduler.slot_freed(*slot);
+            false
+        });
+        self.slots.len() != before
+    }
+}

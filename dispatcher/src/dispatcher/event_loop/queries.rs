@@ -1,0 +1,92 @@
+//! Views are answered.
+//!
+//! All sessions are many: their rows are made and sent a slice at a time, and
+//! everybody else is served in between.
+
+use super::Dispatcher;
+use crate::dispatcher::link::connections::Then;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::rows::Row;
+use crate::dispatcher::link::wire::Writer;
+use crate::dispatcher::scheduler::SessionRows;
+use crate::dispatcher::sys::process;
+use std::collections::HashMap;
+
+/// Slots of sessions looked at for one reader in a round: their rows take some 300
+/// microseconds.
+const SLOTS_A_SLICE: u32 = 256;
+
+/// Who reads all sessions, and how far he has come, by control connection.
+#[derive(Default)]
+pub struct Readers {
+    at: HashMap<u32, SessionRows>,
+}
+
+impl Readers {
+    pub fn forget(&mut self, number: u32) {
+        self.at.remove(&number);
+    }
+}
+
+impl Dispatcher {
+    /// The next slice, if the one before has been taken.
+    pub(super) fn read_on(&mut self, number: u32) {
+        let Some(at) = self.readers.at.get_mut(&number) else {
+            return;
+        };
+        if self.connections.has_unsent(number) {
+            return;
+        }
+        if let Some(rows) = self.scheduler.session_rows(at, SLOTS_A_SLICE) {
+            return self.connections.send_all(number, rows, Then::More);
+        }
+        self.readers.forget(number);
+        let mut rows: Vec<Vec<u8>> = self.natives.rows().collect();
+        rows.push(Writer::new(MSG_DONE, 0).finish());
+        self.connections.send_all(number, rows, Then::Close);
+    }
+
+    /// The rows of one view, and the end of them; none of one that is not known.
+    pub(super) fn answer_query(&mut self, number: u32, what: u32) {
+        let mut rows = match what {
+            QUERY_SESSIONS => {
+                self.readers.at.insert(number, SessionRows::default());
+                return self.read_on(number);
+            }
+            QUERY_BACKENDS => self.scheduler.backend_rows(),
+            QUERY_POOLS => self.scheduler.pool_rows(),
+            QUERY_DISPATCHERS => vec![self.dispatcher_row()],
+            _ => Vec::new(),
+        };
+        rows.push(Writer::new(MSG_DONE, 0).finish());
+        self.connections.send_all(number, rows, Then::Close);
+    }
+
+    fn dispatcher_row(&self) -> Vec<u8> {
+        let (user_us, system_us) = process::cpu_time_us();
+        let counts = self.scheduler.counts();
+        let (accepted, logins_failed) = self.logins.counts();
+        let (used, limit) = self.scheduler.memory();
+        let sessions = self.scheduler.live_sessions();
+        Row::new()
+            .number(std::process::id())
+            .number(self.started_at)
+            .number(1)
+            .number(sessions + self.logins.len())
+            .number(sessions)
+            .number(self.scheduler.waiting())
+            .number(accepted)
+            .number(counts.sessions)
+            .number(logins_failed)
+            .number(self.cancels)
+            .number(counts.assigned + counts.queued)
+            .number(counts.assigned)
+            .number(counts.queued)
+            .number(counts.backends_started)
+            .number(used)
+            .number(limit)
+            .number(user_us)
+            .number(system_us)
+            .finish()
+    }
+}

@@ -1,0 +1,255 @@
+//! What the launcher has said of a client, and what follows.
+
+use super::client::{login_of, Asked, Effect, Entering, Phase, Proved, Proving};
+use super::errands::{Errand, ForServer};
+use super::native::Why;
+use super::Logins;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::questions::{Answer, Who, WhoByTls};
+use crate::dispatcher::sys::socket;
+use crate::protocol::auth::server::{Claim, Learnt, Method, ServerAuth};
+use crate::protocol::messages;
+use crate::protocol::startup::{Startup, StartupReader};
+use crate::protocol::Report;
+use std::sync::atomic::Ordering::SeqCst;
+use tracing::info;
+
+impl Logins {
+    /// A client becomes native, if the server will have it.
+    pub fn goes_native(&mut self, number: u32, startup: Startup, why: Why) {
+        let asked = Asked::new(startup);
+        self.send_on_errand(number, Errand::Native(why), ForServer::Client(asked));
+    }
+
+    /// It may go on: the launcher is asked what the rules say about it.
+    pub fn goes_on(&mut self, number: u32, startup: Startup) {
+        if let Some(login) = self.logins.get_mut(number) {
+            login.phase = Phase::Asked(Asked::new(startup));
+            self.ask(number);
+        }
+    }
+
+    /// Asks what is not known already.
+    pub(super) fn ask(&mut self, number: u32) {
+        let Some(login) = self.logins.get(number) else {
+            return;
+        };
+        let Phase::Asked(asked) = &login.phase else {
+            return;
+        };
+        let (serial, address) = (login.serial, login.address);
+        let os_user = asked.os_user.clone().unwrap_or_default();
+        let who = Who::new(
+            &asked.startup.user,
+            &asked.startup.database,
+            os_user,
+            &address,
+            login.socket.tls().map(|facts| WhoByTls::of(facts)),
+        );
+        let generation = self.control.header.login_generation.load(SeqCst);
+        // Nobody else says whether the server is there at all.
+        let cache = self.launcher_is_up.then_some(&self.cache);
+        let known = cache.and_then(|cache| cache.find(&who, generation, self.now.timestamp));
+        let effect = match known.cloned() {
+            None => Effect::Ask {
+                login: number,
+                serial,
+                address,
+                who,
+            },
+            Some(answer) => Effect::Known {
+                login: number,
+                serial,
+                generation,
+                answer: Box::new(answer),
+            },
+        };
+        self.effects.push_back(effect);
+    }
+
+    /// It may be said again.
+    pub fn keep_answer(&mut self, who: Who, generation: u64, answer: Answer) {
+        self.cache.keep(who, generation, answer);
+    }
+
+    /// The launcher has answered.
+    pub fn answered(&mut self, number: u32, serial: u64, generation: u64, answer: Answer) {
+        let Some(login) = login_of(&mut self.logins, number, serial) else {
+            return;
+        };
+        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));
+        let Phase::Asked(mut asked) = phase else {
+            return self.drop_login(number);
+        };
+        if answer.is_native && asked.proved.is_none() {
+            let errand = Errand::Native(Why::PoolMode);
+            return self.send_on_errand(number, errand, ForServer::Client(asked));
+        }
+        // The server's own word, from here on ours: before anything else.
+        let negotiate = std::mem::take(&mut asked.startup.negotiate);
+        if !negotiate.is_empty() && socket::send(login.fd(), &negotiate).is_err() {
+            return self.drop_login(number);
+        }
+        let by_server = self.parameters.login_by_server || answer.method == AUTH_BY_SERVER;
+        if by_server && !answer.refuse_before_authentication && asked.proved.is_none() {
+            asked.role = answer.role;
+            return self.send_on_errand(number, Errand::Login, ForServer::Client(asked));
+        }
+        if answer.refuse_before_authentication {
+            if let Some(report) = &answer.refusal {
+                let report = report.clone();
+                return self.fail(number, &report);
+            }
+        }
+        if let Some(proved) = asked.proved.take() {
+            if asked.role != 0 && asked.role != answer.role {
+                // Another role has got the name since the server was asked.
+                let report = Report::fatal(b"28000", "the role has been renamed");
+                return self.fail(number, &report);
+            }
+            return self.enter(number, asked.startup, answer, proved);
+        }
+        if answer.method == AUTH_PEER && asked.os_user.is_none() && login.address.is_local() {
+            login.phase = Phase::Asked(asked);
+            return self.ask_name(number);
+        }
+        let Asked {
+            startup, os_user, ..
+        } = *asked;
+        let method = match answer.method {
+            AUTH_TRUST => Method::Trust,
+            AUTH_REJECT => Method::Reject,
+            AUTH_SCRAM => Method::Scram,
+            AUTH_MD5 => Method::Md5,
+            AUTH_PASSWORD => Method::Password,
+            AUTH_PEER => Method::Peer,
+            // A launcher of another build.
+            _ => return self.drop_login(number),
+        };
+        let claim = Claim {
+            user: startup.user.clone(),
+            method,
+            verifier: (!answer.verifier.is_empty() && !answer.password_expired)
+                .then(|| answer.verifier.clone()),
+            peer_allowed: answer.peer_allowed,
+            encryption_is_md5: answer.method == AUTH_MD5,
+            channel_binding: (login.socket.tls()).and_then(|facts| facts.end_point.clone()),
+        };
+        let (auth, action) = ServerAuth::start(claim, &self.mock_secret);
+        login.phase = Phase::Proving(Box::new(Proving {
+            startup,
+            os_user,
+            answer,
+            generation,
+            auth,
+        }));
+        let waits = self.auth_action(number, action);
+        if waits {
+            self.await_login(number);
+        }
+    }
+
+    /// The client is who it says. What the launcher said of it before it began
+    /// to prove that may have become old meanwhile.
+    pub(super) fn login_proved(&mut self, number: u32, mut out: Vec<u8>, learnt: Learnt) {
+        let Some(login) = self.logins.get_mut(number) else {
+            return;
+        };
+        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));
+        let Phase::Proving(proving) = phase else {
+            return self.drop_login(number);
+        };
+        let Proving {
+            startup,
+            os_user,
+            answer,
+            generation,
+            ..
+        } = *proving;
+        // Its certificate is another's: in place of AuthenticationOk.
+        if let Some(report) = answer.refusal.clone().filter(|_| answer.refuse_proof) {
+            if out.is_empty() || self.send_to_login(number, &out) {
+                self.fail(number, &report);
+            }
+            return;
+        }
+        messages::authentication_ok(&mut out);
+        let certificate = login.socket.certificate();
+        let by_certificate = certificate.filter(|_| answer.method_name == b"cert");
+        let proves = answer.method != AUTH_TRUST || by_certificate.is_some();
+        if self.parameters.log_authentication && proves {
+            let user = String::from_utf8_lossy(&startup.user);
+            let subject = by_certificate.map(|names| String::from_utf8_lossy(&names.distinguished));
+            info!(
+                "connection authenticated: identity=\"{}\" method={}",
+                (os_user.as_deref()).unwrap_or(subject.as_deref().unwrap_or(&user)),
+                String::from_utf8_lossy(&answer.method_name),
+            );
+        }
+        let proved = Proved {
+            out,
+            verifier: answer.verifier.clone(),
+            learnt,
+        };
+        let has_waited = matches!(answer.method, AUTH_SCRAM | AUTH_MD5 | AUTH_PASSWORD);
+        let now = self.control.header.login_generation.load(SeqCst);
+        let is_old = has_waited && (generation != now || answer.good_until == 0);
+        if is_old || !self.launcher_is_up {
+            login.phase = Phase::Asked(Box::new(Asked {
+                startup,
+                os_user,
+                proved: Some(proved),
+                role: 0,
+            }));
+            return self.ask(number);
+        }
+        self.enter(number, startup, answer, proved);
+    }
+
+    /// A backend has authenticated the client.
+    pub fn authenticated_by_server(&mut self, number: u32, serial: u64) {
+        let Some(login) = login_of(&mut self.logins, number, serial) else {
+            return;
+        };
+        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));
+        let Phase::Errand {
+            what: ForServer::Client(mut asked),
+            ..
+        } = phase
+        else {
+            return self.drop_login(number);
+        };
+        let mut out = Vec::new();
+        messages::authentication_ok(&mut out);
+        asked.proved = Some(Proved {
+            out,
+            verifier: Vec::new(),
+            learnt: Learnt::VouchedFor,
+        });
+        login.phase = Phase::Asked(asked);
+        self.ask(number);
+    }
+
+    /// The backend that was to authenticate it has ended, and told it why.
+    pub fn not_authenticated(&mut self, number: u32, serial: u64) {
+        if login_of(&mut self.logins, number, serial).is_some() {
+            info!("login failed: the server has refused it");
+            self.drop_login(number);
+        }
+    }
+
+    /// May it come in? As in stock that is decided after it has proved itself.
+    fn enter(&mut self, number: u32, startup: Startup, answer: Answer, proved: Proved) {
+        if let Some(login) = self.logins.remove(number) {
+            self.effects.push_back(Effect::Enter(Box::new(Entering {
+                socket: login.socket,
+                address: login.address,
+                local: login.local,
+                watched: login.watched,
+                startup,
+                answer,
+                proved,
+            })));
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The dispatcher's parameters, as the launcher sends them.
+//!
+//! One table names, parses and describes every parameter. The launcher sends
+//! the whole configuration at start and at each reload; a name that is not in
+//! the table is passed over (an older dispatcher meets a newer extension), a
+//! value that cannot be read leaves the parameter as it was and is reported.
+
+pub mod door;
+pub mod native_names;
+
+use super::sys::socket::Keepalives;
+use super::tls::settings::Settings as TlsSettings;
+use crate::core::Limits;
+use door::Limits as DoorLimits;
+use native_names::NativeNames;
+use std::collections::HashSet;
+
+/// All parameters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parameters {
+    pub port: u16,
+    pub listen_addresses: String,
+    pub unix_socket_directories: String,
+    pub unix_socket_permissions: u32,
+    pub unix_socket_group: String,
+    pub server_port: u16,
+    pub max_backends: u32,
+    pub min_backends: u32,
+    /// -1: what the server's connections leave.
+    pub max_dedicated: i32,
+    /// -1: likewise.
+    pub max_extra_backends: i32,
+    pub sharing_threshold: u32,
+    /// Threads that wait for sessions.
+    pub dispatchers: u32,
+    pub backend_idle_timeout_ms: u64,
+    pub backend_lifetime_ms: u64,
+    pub session_wait_timeout_ms: u64,
+    pub max_sessions: u32,
+    pub session_memory_bytes: u64,
+    pub authentication_timeout_ms: u64,
+    pub force_migration: bool,
+    /// New clients may become sessions of the pool.
+    pub enabled: bool,
+    /// Even where the dispatcher could authenticate.
+    pub login_by_server: bool,
+    pub native_dbuser_names: NativeNames,
+    /// 0: never.
+    pub native_when_waiting: u32,
+    pub max_connections: u32,
+    pub superuser_reserved_connections: u32,
+    pub server_version: String,
+    pub data_directory: String,
+    pub backend_only_parameters: HashSet<String>,
+    pub configuration_generation: u64,
+    /// What backends take from the configuration when they start, and never
+    /// again; compared only.
+    pub backend_start_settings: String,
+    /// What of log_connections is asked for.
+    pub log_receipt: bool,
+    pub log_authentication: bool,
+    pub log_authorization: bool,
+    pub log_disconnections: bool,
+    pub mock_authentication_nonce: Vec<u8>,
+    /// For who logs in.
+    pub door: DoorLimits,
+    pub tls: TlsSettings,
+    /// tcp_keepalives_idle and its like, for the sockets of TLS clients; 0: the
+    /// system's.
+    pub keepalives: Keepalives,
+}
+
+type Set = fn(&mut Parameters, &str) -> Option<()>;
+
+macro_rules! number {
+    ($field:ident) => {
+        (stringify!($field), |parameters, text| {
+            parameters.$field = text.parse().ok()?;
+            Some(())
+        })
+    };
+}
+
+macro_rules! text {
+    ($field:ident) => {
+        (stringify!($field), |parameters, text| {
+            parameters.$field = text.to_owned();
+            Some(())
+        })
+    };
+}
+
+macro_rules! flag {
+    ($field:ident) => {
+        (stringify!($field), |parameters, text| {
+            parameters.$field = matches!(text, "1" | "on" | "true");
+            Some(())
+        })
+    };
+}
+
+macro_rules! door {
+    ($name:literal, $field:ident) => {
+        ($name, |parameters, text| {
+            parameters.door.$field = text.parse().ok()?;
+            Some(())
+        })
+    };
+}
+
+macro_rules! keepalive {
+    ($name:literal, $at:literal) => {
+        ($name, |parameters, text| {
+            parameters.keepalives[$at] = text.parse().ok()?;
+            Some(())
+        })
+    };
+}
+
+const TABLE: &[(&str, Set)] = &[
+    keepalive!("tcp_keepalives_idle", 0),
+    keepalive!("tcp_keepalives_interval", 1),
+    keepalive!("tcp_keepalives_count", 2),
+    keepalive!("tcp_user_timeout", 3),
+    door!("max_login_rate", login_rate),
+    door!("max_login_rate_per_address", login_rate_per_address),
+    door!("max_sessions_per_address", sessions_per_address),
+    door!("max_sessions_per_user", sessions_per_user),
+    door!("max_unauthenticated", unauthenticated),
+    door!("handshake_timeout_ms", handshake_timeout_ms),
+    door!("login_step_timeout_ms", login_step_timeout_ms),
+    door!("max_login_bytes", login_bytes),
+    number!(port),
+    text!(listen_addresses),
+    text!(unix_socket_directories),
+    ("unix_socket_permissions", |parameters, text| {
+        parameters.unix_socket_permissions = u32::from_str_radix(text, 8).ok()?;
+        Some(())
+    }),
+    text!(unix_socket_group),
+    number!(server_port),
+    number!(max_backends),
+    number!(min_backends),
+    number!(max_dedicated),
+    number!(max_extra_backends),
+    number!(sharing_threshold),
+    number!(dispatchers),
+    number!(backend_idle_timeout_ms),
+    number!(backend_lifetime_ms),
+    number!(session_wait_timeout_ms),
+    number!(max_sessions),
+    number!(session_memory_bytes),
+    number!(authentication_timeout_ms),
+    flag!(force_migration),
+    flag!(enabled),
+    flag!(login_by_server),
+    ("native_dbuser_names", |parameters, text| {
+        parameters.native_dbuser_names = NativeNames::parse(text)?;
+        Some(())
+    }),
+    number!(native_when_waiting),
+    number!(max_connections),
+    number!(superuser_reserved_connections),
+    text!(server_version),
+    text!(data_directory),
+    ("backend_only_parameters", |parameters, text| {
+        let names = text.split(',').map(|name| name.trim().to_ascii_lowercase());
+        parameters.backend_only_parameters = names.filter(|name| !name.is_empty()).collect();
+        Some(())
+    }),
+    number!(configuration_generation),
+    text!(backend_start_settings),
+    flag!(log_receipt),
+    flag!(log_authentication),
+    flag!(log_authorization),
+    flag!(log_disconnections),
+    ("mock_authentication_nonce", |parameters, text| {
+        parameters.mock_authentication_nonce = (0..text.len() / 2)
+            .map(|at| u8::from_str_radix(text.get(at * 2..at * 2 + 2)?, 16).ok())
+            .collect::<Option<_>>()?;
+        Some(())
+    }),
+];
+
+impl Parameters {
+    /// Sets one; false if the value cannot be read.
+    pub fn set(&mut self, name: &str, value: &str) -> bool {
+        match TABLE.iter().find(|(known, _)| *known == name) {
+            Some((_, set)) => set(self, value).is_some(),
+            None => {
+                self.tls.set(name, value);
+                true
+            }
+        }
+    }
+
+    /// Most backends of the pool that may exist, dedicated ones included: what
+    /// the server leaves beside the administrators' connections.
+    pub fn backend_ceiling(&self, slots: usize, orphans: usize) -> usize {
+        let server = self
+            .max_connections
+            .saturating_sub(self.superuser_reserved_connections) as usize;
+        server.saturating_sub(orphans).max(1).min(slots)
+    }
+
+    /// What the scheduler goes by.
+    pub fn limits(&self, slots: usize, orphans: usize) -> Limits {
+        Limits {
+            max_backends: self.max_backends as usize,
+            min_backends: self.min_backends as usize,
+            max_dedicated: usize::try_from(self.max_dedicated).ok(),
+            max_extra: usize::try_from(self.max_extra_backends).ok(),
+            sharing_threshold: self.sharing_threshold as usize,
+            ceiling: self.backend_ceiling(slots, orphans),
+            session_wait_timeout_us: self.session_wait_timeout_ms * 1000,
+            backend_idle_timeout_us: self.backend_idle_timeout_ms as i64 * 1000,
+            backend_lifetime_us: self.backend_lifetime_ms * 1000,
+            force_migration: self.force_migration,
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+
+    /// Session memory in bytes, within what offsets can name.
+    pub fn session_memory(&self) -> usize {
+        const MOST: u64 = 8 << 30;
+        self.session_memory_bytes.min(MOST) as usize
+    }
+
+    pub fn is_backend_only(&self, name: &[u8]) -> bool {
+        std::str::from_utf8(name).is_ok_and(|name| {
+            self.backend_only_parameters
+                .contains(&name.to_ascii_lowercase())
+        })
+    }
+
+    /// The server's major version.
+    pub fn server_major(&self) -> u32 {
+        let digits: String = self
+            .server_version
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect();
+        digits.parse().unwrap_or(15)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_is_read_and_bad_values_are_told() {
+        let mut parameters = Parameters::default();
+        assert!(parameters.set("port", "6543"));
+        assert!(parameters.set("unix_socket_permissions", "0777"));
+        assert!(parameters.set("force_migration", "1"));
+        assert!(parameters.set("backend_only_parameters", "post_auth_delay, JIT_x"));
+        assert!(parameters.set("mock_authentication_nonce", "00ff"));
+        assert!(parameters.set("of the future", "x"));
+        assert!(!parameters.set("port", "70000"));
+        assert_eq!(parameters.port, 6543);
+        assert_eq!(parameters.unix_socket_permissions, 0o777);
+        assert!(parameters.force_migration);
+        assert!(parameters.is_backend_only(b"jit_X") && !parameters.is_backend_only(b"jit"));
+        assert_eq!(parameters.mock_authentication_nonce, [0, 255]);
+        parameters.set("server_version", "15.20 (Debian)");
+        assert_eq!(parameters.server_major(), 15);
+    }
+
+    #[test]
+    fn the_ceiling_leaves_administrators_their_connections() {
+        let parameters = Parameters {
+            max_connections: 100,
+            superuser_reserved_connections: 3,
+            ..Parameters::default()
+        };
+        assert_eq!(parameters.backend_ceiling(100, 0), 97);
+        assert_eq!(parameters.backend_ceiling(50, 0), 50);
+        assert_eq!(parameters.backend_ceiling(100, 7), 90);
+    }
+}

@@ -1,0 +1,209 @@
+//! Backends: opened, attached, and gone.
+
+use super::Scheduler;
+use crate::core::{Attach, Ending, Event, Identity, Tells, Whose};
+use crate::dispatcher::backends::opening::{failed, NewBackend, OpenFailed};
+use crate::dispatcher::backends::server;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::wire::{Malformed, Writer};
+use crate::dispatcher::sys::socket;
+use crate::protocol::auth::client::Failure;
+use crate::protocol::auth::scram::Keys;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+use tracing::{debug, warn};
+
+/// What a process says that wants to be a backend of a pool.
+pub struct Hello {
+    pub slot: u32,
+    pub secret: u64,
+    pub pid: u32,
+    pub identity: Identity,
+}
+
+/// Why it may not.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error("{0}")]
+    Told(&'static str),
+    /// Nothing can be told it.
+    #[error("could not welcome a backend")]
+    Unreachable,
+}
+
+impl Scheduler {
+    // ---- opening -----------------------------------------------------------
+
+    /// Begins to open a backend for a pool.
+    pub(super) fn open_backend(&mut self, slot: u32, pool: u32) {
+        if let Err((failure, over_unix)) = self.try_to_open(slot, pool) {
+            self.open_failed(slot, failure, over_unix);
+        }
+    }
+
+    fn open_failed(&mut self, slot: u32, failure: Failure, over_unix: Option<bool>) {
+        (self.core).open_failed(slot, failure, over_unix, &self.control);
+    }
+
+    fn try_to_open(&mut self, slot: u32, pool: u32) -> Result<(), OpenFailed> {
+        let Some(key) = self.core.pool_key(pool).cloned() else {
+            return Err(failed("its pool has gone"));
+        };
+        (self.queues.open(pool))
+            .map_err(|error| failed(format!("could not create a ready queue: {error}")))?;
+        let (socket, over_unix) = server::connect(&self.parameters)
+            .map_err(|error| failed(format!("could not connect to the server: {error}")))?;
+        let secret = loop {
+            let secret: u64 = rand::random();
+            if secret != 0 {
+                break secret;
+            }
+        };
+        let generation = self.control.header.login_generation.load(SeqCst);
+        let is_vouched_for = self.roles.are_vouched_for(key.role_oid);
+        // On nobody's behalf, then: there is none who could log in again.
+        let origin = (!is_vouched_for)
+            .then(|| self.core.origin_for(slot, over_unix, generation))
+            .flatten();
+        let new = NewBackend {
+            slot,
+            key: &key,
+            secret,
+            origin,
+            names: origin.and_then(|origin| self.certificates.names(origin.from.tls())),
+            is_vouched_for,
+            credentials: self.roles.credentials(key.role_oid),
+            over_unix,
+        };
+        let memory = &self.control.backends[slot as usize];
+        let now = self.now.timestamp;
+        self.openings.begin(new, socket, || {
+            memory.pool.store(pool, SeqCst);
+            memory.session.store(0, SeqCst);
+            memory.cancel.store(0, SeqCst);
+            memory.pid.store(0, SeqCst);
+            memory.attach_token.store(secret, SeqCst);
+            memory.state_since_us.store(now, SeqCst);
+            memory.state.store(BACKEND_STARTING, SeqCst);
+            debug!("starting backend {slot} for pool {pool}");
+        })
+    }
+
+    /// Something is to be read or written on an opening backend's connection.
+    pub fn opening_event(&mut self, slot: u32) {
+        let sockets = &self.sockets;
+        let result = self.openings.event(slot, |id| sockets.fd(id));
+        self.opening_result(slot, result);
+    }
+
+    /// The keys that an opening backend's login needs.
+    pub fn derived(&mut self, slot: u32, serial: u64, keys: &Keys) {
+        let sockets = &self.sockets;
+        let result = (self.openings).derived(slot, serial, keys, |id| sockets.fd(id));
+        self.opening_result(slot, result);
+    }
+
+    fn opening_result(&mut self, slot: u32, result: Result<(), OpenFailed>) {
+        let Err((failure, over_unix)) = result else {
+            return;
+        };
+        if self.links.is_attached(slot) {
+            // The control connection tells from here on.
+            return self.openings.close(slot);
+        }
+        self.open_failed(slot, failure, over_unix);
+        self.carry_out();
+    }
+
+    // ---- attaching ---------------------------------------------------------
+
+    /// A process of the server says that it is the backend that was opened in a
+    /// slot. `is_process`: it is the one that it says.
+    pub fn hello_backend(
+        &mut self,
+        hello: &Hello,
+        connection: u32,
+        socket: Arc<OwnedFd>,
+        is_process: bool,
+    ) -> Result<(), Refusal> {
+        let Hello { slot, pid, .. } = *hello;
+        let Some(memory) = self.control.backends.get(slot as usize) else {
+            return Err(Malformed.into());
+        };
+        if self.core.backend(slot).is_none() || self.links.is_attached(slot) {
+            return Err(Refusal::Told("no backend is expected in this slot"));
+        }
+        if hello.secret == 0 || memory.attach_token.load(SeqCst) != hello.secret {
+            return Err(Refusal::Told("the token is wrong"));
+        }
+        if !is_process {
+            return Err(Refusal::Told("the process id is wrong"));
+        }
+        let verdict = (self.core).may_attach(slot, hello.identity, &self.control);
+        let Attach::Welcome(pool) = verdict else {
+            self.carry_out();
+            return Err(Refusal::Told(match verdict {
+                Attach::Stale => "settings that it has read when it started have changed",
+                Attach::Stranger => "it is not who its pool is for",
+                _ => "no backend is expected in this slot",
+            }));
+        };
+        let frame = Writer::new(MSG_WELCOME, 0)
+            .u32(LAYOUT_VERSION)
+            .u32(self.sockets.number() as u32)
+            .u64(self.arena_size)
+            .finish();
+        let mut descriptors = vec![self.queues.end(pool), self.arena_fd.as_raw_fd()];
+        descriptors.extend(self.sockets.epolls());
+        if let Err(error) = socket::send_descriptors(socket.as_raw_fd(), &frame, &descriptors) {
+            warn!("could not welcome a backend: {error}");
+            return Err(Refusal::Unreachable);
+        }
+        memory.attach_token.store(0, SeqCst);
+        memory.pid.store(pid, SeqCst);
+        self.openings.close(slot);
+        self.links.attach(slot, connection, socket, pid);
+        debug!("backend {slot} has attached, process ID {pid}");
+        self.tell(Event::Attached(slot));
+        Ok(())
+    }
+
+    // ---- the end -----------------------------------------------------------
+
+    /// The process of a backend; 0: none.
+    pub fn backend_process(&self, slot: u32) -> u32 {
+        self.links.process_of(slot)
+    }
+
+    /// Connections of backends that take no more.
+    pub fn take_failed_connections(&mut self) -> Vec<u32> {
+        self.links.take_failed()
+    }
+
+    /// A backend's connection has ended.
+    pub fn backend_gone(&mut self, slot: u32) {
+        let mut staged = self.links.lost(slot);
+        let changed = staged.session;
+        self.contexts.discard(&mut staged);
+        // Changes that came without the word that gives the session back: it must
+        // not go on with what it had before.
+        let whose = (self.core).whose(slot, changed, Tells::InPlace, &self.control);
+        if whose == Whose::Theirs {
+            self.tell(Event::Ended(changed, Ending::Cut));
+        }
+        self.tell(Event::BackendGone(slot));
+    }
+
+    /// The slot of an earlier dispatcher's backend, which has ended.
+    pub fn slot_freed(&mut self, slot: u32) {
+        self.core.handle(Event::SlotFreed(slot), &self.control);
+    }
+
+    /// Has a session of ours this slot?
+    pub fn has_session_in(&self, index: u32) -> bool {
+        self.core.sessions().in_slot(index).is_some()
+    }
+}

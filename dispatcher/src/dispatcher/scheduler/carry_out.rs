@@ -1,0 +1,378 @@
+//! What the core has decided, done.
+//!
+//! Each action is a few system calls and words in shared memory; what can go wrong
+//! with one goes back as an event.
+
+use super::{reports, Ask, Scheduler};
+use crate::core::{
+    index_of, Action, Core, Ending, Event, PoolKey, Says, SessionId, Skipped, Why, Word,
+};
+use crate::dispatcher::backends::links::Claim;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::memory::arena::Full;
+use crate::dispatcher::link::memory::context::{Contexts, Staged};
+use crate::dispatcher::sessions::skipping::Progress;
+use crate::dispatcher::sys::socket;
+use crate::protocol::Report;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use tracing::{debug, info, warn};
+
+impl Scheduler {
+    pub(super) fn carry_out(&mut self) {
+        while let Some(action) = self.core.next_action() {
+            self.act(action);
+        }
+    }
+
+    /// Tells the core what came of an action.
+    fn back(&mut self, event: Event) {
+        self.core.handle(event, &self.control);
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Claim { slot, seen, id } => self.claim(slot, seen, id),
+            Action::Enqueue { pool, id } => {
+                let event = self.queues.put(pool, id, self.sockets.fd(id));
+                self.back(event);
+            }
+            Action::Poke(slot) => self.links.poke(slot),
+            Action::TakeBack(pool) => self.take_back(pool),
+            Action::CloseQueue(pool) => self.close_queue(pool),
+            Action::ResetCounter(pool) => self.queues.reset_counter(pool),
+
+            Action::ShowWaiting(id) => {
+                let slot = &self.control.sessions[index_of(id) as usize];
+                slot.state.store(STATE_WAITING, Relaxed);
+                slot.state_since_us.store(self.now.timestamp, Relaxed);
+            }
+            Action::Arm(id) => self.arm(id),
+            Action::ArmForEnd(id) => {
+                if self.sockets.arm_for_end(id).is_err() {
+                    self.cut(id);
+                }
+            }
+            Action::Look { id, look } => {
+                // Part of a message is none yet: a cancel means nothing.
+                let says = if self.begun.has(id) {
+                    Says::Nothing
+                } else {
+                    self.sockets.look(id)
+                };
+                self.back(Event::Said { id, look, says });
+            }
+            Action::Skip { id, why, later } => self.skip(id, why, later),
+            Action::SkipOn(id) => self.skip_on(id),
+            Action::End { id, pool, why } => self.ended(id, pool, &why),
+
+            Action::CancelOnBackend(id) => self.links.hurry(id, true),
+            Action::TerminateOnBackend(id) => self.links.hurry(id, false),
+            Action::MarkCancel(id) => self.links.mark_cancel(id),
+            Action::ClearCancel(id) => {
+                let slot = &self.control.sessions[index_of(id) as usize];
+                slot.flags.fetch_and(!SESSION_CANCEL, SeqCst);
+            }
+
+            Action::Open { slot, pool } => self.open_backend(slot, pool),
+            Action::Retire(slot) => self.links.retire(slot),
+            Action::Recall { slot, id } => self.links.recall(slot, id),
+            Action::Evict { slot, id } => {
+                let name = self.name_in_log(id);
+                debug!("too many dedicated sessions, one is ended: {name}");
+                self.links.evict(slot, id);
+            }
+            Action::Keep { pool, keeps } => {
+                let (word, cause) = match pool {
+                    Some(pool) => (
+                        &self.control.pools[pool as usize].keeps_sessions,
+                        CAUSE_POOL_MODE,
+                    ),
+                    None => (&self.control.header.keeps_sessions, CAUSE_FEW_SESSIONS),
+                };
+                word.store(if keeps { cause } else { CAUSE_NONE }, SeqCst);
+            }
+            Action::FreeSlot(slot) => {
+                self.openings.close(slot);
+                self.links.forget(slot);
+                self.control.free_backend(slot);
+            }
+            Action::Offer { ticket, slots } => self.links.offer(ticket, &slots),
+            Action::TakeTicketBack(ticket) => {
+                let event = self.links.take_ticket_back(ticket);
+                self.back(event);
+            }
+            Action::Measure(slot) => {
+                let event = self.links.measure(slot);
+                self.back(event);
+            }
+            Action::ClearTicket { slot, ticket } => self.links.clear_ticket(slot, ticket),
+
+            Action::AskLimits { role, database } => {
+                self.asks.push(Ask::Limits { role, database });
+            }
+            Action::AskLauncher { pool, serial, from } => self.ask_for_pool(pool, serial, from),
+            Action::TellFailure(pool) => self.tell_failure(pool),
+            Action::FindPool { old, superuser } => {
+                let key = self.core.pool_key(old).map(|key| (**key).clone());
+                let new = key.and_then(|mut key| {
+                    key.superuser = superuser;
+                    self.pool_for(key)
+                });
+                self.back(Event::Replaced { old, new });
+            }
+            Action::ForgetGreetings(pool) => {
+                if let Some(key) = self.core.pool_key(pool) {
+                    self.greetings.forget_pool(key);
+                }
+            }
+            Action::ForgetGreeting(id) => self.greetings.forget_session(id),
+            Action::ForgetAllGreetings => self.greetings.forget_all(),
+            Action::PoolDropped(pool) => {
+                self.close_queue(pool);
+                self.queues.end_pool(pool);
+            }
+            Action::Then(then) => self.back(Event::Then(then)),
+        }
+    }
+
+    // ---- pools and backends ------------------------------------------------
+
+    /// The pool of a key; None if there can be no more pools.
+    pub(super) fn pool_for(&mut self, key: PoolKey) -> Option<u32> {
+        if let Some(number) = self.core.find_pool(&key) {
+            return Some(number);
+        }
+        let number = self.core.create_pool(key)?;
+        self.queues.begin_pool(number);
+        // What its mode is.
+        self.carry_out();
+        Some(number)
+    }
+
+    /// All that is in a pool's queue.
+    fn take_back(&mut self, pool: u32) {
+        if !self.queues.is_open(pool) {
+            return;
+        }
+        while let Some(id) = self.queues.take_back(pool) {
+            self.back(Event::TakenBack(id));
+        }
+        self.back(Event::QueueDrained(pool));
+    }
+
+    /// What is in it all the same is not lost.
+    fn close_queue(&mut self, pool: u32) {
+        self.take_back(pool);
+        self.queues.close(pool);
+    }
+
+    fn claim(&mut self, slot: u32, seen: Word, id: SessionId) {
+        let pool = self.core.backend(slot).map(|backend| backend.pool());
+        let event = match self.links.claim(slot, seen, id, self.sockets.fd(id)) {
+            Claim::Made => Event::Claimed,
+            Claim::Lost => Event::ClaimLost(id),
+            Claim::NotSent(error) => match pool {
+                Some(pool) => self.queues.not_sent(pool, id, false, &error),
+                None => Event::ClaimLost(id),
+            },
+        };
+        self.back(event);
+    }
+
+    fn tell_failure(&self, pool: u32) {
+        let (_, failure) = self.core.why_it_waits(pool);
+        if let (Some(failure), Some(key)) = (failure, self.core.pool_key(pool)) {
+            warn!(
+                "could not start a backend for user \"{}\", database \"{}\": {failure}",
+                String::from_utf8_lossy(&key.user),
+                String::from_utf8_lossy(&key.database),
+            );
+        }
+    }
+
+    // ---- sessions ----------------------------------------------------------
+
+    /// Its socket into the epoll, to wait for the client.
+    fn arm(&mut self, id: SessionId) {
+        let slot = &self.control.sessions[index_of(id) as usize];
+        slot.owner.store(0, SeqCst);
+        if slot.state.swap(STATE_IDLE, SeqCst) != STATE_IDLE {
+            slot.state_since_us.store(self.now.timestamp, Relaxed);
+        }
+        self.begun.forget(id);
+        if let Err(error) = self.sockets.arm(id) {
+            warn!("could not wait for a client: {error}");
+            self.cut(id);
+        }
+    }
+
+    fn skip(&mut self, id: SessionId, why: Skipped, later: bool) {
+        self.skippers.begin(id, why);
+        if !later {
+            self.skip_on(id);
+        } else if self.sockets.arm(id).is_err() {
+            self.cut(id);
+        }
+    }
+
+    /// Reads on in a request that is passed over.
+    fn skip_on(&mut self, id: SessionId) {
+        let Some(session) = self.core.sessions().get(id) else {
+            return;
+        };
+        let (pool, core) = (session.pool(), &self.core);
+        let (parameters, contexts) = (&self.parameters, &self.contexts);
+        let error = |why| {
+            let report = reports::skipped(core, parameters, pool, why);
+            let name = identity(core, contexts, index_of(id), pool);
+            info!("statement refused, {name}: {report}");
+            report
+        };
+        match self.skippers.read_on(id, &self.sockets, error) {
+            Progress::Waits => {
+                if self.sockets.arm(id).is_err() {
+                    self.cut(id);
+                }
+            }
+            Progress::Over => self.nothing_asked(id),
+            Progress::Cut => self.cut(id),
+            Progress::Refused(report) => {
+                info!("session ended, {}: {report}", self.name_in_log(id));
+                self.sockets.say_last_word(id, &report);
+                self.cut(id);
+            }
+            Progress::None => {}
+        }
+    }
+
+    /// All that it has said was passed over, and nothing of that is left to be
+    /// answered.
+    fn nothing_asked(&mut self, id: SessionId) {
+        let flags = &self.control.sessions[index_of(id) as usize].flags;
+        flags.fetch_and(!(SESSION_BEGUN | SESSION_LOOKED_AT), SeqCst);
+        if socket::unread(self.sockets.fd(id)) > 0 {
+            // It has been read exactly so far: rest_may_begin, idle.c.
+            flags.fetch_or(SESSION_LOOKED_AT, SeqCst);
+        }
+        self.back(Event::Skipped(id));
+    }
+
+    /// Its socket is of no more use.
+    fn cut(&mut self, id: SessionId) {
+        self.back(Event::Ended(id, Ending::Cut));
+    }
+
+    /// Ends a session with a last word to its client, and a line in the log.
+    pub(super) fn end_with(&mut self, id: SessionId, report: &Report) {
+        info!("session ended, {}: {report}", self.name_in_log(id));
+        self.sockets.say_last_word(id, report);
+        self.tell(Event::Ended(id, Ending::Cut));
+    }
+
+    /// The session is no more. Its connection ends, whoever else holds it.
+    fn ended(&mut self, id: SessionId, pool: u32, why: &Why) {
+        if let Some(report) = reports::last_word(&self.core, &self.parameters, pool, why) {
+            // The server's end must not wait for thousands of lines.
+            if *why != Why::Administrator {
+                let name = self.identity_in_log(index_of(id), pool);
+                info!("session ended, {name}: {report}");
+            }
+            self.sockets.say_last_word(id, &report);
+        }
+        let how = match why {
+            Why::Ended(Ending::Left) => Ending::Left,
+            _ => Ending::Cut,
+        };
+        if self.sockets.close(id, how) {
+            self.forget_session(id, pool);
+        }
+    }
+
+    fn forget_session(&mut self, id: SessionId, pool: u32) {
+        let index = index_of(id);
+        if self.parameters.log_disconnections {
+            let (login, _) = self.contexts.arena.record_identity(index);
+            let milliseconds = (self.now.timestamp - login).max(0) / 1000;
+            let seconds = milliseconds / 1000;
+            info!(
+                "disconnection: session time: {}:{:02}:{:02}.{:03} {}",
+                seconds / 3600,
+                seconds / 60 % 60,
+                seconds % 60,
+                milliseconds % 1000,
+                self.identity_in_log(index, pool),
+            );
+        }
+        self.contexts.end(index);
+        self.control.clear_session(index);
+        self.skippers.forget(id);
+        self.begun.forget(id);
+        self.greetings.forget_session(id);
+    }
+
+    /// Who a session is, for a line in the log.
+    pub(super) fn name_in_log(&self, id: SessionId) -> String {
+        let pool = self.core.sessions().get(id).map(|session| session.pool());
+        pool.map_or_else(String::new, |pool| self.identity_in_log(index_of(id), pool))
+    }
+
+    fn identity_in_log(&self, index: u32, pool: u32) -> String {
+        identity(&self.core, &self.contexts, index, pool)
+    }
+
+    /// Shall this session, which has come back, be ended?
+    pub(super) fn shall_end(&self, id: SessionId) -> bool {
+        let identity = &self.control.identities[index_of(id) as usize];
+        identity.terminate.load(SeqCst) == id
+    }
+
+    // ---- contexts ----------------------------------------------------------
+
+    /// RELEASE or GREETED: what was staged becomes the session's context.
+    /// False if it did not fit; the session has then ended.
+    pub(super) fn apply_staged(
+        &mut self,
+        id: SessionId,
+        staged: &mut Staged,
+        greeted: bool,
+    ) -> bool {
+        let is_live = self.core.sessions().get(id).is_some();
+        if !is_live || staged.session != id {
+            let of_other = staged.session != 0 && staged.session != id;
+            self.contexts.discard(staged);
+            if of_other {
+                warn!("changes of another session than the one given back were dropped");
+            }
+            if !greeted {
+                return is_live;
+            }
+        }
+        if !is_live {
+            return false;
+        }
+        match self.contexts.apply(index_of(id), staged, greeted) {
+            Ok(()) => true,
+            Err(Full) => {
+                let report = Report::fatal(b"53200", "out of memory")
+                    .with_detail(
+                        "The session's context does not fit into pg_baton's session memory.",
+                    )
+                    .with_hint("Raise pg_baton.session_memory.");
+                self.end_with(id, &report);
+                false
+            }
+        }
+    }
+}
+
+/// Who a session is, for a line in the log.
+fn identity(core: &Core, contexts: &Contexts, index: u32, pool: u32) -> String {
+    let (_, address) = contexts.arena.record_identity(index);
+    let (user, database) = match core.pool_key(pool) {
+        Some(key) => (key.user.as_slice(), key.database.as_slice()),
+        None => (&b""[..], &b""[..]),
+    };
+    let user = String::from_utf8_lossy(user);
+    let database = String::from_utf8_lossy(database);
+    format!("user={user} database={database} {address}")
+}

@@ -1,0 +1,326 @@
+//! The scheduler (`crate::core`) at work: it is told what has happened, and what it
+//! wants is done, by what sessions and backends have here.
+//!
+//! Nothing is decided here, and nothing is known of clients that have not logged
+//! in, of who asks, or of the event loop. What it takes to serve sessions is owned
+//! here; others have what is in this interface.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `carry_out` | each action of the core |
+//! | `new_session` | from a client that may come in to a session, and its greeting |
+//! | `attach` | backends: opened, attached, gone |
+//! | `backend_frames` | what backends say |
+//! | `reports` | what a session is told that is ended from here |
+//! | `settings` | what has changed outside: parameters, roles' settings, limits |
+//! | `views` | rows about sessions, backends and pools |
+
+mod attach;
+mod backend_frames;
+mod carry_out;
+mod new_session;
+mod reports;
+mod settings;
+mod views;
+
+pub use attach::{Hello, Refusal};
+pub use new_session::NewClient;
+pub use settings::Ask;
+pub use views::SessionRows;
+
+use crate::core::{Core, Ending, Event, Now, PoolKey, SessionId};
+use crate::dispatcher::backends::links::Links;
+use crate::dispatcher::backends::opening::Openings;
+use crate::dispatcher::backends::queues::Queues;
+use crate::dispatcher::backends::roles::Roles;
+use crate::dispatcher::jobs::JobsIn;
+use crate::dispatcher::link::memory::arena::Arena;
+use crate::dispatcher::link::memory::context::Contexts;
+use crate::dispatcher::link::memory::control::Control;
+use crate::dispatcher::network::Origin;
+use crate::dispatcher::parameters::Parameters;
+use crate::dispatcher::sessions::begun::{Begun, Heard};
+use crate::dispatcher::sessions::greetings::Greetings;
+use crate::dispatcher::sessions::skipping::Skippers;
+use crate::dispatcher::sessions::sockets::Sockets;
+use crate::dispatcher::sys::epoll::{self, ClientNumber, Epoll};
+use crate::dispatcher::sys::memory;
+use crate::dispatcher::tls::certificates::Certificates;
+use crate::protocol::auth::server::Learnt;
+use anyhow::{Context as _, Result};
+use std::collections::HashSet;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+
+/// Fewer in a ready queue are soon taken: the kernel calls it writable at ten.
+const QUEUED_MIN: usize = 16;
+/// Below that nobody looks which names of certificates are of use.
+const CERTIFICATES_KEPT: usize = 1000;
+/// A new session begins with less than this, beside what it shares with others.
+const CONTEXT_BYTES: usize = 4096;
+
+/// The core, and what it takes to do what it wants.
+pub struct Scheduler {
+    /// Decides; all else here does.
+    core: Core,
+    now: Now,
+    parameters: Arc<Parameters>,
+    control: Control,
+    contexts: Contexts,
+    arena_fd: OwnedFd,
+    arena_size: u64,
+    /// control's settings_marks as of the core's settings_generation.
+    settings_marks: Vec<u32>,
+
+    sockets: Sockets,
+    begun: Begun,
+    skippers: Skippers,
+    greetings: Greetings,
+
+    links: Links,
+    queues: Queues,
+    openings: Openings,
+    roles: Roles,
+    certificates: Certificates,
+
+    /// What the launcher is to be asked.
+    asks: Vec<Ask>,
+    is_stopping: bool,
+    /// Sessions begun since the start.
+    begun_sessions: u64,
+}
+
+/// Counts since the start.
+pub struct Counts {
+    pub sessions: u64,
+    pub assigned: u64,
+    pub queued: u64,
+    pub backends_started: u64,
+}
+
+impl Scheduler {
+    /// `orphans`: how many backends serve sessions of an earlier dispatcher.
+    pub fn new(
+        parameters: Arc<Parameters>,
+        control: Control,
+        orphans: usize,
+        number: Arc<ClientNumber>,
+        epolls: &[Arc<Epoll>],
+        jobs: JobsIn,
+    ) -> Result<Scheduler> {
+        let session_slots = control.sessions.len() as u32;
+        let limit = parameters.session_memory();
+        let arena_size = Arena::total_size(session_slots, limit);
+        let (arena_fd, arena_memory) =
+            memory::create(arena_size).context("could not create the session memory")?;
+        // Serials and versions of an earlier dispatcher are below these.
+        let base = control.header.dispatcher_epoch.load(SeqCst) << 40;
+        let arena = Arena::new(arena_memory, session_slots, limit, base);
+        let mut core = Core::new(
+            parameters.limits(control.backends.len(), orphans),
+            session_slots,
+            control.pools.len(),
+            control.backends.len(),
+            rand::random(),
+            &control,
+        );
+        let generation = control.header.settings_generation.load(SeqCst);
+        core.settings_changed(generation, |_| false);
+        let main = Arc::clone(&epolls[0]);
+        Ok(Scheduler {
+            core,
+            now: Now::default(),
+            parameters,
+            control,
+            contexts: Contexts::new(arena, control, base),
+            arena_fd,
+            arena_size: arena_size as u64,
+            settings_marks: control.header.read_settings_marks(),
+            sockets: Sockets::new(number, epolls.to_vec()),
+            begun: Begun::new(control),
+            skippers: Skippers::default(),
+            greetings: Greetings::default(),
+            links: Links::new(control),
+            queues: Queues::new(control, Arc::clone(&main)),
+            openings: Openings::new(control.backends.len(), main, jobs),
+            roles: Roles::default(),
+            certificates: Certificates::default(),
+            asks: Vec::new(),
+            is_stopping: false,
+            begun_sessions: 0,
+        })
+    }
+
+    // ---- events ------------------------------------------------------------
+
+    /// A round begins.
+    pub fn set_clock(&mut self, now: Now) {
+        self.now = now;
+        self.core.set_clock(now);
+    }
+
+    /// Tells the core what has happened, and does what it wants.
+    pub fn tell(&mut self, event: Event) {
+        self.core.handle(event, &self.control);
+        self.carry_out();
+    }
+
+    /// An event on a session's socket.
+    pub fn session_event(&mut self, id: SessionId, events: u32) {
+        let heard = if self.is_stopping {
+            Heard::Speaks
+        } else {
+            self.begun.heard(id, events, &self.sockets)
+        };
+        match heard {
+            Heard::Begins => {}
+            Heard::Broken => self.tell(Event::Ended(id, Ending::Cut)),
+            Heard::Speaks => {
+                let hup = events & (epoll::RDHUP | epoll::HUP | epoll::ERR) != 0;
+                self.tell(Event::Spoke { id, hup });
+            }
+        }
+    }
+
+    /// In each tick.
+    pub fn tick(&mut self) {
+        for pool in self.queues.take_unsendable() {
+            self.tell(Event::QueueHasRoom(pool));
+        }
+        self.tell(Event::Tick);
+    }
+
+    /// Once a second.
+    pub fn sweep(&mut self) {
+        if let Some(id) = self.begun.sweep(&self.sockets) {
+            self.tell(Event::Ended(id, Ending::Cut));
+        }
+        for number in self.core.pools_with_backends() {
+            let is_empty = self.queues.is_empty(number);
+            self.core.check_queue(number, is_empty, &self.control);
+            self.carry_out();
+        }
+        self.tell(Event::Sweep);
+        let with_pool: HashSet<u32> = (self.core.pools())
+            .filter_map(|number| self.core.pool_key(number))
+            .map(|key| key.role_oid)
+            .collect();
+        self.roles.keep(|role| with_pool.contains(&role));
+        self.sweep_certificates();
+    }
+
+    /// Names of certificates that no session has any more.
+    fn sweep_certificates(&mut self) {
+        if self.certificates.len() < CERTIFICATES_KEPT {
+            return;
+        }
+        let sessions = self.core.sessions();
+        let used: HashSet<u32> = (sessions.ids())
+            .filter_map(|id| sessions.get(id))
+            .map(|session| session.from().tls())
+            .collect();
+        self.certificates.keep(|number| used.contains(&number));
+    }
+
+    pub fn needs_ticks(&self) -> bool {
+        self.queues.has_unsendable() || self.core.needs_ticks()
+    }
+
+    /// Is there something to be done without anything having happened?
+    pub fn has_more(&self) -> bool {
+        self.core.has_more() || self.links.has_failed()
+    }
+
+    /// The server, or this dispatcher, ends: sessions that nobody serves do so at
+    /// once.
+    pub fn stop(&mut self) {
+        self.is_stopping = true;
+        self.tell(Event::Stop);
+    }
+
+    /// The last thing before the end of the program.
+    pub fn close_all(&mut self) {
+        self.sockets.close_all();
+    }
+
+    // ---- questions ---------------------------------------------------------
+
+    pub fn has_session(&self, id: SessionId) -> bool {
+        self.core.sessions().get(id).is_some()
+    }
+
+    pub fn live_sessions(&self) -> usize {
+        self.core.sessions().live()
+    }
+
+    pub fn backend_count(&self) -> usize {
+        self.core.backend_count()
+    }
+
+    /// Sessions of such pools.
+    pub fn count_sessions(&self, same: impl Fn(&PoolKey) -> bool) -> i64 {
+        self.core.count_sessions(same)
+    }
+
+    pub fn sessions_from(&self, origin: &Origin) -> usize {
+        self.sockets.from(origin)
+    }
+
+    /// The limit for this role in this database, if it is reached.
+    pub fn session_limit_reached(&self, group: (u32, u32)) -> Option<usize> {
+        self.core.session_limit_reached(group)
+    }
+
+    /// Sessions that wait, of all pools: looks at each.
+    pub fn waiting(&self) -> usize {
+        let pools = self.core.pools();
+        pools
+            .map(|pool| self.core.waiting_in(pool, &self.control))
+            .sum()
+    }
+
+    /// Could a new session's context find no room?
+    pub fn is_memory_full(&self) -> bool {
+        let arena = &self.contexts.arena;
+        arena.used() + CONTEXT_BYTES > arena.limit()
+    }
+
+    /// Bytes used, and how many there may be.
+    pub fn memory(&self) -> (usize, usize) {
+        (self.contexts.arena.used(), self.contexts.arena.limit())
+    }
+
+    /// Whose BackendKeyData says this.
+    pub fn session_of_key(&self, pid: i32, key: i32) -> Option<SessionId> {
+        let index = self.control.slot_of_pid(pid)?;
+        let id = self.core.sessions().in_slot(index)?;
+        (self.contexts.arena.record_cancel(index) == (pid, key)).then_some(id)
+    }
+
+    /// Sockets of sessions closed since the start.
+    pub fn closed_sockets(&self) -> u64 {
+        self.sockets.closed()
+    }
+
+    pub fn counts(&self) -> Counts {
+        Counts {
+            sessions: self.begun_sessions,
+            assigned: self.links.assigned(),
+            queued: self.queues.queued(),
+            backends_started: self.openings.begun(),
+        }
+    }
+
+    /// The entries of the ready queues, if all that could be served now have
+    /// enough in theirs (event_loop/batching.rs).
+    pub fn saturated_queues(&self) -> Option<Vec<RawFd>> {
+        let pools = self.core.saturated_pools(QUEUED_MIN, &self.control)?;
+        Some(pools.iter().map(|pool| self.queues.entry(*pool)).collect())
+    }
+
+    /// A role has proved itself here.
+    pub fn role_logged_in(&mut self, role: u32, verifier: &[u8], learnt: &Learnt) {
+        self.roles.logged_in(role, verifier, learnt);
+    }
+}

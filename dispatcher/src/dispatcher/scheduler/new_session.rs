@@ -1,0 +1,303 @@
+//! From a client that may come in to a session, and its greeting: from what is kept
+//! (sessions/greetings.rs), or by a backend.
+
+use super::Scheduler;
+use crate::core::{index_of, Ending, Event, PoolKey, SessionId};
+use crate::dispatcher::backends::origin::provenance;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::layout::{Item, SessionRecord};
+use crate::dispatcher::link::memory::arena::Content;
+use crate::dispatcher::link::memory::context::Staged;
+use crate::dispatcher::link::memory::control::NO_COUNTER;
+use crate::dispatcher::network::Origin;
+use crate::dispatcher::sessions::greetings::{
+    clean_ascii, sort_out, Beginning, Greeting, Kind, Settings, APPLICATION_NAME,
+};
+use crate::dispatcher::sys::socket::{self, Address};
+use crate::dispatcher::tls::HandedEnd;
+use crate::protocol::messages;
+use crate::protocol::startup::Startup;
+use crate::protocol::Report;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use tracing::{info, warn};
+
+/// A client that has proved itself, and may come in.
+pub struct NewClient {
+    pub socket: HandedEnd,
+    pub address: Address,
+    /// Our end, where that is known without asking.
+    pub local: Option<Address>,
+    /// Its socket is in the main thread's epoll.
+    pub watched: bool,
+    pub startup: Startup,
+    pub role: u32,
+    pub database: u32,
+    pub superuser: bool,
+    /// Only a backend can say whether it may connect.
+    pub ask_backend: bool,
+    /// To be sent before anything else: ends with AuthenticationOk.
+    pub out: Vec<u8>,
+}
+
+/// Whom no session could be made of, and what it is to be told.
+pub type TurnedAway = (HandedEnd, Vec<u8>, Report);
+
+impl Scheduler {
+    /// Makes a session of a client.
+    pub fn begin_session(&mut self, client: NewClient) -> Result<(), Box<TurnedAway>> {
+        let NewClient {
+            socket,
+            address,
+            local,
+            watched,
+            startup,
+            out,
+            ..
+        } = client;
+        let server_major = self.parameters.server_major();
+        let settings = match self.settings_of(&startup) {
+            Ok(settings) => settings,
+            Err(report) => return Err(Box::new((socket, out, report))),
+        };
+        let key = PoolKey {
+            user: startup.user,
+            database: startup.database,
+            role_oid: client.role,
+            database_oid: client.database,
+            superuser: client.superuser,
+            options: settings.backend_only,
+        };
+        let too_many = || Report::fatal(b"53300", "sorry, too many clients already");
+        let Some(number) = self.pool_for(key) else {
+            let report = too_many().with_detail("There are as many pools as there can be.");
+            return Err(Box::new((socket, out, report)));
+        };
+        let fd = socket.fd();
+        let tls = socket.tls().cloned();
+        let from = provenance(&address, fd, self.certificates.number(tls.as_deref()));
+        let begun = self.core.begin_session(number, from, &self.control);
+        let (Some(id), Some(pool)) = (begun, self.core.pool_key(number).cloned()) else {
+            return Err(Box::new((socket, out, too_many())));
+        };
+        let origin = Origin::of(&address);
+        self.sockets.insert(id, socket.into_socket(), origin);
+        let index = index_of(id);
+        let login_generation = self.control.header.login_generation.load(SeqCst);
+        self.greetings.note_login_generation(login_generation);
+        let kind = Kind {
+            pool,
+            options: settings.options,
+            has_application_name: settings.application_name.is_some(),
+            is_local: address.is_local(),
+            is_relayed: tls.is_some(),
+            settings_generation: self.core.pool_settings_generation(number),
+        };
+        let (cancel_pid, cancel_key) = (self.control.new_pid(index), rand::random());
+        let mut record = SessionRecord {
+            id,
+            protocol: messages::PROTOCOL_3_0,
+            cancel_pid,
+            cancel_key,
+            login_time_us: self.now.timestamp,
+            settings_generation: self.core.settings_generation(),
+            peer_family: address.family,
+            peer_port: address.port,
+            peer_address: address.bytes,
+            peer_scope: address.scope,
+            is_relayed: u32::from(tls.is_some()),
+            ..SessionRecord::default()
+        };
+        if !address.is_local() {
+            if let Some(local) = local.or_else(|| socket::local_address(fd).ok()) {
+                record.local_port = local.port;
+                record.local_address = local.bytes;
+            }
+        }
+        self.contexts.arena.put_record(index, &record);
+        let slot = &self.control.sessions[index as usize];
+        self.control.clear_session(index);
+        slot.id.store(id, SeqCst);
+        slot.state_since_us.store(self.now.timestamp, Relaxed);
+        slot.state.store(STATE_LOGIN, SeqCst);
+        self.begun_sessions += 1;
+        let application_name = settings.application_name;
+        let cleaned = (application_name.as_ref()).map(|name| clean_ascii(name, server_major));
+        let cleaned = cleaned.as_deref();
+        let shown = cleaned.unwrap_or_default();
+        (self.control).show_identity(index, &record, &kind.pool, shown, tls.as_deref());
+        if self.parameters.log_authorization {
+            let name =
+                cleaned.map(|name| format!(" application_name={}", String::from_utf8_lossy(name)));
+            info!(
+                "connection authorized: user={} database={}{}{}",
+                String::from_utf8_lossy(&kind.pool.user),
+                String::from_utf8_lossy(&kind.pool.database),
+                name.unwrap_or_default(),
+                tls.map(|facts| facts.for_log()).unwrap_or_default(),
+            );
+        }
+        let is_ordinary = !client.ask_backend && kind.is_ordinary(cleaned);
+        let kept = (self.greetings.of(&kind)).filter(|_| is_ordinary && !self.core.is_held(number));
+        match kept {
+            Some(greeting) => self.greet_from_here(id, &greeting, cleaned, watched, out),
+            None => {
+                let name = application_name.as_deref();
+                let stored = self.store_beginning(index, &kind, name);
+                let added = self.sockets.add_unarmed(id, watched);
+                if !self.sockets.send(id, &out) || added.is_err() {
+                    self.tell(Event::Ended(id, Ending::Cut));
+                } else if !stored {
+                    self.end_with(id, &out_of_memory());
+                } else {
+                    if is_ordinary {
+                        let now_us = self.now.us;
+                        let keepalives = || socket::keepalives(fd);
+                        (self.greetings).learn_from(id, kind, now_us, keepalives);
+                    }
+                    self.tell(Event::ToGreet(id));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn settings_of(&self, startup: &Startup) -> Result<Settings, Report> {
+        let settings = startup.settings()?;
+        for (name, _) in &settings {
+            if name.eq_ignore_ascii_case(b"pg_baton.attach") {
+                let text = "parameter \"pg_baton.attach\" cannot be set by a client";
+                return Err(Report::fatal(b"42501", text));
+            }
+        }
+        Ok(sort_out(settings, |name| {
+            self.parameters.is_backend_only(name)
+        }))
+    }
+
+    /// What a backend is to greet with.
+    fn store_beginning(&mut self, index: u32, kind: &Kind, name: Option<&[u8]>) -> bool {
+        let mut items: Vec<Beginning<'_>> = Vec::with_capacity(kind.options.len() + 1);
+        for (name, value) in &kind.options {
+            items.push((KIND_STARTUP as u16, name, value.into()));
+        }
+        if let Some(name) = name {
+            items.push((KIND_STARTUP as u16, APPLICATION_NAME, name.into()));
+        }
+        self.store_context(index, &items, RECORD_GREET)
+    }
+
+    fn store_context(&mut self, index: u32, items: &[Beginning<'_>], flags: u32) -> bool {
+        let mut stored = Vec::with_capacity(items.len());
+        for (kind, key, value) in items {
+            match self.contexts.arena.intern(Content {
+                kind: *kind,
+                key,
+                value,
+            }) {
+                Ok(entry) => stored.push(Item {
+                    entry,
+                    counter: NO_COUNTER,
+                    aux: 0,
+                }),
+                Err(_) => {
+                    stored
+                        .iter()
+                        .for_each(|item| self.contexts.arena.release(item.entry));
+                    return false;
+                }
+            }
+        }
+        self.contexts.begin(index, stored, flags).is_ok()
+    }
+
+    /// Greets from what is kept, with this application_name, cleaned.
+    fn greet_from_here(
+        &mut self,
+        id: SessionId,
+        greeting: &Greeting,
+        application_name: Option<&[u8]>,
+        watched: bool,
+        mut out: Vec<u8>,
+    ) {
+        let items = greeting.for_client(application_name, &mut out);
+        let index = index_of(id);
+        let stored = self.store_context(index, &items, 0);
+        let (pid, key) = self.contexts.arena.record_cancel(index);
+        messages::backend_key_data(&mut out, pid, key);
+        messages::ready_for_query(&mut out, b'I');
+        if !stored {
+            return self.end_with(id, &out_of_memory());
+        }
+        let slot = &self.control.sessions[index as usize];
+        slot.idle_session_timeout_ms
+            .store(greeting.idle_session_timeout_ms, Relaxed);
+        slot.state.store(STATE_IDLE, SeqCst);
+        let (are, wanted) = &greeting.keepalives;
+        if are != wanted {
+            socket::set_keepalives(self.sockets.fd(id), are, wanted);
+            slot.flags.fetch_or(SESSION_SOCKET_SET, SeqCst);
+        }
+        let sent = self.sockets.send(id, &out);
+        let added = self.sockets.add(id, watched);
+        if !sent || added.is_err() {
+            self.tell(Event::Ended(id, Ending::Cut));
+        }
+    }
+
+    /// GREETED: the backend has greeted, and keeps the session.
+    pub(super) fn greeted(
+        &mut self,
+        slot: u32,
+        id: SessionId,
+        staged: &mut Staged,
+        notices: &[u8],
+        reported: &[u8],
+    ) {
+        if staged.session != id {
+            self.contexts.discard(staged);
+            staged.session = id;
+        }
+        let content = Content {
+            kind: KIND_REPORTED as u16,
+            key: b"",
+            value: reported,
+        };
+        self.contexts.stage_put(staged, content, None, 0);
+        if !self.apply_staged(id, staged, true) {
+            return;
+        }
+        self.tell(Event::Greeted(id));
+        let seen = self.control.backends[slot as usize]
+            .settings_generation
+            .load(SeqCst);
+        let login_generation = self.control.header.login_generation.load(SeqCst);
+        let Some((kind, before)) = self.greetings.learnt(id, login_generation, seen) else {
+            return;
+        };
+        let items = self
+            .contexts
+            .items(index_of(id))
+            .map(|item| {
+                let content = self.contexts.arena.content(item.entry);
+                (content.kind, content.key.to_vec(), content.value.to_vec())
+            })
+            .collect();
+        let greeting = Greeting {
+            items,
+            notices: notices.to_vec(),
+            reported: reported.to_vec(),
+            idle_session_timeout_ms: self.control.sessions[index_of(id) as usize]
+                .idle_session_timeout_ms
+                .load(Relaxed),
+            keepalives: (before, socket::keepalives(self.sockets.fd(id))),
+        };
+        self.greetings.keep(kind, greeting);
+    }
+}
+
+fn out_of_memory() -> Report {
+    warn!("session memory is full: a client was turned away");
+    Report::fatal(b"53200", "out of memory")
+        .with_detail("pg_baton's session memory is full.")
+        .with_hint("Raise pg_baton.session_memory.")
+}

@@ -1,0 +1,100 @@
+//! What a session is told that is ended, or passed over, from here.
+
+use crate::core::{Core, Skipped, Why};
+use crate::dispatcher::parameters::Parameters;
+use crate::protocol::auth::client::Failure;
+use crate::protocol::{Report, Severity};
+
+/// A backend logs in as its pool's client did (backends/origin.rs).
+const LOGIN_HINT: &str = "The line of pg_hba.conf that let this client in, or the password of its role, may have changed since: let it connect again.";
+
+/// Of a session of this pool. None: nothing.
+pub fn last_word(core: &Core, parameters: &Parameters, pool: u32, why: &Why) -> Option<Report> {
+    Some(match why {
+        Why::Ended(_) => return None,
+        Why::Administrator => Report::fatal(
+            b"57P01",
+            "terminating connection due to administrator command",
+        ),
+        Why::IdleTooLong => Report::fatal(
+            b"57P05",
+            "terminating connection due to idle-session timeout",
+        ),
+        Why::WaitedTooLong => waited(core, parameters, pool, Severity::Fatal),
+        Why::Failed(failure) => {
+            let user = core.pool_key(pool).map(|key| key.user.clone());
+            failure_report(failure, &user.unwrap_or_default())
+        }
+    })
+}
+
+/// The answer to a request that is passed over.
+pub fn skipped(core: &Core, parameters: &Parameters, pool: u32, why: Skipped) -> Report {
+    match why {
+        Skipped::WaitedTooLong => waited(core, parameters, pool, Severity::Error),
+        // As ProcessInterrupts (tcop/postgres.c) says it.
+        Skipped::Cancelled => {
+            let text = "canceling statement due to user request";
+            Report::new(Severity::Error, b"57014", text)
+        }
+    }
+}
+
+fn waited(core: &Core, parameters: &Parameters, pool: u32, severity: Severity) -> Report {
+    let (has_backend, failure) = core.why_it_waits(pool);
+    let seconds = parameters.session_wait_timeout_ms as f64 / 1000.0;
+    let report = Report::new(severity, b"53300", "timed out waiting for a backend");
+    let report = report.with_hint(if has_backend || failure.is_none() {
+        "All backends of the pool are busy. Raise pg_baton.max_backends or pg_baton.session_wait_timeout."
+    } else {
+        "What counts for logins may have changed since this session logged in."
+    });
+    match failure {
+        Some(failure) => report.with_detail(format!(
+            "No backend could be started: {failure}. The session waited for {seconds} s."
+        )),
+        None => report.with_detail(format!("The session waited for {seconds} s.")),
+    }
+}
+
+/// What to tell a client that has not been greeted and cannot be.
+fn failure_report(failure: &Failure, user: &[u8]) -> Report {
+    match failure {
+        Failure::ServerError(report) => {
+            let is_login = report.sqlstate.starts_with(b"28");
+            let mut report = report.clone();
+            report.severity = Severity::Fatal;
+            if is_login && report.hint.is_none() {
+                report = report
+                    .with_detail("pg_baton's dispatcher could not open a backend.")
+                    .with_hint(LOGIN_HINT);
+            }
+            report
+        }
+        other => Report::fatal(
+            b"28000",
+            format!(
+                "no backend can be opened for user \"{}\"",
+                String::from_utf8_lossy(user)
+            ),
+        )
+        .with_detail(format!(
+            "For connections of pg_baton's dispatcher, {other}."
+        ))
+        .with_hint(LOGIN_HINT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_cannot_be_served_is_told_which_line_counts() {
+        let report = failure_report(&Failure::NoCredentials("scram-sha-256"), b"u");
+        assert_eq!(&report.sqlstate, b"28000");
+        assert!(String::from_utf8_lossy(report.hint.as_deref().unwrap()).contains("pg_hba.conf"));
+        let error = Failure::ServerError(Report::new(Severity::Error, b"3D000", "no"));
+        assert_eq!(failure_report(&error, b"u").severity, Severity::Fatal);
+    }
+}

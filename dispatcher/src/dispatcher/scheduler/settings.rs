@@ -1,0 +1,193 @@
+//! What has changed outside: parameters, settings of roles and databases, limits;
+//! and what the launcher is asked about pools.
+
+use super::Scheduler;
+use crate::core::{Event, Identity, PoolKey, PoolLimits, Provenance, SessionId};
+use crate::dispatcher::backends::origin::address_of;
+use crate::dispatcher::link::layout::settings_mark;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::questions::Answer;
+use crate::dispatcher::parameters::Parameters;
+use crate::dispatcher::sys::socket::Address;
+use crate::dispatcher::tls::certificates;
+use crate::dispatcher::tls::facts::Names;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+use tracing::debug;
+
+/// What the launcher is to be asked.
+pub enum Ask {
+    /// Which limits has this role in this database?
+    Limits { role: u32, database: u32 },
+    /// Could another backend of the pool log in for clients from there?
+    Pool {
+        pool: u32,
+        serial: u64,
+        from: Provenance,
+        key: Arc<PoolKey>,
+        address: Address,
+        /// They speak TLS; with a certificate of these names, if with any.
+        has_tls: bool,
+        names: Option<Names>,
+    },
+}
+
+impl Scheduler {
+    /// Has a role's or a database's settings changed? True if so.
+    pub fn look_at_settings(&mut self) -> bool {
+        let generation = self.control.header.settings_generation.load(SeqCst);
+        if generation == self.core.settings_generation() {
+            return false;
+        }
+        let now = self.control.header.read_settings_marks();
+        let before = std::mem::replace(&mut self.settings_marks, now.clone());
+        // Those for all roles or all databases are under 0, InvalidOid.
+        let concerns = |(role_oid, database_oid): (u32, u32)| {
+            [0, database_oid].iter().any(|database_oid| {
+                [0, role_oid].iter().any(|role_oid| {
+                    let mark = settings_mark(*database_oid, *role_oid);
+                    now[mark] != before[mark]
+                })
+            })
+        };
+        self.core
+            .settings_changed(generation, |key| concerns((key.role_oid, key.database_oid)));
+        self.core.ask_limits_again(concerns);
+        self.carry_out();
+        true
+    }
+
+    pub fn settings_generation(&self) -> u64 {
+        self.core.settings_generation()
+    }
+
+    /// The configuration has been loaded anew.
+    pub fn reconfigure(&mut self, parameters: Arc<Parameters>, orphans: usize) {
+        let before = std::mem::replace(&mut self.parameters, parameters);
+        let now = Arc::clone(&self.parameters);
+        if now.configuration_generation != before.configuration_generation {
+            self.greetings.configuration_changed(self.now.us);
+        }
+        self.contexts.arena.set_limit(now.session_memory());
+        if now.backend_start_settings != before.backend_start_settings {
+            self.core.outdate_pools(|_| true);
+        }
+        self.set_limits(orphans);
+        // What is set for nobody in particular may have changed.
+        self.ask_limits_again();
+    }
+
+    /// What the core goes by follows the configuration, and who else has
+    /// connections of the server.
+    pub fn set_limits(&mut self, orphans: usize) {
+        let limits = (self.parameters).limits(self.control.backends.len(), orphans);
+        self.core.set_limits(limits);
+    }
+
+    // ---- the launcher ------------------------------------------------------
+
+    pub fn launcher_is(&mut self, up: bool) {
+        self.tell(Event::LauncherIs { up });
+    }
+
+    /// What has to be asked since the last time.
+    pub fn take_asks(&mut self) -> Vec<Ask> {
+        std::mem::take(&mut self.asks)
+    }
+
+    /// A new launcher, or a new configuration, says anew.
+    pub fn ask_limits_again(&mut self) {
+        self.core.ask_limits_again(|_| true);
+        self.carry_out();
+    }
+
+    pub fn set_pool_limits(&mut self, group: (u32, u32), values: [i32; 6]) {
+        (self.core).set_pool_limits(group, PoolLimits::of(values));
+        self.carry_out();
+    }
+
+    /// Could another backend of a pool log in for clients from there?
+    pub(super) fn ask_for_pool(&mut self, pool: u32, serial: u64, from: Provenance) {
+        let Some(key) = self.core.pool_key(pool).cloned() else {
+            return;
+        };
+        self.asks.push(Ask::Pool {
+            pool,
+            serial,
+            from,
+            key,
+            address: address_of(from),
+            has_tls: from.tls() != certificates::PLAIN,
+            names: self.certificates.names(from.tls()).cloned(),
+        });
+    }
+
+    /// Tells a pool from an earlier one of its number.
+    pub fn pool_serial(&self, pool: u32) -> Option<u64> {
+        self.core.pool_serial(pool)
+    }
+
+    /// The launcher has said what a pool's role may do from there.
+    pub fn pool_answered(
+        &mut self,
+        pool: u32,
+        serial: u64,
+        from: Provenance,
+        generation: u64,
+        answer: &Answer,
+    ) {
+        let Some(key) = self.core.pool_key(pool).cloned() else {
+            return;
+        };
+        let identity = Identity {
+            role_oid: answer.role,
+            database_oid: answer.database,
+            superuser: answer.superuser,
+        };
+        let proves = match answer.method {
+            // Which user of the machine asked has been left out.
+            AUTH_TRUST | AUTH_PEER => true,
+            AUTH_SCRAM | AUTH_MD5 | AUTH_PASSWORD => {
+                // An expired one comes without its verifier.
+                self.roles.knows(key.role_oid, &answer.verifier)
+            }
+            AUTH_BY_SERVER => self.roles.are_vouched_for(key.role_oid),
+            _ => false,
+        };
+        let count = |same: &dyn Fn(&PoolKey) -> bool| self.core.count_backends(same);
+        let may = answer.refusal.is_none()
+            && !answer.ask_backend
+            && self.core.is_of_pool(pool, identity)
+            && proves
+            && answer.fits(answer.role_limit, answer.role_backends, || {
+                count(&|other| other.role_oid == key.role_oid)
+            })
+            && answer.fits(answer.database_limit, answer.database_backends, || {
+                count(&|other| other.database_oid == key.database_oid)
+            });
+        debug!("another backend of pool {pool} could log in: {may}");
+        let until = may.then_some(answer.good_until);
+        self.core
+            .pool_answered(pool, serial, from, generation, until, &self.control);
+        self.carry_out();
+    }
+
+    // ---- holds on databases ------------------------------------------------
+
+    /// Takes or confirms a hold on a database (holds.rs): who is there, and how
+    /// many of them.
+    pub fn hold(
+        &mut self,
+        number: u32,
+        database: &[u8],
+        forced: bool,
+        own: SessionId,
+    ) -> BTreeMap<Vec<u8>, u32> {
+        self.core.hold(number, database, forced, own);
+        self.carry_out();
+        let users = self.core.who_is_in(number, &self.control);
+        self.carry_out();
+        users
+    }
+}

@@ -1,0 +1,202 @@
+//! Rows about sessions, backends and pools. Columns, their order and their texts are
+//! those of `docs/views.md`.
+
+use super::Scheduler;
+use crate::core::index_of;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::memory::context::Contexts;
+use crate::dispatcher::link::rows::{port_of, Row};
+use crate::dispatcher::link::wire;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+fn cause(number: u32) -> Option<&'static str> {
+    Some(match number {
+        CAUSE_NONE => return None,
+        CAUSE_ADVISORY_LOCK => "advisory lock",
+        CAUSE_HELD_CURSOR => "held cursor",
+        CAUSE_TEMPORARY_OBJECT => "temporary object",
+        CAUSE_LISTEN => "listen",
+        CAUSE_LOAD => "loaded library",
+        CAUSE_SETSEED => "setseed",
+        CAUSE_BACKUP => "backup",
+        CAUSE_TEMPORARY_SLOT => "temporary replication slot",
+        CAUSE_REPLICATION_ORIGIN => "replication origin",
+        CAUSE_LISTED_OBJECT => "listed object",
+        CAUSE_UNLISTED_LIBRARY => "unlisted library",
+        CAUSE_CONTEXT_MEMORY => "context memory",
+        CAUSE_DISPATCHER_GONE => "dispatcher gone",
+        CAUSE_SELF_CHECK => "failed check",
+        CAUSE_POOL_MODE => "pool mode",
+        CAUSE_FEW_SESSIONS => "few sessions",
+        _ => "other",
+    })
+}
+
+fn session_state(number: u32) -> &'static str {
+    match number {
+        STATE_LOGIN => "login",
+        STATE_WAITING => "waiting",
+        STATE_ACTIVE => "active",
+        STATE_IDLE_IN_TRANSACTION => "idle in transaction",
+        _ => "idle",
+    }
+}
+
+fn backend_state(number: u32) -> &'static str {
+    match number {
+        BACKEND_STARTING => "starting",
+        BACKEND_IDLE => "idle",
+        BACKEND_LINGER => "lingering",
+        BACKEND_ASSIGNED => "assigned",
+        BACKEND_BUSY => "busy",
+        _ => "retiring",
+    }
+}
+
+/// SET's value, else what RESET goes back to, else the startup option.
+fn application_name(contexts: &Contexts, index: u32) -> Vec<u8> {
+    let name = b"application_name";
+    if let Some(value) = contexts.value(index, KIND_REPORTED, b"") {
+        let reported = wire::pairs(value).find(|(key, _)| key == name);
+        if let Some((_, value)) = reported {
+            return value.to_vec();
+        }
+    }
+    contexts
+        .value(index, KIND_STARTUP, name)
+        .map(<[u8]>::to_vec)
+        .unwrap_or_default()
+}
+
+/// How far somebody has read who reads all sessions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SessionRows {
+    next: u32,
+}
+
+impl Scheduler {
+    /// The next rows of pg_baton_sessions: of at most so many slots; None if there
+    /// are no more. Who comes or goes meanwhile may be there or not.
+    pub fn session_rows(&self, at: &mut SessionRows, most: u32) -> Option<Vec<Vec<u8>>> {
+        let sessions = self.core.sessions();
+        let from = at.next;
+        let to = sessions.slots_used().min(from.saturating_add(most));
+        if from >= to {
+            return None;
+        }
+        at.next = to;
+        Some(
+            (from..to)
+                .filter_map(|index| self.session_row(index))
+                .collect(),
+        )
+    }
+
+    fn session_row(&self, index: u32) -> Option<Vec<u8>> {
+        let sessions = self.core.sessions();
+        let id = sessions.in_slot(index)?;
+        let session = sessions.get(id)?;
+        let slot = &self.control.sessions[index as usize];
+        let key = self.core.pool_key(session.pool())?;
+        let (login, address) = self.contexts.arena.record_identity(index);
+        let why = cause(slot.dedicated_cause.load(Relaxed));
+        let owner = slot.owner.load(SeqCst);
+        let pid = owner
+            .checked_sub(1)
+            .and_then(|slot| self.control.backends.get(slot as usize))
+            .map(|backend| backend.pid.load(Relaxed));
+        Some(
+            Row::new()
+                .number(id)
+                .number(self.control.identities[index as usize].pid.load(Relaxed))
+                .bytes(&key.user)
+                .bytes(&key.database)
+                .bytes(&application_name(&self.contexts, index))
+                .optional(address.text())
+                .number(port_of(&address))
+                .text(if why.is_some() { "dedicated" } else { "shared" })
+                .text(session_state(slot.state.load(Relaxed)))
+                .optional(why)
+                .optional(pid)
+                .number(login)
+                .number(slot.state_since_us.load(Relaxed))
+                .number(slot.transactions.load(Relaxed))
+                .number(slot.migrations.load(Relaxed))
+                .number(self.contexts.bytes(index))
+                .finish(),
+        )
+    }
+
+    pub fn backend_rows(&self) -> Vec<Vec<u8>> {
+        self.control
+            .backends
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.state.load(SeqCst) != BACKEND_FREE)
+            .map(|(number, slot)| {
+                let backend = self.core.backend(number as u32);
+                let key = backend.and_then(|backend| self.core.pool_key(backend.pool()));
+                let nonzero = |value: u64| (value != 0).then_some(value);
+                Row::new()
+                    .number(number)
+                    .optional(nonzero(u64::from(slot.pid.load(Relaxed))))
+                    .optional(self.session_pid(slot.session.load(SeqCst)))
+                    .bytes(key.map_or(b"", |key| &key.user))
+                    .bytes(key.map_or(b"", |key| &key.database))
+                    .text(backend_state(slot.state.load(SeqCst)))
+                    .optional(nonzero(slot.session.load(Relaxed)))
+                    .optional(cause(slot.dedicated_cause.load(Relaxed)))
+                    .number(slot.transactions.load(Relaxed))
+                    .number(slot.switches.load(Relaxed))
+                    .number(slot.state_since_us.load(Relaxed))
+                    .finish()
+            })
+            .collect()
+    }
+
+    fn session_pid(&self, id: u64) -> Option<i32> {
+        let identity = self.control.identities.get(index_of(id) as usize)?;
+        (id != 0 && identity.id.load(SeqCst) == id).then(|| identity.pid.load(Relaxed))
+    }
+
+    pub fn pool_rows(&self) -> Vec<Vec<u8>> {
+        let mut rows = Vec::new();
+        for number in self.core.pools() {
+            let Some(key) = self.core.pool_key(number) else {
+                continue;
+            };
+            let slots = self.core.pool_backends(number);
+            let (mut starting, mut idle, mut busy) = (0, 0, 0);
+            for slot in slots {
+                match self.control.backends[*slot as usize].state.load(SeqCst) {
+                    BACKEND_STARTING => starting += 1,
+                    BACKEND_IDLE | BACKEND_LINGER => idle += 1,
+                    BACKEND_ASSIGNED | BACKEND_BUSY => busy += 1,
+                    _ => {}
+                }
+            }
+            let dedicated = self.core.pool_dedicated(number);
+            let options: Vec<Vec<u8>> = key
+                .options
+                .iter()
+                .map(|(name, value)| [name.as_slice(), b"=", value].concat())
+                .collect();
+            let completed = self.control.pools[number as usize].completed.load(Relaxed);
+            let row = Row::new()
+                .bytes(&key.user)
+                .bytes(&key.database)
+                .bytes(&options.join(&b' '))
+                .number(slots.len() + dedicated)
+                .number(starting)
+                .number(idle)
+                .number(busy)
+                .number(dedicated)
+                .number(self.core.sessions().members(number))
+                .number(self.core.waiting_in(number, &self.control))
+                .optional(self.core.oldest_wait_us(number, &self.control))
+                .number(completed);
+            rows.push(row.finish());
+        }
+        rows
+    }
+}

@@ -1,0 +1,293 @@
+//! What new sessions are told and begin with, kept by kind.
+//!
+//! What a new session is told (ParameterStatus, BackendKeyData, ReadyForQuery)
+//! and what its context begins with follow from its user, database, startup
+//! options, and the settings at that time. The first session of a kind is
+//! greeted by a backend, which applies its options; what it then reports and
+//! stores is kept, and the next of that kind is greeted from here without any
+//! backend (scheduler/new_session.rs). application_name is left out of what makes
+//! a kind, since each client has its own: its value is put into the kept greeting.
+//!
+//! Free of I/O.
+
+use crate::core::{PoolKey, SessionId};
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::wire;
+use crate::dispatcher::sys::socket::Keepalives;
+use crate::protocol::messages;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub type Setting = (Vec<u8>, Vec<u8>);
+
+pub const APPLICATION_NAME: &[u8] = b"application_name";
+/// Greetings kept, one a kind of session; when there are more, it begins anew.
+const MOST_GREETINGS: usize = 1000;
+/// After a reload backends may be late to see it: nothing is learnt so long.
+const RELOAD_GRACE_US: u64 = 2_000_000;
+
+/// What makes a kind of session.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Kind {
+    pub pool: Arc<PoolKey>,
+    pub options: Vec<Setting>,
+    pub has_application_name: bool,
+    pub is_local: bool,
+    /// Its socket has no TCP settings then.
+    pub is_relayed: bool,
+    /// The pool's.
+    pub settings_generation: u64,
+}
+
+impl Kind {
+    /// May what one of this kind begins with be given to the next, with this
+    /// application_name, cleaned?
+    pub fn is_ordinary(&self, application_name: Option<&[u8]>) -> bool {
+        !names_in_catalogs(&self.options)
+            && application_name.is_none_or(|name| name.len() < NAME_BYTES)
+    }
+}
+
+/// Options whose values are names in catalogs: what they stand for may have
+/// been dropped or taken away since somebody was greeted.
+const NAMES_IN_CATALOGS: [&[u8]; 6] = [
+    b"role",
+    b"session_authorization",
+    b"default_tablespace",
+    b"temp_tablespaces",
+    b"default_table_access_method",
+    b"default_text_search_config",
+];
+
+/// NAMEDATALEN: a longer application_name is cut, and its client told so.
+const NAME_BYTES: usize = 64;
+
+/// What a session of a kind begins with.
+pub struct Greeting {
+    /// Kind, key and value of its items.
+    pub items: Vec<(u16, Vec<u8>, Vec<u8>)>,
+    /// NoticeResponses, whole.
+    pub notices: Vec<u8>,
+    /// Name NUL value NUL ...
+    pub reported: Vec<u8>,
+    pub idle_session_timeout_ms: u32,
+    /// Of its socket: as it was, and as the parameters want it.
+    pub keepalives: (Keepalives, Keepalives),
+}
+
+/// Kind, key and value of an item that a context begins with.
+pub type Beginning<'a> = (u16, &'a [u8], Cow<'a, [u8]>);
+
+impl Greeting {
+    /// What a client with this application_name, cleaned, is told, up to its cancel
+    /// key; and what its context begins with.
+    pub fn for_client(
+        &self,
+        application_name: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) -> Vec<Beginning<'_>> {
+        out.extend_from_slice(&self.notices);
+        let mut reported = Vec::with_capacity(self.reported.len() + 64);
+        for (name, mut value) in wire::pairs(&self.reported) {
+            if let (true, Some(own)) = (name == APPLICATION_NAME, application_name) {
+                value = own;
+            }
+            messages::parameter_status(out, name, value);
+            for text in [name, value] {
+                reported.extend_from_slice(text);
+                reported.push(0);
+            }
+        }
+        let mut items: Vec<Beginning<'_>> = Vec::with_capacity(self.items.len() + 1);
+        for (kind, key, value) in &self.items {
+            match (application_name, u32::from(*kind)) {
+                (_, KIND_REPORTED) => {}
+                (Some(own), KIND_RESET) if key == APPLICATION_NAME => {
+                    // Source and context stay, the text is this session's.
+                    let mut reset = value[..2.min(value.len())].to_vec();
+                    reset.extend_from_slice(own);
+                    items.push((*kind, key, reset.into()));
+                }
+                _ => items.push((*kind, key, value.into())),
+            }
+        }
+        items.push((KIND_REPORTED as u16, b"", reported.into()));
+        items
+    }
+}
+
+/// Greetings kept, and what is to be learnt from greetings under way.
+#[derive(Default)]
+pub struct Greetings {
+    kept: HashMap<Kind, Arc<Greeting>>,
+    /// Bounded by the sessions.
+    learning: HashMap<SessionId, (Kind, Keepalives)>,
+    not_before_us: u64,
+    /// Of all of these: what a session may set depends on roles and
+    /// privileges, too.
+    login_generation: u64,
+}
+
+impl Greetings {
+    pub fn configuration_changed(&mut self, now_us: u64) {
+        self.kept.clear();
+        self.learning.clear();
+        self.not_before_us = now_us + RELOAD_GRACE_US;
+    }
+
+    /// The first who comes under a new login_generation: all others are old.
+    pub fn note_login_generation(&mut self, generation: u64) {
+        if self.login_generation != generation {
+            self.login_generation = generation;
+            self.forget_all();
+        }
+    }
+
+    pub fn forget_all(&mut self) {
+        self.kept.clear();
+        self.learning.clear();
+    }
+
+    /// What a backend of this pool reads when it starts has changed.
+    pub fn forget_pool(&mut self, key: &PoolKey) {
+        self.kept.retain(|kind, _| *kind.pool != *key);
+        self.learning.retain(|_, (kind, _)| *kind.pool != *key);
+    }
+
+    pub fn forget_session(&mut self, id: SessionId) {
+        if !self.learning.is_empty() {
+            self.learning.remove(&id);
+        }
+    }
+
+    pub fn of(&self, kind: &Kind) -> Option<Arc<Greeting>> {
+        self.kept.get(kind).cloned()
+    }
+
+    /// A backend greets this session: the next of its kind may be greeted like it.
+    /// `keepalives`: as its socket has them before.
+    pub fn learn_from(
+        &mut self,
+        id: SessionId,
+        kind: Kind,
+        now_us: u64,
+        keepalives: impl FnOnce() -> Keepalives,
+    ) {
+        if now_us >= self.not_before_us {
+            self.learning.insert(id, (kind, keepalives()));
+        }
+    }
+
+    /// It has been greeted, by a backend that has seen settings up to this
+    /// generation: of what kind it is, and its keepalives before, if that is to be
+    /// kept.
+    pub fn learnt(
+        &mut self,
+        id: SessionId,
+        login_generation: u64,
+        settings_generation: u64,
+    ) -> Option<(Kind, Keepalives)> {
+        let (kind, keepalives) = self.learning.remove(&id)?;
+        let is_current = settings_generation >= kind.settings_generation
+            && self.login_generation == login_generation;
+        is_current.then_some((kind, keepalives))
+    }
+
+    pub fn keep(&mut self, kind: Kind, greeting: Greeting) {
+        if self.kept.len() >= MOST_GREETINGS {
+            self.kept.clear();
+        }
+        self.kept.insert(kind, Arc::new(greeting));
+    }
+}
+
+/// A session's settings, sorted out.
+pub struct Settings {
+    /// Those that split pools, sorted.
+    pub backend_only: Vec<Setting>,
+    /// The others in their order, application_name apart. One name may come
+    /// twice: the server applies each, and refuses the first if that is bad.
+    pub options: Vec<Setting>,
+    pub application_name: Option<Vec<u8>>,
+}
+
+pub fn sort_out(settings: Vec<Setting>, is_backend_only: impl Fn(&[u8]) -> bool) -> Settings {
+    let mut sorted = Settings {
+        backend_only: Vec::new(),
+        options: Vec::new(),
+        application_name: None,
+    };
+    for (name, value) in settings {
+        if name.eq_ignore_ascii_case(APPLICATION_NAME) {
+            sorted.application_name = Some(value);
+            continue;
+        }
+        if !is_backend_only(&name) {
+            sorted.options.push((name, value));
+            continue;
+        }
+        let list = &mut sorted.backend_only;
+        list.retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
+        list.push((name, value));
+    }
+    sorted.backend_only.sort();
+    sorted
+}
+
+fn names_in_catalogs(options: &[Setting]) -> bool {
+    options.iter().any(|(name, _)| {
+        NAMES_IN_CATALOGS
+            .iter()
+            .any(|known| name.eq_ignore_ascii_case(known))
+    })
+}
+
+/// As check_application_name cleans it: pg_clean_ascii makes `?` of what is
+/// not printable ASCII up to 15, and `\xNN` from 16 on (common/string.c).
+pub fn clean_ascii(text: &[u8], server_major: u32) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    for byte in text {
+        if (32..=126).contains(byte) {
+            out.push(*byte);
+        } else if server_major < 16 {
+            out.push(b'?');
+        } else {
+            out.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(name: &str, value: &str) -> Setting {
+        (name.into(), value.into())
+    }
+
+    #[test]
+    fn application_name_splits_neither_pools_nor_greetings() {
+        let sorted = sort_out(
+            vec![
+                setting("work_mem", "1"),
+                setting("Application_Name", "first"),
+                setting("post_auth_delay", "0"),
+                setting("WORK_MEM", "2"),
+                setting("application_name", "last"),
+            ],
+            |name| name == b"post_auth_delay",
+        );
+        assert_eq!(sorted.application_name.as_deref(), Some(&b"last"[..]));
+        let both = [setting("work_mem", "1"), setting("WORK_MEM", "2")];
+        assert_eq!(sorted.options, both);
+        assert_eq!(sorted.backend_only, [setting("post_auth_delay", "0")]);
+    }
+
+    #[test]
+    fn names_are_cleaned_as_the_server_does() {
+        assert_eq!(clean_ascii("a\u{e9}b".as_bytes(), 15), b"a??b");
+        assert_eq!(clean_ascii("\u{e9}".as_bytes(), 16), b"\\xc3\\xa9");
+    }
+}

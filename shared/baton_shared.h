@@ -632,7 +632,7 @@ typedef struct BatonFrame
 /* launcher -> dispatcher */
 #define BATON_MSG_PARAMETERS 30 /* u32 count, then pairs of strings: the whole
 								 * configuration, at start and at each reload */
-#define BATON_MSG_LOGIN_ANSWER 31	/* see login.c and launcher.rs */
+#define BATON_MSG_LOGIN_ANSWER 31	/* see login.c and questions.rs */
 #define BATON_MSG_SHUTDOWN 32	/* u32: the server is stopping */
 #define BATON_MSG_POOL_SETTINGS 33	/* u32 role, u32 database, i32
 									 * max_backends, i32 min_backends, i32

@@ -1,7 +1,7 @@
 //! What happens to the core, and what it asks for in return.
 
+use super::ids::SessionId;
 use super::origin::Provenance;
-use super::sessions::SessionId;
 use super::words::Word;
 use crate::protocol::auth::client::Failure;
 

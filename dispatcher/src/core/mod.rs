@@ -33,6 +33,7 @@ mod event;
 mod failures;
 mod held;
 mod holds;
+mod ids;
 mod leave;
 mod make_room;
 mod modes;
@@ -58,12 +59,12 @@ mod words;
 pub use attach::{Attach, Identity, Stranger};
 pub use backends::Backend;
 pub use event::{Action, Ending, Event, Look, Says, Skipped, Then, Why};
+pub use ids::{index_of, SessionId};
 pub use origin::{Origin, Provenance};
 pub use pool::PoolKey;
 pub use pool_limits::PoolLimits;
 #[cfg(test)]
 pub use pool_limits::PoolMode;
-pub use sessions::{index_of, SessionId};
 pub use whose::{Tells, Whose};
 pub use words::{Shown, Word, Words};
 

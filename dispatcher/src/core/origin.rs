@@ -10,7 +10,7 @@
 //! another), it is opened on behalf of another; and nobody is told of a
 //! failure that is another's.
 
-use super::sessions::SessionId;
+use super::ids::SessionId;
 use super::Core;
 use crate::protocol::auth::client::Failure;
 use std::collections::HashMap;

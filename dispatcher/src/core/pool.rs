@@ -6,11 +6,11 @@
 //! bounds; its head is kept moved into the ready queue (a kernel socket, whose
 //! order [`Pool::sent`] remembers), from which backends help themselves.
 
+use super::ids::SessionId;
 use super::origin::{FailedOrigins, Provenance};
 use super::places::Places;
 use super::pool_limits::PoolLimits;
 use super::replaceable::Replaceable;
-use super::sessions::SessionId;
 use super::words::Word;
 use crate::protocol::auth::client::Failure;
 use std::collections::{BTreeMap, VecDeque};

@@ -15,21 +15,10 @@
 mod lists;
 
 use super::event::Skipped;
+use super::ids::{index_of, name, SessionId};
 use super::origin::Provenance;
 use super::words::{Shown, Words};
 use lists::{Link, List, Of, EMPTY, NONE, UNLINKED};
-
-/// Generation in the upper half (never 0, and 31 bits, so that a bigint holds a
-/// name), index in the lower.
-pub type SessionId = u64;
-
-pub fn index_of(session: SessionId) -> u32 {
-    session as u32
-}
-
-fn name(generation: u32, index: u32) -> SessionId {
-    (u64::from(generation) << 32) | u64::from(index)
-}
 
 /// What a session needs a backend for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

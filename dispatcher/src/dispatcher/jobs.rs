@@ -14,7 +14,7 @@ use crate::dispatcher::sys::process;
 use crate::dispatcher::tls::context::ServerContext;
 use crate::dispatcher::tls::threads::Handshake;
 use crate::protocol::auth::client::DeriveJob;
-use crate::protocol::auth::scram::Keys;
+use crate::protocol::auth::keys::Keys;
 use crate::protocol::auth::server::{PasswordJob, PasswordResult};
 use std::collections::VecDeque;
 use std::io;

@@ -7,6 +7,8 @@
 /// Protocol 3.0, the newest that PostgreSQL 15 speaks (PG_PROTOCOL_LATEST,
 /// libpq/pqcomm.h).
 pub const PROTOCOL_3_0: u32 = 3 << 16;
+/// Major number 1234 stands for requests that are no protocol.
+pub const CANCEL_REQUEST_CODE: u32 = (1234 << 16) | 5678;
 /// MAX_STARTUP_PACKET_LENGTH (libpq/pqcomm.h): the server reads no longer packet, its
 /// length word left out.
 pub const MOST_STARTUP_BYTES: usize = 10_000;
@@ -171,7 +173,7 @@ pub fn sasl_response(out: &mut Vec<u8>, data: &[u8]) {
 pub fn cancel_request(out: &mut Vec<u8>, pid: i32, key: &[u8]) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&super::startup::CANCEL_REQUEST_CODE.to_be_bytes());
+    out.extend_from_slice(&CANCEL_REQUEST_CODE.to_be_bytes());
     out.extend_from_slice(&pid.to_be_bytes());
     out.extend_from_slice(key);
     finish_message(out, start);

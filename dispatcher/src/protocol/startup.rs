@@ -7,7 +7,9 @@
 //! accepts it), GSSAPI encryption is always refused (`N`), and
 //! `db_user_namespace` is not heeded.
 
-use super::messages::{negotiate_protocol_version, MOST_STARTUP_BYTES, PROTOCOL_3_0};
+use super::messages::{
+    negotiate_protocol_version, CANCEL_REQUEST_CODE, MOST_STARTUP_BYTES, PROTOCOL_3_0,
+};
 use super::options::{self, Setting};
 use super::report::Report;
 
@@ -18,8 +20,6 @@ const REQUEST_BYTES: usize = 8;
 const MAX_NAME: usize = 63;
 /// MAX_CANCEL_KEY_LENGTH of 18's pqcomm.h.
 const MAX_CANCEL_KEY: usize = 256;
-/// Major number 1234 stands for requests that are no protocol.
-pub const CANCEL_REQUEST_CODE: u32 = (1234 << 16) | 5678;
 const SSL_REQUEST_CODE: u32 = (1234 << 16) | 5679;
 const GSS_REQUEST_CODE: u32 = (1234 << 16) | 5680;
 

@@ -10,7 +10,7 @@ use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::memory::context::Staged;
 use crate::dispatcher::link::memory::control::Control;
 use crate::dispatcher::link::{handshake, wire};
-use crate::dispatcher::sys::{process, socket};
+use crate::dispatcher::sys::{descriptors, process, socket};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -151,9 +151,9 @@ impl Links {
         let Some(fd) = self.fd(slot) else {
             return Claim::Made;
         };
-        match socket::send_descriptors(fd, &wire::bare(MSG_ASSIGN, id), &[client]) {
+        match descriptors::send(fd, &wire::bare(MSG_ASSIGN, id), &[client]) {
             Ok(()) => Claim::Made,
-            Err(error) if socket::is_passing(&error) => {
+            Err(error) if descriptors::is_passing(&error) => {
                 handshake::unclaim(state, seen);
                 // It may have seen that it was claimed, and waits for what it gets.
                 self.send(slot, &wire::bare(MSG_POKE, 0));

@@ -14,7 +14,7 @@ use crate::dispatcher::sys::socket;
 use crate::dispatcher::tls::facts::Names;
 use crate::dispatcher::tokens::{token, Source};
 use crate::protocol::auth::client::{BackendLogin, Credentials, Failure, LoginAction};
-use crate::protocol::auth::scram::Keys;
+use crate::protocol::auth::keys::Keys;
 use crate::protocol::messages::MOST_STARTUP_BYTES;
 use crate::protocol::Report;
 use std::io;

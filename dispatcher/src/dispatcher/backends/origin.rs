@@ -6,6 +6,7 @@
 //! with that is told in the extension's attach_origin.c.
 
 use crate::core::Provenance;
+use crate::dispatcher::sys::descriptors;
 use crate::dispatcher::sys::socket::{self, Address};
 use crate::dispatcher::tls::certificates;
 use crate::dispatcher::tls::facts::Names;
@@ -77,9 +78,9 @@ pub fn suffix(from: Provenance, certificate: Option<&Names>) -> String {
 /// none.
 pub fn send_client(connection: RawFd, client: RawFd) {
     let sent = if client >= 0 {
-        socket::send_descriptors(connection, &[0], &[client])
+        descriptors::send(connection, &[0], &[client])
     } else {
-        socket::send_descriptors(connection, &[0], &[])
+        descriptors::send(connection, &[0], &[])
     };
     if let Err(error) = sent {
         tracing::debug!("could not send a client's socket to a backend: {error}");

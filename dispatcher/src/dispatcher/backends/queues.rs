@@ -6,6 +6,7 @@ use crate::core::{Event, SessionId};
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::memory::control::Control;
 use crate::dispatcher::link::{handshake, wire};
+use crate::dispatcher::sys::descriptors;
 use crate::dispatcher::sys::epoll::{self, Epoll};
 use crate::dispatcher::sys::socket;
 use crate::dispatcher::tokens::{token, Source};
@@ -69,7 +70,7 @@ impl Queues {
         if self.queues[number as usize].is_some() {
             return Ok(());
         }
-        let (write, read) = socket::short_queue()?;
+        let (write, read) = descriptors::short_queue()?;
         // Not armed: only a full queue is waited for.
         let data = token(Source::Queue, number);
         self.epoll.add(write.as_raw_fd(), epoll::ONESHOT, data)?;
@@ -113,9 +114,9 @@ impl Queues {
         handshake::announce(queued);
         let frame = wire::bare(MSG_ASSIGN, id);
         let write = queue.write.as_raw_fd();
-        if let Err(error) = socket::send_descriptors(write, &frame, &[client]) {
+        if let Err(error) = descriptors::send(write, &frame, &[client]) {
             handshake::withdraw(queued);
-            if socket::is_passing(&error) {
+            if descriptors::is_passing(&error) {
                 return self.not_sent(pool, id, true, &error);
             }
             let data = token(Source::Queue, pool);
@@ -160,7 +161,7 @@ impl Queues {
         let mut packet = [0; FRAME_HEADER_SIZE as usize];
         let read = queue.read.as_raw_fd();
         loop {
-            let (length, descriptor) = socket::receive_descriptor(read, &mut packet).ok()?;
+            let (length, descriptor) = descriptors::receive(read, &mut packet).ok()?;
             if length == 0 {
                 return None;
             }

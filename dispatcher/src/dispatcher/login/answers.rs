@@ -1,7 +1,6 @@
 //! What the launcher has said of a client, and what follows.
 
-use super::client::{login_of, Asked, Effect, Entering, Phase, Proved, Proving};
-use super::errands::{Errand, ForServer};
+use super::client::{login_of, Asked, Effect, Entering, Errand, ForServer, Phase, Proved, Proving};
 use super::native::Why;
 use super::Logins;
 use crate::dispatcher::link::layout::shared::*;

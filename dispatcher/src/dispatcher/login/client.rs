@@ -5,7 +5,7 @@
 //! (native.rs), or the connection ends; after authentication_timeout without a word,
 //! as in stock. The number of logins is bounded, and so is what each may send.
 
-use super::errands::{Errand, ForServer};
+use super::native::Why;
 use crate::dispatcher::link::questions::{Answer, Who};
 use crate::dispatcher::slab::Slab;
 use crate::dispatcher::sys::socket::Address;
@@ -39,6 +39,23 @@ pub struct Asked {
     pub proved: Option<Proved>,
     /// As which a backend authenticates it; 0: none does.
     pub role: u32,
+}
+
+/// What a client has somebody sent to the server for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// A backend of its own, for life.
+    Native(Why),
+    /// A backend that authenticates it.
+    Login,
+    /// To cancel what a backend does that is not the pool's.
+    Cancel,
+}
+
+/// What the server is to be sent.
+pub enum ForServer {
+    Client(Box<Asked>),
+    Cancel(CancelRequest),
 }
 
 impl Asked {

@@ -14,12 +14,13 @@
 //! comes when all are given waits, as the postmaster forks one at a time anyway.
 //! An errand belongs to its login, and ends with it.
 
-use super::client::{login_of, Asked, Phase};
-use super::native::{Native, Why};
+use super::client::{login_of, Errand, ForServer, Phase};
+use super::native::Native;
 use super::Logins;
 use crate::dispatcher::backends::server;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::wire::Writer;
+use crate::dispatcher::sys::descriptors;
 use crate::dispatcher::sys::epoll;
 use crate::dispatcher::sys::socket::{self, Address};
 use crate::dispatcher::tls::facts::Facts;
@@ -39,17 +40,6 @@ const MOST_WORDS: usize = 16 * 1024;
 
 /// A longer one of the server's is not sent on, and not bound to: a frame is short.
 const LONGEST_CERTIFICATE: usize = 16 * 1024;
-
-/// What a client has somebody sent to the server for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Errand {
-    /// A backend of its own, for life.
-    Native(Why),
-    /// A backend that authenticates it.
-    Login,
-    /// To cancel what a backend does that is not the pool's.
-    Cancel,
-}
 
 /// A client that a process of the server has taken.
 pub enum Taken {
@@ -296,7 +286,7 @@ impl Logins {
         if std::mem::take(&mut login.watched) {
             let _ = self.client_number.remove(&self.epoll, fd);
         }
-        if let Err(error) = socket::send_descriptors(connection, &frame, &[fd]) {
+        if let Err(error) = descriptors::send(connection, &frame, &[fd]) {
             debug!("could not give a client to a backend: {error}");
             self.fail(it.login, &unreachable_server());
             return None;
@@ -333,12 +323,6 @@ impl Logins {
     pub fn forward_cancel(&mut self, number: u32, request: CancelRequest) {
         self.send_on_errand(number, Errand::Cancel, ForServer::Cancel(request));
     }
-}
-
-/// What the server is to be sent.
-pub(super) enum ForServer {
-    Client(Box<Asked>),
-    Cancel(CancelRequest),
 }
 
 fn client_frame(kind: u32, address: &Address, local: &Address) -> Writer {

@@ -6,13 +6,17 @@ use crate::dispatcher::backends::opening::{failed, NewBackend, OpenFailed};
 use crate::dispatcher::backends::server;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::wire::{Malformed, Writer};
-use crate::dispatcher::sys::socket;
+use crate::dispatcher::sys::descriptors;
 use crate::protocol::auth::client::Failure;
-use crate::protocol::auth::scram::Keys;
+use crate::protocol::auth::keys::Keys;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::{debug, warn};
+
+/// The ready queue, the ARENA, and an epoll a thread.
+const WELCOME_DESCRIPTORS: usize = 2 + SESSION_THREADS_MAX as usize;
+const _: () = assert!(WELCOME_DESCRIPTORS <= descriptors::MAX_DESCRIPTORS);
 
 /// What a process says that wants to be a backend of a pool.
 pub struct Hello {
@@ -156,9 +160,9 @@ impl Scheduler {
             .u32(self.sockets.number() as u32)
             .u64(self.arena_size)
             .finish();
-        let mut descriptors = vec![self.queues.end(pool), self.arena_fd.as_raw_fd()];
-        descriptors.extend(self.sockets.epolls());
-        if let Err(error) = socket::send_descriptors(socket.as_raw_fd(), &frame, &descriptors) {
+        let mut carried = vec![self.queues.end(pool), self.arena_fd.as_raw_fd()];
+        carried.extend(self.sockets.epolls());
+        if let Err(error) = descriptors::send(socket.as_raw_fd(), &frame, &carried) {
             warn!("could not welcome a backend: {error}");
             return Err(Refusal::Unreachable);
         }

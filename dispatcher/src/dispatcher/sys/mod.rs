@@ -5,8 +5,10 @@
 //! raw numbers whose owner is the caller. Nothing blocks: sockets are
 //! non-blocking from their creation on.
 
+pub mod address;
 pub mod certificate;
 pub mod confine;
+pub mod descriptors;
 pub mod epoll;
 pub mod exchange_keys;
 pub mod memory;

@@ -1,58 +1,15 @@
-//! Sockets: listening, connecting, and messages with descriptors.
+//! Sockets: listening, connecting, reading and writing.
 
+use super::address::{address_of, inet_address, unix_address};
+pub use super::address::{is_abstract, loopback, Address};
 use super::{check, check_length};
-use crate::dispatcher::link::layout::shared::SESSION_THREADS_MAX;
 use std::io;
 use std::mem::size_of;
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
-/// Who is at the other end, in the form of a session record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Address {
-    pub family: u16,
-    pub port: u16,
-    pub bytes: [u8; 16],
-    pub scope: u32,
-}
-
-impl Address {
-    /// Of a Unix socket.
-    pub fn local() -> Address {
-        Address {
-            family: libc::AF_UNIX as u16,
-            ..Address::default()
-        }
-    }
-
-    pub fn is_local(&self) -> bool {
-        self.family == libc::AF_UNIX as u16 || self.family == 0
-    }
-
-    /// The address as text, as pg_stat_activity shows it; None on a Unix socket.
-    pub fn text(&self) -> Option<String> {
-        if self.family == libc::AF_INET as u16 {
-            let [a, b, c, d, ..] = self.bytes;
-            return Some(std::net::Ipv4Addr::new(a, b, c, d).to_string());
-        }
-        if self.family == libc::AF_INET6 as u16 {
-            return Some(Ipv6Addr::from(self.bytes).to_string());
-        }
-        None
-    }
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.text() {
-            Some(text) => write!(f, "host={text} port={}", self.port),
-            None => f.write_str("host=[local]"),
-        }
-    }
-}
-
-fn own(fd: libc::c_int) -> OwnedFd {
+pub(super) fn own(fd: libc::c_int) -> OwnedFd {
     // SAFETY: callers pass a descriptor that a system call has just made.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
@@ -64,7 +21,7 @@ fn new_socket(family: i32, kind: i32) -> io::Result<OwnedFd> {
     Ok(own(check(fd)?))
 }
 
-fn set_option(fd: RawFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+pub(super) fn set_option(fd: RawFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     // SAFETY: `value` lives through the call.
     check(unsafe {
         libc::setsockopt(
@@ -118,113 +75,6 @@ pub fn set_keepalives(fd: RawFd, are: &Keepalives, wanted: &Keepalives) {
             let _ = set_option(fd, libc::IPPROTO_TCP, option, wanted[at]);
         }
     }
-}
-
-/// A name that begins with '@' is in the abstract namespace and no file, as in
-/// libpq and the server (getaddrinfo_unix, common/ip.c).
-pub fn is_abstract(path: &Path) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    path.as_os_str().as_bytes().starts_with(b"@")
-}
-
-fn unix_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
-    use std::os::unix::ffi::OsStrExt;
-    // SAFETY: zeros are a valid address.
-    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    let bytes = path.as_os_str().as_bytes();
-    if bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "socket path is too long",
-        ));
-    }
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
-        *to = *from as libc::c_char;
-    }
-    let mut length = size_of::<libc::sockaddr_un>();
-    if is_abstract(path) {
-        // All of its length is the name.
-        address.sun_path[0] = 0;
-        length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + bytes.len();
-    }
-    Ok((address, length as libc::socklen_t))
-}
-
-/// A kernel address made of a Rust one.
-fn inet_address(address: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
-    // SAFETY: zeros are a valid address.
-    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-    let length = match address {
-        SocketAddr::V4(v4) => {
-            let value = libc::sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
-                sin_port: v4.port().to_be(),
-                sin_addr: libc::in_addr {
-                    s_addr: u32::from_ne_bytes(v4.ip().octets()),
-                },
-                sin_zero: [0; 8],
-            };
-            // SAFETY: sockaddr_storage is large and aligned enough for any.
-            unsafe {
-                std::ptr::from_mut(&mut storage)
-                    .cast::<libc::sockaddr_in>()
-                    .write(value)
-            };
-            size_of::<libc::sockaddr_in>()
-        }
-        SocketAddr::V6(v6) => {
-            let value = libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: v6.port().to_be(),
-                sin6_flowinfo: v6.flowinfo(),
-                sin6_addr: libc::in6_addr {
-                    s6_addr: v6.ip().octets(),
-                },
-                sin6_scope_id: v6.scope_id(),
-            };
-            // SAFETY: as above.
-            unsafe {
-                std::ptr::from_mut(&mut storage)
-                    .cast::<libc::sockaddr_in6>()
-                    .write(value)
-            };
-            size_of::<libc::sockaddr_in6>()
-        }
-    };
-    (storage, length as libc::socklen_t)
-}
-
-fn address_of(storage: &libc::sockaddr_storage) -> Address {
-    let mut address = Address {
-        family: storage.ss_family,
-        ..Address::default()
-    };
-    match i32::from(storage.ss_family) {
-        libc::AF_INET => {
-            // SAFETY: the family says what it is; storage is aligned for all.
-            let value = unsafe {
-                std::ptr::from_ref(storage)
-                    .cast::<libc::sockaddr_in>()
-                    .read()
-            };
-            address.port = u16::from_be(value.sin_port);
-            address.bytes[..4].copy_from_slice(&value.sin_addr.s_addr.to_ne_bytes());
-        }
-        libc::AF_INET6 => {
-            // SAFETY: as above.
-            let value = unsafe {
-                std::ptr::from_ref(storage)
-                    .cast::<libc::sockaddr_in6>()
-                    .read()
-            };
-            address.port = u16::from_be(value.sin6_port);
-            address.bytes = value.sin6_addr.s6_addr;
-            address.scope = value.sin6_scope_id;
-        }
-        _ => address.family = libc::AF_UNIX as u16,
-    }
-    address
 }
 
 /// Listens on a TCP address; IPv6 sockets take IPv6 alone, as stock's do.
@@ -335,14 +185,6 @@ pub fn connect_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
     }
 }
 
-/// Loopback addresses of both families with a port.
-pub fn loopback(port: u16) -> [SocketAddr; 2] {
-    [
-        SocketAddr::from(([127, 0, 0, 1], port)),
-        SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::LOCALHOST, port, 0, 0)),
-    ]
-}
-
 /// A connection and its peer's address.
 pub fn accept(listener: RawFd) -> io::Result<(OwnedFd, Address)> {
     // SAFETY: zeros are a valid address.
@@ -391,34 +233,6 @@ pub fn peer(fd: RawFd) -> io::Result<(u32, u32)> {
         )
     })?;
     Ok((credentials.pid as u32, credentials.uid))
-}
-
-/// The kernel doubles it, and counts some 770 bytes for a small message: about
-/// forty. It calls the socket writable again when three quarters have been
-/// taken; with room for fewer, backends found it empty before it was refilled.
-const QUEUE_BUFFER_BYTES: i32 = 16 * 1024;
-
-/// A connected pair of packet sockets whose first end takes only a few
-/// messages before it is full: whoever sends keeps order and count.
-pub fn short_queue() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut pair = [0; 2];
-    // SAFETY: room for two descriptors.
-    check(unsafe {
-        libc::socketpair(
-            libc::AF_UNIX,
-            libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
-            0,
-            pair.as_mut_ptr(),
-        )
-    })?;
-    let (write, read) = (own(pair[0]), own(pair[1]));
-    set_option(
-        write.as_raw_fd(),
-        libc::SOL_SOCKET,
-        libc::SO_SNDBUF,
-        QUEUE_BUFFER_BYTES,
-    )?;
-    Ok((write, read))
 }
 
 fn receive_with(fd: RawFd, buffer: &mut [u8], flags: i32) -> io::Result<usize> {
@@ -497,99 +311,6 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((own(ends[0]), own(ends[1])))
 }
 
-/// Most descriptors that one message carries.
-/// The most that a frame takes along: a WELCOME.
-const MAX_DESCRIPTORS: usize = 2 + SESSION_THREADS_MAX as usize;
-const CONTROL_BYTES: usize = 64;
-
-#[repr(align(8))]
-struct ControlBuffer([u8; CONTROL_BYTES]);
-
-const _: () = {
-    // SAFETY: CMSG_SPACE only computes.
-    assert!(unsafe { libc::CMSG_SPACE((MAX_DESCRIPTORS * 4) as u32) } as usize <= CONTROL_BYTES);
-};
-
-/// Sends one packet with descriptors.
-pub fn send_descriptors(fd: RawFd, bytes: &[u8], descriptors: &[RawFd]) -> io::Result<()> {
-    assert!(descriptors.len() <= MAX_DESCRIPTORS);
-    let mut control = ControlBuffer([0; CONTROL_BYTES]);
-    let mut part = libc::iovec {
-        iov_base: bytes.as_ptr().cast_mut().cast(),
-        iov_len: bytes.len(),
-    };
-    // SAFETY: zeros are a valid msghdr.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &mut part;
-    message.msg_iovlen = 1;
-    if !descriptors.is_empty() {
-        let length = std::mem::size_of_val(descriptors) as u32;
-        message.msg_control = control.0.as_mut_ptr().cast();
-        // SAFETY: CMSG_SPACE only computes; the control buffer is larger than
-        // what is asked for (asserted above), aligned, and `message` names it.
-        unsafe {
-            message.msg_controllen = libc::CMSG_SPACE(length) as usize;
-            let header = libc::CMSG_FIRSTHDR(&message);
-            (*header).cmsg_level = libc::SOL_SOCKET;
-            (*header).cmsg_type = libc::SCM_RIGHTS;
-            (*header).cmsg_len = libc::CMSG_LEN(length) as usize;
-            std::ptr::copy_nonoverlapping(
-                descriptors.as_ptr().cast::<u8>(),
-                libc::CMSG_DATA(header),
-                length as usize,
-            );
-        }
-    }
-    // SAFETY: all that `message` points to lives through the call.
-    check_length(|| unsafe {
-        libc::sendmsg(fd, &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
-    })?;
-    Ok(())
-}
-
-/// Receives one packet and the first descriptor that came with it (others are
-/// closed: no message to the dispatcher carries more).
-pub fn receive_descriptor(fd: RawFd, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut control = ControlBuffer([0; CONTROL_BYTES]);
-    let mut part = libc::iovec {
-        iov_base: buffer.as_mut_ptr().cast(),
-        iov_len: buffer.len(),
-    };
-    // SAFETY: zeros are a valid msghdr.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.0.as_mut_ptr().cast();
-    message.msg_controllen = CONTROL_BYTES;
-    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: all that `message` points to lives through the call.
-    let length = check_length(|| unsafe { libc::recvmsg(fd, &mut message, flags) })?;
-
-    let mut first = None;
-    // SAFETY: the kernel has filled `message` and the control buffer; the
-    // macros walk within msg_controllen.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(&message);
-        while !header.is_null() {
-            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
-                let count = ((*header).cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
-                for index in 0..count {
-                    let number = libc::CMSG_DATA(header)
-                        .cast::<RawFd>()
-                        .add(index)
-                        .read_unaligned();
-                    let descriptor = own(number);
-                    if first.is_none() {
-                        first = Some(descriptor);
-                    }
-                }
-            }
-            header = libc::CMSG_NXTHDR(&message, header);
-        }
-    }
-    Ok((length, first))
-}
-
 /// How many bytes lie there unread; of packets, those of the next one.
 pub fn unread(fd: RawFd) -> usize {
     let mut length: libc::c_int = 0;
@@ -622,13 +343,5 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
-    )
-}
-
-/// May a descriptor that could not be sent be sent a moment later?
-pub fn is_passing(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::ETOOMANYREFS | libc::ENOBUFS | libc::ENOMEM)
     )
 }

@@ -7,7 +7,8 @@
 use super::super::backend::{Authentication, BackendDecoder, BackendMessage, DecodeError};
 use super::super::messages;
 use super::super::report::{LimitOf, Report};
-use super::scram::{Challenge, ClientExchange, Derivation, Key, Keys, MECHANISM};
+use super::keys::{Derivation, Key, Keys};
+use super::scram::{Challenge, ClientExchange, MECHANISM};
 use super::verifier::{self, equal, Verifier};
 use super::Secret;
 use std::sync::{Arc, Weak};

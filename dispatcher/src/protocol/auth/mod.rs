@@ -2,13 +2,14 @@
 //!
 //! [`server`] decides whether a client may log in, in place of the server and
 //! with its rules; what it learns on the way opens backends by [`client`],
-//! which speaks to the server as any client would. [`scram`] and [`verifier`]
-//! are the mechanics both share.
+//! which speaks to the server as any client would. [`keys`], [`scram`] and
+//! [`verifier`] are the mechanics both share.
 //!
 //! Turning a password into keys costs about a millisecond of CPU
 //! (PBKDF2), so it is a job of its own that the caller runs on another thread.
 
 pub mod client;
+pub mod keys;
 pub mod scram;
 mod scram_text;
 pub mod server;

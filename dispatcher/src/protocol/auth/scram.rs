@@ -1,4 +1,4 @@
-//! SCRAM-SHA-256 (RFC 5802, RFC 7677): keys, proofs, and the messages.
+//! SCRAM-SHA-256 (RFC 5802, RFC 7677): proofs, and the messages.
 //!
 //! The server's half reads messages exactly as auth-scram.c of the server
 //! does, error for error; the client's half is what libpq would send without
@@ -6,20 +6,12 @@
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
-use hmac::{Hmac, Mac};
-use sha2::{Digest, Sha256};
-use stringprep::tables;
-use unicode_normalization::UnicodeNormalization;
 
 use super::super::report::Report;
+use super::keys::{hmac, stored_key, xor, Key};
 use super::scram_text::{check_text, malformed, sanitize, sanitize_text, AttributeReader};
 use super::verifier::{equal, ScramVerifier};
 
-/// A SHA-256 sized key.
-pub type Key = [u8; 32];
-
-/// SCRAM_DEFAULT_ITERATIONS (common/scram-common.h).
-pub const DEFAULT_ITERATIONS: u32 = 4096;
 /// The one mechanism offered.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
 /// The one with channel binding.
@@ -29,153 +21,8 @@ const END_POINT: &[u8] = b"tls-server-end-point";
 /// SCRAM_RAW_NONCE_LEN (common/scram-common.h).
 const NONCE_BYTES: usize = 18;
 
-/// What a password yields with a given salt and count.
-#[derive(Clone)]
-pub struct Keys {
-    /// Proves that one knows the password.
-    pub client_key: Key,
-    /// Proves that one is the server.
-    pub server_key: Key,
-}
-
-impl std::fmt::Debug for Keys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Keys")
-    }
-}
-
-impl Keys {
-    fn from_salted(salted: &Key) -> Keys {
-        Keys {
-            client_key: hmac(salted, &[b"Client Key"]),
-            server_key: hmac(salted, &[b"Server Key"]),
-        }
-    }
-
-    #[cfg(test)]
-    /// H(ClientKey).
-    pub fn stored_key(&self) -> Key {
-        stored_key(&self.client_key)
-    }
-}
-
-fn stored_key(client_key: &Key) -> Key {
-    Sha256::digest(client_key).into()
-}
-
-fn hmac(key: &[u8], parts: &[&[u8]]) -> Key {
-    // HMAC takes a key of any length: new_from_slice of Hmac never fails.
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
-        return [0; 32];
-    };
-    for part in parts {
-        mac.update(part);
-    }
-    mac.finalize().into_bytes().into()
-}
-
-/// PBKDF2 of the prepared password (scram_SaltedPassword,
-/// common/scram-common.c), as far as it has come.
-pub(super) struct Derivation {
-    mac: Hmac<Sha256>,
-    last: Key,
-    salted: Key,
-    iterations_left: u32,
-}
-
-impl std::fmt::Debug for Derivation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Derivation")
-    }
-}
-
-impl Derivation {
-    /// With the first iteration done.
-    pub(super) fn begin(password: &[u8], salt: &[u8], iterations: u32) -> Derivation {
-        let prepared = prepare(password);
-        let key = Hmac::<Sha256>::new_from_slice(&prepared);
-        // HMAC takes a key of any length.
-        let mac = key.unwrap_or_else(|_| Hmac::<Sha256>::new(&Default::default()));
-        let first = mac
-            .clone()
-            .chain_update(salt)
-            .chain_update(1u32.to_be_bytes());
-        let last: Key = first.finalize().into_bytes().into();
-        Derivation {
-            mac,
-            last,
-            salted: last,
-            iterations_left: iterations.saturating_sub(1),
-        }
-    }
-
-    /// Does no more than so many iterations; the keys when all are done. Takes
-    /// about a millisecond of CPU for 4,096.
-    pub(super) fn step(&mut self, most: u32) -> Option<Keys> {
-        let now = self.iterations_left.min(most);
-        for _ in 0..now {
-            let next = self.mac.clone().chain_update(self.last);
-            self.last = next.finalize().into_bytes().into();
-            self.salted = xor(&self.salted, &self.last);
-        }
-        self.iterations_left -= now;
-        (self.iterations_left == 0).then(|| Keys::from_salted(&self.salted))
-    }
-}
-
-/// SASLprep; a password that it does not allow is used as it is, like
-/// pg_be_scram_build_secret and libpq do.
-fn prepare(password: &[u8]) -> Vec<u8> {
-    if password.is_ascii() {
-        // pg_saslprep (common/saslprep.c) lets ASCII pass, controls too.
-        return password.to_vec();
-    }
-    let prepared = std::str::from_utf8(password).ok().and_then(saslprep);
-    prepared.map_or_else(|| password.to_vec(), String::into_bytes)
-}
-
-/// As pg_saslprep, which looks for what is not allowed before it normalises;
-/// RFC 4013, and the crate's own function, look after that.
-fn saslprep(text: &str) -> Option<String> {
-    let mapped: String = text
-        .chars()
-        .map(|c| match c {
-            c if tables::non_ascii_space_character(c) => ' ',
-            c => c,
-        })
-        .filter(|c| !tables::commonly_mapped_to_nothing(*c))
-        .collect();
-    let is_prohibited = |c| {
-        tables::ascii_control_character(c)
-            || tables::non_ascii_control_character(c)
-            || tables::private_use(c)
-            || tables::non_character_code_point(c)
-            || tables::inappropriate_for_plain_text(c)
-            || tables::inappropriate_for_canonical_representation(c)
-            || tables::change_display_properties_or_deprecated(c)
-            || tables::tagging_character(c)
-            || tables::unassigned_code_point(c)
-    };
-    if mapped.is_empty() || mapped.chars().any(is_prohibited) {
-        return None;
-    }
-    if mapped.contains(tables::bidi_r_or_al) {
-        let is_whole = mapped.starts_with(tables::bidi_r_or_al)
-            && mapped.ends_with(tables::bidi_r_or_al)
-            && !mapped.contains(tables::bidi_l);
-        if !is_whole {
-            return None;
-        }
-    }
-    Some(mapped.nfkc().collect())
-}
-
 fn nonce() -> String {
     STANDARD.encode(rand::random::<[u8; NONCE_BYTES]>())
-}
-
-fn xor(left: &Key, right: &Key) -> Key {
-    std::array::from_fn(|at| left[at] ^ right[at])
 }
 
 // ---- server --------------------------------------------------------------

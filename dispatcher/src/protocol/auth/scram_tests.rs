@@ -1,3 +1,4 @@
+use super::super::keys::prepare;
 use super::*;
 
 // The exchange of RFC 7677, section 3.

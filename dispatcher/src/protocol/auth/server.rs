@@ -13,7 +13,8 @@
 use super::super::frontend::{Response, ResponseReader};
 use super::super::messages;
 use super::super::report::Report;
-use super::scram::{self, Binding, Derivation, ServerExchange};
+use super::keys::Derivation;
+use super::scram::{self, Binding, ServerExchange};
 use super::verifier::{self, MockSecret, ScramVerifier, Verifier};
 use super::Secret;
 use std::sync::{Arc, Weak};
@@ -488,7 +489,7 @@ fn quoting(before: &str, name: &[u8], after: &str) -> Vec<u8> {
 impl Learnt {
     #[cfg(test)]
     /// The ClientKey, if that is what was learnt.
-    pub fn client_key(&self) -> Option<scram::Key> {
+    pub fn client_key(&self) -> Option<super::keys::Key> {
         match self {
             Learnt::ClientKey(key) => key.expose().try_into().ok(),
             _ => None,

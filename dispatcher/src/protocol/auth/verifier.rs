@@ -10,7 +10,7 @@ use md5::{Digest, Md5};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use super::scram::{Derivation, Key, DEFAULT_ITERATIONS};
+use super::keys::{Derivation, Key, DEFAULT_ITERATIONS};
 use super::Secret;
 
 /// Bytes of salt in a verifier that is made up (SCRAM_DEFAULT_SALT_LEN).
@@ -87,7 +87,7 @@ impl ScramVerifier {
     }
 
     #[cfg(test)]
-    pub fn derive(&self, password: &[u8]) -> super::scram::Keys {
+    pub fn derive(&self, password: &[u8]) -> super::keys::Keys {
         self.derivation(password).step(u32::MAX).unwrap()
     }
 }

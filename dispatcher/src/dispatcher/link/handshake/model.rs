@@ -69,14 +69,14 @@ impl Backend {
         }
     }
 
-    // ---- the dispatcher's side: carry_out.rs, queues.rs ------------------------
+    // ---- the dispatcher's side: links.rs, queues.rs ----------------------------
 
     fn send(&self, frame: Frame) {
         self.control.lock().unwrap().0.push_back(frame);
         self.wakes.notify_one();
     }
 
-    /// enqueue (queues.rs), then what the core asks for (poke_idle, serve.rs).
+    /// put (queues.rs), then what the core asks for (poke_idle, serve.rs).
     fn enqueue(&self, id: u64) {
         super::announce(&self.queued);
         self.queue.lock().unwrap().push_back(id);
@@ -90,7 +90,7 @@ impl Backend {
         }
     }
 
-    /// claim (carry_out.rs); who was not to be had goes into the queue. What the
+    /// claim (links.rs); who was not to be had goes into the queue. What the
     /// backend was when it was claimed, if it was.
     fn assign_or_enqueue(&self, id: u64) -> Option<u32> {
         let seen = self.state.load(Relaxed);
@@ -354,7 +354,7 @@ impl Session {
             && self.flags.fetch_and(!SESSION_CANCEL, SeqCst) & SESSION_CANCEL != 0
     }
 
-    /// cancel of a session that waits (mark_cancel, carry_out.rs).
+    /// cancel of a session that waits (mark_cancel, links.rs).
     fn cancel(&self, id: u64, left_out: LeftOut) {
         let must_tell = if left_out == LeftOut::OwnerLook {
             self.flags.set(SESSION_CANCEL);

@@ -245,9 +245,10 @@ impl Dispatcher {
 
     /// A role's or a database's settings may have changed.
     fn look_at_settings(&mut self) {
-        if self.scheduler.look_at_settings() {
+        if let Some(changed) = self.scheduler.look_at_settings() {
             // Answers say whose sessions are native.
-            self.logins.forget_answers();
+            let concerned = |role, database| changed.concerns(role, database);
+            self.logins.forget_answers(concerned);
         }
     }
 

@@ -9,30 +9,38 @@
 //! | sessions of an address, of a user (admission.rs) | after authentication, superusers apart | 53300 |
 
 use super::client::Login;
-use super::limits::{self, Waiting};
+use super::limits::Waiting;
 use super::Logins;
 use crate::dispatcher::network::Origin;
 use crate::dispatcher::parameters::door::too_much;
+use crate::dispatcher::sys::socket::Address;
 use crate::protocol::Report;
 use tracing::debug;
 
 impl Logins {
     /// Makes room for one more client; false if none can be.
-    pub(super) fn make_room_at_the_door(&mut self) -> bool {
+    pub(super) fn make_room_at_the_door(&mut self, newcomer: &Address) -> bool {
         let most = usize::try_from(self.parameters.door.unauthenticated);
         let is_full = most.is_ok_and(|most| self.logins.len() >= most.max(1));
         if !is_full && self.logins.has_room() {
             return true;
         }
-        let waiting: Vec<Waiting> = (self.logins.iter())
-            .filter(|(_, login)| login.keeps_us())
-            .map(|(number, login)| Waiting {
-                number,
-                serial: login.serial,
-                origin: Origin::of(&login.address),
-            })
-            .collect();
-        let Some(number) = limits::whose_turn_to_go(&waiting) else {
+        let logins = &self.logins;
+        let keeps_us = |one: &Waiting| {
+            let login = logins.get(one.number);
+            login.is_some_and(|login| login.serial == one.serial && login.keeps_us())
+        };
+        let all = || {
+            (logins.iter())
+                .filter(|(_, login)| login.keeps_us())
+                .map(|(number, login)| Waiting {
+                    number,
+                    serial: login.serial,
+                    origin: Origin::of(&login.address),
+                })
+                .collect()
+        };
+        let Some(number) = self.turns.next(Origin::of(newcomer), keeps_us, all) else {
             return false;
         };
         let report = Report::fatal(b"53300", "sorry, too many clients already")

@@ -7,7 +7,7 @@
 use crate::dispatcher::network::Origin;
 use crate::dispatcher::parameters::door::{too_many, Limits};
 use crate::protocol::Report;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// Addresses known at a time; more than a second's logins come from.
 const MOST_ADDRESSES: usize = 65_536;
@@ -72,7 +72,7 @@ impl Rates {
     }
 }
 
-/// One that is still logging in, for [`whose_turn_to_go`].
+/// One that is still logging in and keeps us waiting.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
     pub number: u32,
@@ -81,19 +81,70 @@ pub struct Waiting {
     pub origin: Option<Origin>,
 }
 
-/// There is no room for another: of those that keep us waiting, the one that has
-/// been longest at it of the address that has most of them. So whoever opens many
-/// connections and says nothing loses them, and who comes to log in does so.
-pub fn whose_turn_to_go(waiting: &[Waiting]) -> Option<u32> {
-    let mut counts: HashMap<Option<Origin>, usize> = HashMap::new();
-    for one in waiting {
-        *counts.entry(one.origin).or_default() += 1;
+/// So many are chosen at a time.
+const CHOSEN_AT_ONCE: usize = 64;
+
+/// Who goes when there is no room for another: of those that keep us waiting, the
+/// one that has been longest at it of the address that has most of them. So whoever
+/// opens many connections and says nothing loses them, and who comes to log in does
+/// so.
+///
+/// All of them are looked at to choose some, which then go one after the other as
+/// others come: a full table costs who comes next to nothing.
+#[derive(Default)]
+pub struct Turns {
+    chosen: VecDeque<Waiting>,
+    /// Of each address, as of the choice, and with what has changed since.
+    counts: HashMap<Option<Origin>, usize>,
+}
+
+impl Turns {
+    /// One from `newcomer` wants to come in. `keeps_us`: does one of before still?
+    pub fn next(
+        &mut self,
+        newcomer: Option<Origin>,
+        keeps_us: impl Fn(&Waiting) -> bool,
+        all: impl FnOnce() -> Vec<Waiting>,
+    ) -> Option<u32> {
+        self.chosen.retain(keeps_us);
+        let count = |origin| self.counts.get(&origin).copied().unwrap_or(0);
+        // Nobody goes for one from where more are.
+        let is_past =
+            (self.chosen.front()).is_none_or(|first| count(newcomer) > count(first.origin));
+        if is_past {
+            self.choose(&all());
+        }
+        let one = self.chosen.pop_front()?;
+        *self.counts.entry(newcomer).or_default() += 1;
+        if let Some(count) = self.counts.get_mut(&one.origin) {
+            *count = count.saturating_sub(1);
+        }
+        Some(one.number)
     }
-    let most = counts.values().copied().max()?;
-    (waiting.iter())
-        .filter(|one| counts.get(&one.origin) == Some(&most))
-        .min_by_key(|one| one.serial)
-        .map(|one| one.number)
+
+    /// The oldest of the addresses that have most, until those would have no more
+    /// than others.
+    fn choose(&mut self, waiting: &[Waiting]) {
+        self.counts.clear();
+        self.chosen.clear();
+        for one in waiting {
+            *self.counts.entry(one.origin).or_default() += 1;
+        }
+        let most = self.counts.values().copied().max().unwrap_or(0);
+        let with_most = |one: &&Waiting| self.counts.get(&one.origin) == Some(&most);
+        let less = self.counts.values().copied().filter(|count| *count < most);
+        let of_each = most - less.max().unwrap_or(0).min(most.saturating_sub(1));
+        let mut found: Vec<Waiting> = waiting.iter().filter(with_most).copied().collect();
+        found.sort_unstable_by_key(|one| one.serial);
+        let mut taken: HashMap<Option<Origin>, usize> = HashMap::new();
+        for one in found {
+            let taken = taken.entry(one.origin).or_default();
+            if *taken < of_each && self.chosen.len() < CHOSEN_AT_ONCE {
+                *taken += 1;
+                self.chosen.push_back(one);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -164,21 +215,61 @@ mod tests {
         }
     }
 
+    fn waiting(origins: &[u32]) -> Vec<Waiting> {
+        (origins.iter().enumerate())
+            .map(|(at, origin)| Waiting {
+                number: at as u32,
+                serial: 100 + at as u64,
+                origin: v4(*origin),
+            })
+            .collect()
+    }
+
     #[test]
     fn who_has_most_waiting_loses_the_oldest() {
-        let waiting = |origins: &[u32]| {
-            let all: Vec<Waiting> = (origins.iter().enumerate())
-                .map(|(at, origin)| Waiting {
-                    number: at as u32,
-                    serial: 100 + at as u64,
-                    origin: v4(*origin),
-                })
-                .collect();
-            whose_turn_to_go(&all)
+        let first = |origins: &[u32]| {
+            let all = waiting(origins);
+            Turns::default().next(v4(9), |_| true, || all)
         };
-        assert_eq!(waiting(&[1, 2, 2, 3]), Some(1));
-        assert_eq!(waiting(&[1, 2, 3]), Some(0));
-        assert_eq!(waiting(&[1, 2, 2, 1]), Some(0));
-        assert_eq!(waiting(&[]), None);
+        assert_eq!(first(&[1, 2, 2, 3]), Some(1));
+        assert_eq!(first(&[1, 2, 3]), Some(0));
+        assert_eq!(first(&[1, 2, 2, 1]), Some(0));
+        assert_eq!(first(&[]), None);
+    }
+
+    #[test]
+    fn a_full_table_is_looked_at_once_for_many_and_a_flood_costs_its_own_address_alone() {
+        // Those that log in, and as many as there is room for of one that does not.
+        let mut all = waiting(
+            &(0..1000)
+                .map(|at| if at < 20 { at } else { 99 })
+                .collect::<Vec<_>>(),
+        );
+        let (mut turns, mut looks) = (Turns::default(), 0);
+        for serial in 5000..6000 {
+            let keeps_us = |one: &Waiting| all.iter().any(|other| other.serial == one.serial);
+            let number = turns.next(v4(99), keeps_us, || {
+                looks += 1;
+                all.clone()
+            });
+            let place = number.unwrap() as usize;
+            assert_eq!(all[place].origin, v4(99));
+            all[place] = Waiting {
+                serial,
+                ..all[place]
+            };
+        }
+        assert!(looks <= 1000 / CHOSEN_AT_ONCE + 1, "{looks}");
+    }
+
+    #[test]
+    fn an_address_that_comes_to_have_most_is_the_next_to_lose() {
+        let all = waiting(&[1, 1, 1, 1, 2, 3]);
+        let mut turns = Turns::default();
+        assert_eq!(turns.next(v4(3), |_| true, || all.clone()), Some(0));
+        assert_eq!(turns.next(v4(3), |_| true, || all.clone()), Some(1));
+        // 1 has two left of four, 3 has three by now.
+        let now = waiting(&[3, 3, 1, 1, 2, 3]);
+        assert_eq!(turns.next(v4(3), |_| true, || now), Some(0));
     }
 }

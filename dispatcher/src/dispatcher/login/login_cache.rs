@@ -40,6 +40,11 @@ impl LoginCache {
         }
         self.answers.insert(who, answer);
     }
+
+    /// Something has changed that raises no login_generation: these are past.
+    pub fn forget(&mut self, is_past: impl Fn(&Answer) -> bool) {
+        self.answers.retain(|_, answer| !is_past(answer));
+    }
 }
 
 #[cfg(test)]
@@ -74,6 +79,20 @@ mod tests {
         cache.keep(who("a", 1), 5, answer(100));
         assert!(cache.find(&who("a", 1), 6, 99).is_none());
         assert!(cache.find(&who("b", 1), 6, 99).is_some());
+    }
+
+    #[test]
+    fn what_changes_for_one_role_is_no_other_s_loss() {
+        let mut cache = LoginCache::default();
+        let of = |role| Answer {
+            role,
+            ..answer(100)
+        };
+        cache.keep(who("a", 1), 5, of(1));
+        cache.keep(who("b", 1), 5, of(2));
+        cache.forget(|answer| answer.role == 1);
+        assert!(cache.find(&who("a", 1), 5, 99).is_none());
+        assert!(cache.find(&who("b", 1), 5, 99).is_some());
     }
 
     #[test]

@@ -49,7 +49,7 @@ use crate::protocol::startup::StartupReader;
 use crate::protocol::Report;
 use client::{Login, Phase};
 use errands::Errands;
-use limits::Rates;
+use limits::{Rates, Turns};
 use login_cache::LoginCache;
 use securing::TlsOffer;
 use std::collections::VecDeque;
@@ -77,6 +77,7 @@ pub struct Logins {
     effects: VecDeque<Effect>,
     errands: Errands,
     rates: Rates,
+    turns: Turns,
     cache: LoginCache,
     tls: TlsOffer,
     relays: Relays,
@@ -125,6 +126,7 @@ impl Logins {
             effects: VecDeque::new(),
             errands: Errands::default(),
             rates: Rates::default(),
+            turns: Turns::default(),
             cache: LoginCache::default(),
             tls: means.tls,
             relays: means.relays,
@@ -154,13 +156,13 @@ impl Logins {
     pub fn reconfigure(&mut self, parameters: Arc<Parameters>) {
         self.mock_secret = mock_secret(&parameters.mock_authentication_nonce);
         self.parameters = parameters;
-        self.forget_answers();
+        self.cache = LoginCache::default();
         self.reload_tls();
     }
 
-    /// What the launcher has said is past.
-    pub fn forget_answers(&mut self) {
-        self.cache = LoginCache::default();
+    /// What the launcher has said of these, by role and database, is past.
+    pub fn forget_answers(&mut self, concerned: impl Fn(u32, u32) -> bool) {
+        (self.cache).forget(|answer| concerned(answer.role, answer.database));
     }
 
     // ---- questions ---------------------------------------------------------
@@ -188,7 +190,7 @@ impl Logins {
         }
         let client = HandedEnd::plain(ClientEnd(client));
         let fd = client.fd();
-        if !self.make_room_at_the_door() {
+        if !self.make_room_at_the_door(&address) {
             self.failed += 1;
             let report = Report::fatal(b"53300", "sorry, too many clients already");
             let _ = socket::send(fd, &report.to_bytes());

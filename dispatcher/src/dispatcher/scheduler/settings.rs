@@ -33,29 +33,40 @@ pub enum Ask {
     },
 }
 
+/// Whose settings have changed; perhaps of some others, too.
+pub struct Changed {
+    before: Vec<u32>,
+    now: Vec<u32>,
+}
+
+impl Changed {
+    /// Those for all roles or all databases are under 0, InvalidOid.
+    pub fn concerns(&self, role: u32, database: u32) -> bool {
+        [0, database].iter().any(|database| {
+            [0, role].iter().any(|role| {
+                let mark = settings_mark(*database, *role);
+                self.now[mark] != self.before[mark]
+            })
+        })
+    }
+}
+
 impl Scheduler {
-    /// Has a role's or a database's settings changed? True if so.
-    pub fn look_at_settings(&mut self) -> bool {
+    /// Have a role's or a database's settings changed?
+    pub fn look_at_settings(&mut self) -> Option<Changed> {
         let generation = self.control.header.settings_generation.load(SeqCst);
         if generation == self.core.settings_generation() {
-            return false;
+            return None;
         }
         let now = self.control.header.read_settings_marks();
         let before = std::mem::replace(&mut self.settings_marks, now.clone());
-        // Those for all roles or all databases are under 0, InvalidOid.
-        let concerns = |(role_oid, database_oid): (u32, u32)| {
-            [0, database_oid].iter().any(|database_oid| {
-                [0, role_oid].iter().any(|role_oid| {
-                    let mark = settings_mark(*database_oid, *role_oid);
-                    now[mark] != before[mark]
-                })
-            })
-        };
+        let changed = Changed { before, now };
+        let concerns = |(role, database): (u32, u32)| changed.concerns(role, database);
         self.core
             .settings_changed(generation, |key| concerns((key.role_oid, key.database_oid)));
         self.core.ask_limits_again(concerns);
         self.carry_out();
-        true
+        Some(changed)
     }
 
     pub fn settings_generation(&self) -> u64 {

@@ -117,3 +117,15 @@ def pg_config_of_make() -> list[str]:
 def what_is(commit: str) -> str:
     return subprocess.run(["git", "-C", str(REPOSITORY), "log", "-1", "--format=%h %s", commit],
                           capture_output=True, text=True, check=True).stdout.strip()
+
+
+def revision(build: Build) -> str:
+    """What is measured, as git says it."""
+    if build.folder != REPOSITORY:
+        return f"pg_baton {build.name}"
+    # in a copy without git's: tools/with-postgres says it
+    if "BATON_REVISION" in os.environ:
+        return f"pg_baton {os.environ['BATON_REVISION']}"
+    said = subprocess.run(["git", "-C", str(build.folder), "describe", "--always", "--dirty"], capture_output=True,
+                          text=True)
+    return f"pg_baton {said.stdout.strip()}" if said.returncode == 0 else "pg_baton"

@@ -160,6 +160,7 @@ class Load:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
         self.late = False
+        self.seconds = command[command.index("--seconds") + 1]
         self.timer = threading.Timer(limit_s, self.kill)
         # Nor does it keep a run that is stopped from ending.
         self.timer.daemon = True

@@ -76,9 +76,31 @@ def of_applications(raw: dict) -> list[str]:
     return lines
 
 
+FAIRNESS = {
+    "a quiet user's client": "crowd", "a new client of the crowd's user, log-in and first query": "crowd",
+    "50 users with 2 clients each": "users", "5,000 log-ins and first queries at once, after a restart": "storm",
+    "50 clients of 10,000 that are connected": "idle", "look-ups beside 4 analysts": "analytics",
+}
+
+
+def of_fairness(raw: dict) -> list[str]:
+    def shown(found: dict, target: str) -> str:
+        waits = [middle([one[what] for one in found.get(target, []) if what in one]) for what in ("p50", "p99")]
+        return "" if None in waits else ", ".join(f"{wait:,.1f}" for wait in waits)
+
+    lines = [f"| wait, ms: median, p99 | direct | pg_baton | {bouncer_of(raw['about'])} |", "|---|---|---|---|"]
+    for row, cell in FAIRNESS.items():
+        found = raw["cells"].get(cell, {}).get(row)
+        if found:
+            row = row + " beside 2,000 busy ones" * (cell == "crowd")
+            lines.append(f"| {row} | " + " | ".join(shown(found, target) for target in (
+                "direct", "pg_baton", "PgBouncer")) + " |")
+    return lines
+
+
 def update(results: Path) -> None:
     text = README.read_text()
-    for name, make in (("full", of_classic), ("applications", of_applications)):
+    for name, make in (("full", of_classic), ("applications", of_applications), ("fairness", of_fairness)):
         source = results / f"{name}.json"
         if source.exists():
             block = "\n".join(make(json.loads(source.read_text())))

@@ -9,8 +9,9 @@ The full run takes about an hour, --quick about 6 minutes, --only applications
 about 13 (three rounds).  --only chooses cells by words that all must be theirs
 (applications, classic, statements, transactions, settings, temporary, tpc-b,
 select-only, reconnecting, a protocol, a number of clients, a generator; "64|400"
-for either), and "tls" alone is the table of bench/tls.py; what a part gives goes to bench/results/scratch, but the group of
-the applications to applications.*.
+for either); "tls" alone is the table of bench/tls.py, "fairness" alone those of bench/fairness.py, which the full
+run makes, too.  What a part gives goes to bench/results/scratch, but the groups of the applications and of fairness to
+applications.* and fairness.*.
 
 Ratios are made within a round, where the runs lie next to each other in time;
 what is reported is their median.  One cell that fails does not stop the rest.
@@ -127,18 +128,6 @@ def write(path: Path, raw: dict) -> None:
         path.with_suffix(".svg").write_text(plot.plot(raw))
 
 
-def revision(build: builds.Build) -> str:
-    """What was measured, as git says it."""
-    if build.folder != builds.REPOSITORY:
-        return f"pg_baton {build.name}"
-    # in a copy without git's: tools/with-postgres says it
-    if "BATON_REVISION" in os.environ:
-        return f"pg_baton {os.environ['BATON_REVISION']}"
-    said = subprocess.run(["git", "-C", str(build.folder), "describe", "--always", "--dirty"], capture_output=True,
-                          text=True)
-    return f"pg_baton {said.stdout.strip()}" if said.returncode == 0 else "pg_baton"
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer cells, shorter, two rounds")
@@ -157,12 +146,24 @@ def arguments() -> argparse.Namespace:
     return options
 
 
+def fairness(options: argparse.Namespace) -> list[str]:
+    """The command that measures that: its cells are other ones, and so are its users."""
+    words = [sys.executable, str(Path(__file__).with_name("fairness.py")), "--rounds", str(options.rounds),
+             "--seconds", str(options.seconds)]
+    words += ["--only", *options.only[1:]] if options.only[1:] else []
+    for name in ("build", "note", "name"):
+        words += [f"--{name}", getattr(options, name)] if getattr(options, name) else []
+    return [*words, *(word for value in options.set for word in ("--set", value))]
+
+
 def main() -> None:
     options = arguments()
     if options.only == ["tls"]:
         # Its table is another one, and so are its servers.
         words = ["--rounds", str(options.rounds), "--seconds", str(max(1, round(options.seconds)))]
         os.execv(sys.executable, [sys.executable, str(Path(__file__).with_name("tls.py")), *words])
+    if options.only[:1] == ["fairness"]:
+        os.execv(sys.executable, fairness(options))
     wanted = cells.choose(options.quick, options.only)
     if not wanted:
         raise SystemExit("bench: no cell has all of these words: " + " ".join(options.only))
@@ -183,7 +184,7 @@ def main() -> None:
                 print(f"bench: idle sessions, {name}: {idle[name]}", file=sys.stderr, flush=True)
         about = {
             "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-            "revision": revision(bench.server.build),
+            "revision": builds.revision(bench.server.build),
             "server": bench.server.query("SELECT split_part(version(), ' ', 2)"),
             "bouncer": bench.bouncer.version,
             "bouncer_knows_prepared": bench.bouncer.knows_prepared,
@@ -209,6 +210,8 @@ def main() -> None:
         bench.stop()
     if path in (RESULTS / "full", RESULTS / "applications"):
         readme.update(RESULTS)
+    if not options.only and not options.quick and not options.name:
+        subprocess.run(fairness(options), check=True)
     print(path.with_suffix(".md").read_text())
     print(f"written to {path.relative_to(builds.REPOSITORY)}.md and .json")
 

@@ -88,13 +88,23 @@ class Server:
             file.write(f"unix_socket_directories = '{self.directory}'\n")
             for name, value in self.settings.items():
                 file.write("{} = '{}'\n".format(name, value.replace("'", "''")))
-        log = open(self.directory / "log", "wb")
-        self.process = subprocess.Popen([*drop_root(), program("postgres"), "-D", str(self.data)], cwd="/",
-                                        stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.wait_for(self.port, "postgres")
+        self.launch()
         self.query(f"CREATE DATABASE {USER}", database="postgres")
         subprocess.run([program("pgbench"), "-i", "-q", "-s", str(scale), "-h", HOST, "-p", str(self.port),
                         "-U", USER, USER], check=True, capture_output=True)
+        self.wait_for(self.pool_port, USER)
+
+    def launch(self) -> None:
+        log = open(self.directory / "log", "ab")
+        self.process = subprocess.Popen([*drop_root(), program("postgres"), "-D", str(self.data)], cwd="/",
+                                        stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.wait_for(self.port, "postgres")
+
+    def restart(self) -> None:
+        """All backends are new then, and so is what the dispatcher knows."""
+        if self.process:
+            end(self.process, signal.SIGINT)
+        self.launch()
         self.wait_for(self.pool_port, USER)
 
     def wait_for(self, port: int, database: str) -> None:
@@ -147,10 +157,13 @@ class Server:
 class Bouncer:
     """PgBouncer in transaction mode, to the same server by its Unix socket."""
 
-    def __init__(self, server: Server, backends: int) -> None:
+    def __init__(self, server: Server, backends: int, by_user: bool = False) -> None:
         self.server = server
         self.backends = backends
         self.settings: dict[str, object] = {}
+        # Its backends are of the client's user; else all of one.
+        self.by_user = by_user
+        self.users: list[str] = []
         self.port = processes.free_port()
         self.directory = Path(tempfile.mkdtemp(prefix="baton-bench-"))
         self.process: subprocess.Popen[bytes] | None = None
@@ -187,12 +200,13 @@ class Bouncer:
             settings["max_prepared_statements"] = 200
         settings |= self.settings
         lines = ["[databases]",
-                 f"{USER} = host={self.server.directory} port={self.server.port} user={USER} dbname={USER}",
+                 f"{USER} = host={self.server.directory} port={self.server.port} dbname={USER}"
+                 + ("" if self.by_user else f" user={USER}"),
                  "[pgbouncer]"]
         lines += [f"{name} = {value}" for name, value in settings.items()]
         config = self.directory / "pgbouncer.ini"
         config.write_text("\n".join(lines) + "\n")
-        (self.directory / "users").write_text(f'"{USER}" ""\n')
+        (self.directory / "users").write_text("".join(f'"{user}" ""\n' for user in [USER, *self.users]))
         self.directory.chmod(0o755)
         log = open(self.directory / "log", "wb")
         self.process = subprocess.Popen([*drop_root(), *self.command, str(config)], stdout=log, stderr=log,

@@ -51,6 +51,33 @@ pub struct Arguments {
     /// Sessions
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     clients: u32,
+    /// So many of them work, the others are only there (all)
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    working: Option<u32>,
+    /// Log in as so many users in turn, whose names are this one's, _ and a number
+    /// from 1 on
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=60_000))]
+    users: u32,
+    /// Milliseconds between two transactions of a session, half as many up to one
+    /// and a half times as many
+    #[arg(long, default_value_t = 0.0)]
+    think: f64,
+    /// Each transaction is a new session's: its time begins with the log-in
+    #[arg(long)]
+    reconnect: bool,
+    /// All log in at once, and ask for one transaction: times are those from the
+    /// begin to that answer
+    #[arg(long, conflicts_with_all = ["reconnect", "think", "working", "marks", "idle"])]
+    storm: bool,
+    /// The statement of a transaction, in place of pgbench's
+    #[arg(long, conflicts_with_all = ["stock", "own", "statements", "mixed", "protocol", "temporary_table"])]
+    text: Option<String>,
+    /// Do not wait until all have had an answer, however long some may wait
+    #[arg(long)]
+    partial: bool,
+    /// Seconds within which all have to be logged in
+    #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    login_limit: u64,
     /// Threads to spread them over
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
@@ -138,7 +165,22 @@ impl Arguments {
             mixed: self.mixed,
             temporary: self.temporary_table,
             settings: self.settings,
+            text: self.text.clone(),
         }
+    }
+
+    /// Who logs in.
+    pub fn user_name(&self, user: u32) -> String {
+        match self.users {
+            0 => self.user.clone(),
+            _ => format!("{}_{}", self.user, user + 1),
+        }
+    }
+
+    /// How many of a thread's share work.
+    pub fn working_of(&self, thread: u32, share: u32) -> u32 {
+        let working = self.working.unwrap_or(self.clients).min(self.clients);
+        share_of(working, self.threads, thread).min(share)
     }
 }
 
@@ -153,8 +195,14 @@ fn main() -> std::process::ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    if !(arguments.seconds > 0.0 && arguments.warmup >= 0.0) {
+    if !(arguments.seconds > 0.0 && arguments.warmup >= 0.0 && arguments.think >= 0.0) {
         bail!("the seconds must be more than none");
+    }
+    if arguments.reconnect
+        && arguments.prepare == Prepare::Login
+        && arguments.protocol == Protocol::Prepared
+    {
+        bail!("who reconnects prepares with the first use");
     }
     if arguments.own > arguments.stock {
         bail!("a session cannot have more statements than there are");
@@ -162,6 +210,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     let address = SocketAddr::new(arguments.host, arguments.port);
     if arguments.canned {
         return answer(address);
+    }
+    if arguments.storm {
+        return storm(arguments, address);
     }
     let (warmup, seconds) = (
         Duration::from_secs_f64(arguments.warmup),
@@ -210,6 +261,33 @@ fn run(arguments: &Arguments) -> Result<()> {
     if !arguments.idle {
         println!("{}", report(arguments, &all, connected_after));
     }
+    Ok(())
+}
+
+/// All threads' sessions log in at once (blocks until all were served).
+fn storm(arguments: &Arguments, address: SocketAddr) -> Result<()> {
+    let start = Instant::now();
+    let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..arguments.threads)
+            .map(|thread| {
+                let share = share_of(arguments.clients, arguments.threads, thread);
+                scope.spawn(move || Driver::storm(arguments, address, thread, share, start))
+            })
+            .collect();
+        let joined = handles.into_iter().map(|handle| handle.join());
+        joined
+            .map(|result| result.unwrap_or_else(|_| bail!("a thread panicked")))
+            .collect()
+    });
+    let took = start.elapsed();
+    let mut all = Outcome::default();
+    for outcome in outcomes {
+        all.add(outcome?);
+    }
+    if let Some(error) = &all.first_error {
+        eprintln!("baton-load: first error: {error}");
+    }
+    println!("{}", report(arguments, &all, took));
     Ok(())
 }
 
@@ -287,11 +365,16 @@ fn share_of(clients: u32, threads: u32, thread: u32) -> u32 {
 }
 
 fn report(arguments: &Arguments, all: &Outcome, connected_after: Duration) -> String {
+    let mut users = all.by_user.clone();
+    users.resize(arguments.users.max(1) as usize, 0);
+    users.sort_unstable();
+    let tps_of_user = |place: usize| users[place] as f64 / arguments.seconds;
     let latency = |share: f64| Histogram::milliseconds(all.latency.quantile(share));
     format!(
         "{{\"clients\": {}, \"transactions\": {}, \"tps\": {:.1}, \"errors\": {}, \
          \"connect_seconds\": {:.3}, \"latency_ms\": {{\"mean\": {:.3}, \"p50\": {:.3}, \
-         \"p95\": {:.3}, \"p99\": {:.3}, \"max\": {:.3}}}, \"least_served\": {}}}",
+         \"p95\": {:.3}, \"p99\": {:.3}, \"max\": {:.3}}}, \"least_served\": {}, \
+         \"users_tps\": {{\"least\": {:.1}, \"median\": {:.1}, \"most\": {:.1}}}}}",
         arguments.clients,
         all.latency.count(),
         all.latency.count() as f64 / arguments.seconds,
@@ -303,6 +386,9 @@ fn report(arguments: &Arguments, all: &Outcome, connected_after: Duration) -> St
         latency(0.99),
         latency(1.0),
         all.least_served,
+        tps_of_user(0),
+        tps_of_user(users.len() / 2),
+        tps_of_user(users.len() - 1),
     )
 }
 

@@ -42,6 +42,8 @@ pub struct Script {
     pub temporary: bool,
     /// Three settings of its own a session.
     pub settings: bool,
+    /// What a transaction is, in place of all that.
+    pub text: Option<String>,
 }
 
 /// One session's place in the script.
@@ -118,7 +120,10 @@ impl Script {
         }
         let step = client.sent;
         client.sent += 1;
-        if self.temporary {
+        if let Some(text) = &self.text {
+            wire::query(out, text);
+            client.sent = 0;
+        } else if self.temporary {
             self.temporary_step(client, step, out);
         } else if self.statements == 1 {
             self.statement(client, 0, out);
@@ -243,6 +248,7 @@ mod tests {
         mixed: false,
         temporary: false,
         settings: false,
+        text: None,
     };
 
     /// The kinds of a batch's messages, and its text.
@@ -350,6 +356,20 @@ mod tests {
         let texts: Vec<_> = (0..5).map(|_| next(&script, &mut client).1).collect();
         assert!(texts[1].contains("CREATE TEMPORARY TABLE") && texts[4].contains("COMMIT"));
         assert!(!client.in_transaction());
+    }
+
+    #[test]
+    fn a_text_of_ones_own_is_all_that_is_sent() {
+        let script = Script {
+            text: Some("SELECT 42".to_owned()),
+            ..PLAIN
+        };
+        let mut client = script.client(1, 0);
+        for _ in 0..2 {
+            let (kinds, text) = next(&script, &mut client);
+            assert!(kinds == "Q" && text.contains("SELECT 42"));
+            assert!(!client.in_transaction());
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! taken back. In between, a flag in the session's slot tells whoever has it
 //! next: the backend that takes it, or us when it comes back and asks to wait.
 
-use super::sessions::{Location, Need, Whereabouts};
+use super::sessions::{Location, Need, Of, Whereabouts};
 use super::{Action, Core, Look, SessionId, Skipped, Then, Why, Words};
 
 impl Core {
@@ -72,7 +72,7 @@ impl Core {
             self.sessions.get(id).map(|session| session.whereabouts()),
             Some(Whereabouts::Waiting(_))
         ) {
-            self.sessions.wait(id, self.now.us);
+            self.sessions.wait(id, Of::Quiet, self.now.us);
         }
         self.skip(id, Skipped::Cancelled, true);
     }

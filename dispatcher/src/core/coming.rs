@@ -4,7 +4,7 @@
 //! is the dispatcher's; it then waits in its pool's FIFO, and is handed over
 //! (serve.rs). From there it comes back by its next event, by RELEASE, or ends.
 
-use super::sessions::{Location, Need, Whereabouts};
+use super::sessions::{Location, Need, Of, Whereabouts};
 use super::{index_of, Action, Core, Ending, Look, Provenance, Says, SessionId, Then, Why, Words};
 
 /// Sessions looked at in one sweep.
@@ -96,8 +96,22 @@ impl Core {
     /// Into the FIFO of its pool.
     pub(super) fn make_wait(&mut self, id: SessionId, words: &impl Words) {
         if let Some(number) = self.may_wait(id, words) {
-            self.sessions.wait(id, self.now.us);
+            let line = self.line_of(number, id, words);
+            self.sessions.wait(id, line, self.now.us);
             self.waits(id, number);
+        }
+    }
+
+    /// Where it waits: is it new, or was it silent for longer than others wait? All
+    /// are measured by the same wait, so that those that behave alike stand alike.
+    fn line_of(&self, number: u32, id: SessionId, words: &impl Words) -> Of {
+        let index = index_of(id);
+        let silent_us = self.now.timestamp - words.session_since_us(index);
+        let waited_us = self.usual_wait_us(number, words);
+        let is_new = words.transactions(index) == 0;
+        match is_new || u64::try_from(silent_us).is_ok_and(|silent_us| silent_us >= waited_us) {
+            true => Of::Quiet,
+            false => Of::Busy,
         }
     }
 

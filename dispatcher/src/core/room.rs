@@ -15,6 +15,9 @@ pub const DEFAULT_WEIGHT: u64 = 100;
 const TURN_US: u64 = 100_000;
 /// and as many times longer as backends share one, up to so many.
 const MOST_SHARE: u64 = 4;
+/// Where so many pools take turns that a round of them takes longer than this, a
+/// turn is up to half as long: each is served evenly over some seconds.
+const EVEN_ROUND_US: u64 = 1_500_000;
 /// A part of all backends that pools which are silent keep, for who speaks again.
 const KEPT_PART: usize = 4;
 /// A backend that nobody has used for so long is not between two statements
@@ -105,7 +108,11 @@ impl Rules {
         let round_us = limit(u64::MAX, 4);
         let turns = claims.div_ceil(backends.max(1)).max(1) as u64;
         let share = (backends / processors.max(1)) as u64;
-        let turn_us = (TURN_US * share.clamp(1, MOST_SHARE)).min(round_us / turns);
+        let longest_us = TURN_US * share.clamp(1, MOST_SHARE);
+        let shortest_us = (longest_us / 2).max(TURN_US);
+        // Who waits, and who has one.
+        let even_us = EVEN_ROUND_US / (turns + 1);
+        let turn_us = even_us.clamp(shortest_us, longest_us).min(round_us / turns);
         Rules {
             now_us,
             turn_us,
@@ -178,12 +185,14 @@ impl Rules {
             .is_none_or(|other| claim.since_us < other);
         let waited_us = self.waited_us(claim);
         if claim.backends == 0 {
-            // In turns, where no pool has more than one.
+            // In turns, where no pool has more than one that it may lose.
             return held.backends > 1 || !has_larger || self.is_late(claim);
         }
-        // Where transactions are short nobody waits for long: what it weighs less
-        // it need not wait for.
-        if claim.weight > held.weight && self.has_more(held, claim) {
+        // Where transactions are short nobody waits for long: what is reserved for it,
+        // or what the other weighs less, it need not wait for.
+        if (claim.is_owed && held.backends > 1)
+            || (claim.weight > held.weight && self.has_more(held, claim))
+        {
             return true;
         }
         waits_longer
@@ -229,7 +238,7 @@ impl Rules {
         if let Some(held) = free.max_by_key(|held| held.free_for_us) {
             return Choice::Free(held.slot);
         }
-        let has_larger = others().any(|held| held.backends > 1);
+        let has_larger = others().any(|held| held.backends > 1 && self.is_over(held));
         let busy: Vec<&Holding> = others()
             .filter(|held| self.may_go(claim, held, has_larger))
             .collect();

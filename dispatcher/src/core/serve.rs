@@ -24,6 +24,8 @@ pub struct Round {
     queued: usize,
     /// The last of its FIFO that was passed over (forced migration only).
     passed: Option<SessionId>,
+    /// Pools that get the places that have become free, one each.
+    meant_for: Vec<u32>,
     spare: Vec<u32>,
 }
 
@@ -69,7 +71,7 @@ impl Core {
         if pools.len() > 1 {
             pools.sort_by_cached_key(|number| std::cmp::Reverse(self.place_key(*number, words)));
         }
-        self.room.meant_for.clear();
+        self.round.meant_for = std::mem::take(&mut self.room.meant_for);
         self.round.pools = pools;
         self.begin_turn();
         self.go_on(words);
@@ -140,6 +142,8 @@ impl Core {
         let forced = self.limits.force_migration;
         let mut next = match self.round.passed {
             Some(passed) => self.sessions.waiting_behind(passed),
+            // All are gone through.
+            None if forced => self.sessions.fifo(number).next(),
             None => self.sessions.first_waiting(number),
         };
         while let Some(id) = next {
@@ -335,6 +339,10 @@ impl Core {
 
     /// Starts backends for those that wait, as far as the limits allow.
     fn grow(&mut self, number: u32, words: &impl Words) {
+        let meant_for = &mut self.round.meant_for;
+        meant_for.retain(|other| *other != number);
+        // A place that was made for another pool, and there is one, is its.
+        let left = meant_for.len();
         let (Some(growth), Some(pool)) = (self.growth(number, words), self.pool(number)) else {
             return;
         };
@@ -342,7 +350,7 @@ impl Core {
         let most = if pool.retry.is_waiting() {
             usize::from(growth.starting == 0)
         } else {
-            usize::MAX
+            growth.places.room().saturating_sub(left)
         };
         for _ in 0..growth.starts().min(most) {
             self.open(number, words);
@@ -374,17 +382,38 @@ impl Core {
         self.act(Action::Open { slot, pool: number });
     }
 
-    /// How long the first of a pool's waiting sessions has waited.
-    pub fn oldest_wait_us(&self, number: u32, words: &impl Words) -> Option<u64> {
-        let pool = self.pool(number)?;
-        let queued = self.queued(number, words).min(pool.sent.len());
-        let in_queue = pool.sent.iter().skip(pool.sent.len() - queued).copied();
+    /// Sessions of a pool that are in its ready queue, first come first.
+    fn in_queue(&self, number: u32, words: &impl Words) -> impl Iterator<Item = SessionId> + '_ {
+        let sent = self.pool(number).map(|pool| &pool.sent);
+        let queued = self.queued(number, words);
+        let in_queue = sent
+            .into_iter()
+            .flat_map(move |sent| sent.iter().skip(sent.len().saturating_sub(queued)));
+        in_queue.copied()
+    }
+
+    fn wait_us(&self, id: SessionId) -> Option<u64> {
         let is_in =
             |place: Whereabouts| matches!(place, Whereabouts::Waiting(_) | Whereabouts::Queue(_));
-        in_queue
-            .chain(self.sessions.first_waiting(number))
-            .filter_map(|id| self.sessions.get(id))
-            .find(|session| is_in(session.whereabouts()))
+        let session = self.sessions.get(id);
+        session
+            .filter(|session| is_in(session.whereabouts()))
             .map(|session| self.now.us.saturating_sub(session.waits_since_us()))
+    }
+
+    /// The longest wait of a pool's waiting sessions.
+    pub fn oldest_wait_us(&self, number: u32, words: &impl Words) -> Option<u64> {
+        // Those in the queue came from two lines.
+        self.in_queue(number, words)
+            .chain(self.sessions.longest_waiting(number))
+            .filter_map(|id| self.wait_us(id))
+            .max()
+    }
+
+    /// About how long sessions wait there now.
+    pub(super) fn usual_wait_us(&self, number: u32, words: &impl Words) -> u64 {
+        let first = self.sessions.longest_waiting(number);
+        let first = first.or_else(|| self.in_queue(number, words).next());
+        first.and_then(|id| self.wait_us(id)).unwrap_or(0)
     }
 }

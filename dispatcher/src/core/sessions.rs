@@ -18,7 +18,8 @@ use super::event::Skipped;
 use super::ids::{index_of, name, SessionId};
 use super::origin::Provenance;
 use super::words::{Shown, Words};
-use lists::{Link, List, Of, EMPTY, NONE, UNLINKED};
+pub use lists::Of;
+use lists::{Link, Lists, NOBODY, NONE, UNLINKED};
 
 /// What a session needs a backend for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +101,8 @@ pub struct Session {
     waits_since_us: u64,
     /// Who began to wait before has a lower one.
     turn: u64,
+    /// In which it waits, or did last.
+    line: Of,
     from: Provenance,
     links: [Link; 2],
 }
@@ -147,7 +150,7 @@ pub struct Sessions {
     slots: u32,
     live: usize,
     /// By pool.
-    lists: Vec<[List; 2]>,
+    lists: Vec<Lists>,
     next_turn: u64,
     /// From which generations of slots are counted.
     first_generation: u32,
@@ -160,7 +163,7 @@ impl Sessions {
             free: Vec::new(),
             slots,
             live: 0,
-            lists: vec![[EMPTY; 2]; pools],
+            lists: vec![NOBODY; pools],
             next_turn: 0,
             first_generation,
         }
@@ -221,6 +224,7 @@ impl Sessions {
             sent_to: 0,
             waits_since_us: 0,
             turn: 0,
+            line: Of::Quiet,
             from: Provenance::default(),
             links: [UNLINKED; 2],
         });
@@ -286,7 +290,7 @@ impl Sessions {
         debug_assert!(may_follow(was, to), "{was:?} to {to:?}");
         let waits = |place| matches!(place, Whereabouts::Waiting(_));
         if waits(was) && !waits(to) {
-            self.unlink(Of::Fifo, index);
+            self.unlink(self.table[index as usize].line, index);
         }
         self.table[index as usize].whereabouts = to;
         if waits(to) && !waits(was) {
@@ -294,52 +298,57 @@ impl Sessions {
         }
     }
 
-    /// It begins to wait, behind all others of its pool.
-    pub fn wait(&mut self, session: SessionId, now_us: u64) {
+    /// It begins to wait, behind all others of its line.
+    pub fn wait(&mut self, session: SessionId, line: Of, now_us: u64) {
         let Some(need) = self.get(session).map(|found| found.whereabouts.need()) else {
             return;
         };
-        self.begin_wait(session, need, now_us);
+        self.begin_wait(session, need, line, now_us);
     }
 
     /// It waits for its greeting, from now on.
     pub fn wait_for_greeting(&mut self, session: SessionId, now_us: u64) {
-        self.begin_wait(session, Need::Greeting, now_us);
+        self.begin_wait(session, Need::Greeting, Of::Quiet, now_us);
     }
 
-    fn begin_wait(&mut self, session: SessionId, need: Need, now_us: u64) {
-        if self.get(session).is_none() {
+    fn begin_wait(&mut self, session: SessionId, need: Need, line: Of, now_us: u64) {
+        let Some(found) = self.get(session) else {
             return;
-        }
+        };
+        debug_assert!(!matches!(found.whereabouts, Whereabouts::Waiting(_)));
         let turn = self.next_turn;
         self.next_turn += 1;
         let found = &mut self.table[index_of(session) as usize];
         found.waits_since_us = now_us;
         found.turn = turn;
+        found.line = line;
         self.put(session, Whereabouts::Waiting(need));
     }
 
-    /// Back into the FIFO, where it was: it did not get away.
+    /// Back into its line, where it was: it did not get away.
     pub fn wait_on(&mut self, session: SessionId) {
         if let Some(found) = self.get(session) {
-            let need = found.whereabouts.need();
+            let (need, pool, line) = (found.whereabouts.need(), found.pool, found.line);
             self.put(session, Whereabouts::Waiting(need));
+            self.takes_turns(pool, line, false);
         }
     }
 
     pub fn enqueue(&mut self, session: SessionId) {
         if let Some(found) = self.get(session) {
-            let (need, pool) = (found.whereabouts.need(), found.pool);
+            let (need, pool, line) = (found.whereabouts.need(), found.pool, found.line);
             self.table[index_of(session) as usize].queue = pool;
             self.put(session, Whereabouts::Queue(need));
+            self.takes_turns(pool, line, true);
         }
     }
 
     pub fn send_to(&mut self, session: SessionId, slot: u32, serial: u64) {
         if let Some(found) = self.get(session) {
-            let need = found.whereabouts.need();
+            let (need, pool, line) = (found.whereabouts.need(), found.pool, found.line);
             self.table[index_of(session) as usize].sent_to = serial;
             self.put(session, Whereabouts::Sent(slot, need));
+            self.takes_turns(pool, line, true);
         }
     }
 
@@ -443,7 +452,7 @@ mod tests {
         let mut sessions = sessions(9);
         let ids: Vec<SessionId> = (0..5).filter_map(|_| create(&mut sessions, 1)).collect();
         for id in &ids {
-            sessions.wait(*id, 5);
+            sessions.wait(*id, Of::Quiet, 5);
         }
         sessions.send_to(ids[2], 7, 1);
         sessions.enqueue(ids[0]);
@@ -463,13 +472,36 @@ mod tests {
     }
 
     #[test]
+    fn who_is_quiet_waits_for_every_other_turn_of_those_that_always_ask() {
+        let mut sessions = sessions(9);
+        let ids: Vec<SessionId> = (0..6).filter_map(|_| create(&mut sessions, 1)).collect();
+        for id in &ids[..4] {
+            sessions.wait(*id, Of::Busy, 5);
+        }
+        for id in &ids[4..] {
+            sessions.wait(*id, Of::Quiet, 6);
+        }
+        assert_eq!(sessions.longest_waiting(1), Some(ids[0]));
+        let mut served = Vec::new();
+        while let Some(id) = sessions.first_waiting(1) {
+            // One that does not get away is the next all the same.
+            sessions.enqueue(id);
+            sessions.wait_on(id);
+            assert_eq!(sessions.first_waiting(1), Some(id));
+            sessions.enqueue(id);
+            served.push(id);
+        }
+        assert_eq!(served, [4, 0, 5, 1, 2, 3].map(|at| ids[at]));
+    }
+
+    #[test]
     fn sessions_that_move_to_another_pool_stand_there_by_how_long_they_have_waited() {
         let mut sessions = sessions(9);
         let ids: Vec<SessionId> = (0..6)
             .filter_map(|number| create(&mut sessions, number % 2))
             .collect();
         for id in &ids[..5] {
-            sessions.wait(*id, 0);
+            sessions.wait(*id, Of::Busy, 0);
         }
         sessions.move_all(0, 1);
         assert_eq!(sessions.fifo(1).collect::<Vec<_>>(), ids[..5]);

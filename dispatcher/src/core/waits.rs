@@ -27,7 +27,7 @@ impl Core {
 
     pub(super) fn expire(&mut self, number: u32) {
         let limit_us = self.limits.session_wait_timeout_us;
-        while let Some(id) = self.sessions.first_waiting(number) {
+        while let Some(id) = self.sessions.longest_waiting(number) {
             let Some(session) = self.sessions.get(id) else {
                 return;
             };

@@ -71,6 +71,16 @@ fn the_largest_pools_give_up_first_and_what_is_free_before_that() {
 }
 
 #[test]
+fn a_larger_pool_whose_turn_has_begun_keeps_nobody_s_turn_from_ending() {
+    let new = |slot| Holding {
+        since_us: NOW_US,
+        ..held(slot, 2, 2)
+    };
+    let all = [held(1, 1, 1), new(2), new(3)];
+    assert_eq!(rules().choose(&claim(0, 0), &all), Choice::First(vec![1]));
+}
+
+#[test]
 fn nobody_gives_to_himself() {
     let own = Holding {
         pool: 9,
@@ -205,6 +215,14 @@ fn what_is_reserved_is_nobody_else_s() {
     let choose = |waited_us| rules().choose(&claim(0, waited_us), &[reserved]);
     assert_eq!(choose(9_000_000), Choice::Nobody);
     assert_eq!(choose_surplus(&[reserved]), Choice::First(vec![1]));
+    // For whom it is reserved takes it at once, but nobody's last.
+    let owed = Claim {
+        is_owed: true,
+        ..claim(1, 0)
+    };
+    let choose = |of| rules().choose(&owed, &[held(1, 1, of)]);
+    assert_eq!(choose(2), Choice::First(vec![1]));
+    assert_eq!(choose(1), Choice::Nobody);
 }
 
 #[test]
@@ -228,10 +246,20 @@ fn shares_and_turns_go_by_weight() {
 
 #[test]
 fn turns_are_longer_where_backends_share_a_processor() {
-    let turn_us = |processors| Rules::new(0, 60_000_000, 8, 50, processors).turn_us;
+    let turn_us = |processors| Rules::new(0, 60_000_000, 8, 12, processors).turn_us;
     assert_eq!(turn_us(8), TURN_US);
     assert_eq!(turn_us(2), 4 * TURN_US);
     assert_eq!(turn_us(1), 4 * TURN_US);
+}
+
+#[test]
+fn a_round_of_many_pools_takes_shorter_turns() {
+    let turn_us = |claims, processors| Rules::new(0, 60_000_000, 8, claims, processors).turn_us;
+    assert_eq!(turn_us(50, 2), 2 * TURN_US);
+    assert_eq!(turn_us(24, 2), EVEN_ROUND_US / 4);
+    assert_eq!(turn_us(1000, 2), 15_000_000 / 125);
+    // Never so short that they were for nothing.
+    assert_eq!(turn_us(100, 8), TURN_US);
 }
 
 #[test]

@@ -1,6 +1,11 @@
 //! The lists through the table of sessions: of a pool's sessions, and of those
 //! that wait, in the order of their turns. To link and to unlink costs nothing,
 //! wherever in its list a session is.
+//!
+//! Who waits stands in one of two lines, and the two are served by turns. Those
+//! that always ask stand in the one, those that have been silent for longer than
+//! the others wait, and new ones, in the other: so these wait for one another only,
+//! and those lose no more than every other turn.
 
 use super::{index_of, name, Session, SessionId, Sessions};
 
@@ -20,46 +25,103 @@ pub const UNLINKED: Link = Link {
 
 /// A list through the table.
 #[derive(Clone, Copy)]
-pub struct List {
+struct List {
     first: u32,
     last: u32,
     length: usize,
 }
 
-pub const EMPTY: List = List {
+const EMPTY: List = List {
     first: NONE,
     last: NONE,
     length: 0,
 };
 
-/// Which of a session's two links: of its pool's sessions, of those in its FIFO.
-#[derive(Clone, Copy)]
+/// Which list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
+    /// All of a pool's sessions.
     Pool = 0,
-    Fifo = 1,
+    /// Those that wait and are quiet or new.
+    Quiet = 1,
+    /// The others that wait.
+    Busy = 2,
 }
 
+impl Of {
+    /// Which of a session's two links: it stands in one line at most.
+    fn link(self) -> usize {
+        usize::from(self != Of::Pool)
+    }
+}
+
+/// A pool's.
+#[derive(Clone, Copy)]
+pub struct Lists {
+    lists: [List; 3],
+    /// Whose turn it is.
+    busy_is_next: bool,
+}
+
+pub const NOBODY: Lists = Lists {
+    lists: [EMPTY; 3],
+    busy_is_next: false,
+};
+
 impl Sessions {
+    fn of(&self, pool: u32, of: Of) -> &List {
+        &self.lists[pool as usize].lists[of as usize]
+    }
+
     pub fn waiting(&self, pool: u32) -> usize {
-        self.lists[pool as usize][Of::Fifo as usize].length
+        self.of(pool, Of::Quiet).length + self.of(pool, Of::Busy).length
     }
 
     pub fn members(&self, pool: u32) -> usize {
-        self.lists[pool as usize][Of::Pool as usize].length
+        self.of(pool, Of::Pool).length
     }
 
+    fn first_of(&self, pool: u32, of: Of) -> Option<SessionId> {
+        self.in_slot(self.of(pool, of).first)
+    }
+
+    /// Who is served next.
     pub fn first_waiting(&self, pool: u32) -> Option<SessionId> {
-        self.in_slot(self.lists[pool as usize][Of::Fifo as usize].first)
+        let (first, second) = match self.lists[pool as usize].busy_is_next {
+            true => (Of::Busy, Of::Quiet),
+            false => (Of::Quiet, Of::Busy),
+        };
+        self.first_of(pool, first)
+            .or_else(|| self.first_of(pool, second))
     }
 
-    /// Who waits behind this one, which waits.
+    /// Who has waited longest.
+    pub fn longest_waiting(&self, pool: u32) -> Option<SessionId> {
+        let turn = |id: &SessionId| self.table[index_of(*id) as usize].turn;
+        [Of::Quiet, Of::Busy]
+            .into_iter()
+            .filter_map(|of| self.first_of(pool, of))
+            .min_by_key(turn)
+    }
+
+    /// Who comes after this one, which waits, where all are gone through.
     pub fn waiting_behind(&self, session: SessionId) -> Option<SessionId> {
-        let after = self.get(session)?.links[Of::Fifo as usize].after;
-        self.in_slot(after)
+        let found = self.get(session)?;
+        let behind = self.in_slot(found.links[found.line.link()].after);
+        match found.line {
+            Of::Quiet => behind.or_else(|| self.first_of(found.pool, Of::Busy)),
+            _ => behind,
+        }
     }
 
+    /// All that wait, one line after the other.
     pub fn fifo(&self, pool: u32) -> impl Iterator<Item = SessionId> + '_ {
-        self.list(Of::Fifo, pool)
+        self.list(Of::Quiet, pool).chain(self.list(Of::Busy, pool))
+    }
+
+    /// One of this line goes, or has come back without having got away.
+    pub(super) fn takes_turns(&mut self, pool: u32, line: Of, has_gone: bool) {
+        self.lists[pool as usize].busy_is_next = (line == Of::Busy) != has_gone;
     }
 
     /// All sessions of a pool.
@@ -67,12 +129,12 @@ impl Sessions {
         self.list(Of::Pool, pool)
     }
 
-    fn list(&self, of: Of, pool: u32) -> impl Iterator<Item = SessionId> + '_ {
-        let mut next = self.lists[pool as usize][of as usize].first;
+    pub(in crate::core) fn list(&self, of: Of, pool: u32) -> impl Iterator<Item = SessionId> + '_ {
+        let mut next = self.of(pool, of).first;
         std::iter::from_fn(move || {
             let found = self.table.get(next as usize)?;
             let id = name(found.generation, next);
-            next = found.links[of as usize].after;
+            next = found.links[of.link()].after;
             Some(id)
         })
     }
@@ -86,7 +148,7 @@ impl Sessions {
             waiting.extend(list.map(|id| (self.table[index_of(id) as usize].turn, index_of(id))));
         }
         for (_, index) in &waiting {
-            self.unlink(Of::Fifo, *index);
+            self.unlink(self.table[*index as usize].line, *index);
         }
         for id in ids {
             let index = index_of(id);
@@ -96,61 +158,65 @@ impl Sessions {
         }
         waiting.sort_unstable();
         for (_, index) in waiting {
-            self.link(Of::Fifo, index, NONE);
+            self.link(self.table[index as usize].line, index, NONE);
         }
     }
 
-    /// Into the FIFO, by turn: at one of its ends, as a rule.
+    /// Into its line, by turn: at one of its ends, as a rule.
     pub(super) fn link_by_turn(&mut self, index: u32) {
-        let Session { pool, turn, .. } = self.table[index as usize];
-        let list = self.lists[pool as usize][Of::Fifo as usize];
+        let Session {
+            pool, turn, line, ..
+        } = self.table[index as usize];
+        let list = *self.of(pool, line);
         let is_last = list.last == NONE || self.table[list.last as usize].turn < turn;
         let mut next = if is_last { NONE } else { list.first };
         while let Some(found) = self.table.get(next as usize) {
             if found.turn > turn {
                 break;
             }
-            next = found.links[Of::Fifo as usize].after;
+            next = found.links[line.link()].after;
         }
-        self.link(Of::Fifo, index, next);
+        self.link(line, index, next);
     }
 
     /// Before `next`, or last.
     pub(super) fn link(&mut self, of: Of, index: u32, next: u32) {
-        let of = of as usize;
+        let (link, of) = (of.link(), of as usize);
         let pool = self.table[index as usize].pool as usize;
+        let list = &mut self.lists[pool].lists[of];
         let before = match self.table.get(next as usize) {
-            Some(found) => found.links[of].before,
-            None => self.lists[pool][of].last,
+            Some(found) => found.links[link].before,
+            None => list.last,
         };
-        self.table[index as usize].links[of] = Link {
+        self.table[index as usize].links[link] = Link {
             before,
             after: next,
         };
         match self.table.get_mut(before as usize) {
-            Some(found) => found.links[of].after = index,
-            None => self.lists[pool][of].first = index,
+            Some(found) => found.links[link].after = index,
+            None => list.first = index,
         }
         match self.table.get_mut(next as usize) {
-            Some(found) => found.links[of].before = index,
-            None => self.lists[pool][of].last = index,
+            Some(found) => found.links[link].before = index,
+            None => list.last = index,
         }
-        self.lists[pool][of].length += 1;
+        list.length += 1;
     }
 
     pub(super) fn unlink(&mut self, of: Of, index: u32) {
-        let of = of as usize;
+        let (link, of) = (of.link(), of as usize);
         let pool = self.table[index as usize].pool as usize;
-        let Link { before, after } = self.table[index as usize].links[of];
+        let list = &mut self.lists[pool].lists[of];
+        let Link { before, after } = self.table[index as usize].links[link];
         match self.table.get_mut(before as usize) {
-            Some(found) => found.links[of].after = after,
-            None => self.lists[pool][of].first = after,
+            Some(found) => found.links[link].after = after,
+            None => list.first = after,
         }
         match self.table.get_mut(after as usize) {
-            Some(found) => found.links[of].before = before,
-            None => self.lists[pool][of].last = before,
+            Some(found) => found.links[link].before = before,
+            None => list.last = before,
         }
-        self.table[index as usize].links[of] = UNLINKED;
-        self.lists[pool][of].length -= 1;
+        self.table[index as usize].links[link] = UNLINKED;
+        list.length -= 1;
     }
 }

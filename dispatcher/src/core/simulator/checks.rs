@@ -3,7 +3,7 @@
 
 use super::shell::Shell;
 use crate::core::pool::Pool;
-use crate::core::sessions::Whereabouts;
+use crate::core::sessions::{Of, Whereabouts};
 use crate::core::{index_of, Core, PoolMode, SessionId, Words};
 use std::collections::BTreeMap;
 
@@ -31,14 +31,16 @@ impl Core {
             assert_eq!(count(&members), self.sessions.members(number), "members");
             assert_eq!(count(&members), self.sessions.of_pool(number).count());
             assert_eq!(count(&waiting), self.sessions.waiting(number), "waiting");
-            let mut before = None;
-            for id in self.sessions.fifo(number) {
-                let session = self.sessions.get(id).expect("a FIFO has only live ones");
-                assert_eq!(session.pool(), number, "of another pool's FIFO");
-                let waits = matches!(session.whereabouts(), Whereabouts::Waiting(_));
-                assert!(waits, "in a FIFO and does not wait");
-                assert!(before < Some(session.turn()), "a FIFO out of order");
-                before = Some(session.turn());
+            for line in [Of::Quiet, Of::Busy] {
+                let mut before = None;
+                for id in self.sessions.list(line, number) {
+                    let session = self.sessions.get(id).expect("a FIFO has only live ones");
+                    assert_eq!(session.pool(), number, "of another pool's FIFO");
+                    let waits = matches!(session.whereabouts(), Whereabouts::Waiting(_));
+                    assert!(waits, "in a FIFO and does not wait");
+                    assert!(before < Some(session.turn()), "a FIFO out of order");
+                    before = Some(session.turn());
+                }
             }
             if let Some(pool) = &self.pools[number as usize] {
                 let from: u32 = pool.origins.values().sum();
@@ -170,7 +172,7 @@ impl Core {
 
     pub(super) fn longest_wait_us(&self) -> u64 {
         let waits = self.existing.iter().filter_map(|number| {
-            let first = self.sessions.first_waiting(number)?;
+            let first = self.sessions.longest_waiting(number)?;
             Some(self.now.us - self.sessions.get(first)?.waits_since_us())
         });
         waits.max().unwrap_or(0)

@@ -15,6 +15,7 @@ mod happenings;
 mod process;
 mod random;
 mod scenario;
+mod shares;
 mod shell;
 mod world;
 

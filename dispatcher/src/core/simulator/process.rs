@@ -495,8 +495,12 @@ impl Process {
         words.transactions += 1;
         words.shown = Shown::Idle;
         words.since_us = now;
+        let is_plain = world.is_plain;
         if let Some(client) = world.client(id) {
             client.answered += 1;
+            if is_plain {
+                return Step::Top;
+            }
             client.taints = match client.taints {
                 0 if random.once_in(30) => random.below(5) as u32,
                 taints => taints.saturating_sub(1),

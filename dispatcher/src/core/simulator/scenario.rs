@@ -1,15 +1,12 @@
 //! One seed's story: how many of everything there are, what happens, and that
 //! at the end all have been served.
 
-use super::process::{FromBackend, Process};
 use super::random::Random;
 use super::shell::Shell;
-use super::world::{Armed, World};
 use crate::core::sessions::Whereabouts;
-use crate::core::{Attach, Core, Event, Identity, Limits, Now, PoolLimits};
+use crate::core::{Event, Limits, Now, PoolLimits};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
-use std::collections::VecDeque;
 
 const TICK_US: u64 = 20_000;
 const SWEEP_US: u64 = 1_000_000;
@@ -107,37 +104,13 @@ impl Scenario {
             force_migration: random.once_in(6),
             processors: random.between(1, 8) as usize,
         };
-        let mut world = World::new(most_sessions + 8, pools as usize + 2, slots);
-        world.force_migration = limits.force_migration;
-        let core = Core::new(
-            limits,
-            most_sessions as u32 + 8,
-            pools as usize + 2,
-            slots,
-            seed as u32,
-            &world,
-        );
         let start_us = if random.once_in(4) { 400_000 } else { 4_000 };
         let is_troubled = !random.once_in(4);
-        let shell = Shell {
-            core,
-            world,
-            processes: (0..slots).map(|_| None).collect(),
-            openings: Vec::new(),
-            questions: VecDeque::new(),
-            asked_limits: Vec::new(),
-            random,
-            skipping: Vec::new(),
-            full: Vec::new(),
-            is_short: seed % 11 == 3,
-            sent: 0,
-            start_us,
-            waits_ended: 0,
-            claims_lost: 0,
-            queue_was_full: 0,
-            log: VecDeque::new(),
-            logs,
-        };
+        let sizes = (most_sessions + 8, pools as usize + 2, slots);
+        let mut shell = Shell::new(seed, limits, sizes, random);
+        shell.start_us = start_us;
+        shell.is_short = seed % 11 == 3;
+        shell.logs = logs;
         Scenario {
             shell,
             summary: Summary::default(),
@@ -251,29 +224,7 @@ impl Scenario {
                 self.fail(slot, failure, Some(true));
                 continue;
             }
-            self.attach(slot, pool);
-        }
-    }
-
-    fn attach(&mut self, slot: u32, pool: u32) {
-        let shell = &mut self.shell;
-        shell.openings.retain(|opening| opening.slot != slot);
-        let key = shell
-            .core
-            .pool_key(pool)
-            .expect("a pool with a backend is there");
-        let identity = Identity {
-            role_oid: key.role_oid,
-            database_oid: key.database_oid,
-            superuser: false,
-        };
-        let verdict = shell.core.may_attach(slot, identity, &shell.world);
-        if verdict == Attach::Welcome(pool) {
-            shell.processes[slot as usize] = Some(Process::new(slot, pool, &mut shell.world));
-            shell.tell(Event::Attached(slot));
-        } else {
-            assert_eq!(verdict, Attach::Stale);
-            shell.carry_out();
+            self.shell.attach(slot, pool);
         }
     }
 
@@ -285,7 +236,7 @@ impl Scenario {
             us: shell.world.now_us,
             timestamp: shell.world.timestamp,
         });
-        self.deliver(8);
+        self.shell.deliver(8);
         if self.random().once_in(2) {
             self.shell.queues_with_room();
         }
@@ -314,36 +265,6 @@ impl Scenario {
         self.shell.tell(Event::RoundEnds);
         self.shell.tell(Event::MakeRoom);
         self.check();
-    }
-
-    /// Sockets' events and backends' frames, some of them, in any order.
-    fn deliver(&mut self, most: usize) {
-        let mut sources: Vec<usize> = Vec::new();
-        let clients = self.shell.world.clients.len();
-        sources.extend((0..clients).filter(|at| self.shell.world.event_of(*at).is_some()));
-        let frames = |process: &Option<Process>| {
-            let front = process.as_ref().and_then(|process| process.outbox.front());
-            front.is_some_and(|frame| *frame != FromBackend::Closed)
-        };
-        let slots = 0..self.shell.processes.len();
-        sources.extend(
-            slots
-                .filter(|slot| frames(&self.shell.processes[*slot]))
-                .map(|slot| clients + slot),
-        );
-        for _ in 0..most.min(sources.len()) {
-            let at = self.random().below(sources.len());
-            let source = sources.swap_remove(at);
-            if source >= clients {
-                let count = self.random().below(4) + 1;
-                self.shell.read_backend((source - clients) as u32, count);
-            } else if let Some((id, hup)) = self.shell.world.event_of(source) {
-                if let Some(client) = self.shell.world.client(id) {
-                    client.armed = Armed::Not;
-                }
-                self.shell.tell(Event::Spoke { id, hup });
-            }
-        }
     }
 
     fn check(&mut self) {

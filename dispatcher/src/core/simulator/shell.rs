@@ -5,7 +5,8 @@ use super::process::{FromBackend, Process, ToBackend};
 use super::random::Random;
 use super::world::{Armed, World, FREE, NO_SESSION, QUEUE_HOLDS};
 use crate::core::{
-    index_of, Action, Core, Ending, Event, Says, SessionId, Shown, Tells, Whose, Why, Word, Words,
+    index_of, Action, Attach, Core, Ending, Event, Identity, Limits, Says, SessionId, Shown, Tells,
+    Whose, Why, Word, Words,
 };
 use std::collections::VecDeque;
 
@@ -44,6 +45,39 @@ pub struct Shell {
 }
 
 impl Shell {
+    /// `sizes`: sessions, pools, backends.
+    pub fn new(seed: u64, limits: Limits, sizes: (usize, usize, usize), random: Random) -> Shell {
+        let (sessions, pools, backends) = sizes;
+        let mut world = World::new(sessions, pools, backends);
+        world.force_migration = limits.force_migration;
+        Shell {
+            core: Core::new(
+                limits,
+                sessions as u32,
+                pools,
+                backends,
+                seed as u32,
+                &world,
+            ),
+            world,
+            processes: (0..backends).map(|_| None).collect(),
+            openings: Vec::new(),
+            questions: VecDeque::new(),
+            asked_limits: Vec::new(),
+            random,
+            skipping: Vec::new(),
+            full: Vec::new(),
+            is_short: false,
+            sent: 0,
+            start_us: 4_000,
+            waits_ended: 0,
+            claims_lost: 0,
+            queue_was_full: 0,
+            log: VecDeque::new(),
+            logs: false,
+        }
+    }
+
     pub fn tell(&mut self, event: Event) {
         if !matches!(event, Event::RoundEnds | Event::MakeRoom | Event::Tick) {
             self.note(|| format!("{event:?}"));
@@ -410,6 +444,58 @@ impl Shell {
         let session = self.core.sessions().get(id);
         let place = session.map(|session| session.whereabouts());
         assert_ne!(whose, Whose::NotTheirs, "{slot}: {message:?}, {place:?}");
+    }
+
+    /// A backend has logged in.
+    pub fn attach(&mut self, slot: u32, pool: u32) {
+        self.openings.retain(|opening| opening.slot != slot);
+        let key = self
+            .core
+            .pool_key(pool)
+            .expect("a pool with a backend is there");
+        let identity = Identity {
+            role_oid: key.role_oid,
+            database_oid: key.database_oid,
+            superuser: false,
+        };
+        let verdict = self.core.may_attach(slot, identity, &self.world);
+        if verdict == Attach::Welcome(pool) {
+            self.processes[slot as usize] = Some(Process::new(slot, pool, &mut self.world));
+            self.tell(Event::Attached(slot));
+        } else {
+            assert_eq!(verdict, Attach::Stale);
+            self.carry_out();
+        }
+    }
+
+    /// Sockets' events and backends' frames, some of them, in any order.
+    pub fn deliver(&mut self, most: usize) {
+        let mut sources: Vec<usize> = Vec::new();
+        let clients = self.world.clients.len();
+        sources.extend((0..clients).filter(|at| self.world.event_of(*at).is_some()));
+        let frames = |process: &Option<Process>| {
+            let front = process.as_ref().and_then(|process| process.outbox.front());
+            front.is_some_and(|frame| *frame != FromBackend::Closed)
+        };
+        let slots = 0..self.processes.len();
+        sources.extend(
+            slots
+                .filter(|slot| frames(&self.processes[*slot]))
+                .map(|slot| clients + slot),
+        );
+        for _ in 0..most.min(sources.len()) {
+            let at = self.random.below(sources.len());
+            let source = sources.swap_remove(at);
+            if source >= clients {
+                let count = self.random.below(4) + 1;
+                self.read_backend((source - clients) as u32, count);
+            } else if let Some((id, hup)) = self.world.event_of(source) {
+                if let Some(client) = self.world.client(id) {
+                    client.armed = Armed::Not;
+                }
+                self.tell(Event::Spoke { id, hup });
+            }
+        }
     }
 
     /// Control connections that have ended, and of which all was read.

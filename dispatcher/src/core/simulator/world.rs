@@ -108,6 +108,8 @@ pub struct World {
     pub force_migration: bool,
     /// All sessions keep their backends.
     pub keeps: bool,
+    /// Nothing that a session does makes it dedicated.
+    pub is_plain: bool,
 }
 
 impl World {
@@ -124,6 +126,7 @@ impl World {
             login_generation: 1,
             force_migration: false,
             keeps: false,
+            is_plain: false,
         }
     }
 

@@ -32,6 +32,7 @@
 
 #include "attach.h"
 #include "builtin_table.h"
+#include "control.h"
 #include "database_leave.h"
 #include "function_table.h"
 #include "hooks.h"

@@ -31,9 +31,9 @@
 #include "utils/backend_status.h"
 #include "utils/timestamp.h"
 
-#include "attach.h"
 #include "backend_entry.h"
 #include "context.h"
+#include "pooled_state.h"
 #include "session_pid.h"
 
 /* A writer is done within a microsecond, unless it is not scheduled. */

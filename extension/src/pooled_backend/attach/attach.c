@@ -41,16 +41,11 @@
 #include "majors.h"
 #include "opening_notices.h"
 #include "parameters.h"
+#include "pooled_state.h"
 #include "self_check.h"
 #include "signal_barrier.h"
 #include "socket_switch.h"
 #include "taint.h"
-
-BatonMe		BatonSelf = {
-	.control = -1,
-	.queue = -1,
-	.client_number = -1
-};
 
 /*
  * control->settings_generation before this backend read pg_db_role_setting
@@ -261,7 +256,6 @@ baton_attach(void)
 	BatonSelf.slot_index = slot_index;
 	BatonSelf.slot = baton_backend_slot(slot_index);
 	BatonSelf.pool = baton_pool_slot(BatonSelf.slot->pool);
-	BatonSelf.client_number = (int) number;
 	BatonSelf.slot->pid = MyProcPid;
 	BatonSelf.slot->session = 0;
 	BatonSelf.slot->transactions = 0;
@@ -269,10 +263,10 @@ baton_attach(void)
 	BatonSelf.slot->dedicated_cause = BATON_CAUSE_NONE;
 	BatonSelf.slot->settings_generation = generation_before_settings;
 
-	problem = baton_socket_attach((int) number, BatonSelf.control);
+	problem = baton_socket_attach((int) number);
 	if (problem != NULL)
 		refuse(problem);
 	before_shmem_exit(retire_at_exit, (Datum) 0);
-	baton_identity_attach(BatonSelf.slot);
+	baton_cancel_attach();
 	baton_identity_clear();
 }

@@ -12,25 +12,6 @@
 
 #include "libpq/libpq-be.h"
 
-#include "control.h"
-
-/* What a pooled backend knows of itself; filled at attach. */
-typedef struct BatonMe
-{
-	uint32		slot_index;
-	BatonBackendSlot *slot;
-	BatonPoolSlot *pool;
-	int			control;		/* control socket; -1 when the dispatcher is
-								 * gone */
-	int			queue;			/* the pool's ready queue, read end */
-	int			epolls[BATON_SESSION_THREADS_MAX];	/* the dispatcher's, where
-													 * sessions are armed */
-	int			epoll_count;
-	int			client_number;	/* where the client's socket stands */
-} BatonMe;
-
-extern BatonMe BatonSelf;
-
 /* What follows in a startup packet's options: <slot>:<token>[:<client>]. */
 #define BATON_ATTACH_OPTION "pg_baton.attach="
 

@@ -54,6 +54,7 @@
 #include "address.h"
 #include "attach_origin.h"
 #include "client_ticket.h"
+#include "control.h"
 #include "identity.h"
 #include "trusted_hba.h"
 

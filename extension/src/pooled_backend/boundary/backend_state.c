@@ -23,9 +23,9 @@
 
 #include "utils/timestamp.h"
 
-#include "attach.h"
 #include "backend_state.h"
 #include "control.h"
+#include "pooled_state.h"
 
 void
 baton_state_set(uint32 state)

@@ -11,6 +11,8 @@
 #ifndef BATON_BACKEND_STATE_H
 #define BATON_BACKEND_STATE_H
 
+#include "control.h"
+
 /* Sets it, whatever it was; a full barrier. */
 extern void baton_state_set(uint32 state);
 
@@ -31,5 +33,12 @@ extern bool baton_queue_is_readable(void);
  * promised to go by having asked: not to be asked twice.
  */
 extern bool baton_retire_asked(void);
+
+/* Shall each transaction of a session be served by another backend? */
+static inline bool
+baton_migration_forced(void)
+{
+	return BatonControlMemory->force_migration != 0;
+}
 
 #endif							/* BATON_BACKEND_STATE_H */

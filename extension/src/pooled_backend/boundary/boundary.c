@@ -58,6 +58,7 @@
 #include "context.h"
 #include "context_unnamed.h"
 #include "handover.h"
+#include "held_client.h"
 #include "idle.h"
 #include "identity.h"
 #include "login_trigger.h"
@@ -66,6 +67,7 @@
 #include "parameters.h"
 #include "pid_deadlock.h"
 #include "pid_notify.h"
+#include "pooled_state.h"
 #include "reset_plain.h"
 #include "socket_switch.h"
 
@@ -76,18 +78,7 @@ static PQcommMethods boundary_methods;
  * one message's header) */
 #define UNFLUSHED_MAX 8000
 
-static size_t unflushed = 0;	/* bytes put since the last flush, or more */
-static bool attached = false;
-static bool in_boundary = false;	/* what is sent now is the boundary's own */
-static bool ready_sent = false; /* a 'Z' was put since the last flush */
-static char ready_status;		/* its status */
-static bool batch_begun = true; /* more than CloseComplete was put since the
-								 * last 'Z' */
-static bool client_lost = false;	/* the client of the command that runs
-									 * reads no more; seen to at its boundary */
-static bool exits_on_error;		/* the session's own, while all errors do */
-static bool injecting = false;	/* what runs are messages of ours: the client
-								 * must not see the answers */
+static BatonSelfBoundary *const self = &BatonSelf.boundary;
 
 static void boundary(char status, bool ready);
 
@@ -109,13 +100,13 @@ static void boundary(char status, bool ready);
 static void
 check_client(void)
 {
-	if (likely(!ClientConnectionLost) || !attached)
+	if (likely(!ClientConnectionLost) || !self->attached)
 		return;
 	ClientConnectionLost = 0;
-	if (in_boundary)
+	if (self->in_boundary)
 		return;
-	client_lost = true;
-	if (!ready_sent)
+	BatonServed.client_lost = true;
+	if (!self->ready_sent)
 	{
 		QueryCancelPending = true;
 		InterruptPending = true;
@@ -130,7 +121,7 @@ check_client(void)
 static void
 cancel_batch(char type)
 {
-	if (in_boundary || ready_sent || (type != 'C' && type != 'I' && type != 's'))
+	if (self->in_boundary || self->ready_sent || (type != 'C' && type != 'I' && type != 's'))
 		return;
 	QueryCancelPending = true;
 	InterruptPending = true;
@@ -145,7 +136,7 @@ cancel_batch(char type)
 static bool
 nobody_reads(void)
 {
-	return client_lost || (in_boundary && attached && baton_session_held() == 0);
+	return BatonServed.client_lost || (self->in_boundary && self->attached && baton_session_held() == 0);
 }
 
 /*
@@ -170,14 +161,14 @@ swallowed(char type, const char *s, size_t len)
 {
 	if (nobody_reads())
 		return true;
-	if (unlikely(in_boundary && type == 'N'))
+	if (unlikely(self->in_boundary && type == 'N'))
 	{
 		const char *severity = severity_of(s, len);
 
 		/* a greeting's NOTICE and WARNING are the client's, as in stock */
 		return strcmp(severity, "DEBUG") == 0 || strcmp(severity, "LOG") == 0;
 	}
-	if (!injecting)
+	if (!self->injecting)
 		return false;
 
 	/* ParameterStatus (after a reload) comes again with the client's answer. */
@@ -199,8 +190,8 @@ expect_waits_for(char type, size_t length)
 {
 	if (baton_socket_expects_waits())
 		return;
-	unflushed += 1 + sizeof(uint32) + length;
-	if (unflushed > UNFLUSHED_MAX || type == 'G' || type == 'W' ||
+	self->unflushed += 1 + sizeof(uint32) + length;
+	if (self->unflushed > UNFLUSHED_MAX || type == 'G' || type == 'W' ||
 		client_connection_check_interval > 0)
 		baton_socket_expect_waits();
 }
@@ -217,7 +208,7 @@ own_notification(const char *s, size_t len)
 	uint32		pid;
 	char	   *own;
 
-	if (!attached || baton_session_held() == 0 || len < sizeof(pid))
+	if (!self->attached || baton_session_held() == 0 || len < sizeof(pid))
 		return NULL;
 	memcpy(&pid, s, sizeof(pid));
 	if (pg_ntoh32(pid) != (uint32) MyProcPid)
@@ -235,31 +226,31 @@ boundary_putmessage(char type, const char *s, size_t len)
 	int			result = 0;
 	char	   *own = NULL;
 
-	if (!in_boundary)
+	if (!self->in_boundary)
 	{
 		if (type == 'Z')
 		{
-			ready_sent = true;
-			ready_status = len > 0 ? s[0] : 'I';
-			batch_begun = false;
+			self->ready_sent = true;
+			self->ready_status = len > 0 ? s[0] : 'I';
+			self->batch_begun = false;
 		}
-		else if (type == 'K' && !attached)
+		else if (type == 'K' && !self->attached)
 			baton_login_triggers_hold();
-		else if (attached)
+		else if (self->attached)
 		{
 			baton_context_note_message(type);
 			if (type != '3')
-				batch_begun = true;
-			if (unlikely(baton_message_is_timed))
+				self->batch_begun = true;
+			if (unlikely(BatonServed.message.is_timed))
 				baton_message_timeout_end();
 		}
 	}
 
 	/* this process ends, and its client shall read why */
-	if (unlikely(injecting && type == 'E') &&
+	if (unlikely(self->injecting && type == 'E') &&
 		strcmp(severity_of(s, len), "ERROR") != 0)
 	{
-		injecting = false;
+		self->injecting = false;
 		baton_socket_resume();
 	}
 
@@ -277,7 +268,7 @@ boundary_putmessage(char type, const char *s, size_t len)
 			pfree(own);
 		check_client();
 	}
-	if (unlikely(client_lost))
+	if (unlikely(BatonServed.client_lost))
 		cancel_batch(type);
 	return result;
 }
@@ -296,7 +287,7 @@ boundary_flush(void)
 {
 	int			result = 0;
 
-	if (!injecting && !nobody_reads())
+	if (!self->injecting && !nobody_reads())
 	{
 		/* Only what the socket has no room for has to be waited for. */
 		if (!baton_socket_expects_waits())
@@ -307,15 +298,15 @@ boundary_flush(void)
 		}
 		if (baton_socket_expects_waits())
 			result = socket_methods->flush();
-		unflushed = 0;
+		self->unflushed = 0;
 		check_client();
 	}
-	if (ready_sent)
+	if (self->ready_sent)
 	{
-		ready_sent = false;
-		boundary(ready_status, true);
+		self->ready_sent = false;
+		boundary(self->ready_status, true);
 	}
-	else if (!batch_begun && !in_boundary && !injecting && attached &&
+	else if (!self->batch_begun && !self->in_boundary && !self->injecting && self->attached &&
 			 !pq_is_reading_msg())
 		boundary(TransactionBlockStatusCode(), false);
 	return result;
@@ -342,14 +333,14 @@ baton_boundary_install(void)
 static void
 errors_end_process(void)
 {
-	exits_on_error = ExitOnAnyError;
+	self->exits_on_error = ExitOnAnyError;
 	ExitOnAnyError = true;
 }
 
 static void
 errors_as_before(void)
 {
-	ExitOnAnyError = exits_on_error;
+	ExitOnAnyError = self->exits_on_error;
 }
 
 /* The messages of ours are done; the client's own comes next. */
@@ -358,7 +349,7 @@ injected(void)
 {
 	bool		timed_out = get_timeout_indicator(STATEMENT_TIMEOUT, true);
 
-	injecting = false;
+	self->injecting = false;
 	if (QueryCancelPending && !timed_out)
 		baton_cancel_arm();
 	QueryCancelHoldoffCount = 0;
@@ -379,7 +370,7 @@ answered(char status, bool ready)
 {
 	BatonSessionSlot *slot;
 
-	if (attached && baton_session_held() != 0)
+	if (self->attached && baton_session_held() != 0)
 	{
 		baton_cancel_disarm();
 		slot = baton_session_slot(baton_session_held());
@@ -403,12 +394,12 @@ answered(char status, bool ready)
 			baton_socket_expect_waits();
 			return false;
 		}
-		if (baton_input_is_buffered() && !client_lost && baton_input_is_noop() &&
+		if (baton_input_is_buffered() && !BatonServed.client_lost && baton_input_is_noop() &&
 			!baton_input_skip())
-			client_lost = true;
+			BatonServed.client_lost = true;
 		if (baton_input_is_buffered())
 		{
-			if (!client_lost && !baton_input_ends_session())
+			if (!BatonServed.client_lost && !baton_input_ends_session())
 			{
 				slot->state = BATON_STATE_ACTIVE;
 				baton_socket_expect_waits();
@@ -421,7 +412,7 @@ answered(char status, bool ready)
 				return false;
 			}
 			/* The next session must not be taken to have said the rest. */
-			client_lost = true;
+			BatonServed.client_lost = true;
 			baton_input_discard();
 		}
 	}
@@ -447,7 +438,7 @@ boundary(char status, bool ready)
 
 	errors_end_process();
 	baton_deadlock_watch();
-	if (injecting)
+	if (self->injecting)
 		injected();
 	else
 		waits = answered(status, ready);
@@ -456,32 +447,32 @@ boundary(char status, bool ready)
 		return;
 
 	QueryCancelHoldoffCount = holdoff + 1;
-	in_boundary = true;
+	self->in_boundary = true;
 	baton_cancel_hold();
 	PG_TRY();
 	{
 		StringInfoData messages;
 		bool		session_ended;
 
-		if (!attached)
+		if (!self->attached)
 		{
 			baton_attach();
 			baton_idle_timeouts_end();
 			baton_parameters_forget_attach();
 			baton_idle_start();
-			attached = true;
+			self->attached = true;
 		}
-		session_ended = client_lost;
-		if (client_lost)
+		session_ended = BatonServed.client_lost;
+		if (BatonServed.client_lost)
 		{
-			client_lost = false;
-			baton_idle_client_lost(status);
+			BatonServed.client_lost = false;
+			baton_client_lost(status);
 		}
 		initStringInfo(&messages);
 		if (baton_idle_wait(session_ended ? 'I' : status, &messages))
 		{
 			baton_socket_inject(messages.data, messages.len);
-			injecting = true;
+			self->injecting = true;
 		}
 		pfree(messages.data);
 	}
@@ -504,10 +495,10 @@ boundary(char status, bool ready)
 	PG_END_TRY();
 
 	errors_end_process();
-	in_boundary = false;
+	self->in_boundary = false;
 
 	/* By assignment: PG_CATCH of anything below us sets it to zero. */
-	QueryCancelHoldoffCount = injecting ? holdoff + 1 : holdoff;
+	QueryCancelHoldoffCount = self->injecting ? holdoff + 1 : holdoff;
 
 	/*
 	 * LockTimeoutHandler (postgres.c) asks for a cancel, too.  Held off, it
@@ -517,7 +508,7 @@ boundary(char status, bool ready)
 	if (QueryCancelPending)
 		(void) get_timeout_indicator(LOCK_TIMEOUT, true);
 	QueryCancelPending = false;
-	if (!injecting)
+	if (!self->injecting)
 	{
 		baton_cancel_unhold();
 		baton_session_arm_cancel();

@@ -50,32 +50,21 @@
 
 #include "control.h"
 #include "identity.h"
+#include "pooled_state.h"
 #include "session_pid.h"
-
-static BatonBackendSlot *my_slot = NULL;
-static bool cancel_armed = false;
-
-/* In the boundary, or in messages of ours: nothing of the client's runs. */
-static volatile sig_atomic_t holding = false;
-
-/* The session in place came with a request. */
-static volatile sig_atomic_t has_spoken = false;
-
-/* A cancel came that means what the session has asked. */
-static volatile sig_atomic_t held_back = false;
 
 static void
 session_signal(SIGNAL_ARGS)
 {
 	int			save_errno = errno;
-	uint64		here = my_slot->session;
+	uint64		here = BatonSelf.slot->session;
 	uint64		session;
 	bool		cancelled;
 
 	/* nothing may be thrown here */
 	if ((uint32) here >= BatonControlMade.session_slots)
 		here = 0;
-	session = pg_atomic_exchange_u64(baton_atomic_u64(my_slot->cancel), 0);
+	session = pg_atomic_exchange_u64(baton_atomic_u64(BatonSelf.slot->cancel), 0);
 	cancelled = session != 0 && session == here;
 	if (here != 0)
 	{
@@ -87,14 +76,14 @@ session_signal(SIGNAL_ARGS)
 	}
 	if (cancelled)
 	{
-		if (!holding)
+		if (!BatonSelf.holds_cancels)
 			StatementCancelHandler(SIGINT);
-		else if (has_spoken)
-			held_back = true;
+		else if (BatonServed.cancel.has_spoken)
+			BatonServed.cancel.held_back = true;
 	}
 	if (here != 0 && baton_pid_is_terminated(here))
 	{
-		if (!holding)
+		if (!BatonSelf.holds_cancels)
 			die(SIGTERM);
 		else
 			SetLatch(MyLatch);	/* the wait looks again */
@@ -106,20 +95,20 @@ session_signal(SIGNAL_ARGS)
 void
 baton_cancel_hold(void)
 {
-	holding = true;
+	BatonSelf.holds_cancels = true;
 }
 
 void
 baton_cancel_unhold(void)
 {
-	holding = false;
-	has_spoken = false;
-	if (held_back)
+	BatonSelf.holds_cancels = false;
+	BatonServed.cancel.has_spoken = false;
+	if (BatonServed.cancel.held_back)
 	{
-		held_back = false;
-		cancel_armed = true;
+		BatonServed.cancel.held_back = false;
+		BatonServed.cancel.armed = true;
 	}
-	if (my_slot != NULL && my_slot->session != 0 && baton_pid_is_terminated(my_slot->session))
+	if (BatonSelf.slot != NULL && BatonSelf.slot->session != 0 && baton_pid_is_terminated(BatonSelf.slot->session))
 		die(SIGTERM);
 }
 
@@ -133,37 +122,36 @@ baton_terminate_check(uint64 session)
 }
 
 void
-baton_cancel_session(bool spoken)
+baton_cancel_session_asks(bool asks)
 {
-	has_spoken = spoken;
-	held_back = false;
+	BatonServed.cancel.has_spoken = asks;
+	BatonServed.cancel.held_back = false;
 }
 
 void
-baton_identity_attach(BatonBackendSlot *slot)
+baton_cancel_attach(void)
 {
-	my_slot = slot;
 	pqsignal(SIGUSR2, session_signal);
 }
 
 void
 baton_cancel_arm(void)
 {
-	cancel_armed = true;
+	BatonServed.cancel.armed = true;
 }
 
 void
 baton_cancel_disarm(void)
 {
-	cancel_armed = false;
+	BatonServed.cancel.armed = false;
 }
 
 void
 baton_cancel_fire(void)
 {
-	if (unlikely(cancel_armed))
+	if (unlikely(BatonServed.cancel.armed))
 	{
-		cancel_armed = false;
+		BatonServed.cancel.armed = false;
 		QueryCancelPending = true;
 		InterruptPending = true;
 		CHECK_FOR_INTERRUPTS();

@@ -35,13 +35,13 @@
 #include "baton_shared.h"
 #include "client_input.h"
 #include "majors.h"
+#include "pooled_state.h"
 #include "socket_switch.h"
 
 /* Longer batches are waited for like in stock. */
 #define PEEK_BYTES 4096
 
 static char peeked[PEEK_BYTES];
-static Size peeked_length = 0;
 
 /*
  * Do these bytes hold all messages up to one that PostgresMain answers with
@@ -132,7 +132,7 @@ baton_input_peek(void)
 		length = recv(MyProcPort->sock, peeked, sizeof(peeked), MSG_PEEK | MSG_DONTWAIT);
 	while (length < 0 && errno == EINTR);
 
-	peeked_length = length > 0 ? length : 0;
+	BatonServed.input.peeked_length = length > 0 ? length : 0;
 	if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 		return CLIENT_NOTHING;
 	if (length <= 0 || peeked[0] == 'X')
@@ -143,14 +143,14 @@ baton_input_peek(void)
 const char *
 baton_input_peeked(Size *length)
 {
-	*length = peeked_length;
+	*length = BatonServed.input.peeked_length;
 	return peeked;
 }
 
 bool
 baton_input_is_whole(void)
 {
-	return batch_is_whole(peeked, peeked_length);
+	return batch_is_whole(peeked, BatonServed.input.peeked_length);
 }
 
 Size
@@ -166,12 +166,12 @@ baton_input_unread(void)
 bool
 baton_input_may_begin(void)
 {
-	Size		available = peeked_length;
+	Size		available = BatonServed.input.peeked_length;
 
 	/* the kernel is asked only where the bytes at hand may not be all */
-	if (peeked_length == sizeof(peeked))
+	if (BatonServed.input.peeked_length == sizeof(peeked))
 		available = Max(available, baton_input_unread());
-	return batch_may_begin(peeked, peeked_length, available);
+	return batch_may_begin(peeked, BatonServed.input.peeked_length, available);
 }
 
 /*

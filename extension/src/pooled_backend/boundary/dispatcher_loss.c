@@ -19,9 +19,9 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 
-#include "attach.h"
 #include "dispatcher_loss.h"
 #include "handover.h"
+#include "pooled_state.h"
 
 static void
 let_go(int *descriptor)

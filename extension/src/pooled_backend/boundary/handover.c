@@ -39,7 +39,6 @@
 #include "utils/timestamp.h"
 
 #include "arena.h"
-#include "attach.h"
 #include "channel.h"
 #include "client_input.h"
 #include "context.h"
@@ -49,22 +48,12 @@
 #include "keepalive.h"
 #include "login_trigger.h"
 #include "opening_notices.h"
+#include "pooled_state.h"
 #include "portal_counter.h"
 #include "self_check.h"
 #include "session_pid.h"
 #include "socket_switch.h"
 #include "wire.h"
-
-static uint64 held = 0;			/* the session in place, 0 if none */
-static uint32 held_cause = BATON_CAUSE_NONE;	/* as last told */
-static uint64 in_hand = 0;		/* received, and not yet in place */
-static bool greeted_here = false;	/* the session in place was */
-
-uint64
-baton_session_held(void)
-{
-	return held;
-}
 
 void
 baton_idle_timeouts_end(void)
@@ -91,9 +80,9 @@ tell(uint16 type, uint64 session, const char *payload, Size length)
 static void
 give_back_in_hand(int code, Datum argument)
 {
-	if (in_hand != 0)
-		tell(BATON_MSG_RELEASE, in_hand, NULL, 0);
-	in_hand = 0;
+	if (BatonSelf.in_hand != 0)
+		tell(BATON_MSG_RELEASE, BatonSelf.in_hand, NULL, 0);
+	BatonSelf.in_hand = 0;
 }
 
 void
@@ -105,7 +94,7 @@ baton_session_start(void)
 void
 baton_session_received(uint64 session)
 {
-	in_hand = session;
+	BatonSelf.in_hand = session;
 }
 
 void
@@ -186,11 +175,13 @@ baton_session_take(uint64 session, int fd)
 	uint32		held_off = QueryCancelHoldoffCount;
 	bool		failed = false;
 
-	Assert(held == 0);
-	greeted_here = (record->record_flags & BATON_RECORD_GREET) != 0;
+	Assert(BatonServed.session == 0);
+	BatonServed.greeted_here = (record->record_flags & BATON_RECORD_GREET) != 0;
+	BatonServed.input.just_taken = true;
+	BatonServed.input.installed = true;
 
 	/* A new session waits for its greeting; all others wait for an answer. */
-	baton_cancel_session((record->record_flags & BATON_RECORD_GREET) == 0);
+	baton_cancel_session_asks((record->record_flags & BATON_RECORD_GREET) == 0);
 
 	/* what still stands there meant what it did on another backend */
 	baton_identity((uint32) session)->cancel = 0;
@@ -206,15 +197,14 @@ baton_session_take(uint64 session, int fd)
 	 * the other.
 	 */
 	pg_memory_barrier();
-	in_hand = 0;
+	BatonSelf.in_hand = 0;
 	slot->state = BATON_STATE_ACTIVE;
 	slot->state_since_us = GetCurrentTimestamp();
 	if (slot->last_backend != BatonSelf.slot_index + 1)
 		slot->migrations++;
 	slot->last_backend = BatonSelf.slot_index + 1;
 	BatonSelf.slot->switches++;
-	held = session;
-	held_cause = BATON_CAUSE_NONE;
+	BatonServed.session = session;
 	baton_pid_take(session);
 	baton_socket_put(fd);
 	if (record->record_flags & BATON_RECORD_GREET)
@@ -284,7 +274,7 @@ baton_session_take(uint64 session, int fd)
 static bool
 take_cancel(void)
 {
-	pg_atomic_uint32 *flags = baton_atomic_u32(baton_session_slot(held)->flags);
+	pg_atomic_uint32 *flags = baton_atomic_u32(baton_session_slot(BatonServed.session)->flags);
 
 	if ((pg_atomic_read_u32(flags) & BATON_SESSION_CANCEL) == 0)
 		return false;
@@ -303,13 +293,13 @@ void
 baton_session_void_cancel(void)
 {
 	(void) take_cancel();
-	baton_cancel_session(false);
+	baton_cancel_session_asks(false);
 }
 
 bool
 baton_session_is_too_large(void)
 {
-	return held != 0 && !baton_arena_has_room(baton_delta_size());
+	return baton_session_held() != 0 && !baton_arena_has_room(baton_delta_size());
 }
 
 /* Where its socket is armed: session_epoll() in threads.rs does the same sum. */
@@ -322,11 +312,11 @@ session_epoll(uint64 session)
 bool
 baton_session_release(uint32 state_after, bool tell_always)
 {
-	BatonSessionSlot *slot = baton_session_slot(held);
-	uint64		session = held;
+	BatonSessionSlot *slot = baton_session_slot(BatonServed.session);
+	uint64		session = BatonServed.session;
 	bool		news;
 
-	Assert(held != 0);
+	Assert(BatonServed.session != 0);
 
 	/* Collects what is new since it came, or since this was last tried. */
 	if (baton_session_is_too_large())
@@ -341,8 +331,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	 * word, the dispatcher could not tell that event from one of the armed
 	 * socket, and would hand the session on before we have armed it.
 	 */
-	news = baton_delta_size() > 0 || tell_always || greeted_here;
-	greeted_here = false;
+	news = baton_delta_size() > 0 || tell_always || BatonServed.greeted_here;
 
 	/*
 	 * Under forced migration what this session has done shall be seen in the
@@ -362,8 +351,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	slot->unnamed_portals = baton_portal_counter();
 	baton_keepalive_leave(slot);
 	slot->dedicated_cause = BATON_CAUSE_NONE;
-	held = 0;
-	baton_cancel_session(false);
+	baton_served_clear();
 	baton_pid_leave(session);
 
 	pg_write_barrier();
@@ -399,28 +387,24 @@ baton_session_bounce(uint64 session, int fd)
 {
 	close(fd);
 	tell(BATON_MSG_RELEASE, session, NULL, 0);
-	in_hand = 0;
+	BatonSelf.in_hand = 0;
 }
 
 void
 baton_session_end(uint32 how, uint32 state_after)
 {
-	uint64		session = held;
+	uint64		session = BatonServed.session;
 	BatonSessionSlot *slot = baton_session_slot(session);
 
-	Assert(held != 0);
+	Assert(BatonServed.session != 0);
 
 	/*
 	 * The context goes first: if this fails the backend dies, and the
 	 * dispatcher still finds the session in its slot.
 	 */
 	baton_context_forget(session);
-	baton_delta_drop();
-	baton_cancel_disarm();
-	baton_cancel_session(false);
 	baton_idle_timeouts_end();
-	held = 0;
-	held_cause = BATON_CAUSE_NONE;
+	baton_served_clear();
 	baton_pid_leave(session);
 	slot->dedicated_cause = BATON_CAUSE_NONE;
 	BatonSelf.slot->dedicated_cause = BATON_CAUSE_NONE;
@@ -438,17 +422,17 @@ baton_session_end(uint32 how, uint32 state_after)
 void
 baton_session_note_cause(uint32 cause)
 {
-	if (cause == held_cause || held == 0)
+	if (cause == BatonServed.cause || BatonServed.session == 0)
 		return;
-	held_cause = cause;
-	baton_session_slot(held)->dedicated_cause = cause;
+	BatonServed.cause = cause;
+	baton_session_slot(BatonServed.session)->dedicated_cause = cause;
 	BatonSelf.slot->dedicated_cause = cause;
-	tell(BATON_MSG_DEDICATED, held, (char *) &cause, sizeof(cause));
+	tell(BATON_MSG_DEDICATED, BatonServed.session, (char *) &cause, sizeof(cause));
 }
 
 void
 baton_session_orphaned(void)
 {
-	held_cause = BATON_CAUSE_DISPATCHER_GONE;
+	BatonServed.cause = BATON_CAUSE_DISPATCHER_GONE;
 	BatonSelf.slot->dedicated_cause = BATON_CAUSE_DISPATCHER_GONE;
 }

@@ -10,10 +10,14 @@
 #ifndef BATON_HANDOVER_H
 #define BATON_HANDOVER_H
 
-#include "control.h"
+#include "pooled_state.h"
 
 /* The session this backend holds; 0 if none. */
-extern uint64 baton_session_held(void);
+static inline uint64
+baton_session_held(void)
+{
+	return BatonServed.session;
+}
 
 /* Once, after attach. */
 extern void baton_session_start(void);
@@ -26,7 +30,7 @@ extern void baton_session_received(uint64 session);
 
 /*
  * Puts a session in place; `fd`, its socket, is consumed.  The backend must
- * hold none.  A session that has not been greeted is.  If its context cannot
+ * hold none.  It has come to speak, and is to be listened to.  A session that has not been greeted is.  If its context cannot
  * be put in place the client gets an error and the session has ended.
  */
 extern void baton_session_take(uint64 session, int fd);

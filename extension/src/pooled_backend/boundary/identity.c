@@ -4,7 +4,7 @@
  *		Who the backend says it serves: addresses in MyProcPort (log lines,
  *		inet_client_addr) and in pg_stat_activity, start times.
  *
- * MyProcPort's strings point to buffers of this file; nothing in the server
+ * MyProcPort's strings point into BatonPlaced; nothing in the server
  * frees them (remote_host and remote_port are set once, in BackendInitialize,
  * postmaster.c, backend_startup.c since 18).
  *
@@ -28,11 +28,10 @@
 #include "backend_entry.h"
 #include "control.h"
 #include "identity.h"
+#include "pooled_state.h"
 #include "session_pid.h"
 
-static char remote_host[INET6_ADDRSTRLEN + 16];
-static char remote_port[16];
-static bool shown = true;		/* somebody, or what attach began with */
+static BatonPlacedIdentity *const placed = &BatonPlaced.identity;
 
 /* As pgstat_bestart (backend_status.c) does once in a backend's life. */
 static void
@@ -62,26 +61,26 @@ report_identity(TimestampTz start, const BatonIdentity *identity)
 static void
 write_remote(const BatonSessionRecord *record)
 {
-	static uint16 family = AF_UNSPEC;	/* what remote_host says */
-	static uint8 address[sizeof(record->peer_address)];
+	StaticAssertStmt(sizeof(placed->address) == sizeof(record->peer_address),
+					 "an address has its room");
 
 	if (record->peer_family != AF_INET && record->peer_family != AF_INET6)
 	{
-		family = AF_UNSPEC;
-		strlcpy(remote_host, "[local]", sizeof(remote_host));
-		remote_port[0] = '\0';
+		placed->family = AF_UNSPEC;
+		strlcpy(placed->remote_host, "[local]", sizeof(placed->remote_host));
+		placed->remote_port[0] = '\0';
 		return;
 	}
-	if (record->peer_family != family || !shown ||
-		memcmp(record->peer_address, address, sizeof(address)) != 0)
+	if (record->peer_family != placed->family || placed->is_nobody ||
+		memcmp(record->peer_address, placed->address, sizeof(placed->address)) != 0)
 	{
 		if (inet_ntop(record->peer_family, record->peer_address,
-					  remote_host, INET6_ADDRSTRLEN) == NULL)
-			strlcpy(remote_host, "???", sizeof(remote_host));
-		family = record->peer_family;
-		memcpy(address, record->peer_address, sizeof(address));
+					  placed->remote_host, INET6_ADDRSTRLEN) == NULL)
+			strlcpy(placed->remote_host, "???", sizeof(placed->remote_host));
+		placed->family = record->peer_family;
+		memcpy(placed->address, record->peer_address, sizeof(placed->address));
 	}
-	remote_port[pg_ultoa_n(record->peer_port, remote_port)] = '\0';
+	placed->remote_port[pg_ultoa_n(record->peer_port, placed->remote_port)] = '\0';
 }
 
 void
@@ -95,8 +94,8 @@ baton_identity_put(const BatonSessionRecord *record)
 							  record->local_address, record->peer_scope);
 
 	write_remote(record);
-	port->remote_host = remote_host;
-	port->remote_port = remote_port;
+	port->remote_host = placed->remote_host;
+	port->remote_port = placed->remote_port;
 	port->remote_hostname = NULL;
 	port->remote_hostname_resolv = 0;
 	port->proto = record->protocol;
@@ -124,11 +123,11 @@ baton_identity_put(const BatonSessionRecord *record)
 	 */
 	reset_formatted_start_time();
 	report_identity(record->login_time_us, baton_identity((uint32) record->id));
-	if (!shown)
+	if (placed->is_nobody)
 	{
 		/* the context's own may be the same, and then is not assigned */
 		pgstat_report_appname(application_name);
-		shown = true;
+		placed->is_nobody = false;
 	}
 }
 
@@ -137,15 +136,15 @@ baton_identity_clear(void)
 {
 	Port	   *port = MyProcPort;
 
-	if (!shown)
+	if (placed->is_nobody)
 		return;
-	shown = false;
+	placed->is_nobody = true;
 	(void) baton_address_make(&port->raddr, AF_UNIX, 0, NULL, 0);
 	(void) baton_address_make(&port->laddr, AF_UNIX, 0, NULL, 0);
-	strlcpy(remote_host, "[local]", sizeof(remote_host));
-	remote_port[0] = '\0';
-	port->remote_host = remote_host;
-	port->remote_port = remote_port;
+	strlcpy(placed->remote_host, "[local]", sizeof(placed->remote_host));
+	placed->remote_port[0] = '\0';
+	port->remote_host = placed->remote_host;
+	port->remote_port = placed->remote_port;
 	report_identity(GetCurrentTimestamp(), NULL);
 	pgstat_report_appname("");
 }

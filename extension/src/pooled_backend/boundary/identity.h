@@ -12,8 +12,8 @@
 
 #include "baton_shared.h"
 
-/* Once, at attach: takes over SIGUSR2. */
-extern void baton_identity_attach(BatonBackendSlot *slot);
+/* Once, at attach, when BatonSelf is filled: takes over SIGUSR2. */
+extern void baton_cancel_attach(void);
 
 /* Addresses, start time and the rest, as a backend of that client has them. */
 extern void baton_identity_put(const BatonSessionRecord *record);
@@ -35,8 +35,8 @@ extern void baton_cancel_disarm(void);
 extern void baton_cancel_hold(void);
 extern void baton_cancel_unhold(void);
 
-/* Another session, or none, will be in place; it came with a request or not. */
-extern void baton_cancel_session(bool spoken);
+/* The session in place has asked something, or not; void is what came before. */
+extern void baton_cancel_session_asks(bool asks);
 
 /*
  * The session in place, 0 if none: if it shall be ended, this backend ends with

@@ -22,10 +22,4 @@ extern void baton_idle_start(void);
  */
 extern bool baton_idle_wait(char status, StringInfo messages);
 
-/*
- * The client of the held session has gone while it was being written to; the
- * transaction status was to be `status`.  Ends the session.
- */
-extern void baton_idle_client_lost(char status);
-
 #endif							/* BATON_IDLE_H */

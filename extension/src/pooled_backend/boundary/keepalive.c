@@ -41,8 +41,7 @@
 #include "control.h"
 #include "guc_hooks.h"
 #include "keepalive.h"
-
-static bool is_relayed = false;
+#include "pooled_state.h"
 
 static int
 kernel_default(int fd, int option)
@@ -93,13 +92,13 @@ static GucShowHook server_show_##parameter = NULL; \
 static void \
 relayed_assign_##parameter(int value, void *extra) \
 { \
-	if (!is_relayed && server_assign_##parameter != NULL) \
+	if (!BatonPlaced.identity.is_relayed && server_assign_##parameter != NULL) \
 		server_assign_##parameter(value, extra); \
 } \
 static const char * \
 relayed_show_##parameter(void) \
 { \
-	return is_relayed || server_show_##parameter == NULL ? \
+	return BatonPlaced.identity.is_relayed || server_show_##parameter == NULL ? \
 		show_number(parameter, (ask_defaults(), default_value)) : server_show_##parameter(); \
 } \
 extern int	parameter
@@ -125,19 +124,19 @@ baton_keepalive_attach(void)
 void
 baton_keepalive_relayed(bool relayed)
 {
-	is_relayed = relayed;
+	BatonPlaced.identity.is_relayed = relayed;
 }
 
 bool
 baton_keepalive_is_relayed(void)
 {
-	return is_relayed;
+	return BatonPlaced.identity.is_relayed;
 }
 
 static bool
 any_is_set(void)
 {
-	return !is_relayed && MyProcPort->laddr.addr.ss_family != AF_UNIX &&
+	return !BatonPlaced.identity.is_relayed && MyProcPort->laddr.addr.ss_family != AF_UNIX &&
 		(tcp_keepalives_idle | tcp_keepalives_interval | tcp_keepalives_count |
 		 tcp_user_timeout) != 0;
 }

@@ -35,6 +35,7 @@
 #include "utils/timestamp.h"
 
 #include "message_timeout.h"
+#include "pooled_state.h"
 
 #define BYTES_A_PERIOD (64 * 1024)
 
@@ -46,12 +47,9 @@
 
 int			baton_message_timeout_ms;
 
-bool		baton_message_is_timed = false;
-
 static TimeoutId timeout;
-static bool by_us = false;		/* the message is read by us, to be ignored */
-static bool begins = false;		/* `received` is not known yet */
-static uint64 received;			/* as it was a period ago */
+
+static BatonServedMessage *const message = &BatonServed.message;
 
 static uint64
 bytes_received(void)
@@ -78,17 +76,17 @@ period_over(void)
 {
 	uint64		now;
 
-	if (!baton_message_is_timed || !pq_is_reading_msg() ||
-		(debug_query_string != NULL && !by_us))
+	if (!message->is_timed || !pq_is_reading_msg() ||
+		(debug_query_string != NULL && !message->by_us))
 		return;
 	now = bytes_received();
-	if (begins || now >= received + BYTES_A_PERIOD)
+	if (message->begins || now >= message->received + BYTES_A_PERIOD)
 	{
-		begins = false;
-		received = now;
+		message->begins = false;
+		message->received = now;
 		return;
 	}
-	if (by_us)
+	if (message->by_us)
 		ProcDiePending = true;	/* what secure_read heeds outside of a command */
 	else
 	{
@@ -110,8 +108,8 @@ baton_message_timeout_start(void)
 static void
 begin(bool ignored)
 {
-	by_us = ignored;
-	baton_message_is_timed = true;
+	message->by_us = ignored;
+	message->is_timed = true;
 	enable_timeout_every(timeout,
 						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
 													 baton_message_timeout_ms),
@@ -123,8 +121,8 @@ baton_message_timeout_begin(bool ignored)
 {
 	if (baton_message_timeout_ms <= 0)
 		return;
-	begins = false;
-	received = bytes_received();
+	message->begins = false;
+	message->received = bytes_received();
 	begin(ignored);
 }
 
@@ -133,15 +131,15 @@ baton_message_timeout_begin_late(void)
 {
 	if (baton_message_timeout_ms <= 0)
 		return;
-	begins = true;
+	message->begins = true;
 	begin(false);
 }
 
 void
 baton_message_timeout_end(void)
 {
-	if (likely(!baton_message_is_timed))
+	if (likely(!message->is_timed))
 		return;
-	baton_message_is_timed = false;
+	message->is_timed = false;
 	disable_timeout(timeout, false);
 }

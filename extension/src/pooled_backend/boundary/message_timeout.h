@@ -28,10 +28,7 @@ extern void baton_message_timeout_begin(bool ignored);
  */
 extern void baton_message_timeout_begin_late(void);
 
-/* Is one? */
-extern bool baton_message_is_timed;
-
-/* It has been read to its end. */
+/* It has been read to its end; BatonServed.message says whether there was one. */
 extern void baton_message_timeout_end(void);
 
 #endif							/* BATON_MESSAGE_TIMEOUT_H */

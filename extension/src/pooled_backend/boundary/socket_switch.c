@@ -46,31 +46,11 @@
 #include "utils/memutils.h"
 
 #include "majors.h"
+#include "pooled_state.h"
 #include "self_check.h"
 #include "socket_switch.h"
 
-static int	client_number = -1; /* where the client's socket stands */
-static int	control_number = -1;	/* the dispatcher's socket */
-static int	placeholder = -1;	/* stands there between sessions */
-static int	placeholder_peer = -1;	/* kept open: or it would read EOF */
-static int	inject_read = -1;	/* injected messages are read from here */
-static int	inject_write = -1;
-static int	kept_client = -1;	/* the client's socket during an injection */
-
-/* A wait set in which what stands in the client's place may be registered. */
-typedef struct Watcher
-{
-	int			epoll;			/* the wait set's epoll descriptor */
-	uint64		data;			/* its data word for the socket */
-	bool		watching;		/* what stands there is registered */
-} Watcher;
-
-/* FeBeWaitSet's; until attach that is stock's own, which watches. */
-static Watcher command_watcher = {-1, 0, true};
-static Watcher idle_watcher = {-1, 0, true};
-static WaitEventSet *idle_set = NULL;
-static bool occupied = false;	/* not the placeholder stands there */
-static bool remade = false;		/* wait sets are made anew for each socket */
+static BatonSelfSockets *const sockets = &BatonSelf.sockets;
 
 /* The data word under which descriptor `target` is registered; 0 if not. */
 static uint64
@@ -137,7 +117,7 @@ create_set(int events, uint32 death)
 {
 	WaitEventSet *set = baton_wait_set_create(events);
 
-	AddWaitEventToSet(set, WL_SOCKET_READABLE, client_number, NULL, NULL);
+	AddWaitEventToSet(set, WL_SOCKET_READABLE, BatonSelf.client_number, NULL, NULL);
 	AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(set, death, PGINVALID_SOCKET, NULL, NULL);
 	return set;
@@ -147,16 +127,16 @@ static void
 create_sets(void)
 {
 	FeBeWaitSet = create_set(FeBeWaitSetNEvents, WL_POSTMASTER_DEATH);
-	idle_set = create_set(FeBeWaitSetNEvents + 1, WL_EXIT_ON_PM_DEATH);
-	if (control_number >= 0)
-		AddWaitEventToSet(idle_set, WL_SOCKET_READABLE, control_number, NULL, NULL);
+	sockets->idle_set = create_set(FeBeWaitSetNEvents + 1, WL_EXIT_ON_PM_DEATH);
+	if (BatonSelf.control >= 0)
+		AddWaitEventToSet(sockets->idle_set, WL_SOCKET_READABLE, BatonSelf.control, NULL, NULL);
 }
 
 /* The number that the next descriptor will get; -1 if there is none. */
 static int
 next_number(void)
 {
-	int			number = dup(placeholder);
+	int			number = dup(sockets->placeholder);
 
 	if (number >= 0)
 		close(number);
@@ -165,12 +145,12 @@ next_number(void)
 
 /* The wait set that was created as that number was the next. */
 static const char *
-find_watcher(Watcher *watcher, int number)
+find_watcher(BatonWatcher *watcher, int number)
 {
 	watcher->epoll = number;
 	if (!is_epoll(number))
 		return "could not find the epoll descriptor of a wait set";
-	watcher->data = registration_data(number, client_number);
+	watcher->data = registration_data(number, BatonSelf.client_number);
 	if (watcher->data == 0)
 		return "could not find the registration of the client socket";
 	watcher->watching = true;
@@ -185,17 +165,17 @@ find_watchers(void)
 	int			number = next_number();
 
 	FeBeWaitSet = create_set(FeBeWaitSetNEvents, WL_POSTMASTER_DEATH);
-	problem = find_watcher(&command_watcher, number);
+	problem = find_watcher(&sockets->command_watcher, number);
 	number = next_number();
-	idle_set = create_set(FeBeWaitSetNEvents + 1, WL_EXIT_ON_PM_DEATH);
-	AddWaitEventToSet(idle_set, WL_SOCKET_READABLE, control_number, NULL, NULL);
+	sockets->idle_set = create_set(FeBeWaitSetNEvents + 1, WL_EXIT_ON_PM_DEATH);
+	AddWaitEventToSet(sockets->idle_set, WL_SOCKET_READABLE, BatonSelf.control, NULL, NULL);
 	if (problem == NULL)
-		problem = find_watcher(&idle_watcher, number);
+		problem = find_watcher(&sockets->idle_watcher, number);
 	return problem;
 }
 
 static void
-watch(Watcher *watcher)
+watch(BatonWatcher *watcher)
 {
 	struct epoll_event event;
 
@@ -204,23 +184,23 @@ watch(Watcher *watcher)
 	memset(&event, 0, sizeof(event));
 	event.events = EPOLLERR | EPOLLHUP | EPOLLIN;
 	event.data.u64 = watcher->data;
-	if (epoll_ctl(watcher->epoll, EPOLL_CTL_ADD, client_number, &event) != 0)
+	if (epoll_ctl(watcher->epoll, EPOLL_CTL_ADD, BatonSelf.client_number, &event) != 0)
 		elog(FATAL, "could not add a client socket to a wait set: %m");
 	watcher->watching = true;
 }
 
 static void
-unwatch(Watcher *watcher)
+unwatch(BatonWatcher *watcher)
 {
 	if (!watcher->watching)
 		return;
-	if (epoll_ctl(watcher->epoll, EPOLL_CTL_DEL, client_number, NULL) != 0)
+	if (epoll_ctl(watcher->epoll, EPOLL_CTL_DEL, BatonSelf.client_number, NULL) != 0)
 		elog(FATAL, "could not remove a client socket from a wait set: %m");
 	watcher->watching = false;
 }
 
 const char *
-baton_socket_attach(int number, int control)
+baton_socket_attach(int number)
 {
 	WaitEventSet *old;
 	const char *problem;
@@ -228,14 +208,13 @@ baton_socket_attach(int number, int control)
 
 	if (fcntl(number, F_GETFD) != -1 || errno != EBADF)
 		return "the descriptor number for client sockets is in use";
-	if (!make_pair(&placeholder, &placeholder_peer) ||
-		!make_pair(&inject_read, &inject_write))
+	if (!make_pair(&sockets->placeholder, &sockets->placeholder_peer) ||
+		!make_pair(&sockets->inject_read, &sockets->inject_write))
 		return "could not create a socket pair";
-	if (dup3(placeholder, number, O_CLOEXEC) != number)
+	if (dup3(sockets->placeholder, number, O_CLOEXEC) != number)
 		return "could not reserve the descriptor number for client sockets";
 	ReserveExternalFD();
-	client_number = number;
-	control_number = control;
+	BatonSelf.client_number = number;
 
 	old = FeBeWaitSet;
 	problem = find_watchers();
@@ -243,7 +222,7 @@ baton_socket_attach(int number, int control)
 		problem = "broken on purpose";
 	if (problem != NULL)
 	{
-		remade = true;
+		sockets->remade = true;
 		baton_self_check_failed(BATON_COSTS_SPEED, problem);
 	}
 
@@ -256,7 +235,7 @@ baton_socket_attach(int number, int control)
 WaitEventSet *
 baton_socket_idle_set(void)
 {
-	return idle_set;
+	return sockets->idle_set;
 }
 
 static void
@@ -267,11 +246,11 @@ unwatch_both(void)
 	 * (ModifyWaitEvent returns early); what we add must be what it remembers.
 	 * It can have been made to wait for room to write only while watching.
 	 */
-	if (command_watcher.watching)
+	if (sockets->command_watcher.watching)
 		ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_READABLE, NULL);
 
-	unwatch(&command_watcher);
-	unwatch(&idle_watcher);
+	unwatch(&sockets->command_watcher);
+	unwatch(&sockets->idle_watcher);
 }
 
 /*
@@ -281,21 +260,21 @@ unwatch_both(void)
 static void
 stand_in_place(int fd)
 {
-	if (unlikely(remade))
+	if (unlikely(sockets->remade))
 	{
 		/* what they are registered with goes before what is registered */
 		FreeWaitEventSet(FeBeWaitSet);
-		FreeWaitEventSet(idle_set);
+		FreeWaitEventSet(sockets->idle_set);
 	}
 	else
 		unwatch_both();
-	while (dup3(fd, client_number, O_CLOEXEC) != client_number)
+	while (dup3(fd, BatonSelf.client_number, O_CLOEXEC) != BatonSelf.client_number)
 	{
 		if (errno != EINTR && errno != EBUSY)
 			elog(FATAL, "could not put a client socket in place: %m");
 	}
-	occupied = fd != placeholder;
-	if (unlikely(remade))
+	sockets->occupied = fd != sockets->placeholder;
+	if (unlikely(sockets->remade))
 		create_sets();
 }
 
@@ -309,7 +288,7 @@ baton_socket_put(int fd)
 void
 baton_socket_clear(void)
 {
-	stand_in_place(placeholder);
+	stand_in_place(sockets->placeholder);
 }
 
 void
@@ -319,10 +298,10 @@ baton_socket_inject(const char *messages, Size length)
 	int			room = (int) Max(length + 4096, 65536);
 
 	/* The whole of it must fit: nobody reads while we write. */
-	(void) setsockopt(inject_write, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+	(void) setsockopt(sockets->inject_write, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
 	while (written < length)
 	{
-		ssize_t		now = send(inject_write, messages + written, length - written,
+		ssize_t		now = send(sockets->inject_write, messages + written, length - written,
 							   MSG_NOSIGNAL);
 
 		if (now < 0 && errno == EINTR)
@@ -332,45 +311,45 @@ baton_socket_inject(const char *messages, Size length)
 		written += now;
 	}
 
-	kept_client = fcntl(client_number, F_DUPFD_CLOEXEC, 0);
-	if (kept_client < 0)
+	sockets->kept_client = fcntl(BatonSelf.client_number, F_DUPFD_CLOEXEC, 0);
+	if (sockets->kept_client < 0)
 		elog(FATAL, "could not keep a client socket aside: %m");
-	stand_in_place(inject_read);
+	stand_in_place(sockets->inject_read);
 	baton_socket_expect_waits();
 }
 
 void
 baton_socket_resume(void)
 {
-	Assert(kept_client >= 0);
-	stand_in_place(kept_client);
-	close(kept_client);
-	kept_client = -1;
+	Assert(sockets->kept_client >= 0);
+	stand_in_place(sockets->kept_client);
+	close(sockets->kept_client);
+	sockets->kept_client = -1;
 	baton_socket_expect_waits();
 }
 
 void
 baton_socket_expect_waits(void)
 {
-	if (occupied)
-		watch(&command_watcher);
+	if (sockets->occupied)
+		watch(&sockets->command_watcher);
 }
 
 bool
 baton_socket_expects_waits(void)
 {
-	return command_watcher.watching;
+	return sockets->command_watcher.watching;
 }
 
 void
 baton_socket_expect_sleep(void)
 {
-	if (occupied)
-		watch(&idle_watcher);
+	if (sockets->occupied)
+		watch(&sockets->idle_watcher);
 }
 
 bool
 baton_socket_expects_sleep(void)
 {
-	return idle_watcher.watching;
+	return sockets->idle_watcher.watching;
 }

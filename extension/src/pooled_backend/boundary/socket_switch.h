@@ -15,9 +15,9 @@
 /*
  * Once, at attach: puts a placeholder on descriptor `number`, makes it
  * MyProcPort->sock, rebuilds FeBeWaitSet on it.  NULL, or why it cannot.
- * `control`, the dispatcher's socket, is waited for when there is nothing to do.
+ * The dispatcher's socket is waited for when there is nothing to do.
  */
-extern const char *baton_socket_attach(int number, int control);
+extern const char *baton_socket_attach(int number);
 
 /* Puts a client's socket in place; `fd` is consumed. */
 extern void baton_socket_put(int fd);

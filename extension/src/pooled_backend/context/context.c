@@ -14,12 +14,10 @@
  * parameters; then prepared statements, the unnamed one and sequences, which
  * may look at catalogs as the role and with the search_path of the session.
  *
- * Invariants: current_session is whose context is in place, 0 for none.
- * current_version is the number of exactly that context, 0 if the number is
- * not known (the session has changed it here and the dispatcher has numbered
- * it since).  An error within install or greet leaves current_version 0 and
- * each part with a true account of what it has put in place, so that the next
- * install can take it away.
+ * Invariants: BatonPlaced.context says whose context is in place.  An error
+ * within install or greet leaves its version 0 and each part with a true
+ * account of what it has put in place, so that the next install can take it
+ * away.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -47,15 +45,14 @@
 #include "login_trigger.h"
 #include "majors.h"
 #include "opening_notices.h"
+#include "pooled_state.h"
 #include "reset_plain.h"
 #include "self_check.h"
 #include "statement_notice.h"
 
 static MemoryContext context_context = NULL;
-static uint64 current_session = 0;
-static uint64 current_version = 0;
 
-/* The entries of the session at hand, by kind. */
+/* The entries of the session at hand, by kind; of use within install only. */
 static BatonEntryList parameters;
 static BatonEntryList resets;
 static BatonEntryList startup;
@@ -203,8 +200,8 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 		return false;
 	}
 	baton_functions_session_changes();
-	current_session = record->id;
-	current_version = 0;
+	BatonPlaced.context.session = record->id;
+	BatonPlaced.context.version = 0;
 	baton_reset_follow_reload();
 	baton_params_forget();
 	baton_reset_prepare_greeting();
@@ -244,13 +241,13 @@ baton_context_install(const BatonSessionRecord *record)
 	}
 	baton_reset_follow_reload();
 	if (record->context_version == 0 ||
-		record->context_version != current_version ||
-		record->id != current_session)
+		record->context_version != BatonPlaced.context.version ||
+		record->id != BatonPlaced.context.session)
 	{
-		if (record->id != current_session)
+		if (record->id != BatonPlaced.context.session)
 			baton_functions_session_changes();
-		current_session = record->id;
-		current_version = 0;
+		BatonPlaced.context.session = record->id;
+		BatonPlaced.context.version = 0;
 		sort_out(record);
 		baton_params_make_room(&parameters);
 		baton_reset_install(&resets);
@@ -259,7 +256,7 @@ baton_context_install(const BatonSessionRecord *record)
 		baton_report_install(reported_entry);
 	}
 	install_rest(record);
-	current_version = record->context_version;
+	BatonPlaced.context.version = record->context_version;
 }
 
 bool
@@ -268,7 +265,7 @@ baton_context_capture(uint64 session)
 	bool		changed;
 
 	/* never while it is unpooled: the session stays */
-	Assert(session == current_session);
+	Assert(session == BatonPlaced.context.session);
 	baton_reset_follow_reload();
 	changed = baton_params_capture();
 	if (changed)
@@ -279,7 +276,7 @@ baton_context_capture(uint64 session)
 	changed |= baton_sequences_capture(session);
 	changed |= baton_temporary_capture();
 	if (changed)
-		current_version = 0;
+		BatonPlaced.context.version = 0;
 	return changed;
 }
 
@@ -293,10 +290,10 @@ baton_context_forget(uint64 session)
 	baton_unnamed_forget(session);
 	baton_sequences_forget(session);
 	baton_temporary_forget();
-	if (session != current_session)
+	if (session != BatonPlaced.context.session)
 		return;
-	current_session = 0;
-	current_version = 0;
+	BatonPlaced.context.session = 0;
+	BatonPlaced.context.version = 0;
 	baton_reset_neutralise();
 	baton_params_forget();
 }

@@ -23,7 +23,7 @@
  *
  * Which records those are, and where they lie, is param_records.c's.
  *
- * Invariants: each BatonParam is in baton_params_placed, at one entry of
+ * Invariants: each BatonParam is in BatonPlaced.params, at one entry of
  * baton_scan[] at most, and owned by baton_params_context.  The records must
  * not be stacked (see context_guc.c).
  *
@@ -42,6 +42,7 @@
 #include "context_placeholders.h"
 #include "guc_value.h"
 #include "param_records.h"
+#include "pooled_state.h"
 
 static StringInfoData scratch;
 
@@ -192,7 +193,7 @@ capture_lost(bool tell)
 	dlist_mutable_iter iter;
 	bool		changed = false;
 
-	dlist_foreach_modify(iter, &baton_params_placed)
+	dlist_foreach_modify(iter, &BatonPlaced.params.list)
 	{
 		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
 

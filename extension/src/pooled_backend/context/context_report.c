@@ -32,13 +32,12 @@
 #include "context_guc.h"
 #include "context_report.h"
 #include "guc_value.h"
+#include "pooled_state.h"
 
-static StringInfoData told;
+static BatonPlacedReports *const placed = &BatonPlaced.reports;
+
+/* To compare with what was told. */
 static StringInfoData now_told;
-static uint64 told_serial = 0;	/* the entry that says the same; 0: none known */
-static bool sent = false;		/* a ParameterStatus since told was made */
-static bool news = false;		/* the client has not been told all */
-static bool withheld = false;	/* a ParameterStatus was thrown away */
 
 /* The reported parameters, in the table's order, as of its version. */
 static struct config_generic **reported = NULL;
@@ -91,14 +90,14 @@ baton_report_attach(void)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 
-	if (told.data == NULL)
+	if (placed->told.data == NULL)
 	{
-		initStringInfo(&told);
+		initStringInfo(&placed->told);
 		initStringInfo(&now_told);
 	}
 	MemoryContextSwitchTo(old);
-	look(&told);
-	told_serial = 0;
+	look(&placed->told);
+	placed->told_serial = 0;
 	if (baton_guc_find("in_hot_standby") == NULL)
 		return "parameter \"in_hot_standby\" was not found";
 	return NULL;
@@ -208,48 +207,48 @@ baton_report_install(const BatonEntry *reported)
 {
 	uint64		serial = reported ? reported->serial : 0;
 
-	if (serial == 0 || serial != told_serial || sent)
+	if (serial == 0 || serial != placed->told_serial || placed->sent)
 	{
 		const char *pairs = reported ? baton_entry_value(reported) : "";
 		Size		length = reported ? reported->value_length : 0;
 
-		if (sent)
-			look(&told);
-		sent = false;
-		if (told.len != (int) length ||
-			memcmp(told.data, pairs, length) != 0)
+		if (placed->sent)
+			look(&placed->told);
+		placed->sent = false;
+		if (placed->told.len != (int) length ||
+			memcmp(placed->told.data, pairs, length) != 0)
 		{
 			exchange(pairs, length);
-			resetStringInfo(&told);
-			appendBinaryStringInfo(&told, pairs, length);
+			resetStringInfo(&placed->told);
+			appendBinaryStringInfo(&placed->told, pairs, length);
 			baton_guc_report_touched = true;
 		}
-		told_serial = serial;
+		placed->told_serial = serial;
 	}
 	/* what is touched stays so until somebody has been told */
-	news = baton_guc_report_touched && any_to_report();
-	baton_guc_report_touched = news;
+	placed->news = baton_guc_report_touched && any_to_report();
+	baton_guc_report_touched = placed->news;
 }
 
 void
 baton_report_withhold(void)
 {
-	withheld = true;
+	placed->withheld = true;
 }
 
 void
 baton_report_arm(void)
 {
 	/* guc.c believes that the client has got it */
-	if (withheld)
-		exchange(told.data, told.len);
-	news |= withheld;
-	withheld = false;
-	if (!news)
+	if (placed->withheld)
+		exchange(placed->told.data, placed->told.len);
+	placed->news |= placed->withheld;
+	placed->withheld = false;
+	if (!placed->news)
 		return;
-	news = false;
+	placed->news = false;
 	baton_guc_report_touched = false;
-	sent = true;				/* will be; capture will see */
+	placed->sent = true;		/* will be; capture will see */
 	baton_guc_look_for_reports();
 }
 
@@ -259,11 +258,11 @@ baton_report_greet(StringInfo reported)
 	exchange("", 0);
 	BeginReportingGUCOptions();
 	baton_guc_report_touched = false;
-	look(&told);
-	told_serial = 0;
-	sent = false;
-	news = false;
-	appendBinaryStringInfo(reported, told.data, told.len);
+	look(&placed->told);
+	placed->told_serial = 0;
+	placed->sent = false;
+	placed->news = false;
+	appendBinaryStringInfo(reported, placed->told.data, placed->told.len);
 }
 
 bool
@@ -271,19 +270,19 @@ baton_report_capture(void)
 {
 	StringInfoData other;
 
-	if (!sent)
+	if (!placed->sent)
 		return false;
-	sent = false;
+	placed->sent = false;
 	look(&now_told);
-	if (now_told.len == told.len &&
-		memcmp(now_told.data, told.data, told.len) == 0)
+	if (now_told.len == placed->told.len &&
+		memcmp(now_told.data, placed->told.data, placed->told.len) == 0)
 		return false;
 	baton_delta_put(BATON_KIND_REPORTED, "", 0, now_told.data, now_told.len,
 					NULL, 0);
-	other = told;
-	told = now_told;
+	other = placed->told;
+	placed->told = now_told;
 	now_told = other;
-	told_serial = 0;
+	placed->told_serial = 0;
 	return true;
 }
 
@@ -291,5 +290,5 @@ void
 baton_report_note_message(char type)
 {
 	if (type == 'S')
-		sent = true;
+		placed->sent = true;
 }

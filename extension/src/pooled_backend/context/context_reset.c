@@ -44,13 +44,11 @@
 #include "context_placeholders.h"
 #include "context_reset.h"
 #include "guc_value.h"
+#include "pooled_state.h"
 #include "reset_item.h"
 #include "reset_plain.h"
 
-/* The serials that the last install wanted, in order; -1: unknown. */
-static uint64 *last_serials = NULL;
-static int	last_count = -1;
-static int	last_size = 0;
+static BatonPlacedResets *const placed = &BatonPlaced.resets;
 
 /* ---- attach ----------------------------------------------------------- */
 
@@ -69,11 +67,11 @@ baton_reset_attach(void)
 static bool
 same_as_last(const BatonEntryList *wanted)
 {
-	if (wanted->count != last_count)
+	if (wanted->count != placed->count)
 		return false;
-	for (int i = 0; i < last_count; i++)
+	for (int i = 0; i < placed->count; i++)
 	{
-		if (last_serials[i] != wanted->entries[i]->serial)
+		if (placed->serials[i] != wanted->entries[i]->serial)
 			return false;
 	}
 	return true;
@@ -82,17 +80,17 @@ same_as_last(const BatonEntryList *wanted)
 static void
 remember_last(const BatonEntryList *wanted)
 {
-	if (wanted->count > last_size)
+	if (wanted->count > placed->size)
 	{
-		if (last_serials != NULL)
-			pfree(last_serials);
-		last_size = wanted->count + 16;
-		last_serials = MemoryContextAlloc(baton_reset_context,
-										  last_size * sizeof(*last_serials));
+		if (placed->serials != NULL)
+			pfree(placed->serials);
+		placed->size = wanted->count + 16;
+		placed->serials = MemoryContextAlloc(baton_reset_context,
+											 placed->size * sizeof(*placed->serials));
 	}
-	last_count = wanted->count;
-	for (int i = 0; i < last_count; i++)
-		last_serials[i] = wanted->entries[i]->serial;
+	placed->count = wanted->count;
+	for (int i = 0; i < placed->count; i++)
+		placed->serials[i] = wanted->entries[i]->serial;
 }
 
 static bool
@@ -114,16 +112,16 @@ baton_reset_install(const BatonEntryList *wanted)
 
 	if (same_as_last(wanted))
 		return;
-	last_count = -1;
+	placed->count = -1;
 
-	dlist_foreach(search, &baton_reset_items)
+	dlist_foreach(search, &placed->items)
 		dlist_container(BatonResetItem, node, search.cur)->keep = false;
 	present = palloc0(wanted->count + 1);
 	for (int i = 0; i < wanted->count; i++)
 	{
 		const BatonEntry *entry = wanted->entries[i];
 
-		dlist_foreach(search, &baton_reset_items)
+		dlist_foreach(search, &placed->items)
 		{
 			BatonResetItem *item = dlist_container(BatonResetItem, node,
 												   search.cur);
@@ -139,7 +137,7 @@ baton_reset_install(const BatonEntryList *wanted)
 		}
 	}
 
-	dlist_foreach_modify(iter, &baton_reset_items)
+	dlist_foreach_modify(iter, &placed->items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 
@@ -162,7 +160,7 @@ baton_reset_install(const BatonEntryList *wanted)
 		item->refused = !baton_reset_item_try(item);
 	}
 	pfree(present);
-	dlist_foreach(search, &baton_reset_items)
+	dlist_foreach(search, &placed->items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, search.cur);
 
@@ -171,7 +169,7 @@ baton_reset_install(const BatonEntryList *wanted)
 		item->refused = false;
 	}
 	baton_plain_apply();
-	if (baton_reset_reload_again)
+	if (placed->reload_again)
 		baton_reset_reload();
 	remember_last(wanted);
 }
@@ -181,8 +179,8 @@ baton_reset_neutralise(void)
 {
 	dlist_mutable_iter iter;
 
-	last_count = -1;
-	dlist_foreach_modify(iter, &baton_reset_items)
+	placed->count = -1;
+	dlist_foreach_modify(iter, &placed->items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 
@@ -190,7 +188,7 @@ baton_reset_neutralise(void)
 		baton_reset_item_drop(item);
 	}
 	/* a reload that came to the items' values has not come to the backend's */
-	if (baton_reset_reload_again || baton_files_were_read())
+	if (placed->reload_again || baton_files_were_read())
 		baton_reset_reload();
 }
 
@@ -204,7 +202,7 @@ baton_reset_reload(void)
 
 	baton_plain_read_files();
 	/* what the backend had by itself may be something else now */
-	dlist_foreach(iter, &baton_reset_items)
+	dlist_foreach(iter, &placed->items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 
@@ -220,7 +218,7 @@ baton_reset_follow_reload(void)
 {
 	if (!baton_files_were_read())
 		return;
-	if (dlist_is_empty(&baton_reset_items) && !baton_plain_any())
+	if (dlist_is_empty(&placed->items) && !baton_plain_any())
 	{
 		baton_files_seen();
 		baton_guc_report_touched = true;

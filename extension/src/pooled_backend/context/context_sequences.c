@@ -18,7 +18,7 @@
  * carried along with them.  The local transaction id is not carried; without
  * it the first use in a transaction takes the sequence's lock.
  *
- * "known" mirrors what the dispatcher has for the session in place: it is
+ * What is placed mirrors what the dispatcher has for the session in place: it is
  * filled by install and brought up to date by capture.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -35,6 +35,7 @@
 
 #include "context.h"
 #include "context_sequences.h"
+#include "pooled_state.h"
 #include "sequence_state.h"
 
 static const char LASTVAL_KEY[] = "lastval";
@@ -59,8 +60,8 @@ typedef struct KnownSequence
 	SequenceValue value;
 } KnownSequence;
 
-static HTAB *known = NULL;
-static Oid	known_last_used = InvalidOid;
+static BatonPlacedSequences *const placed = &BatonPlaced.sequences;
+
 static uint32 capture_round = 0;
 
 /*
@@ -78,8 +79,8 @@ baton_sequences_attach(void)
 
 	control.keysize = sizeof(Oid);
 	control.entrysize = sizeof(KnownSequence);
-	known = hash_create("pg_baton known sequences", 16, &control,
-						HASH_ELEM | HASH_BLOBS);
+	placed->known = hash_create("pg_baton known sequences", 16, &control,
+								HASH_ELEM | HASH_BLOBS);
 	return baton_sequence_state_attach();
 }
 
@@ -111,8 +112,8 @@ clear(void)
 		else
 			(void) empty_table(baton_sequence_table());
 	}
-	(void) empty_table(known);
-	known_last_used = InvalidOid;
+	(void) empty_table(placed->known);
+	placed->last_used = InvalidOid;
 }
 
 static void
@@ -137,7 +138,7 @@ install_sequence(const BatonEntry *entry)
 	state->cached = value.cached;
 	state->increment = value.increment;
 
-	item = hash_search(known, &relid, HASH_ENTER, NULL);
+	item = hash_search(placed->known, &relid, HASH_ENTER, NULL);
 	item->round = capture_round;
 	item->value = value;
 }
@@ -165,17 +166,17 @@ baton_sequences_install(const BatonSessionRecord *record)
 				 memcmp(baton_entry_key(entry), LASTVAL_KEY,
 						LASTVAL_KEY_LENGTH) == 0)
 		{
-			if (entry->value_length != sizeof(known_last_used))
+			if (entry->value_length != sizeof(placed->last_used))
 				elog(ERROR, "lastval of session context is malformed");
-			memcpy(&known_last_used, baton_entry_value(entry),
-				   sizeof(known_last_used));
+			memcpy(&placed->last_used, baton_entry_value(entry),
+				   sizeof(placed->last_used));
 		}
 	}
 
 	/* the items' order is nobody's promise, so this comes after all of them */
-	if (OidIsValid(known_last_used) && baton_sequence_table() != NULL)
+	if (OidIsValid(placed->last_used) && baton_sequence_table() != NULL)
 		baton_sequence_set_last_used(hash_search(baton_sequence_table(),
-												 &known_last_used,
+												 &placed->last_used,
 												 HASH_FIND, NULL));
 }
 
@@ -223,7 +224,7 @@ capture_sequence(const BatonSequenceState *state)
 		value.filenode = state->filenode;
 	}
 
-	item = hash_search(known, &state->relid, HASH_ENTER, &found);
+	item = hash_search(placed->known, &state->relid, HASH_ENTER, &found);
 	item->round = capture_round;
 	if (found && memcmp(&item->value, &value, sizeof(value)) == 0)
 		return false;
@@ -241,14 +242,14 @@ capture_removals(void)
 	HASH_SEQ_STATUS scan;
 	KnownSequence *item;
 
-	hash_seq_init(&scan, known);
+	hash_seq_init(&scan, placed->known);
 	while ((item = hash_seq_search(&scan)) != NULL)
 	{
 		if (item->round == capture_round)
 			continue;
 		baton_delta_delete(BATON_KIND_SEQUENCE, (const char *) &item->relid,
 						   sizeof(item->relid));
-		(void) hash_search(known, &item->relid, HASH_REMOVE, NULL);
+		(void) hash_search(placed->known, &item->relid, HASH_REMOVE, NULL);
 	}
 }
 
@@ -258,9 +259,9 @@ capture_last_used(void)
 	BatonSequenceState *state = baton_sequence_last_used();
 	Oid			last_used = state != NULL ? state->relid : InvalidOid;
 
-	if (last_used == known_last_used)
+	if (last_used == placed->last_used)
 		return false;
-	known_last_used = last_used;
+	placed->last_used = last_used;
 	if (OidIsValid(last_used))
 		baton_delta_put(BATON_KIND_OTHER, LASTVAL_KEY, LASTVAL_KEY_LENGTH,
 						(const char *) &last_used, sizeof(last_used), NULL, 0);
@@ -278,7 +279,7 @@ baton_sequences_capture(uint64 session)
 
 	if (table != NULL && hash_get_num_entries(table) == 0)
 		table = NULL;
-	if (table == NULL && hash_get_num_entries(known) == 0)
+	if (table == NULL && hash_get_num_entries(placed->known) == 0)
 		return false;
 
 	if (table != NULL && hash_get_num_entries(table) > prune_at)
@@ -301,7 +302,7 @@ baton_sequences_capture(uint64 session)
 				changed = true;
 		}
 	}
-	if (hash_get_num_entries(known) != valid)
+	if (hash_get_num_entries(placed->known) != valid)
 	{
 		capture_removals();
 		changed = true;

@@ -42,7 +42,7 @@
  *
  * Invariants: `own` is the backend's namespace since it was first seen, shown
  * or not, outside a transaction: by then its exit callback is registered.
- * `in_context` is what the context of the session in place says.
+ * BatonPlaced has what the context of the session in place says.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -59,13 +59,13 @@
 
 #include "context.h"
 #include "context_temporary.h"
+#include "pooled_state.h"
 
 #define TEMPORARY_KEY "temporary"
 #define TEMPORARY_KEY_LENGTH (sizeof(TEMPORARY_KEY) - 1)
 
 static Oid	own = InvalidOid;
 static Oid	own_toast = InvalidOid;
-static bool in_context = false;
 
 bool
 baton_temporary_is_item(const BatonEntry *entry)
@@ -151,15 +151,15 @@ baton_temporary_install(bool wanted)
 	}
 	else if (!wanted && shown)
 		hide();
-	in_context = wanted;
+	BatonPlaced.has_temporary_namespace = wanted;
 }
 
 bool
 baton_temporary_capture(void)
 {
-	if (in_context || !look())
+	if (BatonPlaced.has_temporary_namespace || !look())
 		return false;
-	in_context = true;
+	BatonPlaced.has_temporary_namespace = true;
 	baton_delta_put(BATON_KIND_OTHER, TEMPORARY_KEY, TEMPORARY_KEY_LENGTH,
 					"", 0, NULL, 0);
 	return true;
@@ -168,7 +168,8 @@ baton_temporary_capture(void)
 void
 baton_temporary_forget(void)
 {
-	in_context = look();		/* the next install hides it */
+	BatonPlaced.has_temporary_namespace = look();	/* the next install hides
+													 * it */
 }
 
 void

@@ -24,6 +24,7 @@
 #include "channel.h"
 #include "context.h"
 #include "delta.h"
+#include "pooled_state.h"
 
 /* Room that is kept between sessions; more is given back. */
 #define DELTA_KEPT_BYTES (64 * 1024)
@@ -37,7 +38,6 @@ typedef struct DeltaHeader
 
 static StringInfoData collected;
 static bool initialised = false;
-static bool too_large = false;	/* a change was too large to be collected */
 
 static void
 append(const void *data, Size length)
@@ -64,8 +64,8 @@ begin(uint32 type, Size key_length, Size length)
 	}
 	if (key_length > PG_UINT16_MAX ||
 		collected.len + sizeof(header) + length >= MaxAllocSize)
-		too_large = true;
-	if (too_large)
+		BatonServed.delta_too_large = true;
+	if (BatonServed.delta_too_large)
 		return false;
 	header.type = type;
 	header.length = (uint32) length;
@@ -113,13 +113,13 @@ baton_delta_delete(uint16 kind, const char *key, Size key_length)
 void
 baton_delta_give_up(void)
 {
-	too_large = true;
+	BatonServed.delta_too_large = true;
 }
 
 Size
 baton_delta_size(void)
 {
-	if (too_large)
+	if (BatonServed.delta_too_large)
 		return DELTA_TOO_LARGE;
 	return initialised ? collected.len : 0;
 }
@@ -129,7 +129,7 @@ baton_delta_send(int fd, uint64 session)
 {
 	int			position = 0;
 
-	Assert(!too_large);
+	Assert(!BatonServed.delta_too_large);
 	while (initialised && position < collected.len)
 	{
 		DeltaHeader header;
@@ -149,7 +149,7 @@ baton_delta_send(int fd, uint64 session)
 void
 baton_delta_drop(void)
 {
-	too_large = false;
+	BatonServed.delta_too_large = false;
 	if (!initialised)
 		return;
 	resetStringInfo(&collected);

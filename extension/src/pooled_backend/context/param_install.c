@@ -24,6 +24,7 @@
 #include "context_params.h"
 #include "guc_value.h"
 #include "param_records.h"
+#include "pooled_state.h"
 
 /* Of the session that is put in place: one place for each wanted entry. */
 static BatonParam **chosen = NULL;
@@ -89,9 +90,9 @@ all_placed(const BatonEntryList *wanted)
 	dlist_iter	iter;
 	int			i = 0;
 
-	if (wanted->count != baton_params_placed_count)
+	if (wanted->count != BatonPlaced.params.count)
 		return false;
-	dlist_foreach(iter, &baton_params_placed)
+	dlist_foreach(iter, &BatonPlaced.params.list)
 	{
 		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
 
@@ -284,12 +285,12 @@ exchange(BatonParam *param, const BatonEntry *entry)
 static bool
 choose(const BatonEntryList *wanted)
 {
-	BatonParam **sorted = palloc((baton_params_placed_count + 1) * sizeof(*sorted));
+	BatonParam **sorted = palloc((BatonPlaced.params.count + 1) * sizeof(*sorted));
 	int			count = 0;
 	int			kept = 0;
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &baton_params_placed)
+	dlist_foreach(iter, &BatonPlaced.params.list)
 	{
 		sorted[count] = dlist_container(BatonParam, node, iter.cur);
 		sorted[count++]->keep = false;
@@ -334,9 +335,9 @@ choose(const BatonEntryList *wanted)
 static void
 put_in_order(void)
 {
-	dlist_init(&baton_params_placed);
+	dlist_init(&BatonPlaced.params.list);
 	for (int i = 0; i < chosen_count; i++)
-		dlist_push_tail(&baton_params_placed, &chosen[i]->node);
+		dlist_push_tail(&BatonPlaced.params.list, &chosen[i]->node);
 }
 
 void
@@ -359,7 +360,7 @@ baton_params_make_room(const BatonEntryList *wanted)
 	 * The rest goes.  The hooks of role and session_authorization may be
 	 * called in any order (SetSessionAuthorization in miscinit.c).
 	 */
-	dlist_foreach_modify(iter, &baton_params_placed)
+	dlist_foreach_modify(iter, &BatonPlaced.params.list)
 	{
 		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
 
@@ -397,7 +398,7 @@ baton_params_install(const BatonEntryList *wanted)
 	baton_scan_look();
 
 	/* What this backend cannot have is lost to the session by next capture. */
-	dlist_foreach(iter, &baton_params_placed)
+	dlist_foreach(iter, &BatonPlaced.params.list)
 	{
 		if (dlist_container(BatonParam, node, iter.cur)->record == NULL)
 			baton_scan_linked = false;

@@ -23,9 +23,8 @@
 
 #include "context_placeholders.h"
 #include "param_records.h"
+#include "pooled_state.h"
 
-dlist_head	baton_params_placed = DLIST_STATIC_INIT(baton_params_placed);
-int			baton_params_placed_count = 0;
 MemoryContext baton_params_context = NULL;
 BatonScanEntry *baton_scan = NULL;	/* room for scan_size */
 int			baton_scan_count = 0;
@@ -44,8 +43,8 @@ baton_param_add(struct config_generic *record, const char *name)
 
 	param->name = MemoryContextStrdup(baton_params_context, name);
 	param->record = record;
-	dlist_push_tail(&baton_params_placed, &param->node);
-	baton_params_placed_count++;
+	dlist_push_tail(&BatonPlaced.params.list, &param->node);
+	BatonPlaced.params.count++;
 	return param;
 }
 
@@ -53,7 +52,7 @@ void
 baton_param_drop(BatonParam *param)
 {
 	dlist_delete(&param->node);
-	baton_params_placed_count--;
+	BatonPlaced.params.count--;
 	if (param->string != NULL)
 		pfree(param->string);
 	pfree(param->name);
@@ -174,7 +173,7 @@ link_placed(void)
 
 	for (int i = 0; i < baton_scan_count; i++)
 		baton_scan[i].param = NULL;
-	dlist_foreach(iter, &baton_params_placed)
+	dlist_foreach(iter, &BatonPlaced.params.list)
 	{
 		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
 		int			place;

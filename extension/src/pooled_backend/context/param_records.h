@@ -42,7 +42,7 @@ typedef enum CarryMode
 /* One parameter of the session as it was last placed or captured. */
 typedef struct BatonParam
 {
-	dlist_node	node;			/* in placed */
+	dlist_node	node;			/* in BatonPlaced.params */
 	uint64		serial;			/* its entry's, 0 if not known */
 	char	   *name;
 	struct config_generic *record;
@@ -61,9 +61,7 @@ typedef struct BatonScanEntry
 	CarryMode	mode;
 } BatonScanEntry;
 
-/* The parameters of the session in place; all in baton_params_context. */
-extern dlist_head baton_params_placed;
-extern int	baton_params_placed_count;
+/* All of BatonPlaced.params are in there. */
 extern MemoryContext baton_params_context;
 
 extern BatonParam *baton_param_add(struct config_generic *record, const char *name);

@@ -7,7 +7,7 @@
  * context_reset.c says why there are such, and decides which.
  *
  * Invariants: an item that is `exchanged` owns the backend's own value in
- * `other`.  All items are in baton_reset_items and in baton_reset_context.
+ * `other`.  All items are in BatonPlaced.resets and in baton_reset_context.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -22,11 +22,10 @@
 #include "context_guc.h"
 #include "context_placeholders.h"
 #include "guc_value.h"
+#include "pooled_state.h"
 #include "reset_item.h"
 
-dlist_head	baton_reset_items = DLIST_STATIC_INIT(baton_reset_items);
 MemoryContext baton_reset_context = NULL;
-bool		baton_reset_reload_again = false;
 
 /* beside the context in an entry's value: it was a placeholder's */
 #define PLACEHOLDER_MARK 0x80
@@ -69,7 +68,7 @@ baton_reset_item_add(const char *name, Size name_length, const char *value,
 	memcpy(item->value, value, value_length);
 	item->value_length = value_length;
 	MemoryContextSwitchTo(old);
-	dlist_push_tail(&baton_reset_items, &item->node);
+	dlist_push_tail(&BatonPlaced.resets.items, &item->node);
 	return item;
 }
 
@@ -87,7 +86,7 @@ baton_reset_item_find(const char *name)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &baton_reset_items)
+	dlist_foreach(iter, &BatonPlaced.resets.items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 
@@ -152,7 +151,7 @@ exchange_absent(BatonResetItem *item)
 	else
 	{
 		/* a library has come; see baton_reset_item_exchange() */
-		baton_reset_reload_again = true;
+		BatonPlaced.resets.reload_again = true;
 	}
 }
 
@@ -190,7 +189,7 @@ baton_reset_item_exchange(BatonResetItem *item)
 			item->exchanged = false;
 			return;
 		}
-		baton_reset_reload_again = true;
+		BatonPlaced.resets.reload_again = true;
 	}
 
 	current = baton_guc_reset_cell(record);
@@ -203,7 +202,7 @@ baton_reset_items_exchange(void)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &baton_reset_items)
+	dlist_foreach(iter, &BatonPlaced.resets.items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 

@@ -18,7 +18,7 @@
 
 typedef struct BatonResetItem
 {
-	dlist_node	node;			/* in items */
+	dlist_node	node;			/* in BatonPlaced.resets */
 	uint64		serial;			/* its entry's, 0 if not known */
 	char	   *name;
 	char	   *value;			/* as in the entry */
@@ -34,15 +34,9 @@ typedef struct BatonResetItem
 	BatonGucCell other;			/* if exchanged: the backend's own */
 } BatonResetItem;
 
-/* What is in force, one item a parameter. */
-extern dlist_head baton_reset_items;
-
-/* Owns the items. */
+/* Owns the items, which are in BatonPlaced.resets. */
 extern MemoryContext baton_reset_context;
 extern void baton_reset_make_context(void);
-
-/* A record has come without its file's value: the files must be read again. */
-extern bool baton_reset_reload_again;
 
 /* Does its reset value come from a setting of role or database, or an option? */
 extern bool baton_reset_is_setting(const struct config_generic *record);

@@ -26,6 +26,7 @@
 #include "context_guc.h"
 #include "context_placeholders.h"
 #include "guc_value.h"
+#include "pooled_state.h"
 #include "reset_item.h"
 #include "reset_plain.h"
 
@@ -61,7 +62,7 @@ baton_files_read(void)
 	baton_files_read_by_server();
 	baton_placeholders_note_own(false);
 	reload_seen = PgReloadTime;
-	baton_reset_reload_again = false;
+	BatonPlaced.resets.reload_again = false;
 	baton_guc_report_touched = true;
 }
 
@@ -312,7 +313,7 @@ baton_plain_undo(void)
 	dlist_mutable_iter iter;
 	bool		any = false;
 
-	dlist_foreach_modify(iter, &baton_reset_items)
+	dlist_foreach_modify(iter, &BatonPlaced.resets.items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 

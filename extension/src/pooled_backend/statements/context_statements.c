@@ -17,15 +17,13 @@
 
 #include "context_statements.h"
 #include "context_unnamed.h"
+#include "pooled_state.h"
 #include "statement_common.h"
 #include "statement_environment.h"
 #include "statement_held.h"
 #include "statement_notice.h"
 
-/* Whose statements are in place, and as which versions have them. */
-static uint64 session_here = 0;
-static uint64 context_version = 0;	/* 0: not known */
-static uint32 counter_version = 0;
+static BatonPlacedStatements *const placed = &BatonPlaced.statements;
 
 const char *
 baton_statements_attach(void)
@@ -51,18 +49,18 @@ baton_statements_install(const BatonSessionRecord *record)
 	BatonSessionSlot *slot = baton_session_slot(record->id);
 	bool		same;
 
-	same = record->id == session_here && record->context_version != 0 &&
-		record->context_version == context_version &&
-		slot->counter_version == counter_version;
+	same = record->id == placed->session && record->context_version != 0 &&
+		record->context_version == placed->context_version &&
+		slot->counter_version == placed->counter_version;
 	baton_notice_reset();
 	if (!same)
 	{
-		session_here = 0;
+		placed->session = 0;
 		baton_held_close();
 		baton_held_open(record);
-		session_here = record->id;
-		context_version = record->context_version;
-		counter_version = slot->counter_version;
+		placed->session = record->id;
+		placed->context_version = record->context_version;
+		placed->counter_version = slot->counter_version;
 	}
 	baton_environment_install(record->context_version, same);
 }
@@ -70,24 +68,24 @@ baton_statements_install(const BatonSessionRecord *record)
 uint64
 baton_statements_session(void)
 {
-	return session_here;
+	return placed->session;
 }
 
 void
 baton_statements_captured(bool context, bool counters)
 {
 	if (context)
-		context_version = 0;
+		placed->context_version = 0;
 	if (counters)
-		counter_version = ++baton_session_slot(session_here)->counter_version;
+		placed->counter_version = ++baton_session_slot(placed->session)->counter_version;
 }
 
 void
 baton_statements_forget(uint64 session)
 {
-	if (session == session_here)
+	if (session == placed->session)
 	{
-		session_here = 0;
+		placed->session = 0;
 		baton_held_close();
 	}
 	baton_notice_reset();

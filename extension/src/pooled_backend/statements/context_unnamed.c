@@ -39,6 +39,7 @@
 
 #include "context_unnamed.h"
 #include "control.h"
+#include "pooled_state.h"
 #include "mb/pg_wchar.h"
 #include "nodes/memnodes.h"
 #include "port/pg_bswap.h"
@@ -52,25 +53,14 @@
 
 static dlist_node *saved_plans = NULL;	/* plancache.c's list head */
 
-/* The unnamed statement of this backend, NULL if it has none. */
-static CachedPlanSource *plan_here = NULL;
-static uint64 plan_owner = 0;	/* the session whose it is */
-static uint64 plan_serial = 0;	/* the entry it is equal to, 0: not known */
-static bool plan_captured = false;	/* the owner's context has it */
-static bool put_since = false;	/* the context has been told of one since the
-								 * session came: its record does not say */
-
-static uint64 session_here = 0; /* the session that was installed last */
-static bool fill_next = false;	/* the next unnamed ParseComplete answers the
-								 * empty Parse that was injected */
-static bool is_empty = false;	/* it has, and the plan is still that one */
+static BatonPlacedUnnamed *const placed = &BatonPlaced.unnamed;
 
 /* Allocated in the plan's context, so it dies with the plan. */
 static void
 plan_has_gone(void *argument)
 {
-	if (plan_here == (CachedPlanSource *) argument)
-		plan_here = NULL;
+	if (placed->plan == (CachedPlanSource *) argument)
+		placed->plan = NULL;
 }
 
 CachedPlanSource *
@@ -123,7 +113,7 @@ static void
 describe(StringInfo value)
 {
 	initStringInfo(value);
-	baton_statement_describe(value, plan_here, false);
+	baton_statement_describe(value, placed->plan, false);
 }
 
 /* Is the plan here what the session's context says? */
@@ -133,16 +123,16 @@ plan_is(uint64 session, const BatonEntry *entry)
 	StringInfoData value;
 	bool		result;
 
-	if (plan_owner != session)
+	if (placed->owner != session)
 		return false;
-	if (plan_serial != 0)
-		return plan_serial == entry->serial;
+	if (placed->serial != 0)
+		return placed->serial == entry->serial;
 	describe(&value);
 	result = (uint32) value.len == entry->value_length &&
 		memcmp(value.data, baton_entry_value(entry), value.len) == 0;
 	pfree(value.data);
 	if (result)
-		plan_serial = entry->serial;
+		placed->serial = entry->serial;
 	return result;
 }
 
@@ -156,26 +146,26 @@ fill(uint64 session)
 	if (item == NULL)
 		return false;
 	entry = baton_entry(item->entry);
-	if (!baton_statement_refill(plan_here, baton_entry_value(entry),
+	if (!baton_statement_refill(placed->plan, baton_entry_value(entry),
 								entry->value_length))
 	{
 		ereport(LOG,
 				(errmsg("pg_baton could not make the unnamed statement of a session")));
 		return false;
 	}
-	plan_owner = session;
-	plan_serial = entry->serial;
-	plan_captured = true;
+	placed->owner = session;
+	placed->serial = entry->serial;
+	placed->captured = true;
 	return true;
 }
 
 void
 baton_unnamed_install(const BatonSessionRecord *record)
 {
-	session_here = record->id;
-	put_since = false;
-	fill_next = false;
-	is_empty = false;
+	placed->session = record->id;
+	placed->put_since = false;
+	placed->fill_next = false;
+	placed->is_empty = false;
 }
 
 void
@@ -195,15 +185,15 @@ baton_unnamed_note_message(char type)
 	callback->func = plan_has_gone;
 	callback->arg = plan;
 	MemoryContextRegisterResetCallback(plan->context, callback);
-	plan_here = plan;
-	plan_owner = session_here;
-	plan_serial = 0;
-	plan_captured = false;
-	if (fill_next)
+	placed->plan = plan;
+	placed->owner = placed->session;
+	placed->serial = 0;
+	placed->captured = false;
+	if (placed->fill_next)
 	{
-		fill_next = false;
-		is_empty = true;
-		is_empty = !fill(session_here);
+		placed->fill_next = false;
+		placed->is_empty = true;
+		placed->is_empty = !fill(placed->session);
 		return;
 	}
 
@@ -217,7 +207,7 @@ baton_unnamed_note_message(char type)
 void
 baton_unnamed_injected(void)
 {
-	if (!fill_next && !is_empty)
+	if (!placed->fill_next && !placed->is_empty)
 		return;
 
 	/* an empty Parse, and turning its plan, fail for nothing else */
@@ -249,47 +239,47 @@ baton_unnamed_capture(uint64 session)
 	const BatonItem *item;
 	StringInfoData value;
 
-	if (plan_here == NULL || plan_owner != session)
+	if (placed->plan == NULL || placed->owner != session)
 	{
 		note_alive(session, false);
 		return false;
 	}
 	note_alive(session, true);
-	if (plan_captured)
+	if (placed->captured)
 	{
-		if (!baton_settings_changed(plan_here))
+		if (!baton_settings_changed(placed->plan))
 			return false;
-		plan_serial = 0;
+		placed->serial = 0;
 	}
 	else
-		plan_captured = true;
+		placed->captured = true;
 
-	if (!baton_statement_is_describable(plan_here))
+	if (!baton_statement_is_describable(placed->plan))
 	{
 		baton_delta_give_up();
 		return true;
 	}
 
 	/* most clients send the same text again */
-	item = put_since ? NULL : find_item(baton_record(session));
+	item = placed->put_since ? NULL : find_item(baton_record(session));
 	if (item != NULL && plan_is(session, baton_entry(item->entry)))
 		return false;
 	describe(&value);
 	baton_delta_put(BATON_KIND_UNNAMED, "", 0, value.data, value.len, NULL, 0);
 	pfree(value.data);
-	plan_serial = 0;
-	put_since = true;
+	placed->serial = 0;
+	placed->put_since = true;
 	return true;
 }
 
 void
 baton_unnamed_forget(uint64 session)
 {
-	if (plan_owner == session)
-		plan_owner = 0;
-	if (session_here == session)
-		session_here = 0;
-	fill_next = false;
+	if (placed->owner == session)
+		placed->owner = 0;
+	if (placed->session == session)
+		placed->session = 0;
+	placed->fill_next = false;
 }
 
 /* A message whose body is a string of bytes, then Sync. */
@@ -370,26 +360,26 @@ baton_unnamed_messages(uint64 session, const char *first_bytes, Size length,
 	BatonSessionSlot *slot = baton_session_slot(session);
 	const BatonItem *item = NULL;
 
-	fill_next = false;
-	if (plan_here == NULL && (slot->flags & BATON_SESSION_UNNAMED) == 0)
+	placed->fill_next = false;
+	if (placed->plan == NULL && (slot->flags & BATON_SESSION_UNNAMED) == 0)
 		return false;
 	if (drops_statement(first_bytes, length))
 		return false;
 
 	if (slot->flags & BATON_SESSION_UNNAMED)
 		item = find_item(baton_record(session));
-	if (item != NULL && plan_here != NULL &&
+	if (item != NULL && placed->plan != NULL &&
 		(plan_is(session, baton_entry(item->entry)) || fill(session)))
 		return false;
-	if (item != NULL && plan_here == NULL)
+	if (item != NULL && placed->plan == NULL)
 	{
 		/* unnamed, no text, no parameter types */
 		append_message(messages, 'P', "\0\0\0\0", 4);
 		append_message(messages, 'S', "", 0);
-		fill_next = true;
+		placed->fill_next = true;
 		return true;
 	}
-	if (plan_here != NULL)
+	if (placed->plan != NULL)
 	{
 		/* another session's */
 		append_message(messages, 'C', "S\0", 2);

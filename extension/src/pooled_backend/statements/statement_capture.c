@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "context_statements.h"
+#include "pooled_state.h"
 #include "statement_description.h"
 #include "statement_held.h"
 #include "statement_notice.h"
@@ -109,11 +110,11 @@ baton_statements_capture(uint64 session)
 	bool		written = false;
 
 	/* these change what was not looked up, too */
-	if (baton_notice.discards_plans ||
-		(baton_notice.invalidates && baton_common_lost_any()))
+	if (BatonServed.notice.discards_plans ||
+		(BatonServed.notice.invalidates && baton_common_lost_any()))
 		baton_held_look_up_described();
 	baton_notice_reset();
-	dlist_foreach(iter, &baton_held)
+	dlist_foreach(iter, &BatonPlaced.held.list)
 		changed |= capture(dlist_container(HeldStatement, node, iter.cur),
 						   &written);
 	baton_statements_captured(changed, written);

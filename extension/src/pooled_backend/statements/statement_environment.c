@@ -53,6 +53,7 @@
 #include "context_placeholders.h"
 #include "guc_table.h"
 #include "handover.h"
+#include "pooled_state.h"
 #include "statement_environment.h"
 #include "statement_held.h"
 #include "statement_sparing.h"
@@ -76,13 +77,7 @@ typedef struct KnownEnvironment
 
 #define KNOWN_ENVIRONMENTS 512
 
-uint64		baton_statement_epoch = 1;
-
-static uint64 last_epoch = 1;
-static bool changed = true;		/* since the session was put in place */
-static bool is_volatile = false;
-static uint64 installed_version = 0;
-static Oid	epoch_user = InvalidOid;	/* whose the epoch is; not seen yet */
+static BatonPlacedEnvironment *const placed = &BatonPlaced.environment;
 
 static Setting *settings = NULL;
 static int	setting_count = 0;
@@ -250,11 +245,11 @@ baton_environment_look_at_role(void)
 {
 	Oid			user = GetUserId();
 
-	if (user == epoch_user)
+	if (user == placed->epoch_user)
 		return;
-	if (OidIsValid(epoch_user))
+	if (OidIsValid(placed->epoch_user))
 		baton_environment_changes();
-	epoch_user = user;
+	placed->epoch_user = user;
 }
 
 uint64
@@ -267,9 +262,9 @@ baton_statement_environment(void)
 	if (known == NULL)
 		known = MemoryContextAllocZero(TopMemoryContext,
 									   KNOWN_ENVIRONMENTS * sizeof(KnownEnvironment));
-	if (!changed && installed_version != 0)
-		entry = &known[installed_version % KNOWN_ENVIRONMENTS];
-	if (entry != NULL && entry->version == installed_version &&
+	if (!placed->has_changed && placed->installed_version != 0)
+		entry = &known[placed->installed_version % KNOWN_ENVIRONMENTS];
+	if (entry != NULL && entry->version == placed->installed_version &&
 		entry->reload == PgReloadTime && entry->user == GetUserId())
 		environment = entry->environment;
 	else
@@ -277,7 +272,7 @@ baton_statement_environment(void)
 		environment = read_environment();
 		if (entry != NULL)
 		{
-			entry->version = installed_version;
+			entry->version = placed->installed_version;
 			entry->reload = PgReloadTime;
 			entry->user = GetUserId();
 			entry->environment = environment;
@@ -293,12 +288,12 @@ baton_statement_environment(void)
 void
 baton_environment_install(uint64 context_version, bool same)
 {
-	if (!same || changed || is_volatile)
-		baton_statement_epoch = ++last_epoch;
-	installed_version = context_version;
-	epoch_user = InvalidOid;
-	changed = false;
-	is_volatile = false;
+	if (!same || placed->has_changed || placed->is_volatile)
+		BatonPlaced.environment.epoch = ++placed->last_epoch;
+	placed->installed_version = context_version;
+	placed->epoch_user = InvalidOid;
+	placed->has_changed = false;
+	placed->is_volatile = false;
 }
 
 void
@@ -306,26 +301,26 @@ baton_environment_changes(void)
 {
 	baton_held_settle();
 	baton_sparing_end();
-	changed = true;
-	if (!is_volatile)
-		baton_statement_epoch = ++last_epoch;
+	placed->has_changed = true;
+	if (!placed->is_volatile)
+		BatonPlaced.environment.epoch = ++placed->last_epoch;
 }
 
 void
 baton_environment_is_volatile(void)
 {
 	baton_environment_changes();
-	is_volatile = true;
-	baton_statement_epoch = 0;
+	placed->is_volatile = true;
+	BatonPlaced.environment.epoch = 0;
 }
 
 void
 baton_environment_is_stable(void)
 {
-	if (!is_volatile)
+	if (!placed->is_volatile)
 		return;
-	is_volatile = false;
-	baton_statement_epoch = ++last_epoch;
+	placed->is_volatile = false;
+	BatonPlaced.environment.epoch = ++placed->last_epoch;
 }
 
 /*
@@ -335,7 +330,7 @@ baton_environment_is_stable(void)
 void
 baton_environment_transaction(void)
 {
-	if (changed)
+	if (placed->has_changed)
 		baton_environment_changes();
 }
 

@@ -14,13 +14,6 @@
 
 #include "context.h"
 
-/*
- * Raised before the environment may change, after baton_held_settle() was
- * called: as long as it is the same, the environment is the same.  0 while
- * nothing tells when it changes.
- */
-extern uint64 baton_statement_epoch;
-
 /* The environment in force, as a number; equal number, equal environment. */
 extern uint64 baton_statement_environment(void);
 

@@ -38,6 +38,7 @@
 
 #include "common/hashfn.h"
 #include "context_statements.h"
+#include "pooled_state.h"
 #include "nodes/memnodes.h"
 #include "statement_description.h"
 #include "statement_environment.h"
@@ -89,19 +90,10 @@ typedef struct PlanTie
 	CommonStatement *common;	/* which the plan pins */
 } PlanTie;
 
-dlist_head	baton_held = DLIST_STATIC_INIT(baton_held);
 MemoryContext baton_held_context = NULL;
-HeldStatement *baton_held_last = NULL;
 
-static held_hash *map = NULL;
+static BatonPlacedHeld *const placed = &BatonPlaced.held;
 static MemoryContext work_context = NULL;
-static uint32 sweep_from = SWEEP_FROM;
-static int	fresh = 0;			/* held statements of this epoch, at most */
-
-/* The session in place. */
-static const BatonSessionRecord *record = NULL;
-static uint32 first_statement = 0;
-static uint32 statement_count = 0;
 
 static void
 plan_gone(void *argument)
@@ -137,11 +129,11 @@ find_item(const char *name)
 	const BatonItem *items;
 	Size		length = strnlen(name, NAMEDATALEN - 1);
 	uint32		low = 0;
-	uint32		high = statement_count;
+	uint32		high = placed->statement_count;
 
-	if (statement_count == 0)
+	if (placed->statement_count == 0)
 		return NULL;
-	items = baton_record_items(record) + first_statement;
+	items = baton_record_items(placed->record) + placed->first_statement;
 	while (low < high)
 	{
 		uint32		middle = low + (high - low) / 2;
@@ -214,8 +206,8 @@ make(HeldStatement *held, const BatonItem *item)
 	held->prepare_time = item->aux;
 	baton_counters_load(view, held->counter, &held->written);
 	held->spared.due = 0;
-	if (baton_notice.discards_plans ||
-		(baton_notice.invalidates && baton_common_lost(value, entry->value_length)))
+	if (BatonServed.notice.discards_plans ||
+		(BatonServed.notice.invalidates && baton_common_lost(value, entry->value_length)))
 		baton_settings_disarm(view);
 
 	statement = baton_table_enter(held->name, held->hash);
@@ -239,9 +231,9 @@ make(HeldStatement *held, const BatonItem *item)
 	}
 	baton_sparing_begin(view, held, common);
 	held->plan = view;
-	held->epoch = baton_statement_epoch;
+	held->epoch = BatonPlaced.environment.epoch;
 	held->unready = false;
-	fresh++;
+	placed->fresh++;
 	MemoryContextSwitchTo(caller);
 	MemoryContextReset(work_context);
 }
@@ -249,7 +241,7 @@ make(HeldStatement *held, const BatonItem *item)
 static void
 forget(HeldStatement *held)
 {
-	held_delete(map, held->name);
+	held_delete(placed->map, held->name);
 	dlist_delete(&held->node);
 	if (held->value != NULL)
 		pfree(held->value);
@@ -262,7 +254,7 @@ sweep(void)
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify(iter, &baton_held)
+	dlist_foreach_modify(iter, &placed->list)
 	{
 		HeldStatement *held = dlist_container(HeldStatement, node, iter.cur);
 
@@ -270,7 +262,7 @@ sweep(void)
 			baton_table_find(held->name, held->hash) == NULL)
 			forget(held);
 	}
-	sweep_from = Max(SWEEP_FROM, map->members * 2);
+	placed->sweep_from = placed->map->members * 2;
 }
 
 /* A name is about to be looked up, or entered. */
@@ -282,17 +274,17 @@ wanted(const char *name, uint32 hash)
 	const BatonItem *item;
 	bool		found;
 
-	if (record == NULL)
+	if (placed->record == NULL)
 		return;
-	entry = held_lookup_hash(map, name, hash);
+	entry = held_lookup_hash(placed->map, name, hash);
 	if (entry != NULL)
 	{
-		baton_held_last = entry->held;
-		if (baton_held_last->unready)
-			make(baton_held_last, find_item(baton_held_last->name));
+		placed->last = entry->held;
+		if (placed->last->unready)
+			make(placed->last, find_item(placed->last->name));
 		return;
 	}
-	if (map->members >= sweep_from)
+	if (placed->map->members >= Max(SWEEP_FROM, placed->sweep_from))
 		sweep();
 
 	item = find_item(name);
@@ -302,11 +294,11 @@ wanted(const char *name, uint32 hash)
 	held->counter = BATON_NO_COUNTER;
 	held->own_generation = -1;
 	held->in_context = held->unready = item != NULL;
-	entry = held_insert_hash(map, held->name, hash, &found);
+	entry = held_insert_hash(placed->map, held->name, hash, &found);
 	Assert(!found);
 	entry->held = held;
-	dlist_push_tail(&baton_held, &held->node);
-	baton_held_last = held;
+	dlist_push_tail(&placed->list, &held->node);
+	placed->last = held;
 	if (item != NULL)
 		make(held, item);
 }
@@ -321,7 +313,7 @@ object_made(uint32 hash)
 	dlist_iter	iter;
 
 	baton_common_object_made(hash);
-	dlist_foreach(iter, &baton_held)
+	dlist_foreach(iter, &placed->list)
 	{
 		HeldStatement *held = dlist_container(HeldStatement, node, iter.cur);
 
@@ -338,7 +330,7 @@ baton_held_attach(void)
 {
 	const char *problem = baton_table_attach(wanted);
 
-	if (problem != NULL || map != NULL)
+	if (problem != NULL || placed->map != NULL)
 		return problem;
 	baton_held_context = AllocSetContextCreate(TopMemoryContext,
 											   "pg_baton held statements",
@@ -346,7 +338,7 @@ baton_held_attach(void)
 	work_context = AllocSetContextCreate(TopMemoryContext,
 										 "pg_baton statement work",
 										 ALLOCSET_DEFAULT_SIZES);
-	map = held_create(TopMemoryContext, MAP_KEPT_SIZE / 2, NULL);
+	placed->map = held_create(TopMemoryContext, MAP_KEPT_SIZE / 2, NULL);
 	baton_names_attach(object_made);
 	return NULL;
 }
@@ -380,15 +372,15 @@ baton_held_look_up_all(void)
 {
 	const BatonItem **sorted;
 
-	if (record == NULL || statement_count == 0)
+	if (placed->record == NULL || placed->statement_count == 0)
 		return;
 
 	/* in the order they were prepared in, for a walk returns equal hashes so */
-	sorted = palloc(statement_count * sizeof(*sorted));
-	for (uint32 i = 0; i < statement_count; i++)
-		sorted[i] = baton_record_items(record) + first_statement + i;
-	qsort(sorted, statement_count, sizeof(*sorted), compare_times);
-	for (uint32 i = 0; i < statement_count; i++)
+	sorted = palloc(placed->statement_count * sizeof(*sorted));
+	for (uint32 i = 0; i < placed->statement_count; i++)
+		sorted[i] = baton_record_items(placed->record) + placed->first_statement + i;
+	qsort(sorted, placed->statement_count, sizeof(*sorted), compare_times);
+	for (uint32 i = 0; i < placed->statement_count; i++)
 	{
 		const BatonEntry *entry = baton_entry(sorted[i]->entry);
 
@@ -400,9 +392,9 @@ baton_held_look_up_all(void)
 void
 baton_held_look_up_described(void)
 {
-	for (uint32 i = 0; record != NULL && i < statement_count; i++)
+	for (uint32 i = 0; placed->record != NULL && i < placed->statement_count; i++)
 	{
-		const BatonItem *items = baton_record_items(record) + first_statement;
+		const BatonItem *items = baton_record_items(placed->record) + placed->first_statement;
 		const BatonEntry *entry = baton_entry(items[i].entry);
 
 		if (baton_statement_has_settings(baton_entry_value(entry)))
@@ -434,16 +426,16 @@ baton_held_prepared(CachedPlanSource *plan)
 {
 	PreparedStatement *statement;
 
-	if (record == NULL || baton_held_last == NULL)
+	if (placed->record == NULL || placed->last == NULL)
 		return;
-	statement = baton_table_find(baton_held_last->name, baton_held_last->hash);
-	if (statement == NULL || statement->plansource != plan || baton_held_last->plan == plan)
+	statement = baton_table_find(placed->last->name, placed->last->hash);
+	if (statement == NULL || statement->plansource != plan || placed->last->plan == plan)
 		return;
-	baton_held_tie(baton_held_last, plan);
-	baton_held_last->environment = baton_statement_environment();
-	baton_held_last->epoch = baton_statement_epoch;
-	fresh++;
-	baton_sparing_find_twin(baton_held_last, statement->from_sql);
+	baton_held_tie(placed->last, plan);
+	placed->last->environment = baton_statement_environment();
+	placed->last->epoch = BatonPlaced.environment.epoch;
+	placed->fresh++;
+	baton_sparing_find_twin(placed->last, statement->from_sql);
 }
 
 void
@@ -451,15 +443,15 @@ baton_held_settle(void)
 {
 	dlist_iter	iter;
 
-	if (fresh == 0 || baton_statement_epoch == 0)
+	if (placed->fresh == 0 || BatonPlaced.environment.epoch == 0)
 		return;
-	fresh = 0;
-	dlist_foreach(iter, &baton_held)
+	placed->fresh = 0;
+	dlist_foreach(iter, &placed->list)
 	{
 		HeldStatement *held = dlist_container(HeldStatement, node, iter.cur);
 		CachedPlanSource *plan = held->plan;
 
-		if (plan == NULL || held->epoch != baton_statement_epoch)
+		if (plan == NULL || held->epoch != BatonPlaced.environment.epoch)
 			continue;
 		if (plan->query_context != NULL)
 			MemoryContextSetIdentifier(plan->query_context, baton_own_trees);
@@ -473,7 +465,7 @@ baton_held_folds(const char *query_string)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &baton_held)
+	dlist_foreach(iter, &placed->list)
 	{
 		HeldStatement *held = dlist_container(HeldStatement, node, iter.cur);
 
@@ -516,37 +508,37 @@ void
 baton_held_close(void)
 {
 	dlist_iter	iter;
-	int			names = map->members;
+	int			names = placed->map->members;
 
-	record = NULL;
-	baton_held_last = NULL;
+	placed->record = NULL;
+	placed->last = NULL;
 	if (names == 0)
 		return;
 	baton_held_settle();
-	dlist_foreach(iter, &baton_held)
+	dlist_foreach(iter, &placed->list)
 		close_one(dlist_container(HeldStatement, node, iter.cur));
 	baton_table_refresh(names);
-	dlist_init(&baton_held);
-	if (map->size > MAP_KEPT_SIZE)
+	dlist_init(&placed->list);
+	if (placed->map->size > MAP_KEPT_SIZE)
 	{
-		held_destroy(map);
-		map = NULL;
-		map = held_create(TopMemoryContext, MAP_KEPT_SIZE / 2, NULL);
+		held_destroy(placed->map);
+		placed->map = NULL;
+		placed->map = held_create(TopMemoryContext, MAP_KEPT_SIZE / 2, NULL);
 	}
 	else
-		held_reset(map);
+		held_reset(placed->map);
 	MemoryContextReset(work_context);
 	MemoryContextReset(baton_held_context);
-	sweep_from = SWEEP_FROM;
-	fresh = 0;
+	placed->sweep_from = 0;
+	placed->fresh = 0;
 	baton_common_trim();
 }
 
 void
 baton_held_open(const BatonSessionRecord *session_record)
 {
-	record = session_record;
-	first_statement = session_record->first_statement;
-	statement_count = session_record->statement_count;
+	placed->record = session_record;
+	placed->first_statement = session_record->first_statement;
+	placed->statement_count = session_record->statement_count;
 	baton_names_stay_begins();
 }

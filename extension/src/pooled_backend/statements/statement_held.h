@@ -48,15 +48,11 @@ typedef struct HeldStatement
 	TimestampTz prepare_time;
 	uint32		counter;		/* slot in CONTROL, or BATON_NO_COUNTER */
 	BatonStatementCounter written;	/* counters as the context has them */
-	dlist_node	node;			/* in baton_held, in the order of looking up */
+	dlist_node	node;			/* in BatonPlaced.held, in the order of
+								 * looking up */
 } HeldStatement;
 
-extern dlist_head baton_held;
-
-/* The one looked up last; NULL: none. */
-extern HeldStatement *baton_held_last;
-
-/* Memory that is freed when the session leaves. */
+/* Memory that is freed when the session's statements are taken out. */
 extern MemoryContext baton_held_context;
 
 /* NULL if all is well, else why it cannot be done. */

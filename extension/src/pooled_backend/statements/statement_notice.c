@@ -29,6 +29,7 @@
 #include "context_unnamed.h"
 #include "guc_hooks.h"
 #include "handover.h"
+#include "pooled_state.h"
 #include "nodes/memnodes.h"
 #include "statement_environment.h"
 #include "statement_held.h"
@@ -36,8 +37,6 @@
 #include "statement_settings.h"
 #include "statement_sparing.h"
 #include "tcop/utility.h"
-
-StatementNotice baton_notice;
 
 static bool attached = false;
 static GucEnumAssignHook server_assign_replication_role = NULL;
@@ -61,8 +60,8 @@ note_discard(void)
 {
 	dlist_iter	iter;
 
-	baton_notice.discards_plans = true;
-	dlist_foreach(iter, &baton_held)
+	BatonServed.notice.discards_plans = true;
+	dlist_foreach(iter, &BatonPlaced.held.list)
 	{
 		HeldStatement *held = dlist_container(HeldStatement, node, iter.cur);
 
@@ -114,9 +113,9 @@ baton_statements_note_message(char type)
 static void
 note_invalidates(void)
 {
-	if (baton_notice.invalidates)
+	if (BatonServed.notice.invalidates)
 		return;
-	baton_notice.invalidates = true;
+	BatonServed.notice.invalidates = true;
 	baton_sparing_end();
 	baton_common_watch();
 }
@@ -195,7 +194,7 @@ baton_notice_utility_begins(BatonUtility *utility)
 			note_invalidates();
 			break;
 		default:
-			if (!baton_notice.invalidates &&
+			if (!BatonServed.notice.invalidates &&
 				GetCommandLogLevel(unconstify(Node *, statement)) == LOGSTMT_DDL)
 				note_invalidates();
 			break;
@@ -251,6 +250,6 @@ baton_notice_attach(void)
 void
 baton_notice_reset(void)
 {
-	baton_notice.discards_plans = false;
-	baton_notice.invalidates = false;
+	BatonServed.notice.discards_plans = false;
+	BatonServed.notice.invalidates = false;
 }

@@ -12,15 +12,6 @@
 
 #include "hooks.h"
 
-/* What was noticed since the session came, or was captured. */
-typedef struct StatementNotice
-{
-	bool		discards_plans; /* by DISCARD, or session_replication_role */
-	bool		invalidates;	/* has done what may make plans invalid */
-} StatementNotice;
-
-extern StatementNotice baton_notice;
-
 /* A utility statement begins, and has succeeded (hooks.c). */
 extern void baton_notice_utility_begins(BatonUtility *utility);
 extern void baton_notice_utility_done(const BatonUtility *utility);

@@ -25,25 +25,23 @@
  */
 #include "postgres.h"
 
+#include "pooled_state.h"
 #include "statement_description.h"
 #include "statement_environment.h"
 #include "statement_notice.h"
 #include "statement_sparing.h"
-
-/* Statements whose plans are spared, at most. */
-static int	spared = 0;
 
 void
 baton_sparing_begin(CachedPlanSource *plan, HeldStatement *held,
 					const CommonStatement *common)
 {
 	if (!common->custom.alike || !common->plan->is_valid || !plan->is_valid ||
-		baton_statement_epoch == 0 ||
-		plan_cache_mode != PLAN_CACHE_MODE_AUTO || baton_notice.discards_plans ||
+		BatonPlaced.environment.epoch == 0 ||
+		plan_cache_mode != PLAN_CACHE_MODE_AUTO || BatonServed.notice.discards_plans ||
 		(common->folds && baton_environment_has_placeholders()))
 		return;
 	baton_counters_spare(plan, &held->spared, common->custom.cost);
-	spared++;
+	BatonPlaced.held.spared++;
 }
 
 void
@@ -54,7 +52,7 @@ baton_sparing_find_twin(HeldStatement *held, bool from_sql)
 	StringInfoData value;
 	CommonStatement *common;
 
-	if (baton_statement_epoch == 0 || plan->num_params == 0 || !plan->is_valid ||
+	if (BatonPlaced.environment.epoch == 0 || plan->num_params == 0 || !plan->is_valid ||
 		!baton_statement_is_describable(plan))
 		return;
 
@@ -86,11 +84,11 @@ baton_sparing_find_twin(HeldStatement *held, bool from_sql)
 bool
 baton_sparing_asks(const char *query_string)
 {
-	const HeldStatement *held = baton_held_last;
+	const HeldStatement *held = BatonPlaced.held.last;
 
 	if (held == NULL || held->plan == NULL || held->plan->query_string != query_string ||
 		held->custom.known || list_length(held->plan->query_list) != 1 ||
-		baton_statement_epoch == 0 || held->epoch != baton_statement_epoch)
+		BatonPlaced.environment.epoch == 0 || held->epoch != BatonPlaced.environment.epoch)
 		return false;
 	return held->common == NULL || !held->common->custom.known;
 }
@@ -102,7 +100,7 @@ baton_sparing_learn(const char *query_string, bool alike, const PlannedStmt *pla
 
 	if (!baton_sparing_asks(query_string))
 		return;
-	custom = &baton_held_last->custom;
+	custom = &BatonPlaced.held.last->custom;
 	custom->known = true;
 	custom->alike = alike;
 	if (alike)
@@ -114,10 +112,10 @@ baton_sparing_end(void)
 {
 	dlist_iter	iter;
 
-	if (spared == 0)
+	if (BatonPlaced.held.spared == 0)
 		return;
-	spared = 0;
-	dlist_foreach(iter, &baton_held)
+	BatonPlaced.held.spared = 0;
+	dlist_foreach(iter, &BatonPlaced.held.list)
 	{
 		HeldStatement *held = dlist_container(HeldStatement, node, iter.cur);
 

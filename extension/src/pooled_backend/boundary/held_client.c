@@ -1,0 +1,178 @@
+/*-------------------------------------------------------------------------
+ *
+ * held_client.c
+ *		What the client of the session in place says, and what becomes of the
+ *		session by that.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "libpq/libpq.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "tcop/tcopprot.h"
+#include "utils/timestamp.h"
+
+#include "assignments.h"
+#include "backend_state.h"
+#include "context.h"
+#include "handover.h"
+#include "held_client.h"
+#include "majors.h"
+#include "message_timeout.h"
+#include "self_check.h"
+#include "socket_switch.h"
+
+static BatonServedInput *const input = &BatonServed.input;
+
+/*
+ * A packet that is read in part holds all of its memory, and the window may be
+ * closed (__tcp_select_window, net/ipv4/tcp_output.c) though there are but some
+ * bytes to wait for.
+ */
+void
+baton_client_rest_may_begin(void)
+{
+	if (baton_input_unread() > 0)
+		pg_atomic_fetch_or_u32(baton_atomic_u32(baton_session_slot(baton_session_held())->flags),
+							   BATON_SESSION_LOOKED_AT);
+}
+
+/* Too little to be read, and nobody has said otherwise? */
+static bool
+only_begins(void)
+{
+	return !baton_input_may_begin() &&
+		(baton_session_slot(baton_session_held())->flags & BATON_SESSION_LOOKED_AT) == 0;
+}
+
+ClientSays
+baton_client_listen(bool ready, bool may_leave)
+{
+	ClientSays	says;
+	bool		read = ready && !input->installed && !may_leave;
+
+	/*
+	 * An installed session's first message must stay in the socket until it
+	 * is known whether its unnamed statement must be made before; and that of
+	 * one that may leave, in case it leaves.
+	 */
+	input->is_timed = false;
+	if (read)
+	{
+		if (!baton_state_claim(BATON_BACKEND_BUSY))
+			return CLIENT_NOTHING;
+		says = baton_input_read();
+	}
+	else
+	{
+		says = baton_input_peek();
+		if (says != CLIENT_NOTHING && !baton_state_claim(BATON_BACKEND_BUSY))
+			return CLIENT_NOTHING;
+		input->is_whole = says == CLIENT_SPEAKS && baton_input_is_whole();
+		if (unlikely(may_leave && !input->is_whole &&
+					 (says == CLIENT_SPEAKS || says == CLIENT_SENDS_NOOP)))
+		{
+			if (only_begins())
+				return CLIENT_BEGINS;
+			input->is_timed = true;
+		}
+	}
+
+	if (unlikely(says == CLIENT_SENDS_NOOP))
+	{
+		bool		skipped;
+
+		if (input->is_timed)
+			baton_message_timeout_begin(true);
+		skipped = baton_input_skip();
+		baton_message_timeout_end();
+		if (!skipped)
+			return CLIENT_LEAVES;
+		if (baton_input_is_buffered())
+			return baton_input_ends_session() ? CLIENT_LEAVES : CLIENT_SPEAKS;
+	}
+	return says;
+}
+
+bool
+baton_client_runs(StringInfo messages)
+{
+	BatonSessionSlot *slot = baton_session_slot(baton_session_held());
+	bool		check_unnamed = input->installed;
+	const char *first_bytes;
+	Size		length;
+
+	if (!input->is_whole || client_connection_check_interval > 0)
+		baton_socket_expect_waits();
+	input->just_taken = false;
+	input->installed = false;
+	slot->state = BATON_STATE_ACTIVE;
+	slot->state_since_us = GetCurrentTimestamp();
+	if (unlikely(slot->flags & BATON_SESSION_LOOKED_AT))
+		pg_atomic_fetch_and_u32(baton_atomic_u32(slot->flags),
+								~(uint32) BATON_SESSION_LOOKED_AT);
+	if (unlikely(input->is_timed))
+		baton_message_timeout_begin(false);
+
+	/* one that has stayed here has its unnamed statement here */
+	first_bytes = baton_input_peeked(&length);
+	return check_unnamed &&
+		baton_context_unnamed(baton_session_held(), first_bytes, length, messages);
+}
+
+void
+baton_client_asks_nothing(void)
+{
+	BatonSessionSlot *slot = baton_session_slot(baton_session_held());
+
+	input->just_taken = false;
+	baton_session_void_cancel();
+	slot->state = BATON_STATE_IDLE;
+	slot->state_since_us = GetCurrentTimestamp();
+}
+
+bool
+baton_client_waits_for_rest(void)
+{
+	baton_client_asks_nothing();
+	pg_atomic_fetch_or_u32(baton_atomic_u32(baton_session_slot(baton_session_held())->flags),
+						   BATON_SESSION_BEGUN);
+	if (!baton_session_release(BATON_BACKEND_IDLE, baton_migration_forced()))
+	{
+		pg_atomic_fetch_and_u32(baton_atomic_u32(baton_session_slot(baton_session_held())->flags),
+								~(uint32) BATON_SESSION_BEGUN);
+		return false;
+	}
+	baton_socket_clear();
+	return true;
+}
+
+bool
+baton_client_left(uint32 cause, uint32 how)
+{
+	bool		clean = true;
+
+	if (cause != BATON_CAUSE_NONE || baton_unpooled())
+		clean = baton_taint_clean();
+	baton_session_end(how, clean ? BATON_BACKEND_IDLE : BATON_BACKEND_RETIRING);
+	return clean;
+}
+
+void
+baton_client_lost(char status)
+{
+	if (status != 'I')
+	{
+		baton_idle_timeouts_end();
+		AbortOutOfAnyTransaction();
+		/* PostgresMain has shown it as idle in transaction */
+		pgstat_report_activity(STATE_IDLE, NULL);
+	}
+	if (!baton_client_left(baton_taint(), BATON_END_CLIENT_CLOSED))
+		baton_backend_retire("a session left something that cannot be cleaned");
+}

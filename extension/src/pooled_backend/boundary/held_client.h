@@ -1,0 +1,61 @@
+/*-------------------------------------------------------------------------
+ *
+ * held_client.h
+ *		What the client of the session in place says.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_HELD_CLIENT_H
+#define BATON_HELD_CLIENT_H
+
+#include "lib/stringinfo.h"
+
+#include "client_input.h"
+
+/*
+ * What does the client of the held session say?  `ready`: its socket is known
+ * to be readable.  `may_leave`: it may be served elsewhere, and shall not keep
+ * the backend for half a message.  The backend is claimed before anything is
+ * taken out of the socket: if the dispatcher was first this is CLIENT_NOTHING.
+ */
+extern ClientSays baton_client_listen(bool ready, bool may_leave);
+
+/*
+ * The session's next message is there: PostgresMain shall read it.  True if
+ * `messages` must be read before.
+ */
+extern bool baton_client_runs(StringInfo messages);
+
+/*
+ * The held session is idle after all.  A cancel that came as it waited for a
+ * backend must not wait on for its next statement.
+ */
+extern void baton_client_asks_nothing(void);
+
+/*
+ * It has sent something that was read to be ignored, and exactly so far.  What
+ * lies behind that may begin.
+ */
+extern void baton_client_rest_may_begin(void);
+
+/*
+ * It has sent part of a message: it is idle, and the dispatcher waits for the
+ * rest.  False: the session cannot leave.
+ */
+extern bool baton_client_waits_for_rest(void);
+
+/*
+ * It has gone (BATON_END_*), and its session with it.  True if the backend is
+ * clean.  False: it must exit.
+ */
+extern bool baton_client_left(uint32 cause, uint32 how);
+
+/*
+ * It has gone while it was being written to; the transaction status was to be
+ * `status`.  Ends the session.
+ */
+extern void baton_client_lost(char status);
+
+#endif							/* BATON_HELD_CLIENT_H */

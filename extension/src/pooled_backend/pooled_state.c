@@ -1,0 +1,64 @@
+/*-------------------------------------------------------------------------
+ *
+ * pooled_state.c
+ *		What a pooled backend remembers, by how long it counts.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "delta.h"
+#include "message_timeout.h"
+#include "pooled_state.h"
+
+BatonServedSession BatonServed;
+
+BatonPlacedState BatonPlaced = {
+	.params = {
+		.list = DLIST_STATIC_INIT(BatonPlaced.params.list)
+	},
+	.resets = {
+		.items = DLIST_STATIC_INIT(BatonPlaced.resets.items),
+		.count = -1
+	},
+	.held = {
+		.list = DLIST_STATIC_INIT(BatonPlaced.held.list)
+	},
+	.environment = {
+		.epoch = 1,
+		.last_epoch = 1,
+		.has_changed = true
+	}
+};
+
+BatonSelfState BatonSelf = {
+	.control = -1,
+	.queue = -1,
+	.client_number = -1,
+	.boundary = {
+		.batch_begun = true
+	},
+	.sockets = {
+		.placeholder = -1,
+		.placeholder_peer = -1,
+		.inject_read = -1,
+		.inject_write = -1,
+		.kept_client = -1,
+		.command_watcher = {.epoll = -1,.watching = true},
+		.idle_watcher = {.epoll = -1,.watching = true}
+	}
+};
+
+void
+baton_served_clear(void)
+{
+	static const BatonServedSession nobody;
+
+	/* what stands elsewhere: a timer, and the buffer of its changes */
+	baton_message_timeout_end();
+	baton_delta_drop();
+
+	BatonServed = nobody;
+}

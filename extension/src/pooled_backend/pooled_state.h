@@ -1,0 +1,305 @@
+/*-------------------------------------------------------------------------
+ *
+ * pooled_state.h
+ *		What a pooled backend remembers, by how long it counts.
+ *
+ *	- BatonServed: of the session in place.  Whatever is here goes at each
+ *	  hand-over, all at once: baton_served_clear() assigns the whole struct, so
+ *	  a member that is added cannot be forgotten, and none can reach the next
+ *	  session.
+ *	- BatonPlaced: what of a session's context stands in the server's own
+ *	  variables, as this process knows it.  It stays when the session leaves,
+ *	  as the variables do, and is true at any time: whoever puts another
+ *	  session in place compares with it, and replaces what is another's
+ *	  (context.c has the order).  Cleared without the variables it would be a
+ *	  lie, and the next session would have the last one's.
+ *	- BatonSelf: of the backend itself, whomever it serves.
+ *
+ * File-scope variables besides these are such that no session can be told from
+ * them: found once and constant from then on, caches whose keys say all that
+ * their content depends on, buffers that are filled anew before they are read,
+ * and what a transaction or statement clears as it ends.  ../STATICS lists each
+ * with its reason, and tools/check-statics, a part of make lint, compares.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_POOLED_STATE_H
+#define BATON_POOLED_STATE_H
+
+#include <arpa/inet.h>
+#include <signal.h>
+
+#include "lib/ilist.h"
+#include "lib/stringinfo.h"
+#include "utils/hsearch.h"
+
+#include "control.h"
+
+struct CachedPlanSource;
+struct HeldStatement;
+struct held_hash;
+struct WaitEventSet;
+
+/* ---- the session in place ---------------------------------------------- */
+
+/* What its client says (held_client.c, client_input.c). */
+typedef struct BatonServedInput
+{
+	bool		just_taken;		/* it came to speak, and has not been listened
+								 * to yet */
+	bool		installed;		/* it was put in place since it last spoke */
+	bool		is_whole;		/* what it says now was seen to its end */
+	bool		is_timed;		/* it was seen not to be whole, and shall not
+								 * take for ever */
+	Size		peeked_length;	/* how much the last look saw */
+} BatonServedInput;
+
+/* The message it is sending, if that is timed (message_timeout.c). */
+typedef struct BatonServedMessage
+{
+	bool		is_timed;
+	bool		by_us;			/* it is read by us, to be ignored */
+	bool		begins;			/* `received` is not known yet */
+	uint64		received;		/* as it was a period ago */
+} BatonServedMessage;
+
+/* Cancels that mean it (cancel.c); a signal handler's, too. */
+typedef struct BatonServedCancel
+{
+	bool		armed;			/* fires when the next thing runs */
+	volatile sig_atomic_t has_spoken;	/* it came with a request */
+	volatile sig_atomic_t held_back;	/* one came that means what it asked */
+} BatonServedCancel;
+
+/* What it did to its statements, since it came or was captured (statement_notice.c). */
+typedef struct BatonServedNotice
+{
+	bool		discards_plans; /* by DISCARD, or session_replication_role */
+	bool		invalidates;	/* has done what may make plans invalid */
+} BatonServedNotice;
+
+typedef struct BatonServedSession
+{
+	uint64		session;		/* 0: nobody is served */
+	uint32		cause;			/* BATON_CAUSE_*, as the dispatcher was last
+								 * told */
+	bool		greeted_here;
+	bool		client_lost;	/* its client reads no more; seen to at the
+								 * boundary of the command that runs */
+	bool		delta_too_large;	/* a change was too large to be collected
+									 * (delta.c) */
+	BatonServedInput input;
+	BatonServedMessage message;
+	BatonServedCancel cancel;
+	BatonServedNotice notice;
+} BatonServedSession;
+
+/* ---- what has been put in place ---------------------------------------- */
+
+/* The context as a whole (context.c). */
+typedef struct BatonPlacedContext
+{
+	uint64		session;		/* whose it is, 0 for none */
+	uint64		version;		/* the number of exactly that context; 0: not
+								 * known (the session has changed it here and
+								 * the dispatcher has numbered it since) */
+} BatonPlacedContext;
+
+/* Whose client MyProcPort and pg_stat_activity show (identity.c, keepalive.c). */
+typedef struct BatonPlacedIdentity
+{
+	bool		is_nobody;		/* no session's */
+	bool		is_relayed;		/* the dispatcher relays its TLS */
+	uint16		family;			/* what remote_host says */
+	uint8		address[16];
+	char		remote_host[INET6_ADDRSTRLEN + 16];
+	char		remote_port[16];
+} BatonPlacedIdentity;
+
+/* Parameters that were SET (param_records.c). */
+typedef struct BatonPlacedParams
+{
+	dlist_head	list;			/* of BatonParam */
+	int			count;
+} BatonPlacedParams;
+
+/* Reset values (context_reset.c, reset_item.c). */
+typedef struct BatonPlacedResets
+{
+	dlist_head	items;			/* of BatonResetItem, one a parameter */
+	uint64	   *serials;		/* that the last install wanted, in order */
+	int			count;			/* of them; -1: unknown */
+	int			size;
+	bool		reload_again;	/* a record has come without its file's value:
+								 * the files must be read again */
+} BatonPlacedResets;
+
+/* What the client was told of parameters (context_report.c). */
+typedef struct BatonPlacedReports
+{
+	StringInfoData told;
+	uint64		told_serial;	/* the entry that says the same; 0: none known */
+	bool		sent;			/* a ParameterStatus since told was made */
+	bool		news;			/* the client has not been told all */
+	bool		withheld;		/* a ParameterStatus was thrown away */
+} BatonPlacedReports;
+
+/* Values of sequences, as the dispatcher has them (context_sequences.c). */
+typedef struct BatonPlacedSequences
+{
+	HTAB	   *known;
+	Oid			last_used;
+} BatonPlacedSequences;
+
+/* Whose named statements are in place, and as which versions have them. */
+typedef struct BatonPlacedStatements
+{
+	uint64		session;
+	uint64		context_version;	/* 0: not known */
+	uint32		counter_version;
+} BatonPlacedStatements;
+
+/* Those of them that were looked up, and so are in the table (statement_held.c). */
+typedef struct BatonPlacedHeld
+{
+	dlist_head	list;			/* of HeldStatement */
+	struct held_hash *map;		/* of them, by name */
+	struct HeldStatement *last; /* the one looked up last; NULL: none */
+	int			fresh;			/* held statements of this epoch, at most */
+	int			spared;			/* statements whose plans are spared, at most
+								 * (statement_sparing.c) */
+	uint32		sweep_from;		/* with so many names, some may go */
+
+	/* the session's own list; NULL: it has ended */
+	const BatonSessionRecord *record;
+	uint32		first_statement;
+	uint32		statement_count;
+} BatonPlacedHeld;
+
+/* What analysis and plans depend on (statement_environment.c). */
+typedef struct BatonPlacedEnvironment
+{
+	uint64		epoch;			/* as long as it is the same, so is the
+								 * environment: raised before that may change,
+								 * after baton_held_settle(); 0 while nothing
+								 * tells when it changes */
+	uint64		last_epoch;
+	bool		has_changed;	/* since the session was put in place */
+	bool		is_volatile;
+	uint64		installed_version;
+	Oid			epoch_user;		/* whose the epoch is; invalid: not seen yet */
+} BatonPlacedEnvironment;
+
+/* The unnamed statement (context_unnamed.c). */
+typedef struct BatonPlacedUnnamed
+{
+	struct CachedPlanSource *plan;	/* of this backend, NULL if it has none */
+	uint64		owner;			/* the session whose it is */
+	uint64		serial;			/* the entry it is equal to, 0: not known */
+	bool		captured;		/* the owner's context has it */
+
+	/* of the session that was installed last */
+	uint64		session;
+	bool		put_since;		/* the context has been told of one since it
+								 * came: its record does not say */
+	bool		fill_next;		/* the next unnamed ParseComplete answers the
+								 * empty Parse that was injected */
+	bool		is_empty;		/* it has, and the plan is still that one */
+} BatonPlacedUnnamed;
+
+typedef struct BatonPlacedState
+{
+	BatonPlacedContext context;
+	BatonPlacedIdentity identity;
+	BatonPlacedParams params;
+	BatonPlacedResets resets;
+	BatonPlacedReports reports;
+	BatonPlacedSequences sequences;
+	bool		has_temporary_namespace;	/* context_temporary.c */
+	BatonPlacedStatements statements;
+	BatonPlacedHeld held;
+	BatonPlacedEnvironment environment;
+	BatonPlacedUnnamed unnamed;
+} BatonPlacedState;
+
+/* ---- the backend itself ------------------------------------------------- */
+
+/* The conversation with whoever is in place (boundary.c). */
+typedef struct BatonSelfBoundary
+{
+	bool		attached;
+	bool		in_boundary;	/* what is sent now is the boundary's own */
+	bool		injecting;		/* what runs are messages of ours: the client
+								 * must not see the answers */
+	bool		ready_sent;		/* a 'Z' was put since the last flush */
+	char		ready_status;	/* its status */
+	bool		batch_begun;	/* more than CloseComplete was put since the
+								 * last 'Z' */
+	bool		exits_on_error; /* the session's own, while all errors do */
+	size_t		unflushed;		/* bytes put since the last flush, or more */
+} BatonSelfBoundary;
+
+/* A wait set in which what stands in the client's place may be registered. */
+typedef struct BatonWatcher
+{
+	int			epoll;			/* the wait set's epoll descriptor */
+	uint64		data;			/* its data word for the socket */
+	bool		watching;		/* what stands there is registered */
+} BatonWatcher;
+
+/* Descriptors, and what waits for them (socket_switch.c). */
+typedef struct BatonSelfSockets
+{
+	int			placeholder;	/* stands there between sessions */
+	int			placeholder_peer;	/* kept open: or it would read EOF */
+	int			inject_read;	/* injected messages are read from here */
+	int			inject_write;
+	int			kept_client;	/* the client's socket during an injection */
+	bool		occupied;		/* not the placeholder stands there */
+	bool		remade;			/* wait sets are made anew for each socket */
+	BatonWatcher command_watcher;	/* FeBeWaitSet's; until attach that is
+									 * stock's own, which watches */
+	BatonWatcher idle_watcher;
+	struct WaitEventSet *idle_set;
+} BatonSelfSockets;
+
+typedef struct BatonSelfState
+{
+	/* filled at attach */
+	uint32		slot_index;
+	BatonBackendSlot *slot;
+	BatonPoolSlot *pool;
+	int			control;		/* control socket; -1 when the dispatcher is
+								 * gone */
+	int			queue;			/* the pool's ready queue, read end */
+	int			epolls[BATON_SESSION_THREADS_MAX];	/* the dispatcher's, where
+													 * sessions are armed */
+	int			epoll_count;
+	int			client_number;	/* where the client's socket stands */
+
+	uint64		in_hand;		/* a session that was received, and is not yet
+								 * in place (handover.c) */
+	bool		retire_wanted;	/* it ends as soon as nobody needs it (idle.c) */
+	volatile sig_atomic_t holds_cancels;	/* in the boundary, or in messages
+											 * of ours: nothing of the
+											 * client's runs (cancel.c) */
+	BatonSelfBoundary boundary;
+	BatonSelfSockets sockets;
+} BatonSelfState;
+
+#define BATON_HIDDEN __attribute__((visibility("hidden")))
+
+extern BATON_HIDDEN BatonServedSession BatonServed;
+extern BATON_HIDDEN BatonPlacedState BatonPlaced;
+extern BATON_HIDDEN BatonSelfState BatonSelf;
+
+/*
+ * Nobody is in place any more, or yet: at each hand-over, after all that is to
+ * be kept of the session has gone to the dispatcher, and before the backend's
+ * slot says that it has left.
+ */
+extern void baton_served_clear(void);
+
+#endif							/* BATON_POOLED_STATE_H */

@@ -541,12 +541,6 @@ baton_parameters_define(void)
 void
 baton_parameters_forget_attach(void)
 {
-	struct config_string *record = (struct config_string *) baton_guc_find("pg_baton.attach");
-
-	if (record == NULL || record->gen.vartype != PGC_STRING)
+	if (!baton_guc_blank("pg_baton.attach"))
 		elog(FATAL, "parameter \"%s\" is not as expected", "pg_baton.attach");
-
-	/* in place, as guc.c owns both strings, which may be one */
-	explicit_bzero(*record->variable, strlen(*record->variable));
-	explicit_bzero(record->reset_val, strlen(record->reset_val));
 }

@@ -29,6 +29,7 @@
 
 #include "access/xact.h"
 #include "common/string.h"
+#include "libpq/libpq-be.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
@@ -52,13 +53,37 @@ StaticAssertDecl(MARK_OFFSET % sizeof(int) == 0, "the mark is not aligned");
 #define entry_mark(entry) \
 	((EntryMark *) ((char *) &(entry)->st_clientaddr.addr + MARK_OFFSET))
 
-void
-baton_entry_set_session(volatile PgBackendStatus *entry, int pid)
+static void
+set_mark(volatile PgBackendStatus *entry, int pid)
 {
 	volatile EntryMark *mark = entry_mark(entry);
 
 	mark->magic = MARK_MAGIC;
 	mark->pid = pid;
+}
+
+/*
+ * As pgstat_bestart (backend_status.c) does once in a backend's life: readers
+ * look again if st_changecount has changed meanwhile.
+ */
+void
+baton_entry_show(TimestampTz start, const BatonIdentity *identity)
+{
+	volatile PgBackendStatus *entry = MyBEEntry;
+
+	if (entry == NULL)
+		return;
+	PGSTAT_BEGIN_WRITE_ACTIVITY(entry);
+	entry->st_proc_start_timestamp = start;
+	memcpy(unvolatize(SockAddr *, &entry->st_clientaddr), &MyProcPort->raddr,
+		   sizeof(SockAddr));
+	entry->st_clienthostname[0] = '\0';
+	entry->st_activity_raw[0] = '\0';
+	entry->st_query_id = UINT64CONST(0);
+	entry->st_activity_start_timestamp = identity ? identity->query_start_us : 0;
+	entry->st_state_start_timestamp = identity ? identity->idle_since_us : start;
+	set_mark(entry, identity ? identity->pid : 0);
+	PGSTAT_END_WRITE_ACTIVITY(entry);
 }
 
 /*

@@ -15,11 +15,10 @@
 #include "baton_shared.h"
 
 /*
- * This backend's own entry: who is shown there from now on.  The first between
- * PGSTAT_BEGIN_WRITE_ACTIVITY and PGSTAT_END_WRITE_ACTIVITY, after the address
- * was written; 0: nobody.
+ * This backend's own entry: who is shown there from now on, NULL for nobody, at
+ * the address that MyProcPort says, since `start`.
  */
-extern void baton_entry_set_session(volatile PgBackendStatus *entry, int pid);
+extern void baton_entry_show(TimestampTz start, const BatonIdentity *identity);
 extern void baton_entry_forget_session(void);
 
 /* This backend's own entry: the TLS that its client has with somebody else. */

@@ -36,7 +36,7 @@
 #endif
 
 #include "context_guc.h"
-#include "guc_value.h"
+#include "guc_memory.h"
 #include "majors.h"
 
 bool		baton_guc_report_touched = false;
@@ -391,4 +391,17 @@ baton_guc_activate(struct config_generic *record, const BatonGucCell *cell)
 	}
 
 	baton_guc_release(record, &old);
+}
+
+/* In place, as guc.c owns both strings, which may be one. */
+bool
+baton_guc_blank(const char *name)
+{
+	struct config_string *record = (struct config_string *) baton_guc_find(name);
+
+	if (record == NULL || record->gen.vartype != PGC_STRING)
+		return false;
+	explicit_bzero(*record->variable, strlen(*record->variable));
+	explicit_bzero(record->reset_val, strlen(record->reset_val));
+	return true;
 }

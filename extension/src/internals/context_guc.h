@@ -67,6 +67,9 @@ extern void baton_guc_activate(struct config_generic *record,
 /* The active value. */
 extern config_var_value baton_guc_active(struct config_generic *record);
 
+/* The text of a string goes, what RESET goes back to as well.  False if it is none. */
+extern bool baton_guc_blank(const char *name);
+
 /* Set when a parameter that is reported to the client was exchanged. */
 extern bool baton_guc_report_touched;
 

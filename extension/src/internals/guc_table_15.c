@@ -34,8 +34,8 @@
 #include "utils/memutils.h"
 
 #include "context_guc.h"
+#include "guc_memory.h"
 #include "guc_table.h"
-#include "guc_value.h"
 
 /*
  * No client can send it where the encoding is checked, as 0xFE and 0xFF are

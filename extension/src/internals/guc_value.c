@@ -29,37 +29,8 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
+#include "guc_memory.h"
 #include "guc_value.h"
-
-/*
- * guc.c frees strings, extras and last_reported with free() up to 15; from 16
- * on all of that lives in GUCMemoryContext.
- */
-char *
-baton_guc_strdup(const char *string)
-{
-#if PG_VERSION_NUM >= 160000
-	return guc_strdup(ERROR, string);
-#else
-	char	   *copy = strdup(string);
-
-	if (copy == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("out of memory")));
-	return copy;
-#endif
-}
-
-void
-baton_guc_free(void *pointer)
-{
-#if PG_VERSION_NUM >= 160000
-	guc_free(pointer);
-#else
-	free(pointer);
-#endif
-}
 
 /* Calls the check hook as guc.c's call_*_check_hook do, without a message. */
 static bool

@@ -46,8 +46,4 @@ extern void baton_guc_append_text(struct config_generic *record,
 /* What the client has been told of a reported parameter; NULL: nothing. */
 extern void baton_guc_set_reported(struct config_generic *record, const char *value);
 
-/* The allocator that guc.c frees with. */
-extern char *baton_guc_strdup(const char *string);
-extern void baton_guc_free(void *pointer);
-
 #endif							/* BATON_GUC_VALUE_H */

@@ -292,8 +292,8 @@ baton_sequence_table(void)
 	return *table_variable;
 }
 
-HTAB *
-baton_sequence_table_make(void)
+static HTAB *
+make_table(void)
 {
 	HASHCTL		control;
 
@@ -306,6 +306,29 @@ baton_sequence_table_make(void)
 	*table_variable = hash_create("Sequence values", 16, &control,
 								  HASH_ELEM | HASH_BLOBS);
 	return *table_variable;
+}
+
+void
+baton_sequence_put(Oid relid, Oid filenode, int64 last, int64 cached, int64 increment)
+{
+	BatonSequenceState *state = hash_search(make_table(), &relid, HASH_ENTER, NULL);
+
+	state->filenode = filenode;
+	state->lxid = InvalidLocalTransactionId;
+	state->last_valid = true;
+	state->last = last;
+	state->cached = cached;
+	state->increment = increment;
+}
+
+/* Whoever was the one that lastval() refers to is so no more. */
+void
+baton_sequence_remove(Oid relid)
+{
+	if (*last_used_variable != NULL && (*last_used_variable)->relid == relid)
+		*last_used_variable = NULL;
+	if (*table_variable != NULL)
+		(void) hash_search(*table_variable, &relid, HASH_REMOVE, NULL);
 }
 
 BatonSequenceState *

@@ -36,8 +36,15 @@ extern const char *baton_sequence_state_attach(void);
 /* The table of BatonSequenceState by relid; NULL if there is none. */
 extern HTAB *baton_sequence_table(void);
 
-/* The same; makes it if there is none. */
-extern HTAB *baton_sequence_table_make(void);
+/*
+ * Enters one, of which no lock is held, as the session that used it last has it;
+ * makes the table if there is none.
+ */
+extern void baton_sequence_put(Oid relid, Oid filenode, int64 last, int64 cached,
+							   int64 increment);
+
+/* Takes one out, if it is there. */
+extern void baton_sequence_remove(Oid relid);
 
 /* The entry lastval() refers to; NULL if it is not defined. */
 extern BatonSequenceState *baton_sequence_last_used(void);

@@ -51,8 +51,8 @@
 #include "utils/memutils.h"
 
 #include "attach.h"
-#include "address.h"
 #include "attach_origin.h"
+#include "client_port.h"
 #include "client_ticket.h"
 #include "control.h"
 #include "identity.h"
@@ -68,10 +68,7 @@ static PQcommMethods methods;
 
 /* What is a client's while authentication goes on, and what it was before. */
 static bool client_is_assumed = false;
-static pgsocket own_socket;
-static SockAddr own_address;
-static char *own_hostname;
-static int	own_hostname_resolv;
+static BatonPortPeer own_peer;
 
 /*
  * The client as pg_baton.attach names it: ...:<family>:<address in hex>:<TLS>,
@@ -249,51 +246,31 @@ receive_socket(pgsocket from)
 }
 
 static void
-assume(Port *port, const Origin *origin)
+assume(const Origin *origin)
 {
+	const BatonPortEnd remote = {.family = origin->family,.address = origin->address};
+
 	client_is_assumed = true;
-	own_socket = port->sock;
-	own_address = port->raddr;
-	own_hostname = port->remote_hostname;
-	own_hostname_resolv = port->remote_hostname_resolv;
+	own_peer = baton_port_peer();
+	baton_port_assume_remote(&remote);
 
-	(void) baton_address_make(&port->raddr, origin->family, 0, origin->address, 0);
-	port->remote_hostname = NULL;
-	port->remote_hostname_resolv = 0;
-
-	/*
-	 * For check_hba() alone, which comes before anything is read or written:
-	 * secure_read() and secure_write() would take it at its word.
-	 */
-	port->ssl_in_use = origin->is_secure;
+	/* For check_hba() alone, which comes before anything is read or written. */
+	baton_port_claim_tls(origin->is_secure);
 
 	/* for clientcert, and CheckCertAuth(), which comes later */
-	port->peer_cert_valid = origin->distinguished_name != NULL;
-	port->peer_cn = origin->common_name;
-	port->peer_dn = origin->distinguished_name;
+	baton_port_set_certificate(origin->distinguished_name != NULL,
+							   origin->common_name, origin->distinguished_name);
 
 	/* over TCP the dispatcher cannot send descriptors, nor does it try */
-	if (origin->family == AF_UNIX && own_address.addr.ss_family == AF_UNIX)
+	if (origin->family == AF_UNIX && own_peer.address.addr.ss_family == AF_UNIX)
 	{
 		pgsocket	client;
 
 		server_methods->flush();
-		client = receive_socket(own_socket);
+		client = receive_socket(own_peer.socket);
 		if (client != PGINVALID_SOCKET)
-			port->sock = client;
+			baton_port_set_socket(client);
 	}
-}
-
-static void
-forget_certificate(Port *port)
-{
-	port->peer_cert_valid = false;
-	if (port->peer_cn != NULL)
-		pfree(port->peer_cn);
-	if (port->peer_dn != NULL)
-		pfree(port->peer_dn);
-	port->peer_cn = NULL;
-	port->peer_dn = NULL;
 }
 
 /* The socket is the backend's own again. */
@@ -306,13 +283,10 @@ stop_assuming(void)
 		return;
 
 	client_is_assumed = false;
-	if (MyProcPort->sock != own_socket)
+	if (MyProcPort->sock != own_peer.socket)
 		close(MyProcPort->sock);
-	MyProcPort->sock = own_socket;
-	MyProcPort->ssl_in_use = false;
-	MyProcPort->raddr = own_address;
-	MyProcPort->remote_hostname = own_hostname;
-	MyProcPort->remote_hostname_resolv = own_hostname_resolv;
+	baton_port_claim_tls(false);
+	baton_port_set_peer(&own_peer);
 }
 
 void
@@ -321,7 +295,7 @@ baton_attach_origin_end(void)
 	stop_assuming();
 	/* those of a TLS connection of the server's own are be_tls_close()'s */
 	if (MyProcPort != NULL && !MyProcPort->ssl_in_use)
-		forget_certificate(MyProcPort);
+		baton_port_forget_certificate();
 }
 
 /*
@@ -349,7 +323,7 @@ first_message(char type, const char *body, size_t length)
 	{
 		/* login.c counts connections that are not the pool's */
 		origin.slot->pid = MyProcPid;
-		assume(MyProcPort, &origin);
+		assume(&origin);
 		PqCommMethods = &methods;
 	}
 	return result;

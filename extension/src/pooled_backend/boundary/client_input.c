@@ -34,6 +34,7 @@
 
 #include "baton_shared.h"
 #include "client_input.h"
+#include "client_port.h"
 #include "majors.h"
 #include "pooled_state.h"
 #include "socket_switch.h"
@@ -263,7 +264,7 @@ baton_input_skip(void)
 	bool		whole;
 
 	baton_socket_expect_waits();
-	MyProcPort->noblock = false;
+	baton_port_set_blocking();
 	pq_startmsgread();
 	do
 		whole = take_message();

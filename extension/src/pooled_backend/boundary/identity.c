@@ -24,35 +24,14 @@
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
-#include "address.h"
 #include "backend_entry.h"
+#include "client_port.h"
 #include "control.h"
 #include "identity.h"
 #include "pooled_state.h"
 #include "session_pid.h"
 
 static BatonPlacedIdentity *const placed = &BatonPlaced.identity;
-
-/* As pgstat_bestart (backend_status.c) does once in a backend's life. */
-static void
-report_identity(TimestampTz start, const BatonIdentity *identity)
-{
-	volatile PgBackendStatus *entry = MyBEEntry;
-
-	if (entry == NULL)
-		return;
-	PGSTAT_BEGIN_WRITE_ACTIVITY(entry);
-	entry->st_proc_start_timestamp = start;
-	memcpy(unvolatize(SockAddr *, &entry->st_clientaddr), &MyProcPort->raddr,
-		   sizeof(SockAddr));
-	entry->st_clienthostname[0] = '\0';
-	entry->st_activity_raw[0] = '\0';
-	entry->st_query_id = UINT64CONST(0);
-	entry->st_activity_start_timestamp = identity ? identity->query_start_us : 0;
-	entry->st_state_start_timestamp = identity ? identity->idle_since_us : start;
-	baton_entry_set_session(entry, identity ? identity->pid : 0);
-	PGSTAT_END_WRITE_ACTIVITY(entry);
-}
 
 /*
  * The client's address as text.  Many sessions come from one address, and
@@ -86,32 +65,26 @@ write_remote(const BatonSessionRecord *record)
 void
 baton_identity_put(const BatonSessionRecord *record)
 {
-	Port	   *port = MyProcPort;
+	const BatonPortEnd remote = {
+		.family = record->peer_family,
+		.port = record->peer_port,
+		.address = record->peer_address,
+		.scope = record->peer_scope
+	};
+	const BatonPortEnd local = {
+		.family = record->peer_family,
+		.port = record->local_port,
+		.address = record->local_address,
+		.scope = record->peer_scope
+	};
 
-	(void) baton_address_make(&port->raddr, record->peer_family, record->peer_port,
-							  record->peer_address, record->peer_scope);
-	(void) baton_address_make(&port->laddr, record->peer_family, record->local_port,
-							  record->local_address, record->peer_scope);
-
+	baton_port_set_ends(&remote, &local);
 	write_remote(record);
-	port->remote_host = placed->remote_host;
-	port->remote_port = placed->remote_port;
-	port->remote_hostname = NULL;
-	port->remote_hostname_resolv = 0;
-	port->proto = record->protocol;
+	baton_port_set_remote_text(placed->remote_host, placed->remote_port);
+	baton_port_set_protocol(record->protocol);
 
-	/*
-	 * What pqcomm.c remembers of the socket's own settings is unknown again;
-	 * see keepalive.c.
-	 */
-	port->default_keepalives_idle = 0;
-	port->default_keepalives_interval = 0;
-	port->default_keepalives_count = 0;
-	port->default_tcp_user_timeout = 0;
-	port->keepalives_idle = 0;
-	port->keepalives_interval = 0;
-	port->keepalives_count = 0;
-	port->tcp_user_timeout = 0;
+	/* see keepalive.c */
+	baton_port_forget_keepalives();
 
 	MyStartTimestamp = record->login_time_us;
 	MyStartTime = timestamptz_to_time_t(MyStartTimestamp);
@@ -122,7 +95,7 @@ baton_identity_put(const BatonSessionRecord *record)
 	 * session's.
 	 */
 	reset_formatted_start_time();
-	report_identity(record->login_time_us, baton_identity((uint32) record->id));
+	baton_entry_show(record->login_time_us, baton_identity((uint32) record->id));
 	if (placed->is_nobody)
 	{
 		/* the context's own may be the same, and then is not assigned */
@@ -134,17 +107,15 @@ baton_identity_put(const BatonSessionRecord *record)
 void
 baton_identity_clear(void)
 {
-	Port	   *port = MyProcPort;
+	const BatonPortEnd nowhere = {.family = AF_UNIX};
 
 	if (placed->is_nobody)
 		return;
 	placed->is_nobody = true;
-	(void) baton_address_make(&port->raddr, AF_UNIX, 0, NULL, 0);
-	(void) baton_address_make(&port->laddr, AF_UNIX, 0, NULL, 0);
+	baton_port_set_ends(&nowhere, &nowhere);
 	strlcpy(placed->remote_host, "[local]", sizeof(placed->remote_host));
 	placed->remote_port[0] = '\0';
-	port->remote_host = placed->remote_host;
-	port->remote_port = placed->remote_port;
-	report_identity(GetCurrentTimestamp(), NULL);
+	baton_port_set_remote_text(placed->remote_host, placed->remote_port);
+	baton_entry_show(GetCurrentTimestamp(), NULL);
 	pgstat_report_appname("");
 }

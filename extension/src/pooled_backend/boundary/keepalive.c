@@ -38,6 +38,7 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 
+#include "client_port.h"
 #include "control.h"
 #include "guc_hooks.h"
 #include "keepalive.h"
@@ -183,9 +184,7 @@ baton_keepalive_put(BatonSessionSlot *slot)
 		return;
 
 	ask_defaults();
-	port->default_keepalives_idle = idle;
-	port->default_keepalives_interval = interval;
-	port->default_keepalives_count = count;
+	baton_port_set_kernel_keepalives(idle, interval, count);
 
 	/* a failure is in the log; stock goes on, too */
 	(void) pq_setkeepalivesidle(tcp_keepalives_idle, port);
@@ -198,5 +197,5 @@ baton_keepalive_put(BatonSessionSlot *slot)
 	 * for "not known": it has just asked the client's socket, where the
 	 * session's own value may be.
 	 */
-	port->default_tcp_user_timeout = 0;
+	baton_port_forget_user_timeout();
 }

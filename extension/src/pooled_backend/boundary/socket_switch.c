@@ -45,6 +45,7 @@
 #include "storage/fd.h"
 #include "utils/memutils.h"
 
+#include "client_port.h"
 #include "majors.h"
 #include "pooled_state.h"
 #include "self_check.h"
@@ -226,7 +227,7 @@ baton_socket_attach(int number)
 		baton_self_check_failed(BATON_COSTS_SPEED, problem);
 	}
 
-	MyProcPort->sock = number;
+	baton_port_set_socket(number);
 	FreeWaitEventSet(old);
 	close(original);
 	return NULL;

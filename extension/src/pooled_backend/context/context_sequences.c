@@ -121,7 +121,6 @@ install_sequence(const BatonEntry *entry)
 {
 	Oid			relid;
 	SequenceValue value;
-	BatonSequenceState *state;
 	KnownSequence *item;
 
 	if (entry->key_length != sizeof(relid) ||
@@ -130,13 +129,7 @@ install_sequence(const BatonEntry *entry)
 	memcpy(&relid, baton_entry_key(entry), sizeof(relid));
 	memcpy(&value, baton_entry_value(entry), sizeof(value));
 
-	state = hash_search(baton_sequence_table_make(), &relid, HASH_ENTER, NULL);
-	state->filenode = value.filenode;
-	state->lxid = InvalidLocalTransactionId;
-	state->last_valid = true;
-	state->last = value.last;
-	state->cached = value.cached;
-	state->increment = value.increment;
+	baton_sequence_put(relid, value.filenode, value.last, value.cached, value.increment);
 
 	item = hash_search(placed->known, &relid, HASH_ENTER, NULL);
 	item->round = capture_round;
@@ -198,9 +191,7 @@ prune(HTAB *table)
 	{
 		if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(state->relid)))
 			continue;
-		if (baton_sequence_last_used() == state)
-			baton_sequence_set_last_used(NULL);
-		(void) hash_search(table, &state->relid, HASH_REMOVE, NULL);
+		baton_sequence_remove(state->relid);
 	}
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);

@@ -13,32 +13,15 @@
  * backend (taint.c), so a namespace is empty whenever it is shown or hidden.
  *
  * Decision: that the session has one is an item of its context.  Where the
- * session has none, the backend's is hidden: AtEOSubXact_Namespace()
- * (namespace.c, 15 to 18) clears the namespace if the subtransaction that made
- * it aborts, and outside a transaction myTempNamespaceSubID is
- * InvalidSubTransactionId, so that one is said to abort.  Where the session has
- * one, the backend's is shown again by SetTempNamespaceState(), which a parallel
- * worker uses to take over its leader's and which asserts that none is there; or
- * it is made, by a transaction of ours.
+ * session has none, the backend's is hidden (temporary_namespace.c has how, and
+ * by what that is kept from being noticed).  Where the session has one, the
+ * backend's is shown again; or it is made, by a transaction of ours.
  *
- * What a hidden namespace means elsewhere: MyProc->tempNamespaceId is put back,
- * so that nobody takes the namespace for an orphan's; at exit
- * RemoveTempRelationsCallback() (namespace.c) finds nothing to do, and there
- * is nothing.  A session that makes its first temporary object while it is
- * hidden makes InitTempTableNamespace() set it up again, with all that this
- * means on a direct connection (privileges, what is left if it is rolled
- * back): the same namespace, as it is named after the backend's id.
- *
- * But AtEOXact_Namespace() (namespace.c) would register the exit callback at
- * each such commit, and ipc.c has room for 20 of all kinds; "we only want to
- * register the callback once".  It does so if myTempNamespaceSubID, which is
- * private, is the transaction's; so that is taken away just before.  What does
- * that, without a trace, is AtEOSubXact_Namespace(), told that the transaction
- * is a committed subtransaction whose parent is none.  CommitTransaction()
- * (xact.c) calls the transaction callbacks before AtEOXact_Namespace(), and by
- * then its subtransactions have handed their mark up to TopSubTransactionId
- * (15 to 18).  The rest of that function ends overridden search paths, which
- * AtEOXact_Namespace() would (up to 16; later there are none).
+ * At exit RemoveTempRelationsCallback() (namespace.c) finds nothing to do of a
+ * hidden one, and there is nothing.  A session that makes its first temporary
+ * object while it is hidden makes InitTempTableNamespace() set it up again, with
+ * all that this means on a direct connection (privileges, what is left if it is
+ * rolled back): the same namespace, as it is named after the backend's id.
  *
  * Invariants: `own` is the backend's namespace since it was first seen, shown
  * or not, outside a transaction: by then its exit callback is registered.
@@ -54,12 +37,12 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_authid.h"
 #include "miscadmin.h"
-#include "storage/proc.h"
 #include "utils/snapmgr.h"
 
 #include "context.h"
 #include "context_temporary.h"
 #include "pooled_state.h"
+#include "temporary_namespace.h"
 
 #define TEMPORARY_KEY "temporary"
 #define TEMPORARY_KEY_LENGTH (sizeof(TEMPORARY_KEY) - 1)
@@ -92,13 +75,6 @@ look(void)
 	own = namespace;
 	own_toast = toast_namespace;
 	return true;
-}
-
-static void
-hide(void)
-{
-	AtEOSubXact_Namespace(false, InvalidSubTransactionId, InvalidSubTransactionId);
-	MyProc->tempNamespaceId = own;
 }
 
 /*
@@ -137,12 +113,7 @@ baton_temporary_install(bool wanted)
 	if (wanted && !shown)
 	{
 		if (OidIsValid(own))
-		{
-			SetTempNamespaceState(own, own_toast);
-
-			/* a set-up that was rolled back has taken this away */
-			MyProc->tempNamespaceId = own;
-		}
+			baton_namespace_show(own, own_toast);
 		else
 		{
 			make();
@@ -150,7 +121,7 @@ baton_temporary_install(bool wanted)
 		}
 	}
 	else if (!wanted && shown)
-		hide();
+		baton_namespace_hide(own);
 	BatonPlaced.has_temporary_namespace = wanted;
 }
 
@@ -177,5 +148,5 @@ baton_temporary_commits(void)
 {
 	/* known since it was seen committed, hence registered */
 	if (OidIsValid(own))
-		AtEOSubXact_Namespace(true, TopSubTransactionId, InvalidSubTransactionId);
+		baton_namespace_commits();
 }

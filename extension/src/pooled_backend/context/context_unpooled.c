@@ -76,11 +76,7 @@ baton_unpooled_report(StringInfo reported)
 	/* the dispatcher was told at this backend's start, the client nothing yet */
 	records = baton_guc_records(&count);
 	for (int i = 0; i < count; i++)
-	{
-		if (records[i]->last_reported != NULL)
-			baton_guc_free(records[i]->last_reported);
-		records[i]->last_reported = NULL;
-	}
+		baton_guc_set_reported(records[i], NULL);
 	BeginReportingGUCOptions();
 	for (int i = 0; i < count; i++)
 	{

@@ -17,7 +17,7 @@
  * (fmgr_security_definer, fmgr.c).  Nothing has to be known of sessions, and
  * nothing is done when a session comes or goes.
  *
- * How: as statement_table.c does, by copying one struct HTAB over another.
+ * How: as prepared_table.c does, by copying one struct HTAB over another.
  *
  * What is leant on, and checked by attach() before use:
  *	- the table is found by its name and has the form that function_cache.h's

@@ -17,6 +17,7 @@
 
 #include "context_statements.h"
 #include "context_unnamed.h"
+#include "plan_source.h"
 #include "pooled_state.h"
 #include "statement_common.h"
 #include "statement_environment.h"
@@ -30,7 +31,7 @@ baton_statements_attach(void)
 {
 	const char *problem;
 
-	problem = baton_unnamed_attach();
+	problem = baton_plan_attach();
 	if (problem == NULL)
 		problem = baton_notice_check();
 	/* last of what may fail: the server's table is replaced */

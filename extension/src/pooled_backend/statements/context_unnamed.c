@@ -39,6 +39,7 @@
 
 #include "context_unnamed.h"
 #include "control.h"
+#include "plan_source.h"
 #include "pooled_state.h"
 #include "mb/pg_wchar.h"
 #include "nodes/memnodes.h"
@@ -51,8 +52,6 @@
 /* The name that exec_parse_message() gives the context. */
 #define UNNAMED_CONTEXT_NAME "unnamed prepared statement"
 
-static dlist_node *saved_plans = NULL;	/* plancache.c's list head */
-
 static BatonPlacedUnnamed *const placed = &BatonPlaced.unnamed;
 
 /* Allocated in the plan's context, so it dies with the plan. */
@@ -61,38 +60,6 @@ plan_has_gone(void *argument)
 {
 	if (placed->plan == (CachedPlanSource *) argument)
 		placed->plan = NULL;
-}
-
-CachedPlanSource *
-baton_newest_plan(void)
-{
-	return dlist_container(CachedPlanSource, node, saved_plans->prev);
-}
-
-const char *
-baton_unnamed_attach(void)
-{
-	CachedPlanSource *plans[2];
-
-	if (saved_plans != NULL)
-		return NULL;			/* done before */
-
-	for (int i = 0; i < 2; i++)
-	{
-		plans[i] = CreateCachedPlan(NULL, "", CMDTAG_UNKNOWN);
-		CompleteCachedPlan(plans[i], NIL, NULL, NULL, 0, NULL, NULL, 0, true);
-		SaveCachedPlan(plans[i]);
-		if (i == 0)
-			saved_plans = plans[0]->node.next;
-	}
-	if (baton_newest_plan() != plans[1] ||
-		plans[0]->node.next != &plans[1]->node ||
-		plans[1]->node.next != saved_plans)
-		return "the list of saved plans is not as expected";
-	DropCachedPlan(plans[1]);
-
-	/* plans[0] stays, so that the list is never empty */
-	return NULL;
 }
 
 /* The session's item; if there is one it follows the named statements'. */
@@ -174,7 +141,7 @@ baton_unnamed_note_message(char type)
 	CachedPlanSource *plan;
 	MemoryContextCallback *callback;
 
-	if (type != '1' || saved_plans == NULL)
+	if (type != '1')
 		return;
 	plan = baton_newest_plan();
 	if (plan->query_context == NULL ||

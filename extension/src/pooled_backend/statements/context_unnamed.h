@@ -14,9 +14,6 @@
 #include "lib/stringinfo.h"
 #include "utils/plancache.h"
 
-/* Once a backend; NULL if all is well, else why it cannot pool. */
-extern const char *baton_unnamed_attach(void);
-
 /* As the functions of context.h, for this part of a context. */
 extern void baton_unnamed_install(const BatonSessionRecord *record);
 extern bool baton_unnamed_capture(uint64 session);
@@ -32,8 +29,5 @@ extern void baton_unnamed_note_message(char type);
  * or ends.
  */
 extern void baton_unnamed_injected(void);
-
-/* The plan that was saved last of all that live; never NULL once attached. */
-extern CachedPlanSource *baton_newest_plan(void);
 
 #endif							/* BATON_CONTEXT_UNNAMED_H */

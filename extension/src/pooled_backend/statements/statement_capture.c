@@ -14,11 +14,11 @@
 
 #include "context_statements.h"
 #include "pooled_state.h"
+#include "prepared_table.h"
 #include "statement_description.h"
 #include "statement_held.h"
 #include "statement_notice.h"
 #include "statement_settings.h"
-#include "statement_table.h"
 #include "utils/memutils.h"
 
 /* Puts a statement that is new, or was analysed again under other settings. */

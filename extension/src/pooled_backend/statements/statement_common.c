@@ -22,6 +22,7 @@
 
 #include "common/hashfn.h"
 #include "parser/analyze.h"
+#include "plan_source.h"
 #include "statement_common.h"
 #include "statement_description.h"
 #include "statement_make.h"
@@ -194,9 +195,7 @@ invalidate(CommonStatement *common)
 	if (plan->raw_parse_tree == NULL ||
 		!stmt_requires_parse_analysis(plan->raw_parse_tree))
 		return;					/* is never analysed (statement_make.c) */
-	plan->is_valid = false;
-	if (plan->gplan != NULL)
-		plan->gplan->is_valid = false;
+	baton_plan_invalidate(plan);
 }
 
 void

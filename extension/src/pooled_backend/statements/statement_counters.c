@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "plan_source.h"
 #include "statement_counters.h"
 
 /* The counters of a plan that was never executed (CreateCachedPlan). */
@@ -21,24 +22,6 @@ static const BatonStatementCounter fresh_counters = {-1, 0, 0, 0};
 
 /* How many custom plans choose_custom_plan() (plancache.c) begins with. */
 #define FIRST_CUSTOM_PLANS 5
-
-static void
-read_plan(const CachedPlanSource *plan, BatonStatementCounter *counters)
-{
-	counters->generic_cost = plan->generic_cost;
-	counters->total_custom_cost = plan->total_custom_cost;
-	counters->num_custom_plans = plan->num_custom_plans;
-	counters->num_generic_plans = plan->num_generic_plans;
-}
-
-static void
-set_plan(CachedPlanSource *plan, const BatonStatementCounter *counters)
-{
-	plan->generic_cost = counters->generic_cost;
-	plan->total_custom_cost = counters->total_custom_cost;
-	plan->num_custom_plans = counters->num_custom_plans;
-	plan->num_generic_plans = counters->num_generic_plans;
-}
 
 void
 baton_counters_get(const CachedPlanSource *plan, const SparedPlans *spared,
@@ -48,7 +31,7 @@ baton_counters_get(const CachedPlanSource *plan, const SparedPlans *spared,
 	int64		executions;
 	int64		counted;
 
-	read_plan(plan, counters);
+	baton_plan_get_counters(plan, counters);
 	if (spared->due == 0)
 		return;
 
@@ -72,11 +55,12 @@ baton_counters_spare(CachedPlanSource *plan, SparedPlans *spared, double cost)
 		return;
 	spared->due = FIRST_CUSTOM_PLANS - plan->num_custom_plans;
 	spared->cost = cost;
-	read_plan(plan, &spared->own);
+	baton_plan_get_counters(plan, &spared->own);
 	/* what the choice between custom and generic plans will go by then */
-	plan->num_custom_plans = FIRST_CUSTOM_PLANS;
-	plan->total_custom_cost += spared->due * cost;
-	read_plan(plan, &spared->set);
+	spared->set = spared->own;
+	spared->set.num_custom_plans = FIRST_CUSTOM_PLANS;
+	spared->set.total_custom_cost += spared->due * cost;
+	baton_plan_set_counters(plan, &spared->set);
 }
 
 void
@@ -88,7 +72,7 @@ baton_counters_end_sparing(CachedPlanSource *plan, SparedPlans *spared)
 		return;
 	baton_counters_get(plan, spared, &counters);
 	spared->due = 0;
-	set_plan(plan, &counters);
+	baton_plan_set_counters(plan, &counters);
 }
 
 void
@@ -96,7 +80,7 @@ baton_counters_load(CachedPlanSource *plan, uint32 counter,
 					BatonStatementCounter *written)
 {
 	*written = counter == BATON_NO_COUNTER ? fresh_counters : *baton_counter(counter);
-	set_plan(plan, written);
+	baton_plan_set_counters(plan, written);
 }
 
 bool

@@ -4,7 +4,7 @@
  *		The statements that the session in place has looked up.
  *
  * Nothing is done for a statement before its name is looked up
- * (statement_table.c).  Then it is searched for in the session's context, and if it is
+ * (prepared_table.c).  Then it is searched for in the session's context, and if it is
  * there, a plan is entered into the table for it: a *view*, which is a
  * CachedPlanSource of the session's own, with the session's counters, that
  * refers to what the common statement has (statement_common.c).
@@ -38,7 +38,9 @@
 
 #include "common/hashfn.h"
 #include "context_statements.h"
+#include "plan_source.h"
 #include "pooled_state.h"
+#include "prepared_table.h"
 #include "nodes/memnodes.h"
 #include "statement_description.h"
 #include "statement_environment.h"
@@ -48,7 +50,6 @@
 #include "statement_settings.h"
 #include "statement_share.h"
 #include "statement_sparing.h"
-#include "statement_table.h"
 #include "utils/memutils.h"
 
 /* Names without a statement are forgotten from time to time. */
@@ -157,18 +158,8 @@ find_item(const char *name)
 static CachedPlanSource *
 make_view(CommonStatement *common)
 {
-	MemoryContext context;
-	CachedPlanSource *view;
+	CachedPlanSource *view = baton_plan_view(common->plan);
 
-	context = AllocSetContextCreate(CurrentMemoryContext, "CachedPlanSource",
-									ALLOCSET_START_SMALL_SIZES);
-	view = MemoryContextAlloc(context, sizeof(CachedPlanSource));
-	*view = *common->plan;
-	view->context = context;
-	view->query_context = NULL;
-	view->gplan = NULL;
-	view->is_saved = false;
-	MemoryContextSetIdentifier(context, view->query_string);
 	baton_settings_share(view, common->plan);
 	return view;
 }
@@ -182,7 +173,6 @@ make(HeldStatement *held, const BatonItem *item)
 	MemoryContext caller = MemoryContextSwitchTo(work_context);
 	CommonStatement *common;
 	CachedPlanSource *view;
-	PreparedStatement *statement;
 
 	/* an error may have left something */
 	MemoryContextReset(work_context);
@@ -210,23 +200,23 @@ make(HeldStatement *held, const BatonItem *item)
 		(BatonServed.notice.invalidates && baton_common_lost(value, entry->value_length)))
 		baton_settings_disarm(view);
 
-	statement = baton_table_enter(held->name, held->hash);
-	statement->plansource = view;
-	statement->from_sql = baton_statement_is_from_sql(value);
-	statement->prepare_time = item->aux;
+	baton_table_enter(held->name, held->hash, view,
+					  baton_statement_is_from_sql(value), item->aux);
 	SaveCachedPlan(view);
 	if (common->plan->gplan != NULL &&
 		!(common->folds && baton_environment_has_placeholders()))
 	{
-		view->gplan = common->plan->gplan;
-		view->gplan->refcount++;
+		baton_plan_share_generic(common->plan, view);
 
 		/*
 		 * The session would make a generic plan to know its cost; it knows
 		 * this one's.
 		 */
 		if (view->generic_cost < 0 && view->gplan->is_valid)
-			view->generic_cost = held->written.generic_cost = common->generic_cost;
+		{
+			held->written.generic_cost = common->generic_cost;
+			baton_plan_set_generic_cost(view, common->generic_cost);
+		}
 		held->own_generation = view->gplan->generation;
 	}
 	baton_sparing_begin(view, held, common);
@@ -320,7 +310,7 @@ object_made(uint32 hash)
 		if (held->plan == NULL || held->common == NULL || !held->plan->is_valid ||
 			held->common->plan->is_valid)
 			continue;
-		held->plan->is_valid = false;
+		baton_plan_invalidate_trees(held->plan);
 		baton_settings_rearm(held->plan, held->common->plan);
 	}
 }

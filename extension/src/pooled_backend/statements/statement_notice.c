@@ -29,6 +29,7 @@
 #include "context_unnamed.h"
 #include "guc_hooks.h"
 #include "handover.h"
+#include "plan_source.h"
 #include "pooled_state.h"
 #include "nodes/memnodes.h"
 #include "statement_environment.h"

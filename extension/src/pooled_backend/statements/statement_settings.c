@@ -40,6 +40,7 @@
 
 #include "context_guc.h"
 #include "guc_value.h"
+#include "plan_source.h"
 #include "statement_environment.h"
 #include "statement_settings.h"
 
@@ -217,8 +218,7 @@ look_after(CachedPlanSource *plan)
 		return NULL;
 	own = MemoryContextAllocZero(plan->context, sizeof(PlanSettings));
 	own->plan = plan;
-	plan->parserSetup = analysis_begins;
-	plan->parserSetupArg = own;
+	baton_plan_set_parser(plan, analysis_begins, own);
 	return own;
 }
 
@@ -314,7 +314,7 @@ baton_settings_share(CachedPlanSource *plan, const CachedPlanSource *common)
 	own->shared = true;
 	own->armed = described->armed && !plan->is_valid;
 	own->changed = false;
-	plan->parserSetupArg = own;
+	baton_plan_set_parser(plan, analysis_begins, own);
 }
 
 void

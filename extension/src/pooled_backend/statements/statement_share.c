@@ -16,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "plan_source.h"
 #include "statement_environment.h"
 #include "statement_settings.h"
 #include "statement_share.h"
@@ -52,15 +53,9 @@ hand_over_plans(HeldStatement *held, CommonStatement *common)
 		common->custom = held->custom;
 	if (from->gplan != plan->gplan && generic_plan_is_own(held))
 	{
-		CachedPlan *before = plan->gplan;
-
-		from->gplan->refcount++;
-		plan->gplan = from->gplan;
-		plan->generation = from->generation;
+		baton_plan_give_generic(from, plan);
 		common->generic_cost = from->generic_cost;
 		common->folds = held->folds;
-		if (before != NULL)
-			ReleaseCachedPlan(before, NULL);
 	}
 	if (common->custom.alike && plan->gplan != NULL && plan->gplan->is_valid &&
 		!baton_values_fit(&common->custom, common->generic_cost))
@@ -78,21 +73,7 @@ baton_share_view(HeldStatement *held)
 		return;
 	if (trees_are_own(held) && baton_settings_fit(view, plan))
 	{
-		MemoryContext context = plan->query_context;
-
-		plan->query_context = view->query_context;
-		plan->query_list = view->query_list;
-		plan->relationOids = view->relationOids;
-		plan->invalItems = view->invalItems;
-		plan->search_path = view->search_path;
-		plan->rewriteRoleId = view->rewriteRoleId;
-		plan->rewriteRowSecurity = view->rewriteRowSecurity;
-		plan->dependsOnRLS = view->dependsOnRLS;
-		plan->is_valid = true;
-		MemoryContextSetParent(plan->query_context, plan->context);
-		view->query_context = NULL;
-		if (context != NULL)
-			MemoryContextDelete(context);
+		baton_plan_give_trees(view, plan);
 		baton_common_analysed(common);
 	}
 	if (view->query_context == NULL && plan->is_valid)
@@ -107,13 +88,8 @@ baton_share_plan(HeldStatement *held)
 
 	if (!plan->is_valid || !trees_are_own(held))
 		return false;
-	if (plan->gplan != NULL && !generic_plan_is_own(held))
-	{
-		CachedPlan *generic = plan->gplan;
-
-		plan->gplan = NULL;
-		ReleaseCachedPlan(generic, NULL);
-	}
+	if (!generic_plan_is_own(held))
+		baton_plan_drop_generic(plan);
 	common = baton_common_keep(plan, held->value, held->value_length,
 							   held->environment);
 	if (common == NULL)

@@ -25,6 +25,7 @@
  */
 #include "postgres.h"
 
+#include "plan_source.h"
 #include "pooled_state.h"
 #include "statement_description.h"
 #include "statement_environment.h"
@@ -73,9 +74,8 @@ baton_sparing_find_twin(HeldStatement *held, bool from_sql)
 	if (common->plan->gplan != NULL && common->plan->gplan->is_valid &&
 		plan->gplan == NULL)
 	{
-		plan->gplan = common->plan->gplan;
-		plan->gplan->refcount++;
-		plan->generic_cost = common->generic_cost;
+		baton_plan_share_generic(common->plan, plan);
+		baton_plan_set_generic_cost(plan, common->generic_cost);
 		held->own_generation = plan->gplan->generation;
 	}
 	baton_sparing_begin(plan, held, common);

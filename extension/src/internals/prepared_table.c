@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * statement_table.c
+ * prepared_table.c
  *		The table of prepared statements, which asks for what is looked up.
  *
  * prepare.c keeps its statements in one hash table, whose handle is a static
@@ -35,7 +35,7 @@
 
 #include "common/hashfn.h"
 #include "hash_table.h"
-#include "statement_table.h"
+#include "prepared_table.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
 
@@ -173,10 +173,16 @@ baton_table_find(const char *name, uint32 hash)
 	return hash_search_with_hash_value(prepare_handle, name, hash, HASH_FIND, NULL);
 }
 
-PreparedStatement *
-baton_table_enter(const char *name, uint32 hash)
+void
+baton_table_enter(const char *name, uint32 hash, CachedPlanSource *plan,
+				  bool from_sql, TimestampTz prepare_time)
 {
-	return hash_search_with_hash_value(prepare_handle, name, hash, HASH_ENTER, NULL);
+	PreparedStatement *statement = hash_search_with_hash_value(prepare_handle, name, hash,
+															   HASH_ENTER, NULL);
+
+	statement->plansource = plan;
+	statement->from_sql = from_sql;
+	statement->prepare_time = prepare_time;
 }
 
 void

@@ -1,14 +1,14 @@
 /*-------------------------------------------------------------------------
  *
- * statement_table.h
+ * prepared_table.h
  *		The table of prepared statements, which asks for what is looked up.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------
  */
-#ifndef BATON_STATEMENT_TABLE_H
-#define BATON_STATEMENT_TABLE_H
+#ifndef BATON_PREPARED_TABLE_H
+#define BATON_PREPARED_TABLE_H
 
 #include "commands/prepare.h"
 
@@ -18,15 +18,13 @@ typedef void (*BatonStatementWanted) (const char *name, uint32 hash);
 /* NULL if all is well, else why the table cannot be replaced. */
 extern const char *baton_table_attach(BatonStatementWanted wanted);
 
-/*
- * Looking up, entering and removing without asking.  A new entry's plan, flag
- * and time are the caller's to fill in, before anything can fail.
- */
+/* Looking up, entering and removing without asking. */
 extern PreparedStatement *baton_table_find(const char *name, uint32 hash);
-extern PreparedStatement *baton_table_enter(const char *name, uint32 hash);
+extern void baton_table_enter(const char *name, uint32 hash, CachedPlanSource *plan,
+							  bool from_sql, TimestampTz prepare_time);
 extern void baton_table_remove(const char *name, uint32 hash);
 
 /* The session leaves; its entries, at most so many, have been removed. */
 extern void baton_table_refresh(int names);
 
-#endif							/* BATON_STATEMENT_TABLE_H */
+#endif							/* BATON_PREPARED_TABLE_H */

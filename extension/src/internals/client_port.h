@@ -1,0 +1,75 @@
+/*-------------------------------------------------------------------------
+ *
+ * client_port.h
+ *		What MyProcPort says of the client that this backend serves.
+ *
+ * See client_port.c.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_CLIENT_PORT_H
+#define BATON_CLIENT_PORT_H
+
+#include "libpq/libpq-be.h"
+
+/* One end of a connection; a Unix socket's has its family only. */
+typedef struct BatonPortEnd
+{
+	uint16		family;
+	uint16		port;
+	const uint8 *address;
+	uint32		scope;
+} BatonPortEnd;
+
+/* Where the client is, and where it has connected to; no host name is known. */
+extern void baton_port_set_ends(const BatonPortEnd *remote, const BatonPortEnd *local);
+
+/* The first as text, which must stay where it is. */
+extern void baton_port_set_remote_text(char *host, char *port);
+
+/* The protocol that it speaks. */
+extern void baton_port_set_protocol(uint32 protocol);
+
+/* The descriptor that it is served by. */
+extern void baton_port_set_socket(pgsocket socket);
+
+/* Reading waits until there is something. */
+extern void baton_port_set_blocking(void);
+
+/*
+ * Its socket's own settings: they are not known; or the kernel's, of a socket
+ * that nothing was set for, are these.  Of TCP_USER_TIMEOUT that one is 0, which
+ * also says that it is not known.
+ */
+extern void baton_port_forget_keepalives(void);
+extern void baton_port_set_kernel_keepalives(int idle, int interval, int count);
+extern void baton_port_forget_user_timeout(void);
+
+/*
+ * Is its connection said to be encrypted?  There is no OpenSSL state behind it:
+ * nothing may be read or written meanwhile.
+ */
+extern void baton_port_claim_tls(bool claimed);
+
+/* The certificate that it has shown to its relay; names are NULL where none is. */
+extern void baton_port_set_certificate(bool valid, char *common_name, char *distinguished_name);
+extern void baton_port_forget_certificate(void);
+
+/* Who is at the other end, to be put back. */
+typedef struct BatonPortPeer
+{
+	pgsocket	socket;
+	SockAddr	address;
+	char	   *hostname;
+	int			hostname_resolv;
+} BatonPortPeer;
+
+extern BatonPortPeer baton_port_peer(void);
+extern void baton_port_set_peer(const BatonPortPeer *peer);
+
+/* The client is at that end, of which no more is known. */
+extern void baton_port_assume_remote(const BatonPortEnd *remote);
+
+#endif							/* BATON_CLIENT_PORT_H */

@@ -1,0 +1,69 @@
+/*-------------------------------------------------------------------------
+ *
+ * plan_source.h
+ *		What plancache.c keeps of a prepared statement, put together, shared and
+ *		taken apart by hand.
+ *
+ * See plan_source.c.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_PLAN_SOURCE_H
+#define BATON_PLAN_SOURCE_H
+
+#include "utils/plancache.h"
+
+#include "baton_shared.h"
+
+/* NULL if the list of saved plans is as expected, else why it is not. */
+extern const char *baton_plan_attach(void);
+
+/* The plan that was saved last; after attach there is always one. */
+extern CachedPlanSource *baton_newest_plan(void);
+
+/*
+ * Completes a plan without analysis: what CompleteCachedPlan() fills in, valid
+ * only if it is of a kind that is never revalidated.  `result`, which is
+ * copied, describes what it returns; NULL if nothing.
+ */
+extern void baton_plan_complete(CachedPlanSource *plan, const Oid *parameter_types,
+								int parameters, int cursor_options, bool fixed_result,
+								TupleDesc result);
+
+/* The plan becomes the other one where it stands; the other's struct is void. */
+extern void baton_plan_become(CachedPlanSource *plan, CachedPlanSource *made);
+
+/*
+ * A plan of its own context, below the current one, and with counters of its
+ * own, that refers to the trees of another, which must outlive it.  It is to be
+ * saved.
+ */
+extern CachedPlanSource *baton_plan_view(const CachedPlanSource *plan);
+
+/* Hands the trees it was analysed into to another plan, which gives its up. */
+extern void baton_plan_give_trees(CachedPlanSource *from, CachedPlanSource *to);
+
+/* The generic plan of `from`, which has one, is that of `to` as well. */
+extern void baton_plan_share_generic(const CachedPlanSource *from, CachedPlanSource *to);
+extern void baton_plan_drop_generic(CachedPlanSource *plan);
+
+/* The same, and `to` counts on from what `from` has planned. */
+extern void baton_plan_give_generic(const CachedPlanSource *from, CachedPlanSource *to);
+
+/* Its trees are to be made again, and with them its generic plan. */
+extern void baton_plan_invalidate(CachedPlanSource *plan);
+
+/* The same of the trees alone. */
+extern void baton_plan_invalidate_trees(CachedPlanSource *plan);
+
+/* What is called as each analysis begins, and with what. */
+extern void baton_plan_set_parser(CachedPlanSource *plan, ParserSetupHook setup, void *argument);
+
+/* The counters by which custom and generic plans are chosen. */
+extern void baton_plan_get_counters(const CachedPlanSource *plan, BatonStatementCounter *counters);
+extern void baton_plan_set_counters(CachedPlanSource *plan, const BatonStatementCounter *counters);
+extern void baton_plan_set_generic_cost(CachedPlanSource *plan, double cost);
+
+#endif							/* BATON_PLAN_SOURCE_H */

@@ -76,6 +76,18 @@ def make_cluster(run: Run, request: pytest.FixtureRequest):
         raise failures[0]
 
 
+@pytest.fixture
+def cluster_with(make_cluster):
+    """A cluster with the extension; dots in names of parameters are written __."""
+
+    def make(**parameters):
+        cluster = make_cluster(parameters={name.replace("__", "."): value for name, value in parameters.items()})
+        cluster.sql("CREATE EXTENSION pg_baton")
+        return cluster
+
+    return make
+
+
 @pytest.fixture(scope="module", params=["normal", "forced"])
 def server(run: Run, request: pytest.FixtureRequest):
     """A cluster shared by a module's tests, once as users run it, once with

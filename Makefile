@@ -144,11 +144,12 @@ check-major: setup-suite ## Of check: what depends on the server's major
 	@$(MAKE) --no-print-directory check-pytest TEST_WORKERS=0 PYTEST_FOLDERS="$(MAJOR_PYTEST_FOLDERS)"
 
 # The extension is always built with -Wall -Wextra -Werror.
-lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md
+lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md, variables in C
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(WITH_SERVER) tools/indent --check
 	tools/check-proven
+	tools/check-statics
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
 format: extension ## Let rustfmt lay the Rust out, and pg_bsd_indent the C

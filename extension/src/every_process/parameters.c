@@ -21,6 +21,7 @@
 
 #include "baton_shared.h"
 #include "context_guc.h"
+#include "majors.h"
 #include "message_timeout.h"
 #include "parameter_checks.h"
 #include "parameters.h"

@@ -3,7 +3,10 @@ socket: what administrators run goes on working."""
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import psycopg
@@ -34,6 +37,75 @@ def test_clients_find_the_pool_and_administrators_the_server(make_cluster):
         assert run_as_server_user([server_program("psql"), *emergency]) == "in\n"
         one.finish()
         other.finish()
+
+
+def test_pg_ctl_starts_restarts_and_stops_server_and_pool(make_cluster):
+    """Each of its words has its meaning, and with -w it comes back when it is done."""
+    cluster = make_cluster(start=False, parameters=PLACE)
+
+    def pg_ctl(*arguments: str) -> str:
+        return run_as_server_user([server_program("pg_ctl"), "-D", str(cluster.data), *arguments])
+
+    def pg_isready() -> int:
+        command = [server_program("pg_isready"), "-h", "127.0.0.1", "-p", str(cluster.pool_port)]
+        return subprocess.run(command, stdout=subprocess.DEVNULL, timeout=20).returncode
+
+    log = ["-l", str(cluster.log_file)]
+    assert pg_isready() == 2
+    assert "server started" in pg_ctl("start", "-w", *log)
+    wait_until(lambda: pg_isready() == 0, what="the pool answers")
+    with Wire.login("127.0.0.1", cluster.pool_port) as idle, Wire.login("127.0.0.1", cluster.pool_port) as busy:
+        idle.query("SET my.own = 'kept'")
+        busy.query("BEGIN")
+        pg_ctl("reload")
+        assert idle.query("SHOW my.own") == [["kept"]]
+        assert "server started" in pg_ctl("restart", "-w", "-m", "fast", *log)
+        for session in (idle, busy):
+            assert [one.fields()["C"] for one in session.until_closed() if one.type == "E"] == ["57P01"]
+    wait_until(lambda: pg_isready() == 0, what="the pool answers again")
+    with Wire.login("127.0.0.1", cluster.pool_port) as idle:
+        idle.query("SELECT 1")
+        # nothing runs: who is idle does not hold up a smart stop
+        assert "server stopped" in pg_ctl("stop", "-w", "-m", "smart")
+        idle.until_closed()
+    assert pg_isready() == 2
+    assert "server started" in pg_ctl("start", "-w", *log)
+    wait_until(lambda: pg_isready() == 0, what="the pool answers")
+    assert "server stopped" in pg_ctl("stop", "-w", "-m", "immediate")
+    assert "server started" in pg_ctl("start", "-w", *log)
+    wait_until(lambda: pg_isready() == 0, what="the pool answers")
+    pg_ctl("stop", "-w")
+    assert pg_isready() == 2 and cluster.processes() == []
+
+
+def test_pg_ctl_promotes_a_standby_whose_clients_stay(make_cluster):
+    primary = make_cluster(parameters=PLACE)
+    standby = make_cluster(start=False, parameters=PLACE)
+    standby.become_standby_of_conninfo(primary.pool(dbname=None))
+    standby.start()
+    with Wire.login("127.0.0.1", standby.pool_port) as session:
+        assert session.query("SHOW transaction_read_only") == [["on"]]
+        assert "server promoted" in run_as_server_user(
+            [server_program("pg_ctl"), "promote", "-w", "-D", str(standby.data)]
+        )
+        wait_until(lambda: session.query("SHOW transaction_read_only") == [["off"]], what="it writes")
+        session.query("CREATE TABLE there (n integer)")
+        session.finish()
+
+
+def test_an_administrator_comes_in_while_the_dispatcher_stands_still(make_cluster):
+    """By the server's own socket; and pg_isready says that the pool does not answer."""
+    cluster = make_cluster(parameters=PLACE)
+    (dispatcher,) = cluster.dispatcher_pids()
+    os.kill(dispatcher, signal.SIGSTOP)
+    try:
+        command = [server_program("pg_isready"), "-t", "1", "-h", "127.0.0.1", "-p", str(cluster.pool_port)]
+        assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=20).returncode == 2
+        emergency = ["-h", str(cluster.home), "-p", str(cluster.port), "-U", "postgres", "-XAtc", "SELECT 'in'"]
+        assert run_as_server_user([server_program("psql"), *emergency]) == "in\n"
+    finally:
+        os.kill(dispatcher, signal.SIGCONT)
+    cluster.wait_pool_ready()
 
 
 def test_a_standby_streams_from_there(make_cluster):

@@ -17,7 +17,7 @@ import pytest
 from .cluster import HOST, free_port
 
 START_TIMEOUT_S = 30.0
-PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/lib/freeradius"
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/lib/freeradius:/usr/lib/nagios/plugins"
 
 
 def program(name: str, package: str) -> str:

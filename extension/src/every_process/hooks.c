@@ -35,6 +35,7 @@
 #include "control.h"
 #include "database_leave.h"
 #include "function_table.h"
+#include "hold_limit.h"
 #include "hooks.h"
 #include "identity.h"
 #include "login_watch.h"
@@ -249,6 +250,7 @@ call_function(FmgrHookEventType event, FmgrInfo *function, Datum *argument)
 static void
 transaction(XactEvent event, void *argument)
 {
+	baton_hold_limit_transaction(event);
 	baton_notify_transaction(event);
 	baton_login_transaction(event);
 	baton_settings_transaction(event);

@@ -21,6 +21,7 @@
 
 #include "baton_shared.h"
 #include "context_guc.h"
+#include "hold_limit.h"
 #include "majors.h"
 #include "message_timeout.h"
 #include "parameter_checks.h"
@@ -303,6 +304,16 @@ static const ParameterDefinition definitions[] =
 		.boot = 60 * 1000,.least = 0,.most = INT_MAX,
 		.short_description = "Sets the maximum time a client may take to go on with a message that a backend has begun to read.",
 		.long_description = "That is one of more than 32 kB; smaller ones are waited for without a backend. Zero turns the limit off.",
+	},
+	{
+		.name = "pg_baton.transaction_timeout",
+		.type = PARAMETER_INT,
+		.variable = &baton_transaction_timeout_ms,
+		.context = PGC_SUSET,
+		.flags = GUC_UNIT_MS,
+		.boot = 0,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the maximum time a transaction may hold a backend that sessions share.",
+		.long_description = "The session is ended then. Zero turns the limit off.",
 	},
 	{
 		.name = "pg_baton.max_sessions",

@@ -59,6 +59,7 @@
 #include "context_unnamed.h"
 #include "handover.h"
 #include "held_client.h"
+#include "hold_limit.h"
 #include "idle.h"
 #include "identity.h"
 #include "login_trigger.h"
@@ -373,6 +374,8 @@ answered(char status, bool ready)
 	if (self->attached && baton_session_held() != 0)
 	{
 		baton_cancel_disarm();
+		if (status == 'I')
+			baton_hold_limit_end();
 		slot = baton_session_slot(baton_session_held());
 		BatonSelf.slot->xact_status = status;
 		if (status != 'I')
@@ -406,7 +409,10 @@ answered(char status, bool ready)
 
 				/* part of its next message may be all there is */
 				if (status == 'I')
+				{
 					baton_message_timeout_begin_late();
+					baton_hold_limit_begin();
+				}
 				else
 					baton_message_timeout_end();
 				return false;
@@ -438,6 +444,7 @@ boundary(char status, bool ready)
 
 	errors_end_process();
 	baton_deadlock_watch();
+	baton_hold_limit_watch();
 	if (self->injecting)
 		injected();
 	else

@@ -38,6 +38,7 @@
 #include "dispatcher_loss.h"
 #include "handover.h"
 #include "held_client.h"
+#include "hold_limit.h"
 #include "idle.h"
 #include "identity.h"
 #include "majors.h"
@@ -337,6 +338,7 @@ baton_idle_start(void)
 {
 	baton_session_start();
 	baton_message_timeout_start();
+	baton_hold_limit_start();
 	baton_state_set(BATON_BACKEND_IDLE);
 
 	/* "I am idle": whoever waits for a backend may have this one */
@@ -349,6 +351,10 @@ baton_idle_wait(char status, StringInfo messages)
 	baton_message_timeout_end();
 	BatonServed.input.is_whole = false;
 	if (status == 'I' || !wait_in_transaction())
+	{
+		baton_hold_limit_end();
 		wait_for_session();
+		baton_hold_limit_begin();
+	}
 	return baton_client_runs(messages);
 }

@@ -128,8 +128,6 @@ carry_mode(const struct config_generic *record)
 		if (strcmp(record->name, per_transaction[i]) == 0)
 			return CARRY_SOURCE;
 	}
-	if (strncmp(record->name, "pg_baton.", 9) == 0)
-		return CARRY_NOT;
 	return CARRY_VALUE;
 }
 

@@ -44,7 +44,7 @@ baton_reset_is_setting(const struct config_generic *record)
 {
 	return record->reset_source >= PGC_S_GLOBAL && record->reset_source <= PGC_S_CLIENT &&
 		record->context != PGC_INTERNAL &&
-		strncmp(record->name, "pg_baton.", 9) != 0;
+		strcmp(record->name, "pg_baton.attach") != 0;
 }
 
 bool

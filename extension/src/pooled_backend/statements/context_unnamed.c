@@ -39,10 +39,10 @@
 
 #include "context_unnamed.h"
 #include "control.h"
-#include "plan_source.h"
-#include "pooled_state.h"
 #include "mb/pg_wchar.h"
 #include "nodes/memnodes.h"
+#include "plan_source.h"
+#include "pooled_state.h"
 #include "port/pg_bswap.h"
 #include "statement_description.h"
 #include "statement_make.h"

@@ -38,10 +38,10 @@
 
 #include "common/hashfn.h"
 #include "context_statements.h"
+#include "nodes/memnodes.h"
 #include "plan_source.h"
 #include "pooled_state.h"
 #include "prepared_table.h"
-#include "nodes/memnodes.h"
 #include "statement_description.h"
 #include "statement_environment.h"
 #include "statement_held.h"

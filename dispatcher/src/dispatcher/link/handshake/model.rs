@@ -25,7 +25,7 @@ enum LeftOut {
     DispatchersBarrier,
     /// The backend's, in baton_state_set.
     BackendsBarrier,
-    /// handle_control takes the word back only after its look at the queue.
+    /// baton_assignments_handle takes the word back only after its look at the queue.
     PokedFirst,
     /// The dispatcher does not look at the owner after it has set the mark.
     OwnerLook,

@@ -91,7 +91,7 @@ impl Core {
                 is_idle: session != 0 && words.shown(index_of(session)) == Shown::Idle,
             })
         });
-        if let Some(slot) = choose_excess(all) {
+        if let Some(slot) = choose_excess(all, places.most_dedicated()) {
             let id = words.backend_session(slot);
             self.act(Action::Evict { slot, id });
             let now_us = self.now.us;

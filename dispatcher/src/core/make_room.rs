@@ -33,7 +33,7 @@ pub struct Room {
     /// Backends that may take it; empty: it is not out.
     offered: Vec<u32>,
     /// The pool for which it is; none if there are too many backends.
-    offered_for: Option<u32>,
+    pub offered_for: Option<u32>,
     /// Since when there are too many backends.
     surplus_since_us: Option<u64>,
     /// It was seen to be taken.

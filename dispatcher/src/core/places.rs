@@ -97,11 +97,13 @@ pub struct Dedicated {
     pub is_idle: bool,
 }
 
-/// Which dedicated session ends: who came last, so that whoever has got a place
-/// within the bound keeps it.
-pub fn choose_excess(all: impl Iterator<Item = Dedicated>) -> Option<u32> {
-    let idle = all.filter(|session| session.is_idle);
-    let last = idle.max_by_key(|session| (session.since_us, session.slot));
+/// Which dedicated session ends: who came last of those that are idle. Whoever has
+/// got a place within the bound keeps it, though all that came later are at work.
+pub fn choose_excess(all: impl Iterator<Item = Dedicated>, most_dedicated: usize) -> Option<u32> {
+    let mut all: Vec<Dedicated> = all.collect();
+    all.sort_unstable_by_key(|session| (session.since_us, session.slot));
+    let beyond = all.iter().skip(most_dedicated);
+    let last = beyond.rev().find(|session| session.is_idle);
     last.map(|session| session.slot)
 }
 
@@ -238,7 +240,10 @@ mod tests {
             session(2, 30, false),
             session(3, 20, true),
         ];
-        assert_eq!(choose_excess(all.into_iter()), Some(3));
-        assert_eq!(choose_excess(all[1..2].iter().copied()), None);
+        assert_eq!(choose_excess(all.into_iter(), 0), Some(3));
+        assert_eq!(choose_excess(all[1..2].iter().copied(), 0), None);
+        // Who came within the bound stays.
+        assert_eq!(choose_excess(all.into_iter(), 1), Some(3));
+        assert_eq!(choose_excess(all.into_iter(), 2), None);
     }
 }

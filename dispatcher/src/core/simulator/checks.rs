@@ -189,8 +189,7 @@ impl Shell {
             let keeps = mode != PoolMode::Shared;
             assert_eq!(self.world.pools[number as usize].keeps, keeps, "its mode");
         }
-        let most = self.core.limits.sharing_threshold;
-        assert!(!self.world.keeps || self.core.sessions.live() <= most);
+        self.core.check_threshold(self.world.keeps);
         for process in self.processes.iter().flatten() {
             let in_vain = process.keeps_in_vain(&self.world);
             assert!(!in_vain, "{process:?} keeps its session in vain");

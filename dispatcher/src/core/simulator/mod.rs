@@ -14,6 +14,7 @@ mod checks;
 mod happenings;
 mod process;
 mod random;
+mod rules;
 mod scenario;
 mod shares;
 mod shell;
@@ -23,7 +24,7 @@ use scenario::Scenario;
 use std::time::{Duration, Instant};
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 12] = [
+const FOUND: [(u64, &str); 13] = [
     (
         2,
         "a pool's last backend took sessions out of another pool's queue",
@@ -47,6 +48,10 @@ const FOUND: [(u64, &str); 12] = [
     (
         40,
         "all who wait are in the ready queue, and its only taker is dedicated",
+    ),
+    (
+        58,
+        "ended for want of places though it came within the bound: all that came later were at work",
     ),
     (
         100,

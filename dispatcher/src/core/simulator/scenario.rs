@@ -244,6 +244,7 @@ impl Scenario {
         let now_us = self.shell.world.now_us;
         if now_us >= self.last_tick_us + TICK_US {
             self.last_tick_us = now_us;
+            self.shell.waited_us = self.shell.core.longest_of_all_us(&self.shell.world);
             self.shell.tell(Event::Tick);
             let limit_us = self.limits.session_wait_timeout_us;
             let waited_us = self.shell.core.longest_wait_us();
@@ -260,7 +261,9 @@ impl Scenario {
                 shell.core.check_queue(number, is_empty, &shell.world);
                 shell.carry_out();
             }
+            let too_old = self.shell.core.too_old();
             self.shell.tell(Event::Sweep);
+            self.shell.core.check_lifetime(&too_old);
         }
         self.shell.tell(Event::RoundEnds);
         self.shell.tell(Event::MakeRoom);
@@ -334,9 +337,33 @@ impl Scenario {
             "somebody is not served: {}",
             self.who_waits()
         );
+        self.rest();
         self.summary.transactions += (self.shell.world.sessions.iter())
             .map(|words| words.transactions)
             .sum::<u64>();
+    }
+
+    /// Idle backends go, up to those that are kept; then nothing happens.
+    fn rest(&mut self) {
+        let mut opened = 0;
+        let idle_us = self.limits.backend_idle_timeout_us as u64;
+        for second in 0..16 {
+            if second == 12 {
+                opened = self.shell.opened;
+            }
+            self.time_passes(SWEEP_US.max(idle_us));
+            for _ in 0..4 {
+                let slots = self.shell.processes.len();
+                self.shell.step_backends(40 * slots);
+                self.time_passes(5_000);
+                self.openings_go_on();
+                while !self.shell.questions.is_empty() {
+                    self.answer_question();
+                }
+                self.round();
+            }
+        }
+        self.shell.check_rest(opened);
     }
 
     /// As many as could be replaced, or it is not ours to end it.

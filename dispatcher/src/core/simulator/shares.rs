@@ -74,7 +74,6 @@ struct Steady<'a> {
     crowds: &'a [Crowd],
     members: Vec<Member>,
     served: Vec<Served>,
-    opened: u64,
 }
 
 fn limits(backends: usize, processors: usize) -> Limits {
@@ -101,7 +100,6 @@ impl Steady<'_> {
             crowds,
             members: Vec::new(),
             served: vec![Served::default(); crowds.len()],
-            opened: 0,
         };
         for served in &mut steady.served {
             served.backends = (0, usize::MAX);
@@ -204,7 +202,7 @@ impl Steady<'_> {
         for served in &mut self.served {
             served.times_us.sort_unstable();
         }
-        (self.served, self.opened)
+        (self.served, self.shell.opened)
     }
 
     fn clients_go_on(&mut self, counts: bool) {
@@ -254,7 +252,6 @@ impl Steady<'_> {
             .map(|opening| (opening.slot, opening.pool))
             .collect();
         for (slot, pool) in due {
-            self.opened += 1;
             self.shell.attach(slot, pool);
         }
     }

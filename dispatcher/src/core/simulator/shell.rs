@@ -35,6 +35,10 @@ pub struct Shell {
     pub sent: u64,
     /// Starts take up to so long.
     pub start_us: u64,
+    /// The longest wait when the last tick came.
+    pub waited_us: u64,
+    /// Backends that were to be opened.
+    pub opened: u64,
     /// Backends have died of what makes all of them end.
     pub waits_ended: u64,
     pub claims_lost: u64,
@@ -70,6 +74,8 @@ impl Shell {
             is_short: false,
             sent: 0,
             start_us: 4_000,
+            waited_us: 0,
+            opened: 0,
             waits_ended: 0,
             claims_lost: 0,
             queue_was_full: 0,
@@ -282,6 +288,7 @@ impl Shell {
                 );
                 assert!(!self.core.group_is_overdrawn(pool), "beyond its limit");
                 assert_eq!(self.world.backend(slot), Word::Free);
+                self.opened += 1;
                 self.world.set_word(slot, Word::Starting);
                 let generation = self.world.login_generation;
                 self.core.origin_for(slot, true, generation);
@@ -299,7 +306,10 @@ impl Shell {
                 };
                 self.send(slot, ToBackend::Recall(held));
             }
-            Action::Evict { slot, id } => self.send(slot, ToBackend::Evict(id)),
+            Action::Evict { slot, id } => {
+                self.core.check_evicted(slot);
+                self.send(slot, ToBackend::Evict(id));
+            }
             Action::Keep { pool, keeps } => match pool {
                 Some(pool) => self.world.pools[pool as usize].keeps = keeps,
                 None => self.world.keeps = keeps,
@@ -310,6 +320,7 @@ impl Shell {
                 self.world.backends[slot as usize] = FREE;
             }
             Action::Offer { ticket, slots } => {
+                self.core.check_offer(&slots);
                 for slot in &slots {
                     self.world.backends[*slot as usize].retire = ticket;
                 }
@@ -329,12 +340,14 @@ impl Shell {
             }
             Action::Measure(slot) => {
                 let process = self.processes[slot as usize].as_ref();
+                let held = self.core.held_count();
                 let event = Event::Measured {
                     slot,
                     transactions: self.world.backends[slot as usize].served,
                     cpu_us: process.map_or(0, |process| process.cpu_us(self.world.now_us)),
                 };
                 self.handle(event);
+                self.core.check_held(held, self.waited_us);
             }
             Action::ClearTicket { slot, ticket } => {
                 let retire = &mut self.world.backends[slot as usize].retire;

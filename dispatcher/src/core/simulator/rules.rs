@@ -1,0 +1,135 @@
+//! What the rules of sharing say, checked where the core acts on them, whatever has
+//! happened: docs/design/pools.md has the rules.
+
+use super::shell::Shell;
+use crate::core::{Core, Words};
+
+impl Core {
+    /// A ticket is given out: nobody goes for a pool that may have no more, nor one
+    /// that is reserved.
+    pub(super) fn check_offer(&self, slots: &[u32]) {
+        let Some(wants) = self.room.offered_for else {
+            return;
+        };
+        assert!(self.group_room(wants) > 0, "room for one at its limit");
+        let pools = self.with_backends.iter();
+        let reserved: usize = pools
+            .map(|number| self.reserved(number).min(self.serving_backends(number)))
+            .sum();
+        let all_fit = reserved <= self.most_reserved();
+        for slot in slots {
+            let pool = self.backends.get(*slot).map(|backend| backend.pool());
+            let pool = pool.expect("it is there");
+            assert_ne!(pool, wants, "a pool makes room for itself");
+            let (has, kept) = (self.serving_backends(pool), self.reserved(pool));
+            assert!(
+                !all_fit || has > kept,
+                "of {has} one goes, and {kept} are reserved"
+            );
+        }
+    }
+
+    /// A dedicated session is told to end: there are too many of them, and it is not
+    /// one of those that came while there was room.
+    pub(super) fn check_evicted(&self, slot: u32) {
+        let places = self.places(0);
+        assert!(places.has_excess(), "ended though there is room");
+        let since = |slot: u32| self.backends.get(slot)?.dedicated_since_us();
+        let own = since(slot).expect("it is dedicated");
+        let before = self.backends.iter().filter(|(other, _)| {
+            since(*other).is_some_and(|since_us| (since_us, *other) < (own, slot))
+        });
+        let before = before.count();
+        assert!(
+            before >= places.most_dedicated(),
+            "{before} came before it, and there may be {}",
+            places.most_dedicated()
+        );
+    }
+
+    /// Sessions keep their backends while they are few, and only then.
+    pub(super) fn check_threshold(&self, keeps: bool) {
+        let most = (self.limits.sharing_threshold).min(self.places(0).most_dedicated());
+        let live = self.sessions.live();
+        assert!(
+            !keeps || live <= most,
+            "{live} keep backends, beyond {most}"
+        );
+        let is_few = live > 0 && most > 0 && live <= most - most / 8;
+        assert!(keeps || !is_few, "{live} keep none, and {most} may");
+    }
+
+    /// Backends whose time is over, of pools that have others: pool and slot.
+    pub(super) fn too_old(&self) -> Vec<(u32, u32)> {
+        let limit_us = self.limits.backend_lifetime_us;
+        let of_pool = |number: u32| {
+            let slots = self.pool_backends(number).iter().copied();
+            let shared = slots.filter(|slot| self.backends.is_shared(*slot));
+            let with_age = shared.filter_map(|slot| {
+                let attached_us = self.backends.get(slot)?.attached_us();
+                Some((self.now.us.saturating_sub(attached_us), slot))
+            });
+            let (age_us, slot) = with_age.max()?;
+            (limit_us > 0 && age_us > limit_us && self.serving_backends(number) > 1)
+                .then_some((number, slot))
+        };
+        self.with_backends.iter().filter_map(of_pool).collect()
+    }
+
+    /// They have been told to go in a sweep.
+    pub(super) fn check_lifetime(&self, before: &[(u32, u32)]) {
+        for (number, slot) in before {
+            assert!(
+                !self.backends.is_shared(*slot) || self.serving_backends(*number) < 2,
+                "backend {slot} outlives its time"
+            );
+        }
+    }
+
+    /// Each pool with sessions has the backends that it is to have at least, as far
+    /// as there is room.
+    pub(super) fn check_least(&self, words: &impl Words) {
+        for number in self.existing.iter() {
+            let starts = self
+                .growth(number, words)
+                .map_or(0, |growth| growth.starts());
+            assert_eq!(starts, 0, "pool {number} lacks backends");
+        }
+    }
+
+    /// One more backend is taken to be held: somebody had waited for so long when the
+    /// tick came.
+    pub(super) fn check_held(&self, before: usize, waited_us: u64) {
+        let timeout_us = self.limits.session_wait_timeout_us;
+        let least_us = match timeout_us {
+            0 => 500_000,
+            timeout_us => (timeout_us / 4).min(500_000),
+        };
+        assert!(
+            self.backends.held() <= before || waited_us >= least_us,
+            "more are held, and nobody waits for long"
+        );
+    }
+
+    /// In FIFOs and ready queues.
+    pub(super) fn longest_of_all_us(&self, words: &impl Words) -> u64 {
+        let waits = self.existing.iter();
+        let longest_us = waits.filter_map(|number| self.oldest_wait_us(number, words));
+        longest_us.max().unwrap_or(0)
+    }
+
+    pub(super) fn held_count(&self) -> usize {
+        self.backends.held()
+    }
+}
+
+impl Shell {
+    /// Nothing happens any more: no backend comes, and none that is kept goes.
+    pub fn check_rest(&self, opened_before: u64) {
+        self.core.check_least(&self.world);
+        assert_eq!(
+            self.opened, opened_before,
+            "backends come though nobody asks"
+        );
+    }
+}

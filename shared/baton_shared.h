@@ -41,7 +41,7 @@
 #define BATON_TICKETS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 23
+#define BATON_LAYOUT_VERSION 24
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -435,9 +435,9 @@ typedef struct BatonSessionRecord
 	uint32_t	items;			/* heap offset of the item array, 0 if none */
 	uint32_t	item_count;
 	uint32_t	record_flags;	/* BATON_RECORD_* */
-	uint32_t	protocol;		/* protocol version number of the client */
+	uint32_t	protocol;		/* protocol version that is spoken */
 	int32_t		cancel_pid;		/* as sent in BackendKeyData */
-	int32_t		cancel_key;
+	uint32_t	cancel_key_length;	/* 4; 32 with protocol 3.2 */
 	int64_t		login_time_us;	/* TimestampTz microseconds: backend_start */
 	uint64_t	settings_generation;	/* control's value at login */
 	uint16_t	peer_family;	/* AF_INET, AF_INET6, AF_UNIX */
@@ -452,7 +452,8 @@ typedef struct BatonSessionRecord
 	uint32_t	first_statement;	/* the STATEMENT items among `items`,
 									 * sorted by key: from here ... */
 	uint32_t	statement_count;	/* ... so many */
-	uint64_t	reserved[10];
+	uint8_t		cancel_key[32];
+	uint64_t	reserved[6];
 } BatonSessionRecord;
 
 #define BATON_RECORD_OFF_CANCEL_PID 32
@@ -461,6 +462,7 @@ typedef struct BatonSessionRecord
 #define BATON_RECORD_OFF_PEER_ADDRESS 64
 #define BATON_RECORD_OFF_PEER_SCOPE 96
 #define BATON_RECORD_OFF_FIRST_STATEMENT 104
+#define BATON_RECORD_OFF_CANCEL_KEY 112
 
 /* record flags */
 #define BATON_RECORD_GREET 1	/* not greeted yet: the backend applies the

@@ -34,7 +34,7 @@ fn what_a_starting_backend_sends_is_understood_in_any_pieces() {
     messages::authentication_cleartext(&mut bytes);
     messages::authentication_ok(&mut bytes);
     messages::parameter_status(&mut bytes, b"TimeZone", b"UTC");
-    messages::backend_key_data(&mut bytes, 7, 9);
+    messages::backend_key_data(&mut bytes, 7, &9i32.to_be_bytes());
     let report = Report::fatal(b"53300", "m").with_detail("d").with_hint("h");
     report.encode(&mut bytes);
     Report::new(Severity::Warning, b"01000", "w").encode(&mut bytes);

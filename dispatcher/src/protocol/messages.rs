@@ -9,6 +9,26 @@
 pub const PROTOCOL_3_0: u32 = 3 << 16;
 /// Major number 1234 stands for requests that are no protocol.
 pub const CANCEL_REQUEST_CODE: u32 = (1234 << 16) | 5678;
+pub const PROTOCOL_3_2: u32 = (3 << 16) | 2;
+
+/// PG_PROTOCOL_LATEST (pqcomm.h) of a server.
+pub fn newest_protocol(server_major: u32) -> u32 {
+    if server_major >= 18 {
+        PROTOCOL_3_2
+    } else {
+        PROTOCOL_3_0
+    }
+}
+
+/// How long a server's cancel key is for a client that asked for this version
+/// (PostgresMain, postgres.c of 18).
+pub fn cancel_key_bytes(asked: u32, newest: u32) -> usize {
+    if asked.min(newest) >= PROTOCOL_3_2 {
+        32
+    } else {
+        4
+    }
+}
 /// MAX_STARTUP_PACKET_LENGTH (libpq/pqcomm.h): the server reads no longer packet, its
 /// length word left out.
 pub const MOST_STARTUP_BYTES: usize = 10_000;
@@ -105,11 +125,12 @@ pub fn parameter_status(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     finish_message(out, start);
 }
 
-/// BackendKeyData with the four-byte key of protocol 3.0.
-pub fn backend_key_data(out: &mut Vec<u8>, pid: i32, key: i32) {
+/// BackendKeyData; how long the key is depends on the protocol
+/// ([`cancel_key_bytes`]).
+pub fn backend_key_data(out: &mut Vec<u8>, pid: i32, key: &[u8]) {
     let start = start_message(out, b'K');
     out.extend_from_slice(&pid.to_be_bytes());
-    out.extend_from_slice(&key.to_be_bytes());
+    out.extend_from_slice(key);
     finish_message(out, start);
 }
 
@@ -214,7 +235,7 @@ mod tests {
             b"S\0\0\0\x08a\0b\0"
         );
         assert_eq!(
-            made(|out| backend_key_data(out, 1, -1)),
+            made(|out| backend_key_data(out, 1, &[0xff; 4])),
             b"K\0\0\0\x0c\0\0\0\x01\xff\xff\xff\xff"
         );
         assert_eq!(made(|out| ready_for_query(out, b'I')), b"Z\0\0\0\x05I");

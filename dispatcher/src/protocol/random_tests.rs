@@ -25,7 +25,7 @@ fn bytes(random: &mut StdRng) -> Vec<u8> {
 }
 
 fn startup_events(input: &[u8], chunk: usize) -> Vec<StartupEvent> {
-    let mut reader = StartupReader::new(crate::protocol::startup::Tls::OfferedDirectly);
+    let mut reader = StartupReader::new(18, crate::protocol::startup::Tls::OfferedDirectly);
     let mut events = Vec::new();
     let mut position = 0;
     while position < input.len() {

@@ -2,13 +2,14 @@
 //! or the startup packet.
 //!
 //! Follows ProcessStartupPacket (backend/postmaster/postmaster.c of 15) in
-//! limits, order of checks, texts and SQLSTATEs. It differs in three places:
-//! a cancel request may carry a key of up to 256 bytes (protocol 3.2, as 18
-//! accepts it), GSSAPI encryption is always refused (`N`), and
-//! `db_user_namespace` is not heeded.
+//! limits, order of checks, texts and SQLSTATEs, and what 18 has of protocol 3.2
+//! (backend_startup.c) if the server is one. It differs in three places: a cancel
+//! request may carry a key of up to 256 bytes whatever the server, GSSAPI encryption
+//! is always refused (`N`), and `db_user_namespace` is not heeded.
 
 use super::messages::{
-    negotiate_protocol_version, CANCEL_REQUEST_CODE, MOST_STARTUP_BYTES, PROTOCOL_3_0,
+    negotiate_protocol_version, newest_protocol, CANCEL_REQUEST_CODE, MOST_STARTUP_BYTES,
+    PROTOCOL_3_0,
 };
 use super::options::{self, Setting};
 use super::report::Report;
@@ -18,7 +19,7 @@ const MAX_PACKET: usize = MOST_STARTUP_BYTES;
 const REQUEST_BYTES: usize = 8;
 /// NAMEDATALEN - 1.
 const MAX_NAME: usize = 63;
-/// MAX_CANCEL_KEY_LENGTH of 18's pqcomm.h.
+/// What 18 takes (ProcessCancelRequestPacket); its own keys have 32.
 const MAX_CANCEL_KEY: usize = 256;
 const SSL_REQUEST_CODE: u32 = (1234 << 16) | 5679;
 const GSS_REQUEST_CODE: u32 = (1234 << 16) | 5680;
@@ -90,13 +91,6 @@ pub struct CancelRequest {
     pub key: Vec<u8>,
 }
 
-impl CancelRequest {
-    /// The key as protocol 3.0 has it; None if it has another length.
-    pub fn short_key(&self) -> Option<i32> {
-        Some(i32::from_be_bytes(self.key.as_slice().try_into().ok()?))
-    }
-}
-
 /// Why the connection ends here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartupError {
@@ -135,6 +129,7 @@ pub enum StartupEvent {
 #[derive(Debug, Default)]
 pub struct StartupReader {
     held: Vec<u8>,
+    server_major: u32,
     tls: Tls,
     ssl_done: bool,
     gss_done: bool,
@@ -160,16 +155,18 @@ const TLS_HANDSHAKE: u8 = 0x16;
 
 impl StartupReader {
     /// For a new connection.
-    pub fn new(tls: Tls) -> StartupReader {
+    pub fn new(server_major: u32, tls: Tls) -> StartupReader {
         StartupReader {
+            server_major,
             tls,
             ..StartupReader::default()
         }
     }
 
     /// For what comes within TLS, where nobody asks for encryption again.
-    pub fn within_tls() -> StartupReader {
+    pub fn within_tls(server_major: u32) -> StartupReader {
         StartupReader {
+            server_major,
             ssl_done: true,
             gss_done: true,
             ..StartupReader::default()
@@ -283,7 +280,7 @@ impl StartupReader {
                 self.gss_done = true;
                 StartupEvent::Answer(b'N')
             }
-            protocol => match startup(protocol, packet) {
+            protocol => match startup(protocol, newest_protocol(self.server_major), packet) {
                 Ok(startup) => StartupEvent::Startup(Box::new(startup)),
                 Err(failure) => StartupEvent::Failed(failure.into_error()),
             },
@@ -350,14 +347,15 @@ fn code_of(packet: &[u8]) -> u32 {
         .map_or(0, u32::from_be_bytes)
 }
 
-fn startup(protocol: u32, packet: &[u8]) -> Result<Startup, Failure> {
+fn startup(protocol: u32, newest: u32, packet: &[u8]) -> Result<Startup, Failure> {
     if protocol >> 16 != PROTOCOL_3_0 >> 16 {
         let mut failure = Failure::new(
             b"0A000",
             format!(
-                "unsupported frontend protocol {}.{}: server supports 3.0 to 3.0",
+                "unsupported frontend protocol {}.{}: server supports 3.0 to 3.{}",
                 protocol >> 16,
-                protocol & 0xffff
+                protocol & 0xffff,
+                newest & 0xffff
             ),
         );
         // send_message_to_frontend (elog.c) knows 0 as "not known yet".
@@ -403,8 +401,8 @@ fn startup(protocol: u32, packet: &[u8]) -> Result<Startup, Failure> {
             "invalid startup packet layout: expected terminator as last byte",
         ));
     }
-    if protocol > PROTOCOL_3_0 || !unrecognized.is_empty() {
-        negotiate_protocol_version(&mut startup.negotiate, PROTOCOL_3_0, &unrecognized);
+    if protocol > newest || !unrecognized.is_empty() {
+        negotiate_protocol_version(&mut startup.negotiate, protocol.min(newest), &unrecognized);
     }
 
     if startup.user.is_empty() {

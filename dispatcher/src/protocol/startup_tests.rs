@@ -1,4 +1,5 @@
 use super::*;
+use crate::protocol::messages::cancel_key_bytes;
 
 fn packet(code: u32, body: &[u8]) -> Vec<u8> {
     let mut out = (body.len() as u32 + 8).to_be_bytes().to_vec();
@@ -13,7 +14,7 @@ fn hello(parameters: &[u8]) -> Vec<u8> {
 
 /// All events of the bytes, fed in pieces of `chunk`, until the last one.
 fn events(bytes: &[u8], chunk: usize) -> Vec<StartupEvent> {
-    let mut reader = StartupReader::new(Tls::Refused);
+    let mut reader = StartupReader::new(15, Tls::Refused);
     let mut events = Vec::new();
     for piece in bytes.chunks(chunk) {
         let mut rest = piece;
@@ -265,7 +266,7 @@ fn encryption_is_refused_once_for_each_kind() {
     let gss = packet(GSS_REQUEST_CODE, b"");
     let startup = hello(b"user\0u\0\0");
     for order in [[&ssl, &gss], [&gss, &ssl]] {
-        let mut reader = StartupReader::new(Tls::Refused);
+        let mut reader = StartupReader::new(15, Tls::Refused);
         for request in order {
             assert_eq!(reader.feed(request), (8, StartupEvent::Answer(b'N')));
         }
@@ -273,7 +274,7 @@ fn encryption_is_refused_once_for_each_kind() {
         assert!(matches!(event, StartupEvent::Startup(_)));
     }
     for (request, version) in [(&ssl, "1234.5679"), (&gss, "1234.5680")] {
-        let mut reader = StartupReader::new(Tls::Refused);
+        let mut reader = StartupReader::new(15, Tls::Refused);
         reader.feed(request);
         match reader.feed(request).1 {
             StartupEvent::Failed(StartupError::Fatal { report, .. }) => {
@@ -285,7 +286,7 @@ fn encryption_is_refused_once_for_each_kind() {
     // A request longer than its code is still one, as in stock.
     let long = packet(SSL_REQUEST_CODE, b"xyz");
     assert_eq!(
-        StartupReader::new(Tls::Refused).feed(&long),
+        StartupReader::new(15, Tls::Refused).feed(&long),
         (11, StartupEvent::Answer(b'N'))
     );
 }
@@ -293,7 +294,7 @@ fn encryption_is_refused_once_for_each_kind() {
 #[test]
 fn data_before_the_answer_about_encryption_end_the_connection() {
     for (code, word) in [(SSL_REQUEST_CODE, "SSL"), (GSS_REQUEST_CODE, "GSSAPI")] {
-        let mut reader = StartupReader::new(Tls::Refused);
+        let mut reader = StartupReader::new(15, Tls::Refused);
         let bytes = [packet(code, b""), hello(b"user\0u\0\0")].concat();
         match reader.feed(&bytes).1 {
             StartupEvent::Failed(StartupError::Fatal { send, report }) => {
@@ -305,7 +306,7 @@ fn data_before_the_answer_about_encryption_end_the_connection() {
         }
         // Read as it asks to be, in pieces or at once.
         for first in 1..=8 {
-            let mut reader = StartupReader::new(Tls::Refused);
+            let mut reader = StartupReader::new(15, Tls::Refused);
             assert_eq!(reader.wanted(), 9);
             let mut fed = first;
             assert!(fed == 8 || reader.feed(&bytes[..fed]).1 == StartupEvent::NeedMore);
@@ -319,6 +320,32 @@ fn data_before_the_answer_about_encryption_end_the_connection() {
             }
         }
     }
+}
+
+#[test]
+fn what_an_18_speaks_is_protocol_3_2() {
+    let answer = |protocol: u32, parameters: &[u8]| {
+        let bytes = packet(protocol, parameters);
+        match StartupReader::new(18, Tls::Refused).feed(&bytes).1 {
+            StartupEvent::Startup(startup) => startup.negotiate,
+            StartupEvent::Failed(StartupError::Fatal { report, .. }) => report.to_bytes(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for minor in 0..=2 {
+        assert!(answer((3 << 16) | minor, b"user\0u\0\0").is_empty());
+    }
+    let older = answer(3 << 16, b"user\0u\0_pq_.a\0\0\0");
+    assert_eq!(older, b"v\0\0\0\x13\0\x03\0\0\0\0\0\x01_pq_.a\0");
+    let newer = answer((3 << 16) | 9999, b"user\0u\0\0");
+    assert_eq!(newer, b"v\0\0\0\x0c\0\x03\0\x02\0\0\0\0");
+    let refused = answer(4 << 16, b"user\0u\0\0");
+    let text = b"server supports 3.0 to 3.2";
+    assert!(refused.windows(text.len()).any(|part| part == text));
+
+    let long = |asked| cancel_key_bytes(asked, newest_protocol(18)) == 32;
+    assert!(!long(3 << 16) && !long((3 << 16) | 1) && long((3 << 16) | 2) && long((3 << 16) | 9));
+    assert_eq!(cancel_key_bytes((3 << 16) | 2, newest_protocol(17)), 4);
 }
 
 #[test]
@@ -340,7 +367,6 @@ fn cancel_requests_have_keys_of_4_to_256_bytes() {
             };
             assert_eq!(cancel.pid, 42);
             assert_eq!(cancel.key, vec![7; length]);
-            assert_eq!(cancel.short_key(), (length == 4).then_some(0x0707_0707));
         } else {
             closed(&bytes);
         }
@@ -352,7 +378,7 @@ fn cancel_requests_have_keys_of_4_to_256_bytes() {
 fn wanted_never_reaches_past_a_startup_packet() {
     let startup = hello(b"user\0u\0\0");
     let bytes = [startup.clone(), b"Q\0\0\0".to_vec()].concat();
-    let mut reader = StartupReader::new(Tls::Refused);
+    let mut reader = StartupReader::new(15, Tls::Refused);
     let mut position = 0;
     loop {
         let wanted = reader.wanted();
@@ -368,7 +394,7 @@ fn wanted_never_reaches_past_a_startup_packet() {
     assert_eq!(position, startup.len());
     // Fed more, it consumes no more.
     assert_eq!(
-        StartupReader::new(Tls::Refused).feed(&bytes).0,
+        StartupReader::new(15, Tls::Refused).feed(&bytes).0,
         startup.len()
     );
 }

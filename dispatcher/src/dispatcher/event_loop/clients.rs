@@ -148,9 +148,7 @@ impl Dispatcher {
     }
 
     fn cancel_requested(&mut self, login: u32, request: CancelRequest) {
-        let key = request.short_key();
-        let session = key.and_then(|key| self.scheduler.session_of_key(request.pid, key));
-        match session {
+        match self.scheduler.session_of_key(request.pid, &request.key) {
             Some(id) => {
                 self.cancels += 1;
                 self.scheduler.tell(Event::Cancel(id));

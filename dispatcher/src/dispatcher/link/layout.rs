@@ -188,7 +188,7 @@ pub struct SessionRecord {
     pub record_flags: u32,
     pub protocol: u32,
     pub cancel_pid: i32,
-    pub cancel_key: i32,
+    pub cancel_key_length: u32,
     pub login_time_us: i64,
     pub settings_generation: u64,
     pub peer_family: u16,
@@ -201,7 +201,8 @@ pub struct SessionRecord {
     pub is_relayed: u32,
     pub first_statement: u32,
     pub statement_count: u32,
-    pub reserved: [u64; 10],
+    pub cancel_key: [u8; 32],
+    pub reserved: [u64; 6],
 }
 
 /// A reference from a session's context to an entry.
@@ -295,6 +296,7 @@ const _: () = {
         offset_of!(SessionRecord, first_statement),
         RECORD_OFF_FIRST_STATEMENT,
     );
+    same(offset_of!(SessionRecord, cancel_key), RECORD_OFF_CANCEL_KEY);
     same(size_of::<Item>(), ITEM_SIZE);
     assert!(FRAME_HEADER_SIZE == 16 && ENTRY_HEADER_SIZE == 16);
 };

@@ -209,7 +209,10 @@ impl Logins {
             bytes: 0,
             step_began_us: self.now.us,
             deadline_us: self.now.us + self.limit_us(fd),
-            phase: Phase::Startup(StartupReader::new(self.tls.for_client(address.is_local()))),
+            phase: Phase::Startup(StartupReader::new(
+                self.parameters.server_major(),
+                self.tls.for_client(address.is_local()),
+            )),
         };
         // It has spoken already, as a rule: TCP_DEFER_ACCEPT.
         if let Some(number) = self.logins.insert(login) {

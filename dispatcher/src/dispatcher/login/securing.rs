@@ -174,7 +174,7 @@ impl Logins {
         if let Some(login) = self.logins.get_mut(number) {
             login.is_secured(facts);
             login.step_began_us = self.now.us;
-            login.phase = Phase::Startup(StartupReader::within_tls());
+            login.phase = Phase::Startup(StartupReader::within_tls(self.parameters.server_major()));
             self.event(number);
         }
     }

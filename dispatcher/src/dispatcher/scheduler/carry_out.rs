@@ -208,18 +208,9 @@ impl Scheduler {
 
     fn skip(&mut self, id: SessionId, why: Skipped, later: bool) {
         self.skippers.begin(id, why);
-        if later {
-            self.await_rest(id);
-        } else {
+        if !later {
             self.skip_on(id);
-        }
-    }
-
-    /// Its socket's next event is skip_on's; idle_session_timeout counts from here.
-    fn await_rest(&mut self, id: SessionId) {
-        let slot = &self.control.sessions[index_of(id) as usize];
-        slot.state_since_us.store(self.now.timestamp, Relaxed);
-        if self.sockets.arm(id).is_err() {
+        } else if self.sockets.arm(id).is_err() {
             self.cut(id);
         }
     }
@@ -238,7 +229,11 @@ impl Scheduler {
             report
         };
         match self.skippers.read_on(id, &self.sockets, error) {
-            Progress::Waits => self.await_rest(id),
+            Progress::Waits => {
+                if self.sockets.arm(id).is_err() {
+                    self.cut(id);
+                }
+            }
             Progress::Over => self.nothing_asked(id),
             Progress::Cut => self.cut(id),
             Progress::Refused(report) => {

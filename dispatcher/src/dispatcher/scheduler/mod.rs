@@ -292,10 +292,13 @@ impl Scheduler {
     }
 
     /// Whose BackendKeyData says this.
-    pub fn session_of_key(&self, pid: i32, key: i32) -> Option<SessionId> {
+    pub fn session_of_key(&self, pid: i32, key: &[u8]) -> Option<SessionId> {
         let index = self.control.slot_of_pid(pid)?;
         let id = self.core.sessions().in_slot(index)?;
-        (self.contexts.arena.record_cancel(index) == (pid, key)).then_some(id)
+        let (its_pid, its_key) = self.contexts.arena.record_cancel(index);
+        let is_its =
+            its_pid == pid && its_key.len() == key.len() && openssl::memcmp::eq(its_key, key);
+        is_its.then_some(id)
     }
 
     /// Sockets of sessions closed since the start.

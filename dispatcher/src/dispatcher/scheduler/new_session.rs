@@ -92,12 +92,13 @@ impl Scheduler {
             is_relayed: tls.is_some(),
             settings_generation: self.core.pool_settings_generation(number),
         };
-        let (cancel_pid, cancel_key) = (self.control.new_pid(index), rand::random());
+        let newest = messages::newest_protocol(server_major);
         let mut record = SessionRecord {
             id,
-            protocol: messages::PROTOCOL_3_0,
-            cancel_pid,
-            cancel_key,
+            protocol: startup.protocol.min(newest),
+            cancel_pid: self.control.new_pid(index),
+            cancel_key_length: messages::cancel_key_bytes(startup.protocol, newest) as u32,
+            cancel_key: rand::random(),
             login_time_us: self.now.timestamp,
             settings_generation: self.core.settings_generation(),
             peer_family: address.family,

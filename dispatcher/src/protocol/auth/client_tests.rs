@@ -32,7 +32,7 @@ fn start(method: Method, stored: &[u8], credentials: Credentials, chunk: usize) 
                 messages::authentication_ok(&mut to_client);
                 messages::parameter_status(&mut to_client, b"TimeZone", b"UTC");
                 messages::parameter_status(&mut to_client, b"TimeZone", b"GMT");
-                messages::backend_key_data(&mut to_client, 1, 2);
+                messages::backend_key_data(&mut to_client, 1, &2i32.to_be_bytes());
                 messages::ready_for_query(&mut to_client, b'I');
             }
             Action::Failed(report) => report.encode(&mut to_client),
@@ -190,7 +190,7 @@ fn messages_out_of_order_fail() {
     for make in [
         |out: &mut Vec<u8>| messages::ready_for_query(out, b'I'),
         |out: &mut Vec<u8>| messages::parameter_status(out, b"a", b"b"),
-        |out: &mut Vec<u8>| messages::backend_key_data(out, 1, 2),
+        |out: &mut Vec<u8>| messages::backend_key_data(out, 1, &2i32.to_be_bytes()),
     ] {
         let (mut login, _) = BackendLogin::start(b"a", b"d", &[], Credentials::default());
         let mut bytes = Vec::new();

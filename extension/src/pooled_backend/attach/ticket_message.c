@@ -34,7 +34,6 @@
 #include "tcop/tcopprot.h"
 #include "utils/wait_event.h"
 
-#include "client_port.h"
 #include "ticket_message.h"
 
 #define HEADER (1 + sizeof(uint32)) /* type, length */
@@ -126,7 +125,7 @@ baton_ticket_message_await(void)
 	pfree(message.data);
 
 	client = MyProcPort->sock;
-	baton_port_set_socket(ends[0]);
+	MyProcPort->sock = ends[0];
 	pq_startmsgread();
 	is_whole = pq_peekbyte() != EOF && is_whole;
 	pq_endmsgread();
@@ -139,6 +138,6 @@ baton_ticket_message_end(void)
 	if (client == PGINVALID_SOCKET)
 		return;
 	close(MyProcPort->sock);
-	baton_port_set_socket(client);
+	MyProcPort->sock = client;
 	client = PGINVALID_SOCKET;
 }

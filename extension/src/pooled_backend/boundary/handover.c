@@ -148,7 +148,8 @@ greet(const BatonSessionRecord *record)
 
 	pq_beginmessage(&message, 'K');
 	pq_sendint32(&message, record->cancel_pid);
-	pq_sendint32(&message, record->cancel_key);
+	pq_sendbytes(&message, (const char *) record->cancel_key,
+				 Min(record->cancel_key_length, sizeof(record->cancel_key)));
 	pq_endmessage(&message);
 
 	if (login_triggers)

@@ -31,7 +31,6 @@
 
 #include "context.h"
 #include "majors.h"
-#include "pooled_state.h"
 #include "self_check.h"
 #include "taint.h"
 #include "taint_library.h"
@@ -89,7 +88,7 @@ clean(void)
 	reset_replication_origin();
 	if (get_backup_status() != SESSION_BACKUP_NONE)
 		do_pg_abort_backup(0, BoolGetDatum(false));
-	if (BatonPlaced.ties.seeded)
+	if (baton_taint_notes.seeded)
 		reseed();
 }
 
@@ -115,7 +114,7 @@ baton_taint_clean(void)
 	 * Nobody can unload a library, or knows what it or a listed function
 	 * keeps, or how to take from here what this session had.
 	 */
-	if (BatonPlaced.ties.loaded || BatonPlaced.ties.listed_object ||
+	if (baton_taint_notes.loaded || baton_taint_notes.listed_object ||
 		baton_uses_unlisted_library() || baton_unpooled())
 	{
 		whereToSendOutput = destination;

@@ -133,11 +133,6 @@ impl Arena {
         self.limit
     }
 
-    /// Of the heap: what is on its way beyond the limit fits, too.
-    pub fn capacity(&self) -> usize {
-        self.memory.len() - self.heap_offset
-    }
-
     #[cfg(test)]
     pub fn entries(&self) -> usize {
         self.entries
@@ -419,11 +414,15 @@ impl Arena {
         (self.record_word(index, 16), self.record_word(index, 20))
     }
 
-    pub fn record_cancel(&self, index: u32) -> (i32, i32) {
+    /// Process ID and key, as in BackendKeyData.
+    pub fn record_cancel(&self, index: u32) -> (i32, &[u8]) {
         let pid = RECORD_OFF_CANCEL_PID as usize;
+        let at = ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize;
+        let from = at + RECORD_OFF_CANCEL_KEY as usize;
+        let length = self.record_word(index, pid + 4).min(32) as usize;
         (
             self.record_word(index, pid) as i32,
-            self.record_word(index, pid + 4) as i32,
+            &self.memory[from..from + length],
         )
     }
 

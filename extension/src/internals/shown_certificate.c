@@ -52,7 +52,7 @@ bool
 baton_certificate_put(Port *port, const char *certificate, Size length)
 {
 	const unsigned char *at = (const unsigned char *) certificate;
-	X509	   *parsed = d2i_X509(NULL, &at, (long) length);
+	X509	   *parsed = length > 0 ? d2i_X509(NULL, &at, (long) length) : NULL;
 
 	Assert(port->ssl == NULL);
 	port->ssl = session_with(parsed);

@@ -14,7 +14,7 @@
 
 /*
  * Puts it into a connection that has no TLS of its own; false if it cannot be
- * bound to.  In DER.
+ * bound to.  In DER; of length 0: none, where a session is only asserted.
  */
 extern bool baton_certificate_put(Port *port, const char *certificate, Size length);
 

@@ -56,6 +56,7 @@
 #include "client_ticket.h"
 #include "control.h"
 #include "identity.h"
+#include "shown_certificate.h"
 #include "trusted_hba.h"
 
 #define NEGOTIATE_PROTOCOL_VERSION 'v'
@@ -260,6 +261,8 @@ assume(const Origin *origin)
 	/* for clientcert, and CheckCertAuth(), which comes later */
 	baton_port_set_certificate(origin->distinguished_name != NULL,
 							   origin->common_name, origin->distinguished_name);
+	if (origin->distinguished_name != NULL)
+		(void) baton_certificate_put(MyProcPort, NULL, 0);
 
 	/* over TCP the dispatcher cannot send descriptors, nor does it try */
 	if (origin->family == AF_UNIX && own_peer.address.addr.ss_family == AF_UNIX)
@@ -295,7 +298,10 @@ baton_attach_origin_end(void)
 	stop_assuming();
 	/* those of a TLS connection of the server's own are be_tls_close()'s */
 	if (MyProcPort != NULL && !MyProcPort->ssl_in_use)
+	{
 		baton_port_forget_certificate();
+		baton_certificate_remove(MyProcPort);
+	}
 }
 
 /*

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.health import wait_until
+from harness.health import assert_healthy, wait_until
 from harness.wire import (
     Wire,
     bind,
@@ -79,6 +79,18 @@ def test_a_batch_that_waited_too_long_is_told_before_its_sync(cluster_with):
         assert [m.type for m in waiter.ask(bind([]) + execute() + sync(), timeout_s=20)] == ["Z"]
         holder.query("COMMIT")
         assert waiter.query("SELECT 2") == [["2"]]
+
+
+def test_the_rest_of_a_batch_that_waited_too_long_is_waited_for_as_long_as_an_idle_session_is(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout=SHORT_WAIT)
+    holder, waiter = login(cluster), login(cluster)
+    with holder, waiter:
+        waiter.query("SET idle_session_timeout = '2s'")
+        holder.query("BEGIN")
+        waiter.send(parse("SELECT 1") + flush())
+        assert [m.fields()["C"] for m in waiter.until_closed(20) if m.type == "E"] == ["53300", "57P05"]
+        holder.query("COMMIT")
+    assert_healthy(cluster)
 
 
 @pytest.mark.parametrize("said", [flush() * 2, copy_done() + copy_data(b"x") + copy_fail("too late")], ids=["flush", "copy"])

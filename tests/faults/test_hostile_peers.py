@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -41,8 +43,8 @@ class World:
     transaction.  All are of one pool, or the liars are of another.  No backend is
     free, so that who asks is given to a liar."""
 
-    def __init__(self, make_cluster, same_pool: bool) -> None:
-        self.cluster = make_cluster(parameters={"pg_baton.max_backends": 4})
+    def __init__(self, make_cluster, same_pool: bool, **parameters: str) -> None:
+        self.cluster = make_cluster(parameters={"pg_baton.max_backends": 4} | parameters)
         self.cluster.sql("CREATE EXTENSION pg_baton")
         self.cluster.sql("CREATE ROLE liar LOGIN")
         self.user = "postgres" if same_pool else "liar"
@@ -184,6 +186,45 @@ def test_a_message_of_a_wrong_length_or_out_of_order_ends_its_backend(make_clust
         "nobody's": [frame(999, session)],
     }
     tell_lies(world, lies)
+
+
+def resident_mib(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) // 1024
+
+
+@pytest.mark.parametrize("what", ["one value", "many values", "many deletions"])
+def test_what_a_backend_sends_without_end_is_kept_for_it_within_bounds(make_cluster, what):
+    """And it takes nothing of what others have."""
+    world = World(make_cluster, same_pool=True, **{"pg_baton.session_memory": "16MB"})
+    (dispatcher,) = world.cluster.dispatcher_pids()
+    with nobody_starts(world.cluster):
+        client = world.ask()
+        with world.liar() as liar:
+            session = liar.assigned()
+            before = resident_mib(dispatcher)
+            most = 0
+            for number in range(3000):
+                key = f"my.{number}".encode()
+                packet = {
+                    "one value": frame("PUT", session, b"x" * 60_000, MORE),
+                    "many values": frame("PUT", session, put(PARAMETER, key, key * 6000)),
+                    "many deletions": frame("DELETE", session, struct.pack("=HH", PARAMETER, 60_000) + b"x" * 60_000),
+                }[what]
+                if number == 0 and what == "one value":
+                    packet = frame("PUT", session, put(PARAMETER, b"my.own", b"x" * 60_000), MORE)
+                liar.send(packet)
+                if number % 100 == 0:
+                    most = max(most, resident_mib(dispatcher))
+            if what == "one value":
+                liar.send(frame("PUT", session, b"its end"))
+            # it is heard still
+            liar.send(frame("END", session, word(constant("BATON_END_ERROR"))))
+            client.until_closed(20)
+            assert not liar.has_ended()
+            # of 180 MB
+            assert most - before < 60
+    world.assert_unharmed()
 
 
 def test_a_stranger_at_the_control_socket_is_turned_away(make_cluster):

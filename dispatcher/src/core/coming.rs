@@ -212,7 +212,8 @@ impl Core {
     }
 
     /// idle_session_timeout: backends leave it to us, as they do not keep a
-    /// session that has it set. A part of all sessions at a time.
+    /// session that has it set. It counts for one whose request is passed over and
+    /// does not come to its end, too. A part of all sessions at a time.
     pub(super) fn sweep_sessions(&mut self, words: &impl Words) {
         let used = self.sessions.slots_used();
         for _ in 0..used.min(SWEPT_AT_ONCE) {
@@ -223,16 +224,14 @@ impl Core {
             };
             let limit_us = words.idle_timeout_us(index);
             let silent_us = self.now.timestamp - words.session_since_us(index);
-            if limit_us == 0 || silent_us <= limit_us || words.shown(index) != super::Shown::Idle {
+            if limit_us == 0 || silent_us <= limit_us {
                 continue;
             }
             match self.locate(id, words) {
+                Some(Location::Here(Whereabouts::Skipping(_))) => self.end(id, Why::IdleTooLong),
+                _ if words.shown(index) != super::Shown::Idle => {}
                 Some(Location::Held(slot)) => self.act(Action::Recall { slot, id }),
-                Some(
-                    Location::Here(Whereabouts::Waiting(_) | Whereabouts::Skipping(_))
-                    | Location::OnItsWay(_),
-                )
-                | None => {}
+                Some(Location::Here(Whereabouts::Waiting(_)) | Location::OnItsWay(_)) | None => {}
                 Some(Location::Here(_) | Location::GivenBack { .. }) => {
                     self.end(id, Why::IdleTooLong)
                 }

@@ -209,6 +209,40 @@ typedef struct BatonPlacedUnnamed
 	bool		is_empty;		/* it has, and the plan is still that one */
 } BatonPlacedUnnamed;
 
+/*
+ * What may tie the session to this process (dedicated/).  Noted by the hooks of
+ * taint_watch.c, at any time; taint.c looks before a session leaves, which none
+ * does while there is any, and clears what it has looked up; taint_clean.c takes
+ * away what a session has left that ended, and clears all.
+ */
+typedef struct BatonPlacedTies
+{
+	/* facts that stay true until the backend is cleaned, or for ever */
+	bool		loaded;			/* LOAD has brought a library in */
+	bool		listed_object;	/* a listed function has been called */
+	bool		seeded;			/* setseed() or SET seed */
+
+	/* events after which something must be looked up */
+	bool		load_tried;		/* LOAD; one that failed may have brought the
+								 * library in before (its _PG_init failed) */
+	bool		listening_changed;	/* LISTEN, UNLISTEN or DISCARD ALL */
+	bool		slots_changed;	/* a replication slot created or dropped */
+	bool		objects_made;	/* a committed transaction has made objects
+								 * and not dropped all of them again */
+	bool		objects_dropped;	/* one has dropped others */
+	bool		temporary_used; /* a committed transaction touched the
+								 * temporary namespace */
+
+	/* what was looked up, valid while no event has been noted since */
+	bool		listening;
+	bool		has_temporary_slot;
+	bool		has_temporary_objects;
+
+	unsigned long long loads_before;	/* libraries that had been loaded
+										 * before the first LOAD that was
+										 * tried */
+} BatonPlacedTies;
+
 typedef struct BatonPlacedState
 {
 	BatonPlacedContext context;
@@ -222,6 +256,7 @@ typedef struct BatonPlacedState
 	BatonPlacedHeld held;
 	BatonPlacedEnvironment environment;
 	BatonPlacedUnnamed unnamed;
+	BatonPlacedTies ties;
 } BatonPlacedState;
 
 /* ---- the backend itself ------------------------------------------------- */
@@ -281,6 +316,8 @@ typedef struct BatonSelfState
 
 	uint64		in_hand;		/* a session that was received, and is not yet
 								 * in place (handover.c) */
+	bool		notes_ties;		/* attached: the hooks of taint_watch.c note
+								 * what they see, and nothing otherwise */
 	bool		retire_wanted;	/* it ends as soon as nobody needs it (idle.c) */
 	volatile sig_atomic_t holds_cancels;	/* in the boundary, or in messages
 											 * of ours: nothing of the

@@ -34,14 +34,16 @@ impl Dispatcher {
 
     fn read_connection(&mut self, number: u32) {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut whole = Vec::new();
+        let (mut whole, longest) = (Vec::new(), self.scheduler.longest_value());
         for _ in 0..PACKETS_A_ROUND {
             let Some(length) = self.connections.receive(number, &mut buffer) else {
                 break;
             };
             let packet = &buffer[..length];
-            let result = match self.connections.assemble(number, packet, &mut whole) {
+            let received = (self.connections).assemble(number, packet, longest, &mut whole);
+            let result = match received {
                 Ok(Received::Whole(frame)) => self.frame(number, frame),
+                Ok(Received::TooLong(kind, session)) => self.too_long(number, kind, session),
                 Ok(Received::Part) => Ok(()),
                 Err(offence) => Err(offence),
             };
@@ -119,6 +121,13 @@ impl Dispatcher {
             Peer::Query | Peer::Holder | Peer::Native | Peer::Authenticator(..) => {
                 Err(Offence::OutOfOrder)
             }
+        }
+    }
+
+    fn too_long(&mut self, number: u32, kind: u32, session: SessionId) -> Result<(), Offence> {
+        match self.connections.peer(number) {
+            Some(Peer::Backend(slot)) => self.scheduler.too_long(slot, kind, session),
+            _ => Err(Malformed.into()),
         }
     }
 

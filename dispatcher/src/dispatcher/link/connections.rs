@@ -3,7 +3,8 @@
 //! Each is a packet socket; its first frame says what it is, within a time. This
 //! is the way of the frames alone: what they say is read elsewhere. A connection
 //! whose frames make no sense, or say what cannot be, is closed, which for a
-//! backend means its end. What is read from one connection in one go is bounded.
+//! backend means its end. What is read from one connection in one go is bounded, and
+//! so is what is kept of one that is not whole.
 
 use super::layout::shared::*;
 use super::wire::{Frame, Malformed, Writer};
@@ -22,9 +23,6 @@ use tracing::{debug, warn};
 pub const PACKETS_A_ROUND: usize = 64;
 /// Open control connections beyond those of backends.
 const SPARE_CONNECTIONS: usize = 200;
-/// Longest value that a backend may send in pieces.
-const LONGEST_VALUE: usize = 1 << 30;
-
 /// Who has connected says what he is within this.
 const HELLO_LIMIT_US: u64 = 5_000_000;
 
@@ -62,8 +60,14 @@ struct Silent {
     since_us: u64,
 }
 
-/// A payload that comes in several frames, so far, and of what they are.
-type Partial = (u32, SessionId, Vec<u8>);
+/// A payload that comes in several frames, so far.
+struct Partial {
+    kind: u32,
+    session: SessionId,
+    bytes: Vec<u8>,
+    /// There was more than is of use, which is not kept.
+    is_too_long: bool,
+}
 
 /// What is to be done when all has been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +96,8 @@ pub enum Received<'a> {
     /// Of a payload that is whole, with it; or of one that goes on.
     Whole(Frame<'a>),
     Part,
+    /// Of a payload that was longer than is of use: its kind and session.
+    TooLong(u32, SessionId),
 }
 
 /// All of them.
@@ -270,11 +276,13 @@ impl Connections {
         }
     }
 
-    /// What a packet is, or completes: then `whole` has all of the payload.
+    /// What a packet is, or completes: then `whole` has all of the payload. `longest`:
+    /// no more of one is kept.
     pub fn assemble<'a>(
         &mut self,
         number: u32,
         packet: &'a [u8],
+        longest: usize,
         whole: &'a mut Vec<u8>,
     ) -> Result<Received<'a>, Offence> {
         let frame = Frame::parse(packet)?;
@@ -288,20 +296,30 @@ impl Connections {
         if !matches!(connection.peer, Peer::Backend(_) | Peer::Launcher) {
             return Err(Offence::OutOfOrder);
         }
-        let (kind, session, bytes) =
-            (connection.partial).get_or_insert_with(|| (frame.kind, frame.session, Vec::new()));
-        if (*kind, *session) != (frame.kind, frame.session) {
+        let partial = connection.partial.get_or_insert_with(|| Partial {
+            kind: frame.kind,
+            session: frame.session,
+            bytes: Vec::new(),
+            is_too_long: false,
+        });
+        if (partial.kind, partial.session) != (frame.kind, frame.session) {
             return Err(Offence::OutOfOrder);
         }
-        if bytes.len() + frame.payload.len() > LONGEST_VALUE {
-            return Err(Malformed.into());
+        if partial.is_too_long || partial.bytes.len() + frame.payload.len() > longest {
+            partial.is_too_long = true;
+            partial.bytes = Vec::new();
+        } else {
+            partial.bytes.extend_from_slice(frame.payload);
         }
-        bytes.extend_from_slice(frame.payload);
         if frame.more {
             return Ok(Received::Part);
         }
-        let (_, _, bytes) = connection.partial.take().unwrap_or_default();
-        *whole = bytes;
+        let is_too_long = partial.is_too_long;
+        *whole = std::mem::take(&mut partial.bytes);
+        connection.partial = None;
+        if is_too_long {
+            return Ok(Received::TooLong(frame.kind, frame.session));
+        }
         Ok(Received::Whole(Frame {
             payload: whole,
             ..frame

@@ -137,11 +137,7 @@ impl Scheduler {
             self.drop_staged(slot);
             return Ok(());
         }
-        let mut staged = self.take_staged(slot);
-        if staged.session != id {
-            self.contexts.discard(&mut staged);
-            staged.session = id;
-        }
+        let mut staged = self.staged_of(slot, id);
         match put {
             Some((content, counted, aux)) => {
                 self.contexts.stage_put(&mut staged, content, counted, aux);
@@ -150,6 +146,36 @@ impl Scheduler {
         }
         self.put_staged(slot, staged);
         Ok(())
+    }
+
+    /// The longest payload of a message that is of use.
+    pub fn longest_value(&self) -> usize {
+        self.contexts.longest_value()
+    }
+
+    /// A backend has said something longer than that of this session.
+    pub fn too_long(&mut self, slot: u32, kind: u32, id: SessionId) -> Result<(), Offence> {
+        if kind != MSG_PUT {
+            return Err(Malformed.into());
+        }
+        if self.is_theirs(slot, id, Tells::InPlace)? {
+            let mut staged = self.staged_of(slot, id);
+            self.contexts.stage_too_much(&mut staged);
+            self.put_staged(slot, staged);
+        } else {
+            self.drop_staged(slot);
+        }
+        Ok(())
+    }
+
+    /// What a backend has staged of this session, and of no other.
+    fn staged_of(&mut self, slot: u32, id: SessionId) -> Staged {
+        let mut staged = self.take_staged(slot);
+        if staged.session != id {
+            self.contexts.discard(&mut staged);
+            staged.session = id;
+        }
+        staged
     }
 
     fn released(&mut self, slot: u32, id: SessionId) -> Result<(), Offence> {

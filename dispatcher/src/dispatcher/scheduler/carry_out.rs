@@ -208,9 +208,18 @@ impl Scheduler {
 
     fn skip(&mut self, id: SessionId, why: Skipped, later: bool) {
         self.skippers.begin(id, why);
-        if !later {
+        if later {
+            self.await_rest(id);
+        } else {
             self.skip_on(id);
-        } else if self.sockets.arm(id).is_err() {
+        }
+    }
+
+    /// Its socket's next event is skip_on's; idle_session_timeout counts from here.
+    fn await_rest(&mut self, id: SessionId) {
+        let slot = &self.control.sessions[index_of(id) as usize];
+        slot.state_since_us.store(self.now.timestamp, Relaxed);
+        if self.sockets.arm(id).is_err() {
             self.cut(id);
         }
     }
@@ -229,11 +238,7 @@ impl Scheduler {
             report
         };
         match self.skippers.read_on(id, &self.sockets, error) {
-            Progress::Waits => {
-                if self.sockets.arm(id).is_err() {
-                    self.cut(id);
-                }
-            }
+            Progress::Waits => self.await_rest(id),
             Progress::Over => self.nothing_asked(id),
             Progress::Cut => self.cut(id),
             Progress::Refused(report) => {

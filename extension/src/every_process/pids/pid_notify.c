@@ -43,8 +43,8 @@
 #include "notify_queue.h"
 #include "pid_functions.h"
 #include "pid_notify.h"
+#include "pooled_state.h"
 #include "session_pid.h"
-#include "taint_watch.h"
 
 /* A power of two. */
 #define PLACES 65536
@@ -189,7 +189,7 @@ baton_notify_utility_begins(const BatonUtility *utility)
 	listens = true;
 
 	/* a pooled backend's own methods ask us (boundary.c) */
-	if (baton_taint_notes.active)
+	if (BatonSelf.notes_ties)
 		return;
 	next_methods = PqCommMethods;
 	naming_methods = *PqCommMethods;

@@ -63,10 +63,10 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-#include "address.h"
 #include "attach.h"
 #include "backend_entry.h"
 #include "channel.h"
+#include "client_port.h"
 #include "client_ticket.h"
 #include "control.h"
 #include "keepalive.h"
@@ -180,30 +180,30 @@ put_socket(int client)
 
 /* Where the client is, as BackendInitialize() has found it of our own socket. */
 static void
-read_addresses(Port *port, BatonWireReader *in)
+read_addresses(const Port *port, BatonWireReader *in)
 {
-	uint16		family = baton_wire_read_u16(in);
-	uint16		remote_port = baton_wire_read_u16(in);
-	uint32		scope = baton_wire_read_u32(in);
-	uint8		remote[16];
-	uint16		local_port;
-	uint8		local[16];
+	BatonPortEnd remote;
+	BatonPortEnd local;
+	uint8		remote_address[16];
+	uint8		local_address[16];
 	char		host_name[NI_MAXHOST];
 	char		port_name[NI_MAXSERV];
 
-	baton_wire_read(in, remote, sizeof(remote));
-	local_port = baton_wire_read_u16(in);
-	baton_wire_read(in, local, sizeof(local));
+	local.family = remote.family = baton_wire_read_u16(in);
+	remote.port = baton_wire_read_u16(in);
+	local.scope = remote.scope = baton_wire_read_u32(in);
+	baton_wire_read(in, remote_address, sizeof(remote_address));
+	remote.address = remote_address;
+	local.port = baton_wire_read_u16(in);
+	baton_wire_read(in, local_address, sizeof(local_address));
+	local.address = local_address;
 
-	(void) baton_address_make(&port->raddr, family, remote_port, remote, scope);
-	(void) baton_address_make(&port->laddr, family, local_port, local, scope);
+	baton_port_set_ends(&remote, &local);
 	host_name[0] = port_name[0] = '\0';
 	(void) pg_getnameinfo_all(&port->raddr.addr, port->raddr.salen, host_name, sizeof(host_name),
 							  port_name, sizeof(port_name), NI_NUMERICHOST | NI_NUMERICSERV);
-	port->remote_host = MemoryContextStrdup(TopMemoryContext, host_name);
-	port->remote_port = MemoryContextStrdup(TopMemoryContext, port_name);
-	port->remote_hostname = NULL;
-	port->remote_hostname_resolv = 0;
+	baton_port_set_remote_text(MemoryContextStrdup(TopMemoryContext, host_name),
+							   MemoryContextStrdup(TopMemoryContext, port_name));
 }
 
 /* A text that BatonTls has room for. */
@@ -221,20 +221,20 @@ read_security(Port *port, BatonWireReader *in)
 {
 	char	   *common_name;
 	char	   *distinguished_name;
+	bool		has_certificate;
 	uint32		length;
 	const char *certificate;
 
 	is_relayed = baton_wire_read_u8(in) != 0;
-	port->peer_cert_valid = baton_wire_read_u8(in) != 0;
+	has_certificate = baton_wire_read_u8(in) != 0;
 	common_name = baton_wire_read_string(in);
 	distinguished_name = baton_wire_read_string(in);
-	port->ssl_in_use = is_relayed;
-	if (port->peer_cert_valid)
-	{
-		if (common_name[0] != '\0')
-			port->peer_cn = MemoryContextStrdup(TopMemoryContext, common_name);
-		port->peer_dn = MemoryContextStrdup(TopMemoryContext, distinguished_name);
-	}
+	baton_port_claim_tls(is_relayed);
+	if (has_certificate)
+		baton_port_set_certificate(true,
+								   common_name[0] == '\0' ? NULL :
+								   MemoryContextStrdup(TopMemoryContext, common_name),
+								   MemoryContextStrdup(TopMemoryContext, distinguished_name));
 
 	length = baton_wire_read_u32(in);
 	certificate = in->at;
@@ -366,7 +366,7 @@ ticket_message(char type, const char *body, size_t length)
 	bool		is_request = type == 'R' && length >= sizeof(asked);
 
 	baton_ticket_message_end();
-	MyProcPort->ssl_in_use = false;
+	baton_port_claim_tls(false);
 	if (is_request)
 	{
 		memcpy(&asked, body, sizeof(asked));
@@ -432,7 +432,7 @@ ticket_flush(void)
 	if (result == 0 && awaits && (kind == BATON_TICKET_LOGIN || binds))
 	{
 		is_whole = baton_ticket_message_await();
-		MyProcPort->ssl_in_use = is_whole && binds;
+		baton_port_claim_tls(is_whole && binds);
 	}
 	return result;
 }
@@ -481,7 +481,7 @@ baton_ticket_authenticated(void)
 
 	if (dispatcher < 0)
 		return;
-	port->ssl_in_use = false;
+	baton_port_claim_tls(false);
 
 	/* these options are a client's, who is not the dispatcher */
 	if (port->cmdline_options != NULL && strstr(port->cmdline_options, BATON_ATTACH_OPTION) != NULL)

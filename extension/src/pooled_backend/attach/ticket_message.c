@@ -34,6 +34,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/wait_event.h"
 
+#include "client_port.h"
 #include "ticket_message.h"
 
 #define HEADER (1 + sizeof(uint32)) /* type, length */
@@ -125,7 +126,7 @@ baton_ticket_message_await(void)
 	pfree(message.data);
 
 	client = MyProcPort->sock;
-	MyProcPort->sock = ends[0];
+	baton_port_set_socket(ends[0]);
 	pq_startmsgread();
 	is_whole = pq_peekbyte() != EOF && is_whole;
 	pq_endmsgread();
@@ -138,6 +139,6 @@ baton_ticket_message_end(void)
 	if (client == PGINVALID_SOCKET)
 		return;
 	close(MyProcPort->sock);
-	MyProcPort->sock = client;
+	baton_port_set_socket(client);
 	client = PGINVALID_SOCKET;
 }

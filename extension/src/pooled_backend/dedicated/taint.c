@@ -40,6 +40,7 @@
 
 #include "context.h"
 #include "majors.h"
+#include "pooled_state.h"
 #include "portal_counter.h"
 #include "self_check.h"
 #include "taint.h"
@@ -49,10 +50,7 @@
 /* portalmem.c's context, in which every portal's own contexts hang */
 static MemoryContext portals = NULL;
 
-/* Answers of the look-ups, valid while no event has been noted since. */
-static bool listening = false;
-static bool has_temporary_slot = false;
-static bool has_temporary_objects = false;
+static BatonPlacedTies *const ties = &BatonPlaced.ties;
 
 /*
  * TopPortalContext is private to portalmem.c (EnablePortalManager()), so it
@@ -106,22 +104,18 @@ baton_taint_attach(void)
 	MemoryContextSwitchTo(context);
 
 	/* what the start of the backend itself did belongs to no session */
-	memset(&baton_taint_notes, 0, sizeof(baton_taint_notes));
-	baton_taint_notes.active = true;
+	memset(ties, 0, sizeof(*ties));
+	BatonSelf.notes_ties = true;
 	return problem;
 }
 
 void
 baton_taint_reset(void)
 {
-	listening = false;
-	has_temporary_slot = false;
-	has_temporary_objects = false;
-	memset(&baton_taint_notes, 0, sizeof(baton_taint_notes));
-	baton_taint_notes.active = true;
-	baton_taint_notes.listening_changed = true;
-	baton_taint_notes.slots_changed = true;
-	baton_taint_notes.objects_made = true;
+	memset(ties, 0, sizeof(*ties));
+	ties->listening_changed = true;
+	ties->slots_changed = true;
+	ties->objects_made = true;
 }
 
 /*
@@ -240,12 +234,12 @@ look_up_temporary_objects(void)
 static inline bool
 is_listening(void)
 {
-	if (baton_taint_notes.listening_changed)
+	if (ties->listening_changed)
 	{
-		listening = look_up_listening();
-		baton_taint_notes.listening_changed = false;
+		ties->listening = look_up_listening();
+		ties->listening_changed = false;
 	}
-	return listening;
+	return ties->listening;
 }
 
 /*
@@ -255,12 +249,12 @@ is_listening(void)
 static inline bool
 owns_slot(void)
 {
-	if (baton_taint_notes.slots_changed || has_temporary_slot)
+	if (ties->slots_changed || ties->has_temporary_slot)
 	{
-		has_temporary_slot = look_up_slots();
-		baton_taint_notes.slots_changed = false;
+		ties->has_temporary_slot = look_up_slots();
+		ties->slots_changed = false;
 	}
-	return has_temporary_slot;
+	return ties->has_temporary_slot;
 }
 
 /*
@@ -271,22 +265,22 @@ owns_slot(void)
 static inline bool
 owns_temporary_objects(void)
 {
-	if (has_temporary_objects ? baton_taint_notes.objects_dropped :
-		(baton_taint_notes.objects_made || baton_taint_notes.temporary_used))
+	if (ties->has_temporary_objects ? ties->objects_dropped :
+		(ties->objects_made || ties->temporary_used))
 	{
-		has_temporary_objects = look_up_temporary_objects();
-		baton_taint_notes.objects_made = false;
-		baton_taint_notes.objects_dropped = false;
-		baton_taint_notes.temporary_used = false;
+		ties->has_temporary_objects = look_up_temporary_objects();
+		ties->objects_made = false;
+		ties->objects_dropped = false;
+		ties->temporary_used = false;
 	}
-	return has_temporary_objects;
+	return ties->has_temporary_objects;
 }
 
 /* May there be any?  Not asked further while something else dedicates. */
 bool
 baton_may_have_temporary_objects(void)
 {
-	return has_temporary_objects || baton_taint_notes.temporary_used;
+	return ties->has_temporary_objects || ties->temporary_used;
 }
 
 uint32
@@ -294,19 +288,19 @@ baton_taint(void)
 {
 	if (unlikely(baton_unpooled()))
 		return BATON_CAUSE_SELF_CHECK;
-	if (!baton_taint_notes.active)
+	if (!BatonSelf.notes_ties)
 		return BATON_CAUSE_NONE;
 
 	/* what lasts as long as the session first */
-	if (unlikely(baton_taint_notes.load_tried))
+	if (unlikely(ties->load_tried))
 		baton_taint_look_at_loads();
-	if (baton_taint_notes.loaded)
+	if (ties->loaded)
 		return BATON_CAUSE_LOAD;
-	if (baton_taint_notes.listed_object)
+	if (ties->listed_object)
 		return BATON_CAUSE_LISTED_OBJECT;
 	if (baton_uses_unlisted_library())
 		return BATON_CAUSE_UNLISTED_LIBRARY;
-	if (baton_taint_notes.seeded)
+	if (ties->seeded)
 		return BATON_CAUSE_SETSEED;
 
 	if (owns_temporary_objects())

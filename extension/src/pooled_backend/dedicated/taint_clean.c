@@ -31,6 +31,7 @@
 
 #include "context.h"
 #include "majors.h"
+#include "pooled_state.h"
 #include "self_check.h"
 #include "taint.h"
 #include "taint_library.h"
@@ -88,7 +89,7 @@ clean(void)
 	reset_replication_origin();
 	if (get_backup_status() != SESSION_BACKUP_NONE)
 		do_pg_abort_backup(0, BoolGetDatum(false));
-	if (baton_taint_notes.seeded)
+	if (BatonPlaced.ties.seeded)
 		reseed();
 }
 
@@ -114,7 +115,7 @@ baton_taint_clean(void)
 	 * Nobody can unload a library, or knows what it or a listed function
 	 * keeps, or how to take from here what this session had.
 	 */
-	if (baton_taint_notes.loaded || baton_taint_notes.listed_object ||
+	if (BatonPlaced.ties.loaded || BatonPlaced.ties.listed_object ||
 		baton_uses_unlisted_library() || baton_unpooled())
 	{
 		whereToSendOutput = destination;

@@ -50,18 +50,16 @@
 #include "guc_hooks.h"
 #include "identity.h"
 #include "keepalive.h"
+#include "pooled_state.h"
 #include "self_check.h"
 #include "statement_environment.h"
 #include "statement_notice.h"
 #include "taint_objects.h"
 #include "taint_watch.h"
 
-BatonTaintNotes baton_taint_notes;
+static BatonPlacedTies *const ties = &BatonPlaced.ties;
 
 static GucRealAssignHook server_assign_seed = NULL;
-
-/* How many libraries had been loaded before the first LOAD that was tried. */
-static unsigned long long loads_before = 0;
 
 /* dl_iterate_phdr() callback: how many libraries were ever loaded. */
 static int
@@ -87,14 +85,14 @@ baton_taint_utility_begins(BatonUtility *utility)
 	{
 		case T_LoadStmt:
 			utility->loads = true;
-			if (!baton_taint_notes.load_tried)
-				loads_before = loads();
-			baton_taint_notes.load_tried = true;
+			if (!ties->load_tried)
+				ties->loads_before = loads();
+			ties->load_tried = true;
 			break;
 		case T_ListenStmt:
 		case T_UnlistenStmt:
 		case T_DiscardStmt:
-			baton_taint_notes.listening_changed = true;
+			ties->listening_changed = true;
 			break;
 		default:
 			break;
@@ -106,15 +104,15 @@ void
 baton_taint_utility_done(const BatonUtility *utility)
 {
 	if (utility->loads)
-		baton_taint_notes.loaded = true;
+		ties->loaded = true;
 }
 
 void
 baton_taint_look_at_loads(void)
 {
-	if (loads() != loads_before)
-		baton_taint_notes.loaded = true;
-	baton_taint_notes.load_tried = false;
+	if (loads() != ties->loads_before)
+		ties->loaded = true;
+	ties->load_tried = false;
 }
 
 /* A function an expression is about to execute. */
@@ -124,7 +122,7 @@ note_builtin(Oid function)
 	switch (function)
 	{
 		case F_SETSEED:
-			baton_taint_notes.seeded = true;
+			ties->seeded = true;
 			break;
 		case F_SET_CONFIG:
 			baton_notice_set_config();
@@ -140,7 +138,7 @@ note_builtin(Oid function)
 		case F_PG_COPY_LOGICAL_REPLICATION_SLOT_NAME_NAME_BOOL:
 		case F_PG_COPY_LOGICAL_REPLICATION_SLOT_NAME_NAME_BOOL_NAME:
 		case F_PG_DROP_REPLICATION_SLOT:
-			baton_taint_notes.slots_changed = true;
+			ties->slots_changed = true;
 			break;
 		default:
 			break;
@@ -150,7 +148,7 @@ note_builtin(Oid function)
 void
 baton_taint_object_access(ObjectAccessType access, Oid class, Oid object, int sub)
 {
-	if (!baton_taint_notes.active)
+	if (!BatonSelf.notes_ties)
 		return;
 
 	switch (access)
@@ -174,7 +172,7 @@ baton_taint_object_access(ObjectAccessType access, Oid class, Oid object, int su
 void
 baton_taint_function(Oid function)
 {
-	if (!baton_taint_notes.active)
+	if (!BatonSelf.notes_ties)
 		return;
 	if (baton_keepalive_is_relayed() && baton_function_reads_tls(function))
 		ereport(ERROR,
@@ -182,7 +180,7 @@ baton_taint_function(Oid function)
 				 errmsg("functions of extension \"sslinfo\" do not know the TLS of a pooled session"),
 				 errhint("Use the view pg_stat_ssl.")));
 	if (baton_function_is_listed(function))
-		baton_taint_notes.listed_object = true;
+		ties->listed_object = true;
 }
 
 void
@@ -198,7 +196,7 @@ static void
 watch_assign_seed(double value, void *extra)
 {
 	if (*(int *) extra != 0)
-		baton_taint_notes.seeded = true;
+		ties->seeded = true;
 	server_assign_seed(value, extra);
 }
 
@@ -220,17 +218,17 @@ watch_seed_parameter(void)
 void
 baton_taint_transaction(XactEvent event)
 {
-	if (!baton_taint_notes.active)
+	if (!BatonSelf.notes_ties)
 		return;
 	if (event == XACT_EVENT_COMMIT)
 	{
 		BatonObjectsLeft left = baton_objects_left();
 
-		baton_taint_notes.objects_made |= left.made;
-		baton_taint_notes.objects_dropped |= left.dropped;
+		ties->objects_made |= left.made;
+		ties->objects_dropped |= left.dropped;
 		if ((MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE) != 0 &&
 			!left.came_and_went)
-			baton_taint_notes.temporary_used = true;
+			ties->temporary_used = true;
 		baton_temporary_commits();
 	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||

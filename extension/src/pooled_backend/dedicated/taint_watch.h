@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * taint_watch.h
- *		What the hooks of taint_watch.c note for baton_taint().
+ *		The hooks that notice what may tie a session to its backend.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -15,34 +15,6 @@
 #include "fmgr.h"
 
 #include "hooks.h"
-
-/*
- * Set by the hooks, at any time; cleared by taint.c (what it has looked up)
- * and taint_clean.c (all of it).
- */
-typedef struct BatonTaintNotes
-{
-	bool		active;			/* this process is a pooled backend; the hooks
-								 * do nothing otherwise */
-
-	/* facts that stay true until the backend is cleaned, or for ever */
-	bool		loaded;			/* LOAD has brought a library in */
-	bool		listed_object;	/* a listed function has been called */
-	bool		seeded;			/* setseed() or SET seed */
-
-	/* events after which something must be looked up */
-	bool		load_tried;		/* LOAD; one that failed may have brought the
-								 * library in before (its _PG_init failed) */
-	bool		listening_changed;	/* LISTEN, UNLISTEN or DISCARD ALL */
-	bool		slots_changed;	/* a replication slot created or dropped */
-	bool		objects_made;	/* a committed transaction has made objects
-								 * and not dropped all of them again */
-	bool		objects_dropped;	/* one has dropped others */
-	bool		temporary_used; /* a committed transaction touched the
-								 * temporary namespace */
-} BatonTaintNotes;
-
-extern BatonTaintNotes baton_taint_notes;
 
 /* From _PG_init, in the postmaster. */
 extern void baton_taint_watch_init(void);

@@ -133,6 +133,11 @@ impl Arena {
         self.limit
     }
 
+    /// Of the heap: what is on its way beyond the limit fits, too.
+    pub fn capacity(&self) -> usize {
+        self.memory.len() - self.heap_offset
+    }
+
     #[cfg(test)]
     pub fn entries(&self) -> usize {
         self.entries

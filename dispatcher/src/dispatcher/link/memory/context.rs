@@ -38,9 +38,18 @@ pub enum Change {
 pub struct Staged {
     pub session: u64,
     changes: Vec<Change>,
+    /// What they take, whether or not others have the same.
+    bytes: usize,
     /// A change did not fit: the context must not be applied.
-    pub overflow: bool,
+    overflow: bool,
 }
+
+/// What one change takes beside key and value.
+const CHANGE_BYTES: usize =
+    std::mem::size_of::<Change>() + (ITEM_SIZE + ENTRY_HEADER_SIZE) as usize;
+/// While half of the heap's headroom is gone, each backend may stage no more than
+/// this: the rest is for what others have on its way.
+const ON_THEIR_WAY: usize = 1 << 20;
 
 /// All contexts; owns the arena and the statement counters.
 pub struct Contexts {
@@ -62,6 +71,39 @@ impl Contexts {
         }
     }
 
+    /// A change of this size comes. Who stages more than there may be of all contexts
+    /// loses what he has staged, and so does who stages much while there is hardly
+    /// room: that is no session's context, and must not be others' loss. False: it is not
+    /// to be kept.
+    fn may_stage(&mut self, staged: &mut Staged, bytes: usize) -> bool {
+        staged.bytes += CHANGE_BYTES + bytes;
+        let (used, limit) = (self.arena.used(), self.arena.limit());
+        // Half of the headroom is gone.
+        let is_scarce = used > limit + self.arena.capacity().saturating_sub(limit) / 2;
+        let most = if is_scarce {
+            ON_THEIR_WAY
+        } else {
+            limit.max(ON_THEIR_WAY)
+        };
+        if staged.bytes > most {
+            self.stage_too_much(staged);
+        }
+        !staged.overflow
+    }
+
+    /// A change has come that is larger than anything that could be stored.
+    pub fn stage_too_much(&mut self, staged: &mut Staged) {
+        let session = staged.session;
+        self.discard(staged);
+        staged.session = session;
+        staged.overflow = true;
+    }
+
+    /// The longest value that is of use.
+    pub fn longest_value(&self) -> usize {
+        self.arena.limit().max(ON_THEIR_WAY)
+    }
+
     /// Stages a PUT.
     pub fn stage_put(
         &mut self,
@@ -70,6 +112,9 @@ impl Contexts {
         counters: Option<Counters>,
         aux: i64,
     ) {
+        if !self.may_stage(staged, content.key.len() + content.value.len()) {
+            return;
+        }
         match self.arena.intern(content) {
             Ok(entry) => staged.changes.push(Change::Put {
                 entry,
@@ -82,6 +127,9 @@ impl Contexts {
 
     /// Stages a DELETE.
     pub fn stage_delete(&mut self, staged: &mut Staged, kind: u16, key: &[u8]) {
+        if !self.may_stage(staged, key.len()) {
+            return;
+        }
         staged.changes.push(Change::Delete {
             kind,
             key: key.to_vec(),
@@ -95,8 +143,7 @@ impl Contexts {
                 self.arena.release(entry);
             }
         }
-        staged.overflow = false;
-        staged.session = 0;
+        *staged = Staged::default();
     }
 
     fn load(&mut self, index: u32) {
@@ -197,8 +244,7 @@ impl Contexts {
             self.counters.release(item.counter);
             self.arena.release(item.entry);
         }
-        staged.changes.clear();
-        staged.session = 0;
+        *staged = Staged::default();
         let version = self.version();
         self.arena
             .put_record_context(index, version, (place, count), statements, 0);
@@ -347,6 +393,37 @@ mod tests {
         assert_eq!(contexts.statements(&loaded), 4..6);
         contexts.end(0);
         assert_eq!(contexts.arena.entries(), 0);
+    }
+
+    #[test]
+    fn who_stages_without_end_loses_what_he_has_staged_and_nobody_else_anything() {
+        let mut contexts = contexts();
+        contexts.arena.set_limit(1 << 18);
+        for index in 0..2 {
+            contexts.begin(index, Vec::new(), 0).unwrap();
+        }
+        let put = |contexts: &mut Contexts, staged: &mut Staged, key: &str, length: usize| {
+            let (key, value) = (key.as_bytes(), vec![b'x'; length]);
+            let content = Content {
+                kind: KIND_PARAMETER as u16,
+                key,
+                value: &value,
+            };
+            contexts.stage_put(staged, content, None, 0);
+        };
+        let (mut endless, mut other) = (Staged::default(), Staged::default());
+        for number in 0..10_000 {
+            put(&mut contexts, &mut endless, &number.to_string(), 200);
+            contexts.stage_delete(&mut endless, KIND_PARAMETER as u16, &[b'x'; 200]);
+        }
+        assert!(endless.changes.is_empty() && contexts.arena.used() < 1 << 18);
+        put(&mut contexts, &mut other, "own", 5000);
+        assert_eq!(contexts.apply(0, &mut endless, false), Err(Full));
+        assert_eq!(contexts.apply(1, &mut other, false), Ok(()));
+        assert_eq!(shown(&contexts, 1)[0].1.len(), 5000);
+        // and what it stages then counts from nothing
+        put(&mut contexts, &mut endless, "own", 5000);
+        assert_eq!(contexts.apply(0, &mut endless, false), Ok(()));
     }
 
     /// The first session gets all changes at once, the second each by itself.

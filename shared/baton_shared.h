@@ -41,7 +41,7 @@
 #define BATON_TICKETS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 24
+#define BATON_LAYOUT_VERSION 25
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -380,7 +380,8 @@ typedef struct BatonIdentity
 #define BATON_CAUSE_POOL_MODE 15
 #define BATON_CAUSE_FEW_SESSIONS 16
 #define BATON_CAUSE_UNLISTED_LIBRARY 17
-#define BATON_CAUSE_LAST 17
+#define BATON_CAUSE_LISTED_PARAMETER 18
+#define BATON_CAUSE_LAST 18
 
 /*
  * Statement counters of one prepared statement of one session; written by

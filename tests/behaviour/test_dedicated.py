@@ -379,6 +379,40 @@ def test_functions_on_the_list_dedicate(server):
         server.sql("DROP FUNCTION stateful()")
 
 
+def test_parameters_on_the_list_dedicate_whoever_sets_one(server):
+    def listed(names: str | None) -> None:
+        server.set_parameters({"pg_baton.dedicating_parameters": names})
+        server.reload()
+
+    turns = itertools.count()
+
+    def found(*statements: str, **options: str) -> tuple[str, str | None]:
+        name = f"parameter{next(turns)}"  # the last one may still be leaving
+        with Wire.login("127.0.0.1", server.pool_port, application_name=name, **options) as session:
+            for statement in statements:
+                session.query(statement)
+            session.query("SELECT 1")
+            mode = look(server, name)
+            session.finish()
+        return mode
+
+    dedicated = ("dedicated", "listed parameter")
+    try:
+        listed("Work_Mem, my.own, geqo")
+        wait_until(lambda: [found("SET work_mem = '5MB'") for _ in range(12)] == [dedicated] * 12, what="a reload")
+        assert found("SET work_mem = '5MB'", "RESET work_mem") == dedicated
+        assert found("SELECT set_config('my.own', 'x', false)") == dedicated
+        assert found("DO $$BEGIN EXECUTE 'SET geqo = off'; END$$") == dedicated
+        assert found(options="-c work_mem=5MB") == dedicated
+        assert found("SET maintenance_work_mem = '5MB'", "SET my.other = 'x'") == ("shared", None)
+        assert found("BEGIN", "SET LOCAL work_mem = '5MB'", "COMMIT") == ("shared", None)
+        assert found("BEGIN", "SET work_mem = '5MB'", "ROLLBACK") == ("shared", None)
+        assert found("SELECT current_setting('work_mem')") == ("shared", None)
+    finally:
+        listed(None)
+    wait_until(lambda: [found("SET work_mem = '5MB'") for _ in range(12)] == [("shared", None)] * 12, what="a reload")
+
+
 def test_an_extension_that_keeps_a_session_s_state_is_listed(server):
     """isn: whether weak numbers are accepted is a variable of the process."""
     server.sql("CREATE EXTENSION isn")

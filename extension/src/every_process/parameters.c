@@ -28,6 +28,7 @@
 #include "parameters.h"
 #include "pool_settings.h"
 #include "taint_library.h"
+#include "taint_parameters.h"
 
 int			baton_port;
 char	   *baton_listen_addresses;
@@ -439,6 +440,17 @@ static const ParameterDefinition definitions[] =
 		"plpython3u, plr, pltcl, pltclu, plv8",
 		.short_description = "Lists functions, extensions and languages whose use dedicates a backend to the session.",
 		.long_description = "For those that keep a session's state in the process, where pg_baton cannot see it.",
+		.check = baton_check_names,
+	},
+	{
+		.name = "pg_baton.dedicating_parameters",
+		.type = PARAMETER_STRING,
+		.variable = &baton_dedicating_parameters,
+		.context = PGC_SIGHUP,
+		.flags = GUC_LIST_INPUT,
+		.boot_string = "",
+		.short_description = "Lists parameters whose change dedicates a backend to the session.",
+		.long_description = "For those whose change leaves more in the process than the value.",
 		.check = baton_check_names,
 	},
 	{

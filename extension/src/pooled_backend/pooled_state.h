@@ -220,6 +220,7 @@ typedef struct BatonPlacedTies
 	/* facts that stay true until the backend is cleaned, or for ever */
 	bool		loaded;			/* LOAD has brought a library in */
 	bool		listed_object;	/* a listed function has been called */
+	bool		listed_parameter;	/* a listed parameter has been set */
 	bool		seeded;			/* setseed() or SET seed */
 
 	/* events after which something must be looked up */

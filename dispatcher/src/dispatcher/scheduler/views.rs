@@ -23,6 +23,7 @@ fn cause(number: u32) -> Option<&'static str> {
         CAUSE_REPLICATION_ORIGIN => "replication origin",
         CAUSE_LISTED_OBJECT => "listed object",
         CAUSE_UNLISTED_LIBRARY => "unlisted library",
+        CAUSE_LISTED_PARAMETER => "listed parameter",
         CAUSE_CONTEXT_MEMORY => "context memory",
         CAUSE_DISPATCHER_GONE => "dispatcher gone",
         CAUSE_SELF_CHECK => "failed check",

@@ -45,6 +45,7 @@
 #include "self_check.h"
 #include "taint.h"
 #include "taint_library.h"
+#include "taint_parameters.h"
 #include "taint_watch.h"
 
 /* portalmem.c's context, in which every portal's own contexts hang */
@@ -300,6 +301,11 @@ baton_taint(void)
 		return BATON_CAUSE_LISTED_OBJECT;
 	if (baton_uses_unlisted_library())
 		return BATON_CAUSE_UNLISTED_LIBRARY;
+	if (ties->listed_parameter || baton_dedicating_parameter_is_set())
+	{
+		ties->listed_parameter = true;
+		return BATON_CAUSE_LISTED_PARAMETER;
+	}
 	if (ties->seeded)
 		return BATON_CAUSE_SETSEED;
 

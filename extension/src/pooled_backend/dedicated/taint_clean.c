@@ -116,6 +116,7 @@ baton_taint_clean(void)
 	 * keeps, or how to take from here what this session had.
 	 */
 	if (BatonPlaced.ties.loaded || BatonPlaced.ties.listed_object ||
+		BatonPlaced.ties.listed_parameter ||
 		baton_uses_unlisted_library() || baton_unpooled())
 	{
 		whereToSendOutput = destination;

@@ -151,6 +151,7 @@ lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md, variables
 	tools/check-proven
 	tools/check-statics
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+	CARGO_TARGET_DIR=target/fuzz $(CARGO) clippy --release --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 
 format: extension ## Let rustfmt lay the Rust out, and pg_bsd_indent the C
 	$(CARGO) fmt --all

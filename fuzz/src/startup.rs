@@ -4,12 +4,14 @@ use crate::pieces::{choice, lengths};
 use crate::protocol::options;
 use crate::protocol::startup::{StartupEvent, StartupReader, Tls};
 
+/// Of a server that speaks protocol 3.2, or of one that does not.
 fn reader(choice: u8) -> StartupReader {
+    let server_major = if choice & 4 == 0 { 15 } else { 18 };
     match choice % 4 {
-        0 => StartupReader::new(Tls::Refused),
-        1 => StartupReader::new(Tls::Offered),
-        2 => StartupReader::new(Tls::OfferedDirectly),
-        _ => StartupReader::within_tls(),
+        0 => StartupReader::new(server_major, Tls::Refused),
+        1 => StartupReader::new(server_major, Tls::Offered),
+        2 => StartupReader::new(server_major, Tls::OfferedDirectly),
+        _ => StartupReader::within_tls(server_major),
     }
 }
 

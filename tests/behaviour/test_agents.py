@@ -18,8 +18,8 @@ import psycopg
 import pytest
 from harness.account import give_to_server_user, run_as_server_user
 from harness.authenticators import program
-from harness.cluster import HOST, free_port
 from harness.health import wait_until
+from harness.ports import HOST, free_port
 from harness.wire import Wire, query
 
 pytestmark = pytest.mark.pool_only

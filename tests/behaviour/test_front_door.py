@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from harness.account import pg_config
-from harness.cluster import free_port
+from harness.ports import free_port
 from harness.stage import REPOSITORY
 
 # `baton demo` starts its servers without the libraries that the harness preloads,

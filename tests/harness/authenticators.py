@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .cluster import HOST, free_port
+from .ports import HOST, free_port
 
 START_TIMEOUT_S = 30.0
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/lib/freeradius:/usr/lib/nagios/plugins"

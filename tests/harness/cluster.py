@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import resource
 import shutil
@@ -25,9 +24,9 @@ from typing import Callable, Iterable, Iterator
 
 from . import processes
 from .account import as_server_user, give_to_server_user, run_as_server_user, server_program
+from .ports import HOST, free_port
 from .stage import Stage, make_stage
 
-HOST = "127.0.0.1"
 SUPERUSER = "postgres"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -71,27 +70,6 @@ POOL_PARAMETERS = {
     "pg_baton.max_extra_backends": "0",
     **dict(setting.split("=", 1) for setting in os.environ.get("BATON_TEST_SET", "").split()),
 }
-
-
-_handed_out: set[int] = set()
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on, another one each time.
-
-    Below those that the kernel gives to whom it is all the same: one of these
-    is soon somebody else's, before its server has started or while it is down."""
-    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    chance = random.SystemRandom()
-    for _ in range(10_000):
-        port = chance.randrange(10_000, low) if low > 20_000 else 0
-        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.bind((HOST, port))
-            port = probe.getsockname()[1]
-            if port not in _handed_out:
-                _handed_out.add(port)
-                return port
-    raise RuntimeError("no TCP port is free")
 
 
 def can_replace_system_files() -> bool:

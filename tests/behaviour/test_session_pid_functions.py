@@ -200,8 +200,12 @@ def test_statistics_of_a_backend_are_those_of_who_serves_the_session(three):
 
 @pytest.mark.skipif(server_major() < 18, reason="came with PostgreSQL 18")
 def test_an_asynchronous_read_is_its_session_s(make_cluster):
-    """pg_aios: the server's I/O workers stand still, so that a session's reads are seen."""
-    server = make_cluster(parameters={"pg_baton.max_backends": 3, "shared_buffers": "1MB", "io_method": "worker"})
+    """pg_aios: the server's I/O workers stand still, so that a session's reads are seen.
+
+    A parallel worker's are its own, as in stock, so there are none.
+    """
+    parameters = {"pg_baton.max_backends": 3, "shared_buffers": "1MB", "io_method": "worker"}
+    server = make_cluster(parameters={**parameters, "max_parallel_workers_per_gather": 0})
     server.sql("CREATE TABLE large AS SELECT repeat('x', 1000) FROM generate_series(1, 20000)")
     with open_wire(server) as session:
         mixed(server)

@@ -104,7 +104,9 @@ def test_whatever_the_header_says_every_process_goes_by_what_it_was_made_as(clus
         assert cluster.sql(f"SELECT pg_cancel_backend({pid})") == [(True,)]
         assert session.query("SELECT 2") == [["2"]]
         assert_serves(cluster)
-        # and a server that has crashed makes it anew
+        # and a server that has crashed makes it anew; tests commit without waiting for
+        # the disk, and the extension was made a moment ago
+        cluster.sql("CHECKPOINT")
         cluster.expect_in_log(r"was terminated by signal 9", r"terminating any other active server processes")
         with Wire.login(HOST, cluster.pool_port) as victim:
             victim.query("BEGIN")

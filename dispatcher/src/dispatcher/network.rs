@@ -26,11 +26,12 @@ impl Origin {
     }
 }
 
+/// Origins for tests.
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub mod samples {
+    use super::{Address, Origin};
 
-    fn address(family: i32, bytes: &[u8]) -> Address {
+    pub fn address(family: i32, bytes: &[u8]) -> Address {
         let mut address = Address {
             family: family as u16,
             ..Address::default()
@@ -39,9 +40,15 @@ mod tests {
         address
     }
 
-    fn v4(last: u32) -> Option<Origin> {
+    pub fn v4(last: u32) -> Option<Origin> {
         Origin::of(&address(libc::AF_INET, &last.to_be_bytes()))
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::{address, v4};
+    use super::*;
 
     #[test]
     fn a_network_of_ipv6_is_one_and_a_unix_socket_none() {

@@ -150,20 +150,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dispatcher::sys::socket::Address;
-
-    fn address(family: i32, bytes: &[u8]) -> Address {
-        let mut address = Address {
-            family: family as u16,
-            ..Address::default()
-        };
-        address.bytes[..bytes.len()].copy_from_slice(bytes);
-        address
-    }
-
-    fn v4(last: u32) -> Option<Origin> {
-        Origin::of(&address(libc::AF_INET, &last.to_be_bytes()))
-    }
+    use crate::dispatcher::network::samples::v4;
 
     #[test]
     fn a_second_s_worth_may_come_at_once_and_then_evenly() {

@@ -41,7 +41,7 @@
 #define BATON_TICKETS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 25
+#define BATON_LAYOUT_VERSION 26
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -620,7 +620,8 @@ typedef struct BatonFrame
 								 * closes its socket and forgets it */
 #define BATON_MSG_DEDICATED 25	/* session; u32 cause (BATON_CAUSE_*); 0 means
 								 * shared again */
-#define BATON_MSG_RETIRING 26	/* string: why; nothing more may be assigned */
+#define BATON_MSG_RETIRING 26	/* string: why, empty if it was asked to;
+								 * nothing more may be assigned */
 
 #define BATON_MSG_AUTHENTICATED 27	/* BATON_TICKET_LOGIN: the server has let
 									 * the client in */

@@ -78,6 +78,8 @@ pub struct Backend {
     pub says_it_exits: bool,
     /// It goes so that this pool may have its place.
     pub makes_room_for: Option<u32>,
+    /// That its pool has one less was told (pool_changes.rs).
+    pub is_told_lost: bool,
     started_us: u64,
     attached_us: u64,
     /// Words' login_generation before it started.
@@ -228,6 +230,7 @@ impl Backends {
             evicted_us: 0,
             says_it_exits: false,
             makes_room_for: None,
+            is_told_lost: false,
             started_us: now_us,
             attached_us: now_us,
             login_generation,

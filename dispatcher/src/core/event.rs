@@ -2,6 +2,7 @@
 
 use super::ids::SessionId;
 use super::origin::Provenance;
+use super::pool_changes::PoolChange;
 use super::words::Word;
 use crate::protocol::auth::client::Failure;
 
@@ -65,8 +66,11 @@ pub enum Event {
     Dedicated(u32, bool),
     /// A backend may have become free.
     MayBeFree(u32),
-    /// A backend says that it exits.
-    Leaves(u32),
+    /// A backend says that it exits; as it was asked to, or for a reason of its own.
+    Leaves {
+        slot: u32,
+        was_asked: bool,
+    },
     /// A slot that an earlier dispatcher's backend had is free.
     SlotFreed(u32),
     /// The ticket was taken back; or, `false`, somebody had it already.
@@ -284,6 +288,8 @@ pub enum Action {
     },
     /// A new failure to start backends for a pool, which is worth a line.
     TellFailure(u32),
+    /// A pool has grown or shrunk: a line of the scheduling log.
+    TellPool(PoolChange),
     /// The pool's role is a superuser now, or no more; answered by `Replaced`.
     FindPool {
         old: u32,

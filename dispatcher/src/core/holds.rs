@@ -8,6 +8,7 @@
 //! the server's own answer then. When no session is there, neither stay its
 //! idle backends.
 
+use super::pool_changes::Reason;
 use super::sessions::Location;
 use super::{Action, Core, SessionId, Then, Why, Words};
 use std::collections::BTreeMap;
@@ -59,7 +60,7 @@ impl Core {
         }
         if users.is_empty() {
             for pool in pools {
-                self.retire_all(pool);
+                self.retire_all(pool, Reason::Hold);
             }
         }
         users

@@ -1,6 +1,7 @@
 //! A backend goes, or changes whom it serves.
 
 use super::pool::Pool;
+use super::pool_changes::Reason;
 use super::sessions::{Location, Whereabouts};
 use super::{index_of, Action, Core, Ending, SessionId, Then, Why, Words};
 
@@ -9,18 +10,19 @@ const MOST_MOVES: usize = 16;
 
 impl Core {
     /// Asks a backend to exit at its next boundary, and gives it no more.
-    pub(super) fn retire(&mut self, slot: u32) {
+    pub(super) fn retire(&mut self, slot: u32, why: Reason) {
         if self.backends.retire(slot) {
+            self.tell_loss(slot, why);
             self.act(Action::Retire(slot));
         }
     }
 
-    pub(super) fn retire_all(&mut self, number: u32) {
+    pub(super) fn retire_all(&mut self, number: u32, why: Reason) {
         let slots: Vec<u32> = (self.pool(number).into_iter())
             .flat_map(Pool::all_backends)
             .collect();
         for slot in slots {
-            self.retire(slot);
+            self.retire(slot, why);
         }
     }
 
@@ -32,13 +34,18 @@ impl Core {
         }
     }
 
-    /// A backend exits, for whatever reason.
-    pub(super) fn leaves(&mut self, slot: u32, words: &impl Words) {
+    /// A backend exits, as it was asked to or for a reason of its own.
+    pub(super) fn leaves(&mut self, slot: u32, was_asked: bool, words: &impl Words) {
         self.backends.retire(slot);
         if let Some(backend) = self.backends.get_mut(slot) {
             backend.says_it_exits = true;
         }
-        self.backend_retires(slot, words);
+        let makes_room = self.backend_retires(slot, words);
+        let why = match makes_room.unwrap_or(Reason::RoomForOthers) {
+            why if was_asked => why,
+            _ => Reason::Unclean,
+        };
+        self.tell_loss(slot, why);
     }
 
     /// The control connection of a backend has ended: so has the session that
@@ -115,7 +122,8 @@ impl Core {
                 self.arm(id);
             }
         }
-        self.room_made_by(slot, words);
+        // It may not have said so before.
+        self.backend_retires(slot, words);
         self.forget_backend(slot);
         if let Some(number) = number {
             // It may have been the one that was to take from the ready queue.
@@ -126,6 +134,7 @@ impl Core {
 
     /// Frees a slot.
     pub(super) fn forget_backend(&mut self, slot: u32) {
+        self.tell_loss(slot, self.why_forgotten(slot));
         let Some(backend) = self.backends.remove(slot) else {
             return;
         };

@@ -7,6 +7,7 @@
 //! more the ticket is taken back and nothing has happened. There is one ticket
 //! at a time; it is given out anew in each tick, as what counts has changed.
 
+use super::pool_changes::Reason;
 use super::room::{choose_surplus, place_key, Choice, Claim, Holding, Rules};
 use super::{Action, Core, Word, Words};
 use crate::protocol::LimitOf;
@@ -275,20 +276,17 @@ impl Core {
         took
     }
 
-    /// RETIRING: a backend exits, for whatever reason.
-    pub(super) fn backend_retires(&mut self, slot: u32, words: &impl Words) {
-        let pool = self.room.offered_for;
-        if self.took_ticket(slot, words) {
-            if let Some(backend) = self.backends.get_mut(slot) {
-                backend.makes_room_for = pool;
-            }
-        }
+    /// A backend exits, for whatever reason. Has it taken the ticket, and for whom?
+    pub(super) fn backend_retires(&mut self, slot: u32, words: &impl Words) -> Option<Reason> {
         self.room.is_due = true;
-    }
-
-    /// A backend has gone that may not have said so before.
-    pub(super) fn room_made_by(&mut self, slot: u32, words: &impl Words) {
-        self.backend_retires(slot, words);
+        let pool = self.room.offered_for;
+        if !self.took_ticket(slot, words) {
+            return None;
+        }
+        if let Some(backend) = self.backends.get_mut(slot) {
+            backend.makes_room_for = pool;
+        }
+        Some(pool.map_or(Reason::Surplus, Reason::RoomFor))
     }
 
     /// A backend has gone.
@@ -327,7 +325,7 @@ impl Core {
                 if let Some(backend) = self.backends.get_mut(held.slot) {
                     backend.makes_room_for = Some(number);
                 }
-                self.retire(held.slot);
+                self.retire(held.slot, Reason::RoomWithinConnectionLimit(number));
                 return true;
             }
         }

@@ -22,6 +22,7 @@
 //! | `whose` | may this backend speak of that session? |
 //! | `attach`, `leave`, `shrink` | a backend comes, goes, may go |
 //! | `room`, `make_room` | which backend gives way for another pool |
+//! | `pool_changes` | why a pool has grown or shrunk, for the log |
 //! | `pool`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
 
 mod attach;
@@ -40,6 +41,7 @@ mod modes;
 mod origin;
 mod places;
 mod pool;
+mod pool_changes;
 mod pool_limits;
 mod pool_set;
 mod pool_table;
@@ -62,6 +64,9 @@ pub use event::{Action, Ending, Event, Look, Says, Skipped, Then, Why};
 pub use ids::{index_of, SessionId};
 pub use origin::{Origin, Provenance};
 pub use pool::PoolKey;
+pub use pool_changes::PoolChange;
+#[cfg(test)]
+pub use pool_changes::Reason;
 pub use pool_limits::PoolLimits;
 #[cfg(test)]
 pub use pool_limits::PoolMode;
@@ -237,7 +242,7 @@ impl Core {
             Event::BackendGone(slot) => self.backend_gone(slot),
             Event::Dedicated(slot, dedicated) => self.told_dedicated(slot, dedicated, words),
             Event::MayBeFree(slot) => self.may_be_free(slot, words),
-            Event::Leaves(slot) => self.leaves(slot, words),
+            Event::Leaves { slot, was_asked } => self.leaves(slot, was_asked, words),
             Event::SlotFreed(slot) => self.backends.release(slot),
             Event::TicketBack(is_ours) => self.ticket_back(is_ours, words),
             Event::Measured {

@@ -63,6 +63,11 @@ impl Places {
         (self.most_shared() + self.apart() + self.extra()).min(self.ceiling)
     }
 
+    /// Is the nth that is added, counted from 0, there for one that is held?
+    pub fn is_extra(&self, nth: usize) -> bool {
+        self.total + nth >= self.most_shared() + self.apart()
+    }
+
     /// How many may be added.
     pub fn room(&self) -> usize {
         self.most().saturating_sub(self.total)

@@ -9,6 +9,7 @@
 use super::ids::SessionId;
 use super::origin::{FailedOrigins, Provenance};
 use super::places::Places;
+use super::pool_changes::Reason;
 use super::pool_limits::PoolLimits;
 use super::replaceable::Replaceable;
 use super::words::Word;
@@ -203,7 +204,6 @@ pub struct Growth {
 impl Growth {
     /// How many backends the pool could use.
     pub fn wanted(&self) -> usize {
-        let for_waiting = self.waiting.saturating_sub(self.starting);
         let mut least = if self.sessions > 0 {
             self.min_backends
         } else {
@@ -212,7 +212,25 @@ impl Growth {
         if self.force_migration && self.waiting > 0 {
             least = least.max(2);
         }
-        for_waiting.max(least.saturating_sub(self.backends))
+        self.for_waiting().max(least.saturating_sub(self.backends))
+    }
+
+    fn for_waiting(&self) -> usize {
+        self.waiting.saturating_sub(self.starting)
+    }
+
+    /// Why the nth of those that are started now is, counted from 0.
+    pub fn why_start(&self, nth: usize) -> Reason {
+        if nth < self.for_waiting() {
+            match self.places.is_extra(nth) {
+                true => Reason::Stall,
+                false => Reason::Waiting,
+            }
+        } else if self.backends + nth < self.min_backends {
+            Reason::Least
+        } else {
+            Reason::ForcedMigration
+        }
     }
 
     pub fn starts(&self) -> usize {
@@ -314,6 +332,30 @@ mod tests {
         assert_eq!(now.starts(), 2);
         now.starting = 3;
         assert_eq!(now.starts(), 0);
+    }
+
+    #[test]
+    fn each_that_is_started_has_its_reason() {
+        let mut now = Growth {
+            waiting: 3,
+            sessions: 3,
+            min_backends: 4,
+            force_migration: true,
+            ..growth()
+        };
+        let reasons = |now: &Growth| -> Vec<Reason> {
+            (0..now.starts()).map(|nth| now.why_start(nth)).collect()
+        };
+        let waits = Reason::Waiting;
+        assert_eq!(reasons(&now), [waits, waits, waits, Reason::Least]);
+        now.places.total = 7;
+        now.places.held = 1;
+        assert_eq!(reasons(&now), [waits, Reason::Stall]);
+        now.waiting = 1;
+        now.starting = 1;
+        now.backends = 1;
+        now.min_backends = 0;
+        assert_eq!(reasons(&now), [Reason::ForcedMigration]);
     }
 
     #[test]

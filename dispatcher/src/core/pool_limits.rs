@@ -6,6 +6,7 @@
 //! each has one backend. An outdated pool does not count: it goes as soon as its
 //! successor has got a backend, which it must not be in the way of.
 
+use super::pool_changes::Reason;
 use super::room::DEFAULT_WEIGHT;
 use super::{Action, Core, PoolKey, Words};
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -222,7 +223,7 @@ impl Core {
             if let Some(backend) = self.backends.get_mut(slot) {
                 backend.makes_room_for = Some(number);
             }
-            self.retire(slot);
+            self.retire(slot, Reason::RoomWithinPoolLimit(number));
         }
     }
 
@@ -250,7 +251,7 @@ impl Core {
         let excess = self.group_backends(number).saturating_sub(most + going);
         for _ in 0..excess.min(self.serving_backends(number).saturating_sub(1)) {
             if let Some(slot) = self.first_to_go(number, words) {
-                self.retire(slot);
+                self.retire(slot, Reason::BeyondLimit);
             }
         }
     }

@@ -10,6 +10,7 @@
 
 use super::backends::Life;
 use super::pool::Pool;
+use super::pool_changes::Reason;
 use super::{Action, Core, Identity, PoolKey, Stranger, Then, Words};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
@@ -91,7 +92,7 @@ impl Core {
     pub(super) fn leave_outdated(&mut self, number: u32) {
         let is_outdated = self.pool(number).is_some_and(|pool| pool.outdated);
         if is_outdated && self.sessions.members(number) == 0 {
-            self.retire_all(number);
+            self.retire_all(number, Reason::Outdated);
         }
     }
 
@@ -137,7 +138,7 @@ impl Core {
                 *pool.origins.entry(from).or_default() += count;
             }
         }
-        self.retire_all(old);
+        self.retire_all(old, Reason::Outdated);
         self.in_want.insert(new);
         self.mark_dirty(new);
     }

@@ -7,6 +7,7 @@
 //! or through the ready queue to whichever is first.
 
 use super::pool::{choose_backend, counter_is_wrong, Growth};
+use super::pool_changes::Reason;
 use super::sessions::Whereabouts;
 use super::{index_of, Action, Core, SessionId, Word, Words};
 
@@ -352,8 +353,8 @@ impl Core {
         } else {
             growth.places.room().saturating_sub(left)
         };
-        for _ in 0..growth.starts().min(most) {
-            self.open(number, words);
+        for nth in 0..growth.starts().min(most) {
+            self.open(number, growth.why_start(nth), words);
         }
         if growth.is_at_its_limit() {
             self.make_room_in_group(number, words);
@@ -363,7 +364,7 @@ impl Core {
         }
     }
 
-    fn open(&mut self, number: u32, words: &impl Words) {
+    fn open(&mut self, number: u32, why: Reason, words: &impl Words) {
         let generation = words.login_generation();
         let Some(slot) = self.backends.start(number, self.now.us, generation) else {
             return;
@@ -379,6 +380,7 @@ impl Core {
             pool.backends.push(slot);
         }
         self.with_backends.insert(number);
+        self.tell_growth(slot, number, why);
         self.act(Action::Open { slot, pool: number });
     }
 

@@ -7,6 +7,7 @@
 //! docs/design/pools.md has the reasons.
 
 use super::origin::Provenance;
+use super::pool_changes::Reason;
 use super::replaceable::Replaceable;
 use super::{Action, Core, Words};
 
@@ -28,7 +29,7 @@ impl Core {
             retire.pop();
         }
         for slot in retire {
-            self.retire(slot);
+            self.retire(slot, Reason::Idle);
         }
     }
 
@@ -55,7 +56,7 @@ impl Core {
             return;
         };
         if age_us > limit_us && self.may_lose_one(number, words) {
-            self.retire(slot);
+            self.retire(slot, Reason::Old);
         }
     }
 

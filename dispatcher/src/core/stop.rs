@@ -5,6 +5,7 @@
 //! finish, by the kind of shutdown it was asked for. What this takes is linear
 //! in all there is, once.
 
+use super::pool_changes::Reason;
 use super::sessions::Location;
 use super::{index_of, Action, Core, SessionId, Then, Why, Words};
 
@@ -21,7 +22,7 @@ impl Core {
         let slots: Vec<u32> = self.backends.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             self.act(Action::Recall { slot, id: 0 });
-            self.retire(slot);
+            self.retire(slot, Reason::Stops);
         }
     }
 

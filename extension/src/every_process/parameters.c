@@ -61,6 +61,7 @@ char	   *baton_break_self_check;
 char	   *baton_attach_option;
 char	   *baton_dispatcher_program;
 char	   *baton_dispatcher_log;
+bool		baton_log_scheduling;
 
 static const struct config_enum_entry logins[] = {
 	{"auto", BATON_LOGIN_AUTO, false},
@@ -513,6 +514,15 @@ static const ParameterDefinition definitions[] =
 		.short_description = "Sets what the dispatcher writes to the server's log.",
 		.long_description = "A level (off, error, warn, info, debug, trace) or a list of module=level. Counts from the dispatcher's next start.",
 		.check = baton_check_log,
+	},
+	{
+		.name = "pg_baton.log_scheduling",
+		.type = PARAMETER_BOOL,
+		.variable = &baton_log_scheduling,
+		.context = PGC_SIGHUP,
+		.boot = false,
+		.short_description = "Logs which session gets which backend, why it keeps it, and why pools grow and shrink.",
+		.long_description = "A line each, with \"pg_baton: scheduling:\".",
 	},
 	{
 		/* what the dispatcher sends when it opens a backend, see attach.c */

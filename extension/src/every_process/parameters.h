@@ -49,6 +49,7 @@ extern bool baton_session_pids;
 extern char *baton_break_self_check;
 extern char *baton_dispatcher_program;
 extern char *baton_dispatcher_log;
+extern bool baton_log_scheduling;
 
 /* "<slot>:<token>" in a backend that the dispatcher has opened, else empty */
 extern char *baton_attach_option;

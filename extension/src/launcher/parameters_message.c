@@ -147,6 +147,7 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "native_when_waiting", baton_native_when_waiting);
 	add_number(&pairs, &count, "force_migration", baton_force_migration ? 1 : 0);
 	add(&pairs, &count, "dispatcher_log", baton_dispatcher_log);
+	add_number(&pairs, &count, "log_scheduling", baton_log_scheduling ? 1 : 0);
 
 	/* the server's */
 	add_number(&pairs, &count, "server_port", PostPortNumber);

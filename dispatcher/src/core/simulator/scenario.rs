@@ -7,6 +7,7 @@ use crate::core::sessions::Whereabouts;
 use crate::core::{Event, Limits, Now, PoolLimits};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
+use std::collections::BTreeMap;
 
 const TICK_US: u64 = 20_000;
 const SWEEP_US: u64 = 1_000_000;
@@ -28,6 +29,8 @@ pub struct Summary {
     pub locks: u64,
     pub kept: u64,
     pub longest_wait_us: u64,
+    /// Why pools grew or shrank, and how often.
+    pub reasons: BTreeMap<&'static str, u64>,
 }
 
 impl Summary {
@@ -46,6 +49,9 @@ impl Summary {
         self.locks += other.locks;
         self.kept += other.kept;
         self.longest_wait_us = self.longest_wait_us.max(other.longest_wait_us);
+        for (reason, times) in &other.reasons {
+            *self.reasons.entry(reason).or_default() += times;
+        }
     }
 
     /// A simulator in which something never happens proves nothing of it.
@@ -54,6 +60,8 @@ impl Summary {
         assert!(self.waits_ended > 0 && self.deaths > 0 && self.crashes > 0);
         assert!(self.cancels > 0 && self.refused > 0 && self.holds > 0);
         assert!(self.locks > 0 && self.kept > 0);
+        // All but the one that is no scheduler's.
+        assert_eq!(self.reasons.len(), 17, "{:?}", self.reasons);
     }
 }
 
@@ -145,6 +153,7 @@ impl Scenario {
         self.summary.claims_lost = shell.claims_lost;
         self.summary.queue_was_full = shell.queue_was_full;
         self.summary.waits_ended = shell.waits_ended;
+        self.summary.reasons = shell.told.reasons.clone();
     }
 
     pub(super) fn random(&mut self) -> &mut Random {
@@ -274,6 +283,7 @@ impl Scenario {
         self.shell.core.check_tables();
         self.shell.check_world();
         self.shell.check_modes();
+        self.shell.check_told();
         let shell = &self.shell;
         if !shell.core.has_more() {
             shell.core.check_served(&shell.world);

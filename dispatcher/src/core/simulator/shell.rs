@@ -3,6 +3,7 @@
 
 use super::process::{FromBackend, Process, ToBackend};
 use super::random::Random;
+use super::told::Told;
 use super::world::{Armed, World, FREE, NO_SESSION, QUEUE_HOLDS};
 use crate::core::{
     index_of, Action, Attach, Core, Ending, Event, Identity, Limits, Says, SessionId, Shown, Tells,
@@ -43,6 +44,7 @@ pub struct Shell {
     pub waits_ended: u64,
     pub claims_lost: u64,
     pub queue_was_full: u64,
+    pub told: Told,
     /// For the log of a seed that has found something.
     pub log: VecDeque<String>,
     pub logs: bool,
@@ -79,6 +81,7 @@ impl Shell {
             waits_ended: 0,
             claims_lost: 0,
             queue_was_full: 0,
+            told: Told::default(),
             log: VecDeque::new(),
             logs: false,
         }
@@ -104,6 +107,11 @@ impl Shell {
     pub fn carry_out(&mut self) {
         while let Some(action) = self.core.next_action() {
             self.note(|| format!("    {action:?}"));
+            if let Action::TellPool(change) = &action {
+                // Seeds stay what they are: nobody goes on meanwhile.
+                self.told(change);
+                continue;
+            }
             self.act(action);
             if self.random.once_in(4) {
                 self.step_backends(2);
@@ -366,7 +374,8 @@ impl Shell {
                 self.world.pools[pool as usize].queued = 0;
                 self.world.pools[pool as usize].keeps = false;
             }
-            Action::TellFailure(_)
+            Action::TellPool(_)
+            | Action::TellFailure(_)
             | Action::ForgetGreetings(_)
             | Action::ForgetGreeting(_)
             | Action::ForgetAllGreetings => {}
@@ -439,7 +448,10 @@ impl Shell {
                     self.tell(Event::MayBeFree(slot));
                 }
                 FromBackend::Dedicated(dedicated) => self.tell(Event::Dedicated(slot, dedicated)),
-                FromBackend::Retiring => self.tell(Event::Leaves(slot)),
+                FromBackend::Retiring => {
+                    let was_asked = true;
+                    self.tell(Event::Leaves { slot, was_asked });
+                }
                 FromBackend::Closed => {}
             }
         }

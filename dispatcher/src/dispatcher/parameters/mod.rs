@@ -61,6 +61,7 @@ pub struct Parameters {
     pub log_authentication: bool,
     pub log_authorization: bool,
     pub log_disconnections: bool,
+    pub log_scheduling: bool,
     pub mock_authentication_nonce: Vec<u8>,
     /// For who logs in.
     pub door: DoorLimits,
@@ -174,6 +175,7 @@ const TABLE: &[(&str, Set)] = &[
     flag!(log_authentication),
     flag!(log_authorization),
     flag!(log_disconnections),
+    flag!(log_scheduling),
     ("mock_authentication_nonce", |parameters, text| {
         parameters.mock_authentication_nonce = (0..text.len() / 2)
             .map(|at| u8::from_str_radix(text.get(at * 2..at * 2 + 2)?, 16).ok())

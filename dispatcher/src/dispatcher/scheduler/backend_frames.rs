@@ -86,8 +86,10 @@ impl Scheduler {
             MSG_RETIRING => {
                 let why = reader.string()?;
                 reader.end()?;
+                let was_asked = why.is_empty();
+                let why = if was_asked { b"asked to" } else { why };
                 debug!("backend {slot} retires: {}", String::from_utf8_lossy(why));
-                self.tell(Event::Leaves(slot));
+                self.tell(Event::Leaves { slot, was_asked });
                 Ok(())
             }
             _ => Err(Offence::OutOfOrder),

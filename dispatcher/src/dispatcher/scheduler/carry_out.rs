@@ -112,6 +112,7 @@ impl Scheduler {
             }
             Action::AskLauncher { pool, serial, from } => self.ask_for_pool(pool, serial, from),
             Action::TellFailure(pool) => self.tell_failure(pool),
+            Action::TellPool(change) => self.tell_pool(&change),
             Action::FindPool { old, superuser } => {
                 let key = self.core.pool_key(old).map(|key| (**key).clone());
                 let new = key.and_then(|mut key| {

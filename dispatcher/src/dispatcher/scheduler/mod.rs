@@ -20,6 +20,7 @@ mod backend_frames;
 mod carry_out;
 mod new_session;
 mod reports;
+mod scheduling_log;
 mod settings;
 mod views;
 

@@ -48,9 +48,15 @@ baton_backend_retire(const char *why)
  * way goes nowhere.  The slot must be BUSY.
  */
 static void
-take_instead(const BatonIncoming *incoming)
+take_instead(const BatonIncoming *incoming, bool from_queue)
 {
 	uint64		session = incoming->frame.session;
+	BatonTakenBy why = BATON_TAKEN_IDLE;
+
+	if (from_queue)
+		why = BATON_TAKEN_FROM_QUEUE;
+	else if (baton_session_held() != 0)
+		why = BATON_TAKEN_LINGERING;
 
 	/* from here on it is given back if this process ends */
 	baton_session_received(session);
@@ -68,7 +74,7 @@ take_instead(const BatonIncoming *incoming)
 		baton_session_bounce(session, incoming->descriptors[0]);
 		return;
 	}
-	baton_session_take(session, incoming->descriptors[0]);
+	baton_session_take(session, incoming->descriptors[0], why);
 }
 
 bool
@@ -82,7 +88,7 @@ baton_assignments_take_next(void)
 	if (incoming.frame.type != BATON_MSG_ASSIGN)
 		elog(FATAL, "the ready queue holds a message that is not understood");
 
-	take_instead(&incoming);
+	take_instead(&incoming, true);
 	return true;
 }
 
@@ -127,7 +133,7 @@ baton_assignments_handle(uint32 cause)
 		{
 			case BATON_MSG_ASSIGN:
 				baton_state_set(BATON_BACKEND_BUSY);
-				take_instead(&incoming);
+				take_instead(&incoming, false);
 				return;
 			case BATON_MSG_RETIRE:
 				/* wakes us; what it means is in our slot */

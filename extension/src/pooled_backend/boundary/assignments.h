@@ -25,7 +25,7 @@ extern bool baton_assignments_take_next(void);
  */
 extern void baton_assignments_handle(uint32 cause);
 
-/* This backend ends, and tells the dispatcher why. */
+/* This backend ends, and tells the dispatcher why; "": it was asked to. */
 pg_noreturn extern void baton_backend_retire(const char *why);
 
 #endif							/* BATON_ASSIGNMENTS_H */

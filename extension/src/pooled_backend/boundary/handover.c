@@ -50,6 +50,7 @@
 #include "opening_notices.h"
 #include "pooled_state.h"
 #include "portal_counter.h"
+#include "scheduling_log.h"
 #include "self_check.h"
 #include "session_pid.h"
 #include "socket_switch.h"
@@ -167,7 +168,7 @@ greet(const BatonSessionRecord *record)
 }
 
 void
-baton_session_take(uint64 session, int fd)
+baton_session_take(uint64 session, int fd, BatonTakenBy why)
 {
 	BatonSessionSlot *slot = baton_session_slot(session);
 	MemoryContext caller = CurrentMemoryContext;
@@ -175,6 +176,8 @@ baton_session_take(uint64 session, int fd)
 	const BatonSessionRecord *record = baton_record(session);
 	uint32		held_off = QueryCancelHoldoffCount;
 	bool		failed = false;
+	TimestampTz waits_since;
+	bool		is_last = slot->last_backend == BatonSelf.slot_index + 1;
 
 	Assert(BatonServed.session == 0);
 	BatonServed.greeted_here = (record->record_flags & BATON_RECORD_GREET) != 0;
@@ -199,9 +202,10 @@ baton_session_take(uint64 session, int fd)
 	 */
 	pg_memory_barrier();
 	BatonSelf.in_hand = 0;
+	waits_since = slot->state == BATON_STATE_WAITING ? slot->state_since_us : 0;
 	slot->state = BATON_STATE_ACTIVE;
 	slot->state_since_us = GetCurrentTimestamp();
-	if (slot->last_backend != BatonSelf.slot_index + 1)
+	if (!is_last)
 		slot->migrations++;
 	slot->last_backend = BatonSelf.slot_index + 1;
 	BatonSelf.slot->switches++;
@@ -216,6 +220,9 @@ baton_session_take(uint64 session, int fd)
 	{
 		baton_identity_put(record);
 		baton_keepalive_relayed(record->is_relayed != 0);
+		/* now that lines are the session's */
+		if (unlikely(baton_log_scheduling))
+			baton_scheduling_log_taken(session, why, is_last, waits_since);
 		if (greeting != NULL)
 		{
 			MemoryContextSwitchTo(greeting);
@@ -423,17 +430,25 @@ baton_session_end(uint32 how, uint32 state_after)
 void
 baton_session_note_cause(uint32 cause)
 {
-	if (cause == BatonServed.cause || BatonServed.session == 0)
+	uint32		cause_before = BatonServed.cause;
+
+	if (cause == cause_before || BatonServed.session == 0)
 		return;
 	BatonServed.cause = cause;
 	baton_session_slot(BatonServed.session)->dedicated_cause = cause;
 	BatonSelf.slot->dedicated_cause = cause;
 	tell(BATON_MSG_DEDICATED, BatonServed.session, (char *) &cause, sizeof(cause));
+	if (unlikely(baton_log_scheduling))
+		baton_scheduling_log_cause(BatonServed.session, cause, cause_before);
 }
 
 void
 baton_session_orphaned(void)
 {
+	uint32		cause_before = BatonServed.cause;
+
 	BatonServed.cause = BATON_CAUSE_DISPATCHER_GONE;
 	BatonSelf.slot->dedicated_cause = BATON_CAUSE_DISPATCHER_GONE;
+	if (unlikely(baton_log_scheduling))
+		baton_scheduling_log_cause(BatonServed.session, BatonServed.cause, cause_before);
 }

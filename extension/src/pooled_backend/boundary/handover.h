@@ -11,6 +11,7 @@
 #define BATON_HANDOVER_H
 
 #include "pooled_state.h"
+#include "scheduling_log.h"
 
 /* The session this backend holds; 0 if none. */
 static inline uint64
@@ -30,10 +31,11 @@ extern void baton_session_received(uint64 session);
 
 /*
  * Puts a session in place; `fd`, its socket, is consumed.  The backend must
- * hold none.  It has come to speak, and is to be listened to.  A session that has not been greeted is.  If its context cannot
- * be put in place the client gets an error and the session has ended.
+ * hold none.  It has come to speak, and is to be listened to.  A session that
+ * has not been greeted is.  If its context cannot be put in place the client
+ * gets an error and the session has ended.  `why` it came here is for the log.
  */
-extern void baton_session_take(uint64 session, int fd);
+extern void baton_session_take(uint64 session, int fd, BatonTakenBy why);
 
 /*
  * Gives the held session back to the dispatcher.  `state_after` is what the

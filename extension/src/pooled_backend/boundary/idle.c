@@ -204,7 +204,7 @@ pass_baton(void)
 	}
 
 	if (baton_session_held() == 0 && BatonSelf.retire_wanted && baton_state_claim(BATON_BACKEND_RETIRING))
-		baton_backend_retire("asked to");
+		baton_backend_retire("");
 
 	/*
 	 * From here on the dispatcher may assign.  Full barrier (in set_state),

@@ -52,6 +52,7 @@ AFTER_STARTUP = [
     "SHOW client_encoding",
     "DISCARD ALL",
     SHOW,
+    "SELECT session_user, current_user",
 ]
 
 

@@ -171,6 +171,23 @@ baton_guc_identity(const struct config_generic *record)
 	return identity;
 }
 
+/*
+ * Where GetSessionUserIsSuperuser() is missing, SetSessionUserId() (miscinit.c),
+ * and so RESET SESSION AUTHORIZATION and DISCARD ALL, ends the role without a
+ * word to its parameter; the commit that brought the one mended the other.
+ */
+bool
+baton_guc_role_is_lost(void)
+{
+	struct config_string *role;
+
+	if (&GetSessionUserIsSuperuser != NULL || OidIsValid(GetCurrentRoleId()))
+		return false;
+	role = (struct config_string *) baton_guc_find("role");
+	/* the session's own, by SET ROLE, is carried as it is */
+	return role->gen.source != PGC_S_SESSION && strcmp(*role->variable, "none") != 0;
+}
+
 BatonGucCell
 baton_guc_reset_cell(struct config_generic *record)
 {

@@ -46,6 +46,12 @@ extern bool baton_guc_is_identity(const struct config_generic *record);
 extern BatonGucIdentity baton_guc_identity(const struct config_generic *record);
 
 /*
+ * Is the role that a setting or startup option gave not in force any more, though
+ * the parameter names it still?  Nowhere else could that be put in place.
+ */
+extern bool baton_guc_role_is_lost(void);
+
+/*
  * What the check hook of these two would give for that identity, if it cannot be
  * had from it outside a transaction; else NULL.
  */

@@ -39,6 +39,7 @@
 #include "utils/portal.h"
 
 #include "context.h"
+#include "context_guc.h"
 #include "majors.h"
 #include "pooled_state.h"
 #include "portal_counter.h"
@@ -323,5 +324,7 @@ baton_taint(void)
 		return BATON_CAUSE_BACKUP;
 	if (replorigin_session_origin != InvalidRepOriginId)
 		return BATON_CAUSE_REPLICATION_ORIGIN;
+	if (unlikely(baton_guc_role_is_lost()))
+		return BATON_CAUSE_OTHER;
 	return BATON_CAUSE_NONE;
 }

@@ -111,6 +111,10 @@ typedef struct BatonControl
 										 * a starting backend shall take (0:
 										 * none), each at its remainder by
 										 * BATON_TICKETS; dispatcher */
+	uint64_t	names_generation;	/* atomic; raised as login_generation is,
+									 * after a name in a setting or startup
+									 * option may have come to mean something
+									 * else; written by backends */
 } BatonControl;
 
 /*
@@ -131,6 +135,7 @@ typedef struct BatonControl
 #define BATON_CONTROL_OFF_NEXT_PID 1140
 #define BATON_CONTROL_OFF_IDENTITY_OFFSET 1152
 #define BATON_CONTROL_OFF_TICKETS 1184
+#define BATON_CONTROL_OFF_NAMES_GENERATION 3232
 
 /*
  * Backend slot: one pooled backend.  The dispatcher allots it before it opens
@@ -610,11 +615,10 @@ typedef struct BatonFrame
 								 * socket itself and sends nothing, unless it
 								 * has greeted the session: see
 								 * baton_session_release) */
-#define BATON_MSG_GREETED 23	/* session; u32: 1 if others of its kind may
-								 * be told the same; u32 length, so many bytes
-								 * of NoticeResponses, REPORTED value, as
-								 * above: what was sent.  The backend keeps
-								 * the session */
+#define BATON_MSG_GREETED 23	/* session; u32 BATON_GREETING_*; u32 length,
+								 * so many bytes of NoticeResponses, REPORTED
+								 * value, as above: what was sent.  The
+								 * backend keeps the session */
 #define BATON_MSG_END 24		/* session has ended (client gone or FATAL);
 								 * payload: u32 BATON_END_*.  The dispatcher
 								 * closes its socket and forgets it */
@@ -628,6 +632,11 @@ typedef struct BatonFrame
 
 #define BATON_MSG_NATIVE_IN 28	/* BATON_TICKET_NATIVE: the server has let the
 								 * client in.  u32 role_oid, u8 superuser */
+
+/* For how long others of the session's kind may be told the same. */
+#define BATON_GREETING_NEVER 0
+#define BATON_GREETING_ALWAYS 1 /* while login_generation and settings stay */
+#define BATON_GREETING_NAMES 2	/* and names_generation */
 
 #define BATON_END_CLIENT_CLOSED 1
 #define BATON_END_CLIENT_TERMINATED 2	/* 'X' */
@@ -673,7 +682,8 @@ typedef struct BatonFrame
  *	2: then, in place of AuthenticationOk),
  *	string peer_role_match ("" or "1": for peer, whether os_user may log in),
  *	i64 good_until (TimestampTz: up to then the same question gets the same
- *	answer, request apart, unless login_generation is raised; 0: never again),
+ *	answer, request and counts of connections apart, unless login_generation
+ *	is raised; 0: never again),
  *	u8 ask_backend (1: whether the role may connect to the database only a
  *	backend there can say, which greets the session itself then), u8 is_native
  *	(1: pg_baton.pool_mode says so)

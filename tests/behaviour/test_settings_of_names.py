@@ -8,9 +8,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from harness.wire import Message, Wire, query
+from harness.wire import LoginFailed, Message, Wire, query
 
-PARAMETERS = {"pg_baton.session_wait_timeout": "20s"}
+PARAMETERS = {"pg_baton.session_wait_timeout": "20s", "max_prepared_transactions": 2}
 
 SETUP = ["CREATE DATABASE named"]
 
@@ -103,9 +103,16 @@ def test_a_new_login_s_text_search_configuration_is_what_there_is_now(roles, of)
         roles.sql(f"ALTER {of} RESET default_text_search_config")
 
 
+TABLESPACE = (
+    "CREATE TABLESPACE named LOCATION ''",
+    "ALTER TABLESPACE named RENAME TO other",
+    "ALTER TABLESPACE other RENAME TO named",
+    "DROP TABLESPACE named",
+)
+
 OTHER_NAMES = {
-    "default_tablespace": ("CREATE TABLESPACE named LOCATION ''", "DROP TABLESPACE named"),
-    "temp_tablespaces": ("CREATE TABLESPACE named LOCATION ''", "DROP TABLESPACE named"),
+    "default_tablespace": TABLESPACE,
+    "temp_tablespaces": TABLESPACE,
     "default_table_access_method": (
         "CREATE ACCESS METHOD named TYPE TABLE HANDLER heap_tableam_handler",
         "DROP ACCESS METHOD named",
@@ -145,6 +152,91 @@ def test_a_configuration_is_looked_up_by_the_search_path_set_before_it(roles):
             roles.sql("ALTER ROLE setter RESET ALL")
     finally:
         roles.sql("DROP SCHEMA there CASCADE; DROP TEXT SEARCH CONFIGURATION public.found", dbname="named")
+
+
+def test_a_configuration_is_looked_for_in_the_schemas_that_there_are_now(roles):
+    """By the search path, and with the rights that the role has there."""
+    question = "SELECT current_setting('default_text_search_config')"
+    for schema in ("first", "second"):
+        roles.sql(
+            f"CREATE SCHEMA {schema}; GRANT USAGE ON SCHEMA {schema} TO setter;"
+            f" CREATE TEXT SEARCH CONFIGURATION {schema}.found (COPY = simple)",
+            dbname="named",
+        )
+    roles.sql("ALTER ROLE setter SET search_path = first, second")
+    roles.sql("ALTER ROLE setter SET default_text_search_config = 'found'")
+    try:
+        before = assert_alike(roles, question)
+        seen = [before]
+        for change in (
+            "REVOKE USAGE ON SCHEMA first FROM setter",
+            "GRANT USAGE ON SCHEMA first TO given",
+            "ALTER SCHEMA first RENAME TO away",
+            "ALTER SCHEMA away RENAME TO first",
+            "ALTER TEXT SEARCH CONFIGURATION first.found SET SCHEMA public",
+            "ALTER TEXT SEARCH CONFIGURATION public.found SET SCHEMA first",
+            "UPDATE pg_ts_config SET cfgname = 'lost' WHERE cfgname = 'found' AND cfgnamespace = 'first'::regnamespace",
+            "UPDATE pg_ts_config SET cfgname = 'found' WHERE cfgname = 'lost'",
+            "BEGIN; DROP TEXT SEARCH CONFIGURATION first.found; ROLLBACK",
+        ):
+            roles.sql(change, dbname="named")
+            seen.append(assert_alike(roles, question))
+        assert [one == before for one in seen] == [True, False, True, False, True, False, True, False, True, True]
+    finally:
+        roles.sql("DROP SCHEMA first CASCADE; DROP SCHEMA second CASCADE", dbname="named")
+
+
+def test_a_prepared_change_counts_when_it_is_committed(roles):
+    question = "SELECT current_setting('default_text_search_config')"
+    roles.sql("ALTER ROLE setter SET default_text_search_config = 'public.mine'")
+    roles.sql("CREATE TEXT SEARCH CONFIGURATION public.mine (COPY = simple)", dbname="named")
+    there = assert_alike(roles, question)
+    with psycopg.connect(roles.direct(dbname="named"), autocommit=True) as administrator:
+        administrator.execute("BEGIN")
+        administrator.execute("DROP TEXT SEARCH CONFIGURATION public.mine")
+        administrator.execute("PREPARE TRANSACTION 'drop'")
+        # who would look the name up waits for the lock
+        administrator.execute("COMMIT PREPARED 'drop'")
+    assert assert_alike(roles, question) != there
+
+
+# As a setting of the role, and what is created before.
+NO_BACKEND = {
+    "role": ("given", ""),
+    "default_text_search_config": ("public.mine", "CREATE TEXT SEARCH CONFIGURATION public.mine (COPY = simple)"),
+    "default_tablespace": ("pg_default", ""),
+    "temp_tablespaces": ("pg_default", ""),
+    "default_table_access_method": ("heap", ""),
+}
+
+
+@pytest.mark.pool_only
+def test_a_login_whose_settings_or_options_are_names_needs_no_backend_of_its_own(make_cluster):
+    server = make_cluster(parameters={"pg_baton.max_backends": 1, "pg_baton.session_wait_timeout": "3s"})
+    server.sql("CREATE ROLE setter LOGIN; CREATE ROLE given; GRANT given TO setter")
+
+    def come(**options: str) -> Wire:
+        return Wire.login("127.0.0.1", server.pool_port, user="setter", **options)
+
+    def assert_greeted(**options: str) -> None:
+        come(**options).finish()
+        come(**options).finish()
+        with come(**options) as busy:
+            busy.query("BEGIN")
+            try:
+                come(**options).finish()
+            except LoginFailed as failed:
+                pytest.fail(f"{parameter} {options}: {failed}")
+            busy.query("COMMIT")
+            busy.finish()
+
+    for parameter, (value, before) in NO_BACKEND.items():
+        if before:
+            server.sql(before)
+        server.sql(f"ALTER ROLE setter SET {parameter} = '{value}'")
+        assert_greeted()
+        server.sql(f"ALTER ROLE setter RESET {parameter}")
+        assert_greeted(options=f"-c {parameter}={value}")
 
 
 def answers(sessions: list[Wire]) -> list[list[Message]]:

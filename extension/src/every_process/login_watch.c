@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * login_watch.c
- *		Noticing what may change who may log in, and how.
+ *		Noticing what may change who may log in, and how, and with what.
  *
  * The dispatcher keeps the launcher's answers (login.c) and gives them again
  * as long as control->login_generation stays as it was before it asked.  So
@@ -9,6 +9,13 @@
  *	- by whoever commits a change of pg_authid, pg_auth_members, pg_database
  *	  or pg_parameter_acl, in whatever process of the server, and
  *	- by the launcher, when it has read its configuration files again.
+ *
+ * Likewise what clients are greeted with follows from what names in settings and
+ * startup options mean (reset_greet.c): of text search configurations, of the
+ * schemas that they are looked for in, of tablespaces and access methods.
+ * control->names_generation is raised by whoever commits a change of those.  It
+ * is a number of its own, for schemas come and go (those of temporary tables,
+ * too), and should cost nobody the launcher's answers.
  *
  * When, in a commit?  A client that asks after the raise must get the new
  * answer from the launcher, whose catalog caches are as new as the
@@ -25,9 +32,10 @@
  *
  * A prepared transaction's messages are sent by whoever commits it, before
  * COMMIT PREPARED ends (FinishPreparedTransaction() in twophase.c); what they
- * are does not show, so each COMMIT PREPARED raises the number.
+ * are does not show, so each COMMIT PREPARED raises both numbers.
  *
- * On a standby nobody raises it; there the launcher lets nothing be kept.
+ * On a standby nobody raises them; there launcher and backends let nothing be
+ * kept that depends on them.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -36,9 +44,13 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_auth_members.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_tablespace.h"
+#include "catalog/pg_ts_config.h"
 #include "nodes/parsenodes.h"
 #include "storage/sinval.h"
 #include "utils/resowner.h"
@@ -47,11 +59,18 @@
 #include "control.h"
 #include "login_watch.h"
 
-/* Does the commit under way change what a login depends on? */
-static bool change_pending = false;
+/* What a login depends on. */
+typedef struct Changes
+{
+	bool		logins;			/* login_generation is for */
+	bool		names;			/* names_generation is for */
+} Changes;
+
+/* Of the commit under way. */
+static Changes change_pending = {false, false};
 
 /* Has a change been made that stays even if this transaction fails? */
-static bool change_made = false;
+static Changes change_made = {false, false};
 
 void
 baton_login_changed(void)
@@ -60,8 +79,36 @@ baton_login_changed(void)
 		pg_atomic_fetch_add_u64(baton_atomic_u64(BatonControlMemory->login_generation), 1);
 }
 
-static bool
-matters(const SharedInvalidationMessage *message)
+static void
+names_changed(void)
+{
+	if (BatonControlMemory != NULL)
+		pg_atomic_fetch_add_u64(baton_atomic_u64(BatonControlMemory->names_generation), 1);
+}
+
+static void
+look_at_catalog(Oid catalog, Changes *changes)
+{
+	switch (catalog)
+	{
+		case AuthIdRelationId:
+		case AuthMemRelationId:
+		case DatabaseRelationId:
+			changes->logins = true;
+			break;
+		case TSConfigRelationId:
+		case NamespaceRelationId:
+		case TableSpaceRelationId:
+		case AccessMethodRelationId:
+			changes->names = true;
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+look_at(const SharedInvalidationMessage *message, Changes *changes)
 {
 	switch (message->id)
 	{
@@ -72,26 +119,35 @@ matters(const SharedInvalidationMessage *message)
 		case DATABASEOID:
 		case PARAMETERACLNAME:
 		case PARAMETERACLOID:
-			return true;
+			changes->logins = true;
+			break;
+		case TSCONFIGNAMENSP:
+		case TSCONFIGOID:
+		case NAMESPACENAME:
+		case NAMESPACEOID:
+		case TABLESPACEOID:
+		case AMNAME:
+		case AMOID:
+			changes->names = true;
+			break;
 		case SHAREDINVALCATALOG_ID:
-			return message->cat.catId == AuthIdRelationId ||
-				message->cat.catId == AuthMemRelationId ||
-				message->cat.catId == DatabaseRelationId;
+			look_at_catalog(message->cat.catId, changes);
+			break;
 		default:
-			return false;
+			break;
 	}
 }
 
-static bool
-transaction_matters(void)
+static Changes
+transaction_changes(void)
 {
 	SharedInvalidationMessage *messages;
 	bool		init_file;
-	bool		found = false;
+	Changes		found = {false, false};
 	int			count = xactGetCommittedInvalidationMessages(&messages, &init_file);
 
-	for (int i = 0; i < count && !found; i++)
-		found = matters(&messages[i]);
+	for (int i = 0; i < count && !(found.logins && found.names); i++)
+		look_at(&messages[i], &found);
 	if (messages != NULL)
 		pfree(messages);
 	return found;
@@ -103,11 +159,14 @@ baton_login_transaction(XactEvent event)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			change_pending = transaction_matters();
+			change_pending = transaction_changes();
 			break;
 		case XACT_EVENT_PREPARE:
 		case XACT_EVENT_ABORT:
-			change_pending = false;
+			change_pending = (Changes)
+			{
+				false, false
+			};
 			break;
 		default:
 			break;
@@ -120,10 +179,18 @@ baton_login_release(ResourceReleasePhase phase, bool is_commit, bool is_top)
 {
 	if (!is_top || phase != RESOURCE_RELEASE_AFTER_LOCKS)
 		return;
-	if (change_made || (change_pending && is_commit))
+	if (change_made.logins || (change_pending.logins && is_commit))
 		baton_login_changed();
-	change_pending = false;
-	change_made = false;
+	if (change_made.names || (change_pending.names && is_commit))
+		names_changed();
+	change_pending = (Changes)
+	{
+		false, false
+	};
+	change_made = (Changes)
+	{
+		false, false
+	};
 }
 
 void
@@ -133,8 +200,12 @@ baton_login_utility_begins(BatonUtility *utility)
 	 * COMMIT PREPARED may fail after it has committed.  Likewise DROP
 	 * DATABASE, which marks the database in place (dropdb()).
 	 */
-	if (IsA(utility->statement, DropdbStmt) ||
-		(IsA(utility->statement, TransactionStmt) &&
-		 ((const TransactionStmt *) utility->statement)->kind == TRANS_STMT_COMMIT_PREPARED))
-		change_made = true;
+	if (IsA(utility->statement, DropdbStmt))
+		change_made.logins = true;
+	else if (IsA(utility->statement, TransactionStmt) &&
+			 ((const TransactionStmt *) utility->statement)->kind == TRANS_STMT_COMMIT_PREPARED)
+		change_made = (Changes)
+	{
+		true, true
+	};
 }

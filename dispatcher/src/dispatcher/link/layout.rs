@@ -50,6 +50,7 @@ pub struct ControlHeader {
     pub identities_used: AtomicU32,
     pub keeps_sessions: AtomicU32,
     pub tickets: [AtomicU64; TICKETS as usize],
+    pub names_generation: AtomicU64,
 }
 
 impl ControlHeader {
@@ -248,6 +249,10 @@ const _: () = {
         CONTROL_OFF_IDENTITY_OFFSET,
     );
     same(offset_of!(ControlHeader, tickets), CONTROL_OFF_TICKETS);
+    same(
+        offset_of!(ControlHeader, names_generation),
+        CONTROL_OFF_NAMES_GENERATION,
+    );
     same(size_of::<BackendSlot>(), BACKEND_SLOT_SIZE);
     same(offset_of!(BackendSlot, served), BACKEND_OFF_SERVED);
     same(size_of::<Identity>(), IDENTITY_SIZE);

@@ -94,7 +94,8 @@ pub struct Answer {
     /// AuthenticationOk: its certificate is not this role's.
     pub refuse_proof: bool,
     pub peer_allowed: bool,
-    /// TimestampTz up to which the answer may be given again; 0: not at all.
+    /// TimestampTz up to which the answer may be given again, but for its counts of
+    /// connections; 0: not at all.
     pub good_until: i64,
     /// Only a backend can say whether this role may connect: it must greet.
     pub ask_backend: bool,
@@ -103,6 +104,17 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Connections count for it, which come and go without a word: whoever comes in
+    /// must have been asked about since.
+    pub fn counts_connections(&self) -> bool {
+        self.role_limit >= 0 || self.database_limit >= 0
+    }
+
+    /// The client has to prove itself, by what this answer says.
+    pub fn demands_proof(&self) -> bool {
+        matches!(self.method, AUTH_SCRAM | AUTH_MD5 | AUTH_PASSWORD)
+    }
+
     /// Request number and answer.
     pub fn parse(payload: &[u8]) -> Result<(u32, Answer), Malformed> {
         let mut reader = Reader(payload);

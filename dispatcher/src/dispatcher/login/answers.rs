@@ -49,6 +49,13 @@ impl Logins {
         // Nobody else says whether the server is there at all.
         let cache = self.launcher_is_up.then_some(&self.cache);
         let known = cache.and_then(|cache| cache.find(&who, generation, self.now.timestamp));
+        // A challenge has nothing to do with counts, and who has proved itself is asked
+        // about again. Otherwise it would come later than that of a role that does not
+        // exist, which has no limit.
+        let is_proved = asked.proved.is_some();
+        let known = known.filter(|answer| {
+            !answer.counts_connections() || (answer.demands_proof() && !is_proved)
+        });
         let effect = match known.cloned() {
             None => Effect::Ask {
                 login: number,
@@ -190,9 +197,9 @@ impl Logins {
             verifier: answer.verifier.clone(),
             learnt,
         };
-        let has_waited = matches!(answer.method, AUTH_SCRAM | AUTH_MD5 | AUTH_PASSWORD);
         let now = self.control.header.login_generation.load(SeqCst);
-        let is_old = has_waited && (generation != now || answer.good_until == 0);
+        let is_old = answer.demands_proof()
+            && (generation != now || answer.good_until == 0 || answer.counts_connections());
         if is_old || !self.launcher_is_up {
             login.phase = Phase::Asked(Box::new(Asked {
                 startup,

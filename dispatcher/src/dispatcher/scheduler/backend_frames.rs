@@ -31,11 +31,14 @@ impl Scheduler {
                 self.released(slot, id)
             }
             MSG_GREETED => {
-                let for_others = reader.u32()? != 0;
+                let lasts = reader.u32()?;
                 let length = reader.u32()? as usize;
                 let notices = reader.bytes(length)?;
                 let reported = reader.0;
-                if !messages::are_notices(notices) || !wire::are_pairs(reported) {
+                if lasts > GREETING_NAMES
+                    || !messages::are_notices(notices)
+                    || !wire::are_pairs(reported)
+                {
                     return Err(Malformed.into());
                 }
                 let is_due = self.is_theirs(slot, id, Tells::InPlace)?;
@@ -48,10 +51,7 @@ impl Scheduler {
                     return Err(Offence::OutOfOrder);
                 }
                 let mut staged = self.take_staged(slot);
-                if !for_others {
-                    self.greetings.forget_session(id);
-                }
-                self.greeted(slot, id, &mut staged, notices, reported);
+                self.greeted(slot, id, lasts, &mut staged, notices, reported);
                 self.put_staged(slot, staged);
                 Ok(())
             }

@@ -11,7 +11,7 @@ use crate::dispatcher::link::memory::context::Staged;
 use crate::dispatcher::link::memory::control::NO_COUNTER;
 use crate::dispatcher::network::Origin;
 use crate::dispatcher::sessions::greetings::{
-    clean_ascii, sort_out, Beginning, Greeting, Kind, Settings, APPLICATION_NAME,
+    clean_ascii, sort_out, Beginning, Greeting, Kind, Learning, Settings, APPLICATION_NAME,
 };
 use crate::dispatcher::sys::socket::{self, Address};
 use crate::dispatcher::tls::HandedEnd;
@@ -84,6 +84,8 @@ impl Scheduler {
         let index = index_of(id);
         let login_generation = self.control.header.login_generation.load(SeqCst);
         self.greetings.note_login_generation(login_generation);
+        // Before a backend looks anything up.
+        let names_generation = self.control.header.names_generation.load(SeqCst);
         let kind = Kind {
             pool,
             options: settings.options,
@@ -137,8 +139,9 @@ impl Scheduler {
                 tls.map(|facts| facts.for_log()).unwrap_or_default(),
             );
         }
-        let is_ordinary = !client.ask_backend && kind.is_ordinary(cleaned);
-        let kept = (self.greetings.of(&kind)).filter(|_| is_ordinary && !self.core.is_held(number));
+        let is_ordinary = !client.ask_backend && Kind::is_ordinary(cleaned);
+        let kept = (self.greetings.of(&kind, names_generation))
+            .filter(|_| is_ordinary && !self.core.is_held(number));
         match kept {
             Some(greeting) => self.greet_from_here(id, &greeting, cleaned, watched, out),
             None => {
@@ -152,8 +155,11 @@ impl Scheduler {
                 } else {
                     if is_ordinary {
                         let now_us = self.now.us;
-                        let keepalives = || socket::keepalives(fd);
-                        (self.greetings).learn_from(id, kind, now_us, keepalives);
+                        (self.greetings).learn_from(id, now_us, || Learning {
+                            kind,
+                            keepalives: socket::keepalives(fd),
+                            names_generation,
+                        });
                     }
                     self.tell(Event::ToGreet(id));
                 }
@@ -245,11 +251,12 @@ impl Scheduler {
         }
     }
 
-    /// GREETED: the backend has greeted, and keeps the session.
+    /// GREETED: the backend has greeted, and keeps the session. `lasts`: GREETING_*.
     pub(super) fn greeted(
         &mut self,
         slot: u32,
         id: SessionId,
+        lasts: u32,
         staged: &mut Staged,
         notices: &[u8],
         reported: &[u8],
@@ -272,9 +279,12 @@ impl Scheduler {
             .settings_generation
             .load(SeqCst);
         let login_generation = self.control.header.login_generation.load(SeqCst);
-        let Some((kind, before)) = self.greetings.learnt(id, login_generation, seen) else {
+        let Some(learning) = self.greetings.learnt(id, login_generation, seen) else {
             return;
         };
+        if lasts == GREETING_NEVER {
+            return;
+        }
         let items = self
             .contexts
             .items(index_of(id))
@@ -290,9 +300,10 @@ impl Scheduler {
             idle_session_timeout_ms: self.control.sessions[index_of(id) as usize]
                 .idle_session_timeout_ms
                 .load(Relaxed),
-            keepalives: (before, socket::keepalives(self.sockets.fd(id))),
+            keepalives: (learning.keepalives, socket::keepalives(self.sockets.fd(id))),
+            names_generation: (lasts == GREETING_NAMES).then_some(learning.names_generation),
         };
-        self.greetings.keep(kind, greeting);
+        self.greetings.keep(learning.kind, greeting);
     }
 }
 

@@ -178,7 +178,12 @@ impl Scheduler {
                 count(&|other| other.database_oid == key.database_oid)
             });
         debug!("another backend of pool {pool} could log in: {may}");
-        let until = may.then_some(answer.good_until);
+        let good_until = if answer.counts_connections() {
+            0
+        } else {
+            answer.good_until
+        };
+        let until = may.then_some(good_until);
         self.core
             .pool_answered(pool, serial, from, generation, until, &self.control);
         self.carry_out();

@@ -43,22 +43,10 @@ pub struct Kind {
 impl Kind {
     /// May what one of this kind begins with be given to the next, with this
     /// application_name, cleaned?
-    pub fn is_ordinary(&self, application_name: Option<&[u8]>) -> bool {
-        !names_in_catalogs(&self.options)
-            && application_name.is_none_or(|name| name.len() < NAME_BYTES)
+    pub fn is_ordinary(application_name: Option<&[u8]>) -> bool {
+        application_name.is_none_or(|name| name.len() < NAME_BYTES)
     }
 }
-
-/// Options whose values are names in catalogs: what they stand for may have
-/// been dropped or taken away since somebody was greeted.
-const NAMES_IN_CATALOGS: [&[u8]; 6] = [
-    b"role",
-    b"session_authorization",
-    b"default_tablespace",
-    b"temp_tablespaces",
-    b"default_table_access_method",
-    b"default_text_search_config",
-];
 
 /// NAMEDATALEN: a longer application_name is cut, and its client told so.
 const NAME_BYTES: usize = 64;
@@ -74,6 +62,8 @@ pub struct Greeting {
     pub idle_session_timeout_ms: u32,
     /// Of its socket: as it was, and as the parameters want it.
     pub keepalives: (Keepalives, Keepalives),
+    /// A name was looked up for it: it is good while this names_generation stays.
+    pub names_generation: Option<u64>,
 }
 
 /// Kind, key and value of an item that a context begins with.
@@ -117,12 +107,20 @@ impl Greeting {
     }
 }
 
+/// What is known of a greeting before a backend gives it.
+pub struct Learning {
+    pub kind: Kind,
+    /// As its socket has them.
+    pub keepalives: Keepalives,
+    pub names_generation: u64,
+}
+
 /// Greetings kept, and what is to be learnt from greetings under way.
 #[derive(Default)]
 pub struct Greetings {
     kept: HashMap<Kind, Arc<Greeting>>,
     /// Bounded by the sessions.
-    learning: HashMap<SessionId, (Kind, Keepalives)>,
+    learning: HashMap<SessionId, Learning>,
     not_before_us: u64,
     /// Of all of these: what a session may set depends on roles and
     /// privileges, too.
@@ -152,7 +150,8 @@ impl Greetings {
     /// What a backend of this pool reads when it starts has changed.
     pub fn forget_pool(&mut self, key: &PoolKey) {
         self.kept.retain(|kind, _| *kind.pool != *key);
-        self.learning.retain(|_, (kind, _)| *kind.pool != *key);
+        self.learning
+            .retain(|_, learning| *learning.kind.pool != *key);
     }
 
     pub fn forget_session(&mut self, id: SessionId) {
@@ -161,37 +160,31 @@ impl Greetings {
         }
     }
 
-    pub fn of(&self, kind: &Kind) -> Option<Arc<Greeting>> {
-        self.kept.get(kind).cloned()
+    pub fn of(&self, kind: &Kind, names_generation: u64) -> Option<Arc<Greeting>> {
+        let kept = self.kept.get(kind)?;
+        let is_good = (kept.names_generation).is_none_or(|then| then == names_generation);
+        is_good.then(|| kept.clone())
     }
 
     /// A backend greets this session: the next of its kind may be greeted like it.
-    /// `keepalives`: as its socket has them before.
-    pub fn learn_from(
-        &mut self,
-        id: SessionId,
-        kind: Kind,
-        now_us: u64,
-        keepalives: impl FnOnce() -> Keepalives,
-    ) {
+    pub fn learn_from(&mut self, id: SessionId, now_us: u64, learning: impl FnOnce() -> Learning) {
         if now_us >= self.not_before_us {
-            self.learning.insert(id, (kind, keepalives()));
+            self.learning.insert(id, learning());
         }
     }
 
     /// It has been greeted, by a backend that has seen settings up to this
-    /// generation: of what kind it is, and its keepalives before, if that is to be
-    /// kept.
+    /// generation: what was known of it before, if that is to be kept.
     pub fn learnt(
         &mut self,
         id: SessionId,
         login_generation: u64,
         settings_generation: u64,
-    ) -> Option<(Kind, Keepalives)> {
-        let (kind, keepalives) = self.learning.remove(&id)?;
-        let is_current = settings_generation >= kind.settings_generation
+    ) -> Option<Learning> {
+        let learning = self.learning.remove(&id)?;
+        let is_current = settings_generation >= learning.kind.settings_generation
             && self.login_generation == login_generation;
-        is_current.then_some((kind, keepalives))
+        is_current.then_some(learning)
     }
 
     pub fn keep(&mut self, kind: Kind, greeting: Greeting) {
@@ -233,14 +226,6 @@ pub fn sort_out(settings: Vec<Setting>, is_backend_only: impl Fn(&[u8]) -> bool)
     }
     sorted.backend_only.sort();
     sorted
-}
-
-fn names_in_catalogs(options: &[Setting]) -> bool {
-    options.iter().any(|(name, _)| {
-        NAMES_IN_CATALOGS
-            .iter()
-            .any(|known| name.eq_ignore_ascii_case(known))
-    })
 }
 
 /// As check_application_name cleans it: pg_clean_ascii makes `?` of what is

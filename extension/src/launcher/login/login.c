@@ -399,7 +399,6 @@ check_role(const Question *question, Answer *answer, const BatonRole *role)
 	{
 		answer->role_limit = role->connection_limit;
 		answer->role_backends = foreign_connections(answer->role, InvalidOid);
-		answer->good_until = 0;
 	}
 	return true;
 }
@@ -443,7 +442,6 @@ check_database(const Question *question, Answer *answer)
 	{
 		answer->database_limit = form->datconnlimit;
 		answer->database_backends = foreign_connections(InvalidOid, form->oid);
-		answer->good_until = 0;
 	}
 
 	answer->ask_backend = privilege == BATON_PRIVILEGE_UNKNOWN;
@@ -463,9 +461,11 @@ init_answer(Answer *answer)
 /*
  * For how long the dispatcher may give this answer again without asking, as
  * long as login_generation stays (login_watch.c): for ever, or up to the
- * role's VALID UNTIL; never if it depends on what changes unnoticed, as the
- * count of connections.  On a standby the startup process changes the
- * catalogs, in which no hook of ours runs.
+ * role's VALID UNTIL; never if it depends on what changes unnoticed, as a name
+ * server's word.  On a standby the startup process changes the catalogs, in
+ * which no hook of ours runs.  Counts of connections are not meant by that: with
+ * a limit the dispatcher asks again for whoever has proved itself, but not for
+ * the challenge, or that would tell such a role from one that does not exist.
  */
 static void
 limit_answer(Answer *answer)

@@ -129,19 +129,19 @@ greet(const BatonSessionRecord *record)
 	StringInfoData notices;
 	StringInfoData payload;
 	StringInfoData message;
-	bool		for_others;
+	uint32		lasts;
 	bool		login_triggers;
 
 	initStringInfo(&reported);
 	initStringInfo(&notices);
-	for_others = baton_context_greet(record, &notices, &reported, &login_triggers);
+	lasts = baton_context_greet(record, &notices, &reported, &login_triggers);
 	/* before GREETED: the dispatcher does the same for others */
 	baton_keepalive_put(baton_session_slot(record->id));
 	baton_delta_send(BatonSelf.control, record->id);
 	/* others may be greeted with what is told now */
 	baton_session_slot(record->id)->idle_session_timeout_ms = IdleSessionTimeout;
 	initStringInfo(&payload);
-	baton_wire_u32(&payload, for_others);
+	baton_wire_u32(&payload, lasts);
 	baton_wire_u32(&payload, notices.len);
 	appendBinaryStringInfo(&payload, notices.data, notices.len);
 	appendBinaryStringInfo(&payload, reported.data, reported.len);

@@ -187,17 +187,17 @@ greet_unpooled(const BatonSessionRecord *record, StringInfo notices, StringInfo 
 	baton_unpooled_report(reported);
 }
 
-bool
+uint32
 baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 					StringInfo reported, bool *login_triggers)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	bool		for_others;
+	uint32		lasts;
 
 	if (unlikely(baton_unpooled()))
 	{
 		greet_unpooled(record, notices, reported, login_triggers);
-		return false;
+		return BATON_GREETING_NEVER;
 	}
 	baton_functions_session_changes();
 	BatonPlaced.context.session = record->id;
@@ -217,18 +217,18 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 	baton_login_take_snapshot();
 	MemoryContextSwitchTo(caller);
 	baton_connect_check();
-	for_others = baton_reset_greet(&startup);
+	lasts = baton_reset_greet(&startup);
 	/* each login has to fire them */
 	*login_triggers = baton_login_triggers_exist();
 	if (*login_triggers)
-		for_others = false;
+		lasts = BATON_GREETING_NEVER;
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(caller);
 
 	install_rest(record);
 	baton_opening_notices_send(notices);
 	baton_report_greet(reported);
-	return for_others;
+	return lasts;
 }
 
 void

@@ -60,13 +60,13 @@ extern void baton_context_start_transaction(void);
  * what this backend was warned of at its start and ParameterStatus for all
  * that is reported, and puts the RESET items into the delta.  What GREETED
  * says is appended: the messages to *notices, and name NUL value NUL ... to
- * *reported; false is returned if others must not be greeted with that.
+ * *reported; returns BATON_GREETING_*, for how long others may be told the same.
  * *login_triggers says whether there are any to be fired.
  * ereport(ERROR)s with the server's own message and SQLSTATE if
  * an option is bad; the caller makes a FATAL of it for that session.
  */
-extern bool baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
-								StringInfo reported, bool *login_triggers);
+extern uint32 baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
+								  StringInfo reported, bool *login_triggers);
 
 /*
  * Puts the session's context in place.  Whatever context was in place before

@@ -33,10 +33,10 @@ extern void baton_reset_prepare_greeting(void);
 /*
  * Applies startup options as process_startup_options (postinit.c) does, in a
  * transaction of the caller's, and puts the RESET items into the delta.  The
- * backend's own reset values must be in place.  False if others of this kind
- * must not be told the same without being looked at.
+ * backend's own reset values must be in place.  Returns BATON_GREETING_*: how
+ * long others of this kind may be told the same.
  */
-extern bool baton_reset_greet(const BatonEntryList *startup);
+extern uint32 baton_reset_greet(const BatonEntryList *startup);
 
 /* Reads the configuration files again, as the backend itself must see them. */
 extern void baton_reset_reload(void);

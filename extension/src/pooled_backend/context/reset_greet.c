@@ -17,8 +17,21 @@
  * Decision: those are read again from pg_db_role_setting at each greeting, in
  * the order of process_settings (postinit.c), and checked as there, with its
  * WARNING if they are refused.  So is the search path, by which some are
- * looked up.  Such a greeting is nobody else's: what it was made from can
- * change without a sign (a standby tells of nothing).
+ * looked up.  Others of the same kind are told the same without a look while
+ * login_generation stays, if it was a role that was looked up, or else
+ * names_generation (login_watch.c raises them when what a check hook has looked
+ * at changes).  On a standby nobody raises them, and each greeting counts for one
+ * session only.  So does one with a setting that is refused: each login has its
+ * WARNING in the server's log.
+ *
+ * What the check hooks look at, as of 15 to 18: check_role and
+ * check_session_authorization (variable.c) at roles and memberships;
+ * check_default_text_search_config (ts_cache.c) at configurations and, by the
+ * search path, at schemas and the role's privileges there;
+ * check_default_tablespace (tablespace.c) and check_default_table_access_method
+ * (tableamapi.c) at whether there is one of that name.  check_temp_tablespaces
+ * (tablespace.c) refuses nothing of such a source, nor changes the text: what
+ * it looks up it hands to fd.c, for one transaction.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -29,6 +42,7 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/xlog.h"
 #include "catalog/pg_db_role_setting.h"
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
@@ -48,8 +62,42 @@
 #include "reset_item.h"
 #include "reset_plain.h"
 
-/* May others of its kind be greeted with what this session is told? */
-static bool greeting_is_for_others;
+/* The one that is being made. */
+static struct
+{
+	bool		on_standby;		/* as it begins */
+	uint32		lasts;			/* BATON_GREETING_* */
+}			greeting;
+
+static void
+greeting_lasts(uint32 most)
+{
+	if (most == BATON_GREETING_NEVER || greeting.lasts == BATON_GREETING_ALWAYS)
+		greeting.lasts = most;
+}
+
+/* It has been checked with this text; has its check hook looked something up? */
+static void
+note_checked(const struct config_generic *record, const char *text)
+{
+	bool		is_identity = baton_guc_is_identity(record);
+
+	/*
+	 * cut, and the client has a NOTICE of it (parse_and_validate_value in
+	 * guc.c)
+	 */
+	if ((record->flags & GUC_IS_NAME) != 0 && strlen(text) >= NAMEDATALEN)
+		greeting_lasts(BATON_GREETING_NEVER);
+	if (!is_identity &&
+		strcmp(record->name, "default_text_search_config") != 0 &&
+		strcmp(record->name, "default_tablespace") != 0 &&
+		strcmp(record->name, "default_table_access_method") != 0)
+		return;
+	if (greeting.on_standby)
+		greeting_lasts(BATON_GREETING_NEVER);
+	else if (!is_identity)
+		greeting_lasts(BATON_GREETING_NAMES);
+}
 
 /*
  * Makes an item of a value that the server has found good.  A role is who bears
@@ -129,6 +177,7 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 		if (record == NULL)
 			elog(ERROR, "could not find parameter \"%s\"", name);
 	}
+	note_checked(record, text);
 	/* else as set_config_option would have done: nothing */
 	if (record->reset_source <= PGC_S_CLIENT)
 		give_value(record, text, PGC_S_CLIENT, context);
@@ -176,8 +225,10 @@ look_at_setting(const char *name, const char *text, GucSource source)
 	/* The server's own check and WARNING; nothing is changed. */
 	good = set_config_option(name, text, PGC_SUSET, source, GUC_ACTION_SET,
 							 false, 0, false) != 0;
-	if (!good || (is_looked_up(record) && strcmp(record->name, "search_path") != 0))
-		greeting_is_for_others = false;
+	if (good)
+		note_checked(record, text);
+	else
+		greeting_lasts(BATON_GREETING_NEVER);
 	if (good && is_looked_up(record) && !has_item(record))
 		give_value(record, text, source, PGC_SUSET);
 }
@@ -295,17 +346,19 @@ inconvertible_encoding(const char *name)
 void
 baton_reset_prepare_greeting(void)
 {
+	/* before the transaction has got its invalidation messages */
+	greeting.on_standby = RecoveryInProgress();
+	greeting.lasts = BATON_GREETING_ALWAYS;
 	baton_reset_neutralise();
 	baton_plain_apply();
 }
 
-bool
+uint32
 baton_reset_greet(const BatonEntryList *startup)
 {
 	GucContext	context = PGC_BACKEND;
 	int			unsupported = -1;
 
-	greeting_is_for_others = true;
 	if (baton_authenticated_is_superuser())
 		context = PGC_SU_BACKEND;
 	for (int i = 0; i < startup->count; i++)
@@ -334,5 +387,5 @@ baton_reset_greet(const BatonEntryList *startup)
 	for (int i = 0; i < (int) lengthof(looked_up); i++)
 		baton_plain_apply_to(looked_up[i]);
 	put_items();
-	return greeting_is_for_others;
+	return greeting.lasts;
 }

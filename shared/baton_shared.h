@@ -41,7 +41,7 @@
 #define BATON_TICKETS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 27
+#define BATON_LAYOUT_VERSION 28
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -232,11 +232,20 @@ typedef struct BatonPoolSlot
 	uint32_t	in_use;			/* dispatcher */
 	uint32_t	keeps_sessions; /* BATON_CAUSE_*; as the header's, for this
 								 * pool's sessions; dispatcher */
-	uint32_t	reserved0[13];
+	uint32_t	reserved0;
+	int64_t		memory_left;	/* atomic; bytes by which the contexts of its
+								 * role's sessions in its database may still
+								 * grow (pg_baton.pool_memory); less than 0:
+								 * there is more already; INT64_MAX: no limit.
+								 * A backend whose news take more keeps the
+								 * session (BATON_CAUSE_POOL_MEMORY);
+								 * dispatcher */
+	uint32_t	reserved1[10];
 	uint64_t	completed;		/* atomic; transactions completed; backends */
-	uint64_t	reserved1[7];
+	uint64_t	reserved2[7];
 } BatonPoolSlot;
 
+#define BATON_POOL_OFF_MEMORY_LEFT 16
 #define BATON_POOL_OFF_COMPLETED 64
 
 /*
@@ -386,7 +395,8 @@ typedef struct BatonIdentity
 #define BATON_CAUSE_FEW_SESSIONS 16
 #define BATON_CAUSE_UNLISTED_LIBRARY 17
 #define BATON_CAUSE_LISTED_PARAMETER 18
-#define BATON_CAUSE_LAST 18
+#define BATON_CAUSE_POOL_MEMORY 19
+#define BATON_CAUSE_LAST 19
 
 /*
  * Statement counters of one prepared statement of one session; written by
@@ -651,7 +661,8 @@ typedef struct BatonFrame
 									 * max_backends, i32 min_backends, i32
 									 * max_sessions (-1: not set), i32 mode
 									 * (BATON_MODE_*), i32 weight, i32
-									 * reserve: pool_settings.c */
+									 * reserve, i32 memory (kB; -1: not set):
+									 * pool_settings.c */
 
 /* pg_baton.pool_mode */
 #define BATON_MODE_SHARED 0

@@ -166,7 +166,9 @@ CREATE FUNCTION pg_baton_get_pools(
     OUT sessions integer,
     OUT waiting integer,
     OUT longest_wait interval,
-    OUT completed bigint)
+    OUT completed bigint,
+    OUT memory_bytes bigint,
+    OUT memory_limit_bytes bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pg_baton_get_pools'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
@@ -186,7 +188,9 @@ CREATE VIEW pg_baton_pools AS
         sessions,
         waiting,
         longest_wait,
-        completed
+        completed,
+        memory_bytes,
+        memory_limit_bytes
     FROM pg_baton_get_pools();
 
 COMMENT ON VIEW pg_baton_pools IS
@@ -216,6 +220,10 @@ COMMENT ON COLUMN pg_baton_pools.longest_wait IS
     'How long the first of them has been waiting; NULL if none waits';
 COMMENT ON COLUMN pg_baton_pools.completed IS
     'Transactions its backends have completed';
+COMMENT ON COLUMN pg_baton_pools.memory_bytes IS
+    'Memory that its sessions'' stored contexts account for';
+COMMENT ON COLUMN pg_baton_pools.memory_limit_bytes IS
+    'How much they may, with those of the other pools of its user and database ("pg_baton.pool_memory"); NULL if there is no limit';
 
 REVOKE ALL ON FUNCTION pg_baton_get_pools() FROM PUBLIC;
 REVOKE ALL ON pg_baton_pools FROM PUBLIC;

@@ -178,6 +178,7 @@ impl Core {
 
     /// Forgets a session; how its connection ends is said by `why`.
     pub(super) fn end(&mut self, id: SessionId, why: Why) {
+        self.nothing_is_stored(id);
         let Some((number, from)) = self.sessions.remove(id) else {
             return;
         };

@@ -26,6 +26,11 @@ pub enum Event {
     Greeted(SessionId),
     /// A backend has given it back by a message; its context is stored.
     GivenBack(SessionId),
+    /// So many bytes more, or less, of its context are stored than before.
+    Stored {
+        id: SessionId,
+        grown: i64,
+    },
     /// A session has ended: it was its backend that said so, or its socket failed.
     Ended(SessionId, Ending),
     /// A request has been passed over to its end.
@@ -256,6 +261,15 @@ pub enum Action {
         pool: Option<u32>,
         keeps: bool,
     },
+    /// So many bytes more of contexts may be stored for sessions of this pool;
+    /// `i64::MAX`: there is no limit.
+    ShowMemoryLeft {
+        pool: u32,
+        left: i64,
+    },
+    /// There is more than before: backends of this pool that keep their sessions for
+    /// want of it look again.
+    WakeForMemory(u32),
     /// The backend is no more; its slot is free.
     FreeSlot(u32),
     /// Any of these may take the ticket and exit.

@@ -18,6 +18,7 @@
 //! | `stall`, `held` | which backends get nothing done, so that others are added |
 //! | `waits`, `cancel`, `holds`, `stop` | who is told what while he waits, or ends |
 //! | `pool_limits` | how many backends and sessions a role may have in a database |
+//! | `pool_memory` | how much their contexts take together, and may |
 //! | `modes` | whose sessions keep their backends because that is what is wanted |
 //! | `whose` | may this backend speak of that session? |
 //! | `attach`, `leave`, `shrink` | a backend comes, goes, may go |
@@ -43,6 +44,7 @@ mod places;
 mod pool;
 mod pool_changes;
 mod pool_limits;
+mod pool_memory;
 mod pool_set;
 mod pool_table;
 mod replaceable;
@@ -225,6 +227,7 @@ impl Core {
             Event::ToGreet(id) => self.wait_for_greeting(id, words),
             Event::Greeted(id) => self.sessions.greeted(id),
             Event::GivenBack(id) => self.given_back(id, words),
+            Event::Stored { id, grown } => self.stored(id, grown),
             Event::Ended(id, ending) => self.end(id, Why::Ended(ending)),
             Event::Skipped(id) => self.skipped(id),
             Event::Cancel(id) => self.cancel(id, words),
@@ -299,6 +302,7 @@ impl Core {
             self.leave_outdated(pool);
         }
         self.room.look_for_surplus();
+        self.wake_for_memory();
         self.sweep_sessions(words);
         self.drop_empty_pools();
         for pool in self.existing.iter() {

@@ -52,6 +52,10 @@ pub struct Pool {
     pub without_since_us: u64,
     /// Its mode says so, and its backends are told.
     pub keeps_sessions: bool,
+    /// Of the contexts of its sessions, as far as they are stored.
+    pub context_bytes: i64,
+    /// What its backends have been shown.
+    pub memory_left: Option<i64>,
     /// Slots of its backends that are not dedicated. What is done for each
     /// session that speaks goes through these only.
     pub backends: Vec<u32>,
@@ -89,6 +93,8 @@ impl Pool {
             limits: None,
             keeps_sessions: false,
             without_since_us: 0,
+            context_bytes: 0,
+            memory_left: None,
             backends: Vec::new(),
             dedicated: Vec::new(),
             origins: BTreeMap::new(),

@@ -34,7 +34,7 @@ impl PoolMode {
     }
 }
 
-/// pg_baton.pool_max_backends, pool_min_backends, pool_max_sessions and pool_mode.
+/// The parameters pg_baton.pool_*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolLimits {
     pub max_backends: Option<usize>,
@@ -45,6 +45,8 @@ pub struct PoolLimits {
     pub weight: Option<u64>,
     /// Backends that go for no other pool.
     pub reserve: usize,
+    /// Bytes of its sessions' contexts.
+    pub memory: Option<i64>,
 }
 
 /// Role and database.
@@ -54,9 +56,11 @@ pub type GroupKey = (u32, u32);
 #[derive(Default)]
 pub struct Group {
     /// None: the launcher has been asked.
-    limits: Option<PoolLimits>,
+    pub(super) limits: Option<PoolLimits>,
     /// One, as a rule, and those that are outdated.
-    pools: Vec<u32>,
+    pub(super) pools: Vec<u32>,
+    /// So often those are still to be woken that want memory.
+    pub(super) wakes: u8,
 }
 
 /// All groups; one without a pool is forgotten. In order: the launcher is asked
@@ -69,9 +73,9 @@ fn group_of(key: &PoolKey) -> GroupKey {
 
 impl PoolLimits {
     /// As the launcher sends them: max_backends, min_backends, max_sessions (-1:
-    /// none), mode, weight, reserve.
-    pub fn of(values: [i32; 6]) -> PoolLimits {
-        let [max_backends, min_backends, max_sessions, mode, weight, reserve] = values;
+    /// none), mode, weight, reserve, memory (kB; -1: none).
+    pub fn of(values: [i32; 7]) -> PoolLimits {
+        let [max_backends, min_backends, max_sessions, mode, weight, reserve, memory] = values;
         PoolLimits {
             // None at all could serve nobody.
             max_backends: usize::try_from(max_backends).ok().map(|most| most.max(1)),
@@ -80,12 +84,13 @@ impl PoolLimits {
             mode: PoolMode::of(mode),
             weight: u64::try_from(weight).ok().filter(|weight| *weight > 0),
             reserve: usize::try_from(reserve).unwrap_or(0),
+            memory: (memory >= 0).then(|| i64::from(memory) * 1024),
         }
     }
 }
 
 impl Core {
-    fn group_of(&self, number: u32) -> Option<GroupKey> {
+    pub(super) fn group_of(&self, number: u32) -> Option<GroupKey> {
         Some(group_of(&self.pool(number)?.key))
     }
 
@@ -108,6 +113,7 @@ impl Core {
             pool.limits = limits;
         }
         self.mode_may_differ(number);
+        self.show_memory_left(key);
     }
 
     /// A pool is no more.
@@ -145,6 +151,7 @@ impl Core {
             self.mode_may_differ(number);
             self.mark_dirty(number);
         }
+        self.show_memory_left(group);
     }
 
     pub(super) fn weight(&self, number: u32) -> u64 {

@@ -129,6 +129,7 @@ impl Core {
             }
         }
         self.sessions.move_all(old, new);
+        self.memory_moves(old, new);
         let origins = self.pool_mut(old).map(|pool| {
             pool.moved_to = Some(new);
             std::mem::take(&mut pool.origins)

@@ -104,6 +104,8 @@ pub struct Session {
     /// In which it waits, or did last.
     line: Of,
     from: Provenance,
+    /// Of its context, as far as it is stored.
+    context_bytes: i64,
     links: [Link; 2],
 }
 
@@ -136,6 +138,10 @@ impl Session {
     #[cfg(test)]
     pub fn turn(&self) -> u64 {
         self.turn
+    }
+
+    pub fn context_bytes(&self) -> i64 {
+        self.context_bytes
     }
 
     pub fn from(&self) -> Provenance {
@@ -197,6 +203,7 @@ impl Sessions {
         session.is_live = true;
         session.pool = pool;
         session.from = from;
+        session.context_bytes = 0;
         session.whereabouts = Whereabouts::Idle;
         let generation = session.generation;
         self.live += 1;
@@ -226,6 +233,7 @@ impl Sessions {
             turn: 0,
             line: Of::Quiet,
             from: Provenance::default(),
+            context_bytes: 0,
             links: [UNLINKED; 2],
         });
         Some(index)
@@ -266,6 +274,14 @@ impl Sessions {
         self.free.push(index);
         self.live -= 1;
         Some((pool, from))
+    }
+
+    /// Of its context so much more, or less, is stored; its pool.
+    pub fn context_grows(&mut self, session: SessionId, grown: i64) -> Option<u32> {
+        self.get(session)?;
+        let found = &mut self.table[index_of(session) as usize];
+        found.context_bytes += grown;
+        Some(found.pool)
     }
 
     /// Slots that have ever been used.

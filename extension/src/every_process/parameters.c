@@ -259,6 +259,17 @@ static const ParameterDefinition definitions[] =
 		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once.",
 	},
 	{
+		.name = "pg_baton.pool_memory",
+		.type = PARAMETER_INT,
+		.variable = &baton_pool_memory_kb,
+		.context = PGC_SUSET,
+		.flags = GUC_UNIT_KB,
+		.boot = -1,.least = -1,.most = INT_MAX,
+		.short_description = "Sets the maximum memory for the contexts of a role's sessions in a database.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once. A session whose context does not fit stays on its backend "
+		"(cause \"pool memory\"). -1 means no limit but pg_baton.session_memory.",
+	},
+	{
 		.name = "pg_baton.sharing_threshold",
 		.type = PARAMETER_INT,
 		.variable = &baton_sharing_threshold,

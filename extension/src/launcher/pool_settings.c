@@ -41,6 +41,7 @@ int			baton_pool_max_sessions;
 int			baton_pool_mode;
 int			baton_pool_weight;
 int			baton_pool_reserve;
+int			baton_pool_memory_kb;
 
 const struct config_enum_entry baton_pool_modes[] = {
 	{"shared", BATON_MODE_SHARED, false},
@@ -54,17 +55,19 @@ typedef struct PoolSetting
 	const char *name;
 	int		   *configured;
 	const struct config_enum_entry *options;	/* NULL: a number */
+	int			flags;			/* GUC_UNIT_* */
 } PoolSetting;
 
 /* In the order of the answer. */
 static const PoolSetting settings[] =
 {
-	{"pg_baton.pool_max_backends", &baton_pool_max_backends, NULL},
-	{"pg_baton.pool_min_backends", &baton_pool_min_backends, NULL},
-	{"pg_baton.pool_max_sessions", &baton_pool_max_sessions, NULL},
-	{"pg_baton.pool_mode", &baton_pool_mode, baton_pool_modes},
-	{"pg_baton.pool_weight", &baton_pool_weight, NULL},
-	{"pg_baton.pool_reserve", &baton_pool_reserve, NULL},
+	{"pg_baton.pool_max_backends", &baton_pool_max_backends, NULL, 0},
+	{"pg_baton.pool_min_backends", &baton_pool_min_backends, NULL, 0},
+	{"pg_baton.pool_max_sessions", &baton_pool_max_sessions, NULL, 0},
+	{"pg_baton.pool_mode", &baton_pool_mode, baton_pool_modes, 0},
+	{"pg_baton.pool_weight", &baton_pool_weight, NULL, 0},
+	{"pg_baton.pool_reserve", &baton_pool_reserve, NULL, 0},
+	{"pg_baton.pool_memory", &baton_pool_memory_kb, NULL, GUC_UNIT_KB},
 };
 
 #define SETTINGS lengthof(settings)
@@ -83,7 +86,7 @@ static bool
 read_value(const PoolSetting *setting, const char *text, int *value)
 {
 	if (setting->options == NULL)
-		return parse_int(text, value, 0, NULL);
+		return parse_int(text, value, setting->flags, NULL);
 	for (const struct config_enum_entry *option = setting->options; option->name != NULL; option++)
 	{
 		if (pg_strcasecmp(text, option->name) == 0)

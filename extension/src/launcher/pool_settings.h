@@ -22,6 +22,9 @@ extern int	baton_pool_max_sessions;
 extern int	baton_pool_weight;
 extern int	baton_pool_reserve;
 
+/* pg_baton.pool_memory; -1: none */
+extern int	baton_pool_memory_kb;
+
 /* pg_baton.pool_mode: BATON_MODE_*, and their names */
 extern int	baton_pool_mode;
 extern const struct config_enum_entry baton_pool_modes[];

@@ -95,6 +95,7 @@ impl Core {
         let with_backends = there.iter().filter(has_some).copied();
         assert!(self.with_backends.iter().eq(with_backends), "with backends");
         self.check_groups(&there);
+        self.check_memory();
     }
 
     /// When a round has ended: nobody waits whom a free backend may serve.
@@ -187,7 +188,9 @@ impl Shell {
             let pool = self.core.pool(number).expect("it exists");
             let mode = pool.limits.map(|limits| limits.mode).unwrap_or_default();
             let keeps = mode != PoolMode::Shared;
-            assert_eq!(self.world.pools[number as usize].keeps, keeps, "its mode");
+            let words = &self.world.pools[number as usize];
+            assert_eq!(words.keeps, keeps, "its mode");
+            assert_eq!(Some(words.memory_left), pool.memory_left, "its memory");
         }
         self.core.check_threshold(self.world.keeps);
         for process in self.processes.iter().flatten() {

@@ -28,6 +28,7 @@ pub struct Summary {
     pub holds: u64,
     pub locks: u64,
     pub kept: u64,
+    pub woken_for_memory: u64,
     pub longest_wait_us: u64,
     /// Why pools grew or shrank, and how often.
     pub reasons: BTreeMap<&'static str, u64>,
@@ -48,6 +49,7 @@ impl Summary {
         self.holds += other.holds;
         self.locks += other.locks;
         self.kept += other.kept;
+        self.woken_for_memory += other.woken_for_memory;
         self.longest_wait_us = self.longest_wait_us.max(other.longest_wait_us);
         for (reason, times) in &other.reasons {
             *self.reasons.entry(reason).or_default() += times;
@@ -59,7 +61,7 @@ impl Summary {
         assert!(self.transactions > 0 && self.claims_lost > 0 && self.queue_was_full > 0);
         assert!(self.waits_ended > 0 && self.deaths > 0 && self.crashes > 0);
         assert!(self.cancels > 0 && self.refused > 0 && self.holds > 0);
-        assert!(self.locks > 0 && self.kept > 0);
+        assert!(self.locks > 0 && self.kept > 0 && self.woken_for_memory > 0);
         // All but the one that is no scheduler's.
         assert_eq!(self.reasons.len(), 17, "{:?}", self.reasons);
     }
@@ -154,6 +156,7 @@ impl Scenario {
         self.summary.queue_was_full = shell.queue_was_full;
         self.summary.waits_ended = shell.waits_ended;
         self.summary.reasons = shell.told.reasons.clone();
+        self.summary.woken_for_memory = shell.woken_for_memory;
     }
 
     pub(super) fn random(&mut self) -> &mut Random {
@@ -183,7 +186,10 @@ impl Scenario {
             self.summary.kept += mode as u64;
             let weight = self.random().below(3) as i32 * 100;
             let reserve = self.random().below(2) as i32;
-            let limits = PoolLimits::of([backends, least, sessions, mode, weight, reserve]);
+            // Not by chance: the seeds that are kept shall mean what they did.
+            let memory = (self.shell.world.now_us % 30) as i32 - 1;
+            let limits = [backends, least, sessions, mode, weight, reserve, memory];
+            let limits = PoolLimits::of(limits);
             self.shell.core.set_pool_limits((role, database), limits);
             self.shell.carry_out();
         }

@@ -260,7 +260,7 @@ impl Steady<'_> {
         while let Some((role, database)) = self.shell.asked_limits.pop() {
             let of = self.crowds.iter().find(|crowd| crowd.pool == role as usize);
             let (weight, reserve) = of.map_or((0, 0), |crowd| (crowd.weight, crowd.reserve));
-            let limits = PoolLimits::of([-1, -1, -1, 0, weight, reserve]);
+            let limits = PoolLimits::of([-1, -1, -1, 0, weight, reserve, -1]);
             self.shell.core.set_pool_limits((role, database), limits);
             self.shell.carry_out();
         }

@@ -45,6 +45,7 @@ pub struct Shell {
     pub claims_lost: u64,
     pub queue_was_full: u64,
     pub told: Told,
+    pub woken_for_memory: u64,
     /// For the log of a seed that has found something.
     pub log: VecDeque<String>,
     pub logs: bool,
@@ -82,6 +83,7 @@ impl Shell {
             claims_lost: 0,
             queue_was_full: 0,
             told: Told::default(),
+            woken_for_memory: 0,
             log: VecDeque::new(),
             logs: false,
         }
@@ -322,6 +324,16 @@ impl Shell {
                 Some(pool) => self.world.pools[pool as usize].keeps = keeps,
                 None => self.world.keeps = keeps,
             },
+            Action::ShowMemoryLeft { pool, left } => {
+                self.world.pools[pool as usize].memory_left = left;
+            }
+            Action::WakeForMemory(pool) => {
+                assert!(
+                    self.core.pool_dedicated(pool) > 0,
+                    "there is nobody to wake"
+                );
+                self.woken_for_memory += 1;
+            }
             Action::FreeSlot(slot) => {
                 self.openings.retain(|opening| opening.slot != slot);
                 self.processes[slot as usize] = None;
@@ -438,10 +450,14 @@ impl Shell {
                 FromBackend::Release(id) => {
                     self.tell(Event::MayBeFree(slot));
                     if id != 0 {
+                        self.store(id);
                         self.tell(Event::GivenBack(id));
                     }
                 }
-                FromBackend::Greeted(id) => self.tell(Event::Greeted(id)),
+                FromBackend::Greeted(id) => {
+                    self.store(id);
+                    self.tell(Event::Greeted(id));
+                }
                 FromBackend::End(id, left) => {
                     let ending = if left { Ending::Left } else { Ending::Cut };
                     self.tell(Event::Ended(id, ending));
@@ -455,6 +471,15 @@ impl Shell {
                 FromBackend::Closed => {}
             }
         }
+    }
+
+    /// Its context is another now.
+    fn store(&mut self, id: SessionId) {
+        let stored = self.core.sessions().get(id);
+        let stored = stored.map_or(0, |session| session.context_bytes());
+        let bytes = (self.world.now_us.wrapping_mul(0x9E37_79B1) >> 8) % 4000;
+        let grown = bytes as i64 - stored;
+        self.tell(Event::Stored { id, grown });
     }
 
     /// No backend of these ever lies.

@@ -61,6 +61,7 @@ pub struct PoolWords {
     pub completed: u64,
     /// Its sessions keep their backends.
     pub keeps: bool,
+    pub memory_left: i64,
 }
 
 /// How a socket stands in the epoll.

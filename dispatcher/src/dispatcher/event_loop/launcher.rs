@@ -76,10 +76,22 @@ impl Dispatcher {
         });
     }
 
+    pub(super) fn login_answered(
+        &mut self,
+        number: u32,
+        serial: u64,
+        generation: u64,
+        answer: Answer,
+    ) {
+        let group = (answer.role, answer.database);
+        let is_full = self.scheduler.is_pool_memory_full(group);
+        (self.logins).answered(number, serial, generation, answer, is_full);
+    }
+
     fn answered(&mut self, asker: Asker, generation: u64, answer: Answer) {
         match asker {
             Asker::Login(number, serial) => {
-                self.logins.answered(number, serial, generation, answer);
+                self.login_answered(number, serial, generation, answer);
                 self.logins_want();
             }
             Asker::Pool(number, serial, from) => {
@@ -112,7 +124,7 @@ impl Dispatcher {
             MSG_POOL_SETTINGS => {
                 let mut reader = Reader(frame.payload);
                 let group = (reader.u32()?, reader.u32()?);
-                let mut values = [0; 6];
+                let mut values = [0; 7];
                 for value in &mut values {
                     *value = reader.i32()?;
                 }

@@ -95,9 +95,11 @@ pub struct PoolSlot {
     pub queued: AtomicI32,
     pub in_use: AtomicU32,
     pub keeps_sessions: AtomicU32,
-    pub reserved0: [AtomicU32; 13],
+    pub reserved0: AtomicU32,
+    pub memory_left: AtomicI64,
+    pub reserved1: [AtomicU32; 10],
     pub completed: AtomicU64,
-    pub reserved1: [AtomicU64; 7],
+    pub reserved2: [AtomicU64; 7],
 }
 
 /// What the owner of a session writes.
@@ -273,6 +275,7 @@ const _: () = {
     same(offset_of!(BackendSlot, pool), BACKEND_OFF_POOL);
     same(offset_of!(BackendSlot, retire), BACKEND_OFF_RETIRE);
     same(size_of::<PoolSlot>(), POOL_SLOT_SIZE);
+    same(offset_of!(PoolSlot, memory_left), POOL_OFF_MEMORY_LEFT);
     same(offset_of!(PoolSlot, completed), POOL_OFF_COMPLETED);
     same(size_of::<SessionSlot>(), SESSION_SLOT_SIZE);
     same(offset_of!(SessionSlot, state), SESSION_OFF_STATE);

@@ -78,8 +78,16 @@ impl Logins {
         self.cache.keep(who, generation, answer);
     }
 
-    /// The launcher has answered.
-    pub fn answered(&mut self, number: u32, serial: u64, generation: u64, answer: Answer) {
+    /// The launcher has answered. `is_full`: contexts of that role's sessions in that
+    /// database find no room.
+    pub fn answered(
+        &mut self,
+        number: u32,
+        serial: u64,
+        generation: u64,
+        answer: Answer,
+        is_full: bool,
+    ) {
         let Some(login) = login_of(&mut self.logins, number, serial) else {
             return;
         };
@@ -87,8 +95,13 @@ impl Logins {
         let Phase::Asked(mut asked) = phase else {
             return self.drop_login(number);
         };
-        if answer.is_native && asked.proved.is_none() {
-            let errand = Errand::Native(Why::PoolMode);
+        let why = match (answer.is_native, is_full) {
+            (true, _) => Some(Why::PoolMode),
+            (_, true) => Some(Why::PoolMemory),
+            _ => None,
+        };
+        if let Some(why) = why.filter(|_| asked.proved.is_none()) {
+            let errand = Errand::Native(why);
             return self.send_on_errand(number, errand, ForServer::Client(asked));
         }
         // The server's own word, from here on ours: before anything else.

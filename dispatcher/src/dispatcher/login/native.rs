@@ -22,6 +22,7 @@ pub enum Why {
     PoolMode,
     Busy,
     ContextMemory,
+    PoolMemory,
 }
 
 impl Why {
@@ -33,6 +34,7 @@ impl Why {
             Why::PoolMode => "pg_baton.pool_mode",
             Why::Busy => "pg_baton.native_when_waiting",
             Why::ContextMemory => "context memory",
+            Why::PoolMemory => "pool memory",
         }
     }
 }

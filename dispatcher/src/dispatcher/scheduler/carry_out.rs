@@ -91,6 +91,11 @@ impl Scheduler {
                 };
                 word.store(if keeps { cause } else { CAUSE_NONE }, SeqCst);
             }
+            Action::ShowMemoryLeft { pool, left } => {
+                let word = &self.control.pools[pool as usize].memory_left;
+                word.store(left, SeqCst);
+            }
+            Action::WakeForMemory(pool) => self.wake_for_memory(pool),
             Action::FreeSlot(slot) => {
                 self.openings.close(slot);
                 self.links.forget(slot);
@@ -178,6 +183,19 @@ impl Scheduler {
             },
         };
         self.back(event);
+    }
+
+    /// Those of its backends that keep their sessions for want of memory look again.
+    fn wake_for_memory(&mut self, pool: u32) {
+        for (slot, backend) in (0..).zip(self.control.backends) {
+            let is_its = self
+                .core
+                .backend(slot)
+                .is_some_and(|own| own.pool() == pool);
+            if is_its && backend.dedicated_cause.load(SeqCst) == CAUSE_POOL_MEMORY {
+                self.links.poke(slot);
+            }
+        }
     }
 
     fn tell_failure(&self, pool: u32) {
@@ -357,7 +375,10 @@ impl Scheduler {
             return false;
         }
         match self.contexts.apply(index_of(id), staged, greeted) {
-            Ok(()) => true,
+            Ok(grown) => {
+                self.tell(Event::Stored { id, grown });
+                true
+            }
             Err(Full) => {
                 let report = Report::fatal(b"53200", "out of memory")
                     .with_detail(

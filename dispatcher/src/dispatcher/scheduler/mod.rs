@@ -287,6 +287,11 @@ impl Scheduler {
         arena.used() + CONTEXT_BYTES > arena.limit()
     }
 
+    /// Could it find none within what this role's may take in this database?
+    pub fn is_pool_memory_full(&self, group: (u32, u32)) -> bool {
+        self.core.has_no_memory_for(group, CONTEXT_BYTES)
+    }
+
     /// Bytes used, and how many there may be.
     pub fn memory(&self) -> (usize, usize) {
         (self.contexts.arena.used(), self.contexts.arena.limit())

@@ -214,7 +214,11 @@ impl Scheduler {
                 }
             }
         }
-        self.contexts.begin(index, stored, flags).is_ok()
+        let begun = self.contexts.begin(index, stored, flags);
+        if let (Ok(grown), Some(id)) = (begun, self.core.sessions().in_slot(index)) {
+            self.tell(Event::Stored { id, grown });
+        }
+        begun.is_ok()
     }
 
     /// Greets from what is kept, with this application_name, cleaned.

@@ -113,7 +113,7 @@ impl Scheduler {
         self.carry_out();
     }
 
-    pub fn set_pool_limits(&mut self, group: (u32, u32), values: [i32; 6]) {
+    pub fn set_pool_limits(&mut self, group: (u32, u32), values: [i32; 7]) {
         (self.core).set_pool_limits(group, PoolLimits::of(values));
         self.carry_out();
     }

@@ -25,6 +25,7 @@ fn cause(number: u32) -> Option<&'static str> {
         CAUSE_UNLISTED_LIBRARY => "unlisted library",
         CAUSE_LISTED_PARAMETER => "listed parameter",
         CAUSE_CONTEXT_MEMORY => "context memory",
+        CAUSE_POOL_MEMORY => "pool memory",
         CAUSE_DISPATCHER_GONE => "dispatcher gone",
         CAUSE_SELF_CHECK => "failed check",
         CAUSE_POOL_MODE => "pool mode",
@@ -183,6 +184,7 @@ impl Scheduler {
                 .map(|(name, value)| [name.as_slice(), b"=", value].concat())
                 .collect();
             let completed = self.control.pools[number as usize].completed.load(Relaxed);
+            let (memory, most) = self.core.pool_memory(number);
             let row = Row::new()
                 .bytes(&key.user)
                 .bytes(&key.database)
@@ -195,7 +197,9 @@ impl Scheduler {
                 .number(self.core.sessions().members(number))
                 .number(self.core.waiting_in(number, &self.control))
                 .optional(self.core.oldest_wait_us(number, &self.control))
-                .number(completed);
+                .number(completed)
+                .number(memory)
+                .optional(most);
             rows.push(row.finish());
         }
         rows

@@ -304,10 +304,38 @@ baton_session_void_cancel(void)
 	baton_cancel_session_asks(false);
 }
 
-bool
-baton_session_is_too_large(void)
+/* Does what is collected fit now? */
+static uint32
+lacks_memory(void)
 {
-	return baton_session_held() != 0 && !baton_arena_has_room(baton_delta_size());
+	int64		growth = baton_delta_growth();
+
+	if (!baton_arena_has_room(baton_delta_size()))
+		return BATON_CAUSE_CONTEXT_MEMORY;
+
+	/* who takes nothing more is welcome even where there is too much */
+	if (growth > 0 &&
+		growth > (int64) pg_atomic_read_u64(baton_atomic_u64(BatonSelf.pool->memory_left)))
+		return BATON_CAUSE_POOL_MEMORY;
+	return BATON_CAUSE_NONE;
+}
+
+uint32
+baton_session_lacks_memory(void)
+{
+	uint64		session = baton_session_held();
+	uint32		cause;
+
+	if (session == 0)
+		return BATON_CAUSE_NONE;
+	cause = lacks_memory();
+	if (cause == BATON_CAUSE_NONE || baton_unpooled() || BatonServed.delta_too_large)
+		return cause;
+
+	/* It may have taken back what did not fit, since that was collected. */
+	(void) baton_context_capture(session);
+	baton_delta_settle(baton_record(session));
+	return lacks_memory();
 }
 
 /* Where its socket is armed: session_epoll() in threads.rs does the same sum. */
@@ -327,10 +355,10 @@ baton_session_release(uint32 state_after, bool tell_always)
 	Assert(BatonServed.session != 0);
 
 	/* Collects what is new since it came, or since this was last tried. */
-	if (baton_session_is_too_large())
+	if (baton_session_lacks_memory() != BATON_CAUSE_NONE)
 		return false;
 	(void) baton_context_capture(session);
-	if (baton_session_is_too_large())
+	if (baton_session_lacks_memory() != BATON_CAUSE_NONE)
 		return false;
 
 	/*

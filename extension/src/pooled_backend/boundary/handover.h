@@ -43,12 +43,17 @@ extern void baton_session_take(uint64 session, int fd, BatonTakenBy why);
  * message even if there is no news (the dispatcher waits for it).  Its socket
  * still stands in place: the caller takes another session at once or clears.
  *
- * False: its context does not fit into the dispatcher's session memory.  It
- * stays, and is dedicated (BATON_CAUSE_CONTEXT_MEMORY) as long as
- * baton_session_is_too_large.
+ * False: its context does not fit into the dispatcher's session memory, or into
+ * what its role's may take in its database.  It stays, and is dedicated, as long as
+ * baton_session_lacks_memory says so.
  */
 extern bool baton_session_release(uint32 state_after, bool tell_always);
-extern bool baton_session_is_too_large(void);
+
+/*
+ * BATON_CAUSE_CONTEXT_MEMORY or _POOL_MEMORY if what is collected of the held
+ * session's context does not fit; 0 if it does, or nothing is.
+ */
+extern uint32 baton_session_lacks_memory(void);
 
 /*
  * PostgresMain has armed its timeouts for an idle session before

@@ -268,8 +268,8 @@ wait_for_session(void)
 		else if (look_for_cause && !BatonServed.input.just_taken)
 		{
 			cause = baton_taint();
-			if (cause == BATON_CAUSE_NONE && baton_session_is_too_large())
-				cause = BATON_CAUSE_CONTEXT_MEMORY;
+			if (cause == BATON_CAUSE_NONE)
+				cause = baton_session_lacks_memory();
 			if (cause == BATON_CAUSE_NONE)
 				cause = told_to_keep();
 			baton_session_note_cause(cause);

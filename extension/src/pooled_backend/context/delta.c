@@ -11,6 +11,11 @@
  * a parameter given to set_config() may be of any length; a statement may be
  * almost as long as memory can be allocated) fits nowhere.
  *
+ * A session that has to stay goes on changing its context.  What is collected of
+ * that is settled now and then: of several changes of one item the last counts.
+ * So a session that has taken back what did not fit can leave, and one that does
+ * not collects no more than its context is large.
+ *
  * Owner: the session in place.  One at a time.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -36,8 +41,29 @@ typedef struct DeltaHeader
 	uint32		length;			/* bytes of payload */
 } DeltaHeader;
 
+/* With fewer changes than that, settling is never put off. */
+#define SETTLE_ALWAYS 1000
+
+/* What one item of a context accounts for (bytes_of_item, context.rs). */
+#define ITEM_BYTES(key_length, value_length) \
+	((int64) (BATON_ITEM_SIZE + BATON_ENTRY_HEADER_SIZE) + (key_length) + (value_length))
+
+/* Where a collected change lies, while they are settled. */
+typedef struct DeltaChange
+{
+	int			position;		/* of its DeltaHeader */
+	uint16		kind;
+	uint16		key_length;
+	const char *key;
+	int64		bytes;			/* of the item that it puts; 0 if it deletes */
+	bool		is_void;
+} DeltaChange;
+
 static StringInfoData collected;
 static bool initialised = false;
+static int	change_count = 0;	/* collected */
+static int	settled_count = 0;	/* were left when they were settled last */
+static int64 growth = 0;
 
 static void
 append(const void *data, Size length)
@@ -71,6 +97,7 @@ begin(uint32 type, Size key_length, Size length)
 	header.length = (uint32) length;
 	enlargeStringInfo(&collected, sizeof(header) + length);
 	append(&header, sizeof(header));
+	change_count++;
 	return true;
 }
 
@@ -87,6 +114,7 @@ baton_delta_put(uint16 kind, const char *key, Size key_length,
 			   sizeof(kind) + sizeof(key_length16) + key_length +
 			   sizeof(counter) + sizeof(aux) + counter_length + value_length))
 		return;
+	growth += ITEM_BYTES(key_length, value_length);
 	append(&kind, sizeof(kind));
 	append(&key_length16, sizeof(key_length16));
 	append(key, key_length);
@@ -124,6 +152,165 @@ baton_delta_size(void)
 	return initialised ? collected.len : 0;
 }
 
+int64
+baton_delta_growth(void)
+{
+	return growth;
+}
+
+/* As items stand in a context; a change before a later one of the same item. */
+static int
+compare_keys(uint16 kind, const char *key, uint16 key_length,
+			 uint16 other_kind, const char *other, uint16 other_length)
+{
+	int			order;
+
+	if (kind != other_kind)
+		return kind < other_kind ? -1 : 1;
+	order = memcmp(key, other, Min(key_length, other_length));
+	if (order == 0)
+		order = (int) key_length - (int) other_length;
+	return order;
+}
+
+static int
+compare_changes(const void *one, const void *other)
+{
+	const DeltaChange *a = one;
+	const DeltaChange *b = other;
+	int			order = compare_keys(a->kind, a->key, a->key_length,
+									 b->kind, b->key, b->key_length);
+
+	return order != 0 ? order : a->position - b->position;
+}
+
+static int
+compare_positions(const void *one, const void *other)
+{
+	return ((const DeltaChange *) one)->position - ((const DeltaChange *) other)->position;
+}
+
+static void
+find_changes(DeltaChange *changes)
+{
+	int			position = 0;
+
+	for (int i = 0; i < change_count; i++)
+	{
+		DeltaHeader header;
+		DeltaChange *change = &changes[i];
+		const char *payload = collected.data + position + sizeof(header);
+
+		memcpy(&header, collected.data + position, sizeof(header));
+		change->position = position;
+		memcpy(&change->kind, payload, sizeof(change->kind));
+		memcpy(&change->key_length, payload + sizeof(change->kind), sizeof(change->key_length));
+		change->key = payload + sizeof(change->kind) + sizeof(change->key_length);
+		change->bytes = 0;
+		change->is_void = false;
+		if (header.type == BATON_MSG_PUT)
+		{
+			Size		before = sizeof(change->kind) + sizeof(change->key_length) +
+			change->key_length;
+			uint32		counter;
+
+			memcpy(&counter, payload + before, sizeof(counter));
+			before += sizeof(counter) + sizeof(int64);
+			if (counter != 0)
+				before += sizeof(BatonStatementCounter);
+			change->bytes = ITEM_BYTES(change->key_length, header.length - before);
+		}
+		position += sizeof(header) + header.length;
+	}
+}
+
+/* What the changes, sorted as items are, take away of what is stored. */
+static int64
+bytes_replaced(const DeltaChange *changes, const BatonSessionRecord *record)
+{
+	const BatonItem *items = baton_record_items(record);
+	int64		bytes = 0;
+	uint32		item = 0;
+
+	for (int i = 0; i < change_count; i++)
+	{
+		const DeltaChange *change = &changes[i];
+
+		if (change->is_void)
+			continue;
+		for (; item < record->item_count; item++)
+		{
+			const BatonEntry *entry = baton_entry(items[item].entry);
+			int			order = compare_keys(entry->kind, baton_entry_key(entry), entry->key_length,
+											 change->kind, change->key, change->key_length);
+
+			if (order == 0)
+				bytes += ITEM_BYTES(entry->key_length, entry->value_length);
+			if (order > 0)
+				break;
+		}
+	}
+	return bytes;
+}
+
+/* The others move up, in their order. */
+static void
+remove_void(DeltaChange *changes)
+{
+	int			kept = 0;
+	int			length = 0;
+
+	qsort(changes, change_count, sizeof(*changes), compare_positions);
+	for (int i = 0; i < change_count; i++)
+	{
+		int			from = changes[i].position;
+		int			to = i + 1 < change_count ? changes[i + 1].position : collected.len;
+
+		if (changes[i].is_void)
+			continue;
+		memmove(collected.data + length, collected.data + from, to - from);
+		length += to - from;
+		kept++;
+	}
+	collected.len = length;
+	collected.data[length] = '\0';
+	change_count = kept;
+}
+
+/*
+ * Put off until there are a sixteenth more than there were, or each transaction
+ * would pay for all that earlier ones have left.
+ */
+void
+baton_delta_settle(const BatonSessionRecord *record)
+{
+	DeltaChange *changes;
+	bool		some_void = false;
+
+	if (change_count == 0 ||
+		(change_count > SETTLE_ALWAYS && change_count < settled_count + settled_count / 16))
+		return;
+
+	changes = MemoryContextAllocHuge(CurrentMemoryContext, change_count * sizeof(*changes));
+	find_changes(changes);
+	qsort(changes, change_count, sizeof(*changes), compare_changes);
+	growth = 0;
+	for (int i = 0; i < change_count; i++)
+	{
+		if (i + 1 < change_count &&
+			compare_keys(changes[i].kind, changes[i].key, changes[i].key_length,
+						 changes[i + 1].kind, changes[i + 1].key, changes[i + 1].key_length) == 0)
+			changes[i].is_void = some_void = true;
+		else
+			growth += changes[i].bytes;
+	}
+	growth -= bytes_replaced(changes, record);
+	if (some_void)
+		remove_void(changes);
+	settled_count = change_count;
+	pfree(changes);
+}
+
 void
 baton_delta_send(int fd, uint64 session)
 {
@@ -150,6 +337,8 @@ void
 baton_delta_drop(void)
 {
 	BatonServed.delta_too_large = false;
+	change_count = settled_count = 0;
+	growth = 0;
 	if (!initialised)
 		return;
 	resetStringInfo(&collected);

@@ -12,6 +12,8 @@
 #ifndef BATON_DELTA_H
 #define BATON_DELTA_H
 
+#include "baton_shared.h"
+
 /* More than there can be room for, but not so much that sums wrap around. */
 #define DELTA_TOO_LARGE (SIZE_MAX / 4)
 
@@ -20,6 +22,18 @@
  * something was too large to be collected.
  */
 extern Size baton_delta_size(void);
+
+/*
+ * By how many bytes the session's context would grow at most, as context_bytes in
+ * the views counts them.  Exactly, since baton_delta_settle.
+ */
+extern int64 baton_delta_growth(void);
+
+/*
+ * Changes that later ones have made void go.  Those are what a session collects
+ * that has to stay, and changes the same things again, or takes them away.
+ */
+extern void baton_delta_settle(const BatonSessionRecord *record);
 
 /* Sends what was collected as changes of `session`, and forgets it. */
 extern void baton_delta_send(int fd, uint64 session);

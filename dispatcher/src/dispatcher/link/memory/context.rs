@@ -170,9 +170,10 @@ impl Contexts {
         from(KIND_STATEMENT)..from(KIND_STATEMENT + 1)
     }
 
-    /// Makes what is staged the context of session `index`. STARTUP items go
-    /// if `greeted`. On `Full` the context is what it was before.
-    pub fn apply(&mut self, index: u32, staged: &mut Staged, greeted: bool) -> Result<(), Full> {
+    /// Makes what is staged the context of session `index`; by how many bytes it has
+    /// grown. STARTUP items go if `greeted`. On `Full` the context is what it was
+    /// before.
+    pub fn apply(&mut self, index: u32, staged: &mut Staged, greeted: bool) -> Result<i64, Full> {
         if staged.overflow {
             self.discard(staged);
             return Err(Full);
@@ -180,6 +181,7 @@ impl Contexts {
         self.load(index);
         let mut dropped: Vec<Item> = Vec::new();
         let mut allotted: Vec<u32> = Vec::new();
+        let mut grown = 0;
         if greeted {
             let arena = &self.arena;
             let (gone, kept): (Vec<Item>, Vec<Item>) = self
@@ -197,6 +199,7 @@ impl Contexts {
                     aux,
                 } => {
                     let content = self.arena.content(*entry);
+                    grown += bytes_of_item(content);
                     let found = self.find(content.kind, content.key);
                     let mut number = NO_COUNTER;
                     if let Some(counters) = counters {
@@ -241,6 +244,7 @@ impl Contexts {
             return Err(Full);
         };
         for item in dropped {
+            grown -= bytes_of_item(self.arena.content(item.entry));
             self.counters.release(item.counter);
             self.arena.release(item.entry);
         }
@@ -248,7 +252,7 @@ impl Contexts {
         let version = self.version();
         self.arena
             .put_record_context(index, version, (place, count), statements, 0);
-        Ok(())
+        Ok(grown)
     }
 
     fn version(&mut self) -> u64 {
@@ -257,8 +261,8 @@ impl Contexts {
     }
 
     /// The context of a new session: `items` with a reference each, which the
-    /// context takes over. On `Full` the references are released.
-    pub fn begin(&mut self, index: u32, mut items: Vec<Item>, flags: u32) -> Result<(), Full> {
+    /// context takes over; its bytes. On `Full` the references are released.
+    pub fn begin(&mut self, index: u32, mut items: Vec<Item>, flags: u32) -> Result<i64, Full> {
         let arena = &self.arena;
         items.sort_by(|one, other| {
             let [one, other] = [one, other].map(|item| arena.content(item.entry));
@@ -274,7 +278,8 @@ impl Contexts {
                 let place = (place, items.len() as u32);
                 self.arena
                     .put_record_context(index, version, place, statements, flags);
-                Ok(())
+                let contents = items.iter().map(|item| self.arena.content(item.entry));
+                Ok(contents.map(bytes_of_item).sum())
             }
             Err(Full) => {
                 items.iter().for_each(|item| self.arena.release(item.entry));
@@ -312,14 +317,16 @@ impl Contexts {
     }
 
     /// Bytes that a session's context accounts for.
-    pub fn bytes(&self, index: u32) -> usize {
+    pub fn bytes(&self, index: u32) -> i64 {
         self.items(index)
-            .map(|item| {
-                let content = self.arena.content(item.entry);
-                (ITEM_SIZE + ENTRY_HEADER_SIZE) as usize + content.key.len() + content.value.len()
-            })
+            .map(|item| bytes_of_item(self.arena.content(item.entry)))
             .sum()
     }
+}
+
+/// What an item accounts for; baton_delta_growth (delta.c) does the same sum.
+fn bytes_of_item(content: Content<'_>) -> i64 {
+    i64::from(ITEM_SIZE + ENTRY_HEADER_SIZE) + (content.key.len() + content.value.len()) as i64
 }
 
 #[cfg(test)]
@@ -419,11 +426,11 @@ mod tests {
         assert!(endless.changes.is_empty() && contexts.arena.used() < 1 << 18);
         put(&mut contexts, &mut other, "own", 5000);
         assert_eq!(contexts.apply(0, &mut endless, false), Err(Full));
-        assert_eq!(contexts.apply(1, &mut other, false), Ok(()));
+        assert!(contexts.apply(1, &mut other, false).is_ok());
         assert_eq!(shown(&contexts, 1)[0].1.len(), 5000);
         // and what it stages then counts from nothing
         put(&mut contexts, &mut endless, "own", 5000);
-        assert_eq!(contexts.apply(0, &mut endless, false), Ok(()));
+        assert!(contexts.apply(0, &mut endless, false).is_ok());
     }
 
     /// The first session gets all changes at once, the second each by itself.
@@ -434,6 +441,7 @@ mod tests {
             contexts.begin(index, Vec::new(), 0).unwrap();
         }
         let mut at_once = Staged::default();
+        let mut grown = [0; 2];
         for number in 0_u32..500 {
             let key = format!("key {}", number.wrapping_mul(2_654_435_761) % 37);
             let value = number.to_string();
@@ -450,9 +458,11 @@ mod tests {
                     contexts.stage_put(staged, content, None, 0);
                 }
             }
-            contexts.apply(1, &mut alone, false).unwrap();
+            grown[1] += contexts.apply(1, &mut alone, false).unwrap();
+            assert_eq!(grown[1], contexts.bytes(1));
         }
-        contexts.apply(0, &mut at_once, false).unwrap();
+        grown[0] = contexts.apply(0, &mut at_once, false).unwrap();
+        assert_eq!(grown, [contexts.bytes(0), contexts.bytes(1)]);
         assert!(!shown(&contexts, 0).is_empty());
         assert_eq!(shown(&contexts, 0), shown(&contexts, 1));
         contexts.end(0);

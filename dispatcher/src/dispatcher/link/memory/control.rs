@@ -120,6 +120,7 @@ impl Control {
             pool.queued.store(0, SeqCst);
             pool.in_use.store(0, SeqCst);
             pool.keeps_sessions.store(CAUSE_NONE, SeqCst);
+            pool.memory_left.store(i64::MAX, SeqCst);
         }
         for (index, slot) in self.sessions.iter().enumerate() {
             let owner = slot.owner.load(SeqCst);

@@ -47,7 +47,8 @@ static const char *const cause_names[] = {
 	[BATON_CAUSE_POOL_MODE] = "pool mode",
 	[BATON_CAUSE_FEW_SESSIONS] = "few sessions",
 	[BATON_CAUSE_UNLISTED_LIBRARY] = "unlisted library",
-	[BATON_CAUSE_LISTED_PARAMETER] = "listed parameter"
+	[BATON_CAUSE_LISTED_PARAMETER] = "listed parameter",
+	[BATON_CAUSE_POOL_MEMORY] = "pool memory"
 };
 
 StaticAssertDecl(lengthof(cause_names) == BATON_CAUSE_LAST + 1, "a cause has no name");

@@ -22,6 +22,9 @@ pub enum Life {
     Dedicated,
     /// It is to exit, and gets nothing more.
     Leaving { dedicated: bool },
+    /// Its process has ended. The slot stays its own until all are found whom it may
+    /// have had (burial.rs).
+    Gone,
 }
 
 impl Life {
@@ -35,7 +38,7 @@ impl Life {
     }
 
     pub fn is_leaving(self) -> bool {
-        matches!(self, Life::Unwanted | Life::Leaving { .. })
+        matches!(self, Life::Unwanted | Life::Leaving { .. } | Life::Gone)
     }
 
     /// Held by a transaction that does nothing: one that is told to go stays
@@ -50,9 +53,10 @@ impl Life {
 
     fn may_become(self, to: Life) -> bool {
         match self {
+            _ if to == Life::Gone => self != Life::Gone,
             Life::Starting => !to.is_dedicated(),
             Life::Unwanted => matches!(to, Life::Stale | Life::Leaving { dedicated: false }),
-            Life::Stale => false,
+            Life::Stale | Life::Gone => false,
             Life::Shared | Life::Dedicated | Life::Leaving { .. } => {
                 !to.is_starting() && (!self.is_leaving() || to.is_leaving())
             }
@@ -296,10 +300,24 @@ impl Backends {
             Some(Life::Starting) => Life::Unwanted,
             Some(Life::Shared) => Life::Leaving { dedicated: false },
             Some(Life::Dedicated) => Life::Leaving { dedicated: true },
-            Some(Life::Unwanted | Life::Stale | Life::Leaving { .. }) | None => return false,
+            Some(Life::Unwanted | Life::Stale | Life::Leaving { .. } | Life::Gone) | None => {
+                return false
+            }
         };
         self.turn(slot, to);
         true
+    }
+
+    /// Its process has ended. False if that is known, or there is none.
+    pub fn is_gone(&mut self, slot: u32) -> bool {
+        let is_new = self.life(slot).is_some_and(|life| life != Life::Gone);
+        if is_new {
+            self.turn(slot, Life::Gone);
+        }
+        if let Some(backend) = self.get_mut(slot) {
+            backend.dedicated_since_us = None;
+        }
+        is_new
     }
 
     /// Frees a slot.

@@ -22,8 +22,9 @@ impl Core {
         self.pool(number)?;
         let usable = |index| words.index_is_free(index);
         let id = self.sessions.create(number, from, usable)?;
-        if let Some(pool) = self.pool_mut(number) {
+        if let Some(pool) = self.pools[number as usize].as_mut() {
             pool.comes_from(from);
+            self.session_tally.add(&pool.key, 1);
         }
         self.let_in(number, from);
         self.look_at_threshold();
@@ -182,8 +183,9 @@ impl Core {
         let Some((number, from)) = self.sessions.remove(id) else {
             return;
         };
-        if let Some(pool) = self.pool_mut(number) {
+        if let Some(pool) = self.pools[number as usize].as_mut() {
             pool.gone_from(from);
+            self.session_tally.take(&pool.key, 1);
         }
         let pool = number;
         self.act(Action::End { id, pool, why });

@@ -119,11 +119,22 @@ pub enum Event {
 pub enum Then {
     Cancel(SessionId),
     Terminate(SessionId),
-    EndUngreeted { pool: u32, over_unix: Option<bool> },
+    EndUngreeted {
+        pool: u32,
+        over_unix: Option<bool>,
+    },
     Expire(u32),
     LeaveUngreeted(SessionId),
-    Bury { slot: u32, is_last: bool },
-    Move { old: u32, new: u32 },
+    Bury {
+        slot: u32,
+        is_last: bool,
+        /// Others than the one that it says it holds may be lost.
+        has_lost: bool,
+    },
+    Move {
+        old: u32,
+        new: u32,
+    },
     EndForced(u32),
     StopSessions,
 }

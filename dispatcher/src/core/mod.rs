@@ -19,15 +19,17 @@
 //! | `waits`, `cancel`, `holds`, `stop` | who is told what while he waits, or ends |
 //! | `pool_limits` | how many backends and sessions a role may have in a database |
 //! | `pool_memory` | how much their contexts take together, and may |
+//! | `tally` | how many a role has, and how many are in a database |
 //! | `modes` | whose sessions keep their backends because that is what is wanted |
 //! | `whose` | may this backend speak of that session? |
-//! | `attach`, `leave`, `shrink` | a backend comes, goes, may go |
+//! | `attach`, `leave`, `burial`, `shrink` | a backend comes, goes, has ended, may go |
 //! | `room`, `make_room` | which backend gives way for another pool |
 //! | `pool_changes` | why a pool has grown or shrunk, for the log |
 //! | `pool`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
 
 mod attach;
 mod backends;
+mod burial;
 mod cancel;
 mod coming;
 mod dedicated;
@@ -56,6 +58,7 @@ mod shrink;
 mod simulator;
 mod stall;
 mod stop;
+mod tally;
 mod waits;
 mod whose;
 mod words;
@@ -72,10 +75,12 @@ pub use pool_changes::Reason;
 pub use pool_limits::PoolLimits;
 #[cfg(test)]
 pub use pool_limits::PoolMode;
+pub use tally::Tally;
 pub use whose::{Tells, Whose};
 pub use words::{Shown, Word, Words};
 
 use backends::Backends;
+use burial::Burials;
 use holds::Hold;
 use make_room::Room;
 use pool::Pool;
@@ -135,6 +140,8 @@ pub struct Core {
     pool_numbers: HashMap<Arc<PoolKey>, u32>,
     /// Limits of a role in a database.
     groups: Groups,
+    session_tally: Tally,
+    backend_tally: Tally,
     /// Pools that exist.
     existing: PoolSet,
     /// Among them those that have a backend, of whatever state, and hence a
@@ -157,8 +164,7 @@ pub struct Core {
     launcher_is_up: bool,
     stopping: bool,
     next_swept: u32,
-    /// Whom a backend that is being buried may have had.
-    lost: Vec<SessionId>,
+    burials: Burials,
     actions: VecDeque<Action>,
 }
 
@@ -181,6 +187,8 @@ impl Core {
             free_pools: (0..pools as u32).rev().collect(),
             pool_numbers: HashMap::new(),
             groups: Groups::new(),
+            session_tally: Tally::default(),
+            backend_tally: Tally::default(),
             existing: PoolSet::new(pools),
             with_backends: PoolSet::new(pools),
             in_want: PoolSet::new(pools),
@@ -196,7 +204,7 @@ impl Core {
             launcher_is_up: true,
             stopping: false,
             next_swept: 0,
-            lost: Vec::new(),
+            burials: Burials::default(),
             actions: VecDeque::new(),
         }
     }
@@ -260,7 +268,10 @@ impl Core {
 
             Event::Tick => self.tick(words),
             Event::Sweep => self.sweep(words),
-            Event::RoundEnds => self.round_ends(words),
+            Event::RoundEnds => {
+                self.bury_on(words);
+                self.round_ends(words);
+            }
             Event::MakeRoom => self.make_room(words),
             Event::Stop => self.stop(),
             Event::Abandon => self.abandon(words),
@@ -275,7 +286,11 @@ impl Core {
             Then::EndUngreeted { pool, over_unix } => self.end_ungreeted(pool, over_unix),
             Then::Expire(pool) => self.expire(pool),
             Then::LeaveUngreeted(id) => self.leave_ungreeted(id),
-            Then::Bury { slot, is_last } => self.bury(slot, is_last, words),
+            Then::Bury {
+                slot,
+                is_last,
+                has_lost,
+            } => self.bury(slot, is_last, has_lost, words),
             Then::Move { old, new } => self.move_sessions(old, new),
             Then::EndForced(number) => self.end_forced(number, words),
             Then::StopSessions => self.stop_sessions(words),
@@ -317,7 +332,7 @@ impl Core {
 
     /// Has it to be asked again without anything having happened?
     pub fn has_more(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.dirty.is_empty() || !self.burials.is_empty()
     }
 
     /// Is there something that has a limit in milliseconds?

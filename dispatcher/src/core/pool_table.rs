@@ -11,6 +11,7 @@
 use super::backends::Life;
 use super::pool::Pool;
 use super::pool_changes::Reason;
+use super::tally::Tally;
 use super::{Action, Core, Identity, PoolKey, Stranger, Then, Words};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
@@ -126,6 +127,15 @@ impl Core {
         for id in self.sessions.of_pool(old) {
             if (self.sessions.get(id)).is_some_and(|session| session.is_ungreeted()) {
                 self.actions.push_back(Action::ForgetGreeting(id));
+            }
+        }
+        let moved = self.sessions.members(old);
+        for (number, joins) in [(old, false), (new, true)] {
+            if let Some(key) = self.pool_key(number).cloned() {
+                match joins {
+                    true => self.session_tally.add(&key, moved),
+                    false => self.session_tally.take(&key, moved),
+                }
             }
         }
         self.sessions.move_all(old, new);
@@ -247,22 +257,14 @@ impl Core {
         self.pool(number).map_or(0, |pool| pool.dedicated.len())
     }
 
-    /// Sessions of such pools.
-    pub fn count_sessions(&self, is_counted: impl Fn(&PoolKey) -> bool) -> i64 {
-        let pools = self.existing.iter();
-        pools
-            .filter(|number| self.pool(*number).is_some_and(|pool| is_counted(&pool.key)))
-            .map(|number| self.sessions.members(number) as i64)
-            .sum()
+    /// Sessions by role and by database, of all pools.
+    pub fn session_tally(&self) -> &Tally {
+        &self.session_tally
     }
 
-    /// Backends of such pools.
-    pub fn count_backends(&self, is_counted: impl Fn(&PoolKey) -> bool) -> i64 {
-        let pools = self.existing.iter().filter_map(|number| self.pool(number));
-        pools
-            .filter(|pool| is_counted(&pool.key))
-            .map(|pool| pool.all_backends().count() as i64)
-            .sum()
+    /// Backends, starting ones included.
+    pub fn backend_tally(&self) -> &Tally {
+        &self.backend_tally
     }
 
     /// Could this identity be one of the pool's backends?

@@ -375,9 +375,10 @@ impl Core {
             .iter()
             .filter_map(life)
             .any(|life| life.is_starting());
-        if let Some(pool) = self.pool_mut(number) {
+        if let Some(pool) = self.pools[number as usize].as_mut() {
             pool.starts_together = together;
             pool.backends.push(slot);
+            self.backend_tally.add(&pool.key, 1);
         }
         self.with_backends.insert(number);
         self.tell_growth(slot, number, why);

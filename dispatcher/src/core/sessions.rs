@@ -97,6 +97,8 @@ pub struct Session {
     queue: u32,
     /// Which backend it was sent to last, by its serial.
     sent_to: u64,
+    /// When it went into a queue last: who did so before has a lower one.
+    queued: u64,
     /// When it began to wait, microseconds of the monotonic clock.
     waits_since_us: u64,
     /// Who began to wait before has a lower one.
@@ -124,6 +126,10 @@ impl Session {
 
     pub fn sent_to(&self) -> u64 {
         self.sent_to
+    }
+
+    pub fn queued(&self) -> u64 {
+        self.queued
     }
 
     pub fn is_ungreeted(&self) -> bool {
@@ -158,6 +164,7 @@ pub struct Sessions {
     /// By pool.
     lists: Vec<Lists>,
     next_turn: u64,
+    next_queued: u64,
     /// From which generations of slots are counted.
     first_generation: u32,
 }
@@ -171,12 +178,18 @@ impl Sessions {
             live: 0,
             lists: vec![NOBODY; pools],
             next_turn: 0,
+            next_queued: 0,
             first_generation,
         }
     }
 
     pub fn live(&self) -> usize {
         self.live
+    }
+
+    /// Who has gone into a queue so far has a lower one.
+    pub fn next_queued(&self) -> u64 {
+        self.next_queued
     }
 
     /// Makes a session; None if there is no slot that may be used (an orphaned
@@ -229,6 +242,7 @@ impl Sessions {
             whereabouts: Whereabouts::Idle,
             queue: 0,
             sent_to: 0,
+            queued: 0,
             waits_since_us: 0,
             turn: 0,
             line: Of::Quiet,
@@ -353,7 +367,10 @@ impl Sessions {
     pub fn enqueue(&mut self, session: SessionId) {
         if let Some(found) = self.get(session) {
             let (need, pool, line) = (found.whereabouts.need(), found.pool, found.line);
-            self.table[index_of(session) as usize].queue = pool;
+            let found = &mut self.table[index_of(session) as usize];
+            found.queue = pool;
+            found.queued = self.next_queued;
+            self.next_queued += 1;
             self.put(session, Whereabouts::Queue(need));
             self.takes_turns(pool, line, true);
         }
@@ -508,6 +525,22 @@ mod tests {
             served.push(id);
         }
         assert_eq!(served, [4, 0, 5, 1, 2, 3].map(|at| ids[at]));
+    }
+
+    #[test]
+    fn all_of_a_pool_are_gone_through_by_their_number_whoever_comes_and_goes_meanwhile() {
+        let mut sessions = sessions(9);
+        let ids: Vec<SessionId> = (0..5).filter_map(|_| create(&mut sessions, 1)).collect();
+        let mut seen: Vec<SessionId> = (0..2).filter_map(|_| sessions.to_the_end(1)).collect();
+        // One that was seen and one that was not go, and one comes.
+        sessions.remove(ids[0]);
+        sessions.remove(ids[3]);
+        let new = create(&mut sessions, 1).unwrap();
+        seen.extend((2..5).filter_map(|_| sessions.to_the_end(1)));
+        assert_eq!(seen, [ids[0], ids[1], ids[2], ids[4], ids[1]]);
+        assert_eq!(sessions.of_pool(1).count(), sessions.members(1));
+        assert!(sessions.of_pool(1).any(|id| id == new));
+        assert_eq!(sessions.to_the_end(2), None);
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Core {
     }
 
     /// It waits already, and this backend of its pool had it last: an event of its
-    /// socket too many (one that was armed twice, leave.rs) may be heard before the
+    /// socket too many (one that was armed twice, burial.rs) may be heard before the
     /// message by which it was given back.
     fn comes_from(&self, slot: u32, id: SessionId, words: &impl Words) -> bool {
         let (Some(session), Some(backend)) = (self.sessions.get(id), self.backends.get(slot))

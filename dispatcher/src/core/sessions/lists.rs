@@ -129,6 +129,15 @@ impl Sessions {
         self.list(Of::Pool, pool)
     }
 
+    /// The first of a pool's sessions becomes the last: who goes through them some at
+    /// a time takes as many as there were.
+    pub fn to_the_end(&mut self, pool: u32) -> Option<SessionId> {
+        let id = self.first_of(pool, Of::Pool)?;
+        self.unlink(Of::Pool, index_of(id));
+        self.link(Of::Pool, index_of(id), NONE);
+        Some(id)
+    }
+
     pub(in crate::core) fn list(&self, of: Of, pool: u32) -> impl Iterator<Item = SessionId> + '_ {
         let mut next = self.of(pool, of).first;
         std::iter::from_fn(move || {

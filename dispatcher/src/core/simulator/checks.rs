@@ -4,7 +4,7 @@
 use super::shell::Shell;
 use crate::core::pool::Pool;
 use crate::core::sessions::{Of, Whereabouts};
-use crate::core::{index_of, Core, PoolMode, SessionId, Words};
+use crate::core::{index_of, Core, PoolMode, SessionId, Tally, Words};
 use std::collections::BTreeMap;
 
 impl Core {
@@ -53,6 +53,7 @@ impl Core {
             }
         }
         self.check_pools();
+        self.check_tallies();
         let mut dedicated = 0;
         let mut total = 0;
         let mut leaving = 0;
@@ -82,6 +83,18 @@ impl Core {
             self.actions.is_empty(),
             "actions that nobody has carried out"
         );
+    }
+
+    /// What limits count is what there is.
+    fn check_tallies(&self) {
+        let (mut sessions, mut backends) = (Tally::default(), Tally::default());
+        for number in self.existing.iter() {
+            let pool = self.pool(number).expect("it exists");
+            sessions.add(&pool.key, self.sessions.members(number));
+            backends.add(&pool.key, pool.all_backends().count());
+        }
+        assert_eq!(sessions, self.session_tally, "sessions by role");
+        assert_eq!(backends, self.backend_tally, "backends by role");
     }
 
     /// Pools are counted where they are looked for.
@@ -131,7 +144,9 @@ impl Core {
         assert!(self.in_want.is_empty(), "pools are in want");
         assert!(self.holds.is_empty(), "holds are left");
         assert!(!self.room.is_offered(), "a ticket is out");
-        assert!(self.lost.is_empty() && self.actions.is_empty());
+        assert!(self.burials.is_empty() && self.actions.is_empty());
+        assert_eq!(self.session_tally, Tally::default());
+        assert_eq!(self.backend_tally, Tally::default());
     }
 
     /// More backends than there are places: true after one too many is opened.
@@ -161,6 +176,11 @@ impl Core {
                 "somebody is in the ready queue of pool {number} and all sleep"
             );
         }
+    }
+
+    /// Pools that nobody has looked at since something has happened to them.
+    pub(super) fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
     }
 
     pub(super) fn dedicated_count(&self) -> usize {

@@ -291,7 +291,7 @@ impl Scenario {
         self.shell.check_modes();
         self.shell.check_told();
         let shell = &self.shell;
-        if !shell.core.has_more() {
+        if !shell.core.has_dirty() {
             shell.core.check_served(&shell.world);
             let is_empty = |number: u32| shell.world.pools[number as usize].queue.is_empty();
             shell.core.check_asked(&shell.world, is_empty, |slot| {

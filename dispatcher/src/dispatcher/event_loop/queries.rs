@@ -1,25 +1,25 @@
 //! Views are answered.
 //!
-//! All sessions are many: their rows are made and sent a slice at a time, and
-//! everybody else is served in between.
+//! Sessions, backends and pools are many: their rows are made and sent a slice at a
+//! time, and everybody else is served in between.
 
 use super::Dispatcher;
 use crate::dispatcher::link::connections::Then;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::rows::Row;
 use crate::dispatcher::link::wire::Writer;
-use crate::dispatcher::scheduler::SessionRows;
+use crate::dispatcher::scheduler::{Rows, View};
 use crate::dispatcher::sys::process;
 use std::collections::HashMap;
 
-/// Slots of sessions looked at for one reader in a round: their rows take some 300
+/// Looked at for one reader in a round: rows of so many sessions take some 300
 /// microseconds.
-const SLOTS_A_SLICE: u32 = 256;
+const A_SLICE: u32 = 256;
 
-/// Who reads all sessions, and how far he has come, by control connection.
+/// Who reads, and how far he has come, by control connection.
 #[derive(Default)]
 pub struct Readers {
-    at: HashMap<u32, SessionRows>,
+    at: HashMap<u32, Rows>,
 }
 
 impl Readers {
@@ -37,24 +37,31 @@ impl Dispatcher {
         if self.connections.has_unsent(number) {
             return;
         }
-        if let Some(rows) = self.scheduler.session_rows(at, SLOTS_A_SLICE) {
+        if let Some(rows) = self.scheduler.rows(at, A_SLICE) {
             return self.connections.send_all(number, rows, Then::More);
         }
+        let mut rows: Vec<Vec<u8>> = match at.view {
+            View::Sessions => self.natives.rows().collect(),
+            View::Backends | View::Pools => Vec::new(),
+        };
         self.readers.forget(number);
-        let mut rows: Vec<Vec<u8>> = self.natives.rows().collect();
         rows.push(Writer::new(MSG_DONE, 0).finish());
         self.connections.send_all(number, rows, Then::Close);
     }
 
     /// The rows of one view, and the end of them; none of one that is not known.
     pub(super) fn answer_query(&mut self, number: u32, what: u32) {
+        let view = match what {
+            QUERY_SESSIONS => Some(View::Sessions),
+            QUERY_BACKENDS => Some(View::Backends),
+            QUERY_POOLS => Some(View::Pools),
+            _ => None,
+        };
+        if let Some(view) = view {
+            self.readers.at.insert(number, Rows::of(view));
+            return self.read_on(number);
+        }
         let mut rows = match what {
-            QUERY_SESSIONS => {
-                self.readers.at.insert(number, SessionRows::default());
-                return self.read_on(number);
-            }
-            QUERY_BACKENDS => self.scheduler.backend_rows(),
-            QUERY_POOLS => self.scheduler.pool_rows(),
             QUERY_DISPATCHERS => vec![self.dispatcher_row()],
             _ => Vec::new(),
         };

@@ -156,9 +156,9 @@ impl Answer {
     }
 
     /// May there be so many of ours, beside the others that there are, within
-    /// this CONNECTION LIMIT? It is counted only if there is a limit.
-    pub fn fits(&self, limit: i32, others: i32, ours: impl FnOnce() -> i64) -> bool {
-        limit < 0 || self.superuser || i64::from(others) + ours() <= i64::from(limit)
+    /// this CONNECTION LIMIT?
+    pub fn fits(&self, limit: i32, others: i32, ours: usize) -> bool {
+        limit < 0 || self.superuser || i64::from(others) + ours as i64 <= i64::from(limit)
     }
 }
 

@@ -1,7 +1,6 @@
 //! May a client that has proved itself come in?
 
 use super::native::Natives;
-use crate::core::PoolKey;
 use crate::dispatcher::link::questions::Answer;
 use crate::dispatcher::network::Origin;
 use crate::dispatcher::parameters::{door, Parameters};
@@ -27,11 +26,11 @@ pub fn admit(
     startup: &Startup,
     answer: &Answer,
 ) -> Result<(), Report> {
-    let count = |same: &dyn Fn(&PoolKey) -> bool| -> i64 { sessions.count_sessions(same) };
+    let tally = sessions.session_tally();
     // The launcher gives a limit of a role that may log in; a refusal
     // beside it is the database's, which comes later. Who had the name
     // before does not count.
-    let with_it = || count(&|key| key.role_oid == answer.role) + 1;
+    let with_it = tally.of_role(answer.role) + 1;
     if !answer.fits(answer.role_limit, answer.role_backends, with_it) {
         return Err(too_many("role", &startup.user));
     }
@@ -41,7 +40,7 @@ pub fn admit(
     if sessions.live_sessions() >= parameters.max_sessions as usize {
         return Err(Report::fatal(b"53300", "sorry, too many clients already"));
     }
-    let with_it = || count(&|key| key.database_oid == answer.database) + 1;
+    let with_it = tally.in_database(answer.database) + 1;
     if !answer.fits(answer.database_limit, answer.database_backends, with_it) {
         return Err(too_many("database", &startup.database));
     }
@@ -68,10 +67,8 @@ pub fn has_room_for(
         return Ok(());
     }
     let most = limits.sessions_per_user;
-    let is_full = |most| {
-        let pooled = sessions.count_sessions(|key| key.role_oid == role);
-        usize::try_from(pooled).unwrap_or(0) + natives.of_role(role) >= most as usize
-    };
+    let is_full =
+        |most| sessions.session_tally().of_role(role) + natives.of_role(role) >= most as usize;
     if most > 0 && is_full(most) {
         let what = "too many sessions of this user";
         return Err(door::too_many(what, "max_sessions_per_user", most));

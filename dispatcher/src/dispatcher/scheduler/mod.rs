@@ -27,9 +27,9 @@ mod views;
 pub use attach::{Hello, Refusal};
 pub use new_session::NewClient;
 pub use settings::Ask;
-pub use views::SessionRows;
+pub use views::{Rows, View};
 
-use crate::core::{Core, Ending, Event, Now, PoolKey, SessionId};
+use crate::core::{Core, Ending, Event, Now, SessionId, Tally};
 use crate::dispatcher::backends::links::Links;
 use crate::dispatcher::backends::opening::Openings;
 use crate::dispatcher::backends::queues::Queues;
@@ -259,9 +259,9 @@ impl Scheduler {
         self.core.backend_count()
     }
 
-    /// Sessions of such pools.
-    pub fn count_sessions(&self, same: impl Fn(&PoolKey) -> bool) -> i64 {
-        self.core.count_sessions(same)
+    /// Sessions by role and by database.
+    pub fn session_tally(&self) -> &Tally {
+        self.core.session_tally()
     }
 
     pub fn sessions_from(&self, origin: &Origin) -> usize {

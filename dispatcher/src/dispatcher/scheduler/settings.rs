@@ -166,17 +166,15 @@ impl Scheduler {
             AUTH_BY_SERVER => self.roles.are_vouched_for(key.role_oid),
             _ => false,
         };
-        let count = |same: &dyn Fn(&PoolKey) -> bool| self.core.count_backends(same);
+        let tally = self.core.backend_tally();
+        let of_role = tally.of_role(key.role_oid);
+        let in_database = tally.in_database(key.database_oid);
         let may = answer.refusal.is_none()
             && !answer.ask_backend
             && self.core.is_of_pool(pool, identity)
             && proves
-            && answer.fits(answer.role_limit, answer.role_backends, || {
-                count(&|other| other.role_oid == key.role_oid)
-            })
-            && answer.fits(answer.database_limit, answer.database_backends, || {
-                count(&|other| other.database_oid == key.database_oid)
-            });
+            && answer.fits(answer.role_limit, answer.role_backends, of_role)
+            && answer.fits(answer.database_limit, answer.database_backends, in_database);
         debug!("another backend of pool {pool} could log in: {may}");
         let good_until = if answer.counts_connections() {
             0

@@ -70,28 +70,48 @@ fn application_name(contexts: &Contexts, index: u32) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// How far somebody has read who reads all sessions.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SessionRows {
+/// What has a row for each of many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    Sessions,
+    Backends,
+    Pools,
+}
+
+/// What somebody reads, and how far he has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    pub view: View,
     next: u32,
 }
 
+impl Rows {
+    pub fn of(view: View) -> Rows {
+        Rows { view, next: 0 }
+    }
+}
+
 impl Scheduler {
-    /// The next rows of pg_baton_sessions: of at most so many slots; None if there
-    /// are no more. Who comes or goes meanwhile may be there or not.
-    pub fn session_rows(&self, at: &mut SessionRows, most: u32) -> Option<Vec<Vec<u8>>> {
-        let sessions = self.core.sessions();
+    /// The next rows: of at most so many numbers; None if there are no more. Who comes
+    /// or goes meanwhile may be there or not.
+    pub fn rows(&self, at: &mut Rows, most: u32) -> Option<Vec<Vec<u8>>> {
+        let end = match at.view {
+            View::Sessions => self.core.sessions().slots_used(),
+            View::Backends => self.control.backends.len() as u32,
+            View::Pools => self.control.pools.len() as u32,
+        };
         let from = at.next;
-        let to = sessions.slots_used().min(from.saturating_add(most));
+        let to = end.min(from.saturating_add(most));
         if from >= to {
             return None;
         }
         at.next = to;
-        Some(
-            (from..to)
-                .filter_map(|index| self.session_row(index))
-                .collect(),
-        )
+        let row = |number| match at.view {
+            View::Sessions => self.session_row(number),
+            View::Backends => self.backend_row(number),
+            View::Pools => self.pool_row(number),
+        };
+        Some((from..to).filter_map(row).collect())
     }
 
     fn session_row(&self, index: u32) -> Option<Vec<u8>> {
@@ -129,31 +149,28 @@ impl Scheduler {
         )
     }
 
-    pub fn backend_rows(&self) -> Vec<Vec<u8>> {
-        self.control
-            .backends
-            .iter()
-            .enumerate()
-            .filter(|(_, slot)| slot.state.load(SeqCst) != BACKEND_FREE)
-            .map(|(number, slot)| {
-                let backend = self.core.backend(number as u32);
-                let key = backend.and_then(|backend| self.core.pool_key(backend.pool()));
-                let nonzero = |value: u64| (value != 0).then_some(value);
-                Row::new()
-                    .number(number)
-                    .optional(nonzero(u64::from(slot.pid.load(Relaxed))))
-                    .optional(self.session_pid(slot.session.load(SeqCst)))
-                    .bytes(key.map_or(b"", |key| &key.user))
-                    .bytes(key.map_or(b"", |key| &key.database))
-                    .text(backend_state(slot.state.load(SeqCst)))
-                    .optional(nonzero(slot.session.load(Relaxed)))
-                    .optional(cause(slot.dedicated_cause.load(Relaxed)))
-                    .number(slot.transactions.load(Relaxed))
-                    .number(slot.switches.load(Relaxed))
-                    .number(slot.state_since_us.load(Relaxed))
-                    .finish()
-            })
-            .collect()
+    fn backend_row(&self, number: u32) -> Option<Vec<u8>> {
+        let slot = &self.control.backends[number as usize];
+        let state = slot.state.load(SeqCst);
+        if state == BACKEND_FREE {
+            return None;
+        }
+        let backend = self.core.backend(number);
+        let key = backend.and_then(|backend| self.core.pool_key(backend.pool()));
+        let nonzero = |value: u64| (value != 0).then_some(value);
+        let row = Row::new()
+            .number(number)
+            .optional(nonzero(u64::from(slot.pid.load(Relaxed))))
+            .optional(self.session_pid(slot.session.load(SeqCst)))
+            .bytes(key.map_or(b"", |key| &key.user))
+            .bytes(key.map_or(b"", |key| &key.database))
+            .text(backend_state(state))
+            .optional(nonzero(slot.session.load(Relaxed)))
+            .optional(cause(slot.dedicated_cause.load(Relaxed)))
+            .number(slot.transactions.load(Relaxed))
+            .number(slot.switches.load(Relaxed))
+            .number(slot.state_since_us.load(Relaxed));
+        Some(row.finish())
     }
 
     fn session_pid(&self, id: u64) -> Option<i32> {
@@ -161,47 +178,39 @@ impl Scheduler {
         (id != 0 && identity.id.load(SeqCst) == id).then(|| identity.pid.load(Relaxed))
     }
 
-    pub fn pool_rows(&self) -> Vec<Vec<u8>> {
-        let mut rows = Vec::new();
-        for number in self.core.pools() {
-            let Some(key) = self.core.pool_key(number) else {
-                continue;
-            };
-            let slots = self.core.pool_backends(number);
-            let (mut starting, mut idle, mut busy) = (0, 0, 0);
-            for slot in slots {
-                match self.control.backends[*slot as usize].state.load(SeqCst) {
-                    BACKEND_STARTING => starting += 1,
-                    BACKEND_IDLE | BACKEND_LINGER => idle += 1,
-                    BACKEND_ASSIGNED | BACKEND_BUSY => busy += 1,
-                    _ => {}
-                }
+    fn pool_row(&self, number: u32) -> Option<Vec<u8>> {
+        let key = self.core.pool_key(number)?;
+        let slots = self.core.pool_backends(number);
+        let (mut starting, mut idle, mut busy) = (0, 0, 0);
+        for slot in slots {
+            match self.control.backends[*slot as usize].state.load(SeqCst) {
+                BACKEND_STARTING => starting += 1,
+                BACKEND_IDLE | BACKEND_LINGER => idle += 1,
+                BACKEND_ASSIGNED | BACKEND_BUSY => busy += 1,
+                _ => {}
             }
-            let dedicated = self.core.pool_dedicated(number);
-            let options: Vec<Vec<u8>> = key
-                .options
-                .iter()
-                .map(|(name, value)| [name.as_slice(), b"=", value].concat())
-                .collect();
-            let completed = self.control.pools[number as usize].completed.load(Relaxed);
-            let (memory, most) = self.core.pool_memory(number);
-            let row = Row::new()
-                .bytes(&key.user)
-                .bytes(&key.database)
-                .bytes(&options.join(&b' '))
-                .number(slots.len() + dedicated)
-                .number(starting)
-                .number(idle)
-                .number(busy)
-                .number(dedicated)
-                .number(self.core.sessions().members(number))
-                .number(self.core.waiting_in(number, &self.control))
-                .optional(self.core.oldest_wait_us(number, &self.control))
-                .number(completed)
-                .number(memory)
-                .optional(most);
-            rows.push(row.finish());
         }
-        rows
+        let dedicated = self.core.pool_dedicated(number);
+        let options: Vec<Vec<u8>> = (key.options.iter())
+            .map(|(name, value)| [name.as_slice(), b"=", value].concat())
+            .collect();
+        let completed = self.control.pools[number as usize].completed.load(Relaxed);
+        let (memory, most) = self.core.pool_memory(number);
+        let row = Row::new()
+            .bytes(&key.user)
+            .bytes(&key.database)
+            .bytes(&options.join(&b' '))
+            .number(slots.len() + dedicated)
+            .number(starting)
+            .number(idle)
+            .number(busy)
+            .number(dedicated)
+            .number(self.core.sessions().members(number))
+            .number(self.core.waiting_in(number, &self.control))
+            .optional(self.core.oldest_wait_us(number, &self.control))
+            .number(completed)
+            .number(memory)
+            .optional(most);
+        Some(row.finish())
     }
 }

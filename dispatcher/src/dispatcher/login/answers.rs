@@ -30,6 +30,7 @@ impl Logins {
 
     /// Asks what is not known already.
     pub(super) fn ask(&mut self, number: u32) {
+        self.settle(number);
         let Some(login) = self.logins.get(number) else {
             return;
         };
@@ -259,7 +260,7 @@ impl Logins {
 
     /// May it come in? As in stock that is decided after it has proved itself.
     fn enter(&mut self, number: u32, startup: Startup, answer: Answer, proved: Proved) {
-        if let Some(login) = self.logins.remove(number) {
+        if let Some(login) = self.take_out(number) {
             self.effects.push_back(Effect::Enter(Box::new(Entering {
                 socket: login.socket,
                 address: login.address,

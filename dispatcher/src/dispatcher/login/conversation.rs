@@ -26,7 +26,7 @@ impl Logins {
             };
             let wanted = login.wanted();
             if wanted == 0 {
-                return;
+                return self.settle(number);
             }
             let mut bytes = [0; 4096];
             let room = wanted.min(bytes.len());

@@ -4,43 +4,27 @@
 //! |---|---|---|
 //! | logins a second | before a TLS handshake, else as the startup packet has come | 53300 |
 //! | connections that have not logged in | a client is accepted | one of those that keep us waiting goes, 53300 |
-//! | time for a handshake, for each message | looked at 50 times a second | closed without a word, as by authentication_timeout |
+//! | time for a handshake, for each message | looked at 50 times a second, those whose time it is | closed without a word, as by authentication_timeout |
 //! | bytes before authentication | as they come | 54000; in a handshake closed |
 //! | sessions of an address, of a user (admission.rs) | after authentication, superusers apart | 53300 |
 
-use super::client::Login;
-use super::limits::Waiting;
+use super::client::{Login, Phase};
+use super::watch::Seen;
 use super::Logins;
 use crate::dispatcher::network::Origin;
 use crate::dispatcher::parameters::door::too_much;
-use crate::dispatcher::sys::socket::Address;
 use crate::protocol::Report;
 use tracing::debug;
 
 impl Logins {
     /// Makes room for one more client; false if none can be.
-    pub(super) fn make_room_at_the_door(&mut self, newcomer: &Address) -> bool {
+    pub(super) fn make_room_at_the_door(&mut self) -> bool {
         let most = usize::try_from(self.parameters.door.unauthenticated);
         let is_full = most.is_ok_and(|most| self.logins.len() >= most.max(1));
         if !is_full && self.logins.has_room() {
             return true;
         }
-        let logins = &self.logins;
-        let keeps_us = |one: &Waiting| {
-            let login = logins.get(one.number);
-            login.is_some_and(|login| login.serial == one.serial && login.keeps_us())
-        };
-        let all = || {
-            (logins.iter())
-                .filter(|(_, login)| login.keeps_us())
-                .map(|(number, login)| Waiting {
-                    number,
-                    serial: login.serial,
-                    origin: Origin::of(&login.address),
-                })
-                .collect()
-        };
-        let Some(number) = self.turns.next(Origin::of(newcomer), keeps_us, all) else {
+        let Some(number) = self.who_goes() else {
             return false;
         };
         let report = Report::fatal(b"53300", "sorry, too many clients already")
@@ -82,17 +66,46 @@ impl Logins {
         false
     }
 
-    /// Has it taken too long for what it is at?
-    pub(super) fn is_late(&self, login: &Login) -> bool {
-        if !login.keeps_us() {
-            return false;
+    /// Of those that keep us waiting still.
+    fn who_goes(&mut self) -> Option<u32> {
+        loop {
+            let number = self.watch.who_goes()?;
+            if self.logins.get(number).is_some_and(Login::keeps_us) {
+                return Some(number);
+            }
+            self.settle(number);
         }
-        let limits = &self.parameters.door;
-        let limit_ms = if login.shakes_hands() {
-            limits.handshake_timeout_ms
-        } else {
-            limits.login_step_timeout_ms
+    }
+
+    /// It may be another's turn, or it has begun or ended: what is watched of it is
+    /// what it is now.
+    pub(super) fn settle(&mut self, number: u32) {
+        let Some(login) = self.logins.get(number) else {
+            self.watch.forget(number);
+            return;
         };
-        limit_ms > 0 && self.now.us >= login.step_began_us.saturating_add(limit_ms * 1000)
+        let seen = Seen {
+            due_us: self.due_us(login),
+            serial: login.serial,
+            origin: Origin::of(&login.address),
+            keeps_us: login.keeps_us(),
+            is_asked: matches!(login.phase, Phase::Asked(_)),
+        };
+        self.watch.note(number, seen);
+    }
+
+    /// When it will have taken too long, for all or for what it is at.
+    pub(super) fn due_us(&self, login: &Login) -> u64 {
+        let limits = &self.parameters.door;
+        let limit_ms = match login.keeps_us() {
+            true if login.shakes_hands() => limits.handshake_timeout_ms,
+            true => limits.login_step_timeout_ms,
+            false => 0,
+        };
+        let step_us = match limit_ms {
+            0 => u64::MAX,
+            limit_ms => login.step_began_us.saturating_add(limit_ms * 1000),
+        };
+        login.deadline_us.min(step_us)
     }
 }

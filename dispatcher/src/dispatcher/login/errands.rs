@@ -119,6 +119,7 @@ impl Logins {
         };
         let serial = login.serial;
         login.phase = Phase::Errand { errand, what };
+        self.settle(number);
         self.errands.waiting.push_back((number, serial));
         self.next_errands();
     }
@@ -306,7 +307,7 @@ impl Logins {
 
     /// The login's socket is a backend's by now.
     fn forget_native_login(&mut self, number: u32) -> Option<Startup> {
-        let login = self.logins.remove(number)?;
+        let login = self.take_out(number)?;
         self.client_number.let_go(login.fd());
         match login.phase {
             Phase::Errand {

@@ -7,7 +7,8 @@
 use crate::dispatcher::network::Origin;
 use crate::dispatcher::parameters::door::{too_many, Limits};
 use crate::protocol::Report;
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
 
 /// Addresses known at a time; more than a second's logins come from.
 const MOST_ADDRESSES: usize = 65_536;
@@ -72,76 +73,57 @@ impl Rates {
     }
 }
 
-/// One that is still logging in and keeps us waiting.
-#[derive(Clone, Copy, Debug)]
-pub struct Waiting {
-    pub number: u32,
-    /// In the order they came.
-    pub serial: u64,
-    pub origin: Option<Origin>,
-}
-
-/// So many are chosen at a time.
-const CHOSEN_AT_ONCE: usize = 64;
-
 /// Who goes when there is no room for another: of those that keep us waiting, the
 /// one that has been longest at it of the address that has most of them. So whoever
 /// opens many connections and says nothing loses them, and who comes to log in does
-/// so.
-///
-/// All of them are looked at to choose some, which then go one after the other as
-/// others come: a full table costs who comes next to nothing.
+/// so. It is known at any time, however many there are, and from however many addresses.
 #[derive(Default)]
 pub struct Turns {
-    chosen: VecDeque<Waiting>,
-    /// Of each address, as of the choice, and with what has changed since.
-    counts: HashMap<Option<Origin>, usize>,
+    /// Serial, in the order they came, and number.
+    of: HashMap<Option<Origin>, BTreeSet<(u64, u32)>>,
+    /// Those that have most first; of these who came first.
+    order: BTreeSet<(Reverse<usize>, u64, Option<Origin>)>,
 }
 
 impl Turns {
-    /// One from `newcomer` wants to come in. `keeps_us`: does one of before still?
-    pub fn next(
-        &mut self,
-        newcomer: Option<Origin>,
-        keeps_us: impl Fn(&Waiting) -> bool,
-        all: impl FnOnce() -> Vec<Waiting>,
-    ) -> Option<u32> {
-        self.chosen.retain(keeps_us);
-        let count = |origin| self.counts.get(&origin).copied().unwrap_or(0);
-        // Nobody goes for one from where more are.
-        let is_past =
-            (self.chosen.front()).is_none_or(|first| count(newcomer) > count(first.origin));
-        if is_past {
-            self.choose(&all());
-        }
-        let one = self.chosen.pop_front()?;
-        *self.counts.entry(newcomer).or_default() += 1;
-        if let Some(count) = self.counts.get_mut(&one.origin) {
-            *count = count.saturating_sub(1);
-        }
-        Some(one.number)
+    /// One more keeps us waiting.
+    pub fn insert(&mut self, origin: Option<Origin>, serial: u64, number: u32) {
+        self.change(origin, |those| those.insert((serial, number)));
     }
 
-    /// The oldest of the addresses that have most, until those would have no more
-    /// than others.
-    fn choose(&mut self, waiting: &[Waiting]) {
-        self.counts.clear();
-        self.chosen.clear();
-        for one in waiting {
-            *self.counts.entry(one.origin).or_default() += 1;
+    /// One does not any more.
+    pub fn remove(&mut self, origin: Option<Origin>, serial: u64, number: u32) {
+        self.change(origin, |those| those.remove(&(serial, number)));
+    }
+
+    pub fn next(&self) -> Option<u32> {
+        let (_, _, origin) = self.order.first()?;
+        let (_, number) = self.of.get(origin)?.first()?;
+        Some(*number)
+    }
+
+    fn change(
+        &mut self,
+        origin: Option<Origin>,
+        change: impl FnOnce(&mut BTreeSet<(u64, u32)>) -> bool,
+    ) {
+        let those = self.of.entry(origin).or_default();
+        let place = |those: &BTreeSet<(u64, u32)>| {
+            let (first, _) = *those.first()?;
+            Some((Reverse(those.len()), first, origin))
+        };
+        let before = place(those);
+        change(those);
+        let after = place(those);
+        if let Some(before) = before {
+            self.order.remove(&before);
         }
-        let most = self.counts.values().copied().max().unwrap_or(0);
-        let with_most = |one: &&Waiting| self.counts.get(&one.origin) == Some(&most);
-        let less = self.counts.values().copied().filter(|count| *count < most);
-        let of_each = most - less.max().unwrap_or(0).min(most.saturating_sub(1));
-        let mut found: Vec<Waiting> = waiting.iter().filter(with_most).copied().collect();
-        found.sort_unstable_by_key(|one| one.serial);
-        let mut taken: HashMap<Option<Origin>, usize> = HashMap::new();
-        for one in found {
-            let taken = taken.entry(one.origin).or_default();
-            if *taken < of_each && self.chosen.len() < CHOSEN_AT_ONCE {
-                *taken += 1;
-                self.chosen.push_back(one);
+        match after {
+            Some(after) => {
+                self.order.insert(after);
+            }
+            None => {
+                self.of.remove(&origin);
             }
         }
     }
@@ -202,61 +184,79 @@ mod tests {
         }
     }
 
-    fn waiting(origins: &[u32]) -> Vec<Waiting> {
-        (origins.iter().enumerate())
-            .map(|(at, origin)| Waiting {
-                number: at as u32,
-                serial: 100 + at as u64,
-                origin: v4(*origin),
-            })
-            .collect()
+    fn turns(origins: &[u32]) -> Turns {
+        let mut turns = Turns::default();
+        for (at, origin) in origins.iter().enumerate() {
+            turns.insert(v4(*origin), 100 + at as u64, at as u32);
+        }
+        turns
     }
 
     #[test]
     fn who_has_most_waiting_loses_the_oldest() {
-        let first = |origins: &[u32]| {
-            let all = waiting(origins);
-            Turns::default().next(v4(9), |_| true, || all)
-        };
-        assert_eq!(first(&[1, 2, 2, 3]), Some(1));
-        assert_eq!(first(&[1, 2, 3]), Some(0));
-        assert_eq!(first(&[1, 2, 2, 1]), Some(0));
-        assert_eq!(first(&[]), None);
+        assert_eq!(turns(&[1, 2, 2, 3]).next(), Some(1));
+        assert_eq!(turns(&[1, 2, 3]).next(), Some(0));
+        assert_eq!(turns(&[1, 2, 2, 1]).next(), Some(0));
+        assert_eq!(turns(&[]).next(), None);
     }
 
     #[test]
-    fn a_full_table_is_looked_at_once_for_many_and_a_flood_costs_its_own_address_alone() {
+    fn a_flood_costs_its_own_address_alone() {
         // Those that log in, and as many as there is room for of one that does not.
-        let mut all = waiting(
-            &(0..1000)
-                .map(|at| if at < 20 { at } else { 99 })
-                .collect::<Vec<_>>(),
-        );
-        let (mut turns, mut looks) = (Turns::default(), 0);
-        for serial in 5000..6000 {
-            let keeps_us = |one: &Waiting| all.iter().any(|other| other.serial == one.serial);
-            let number = turns.next(v4(99), keeps_us, || {
-                looks += 1;
-                all.clone()
-            });
-            let place = number.unwrap() as usize;
-            assert_eq!(all[place].origin, v4(99));
-            all[place] = Waiting {
-                serial,
-                ..all[place]
+        let all: Vec<u32> = (0..1000).map(|at| if at < 20 { at } else { 99 }).collect();
+        let mut turns = turns(&all);
+        for serial in 5000..7000 {
+            let number = turns.next().unwrap();
+            assert!(number >= 20, "{number}");
+            let before = match serial - 980 {
+                before if before < 5000 => u64::from(number) + 100,
+                before => before,
             };
+            turns.remove(v4(99), before, number);
+            turns.insert(v4(99), serial, number);
         }
-        assert!(looks <= 1000 / CHOSEN_AT_ONCE + 1, "{looks}");
+        assert_eq!((turns.of.len(), turns.order.len()), (21, 21));
+    }
+
+    #[test]
+    fn many_addresses_that_keep_coming_back_lose_who_came_first() {
+        // 50 addresses with two each, and one with one.
+        let all: Vec<u32> = (0..101).map(|at| at % 51).collect();
+        let mut turns = turns(&all);
+        let mut origins = all.clone();
+        let mut serials: Vec<u64> = (100..201).collect();
+        for serial in 5000..5500 {
+            let number = turns.next().unwrap() as usize;
+            let of = |origin: u32| origins.iter().filter(|other| **other == origin).count();
+            let most = (0..51).map(of).max().unwrap();
+            assert_eq!(of(origins[number]), most);
+            turns.remove(v4(origins[number]), serials[number], number as u32);
+            origins[number] = (serial % 51) as u32;
+            serials[number] = serial;
+            turns.insert(v4(origins[number]), serial, number as u32);
+        }
     }
 
     #[test]
     fn an_address_that_comes_to_have_most_is_the_next_to_lose() {
-        let all = waiting(&[1, 1, 1, 1, 2, 3]);
-        let mut turns = Turns::default();
-        assert_eq!(turns.next(v4(3), |_| true, || all.clone()), Some(0));
-        assert_eq!(turns.next(v4(3), |_| true, || all.clone()), Some(1));
+        let mut turns = turns(&[1, 1, 1, 1, 2, 3]);
+        for number in 0..2 {
+            assert_eq!(turns.next(), Some(number));
+            turns.remove(v4(1), 100 + u64::from(number), number);
+            turns.insert(v4(3), 200 + u64::from(number), number);
+        }
         // 1 has two left of four, 3 has three by now.
-        let now = waiting(&[3, 3, 1, 1, 2, 3]);
-        assert_eq!(turns.next(v4(3), |_| true, || now), Some(0));
+        assert_eq!(turns.next(), Some(5));
+    }
+
+    #[test]
+    fn of_who_has_gone_nothing_is_kept() {
+        let mut turns = turns(&[1, 2, 2]);
+        for (origin, serial, number) in [(2, 101, 1), (1, 100, 0), (2, 102, 2)] {
+            turns.remove(v4(origin), serial, number);
+        }
+        // Who was never there changes nothing.
+        turns.remove(v4(7), 1, 1);
+        assert!(turns.of.is_empty() && turns.order.is_empty());
     }
 }

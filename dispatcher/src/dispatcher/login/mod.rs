@@ -10,7 +10,7 @@
 //! | `client` | what a login is, and how far it has come |
 //! | `conversation` | what a client says, and is told |
 //! | `answers` | what the launcher has said of it |
-//! | `door`, `limits` | limits at the door |
+//! | `door`, `limits`, `watch` | limits at the door, and whom they concern next |
 //! | `securing` | TLS |
 //! | `errands`, `native` | what the server is to do for a client |
 //! | `outcomes` | what other threads have found out |
@@ -31,6 +31,7 @@ mod login_cache;
 pub mod native;
 mod outcomes;
 pub mod securing;
+mod watch;
 
 pub use client::{Effect, Entering};
 
@@ -49,13 +50,14 @@ use crate::protocol::startup::StartupReader;
 use crate::protocol::Report;
 use client::{Login, Phase};
 use errands::Errands;
-use limits::{Rates, Turns};
+use limits::Rates;
 use login_cache::LoginCache;
 use securing::TlsOffer;
 use std::collections::VecDeque;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use tracing::{debug, info};
+use watch::Watch;
 
 /// Logins in progress beyond one a session slot.
 const SPARE_LOGINS: usize = 1000;
@@ -77,7 +79,7 @@ pub struct Logins {
     effects: VecDeque<Effect>,
     errands: Errands,
     rates: Rates,
-    turns: Turns,
+    watch: Watch,
     cache: LoginCache,
     tls: TlsOffer,
     relays: Relays,
@@ -126,7 +128,7 @@ impl Logins {
             effects: VecDeque::new(),
             errands: Errands::default(),
             rates: Rates::default(),
-            turns: Turns::default(),
+            watch: Watch::default(),
             cache: LoginCache::default(),
             tls: means.tls,
             relays: means.relays,
@@ -158,6 +160,10 @@ impl Logins {
         self.parameters = parameters;
         self.cache = LoginCache::default();
         self.reload_tls();
+        let all: Vec<u32> = self.logins.iter().map(|(number, _)| number).collect();
+        for number in all {
+            self.settle(number);
+        }
     }
 
     /// What the launcher has said of these, by role and database, is past.
@@ -190,7 +196,7 @@ impl Logins {
         }
         let client = HandedEnd::plain(ClientEnd(client));
         let fd = client.fd();
-        if !self.make_room_at_the_door(&address) {
+        if !self.make_room_at_the_door() {
             self.failed += 1;
             let report = Report::fatal(b"53300", "sorry, too many clients already");
             let _ = socket::send(fd, &report.to_bytes());
@@ -216,6 +222,7 @@ impl Logins {
         };
         // It has spoken already, as a rule: TCP_DEFER_ACCEPT.
         if let Some(number) = self.logins.insert(login) {
+            self.settle(number);
             self.event(number);
         }
     }
@@ -246,12 +253,18 @@ impl Logins {
 
     /// As well, but nothing has failed.
     pub fn forget(&mut self, number: u32) {
-        if let Some(login) = self.logins.remove(number) {
+        if let Some(login) = self.take_out(number) {
             self.client_number.let_go(login.fd());
             if matches!(login.phase, Phase::Errand { .. }) {
                 self.recall_errand(number, login.serial);
             }
         }
+    }
+
+    /// It is a login no more.
+    fn take_out(&mut self, number: u32) -> Option<Login> {
+        self.watch.forget(number);
+        self.logins.remove(number)
     }
 
     pub fn fail(&mut self, number: u32, report: &Report) {
@@ -272,6 +285,7 @@ impl Logins {
 
     /// Waits for the client, if it is expected to speak next.
     fn await_login(&mut self, number: u32) {
+        self.settle(number);
         let Some(login) = self.logins.get_mut(number) else {
             return;
         };
@@ -310,42 +324,40 @@ impl Logins {
     /// does.
     pub fn expire(&mut self) {
         let now_us = self.now.us;
-        let late: Vec<u32> = self
-            .logins
-            .iter()
-            .filter(|(_, login)| login.deadline_us <= now_us || self.is_late(login))
-            .map(|(number, _)| number)
-            .collect();
-        for number in late {
-            debug!("a client did not log in in time");
-            self.drop_login(number);
+        while let Some(number) = self.watch.next_due(now_us) {
+            let due_us = self.logins.get(number).map(|login| self.due_us(login));
+            if due_us.is_some_and(|due_us| due_us <= now_us) {
+                debug!("a client did not log in in time");
+                self.drop_login(number);
+            } else {
+                self.settle(number);
+            }
         }
     }
 
     /// Those who wait for a launcher that does not come are told this.
     pub fn expire_questions(&mut self, report: &Report) {
-        self.fail_all(report, |login| matches!(login.phase, Phase::Asked(_)));
-    }
-
-    fn fail_all(&mut self, report: &Report, of: impl Fn(&Login) -> bool) {
-        let concerned: Vec<u32> = (self.logins.iter())
-            .filter(|(_, login)| of(login))
-            .map(|(number, _)| number)
-            .collect();
-        for number in concerned {
-            self.fail(number, report);
+        for number in self.watch.asked() {
+            let login = self.logins.get(number);
+            if login.is_some_and(|login| matches!(login.phase, Phase::Asked(_))) {
+                self.fail(number, report);
+            }
         }
     }
 
     /// Nobody comes in any more.
     pub fn stop(&mut self) {
         let report = Report::fatal(b"57P03", "the database system is shutting down");
-        self.fail_all(&report, |_| true);
+        let all: Vec<u32> = self.logins.iter().map(|(number, _)| number).collect();
+        for number in all {
+            self.fail(number, &report);
+        }
     }
 
     /// The last thing but one before the end of the program.
     pub fn close_all(&mut self) {
         self.logins = Slab::new(0);
+        self.watch = Watch::default();
     }
 
     /// Once nobody's socket is open any more (blocks).

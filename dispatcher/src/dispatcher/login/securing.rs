@@ -140,6 +140,7 @@ impl Logins {
             serial: login.serial,
         };
         self.relays.give(relay);
+        self.settle(number);
     }
 
     /// A relay has said how its handshake went.

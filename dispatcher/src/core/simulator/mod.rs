@@ -18,6 +18,7 @@ mod rules;
 mod scenario;
 mod shares;
 mod shell;
+mod stalls;
 mod told;
 mod world;
 

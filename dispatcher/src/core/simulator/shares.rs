@@ -13,16 +13,16 @@ const SWEEP_US: u64 = 1_000_000;
 
 /// Clients of one pool that behave alike.
 #[derive(Clone, Copy)]
-struct Crowd {
-    pool: usize,
-    clients: usize,
-    transaction_us: u64,
+pub(super) struct Crowd {
+    pub pool: usize,
+    pub clients: usize,
+    pub transaction_us: u64,
     /// Between an answer and the next request, on average.
-    think_us: u64,
-    weight: i32,
-    reserve: i32,
+    pub think_us: u64,
+    pub weight: i32,
+    pub reserve: i32,
     /// Each request is a new session's.
-    is_new_each_time: bool,
+    pub is_new_each_time: bool,
 }
 
 /// Clients that ask again at once.
@@ -39,7 +39,7 @@ fn busy(pool: usize, clients: usize) -> Crowd {
 }
 
 /// One that asks now and then.
-fn quiet(pool: usize) -> Crowd {
+pub(super) fn quiet(pool: usize) -> Crowd {
     Crowd {
         think_us: 100_000,
         ..busy(pool, 1)
@@ -62,21 +62,24 @@ impl Served {
     }
 }
 
-struct Member {
+pub(super) struct Member {
     crowd: usize,
-    id: SessionId,
+    pub id: SessionId,
     answered: u32,
-    asks_at_us: u64,
+    /// u64::MAX: not before it is told to.
+    pub asks_at_us: u64,
 }
 
-struct Steady<'a> {
-    shell: Shell,
+pub(super) struct Steady<'a> {
+    pub shell: Shell,
+    last_tick_us: u64,
+    last_sweep_us: u64,
     crowds: &'a [Crowd],
-    members: Vec<Member>,
+    pub members: Vec<Member>,
     served: Vec<Served>,
 }
 
-fn limits(backends: usize, processors: usize) -> Limits {
+pub(super) fn limits(backends: usize, processors: usize) -> Limits {
     Limits {
         max_backends: backends,
         max_extra: Some(0),
@@ -88,15 +91,18 @@ fn limits(backends: usize, processors: usize) -> Limits {
 }
 
 impl Steady<'_> {
-    fn new(crowds: &[Crowd], limits: Limits) -> Steady<'_> {
+    pub fn new(crowds: &[Crowd], limits: Limits) -> Steady<'_> {
         let sessions: usize = crowds.iter().map(|crowd| crowd.clients).sum();
         let pools = crowds.iter().map(|crowd| crowd.pool + 1).max().unwrap_or(1);
         let sizes = (sessions + 8, pools + 2, limits.ceiling);
         let mut shell = Shell::new(1, limits, sizes, Random::new(1));
         shell.start_us = 6_000;
         shell.world.is_plain = true;
+        let begin_us = shell.world.now_us;
         let mut steady = Steady {
             shell,
+            last_tick_us: begin_us,
+            last_sweep_us: begin_us,
             crowds,
             members: Vec::new(),
             served: vec![Served::default(); crowds.len()],
@@ -166,13 +172,22 @@ impl Steady<'_> {
 
     /// Runs for so long; only what is answered after the first second counts.
     fn run(mut self, seconds: u64) -> (Vec<Served>, u64) {
+        self.go_on(1_000_000, false);
+        self.go_on(seconds * 1_000_000, true);
+        for served in &mut self.served {
+            served.times_us.sort_unstable();
+        }
+        (self.served, self.shell.opened)
+    }
+
+    /// For so long.
+    pub fn go_on(&mut self, for_us: u64, counts: bool) {
         let begin_us = self.shell.world.now_us;
-        let (mut tick_us, mut sweep_us) = (begin_us, begin_us);
-        while self.shell.world.now_us < begin_us + (seconds + 1) * 1_000_000 {
+        let opened = self.shell.opened;
+        while self.shell.world.now_us < begin_us + for_us {
             self.shell.world.now_us += STEP_US;
             self.shell.world.timestamp += STEP_US as i64;
             let now_us = self.shell.world.now_us;
-            let counts = now_us >= begin_us + 1_000_000;
             self.clients_go_on(counts);
             let slots = self.shell.processes.len();
             self.shell.step_backends(30 * slots);
@@ -185,12 +200,13 @@ impl Steady<'_> {
             self.shell.deliver(1000);
             self.shell.queues_with_room();
             self.shell.bury_dead();
-            if now_us >= tick_us + TICK_US {
-                tick_us = now_us;
+            if now_us >= self.last_tick_us + TICK_US {
+                self.last_tick_us = now_us;
+                self.shell.waited_us = self.shell.core.longest_of_all_us(&self.shell.world);
                 self.shell.tell(Event::Tick);
             }
-            if now_us >= sweep_us + SWEEP_US {
-                sweep_us = now_us;
+            if now_us >= self.last_sweep_us + SWEEP_US {
+                self.last_sweep_us = now_us;
                 self.shell.tell(Event::Sweep);
             }
             self.shell.tell(Event::RoundEnds);
@@ -198,11 +214,13 @@ impl Steady<'_> {
             if counts {
                 self.count_backends();
             }
+            // Whatever the turns are, to pass a backend on costs more than a transaction.
+            let seconds = (now_us - begin_us) / 1_000_000 + 1;
+            assert!(
+                self.shell.opened - opened <= seconds * 20 * slots as u64,
+                "backends come and go without end"
+            );
         }
-        for served in &mut self.served {
-            served.times_us.sort_unstable();
-        }
-        (self.served, self.shell.opened)
     }
 
     fn clients_go_on(&mut self, counts: bool) {

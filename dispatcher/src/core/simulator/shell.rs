@@ -11,6 +11,10 @@ use crate::core::{
 };
 use std::collections::VecDeque;
 
+/// What follows from one event has an end: a claim may be lost again and again, but
+/// not so often.
+const MOST_ACTIONS: usize = 100_000;
+
 /// A backend that is being opened: when it comes, or fails.
 pub struct Opening {
     pub slot: u32,
@@ -107,7 +111,10 @@ impl Shell {
     }
 
     pub fn carry_out(&mut self) {
+        let mut done = 0;
         while let Some(action) = self.core.next_action() {
+            done += 1;
+            assert!(done < MOST_ACTIONS, "it never comes to an end: {action:?}");
             self.note(|| format!("    {action:?}"));
             if let Action::TellPool(change) = &action {
                 // Seeds stay what they are: nobody goes on meanwhile.

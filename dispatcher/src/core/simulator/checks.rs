@@ -183,6 +183,11 @@ impl Core {
         !self.dirty.is_empty()
     }
 
+    /// Those are looked for whom one that has ended may have had.
+    pub(super) fn is_burying(&self) -> bool {
+        !self.burials.is_empty()
+    }
+
     pub(super) fn dedicated_count(&self) -> usize {
         self.backends.dedicated()
     }

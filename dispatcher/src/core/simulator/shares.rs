@@ -409,3 +409,48 @@ fn those_that_always_ask_keep_every_other_turn() {
     let (old, new) = (served[0].answers, served[1].answers);
     assert!(old * 10 > new * 8, "{old} {new}");
 }
+
+/// A backend dies without a word, and while those are looked for whom it may have had
+/// another one comes.
+#[test]
+fn who_asks_while_a_dead_backend_s_sessions_are_looked_for_is_answered_once() {
+    let crowds = [Crowd {
+        clients: 1_500,
+        think_us: 1_000_000_000,
+        ..quiet(0)
+    }];
+    let mut steady = Steady::new(&crowds, limits(2, 2));
+    let ask = |steady: &mut Steady<'_>, at: usize| {
+        let now_us = steady.shell.world.now_us;
+        let id = steady.members[at].id;
+        let client = steady.shell.world.client(id).expect("it is there");
+        (client.asked, client.asks_since_us) = (1, now_us);
+    };
+    for member in &mut steady.members {
+        member.asks_at_us = u64::MAX;
+    }
+    ask(&mut steady, 0);
+    steady.go_on(50_000, false);
+    assert_eq!(steady.shell.core.backend_count(), 1);
+    let process = steady.shell.processes.iter_mut().flatten().next();
+    process.expect("it has come").die(false);
+    let asking = 1_440..1_500;
+    for at in asking.clone() {
+        ask(&mut steady, at);
+    }
+    let mut answered_meanwhile = 0;
+    for _ in 0..600 {
+        steady.go_on(STEP_US, false);
+        steady.shell.core.check_tables();
+        steady.shell.check_world();
+        if steady.shell.core.is_burying() {
+            answered_meanwhile = steady.members.iter().map(|it| it.answered).sum();
+        }
+    }
+    assert!(answered_meanwhile > 1, "none came so soon");
+    for at in asking {
+        assert_eq!(steady.members[at].answered, 1, "{at}");
+    }
+    // It had given its first one back, which was new.
+    assert_eq!(steady.shell.core.sessions().live(), 1_500);
+}

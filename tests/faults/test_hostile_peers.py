@@ -227,6 +227,30 @@ def test_what_a_backend_sends_without_end_is_kept_for_it_within_bounds(make_clus
     world.assert_unharmed()
 
 
+@pytest.mark.parametrize("what", ["one value", "many values"])
+def test_whose_backend_stages_more_than_may_be_is_told_that_it_does_not_fit(make_cluster, what):
+    """The client's own message; the backend lives, and so does whoever else is there."""
+    world = World(make_cluster, same_pool=True, **{"pg_baton.session_memory": "16MB"})
+    with nobody_starts(world.cluster):
+        client = world.ask()
+        with world.liar() as liar:
+            session = liar.assigned()
+            for number in range(400):
+                value = put(PARAMETER, f"my.{number}".encode(), f"{number:06}".encode() * 10_000)
+                if what == "many values":
+                    liar.send(frame("PUT", session, value))
+                else:
+                    liar.send(frame("PUT", session, value if number == 0 else value[-60_000:], MORE))
+            if what == "one value":
+                liar.send(frame("PUT", session, b"its end"))
+            liar.give_back(session)
+            told = client.until_closed(20)[-1].fields()
+            assert (told["S"], told["C"], told["M"]) == ("FATAL", "53200", "out of memory"), told
+            assert "session memory" in told["D"] and "pg_baton.session_memory" in told["H"], told
+            assert not liar.has_ended()
+    world.assert_unharmed()
+
+
 def test_a_stranger_at_the_control_socket_is_turned_away(make_cluster):
     world = World(make_cluster, same_pool=True)
     version, secret = word(constant("BATON_LAYOUT_VERSION")), struct.pack("=Q", world.memory.header.secret)

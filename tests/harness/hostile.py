@@ -194,6 +194,16 @@ class Backend(Peer):
                 elif (session := self._take(self.socket)) is not None:
                     return session
 
+    def give_back(self, session: int) -> None:
+        """As handover.c does it: the words, then RELEASE."""
+        words = self.memory.session_slot(session)
+        words.state = constant("BATON_STATE_IDLE")
+        words.owner = 0
+        own = self.memory.backend_slot(self.slot)
+        own.session = 0
+        own.state = constant("BATON_BACKEND_IDLE")
+        self.send(frame("RELEASE", session))
+
     def _take(self, source: socket.socket, from_queue: bool = False) -> int | None:
         packet, descriptors, _, _ = socket.recv_fds(source, 65536, 1)
         if not packet:

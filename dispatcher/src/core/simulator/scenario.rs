@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 
 const TICK_US: u64 = 20_000;
 const SWEEP_US: u64 = 1_000_000;
+/// When all obstacles have gone, so long without an answer is for ever: four times as
+/// long as makes a wait urgent where there is no limit.
+const NOTHING_HAPPENS_US: u64 = 120_000_000;
 
 /// What has happened in a run.
 #[derive(Default, Debug, Clone)]
@@ -326,10 +329,21 @@ impl Scenario {
             client.transaction_us = client.transaction_us.min(2_000);
         }
         let sessions = self.shell.core.sessions().live() as u64;
+        let (mut before, mut since_us) = (self.progress(), self.shell.world.now_us);
         for _ in 0..4_000 + 400 * sessions {
             if self.is_at_rest() {
                 break;
             }
+            let now_us = self.shell.world.now_us;
+            let progress = self.progress();
+            if progress != before {
+                (before, since_us) = (progress, now_us);
+            }
+            assert!(
+                now_us < since_us + NOTHING_HAPPENS_US,
+                "nobody is served any more: {}",
+                self.who_waits()
+            );
             self.unlock_if_hopeless();
             // Who has the lock asks for something, after all.
             let lock = self.shell.world.lock;
@@ -357,6 +371,13 @@ impl Scenario {
         self.summary.transactions += (self.shell.world.sessions.iter())
             .map(|words| words.transactions)
             .sum::<u64>();
+    }
+
+    /// What goes up, or down, as long as anybody is served.
+    fn progress(&self) -> (u64, usize) {
+        let words = self.shell.world.sessions.iter();
+        let transactions = words.map(|words| words.transactions).sum();
+        (transactions, self.shell.core.sessions().live())
     }
 
     /// Idle backends go, up to those that are kept; then nothing happens.

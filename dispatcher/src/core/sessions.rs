@@ -531,16 +531,16 @@ mod tests {
     fn all_of_a_pool_are_gone_through_by_their_number_whoever_comes_and_goes_meanwhile() {
         let mut sessions = sessions(9);
         let ids: Vec<SessionId> = (0..5).filter_map(|_| create(&mut sessions, 1)).collect();
-        let mut seen: Vec<SessionId> = (0..2).filter_map(|_| sessions.to_the_end(1)).collect();
+        let mut seen: Vec<SessionId> = (0..2).filter_map(|_| sessions.rotate(1)).collect();
         // One that was seen and one that was not go, and one comes.
         sessions.remove(ids[0]);
         sessions.remove(ids[3]);
         let new = create(&mut sessions, 1).unwrap();
-        seen.extend((2..5).filter_map(|_| sessions.to_the_end(1)));
+        seen.extend((2..5).filter_map(|_| sessions.rotate(1)));
         assert_eq!(seen, [ids[0], ids[1], ids[2], ids[4], ids[1]]);
         assert_eq!(sessions.of_pool(1).count(), sessions.members(1));
         assert!(sessions.of_pool(1).any(|id| id == new));
-        assert_eq!(sessions.to_the_end(2), None);
+        assert_eq!(sessions.rotate(2), None);
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl Sessions {
 
     /// The first of a pool's sessions becomes the last: who goes through them some at
     /// a time takes as many as there were.
-    pub fn to_the_end(&mut self, pool: u32) -> Option<SessionId> {
+    pub fn rotate(&mut self, pool: u32) -> Option<SessionId> {
         let id = self.first_of(pool, Of::Pool)?;
         self.unlink(Of::Pool, index_of(id));
         self.link(Of::Pool, index_of(id), NONE);

@@ -5,6 +5,8 @@ What the pool's port says is compared with what the server's own port says."""
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 import pytest
 from harness.account import server_major
@@ -16,7 +18,9 @@ from test_tls_certificates import (  # noqa: F401 (a fixture)
     ROLES,
     VISITS,
     authority,
+    make_sslinfo,
     of_pg_stat_ssl,
+    of_sslinfo,
     options,
     visit,
 )
@@ -103,6 +107,40 @@ def test_pg_stat_ssl_shows_each_session_its_own(server, authority, case):  # noq
             f"SELECT ssl, version, cipher, bits, client_dn, client_serial, issuer_dn FROM pg_stat_ssl WHERE pid = {pid}"
         )
         assert seen == [expected]
+
+
+@pytest.mark.parametrize("case", ["by_dn", "bound", "plain"])
+def test_sslinfo_is_right_or_says_that_it_cannot_know(server, authority, case):  # noqa: F811
+    make_sslinfo(server)
+    user, certificate, more = {**VISITS, "plain": ("postgres", None, {"sslmode": "disable"})}[case]
+    chosen = options(authority, user, certificate, **more)
+    expected = of_sslinfo(server.direct(**chosen))
+    if certificate is not None:
+        expected[-3:] = ["0A000"] * 3
+    assert of_sslinfo(server.pool(**chosen)) == expected
+
+
+@pytest.mark.parametrize("case", ["by_dn", "bound", "plain"])
+def test_the_log_says_how_a_session_is_encrypted(server, authority, case):  # noqa: F811
+    user, certificate, more = {**VISITS, "plain": ("postgres", None, {"sslmode": "disable"})}[case]
+    chosen = options(authority, user, certificate, application_name="who SSL", **more)
+    lines = []
+    for conninfo in (server.direct, server.pool):
+        since = server.log_file.stat().st_size
+        psycopg.connect(conninfo(**chosen)).close()
+        found: list[str] = []
+
+        def is_said() -> bool:
+            with server.log_file.open("rb") as log:
+                log.seek(since)  # noqa: B023
+                text = log.read().decode(errors="replace")
+            found[:] = re.findall(rf"connection authorized: (user={user} .*application_name=who SSL.*)", text)  # noqa: B023
+            return found != []  # noqa: B023
+
+        wait_until(is_said, what="the line is in the log")
+        lines.append(found)
+    assert lines[0] == lines[1]
+    assert ("SSL enabled (protocol=TLSv1.3, cipher=" in lines[0][0]) == (case != "plain")
 
 
 def test_a_name_in_another_alphabet_is_shown_in_the_database_s_encoding(server, authority):  # noqa: F811

@@ -280,12 +280,51 @@ def test_pg_stat_ssl_shows_each_session_its_own(server, authority, case):
         other.close()
 
 
-def test_sslinfo_says_that_it_cannot_know(server, authority):
-    server.sql("CREATE EXTENSION IF NOT EXISTS sslinfo")
-    with psycopg.connect(server.pool(sslmode="require"), autocommit=True) as session:
-        for _ in range(2):
-            with pytest.raises(psycopg.errors.FeatureNotSupported, match="sslinfo"):
-                session.execute("SELECT ssl_is_used()")
+SSLINFO = (
+    "SELECT ssl_is_used(), ssl_version(), ssl_cipher(), ssl_client_cert_present(), ssl_client_serial(),"
+    " ssl_client_dn(), ssl_issuer_dn()"
+)
+SSLINFO_OF_CERTIFICATE = (
+    "SELECT ssl_client_dn_field('CN')",
+    "SELECT ssl_issuer_field('CN')",
+    "SELECT * FROM ssl_extension_info()",
+)
+
+
+def of_sslinfo(conninfo: str) -> list[object]:
+    """What all functions of sslinfo say, or the SQLSTATE that they fail with; each
+    twice, and in the ways that functions are called."""
+    said: list[object] = []
+    with psycopg.connect(conninfo, autocommit=True) as session:
+        for statement in (SSLINFO, SSLINFO, "SELECT * FROM ssl_version()", "SELECT secure_version()", "SELECT defined()"):
+            said.append(session.execute(statement).fetchall())
+        for statement in SSLINFO_OF_CERTIFICATE:
+            try:
+                said.append(session.execute(statement).fetchall())
+            except psycopg.Error as error:
+                said.append(error.sqlstate)
         assert session.execute("SELECT 1").fetchone() == (1,)
-    with psycopg.connect(server.pool(), autocommit=True) as session:
-        assert session.execute("SELECT ssl_is_used(), ssl_version()").fetchone() == (False, None)
+    return said
+
+
+def make_sslinfo(cluster) -> None:
+    cluster.sql("CREATE EXTENSION IF NOT EXISTS sslinfo")
+    cluster.sql(
+        "CREATE OR REPLACE FUNCTION secure_version() RETURNS text LANGUAGE plpgsql AS 'BEGIN RETURN ssl_version(); END'"
+    )
+    cluster.sql("CREATE OR REPLACE FUNCTION defined() RETURNS text LANGUAGE c SECURITY DEFINER AS '$libdir/sslinfo', 'ssl_cipher'")
+
+
+@pytest.mark.parametrize("case", ["by_dn", "bound", "plain"])
+def test_sslinfo_is_right_or_says_that_it_cannot_know(server, authority, case):
+    make_sslinfo(server)
+    user, certificate, more = {**VISITS, "plain": ("postgres", None, {"sslmode": "disable"})}[case]
+    chosen = options(authority, user, certificate, **more)
+    expected = of_sslinfo(server.direct(**chosen))
+    if certificate is not None:
+        assert expected[-3] == [(user,)]
+        expected[-3:] = ["0A000"] * 3
+    # and its backends are not mistaken for each other's
+    for _ in range(2):
+        assert of_sslinfo(server.pool(**chosen)) == expected
+        assert of_sslinfo(server.pool(sslmode="disable"))[0] == [(False, None, None, False, None, None, None)]

@@ -48,6 +48,7 @@
 #include "statement_notice.h"
 #include "statement_settings.h"
 #include "taint_watch.h"
+#include "tls_log.h"
 
 static shmem_request_hook_type next_shmem_request = NULL;
 static shmem_startup_hook_type next_shmem_startup = NULL;
@@ -218,8 +219,8 @@ needs_fmgr(Oid function)
 	/* not to be called by its address, past the table (builtin_table.c) */
 	if (baton_builtin_is_replaced(function))
 		return true;
-	baton_taint_function(function);
-	needed = baton_hooks_others_need_calls(function);
+	needed = baton_taint_function(function);
+	needed |= baton_hooks_others_need_calls(function);
 	return baton_functions_need_calls(function) || needed;
 }
 
@@ -283,6 +284,7 @@ emit_log(ErrorData *edata)
 {
 	baton_deadlock_log(edata);
 	baton_opening_notices_log(edata);
+	baton_tls_log(edata);
 	if (next_emit_log)
 		next_emit_log(edata);
 	/* writes it by itself, unless others have turned that off */

@@ -35,14 +35,19 @@ put(TupleDesc columns, Datum *values, bool *nulls, const char *name, bool null, 
 	values[at] = value;
 }
 
-static void
-put_text(TupleDesc columns, Datum *values, bool *nulls, const char *name, const uint8 *bytes)
+Datum
+baton_tls_text(const uint8 *bytes)
 {
 	const char *text = (const char *) bytes;
 	int			length = pg_encoding_mbcliplen(PG_UTF8, text, strlen(text), NAMEDATALEN - 1);
-	char	   *converted = pg_any_to_server(pnstrdup(text, length), length, PG_UTF8);
 
-	put(columns, values, nulls, name, text[0] == '\0', CStringGetTextDatum(converted));
+	return CStringGetTextDatum(pg_any_to_server(pnstrdup(text, length), length, PG_UTF8));
+}
+
+static void
+put_text(TupleDesc columns, Datum *values, bool *nulls, const char *name, const uint8 *bytes)
+{
+	put(columns, values, nulls, name, bytes[0] == '\0', baton_tls_text(bytes));
 }
 
 void

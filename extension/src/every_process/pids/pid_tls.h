@@ -20,4 +20,7 @@
  */
 extern void baton_tls_show(TupleDesc columns, const BatonTls *tls, Datum *values, bool *nulls);
 
+/* One of its texts, in the database's encoding. */
+extern Datum baton_tls_text(const uint8 *bytes);
+
 #endif							/* BATON_PID_TLS_H */

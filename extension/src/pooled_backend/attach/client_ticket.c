@@ -110,7 +110,7 @@ static bool is_in = false;
 /* What the client has been asked for and has not been told yet. */
 static uint32 asked = REQUEST_NONE;
 
-/* For pg_stat_ssl. */
+/* For pg_stat_ssl, sslinfo and the log. */
 static BatonTls shown_tls;
 
 /* The ticket of that option; 0 if it is none that the dispatcher has given. */
@@ -490,4 +490,10 @@ baton_ticket_authenticated(void)
 				 errmsg("parameter \"%s\" cannot be set by a client", "pg_baton.attach")));
 	if (is_relayed && baton_keepalive_attach() == NULL)
 		baton_keepalive_relayed(true);
+}
+
+const BatonTls *
+baton_ticket_tls(void)
+{
+	return &shown_tls;
 }

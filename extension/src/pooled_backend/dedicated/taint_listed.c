@@ -44,7 +44,7 @@ typedef struct Verdict
 {
 	Oid			function;		/* hash key */
 	bool		listed;
-	bool		reads_tls;
+	const BatonTlsFunction *tls;	/* NULL: none of sslinfo's */
 } Verdict;
 
 static HTAB *verdicts = NULL;
@@ -171,6 +171,24 @@ library_of(Oid function, bool is_handler)
 	return library_of(handler, true);
 }
 
+/* A C function of that library. */
+static const BatonTlsFunction *
+tls_function(Oid function, const char *library)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	const BatonTlsFunction *found = NULL;
+	Datum		symbol;
+	bool		is_null;
+
+	if (!HeapTupleIsValid(tuple))
+		return NULL;
+	symbol = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &is_null);
+	if (!is_null && ((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId)
+		found = baton_tls_function_find(library, TextDatumGetCString(symbol));
+	ReleaseSysCache(tuple);
+	return found;
+}
+
 static Verdict
 judge(Oid function)
 {
@@ -183,7 +201,8 @@ judge(Oid function)
 	if (library != NULL)
 		baton_taint_library_used(library);
 	verdict.listed = judge_listed(function, extension);
-	verdict.reads_tls = extension != NULL && strcmp(extension, "sslinfo") == 0;
+	if (library != NULL)
+		verdict.tls = tls_function(function, library);
 	return verdict;
 }
 
@@ -208,13 +227,10 @@ verdict_of(Oid function)
 }
 
 bool
-baton_function_is_listed(Oid function)
+baton_function_is_listed(Oid function, const BatonTlsFunction **tls)
 {
-	return verdict_of(function).listed;
-}
+	Verdict		verdict = verdict_of(function);
 
-bool
-baton_function_reads_tls(Oid function)
-{
-	return verdict_of(function).reads_tls;
+	*tls = verdict.tls;
+	return verdict.listed;
 }

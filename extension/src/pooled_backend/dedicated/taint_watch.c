@@ -46,10 +46,10 @@
 #include "nodes/parsenodes.h"
 #include "utils/fmgroids.h"
 
+#include "client_ticket.h"
 #include "context_temporary.h"
 #include "guc_hooks.h"
 #include "identity.h"
-#include "keepalive.h"
 #include "pooled_state.h"
 #include "self_check.h"
 #include "statement_environment.h"
@@ -169,25 +169,39 @@ baton_taint_object_access(ObjectAccessType access, Oid class, Oid object, int su
 	}
 }
 
-void
+/*
+ * A function is looked up, or called.  Which one of sslinfo's it is, NULL if none:
+ * in other processes that knows all that it says.
+ */
+static const BatonTlsFunction *
+note_function(Oid function)
+{
+	const BatonTlsFunction *tls;
+
+	if (!BatonSelf.notes_ties && baton_ticket_tls()->in_use == 0)
+		return NULL;
+	if (baton_function_is_listed(function, &tls))
+		ties->listed_object = true;
+	return tls;
+}
+
+bool
 baton_taint_function(Oid function)
 {
-	if (!BatonSelf.notes_ties)
-		return;
-	if (baton_keepalive_is_relayed() && baton_function_reads_tls(function))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("functions of extension \"sslinfo\" do not know the TLS of a pooled session"),
-				 errhint("Use the view pg_stat_ssl.")));
-	if (baton_function_is_listed(function))
-		ties->listed_object = true;
+	return note_function(function) != NULL;
 }
 
 void
-baton_taint_call(FmgrHookEventType event, const FmgrInfo *function)
+baton_taint_call(FmgrHookEventType event, FmgrInfo *function)
 {
+	const BatonTlsFunction *tls;
+
 	if (event == FHET_START)
-		baton_taint_function(function->fn_oid);
+	{
+		tls = note_function(function->fn_oid);
+		if (tls != NULL)
+			baton_tls_function_call(function, tls);
+	}
 	baton_notice_settings();
 }
 

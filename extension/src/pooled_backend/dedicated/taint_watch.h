@@ -15,20 +15,21 @@
 #include "fmgr.h"
 
 #include "hooks.h"
+#include "tls_functions.h"
 
 /* From _PG_init, in the postmaster. */
 extern void baton_taint_watch_init(void);
 
 /*
  * From hooks.c: a utility statement begins, and has succeeded; an object is
- * made, dropped or executed; a function is looked up, and called; a transaction
- * is on its way to an end.
+ * made, dropped or executed; a function is looked up (true: its calls must be
+ * seen), and called; a transaction is on its way to an end.
  */
 extern void baton_taint_utility_begins(BatonUtility *utility);
 extern void baton_taint_utility_done(const BatonUtility *utility);
 extern void baton_taint_object_access(ObjectAccessType access, Oid class, Oid object, int sub);
-extern void baton_taint_function(Oid function);
-extern void baton_taint_call(FmgrHookEventType event, const FmgrInfo *function);
+extern bool baton_taint_function(Oid function);
+extern void baton_taint_call(FmgrHookEventType event, FmgrInfo *function);
 extern void baton_taint_transaction(XactEvent event);
 extern void baton_taint_subtransaction(SubXactEvent event);
 
@@ -37,15 +38,9 @@ extern void baton_taint_look_at_loads(void);
 
 /*
  * taint_listed.c: is this function, the extension it belongs to, or its
- * language on the list pg_baton.dedicated_objects?  In a transaction.  Tells
- * taint_library.c whose code it is.
+ * language on the list pg_baton.dedicated_objects?  And is it one of sslinfo's,
+ * which one (NULL: none)?  In a transaction.  Tells taint_library.c whose code it is.
  */
-extern bool baton_function_is_listed(Oid function);
-
-/*
- * Is it one of sslinfo's?  They ask the process for its connection's TLS
- * (MyProcPort->ssl), and a pooled backend has none.
- */
-extern bool baton_function_reads_tls(Oid function);
+extern bool baton_function_is_listed(Oid function, const BatonTlsFunction **tls);
 
 #endif							/* BATON_TAINT_WATCH_H */

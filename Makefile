@@ -144,12 +144,13 @@ check-major: setup-suite ## Of check: what depends on the server's major
 	@$(MAKE) --no-print-directory check-pytest TEST_WORKERS=0 PYTEST_FOLDERS="$(MAJOR_PYTEST_FOLDERS)"
 
 # The extension is always built with -Wall -Wextra -Werror.
-lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md, variables in C
+lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md, variables and layers in C
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(WITH_SERVER) tools/indent --check
 	tools/check-proven
 	tools/check-statics
+	tools/check-includes
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 	CARGO_TARGET_DIR=target/fuzz $(CARGO) clippy --release --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 

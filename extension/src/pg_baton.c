@@ -22,6 +22,7 @@
 #include "hooks.h"
 #include "launcher.h"
 #include "log_settings.h"
+#include "parameter_table.h"
 #include "parameters.h"
 #include "pid_functions.h"
 #include "self_check.h"
@@ -46,7 +47,7 @@ _PG_init(void)
 
 	baton_control_create(baton_max_sessions);
 	baton_self_check_init();
-	baton_rules_init();
+	baton_rules_init(BATON_LAUNCHER_FUNCTION);
 	baton_log_settings_init();
 	baton_attach_origin_init();
 	baton_taint_watch_init();

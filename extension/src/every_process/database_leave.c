@@ -52,8 +52,8 @@
 
 #include "control.h"
 #include "database_leave.h"
-#include "handover.h"
 #include "majors.h"
+#include "pooled_state.h"
 #include "question.h"
 #include "wire.h"
 

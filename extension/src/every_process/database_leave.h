@@ -10,7 +10,7 @@
 #ifndef BATON_DATABASE_LEAVE_H
 #define BATON_DATABASE_LEAVE_H
 
-#include "hooks.h"
+#include "utility_statement.h"
 
 /* From _PG_init, in the postmaster. */
 extern void baton_database_leave_init(void);

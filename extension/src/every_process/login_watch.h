@@ -13,7 +13,7 @@
 #include "access/xact.h"
 #include "utils/resowner.h"
 
-#include "hooks.h"
+#include "utility_statement.h"
 
 /* From hooks.c: a utility statement begins; a transaction is on its way. */
 extern void baton_login_utility_begins(BatonUtility *utility);

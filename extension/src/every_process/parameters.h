@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * parameters.h
- *		The parameters pg_baton.*.
+ *		The parameters pg_baton.*: their variables.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -18,7 +18,7 @@ enum
 	BATON_LOGIN_DISPATCHER
 };
 
-/* See the table in parameters.c for what each means. */
+/* parameter_table.c says what each means. */
 extern int	baton_port;
 extern char *baton_listen_addresses;
 extern int	baton_max_backends;
@@ -46,10 +46,12 @@ extern int	baton_login;
 extern char *baton_native_dbuser_names;
 extern int	baton_native_when_waiting;
 extern bool baton_session_pids;
-extern char *baton_break_self_check;
 extern char *baton_dispatcher_program;
 extern char *baton_dispatcher_log;
 extern bool baton_log_scheduling;
+
+/* What follows in a startup packet's options: <slot>:<token>[:<client>]. */
+#define BATON_ATTACH_OPTION "pg_baton.attach="
 
 /* "<slot>:<token>" in a backend that the dispatcher has opened, else empty */
 extern char *baton_attach_option;
@@ -62,12 +64,5 @@ extern int	baton_backend_statements;	/* statement_common.c */
 extern int	baton_backend_function_environments;	/* function_table.c */
 extern char *baton_dedicated_objects;	/* taint_listed.c */
 extern char *baton_stateless_libraries; /* taint_library.c */
-
-/*
- * Defines them all.  From _PG_init, and only while the server preloads
- * libraries: parameters that need a restart cannot be defined later
- * (init_custom_variable in guc.c makes that FATAL).
- */
-extern void baton_parameters_define(void);
 
 #endif							/* BATON_PARAMETERS_H */

@@ -14,7 +14,7 @@
 #include "access/xact.h"
 #include "catalog/objectaccess.h"
 
-#include "hooks.h"
+#include "utility_statement.h"
 
 /* From the hooks on object access and transactions (hooks.c). */
 extern void baton_settings_object_access(ObjectAccessType access, Oid class, Oid object,

@@ -47,9 +47,10 @@
 #include "postmaster/bgworker.h"
 #include "utils/memutils.h"
 
-#include "launcher.h"
 #include "self_check.h"
 #include "server_rules.h"
+
+static const char *launcher_function = NULL;
 
 /* Beside the lists, in the postmaster and its children until they delete it. */
 static MemoryContext guard = NULL;
@@ -101,7 +102,7 @@ guard_ends(void *argument)
 	if (MyProcPort != NULL)
 		return;
 	if (MyBgworkerEntry != NULL &&
-		strcmp(MyBgworkerEntry->bgw_function_name, BATON_LAUNCHER_FUNCTION) != 0)
+		strcmp(MyBgworkerEntry->bgw_function_name, launcher_function) != 0)
 		return;
 
 	kept = AllocSetContextCreate(TopMemoryContext, "pg_baton rules", ALLOCSET_SMALL_SIZES);
@@ -122,12 +123,13 @@ guard_ends(void *argument)
 }
 
 void
-baton_rules_init(void)
+baton_rules_init(const char *worker_function)
 {
 	MemoryContextCallback *callback;
 
 	if (PostmasterContext == NULL || pthread_atfork(NULL, NULL, child_begins) != 0)
 		return;					/* nothing will have been kept */
+	launcher_function = worker_function;
 	guard = AllocSetContextCreate(PostmasterContext, "pg_baton guard of rules",
 								  ALLOCSET_SMALL_SIZES);
 	callback = MemoryContextAlloc(guard, sizeof(*callback));

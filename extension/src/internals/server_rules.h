@@ -22,8 +22,11 @@ typedef struct BatonClient
 	const char *database;
 } BatonClient;
 
-/* From _PG_init in the postmaster: what it reads is to outlive a worker's start. */
-extern void baton_rules_init(void);
+/*
+ * From _PG_init in the postmaster: what it reads is to outlive the start of the
+ * worker with that function.
+ */
+extern void baton_rules_init(const char *worker_function);
 
 /*
  * In the launcher alone, all below.  Are the postmaster's lines still there?

@@ -29,9 +29,9 @@
 #include "baton_shared.h"
 #include "channel.h"
 #include "context_guc.h"
-#include "hooks.h"
 #include "log_settings.h"
 #include "majors.h"
+#include "other_hooks.h"
 #include "parameters.h"
 #include "parameters_message.h"
 #include "start_settings.h"
@@ -142,7 +142,7 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "enabled", baton_enabled ? 1 : 0);
 	add_number(&pairs, &count, "login_by_server",
 			   baton_login == BATON_LOGIN_SERVER ||
-			   (baton_login == BATON_LOGIN_AUTO && baton_hooks_others_authenticate()) ? 1 : 0);
+			   (baton_login == BATON_LOGIN_AUTO && baton_others_authenticate()) ? 1 : 0);
 	add(&pairs, &count, "native_dbuser_names", baton_native_dbuser_names);
 	add_number(&pairs, &count, "native_when_waiting", baton_native_when_waiting);
 	add_number(&pairs, &count, "force_migration", baton_force_migration ? 1 : 0);

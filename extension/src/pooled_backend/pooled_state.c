@@ -9,8 +9,6 @@
  */
 #include "postgres.h"
 
-#include "delta.h"
-#include "message_timeout.h"
 #include "pooled_state.h"
 
 BatonServedSession BatonServed;
@@ -51,14 +49,10 @@ BatonSelfState BatonSelf = {
 	}
 };
 
-void
-baton_served_clear(void)
+bool
+baton_may_have_temporary_objects(void)
 {
-	static const BatonServedSession nobody;
+	const BatonPlacedTies *ties = &BatonPlaced.ties;
 
-	/* what stands elsewhere: a timer, and the buffer of its changes */
-	baton_message_timeout_end();
-	baton_delta_drop();
-
-	BatonServed = nobody;
+	return ties->has_temporary_objects || ties->temporary_used;
 }

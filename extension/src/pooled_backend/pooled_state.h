@@ -4,8 +4,8 @@
  *		What a pooled backend remembers, by how long it counts.
  *
  *	- BatonServed: of the session in place.  Whatever is here goes at each
- *	  hand-over, all at once: baton_served_clear() assigns the whole struct, so
- *	  a member that is added cannot be forgotten, and none can reach the next
+ *	  hand-over, all at once: forget_served() (handover.c) assigns the whole
+ *	  struct, so a member that is added cannot be forgotten, and none can reach the next
  *	  session.
  *	- BatonPlaced: what of a session's context stands in the server's own
  *	  variables, as this process knows it.  It stays when the session leaves,
@@ -40,6 +40,7 @@
 struct CachedPlanSource;
 struct HeldStatement;
 struct held_hash;
+struct MemoryContextData;
 struct WaitEventSet;
 
 /* ---- the session in place ---------------------------------------------- */
@@ -164,6 +165,7 @@ typedef struct BatonPlacedStatements
 /* Those of them that were looked up, and so are in the table (statement_held.c). */
 typedef struct BatonPlacedHeld
 {
+	struct MemoryContextData *memory;	/* freed when they are taken out */
 	dlist_head	list;			/* of HeldStatement */
 	struct held_hash *map;		/* of them, by name */
 	struct HeldStatement *last; /* the one looked up last; NULL: none */
@@ -265,6 +267,7 @@ typedef struct BatonPlacedState
 /* The conversation with whoever is in place (boundary.c). */
 typedef struct BatonSelfBoundary
 {
+	void		(*attach) (void);	/* at the first one (attach.c) */
 	bool		attached;
 	bool		in_boundary;	/* what is sent now is the boundary's own */
 	bool		injecting;		/* what runs are messages of ours: the client
@@ -333,11 +336,17 @@ extern BATON_HIDDEN BatonServedSession BatonServed;
 extern BATON_HIDDEN BatonPlacedState BatonPlaced;
 extern BATON_HIDDEN BatonSelfState BatonSelf;
 
+/* The session this backend holds; 0 if none, and in any other process. */
+static inline uint64
+baton_session_held(void)
+{
+	return BatonServed.session;
+}
+
 /*
- * Nobody is in place any more, or yet: at each hand-over, after all that is to
- * be kept of the session has gone to the dispatcher, and before the backend's
- * slot says that it has left.
+ * May the session have temporary objects that outlive a transaction?  Not looked
+ * up while something else dedicates.
  */
-extern void baton_served_clear(void);
+extern bool baton_may_have_temporary_objects(void);
 
 #endif							/* BATON_POOLED_STATE_H */

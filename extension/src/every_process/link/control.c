@@ -33,7 +33,6 @@
 #include "utils/backend_status.h"
 
 #include "control.h"
-#include "context.h"
 
 /* Prepared statements of all sessions together; sparse, 32 bytes each. */
 #define BATON_COUNTER_SLOTS (4 * 1024 * 1024)

@@ -32,7 +32,6 @@
 #include "utils/timestamp.h"
 
 #include "backend_entry.h"
-#include "context.h"
 #include "pid_functions.h"
 #include "pid_idle.h"
 #include "pid_rows.h"

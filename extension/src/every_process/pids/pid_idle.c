@@ -21,7 +21,6 @@
 #include "utils/builtins.h"
 #include "utils/inet.h"
 
-#include "context.h"
 #include "majors.h"
 #include "pid_idle.h"
 #include "session_pid.h"

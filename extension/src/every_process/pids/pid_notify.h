@@ -12,7 +12,7 @@
 
 #include "access/xact.h"
 
-#include "hooks.h"
+#include "utility_statement.h"
 
 /* From hooks.c; the first two in the postmaster. */
 extern void baton_notify_request_shmem(void);

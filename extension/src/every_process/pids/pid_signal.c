@@ -33,9 +33,8 @@
 #include "utils/fmgrprotos.h"
 #include "utils/wait_event.h"
 
-#include "context.h"
-#include "handover.h"
 #include "pid_functions.h"
+#include "pooled_state.h"
 #include "question.h"
 #include "session_pid.h"
 #include "signal_permission.h"

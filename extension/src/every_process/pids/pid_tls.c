@@ -24,6 +24,8 @@
 #include "pid_rows.h"
 #include "pid_tls.h"
 
+BatonTls	baton_relayed_tls;
+
 static void
 put(TupleDesc columns, Datum *values, bool *nulls, const char *name, bool null, Datum value)
 {

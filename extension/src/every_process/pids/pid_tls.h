@@ -20,6 +20,9 @@
  */
 extern void baton_tls_show(TupleDesc columns, const BatonTls *tls, Datum *values, bool *nulls);
 
+/* Of the client of a native backend behind a relay (client_ticket.c); not in use: none. */
+extern BatonTls baton_relayed_tls;
+
 /* One of its texts, in the database's encoding. */
 extern Datum baton_tls_text(const uint8 *bytes);
 

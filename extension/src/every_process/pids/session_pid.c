@@ -32,7 +32,6 @@
 #include "utils/timestamp.h"
 
 #include "backend_entry.h"
-#include "context.h"
 #include "pooled_state.h"
 #include "session_pid.h"
 

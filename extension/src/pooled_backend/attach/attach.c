@@ -54,6 +54,7 @@
  */
 static uint64 generation_before_settings = 0;
 
+static void attach(void);
 pg_noreturn static void refuse(const char *why);
 
 void
@@ -73,7 +74,7 @@ baton_attach_authenticated(Port *port, int status)
 	{
 		generation_before_settings =
 			pg_atomic_read_u64(baton_atomic_u64(BatonControlMemory->settings_generation));
-		baton_boundary_install();
+		baton_boundary_install(attach);
 		baton_functions_begin();
 	}
 }
@@ -159,8 +160,12 @@ check_server(void)
 	return problem;
 }
 
-void
-baton_attach(void)
+/*
+ * At the first boundary: speaks to the dispatcher and takes the socket over.
+ * ereport(FATAL)s, to the dispatcher's own connection, if this backend cannot pool.
+ */
+static void
+attach(void)
 {
 	unsigned int slot_index;
 	unsigned long long token;

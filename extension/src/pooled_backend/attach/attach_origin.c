@@ -50,12 +50,11 @@
 #include "port/atomics.h"
 #include "utils/memutils.h"
 
-#include "attach.h"
 #include "attach_origin.h"
 #include "client_port.h"
 #include "client_ticket.h"
 #include "control.h"
-#include "identity.h"
+#include "parameters.h"
 #include "shown_certificate.h"
 #include "trusted_hba.h"
 

@@ -63,7 +63,6 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-#include "attach.h"
 #include "backend_entry.h"
 #include "channel.h"
 #include "client_port.h"
@@ -71,6 +70,8 @@
 #include "control.h"
 #include "keepalive.h"
 #include "majors.h"
+#include "parameters.h"
+#include "pid_tls.h"
 #include "shown_certificate.h"
 #include "ticket_message.h"
 #include "wire.h"
@@ -109,9 +110,6 @@ static bool is_in = false;
 
 /* What the client has been asked for and has not been told yet. */
 static uint32 asked = REQUEST_NONE;
-
-/* For pg_stat_ssl, sslinfo and the log. */
-static BatonTls shown_tls;
 
 /* The ticket of that option; 0 if it is none that the dispatcher has given. */
 static uint64
@@ -247,13 +245,13 @@ read_security(Port *port, BatonWireReader *in)
 	if (is_relayed)
 		may_bind = baton_certificate_put(port, certificate, length);
 
-	shown_tls.in_use = is_relayed;
-	shown_tls.bits = baton_wire_read_u32(in);
-	read_text(in, shown_tls.version, sizeof(shown_tls.version));
-	read_text(in, shown_tls.cipher, sizeof(shown_tls.cipher));
-	read_text(in, shown_tls.client_dn, sizeof(shown_tls.client_dn));
-	read_text(in, shown_tls.client_serial, sizeof(shown_tls.client_serial));
-	read_text(in, shown_tls.issuer_dn, sizeof(shown_tls.issuer_dn));
+	baton_relayed_tls.in_use = is_relayed;
+	baton_relayed_tls.bits = baton_wire_read_u32(in);
+	read_text(in, baton_relayed_tls.version, sizeof(baton_relayed_tls.version));
+	read_text(in, baton_relayed_tls.cipher, sizeof(baton_relayed_tls.cipher));
+	read_text(in, baton_relayed_tls.client_dn, sizeof(baton_relayed_tls.client_dn));
+	read_text(in, baton_relayed_tls.client_serial, sizeof(baton_relayed_tls.client_serial));
+	read_text(in, baton_relayed_tls.issuer_dn, sizeof(baton_relayed_tls.issuer_dn));
 }
 
 /* What a new TCP connection of the server's own gets from the parameters. */
@@ -337,8 +335,8 @@ begin_native(void)
 	char	   *detail;
 
 	let_go();
-	if (shown_tls.in_use)
-		baton_entry_set_tls(&shown_tls);
+	if (baton_relayed_tls.in_use)
+		baton_entry_set_tls(&baton_relayed_tls);
 	initStringInfo(&who);
 	baton_wire_u32(&who, GetAuthenticatedUserId());
 	baton_wire_u8(&who, superuser != NULL && strcmp(superuser, "on") == 0);
@@ -490,10 +488,4 @@ baton_ticket_authenticated(void)
 				 errmsg("parameter \"%s\" cannot be set by a client", "pg_baton.attach")));
 	if (is_relayed && baton_keepalive_attach() == NULL)
 		baton_keepalive_relayed(true);
-}
-
-const BatonTls *
-baton_ticket_tls(void)
-{
-	return &shown_tls;
 }

@@ -11,8 +11,6 @@
 #ifndef BATON_CLIENT_TICKET_H
 #define BATON_CLIENT_TICKET_H
 
-#include "baton_shared.h"
-
 /*
  * The NegotiateProtocolVersion that a backend is about to send, as its first
  * message of all: true if it was about a ticket, and shall not be sent.
@@ -21,8 +19,5 @@ extern bool baton_ticket_take(const char *body, size_t length);
 
 /* ClientAuthentication() has come to its end, and calls its hook. */
 extern void baton_ticket_authenticated(void);
-
-/* The TLS of the ticket's client, which the dispatcher speaks; not in use: none. */
-extern const BatonTls *baton_ticket_tls(void);
 
 #endif							/* BATON_CLIENT_TICKET_H */

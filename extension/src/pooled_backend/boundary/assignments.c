@@ -24,24 +24,6 @@
 #include "held_client.h"
 #include "socket_switch.h"
 
-void
-baton_backend_retire(const char *why)
-{
-	uint32		length = strlen(why);
-	StringInfoData payload;
-
-	baton_state_set(BATON_BACKEND_RETIRING);
-	if (BatonSelf.control >= 0)
-	{
-		initStringInfo(&payload);
-		appendBinaryStringInfo(&payload, (char *) &length, sizeof(length));
-		appendBinaryStringInfo(&payload, why, length);
-		(void) baton_channel_send(BatonSelf.control, BATON_MSG_RETIRING, 0,
-								  payload.data, payload.len);
-	}
-	proc_exit(0);
-}
-
 /*
  * Takes the session that was sent, giving back the one in place.  If that one
  * cannot leave, it is the new one that goes elsewhere; one that has ended on its

@@ -10,8 +10,6 @@
 #ifndef BATON_ASSIGNMENTS_H
 #define BATON_ASSIGNMENTS_H
 
-#include "majors.h"
-
 /*
  * Takes the next session from the ready queue, giving back the one in place.
  * The slot must be BUSY.  False if there was none after all.
@@ -24,8 +22,5 @@ extern bool baton_assignments_take_next(void);
  * one in place is dedicated.
  */
 extern void baton_assignments_handle(uint32 cause);
-
-/* This backend ends, and tells the dispatcher why; "": it was asked to. */
-pg_noreturn extern void baton_backend_retire(const char *why);
 
 #endif							/* BATON_ASSIGNMENTS_H */

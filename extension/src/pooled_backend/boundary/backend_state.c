@@ -21,9 +21,11 @@
 
 #include <sys/socket.h>
 
+#include "storage/ipc.h"
 #include "utils/timestamp.h"
 
 #include "backend_state.h"
+#include "channel.h"
 #include "control.h"
 #include "pooled_state.h"
 
@@ -33,6 +35,24 @@ baton_state_set(uint32 state)
 	BatonSelf.slot->state_since_us = GetCurrentTimestamp();
 	pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->state), state);
 	pg_memory_barrier();
+}
+
+void
+baton_backend_retire(const char *why)
+{
+	uint32		length = strlen(why);
+	StringInfoData payload;
+
+	baton_state_set(BATON_BACKEND_RETIRING);
+	if (BatonSelf.control >= 0)
+	{
+		initStringInfo(&payload);
+		appendBinaryStringInfo(&payload, (char *) &length, sizeof(length));
+		appendBinaryStringInfo(&payload, why, length);
+		(void) baton_channel_send(BatonSelf.control, BATON_MSG_RETIRING, 0,
+								  payload.data, payload.len);
+	}
+	proc_exit(0);
 }
 
 bool

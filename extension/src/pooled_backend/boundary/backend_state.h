@@ -12,6 +12,7 @@
 #define BATON_BACKEND_STATE_H
 
 #include "control.h"
+#include "majors.h"
 
 /* Sets it, whatever it was; a full barrier. */
 extern void baton_state_set(uint32 state);
@@ -33,6 +34,9 @@ extern bool baton_queue_is_readable(void);
  * promised to go by having asked: not to be asked twice.
  */
 extern bool baton_retire_asked(void);
+
+/* This backend ends, and tells the dispatcher why; "": it was asked to. */
+pg_noreturn extern void baton_backend_retire(const char *why);
 
 /* Shall each transaction of a session be served by another backend? */
 static inline bool

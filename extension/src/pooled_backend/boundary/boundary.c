@@ -52,16 +52,16 @@
 #include "utils/timestamp.h"
 
 #include "arena.h"
-#include "attach.h"
 #include "boundary.h"
 #include "client_input.h"
 #include "context.h"
 #include "context_unnamed.h"
+#include "control.h"
 #include "handover.h"
 #include "held_client.h"
 #include "hold_limit.h"
-#include "idle.h"
 #include "identity.h"
+#include "idle.h"
 #include "login_trigger.h"
 #include "majors.h"
 #include "message_timeout.h"
@@ -314,7 +314,7 @@ boundary_flush(void)
 }
 
 void
-baton_boundary_install(void)
+baton_boundary_install(void (*attach) (void))
 {
 	if (socket_methods != NULL)
 		return;
@@ -324,6 +324,7 @@ baton_boundary_install(void)
 	boundary_methods.putmessage_noblock = boundary_putmessage_noblock;
 	boundary_methods.flush = boundary_flush;
 	PqCommMethods = &boundary_methods;
+	self->attach = attach;
 	baton_plain_record();
 }
 
@@ -463,7 +464,7 @@ boundary(char status, bool ready)
 
 		if (!self->attached)
 		{
-			baton_attach();
+			self->attach();
 			baton_idle_timeouts_end();
 			baton_parameters_forget_attach();
 			baton_idle_start();

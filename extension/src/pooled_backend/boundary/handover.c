@@ -42,11 +42,13 @@
 #include "channel.h"
 #include "client_input.h"
 #include "context.h"
+#include "control.h"
 #include "delta.h"
 #include "handover.h"
 #include "identity.h"
 #include "keepalive.h"
 #include "login_trigger.h"
+#include "message_timeout.h"
 #include "opening_notices.h"
 #include "pooled_state.h"
 #include "portal_counter.h"
@@ -345,6 +347,23 @@ session_epoll(uint64 session)
 	return BatonSelf.epolls[(uint32) session % BatonSelf.epoll_count];
 }
 
+/*
+ * Nobody is in place any more, or yet: at each hand-over, after all that is to
+ * be kept of the session has gone to the dispatcher, and before the backend's
+ * slot says that it has left.
+ */
+static void
+forget_served(void)
+{
+	static const BatonServedSession nobody;
+
+	/* what stands elsewhere: a timer, and the buffer of its changes */
+	baton_message_timeout_end();
+	baton_delta_drop();
+
+	BatonServed = nobody;
+}
+
 bool
 baton_session_release(uint32 state_after, bool tell_always)
 {
@@ -387,7 +406,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	slot->unnamed_portals = baton_portal_counter();
 	baton_keepalive_leave(slot);
 	slot->dedicated_cause = BATON_CAUSE_NONE;
-	baton_served_clear();
+	forget_served();
 	baton_pid_leave(session);
 
 	pg_write_barrier();
@@ -440,7 +459,7 @@ baton_session_end(uint32 how, uint32 state_after)
 	 */
 	baton_context_forget(session);
 	baton_idle_timeouts_end();
-	baton_served_clear();
+	forget_served();
 	baton_pid_leave(session);
 	slot->dedicated_cause = BATON_CAUSE_NONE;
 	BatonSelf.slot->dedicated_cause = BATON_CAUSE_NONE;

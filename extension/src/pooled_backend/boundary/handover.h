@@ -13,13 +13,6 @@
 #include "pooled_state.h"
 #include "scheduling_log.h"
 
-/* The session this backend holds; 0 if none. */
-static inline uint64
-baton_session_held(void)
-{
-	return BatonServed.session;
-}
-
 /* Once, after attach. */
 extern void baton_session_start(void);
 

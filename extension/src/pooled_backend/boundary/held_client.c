@@ -17,15 +17,16 @@
 #include "tcop/tcopprot.h"
 #include "utils/timestamp.h"
 
-#include "assignments.h"
 #include "backend_state.h"
 #include "context.h"
+#include "control.h"
 #include "handover.h"
 #include "held_client.h"
 #include "majors.h"
 #include "message_timeout.h"
 #include "self_check.h"
 #include "socket_switch.h"
+#include "taint.h"
 
 static BatonServedInput *const input = &BatonServed.input;
 

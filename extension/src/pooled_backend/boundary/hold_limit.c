@@ -25,8 +25,7 @@
 #include "storage/latch.h"
 #include "utils/timeout.h"
 
-#include "attach.h"
-#include "context.h"
+#include "control.h"
 #include "handover.h"
 #include "hold_limit.h"
 

@@ -35,16 +35,18 @@
 #include "backend_state.h"
 #include "channel.h"
 #include "context.h"
+#include "control.h"
 #include "dispatcher_loss.h"
 #include "handover.h"
 #include "held_client.h"
 #include "hold_limit.h"
-#include "idle.h"
 #include "identity.h"
+#include "idle.h"
 #include "majors.h"
 #include "message_timeout.h"
 #include "pooled_state.h"
 #include "socket_switch.h"
+#include "taint.h"
 
 /* What PostgresMain's wait for a command would process. */
 static void

@@ -128,12 +128,6 @@ baton_keepalive_relayed(bool relayed)
 	BatonPlaced.identity.is_relayed = relayed;
 }
 
-bool
-baton_keepalive_is_relayed(void)
-{
-	return BatonPlaced.identity.is_relayed;
-}
-
 static bool
 any_is_set(void)
 {

@@ -18,9 +18,6 @@ extern const char *baton_keepalive_attach(void);
 /* Another session's socket is in place; it is a relay's (TLS), or is not. */
 extern void baton_keepalive_relayed(bool relayed);
 
-/* Is it, of the session in place? */
-extern bool baton_keepalive_is_relayed(void);
-
 /* Socket and parameters of the session are in place; it leaves, with both. */
 extern void baton_keepalive_put(BatonSessionSlot *slot);
 extern void baton_keepalive_leave(BatonSessionSlot *slot);

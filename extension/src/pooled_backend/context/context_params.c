@@ -40,6 +40,7 @@
 #include "context_guc.h"
 #include "context_params.h"
 #include "context_placeholders.h"
+#include "delta.h"
 #include "guc_value.h"
 #include "param_records.h"
 #include "pooled_state.h"

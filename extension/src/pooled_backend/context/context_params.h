@@ -12,7 +12,7 @@
 #ifndef BATON_CONTEXT_PARAMS_H
 #define BATON_CONTEXT_PARAMS_H
 
-#include "context.h"
+#include "baton_shared.h"
 
 /* A list of entries of one kind, in the order of the session's items. */
 typedef struct BatonEntryList

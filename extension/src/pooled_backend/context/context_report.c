@@ -29,8 +29,10 @@
 
 #include "utils/memutils.h"
 
+#include "arena.h"
 #include "context_guc.h"
 #include "context_report.h"
+#include "delta.h"
 #include "guc_value.h"
 #include "pooled_state.h"
 

@@ -12,7 +12,9 @@
 #ifndef BATON_CONTEXT_REPORT_H
 #define BATON_CONTEXT_REPORT_H
 
-#include "context.h"
+#include "lib/stringinfo.h"
+
+#include "baton_shared.h"
 
 extern const char *baton_report_attach(void);
 

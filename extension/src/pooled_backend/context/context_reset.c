@@ -40,6 +40,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
+#include "arena.h"
 #include "context_guc.h"
 #include "context_placeholders.h"
 #include "context_reset.h"

@@ -13,7 +13,7 @@
 #ifndef BATON_CONTEXT_RESET_H
 #define BATON_CONTEXT_RESET_H
 
-#include "context.h"
+#include "baton_shared.h"
 #include "context_params.h"
 
 extern const char *baton_reset_attach(void);

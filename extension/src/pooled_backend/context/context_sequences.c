@@ -33,8 +33,9 @@
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
-#include "context.h"
+#include "arena.h"
 #include "context_sequences.h"
+#include "delta.h"
 #include "pooled_state.h"
 #include "sequence_state.h"
 

@@ -39,8 +39,10 @@
 #include "miscadmin.h"
 #include "utils/snapmgr.h"
 
-#include "context.h"
+#include "arena.h"
 #include "context_temporary.h"
+#include "delta.h"
+#include "own_transaction.h"
 #include "pooled_state.h"
 #include "temporary_namespace.h"
 
@@ -90,7 +92,7 @@ make(void)
 	Oid			user;
 	int			security;
 
-	baton_context_start_transaction();
+	baton_own_transaction_start();
 	XactReadOnly = false;
 
 	/* leftovers of a crashed backend are removed under it */

@@ -25,10 +25,12 @@
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 
+#include "arena.h"
 #include "context_guc.h"
 #include "context_unpooled.h"
 #include "guc_value.h"
 #include "majors.h"
+#include "own_transaction.h"
 
 static bool taken = false;		/* a session's options have been applied */
 
@@ -111,7 +113,7 @@ baton_unpooled_install(const BatonSessionRecord *record)
 					 errdetail("A check of pg_baton's has failed in that backend.")));
 	}
 	taken = true;
-	baton_context_start_transaction();
+	baton_own_transaction_start();
 	MemoryContextSwitchTo(caller);
 	context = baton_authenticated_is_superuser() ? PGC_SU_BACKEND : PGC_BACKEND;
 	for (uint32 i = 0; i < record->item_count; i++)

@@ -10,7 +10,7 @@
 #ifndef BATON_CONTEXT_UNPOOLED_H
 #define BATON_CONTEXT_UNPOOLED_H
 
-#include "context.h"
+#include "baton_shared.h"
 
 /*
  * Applies the session's startup options; in a transaction.  ereport(ERROR)s as

@@ -26,8 +26,8 @@
 
 #include "utils/memutils.h"
 
+#include "arena.h"
 #include "channel.h"
-#include "context.h"
 #include "delta.h"
 #include "pooled_state.h"
 

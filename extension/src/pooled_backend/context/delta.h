@@ -2,8 +2,6 @@
  *
  * delta.h
  *		Changes of the held session's context on their way to the dispatcher.
- *		What collects them (baton_delta_put, baton_delta_delete) is declared
- *		in context.h.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -16,6 +14,18 @@
 
 /* More than there can be room for, but not so much that sums wrap around. */
 #define DELTA_TOO_LARGE (SIZE_MAX / 4)
+
+/*
+ * Collects a PUT or DELETE for the session at hand.
+ * Called during baton_context_capture and baton_context_greet only.
+ */
+extern void baton_delta_put(uint16 kind, const char *key, Size key_length,
+							const char *value, Size value_length,
+							const BatonStatementCounter *counters, int64 aux);
+extern void baton_delta_delete(uint16 kind, const char *key, Size key_length);
+
+/* Likewise: what would have to be put is too large. */
+extern void baton_delta_give_up(void);
 
 /*
  * Bytes collected and not sent; 0 if there is no news, DELTA_TOO_LARGE if

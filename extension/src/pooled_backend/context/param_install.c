@@ -20,6 +20,7 @@
 #include "lib/ilist.h"
 #include "utils/memutils.h"
 
+#include "arena.h"
 #include "context_guc.h"
 #include "context_params.h"
 #include "guc_value.h"

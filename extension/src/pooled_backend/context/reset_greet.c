@@ -55,8 +55,10 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "arena.h"
 #include "context_guc.h"
 #include "context_reset.h"
+#include "delta.h"
 #include "guc_value.h"
 #include "majors.h"
 #include "reset_item.h"

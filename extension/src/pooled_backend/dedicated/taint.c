@@ -38,7 +38,6 @@
 #include "utils/memutils.h"
 #include "utils/portal.h"
 
-#include "context.h"
 #include "context_guc.h"
 #include "majors.h"
 #include "pooled_state.h"
@@ -276,13 +275,6 @@ owns_temporary_objects(void)
 		ties->temporary_used = false;
 	}
 	return ties->has_temporary_objects;
-}
-
-/* May there be any?  Not asked further while something else dedicates. */
-bool
-baton_may_have_temporary_objects(void)
-{
-	return ties->has_temporary_objects || ties->temporary_used;
 }
 
 uint32

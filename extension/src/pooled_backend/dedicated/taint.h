@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * taint.h
- *		Start-up of the part that tells whether a session may leave.  The
- *		rest of its interface is in context.h.
+ *		What keeps a session on its backend.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -14,8 +13,14 @@
 /* Once, at attach.  NULL, or why this backend cannot pool. */
 extern const char *baton_taint_attach(void);
 
-/* Temporary objects of this session that outlive a transaction. */
-extern bool baton_may_have_temporary_objects(void);
+/* BATON_CAUSE_*, 0 if the session may leave this backend. */
+extern uint32 baton_taint(void);
+
+/*
+ * The dedicated session has ended: clean the backend.  False if that is not
+ * possible (a library was loaded), the backend must then exit.
+ */
+extern bool baton_taint_clean(void);
 
 /* For taint_clean.c: nothing has been found, look anew at what is noted. */
 extern void baton_taint_reset(void);

@@ -29,8 +29,8 @@
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
 
-#include "context.h"
 #include "majors.h"
+#include "own_transaction.h"
 #include "pooled_state.h"
 #include "self_check.h"
 #include "taint.h"
@@ -72,7 +72,7 @@ reset_replication_origin(void)
 static void
 clean(void)
 {
-	baton_context_start_transaction();
+	baton_own_transaction_start();
 
 	/* closing portals might run user-defined code, so do that first */
 	PortalHashTableDeleteAll();

@@ -46,14 +46,13 @@
 #include "nodes/parsenodes.h"
 #include "utils/fmgroids.h"
 
-#include "client_ticket.h"
 #include "context_temporary.h"
 #include "guc_hooks.h"
-#include "identity.h"
+#include "pid_tls.h"
 #include "pooled_state.h"
 #include "self_check.h"
-#include "statement_environment.h"
 #include "statement_notice.h"
+#include "statement_planning.h"
 #include "taint_objects.h"
 #include "taint_watch.h"
 
@@ -154,9 +153,8 @@ baton_taint_object_access(ObjectAccessType access, Oid class, Oid object, int su
 	switch (access)
 	{
 		case OAT_FUNCTION_EXECUTE:
-			baton_cancel_fire();
 			note_builtin(object);
-			baton_environment_function(object);
+			baton_planning_function(object);
 			break;
 		case OAT_POST_CREATE:
 			baton_objects_created(class, object, sub);
@@ -178,7 +176,7 @@ note_function(Oid function)
 {
 	const BatonTlsFunction *tls;
 
-	if (!BatonSelf.notes_ties && baton_ticket_tls()->in_use == 0)
+	if (!BatonSelf.notes_ties && baton_relayed_tls.in_use == 0)
 		return NULL;
 	if (baton_function_is_listed(function, &tls))
 		ties->listed_object = true;

@@ -14,8 +14,8 @@
 #include "catalog/objectaccess.h"
 #include "fmgr.h"
 
-#include "hooks.h"
 #include "tls_functions.h"
+#include "utility_statement.h"
 
 /* From _PG_init, in the postmaster. */
 extern void baton_taint_watch_init(void);

@@ -39,9 +39,8 @@
 
 #include "context_guc.h"
 #include "function_environment.h"
-#include "handover.h"
+#include "pooled_state.h"
 #include "statement_settings.h"
-#include "taint.h"
 
 /* Beside those that literals are read by. */
 static const char *const other_settings[] = {

@@ -72,9 +72,10 @@
 #include "function_cache.h"
 #include "function_environment.h"
 #include "function_table.h"
-#include "handover.h"
 #include "hash_table.h"
+#include "other_hooks.h"
 #include "parameters.h"
+#include "pooled_state.h"
 #include "self_check.h"
 
 int			baton_backend_function_environments = 64;
@@ -443,7 +444,7 @@ make_call(const FmgrInfo *function)
 		ReleaseSysCache(tuple);
 
 	/* without us, they would see these only */
-	call->others = call->own_clauses || baton_hooks_others_need_calls(function->fn_oid);
+	call->others = call->own_clauses || baton_others_need_calls(function->fn_oid);
 	return call;
 }
 

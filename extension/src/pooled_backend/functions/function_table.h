@@ -15,7 +15,7 @@
 #include "catalog/objectaccess.h"
 #include "fmgr.h"
 
-#include "hooks.h"
+#include "utility_statement.h"
 
 /* This backend will pool; before it calls any function of a user's. */
 extern void baton_functions_begin(void);

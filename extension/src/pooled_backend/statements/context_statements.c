@@ -16,7 +16,7 @@
 #include "postgres.h"
 
 #include "context_statements.h"
-#include "context_unnamed.h"
+#include "control.h"
 #include "plan_source.h"
 #include "pooled_state.h"
 #include "statement_common.h"
@@ -64,12 +64,6 @@ baton_statements_install(const BatonSessionRecord *record)
 		placed->counter_version = slot->counter_version;
 	}
 	baton_environment_install(record->context_version, same);
-}
-
-uint64
-baton_statements_session(void)
-{
-	return placed->session;
 }
 
 void

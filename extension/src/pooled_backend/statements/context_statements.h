@@ -10,7 +10,7 @@
 #ifndef BATON_CONTEXT_STATEMENTS_H
 #define BATON_CONTEXT_STATEMENTS_H
 
-#include "context.h"
+#include "baton_shared.h"
 
 /* Once a backend; NULL if all is well, else why it cannot pool. */
 extern const char *baton_statements_attach(void);
@@ -19,10 +19,6 @@ extern const char *baton_statements_attach(void);
 extern void baton_statements_install(const BatonSessionRecord *record);
 extern bool baton_statements_capture(uint64 session);
 extern void baton_statements_forget(uint64 session);
-extern void baton_statements_note_message(char type);
-
-/* Whose statements are in place; 0: nobody's. */
-extern uint64 baton_statements_session(void);
 
 /* The session in place was captured: did its context or its counters change? */
 extern void baton_statements_captured(bool context, bool counters);

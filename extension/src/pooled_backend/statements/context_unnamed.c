@@ -37,8 +37,10 @@
  */
 #include "postgres.h"
 
+#include "arena.h"
 #include "context_unnamed.h"
 #include "control.h"
+#include "delta.h"
 #include "mb/pg_wchar.h"
 #include "nodes/memnodes.h"
 #include "plan_source.h"

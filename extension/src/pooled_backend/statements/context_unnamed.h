@@ -10,7 +10,7 @@
 #ifndef BATON_CONTEXT_UNNAMED_H
 #define BATON_CONTEXT_UNNAMED_H
 
-#include "context.h"
+#include "baton_shared.h"
 #include "lib/stringinfo.h"
 #include "utils/plancache.h"
 

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "context_statements.h"
+#include "delta.h"
 #include "pooled_state.h"
 #include "prepared_table.h"
 #include "statement_description.h"
@@ -50,7 +51,7 @@ put(HeldStatement *held, bool changed)
 	}
 	if (held->value == NULL)
 	{
-		caller = MemoryContextSwitchTo(baton_held_context);
+		caller = MemoryContextSwitchTo(BatonPlaced.held.memory);
 		initStringInfo(&value);
 		baton_statement_describe(&value, held->plan, statement->from_sql);
 		held->value = value.data;

@@ -20,6 +20,7 @@
  */
 #include "postgres.h"
 
+#include "arena.h"
 #include "common/hashfn.h"
 #include "parser/analyze.h"
 #include "plan_source.h"

@@ -10,7 +10,7 @@
 #ifndef BATON_STATEMENT_COMMON_H
 #define BATON_STATEMENT_COMMON_H
 
-#include "context.h"
+#include "baton_shared.h"
 #include "lib/ilist.h"
 #include "statement_names.h"
 #include "statement_values.h"

@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "control.h"
 #include "plan_source.h"
 #include "statement_counters.h"
 

@@ -11,7 +11,7 @@
 #ifndef BATON_STATEMENT_COUNTERS_H
 #define BATON_STATEMENT_COUNTERS_H
 
-#include "context.h"
+#include "baton_shared.h"
 #include "utils/plancache.h"
 
 /* An item's counter, if the dispatcher had none left. */

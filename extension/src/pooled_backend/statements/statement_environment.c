@@ -52,12 +52,8 @@
 #include "context_guc.h"
 #include "context_placeholders.h"
 #include "guc_table.h"
-#include "handover.h"
 #include "pooled_state.h"
 #include "statement_environment.h"
-#include "statement_held.h"
-#include "statement_sparing.h"
-#include "taint.h"
 
 /* A parameter's value, where it is. */
 typedef struct Setting
@@ -86,8 +82,7 @@ static uint64 known_changes = 0;
 static KnownEnvironment *known = NULL;
 static bool has_placeholders = false;
 
-static int	planning = 0;		/* calls of the planner, nested */
-static bool folded = false;		/* it has executed an immutable function */
+static void (*before_change) (void) = NULL;
 
 /* What neither analysis nor planning looks at, in the groups that are taken. */
 static bool
@@ -286,6 +281,12 @@ baton_statement_environment(void)
 }
 
 void
+baton_environment_watch(void (*before) (void))
+{
+	before_change = before;
+}
+
+void
 baton_environment_install(uint64 context_version, bool same)
 {
 	if (!same || placed->has_changed || placed->is_volatile)
@@ -299,8 +300,8 @@ baton_environment_install(uint64 context_version, bool same)
 void
 baton_environment_changes(void)
 {
-	baton_held_settle();
-	baton_sparing_end();
+	if (before_change != NULL)
+		before_change();
 	placed->has_changed = true;
 	if (!placed->is_volatile)
 		BatonPlaced.environment.epoch = ++placed->last_epoch;
@@ -332,44 +333,4 @@ baton_environment_transaction(void)
 {
 	if (placed->has_changed)
 		baton_environment_changes();
-}
-
-void
-baton_environment_function(Oid function)
-{
-	if (planning > 0 && function >= FirstNormalObjectId &&
-		func_volatile(function) == PROVOLATILE_IMMUTABLE)
-		folded = true;
-}
-
-PlannedStmt *
-baton_environment_plan(Query *parse, const char *query_string, int cursor_options,
-					   ParamListInfo parameters, planner_hook_type planner)
-{
-	PlannedStmt *result;
-	bool		folded_before = folded;
-	bool		learns;
-	bool		alike;
-
-	baton_environment_look_at_role();
-	learns = planning == 0 && parameters != NULL && baton_sparing_asks(query_string);
-	alike = learns && baton_values_are_indifferent(parse);
-	baton_names_in_transaction();
-	folded = false;
-	planning++;
-	PG_TRY();
-	{
-		result = planner(parse, query_string, cursor_options, parameters);
-		if (folded && parameters == NULL)
-			baton_held_folds(query_string);
-		if (learns)
-			baton_sparing_learn(query_string, alike, result);
-	}
-	PG_FINALLY();
-	{
-		planning--;
-		folded = folded_before;
-	}
-	PG_END_TRY();
-	return result;
 }

@@ -10,12 +10,16 @@
 #ifndef BATON_STATEMENT_ENVIRONMENT_H
 #define BATON_STATEMENT_ENVIRONMENT_H
 
-#include "optimizer/planner.h"
-
-#include "context.h"
+#include "baton_shared.h"
 
 /* The environment in force, as a number; equal number, equal environment. */
 extern uint64 baton_statement_environment(void);
+
+/*
+ * Once: who must know before the environment changes, of plans that are still
+ * what it was until then.  Cannot fail.
+ */
+extern void baton_environment_watch(void (*before) (void));
 
 /*
  * A session is put in place, with that version of its context; the same as was
@@ -39,16 +43,7 @@ extern void baton_environment_is_stable(void);
  */
 extern bool baton_environment_has_placeholders(void);
 
-/* An expression is about to execute a function (taint_watch.c). */
-extern void baton_environment_function(Oid function);
-
-/*
- * From hooks.c: a statement is planned, by that planner; a transaction or
- * subtransaction is on its way to an end.
- */
-extern PlannedStmt *baton_environment_plan(Query *parse, const char *query_string,
-										   int cursor_options, ParamListInfo parameters,
-										   planner_hook_type planner);
+/* From hooks.c: a transaction or subtransaction is on its way to an end. */
 extern void baton_environment_transaction(void);
 
 #endif							/* BATON_STATEMENT_ENVIRONMENT_H */

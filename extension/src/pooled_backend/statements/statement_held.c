@@ -36,8 +36,8 @@
  */
 #include "postgres.h"
 
+#include "arena.h"
 #include "common/hashfn.h"
-#include "context_statements.h"
 #include "nodes/memnodes.h"
 #include "plan_source.h"
 #include "pooled_state.h"
@@ -46,7 +46,6 @@
 #include "statement_environment.h"
 #include "statement_held.h"
 #include "statement_map.h"
-#include "statement_notice.h"
 #include "statement_settings.h"
 #include "statement_share.h"
 #include "statement_sparing.h"
@@ -91,10 +90,15 @@ typedef struct PlanTie
 	CommonStatement *common;	/* which the plan pins */
 } PlanTie;
 
-MemoryContext baton_held_context = NULL;
-
 static BatonPlacedHeld *const placed = &BatonPlaced.held;
 static MemoryContext work_context = NULL;
+
+static void
+environment_changes(void)
+{
+	baton_held_settle();
+	baton_sparing_end();
+}
 
 static void
 plan_gone(void *argument)
@@ -278,7 +282,7 @@ wanted(const char *name, uint32 hash)
 		sweep();
 
 	item = find_item(name);
-	held = MemoryContextAllocZero(baton_held_context, sizeof(HeldStatement));
+	held = MemoryContextAllocZero(placed->memory, sizeof(HeldStatement));
 	strlcpy(held->name, name, NAMEDATALEN);
 	held->hash = hash;
 	held->counter = BATON_NO_COUNTER;
@@ -322,14 +326,15 @@ baton_held_attach(void)
 
 	if (problem != NULL || placed->map != NULL)
 		return problem;
-	baton_held_context = AllocSetContextCreate(TopMemoryContext,
-											   "pg_baton held statements",
-											   ALLOCSET_DEFAULT_SIZES);
+	placed->memory = AllocSetContextCreate(TopMemoryContext,
+										   "pg_baton held statements",
+										   ALLOCSET_DEFAULT_SIZES);
 	work_context = AllocSetContextCreate(TopMemoryContext,
 										 "pg_baton statement work",
 										 ALLOCSET_DEFAULT_SIZES);
 	placed->map = held_create(TopMemoryContext, MAP_KEPT_SIZE / 2, NULL);
 	baton_names_attach(object_made);
+	baton_environment_watch(environment_changes);
 	return NULL;
 }
 
@@ -518,7 +523,7 @@ baton_held_close(void)
 	else
 		held_reset(placed->map);
 	MemoryContextReset(work_context);
-	MemoryContextReset(baton_held_context);
+	MemoryContextReset(placed->memory);
 	placed->sweep_from = 0;
 	placed->fresh = 0;
 	baton_common_trim();

@@ -39,6 +39,7 @@ CachedPlanSource *
 baton_statement_make(const char *value, Size length, bool *from_sql)
 {
 	Description description;
+	BatonSearchPath path = {0};
 	RawStmt    *tree = NULL;
 	CachedPlanSource *plan;
 	Quiet		quiet;
@@ -68,7 +69,10 @@ baton_statement_make(const char *value, Size length, bool *from_sql)
 		baton_quiet_end(&quiet);
 	}
 	PG_END_TRY();
-	baton_settings_attach(plan, &description);
+	path.schemas = description.path_schemas;
+	path.addCatalog = (description.head.path_flags & PATH_ADD_CATALOG) != 0;
+	path.addTemp = (description.head.path_flags & PATH_ADD_TEMP) != 0;
+	baton_settings_attach(plan, description.settings, &path);
 	return plan;
 }
 

@@ -25,10 +25,7 @@
 #include "access/xact.h"
 #include "commands/trigger.h"
 #include "context_guc.h"
-#include "context_statements.h"
-#include "context_unnamed.h"
 #include "guc_hooks.h"
-#include "handover.h"
 #include "nodes/memnodes.h"
 #include "plan_source.h"
 #include "pooled_state.h"
@@ -80,14 +77,14 @@ static void
 watch_replication_role(int value, void *extra)
 {
 	if (value != SessionReplicationRole && IsTransactionOrTransactionBlock() &&
-		baton_statements_session() != 0 &&
-		baton_statements_session() == baton_session_held())
+		BatonPlaced.statements.session != 0 &&
+		BatonPlaced.statements.session == baton_session_held())
 		note_discard();
 	server_assign_replication_role(value, extra);
 }
 
 void
-baton_statements_note_message(char type)
+baton_notice_message(char type)
 {
 	if (!attached)
 		return;

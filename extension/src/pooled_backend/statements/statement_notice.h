@@ -10,7 +10,7 @@
 #ifndef BATON_STATEMENT_NOTICE_H
 #define BATON_STATEMENT_NOTICE_H
 
-#include "hooks.h"
+#include "utility_statement.h"
 
 /* A utility statement begins, and has succeeded (hooks.c). */
 extern void baton_notice_utility_begins(BatonUtility *utility);
@@ -29,6 +29,9 @@ extern void baton_notice_settings(void);
 /* NULL if all is well, else why nothing can be noticed; then, not before. */
 extern const char *baton_notice_check(void);
 extern void baton_notice_attach(void);
+
+/* Every message to the client, as baton_context_note_message() has it. */
+extern void baton_notice_message(char type);
 
 /* Another session comes, or all is captured. */
 extern void baton_notice_reset(void);

@@ -250,18 +250,17 @@ baton_settings_note(CachedPlanSource *plan)
 }
 
 void
-baton_settings_attach(CachedPlanSource *plan, const Description *description)
+baton_settings_attach(CachedPlanSource *plan, const char *described,
+					  const BatonSearchPath *path)
 {
 	PlanSettings *own = look_after(plan);
 	MemoryContext caller;
 
-	if (own == NULL || description->settings == NULL)
+	if (own == NULL || described == NULL)
 		return;
 	caller = MemoryContextSwitchTo(plan->context);
-	own->settings = pstrdup(description->settings);
-	arm(own, description->path_schemas,
-		(description->head.path_flags & PATH_ADD_CATALOG) != 0,
-		(description->head.path_flags & PATH_ADD_TEMP) != 0);
+	own->settings = pstrdup(described);
+	arm(own, path->schemas, path->addCatalog, path->addTemp);
 	MemoryContextSwitchTo(caller);
 }
 

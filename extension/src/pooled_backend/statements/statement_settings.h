@@ -12,8 +12,8 @@
 
 #include "catalog/namespace.h"
 #include "parser/parse_node.h"
+#include "utils/plancache.h"
 
-#include "statement_description.h"
 #include "search_path.h"
 
 /*
@@ -41,9 +41,12 @@ extern PlanSettings *baton_settings_find(const CachedPlanSource *plan);
 /* The plan has just been analysed, under the settings in force. */
 extern void baton_settings_note(CachedPlanSource *plan);
 
-/* The plan was made from a description, and not analysed. */
-extern void baton_settings_attach(CachedPlanSource *plan,
-								  const Description *description);
+/*
+ * The plan was made from a description with these settings (NULL: none), and not
+ * analysed.
+ */
+extern void baton_settings_attach(CachedPlanSource *plan, const char *described,
+								  const BatonSearchPath *path);
 
 /* Are its settings others than last time? */
 extern bool baton_settings_changed(CachedPlanSource *plan);

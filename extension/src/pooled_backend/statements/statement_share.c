@@ -17,7 +17,6 @@
 #include "postgres.h"
 
 #include "plan_source.h"
-#include "statement_environment.h"
 #include "statement_settings.h"
 #include "statement_share.h"
 #include "utils/memutils.h"

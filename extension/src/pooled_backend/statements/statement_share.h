@@ -10,7 +10,7 @@
 #ifndef BATON_STATEMENT_SHARE_H
 #define BATON_STATEMENT_SHARE_H
 
-#include "statement_held.h"
+#include "held_statement.h"
 
 /* What stands on the context of query trees made in the plan's environment. */
 extern const char baton_own_trees[];

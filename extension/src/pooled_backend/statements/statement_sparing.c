@@ -29,7 +29,6 @@
 #include "pooled_state.h"
 #include "statement_description.h"
 #include "statement_environment.h"
-#include "statement_notice.h"
 #include "statement_sparing.h"
 
 void
@@ -58,7 +57,7 @@ baton_sparing_find_twin(HeldStatement *held, bool from_sql)
 		return;
 
 	/* what the context gets, if nothing changes it */
-	caller = MemoryContextSwitchTo(baton_held_context);
+	caller = MemoryContextSwitchTo(BatonPlaced.held.memory);
 	initStringInfo(&value);
 	baton_statement_describe(&value, plan, from_sql);
 	MemoryContextSwitchTo(caller);

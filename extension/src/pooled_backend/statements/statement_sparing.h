@@ -10,7 +10,7 @@
 #ifndef BATON_STATEMENT_SPARING_H
 #define BATON_STATEMENT_SPARING_H
 
-#include "statement_held.h"
+#include "held_statement.h"
 
 /* A held statement has that common one's plans: spares the session what it can. */
 extern void baton_sparing_begin(CachedPlanSource *plan, HeldStatement *held,

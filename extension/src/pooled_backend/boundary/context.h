@@ -22,38 +22,8 @@
 
 #include "baton_shared.h"
 
-/*
- * Implemented by delta.c: collects a PUT or DELETE for the session at hand.
- * Called during baton_context_capture and baton_context_greet only.
- */
-extern void baton_delta_put(uint16 kind, const char *key, Size key_length,
-							const char *value, Size value_length,
-							const BatonStatementCounter *counters, int64 aux);
-extern void baton_delta_delete(uint16 kind, const char *key, Size key_length);
-
-/* Likewise: what would have to be put is too large. */
-extern void baton_delta_give_up(void);
-
-/*
- * Implemented by arena.c: read access to what lies in the two memories.
- */
-extern const BatonSessionRecord *baton_record(uint64 session);
-extern const BatonItem *baton_record_items(const BatonSessionRecord *record);
-extern const BatonEntry *baton_entry(uint32 heap_offset);
-#define baton_entry_key(e) ((const char *) (e) + BATON_ENTRY_HEADER_SIZE)
-#define baton_entry_value(e) (baton_entry_key(e) + (e)->key_length)
-extern BatonStatementCounter *baton_counter(uint32 index);
-extern BatonSessionSlot *baton_session_slot(uint64 session);
-
 /* Once, at attach.  NULL if all is well, else why this backend cannot pool. */
 extern const char *baton_context_attach(void);
-
-/*
- * A transaction of ours, for ordinary snapshots whatever default_transaction_*
- * are: a serializable one that only reads and is deferrable waits for others
- * to end, and a standby has none.
- */
-extern void baton_context_start_transaction(void);
 
 /*
  * Applies the STARTUP items of a session that has not been greeted, sends
@@ -105,16 +75,5 @@ extern void baton_context_begin(void);
 
 /* Called from the putmessage wrapper for every message to the client. */
 extern void baton_context_note_message(char type);
-
-/* ---- taint.c: what keeps a session on its backend -------------------- */
-
-/* BATON_CAUSE_*, 0 if the session may leave this backend. */
-extern uint32 baton_taint(void);
-
-/*
- * The dedicated session has ended: clean the backend.  False if that is not
- * possible (a library was loaded), the backend must then exit.
- */
-extern bool baton_taint_clean(void);
 
 #endif							/* BATON_CONTEXT_H */

@@ -27,8 +27,6 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
-#include "client_ticket.h"
-#include "keepalive.h"
 #include "pid_tls.h"
 #include "pooled_state.h"
 #include "session_pid.h"
@@ -47,9 +45,9 @@ session_tls(void)
 	BatonTls	none = {0};
 	BatonIdentity identity;
 
-	if (baton_ticket_tls()->in_use != 0)
-		return *baton_ticket_tls();
-	if (!baton_keepalive_is_relayed())
+	if (baton_relayed_tls.in_use != 0)
+		return baton_relayed_tls;
+	if (!BatonPlaced.identity.is_relayed)
 		return none;
 	if (!baton_identity_read(BatonServed.session, &identity) || identity.tls.in_use == 0)
 		ereport(ERROR,

@@ -1,14 +1,14 @@
 /*-------------------------------------------------------------------------
  *
- * hooks.h
- *		The server's hooks, and what the watchers of a utility statement share.
+ * utility_statement.h
+ *		What the watchers of a utility statement share (hooks.c calls them).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------
  */
-#ifndef BATON_HOOKS_H
-#define BATON_HOOKS_H
+#ifndef BATON_UTILITY_STATEMENT_H
+#define BATON_UTILITY_STATEMENT_H
 
 #include "nodes/nodes.h"
 
@@ -29,13 +29,4 @@ typedef struct BatonUtility
 	uint64		settings_before;
 } BatonUtility;
 
-/* From _PG_init, in the postmaster. */
-extern void baton_hooks_install(void);
-
-/* Does another library want to see calls of this function? */
-extern bool baton_hooks_others_need_calls(Oid function);
-
-/* Does another library hear of each client's authentication? */
-extern bool baton_hooks_others_authenticate(void);
-
-#endif							/* BATON_HOOKS_H */
+#endif							/* BATON_UTILITY_STATEMENT_H */

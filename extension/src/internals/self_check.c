@@ -4,7 +4,7 @@
  *		What was found not to be as pg_baton expects it of this server.
  *
  * What PostgreSQL does not export is looked for, and looked at, before it is
- * leant on (internals/, and whoever else says "attach").  Where it is not as
+ * leant on (by the other files here, and whoever else says "attach").  Where it is not as
  * expected, in a minor release that came after us, or beside another library,
  * only what rests on it shall be lost.  Each such loss is logged, once since the
  * server started, and shown by the view pg_baton_failed_checks.
@@ -29,7 +29,6 @@
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
-#include "parameters.h"
 #include "self_check.h"
 
 #define PROBLEM_SIZE 256
@@ -40,6 +39,8 @@ typedef struct FailedCheck
 	TimestampTz at;
 	char		problem[PROBLEM_SIZE];
 } FailedCheck;
+
+char	   *baton_break_self_check;
 
 static FailedCheck *failed_checks = NULL;	/* one for each cost */
 static bool unpooled = false;

@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #include "arena.h"
-#include "context.h"
 
 static const char *arena = NULL;
 static uint64 arena_size = 0;

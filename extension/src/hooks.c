@@ -40,15 +40,18 @@
 #include "identity.h"
 #include "login_watch.h"
 #include "opening_notices.h"
+#include "other_hooks.h"
 #include "pid_deadlock.h"
 #include "pid_log.h"
 #include "pid_notify.h"
 #include "settings_watch.h"
 #include "statement_environment.h"
 #include "statement_notice.h"
+#include "statement_planning.h"
 #include "statement_settings.h"
 #include "taint_watch.h"
 #include "tls_log.h"
+#include "utility_statement.h"
 
 static shmem_request_hook_type next_shmem_request = NULL;
 static shmem_startup_hook_type next_shmem_startup = NULL;
@@ -58,7 +61,6 @@ static post_parse_analyze_hook_type next_post_parse_analyze = NULL;
 static planner_hook_type next_planner = NULL;
 static ExecutorStart_hook_type next_executor_start = NULL;
 static object_access_hook_type next_object_access = NULL;
-static needs_fmgr_hook_type next_needs_fmgr = NULL;
 static fmgr_hook_type next_fmgr = NULL;
 static emit_log_hook_type next_emit_log = NULL;
 
@@ -91,13 +93,6 @@ client_authentication(Port *port, int status)
 	if (next_client_authentication)
 		next_client_authentication(port, status);
 	baton_attach_authenticated(port, status);
-}
-
-bool
-baton_hooks_others_authenticate(void)
-{
-	return next_client_authentication != NULL ||
-		ClientAuthentication_hook != client_authentication;
 }
 
 /* --------------------------------
@@ -175,8 +170,8 @@ static PlannedStmt *
 plan(Query *parse, const char *query_string, int cursor_options,
 	 ParamListInfo parameters)
 {
-	return baton_environment_plan(parse, query_string, cursor_options, parameters,
-								  planner_behind);
+	return baton_planning_run(parse, query_string, cursor_options, parameters,
+							  planner_behind);
 }
 
 static void
@@ -194,6 +189,8 @@ object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg
 {
 	if (next_object_access)
 		next_object_access(access, class, object, sub, argument);
+	if (access == OAT_FUNCTION_EXECUTE)
+		baton_cancel_fire();
 	baton_taint_object_access(access, class, object, sub);
 	baton_functions_object_access(access, object);
 	baton_settings_object_access(access, class, object, argument);
@@ -203,12 +200,6 @@ object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg
  *		a function
  * --------------------------------
  */
-
-bool
-baton_hooks_others_need_calls(Oid function)
-{
-	return next_needs_fmgr != NULL && next_needs_fmgr(function);
-}
 
 /* Asked as a function is looked up, of each but those with clauses of their own. */
 static bool
@@ -220,7 +211,7 @@ needs_fmgr(Oid function)
 	if (baton_builtin_is_replaced(function))
 		return true;
 	needed = baton_taint_function(function);
-	needed |= baton_hooks_others_need_calls(function);
+	needed |= baton_others_need_calls(function);
 	return baton_functions_need_calls(function) || needed;
 }
 
@@ -311,7 +302,7 @@ baton_hooks_install(void)
 	ExecutorStart_hook = executor_start;
 	next_object_access = object_access_hook;
 	object_access_hook = object_access;
-	next_needs_fmgr = needs_fmgr_hook;
+	baton_others_were(needs_fmgr_hook, next_client_authentication, client_authentication);
 	needs_fmgr_hook = needs_fmgr;
 	next_fmgr = fmgr_hook;
 	fmgr_hook = call_function;

@@ -22,7 +22,7 @@
 #include "miscadmin.h"
 #include "replication/walsender.h"
 
-#include "client_ticket.h"
+#include "pid_tls.h"
 #include "tls_log.h"
 
 /* How long what comes before is, made as PerformAuthentication() has made it. */
@@ -50,7 +50,7 @@ length_before(const char *message)
 void
 baton_tls_log(ErrorData *edata)
 {
-	const BatonTls *tls = baton_ticket_tls();
+	const BatonTls *tls = &baton_relayed_tls;
 	char	   *message;
 	char	   *enabled;
 	int			before;

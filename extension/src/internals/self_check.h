@@ -10,6 +10,9 @@
 #ifndef BATON_SELF_CHECK_H
 #define BATON_SELF_CHECK_H
 
+/* pg_baton.break_self_check */
+extern char *baton_break_self_check;
+
 /* What a failed check costs. */
 typedef enum
 {

@@ -30,6 +30,7 @@
 #include "postmaster/interrupt.h"
 #include "utils/memutils.h"
 
+#include "arena.h"
 #include "connect_privilege.h"
 #include "context.h"
 #include "context_params.h"
@@ -45,6 +46,7 @@
 #include "login_trigger.h"
 #include "majors.h"
 #include "opening_notices.h"
+#include "own_transaction.h"
 #include "pooled_state.h"
 #include "reset_plain.h"
 #include "self_check.h"
@@ -161,21 +163,13 @@ install_rest(const BatonSessionRecord *record)
 	baton_sequences_install(record);
 }
 
-void
-baton_context_start_transaction(void)
-{
-	StartTransactionCommand();
-	XactIsoLevel = XACT_READ_COMMITTED;
-	XactDeferrable = false;
-}
-
 static void
 greet_unpooled(const BatonSessionRecord *record, StringInfo notices, StringInfo reported,
 			   bool *login_triggers)
 {
 	MemoryContext caller = CurrentMemoryContext;
 
-	baton_context_start_transaction();
+	baton_own_transaction_start();
 	baton_login_take_snapshot();
 	MemoryContextSwitchTo(caller);
 	baton_connect_check();
@@ -213,7 +207,7 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 	 * and those of the transaction's own parameters ask whether there is a
 	 * snapshot.
 	 */
-	baton_context_start_transaction();
+	baton_own_transaction_start();
 	baton_login_take_snapshot();
 	MemoryContextSwitchTo(caller);
 	baton_connect_check();
@@ -340,6 +334,6 @@ baton_context_note_message(char type)
 	if (unlikely(baton_unpooled()))
 		return;
 	baton_report_note_message(type);
-	baton_statements_note_message(type);
+	baton_notice_message(type);
 	baton_unnamed_note_message(type);
 }

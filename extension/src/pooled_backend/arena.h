@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * arena.h
- *		Mapping the dispatcher's ARENA.  Read access is declared in context.h.
+ *		Read access to the dispatcher's ARENA.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -10,10 +10,22 @@
 #ifndef BATON_ARENA_H
 #define BATON_ARENA_H
 
+#include "baton_shared.h"
+
 /* Maps it read-only; NULL if all is well, else why not. Closes fd. */
 extern const char *baton_arena_map(int fd, uint64 size);
 
 /* Would so many bytes more keep within pg_baton.session_memory? */
 extern bool baton_arena_has_room(Size bytes);
+
+/*
+ * A session's record, its items, and the entries they name.  ereport(ERROR)s for
+ * a place outside of it.
+ */
+extern const BatonSessionRecord *baton_record(uint64 session);
+extern const BatonItem *baton_record_items(const BatonSessionRecord *record);
+extern const BatonEntry *baton_entry(uint32 heap_offset);
+#define baton_entry_key(e) ((const char *) (e) + BATON_ENTRY_HEADER_SIZE)
+#define baton_entry_value(e) (baton_entry_key(e) + (e)->key_length)
 
 #endif							/* BATON_ARENA_H */

@@ -1,0 +1,553 @@
+/*-------------------------------------------------------------------------
+ *
+ * parameter_table.c
+ *		The parameters pg_baton.*: the table that defines them.
+ *
+ * Their variables belong to who goes by them, those of the dispatcher and of
+ * several to parameters.c.  What of them the dispatcher is told, the launcher knows
+ * (parameters_message.c).
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "miscadmin.h"
+#include "postmaster/postmaster.h"
+#include "utils/guc.h"
+#include "utils/guc_tables.h"
+
+#include "baton_shared.h"
+#include "hold_limit.h"
+#include "majors.h"
+#include "message_timeout.h"
+#include "parameter_checks.h"
+#include "parameter_table.h"
+#include "parameters.h"
+#include "pool_settings.h"
+#include "self_check.h"
+#include "taint_library.h"
+#include "taint_parameters.h"
+
+static const struct config_enum_entry logins[] = {
+	{"auto", BATON_LOGIN_AUTO, false},
+	{"server", BATON_LOGIN_SERVER, false},
+	{"dispatcher", BATON_LOGIN_DISPATCHER, false},
+	{NULL, 0, false}
+};
+
+/* How to define one parameter. */
+typedef struct ParameterDefinition
+{
+	const char *name;
+	enum
+	{
+		PARAMETER_BOOL,
+		PARAMETER_INT,
+		PARAMETER_ENUM,
+		PARAMETER_STRING
+	}			type;
+	void	   *variable;		/* bool, int (of an enum, too) or char * */
+	GucContext	context;
+	int			flags;			/* GUC_*, the unit among them */
+	int			boot;			/* of a bool, int or enum */
+	int			least;			/* of an int */
+	int			most;
+	const struct config_enum_entry *options;	/* of an enum */
+	const char *boot_string;
+	const char *short_description;
+	const char *long_description;
+	GucStringCheckHook check;	/* of a string; NULL: any will do */
+	GucStringAssignHook assign; /* of a string; NULL: none */
+} ParameterDefinition;
+
+static const ParameterDefinition definitions[] =
+{
+	{
+		.name = "pg_baton.port",
+		.type = PARAMETER_INT,
+		.variable = &baton_port,
+		.context = PGC_POSTMASTER,
+		.boot = 6543,.least = 1,.most = 65535,
+		.short_description = "Sets the port the pool listens on.",
+		.long_description = "Also part of the name of its Unix socket, in each directory of unix_socket_directories.",
+	},
+	{
+		.name = "pg_baton.listen_addresses",
+		.type = PARAMETER_STRING,
+		.variable = &baton_listen_addresses,
+		.context = PGC_POSTMASTER,
+		.flags = GUC_LIST_INPUT,
+		.boot_string = "",
+		.short_description = "Sets the host names or IP addresses the pool listens on.",
+		.long_description = "Empty means the same as listen_addresses.",
+		.check = baton_check_list,
+	},
+	{
+		.name = "pg_baton.enabled",
+		.type = PARAMETER_BOOL,
+		.variable = &baton_enabled,
+		.context = PGC_SIGHUP,
+		.boot = true,
+		.short_description = "Has new sessions on the pool's port share backends.",
+		.long_description = "Off, each new session is an ordinary connection for life; those that are there go on as they are.",
+	},
+	{
+		.name = "pg_baton.login",
+		.type = PARAMETER_ENUM,
+		.variable = &baton_login,
+		.context = PGC_SIGHUP,
+		.boot = BATON_LOGIN_AUTO,
+		.options = logins,
+		.short_description = "Sets who authenticates the pool's clients where the dispatcher could: it, or a backend of the server.",
+		.long_description = "auto: a backend if a library has a hook for that. Methods that the dispatcher does not know are always a backend's.",
+	},
+	{
+		.name = "pg_baton.native_dbuser_names",
+		.type = PARAMETER_STRING,
+		.variable = &baton_native_dbuser_names,
+		.context = PGC_SIGHUP,
+		.boot_string = "",
+		.short_description = "Lists databases and users whose sessions are ordinary connections for life.",
+		.long_description = "Entries database/user, separated by commas; * or _ stands for any.",
+		.check = baton_check_dbuser_names,
+	},
+	{
+		.name = "pg_baton.native_when_waiting",
+		.type = PARAMETER_INT,
+		.variable = &baton_native_when_waiting,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = 1000000,
+		.short_description = "Sets the number of waiting sessions from which on new ones are ordinary connections for life.",
+		.long_description = "Until half as many wait. Zero means never.",
+	},
+	{
+		.name = "pg_baton.max_backends",
+		.type = PARAMETER_INT,
+		.variable = &baton_max_backends,
+		.context = PGC_SIGHUP,
+		.boot = 20,.least = 1,.most = MAX_BACKENDS,
+		.short_description = "Sets the maximum number of backends that serve the pool's sessions in turn.",
+		.long_description = "For the whole server, all users and databases together. "
+		"Backends of dedicated sessions do not count, up to pg_baton.max_dedicated. "
+		"In any case the pool leaves the connections reserved for administrators alone.",
+	},
+	{
+		.name = "pg_baton.max_dedicated",
+		.type = PARAMETER_INT,
+		.variable = &baton_max_dedicated,
+		.context = PGC_SIGHUP,
+		.boot = -1,.least = -1,.most = MAX_BACKENDS,
+		.short_description = "Sets the maximum number of backends that dedicated sessions have besides pg_baton.max_backends.",
+		.long_description = "-1 means as many as max_connections leaves, which is the most in any case.",
+	},
+	{
+		.name = "pg_baton.max_extra_backends",
+		.type = PARAMETER_INT,
+		.variable = &baton_max_extra_backends,
+		.context = PGC_SIGHUP,
+		.boot = -1,.least = -1,.most = MAX_BACKENDS,
+		.short_description = "Sets the maximum number of backends besides pg_baton.max_backends while transactions hold those without doing anything.",
+		.long_description = "Started one after another where sessions wait, and transactions wait for locks, disk or their clients. "
+		"-1 means as many as max_connections leaves, which is the most in any case.",
+	},
+	{
+		.name = "pg_baton.min_backends",
+		.type = PARAMETER_INT,
+		.variable = &baton_min_backends,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = MAX_BACKENDS,
+		.short_description = "Sets the number of backends a pool keeps even if they are idle.",
+		.long_description = "For each user and database that has been used since the dispatcher started.",
+	},
+	{
+		.name = "pg_baton.pool_max_backends",
+		.type = PARAMETER_INT,
+		.variable = &baton_pool_max_backends,
+		.context = PGC_SUSET,
+		.boot = -1,.least = -1,.most = MAX_BACKENDS,
+		.short_description = "Sets the maximum number of backends that serve a role's sessions in a database in turn.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once. -1 means no limit but pg_baton.max_backends.",
+	},
+	{
+		.name = "pg_baton.pool_min_backends",
+		.type = PARAMETER_INT,
+		.variable = &baton_pool_min_backends,
+		.context = PGC_SUSET,
+		.boot = -1,.least = -1,.most = MAX_BACKENDS,
+		.short_description = "Sets the number of backends that a pool of a role in a database keeps even if they are idle.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once. -1 means pg_baton.min_backends.",
+	},
+	{
+		.name = "pg_baton.pool_max_sessions",
+		.type = PARAMETER_INT,
+		.variable = &baton_pool_max_sessions,
+		.context = PGC_SUSET,
+		.boot = -1,.least = -1,.most = 1000000,
+		.short_description = "Sets the maximum number of a role's sessions in a database on the pool's port.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts for who logs in from then on. -1 means no limit but pg_baton.max_sessions.",
+	},
+	{
+		.name = "pg_baton.pool_mode",
+		.type = PARAMETER_ENUM,
+		.variable = &baton_pool_mode,
+		.context = PGC_SUSET,
+		.boot = BATON_MODE_SHARED,
+		.options = baton_pool_modes,
+		.short_description = "Sets whether sessions share backends, or each has one of its own.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once.",
+	},
+	{
+		.name = "pg_baton.dispatchers",
+		.type = PARAMETER_INT,
+		.variable = &baton_dispatchers,
+		.context = PGC_SIGHUP,
+		.boot = 1,.least = 1,.most = BATON_SESSION_THREADS_MAX,
+		.short_description = "Sets the number of the dispatcher's threads that wait for sessions.",
+		.long_description = "Read when a dispatcher starts.",
+	},
+	{
+		.name = "pg_baton.pool_weight",
+		.type = PARAMETER_INT,
+		.variable = &baton_pool_weight,
+		.context = PGC_SUSET,
+		.boot = 100,.least = 1,.most = 10000,
+		.short_description = "Sets what a role's sessions in a database count for where there are too few backends for all.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once. With twice the weight twice the backends, or turns twice as long.",
+	},
+	{
+		.name = "pg_baton.pool_reserve",
+		.type = PARAMETER_INT,
+		.variable = &baton_pool_reserve,
+		.context = PGC_SUSET,
+		.boot = 0,.least = 0,.most = MAX_BACKENDS,
+		.short_description = "Sets the number of backends of a role in a database that make room for no other role.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once.",
+	},
+	{
+		.name = "pg_baton.pool_memory",
+		.type = PARAMETER_INT,
+		.variable = &baton_pool_memory_kb,
+		.context = PGC_SUSET,
+		.flags = GUC_UNIT_KB,
+		.boot = -1,.least = -1,.most = INT_MAX,
+		.short_description = "Sets the maximum memory for the contexts of a role's sessions in a database.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once. A session whose context does not fit stays on its backend "
+		"(cause \"pool memory\"). -1 means no limit but pg_baton.session_memory.",
+	},
+	{
+		.name = "pg_baton.sharing_threshold",
+		.type = PARAMETER_INT,
+		.variable = &baton_sharing_threshold,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = 1000000,
+		.short_description = "Sets the number of sessions up to which each keeps a backend of its own.",
+		.long_description = "With more, they share pg_baton.max_backends. Zero: they always do.",
+	},
+	{
+		.name = "pg_baton.backend_idle_timeout",
+		.type = PARAMETER_INT,
+		.variable = &baton_backend_idle_timeout_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = 3 * 60 * 1000,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the time after which a backend that nobody needs is ended.",
+		.long_description = "Zero keeps backends for ever.",
+	},
+	{
+		.name = "pg_baton.backend_lifetime",
+		.type = PARAMETER_INT,
+		.variable = &baton_backend_lifetime_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = 0,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the time after which a backend is replaced by a new one, between two transactions.",
+		.long_description = "Zero keeps backends for as long as they are of use.",
+	},
+	{
+		.name = "pg_baton.session_wait_timeout",
+		.type = PARAMETER_INT,
+		.variable = &baton_session_wait_timeout_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = 60 * 1000,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the maximum time a session waits for a backend.",
+		.long_description = "A session that has waited so long gets an error, and keeps its connection. Zero turns the limit off.",
+	},
+	{
+		.name = "pg_baton.message_timeout",
+		.type = PARAMETER_INT,
+		.variable = &baton_message_timeout_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = 60 * 1000,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the maximum time a client may take to go on with a message that a backend has begun to read.",
+		.long_description = "That is one of more than 32 kB; smaller ones are waited for without a backend. Zero turns the limit off.",
+	},
+	{
+		.name = "pg_baton.transaction_timeout",
+		.type = PARAMETER_INT,
+		.variable = &baton_transaction_timeout_ms,
+		.context = PGC_SUSET,
+		.flags = GUC_UNIT_MS,
+		.boot = 0,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the maximum time a transaction may hold a backend that sessions share.",
+		.long_description = "The session is ended then. Zero turns the limit off.",
+	},
+	{
+		.name = "pg_baton.max_sessions",
+		.type = PARAMETER_INT,
+		.variable = &baton_max_sessions,
+		.context = PGC_POSTMASTER,
+		.boot = 10000,.least = 1,.most = 1000000,
+		.short_description = "Sets the maximum number of sessions on the pool's port.",
+		.long_description = "Further clients are refused with SQLSTATE 53300.",
+	},
+	{
+		.name = "pg_baton.max_login_rate",
+		.type = PARAMETER_INT,
+		.variable = &baton_max_login_rate,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = 1000000,
+		.short_description = "Sets the maximum number of logins that begin in a second on the pool's port.",
+		.long_description = "Further ones are refused with SQLSTATE 53300. Zero means no limit.",
+	},
+	{
+		.name = "pg_baton.max_login_rate_per_address",
+		.type = PARAMETER_INT,
+		.variable = &baton_max_login_rate_per_address,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = 1000000,
+		.short_description = "Sets the maximum number of logins that begin in a second from one address.",
+		.long_description = "Of IPv6, from one network of 64 bits. Zero means no limit. Unix sockets have none.",
+	},
+	{
+		.name = "pg_baton.max_sessions_per_address",
+		.type = PARAMETER_INT,
+		.variable = &baton_max_sessions_per_address,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = 1000000,
+		.short_description = "Sets the maximum number of sessions from one address.",
+		.long_description = "Of IPv6, from one network of 64 bits. Superusers are exempt. Zero means no limit. Unix sockets have none.",
+	},
+	{
+		.name = "pg_baton.max_sessions_per_user",
+		.type = PARAMETER_INT,
+		.variable = &baton_max_sessions_per_user,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = 1000000,
+		.short_description = "Sets the maximum number of sessions of one user, in all databases.",
+		.long_description = "Superusers are exempt. Zero means no limit.",
+	},
+	{
+		.name = "pg_baton.max_unauthenticated",
+		.type = PARAMETER_INT,
+		.variable = &baton_max_unauthenticated,
+		.context = PGC_SIGHUP,
+		.boot = -1,.least = -1,.most = 1000000,
+		.short_description = "Sets the maximum number of connections on the pool's port that have not logged in yet.",
+		.long_description = "When another comes, the oldest of the address that has most of them goes. -1 means 1000 more than pg_baton.max_sessions.",
+	},
+	{
+		.name = "pg_baton.handshake_timeout",
+		.type = PARAMETER_INT,
+		.variable = &baton_handshake_timeout_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = 0,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the maximum time for a TLS handshake on the pool's port.",
+		.long_description = "Zero means that only authentication_timeout counts, as it does in any case.",
+	},
+	{
+		.name = "pg_baton.login_step_timeout",
+		.type = PARAMETER_INT,
+		.variable = &baton_login_step_timeout_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = 0,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the maximum time for each message of a client that logs in on the pool's port.",
+		.long_description = "Zero means that only authentication_timeout counts, as it does in any case.",
+	},
+	{
+		.name = "pg_baton.max_login_bytes",
+		.type = PARAMETER_INT,
+		.variable = &baton_max_login_kb,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_KB,
+		.boot = 256,.least = 0,.most = INT_MAX / 1024,
+		.short_description = "Sets how much a client may send before it has logged in.",
+		.long_description = "Of a TLS handshake and of what follows it, each. Zero means no limit.",
+	},
+	{
+		.name = "pg_baton.session_memory",
+		.type = PARAMETER_INT,
+		.variable = &baton_session_memory_kb,
+		.context = PGC_POSTMASTER,
+		.flags = GUC_UNIT_KB,
+		.boot = 256 * 1024,.least = 64,.most = INT_MAX,
+		.short_description = "Sets the maximum memory for the contexts of all sessions.",
+		.long_description = "Parameters, prepared statements and so on, as they are kept between transactions. "
+		"A session whose context does not fit stays on its backend (cause \"context memory\").",
+	},
+	{
+		.name = "pg_baton.backend_statements",
+		.type = PARAMETER_INT,
+		.variable = &baton_backend_statements,
+		.context = PGC_SIGHUP,
+		.boot = 1000,.least = 1,.most = INT_MAX,
+		.short_description = "Sets the maximum number of prepared statements a backend keeps ready.",
+		.long_description = "Of all the sessions it has served, least recently used ones dropped first; "
+		"a statement that was dropped is made again when its session comes back.",
+	},
+	{
+		.name = "pg_baton.backend_function_environments",
+		.type = PARAMETER_INT,
+		.variable = &baton_backend_function_environments,
+		.context = PGC_SIGHUP,
+		.boot = 64,.least = 2,.most = 10000,
+		.short_description = "Sets the maximum number of environments a backend keeps compiled PL/pgSQL functions for.",
+		.long_description = "An environment is what compiling and planning depend on: role, search_path, DateStyle and the like.",
+	},
+	{
+		.name = "pg_baton.dedicated_objects",
+		.type = PARAMETER_STRING,
+		.variable = &baton_dedicated_objects,
+		.context = PGC_SIGHUP,
+		.flags = GUC_LIST_INPUT,
+		.boot_string = "dblink, isn_weak, java, javau, orafce, pg_variables, pllua, plluau, plperl, plperlu, "
+		"plpython3u, plr, pltcl, pltclu, plv8",
+		.short_description = "Lists functions, extensions and languages whose use dedicates a backend to the session.",
+		.long_description = "For those that keep a session's state in the process, where pg_baton cannot see it.",
+		.check = baton_check_names,
+	},
+	{
+		.name = "pg_baton.dedicating_parameters",
+		.type = PARAMETER_STRING,
+		.variable = &baton_dedicating_parameters,
+		.context = PGC_SIGHUP,
+		.flags = GUC_LIST_INPUT,
+		.boot_string = "",
+		.short_description = "Lists parameters whose change dedicates a backend to the session.",
+		.long_description = "For those whose change leaves more in the process than the value.",
+		.check = baton_check_names,
+	},
+	{
+		.name = "pg_baton.stateless_libraries",
+		.type = PARAMETER_STRING,
+		.variable = &baton_stateless_libraries,
+		.context = PGC_SIGHUP,
+		.flags = GUC_LIST_INPUT,
+		.boot_string = "",
+		.short_description = "Lists libraries whose C functions keep nothing of a session in the process.",
+		.long_description = "Besides those that pg_baton knows. A session that uses another keeps its backend.",
+		.check = baton_check_list,
+		.assign = baton_taint_library_listed,
+	},
+	{
+		.name = "pg_baton.force_migration",
+		.type = PARAMETER_BOOL,
+		.variable = &baton_force_migration,
+		.context = PGC_SIGHUP,
+		.flags = GUC_NOT_IN_SAMPLE,
+		.boot = false,
+		.short_description = "Has each transaction of a session served by another backend than its last.",
+		.long_description = "For tests: it proves that nothing of a session is lost between backends, and is slow.",
+	},
+	{
+		.name = "pg_baton.break_self_check",
+		.type = PARAMETER_STRING,
+		.variable = &baton_break_self_check,
+		.context = PGC_POSTMASTER,
+		.flags = GUC_LIST_INPUT | GUC_NOT_IN_SAMPLE,
+		.boot_string = "",
+		.short_description = "Lists pg_baton's checks of the server that shall fail.",
+		.long_description = "For tests: it proves that a failed check costs no more than what rests on it.",
+		.check = baton_check_names,
+	},
+	{
+		.name = "pg_baton.session_pids",
+		.type = PARAMETER_BOOL,
+		.variable = &baton_session_pids,
+		.context = PGC_POSTMASTER,
+		.boot = true,
+		.short_description = "Has SQL know each session of the pool by one process ID.",
+		.long_description = "The one its client got at login; off, SQL shows the processes that serve sessions at the moment.",
+	},
+	{
+		.name = "pg_baton.dispatcher_program",
+		.type = PARAMETER_STRING,
+		.variable = &baton_dispatcher_program,
+		.context = PGC_SIGHUP,
+		.boot_string = "baton-dispatcher",
+		.short_description = "Sets the program the launcher starts as the dispatcher.",
+		.long_description = "A name without a slash is looked for beside the server's own program, then on the PATH, then in /usr/local/bin.",
+	},
+	{
+		.name = "pg_baton.dispatcher_log",
+		.type = PARAMETER_STRING,
+		.variable = &baton_dispatcher_log,
+		.context = PGC_SIGHUP,
+		.boot_string = "info",
+		.short_description = "Sets what the dispatcher writes to the server's log.",
+		.long_description = "A level (off, error, warn, info, debug, trace) or a list of module=level. Counts from the dispatcher's next start.",
+		.check = baton_check_log,
+	},
+	{
+		.name = "pg_baton.log_scheduling",
+		.type = PARAMETER_BOOL,
+		.variable = &baton_log_scheduling,
+		.context = PGC_SIGHUP,
+		.boot = false,
+		.short_description = "Logs which session gets which backend, why it keeps it, and why pools grow and shrink.",
+		.long_description = "A line each, with \"pg_baton: scheduling:\".",
+	},
+	{
+		/* what the dispatcher sends when it opens a backend, see attach.c */
+		.name = "pg_baton.attach",
+		.type = PARAMETER_STRING,
+		.variable = &baton_attach_option,
+		.context = PGC_BACKEND,
+		.flags = GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
+		.boot_string = "",
+		.short_description = "Attaches a new backend to the pool; only the dispatcher can use it.",
+		.long_description = NULL,
+	},
+};
+
+void
+baton_parameters_define(void)
+{
+	for (int i = 0; i < (int) lengthof(definitions); i++)
+	{
+		const ParameterDefinition *d = &definitions[i];
+
+		switch (d->type)
+		{
+			case PARAMETER_BOOL:
+				DefineCustomBoolVariable(d->name, d->short_description, d->long_description,
+										 (bool *) d->variable, d->boot != 0,
+										 d->context, d->flags, NULL, NULL, NULL);
+				break;
+			case PARAMETER_INT:
+				DefineCustomIntVariable(d->name, d->short_description, d->long_description,
+										(int *) d->variable, d->boot, d->least, d->most,
+										d->context, d->flags, NULL, NULL, NULL);
+				break;
+			case PARAMETER_ENUM:
+				DefineCustomEnumVariable(d->name, d->short_description, d->long_description,
+										 (int *) d->variable, d->boot, d->options,
+										 d->context, d->flags, NULL, NULL, NULL);
+				break;
+			case PARAMETER_STRING:
+				DefineCustomStringVariable(d->name, d->short_description, d->long_description,
+										   (char **) d->variable, d->boot_string,
+										   d->context, d->flags, d->check, d->assign, NULL);
+				break;
+		}
+	}
+
+	MarkGUCPrefixReserved("pg_baton");
+}

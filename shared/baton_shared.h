@@ -41,7 +41,7 @@
 #define BATON_TICKETS 256
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 28
+#define BATON_LAYOUT_VERSION 29
 
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
@@ -87,7 +87,8 @@ typedef struct BatonControl
 	uint32_t	room_ticket;	/* atomic; not 0: of the backends whose
 								 * `retire` is this number one shall go,
 								 * whichever takes it first (exchanges it with
-								 * 0).  Set and taken back by the dispatcher */
+								 * BATON_TICKET_TAKEN and its slot's index).
+								 * Set and taken back by the dispatcher */
 	uint32_t	next_pid;		/* the process ID that the next session gets;
 								 * begins somewhere, dispatcher */
 	uint32_t	pid_entries;	/* number of entries in the directory of
@@ -215,6 +216,7 @@ typedef struct BatonBackendSlot
 #define BATON_RETIRE_NOT 0
 #define BATON_RETIRE_NOW 1
 #define BATON_RETIRE_FIRST_TICKET 2 /* from here on: if it gets the ticket */
+#define BATON_TICKET_TAKEN 0x80000000	/* up to here; from here on it is gone */
 
 /*
  * Pool slot: what dispatcher and backends of one pool count together.  Every

@@ -12,8 +12,9 @@ use super::room::{choose_surplus, place_key, Choice, Claim, Holding, Rules};
 use super::{Action, Core, Word, Words};
 use crate::protocol::LimitOf;
 
-/// Lower ones mean something else in a slot (BATON_RETIRE_FIRST_TICKET).
-pub const FIRST_TICKET: u32 = 2;
+/// Lower ones mean something else in a slot (BATON_RETIRE_FIRST_TICKET), and higher
+/// ones that it was taken (BATON_TICKET_TAKEN).
+const TICKETS: std::ops::Range<u32> = 2..1 << 31;
 
 /// A surplus that has lasted so long goes: a session that is dedicated for a
 /// moment, and again and again, shall not cost a backend each time.
@@ -249,7 +250,8 @@ impl Core {
     }
 
     fn offer(&mut self, pool: Option<u32>, slots: Vec<u32>) {
-        self.room.ticket = self.room.ticket.wrapping_add(1).max(FIRST_TICKET);
+        let next = Some(self.room.ticket + 1).filter(|next| TICKETS.contains(next));
+        self.room.ticket = next.unwrap_or(TICKETS.start);
         self.act(Action::Offer {
             ticket: self.room.ticket,
             slots: slots.clone(),
@@ -267,9 +269,10 @@ impl Core {
         self.room.taken_us = None;
     }
 
-    /// Has this one taken the ticket? Then nobody else may.
+    /// Has this one taken the ticket? Then nobody else has, and none of the others that
+    /// leave meanwhile, for whatever reason, makes room for anybody.
     fn took_ticket(&mut self, slot: u32, words: &impl Words) -> bool {
-        let took = words.room_ticket() == 0 && self.room.offered.contains(&slot);
+        let took = words.ticket_taker() == Some(slot) && self.room.offered.contains(&slot);
         if took {
             self.forget_ticket();
         }

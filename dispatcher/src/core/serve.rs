@@ -6,6 +6,7 @@
 //! for whoever is left. A session goes either to one backend, which is claimed,
 //! or through the ready queue to whichever is first.
 
+use super::backends::Life;
 use super::pool::{choose_backend, counter_is_wrong, Growth};
 use super::pool_changes::Reason;
 use super::sessions::Whereabouts;
@@ -347,9 +348,10 @@ impl Core {
         let (Some(growth), Some(pool)) = (self.growth(number, words), self.pool(number)) else {
             return;
         };
+        let is_starting = |slot: &u32| self.backends.life(*slot).is_some_and(Life::is_starting);
         // After a failure one at a time, until one succeeds.
         let most = if pool.retry.is_waiting() {
-            usize::from(growth.starting == 0)
+            usize::from(!pool.backends.iter().any(is_starting))
         } else {
             growth.places.room().saturating_sub(left)
         };

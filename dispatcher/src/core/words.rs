@@ -67,6 +67,6 @@ pub trait Words {
 
     /// Raised before anything changes that decides who may log in.
     fn login_generation(&self) -> u64;
-    /// The ticket that is out; 0: none, or it has been taken.
-    fn room_ticket(&self) -> u32;
+    /// The backend that has taken the ticket which was out last, if one has.
+    fn ticket_taker(&self) -> Option<u32>;
 }

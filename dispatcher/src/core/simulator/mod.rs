@@ -26,7 +26,7 @@ use scenario::Scenario;
 use std::time::{Duration, Instant};
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 13] = [
+const FOUND: [(u64, &str); 14] = [
     (
         2,
         "a pool's last backend took sessions out of another pool's queue",
@@ -58,6 +58,10 @@ const FOUND: [(u64, &str); 13] = [
     (
         100,
         "in hand of a backend of the pool it has moved from, when the new one's last ends",
+    ),
+    (
+        560,
+        "after a failed start a free backend counted as one that starts: none more for its least",
     ),
     (
         571,

@@ -3,7 +3,7 @@
 //! between here.
 
 use super::random::Random;
-use super::world::{Armed, World};
+use super::world::{Armed, World, TICKET_TAKEN};
 use crate::core::{SessionId, Shown, Word};
 use std::collections::VecDeque;
 
@@ -78,6 +78,8 @@ pub struct Process {
     /// Received, and not yet in place.
     in_hand: SessionId,
     retire_wanted: bool,
+    /// It goes because it has taken the ticket.
+    has_ticket: bool,
     just_taken: bool,
     tells: bool,
     /// The one that it holds was greeted here.
@@ -105,6 +107,7 @@ impl Process {
             leaving: 0,
             in_hand: 0,
             retire_wanted: false,
+            has_ticket: false,
             just_taken: false,
             tells: false,
             greeted_here: false,
@@ -126,6 +129,10 @@ impl Process {
 
     pub fn is_blocked(&self) -> bool {
         matches!(self.step, Step::Blocked(_))
+    }
+
+    pub fn has_ticket(&self) -> bool {
+        self.has_ticket
     }
 
     pub fn held(&self) -> SessionId {
@@ -165,12 +172,13 @@ impl Process {
         true
     }
 
-    fn retire_asked(&self, world: &mut World) -> bool {
+    fn retire_asked(&mut self, world: &mut World) -> bool {
         match world.backends[self.slot as usize].retire {
             0 => false,
             1 => true,
             ticket if world.ticket == ticket => {
-                world.ticket = 0;
+                world.ticket = TICKET_TAKEN | self.slot;
+                self.has_ticket = true;
                 true
             }
             _ => false,

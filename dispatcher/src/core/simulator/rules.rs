@@ -118,6 +118,11 @@ impl Core {
         longest_us.max().unwrap_or(0)
     }
 
+    /// For which pool a backend goes.
+    pub(super) fn makes_room(&self, slot: u32) -> Option<u32> {
+        self.backends.get(slot)?.makes_room_for
+    }
+
     pub(super) fn held_count(&self) -> usize {
         self.backends.held()
     }

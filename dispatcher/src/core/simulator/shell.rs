@@ -472,8 +472,15 @@ impl Shell {
                 }
                 FromBackend::Dedicated(dedicated) => self.tell(Event::Dedicated(slot, dedicated)),
                 FromBackend::Retiring => {
+                    let before = self.core.makes_room(slot);
                     let was_asked = true;
                     self.tell(Event::Leaves { slot, was_asked });
+                    let process = self.processes[slot as usize].as_ref();
+                    assert!(
+                        self.core.makes_room(slot) == before
+                            || process.is_some_and(Process::has_ticket),
+                        "backend {slot} goes for a pool, and has taken no ticket"
+                    );
                 }
                 FromBackend::Closed => {}
             }

@@ -37,9 +37,10 @@ fn ask(steady: &mut Steady<'_>, at: usize, wants_lock: bool) {
     client.wants_lock = wants_lock;
 }
 
-fn answered(steady: &mut Steady<'_>, at: usize) -> u32 {
-    let id = steady.members[at].id;
-    steady.shell.world.client(id).map_or(0, |it| it.answered)
+fn answered(steady: &Steady<'_>, at: usize) -> u32 {
+    let index = steady.members[at].id as u32 as usize;
+    let client = steady.shell.world.clients[index].as_ref();
+    client.map_or(0, |it| it.answered)
 }
 
 fn may_add(extra: Option<usize>, timeout_us: u64) -> Limits {
@@ -61,10 +62,10 @@ fn holder_waits_us(extra: Option<usize>, timeout_us: u64) -> Option<u64> {
         ask(&mut steady, at, true);
     }
     steady.go_on(100_000, false);
-    let before = answered(&mut steady, 0);
+    let before = answered(&steady, 0);
     let begin_us = steady.shell.world.now_us;
     ask(&mut steady, 0, false);
-    while answered(&mut steady, 0) == before {
+    while answered(&steady, 0) == before {
         let waited_us = steady.shell.world.now_us - begin_us;
         if waited_us > 5_000_000 {
             return None;
@@ -74,7 +75,7 @@ fn holder_waits_us(extra: Option<usize>, timeout_us: u64) -> Option<u64> {
     let waited_us = steady.shell.world.now_us - begin_us;
     // And then all go on, and what was added goes.
     steady.go_on(3_000_000, false);
-    assert!((1..=BACKENDS).all(|at| answered(&mut steady, at) >= 2));
+    assert!((1..=BACKENDS).all(|at| answered(&steady, at) >= 2));
     assert_eq!(steady.shell.core.backend_count(), BACKENDS);
     Some(waited_us)
 }
@@ -121,4 +122,38 @@ fn who_computes_is_not_held_however_long_others_wait() {
         steady.go_on(100_000, false);
         assert_eq!(steady.shell.core.backend_count(), BACKENDS);
     }
+}
+
+/// Two backends: one waits for a lock whose holder waits for a backend, the other is
+/// reserved for a pool of which nobody asks.
+#[test]
+fn who_has_what_others_wait_for_is_served_from_what_is_reserved() {
+    let reserving = Crowd {
+        pool: 1,
+        clients: 1,
+        reserve: 1,
+        ..crowd(3, 2_000)[0]
+    };
+    let crowds = [crowd(3, 2_000)[0], reserving];
+    let limits = Limits {
+        max_extra: None,
+        ..limits(2, 2)
+    };
+    let mut steady = Steady::new(&crowds, limits);
+    for at in 0..steady.members.len() {
+        steady.members[at].asks_at_us = u64::MAX;
+        ask(&mut steady, at, false);
+    }
+    steady.go_on(3_000_000, false);
+    assert!((0..4).all(|at| answered(&steady, at) == 1));
+    steady.shell.world.lock = Some(steady.members[0].id);
+    ask(&mut steady, 1, true);
+    steady.go_on(100_000, false);
+    ask(&mut steady, 0, false);
+    steady.go_on(5_000_000, false);
+    assert!((0..2).all(|at| answered(&steady, at) == 2));
+    // What was taken from it is its own again when it asks.
+    ask(&mut steady, 3, false);
+    steady.go_on(1_000_000, false);
+    assert_eq!(answered(&steady, 3), 2);
 }

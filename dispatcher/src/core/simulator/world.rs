@@ -4,6 +4,9 @@
 use crate::core::{index_of, SessionId, Shown, Word, Words};
 use std::collections::VecDeque;
 
+/// BATON_TICKET_TAKEN
+pub const TICKET_TAKEN: u32 = 1 << 31;
+
 /// Messages that fit into a ready queue.
 pub const QUEUE_HOLDS: usize = 12;
 
@@ -236,7 +239,7 @@ impl Words for World {
         self.login_generation
     }
 
-    fn room_ticket(&self) -> u32 {
-        self.ticket
+    fn ticket_taker(&self) -> Option<u32> {
+        self.ticket.checked_sub(TICKET_TAKEN)
     }
 }

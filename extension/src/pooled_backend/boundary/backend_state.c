@@ -94,5 +94,5 @@ baton_retire_asked(void)
 	if (asked == BATON_RETIRE_NOW)
 		return true;
 	return pg_atomic_compare_exchange_u32(baton_atomic_u32(BatonControlMemory->room_ticket),
-										  &asked, 0);
+										  &asked, BATON_TICKET_TAKEN | BatonSelf.slot_index);
 }

@@ -147,6 +147,12 @@ pub fn offer<'a, W: Word<u32> + 'a>(
     room_ticket.write(ticket);
 }
 
+/// Who has taken the ticket that was out last, if anybody has: the word says it
+/// until the next one is out.
+pub fn ticket_taker(room_ticket: &impl Word<u32>) -> Option<u32> {
+    room_ticket.read().checked_sub(TICKET_TAKEN)
+}
+
 /// True: nobody goes. False: somebody has taken it, and will.
 pub fn take_ticket_back(room_ticket: &impl Word<u32>, ticket: u32) -> bool {
     room_ticket.change(ticket, 0)

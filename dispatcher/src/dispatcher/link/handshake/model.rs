@@ -449,27 +449,30 @@ fn tickets(left_out: LeftOut) {
                     if asked == RETIRE_NOT {
                         return false;
                     }
+                    let taken = TICKET_TAKEN | index as u32;
                     if left_out == LeftOut::TicketsExchange {
                         let is_there = room_ticket.load(Relaxed) == asked;
                         if is_there {
-                            room_ticket.store(0, Relaxed);
+                            room_ticket.store(taken, Relaxed);
                         }
                         return is_there;
                     }
                     room_ticket
-                        .compare_exchange(asked, 0, SeqCst, Relaxed)
+                        .compare_exchange(asked, taken, SeqCst, Relaxed)
                         .is_ok()
                 })
             })
             .collect();
         super::offer(retire.iter(), &*room_ticket, ticket);
         let is_back = super::take_ticket_back(&*room_ticket, ticket);
-        let gone = backends
-            .into_iter()
-            .map(|backend| backend.join().unwrap())
-            .filter(|goes| *goes)
-            .count();
-        assert_eq!(gone, usize::from(!is_back));
+        // Before they are heard of, as the dispatcher may look.
+        let taker = super::ticket_taker(&*room_ticket);
+        let gone: Vec<u32> = (0..)
+            .zip(backends)
+            .filter_map(|(index, backend)| backend.join().unwrap().then_some(index))
+            .collect();
+        assert_eq!(gone, Vec::from_iter(taker));
+        assert_eq!(taker.is_none(), is_back);
     });
 }
 

@@ -7,6 +7,7 @@
 //! session slots they hold; all others are freed.
 
 use crate::core::{Shown, Word, Words};
+use crate::dispatcher::link::handshake;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::{
     BackendSlot, ControlHeader, Identity, PoolSlot, SessionSlot, StatementCounter,
@@ -273,8 +274,8 @@ impl Words for Control {
         self.header.login_generation.load(SeqCst)
     }
 
-    fn room_ticket(&self) -> u32 {
-        self.header.room_ticket.load(SeqCst)
+    fn ticket_taker(&self) -> Option<u32> {
+        handshake::ticket_taker(&self.header.room_ticket)
     }
 }
 

@@ -8,6 +8,10 @@
  * behind the HTAB.  Hence identifier minus sizeof(HTAB) is the table; the size
  * is the same distance in a table of our own.
  *
+ * A struct HTAB holds nothing but values and pointers (dynahash.c, 15 to 18): all
+ * else lies in the memory context that its hcxt names, and nothing there points
+ * back to it.  So one may be copied over another, which is that table from then on.
+ *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------
@@ -82,4 +86,30 @@ baton_hash_find_below(MemoryContext parent, const char *name)
 		return NULL;
 	table = (HTAB *) (context->ident - size);
 	return GetMemoryChunkContext(table) == context ? table : NULL;
+}
+
+bool
+baton_hash_same_form(const HTAB *one, const HTAB *other, int own_words)
+{
+	const uintptr_t *a = (const uintptr_t *) one;
+	const uintptr_t *b = (const uintptr_t *) other;
+	int			different = 0;
+
+	for (Size i = 0; i < baton_hash_header_size() / sizeof(uintptr_t); i++)
+		if (a[i] != b[i])
+			different++;
+	return different <= own_words;
+}
+
+HTAB *
+baton_hash_make_room(MemoryContext context)
+{
+	return MemoryContextAllocZero(context, baton_hash_header_size());
+}
+
+void
+baton_hash_exchange(HTAB *place, HTAB *room, const HTAB *other)
+{
+	memcpy(room, place, baton_hash_header_size());
+	memcpy(place, other, baton_hash_header_size());
 }

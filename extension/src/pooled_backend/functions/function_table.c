@@ -17,7 +17,7 @@
  * (fmgr_security_definer, fmgr.c).  Nothing has to be known of sessions, and
  * nothing is done when a session comes or goes.
  *
- * How: as prepared_table.c does, by copying one struct HTAB over another.
+ * How: what plpgsql's variable points to is exchanged (hash_table.c).
  *
  * What is leant on, and checked by attach() before use:
  *	- the table is found by its name and has the form that function_cache.h's
@@ -119,7 +119,6 @@ static BatonFreeFunction free_function_memory;
 static HTAB *plpgsql_handle = NULL; /* what plpgsql's static points to */
 static HTAB *sql_handle = NULL; /* the same one, where SQL's functions are
 								 * kept */
-static Size htab_size = 0;
 static MemoryContext table_context = NULL;
 static FunctionTable *in_place = NULL;
 static dlist_head by_use = DLIST_STATIC_INIT(by_use);
@@ -152,8 +151,7 @@ place(FunctionTable *table)
 		return;
 	/* funccache.c looks for what it knows in the table that is in place */
 	baton_function_cache_forget_sql(plpgsql_handle);
-	memcpy(in_place->handle, plpgsql_handle, htab_size);
-	memcpy(plpgsql_handle, table->handle, htab_size);
+	baton_hash_exchange(plpgsql_handle, in_place->handle, table->handle);
 	in_place = table;
 }
 
@@ -231,20 +229,6 @@ choose_table(void)
 
 /* ---- attach ------------------------------------------------------------ */
 
-/* Have the two tables the same form?  Only some pointers are their own. */
-static bool
-same_form(const HTAB *one, const HTAB *other)
-{
-	const uintptr_t *a = (const uintptr_t *) one;
-	const uintptr_t *b = (const uintptr_t *) other;
-	int			different = 0;
-
-	for (Size i = 0; i < htab_size / sizeof(uintptr_t); i++)
-		if (a[i] != b[i])
-			different++;
-	return different <= baton_function_cache_own_words();
-}
-
 static const char *
 attach(const char *library)
 {
@@ -266,9 +250,8 @@ attach(const char *library)
 	problem = baton_environment_attach();
 	if (problem != NULL)
 		return problem;
-	htab_size = baton_hash_header_size();
 	plpgsql_handle = baton_function_cache_find();
-	if (htab_size == 0 || plpgsql_handle == NULL)
+	if (plpgsql_handle == NULL)
 		return "the table of functions was not found";
 
 	if (table_context == NULL)
@@ -276,12 +259,12 @@ attach(const char *library)
 											  "pg_baton function tables",
 											  ALLOCSET_DEFAULT_SIZES);
 	other = baton_function_cache_create(table_context);
-	if (!same_form(plpgsql_handle, other))
+	if (!baton_hash_same_form(plpgsql_handle, other, baton_function_cache_own_words()))
 		return "the table of functions is not as expected";
 	if (baton_function_cache_in_use(plpgsql_handle))
 		return "it has been used before";
 
-	original = new_table(MemoryContextAllocZero(table_context, htab_size));
+	original = new_table(baton_hash_make_room(table_context));
 	in_place = original;
 	baton_environment_note(&original->environment, table_context);
 	(void) new_table(other);

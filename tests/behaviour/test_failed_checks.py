@@ -20,6 +20,7 @@ COSTS_POOLING = [
     "set_values",
     "reports",
     "sequences",
+    "temporary_namespace",
     "sql_functions",
     "statements",
     "portals",

@@ -3,7 +3,8 @@
  * temporary_namespace.c
  *		Showing a backend's temporary namespace, and hiding it.
  *
- * What is relied on of namespace.c, in 15 to 18:
+ * What is relied on of namespace.c, in 15 to 18, and, but for the last, checked by
+ * baton_namespace_attach():
  *	- AtEOSubXact_Namespace() clears the namespace if the subtransaction that
  *	  made it aborts; outside a transaction myTempNamespaceSubID is
  *	  InvalidSubTransactionId, so that one is said to abort.
@@ -32,6 +33,7 @@
 
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_namespace.h"
 #include "storage/proc.h"
 
 #include "temporary_namespace.h"
@@ -56,4 +58,26 @@ void
 baton_namespace_commits(void)
 {
 	AtEOSubXact_Namespace(true, TopSubTransactionId, InvalidSubTransactionId);
+}
+
+const char *
+baton_namespace_attach(void)
+{
+	Oid			namespace;
+	Oid			toast_namespace;
+
+	GetTempNamespaceState(&namespace, &toast_namespace);
+	if (OidIsValid(namespace) || OidIsValid(MyProc->tempNamespaceId))
+		return "a new backend has a temporary namespace";
+
+	/* any that is nobody's will do */
+	baton_namespace_show(PG_CATALOG_NAMESPACE, PG_TOAST_NAMESPACE);
+	GetTempNamespaceState(&namespace, &toast_namespace);
+	baton_namespace_hide(InvalidOid);
+	if (namespace != PG_CATALOG_NAMESPACE || toast_namespace != PG_TOAST_NAMESPACE)
+		return "a temporary namespace cannot be shown";
+	GetTempNamespaceState(&namespace, &toast_namespace);
+	if (OidIsValid(namespace) || OidIsValid(MyProc->tempNamespaceId))
+		return "a temporary namespace cannot be hidden";
+	return NULL;
 }

@@ -22,4 +22,10 @@ extern void baton_namespace_show(Oid namespace, Oid toast_namespace);
 /* A transaction commits: the exit callback is not to be registered again. */
 extern void baton_namespace_commits(void);
 
+/*
+ * Once, in a backend that has none yet: is one shown and hidden as it should be?
+ * NULL, or what is not.
+ */
+extern const char *baton_namespace_attach(void);
+
 #endif							/* BATON_TEMPORARY_NAMESPACE_H */

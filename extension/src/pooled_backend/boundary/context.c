@@ -51,6 +51,7 @@
 #include "reset_plain.h"
 #include "self_check.h"
 #include "statement_notice.h"
+#include "temporary_namespace.h"
 
 static MemoryContext context_context = NULL;
 
@@ -75,6 +76,7 @@ baton_context_attach(void)
 		{"set_values", baton_params_attach},
 		{"reports", baton_report_attach},
 		{"sequences", baton_sequences_attach},
+		{"temporary_namespace", baton_namespace_attach},
 		{"sql_functions", baton_functions_attach},
 		{"statements", baton_statements_attach},
 	};

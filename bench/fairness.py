@@ -277,7 +277,7 @@ def bars(cells: dict) -> list[tuple[str, float, float | None]]:
              for row, one in cells.get("users", {}).items()]
     for row, one in cells.get("users", {}).items():
         least, median = of(one, "pg_baton", "user_least"), of(one, "pg_baton", "user_median")
-        found.append((f"{row}, the least user's share of the median's", 0.7, least / median if median else None))
+        found.append((f"{row}, the least user's share of the median's", 0.8, least / median if median else None))
     work = list(cells.get("idle", {}).items())
     if len(work) == 2:
         with_all, few = of(work[1][1], "pg_baton", "tps"), of(work[0][1], "pg_baton", "tps")

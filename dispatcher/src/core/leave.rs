@@ -55,10 +55,12 @@ impl Core {
         if let Some(pool) = self.pools[number as usize].as_mut() {
             self.backend_tally.take(&pool.key, 1);
             pool.forget_backend(slot);
+            if pool.backends.is_empty() {
+                pool.without_since_us = now_us;
+            }
             if !pool.has_backends() {
                 pool.queue_full = false;
                 pool.rests = false;
-                pool.without_since_us = now_us;
                 self.with_backends.remove(number);
                 self.act(Action::CloseQueue(number));
             }

@@ -155,11 +155,18 @@ impl Core {
                 return None;
             }
             let backends = self.own_backends(number);
+            let pool = self.pool(number)?;
+            // One that has just lost its last is behind those who wait for that place,
+            // though the process has not ended yet.
+            let is_losing = !pool.backends.is_empty();
             Some(Claim {
                 pool: number,
                 backends,
                 since_us: (self.now.us).saturating_sub(self.oldest_wait_us(number, words)?),
-                without_since_us: self.pool(number)?.without_since_us,
+                without_since_us: match is_losing {
+                    true => self.now.us,
+                    false => pool.without_since_us,
+                },
                 weight: self.weight(number),
                 is_owed: backends < self.reserved(number) && may_be_reserved,
             })

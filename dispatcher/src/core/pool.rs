@@ -48,7 +48,8 @@ pub struct Pool {
     pub replaceable: Replaceable,
     /// Its group's; None: not known yet.
     pub limits: Option<PoolLimits>,
-    /// When its last backend left; 0: it has not had any.
+    /// When the last backend left that serves its sessions in turn; 0: it has not had
+    /// any.
     pub without_since_us: u64,
     /// Its mode says so, and its backends are told.
     pub keeps_sessions: bool,

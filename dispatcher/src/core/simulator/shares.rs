@@ -77,6 +77,10 @@ pub(super) struct Steady<'a> {
     crowds: &'a [Crowd],
     pub members: Vec<Member>,
     served: Vec<Served>,
+    /// From when a process says that it exits until it has.
+    exit_us: u64,
+    /// Since when that of a slot does.
+    exits_since_us: Vec<Option<u64>>,
 }
 
 pub(super) fn limits(backends: usize, processors: usize) -> Limits {
@@ -106,6 +110,8 @@ impl Steady<'_> {
             crowds,
             members: Vec::new(),
             served: vec![Served::default(); crowds.len()],
+            exit_us: 0,
+            exits_since_us: vec![None; limits.ceiling],
         };
         for served in &mut steady.served {
             served.backends = (0, usize::MAX);
@@ -199,7 +205,7 @@ impl Steady<'_> {
             });
             self.shell.deliver(1000);
             self.shell.queues_with_room();
-            self.shell.bury_dead();
+            self.bury_dead();
             if now_us >= self.last_tick_us + TICK_US {
                 self.last_tick_us = now_us;
                 self.shell.waited_us = self.shell.core.longest_of_all_us(&self.shell.world);
@@ -274,6 +280,21 @@ impl Steady<'_> {
         }
     }
 
+    fn bury_dead(&mut self) {
+        let now_us = self.shell.world.now_us;
+        for (slot, since_us) in self.exits_since_us.iter_mut().enumerate() {
+            let process = self.shell.processes[slot].as_ref();
+            let exits = process.filter(|process| process.has_ended);
+            let since = exits.map(|_| since_us.unwrap_or(now_us));
+            *since_us = since;
+            let is_over = since.is_some_and(|since_us| now_us >= since_us + self.exit_us);
+            if is_over && exits.is_some_and(|process| process.outbox.len() == 1) {
+                *since_us = None;
+                self.shell.tell(Event::BackendGone(slot as u32));
+            }
+        }
+    }
+
     fn answer_questions(&mut self) {
         while let Some((role, database)) = self.shell.asked_limits.pop() {
             let of = self.crowds.iter().find(|crowd| crowd.pool == role as usize);
@@ -340,10 +361,18 @@ fn where_turns_are_taken_a_turn_is_longer_by_weight() {
 #[test]
 fn fifty_busy_users_on_eight_backends_are_served_evenly_within_seconds() {
     let crowds: Vec<Crowd> = (0..50).map(|pool| busy(pool, 2)).collect();
-    let (served, opened) = Steady::new(&crowds, limits(8, 2)).run(5);
+    let mut steady = Steady::new(&crowds, limits(8, 2));
+    // As on a busy machine.
+    steady.exit_us = 15_000;
+    let (served, opened) = steady.run(5);
     let mut answers: Vec<u64> = served.iter().map(|one| one.answers).collect();
     answers.sort_unstable();
     assert!(answers[0] * 10 > answers[25] * 7, "{answers:?}");
+    // One after the other, each with one backend: a round is 50 / 8 turns.
+    let longest_us = served.iter().filter_map(|one| one.times_us.last()).max();
+    assert!(longest_us < Some(&1_500_000), "{longest_us:?}");
+    let most = served.iter().map(|one| one.backends.0).max();
+    assert_eq!(most, Some(1));
     // And what is passed on is paid for: less than one in 150 ms of each.
     assert!(opened < 6 * 8 * 1000 / 150, "{opened}");
 }

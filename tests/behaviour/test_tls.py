@@ -7,6 +7,8 @@ Python's ssl.  Most tests run in normal operation and under forced migration.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import ssl
 import struct
@@ -235,6 +237,38 @@ def test_a_client_that_goes_ends_its_session(server):
         while server.sql(idle) != [(0,)]:
             assert time.monotonic() < deadline, way
             time.sleep(0.05)
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("end", ["the client's", "the server's"])
+def test_an_end_that_comes_with_the_last_words_is_seen(server, end):
+    """The relay is told of both at once, when it looks again."""
+    server.sql("ALTER ROLE only_secure SET pg_baton.pool_mode = native")
+    idle = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'only_secure'"
+    (dispatcher,) = server.dispatcher_pids()
+    try:
+        connection = shake_hands(server)
+        connection.sendall(startup({"user": "only_secure", "database": "postgres"}))
+        read_until_ready(connection)
+        os.kill(dispatcher, signal.SIGSTOP)
+        try:
+            if end == "the client's":
+                connection.sendall(query("SELECT 1"))
+                connection.shutdown(socket.SHUT_WR)
+            else:
+                server.sql("SELECT pg_terminate_backend(pid, 20000) FROM pg_stat_activity WHERE usename = 'only_secure'")
+        finally:
+            os.kill(dispatcher, signal.SIGCONT)
+        deadline = time.monotonic() + 20
+        while server.sql(idle) != [(0,)]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        if end == "the server's":
+            assert b"57P01" in connection.recv(65536)
+            assert connection.recv(65536) == b""
+        connection.close()
+    finally:
+        server.sql("ALTER ROLE only_secure RESET pg_baton.pool_mode")
 
 
 def test_a_client_that_goes_in_its_query_is_noticed(server):

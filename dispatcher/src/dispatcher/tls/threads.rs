@@ -159,11 +159,21 @@ struct Sockets {
     client: OwnedFd,
     backend: OwnedFd,
     has_written: bool,
+    /// There may be more to be read of which no event will tell.
+    client_has_more: bool,
+    backend_has_more: bool,
+}
+
+/// Reads, and says whether all has been read: less than there is room for.
+fn read(end: &OwnedFd, has_more: &mut bool, into: &mut [u8]) -> io::Result<usize> {
+    let length = socket::receive(end.as_raw_fd(), into);
+    *has_more = length.as_ref().is_ok_and(|length| *length == into.len());
+    length
 }
 
 impl Ends for Sockets {
     fn read_client(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        socket::receive(self.client.as_raw_fd(), into)
+        read(&self.client, &mut self.client_has_more, into)
     }
 
     fn write_client(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -172,7 +182,7 @@ impl Ends for Sockets {
     }
 
     fn read_backend(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        socket::receive(self.backend.as_raw_fd(), into)
+        read(&self.backend, &mut self.backend_has_more, into)
     }
 
     fn write_backend(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -194,6 +204,27 @@ struct Runner<T> {
     buffers: Buffers,
     closing: usize,
     is_finishing: bool,
+}
+
+/// What an end is waited for with.
+///
+/// A relay that has nothing to write reads all that has come, so it is told of
+/// news alone (EPOLLET): otherwise the kernel looks at each socket that was told of
+/// once more, in the next wait. Whoever leaves something there, or may have left
+/// an end behind it, has the kernel look again (EPOLL_CTL_MOD does, epoll(7)).
+fn events(input: bool, output: bool, is_open: bool) -> u32 {
+    let edges = epoll::IN | epoll::RDHUP | epoll::EDGES;
+    match (input, output) {
+        (true, false) if is_open => edges,
+        (true, false) => epoll::IN,
+        (true, true) => epoll::IN | epoll::OUT,
+        (false, true) => epoll::OUT,
+        (false, false) => 0,
+    }
+}
+
+fn is_edge(events: u32) -> bool {
+    events & epoll::EDGES != 0
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -322,6 +353,8 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
                 client: client.0,
                 backend: near,
                 has_written: false,
+                client_has_more: false,
+                backend_has_more: false,
             },
             client_events: epoll::IN,
             backend_events: 0,
@@ -397,6 +430,14 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
                 let _ = self.epoll.delete(running.sockets.backend.as_raw_fd());
             }
         }
+        // What is behind an end, or the end itself, is not told again.
+        if events & (epoll::RDHUP | epoll::HUP | epoll::ERR) != 0 {
+            if data == token(number, Side::Client) {
+                running.sockets.client_has_more = true;
+            } else {
+                running.sockets.backend_has_more = true;
+            }
+        }
         // Nothing will tell when there is more to be read from it.
         while running.is_backend_out && turn == Turn::Going && running.relay.wants().backend_in {
             turn = (running.relay).backend_turn(&mut running.sockets, &mut self.buffers);
@@ -448,21 +489,24 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             backend_in,
             backend_out,
         } = running.relay.wants();
-        let events = |input: bool, output: bool| {
-            (if input { epoll::IN } else { 0 }) | (if output { epoll::OUT } else { 0 })
-        };
+        let is_open = !running.relay.is_in_handshake();
         let (client, backend) = (
-            events(client_in, client_out),
-            events(backend_in, backend_out),
+            events(client_in, client_out, is_open),
+            events(backend_in, backend_out, is_open),
         );
-        if client != running.client_events {
+        let sockets = &mut running.sockets;
+        let client_has_more = std::mem::take(&mut sockets.client_has_more);
+        let backend_has_more = std::mem::take(&mut sockets.backend_has_more);
+        if client != running.client_events || is_edge(client) && client_has_more {
             running.client_events = client;
-            let fd = running.sockets.client.as_raw_fd();
+            let fd = sockets.client.as_raw_fd();
             self.epoll.modify(fd, client, token(number, Side::Client))?;
         }
-        if backend != running.backend_events && !running.is_backend_out {
+        if (backend != running.backend_events || is_edge(backend) && backend_has_more)
+            && !running.is_backend_out
+        {
             running.backend_events = backend;
-            let fd = running.sockets.backend.as_raw_fd();
+            let fd = sockets.backend.as_raw_fd();
             self.epoll
                 .modify(fd, backend, token(number, Side::Backend))?;
         }

@@ -92,3 +92,10 @@ class ControlMemory:
         number = session & 0xFFFFFFFF
         assert number < self.header.session_slots
         return kind.from_buffer(self._memory, self.header.session_offset + number * ctypes.sizeof(kind))
+
+    def identity(self, session: int) -> ctypes.Structure:
+        kind = structure("BatonIdentity")
+        assert ctypes.sizeof(kind) == constant("BATON_IDENTITY_SIZE")
+        number = session & 0xFFFFFFFF
+        assert number < self.header.session_slots
+        return kind.from_buffer(self._memory, self.header.identity_offset + number * ctypes.sizeof(kind))

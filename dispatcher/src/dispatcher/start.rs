@@ -4,6 +4,7 @@
 //! and sends PARAMETERS first of all. Until these have come the start may
 //! block; afterwards nothing does.
 
+use super::event_loop::orphans::is_backend;
 use super::event_loop::{Dispatcher, Parts};
 use super::jobs::{Done, Jobs};
 use super::link::connections::Connections;
@@ -122,15 +123,15 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     give_up_files(&parameters);
 
     let own_pid = std::process::id();
-    let orphans = control.take_over(own_pid, process::exists);
+    let server = control.header.postmaster_pid.load(SeqCst);
+    let postmaster = process::pidfd(server).context("could not watch the postmaster")?;
+    let orphans = control.take_over(own_pid, |pid| is_backend(pid, server));
     if !orphans.is_empty() {
         info!(
             "{} backends still serve sessions of an earlier dispatcher",
             orphans.len()
         );
     }
-    let postmaster = process::pidfd(control.header.postmaster_pid.load(SeqCst))
-        .context("could not watch the postmaster")?;
     let threads = parameters.dispatchers.clamp(1, SESSION_THREADS_MAX) as usize;
     let epolls = (0..threads)
         .map(|_| Epoll::new().map(Arc::new))
@@ -216,10 +217,10 @@ fn load_tls(parameters: &Parameters) -> Option<ServerContext> {
 const HEARD_IN_VAIN: u64 = 32;
 
 /// The highest numbers of descriptors for sessions, and for clients that are
-/// heard in vain. Three descriptors a backend and some for the rest are kept from
+/// heard in vain. Four descriptors a backend and some for the rest are kept from
 /// sessions, but never more than half of all.
 fn highest_clients(limit: u64, backends: usize) -> (RawFd, RawFd) {
-    let kept = (3 * backends as u64 + 64 + HEARD_IN_VAIN).min(limit / 2);
+    let kept = (4 * backends as u64 + 64 + HEARD_IN_VAIN).min(limit / 2);
     let number = |limit: u64| RawFd::try_from(limit).unwrap_or(RawFd::MAX);
     let highest = limit - kept;
     (

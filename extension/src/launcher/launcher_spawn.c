@@ -195,6 +195,9 @@ baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 	else
 		unsetenv("BATON_LOG");
 
+	/* it maps what the header describes */
+	baton_control_restore();
+
 	fflush(stdout);
 	fflush(stderr);
 	pid = -1;

@@ -6,9 +6,13 @@
  *
  * The dispatcher alone writes it.  A record and the items it names stand
  * still as long as a backend owns the session, so the owner, and nobody else,
- * may read them without locks.  Offsets are checked against the mapping's
- * size, so that a dispatcher gone wrong ends a backend with an error and does
- * not crash the server.
+ * may read them without locks.
+ *
+ * A dispatcher gone wrong ends a backend with an error and does not crash the
+ * server: where the records are is copied when the memory is mapped; a record is
+ * copied, and the copy checked, whenever it is asked for; and what an offset in
+ * it leads to is checked against the mapping's size.  Only who changes an entry's
+ * length between that check and its use gets a backend to read past it.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -21,21 +25,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/int.h"
+
 #include "arena.h"
 
 static const char *arena = NULL;
 static uint64 arena_size = 0;
 
+/* Its records, as its header said when it was mapped. */
+static uint64 records_offset = 0;
+static uint32 records = 0;
+
+/* The record that was asked for last. */
+static BatonSessionRecord asked_for;
+
 const char *
 baton_arena_map(int fd, uint64 size)
 {
-	const BatonArena *header;
+	BatonArena	header;
 	struct stat status;
 	void	   *address;
 	int			seals;
 
 	/* nor may it become shorter than it is */
-	if (fstat(fd, &status) != 0 || (uint64) status.st_size < size ||
+	if (size < sizeof(header) ||
+		fstat(fd, &status) != 0 || (uint64) status.st_size < size ||
 		(seals = fcntl(fd, F_GET_SEALS)) < 0 || (seals & F_SEAL_SHRINK) == 0)
 	{
 		close(fd);
@@ -46,12 +60,12 @@ baton_arena_map(int fd, uint64 size)
 	if (address == MAP_FAILED)
 		return "could not map the dispatcher's session memory";
 
-	header = (const BatonArena *) address;
-	if (size < BATON_ARENA_HEADER_SIZE ||
-		header->magic != BATON_MAGIC ||
-		header->layout_version != BATON_LAYOUT_VERSION ||
-		header->total_size > size ||
-		header->session_offset + (uint64) header->session_slots * BATON_RECORD_SIZE > size)
+	memcpy(&header, address, sizeof(header));
+	if (header.magic != BATON_MAGIC ||
+		header.layout_version != BATON_LAYOUT_VERSION ||
+		header.total_size > size ||
+		header.session_offset > size ||
+		(uint64) header.session_slots * BATON_RECORD_SIZE > size - header.session_offset)
 	{
 		munmap(address, size);
 		return "the dispatcher's session memory is of another version";
@@ -61,22 +75,38 @@ baton_arena_map(int fd, uint64 size)
 		munmap(unconstify(char *, arena), arena_size);
 	arena = (const char *) address;
 	arena_size = size;
+	records_offset = header.session_offset;
+	records = header.session_slots;
 	return NULL;
+}
+
+const BatonSessionRecord *
+baton_record_if_sound(uint64 session)
+{
+	uint32		index = (uint32) session;
+	uint32		statements_end;
+
+	if (index >= records)
+		return NULL;
+	memcpy(&asked_for, arena + records_offset + (Size) index * BATON_RECORD_SIZE,
+		   sizeof(asked_for));
+	if (asked_for.id != session ||
+		pg_add_u32_overflow(asked_for.first_statement, asked_for.statement_count,
+							&statements_end) ||
+		statements_end > asked_for.item_count)
+		return NULL;
+	return &asked_for;
 }
 
 const BatonSessionRecord *
 baton_record(uint64 session)
 {
-	const BatonArena *header = (const BatonArena *) arena;
-	const BatonSessionRecord *record;
-	uint32		index = (uint32) session;
+	const BatonSessionRecord *record = baton_record_if_sound(session);
 
-	if (index >= header->session_slots)
-		elog(ERROR, "session number %u is out of range", index);
-	record = (const BatonSessionRecord *) (arena + header->session_offset +
-										   (Size) index * BATON_RECORD_SIZE);
-	if (record->id != session)
-		elog(ERROR, "session record %u belongs to another session", index);
+	if (unlikely(record == NULL))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("session record %u is damaged", (uint32) session)));
 	return record;
 }
 
@@ -108,7 +138,7 @@ baton_entry(uint32 heap_offset)
 
 	entry = (const BatonEntry *) heap_piece(heap_offset, BATON_ENTRY_HEADER_SIZE);
 	(void) heap_piece(heap_offset, (uint64) BATON_ENTRY_HEADER_SIZE +
-					  entry->key_length + entry->value_length);
+					  entry->key_length + (uint64) entry->value_length);
 	return entry;
 }
 

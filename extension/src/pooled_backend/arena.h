@@ -20,9 +20,12 @@ extern bool baton_arena_has_room(Size bytes);
 
 /*
  * A session's record, its items, and the entries they name.  ereport(ERROR)s for
- * a place outside of it.
+ * a place outside of it.  A record is a copy, which the next one overwrites.
  */
 extern const BatonSessionRecord *baton_record(uint64 session);
+
+/* NULL instead of an error. */
+extern const BatonSessionRecord *baton_record_if_sound(uint64 session);
 extern const BatonItem *baton_record_items(const BatonSessionRecord *record);
 extern const BatonEntry *baton_entry(uint32 heap_offset);
 #define baton_entry_key(e) ((const char *) (e) + BATON_ENTRY_HEADER_SIZE)

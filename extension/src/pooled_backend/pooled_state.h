@@ -174,9 +174,9 @@ typedef struct BatonPlacedHeld
 								 * (statement_sparing.c) */
 	uint32		sweep_from;		/* with so many names, some may go */
 
-	/* the session's own list; NULL: it has ended */
-	const BatonSessionRecord *record;
-	uint32		first_statement;
+	/* the session's own list */
+	bool		is_open;		/* until it has ended */
+	const BatonItem *items;
 	uint32		statement_count;
 } BatonPlacedHeld;
 

@@ -23,8 +23,10 @@ struct Link {
     /// None: that has ended, and the slot is not free yet.
     socket: Option<Arc<OwnedFd>>,
     /// As the kernel named it. Not the word in shared memory, which any process of
-    /// the server could have written.
+    /// the server could have written. 0: none any more.
     process: u32,
+    /// Of that process: what is signalled. None: none any more.
+    pidfd: Option<OwnedFd>,
     staged: Staged,
 }
 
@@ -65,11 +67,18 @@ impl Links {
 
     // ---- coming and going --------------------------------------------------
 
-    pub fn attach(&mut self, slot: u32, connection: u32, socket: Arc<OwnedFd>, process: u32) {
+    pub fn attach(
+        &mut self,
+        slot: u32,
+        connection: u32,
+        socket: Arc<OwnedFd>,
+        (process, pidfd): (u32, OwnedFd),
+    ) {
         self.links[slot as usize] = Some(Link {
             connection,
             socket: Some(socket),
             process,
+            pidfd: Some(pidfd),
             staged: Staged::default(),
         });
     }
@@ -86,6 +95,7 @@ impl Links {
         };
         link.socket = None;
         link.process = 0;
+        link.pidfd = None;
         std::mem::take(&mut link.staged)
     }
 
@@ -114,6 +124,18 @@ impl Links {
     /// 0: none.
     pub fn process_of(&self, slot: u32) -> u32 {
         self.link(slot).map_or(0, |link| link.process)
+    }
+
+    fn pidfd(&self, slot: u32) -> Option<&OwnedFd> {
+        self.link(slot)?.pidfd.as_ref()
+    }
+
+    /// Has its process end.
+    pub fn end(&self, slot: u32) {
+        let ended = self.pidfd(slot).map(process::end);
+        if let Some(Err(error)) = ended {
+            debug!("could not end backend {slot}: {error}");
+        }
     }
 
     // ---- what it has said and not finished ---------------------------------
@@ -196,6 +218,18 @@ impl Links {
         }
     }
 
+    /// One that sleeps does not see what others have written into its state's word,
+    /// and would sleep on: it looks, and puts it right (idle.c).
+    pub fn poke_damaged(&self) {
+        for (slot, link) in (0..).zip(&self.links) {
+            let state = self.control.backends[slot as usize].state.load(SeqCst);
+            let is_alive = matches!(link, Some(link) if link.socket.is_some());
+            if is_alive && !(BACKEND_IDLE..=BACKEND_BUSY).contains(&state) {
+                self.poke(slot);
+            }
+        }
+    }
+
     pub fn retire(&self, slot: u32) {
         let retire = &self.control.backends[slot as usize].retire;
         retire.store(RETIRE_NOW, SeqCst);
@@ -272,16 +306,14 @@ impl Links {
         let Some(backend) = self.control.backends.get(holder as usize) else {
             return;
         };
-        let pid = self.process_of(holder);
         let is_there = if cancel {
             handshake::name_cancelled(&backend.session, &backend.cancel, id)
         } else {
             backend.session.load(SeqCst) == id
         };
-        if is_there && pid != 0 {
-            if let Err(error) = process::hurry(pid) {
-                debug!("could not signal backend {pid}: {error}");
-            }
+        let process = self.pidfd(holder).filter(|_| is_there);
+        if let Some(Err(error)) = process.map(process::hurry) {
+            debug!("could not signal backend {holder}: {error}");
         }
     }
 }

@@ -9,10 +9,10 @@ use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::wire::{Frame, Malformed, Reader, Writer};
 use crate::dispatcher::login::errands::Taken;
 use crate::dispatcher::scheduler::{Hello, Refusal};
-use crate::dispatcher::sys::{epoll, process};
+use crate::dispatcher::sys::epoll;
 use crate::dispatcher::tokens::Source;
 use std::os::fd::AsRawFd;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 impl Dispatcher {
     pub(super) fn accept_connections(&mut self) {
@@ -64,11 +64,8 @@ impl Dispatcher {
         match self.connections.peer(number) {
             None => return,
             Some(Peer::Backend(slot)) => {
-                let process = self.scheduler.backend_process(slot);
+                let process = self.scheduler.end_backend(slot);
                 warn!("backend {slot} (process ID {process}) is ended: {offence}");
-                if let Err(error) = process::end(process) {
-                    debug!("could not signal process {process}: {error}");
-                }
             }
             Some(peer) => warn!("a control connection ({peer:?}) is closed: {offence}"),
         }

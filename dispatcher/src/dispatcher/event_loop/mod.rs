@@ -23,7 +23,7 @@ pub mod batching;
 mod clients;
 mod connections;
 mod launcher;
-mod orphans;
+pub mod orphans;
 mod queries;
 mod shutdown;
 mod timers;
@@ -106,7 +106,7 @@ pub struct Parts {
     pub postmaster: OwnedFd,
     pub signals: OwnedFd,
     /// Backend slots of live backends of an earlier dispatcher.
-    pub orphans: Vec<u32>,
+    pub orphans: Vec<(u32, OwnedFd)>,
 }
 
 /// Now, as TimestampTz counts.

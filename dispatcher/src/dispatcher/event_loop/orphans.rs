@@ -1,9 +1,14 @@
 //! Backends of an earlier dispatcher, which serve its sessions to their end.
+//!
+//! The memory says which processes these are, and is not believed: what is no child
+//! of the postmaster is none (`is_backend`), and from then on it is a descriptor
+//! that tells when one has ended.
 
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::memory::control::Control;
 use crate::dispatcher::scheduler::Scheduler;
 use crate::dispatcher::sys::process;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// So long after the start they are looked at in each tick: most have no session
@@ -13,11 +18,17 @@ const END_US: u64 = 5_000_000;
 /// Their slots.
 pub struct Orphans {
     control: Control,
-    slots: Vec<u32>,
+    slots: Vec<(u32, OwnedFd)>,
+}
+
+/// A live backend of the server, if this number is one's.
+pub fn is_backend(pid: u32, postmaster: u32) -> Option<OwnedFd> {
+    let pidfd = process::pidfd(pid).ok()?;
+    process::is_child(pid, &pidfd, postmaster).then_some(pidfd)
 }
 
 impl Orphans {
-    pub fn new(control: Control, slots: Vec<u32>) -> Orphans {
+    pub fn new(control: Control, slots: Vec<(u32, OwnedFd)>) -> Orphans {
         Orphans { control, slots }
     }
 
@@ -45,9 +56,8 @@ impl Orphans {
             }
         }
         let before = self.slots.len();
-        self.slots.retain(|slot| {
-            let pid = control.backends[*slot as usize].pid.load(SeqCst);
-            if process::exists(pid) {
+        self.slots.retain(|(slot, process)| {
+            if !process::has_ended(process) {
                 return true;
             }
             for (index, session) in control.sessions.iter().enumerate() {

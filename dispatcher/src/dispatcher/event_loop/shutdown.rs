@@ -14,7 +14,6 @@ use crate::dispatcher::tokens::{token, Source};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::{info, warn};
 
@@ -129,7 +128,7 @@ impl Dispatcher {
             info!("shut down");
             self.finished = true;
         } else if self.server.is_patience_over(self.now.us)
-            && process::exists(self.control.header.postmaster_pid.load(SeqCst))
+            && !process::has_ended(&self.server.postmaster)
         {
             // The server may take hours for a smart shutdown; only say so once.
             warn!("{left} backends still serve their sessions");

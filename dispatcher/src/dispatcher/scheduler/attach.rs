@@ -6,7 +6,7 @@ use crate::dispatcher::backends::opening::{failed, NewBackend, OpenFailed};
 use crate::dispatcher::backends::server;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::wire::{Malformed, Writer};
-use crate::dispatcher::sys::descriptors;
+use crate::dispatcher::sys::{descriptors, process};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::auth::keys::Keys;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -155,6 +155,11 @@ impl Scheduler {
                 _ => "no backend is expected in this slot",
             }));
         };
+        // Should it have ended, then so has its connection, which is seen soon.
+        let pidfd = process::pidfd(pid).map_err(|error| {
+            warn!("could not get hold of backend {slot} (process ID {pid}): {error}");
+            Refusal::Unreachable
+        })?;
         let frame = Writer::new(MSG_WELCOME, 0)
             .u32(LAYOUT_VERSION)
             .u32(self.sockets.number() as u32)
@@ -169,7 +174,7 @@ impl Scheduler {
         memory.attach_token.store(0, SeqCst);
         memory.pid.store(pid, SeqCst);
         self.openings.close(slot);
-        self.links.attach(slot, connection, socket, pid);
+        self.links.attach(slot, connection, socket, (pid, pidfd));
         debug!("backend {slot} has attached, process ID {pid}");
         self.tell(Event::Attached(slot));
         Ok(())
@@ -177,8 +182,10 @@ impl Scheduler {
 
     // ---- the end -----------------------------------------------------------
 
-    /// The process of a backend; 0: none.
-    pub fn backend_process(&self, slot: u32) -> u32 {
+    /// It has said what it may not: its process has to end. Which one that is (0:
+    /// none).
+    pub fn end_backend(&self, slot: u32) -> u32 {
+        self.links.end(slot);
         self.links.process_of(slot)
     }
 

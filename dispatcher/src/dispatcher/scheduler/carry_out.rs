@@ -33,6 +33,7 @@ impl Scheduler {
         match action {
             Action::Claim { slot, seen, id } => self.claim(slot, seen, id),
             Action::Enqueue { pool, id } => {
+                self.control.restore_name(id);
                 let event = self.queues.put(pool, id, self.sockets.fd(id));
                 self.back(event);
             }
@@ -174,6 +175,7 @@ impl Scheduler {
 
     fn claim(&mut self, slot: u32, seen: Word, id: SessionId) {
         let pool = self.core.backend(slot).map(|backend| backend.pool());
+        self.control.restore_name(id);
         let event = match self.links.claim(slot, seen, id, self.sockets.fd(id)) {
             Claim::Made => Event::Claimed,
             Claim::Lost => Event::ClaimLost(id),

@@ -202,6 +202,7 @@ impl Scheduler {
             self.core.check_queue(number, is_empty, &self.control);
             self.carry_out();
         }
+        self.links.poke_damaged();
         self.tell(Event::Sweep);
         let with_pool: HashSet<u32> = (self.core.pools())
             .filter_map(|number| self.core.pool_key(number))

@@ -14,28 +14,52 @@ pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// 0 only asks.
-fn signal(pid: u32, number: i32) -> io::Result<()> {
-    // 0 and what is negative would be whole groups of processes.
-    let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 1);
-    let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    // SAFETY: no memory involved.
-    check(unsafe { libc::kill(pid, number) })?;
+/// Has the process ended?
+pub fn has_ended(pidfd: &OwnedFd) -> bool {
+    let mut wanted = libc::pollfd {
+        fd: pidfd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: `wanted` lives through the call.
+    unsafe { libc::poll(&mut wanted, 1, 0) == 1 }
+}
+
+/// Is the process, whose descriptor this is, a child of the other?
+pub fn is_child(pid: u32, pidfd: &OwnedFd, parent: u32) -> bool {
+    // proc(5): "pid (name) state ppid ...", and any byte may stand in the name.
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit(|byte| *byte == b')').next();
+    let after_name = String::from_utf8_lossy(after_name.unwrap_or_default());
+    let is_child = after_name.split_whitespace().nth(1) == Some(&parent.to_string());
+    // What was read was of that process if it has not ended.
+    is_child && !has_ended(pidfd)
+}
+
+/// The signal goes to this process and to no other that has its number since.
+fn signal(pidfd: &OwnedFd, number: i32) -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            number,
+            std::ptr::null::<libc::siginfo_t>(),
+            0u32,
+        )
+    };
+    check(result as libc::c_int)?;
     Ok(())
 }
 
-pub fn exists(pid: u32) -> bool {
-    signal(pid, 0).is_ok()
-}
-
 /// Has a pooled backend look at what is asked of it (`cancel.c`).
-pub fn hurry(pid: u32) -> io::Result<()> {
-    signal(pid, libc::SIGUSR2)
+pub fn hurry(pidfd: &OwnedFd) -> io::Result<()> {
+    signal(pidfd, libc::SIGUSR2)
 }
 
 /// Has a backend end, in order.
-pub fn end(pid: u32) -> io::Result<()> {
-    signal(pid, libc::SIGTERM)
+pub fn end(pidfd: &OwnedFd) -> io::Result<()> {
+    signal(pidfd, libc::SIGTERM)
 }
 
 /// Ignores SIGHUP and SIGPIPE; SIGTERM, SIGINT and SIGQUIT are read from the

@@ -133,7 +133,8 @@ baton_control_create(int session_slots)
 
 /*
  * The server starts again after a crash, and whoever crashed may have written
- * anything anywhere.  What never changes is put right.  What changes is the
+ * anything anywhere; or a dispatcher is about to start, which knows of the memory
+ * what its header says.  What never changes is put right.  What changes is the
  * dispatcher's to sort out: each slot of a backend that has ended is cleared when
  * its connection ends, and a session that no backend can have is none's
  * (leave.rs).

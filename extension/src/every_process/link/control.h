@@ -29,7 +29,7 @@ extern int	BatonControlFd;
 /* Postmaster only, from _PG_init. */
 extern void baton_control_create(int session_slots);
 
-/* Postmaster only: the server starts again after a crash. */
+/* The server starts again after a crash; or a dispatcher is to be started. */
 extern void baton_control_restore(void);
 
 /*

@@ -175,19 +175,20 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	BatonSessionSlot *slot = baton_session_slot(session);
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext greeting = NULL;
-	const BatonSessionRecord *record = baton_record(session);
+	const BatonSessionRecord *record = baton_record_if_sound(session);
+	bool		is_new = record != NULL && (record->record_flags & BATON_RECORD_GREET) != 0;
 	uint32		held_off = QueryCancelHoldoffCount;
 	bool		failed = false;
 	TimestampTz waits_since;
 	bool		is_last = slot->last_backend == BatonSelf.slot_index + 1;
 
 	Assert(BatonServed.session == 0);
-	BatonServed.greeted_here = (record->record_flags & BATON_RECORD_GREET) != 0;
+	BatonServed.greeted_here = is_new;
 	BatonServed.input.just_taken = true;
 	BatonServed.input.installed = true;
 
 	/* A new session waits for its greeting; all others wait for an answer. */
-	baton_cancel_session_asks((record->record_flags & BATON_RECORD_GREET) == 0);
+	baton_cancel_session_asks(!is_new);
 
 	/* what still stands there meant what it did on another backend */
 	baton_identity((uint32) session)->cancel = 0;
@@ -214,7 +215,13 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	BatonServed.session = session;
 	baton_pid_take(session);
 	baton_socket_put(fd);
-	if (record->record_flags & BATON_RECORD_GREET)
+
+	/* Now that it is ours it ends with this process, and is sent to no other. */
+	if (unlikely(record == NULL))
+		ereport(FATAL,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("session record %u is damaged", (uint32) session)));
+	if (is_new)
 		greeting = AllocSetContextCreate(caller, "pg_baton greeting",
 										 ALLOCSET_DEFAULT_SIZES);
 

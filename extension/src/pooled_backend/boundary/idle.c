@@ -167,6 +167,8 @@ is_newcomer(void)
 static bool
 pass_baton(void)
 {
+	uint32		state;
+
 	if (!BatonSelf.retire_wanted && baton_retire_asked())
 		BatonSelf.retire_wanted = true;
 
@@ -214,8 +216,13 @@ pass_baton(void)
 	 * in these states to poke, so either it sees our state or we see its
 	 * message.  The counter alone must not keep us awake: it is raised before
 	 * the message is there, and for good if the dispatcher dies in between.
+	 *
+	 * A state that we cannot be in here has been written by somebody else,
+	 * and nobody would ever assign anything.
 	 */
-	if (pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state)) == BATON_BACKEND_BUSY)
+	state = pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state));
+	if (state != BATON_BACKEND_IDLE && state != BATON_BACKEND_LINGER &&
+		state != BATON_BACKEND_ASSIGNED)
 		baton_state_set(baton_session_held() != 0 ? BATON_BACKEND_LINGER : BATON_BACKEND_IDLE);
 	return baton_queue_has_some() && baton_queue_is_readable() &&
 		pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state)) != BATON_BACKEND_ASSIGNED;
@@ -231,9 +238,14 @@ told_to_keep(void)
 {
 	uint32		cause = BatonSelf.pool->keeps_sessions;
 
+	if (cause == BATON_CAUSE_NONE)
+		cause = BatonControlMemory->keeps_sessions;
+	/* anybody could have written it, and what is none is not for us to tell */
+	if (likely(cause == BATON_CAUSE_NONE) || cause > BATON_CAUSE_LAST)
+		return BATON_CAUSE_NONE;
 	if (pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state)) != BATON_BACKEND_BUSY)
 		return BATON_CAUSE_NONE;
-	return cause != BATON_CAUSE_NONE ? cause : BatonControlMemory->keeps_sessions;
+	return cause;
 }
 
 /*

@@ -138,7 +138,7 @@ find_item(const char *name)
 
 	if (placed->statement_count == 0)
 		return NULL;
-	items = baton_record_items(placed->record) + placed->first_statement;
+	items = placed->items;
 	while (low < high)
 	{
 		uint32		middle = low + (high - low) / 2;
@@ -268,7 +268,7 @@ wanted(const char *name, uint32 hash)
 	const BatonItem *item;
 	bool		found;
 
-	if (placed->record == NULL)
+	if (!placed->is_open)
 		return;
 	entry = held_lookup_hash(placed->map, name, hash);
 	if (entry != NULL)
@@ -367,13 +367,13 @@ baton_held_look_up_all(void)
 {
 	const BatonItem **sorted;
 
-	if (placed->record == NULL || placed->statement_count == 0)
+	if (!placed->is_open || placed->statement_count == 0)
 		return;
 
 	/* in the order they were prepared in, for a walk returns equal hashes so */
 	sorted = palloc(placed->statement_count * sizeof(*sorted));
 	for (uint32 i = 0; i < placed->statement_count; i++)
-		sorted[i] = baton_record_items(placed->record) + placed->first_statement + i;
+		sorted[i] = &placed->items[i];
 	qsort(sorted, placed->statement_count, sizeof(*sorted), compare_times);
 	for (uint32 i = 0; i < placed->statement_count; i++)
 	{
@@ -387,10 +387,9 @@ baton_held_look_up_all(void)
 void
 baton_held_look_up_described(void)
 {
-	for (uint32 i = 0; placed->record != NULL && i < placed->statement_count; i++)
+	for (uint32 i = 0; placed->is_open && i < placed->statement_count; i++)
 	{
-		const BatonItem *items = baton_record_items(placed->record) + placed->first_statement;
-		const BatonEntry *entry = baton_entry(items[i].entry);
+		const BatonEntry *entry = baton_entry(placed->items[i].entry);
 
 		if (baton_statement_has_settings(baton_entry_value(entry)))
 			look_up(baton_entry_key(entry), entry->key_length);
@@ -421,7 +420,7 @@ baton_held_prepared(CachedPlanSource *plan)
 {
 	PreparedStatement *statement;
 
-	if (placed->record == NULL || placed->last == NULL)
+	if (!placed->is_open || placed->last == NULL)
 		return;
 	statement = baton_table_find(placed->last->name, placed->last->hash);
 	if (statement == NULL || statement->plansource != plan || placed->last->plan == plan)
@@ -505,7 +504,7 @@ baton_held_close(void)
 	dlist_iter	iter;
 	int			names = placed->map->members;
 
-	placed->record = NULL;
+	placed->is_open = false;
 	placed->last = NULL;
 	if (names == 0)
 		return;
@@ -532,8 +531,9 @@ baton_held_close(void)
 void
 baton_held_open(const BatonSessionRecord *session_record)
 {
-	placed->record = session_record;
-	placed->first_statement = session_record->first_statement;
+	placed->is_open = true;
 	placed->statement_count = session_record->statement_count;
+	placed->items = placed->statement_count == 0 ? NULL :
+		baton_record_items(session_record) + session_record->first_statement;
 	baton_names_stay_begins();
 }

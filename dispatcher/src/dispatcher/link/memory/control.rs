@@ -6,7 +6,7 @@
 //! still serve a session ("orphans") are left alone until they end, with the
 //! session slots they hold; all others are freed.
 
-use crate::core::{Shown, Word, Words};
+use crate::core::{index_of, SessionId, Shown, Word, Words};
 use crate::dispatcher::link::handshake;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::{
@@ -14,9 +14,10 @@ use crate::dispatcher::link::layout::{
 };
 use crate::dispatcher::sys::memory::SharedMapping;
 use anyhow::{bail, Context as _, Result};
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use tracing::warn;
 
 /// Views of the mapping; it lives as long as the process.
 #[derive(Clone, Copy)]
@@ -94,9 +95,14 @@ impl Control {
         })
     }
 
-    /// Takes the memory over from whoever had it before. `alive` tells whether
-    /// a process lives. The result is the backend slots of orphans.
-    pub fn take_over(&self, own_pid: u32, alive: impl Fn(u32) -> bool) -> Vec<u32> {
+    /// Takes the memory over from whoever had it before. `find` has the descriptor
+    /// of a process that is a live backend. The result is the backend slots of
+    /// orphans, with that.
+    pub fn take_over(
+        &self,
+        own_pid: u32,
+        find: impl Fn(u32) -> Option<OwnedFd>,
+    ) -> Vec<(u32, OwnedFd)> {
         self.header.dispatcher_pid.store(own_pid, SeqCst);
         self.header.dispatcher_epoch.fetch_add(1, SeqCst);
         self.header.room_ticket.store(0, SeqCst);
@@ -110,10 +116,10 @@ impl Control {
                 continue;
             }
             let pid = slot.pid.load(SeqCst);
-            if slot.state.load(SeqCst) != BACKEND_STARTING && alive(pid) {
-                orphans.push(index as u32);
-            } else {
-                self.free_backend(index as u32);
+            let is_starting = slot.state.load(SeqCst) == BACKEND_STARTING;
+            match find(pid).filter(|_| !is_starting) {
+                Some(process) => orphans.push((index as u32, process)),
+                None => self.free_backend(index as u32),
             }
         }
         for pool in self.pools {
@@ -124,8 +130,9 @@ impl Control {
             pool.memory_left.store(i64::MAX, SeqCst);
         }
         for (index, slot) in self.sessions.iter().enumerate() {
-            let owner = slot.owner.load(SeqCst);
-            if owner != 0 && orphans.contains(&(owner - 1)) {
+            let owner = slot.owner.load(SeqCst).checked_sub(1);
+            let is_orphan = |slot: u32| orphans.iter().any(|(orphan, _)| *orphan == slot);
+            if owner.is_some_and(is_orphan) {
                 continue;
             }
             self.clear_session(index as u32);
@@ -163,6 +170,16 @@ impl Control {
         slot.unnamed_portals.store(0, Relaxed);
         slot.state_since_us.store(0, Relaxed);
         slot.state.store(STATE_FREE, SeqCst);
+    }
+
+    /// Before a session goes to a backend, which believes the name in its slot: that
+    /// is ours to write, but others could have.
+    pub fn restore_name(&self, id: SessionId) {
+        let name = &self.sessions[index_of(id) as usize].id;
+        if name.load(Relaxed) != id {
+            warn!("the slot of session {id:x} was damaged, its name is put right");
+            name.store(id, SeqCst);
+        }
     }
 
     /// What a statement's owner had counted when it was put.

@@ -1,0 +1,129 @@
+"""Whatever a process of the server writes into the memory that all of them share, the
+server does not crash, the dispatcher lives on, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from typing import Iterator
+
+import pytest
+
+from harness.control_memory import ControlMemory, structure
+from harness.health import assert_healthy, wait_until
+from harness.wire import Closed, QueryFailed, Wire
+
+HOST = "127.0.0.1"
+
+pytestmark = pytest.mark.pool_only
+
+VALUES = (0, 7, 2**31 - 1, 2**32 - 1, 2**64 - 1)
+
+SESSION = "SELECT id FROM pg_baton_sessions WHERE application_name = '{}'"
+
+
+def words(name: str) -> Iterator[tuple[str, int | None]]:
+    """Fields of a structure; of an array the first two."""
+    for field, kind in structure(name)._fields_:
+        if issubclass(kind, ctypes.Array):
+            yield from ((field, number) for number in range(2))
+        elif not issubclass(kind, ctypes.Structure):
+            yield field, None
+
+
+class World:
+    """Three sessions: of one the words are written, one is of its pool, and one is of
+    another.  The pools have backends enough."""
+
+    def __init__(self, make_cluster, forced: bool) -> None:
+        parameters = {"pg_baton.max_backends": 6, "pg_baton.force_migration": "on" if forced else "off"}
+        self.cluster = make_cluster(parameters=parameters)
+        self.cluster.sql("CREATE EXTENSION pg_baton")
+        self.cluster.sql("CREATE ROLE another LOGIN")
+        self.memory = ControlMemory(self.cluster)
+        self.numbers = itertools.count()
+        self.dispatchers = self.cluster.dispatcher_pids()
+        self.other = self.come("other", "another")
+        self.mate = self.come("mate")
+
+    def come(self, name: str, user: str = "postgres") -> Wire:
+        wire = Wire.login(HOST, self.cluster.pool_port, user=user, application_name=name)
+        wire.query(f"SET my.own = '{name}'")
+        return wire
+
+    def place(self, name: str, session: int) -> ctypes.Structure:
+        """What of that kind belongs to the session, or to a backend of its pool."""
+        slots = "SELECT slot FROM pg_baton_backends WHERE user_name = 'postgres' ORDER BY session_id = {} DESC NULLS LAST"
+        ((slot,), *_) = self.cluster.sql(slots.format(session))
+        backend = self.memory.backend_slot(slot)
+        return {
+            "BatonSessionSlot": lambda: self.memory.session_slot(session),
+            "BatonBackendSlot": lambda: backend,
+            "BatonPoolSlot": lambda: self.memory.pool_slot(backend.pool),
+            "BatonIdentity": lambda: self.memory.identity(session),
+        }[name]()
+
+    def scribble(self, name: str, field: str, number: int | None, value: int, busy: bool) -> None:
+        what = f"{name}.{field} = {value}, busy: {busy}"
+        own_name = f"victim {next(self.numbers)}"
+        victim = self.come(own_name)
+        if busy:
+            victim.query("BEGIN")
+        ((session,),) = self.cluster.sql(SESSION.format(own_name))
+        place = self.place(name, session)
+        if number is None:
+            setattr(place, field, value)
+        else:
+            getattr(place, field)[number] = value
+        # its own session may end, or be cancelled; it is not another's, and has an answer
+        try:
+            assert victim.query("SHOW my.own", timeout_s=30) == [[own_name]], what
+            if busy:
+                victim.query("ROLLBACK", timeout_s=30)
+        except (QueryFailed, Closed, ConnectionError):
+            pass
+        try:
+            assert self.mate.query("SHOW my.own", timeout_s=30) == [["mate"]], what
+        except (Closed, ConnectionError):
+            # the words were of the backend that it came to
+            assert name == "BatonBackendSlot", what
+            self.mate = self.come("mate")
+        assert self.other.query("SHOW my.own", timeout_s=30) == [["other"]], what
+        victim.close()
+        assert self.cluster.dispatcher_pids() == self.dispatchers, what
+        assert "was terminated by signal" not in self.cluster.log(), what
+
+    def assert_healthy(self) -> None:
+        for wire in (self.mate, self.other):
+            wire.finish()
+        assert_healthy(self.cluster)
+
+
+@pytest.mark.parametrize("name", ["BatonSessionSlot", "BatonBackendSlot", "BatonPoolSlot", "BatonIdentity"])
+@pytest.mark.parametrize("mode", ["normal", "forced"])
+def test_no_word_of_the_shared_memory_harms_more_than_whose_it_is(make_cluster, mode, name):
+    """One after the other, without putting any right again."""
+    world = World(make_cluster, mode == "forced")
+    for field, number in words(name):
+        for value in VALUES:
+            for busy in (False, True):
+                world.scribble(name, field, number, value, busy)
+    world.assert_healthy()
+
+
+def test_all_words_of_the_header_that_change_may_be_anything(make_cluster):
+    world = World(make_cluster, forced=False)
+    changing = ("settings_generation", "force_migration", "dispatcher_epoch", "login_generation", "room_ticket")
+    changing += ("next_pid", "identities_used", "keeps_sessions", "names_generation")
+    for field in changing:
+        before = getattr(world.memory.header, field)
+        for value in VALUES:
+            setattr(world.memory.header, field, value)
+            with world.come("new") as new:
+                assert new.query("SHOW my.own", timeout_s=30) == [["new"]], f"{field} = {value}"
+            assert world.mate.query("SHOW my.own", timeout_s=30) == [["mate"]], f"{field} = {value}"
+            assert world.cluster.sql("SELECT count(*) > 0 FROM pg_stat_activity") == [(True,)]
+        setattr(world.memory.header, field, before)
+        gone = SESSION.format("new")
+        wait_until(lambda: world.cluster.sql(gone) == [], what="it has ended")
+    world.assert_healthy()

@@ -272,7 +272,7 @@ def test_a_stranger_at_the_control_socket_is_turned_away(make_cluster):
         "more than a launcher": [frame("HELLO_LAUNCHER", 0, version + secret + word(1) + b"x")],
         "a question without the secret": [frame("HELLO_QUERY", 0, version + wrong + sessions)],
         "more than a question": [frame("HELLO_QUERY", 0, version + secret + sessions + b"x")],
-        "half a wish": [frame("HELLO_QUERY", 0, version + secret + word(5) + b"\0" + word(9) + b"postgres")],
+        "half a request": [frame("HELLO_QUERY", 0, version + secret + word(5) + b"\0" + word(9) + b"postgres")],
         "a question and another": [
             frame("HELLO_QUERY", 0, version + secret + word(5) + b"\0" + string(b"nowhere")),
             frame("RELEASE", world.ids["idle"]),

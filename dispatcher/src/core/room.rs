@@ -1,7 +1,7 @@
 //! All backends there may be exist, and a pool wants one: which may go for it?
 //!
 //! Free of I/O. A pool that waits and may start nothing has a [`Claim`], what
-//! may go for it is a [`Holding`]. Two wishes are weighed here: whoever waits
+//! may go for it is a [`Holding`]. Two demands are weighed here: whoever waits
 //! longest comes first, whatever his pool; and a backend is of one role and
 //! database for life, so to pass it on costs a process. Hence pools are served
 //! in turns: what a pool has got it keeps for a *turn*, short enough for all

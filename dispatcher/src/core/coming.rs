@@ -7,9 +7,6 @@
 use super::sessions::{Location, Need, Of, Whereabouts};
 use super::{index_of, Action, Core, Ending, Look, Provenance, Says, SessionId, Then, Why, Words};
 
-/// Sessions looked at in one sweep.
-const SWEPT_AT_ONCE: u32 = 4096;
-
 impl Core {
     /// Makes a session of a client that has logged in; None if there is no
     /// slot for it. Its client is silent until `ToGreet` or its first word.
@@ -216,29 +213,22 @@ impl Core {
 
     /// idle_session_timeout: backends leave it to us, as they do not keep a
     /// session that has it set. It counts for one whose request is passed over and
-    /// does not come to its end, too. A part of all sessions at a time.
-    pub(super) fn sweep_sessions(&mut self, words: &impl Words) {
-        let used = self.sessions.slots_used();
-        for _ in 0..used.min(SWEPT_AT_ONCE) {
-            self.next_swept = (self.next_swept + 1) % used;
-            let index = self.next_swept;
-            let Some(id) = self.sessions.in_slot(index) else {
-                continue;
-            };
-            let limit_us = words.idle_timeout_us(index);
-            let silent_us = self.now.timestamp - words.session_since_us(index);
-            if limit_us == 0 || silent_us <= limit_us {
-                continue;
-            }
-            match self.locate(id, words) {
-                Some(Location::Here(Whereabouts::Skipping(_))) => self.end(id, Why::IdleTooLong),
-                _ if words.shown(index) != super::Shown::Idle => {}
-                Some(Location::Held(slot)) => self.act(Action::Recall { slot, id }),
-                Some(Location::Here(Whereabouts::Waiting(_)) | Location::OnItsWay(_)) | None => {}
-                Some(Location::Here(_) | Location::GivenBack { .. }) => {
-                    self.end(id, Why::IdleTooLong)
-                }
-            }
+    /// does not come to its end, too.
+    pub(super) fn sweep_session(&mut self, index: u32, words: &impl Words) {
+        let Some(id) = self.sessions.in_slot(index) else {
+            return;
+        };
+        let limit_us = words.idle_timeout_us(index);
+        let silent_us = self.now.timestamp - words.session_since_us(index);
+        if limit_us == 0 || silent_us <= limit_us {
+            return;
+        }
+        match self.locate(id, words) {
+            Some(Location::Here(Whereabouts::Skipping(_))) => self.end(id, Why::IdleTooLong),
+            _ if words.shown(index) != super::Shown::Idle => {}
+            Some(Location::Held(slot)) => self.act(Action::Recall { slot, id }),
+            Some(Location::Here(Whereabouts::Waiting(_)) | Location::OnItsWay(_)) | None => {}
+            Some(Location::Here(_) | Location::GivenBack { .. }) => self.end(id, Why::IdleTooLong),
         }
     }
 }

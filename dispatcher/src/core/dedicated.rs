@@ -72,10 +72,7 @@ impl Core {
             0 => IN_VAIN_US,
             timeout_us => IN_VAIN_US.min(timeout_us / 4),
         };
-        let waits = self.in_want.iter();
-        let longest_us = waits
-            .filter_map(|number| self.oldest_wait_us(number, words))
-            .max();
+        let longest_us = self.longest_seen_us();
         if longest_us.is_none_or(|waited_us| waited_us < in_vain_us) {
             return;
         }

@@ -11,10 +11,7 @@ impl Core {
     /// In each tick.
     pub(super) fn look_for_held(&mut self, words: &impl Words) {
         self.stall.steps = 0;
-        let waits = self.in_want.iter();
-        let longest_us = waits
-            .filter_map(|number| self.oldest_wait_us(number, words))
-            .max();
+        let longest_us = self.longest_seen_us();
         let held = self.backends.held();
         if longest_us.is_none() && held == 0 {
             return;

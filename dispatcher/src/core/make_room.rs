@@ -11,6 +11,8 @@ use super::pool_changes::Reason;
 use super::room::{choose_surplus, place_key, Choice, Claim, Holding, Rules};
 use super::{Action, Core, Word, Words};
 use crate::protocol::LimitOf;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 /// Lower ones mean something else in a slot (BATON_RETIRE_FIRST_TICKET), and higher
 /// ones that it was taken (BATON_TICKET_TAKEN).
@@ -19,6 +21,9 @@ const TICKETS: std::ops::Range<u32> = 2..1 << 31;
 /// A surplus that has lasted so long goes: a session that is dedicated for a
 /// moment, and again and again, shall not cost a backend each time.
 const SURPLUS_US: u64 = 1_000_000;
+/// Pools with backends for which somebody is looked for at a time: for each of them all
+/// backends are looked at.
+const MOST_TRIED: usize = 32;
 /// Who has taken a ticket says so at once. If he does not he cannot go.
 const TAKEN_US: u64 = 1_000_000;
 
@@ -40,6 +45,8 @@ pub struct Room {
     surplus_since_us: Option<u64>,
     /// It was seen to be taken.
     taken_us: Option<u64>,
+    /// Claims of pools with backends for which nobody could go; the next are tried next.
+    tried: usize,
 }
 
 impl Room {
@@ -118,10 +125,29 @@ impl Core {
         }
         let timeout_us = self.limits.session_wait_timeout_us;
         let processors = self.limits.processors;
-        let rules = Rules::new(self.now.us, timeout_us, all.len(), claims.len(), processors);
+        let waiting = self.in_all(claims.len());
+        let rules = Rules::new(self.now.us, timeout_us, all.len(), waiting, processors);
         rules.sort(&mut claims);
+        let tried_before = std::mem::take(&mut self.room.tried);
+        let mut nth = 0;
+        let mut is_hopeless = [false; 2];
         // The first ones get the places of those that are about to go.
         for claim in claims.into_iter().skip(places.room()) {
+            if claim.backends > 0 {
+                nth += 1;
+                if nth > tried_before + MOST_TRIED {
+                    self.room.tried = tried_before + MOST_TRIED;
+                    return;
+                }
+                if nth <= tried_before {
+                    continue;
+                }
+            }
+            // What goes for one without a backend would for another.
+            let of_its_kind = &mut is_hopeless[usize::from(rules.is_late(&claim))];
+            if claim.backends == 0 && std::mem::replace(of_its_kind, true) {
+                continue;
+            }
             let choose = |all: &[Holding]| rules.choose(&claim, all);
             self.choose_and_offer(Some(claim.pool), &all, choose, words);
             if self.room.is_offered() {
@@ -171,7 +197,8 @@ impl Core {
                 is_owed: backends < self.reserved(number) && may_be_reserved,
             })
         };
-        self.in_want.iter().filter_map(claim).collect()
+        let pools = self.compared_in_want();
+        pools.into_iter().filter_map(claim).collect()
     }
 
     /// Backends that will have gone in a moment.
@@ -236,23 +263,26 @@ impl Core {
         choose: impl Fn(&[Holding]) -> Choice,
         words: &impl Words,
     ) {
-        let mut all = all.to_vec();
+        let mut all = Cow::Borrowed(all);
         loop {
             let slots = match choose(&all) {
                 Choice::Nobody => return,
                 Choice::Free(slot) => vec![slot],
                 Choice::First(slots) => slots,
             };
-            let mut spared = Vec::new();
-            for held in all.iter().filter(|held| slots.contains(&held.slot)) {
+            let chosen: BTreeSet<u32> = slots.iter().copied().collect();
+            let mut spared = BTreeSet::new();
+            for held in all.iter().filter(|held| chosen.contains(&held.slot)) {
                 if !spared.contains(&held.pool) && !self.may_lose_one(held.pool, words) {
-                    spared.push(held.pool);
+                    spared.insert(held.pool);
                 }
             }
             if spared.is_empty() {
                 return self.offer(pool, slots);
             }
-            all.retain(|held| !spared.contains(&held.pool));
+            let mut others = all.into_owned();
+            others.retain(|held| !spared.contains(&held.pool));
+            all = others.into();
         }
     }
 

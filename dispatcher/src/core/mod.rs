@@ -17,6 +17,7 @@
 //! | `places`, `dedicated` | how many there may be, shared and dedicated; which session keeps its backend no longer |
 //! | `stall`, `held` | which backends get nothing done, so that others are added |
 //! | `waits`, `cancel`, `holds`, `stop` | who is told what while he waits, or ends |
+//! | `want`, `sweep` | which pools and sessions are looked at in a tick, and once a second |
 //! | `pool_limits` | how many backends and sessions a role may have in a database |
 //! | `pool_memory` | how much their contexts take together, and may |
 //! | `tally` | how many a role has, and how many are in a database |
@@ -58,8 +59,10 @@ mod shrink;
 mod simulator;
 mod stall;
 mod stop;
+mod sweep;
 mod tally;
 mod waits;
+mod want;
 mod whose;
 mod words;
 
@@ -91,6 +94,8 @@ use sessions::Sessions;
 use stall::Stall;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use sweep::Sweeping;
+use want::Wants;
 
 /// A moment, read once for all events of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,7 +168,8 @@ pub struct Core {
     are_few: bool,
     launcher_is_up: bool,
     stopping: bool,
-    next_swept: u32,
+    wants: Wants,
+    sweeping: Sweeping,
     burials: Burials,
     actions: VecDeque<Action>,
 }
@@ -203,7 +209,8 @@ impl Core {
             are_few: false,
             launcher_is_up: true,
             stopping: false,
-            next_swept: 0,
+            wants: Wants::default(),
+            sweeping: Sweeping::default(),
             burials: Burials::default(),
             actions: VecDeque::new(),
         }
@@ -270,6 +277,7 @@ impl Core {
             Event::Sweep => self.sweep(words),
             Event::RoundEnds => {
                 self.bury_on(words);
+                self.sweep_on(words);
                 self.round_ends(words);
             }
             Event::MakeRoom => self.make_room(words),
@@ -298,7 +306,6 @@ impl Core {
     }
 
     fn tick(&mut self, words: &impl Words) {
-        self.expire_waits(words);
         self.look_at_waiting(words);
         self.look_for_held(words);
         self.evict_excess(words);
@@ -308,31 +315,14 @@ impl Core {
         }
     }
 
-    fn sweep(&mut self, words: &impl Words) {
-        self.give_up_starting(words);
-        for pool in self.with_backends.iter() {
-            self.shrink(pool, words);
-            self.shrink_to_limit(pool, words);
-            self.retire_old(pool, words);
-            self.leave_outdated(pool);
-        }
-        self.room.look_for_surplus();
-        self.wake_for_memory();
-        self.sweep_sessions(words);
-        self.drop_empty_pools();
-        for pool in self.existing.iter() {
-            if self.min_backends(pool) > 0 {
-                // It is kept.
-                self.mark_dirty(pool);
-            }
-        }
-    }
-
     // ---- questions from outside -------------------------------------------
 
     /// Has it to be asked again without anything having happened?
     pub fn has_more(&self) -> bool {
-        !self.dirty.is_empty() || !self.burials.is_empty()
+        !self.dirty.is_empty()
+            || !self.burials.is_empty()
+            || self.wants.has_more()
+            || self.sweeping.has_more()
     }
 
     /// Is there something that has a limit in milliseconds?
@@ -363,9 +353,7 @@ impl Core {
     /// The configuration has been loaded anew.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
-        for pool in self.existing.iter() {
-            self.mark_dirty(pool);
-        }
+        self.mark_waiting_in_any_case();
         self.look_at_threshold();
     }
 }

@@ -24,12 +24,45 @@ impl PoolSet {
         self.bits[pool as usize / 64] &= !(1 << (pool % 64));
     }
 
-    fn contains(&self, pool: u32) -> bool {
+    pub fn contains(&self, pool: u32) -> bool {
         self.bits[pool as usize / 64] & (1 << (pool % 64)) != 0
     }
 
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Puts so many of them into `some`, and nothing else: those from this number on, and
+    /// then the first ones.
+    pub fn some_from(&self, first: u32, most: usize, some: &mut Vec<u32>) {
+        some.clear();
+        let most = most.min(self.count);
+        let words = self.bits.len();
+        let first_word = first as usize / 64;
+        // The first word once more at the end, for what is before the first bit.
+        for nth in 0..=words {
+            let at = (first_word + nth) % words.max(1);
+            let mut word = self.bits.get(at).copied().unwrap_or(0);
+            let below = (1u64 << (first % 64)) - 1;
+            if first_word < words && nth == 0 {
+                word &= !below;
+            } else if first_word < words && nth == words {
+                word &= below;
+            } else if nth == words {
+                return;
+            }
+            while word != 0 && some.len() < most {
+                some.push(at as u32 * 64 + word.trailing_zeros());
+                word &= word - 1;
+            }
+            if some.len() == most {
+                return;
+            }
+        }
     }
 
     /// Those that are in it now; what is changed meanwhile is not seen.
@@ -60,5 +93,25 @@ mod tests {
         set.remove(63);
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 64, 129]);
         assert_eq!(set.count, 3);
+    }
+
+    #[test]
+    fn some_of_it_are_those_from_a_number_on_and_then_the_first() {
+        let mut set = PoolSet::new(200);
+        let mut some = vec![7];
+        set.some_from(5, 10, &mut some);
+        assert!(some.is_empty());
+        let all = [0, 5, 63, 64, 129, 130, 199];
+        all.iter().for_each(|pool| set.insert(*pool));
+        for first in 0..300 {
+            let behind = all.iter().filter(|pool| **pool >= first);
+            let order: Vec<u32> = (behind.chain(all.iter().filter(|pool| **pool < first)))
+                .copied()
+                .collect();
+            for most in 0..9 {
+                set.some_from(first, most, &mut some);
+                assert_eq!(some, order[..most.min(7)], "{most} from {first}");
+            }
+        }
     }
 }

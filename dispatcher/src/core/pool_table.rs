@@ -35,7 +35,10 @@ impl Core {
     /// sessions or backends than there can be sessions and backends.
     pub fn create_pool(&mut self, key: PoolKey) -> Option<u32> {
         if self.free_pools.is_empty() {
-            self.drop_empty_pools();
+            // As many as sessions and backends: some have neither.
+            for number in self.existing.iter() {
+                self.drop_if_unused(number);
+            }
         }
         let number = self.free_pools.pop()?;
         let key = Arc::new(key);
@@ -200,26 +203,24 @@ impl Core {
         }
     }
 
-    /// Pools that nobody uses go.
-    pub(super) fn drop_empty_pools(&mut self) {
-        for number in self.existing.iter() {
-            let is_unused = self.pool(number).is_some_and(|pool| {
-                self.sessions.members(number) == 0 && !pool.has_backends() && !pool.dirty
-            });
-            if !is_unused {
-                continue;
+    /// A pool that nobody uses goes.
+    pub(super) fn drop_if_unused(&mut self, number: u32) {
+        let is_unused = self.pool(number).is_some_and(|pool| {
+            self.sessions.members(number) == 0 && !pool.has_backends() && !pool.dirty
+        });
+        if !is_unused {
+            return;
+        }
+        if let Some(pool) = self.pools[number as usize].take() {
+            self.outdated_pools -= usize::from(pool.outdated);
+            if self.pool_numbers.get(&pool.key) == Some(&number) {
+                self.pool_numbers.remove(&pool.key);
             }
-            if let Some(pool) = self.pools[number as usize].take() {
-                self.outdated_pools -= usize::from(pool.outdated);
-                if self.pool_numbers.get(&pool.key) == Some(&number) {
-                    self.pool_numbers.remove(&pool.key);
-                }
-                self.existing.remove(number);
-                self.in_want.remove(number);
-                self.free_pools.push(number);
-                self.leaves_group(number, &pool.key);
-                self.act(Action::PoolDropped(number));
-            }
+            self.existing.remove(number);
+            self.in_want.remove(number);
+            self.free_pools.push(number);
+            self.leaves_group(number, &pool.key);
+            self.act(Action::PoolDropped(number));
         }
     }
 

@@ -131,7 +131,7 @@ impl Rules {
         self.now_us.saturating_sub(claim.since_us)
     }
 
-    fn is_late(&self, claim: &Claim) -> bool {
+    pub fn is_late(&self, claim: &Claim) -> bool {
         self.waited_us(claim) >= self.late_us
     }
 

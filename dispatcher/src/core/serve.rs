@@ -41,30 +41,10 @@ impl Core {
         }
     }
 
-    /// All pools in which somebody waits are looked at.
-    pub(super) fn mark_waiting(&mut self) {
-        for number in self.in_want.iter() {
-            self.mark_dirty(number);
-        }
-    }
-
-    /// Somebody may wait there for long: a failed start may be repeated by
-    /// now, and forced migration has its patience. Also if all of them are in
-    /// the ready queue: the backends that were to take from it may have become
-    /// dedicated.
-    pub(super) fn look_at_waiting(&mut self, words: &impl Words) {
-        for number in self.in_want.iter() {
-            if self.waiting_in(number, words) > 0 {
-                self.mark_dirty(number);
-            } else {
-                self.in_want.remove(number);
-            }
-        }
-    }
-
     /// Serves every pool that something has happened to, and gives places that
     /// have become free to whom they are due (place_key, room.rs).
     pub(super) fn round_ends(&mut self, words: &impl Words) {
+        self.look_for_places();
         if self.dirty.is_empty() {
             return;
         }
@@ -123,6 +103,12 @@ impl Core {
 
     pub(super) fn queued(&self, number: u32, words: &impl Words) -> usize {
         usize::try_from(words.queued(number)).unwrap_or(0)
+    }
+
+    /// Sessions that wait, of all pools.
+    pub fn waiting(&self, words: &impl Words) -> usize {
+        let queues = self.with_backends.iter();
+        self.sessions.all_waiting() + queues.map(|pool| self.queued(pool, words)).sum::<usize>()
     }
 
     /// Sessions of a pool in its FIFO and its ready queue.
@@ -362,7 +348,7 @@ impl Core {
             self.make_room_in_group(number, words);
         }
         if growth.wants_room() {
-            self.room.want(growth.backends == 0);
+            self.wants_room(number, growth.backends == 0);
         }
     }
 

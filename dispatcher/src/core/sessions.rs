@@ -163,6 +163,8 @@ pub struct Sessions {
     live: usize,
     /// By pool.
     lists: Vec<Lists>,
+    /// In all FIFOs.
+    waiting: usize,
     next_turn: u64,
     next_queued: u64,
     /// From which generations of slots are counted.
@@ -177,6 +179,7 @@ impl Sessions {
             slots,
             live: 0,
             lists: vec![NOBODY; pools],
+            waiting: 0,
             next_turn: 0,
             next_queued: 0,
             first_generation,
@@ -185,6 +188,11 @@ impl Sessions {
 
     pub fn live(&self) -> usize {
         self.live
+    }
+
+    /// In the FIFOs of all pools.
+    pub fn all_waiting(&self) -> usize {
+        self.waiting
     }
 
     /// Who has gone into a queue so far has a lower one.
@@ -321,9 +329,11 @@ impl Sessions {
         let waits = |place| matches!(place, Whereabouts::Waiting(_));
         if waits(was) && !waits(to) {
             self.unlink(self.table[index as usize].line, index);
+            self.waiting -= 1;
         }
         self.table[index as usize].whereabouts = to;
         if waits(to) && !waits(was) {
+            self.waiting += 1;
             self.link_by_turn(index);
         }
     }

@@ -5,23 +5,17 @@
 //! that was not greeted yet ends with the error.
 
 use super::sessions::{Need, Whereabouts};
-use super::{Action, Core, SessionId, Skipped, Then, Why, Words};
+use super::{Action, Core, SessionId, Skipped, Then, Why};
 use crate::protocol::auth::client::Failure;
 
 impl Core {
-    /// Ends the waits that have reached their limit, longest first.
-    pub(super) fn expire_waits(&mut self, words: &impl Words) {
+    /// Ends a pool's waits that have reached their limit, longest first.
+    pub(super) fn expire_waits(&mut self, number: u32, longest_us: Option<u64>) {
         let limit_us = self.limits.session_wait_timeout_us;
-        if limit_us == 0 {
-            return;
-        }
-        for number in self.in_want.iter() {
-            let waited_us = self.oldest_wait_us(number, words);
-            if waited_us.is_some_and(|waited_us| waited_us >= limit_us) {
-                // The longest waits may be in the ready queue.
-                self.act(Action::TakeBack(number));
-                self.then(Then::Expire(number));
-            }
+        if limit_us > 0 && longest_us.is_some_and(|longest_us| longest_us >= limit_us) {
+            // The longest waits may be in the ready queue.
+            self.act(Action::TakeBack(number));
+            self.then(Then::Expire(number));
         }
     }
 

@@ -24,6 +24,8 @@ impl Core {
             }
         }
         assert_eq!(live, self.sessions.live(), "live sessions");
+        let all_waiting: usize = waiting.values().sum();
+        assert_eq!(all_waiting, self.sessions.all_waiting(), "all that wait");
         for number in 0..self.pools.len() as u32 {
             let is_there = self.pools[number as usize].is_some();
             let count = |of: &BTreeMap<u32, usize>| of.get(&number).copied().unwrap_or(0);
@@ -180,7 +182,7 @@ impl Core {
 
     /// Pools that nobody has looked at since something has happened to them.
     pub(super) fn has_dirty(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.dirty.is_empty() || self.wants.has_more()
     }
 
     /// Those are looked for whom one that has ended may have had.

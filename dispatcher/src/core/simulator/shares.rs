@@ -426,6 +426,30 @@ fn who_is_quiet_or_new_does_not_wait_behind_a_crowd_of_his_own_user() {
 }
 
 #[test]
+fn however_many_pools_want_a_backend_no_event_looks_at_all_of_them() {
+    let crowds: Vec<Crowd> = (0..400).map(|pool| busy(pool, 1)).collect();
+    let mut steady = Steady::new(&crowds, limits(8, 8));
+    steady.shell.core.look_at_few();
+    // All have spoken.
+    steady.go_on(100_000, false);
+    steady.shell.most_looks = 0;
+    steady.go_on(1_000_000, false);
+    // At 32 a few times each, and at those that have backends.
+    assert!(
+        steady.shell.most_looks < 1000,
+        "{}",
+        steady.shell.most_looks
+    );
+    // And all come to their turns: 80 a second.
+    let (served, opened) = steady.run(8);
+    let without = served.iter().filter(|one| one.answers == 0).count();
+    assert_eq!(without, 0, "{opened} backends, and some were never served");
+    let mut answers: Vec<u64> = served.iter().map(|one| one.answers).collect();
+    answers.sort_unstable();
+    assert!(answers[40] * 3 > answers[360], "{answers:?}");
+}
+
+#[test]
 fn those_that_always_ask_keep_every_other_turn() {
     let new = |clients| Crowd {
         clients,

@@ -53,6 +53,8 @@ pub struct Shell {
     /// For the log of a seed that has found something.
     pub log: VecDeque<String>,
     pub logs: bool,
+    /// At pools' words, for one event.
+    pub most_looks: u64,
 }
 
 impl Shell {
@@ -90,6 +92,7 @@ impl Shell {
             woken_for_memory: 0,
             log: VecDeque::new(),
             logs: false,
+            most_looks: 0,
         }
     }
 
@@ -97,8 +100,11 @@ impl Shell {
         if !matches!(event, Event::RoundEnds | Event::MakeRoom | Event::Tick) {
             self.note(|| format!("{event:?}"));
         }
+        let before = self.world.looks.get();
         self.core.handle(event, &self.world);
         self.carry_out();
+        let looks = self.world.looks.get() - before;
+        self.most_looks = self.most_looks.max(looks);
     }
 
     pub fn note(&mut self, text: impl Fn() -> String) {

@@ -2,6 +2,7 @@
 //! queues, the epoll, sockets. Written after baton_shared.h and the kernel.
 
 use crate::core::{index_of, SessionId, Shown, Word, Words};
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 /// BATON_TICKET_TAKEN
@@ -114,6 +115,8 @@ pub struct World {
     pub keeps: bool,
     /// Nothing that a session does makes it dedicated.
     pub is_plain: bool,
+    /// So often pools' words were looked at.
+    pub looks: Cell<u64>,
 }
 
 impl World {
@@ -131,6 +134,7 @@ impl World {
             force_migration: false,
             keeps: false,
             is_plain: false,
+            looks: Cell::new(0),
         }
     }
 
@@ -196,6 +200,7 @@ impl Words for World {
     }
 
     fn queued(&self, pool: u32) -> i32 {
+        self.looks.set(self.looks.get() + 1);
         self.pools[pool as usize].queued
     }
 

@@ -274,12 +274,9 @@ impl Scheduler {
         self.core.session_limit_reached(group)
     }
 
-    /// Sessions that wait, of all pools: looks at each.
+    /// Sessions that wait, of all pools: looks at each that has a backend.
     pub fn waiting(&self) -> usize {
-        let pools = self.core.pools();
-        pools
-            .map(|pool| self.core.waiting_in(pool, &self.control))
-            .sum()
+        self.core.waiting(&self.control)
     }
 
     /// Could a new session's context find no room?

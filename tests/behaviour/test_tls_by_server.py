@@ -180,3 +180,5 @@ def test_replication_by_tls_is_bound_and_shown(server, authority):  # noqa: F811
             return False
 
     wait_until(comes_in, what="the new line is in force")
+    said = r"replication connection authorized: user=scrammed.* SSL enabled \(protocol=TLSv1.3, cipher="
+    wait_until(lambda: re.search(said, server.log_file.read_text(errors="replace")), what="the log says so")

@@ -28,6 +28,7 @@
 #include "utils/varlena.h"
 
 #include "parameters.h"
+#include "parsed_list.h"
 #include "taint_library.h"
 
 /* pg_baton.stateless_libraries; defined in parameters.c */
@@ -67,8 +68,7 @@ name_of(const char *file)
 static bool
 is_listed(const char *name)
 {
-	char	   *list;
-	List	   *names;
+	static BatonParsedList stateless = {.split = SplitGUCList};
 	ListCell   *cell;
 	bool		found = false;
 
@@ -77,18 +77,13 @@ is_listed(const char *name)
 	if (found || baton_stateless_libraries == NULL || baton_stateless_libraries[0] == '\0')
 		return found;
 
-	list = pstrdup(baton_stateless_libraries);
-	/* a list that cannot be read lists what could be read of it */
-	(void) SplitGUCList(list, ',', &names);
-	foreach(cell, names)
+	foreach(cell, baton_parsed_list(&stateless, baton_stateless_libraries))
 	{
 		char	   *entry = name_of(lfirst(cell));
 
 		found |= strcmp(name, entry) == 0;
 		pfree(entry);
 	}
-	list_free(names);
-	pfree(list);
 	return found;
 }
 

@@ -24,7 +24,6 @@
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "commands/extension.h"
-#include "nodes/pg_list.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
@@ -34,6 +33,7 @@
 #include "utils/varlena.h"
 
 #include "parameters.h"
+#include "parsed_list.h"
 #include "taint_library.h"
 #include "taint_watch.h"
 
@@ -85,53 +85,29 @@ make_verdicts(void)
 	verdicts_stale = false;
 }
 
-/* Is the name, which may be NULL, on the list? */
 static bool
-name_is_listed(const char *name, List *names)
+is_listed(const char *name)
 {
-	ListCell   *cell;
+	static BatonParsedList dedicated = {.split = SplitIdentifierString};
 
-	if (name == NULL)
-		return false;
-	foreach(cell, names)
-	{
-		if (strcmp(name, (const char *) lfirst(cell)) == 0)
-			return true;
-	}
-	return false;
+	return baton_parsed_list_has(&dedicated, baton_dedicated_objects, name);
 }
 
 static bool
 judge_listed(Oid function, const char *extension)
 {
-	char	   *list = pstrdup(baton_dedicated_objects);
-	List	   *names;
-	HeapTuple	tuple;
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	Form_pg_proc form;
 	Oid			language;
 	bool		listed;
 
-	/* a list that cannot be read lists what could be read of it */
-	(void) SplitIdentifierString(list, ',', &names);
-	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	if (names == NIL || !HeapTupleIsValid(tuple))
-	{
-		if (HeapTupleIsValid(tuple))
-			ReleaseSysCache(tuple);
+	if (!HeapTupleIsValid(tuple))
 		return false;
-	}
 	form = (Form_pg_proc) GETSTRUCT(tuple);
-	listed = name_is_listed(NameStr(form->proname), names);
+	listed = is_listed(NameStr(form->proname));
 	language = form->prolang;
 	ReleaseSysCache(tuple);
-
-	if (!listed)
-		listed = name_is_listed(get_language_name(language, true), names);
-	if (!listed)
-		listed = name_is_listed(extension, names);
-	list_free(names);
-	pfree(list);
-	return listed;
+	return listed || is_listed(get_language_name(language, true)) || is_listed(extension);
 }
 
 /*

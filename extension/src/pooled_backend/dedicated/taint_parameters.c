@@ -20,11 +20,11 @@
  */
 #include "postgres.h"
 
-#include "nodes/pg_list.h"
 #include "utils/guc_tables.h"
 #include "utils/varlena.h"
 
 #include "guc_table.h"
+#include "parsed_list.h"
 #include "taint_parameters.h"
 
 char	   *baton_dedicating_parameters = NULL;
@@ -32,23 +32,18 @@ char	   *baton_dedicating_parameters = NULL;
 bool
 baton_dedicating_parameter_is_set(void)
 {
-	char	   *list;
-	List	   *names;
+	static BatonParsedList dedicating = {.split = SplitIdentifierString};
 	ListCell   *cell;
-	bool		found = false;
 
 	if (likely(baton_dedicating_parameters[0] == '\0'))
 		return false;
-	list = pstrdup(baton_dedicating_parameters);
-	(void) SplitIdentifierString(list, ',', &names);
-	foreach(cell, names)
+	foreach(cell, baton_parsed_list(&dedicating, baton_dedicating_parameters))
 	{
 		const struct config_generic *record = baton_guc_find(lfirst(cell));
 
-		found |= record != NULL &&
-			(record->source == PGC_S_SESSION || record->source == PGC_S_CLIENT);
+		if (record != NULL &&
+			(record->source == PGC_S_SESSION || record->source == PGC_S_CLIENT))
+			return true;
 	}
-	list_free(names);
-	pfree(list);
-	return found;
+	return false;
 }

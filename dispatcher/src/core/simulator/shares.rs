@@ -507,3 +507,39 @@ fn who_asks_while_a_dead_backend_s_sessions_are_looked_for_is_answered_once() {
     // It had given its first one back, which was new.
     assert_eq!(steady.shell.core.sessions().live(), 1_500);
 }
+
+/// No session has anything to say meanwhile.
+#[test]
+fn who_is_kept_for_want_of_memory_is_woken_when_others_give_some_back() {
+    let crowds = [Crowd {
+        clients: 2,
+        think_us: 1_000_000_000,
+        ..quiet(0)
+    }];
+    let mut steady = Steady::new(&crowds, limits(4, 4));
+    let [kept, other] = [0, 1].map(|at| steady.members[at].id);
+    steady.members[1].asks_at_us = u64::MAX;
+    steady.go_on(1_000, false);
+    let client = steady.shell.world.client(kept).expect("it is there");
+    client.taints = 1;
+    steady.members[0].asks_at_us = 0;
+    steady.go_on(50_000, false);
+    assert_eq!(steady.shell.core.pool_dedicated(0), 1);
+    steady.shell.tell(Event::Stored {
+        id: other,
+        grown: 1_000,
+    });
+    let most = PoolLimits::of([-1, -1, -1, 0, 0, 0, 1]);
+    steady.shell.core.set_pool_limits((0, 1), most);
+    steady.shell.carry_out();
+    steady.go_on(3_000_000, false);
+    assert_eq!(steady.shell.woken_for_memory, 0, "nothing was given back");
+    steady.shell.tell(Event::Stored {
+        id: other,
+        grown: -500,
+    });
+    steady.go_on(1_100_000, false);
+    assert!(steady.shell.woken_for_memory > 0);
+    steady.go_on(3_000_000, false);
+    assert_eq!(steady.shell.woken_for_memory, 2, "and then for ever");
+}

@@ -177,6 +177,7 @@ fuzz-parsers: ## Fuzz the parsers that strangers reach (FUZZ_PARSERS_SECONDS, 36
 check-fuzz:
 	$(WITH_SERVER) $(PYTHON) -m tests.fuzz --seed 1 --steps 2000 --against broken --no-shrink
 	$(WITH_SERVER) $(PYTHON) -m tests.fuzz --seed 1 --steps $(FUZZ_CHECK_STEPS)
+	$(WITH_SERVER) BATON_TEST_SET=pg_baton.dispatchers=4 $(PYTHON) -m tests.fuzz --seed 2 --steps 2000
 
 check-regress:
 	$(WITH_SERVER) tests/regress/run $(REGRESS_OPTIONS)

@@ -111,6 +111,18 @@ def test_no_word_of_the_shared_memory_harms_more_than_whose_it_is(make_cluster, 
     world.assert_healthy()
 
 
+def test_a_queue_s_counter_is_put_right_while_others_are_at_work(make_cluster):
+    """What is sent raises it beyond what it can hold: no backend sees that anybody waits."""
+    world = World(make_cluster, forced=False)
+    with world.come("victim") as victim:
+        victim.query("BEGIN")
+        ((session,),) = world.cluster.sql(SESSION.format("victim"))
+        world.place("BatonPoolSlot", session).queued = 2**31 - 1
+        assert world.mate.query("SHOW my.own", timeout_s=30) == [["mate"]]
+        victim.query("COMMIT")
+    world.assert_healthy()
+
+
 def test_all_words_of_the_header_that_change_may_be_anything(make_cluster):
     world = World(make_cluster, forced=False)
     changing = ("settings_generation", "force_migration", "dispatcher_epoch", "login_generation", "room_ticket")

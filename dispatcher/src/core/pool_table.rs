@@ -227,6 +227,7 @@ impl Core {
     // ---- questions from outside -------------------------------------------
 
     /// Numbers of all pools.
+    #[cfg(test)]
     pub fn pools(&self) -> impl Iterator<Item = u32> {
         self.existing.iter()
     }

@@ -146,6 +146,11 @@ impl Session {
         self.turn
     }
 
+    #[cfg(test)]
+    pub fn line(&self) -> Of {
+        self.line
+    }
+
     pub fn context_bytes(&self) -> i64 {
         self.context_bytes
     }

@@ -25,12 +25,13 @@ impl Sweeping {
 
 impl Core {
     pub(super) fn sweep(&mut self, words: &impl Words) {
-        self.give_up_starting(words);
         self.room.look_for_surplus();
         self.wake_for_memory();
         self.sweeping.pools = self.existing.len();
         self.sweeping.sessions = self.sessions.slots_used();
         self.sweep_on(words);
+        // Last: what is told of it names its pool, which may then be used by nobody.
+        self.give_up_starting(words);
     }
 
     /// In each round as well.

@@ -1,5 +1,6 @@
 //! What may happen to a dispatcher: clients, deaths, limits, clocks.
 
+use super::random::Random;
 use super::scenario::Scenario;
 use super::world::{Armed, Client};
 use crate::core::{Event, PoolKey, Provenance, SessionId, Shown};
@@ -37,6 +38,10 @@ impl Scenario {
             _ => self.random().between(20_000, 1_500_000),
         };
         self.time_passes(pause_us);
+        if self.shell.are_some_lost && self.summary.steps % 200 == 199 {
+            // The machine was asleep.
+            self.time_passes(61_000_000);
+        }
     }
 
     pub(super) fn time_passes(&mut self, pause_us: u64) {
@@ -163,8 +168,7 @@ impl Scenario {
 
     /// So many backends may be held while one is left for others.
     pub(super) fn may_be_blocked(&self) -> usize {
-        let slots = self.shell.processes.len();
-        let extra = slots.saturating_sub(self.limits.max_backends);
+        let extra = (self.limits.ceiling).saturating_sub(self.limits.max_backends);
         extra.min(self.limits.max_extra.unwrap_or(extra))
     }
 
@@ -235,8 +239,32 @@ impl Scenario {
             self.limits.force_migration = self.random().once_in(4);
             self.shell.world.force_migration = self.limits.force_migration;
         }
+        if self.shell.are_some_lost {
+            self.change_the_others();
+        }
         let limits = self.limits;
         self.shell.core.set_limits(limits);
+    }
+
+    /// In seeds that no kept one is among: in these they stay what they were.
+    fn change_the_others(&mut self) {
+        let slots = self.shell.processes.len();
+        self.limits.ceiling = self.random().between(1, slots as u64) as usize;
+        self.limits.max_extra = self.random().once_in(3).then(|| self.random().below(5));
+        self.limits.max_dedicated = self.random().once_in(2).then(|| self.random().below(5));
+        self.limits.min_backends = self.random().below(3);
+        let some_us = |random: &mut Random, least, most| match random.below(2) {
+            0 => 0,
+            _ => random.between(least, most),
+        };
+        let random = self.random();
+        let wait_us = some_us(random, 50_000, 3_000_000);
+        let idle_us = some_us(random, 10_000, 2_000_000);
+        let lifetime_us = some_us(random, 1_000_000, 20_000_000);
+        self.ticks_since_change = 0;
+        self.limits.session_wait_timeout_us = wait_us;
+        self.limits.backend_idle_timeout_us = idle_us as i64;
+        self.limits.backend_lifetime_us = lifetime_us;
     }
 
     fn hold(&mut self) {

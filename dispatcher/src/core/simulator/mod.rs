@@ -26,7 +26,7 @@ use scenario::Scenario;
 use std::time::{Duration, Instant};
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 14] = [
+const FOUND: [(u64, &str); 15] = [
     (
         2,
         "a pool's last backend took sessions out of another pool's queue",
@@ -58,6 +58,10 @@ const FOUND: [(u64, &str); 14] = [
     (
         100,
         "in hand of a backend of the pool it has moved from, when the new one's last ends",
+    ),
+    (
+        349,
+        "a start that took too long was told of when its pool was no more: nobody knew whose",
     ),
     (
         560,

@@ -2,7 +2,7 @@
 //! happened: docs/design/pools.md has the rules.
 
 use super::shell::Shell;
-use crate::core::{Core, Words};
+use crate::core::{Core, SessionId, Words};
 
 impl Core {
     /// A ticket is given out: nobody goes for a pool that may have no more, nor one
@@ -117,6 +117,22 @@ impl Core {
         let waits = self.existing.iter();
         let longest_us = waits.filter_map(|number| self.oldest_wait_us(number, words));
         longest_us.max().unwrap_or(0)
+    }
+
+    /// A session goes to be served: nobody of its line who came before is still waiting.
+    pub(super) fn check_turn(&self, id: SessionId) {
+        if self.limits.force_migration {
+            // Who waits for another backend than his last one is passed over.
+            return;
+        }
+        let session = self.sessions.get(id).expect("it is there");
+        let first = self.sessions.list(session.line(), session.pool()).next();
+        let before = first.and_then(|first| self.sessions.get(first));
+        assert!(
+            before.is_none_or(|before| before.turn() > session.turn()),
+            "{id:x} is served before {:x}, who waits in the same line",
+            first.unwrap_or_default()
+        );
     }
 
     /// For which pool a backend goes.

@@ -55,6 +55,9 @@ pub struct Shell {
     pub logs: bool,
     /// At pools' words, for one event.
     pub most_looks: u64,
+    /// Now and then a backend does not come at all; and how often that was.
+    pub are_some_lost: bool,
+    pub given_up: u64,
 }
 
 impl Shell {
@@ -93,6 +96,8 @@ impl Shell {
             log: VecDeque::new(),
             logs: false,
             most_looks: 0,
+            are_some_lost: false,
+            given_up: 0,
         }
     }
 
@@ -199,6 +204,7 @@ impl Shell {
                     queue.is_empty() || self.world.force_migration,
                     "{id:x} overtakes who is in the ready queue"
                 );
+                self.core.check_turn(id);
                 self.step_one(slot);
                 if self.world.backend(slot) != seen {
                     self.claims_lost += 1;
@@ -215,6 +221,7 @@ impl Shell {
                 self.handle(Event::Claimed);
             }
             Action::Enqueue { pool, id } => {
+                self.core.check_turn(id);
                 let words = &mut self.world.pools[pool as usize];
                 words.queued += 1;
                 if let Some(slot) = self.any_of(pool) {
@@ -315,7 +322,10 @@ impl Shell {
                 self.world.set_word(slot, Word::Starting);
                 let generation = self.world.login_generation;
                 self.core.origin_for(slot, true, generation);
-                let at_us = self.world.now_us + self.random.between(1, self.start_us);
+                let mut at_us = self.world.now_us + self.random.between(1, self.start_us);
+                if self.are_some_lost && self.opened % 16 == 5 {
+                    at_us = u64::MAX;
+                }
                 self.openings.push(Opening { slot, pool, at_us });
             }
             Action::Retire(slot) => {
@@ -348,6 +358,9 @@ impl Shell {
                 self.woken_for_memory += 1;
             }
             Action::FreeSlot(slot) => {
+                let openings = self.openings.iter();
+                let mut lost = openings.filter(|it| it.slot == slot && it.at_us == u64::MAX);
+                self.given_up += u64::from(lost.next().is_some());
                 self.openings.retain(|opening| opening.slot != slot);
                 self.processes[slot as usize] = None;
                 self.world.backends[slot as usize] = FREE;

@@ -2,7 +2,8 @@
 //! as them, and their limits.
 //!
 //! Only roles that have proved themselves are kept, by OID (another role may get
-//! the name), and only as long as they have a pool, which bounds their number.
+//! the name), and only as long as they have a session or a backend, which bounds their
+//! number.
 //! What a login has taught is good for as long as the stored password is the
 //! same.
 
@@ -53,9 +54,9 @@ impl Roles {
         known.is_some_and(|role| role.are_vouched_for)
     }
 
-    /// Those that have no pool any more are forgotten; a login teaches anew.
-    pub fn keep(&mut self, has_pool: impl Fn(u32) -> bool) {
-        self.roles.retain(|role, _| has_pool(*role));
+    /// Those that nobody is any more are forgotten; a login teaches anew.
+    pub fn keep(&mut self, is_somebody: impl Fn(u32) -> bool) {
+        self.roles.retain(|role, _| is_somebody(*role));
     }
 
     pub fn credentials(&self, role: u32) -> Credentials {

@@ -8,6 +8,7 @@ use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::memory::control::Control;
 use crate::dispatcher::scheduler::Scheduler;
 use crate::dispatcher::sys::process;
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -55,20 +56,27 @@ impl Orphans {
                 control.clear_session(index as u32);
             }
         }
-        let before = self.slots.len();
+        let mut ended = HashSet::new();
         self.slots.retain(|(slot, process)| {
-            if !process::has_ended(process) {
-                return true;
+            let has_ended = process::has_ended(process);
+            if has_ended {
+                ended.insert(*slot);
             }
-            for (index, session) in control.sessions.iter().enumerate() {
-                if session.owner.load(SeqCst) == slot + 1 {
-                    control.clear_session(index as u32);
-                }
-            }
-            control.free_backend(*slot);
-            scheduler.slot_freed(*slot);
-            false
+            !has_ended
         });
-        self.slots.len() != before
+        if ended.is_empty() {
+            return false;
+        }
+        for (index, session) in control.sessions.iter().enumerate() {
+            let holder = session.owner.load(SeqCst).checked_sub(1);
+            if holder.is_some_and(|slot| ended.contains(&slot)) {
+                control.clear_session(index as u32);
+            }
+        }
+        for slot in ended {
+            control.free_backend(slot);
+            scheduler.slot_freed(slot);
+        }
+        true
     }
 }

@@ -204,11 +204,9 @@ impl Scheduler {
         }
         self.links.poke_damaged();
         self.tell(Event::Sweep);
-        let with_pool: HashSet<u32> = (self.core.pools())
-            .filter_map(|number| self.core.pool_key(number))
-            .map(|key| key.role_oid)
-            .collect();
-        self.roles.keep(|role| with_pool.contains(&role));
+        let (sessions, backends) = (self.core.session_tally(), self.core.backend_tally());
+        self.roles
+            .keep(|role| sessions.of_role(role) > 0 || backends.of_role(role) > 0);
         self.sweep_certificates();
     }
 

@@ -23,7 +23,7 @@ use crate::dispatcher::link::layout::SessionSlot;
 use crate::dispatcher::link::memory::control::Control;
 use crate::dispatcher::sys::{epoll, socket};
 use crate::protocol::message_start::{look, Start};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -31,6 +31,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 /// A client has stopped, or cannot go on: fewer bytes are fewer writes than a
 /// socket holds.
 const STUCK_BYTES: usize = 64;
+/// Looked at once a second.
+const SWEPT_AT_ONCE: usize = 512;
 
 /// A session that has sent part of a message.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,7 +58,9 @@ pub enum Heard {
 /// All of them.
 pub struct Begun {
     control: Control,
-    parts: HashMap<SessionId, Part>,
+    parts: BTreeMap<SessionId, Part>,
+    /// Looked at last in a sweep.
+    swept: SessionId,
     /// Who may begin though he makes no headway, and how many transactions he had.
     granted: Option<(SessionId, u64)>,
 }
@@ -65,7 +69,8 @@ impl Begun {
     pub fn new(control: Control) -> Begun {
         Begun {
             control,
-            parts: HashMap::new(),
+            parts: BTreeMap::new(),
+            swept: 0,
             granted: None,
         }
     }
@@ -148,13 +153,25 @@ impl Begun {
             return None;
         }
         let mut stuck = None;
-        for (id, part) in &mut self.parts {
-            let fd = sockets.fd(*id);
+        // A part of them: a few system calls for each.
+        let mut some: Vec<SessionId> = (self.parts.range(self.swept + 1..))
+            .map(|(id, _)| *id)
+            .take(SWEPT_AT_ONCE)
+            .collect();
+        let left = SWEPT_AT_ONCE - some.len();
+        let first = self.parts.range(..=self.swept).map(|(id, _)| *id);
+        some.extend(first.take(left));
+        self.swept = some.last().copied().unwrap_or_default();
+        for id in some {
+            let Some(part) = self.parts.get_mut(&id) else {
+                continue;
+            };
+            let fd = sockets.fd(id);
             let available = socket::unread(fd);
             let is_still = available > 0 && available == part.seen;
             part.seen = available;
             if is_still && may_be_full(fd, available) {
-                stuck = Some(*id);
+                stuck = Some(id);
             }
         }
         let id = stuck?;

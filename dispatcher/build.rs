@@ -1,4 +1,4 @@
-//! Turns the numbers of `shared/baton_shared.h` into Rust constants, so that
+//! Turns the numbers of `shared/*.h` into Rust constants, so that
 //! extension and dispatcher cannot disagree about them.
 //!
 //! Only lines `#define BATON_NAME <integer>` are understood, with or without
@@ -17,10 +17,13 @@ fn integer(text: &str) -> Option<u64> {
 
 fn main() {
     let manifest = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let header = manifest.join("../shared/baton_shared.h");
-    println!("cargo:rerun-if-changed={}", header.display());
+    let folder = manifest.join("../shared");
+    println!("cargo:rerun-if-changed={}", folder.display());
     println!("cargo:rerun-if-changed=build.rs");
-    let text = fs::read_to_string(&header).expect("shared/baton_shared.h is readable");
+    let text: String = ["shared", "control_memory", "arena_memory", "messages"]
+        .map(|part| folder.join(format!("baton_{part}.h")))
+        .map(|header| fs::read_to_string(header).expect("shared/ has the headers"))
+        .concat();
 
     let mut out = String::new();
     let mut found = 0;
@@ -45,7 +48,7 @@ fn main() {
     }
     assert!(
         found > 50,
-        "shared/baton_shared.h is not what build.rs expects"
+        "the headers of shared/ are not what build.rs expects"
     );
     let target = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it")).join("shared.rs");
     fs::write(target, out).expect("OUT_DIR is writable");

@@ -1,6 +1,6 @@
 """CONTROL, the memory that the server's processes and the dispatcher share.
 
-The structures are read from shared/baton_shared.h itself, so that a test that
+The structures are read from shared/ itself, so that a test that
 looks into the memory, or writes there, follows the layout.
 """
 
@@ -28,14 +28,14 @@ KINDS = {
 
 @functools.cache
 def _header() -> str:
-    text = (REPOSITORY / "shared" / "baton_shared.h").read_text()
+    text = "".join(path.read_text() for path in (REPOSITORY / "shared").glob("*.h"))
     return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
 
 
 def constant(name: str) -> int:
     """The value of one #define."""
     found = re.search(rf"^#define {name} (\w+)\s*$", _header(), re.MULTILINE)
-    assert found, f"baton_shared.h does not define {name}"
+    assert found, f"shared/ does not define {name}"
     return int(found.group(1), 0)
 
 
@@ -43,7 +43,7 @@ def constant(name: str) -> int:
 def structure(name: str) -> type[ctypes.Structure]:
     """One of the header's structures; all fields are of fixed width."""
     found = re.search(rf"typedef struct {name}\s*{{(.*?)}} {name};", _header(), re.DOTALL)
-    assert found, f"baton_shared.h has no structure {name}"
+    assert found, f"shared/ has no structure {name}"
     fields = []
     for kind, field, _, count in re.findall(r"(\w+)\s+(\w+)(\[(\w+)\])?;", found.group(1)):
         length = int(count) if count.isdigit() else constant(count) if count else 0

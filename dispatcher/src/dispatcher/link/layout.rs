@@ -1,6 +1,6 @@
 //! The layout of what dispatcher and extension share, as Rust structures.
 //!
-//! The numbers come from `shared/baton_shared.h` itself (build.rs), and each
+//! The numbers come from the headers in `shared/` themselves (build.rs), and each
 //! structure is asserted against them below: if header and structure part
 //! ways, the build fails. Fields that both sides write, or that another
 //! process may write at any time, are atomics; what a field means and who may

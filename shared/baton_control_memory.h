@@ -1,0 +1,394 @@
+/*-------------------------------------------------------------------------
+ *
+ * baton_control_memory.h
+ *		CONTROL, the memory that all processes write: words in slots.
+ *
+ * Part of baton_shared.h, which says what holds of all of it.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_CONTROL_MEMORY_H
+#define BATON_CONTROL_MEMORY_H
+
+#include <stdint.h>
+
+#define BATON_SETTINGS_MARKS 256
+
+/* Clients that may be on their way to a backend of their own at one time */
+#define BATON_TICKETS 256
+
+/* ---------------------------------------------------------------------
+ * CONTROL memory: header, then backend slots, pool slots, session slots,
+ * statement counters; each region at the offset the header names.
+ * ---------------------------------------------------------------------
+ */
+#define BATON_CONTROL_HEADER_SIZE 4096
+
+typedef struct BatonControl
+{
+	uint64_t	magic;			/* BATON_MAGIC */
+	uint32_t	layout_version; /* BATON_LAYOUT_VERSION */
+	uint32_t	backend_slots;	/* number of backend slots */
+	uint32_t	pool_slots;		/* number of pool slots */
+	uint32_t	session_slots;	/* number of session slots (max_sessions) */
+	uint32_t	counter_slots;	/* number of statement counters */
+	uint32_t	postmaster_pid; /* written by the postmaster */
+	uint64_t	backend_offset; /* bytes from the start of the memory */
+	uint64_t	pool_offset;
+	uint64_t	session_offset;
+	uint64_t	counter_offset;
+	uint64_t	total_size;		/* bytes */
+	uint64_t	secret;			/* random; whoever speaks to the dispatcher as
+								 * server process shows it */
+	uint64_t	settings_generation;	/* atomic; raised by the transaction
+										 * that commits ALTER ROLE/DATABASE
+										 * SET, after settings_marks; written
+										 * by backends */
+	uint32_t	dispatcher_pid; /* 0 if none; written by the dispatcher */
+	uint32_t	force_migration;	/* 0/1; written by the launcher */
+	uint64_t	dispatcher_epoch;	/* raised by each new dispatcher */
+	uint64_t	login_generation;	/* atomic; raised after anything has
+									 * changed that a LOGIN_ANSWER depends on,
+									 * and before whoever changed it is told;
+									 * written by backends and the launcher */
+	uint32_t	settings_marks[BATON_SETTINGS_MARKS];	/* atomic; whose
+														 * settings have
+														 * changed: one is
+														 * raised, that of
+														 * database and role
+														 * (see below); written
+														 * by backends */
+	uint32_t	room_ticket;	/* atomic; not 0: of the backends whose
+								 * `retire` is this number one shall go,
+								 * whichever takes it first (exchanges it with
+								 * BATON_TICKET_TAKEN and its slot's index).
+								 * Set and taken back by the dispatcher */
+	uint32_t	next_pid;		/* the process ID that the next session gets;
+								 * begins somewhere, dispatcher */
+	uint32_t	pid_entries;	/* number of entries in the directory of
+								 * process IDs; a power of two, and several
+								 * times the number of session slots */
+	uint32_t	query_size;		/* bytes of a session's last query, its NUL
+								 * counted (track_activity_query_size) */
+	uint64_t	identity_offset;	/* of BatonIdentity, one a session slot */
+	uint64_t	pid_offset;		/* of the directory: u32, index of a session
+								 * slot plus 1.  A process ID's place is what
+								 * is left of it divided by pid_entries */
+	uint64_t	query_offset;	/* of the queries, query_size bytes each;
+								 * backends only */
+	uint32_t	identities_used;	/* no session has had a slot from here on:
+									 * who looks for all need not go further;
+									 * dispatcher */
+	uint32_t	keeps_sessions; /* BATON_CAUSE_*; not 0: every session keeps
+								 * its backend from its next transaction's end
+								 * on, for this cause; dispatcher */
+	uint64_t	tickets[BATON_TICKETS]; /* atomic; of clients whose own socket
+										 * a starting backend shall take (0:
+										 * none), each at its remainder by
+										 * BATON_TICKETS; dispatcher */
+	uint64_t	names_generation;	/* atomic; raised as login_generation is,
+									 * after a name in a setting or startup
+									 * option may have come to mean something
+									 * else; written by backends */
+} BatonControl;
+
+/*
+ * The mark of a database's and a role's OIDs as pg_db_role_setting has them
+ * (0: all).  Several may share one: they are then taken as changed together.
+ * A change of which it is not known whose it is raises that of 0 and 0.
+ */
+#define BATON_SETTINGS_MARK(database, role) \
+	(((((uint32_t) (database)) * 0x9E3779B1U ^ ((uint32_t) (role)) * 0x85EBCA77U) >> 16) % \
+	 BATON_SETTINGS_MARKS)
+
+#define BATON_CONTROL_OFF_SECRET 72
+#define BATON_CONTROL_OFF_SETTINGS_GENERATION 80
+#define BATON_CONTROL_OFF_DISPATCHER_EPOCH 96
+#define BATON_CONTROL_OFF_LOGIN_GENERATION 104
+#define BATON_CONTROL_OFF_SETTINGS_MARKS 112
+#define BATON_CONTROL_OFF_ROOM_TICKET 1136
+#define BATON_CONTROL_OFF_NEXT_PID 1140
+#define BATON_CONTROL_OFF_IDENTITY_OFFSET 1152
+#define BATON_CONTROL_OFF_TICKETS 1184
+#define BATON_CONTROL_OFF_NAMES_GENERATION 3232
+
+/*
+ * Backend slot: one pooled backend.  The dispatcher allots it before it opens
+ * the connection, and frees it when the control socket is closed.
+ */
+#define BATON_BACKEND_SLOT_SIZE 128
+
+typedef struct BatonBackendSlot
+{
+	uint32_t	state;			/* atomic, BATON_BACKEND_*; see there */
+	uint32_t	pid;			/* written by the backend at attach */
+	uint64_t	session;		/* session id it holds, 0 if none; backend */
+	uint64_t	cancel;			/* atomic; session id that shall be cancelled,
+								 * set by the dispatcher just before SIGUSR2,
+								 * taken (exchanged with 0) by the backend's
+								 * signal handler */
+	uint64_t	attach_token;	/* one-time, written by the dispatcher, must
+								 * be shown by the backend that attaches */
+	uint64_t	transactions;	/* served to any session; backend */
+	uint64_t	switches;		/* sessions put in place; backend */
+	uint64_t	settings_generation;	/* as it was when it started; backend */
+	int64_t		state_since_us; /* TimestampTz microseconds; backend */
+	uint32_t	pool;			/* pool slot index; dispatcher */
+	uint32_t	dedicated_cause;	/* BATON_CAUSE_* or 0; backend */
+	uint32_t	xact_status;	/* 'I','T','E' at last boundary; backend */
+	uint32_t	poked;			/* atomic; 1 from a POKE's sending, by the
+								 * dispatcher, to its receipt, by the backend:
+								 * one that is slow must not get hundreds */
+	uint32_t	retire;			/* atomic; BATON_RETIRE_*, or the room_ticket
+								 * that it may take; dispatcher, which then
+								 * sends RETIRE to one that may sleep */
+	uint32_t	served_last;	/* which of `served` is the session in place,
+								 * or the last; backend */
+	uint64_t	served[4];		/* atomic; sessions that it has served last:
+								 * process ID << 32 | a local transaction ID
+								 * that was none's, before all of theirs; 0:
+								 * no session; backend */
+	uint32_t	reserved[2];
+} BatonBackendSlot;
+
+#define BATON_BACKEND_OFF_CANCEL 16
+#define BATON_BACKEND_OFF_STATE_SINCE 56
+#define BATON_BACKEND_OFF_POOL 64
+#define BATON_BACKEND_OFF_RETIRE 80
+#define BATON_BACKEND_OFF_SERVED 88
+#define BATON_BACKEND_SERVED 4
+
+/*
+ * State of a backend slot.  Transitions:
+ *   FREE -> STARTING               dispatcher, before it connects
+ *   STARTING -> IDLE               backend, at attach
+ *   IDLE|LINGER -> ASSIGNED        dispatcher, by compare-and-swap, and it
+ *                                  then sends ASSIGN on the control socket
+ *   IDLE|LINGER -> BUSY            backend, by compare-and-swap (its own
+ *                                  client spoke, or it took from the queue)
+ *   ASSIGNED -> BUSY               backend, when it has received ASSIGN (it
+ *                                  first gives back the session it held)
+ *   BUSY -> LINGER|IDLE            backend, at a transaction's end, without
+ *                                  taint.  After it, a full barrier, then it
+ *                                  looks at the pool's queued counter again.
+ *   any -> RETIRING                backend, when it will take no more
+ *   any -> FREE                    dispatcher, when the control socket closed
+ */
+#define BATON_BACKEND_FREE 0
+#define BATON_BACKEND_STARTING 1
+#define BATON_BACKEND_IDLE 2
+#define BATON_BACKEND_LINGER 3
+#define BATON_BACKEND_ASSIGNED 4
+#define BATON_BACKEND_BUSY 5
+#define BATON_BACKEND_RETIRING 6
+
+/*
+ * Shall a backend give back what it holds and exit, at its next boundary,
+ * whoever waits?  It looks there, and not only when it has nothing to do: in a
+ * pool that has too few backends none ever is idle.
+ */
+#define BATON_RETIRE_NOT 0
+#define BATON_RETIRE_NOW 1
+#define BATON_RETIRE_FIRST_TICKET 2 /* from here on: if it gets the ticket */
+#define BATON_TICKET_TAKEN 0x80000000	/* up to here; from here on it is gone */
+
+/*
+ * Pool slot: what dispatcher and backends of one pool count together.  Every
+ * backend looks at `queued` at every boundary; what every transaction raises
+ * is in a cache line of its own.
+ */
+#define BATON_POOL_SLOT_SIZE 128
+
+typedef struct BatonPoolSlot
+{
+	int32_t		queued;			/* atomic; messages in the pool's ready queue:
+								 * raised by the dispatcher BEFORE it sends,
+								 * lowered by the backend (or dispatcher) that
+								 * took one */
+	uint32_t	in_use;			/* dispatcher */
+	uint32_t	keeps_sessions; /* BATON_CAUSE_*; as the header's, for this
+								 * pool's sessions; dispatcher */
+	uint32_t	reserved0;
+	int64_t		memory_left;	/* atomic; bytes by which the contexts of its
+								 * role's sessions in its database may still
+								 * grow (pg_baton.pool_memory); less than 0:
+								 * there is more already; INT64_MAX: no limit.
+								 * A backend whose news take more keeps the
+								 * session (BATON_CAUSE_POOL_MEMORY);
+								 * dispatcher */
+	uint32_t	reserved1[10];
+	uint64_t	completed;		/* atomic; transactions completed; backends */
+	uint64_t	reserved2[7];
+} BatonPoolSlot;
+
+#define BATON_POOL_OFF_MEMORY_LEFT 16
+#define BATON_POOL_OFF_COMPLETED 64
+
+/*
+ * Session slot: what the owner of a session writes.  Index = low 32 bits of
+ * the session id.
+ */
+#define BATON_SESSION_SLOT_SIZE 64
+
+typedef struct BatonSessionSlot
+{
+	uint64_t	id;				/* session id (generation << 32 | index);
+								 * dispatcher; generation is never 0 */
+	uint32_t	owner;			/* 0: the dispatcher; n+1: backend slot n. The
+								 * taker writes it; a backend writes 0 before
+								 * it re-arms the socket */
+	uint32_t	flags;			/* atomic, BATON_SESSION_*; owner, and the
+								 * dispatcher for BATON_SESSION_CANCEL */
+	uint32_t	last_backend;	/* n+1 of the backend slot that served it
+								 * last, 0 if none; backend */
+	uint32_t	dedicated_cause;	/* BATON_CAUSE_*; backend */
+	uint32_t	state;			/* BATON_STATE_*; owner */
+	uint32_t	idle_session_timeout_ms;	/* the session's value; backend */
+	int64_t		state_since_us; /* TimestampTz microseconds; owner */
+	uint64_t	transactions;	/* backend */
+	uint64_t	migrations;		/* times it came to another backend than the
+								 * last; backend */
+	uint32_t	counter_version;	/* raised by a backend each time it writes
+									 * statement counters of the session */
+	uint32_t	unnamed_portals;	/* portals without a name that it has
+									 * opened; backend */
+} BatonSessionSlot;
+
+/*
+ * Who a session is, for SQL: every process of the server can read it, whoever
+ * holds the session.  Index as the session slot's.  The owner writes it, with
+ * `changes` odd meanwhile; a reader tries again if that is odd or has changed.
+ */
+#define BATON_IDENTITY_SIZE 512
+
+/* What pg_stat_ssl shows of a session; texts with NUL at the end, cut as there */
+#define BATON_TLS_SIZE 328
+
+typedef struct BatonTls
+{
+	uint32_t	in_use;			/* 0: no TLS, and nothing of what follows */
+	uint32_t	bits;
+	uint8_t		version[16];
+	uint8_t		cipher[64];
+	uint8_t		client_dn[64];
+	uint8_t		client_serial[64];
+	uint8_t		issuer_dn[64];
+	uint8_t		reserved[48];
+} BatonTls;
+
+typedef struct BatonIdentity
+{
+	uint64_t	id;				/* atomic; session id, 0: none.  The
+								 * dispatcher writes it last when a session
+								 * begins, and first when one ends */
+	uint64_t	terminate;		/* atomic; session id that shall be ended by
+								 * whoever owns it: looked at after `owner`
+								 * has been written.  Any process of the
+								 * server */
+	uint32_t	changes;		/* atomic */
+	int32_t		pid;			/* as in BackendKeyData; dispatcher */
+	uint32_t	role_oid;		/* dispatcher, as the next ones */
+	uint32_t	database_oid;
+	int64_t		login_time_us;	/* TimestampTz microseconds */
+	uint16_t	peer_family;	/* as in the session's record */
+	uint16_t	peer_port;
+	uint32_t	peer_scope;
+	uint8_t		peer_address[16];
+	int64_t		query_start_us; /* of its last query, 0: none; backend, as all
+								 * that follows */
+	int64_t		idle_since_us;	/* when its state became idle */
+	uint64_t	query_id;		/* 0: none */
+	uint32_t	is_tracked;		/* 0: track_activities was off */
+	uint32_t	reserved0;
+	uint8_t		application_name[64];	/* NUL at the end; dispatcher at first */
+	uint64_t	cancel;			/* atomic; session id that shall be cancelled
+								 * on the backend that holds it: set by any
+								 * process of the server just before SIGUSR2,
+								 * taken by the signal handler.  A backend
+								 * that takes the session forgets it first */
+	BatonTls	tls;			/* dispatcher */
+	uint64_t	reserved[2];
+} BatonIdentity;
+
+#define BATON_IDENTITY_OFF_PID 20
+#define BATON_IDENTITY_OFF_PEER_ADDRESS 48
+#define BATON_IDENTITY_OFF_APPLICATION_NAME 96
+
+/* No process ever has such a number: PID_MAX_LIMIT of Linux is 2^22. */
+#define BATON_FIRST_PID 8388608
+
+#define BATON_SESSION_OFF_STATE 24
+#define BATON_SESSION_OFF_TRANSACTIONS 40
+
+/* flags of a session slot */
+#define BATON_SESSION_UNNAMED 1 /* the unnamed statement in its context is
+								 * alive */
+#define BATON_SESSION_CANCEL 2	/* cancel whatever it runs next (cancel came
+								 * while it waited); set by the dispatcher,
+								 * cleared by who acts on it */
+#define BATON_SESSION_BEGUN 4	/* given back as its client has sent too
+								 * little for a backend to read; set by the
+								 * backend, cleared by the dispatcher */
+#define BATON_SESSION_LOOKED_AT 8	/* enough is there by now, or the kernel
+									 * may hold no more of it; cleared by the
+									 * backend that reads it */
+#define BATON_SESSION_SOCKET_SET 16 /* the kernel may have other keepalives or
+									 * another timeout of its socket than it
+									 * has of any; whoever set them */
+
+/*
+ * So many bytes of a message may begin to be read before it is whole.  The
+ * kernel does not hold much more for a connection (a receive window of 64 kB,
+ * by default), so that a larger one might never be seen whole.
+ */
+#define BATON_MESSAGE_MAY_BEGIN 32768
+
+/* state of a session, as the views show it */
+#define BATON_STATE_FREE 0
+#define BATON_STATE_LOGIN 1
+#define BATON_STATE_IDLE 2
+#define BATON_STATE_WAITING 3
+#define BATON_STATE_ACTIVE 4
+#define BATON_STATE_IDLE_IN_TRANSACTION 5
+
+/* why a session is dedicated */
+#define BATON_CAUSE_NONE 0
+#define BATON_CAUSE_ADVISORY_LOCK 1
+#define BATON_CAUSE_HELD_CURSOR 2
+#define BATON_CAUSE_TEMPORARY_OBJECT 3
+#define BATON_CAUSE_LISTEN 4
+#define BATON_CAUSE_LOAD 5
+#define BATON_CAUSE_SETSEED 6
+#define BATON_CAUSE_BACKUP 7
+#define BATON_CAUSE_TEMPORARY_SLOT 8
+#define BATON_CAUSE_REPLICATION_ORIGIN 9
+#define BATON_CAUSE_LISTED_OBJECT 10
+#define BATON_CAUSE_CONTEXT_MEMORY 11
+#define BATON_CAUSE_DISPATCHER_GONE 12
+#define BATON_CAUSE_OTHER 13
+#define BATON_CAUSE_SELF_CHECK 14
+#define BATON_CAUSE_POOL_MODE 15
+#define BATON_CAUSE_FEW_SESSIONS 16
+#define BATON_CAUSE_UNLISTED_LIBRARY 17
+#define BATON_CAUSE_LISTED_PARAMETER 18
+#define BATON_CAUSE_POOL_MEMORY 19
+#define BATON_CAUSE_LAST 19
+
+/*
+ * Statement counters of one prepared statement of one session; written by
+ * the backend that owns the session, allotted and zeroed by the dispatcher.
+ * The same four numbers that CachedPlanSource keeps (plancache.h).
+ */
+#define BATON_COUNTER_SLOT_SIZE 32
+
+typedef struct BatonStatementCounter
+{
+	double		generic_cost;	/* -1 if not known yet */
+	double		total_custom_cost;
+	int64_t		num_custom_plans;
+	int64_t		num_generic_plans;
+} BatonStatementCounter;
+
+#endif							/* BATON_CONTROL_MEMORY_H */

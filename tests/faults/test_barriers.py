@@ -102,7 +102,8 @@ def test_a_backend_that_has_no_room_to_send_holds_up_nobody(cluster, then):
 
 
 # Where a process that enters itself among those that are signalled has noted how
-# far they are: behind the last memory barrier of ProcSignalInit() (procsignal.c).
+# far they are, and hears no signal yet: as ProcSignalInit() (procsignal.c) is about
+# to set MyProcSignalSlot, the last variable that it writes; its spinlock (18) is free.
 STOP_IN_START = """
 set pagination off
 set breakpoint pending off
@@ -114,11 +115,14 @@ shell touch {directory}/attached
 continue
 delete breakpoints
 python
+import re
 start = int(gdb.parse_and_eval("$pc"))
-code = gdb.selected_frame().architecture().disassemble(start, count=70)
+code = gdb.selected_frame().architecture().disassemble(start, count=200)
 end = next(n for n, one in enumerate(code) if "on_shmem_exit" in one["asm"])
-barriers = [one["addr"] for one in code[:end] if one["asm"].startswith(("lock", "mfence", "dmb"))]
-gdb.execute("break *%d" % barriers[-1])
+# of x86-64; elsewhere the last memory barrier, which is near enough up to 17
+stores = [one["addr"] for one in code[:end] if re.match(r"mov +%\\w+,0x\\w+\\(%rip\\)", one["asm"])]
+barriers = [one["addr"] for one in code[:end] if one["asm"].startswith(("mfence", "dmb"))]
+gdb.execute("break *%d" % (stores or barriers)[-1])
 end
 continue
 delete breakpoints

@@ -7,7 +7,7 @@
  * and waits until each has absorbed it (procsignal.c).  A process that is just
  * entering itself there can miss the signal and be waited for all the same, for
  * ever: up to 15.18 and 16 ProcSignalInit() notes the generation before its
- * pid is seen; in later minor releases of 15 and 17 the pid comes first, but
+ * pid is seen; in later minor releases of 15 and 17, and in 18, the pid comes first, but
  * procsignal_sigusr1_handler() does nothing before MyProcSignalSlot is set, a
  * few instructions after the generation was noted.  A server without a pool
  * starts few backends beside DROP DATABASE; a pool that has just lost its

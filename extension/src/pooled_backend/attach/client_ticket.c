@@ -227,6 +227,11 @@ read_security(Port *port, BatonWireReader *in)
 	has_certificate = baton_wire_read_u8(in) != 0;
 	common_name = baton_wire_read_string(in);
 	distinguished_name = baton_wire_read_string(in);
+	if (common_name == NULL || distinguished_name == NULL)
+	{
+		in->bad = true;
+		return;
+	}
 	baton_port_claim_tls(is_relayed);
 	if (has_certificate)
 		baton_port_set_certificate(true,
@@ -349,7 +354,7 @@ begin_native(void)
 	in.bad = answer.frame.type != BATON_MSG_NATIVE_ANSWER;
 	why = baton_wire_read_string(&in);
 	detail = baton_wire_read_string(&in);
-	if (!in.bad && why[0] != '\0')
+	if (!in.bad && why != NULL && detail != NULL && why[0] != '\0')
 		ereport(FATAL,
 				(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
 				 errmsg("%s", why),

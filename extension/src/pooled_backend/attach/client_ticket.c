@@ -232,7 +232,6 @@ read_security(Port *port, BatonWireReader *in)
 		in->bad = true;
 		return;
 	}
-	baton_port_claim_tls(is_relayed);
 	if (has_certificate)
 		baton_port_set_certificate(true,
 								   common_name[0] == '\0' ? NULL :
@@ -474,6 +473,8 @@ baton_ticket_take(const char *body, size_t length)
 	methods.flush = ticket_flush;
 	tell_client(body, length, strlen(name) + 1);
 	PqCommMethods = &methods;
+	/* not before: an error would be sent by a TLS session that has no socket */
+	baton_port_claim_tls(is_relayed);
 	return true;
 }
 

@@ -12,7 +12,8 @@ import pytest
 from harness.control_memory import ControlMemory, constant
 from harness.health import assert_healthy, wait_until
 from harness.hostile import MORE, Backend, Peer, frame, nobody_starts, put, string
-from harness.wire import Wire, query
+from harness.messages import A_BACKEND_S, PAYLOADS, each, word
+from harness.wire import Wire, query, startup
 
 HOST = "127.0.0.1"
 
@@ -23,19 +24,8 @@ PARAMETER = constant("BATON_KIND_PARAMETER")
 # Stands for the session that the liar has been given.
 OWN = b"\xaa\xbb\xcc\xdd\xee\xff\x11\x22"
 
-
-def word(value: int) -> bytes:
-    return struct.pack("=I", value)
-
-
 # What a backend says of a session that it holds.
-OF_A_SESSION = {
-    "PUT": put(PARAMETER, b"my.own", b"forged"),
-    "DELETE": struct.pack("=HH", PARAMETER, 6) + b"my.own",
-    "RELEASE": b"",
-    "GREETED": word(1) + word(0),
-    "END": word(constant("BATON_END_ERROR")),
-}
+OF_A_SESSION = {kind: PAYLOADS[kind] for kind in ("PUT", "DELETE", "RELEASE", "GREETED", "END")}
 
 
 class World:
@@ -43,10 +33,10 @@ class World:
     transaction.  All are of one pool, or the liars are of another.  No backend is
     free, so that who asks is given to a liar."""
 
-    def __init__(self, make_cluster, same_pool: bool, **parameters: str) -> None:
-        self.cluster = make_cluster(parameters={"pg_baton.max_backends": 4} | parameters)
+    def __init__(self, make_cluster, same_pool: bool, hba=(), setup: str = "", **parameters: str) -> None:
+        self.cluster = make_cluster(parameters={"pg_baton.max_backends": 4} | parameters, hba=hba)
         self.cluster.sql("CREATE EXTENSION pg_baton")
-        self.cluster.sql("CREATE ROLE liar LOGIN")
+        self.cluster.sql("CREATE ROLE liar LOGIN; " + setup)
         self.user = "postgres" if same_pool else "liar"
         ((self.role,),) = self.cluster.sql(f"SELECT oid FROM pg_roles WHERE rolname = '{self.user}'")
         ((self.database,),) = self.cluster.sql("SELECT oid FROM pg_database WHERE datname = 'postgres'")
@@ -188,6 +178,124 @@ def test_a_message_of_a_wrong_length_or_out_of_order_ends_its_backend(make_clust
     tell_lies(world, lies)
 
 
+def test_what_is_not_a_backend_s_to_say_ends_it(make_cluster):
+    """Whatever message there is, as it would be right of somebody else."""
+    world = World(make_cluster, same_pool=True)
+    session = int.from_bytes(OWN, "little")
+    tell_lies(world, each(session, A_BACKEND_S))
+
+
+# Who says so has no backend of the pool's: a native session's, or a login's that the
+# server decides.
+TICKETS = {"native": "NATIVE_IN", "login": "AUTHENTICATED"}
+
+
+class Ticket:
+    """A client whom a process of the server is to take, and a liar who shows the ticket."""
+
+    def __init__(self, world: World, user: str) -> None:
+        self.world = world
+        self.client = Wire.open(HOST, world.cluster.pool_port)
+        self.client.send(startup({"user": user, "database": "postgres"}))
+        wait_until(lambda: self._tickets() != [], what="there is a ticket")
+        (self.number,) = self._tickets()
+
+    def _tickets(self) -> list[int]:
+        return [ticket for ticket in self.world.memory.header.tickets if ticket]
+
+    def shown(self, peer: Peer, ticket: int | None = None, pid: int | None = None) -> bytes:
+        numbers = (self.number if ticket is None else ticket, peer.process if pid is None else pid)
+        return PAYLOADS["HELLO_TICKET"][:4] + struct.pack("=QI", *numbers)
+
+    def taken(self) -> Peer:
+        peer = Peer(self.world.cluster, own_process=True)
+        peer.send(frame("HELLO_TICKET", 0, self.shown(peer)))
+        kind, _, payload = peer.receive()
+        assert kind == constant("BATON_MSG_CLIENT") and len(peer.descriptors) == 1
+        assert len(payload) > 50
+        return peer
+
+    def assert_not_let_in(self) -> None:
+        """The end, and before it no word that it is welcome."""
+        assert [told.type for told in self.client.until_closed(20) if told.type != "E"] == []
+        self.client.close()
+
+
+def make_ticket_world(make_cluster) -> World:
+    return World(
+        make_cluster,
+        same_pool=True,
+        hba=["host all login all ldap ldapserver=127.0.0.1 ldapprefix=cn=", "host all all all trust", "local all all trust"],
+        setup="CREATE ROLE native LOGIN; CREATE ROLE login LOGIN",
+        **{"pg_baton.native_dbuser_names": "_/native"},
+    )
+
+
+@pytest.mark.parametrize("kind", TICKETS)
+def test_who_takes_a_client_and_says_anything_but_that_it_is_in_loses_it(make_cluster, kind):
+    world = make_ticket_world(make_cluster)
+    own = TICKETS[kind]
+    in_order = [frame(own, 0, PAYLOADS[own])]
+    lies = each(0, {own}) | each(world.ids["busy"], {own})
+    lies |= {
+        "its ticket again": [],
+        f"nothing of {own}": [frame(own, 0, PAYLOADS[own][:-1])] if PAYLOADS[own] else [frame(own, 0, b"\0")],
+        f"more than {own}": [frame(own, 0, PAYLOADS[own] + b"x")],
+        f"{own} in pieces": [frame(own, 0, PAYLOADS[own], MORE), *in_order],
+        f"{own}, longer than it is": [frame(own, 0, PAYLOADS[own], length=99)],
+    }
+    with nobody_starts(world.cluster):
+        for what, lie in lies.items():
+            ticket = Ticket(world, kind)
+            with ticket.taken() as liar:
+                with contextlib.suppress(BrokenPipeError):  # its first packet was enough
+                    liar.send(*(lie or [frame("HELLO_TICKET", 0, ticket.shown(liar))]))
+                assert liar.is_closed(), what
+            ticket.assert_not_let_in()
+    world.assert_unharmed()
+
+
+def test_a_ticket_is_its_process_s_alone_and_good_once(make_cluster):
+    world = make_ticket_world(make_cluster)
+    with nobody_starts(world.cluster):
+        ticket = Ticket(world, "native")
+        lies = {
+            "none": lambda liar: ticket.shown(liar, ticket=0),
+            "another of that place": lambda liar: ticket.shown(liar, ticket=ticket.number ^ 1 << 40),
+            "of no place": lambda liar: ticket.shown(liar, ticket=2**64 - 1),
+            "of another process": lambda liar: ticket.shown(liar, pid=1),
+            "of no process": lambda liar: ticket.shown(liar, pid=0),
+            "half": lambda liar: ticket.shown(liar)[:-1],
+            "more": lambda liar: ticket.shown(liar) + b"x",
+            "another version": lambda liar: word(1) + ticket.shown(liar)[4:],
+        }
+        for what, shown in lies.items():
+            with Peer(world.cluster, own_process=True) as liar:
+                liar.send(frame("HELLO_TICKET", 0, shown(liar)))
+                assert liar.is_closed() and liar.descriptors == [], what
+        with ticket.taken(), Peer(world.cluster, own_process=True) as late:
+            late.send(frame("HELLO_TICKET", 0, ticket.shown(late)))
+            assert late.is_closed() and late.descriptors == []
+        ticket.assert_not_let_in()
+    world.assert_unharmed()
+
+
+@pytest.mark.parametrize("said", ["twice", "of nobody"])
+def test_a_native_session_that_is_in_twice_or_as_nobody_counts_once(make_cluster, said):
+    world = make_ticket_world(make_cluster)
+    with nobody_starts(world.cluster):
+        ticket = Ticket(world, "native")
+        with ticket.taken() as liar:
+            roles = (10, 10) if said == "twice" else (0, 2**32 - 1)
+            for role in roles:
+                liar.send(frame("NATIVE_IN", 2**64 - 1, struct.pack("=IB", role, 255)))
+                kind, _, payload = liar.receive()
+                assert (kind, payload) == (constant("BATON_MSG_NATIVE_ANSWER"), string(b"") * 2)
+        ticket.assert_not_let_in()
+    assert world.cluster.sql("SELECT 1 FROM pg_baton_sessions WHERE mode = 'native'") == []
+    world.assert_unharmed()
+
+
 def resident_mib(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) // 1024
@@ -278,10 +386,10 @@ def test_a_stranger_at_the_control_socket_is_turned_away(make_cluster):
             frame("RELEASE", world.ids["idle"]),
         ],
     }
-    for kind, payload in OF_A_SESSION.items():
-        packets[f"{kind} without a word before"] = [frame(kind, world.ids["busy"], payload)]
-    for kind in ("WELCOME", "ASSIGN", "PARAMETERS", "LOGIN_ANSWER", "SHUTDOWN", "POOL_SETTINGS", "ROW", "DONE"):
-        packets[f"{kind} without a word before"] = [frame(kind, world.ids["busy"], word(0))]
+    for name in ("idle", "busy", "gone"):
+        packets |= each(world.ids[name])
+    for kind in PAYLOADS.keys() - {"HELLO_BACKEND", "HELLO_LAUNCHER", "HELLO_QUERY", "HELLO_TICKET"}:
+        packets[f"{kind} that begins as a hello"] = [frame(kind, world.ids["busy"], version + secret + word(1))]
     for what, said in packets.items():
         with Peer(world.cluster) as stranger:
             with contextlib.suppress(BrokenPipeError):  # it was turned away in between

@@ -1,0 +1,208 @@
+"""Whatever messages a dispatcher gone wrong sends, the server does not crash, and a
+dispatcher that is well serves on."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from harness.control_memory import ControlMemory, constant
+from harness.health import assert_healthy, wait_until
+from harness.hostile import MORE, frame, string
+from harness.impostor import Impostor, heard
+from harness.messages import PAYLOADS, VERSION, client, each, question, word
+from harness.wire import Closed, Wire, startup
+
+HOST = "127.0.0.1"
+
+pytestmark = pytest.mark.pool_only
+
+NULL = word(0xFFFFFFFF)
+TICKET = 0x1234567890ABCD01
+
+
+class World:
+    def __init__(self, make_cluster) -> None:
+        self.cluster = make_cluster(hba=["local all all trust", "host all all all trust"])
+        self.cluster.sql("CREATE EXTENSION pg_baton")
+        self.memory = ControlMemory(self.cluster)
+        self.impostor = Impostor(self.cluster)
+
+    def assert_lives(self, what: str) -> None:
+        log = self.cluster.log()
+        assert "was terminated by signal 1" not in log, what
+        assert "was terminated by signal 6" not in log and "was terminated by signal 7" not in log, what
+
+    def comes(self, **parameters: str) -> Wire:
+        """To the server's own port, as the dispatcher would for a client."""
+        wire = Wire.open(HOST, self.cluster.port)
+        wire.send(startup({"user": "postgres", "database": "postgres"} | parameters))
+        return wire
+
+    def with_ticket(self) -> Wire:
+        self.memory.header.tickets[TICKET % constant("BATON_TICKETS")] = TICKET
+        return self.comes(**{f"_pq_.pg_baton.{TICKET:016x}": ""})
+
+    def assert_healthy(self) -> None:
+        self.memory.header.tickets[TICKET % constant("BATON_TICKETS")] = 0
+        assert_healthy(self.cluster)
+
+
+def ends(wire: Wire, what: str) -> None:
+    try:
+        wire.until_closed(20)
+    except (Closed, ConnectionError):
+        pass
+    except TimeoutError:
+        raise AssertionError(f"it does not end: {what}") from None
+
+
+def test_no_client_that_it_gives_to_a_backend_crashes_the_server(make_cluster):
+    world = World(make_cluster)
+    whole = client()
+    tls = {"secure": 1, "has_certificate": 1}
+    lies = {what: packets[0] for what, packets in each(0, {"CLIENT"}).items()}
+    lies |= {f"{length} bytes": frame("CLIENT", 0, whole[:length]) for length in range(0, len(whole), 7)}
+    lies |= {
+        "longer than it is": frame("CLIENT", 0, whole, length=len(whole) + 1),
+        "it goes on": frame("CLIENT", 0, whole, MORE),
+        "half a header": frame("CLIENT")[:9],
+        "no names": frame("CLIENT", 0, client(**tls, names=NULL * 2)),
+        "no common name": frame("CLIENT", 0, client(**tls, names=NULL + string(b"x"))),
+        "no distinguished name": frame("CLIENT", 0, client(**tls, names=string(b"x") + NULL)),
+        "no certificate": frame("CLIENT", 0, client(**tls, certificate=NULL)),
+        "a certificate that is none": frame("CLIENT", 0, client(**tls, certificate=string(b"\x30\x82\xff\xff" * 99))),
+        "no texts": frame("CLIENT", 0, client(**tls, rest=word(0) + NULL * 5)),
+        "long texts": frame("CLIENT", 0, client(**tls, rest=word(2**32 - 1) + string(b"x" * 9000) * 5)),
+        "no such kind": frame("CLIENT", 0, client(kind=99)),
+        "no such family": frame("CLIENT", 0, client(family=77)),
+    }
+    with world.impostor.in_its_place() as listener:
+        for what, lie in lies.items():
+            for count in (0, 1, 2) if what in ("", "no such kind") else (1,):
+                wire = world.with_ticket()
+                ours, theirs = socket.socketpair()
+                peer, _ = listener.accept()
+                assert heard(peer) == constant("BATON_MSG_HELLO_TICKET")
+                socket.send_fds(peer, [lie], [theirs.fileno()] * count)
+                theirs.close()
+                ours.close()  # the client has gone
+                peer.shutdown(socket.SHUT_WR)
+                ends(wire, what)
+                while heard(peer):
+                    pass
+                peer.close()
+                wire.close()
+                world.assert_lives(what)
+        # what is no socket
+        for path, secure in (("/dev/null", 0), ("/dev/null", 1), ("/etc/passwd", 0), ("/etc/passwd", 1)):
+            wire = world.with_ticket()
+            peer, _ = listener.accept()
+            number = os.open(path, os.O_RDONLY)
+            socket.send_fds(peer, [frame("CLIENT", 0, client(secure=secure))], [number])
+            os.close(number)
+            ends(wire, path)
+            peer.close()
+            wire.close()
+            world.assert_lives(path)
+    world.assert_healthy()
+
+
+def test_no_answer_about_a_native_session_crashes_the_server(make_cluster):
+    world = World(make_cluster)
+    lies = {what: packets[0] for what, packets in each(0).items()}
+    lies |= {
+        "no why": frame("NATIVE_ANSWER", 0, NULL + string(b"")),
+        "neither": frame("NATIVE_ANSWER", 0, NULL * 2),
+        "why, and no detail": frame("NATIVE_ANSWER", 0, string(b"why") + NULL),
+        "longer than it is": frame("NATIVE_ANSWER", 0, string(b"") * 2, length=9),
+        "half a header": b"x",
+    }
+    with world.impostor.in_its_place() as listener:
+        for what, lie in lies.items():
+            wire = world.with_ticket()
+            ours, theirs = socket.socketpair()
+            peer, _ = listener.accept()
+            heard(peer)
+            socket.send_fds(peer, [frame("CLIENT", 0, PAYLOADS["CLIENT"])], [theirs.fileno()])
+            theirs.close()
+            assert heard(peer) == constant("BATON_MSG_NATIVE_IN"), what
+            peer.send(lie)
+            # it is let in, or told why not
+            told = Wire(ours).until_ready(20) if what not in ("why, and no detail", "half NATIVE_ANSWER of 0") else []
+            assert what == "why, and no detail" or told == [] or told[-1].type in "ZE", what
+            ours.close()
+            peer.close()
+            wire.close()
+            world.assert_lives(what)
+    world.assert_healthy()
+
+
+def test_no_welcome_crashes_the_server(make_cluster):
+    world = World(make_cluster)
+    slot = world.memory.header.backend_slots - 1
+    lies = {what: packets[0] for what, packets in each(0, {"WELCOME"}).items()}
+    for number in (0, 3, 900, 2**31 - 1, 2**32 - 1):
+        for size in (0, 1, 1 << 20, 2**63, 2**64 - 1):
+            lies[f"number {number}, size {size}"] = frame(
+                "WELCOME", 0, VERSION + word(number) + size.to_bytes(8, "little")
+            )
+    lies["half"] = frame("WELCOME", 0, PAYLOADS["WELCOME"][:-1])
+    lies["longer than it is"] = frame("WELCOME", 0, PAYLOADS["WELCOME"], length=99)
+    lies["an endless reason"] = frame("REFUSED", 0, word(2**32 - 1) + b"no")
+    memory = os.memfd_create("none of ours", os.MFD_ALLOW_SEALING)
+    os.truncate(memory, 1 << 20)
+    with world.impostor.in_its_place() as listener:
+        for what, lie in lies.items():
+            for count in (0, 2, 3, 11):
+                wire = world.comes(options=f"-c pg_baton.attach={slot}:1")
+                peer, _ = listener.accept()
+                assert heard(peer) == constant("BATON_MSG_HELLO_BACKEND")
+                socket.send_fds(peer, [lie], [memory] * count)
+                ends(wire, what)
+                peer.close()
+                wire.close()
+                world.assert_lives(what)
+    os.close(memory)
+    world.assert_healthy()
+
+
+def test_no_question_to_the_launcher_crashes_the_server(make_cluster):
+    """It ends a dispatcher whom it does not understand, and starts another."""
+    world = World(make_cluster)
+    # by the launcher, as it does not end by itself
+    world.cluster.expect_in_log(r"dispatcher \(PID \d+\) has ended: child process was terminated by signal 9")
+    launcher = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_baton launcher'"
+    before = world.cluster.sql(launcher)
+    # understood, and answered: to who asked nothing
+    harmless = {
+        "nobody": question(user=string(b"\xff\xfe")),
+        "a long name": question(user=string(b"x" * 60000)),
+        "host, IPv4": question(connection=1, family=2),
+    }
+    wrong = {
+        "no user": frame("LOGIN_QUESTION", 0, question(user=NULL)),
+        "no names": frame("LOGIN_QUESTION", 0, question(rest=string(b"") + bytes(3) + NULL * 2)),
+        "no such family": frame("LOGIN_QUESTION", 0, question(connection=1, family=77)),
+        "half": frame("LOGIN_QUESTION", 0, question()[:-1]),
+        "a longer name than there is": frame("LOGIN_QUESTION", 0, question(user=word(2**32 - 2))),
+        "half a pool": frame("POOL_QUESTION", 0, word(10)),
+        "a worker's": frame("ASSIGN"),
+        "nothing": b"x",
+    }
+    with world.impostor.channel() as channel:
+        for what, lie in harmless.items():
+            number = os.open("/dev/null", os.O_RDONLY)
+            socket.send_fds(channel, [frame("LOGIN_QUESTION", 0, lie)], [number] * 4)
+            os.close(number)
+    for what, lie in wrong.items():
+        with world.impostor.channel() as channel:
+            channel.send(lie)
+        old = world.impostor.pid
+        wait_until(lambda: len(p := world.cluster.dispatcher_pids()) == 1 and p != [old], what=what)
+        world.cluster.wait_pool_ready()
+        world.assert_lives(what)
+    assert world.cluster.sql(launcher) == before
+    world.assert_healthy()

@@ -1,0 +1,78 @@
+"""Somebody in the dispatcher's place: while it is stopped its listening socket is
+the test's, which answers whoever comes; and what the dispatcher speaks through,
+to be spoken through."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import struct
+from typing import Iterator
+
+import pytest
+
+from .cluster import Cluster
+
+PIDFD_GETFD = 438  # the same on all machines
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Impostor:
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        (self.pid,) = cluster.dispatcher_pids()
+
+    def borrowed(self, number: int) -> socket.socket | None:
+        """A descriptor of the dispatcher's, if it is a packet socket."""
+        process = os.pidfd_open(self.pid)
+        try:
+            found = LIBC.syscall(PIDFD_GETFD, process, number, 0)
+        finally:
+            os.close(process)
+        if found < 0:
+            pytest.skip("this system lends nobody another process's descriptors")
+        try:
+            return socket.socket(fileno=found)
+        except OSError:
+            os.close(found)
+            return None
+
+    def channel(self) -> socket.socket:
+        """The launcher's, of the dispatcher that it has started last."""
+        (self.pid,) = self.cluster.dispatcher_pids()
+        return self.borrowed(3)
+
+    def _listener(self) -> socket.socket:
+        for number in os.listdir(f"/proc/{self.pid}/fd"):
+            if not os.readlink(f"/proc/{self.pid}/fd/{number}").startswith("socket:"):
+                continue
+            found = self.borrowed(int(number))
+            if found is not None:
+                listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if listens and found.type == socket.SOCK_SEQPACKET:
+                    return found
+                found.close()
+        raise AssertionError("the dispatcher does not listen")
+
+    @contextlib.contextmanager
+    def in_its_place(self) -> Iterator[socket.socket]:
+        """Its listening socket; the dispatcher is stopped as long."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            with self._listener() as listener:
+                listener.settimeout(20)
+                yield listener
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
+
+def heard(peer: socket.socket) -> int:
+    """The type of the next frame; 0 at its end."""
+    try:
+        packet = peer.recv(65536)
+    except ConnectionError:
+        packet = b""
+    return struct.unpack("=H", packet[:2])[0] if packet else 0

@@ -1,0 +1,90 @@
+"""Every message of shared/baton_messages.h, made as its sender would make it."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+from .control_memory import constant
+from .hostile import frame, put, string
+from .stage import REPOSITORY
+
+
+def word(value: int) -> bytes:
+    return struct.pack("=I", value)
+
+
+def names() -> set[str]:
+    text = (REPOSITORY / "shared" / "baton_messages.h").read_text()
+    return set(re.findall(r"^#define BATON_MSG_(\w+) \d", text, re.MULTILINE))
+
+
+def client(
+    kind: int = 0,
+    family: int = 1,
+    secure: int = 0,
+    has_certificate: int = 0,
+    names: bytes = string(b"") * 2,
+    certificate: bytes = string(b""),
+    rest: bytes = word(0) + string(b"") * 5,
+) -> bytes:
+    """Payload of CLIENT; what it says of TLS may be anything."""
+    addresses = struct.pack("=IHHI16sH16s", kind, family, 0, 0, bytes(16), 0, bytes(16))
+    return addresses + bytes((secure, has_certificate)) + names + certificate + rest
+
+
+def question(user: bytes = string(b"postgres"), connection: int = 0, family: int = 1, rest: bytes | None = None) -> bytes:
+    """Payload of LOGIN_QUESTION."""
+    who = struct.pack("=IBB16sH", 0, connection, family, bytes(16), 0)
+    return who + user + string(b"postgres") + (string(b"") + bytes(3) + string(b"") * 2 if rest is None else rest)
+
+
+VERSION = word(constant("BATON_LAYOUT_VERSION"))
+
+# Whole, and of nobody: the token, the ticket and the secret are none that there are.
+PAYLOADS = {
+    "HELLO_BACKEND": VERSION + struct.pack("=IQIIIB", 1, 1, 1, 10, 5, 1),
+    "HELLO_LAUNCHER": VERSION + struct.pack("=QI", 1, 1),
+    "HELLO_QUERY": VERSION + struct.pack("=QI", 1, constant("BATON_QUERY_SESSIONS")),
+    "HELLO_TICKET": VERSION + struct.pack("=QI", 257, 1),
+    "WELCOME": VERSION + struct.pack("=IQ", 900, 1 << 20),
+    "REFUSED": string(b"no"),
+    "ASSIGN": b"",
+    "POKE": b"",
+    "RETIRE": b"",
+    "RECALL": b"",
+    "EVICT": b"",
+    "CLIENT": client(),
+    "NATIVE_ANSWER": string(b"") * 2,
+    "PUT": put(constant("BATON_KIND_PARAMETER"), b"my.own", b"forged"),
+    "DELETE": struct.pack("=HH", constant("BATON_KIND_PARAMETER"), 6) + b"my.own",
+    "RELEASE": b"",
+    "GREETED": word(1) + word(0),
+    "END": word(constant("BATON_END_ERROR")),
+    "DEDICATED": word(1),
+    "RETIRING": string(b""),
+    "AUTHENTICATED": b"",
+    "NATIVE_IN": struct.pack("=IB", 10, 1),
+    "PARAMETERS": word(0),
+    "LOGIN_ANSWER": bytes(64),
+    "SHUTDOWN": word(1),
+    "POOL_SETTINGS": bytes(36),
+    "LOGIN_QUESTION": question(),
+    "POOL_QUESTION": word(10) + word(5),
+    "ROW": word(0),
+    "DONE": b"",
+}
+
+A_BACKEND_S = {"PUT", "DELETE", "RELEASE", "GREETED", "END", "DEDICATED", "RETIRING"}
+
+
+def each(session: int = 0, but: set[str] = frozenset()) -> dict[str, list[bytes]]:
+    """All messages but these: as they are, half, and more."""
+    assert set(PAYLOADS) == names(), "PAYLOADS lacks a message of the header, or has one too many"
+    packets = {}
+    for name in sorted(PAYLOADS.keys() - but):
+        whole = PAYLOADS[name]
+        for what, payload in (("", whole), ("half ", whole[: len(whole) // 2]), ("more than ", whole + b"\xff")):
+            if payload != whole or what == "":
+                packets[f"{what}{name} of {session:x}"] = [frame(name, session, payload)]
+    return packets

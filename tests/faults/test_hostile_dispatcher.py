@@ -11,9 +11,9 @@ import pytest
 from harness.control_memory import ControlMemory, constant
 from harness.health import assert_healthy, wait_until
 from harness.hostile import MORE, frame, string
-from harness.impostor import Impostor, heard
+from harness.impostor import Impostor, control_of, heard
 from harness.messages import PAYLOADS, VERSION, client, each, question, word
-from harness.wire import Closed, Wire, startup
+from harness.wire import Closed, QueryFailed, Wire, startup
 
 HOST = "127.0.0.1"
 
@@ -205,4 +205,49 @@ def test_no_question_to_the_launcher_crashes_the_server(make_cluster):
         world.cluster.wait_pool_ready()
         world.assert_lives(what)
     assert world.cluster.sql(launcher) == before
+    world.assert_healthy()
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "in a transaction"])
+def test_no_message_to_a_backend_crashes_the_server(make_cluster, busy):
+    """Its session may end; another role's has its own."""
+    world = World(make_cluster)
+    world.cluster.sql("CREATE ROLE another LOGIN")
+    other = Wire.login(HOST, world.cluster.pool_port, user="another")
+    other.query("SET my.own = 'other'")
+    ((others,),) = world.cluster.sql("SELECT id FROM pg_baton_sessions WHERE user_name = 'another'")
+    null = os.open("/dev/null", os.O_RDONLY)
+    lies = {what: packets[0] for what, packets in each(0).items()}
+    for session in (others, others + (1 << 32), 2**64 - 1, "own"):
+        for kind in ("ASSIGN", "RECALL", "EVICT"):
+            lies[f"{kind} of {session}"] = (kind, session)
+    lies["nothing"] = b"x"
+    for what, lie in lies.items():
+        for descriptors in ([], [null], [null, null]) if "ASSIGN" in what else ([null],):
+            victim = Wire.login(HOST, world.cluster.pool_port, application_name="victim")
+            victim.query("BEGIN" if busy else "SELECT 1")
+            ((session, process),) = world.cluster.sql(
+                "SELECT s.id, b.pid FROM pg_baton_sessions s CROSS JOIN pg_baton_backends b"
+                " WHERE s.application_name = 'victim' AND b.user_name = 'postgres'"
+                " ORDER BY b.session_id = s.id DESC NULLS LAST LIMIT 1"
+            )
+            packet = lie
+            if isinstance(lie, tuple):
+                packet = frame(lie[0], session if lie[1] == "own" else lie[1])
+            with control_of(world.impostor, process) as control:
+                socket.send_fds(control, [packet], descriptors)
+            try:
+                victim.query("SELECT 1", timeout_s=20)
+            except (QueryFailed, Closed, ConnectionError):
+                pass
+            victim.close()
+            there = "SELECT 1 FROM pg_baton_sessions WHERE application_name = 'victim'"
+            wait_until(lambda: world.cluster.sql(there) == [], 20, what)
+            world.assert_lives(what)
+    os.close(null)
+    try:
+        assert other.query("SHOW my.own") == [["other"]]
+    except (Closed, ConnectionError):
+        pass  # a name that was its own was spoken of
+    other.close()
     world.assert_healthy()

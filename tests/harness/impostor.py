@@ -76,3 +76,17 @@ def heard(peer: socket.socket) -> int:
     except ConnectionError:
         packet = b""
     return struct.unpack("=H", packet[:2])[0] if packet else 0
+
+
+def control_of(impostor: Impostor, process: int) -> socket.socket:
+    """The dispatcher's end of a backend's control connection."""
+    for number in os.listdir(f"/proc/{impostor.pid}/fd"):
+        if not os.readlink(f"/proc/{impostor.pid}/fd/{number}").startswith("socket:"):
+            continue
+        found = impostor.borrowed(int(number))
+        if found is not None:
+            peer = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            if struct.unpack("=iII", peer)[0] == process and found.type == socket.SOCK_SEQPACKET:
+                return found
+            found.close()
+    raise AssertionError("the backend has no control connection")

@@ -225,7 +225,11 @@ def make_ticket_world(make_cluster) -> World:
     return World(
         make_cluster,
         same_pool=True,
-        hba=["host all login all ldap ldapserver=127.0.0.1 ldapprefix=cn=", "host all all all trust", "local all all trust"],
+        hba=[
+            "host all login all ldap ldapserver=127.0.0.1 ldapprefix=cn=",
+            "host all all all trust",
+            "local all all trust",
+        ],
         setup="CREATE ROLE native LOGIN; CREATE ROLE login LOGIN",
         **{"pg_baton.native_dbuser_names": "_/native"},
     )

@@ -33,7 +33,9 @@ def client(
     return addresses + bytes((secure, has_certificate)) + names + certificate + rest
 
 
-def question(user: bytes = string(b"postgres"), connection: int = 0, family: int = 1, rest: bytes | None = None) -> bytes:
+def question(
+    user: bytes = string(b"postgres"), connection: int = 0, family: int = 1, rest: bytes | None = None
+) -> bytes:
     """Payload of LOGIN_QUESTION."""
     who = struct.pack("=IBB16sH", 0, connection, family, bytes(16), 0)
     return who + user + string(b"postgres") + (string(b"") + bytes(3) + string(b"") * 2 if rest is None else rest)

@@ -231,7 +231,8 @@ def make_ticket_world(make_cluster) -> World:
             "local all all trust",
         ],
         setup="CREATE ROLE native LOGIN; CREATE ROLE login LOGIN",
-        **{"pg_baton.native_dbuser_names": "_/native"},
+        # The stopped postmaster's backlog, from 16 on twice this, has room for all tickets.
+        **{"pg_baton.native_dbuser_names": "_/native", "max_connections": 200},
     )
 
 

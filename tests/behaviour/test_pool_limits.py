@@ -4,11 +4,11 @@ and the others have the rest."""
 from __future__ import annotations
 
 import contextlib
-import select
 
 import psycopg
 import pytest
 
+from harness.crowds import commit_as_they_begin
 from harness.health import assert_healthy, wait_until
 from harness.wire import Wire, query
 
@@ -46,17 +46,6 @@ def backends(cluster, user: str) -> int:
     return cluster.sql(
         f"SELECT count(*) FROM pg_baton_backends WHERE user_name = '{user}' AND state <> 'retiring'"
     )[0][0]
-
-
-def commit_as_they_begin(wires: list[Wire]) -> None:
-    left = list(wires)
-    while left:
-        ready, _, _ = select.select([wire.sock for wire in left], [], [], 30)
-        assert ready, "nobody begins"
-        for wire in [wire for wire in left if wire.sock in ready]:
-            wire.until_ready()
-            wire.query("COMMIT")
-            left.remove(wire)
 
 
 def test_25_open_transactions_of_one_user_stop_no_other(cluster, crowd):

@@ -9,11 +9,11 @@ role."""
 from __future__ import annotations
 
 import contextlib
-import select
 
 import psycopg
 import pytest
 
+from harness.crowds import commit_as_they_begin
 from harness.health import wait_until
 from harness.ports import HOST
 from harness.wire import Wire, query
@@ -91,14 +91,7 @@ def transactions(cluster, apps) -> int:
 
     wait_until(lambda: begun() + waiting() == len(apps) and backends(cluster, apps) == begun(), what="they settle")
     result = begun()
-    left = list(apps)
-    while left:
-        ready, _, _ = select.select([app.sock for app in left], [], [], 30)
-        assert ready, "nobody begins"
-        for app in [app for app in left if app.sock in ready]:
-            app.until_ready()
-            app.query("COMMIT")
-            left.remove(app)
+    commit_as_they_begin(apps)
     return result
 
 

@@ -28,6 +28,10 @@ impl Core {
         if let Some(pool) = self.pool_mut(number) {
             pool.context_bytes += grown;
         }
+        // Each change of a context comes here; few roles have such a limit.
+        if self.pool_memory(number).1.is_none() {
+            return;
+        }
         if let Some(group) = self.group_of(number) {
             self.show_memory_left(group);
         }

@@ -12,7 +12,8 @@ use super::room::{choose_surplus, place_key, Choice, Claim, Holding, Rules};
 use super::{Action, Core, Word, Words};
 use crate::protocol::LimitOf;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::cell::OnceCell;
+use std::collections::HashSet;
 
 /// Lower ones mean something else in a slot (BATON_RETIRE_FIRST_TICKET), and higher
 /// ones that it was taken (BATON_TICKET_TAKEN).
@@ -22,8 +23,15 @@ const TICKETS: std::ops::Range<u32> = 2..1 << 31;
 /// moment, and again and again, shall not cost a backend each time.
 const SURPLUS_US: u64 = 1_000_000;
 /// Pools with backends for which somebody is looked for at a time: for each of them all
-/// backends are looked at.
+/// backends are looked at,
 const MOST_TRIED: usize = 32;
+/// so often in all. The others come to their turn in the next tick.
+const MOST_LOOKS: usize = 8192;
+/// Pools that the launcher is asked about at a time: may the last backend of each go?
+const MOST_ASKED: usize = 16;
+/// From so many backends on, where nobody could go, it is not looked for room as often as
+/// a pool without one comes, but once in a microsecond for each: it costs a tenth of that.
+const MANY_BACKENDS: usize = 100;
 /// Who has taken a ticket says so at once. If he does not he cannot go.
 const TAKEN_US: u64 = 1_000_000;
 
@@ -47,6 +55,8 @@ pub struct Room {
     taken_us: Option<u64>,
     /// Claims of pools with backends for which nobody could go; the next are tried next.
     tried: usize,
+    /// Nobody could go.
+    not_before_us: u64,
 }
 
 impl Room {
@@ -73,6 +83,13 @@ impl Room {
 }
 
 impl Room {
+    /// All of so many backends.
+    fn has_looked(&mut self, now_us: u64, backends: usize) {
+        if backends >= MANY_BACKENDS {
+            self.not_before_us = now_us + backends as u64;
+        }
+    }
+
     /// Has there been a surplus for some time?
     fn lasting_surplus(&mut self, is_there: bool, now_us: u64) -> bool {
         if !is_there {
@@ -87,7 +104,7 @@ impl Room {
 impl Core {
     /// Told in each round, after the pools have been looked at.
     pub(super) fn make_room(&mut self, words: &impl Words) {
-        if !self.room.is_due {
+        if !self.room.is_due || self.now.us < self.room.not_before_us {
             return;
         }
         self.room.is_due = false;
@@ -120,6 +137,7 @@ impl Core {
             return;
         }
         let all = self.holdings(words);
+        self.room.has_looked(self.now.us, all.len());
         if is_surplus {
             return self.choose_and_offer(None, &all, choose_surplus, words);
         }
@@ -128,6 +146,7 @@ impl Core {
         let waiting = self.in_all(claims.len());
         let rules = Rules::new(self.now.us, timeout_us, all.len(), waiting, processors);
         rules.sort(&mut claims);
+        let most_tried = (MOST_LOOKS / all.len().max(1)).clamp(1, MOST_TRIED);
         let tried_before = std::mem::take(&mut self.room.tried);
         let mut nth = 0;
         let mut is_hopeless = [false; 2];
@@ -135,8 +154,8 @@ impl Core {
         for claim in claims.into_iter().skip(places.room()) {
             if claim.backends > 0 {
                 nth += 1;
-                if nth > tried_before + MOST_TRIED {
-                    self.room.tried = tried_before + MOST_TRIED;
+                if nth > tried_before + most_tried {
+                    self.room.tried = tried_before + most_tried;
                     return;
                 }
                 if nth <= tried_before {
@@ -175,7 +194,9 @@ impl Core {
     }
 
     fn claims(&self, words: &impl Words) -> Vec<Claim> {
-        let may_be_reserved = self.reserves_left() > 0;
+        // As a rule nobody asks.
+        let reserves_left = OnceCell::new();
+        let may_be_reserved = || *reserves_left.get_or_init(|| self.reserves_left()) > 0;
         let claim = |number: u32| {
             if self.waiting_in(number, words) == 0 || !self.growth(number, words)?.wants_room() {
                 return None;
@@ -194,7 +215,7 @@ impl Core {
                     false => pool.without_since_us,
                 },
                 weight: self.weight(number),
-                is_owed: backends < self.reserved(number) && may_be_reserved,
+                is_owed: backends < self.reserved(number) && may_be_reserved(),
             })
         };
         let pools = self.compared_in_want();
@@ -215,16 +236,18 @@ impl Core {
     /// What serves sessions of pools, and may be asked to go.
     fn holdings(&self, words: &impl Words) -> Vec<Holding> {
         let mut all = Vec::new();
-        let mut reserves = self.most_reserved();
+        let mut reserves_left = None;
         for number in self.with_backends.iter() {
             let backends = self.serving_backends(number);
             let Some(pool) = self.pool(number).filter(|_| backends > 0) else {
                 continue;
             };
             let weight = self.weight(number);
-            let is_reserved = backends <= self.reserved(number).min(reserves);
+            let mut is_reserved = backends <= self.reserved(number);
             if is_reserved {
-                reserves -= backends;
+                let reserves = reserves_left.get_or_insert_with(|| self.most_reserved());
+                is_reserved = backends <= *reserves;
+                *reserves -= if is_reserved { backends } else { 0 };
             }
             let waits_since_us = (self.waiting_in(number, words) > 0)
                 .then(|| self.oldest_wait_us(number, words))
@@ -264,16 +287,17 @@ impl Core {
         words: &impl Words,
     ) {
         let mut all = Cow::Borrowed(all);
+        let mut may_ask = MOST_ASKED;
         loop {
             let slots = match choose(&all) {
                 Choice::Nobody => return,
                 Choice::Free(slot) => vec![slot],
                 Choice::First(slots) => slots,
             };
-            let chosen: BTreeSet<u32> = slots.iter().copied().collect();
-            let mut spared = BTreeSet::new();
+            let chosen: HashSet<u32> = slots.iter().copied().collect();
+            let mut spared = HashSet::new();
             for held in all.iter().filter(|held| chosen.contains(&held.slot)) {
-                if !spared.contains(&held.pool) && !self.may_lose_one(held.pool, words) {
+                if held.backends == 1 && !self.may_lose_last(held.pool, &mut may_ask, words) {
                     spared.insert(held.pool);
                 }
             }
@@ -281,8 +305,24 @@ impl Core {
                 return self.offer(pool, slots);
             }
             let mut others = all.into_owned();
-            others.retain(|held| !spared.contains(&held.pool));
+            others.retain(|held| {
+                let is_known_to_stay =
+                    || held.backends == 1 && self.may_do_without(held.pool, words) == Some(false);
+                !spared.contains(&held.pool) && !is_known_to_stay()
+            });
             all = others.into();
+        }
+    }
+
+    /// May this pool's last backend go? The launcher is asked of so many.
+    fn may_lose_last(&mut self, number: u32, may_ask: &mut usize, words: &impl Words) -> bool {
+        match self.may_do_without(number, words) {
+            Some(known) => known,
+            None if *may_ask == 0 => false,
+            None => {
+                *may_ask -= 1;
+                self.may_lose_one(number, words)
+            }
         }
     }
 
@@ -296,6 +336,7 @@ impl Core {
         self.room.offered = slots;
         self.room.offered_for = pool;
         self.room.taken_us = None;
+        self.room.not_before_us = 0;
     }
 
     fn forget_ticket(&mut self) {

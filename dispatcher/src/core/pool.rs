@@ -255,39 +255,23 @@ impl Growth {
     }
 }
 
-/// Which of a pool's backends a session gets: the one that served it last, an
-/// idle one, one that lingers; with forced migration never the last. The
-/// result is the slot and the state it was seen in, to be claimed by
-/// compare-and-swap.
+/// Which of a pool's backends a session gets that cannot have its last one: an idle
+/// one, or one that lingers; with forced migration never the last. The result is the
+/// slot and the state it was seen in, to be claimed by compare-and-swap.
 pub fn choose_backend(
     states: impl Iterator<Item = (u32, Word)>,
-    last_backend: Option<u32>,
-    force_migration: bool,
+    never: Option<u32>,
 ) -> Option<(u32, Word)> {
-    let mut best: Option<(u32, Word, u32)> = None;
+    let mut lingers = None;
     for (slot, state) in states {
-        if !state.is_free() {
-            continue;
-        }
-        let was_last = last_backend == Some(slot);
-        if was_last && force_migration {
-            continue;
-        }
-        let rank = if was_last {
-            0
-        } else if state == Word::Idle {
-            1
-        } else {
-            2
-        };
-        if best.is_none_or(|(_, _, found)| rank < found) {
-            best = Some((slot, state, rank));
-        }
-        if rank == 0 {
-            break;
+        match state {
+            _ if never == Some(slot) => {}
+            Word::Idle => return Some((slot, state)),
+            Word::Linger if lingers.is_none() => lingers = Some((slot, state)),
+            _ => {}
         }
     }
-    best.map(|(slot, state, _)| (slot, state))
+    lingers
 }
 
 /// Is the ready queue's counter wrong for good? A backend is busy from before
@@ -422,26 +406,19 @@ mod tests {
     }
 
     #[test]
-    fn the_backend_that_served_it_last_comes_first_then_idle_then_lingering() {
+    fn idle_ones_come_first_then_those_that_linger_and_never_the_one_that_is_left_out() {
         let states = [
             (1, Word::Busy),
             (2, Word::Linger),
             (3, Word::Idle),
             (4, Word::Linger),
         ];
-        let choose = |last, force| choose_backend(states.into_iter(), last, force);
-        assert_eq!(choose(None, false), Some((3, Word::Idle)));
-        assert_eq!(choose(Some(4), false), Some((4, Word::Linger)));
-        assert_eq!(choose(Some(1), false), Some((3, Word::Idle)));
-        assert_eq!(choose(Some(3), true), Some((2, Word::Linger)));
-        assert_eq!(
-            choose_backend([(1, Word::Idle)].into_iter(), Some(1), true),
-            None
-        );
-        assert_eq!(
-            choose_backend([(1, Word::Retiring)].into_iter(), None, false),
-            None
-        );
+        let choose = |never| choose_backend(states.into_iter(), never);
+        assert_eq!(choose(None), Some((3, Word::Idle)));
+        assert_eq!(choose(Some(3)), Some((2, Word::Linger)));
+        let one = |word, never| choose_backend([(1, word)].into_iter(), never);
+        assert_eq!(one(Word::Idle, Some(1)), None);
+        assert_eq!(one(Word::Retiring, None), None);
     }
 
     #[test]

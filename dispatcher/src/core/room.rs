@@ -212,7 +212,7 @@ impl Rules {
 
     /// The only backends of pools that are silent for the moment: the ones used
     /// last stay where they are, as far as they are no more than a part of all, if
-    /// it is a pool with backends that wants them.
+    /// it is a pool with backends that wants them. Sorted.
     fn kept(&self, claim: &Claim, all: &[Holding]) -> Vec<u32> {
         if claim.backends == 0 || self.is_late(claim) && claim.backends < all.len() / KEPT_PART {
             return Vec::new();
@@ -223,7 +223,9 @@ impl Rules {
             .collect();
         free.sort_unstable();
         free.truncate(all.len() / KEPT_PART);
-        free.into_iter().map(|(_, slot)| slot).collect()
+        let mut kept: Vec<u32> = free.into_iter().map(|(_, slot)| slot).collect();
+        kept.sort_unstable();
+        kept
     }
 
     /// What goes for this claim.
@@ -231,7 +233,8 @@ impl Rules {
         let kept = self.kept(claim, all);
         let others = || {
             all.iter().filter(|held| {
-                held.pool != claim.pool && !held.is_reserved && !kept.contains(&held.slot)
+                let is_kept = || kept.binary_search(&held.slot).is_ok();
+                held.pool != claim.pool && !held.is_reserved && !is_kept()
             })
         };
         let free = others().filter(|held| self.may_go_free(claim, held));

@@ -88,7 +88,8 @@ impl Core {
         }
     }
 
-    /// The state words of a pool's backends that may be given something.
+    /// A backend for a session, and the state it was seen in: the one that served it
+    /// last, if that is free; or else the first that is. With `force` any but the last.
     fn find_backend(
         &self,
         number: u32,
@@ -96,9 +97,20 @@ impl Core {
         force: bool,
         words: &impl Words,
     ) -> Option<(u32, Word)> {
+        if let Some(slot) = last.filter(|_| !force) {
+            // The slot is what somebody has written there.
+            let of_pool = self.backends.get(slot).map(|backend| backend.pool()) == Some(number);
+            if of_pool && self.backends.is_shared(slot) {
+                let word = words.backend(slot);
+                if word.is_free() {
+                    return Some((slot, word));
+                }
+            }
+        }
         let may_serve = |slot: &&u32| self.backends.may_serve(**slot);
         let slots = self.pool(number)?.backends.iter().filter(may_serve);
-        choose_backend(slots.map(|slot| (*slot, words.backend(*slot))), last, force)
+        let states = slots.map(|slot| (*slot, words.backend(*slot)));
+        choose_backend(states, last.filter(|_| force))
     }
 
     pub(super) fn queued(&self, number: u32, words: &impl Words) -> usize {
@@ -325,12 +337,21 @@ impl Core {
         })
     }
 
+    /// Nobody waits, and it has its least: there is nothing to count.
+    fn has_enough(&self, number: u32, words: &impl Words) -> bool {
+        self.waiting_in(number, words) == 0
+            && self.pool_backends(number).len() >= self.min_backends(number)
+    }
+
     /// Starts backends for those that wait, as far as the limits allow.
     fn grow(&mut self, number: u32, words: &impl Words) {
         let meant_for = &mut self.round.meant_for;
         meant_for.retain(|other| *other != number);
         // A place that was made for another pool, and there is one, is its.
         let left = meant_for.len();
+        if self.has_enough(number, words) {
+            return;
+        }
         let (Some(growth), Some(pool)) = (self.growth(number, words), self.pool(number)) else {
             return;
         };

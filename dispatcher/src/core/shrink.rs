@@ -93,24 +93,29 @@ impl Core {
     }
 
     /// May a pool's last backend go? Not while there are sessions and another
-    /// could not log in. If that is not known, it is no for now, and the
-    /// launcher is asked.
+    /// could not log in. None: that is not known, and the launcher can be asked.
+    pub(super) fn may_do_without(&self, number: u32, words: &impl Words) -> Option<bool> {
+        let pool = self
+            .pool(number)
+            .filter(|_| self.sessions.members(number) > 0);
+        let Some(pool) = pool else {
+            return Some(true);
+        };
+        let known = (pool.replaceable).get(words.login_generation(), self.now.us);
+        let can_ask = self.launcher_is_up && !pool.replaceable.is_asking(self.now.us);
+        known.or((!can_ask).then_some(false))
+    }
+
+    /// As well; if it is not known it is no for now, and the launcher is asked.
     fn may_lose_all(&mut self, number: u32, words: &impl Words) -> bool {
+        if let Some(known) = self.may_do_without(number, words) {
+            return known;
+        }
         let now_us = self.now.us;
         let generation = words.login_generation();
-        let is_up = self.launcher_is_up;
-        if self.sessions.members(number) == 0 {
-            return true;
-        }
         let Some(pool) = self.pool_mut(number) else {
             return true;
         };
-        if let Some(known) = pool.replaceable.get(generation, now_us) {
-            return known;
-        }
-        if !is_up || pool.replaceable.is_asking(now_us) {
-            return false;
-        }
         let origins = pool.origins.keys().copied();
         let unknown = pool.replaceable.next_unknown(generation, now_us, origins);
         let Some(from) = unknown else {

@@ -26,7 +26,7 @@ pub(super) struct Crowd {
 }
 
 /// Clients that ask again at once.
-fn busy(pool: usize, clients: usize) -> Crowd {
+pub(super) fn busy(pool: usize, clients: usize) -> Crowd {
     Crowd {
         pool,
         clients,
@@ -138,7 +138,7 @@ impl Steady<'_> {
         }
     }
 
-    fn log_in(&mut self, pool: usize) -> SessionId {
+    pub fn log_in(&mut self, pool: usize) -> SessionId {
         let key = PoolKey {
             user: format!("user {pool}").into_bytes(),
             database: b"database".to_vec(),

@@ -1,6 +1,7 @@
 //! What the shell does, on the simulated world: `carry_out.rs` without system
 //! calls. Between two actions backends may go on.
 
+use super::costs::Costs;
 use super::process::{FromBackend, Process, ToBackend};
 use super::random::Random;
 use super::told::Told;
@@ -58,6 +59,7 @@ pub struct Shell {
     /// Now and then a backend does not come at all; and how often that was.
     pub are_some_lost: bool,
     pub given_up: u64,
+    pub costs: Costs,
 }
 
 impl Shell {
@@ -98,6 +100,7 @@ impl Shell {
             most_looks: 0,
             are_some_lost: false,
             given_up: 0,
+            costs: Costs::default(),
         }
     }
 
@@ -106,7 +109,7 @@ impl Shell {
             self.note(|| format!("{event:?}"));
         }
         let before = self.world.looks.get();
-        self.core.handle(event, &self.world);
+        self.costs.handle(&mut self.core, event, &self.world);
         self.carry_out();
         let looks = self.world.looks.get() - before;
         self.most_looks = self.most_looks.max(looks);
@@ -141,7 +144,7 @@ impl Shell {
 
     fn handle(&mut self, event: Event) {
         self.note(|| format!("    -> {event:?}"));
-        self.core.handle(event, &self.world);
+        self.costs.handle(&mut self.core, event, &self.world);
     }
 
     /// Lets any backends go on a little.

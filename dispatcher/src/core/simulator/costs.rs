@@ -1,0 +1,139 @@
+//! What one event costs the core where there is much of everything: figures for
+//! docs/design/scheduler.md, and no promises. By hand:
+//! `cargo test --release -p baton-dispatcher costs -- --ignored --nocapture`.
+
+use super::shares::{busy, limits, Crowd, Steady};
+use crate::core::{Core, Event, Limits};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Nanoseconds by kind of event; empty as long as nobody asks.
+#[derive(Default)]
+pub struct Costs {
+    pub are_kept: bool,
+    by_kind: BTreeMap<String, Vec<u64>>,
+}
+
+impl Costs {
+    /// Tells the core, and notes how long that took.
+    pub fn handle(&mut self, core: &mut Core, event: Event, words: &super::world::World) {
+        if !self.are_kept {
+            return core.handle(event, words);
+        }
+        let kind = format!("{event:?}");
+        let kind = kind.split(['(', ' ']).next().unwrap_or_default().to_owned();
+        let began = Instant::now();
+        core.handle(event, words);
+        let took = began.elapsed().as_nanos() as u64;
+        self.by_kind.entry(kind).or_default().push(took);
+    }
+
+    /// A thousandth is as long as the other processes make it.
+    fn say(&mut self, title: &str) {
+        eprintln!("{title}: microseconds, mean of the first 99.9 %, 99 %, 99.9 % (times)");
+        for (kind, mut times) in std::mem::take(&mut self.by_kind) {
+            times.sort_unstable();
+            let of = |per_mille: usize| times[(times.len() - 1) * per_mille / 1000] as f64 / 1000.0;
+            let most = times.len().div_ceil(1000).min(times.len() - 1);
+            let first = &times[..times.len() - most];
+            let mean = first.iter().sum::<u64>() as f64 / first.len() as f64 / 1000.0;
+            let (p99, p999, count) = (of(990), of(999), times.len());
+            eprintln!("  {kind}: {mean:.1}, {p99:.0}, {p999:.0} ({count})");
+        }
+    }
+}
+
+fn say(title: &str, began: Instant) {
+    eprintln!("{title}: {} us", began.elapsed().as_micros());
+}
+
+fn steadily(title: &str, crowds: &[Crowd], limits: Limits) {
+    let mut steady = Steady::new(crowds, limits);
+    steady.go_on(300_000, false);
+    steady.shell.costs.are_kept = true;
+    steady.go_on(1_400_000, false);
+    steady.shell.costs.say(title);
+}
+
+#[test]
+#[ignore = "figures only"]
+fn costs_where_10_000_pools_want_100_backends() {
+    let crowds: Vec<Crowd> = (0..10_000).map(|pool| busy(pool, 1)).collect();
+    steadily("10,000 pools, 100 backends", &crowds, limits(100, 8));
+}
+
+#[test]
+#[ignore = "figures only"]
+fn costs_where_10_000_pools_want_1_000_backends() {
+    let crowds: Vec<Crowd> = (0..10_000).map(|pool| busy(pool, 1)).collect();
+    steadily("10,000 pools, 1,000 backends", &crowds, limits(1000, 8));
+}
+
+#[test]
+#[ignore = "figures only"]
+fn costs_where_one_pool_has_300_backends() {
+    for clients in [250, 600] {
+        let title = format!("one pool, 300 backends, {clients} clients");
+        steadily(&title, &[busy(0, clients)], limits(300, 8));
+    }
+}
+
+/// 10,000 pools of one session, or one pool of 10,000, or 10,000 of one group.
+#[test]
+#[ignore = "figures only"]
+fn costs_of_what_concerns_many_at_once() {
+    let tenants: Vec<Crowd> = (0..10_000).map(|pool| busy(pool, 1)).collect();
+    for (title, crowds) in [
+        ("10,000 pools", tenants),
+        ("one pool of 10,000", vec![busy(0, 10_000)]),
+    ] {
+        eprintln!("{title}");
+        let mut steady = Steady::new(&crowds, limits(1000, 8));
+        steady.go_on(300_000, false);
+        let shell = &mut steady.shell;
+
+        let generation = shell.core.settings_generation() + 1;
+        let began = Instant::now();
+        shell
+            .core
+            .settings_changed(generation, |key| key.role_oid == 0);
+        say("  settings of one role", began);
+        shell.carry_out();
+        let began = Instant::now();
+        shell.core.ask_limits_again(|group| group.0 == 0);
+        say("  its limits", began);
+        shell.carry_out();
+        let id = steady.log_in(0);
+        let client = steady.shell.world.client(id).expect("it is there");
+        client.asked = 1;
+        steady.shell.costs.are_kept = true;
+        steady.go_on(100_000, false);
+        steady.shell.costs.say("  until they have moved");
+
+        let shell = &mut steady.shell;
+        let began = Instant::now();
+        shell.core.hold(1, b"database", true, 0);
+        say("  a hold begins", began);
+        let began = Instant::now();
+        let users = shell.core.who_is_in(1, &shell.world);
+        say("  who is in", began);
+        assert!(!users.is_empty());
+        while shell.core.next_action().is_some() {}
+        shell.costs.are_kept = true;
+        shell
+            .costs
+            .handle(&mut shell.core, Event::HoldEnded(1), &shell.world);
+        shell.carry_out();
+        shell.tell(Event::RoundEnds);
+        shell.costs.say("  a hold ends");
+        let began = Instant::now();
+        shell.core.ask_limits_again(|_| true);
+        say("  limits of all", began);
+        shell.carry_out();
+        let began = Instant::now();
+        shell.core.handle(Event::Stop, &shell.world);
+        say("  stop", began);
+        shell.tell(Event::RoundEnds);
+        shell.costs.say("  stopping");
+    }
+}

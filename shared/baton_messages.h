@@ -172,9 +172,14 @@ typedef struct BatonFrame
  *	answer, request and counts of connections apart, unless login_generation
  *	is raised; 0: never again),
  *	u8 ask_backend (1: whether the role may connect to the database only a
- *	backend there can say, which greets the session itself then), u8 is_native
- *	(1: pg_baton.pool_mode says so)
+ *	backend there can say, which greets the session itself then), u8 native
+ *	(BATON_NATIVE_*)
  */
+#define BATON_NATIVE_NOT 0
+#define BATON_NATIVE_POOL_MODE 1
+#define BATON_NATIVE_BY_SERVER 2	/* if a backend authenticates it:
+									 * trusted_hba.c does not work */
+
 #define BATON_AUTH_TRUST 1
 #define BATON_AUTH_REJECT 2
 #define BATON_AUTH_SCRAM 3

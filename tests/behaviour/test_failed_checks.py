@@ -10,11 +10,19 @@ import time
 import psycopg
 import pytest
 
+from harness.certificates import Authority, make_secure
 from harness.compare import same_as_direct
+from harness.health import wait_until
 
 pytestmark = pytest.mark.pool_only
 
 COSTS_POOLING = [
+    "client_port",
+    "signal_barriers",
+    "login_triggers",
+    "keepalives",
+    "taint",
+    "context",
     "parameters",
     "reset_values",
     "set_values",
@@ -169,6 +177,44 @@ def test_process_ids_that_cannot_be_given_cost_no_pooling(make_cluster):
     server = broken(make_cluster, "process_ids")
     assert failed_checks(server) == [("process IDs", True, True)]
     same_as_direct(server, SCRIPT, user="alice")
+
+
+def test_rules_that_let_no_backend_in_cost_only_those_whom_the_server_authenticates_their_pool(make_cluster):
+    """A pool of theirs could open no backend: they are native, and in."""
+    server = broken(make_cluster, "trusted_rules")
+    assert failed_checks(server) == [("server logins", True, True)]
+    with psycopg.connect(server.pool(user="alice")):
+        assert causes(server) == [("shared", None, 1)]
+    server.set_parameters({"pg_baton.login": "server"})
+    server.reload()
+
+    def is_native() -> bool:
+        with psycopg.connect(server.pool(user="alice")):
+            return causes(server) == [("native", "failed check", 1)]
+
+    wait_until(is_native, what="the parameter is in force, and the last session is gone")
+    same_as_direct(server, SCRIPT, user="alice")
+
+
+def test_a_certificate_that_is_hashed_otherwise_costs_channel_binding(make_cluster, run):
+    """Of those whom a backend authenticates; they are in without."""
+    authority = Authority(run.directory / "hashed otherwise")
+    server = make_cluster(
+        start=False,
+        parameters={"pg_baton.break_self_check": "certificate", "pg_baton.login": "server"},
+        hba=["hostssl all alice all scram-sha-256"],
+    )
+    make_secure(server, authority)
+    server.start()
+    server.sql("CREATE EXTENSION pg_baton")
+    server.sql("CREATE ROLE alice LOGIN PASSWORD 'correct'")
+    chosen = {"user": "alice", "password": "correct", "sslmode": "require"}
+    psycopg.connect(server.pool(**chosen, channel_binding="disable")).close()
+    psycopg.connect(server.pool(**chosen, channel_binding="prefer")).close()
+    psycopg.connect(server.direct(**chosen, channel_binding="require")).close()
+    with pytest.raises(psycopg.OperationalError, match="channel binding"):
+        psycopg.connect(server.pool(**chosen, channel_binding="require"))
+    assert failed_checks(server) == [("channel binding", True, True)]
 
 
 def test_nothing_is_said_of_a_server_that_is_as_expected(make_cluster):

@@ -456,9 +456,24 @@ def test_debug_messages_tell_of_the_session_s_own_transactions_only(server):
             "SET ROLE NONE",
             "SELECT 9",
         ],
-        # numbers of transactions, files and statistics; what the caches happen to hold
-        ignore=r"\d+",
+        # numbers of transactions, files and statistics; what the caches happen to hold;
+        # and that another process is behind with invalidations: whoever happens to
+        # fill the server's queue to the next mark signals it, and says so (sinvaladt.c)
+        ignore=r"\d+|^notice .*sending sinval catchup signal.*",
     )
+
+
+def test_who_signals_a_process_that_is_behind_says_so_as_on_a_direct_connection(server):
+    """An idle process, whosever it is: the pool's count like any."""
+    fills_the_queue = "DO $$BEGIN FOR n IN 1..200 LOOP CREATE TEMP TABLE mine (a int); DROP TABLE mine; END LOOP; END$$"
+    with psycopg.connect(server.direct()) as idle:
+        idle.execute("SELECT 1")
+        idle.commit()
+        for port in (server.port, server.pool_port):
+            with Wire.login("127.0.0.1", port) as session:
+                session.query("SET client_min_messages = debug4")
+                said = [m.fields()["M"] for m in session.query(fills_the_queue) if m.type == "N"]
+                assert any(text.startswith("sending sinval catchup signal to PID") for text in said)
 
 
 def test_idle_in_transaction_timeout_is_the_server_s(server):

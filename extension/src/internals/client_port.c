@@ -18,13 +18,18 @@
  *	- secure_read() and secure_write() (be-secure.c) take ssl_in_use at its word.
  *	- noblock decides whether secure_read() waits.
  *
+ * baton_port_attach() checks, of what can be seen from outside, that addresses and
+ * the settings of sockets are asked of these very members, and mean that.
+ *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "libpq/libpq.h"
 #include "miscadmin.h"
+#include "utils/builtins.h"
 
 #include "address.h"
 #include "client_port.h"
@@ -157,4 +162,67 @@ baton_port_assume_remote(const BatonPortEnd *remote)
 {
 	set_end(&MyProcPort->raddr, remote);
 	forget_hostname();
+}
+
+/* What SQL says of the client's end: address, and port. */
+static bool
+is_shown(const char *address, int port)
+{
+	LOCAL_FCINFO(call, 0);
+	Datum		shown;
+
+	InitFunctionCallInfoData(*call, NULL, 0, InvalidOid, NULL, NULL);
+	shown = inet_client_addr(call);
+	if (call->isnull ||
+		strcmp(DatumGetCString(DirectFunctionCall1(inet_out, shown)), address) != 0)
+		return false;
+	shown = inet_client_port(call);
+	return !call->isnull && DatumGetInt32(shown) == port;
+}
+
+/* Of a socket that is none of TCP's: to ask the kernel would be an error. */
+static bool
+are_answered_from_port(Port *port)
+{
+	baton_port_forget_keepalives();
+	baton_port_set_kernel_keepalives(1001, 1002, 1003);
+	port->default_tcp_user_timeout = 1004;
+	if (pq_getkeepalivesidle(port) != 1001 || pq_getkeepalivesinterval(port) != 1002 ||
+		pq_getkeepalivescount(port) != 1003 || pq_gettcpusertimeout(port) != 1004)
+		return false;
+
+	/* the same again is not set again */
+	if (pq_setkeepalivesidle(0, port) != STATUS_OK ||
+		pq_setkeepalivesinterval(0, port) != STATUS_OK ||
+		pq_setkeepalivescount(0, port) != STATUS_OK ||
+		pq_settcpusertimeout(0, port) != STATUS_OK)
+		return false;
+
+	/* what was set is known without the kernel, too */
+	port->keepalives_idle = 2001;
+	port->keepalives_interval = 2002;
+	port->keepalives_count = 2003;
+	port->tcp_user_timeout = 2004;
+	return pq_getkeepalivesidle(port) == 2001 && pq_getkeepalivesinterval(port) == 2002 &&
+		pq_getkeepalivescount(port) == 2003 && pq_gettcpusertimeout(port) == 2004;
+}
+
+const char *
+baton_port_attach(void)
+{
+	/* for documentation, RFC 5737 */
+	static const uint8 address[16] = {192, 0, 2, 1};
+	const BatonPortEnd end = {.family = AF_INET,.port = 5431,.address = address};
+	const Port	own = *MyProcPort;
+	const char *problem = NULL;
+
+	if (own.ssl_in_use)
+		problem = "a pooled backend speaks TLS";
+	baton_port_set_ends(&end, &end);
+	if (!is_shown("192.0.2.1", 5431))
+		problem = "a client's address is not where it is asked for";
+	else if (!are_answered_from_port(MyProcPort))
+		problem = "the settings of a client's socket are not where they are asked for";
+	*MyProcPort = own;
+	return problem;
 }

@@ -14,6 +14,9 @@
 
 #include "libpq/libpq-be.h"
 
+/* Checks it in a pooled backend that starts: NULL, or what is not as expected. */
+extern const char *baton_port_attach(void);
+
 /* One end of a connection; a Unix socket's has its family only. */
 typedef struct BatonPortEnd
 {

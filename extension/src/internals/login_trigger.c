@@ -8,7 +8,8 @@
  * which InitPostgres() has read from pg_database, where the flag is set when
  * such a trigger is made or enabled (SetDatabaseHasLoginEventTriggers).  So a
  * pooled backend clears it before, and sets it for a session that has logged
- * in.
+ * in.  baton_login_triggers_attach() checks that nobody has set it again since:
+ * that the server reads it before BackendKeyData, once.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -31,6 +32,16 @@ baton_login_triggers_hold(void)
 #if PG_VERSION_NUM >= 170000
 	MyDatabaseHasLoginEventTriggers = false;
 #endif
+}
+
+const char *
+baton_login_triggers_attach(void)
+{
+#if PG_VERSION_NUM >= 170000
+	if (MyDatabaseHasLoginEventTriggers)
+		return "login event triggers cannot be held back";
+#endif
+	return NULL;
 }
 
 bool

@@ -15,6 +15,9 @@
 /* None shall fire for the backend's own start, which is nobody's login. */
 extern void baton_login_triggers_hold(void);
 
+/* Checks that, when it has started: NULL, or what is not as expected. */
+extern const char *baton_login_triggers_attach(void);
+
 /* Has this database any?  In a transaction. */
 extern bool baton_login_triggers_exist(void);
 

@@ -46,7 +46,7 @@ static FailedCheck *failed_checks = NULL;	/* one for each cost */
 static bool unpooled = false;
 
 static const char *const costs[BATON_COSTS] = {
-	"pooling", "speed", "process IDs", "functions", "logins"
+	"pooling", "speed", "process IDs", "functions", "logins", "server logins", "channel binding"
 };
 
 PG_FUNCTION_INFO_V1(pg_baton_get_failed_checks);
@@ -94,7 +94,9 @@ baton_self_check_failed(BatonCost cost, const char *problem)
 		gettext_noop("Handing a session over takes longer."),
 		gettext_noop("SQL knows sessions by the process IDs of the backends that serve them at the moment."),
 		gettext_noop("Functions in PL/pgSQL are not kept apart by the settings of their callers."),
-		gettext_noop("Each client is authenticated by a backend of the server.")
+		gettext_noop("Each client is authenticated by a backend of the server."),
+		gettext_noop("Clients that a backend authenticates have connections of their own for life."),
+		gettext_noop("Clients that a backend authenticates are not offered channel binding.")
 	};
 	FailedCheck *failed;
 	uint32		free_place = 0;

@@ -21,10 +21,13 @@ typedef enum
 	BATON_COSTS_PIDS,			/* SQL knows sessions by their backends'
 								 * numbers */
 	BATON_COSTS_FUNCTIONS,		/* PL/pgSQL's plans may be another session's */
-	BATON_COSTS_LOGINS			/* a backend authenticates each client */
+	BATON_COSTS_LOGINS,			/* a backend authenticates each client */
+	BATON_COSTS_VOUCHING,		/* clients that only the server can
+								 * authenticate have connections of their own */
+	BATON_COSTS_BINDING			/* these are not offered channel binding */
 } BatonCost;
 
-#define BATON_COSTS (BATON_COSTS_LOGINS + 1)
+#define BATON_COSTS (BATON_COSTS_BINDING + 1)
 
 /* Postmaster only, from _PG_init. */
 extern void baton_self_check_init(void);

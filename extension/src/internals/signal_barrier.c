@@ -17,7 +17,8 @@
  * generation with the server's, whoever has called it, and does nothing if they
  * are the same.  With a generation behind, but no flag set, it has only missed
  * that others change what it has not looked at yet: it notes the generation and
- * wakes who waits.
+ * wakes who waits.  baton_barrier_attach() checks that the call is all that it
+ * takes: with nothing missed it ends, and nothing is pending after it.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -30,9 +31,24 @@
 
 #include "signal_barrier.h"
 
+/* One that is emitted just then is pending as well; not each time. */
+#define TRIES 10
+
 void
 baton_barrier_catch_up(void)
 {
 	ProcSignalBarrierPending = true;
 	ProcessProcSignalBarrier();
+}
+
+const char *
+baton_barrier_attach(void)
+{
+	for (int i = 0; i < TRIES; i++)
+	{
+		baton_barrier_catch_up();
+		if (!ProcSignalBarrierPending)
+			return NULL;
+	}
+	return "barriers between processes cannot be caught up with";
 }

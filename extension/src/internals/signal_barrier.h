@@ -13,4 +13,7 @@
 /* Takes part in what was asked of all processes while this one started. */
 extern void baton_barrier_catch_up(void);
 
+/* Checks it in a pooled backend that starts: NULL, or what is not as expected. */
+extern const char *baton_barrier_attach(void);
+
 #endif							/* BATON_SIGNAL_BARRIER_H */

@@ -16,6 +16,9 @@
  * authentication.  Nobody reads the lines of a backend after that;
  * pg_hba_file_rules reads the file.
  *
+ * Checked by the launcher, which has those lines as well (server_rules.c): before
+ * it reads the file's for the first time it reads these, and asks whom they let in.
+ *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------
@@ -25,15 +28,21 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "access/xact.h"
 #include "libpq/hba.h"
 #include "utils/guc.h"
 
+#include "address.h"
+#include "self_check.h"
+#include "server_rules.h"
 #include "trusted_hba.h"
 
 static const char lines[] = "local all all trust\nhost all all all trust\n";
 
-void
-baton_trusted_hba_load(void)
+static bool works = true;
+
+static bool
+load_lines(bool (*load) (void))
 {
 	char	   *configured = HbaFileName;
 	char		path[64];
@@ -46,11 +55,51 @@ baton_trusted_hba_load(void)
 				 errmsg("could not write to memory file: %m")));
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	HbaFileName = path;
-	loaded = load_hba();
+	loaded = load();
 	HbaFileName = configured;
 	close(fd);
-	if (!loaded)
+	return loaded;
+}
+
+void
+baton_trusted_hba_load(void)
+{
+	if (!load_lines(load_hba))
 		ereport(FATAL,
 				(errcode(ERRCODE_CONFIG_FILE_ERROR),
 				 errmsg("could not let in a backend of the pool")));
+}
+
+static bool
+lets_in(sa_family_t family)
+{
+	/* no role has that name, nor is one read to say so */
+	BatonClient client = {.user = "",.database = ""};
+	static const uint8 address[16] = {127, 0, 0, 1};
+	const HbaLine *line;
+
+	(void) baton_address_make(&client.address, family, 0, address, 0);
+	line = baton_rules_match(&client, NULL);
+	return line != NULL && line->auth_method == uaTrust;
+}
+
+void
+baton_trusted_hba_check(void)
+{
+	/* then each backend sees for itself */
+	if (!baton_rules_kept())
+		return;
+
+	StartTransactionCommand();
+	works = load_lines(baton_rules_load_hba) && lets_in(AF_UNIX) && lets_in(AF_INET) &&
+		!baton_self_check_is_broken("trusted_rules");
+	CommitTransactionCommand();
+	if (!works)
+		baton_self_check_failed(BATON_COSTS_VOUCHING, "rules of our own are not gone by");
+}
+
+bool
+baton_trusted_hba_works(void)
+{
+	return works;
 }

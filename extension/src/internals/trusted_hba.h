@@ -17,4 +17,11 @@
  */
 extern void baton_trusted_hba_load(void);
 
+/*
+ * Does that work?  Checked in the launcher, once, before it loads the file for the
+ * first time: until then its rules let everybody in, and must not be asked.
+ */
+extern void baton_trusted_hba_check(void);
+extern bool baton_trusted_hba_works(void);
+
 #endif							/* BATON_TRUSTED_HBA_H */

@@ -53,6 +53,7 @@
 #include "parameters_message.h"
 #include "pool_settings.h"
 #include "settings_standby.h"
+#include "trusted_hba.h"
 #include "wire.h"
 
 /* Questions answered before signals and reloads get their turn. */
@@ -303,6 +304,7 @@ baton_launcher_main(Datum argument)
 
 	before_shmem_exit(tell_shutdown, (Datum) 0);
 	baton_hba_init();
+	baton_trusted_hba_check();
 	baton_hba_load();
 	/* who died with the server may have committed without telling */
 	baton_login_changed();

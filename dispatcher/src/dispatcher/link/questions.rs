@@ -99,8 +99,8 @@ pub struct Answer {
     pub good_until: i64,
     /// Only a backend can say whether this role may connect: it must greet.
     pub ask_backend: bool,
-    /// By pg_baton.pool_mode.
-    pub is_native: bool,
+    /// Whether it becomes native: BATON_NATIVE_*.
+    pub native: u32,
 }
 
 impl Answer {
@@ -151,7 +151,7 @@ impl Answer {
         answer.peer_allowed = reader.string()? == b"1";
         answer.good_until = reader.i64()?;
         answer.ask_backend = reader.u8()? != 0;
-        answer.is_native = reader.u8()? != 0;
+        answer.native = u32::from(reader.u8()?);
         Ok((request, answer))
     }
 
@@ -201,7 +201,7 @@ mod tests {
         );
         assert_eq!((answer.role, answer.database), (10, 5));
         assert_eq!((answer.good_until, answer.ask_backend), (9, true));
-        assert!(answer.is_native);
+        assert_eq!(answer.native, NATIVE_POOL_MODE);
         assert!(answer.superuser && answer.peer_allowed && answer.refuse_before_authentication);
         let report = answer.refusal.unwrap();
         assert_eq!((report.detail, report.hint), (None, Some(b"hint".to_vec())));

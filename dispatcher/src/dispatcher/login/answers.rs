@@ -96,8 +96,10 @@ impl Logins {
         let Phase::Asked(mut asked) = phase else {
             return self.drop_login(number);
         };
-        let why = match (answer.is_native, is_full) {
-            (true, _) => Some(Why::PoolMode),
+        let by_server = self.parameters.login_by_server || answer.method == AUTH_BY_SERVER;
+        let why = match (answer.native, is_full) {
+            (NATIVE_POOL_MODE, _) => Some(Why::PoolMode),
+            (NATIVE_BY_SERVER, _) if by_server => Some(Why::FailedCheck),
             (_, true) => Some(Why::PoolMemory),
             _ => None,
         };
@@ -110,7 +112,6 @@ impl Logins {
         if !negotiate.is_empty() && socket::send(login.fd(), &negotiate).is_err() {
             return self.drop_login(number);
         }
-        let by_server = self.parameters.login_by_server || answer.method == AUTH_BY_SERVER;
         if by_server && !answer.refuse_before_authentication && asked.proved.is_none() {
             asked.role = answer.role;
             return self.send_on_errand(number, Errand::Login, ForServer::Client(asked));

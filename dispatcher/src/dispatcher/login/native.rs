@@ -23,6 +23,7 @@ pub enum Why {
     Busy,
     ContextMemory,
     PoolMemory,
+    FailedCheck,
 }
 
 impl Why {
@@ -35,6 +36,7 @@ impl Why {
             Why::Busy => "pg_baton.native_when_waiting",
             Why::ContextMemory => "context memory",
             Why::PoolMemory => "pool memory",
+            Why::FailedCheck => "failed check",
         }
     }
 }

@@ -51,6 +51,7 @@
 #include "pool_settings.h"
 #include "settings_standby.h"
 #include "shared_catalog.h"
+#include "trusted_hba.h"
 #include "wire.h"
 
 /* LOGIN_QUESTION; see baton_shared.h */
@@ -92,7 +93,7 @@ typedef struct Answer
 	bool		peer_match;
 	TimestampTz good_until;		/* 0: not to be kept */
 	bool		ask_backend;	/* a backend must greet, and decides */
-	bool		is_native;		/* by pg_baton.pool_mode */
+	uint8		native;			/* BATON_NATIVE_* */
 } Answer;
 
 static bool
@@ -154,7 +155,7 @@ write_answer(StringInfo out, uint32 request, const Answer *answer)
 	baton_wire_string(out, answer->peer_match ? "1" : "");
 	baton_wire_i64(out, answer->good_until);
 	baton_wire_u8(out, answer->ask_backend ? 1 : 0);
-	baton_wire_u8(out, answer->is_native ? 1 : 0);
+	baton_wire_u8(out, answer->native);
 }
 
 static void
@@ -501,7 +502,10 @@ decide(const Question *question, Answer *answer)
 		check_database(question, &unused);
 	}
 	/* of one who does not exist, too, as it takes its time */
-	answer->is_native = baton_pool_is_native(answer->role, answer->database);
+	if (baton_pool_is_native(answer->role, answer->database))
+		answer->native = BATON_NATIVE_POOL_MODE;
+	else if (!baton_trusted_hba_works())
+		answer->native = BATON_NATIVE_BY_SERVER;
 	limit_answer(answer);
 
 	/* the answer's own is wiped when it has been sent */

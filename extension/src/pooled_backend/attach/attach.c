@@ -33,11 +33,13 @@
 #include "attach_origin.h"
 #include "boundary.h"
 #include "channel.h"
+#include "client_port.h"
 #include "client_ticket.h"
 #include "context.h"
 #include "function_table.h"
 #include "identity.h"
 #include "keepalive.h"
+#include "login_trigger.h"
 #include "majors.h"
 #include "opening_notices.h"
 #include "parameters.h"
@@ -124,6 +126,18 @@ receive_welcome(BatonIncoming *welcome)
 static const char *
 check_server(void)
 {
+	static const struct
+	{
+		const char *name;
+		const char *(*attach) (void);
+	}			checks[] = {
+		{"client_port", baton_port_attach},
+		{"signal_barriers", baton_barrier_attach},
+		{"login_triggers", baton_login_triggers_attach},
+		{"keepalives", baton_keepalive_attach},
+		{"taint", baton_taint_attach},
+		{"context", baton_context_attach},
+	};
 	MemoryContext caller = CurrentMemoryContext;
 	uint32		held_off = QueryCancelHoldoffCount;
 	const char *volatile problem = NULL;
@@ -134,11 +148,12 @@ check_server(void)
 
 	PG_TRY();
 	{
-		problem = baton_keepalive_attach();
-		if (problem == NULL)
-			problem = baton_taint_attach();
-		if (problem == NULL)
-			problem = baton_context_attach();
+		for (int i = 0; problem == NULL && i < (int) lengthof(checks); i++)
+		{
+			problem = checks[i].attach();
+			if (problem == NULL && baton_self_check_is_broken(checks[i].name))
+				problem = "broken on purpose";
+		}
 	}
 	PG_CATCH();
 	{

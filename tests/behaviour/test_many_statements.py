@@ -4,10 +4,14 @@ backend, costs nothing where it is not used, and is each session's own all the s
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import pytest
 
+from harness.compare import same_as_direct
 from harness.health import start_two_backends
+from harness.processes import ITS_PROCESS
 from harness.wire import Wire, bind, close_statement, describe_statement, execute, parse, query, sync
 
 LISTED = "SELECT name, statement, generic_plans, custom_plans FROM pg_prepared_statements ORDER BY name COLLATE \"C\""
@@ -205,3 +209,43 @@ def test_a_function_that_is_wrongly_called_immutable_reads_its_own_session_s_par
             assert answer[0].row()[0].decode() == (tenant or "none")
     for session in sessions.values():
         session.finish()
+
+
+def most_memory_mb(process: int) -> int:
+    """The most that it has ever had."""
+    return int(re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())[1]) // 1024
+
+
+def test_of_a_long_string_a_backend_reads_the_statement_that_it_needs(two_backends):
+    """PREPARE has all of its string for its text, which two backends take turns with.
+    To read its 500,000 numbers would take 30 MB and more of the backend, too, that
+    has only the small statement to make."""
+    numbers = ", ".join(["1"] * 500_000)
+    with login(two_backends) as session:
+        other = int(rows(session, ITS_PROCESS)[0][0])
+        session.query(f"SELECT 1 WHERE 1 IN ({numbers}); PREPARE small(int) AS SELECT $1 + 1; SELECT 2")
+        had = most_memory_mb(other)
+        assert [rows(session, "EXECUTE small(41)") for _ in range(2)] == [[["42"]]] * 2
+        assert int(rows(session, ITS_PROCESS)[0][0]) == other
+        assert int(rows(session, ITS_PROCESS)[0][0]) != other
+        assert most_memory_mb(other) - had < 15
+
+
+def test_an_error_in_a_statement_of_a_long_string_is_where_it_was(two_backends):
+    """However the other statements of the string end, and in any encoding."""
+    statements = {
+        "plain": "PREPARE {} AS SELECT 1 + no_such_column",
+        "after comments": "  -- é; '\n/* é; */ PREPARE {} AS\nSELECT 'é', 1 + no_such_column",
+        "escapes": "PREPARE {} AS SELECT E'\\'', 'it''s; é', 1 + no_such_column  ",
+        "last": "PREPARE {} AS SELECT $$é;$$, 1 + no_such_column",
+    }
+    prepared = {name: f"s{n}" for n, name in enumerate(statements)}
+    table = "CREATE TABLE columned AS SELECT 1 AS no_such_column"
+    text = "; ".join(statements[name].format(prepared[name]) + " FROM columned" for name in statements)
+    script = [table, text, *[step for name in prepared.values() for step in (f"EXECUTE {name}",) * 2]]
+    script += ["ALTER TABLE columned RENAME no_such_column TO other"]
+    script += [f"EXECUTE {name}" for name in prepared.values()]
+    script += ["SELECT name, statement FROM pg_prepared_statements ORDER BY name"]
+    seen = same_as_direct(two_backends, script, teardown="DROP TABLE columned")
+    positions = [line for line in seen if "P=" in line]
+    assert len(positions) == len(statements)

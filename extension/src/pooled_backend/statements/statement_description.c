@@ -24,6 +24,7 @@
 #include "miscadmin.h"
 #include "parser/analyze.h"
 #include "parser/parser.h"
+#include "delta.h"
 #include "majors.h"
 #include "search_path.h"
 #include "statement_description.h"
@@ -159,72 +160,51 @@ parse_text(const char *text, bool old_strings)
 }
 
 /*
- * Each of many PREPAREs in one string has all of the string for its text.  So
- * the trees of such a text are kept until another is read, and its statements
- * cost one reading, not each one.
- */
-#define KEPT_TEXT_MAX (256 * 1024)
-
-static MemoryContext kept_context = NULL;
-static char *kept_text = NULL;
-static bool kept_old_strings = false;
-static List *kept_trees = NIL;
-
-static List *
-parse_string(const char *text, bool old_strings)
-{
-	MemoryContext caller;
-
-	if (kept_text != NULL && kept_old_strings == old_strings && strcmp(kept_text, text) == 0)
-		return kept_trees;
-	kept_text = NULL;
-	kept_trees = NIL;
-	if (strlen(text) > KEPT_TEXT_MAX)
-		return parse_text(text, old_strings);
-
-	if (kept_context == NULL)
-		kept_context = AllocSetContextCreate(TopMemoryContext, "pg_baton parsed string",
-											 ALLOCSET_DEFAULT_SIZES);
-	MemoryContextReset(kept_context);
-	caller = MemoryContextSwitchTo(kept_context);
-	kept_trees = parse_text(text, old_strings);
-	kept_old_strings = old_strings;
-	if (kept_trees != NIL)
-		kept_text = pstrdup(text);
-	MemoryContextSwitchTo(caller);
-	return kept_trees;
-}
-
-/*
- * The statement among those of the text that lies at the place described: the
- * text of SQL's PREPARE is the whole string that the client sent, and
- * PrepareQuery() (prepare.c) gives the statement within PREPARE the place of
- * the PREPARE itself.
+ * The statement of a text that lies at the place described.
+ *
+ * The text of SQL's PREPARE is the whole string that the client sent, however many
+ * statements there are in it, and PrepareQuery() (prepare.c) gives the statement
+ * within PREPARE the place of the PREPARE itself.  Only that is read, behind
+ * blanks in place of what comes before it: so what a node remembers of its place
+ * is what it was, and many PREPAREs in one string do not cost a reading of it each.
  */
 static RawStmt *
-pick_statement(List *trees, bool from_sql, int location, int length)
+parse_statement(const char *text, bool from_sql, int location, int length, bool old_strings)
 {
-	ListCell   *cell;
+	List	   *trees;
+	RawStmt    *tree;
 
-	foreach(cell, trees)
+	if (from_sql && location >= 0)
 	{
-		RawStmt    *tree = lfirst_node(RawStmt, cell);
+		Size		end = strlen(text);
+		char	   *part;
 
-		if (tree->stmt_location != location || tree->stmt_len != length)
-			continue;
-		if (!from_sql)
-			return tree;
-		if (IsA(tree->stmt, PrepareStmt))
-		{
-			RawStmt    *inner = makeNode(RawStmt);
-
-			inner->stmt = ((PrepareStmt *) tree->stmt)->query;
-			inner->stmt_location = location;
-			inner->stmt_len = length;
-			return inner;
-		}
+		if ((Size) location > end || length < 0 || (Size) length > end - location)
+			return NULL;
+		if (length > 0)
+			end = location + length;
+		part = palloc(end + 1);
+		memset(part, ' ', location);
+		memcpy(part + location, text + location, end - location);
+		part[end] = '\0';
+		trees = parse_text(part, old_strings);
+		pfree(part);
 	}
-	return NULL;
+	else
+		trees = parse_text(text, old_strings);
+	if (list_length(trees) != 1)
+		return NULL;
+
+	tree = linitial_node(RawStmt, trees);
+	if (from_sql)
+	{
+		if (!IsA(tree->stmt, PrepareStmt))
+			return NULL;
+		tree->stmt = ((PrepareStmt *) tree->stmt)->query;
+	}
+	tree->stmt_location = location;
+	tree->stmt_len = length;
+	return tree;
 }
 
 /* Was the text read with standard_conforming_strings off? */
@@ -244,9 +224,7 @@ read_with_old_strings(const CachedPlanSource *plan, bool from_sql)
 	scratch = AllocSetContextCreate(CurrentMemoryContext, "pg_baton parse",
 									ALLOCSET_DEFAULT_SIZES);
 	caller = MemoryContextSwitchTo(scratch);
-	tree = pick_statement(from_sql ? parse_string(plan->query_string, false) :
-						  parse_text(plan->query_string, false),
-						  from_sql, own->stmt_location, own->stmt_len);
+	tree = parse_statement(plan->query_string, from_sql, own->stmt_location, own->stmt_len, false);
 	result = tree == NULL || !equal(tree->stmt, own->stmt);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(scratch);
@@ -263,9 +241,7 @@ baton_statement_parse(const Description *description)
 	bool		from_sql = (head->flags & STATEMENT_FROM_SQL) != 0;
 	bool		old_strings = (head->flags & STATEMENT_OLD_STRINGS) != 0;
 
-	return pick_statement(from_sql ? parse_string(description->text, old_strings) :
-						  parse_text(description->text, old_strings),
-						  from_sql, head->location, head->length);
+	return parse_statement(description->text, from_sql, head->location, head->length, old_strings);
 }
 
 static void
@@ -310,7 +286,8 @@ append_result(StringInfo value, TupleDesc result)
 bool
 baton_statement_is_describable(const CachedPlanSource *plan)
 {
-	return strlen(plan->query_string) < MaxAllocSize - DESCRIPTION_SPARE;
+	return baton_delta_size() != DELTA_TOO_LARGE &&
+		strlen(plan->query_string) < MaxAllocSize - DESCRIPTION_SPARE;
 }
 
 void

@@ -59,7 +59,10 @@ typedef struct Description
 	const char *text;
 } Description;
 
-/* False if the text is so long that no memory can hold the description. */
+/*
+ * False if the text is so long that no memory can hold the description, or the
+ * session's context cannot be told any more, for having been too large.
+ */
 extern bool baton_statement_is_describable(const CachedPlanSource *plan);
 
 /* Appends the description of a plan that is describable. */

@@ -185,7 +185,7 @@ parse_statement(const char *text, bool from_sql, int location, int length, bool 
 			end = location + length;
 		part = palloc(end + 1);
 		memset(part, ' ', location);
-		memcpy(part + location, text + location, end - location);
+		memcpy(part + location, text +location, end - location);
 		part[end] = '\0';
 		trees = parse_text(part, old_strings);
 		pfree(part);

@@ -472,7 +472,7 @@ def test_who_signals_a_process_that_is_behind_says_so_as_on_a_direct_connection(
         for port in (server.port, server.pool_port):
             with Wire.login("127.0.0.1", port) as session:
                 session.query("SET client_min_messages = debug4")
-                said = [m.fields()["M"] for m in session.query(fills_the_queue) if m.type == "N"]
+                said = [m.fields()["M"] for m in session.ask(query(fills_the_queue)) if m.type == "N"]
                 assert any(text.startswith("sending sinval catchup signal to PID") for text in said)
 
 

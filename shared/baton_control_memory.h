@@ -353,28 +353,15 @@ typedef struct BatonIdentity
 #define BATON_STATE_ACTIVE 4
 #define BATON_STATE_IDLE_IN_TRANSACTION 5
 
-/* why a session is dedicated */
-#define BATON_CAUSE_NONE 0
-#define BATON_CAUSE_ADVISORY_LOCK 1
-#define BATON_CAUSE_HELD_CURSOR 2
-#define BATON_CAUSE_TEMPORARY_OBJECT 3
-#define BATON_CAUSE_LISTEN 4
-#define BATON_CAUSE_LOAD 5
-#define BATON_CAUSE_SETSEED 6
-#define BATON_CAUSE_BACKUP 7
-#define BATON_CAUSE_TEMPORARY_SLOT 8
-#define BATON_CAUSE_REPLICATION_ORIGIN 9
-#define BATON_CAUSE_LISTED_OBJECT 10
-#define BATON_CAUSE_CONTEXT_MEMORY 11
-#define BATON_CAUSE_DISPATCHER_GONE 12
-#define BATON_CAUSE_OTHER 13
-#define BATON_CAUSE_SELF_CHECK 14
-#define BATON_CAUSE_POOL_MODE 15
-#define BATON_CAUSE_FEW_SESSIONS 16
-#define BATON_CAUSE_UNLISTED_LIBRARY 17
-#define BATON_CAUSE_LISTED_PARAMETER 18
-#define BATON_CAUSE_POOL_MEMORY 19
-#define BATON_CAUSE_LAST 19
+/* why a session is dedicated: BATON_CAUSE_<name>, from 1 on */
+enum BatonCause
+{
+	BATON_CAUSE_NONE,
+#define BATON_CAUSE(name, text) BATON_CAUSE_##name,
+#include "causes.inc"
+#undef BATON_CAUSE
+	BATON_CAUSE_COUNT
+};
 
 /*
  * Statement counters of one prepared statement of one session; written by

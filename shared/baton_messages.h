@@ -133,12 +133,19 @@ typedef struct BatonFrame
 								 * configuration, at start and at each reload */
 #define BATON_MSG_LOGIN_ANSWER 31	/* see login.c and questions.rs */
 #define BATON_MSG_SHUTDOWN 32	/* u32: the server is stopping */
-#define BATON_MSG_POOL_SETTINGS 33	/* u32 role, u32 database, i32
-									 * max_backends, i32 min_backends, i32
-									 * max_sessions (-1: not set), i32 mode
-									 * (BATON_MODE_*), i32 weight, i32
-									 * reserve, i32 memory (kB; -1: not set):
-									 * pool_settings.c */
+#define BATON_MSG_POOL_SETTINGS 33	/* u32 role, u32 database, then for each
+									 * of pool_settings.inc: i32 value (kB of
+									 * memory, BATON_MODE_*), u32
+									 * BATON_SOURCE_* */
+
+/* where a pool's setting comes from, by pg_settings' words; the last one counts */
+#define BATON_SOURCE_DEFAULT 0
+#define BATON_SOURCE_FILE 1
+#define BATON_SOURCE_COMMAND_LINE 2
+#define BATON_SOURCE_GLOBAL 3	/* ALTER ROLE ALL */
+#define BATON_SOURCE_DATABASE 4
+#define BATON_SOURCE_USER 5
+#define BATON_SOURCE_DATABASE_USER 6
 
 /* pg_baton.pool_mode */
 #define BATON_MODE_SHARED 0
@@ -198,6 +205,7 @@ typedef struct BatonFrame
 #define BATON_QUERY_BACKENDS 2
 #define BATON_QUERY_POOLS 3
 #define BATON_QUERY_DISPATCHERS 4
+#define BATON_QUERY_POOL_SETTINGS 8
 
 /*
  * The pool shall leave a database (database_leave.c).  Follows: u8 forced (1:

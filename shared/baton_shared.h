@@ -25,6 +25,7 @@
  * is compared whenever two processes meet.
  *
  * build.rs understands lines of the form "#define BATON_NAME <integer>" only.
+ * Lists with texts are .inc files, which both languages are made from.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *

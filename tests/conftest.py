@@ -14,6 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from harness import crowds  # noqa: E402
 from harness.cluster import Cluster, Run  # noqa: E402
 from harness.stage import direct_only  # noqa: E402
 
@@ -124,6 +125,13 @@ def pool(server: Cluster):
 
     with psycopg.connect(server.pool(), autocommit=True) as connection:
         yield connection
+
+
+@pytest.fixture
+def crowd():
+    """make(cluster, count, **options): sessions that are closed at the test's end."""
+    with crowds.closed_at_the_end() as make:
+        yield make
 
 
 @pytest.hookimpl(hookwrapper=True)

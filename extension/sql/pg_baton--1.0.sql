@@ -230,6 +230,50 @@ REVOKE ALL ON pg_baton_pools FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION pg_baton_get_pools() TO pg_monitor;
 GRANT SELECT ON pg_baton_pools TO pg_monitor;
 
+CREATE FUNCTION pg_baton_get_pool_settings(
+    OUT user_name name,
+    OUT database name,
+    OUT name text,
+    OUT setting text,
+    OUT unit text,
+    OUT source text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pg_baton_get_pool_settings'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION pg_baton_get_pool_settings() IS
+    'Asks the dispatcher; see the view pg_baton_pool_settings';
+
+CREATE VIEW pg_baton_pool_settings AS
+    SELECT user_name,
+        database,
+        name,
+        setting,
+        unit,
+        source
+    FROM pg_baton_get_pool_settings();
+
+COMMENT ON VIEW pg_baton_pool_settings IS
+    'What is in force of the parameters "pg_baton.pool_*" for the pools of a user in a database, one row each';
+
+COMMENT ON COLUMN pg_baton_pool_settings.user_name IS
+    'The pools'' user';
+COMMENT ON COLUMN pg_baton_pool_settings.database IS
+    'The pools'' database';
+COMMENT ON COLUMN pg_baton_pool_settings.name IS
+    'The parameter';
+COMMENT ON COLUMN pg_baton_pool_settings.setting IS
+    'Its value';
+COMMENT ON COLUMN pg_baton_pool_settings.unit IS
+    'The value''s unit; NULL if it has none';
+COMMENT ON COLUMN pg_baton_pool_settings.source IS
+    'Where the value comes from: "default", "configuration file", "command line", "global" (ALTER ROLE ALL), "database", "user", "database user" (ALTER ROLE IN DATABASE)';
+
+REVOKE ALL ON FUNCTION pg_baton_get_pool_settings() FROM PUBLIC;
+REVOKE ALL ON pg_baton_pool_settings FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION pg_baton_get_pool_settings() TO pg_monitor;
+GRANT SELECT ON pg_baton_pool_settings TO pg_monitor;
+
 CREATE FUNCTION pg_baton_get_dispatchers(
     OUT pid integer,
     OUT started timestamp with time zone,

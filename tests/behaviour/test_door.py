@@ -272,24 +272,92 @@ def test_a_client_may_send_so_much_before_it_is_known(door):
             assert stranger.recv(1) == b""
 
 
-def test_a_limit_counts_from_the_next_reload_on(door):
-    cluster = door()
+def is_cut_off_in_handshake(cluster) -> bool:
+    with socket.create_connection((HOST, cluster.pool_port), timeout=20) as stranger:
+        stranger.sendall(SSL_REQUEST)
+        assert stranger.recv(1) == b"S"
+        stranger.sendall(b"\x16\x03\x01")
+        stranger.settimeout(3)
+        with contextlib.suppress(TimeoutError):
+            return stranger.recv(1) == b""
+    return False
+
+
+def is_cut_off_in_a_step(cluster) -> bool:
+    with Wire.open(HOST, cluster.pool_port) as wire:
+        wire.send(startup({"user": "one", "database": "postgres"})[:9])
+        with contextlib.suppress(TimeoutError):
+            wire.timeout_s = 3
+            return wire.until_closed() == []
+    return False
+
+
+def says(attempt, parameter: str, limit: object) -> bool:
+    """Somebody of these is refused, for that limit."""
+    try:
+        attempt()
+    except LoginFailed as failure:
+        assert failure.fields["D"].startswith(f'Parameter "pg_baton.{parameter}" is {limit}'), failure.fields
+        return True
+    return False
+
+
+def log_in_often(cluster) -> None:
+    for _ in range(30):
+        log_in(cluster).leave()
+
+
+def is_pushed_out(cluster) -> bool:
+    """Of many who say nothing, somebody is told so."""
+    silent = [Wire.open(HOST, cluster.pool_port) for _ in range(30)]
+    for one in silent:
+        one.send(startup({"user": "one", "database": "postgres"})[:6])
+    log_in(cluster, "postgres", host="socket").leave()
+    told = [one.has_input() for one in silent]
+    for one in silent:
+        one.close()
+    return any(told)
+
+
+def asks_for_more(cluster, parameter: str, limit: object) -> bool:
+    return says(lambda: log_in(cluster).leave(), parameter, limit)
+
+
+# The limit, and what shows that it counts; where there is none it does not.
+RELOADED = {
+    "max_login_rate": (5, lambda cluster: says(lambda: log_in_often(cluster), "max_login_rate", 5)),
+    "max_login_rate_per_address": (
+        5,
+        lambda cluster: says(lambda: log_in_often(cluster), "max_login_rate_per_address", 5),
+    ),
+    "max_sessions_per_address": (2, lambda cluster: asks_for_more(cluster, "max_sessions_per_address", 2)),
+    "max_sessions_per_user": (2, lambda cluster: asks_for_more(cluster, "max_sessions_per_user", 2)),
+    "max_unauthenticated": (10, is_pushed_out),
+    "handshake_timeout": ("500ms", is_cut_off_in_handshake),
+    "login_step_timeout": ("500ms", is_cut_off_in_a_step),
+    "max_login_bytes": (
+        "1kB",
+        lambda cluster: says(
+            lambda: Wire.login(HOST, cluster.pool_port, user="one", application_name="x" * 2000).leave(),
+            "max_login_bytes",
+            1,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("parameter", RELOADED)
+def test_a_limit_counts_from_the_next_reload_on(door, parameter):
+    limit, counts = RELOADED[parameter]
+    cluster = door(secure=True)
     inside = [log_in(cluster) for _ in range(3)]
-    cluster.set_parameters({"pg_baton.max_sessions_per_user": 2})
+    assert not counts(cluster)
+    cluster.set_parameters({f"pg_baton.{parameter}": limit})
     cluster.reload()
-
-    def refused() -> bool:
-        try:
-            log_in(cluster).leave()
-            return False
-        except LoginFailed as failure:
-            is_refused(failure.fields, "max_sessions_per_user", 2)
-            return True
-
-    wait_until(refused, what="the limit counts")
+    wait_until(lambda: counts(cluster), what="the limit counts")
     assert [wire.query("SELECT 1") for wire in inside] == [[["1"]]] * 3
-    cluster.set_parameters({"pg_baton.max_sessions_per_user": None})
+    cluster.set_parameters({f"pg_baton.{parameter}": None})
     cluster.reload()
-    wait_until(lambda: not refused(), what="the limit is off")
+    wait_until(lambda: not counts(cluster), what="the limit is off")
     for wire in inside:
         wire.finish()

@@ -15,10 +15,6 @@ from harness.wire import Wire, query
 pytestmark = pytest.mark.pool_only
 
 
-def login(cluster, **options) -> Wire:
-    return Wire.login("127.0.0.1", cluster.pool_port, **options)
-
-
 @pytest.fixture
 def cluster(make_cluster):
     one = make_cluster(parameters={"pg_baton.max_backends": 8, "pg_baton.session_wait_timeout": "20s"})
@@ -26,20 +22,6 @@ def cluster(make_cluster):
     one.sql("CREATE ROLE hog LOGIN")
     one.sql("CREATE ROLE other LOGIN")
     return one
-
-
-@pytest.fixture
-def crowd(cluster):
-    """Sessions that are closed at the end."""
-    with contextlib.ExitStack() as stack:
-
-        def make(count: int, **options) -> list[Wire]:
-            wires = [login(cluster, **options) for _ in range(count)]
-            for wire in wires:
-                stack.callback(wire.close)
-            return wires
-
-        yield make
 
 
 def backends(cluster, user: str) -> int:
@@ -50,14 +32,14 @@ def backends(cluster, user: str) -> int:
 
 def test_25_open_transactions_of_one_user_stop_no_other(cluster, crowd):
     cluster.sql("ALTER ROLE hog SET pg_baton.pool_max_backends = 5")
-    hogs = crowd(25, user="hog")
+    hogs = crowd(cluster, 25, user="hog")
     for hog in hogs:
         hog.send(query("BEGIN"))
     wait_until(
         lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions WHERE state = 'idle in transaction'") == [(5,)],
         what="five have begun",
     )
-    others = crowd(6, user="other")
+    others = crowd(cluster, 6, user="other")
     for other in others:
         assert other.query("SELECT current_user") == [["other"]]
     assert backends(cluster, "hog") == 5
@@ -66,7 +48,7 @@ def test_25_open_transactions_of_one_user_stop_no_other(cluster, crowd):
 
 
 def test_a_limit_counts_at_once_for_sessions_that_are_there(cluster, crowd):
-    hogs = crowd(8, user="hog")
+    hogs = crowd(cluster, 8, user="hog")
     for hog in hogs:
         hog.query("BEGIN")
     assert backends(cluster, "hog") == 8
@@ -96,7 +78,7 @@ def begun(cluster, wires: list[Wire]) -> int:
 
 
 def test_what_is_set_more_closely_counts(cluster, crowd):
-    hogs = crowd(6, user="hog")
+    hogs = crowd(cluster, 6, user="hog")
     for target, limit in (
         ("ROLE ALL", 5),
         ("DATABASE postgres", 4),
@@ -112,7 +94,7 @@ def test_what_is_set_more_closely_counts(cluster, crowd):
 def test_startup_options_do_not_multiply_a_limit(cluster, crowd):
     cluster.sql("ALTER ROLE hog SET pg_baton.pool_max_backends = 2")
     # What only a starting backend can take makes a pool.
-    kinds = [crowd(3, user="hog", options="-c ignore_system_indexes=off"), crowd(3, user="hog")]
+    kinds = [crowd(cluster, 3, user="hog", options="-c ignore_system_indexes=off"), crowd(cluster, 3, user="hog")]
     for _ in range(3):
         for wires in kinds:
             for wire in wires:
@@ -124,22 +106,22 @@ def test_startup_options_do_not_multiply_a_limit(cluster, crowd):
 
 def test_sessions_of_a_role_have_a_limit(cluster, crowd):
     cluster.sql("ALTER ROLE hog SET pg_baton.pool_max_sessions = 3")
-    hogs = crowd(3, user="hog")
+    hogs = crowd(cluster, 3, user="hog")
     with pytest.raises(psycopg.OperationalError, match="too many connections for role") as refused:
         psycopg.connect(cluster.pool(user="hog"))
     assert "pg_baton.pool_max_sessions" in str(refused.value)
-    (other,) = crowd(1, user="other")
+    (other,) = crowd(cluster, 1, user="other")
     assert other.query("SELECT 1") == [["1"]]
     hogs.pop().finish()
     wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions WHERE user_name = 'hog'") == [(2,)])
-    crowd(1, user="hog")
+    crowd(cluster, 1, user="hog")
 
 
 def test_a_pool_keeps_the_backends_that_its_role_is_given(cluster, crowd):
     cluster.sql("ALTER ROLE hog SET pg_baton.pool_min_backends = 3")
     cluster.set_parameters({"pg_baton.backend_idle_timeout": "100ms"})
     cluster.reload()
-    (hog, *_) = crowd(2, user="hog") + crowd(2, user="other")
+    (hog, *_) = crowd(cluster, 2, user="hog") + crowd(cluster, 2, user="other")
     hog.query("SELECT 1")
     wait_until(lambda: backends(cluster, "hog") == 3 and backends(cluster, "other") <= 1, what="three are kept")
 

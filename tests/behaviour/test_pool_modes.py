@@ -3,8 +3,6 @@ role, for a database, for all, or while they are few."""
 
 from __future__ import annotations
 
-import contextlib
-
 import psycopg
 import pytest
 
@@ -23,19 +21,11 @@ def cluster(make_cluster):
     return one
 
 
-@pytest.fixture
-def crowd(cluster):
-    """Sessions that have been served, and are closed at the end."""
-    with contextlib.ExitStack() as stack:
-
-        def make(count: int, user: str) -> list[Wire]:
-            wires = [Wire.login("127.0.0.1", cluster.pool_port, user=user) for _ in range(count)]
-            for wire in wires:
-                stack.callback(wire.close)
-                wire.query("SELECT 1")
-            return wires
-
-        yield make
+def served(crowd, cluster, count: int, user: str) -> list[Wire]:
+    wires = crowd(cluster, count, user=user)
+    for wire in wires:
+        wire.query("SELECT 1")
+    return wires
 
 
 def causes(cluster, user: str) -> set[str | None]:
@@ -49,7 +39,7 @@ def backends(cluster, user: str) -> int:
 
 
 def test_a_role_s_sessions_have_a_backend_each_as_long_as_its_mode_says_so(cluster, crowd):
-    apps, others = crowd(5, "app"), crowd(5, "other")
+    apps, others = served(crowd, cluster, 5, "app"), served(crowd, cluster, 5, "other")
     cluster.sql("ALTER ROLE app SET pg_baton.pool_mode = dedicated")
     # It counts for those who are there, from their next transaction on.
     wait_until(lambda: [app.query("SELECT 1") for app in apps] and causes(cluster, "app") == {"pool mode"})
@@ -71,7 +61,7 @@ def test_all_can_be_dedicated_by_the_configuration_file(cluster, crowd):
     cluster.set_parameters({"pg_baton.pool_mode": "dedicated"})
     cluster.reload()
     cluster.sql("ALTER ROLE other SET pg_baton.pool_mode = shared")
-    apps, others = crowd(4, "app"), crowd(4, "other")
+    apps, others = served(crowd, cluster, 4, "app"), served(crowd, cluster, 4, "other")
     wait_until(lambda: [app.query("SELECT 1") for app in apps] and causes(cluster, "app") == {"pool mode"})
     for other in others:
         other.query("SELECT 1")
@@ -84,10 +74,10 @@ def test_all_can_be_dedicated_by_the_configuration_file(cluster, crowd):
 def test_few_sessions_have_a_backend_each_and_many_share(cluster, crowd):
     cluster.set_parameters({"pg_baton.sharing_threshold": 6})
     cluster.reload()
-    few = crowd(5, "app")
+    few = served(crowd, cluster, 5, "app")
     wait_until(lambda: [app.query("SELECT 1") for app in few] and causes(cluster, "app") == {"few sessions"})
     assert backends(cluster, "app") == 5
-    many = crowd(4, "other")
+    many = served(crowd, cluster, 4, "other")
     wait_until(lambda: causes(cluster, "app") == {None}, what="too many for a backend each")
     for wire in few + many:
         assert wire.query("SELECT 1") == [["1"]]

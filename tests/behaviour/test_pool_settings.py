@@ -1,33 +1,25 @@
-"""Each setting of a pool can be given to all roles, to a database, to a role, and
-to a role in a database: what is given most closely counts, for a pool that runs,
-and as long as it is given. Superusers give them.
+"""Each setting of a pool can be given to all by the configuration file, to all
+roles, to a database, to a role, and to a role in a database: what is given most
+closely counts, for a pool that runs, and as long as it is given. Superusers give them.
 
-What counts is told by what it does to sessions that are there all the time; no
-view shows it but that of memory. Weights and reserves: test_pool_shares.py, for a
-role."""
+What counts is told by what it does to sessions that are there all the time, and by
+pg_baton_pool_settings, which says where it comes from. Weights and reserves:
+test_pool_shares.py."""
 
 from __future__ import annotations
-
-import contextlib
 
 import psycopg
 import pytest
 
 from harness.crowds import commit_as_they_begin
 from harness.health import wait_until
-from harness.ports import HOST
-from harness.wire import Wire, query
+from harness.pool_levels import assert_closest_counts
+from harness.wire import query
 
 pytestmark = pytest.mark.pool_only
 
 BACKENDS = 8
 APPS = 7
-
-# As PostgreSQL ranks them, those that give way first.
-LEVELS = ("ROLE ALL", "DATABASE postgres", "ROLE app", "ROLE app IN DATABASE postgres")
-
-# Rows about others, which count for nobody here.
-OTHERS = ("DATABASE elsewhere", "ROLE owner", "ROLE app IN DATABASE elsewhere")
 
 
 @pytest.fixture(scope="module")
@@ -59,15 +51,12 @@ def cluster(run):
 
 
 @pytest.fixture
-def apps(cluster):
+def apps(cluster, crowd):
     """Sessions that are there all the time."""
-    with contextlib.ExitStack() as stack:
-        wires = []
-        for _ in range(APPS):
-            wires.append(Wire.login(HOST, cluster.pool_port, user="app"))
-            stack.callback(wires[-1].close)
-            wires[-1].query("SELECT 1")
-        yield wires
+    wires = crowd(cluster, APPS, user="app")
+    for wire in wires:
+        wire.query("SELECT 1")
+    return wires
 
 
 def count(cluster, what: str) -> int:
@@ -126,43 +115,23 @@ def mode(cluster, apps) -> str:
 # What is given at each level, what it does, what is so where nothing is given, how
 # it is looked at.
 SETTINGS = {
-    "pool_max_backends": ((5, 4, 3, 2), (5, 4, 3, 2), APPS, transactions),
-    "pool_min_backends": ((2, 4, 3, 5), (2, 4, 3, 5), 0, backends),
-    "pool_max_sessions": ((5, 4, 6, 3), (5, 4, 6, 3), None, sessions_said),
-    "pool_memory": (("'300kB'", "'200kB'", "'1MB'", 100), (300, 200, 1024, 100), None, memory),
-    "pool_mode": (2 * ("dedicated", "native"), 2 * ("dedicated", "native"), "shared", mode),
+    "pool_max_backends": ((6, 5, 4, 3, 2), (6, 5, 4, 3, 2), APPS, transactions),
+    "pool_min_backends": ((3, 2, 4, 1, 5), (3, 2, 4, 1, 5), 0, backends),
+    "pool_max_sessions": ((4, 5, 2, 6, 3), (4, 5, 2, 6, 3), None, sessions_said),
+    "pool_memory": (("600kB", "300kB", "200kB", "1MB", 100), (600, 300, 200, 1024, 100), None, memory),
+    "pool_mode": (
+        ("native", "dedicated", "native", "shared", "dedicated"),
+        ("native", "dedicated", "native", "shared", "dedicated"),
+        "shared",
+        mode,
+    ),
 }
-
-
-def assert_closest_counts(cluster, name: str, given, expected, without, seen) -> None:
-    def set_to(level: str, value) -> None:
-        cluster.sql(f"ALTER {level} SET pg_baton.{name} = {value}")
-
-    try:
-        wait_until(lambda: seen() == without, what=f"{without} at first")
-        for level in OTHERS:
-            set_to(level, given[3])
-        # The closest one first is not put aside by those that come after it.
-        set_to(LEVELS[3], given[3])
-        wait_until(lambda: seen() == expected[3], what=f"{LEVELS[3]}: {expected[3]}")
-        for level, value in zip(LEVELS[:3], given):
-            set_to(level, value)
-        for level, value in reversed(list(zip(LEVELS, expected))):
-            wait_until(lambda: seen() == value, what=f"{level}: {value}")
-            cluster.sql(f"ALTER {level} RESET pg_baton.{name}")
-        wait_until(lambda: seen() == without, what=f"{without} again")
-        for level, value, effect in zip(LEVELS, given, expected):
-            set_to(level, value)
-            wait_until(lambda: seen() == effect, what=f"{level}: {effect}, set after those before it")
-    finally:
-        for level in LEVELS + OTHERS:
-            cluster.sql(f"ALTER {level} RESET pg_baton.{name}")
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_what_is_set_most_closely_counts_for_a_running_pool(cluster, apps, name):
     given, expected, without, look = SETTINGS[name]
-    assert_closest_counts(cluster, name, given, expected, without, lambda: look(cluster, apps))
+    assert_closest_counts(cluster, "app", name, given, expected, without, lambda: look(cluster, apps))
 
 
 VALUES = {

@@ -6,10 +6,12 @@ from __future__ import annotations
 import contextlib
 import select
 import threading
+import time
 
 import pytest
 
 from harness.health import wait_until
+from harness.pool_levels import assert_closest_counts
 from harness.wire import Wire, query
 
 pytestmark = pytest.mark.pool_only
@@ -101,6 +103,58 @@ def test_busy_roles_share_by_their_weights(cluster):
             timeout_s=30,
             what="one to three",
         )
+
+
+@pytest.fixture
+def eight(make_cluster):
+    """With what pool_levels.py wants; and busy's own weight and reserve are its own."""
+    one = make_cluster(parameters={"pg_baton.max_backends": 8, "pg_baton.session_wait_timeout": "60s"})
+    for statement in (
+        "CREATE EXTENSION pg_baton",
+        "CREATE ROLE quiet LOGIN",
+        "CREATE ROLE busy LOGIN",
+        "CREATE ROLE owner LOGIN",
+        "CREATE DATABASE elsewhere",
+        "ALTER ROLE busy IN DATABASE postgres SET pg_baton.pool_weight = 1000",
+        "ALTER ROLE busy IN DATABASE postgres SET pg_baton.pool_reserve = 0",
+    ):
+        one.sql(statement)
+    return one
+
+
+def test_the_weight_that_is_set_most_closely_counts_for_a_running_pool(eight):
+    """Much higher than the other role's, or much lower."""
+
+    def who_has_more() -> str:
+        quiet, busy = (len(backends(eight, user)) for user in ("quiet", "busy"))
+        return "quiet" if quiet > 2 * busy else "busy" if busy > 2 * quiet else "neither"
+
+    with always_asking(eight, "busy", "quiet", clients=12):
+        given = (10000, 50, 10000, 50, 10000)
+        expected = ("quiet", "busy", "quiet", "busy", "quiet")
+        assert_closest_counts(eight, "quiet", "pool_weight", given, expected, "busy", who_has_more)
+
+
+def test_the_reserve_that_is_set_most_closely_counts_for_a_running_pool(eight, crowd):
+    """What a role keeps that has asked for much, once, beside one that always does."""
+    wires = crowd(eight, 8, user="quiet")
+
+    def kept() -> int | None:
+        """None: it has not come to rest."""
+        for wire in wires:
+            wire.send(query("SELECT pg_sleep(0.05)"))
+        for wire in wires:
+            wire.until_ready()
+        time.sleep(0.5)
+        counts = []
+        for _ in range(10):
+            time.sleep(0.1)
+            counts.append(len(backends(eight, "quiet")))
+        return counts[0] if len(set(counts)) == 1 else None
+
+    with always_asking(eight, "busy", clients=12):
+        levels = (5, 2, 4, 6, 3)
+        assert_closest_counts(eight, "quiet", "pool_reserve", levels, levels, 1, kept)
 
 
 def test_a_backend_is_replaced_when_its_time_is_over(cluster):

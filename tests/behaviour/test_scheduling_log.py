@@ -133,13 +133,11 @@ def test_a_line_says_why_a_session_keeps_its_backend_and_when_no_more(server, lo
         assert len(whys(log(), "dedicated")) == 1
 
 
-def test_causes_have_the_names_of_the_view():
-    def names(file: str, pattern: str) -> dict[str, str]:
-        return dict(re.findall(pattern, (TREE / file).read_text()))
-
-    in_view = names("dispatcher/src/dispatcher/scheduler/views.rs", r'\b(CAUSE_\w+) => "([^"]+)"')
-    in_log = names("extension/src/pooled_backend/boundary/scheduling_log.c", r'\[BATON_(CAUSE_\w+)\] = "([^"]+)"')
-    assert in_log == in_view | {"CAUSE_OTHER": "other"}
+def test_each_cause_is_explained():
+    """What the log and the views say is one list."""
+    causes = re.findall(r'^BATON_CAUSE\(\w+, "([^"]+)"\)$', (TREE / "shared/causes.inc").read_text(), re.MULTILINE)
+    (paragraph,) = re.findall(r"^`dedicated_cause` is one of (.*?)\. It ends", (TREE / "docs/views.md").read_text(), re.M | re.S)
+    assert len(causes) > 15 and set(causes) == set(re.findall(r"`([^`]+)`", re.sub(r"\(.*?\)", "", paragraph, flags=re.S)))
 
 
 def told(server, log: str, user: str) -> int:

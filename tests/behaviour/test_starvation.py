@@ -32,20 +32,6 @@ def cluster_with(make_cluster):
     return make
 
 
-@pytest.fixture
-def crowd():
-    """Sessions that are closed at the end."""
-    with contextlib.ExitStack() as stack:
-
-        def make(cluster, count: int, **options) -> list[Wire]:
-            wires = [login(cluster, **options) for _ in range(count)]
-            for wire in wires:
-                stack.callback(wire.close)
-            return wires
-
-        yield make
-
-
 def shared_backends(cluster) -> int:
     return cluster.sql("SELECT count(*) FROM pg_baton_backends WHERE dedicated_cause IS NULL AND state <> 'retiring'")[
         0

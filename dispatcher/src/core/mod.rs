@@ -75,9 +75,7 @@ pub use pool::PoolKey;
 pub use pool_changes::PoolChange;
 #[cfg(test)]
 pub use pool_changes::Reason;
-pub use pool_limits::PoolLimits;
-#[cfg(test)]
-pub use pool_limits::PoolMode;
+pub use pool_limits::{PoolLimits, PoolMode, PoolSettings};
 pub use tally::Tally;
 pub use whose::{Tells, Whose};
 pub use words::{Shown, Word, Words};

@@ -32,6 +32,15 @@ impl PoolMode {
             _ => PoolMode::Shared,
         }
     }
+
+    /// As it is set.
+    pub fn name(number: i32) -> &'static str {
+        match PoolMode::of(number) {
+            PoolMode::Shared => "shared",
+            PoolMode::Dedicated => "dedicated",
+            PoolMode::Native => "native",
+        }
+    }
 }
 
 /// The parameters pg_baton.pool_*.
@@ -49,6 +58,14 @@ pub struct PoolLimits {
     pub memory: Option<i64>,
 }
 
+/// The values that the limits are, as the launcher sends them, and where each comes
+/// from (BATON_SOURCE_*). For those who ask; nothing is decided by it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PoolSettings {
+    pub values: [i32; 7],
+    pub sources: [u32; 7],
+}
+
 /// Role and database.
 pub type GroupKey = (u32, u32);
 
@@ -57,6 +74,7 @@ pub type GroupKey = (u32, u32);
 pub struct Group {
     /// None: the launcher has been asked.
     pub(super) limits: Option<PoolLimits>,
+    settings: PoolSettings,
     /// One, as a rule, and those that are outdated.
     pub(super) pools: Vec<u32>,
     /// So often those are still to be woken that want memory.
@@ -152,6 +170,21 @@ impl Core {
             self.mark_dirty(number);
         }
         self.show_memory_left(group);
+    }
+
+    /// What these limits are to be shown as.
+    pub fn keep_settings(&mut self, group: GroupKey, settings: PoolSettings) {
+        if let Some(known) = self.groups.get_mut(&group) {
+            known.settings = settings;
+        }
+    }
+
+    /// What is set for a pool's role and database; of each it is the first pool that
+    /// says so. None before the launcher has.
+    pub fn settings(&self, number: u32) -> Option<&PoolSettings> {
+        let group = self.groups.get(&self.group_of(number)?)?;
+        let is_known = group.limits.is_some() && group.pools.first() == Some(&number);
+        is_known.then_some(&group.settings)
     }
 
     pub(super) fn weight(&self, number: u32) -> u64 {

@@ -181,6 +181,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
         signals,
         orphans,
         parameters: Arc::clone(&parameters),
+        threads,
     };
     let dispatcher = Dispatcher::new(parts)?;
     info!("ready on port {}", parameters.port);

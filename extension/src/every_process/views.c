@@ -41,6 +41,7 @@
 PG_FUNCTION_INFO_V1(pg_baton_get_sessions);
 PG_FUNCTION_INFO_V1(pg_baton_get_backends);
 PG_FUNCTION_INFO_V1(pg_baton_get_pools);
+PG_FUNCTION_INFO_V1(pg_baton_get_pool_settings);
 PG_FUNCTION_INFO_V1(pg_baton_get_dispatchers);
 
 pg_noreturn static void not_available(const char *why);
@@ -249,6 +250,12 @@ Datum
 pg_baton_get_pools(PG_FUNCTION_ARGS)
 {
 	return answer(fcinfo, BATON_QUERY_POOLS);
+}
+
+Datum
+pg_baton_get_pool_settings(PG_FUNCTION_ARGS)
+{
+	return answer(fcinfo, BATON_QUERY_POOL_SETTINGS);
 }
 
 Datum

@@ -1,6 +1,7 @@
 //! What the launcher is asked, and says: parameters, and who may log in.
 
 use super::Dispatcher;
+use crate::core::PoolSettings;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::questions::{Answer, Who, WhoByTls};
 use crate::dispatcher::link::wire::{Frame, Malformed, Reader, Writer};
@@ -124,11 +125,14 @@ impl Dispatcher {
             MSG_POOL_SETTINGS => {
                 let mut reader = Reader(frame.payload);
                 let group = (reader.u32()?, reader.u32()?);
-                let mut values = [0; 7];
-                for value in &mut values {
+                let mut values = [0; POOL_SETTINGS.len()];
+                let mut sources = [0; POOL_SETTINGS.len()];
+                for (value, source) in values.iter_mut().zip(&mut sources) {
                     *value = reader.i32()?;
+                    *source = reader.u32()?;
                 }
-                self.scheduler.set_pool_limits(group, values);
+                let settings = PoolSettings { values, sources };
+                self.scheduler.set_pool_limits(group, settings);
             }
             MSG_SHUTDOWN => self.stop("the server is stopping"),
             _ => return Err(Malformed),

@@ -88,6 +88,8 @@ pub struct Dispatcher {
     cancels: u64,
     /// scheduler's count of closed sockets when it was last looked at.
     closed_sockets: u64,
+    /// That wait for sessions.
+    threads: usize,
 }
 
 /// What a dispatcher is made of.
@@ -107,6 +109,8 @@ pub struct Parts {
     pub signals: OwnedFd,
     /// Backend slots of live backends of an earlier dispatcher.
     pub orphans: Vec<(u32, OwnedFd)>,
+    /// That wait for sessions.
+    pub threads: usize,
 }
 
 /// Now, as TimestampTz counts.
@@ -158,6 +162,7 @@ impl Dispatcher {
             wake,
             cancels: 0,
             closed_sockets: 0,
+            threads: parts.threads,
         };
         dispatcher.show_parameters();
         if let Some(number) = dispatcher.connections.add(parts.channel, Peer::Launcher) {

@@ -42,7 +42,7 @@ impl Dispatcher {
         }
         let mut rows: Vec<Vec<u8>> = match at.view {
             View::Sessions => self.natives.rows().collect(),
-            View::Backends | View::Pools => Vec::new(),
+            View::Backends | View::Pools | View::PoolSettings => Vec::new(),
         };
         self.readers.forget(number);
         rows.push(Writer::new(MSG_DONE, 0).finish());
@@ -55,6 +55,7 @@ impl Dispatcher {
             QUERY_SESSIONS => Some(View::Sessions),
             QUERY_BACKENDS => Some(View::Backends),
             QUERY_POOLS => Some(View::Pools),
+            QUERY_POOL_SETTINGS => Some(View::PoolSettings),
             _ => None,
         };
         if let Some(view) = view {
@@ -78,7 +79,7 @@ impl Dispatcher {
         Row::new()
             .number(std::process::id())
             .number(self.started_at)
-            .number(1)
+            .number(self.threads)
             .number(sessions + self.logins.len())
             .number(sessions)
             .number(self.scheduler.waiting())

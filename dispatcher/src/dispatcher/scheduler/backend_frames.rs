@@ -74,7 +74,7 @@ impl Scheduler {
             MSG_DEDICATED => {
                 let cause = reader.u32()?;
                 reader.end()?;
-                if cause > CAUSE_LAST {
+                if cause as usize >= CAUSES.len() {
                     return Err(Malformed.into());
                 }
                 if !self.core.sessions().was_there(id) {

@@ -2,7 +2,7 @@
 //! and what the launcher is asked about pools.
 
 use super::Scheduler;
-use crate::core::{Event, Identity, PoolKey, PoolLimits, Provenance, SessionId};
+use crate::core::{Event, Identity, PoolKey, PoolLimits, PoolSettings, Provenance, SessionId};
 use crate::dispatcher::backends::origin::address_of;
 use crate::dispatcher::link::layout::settings_mark;
 use crate::dispatcher::link::layout::shared::*;
@@ -113,8 +113,9 @@ impl Scheduler {
         self.carry_out();
     }
 
-    pub fn set_pool_limits(&mut self, group: (u32, u32), values: [i32; 7]) {
-        (self.core).set_pool_limits(group, PoolLimits::of(values));
+    pub fn set_pool_limits(&mut self, group: (u32, u32), settings: PoolSettings) {
+        (self.core).set_pool_limits(group, PoolLimits::of(settings.values));
+        self.core.keep_settings(group, settings);
         self.carry_out();
     }
 

@@ -2,7 +2,7 @@
 //! those of `docs/views.md`.
 
 use super::Scheduler;
-use crate::core::index_of;
+use crate::core::{index_of, PoolMode};
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::memory::context::Contexts;
 use crate::dispatcher::link::rows::{port_of, Row};
@@ -10,28 +10,22 @@ use crate::dispatcher::link::wire;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 fn cause(number: u32) -> Option<&'static str> {
-    Some(match number {
-        CAUSE_NONE => return None,
-        CAUSE_ADVISORY_LOCK => "advisory lock",
-        CAUSE_HELD_CURSOR => "held cursor",
-        CAUSE_TEMPORARY_OBJECT => "temporary object",
-        CAUSE_LISTEN => "listen",
-        CAUSE_LOAD => "loaded library",
-        CAUSE_SETSEED => "setseed",
-        CAUSE_BACKUP => "backup",
-        CAUSE_TEMPORARY_SLOT => "temporary replication slot",
-        CAUSE_REPLICATION_ORIGIN => "replication origin",
-        CAUSE_LISTED_OBJECT => "listed object",
-        CAUSE_UNLISTED_LIBRARY => "unlisted library",
-        CAUSE_LISTED_PARAMETER => "listed parameter",
-        CAUSE_CONTEXT_MEMORY => "context memory",
-        CAUSE_POOL_MEMORY => "pool memory",
-        CAUSE_DISPATCHER_GONE => "dispatcher gone",
-        CAUSE_SELF_CHECK => "failed check",
-        CAUSE_POOL_MODE => "pool mode",
-        CAUSE_FEW_SESSIONS => "few sessions",
-        _ => "other",
-    })
+    let text = CAUSES.get(number as usize);
+    let text = text.unwrap_or(&CAUSES[CAUSE_OTHER as usize]);
+    (number != CAUSE_NONE).then_some(text)
+}
+
+/// As pg_settings.source has them.
+fn source(number: u32) -> &'static str {
+    match number {
+        SOURCE_FILE => "configuration file",
+        SOURCE_COMMAND_LINE => "command line",
+        SOURCE_GLOBAL => "global",
+        SOURCE_DATABASE => "database",
+        SOURCE_USER => "user",
+        SOURCE_DATABASE_USER => "database user",
+        _ => "default",
+    }
 }
 
 fn session_state(number: u32) -> &'static str {
@@ -76,6 +70,7 @@ pub enum View {
     Sessions,
     Backends,
     Pools,
+    PoolSettings,
 }
 
 /// What somebody reads, and how far he has come.
@@ -99,6 +94,7 @@ impl Scheduler {
             View::Sessions => self.core.sessions().slots_used(),
             View::Backends => self.control.backends.len() as u32,
             View::Pools => self.control.pools.len() as u32,
+            View::PoolSettings => (self.control.pools.len() * POOL_SETTINGS.len()) as u32,
         };
         let from = at.next;
         let to = end.min(from.saturating_add(most));
@@ -110,6 +106,7 @@ impl Scheduler {
             View::Sessions => self.session_row(number),
             View::Backends => self.backend_row(number),
             View::Pools => self.pool_row(number),
+            View::PoolSettings => self.pool_setting_row(number),
         };
         Some((from..to).filter_map(row).collect())
     }
@@ -212,5 +209,24 @@ impl Scheduler {
             .number(memory)
             .optional(most);
         Some(row.finish())
+    }
+
+    /// Each pool has as many numbers as there are settings.
+    fn pool_setting_row(&self, number: u32) -> Option<Vec<u8>> {
+        let settings = POOL_SETTINGS.len() as u32;
+        let (pool, at) = (number / settings, (number % settings) as usize);
+        let said = self.core.settings(pool)?;
+        let key = self.core.pool_key(pool)?;
+        let (name, value) = (POOL_SETTINGS[at], said.values[at]);
+        let row = Row::new()
+            .bytes(&key.user)
+            .bytes(&key.database)
+            .text(&format!("pg_baton.{name}"));
+        let row = match name {
+            "pool_mode" => row.text(PoolMode::name(value)),
+            _ => row.number(value),
+        };
+        let unit = (name == "pool_memory").then_some("kB");
+        Some(row.optional(unit).text(source(said.sources[at])).finish())
     }
 }

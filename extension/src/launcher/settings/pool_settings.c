@@ -31,6 +31,7 @@
 #include "utils/memutils.h"
 
 #include "baton_shared.h"
+#include "guc_table.h"
 #include "pool_settings.h"
 #include "settings_scan.h"
 #include "wire.h"
@@ -61,13 +62,10 @@ typedef struct PoolSetting
 /* In the order of the answer. */
 static const PoolSetting settings[] =
 {
-	{"pg_baton.pool_max_backends", &baton_pool_max_backends, NULL, 0},
-	{"pg_baton.pool_min_backends", &baton_pool_min_backends, NULL, 0},
-	{"pg_baton.pool_max_sessions", &baton_pool_max_sessions, NULL, 0},
-	{"pg_baton.pool_mode", &baton_pool_mode, baton_pool_modes, 0},
-	{"pg_baton.pool_weight", &baton_pool_weight, NULL, 0},
-	{"pg_baton.pool_reserve", &baton_pool_reserve, NULL, 0},
-	{"pg_baton.pool_memory", &baton_pool_memory_kb, NULL, GUC_UNIT_KB},
+#define BATON_POOL_SETTING(name, variable, options, flags) \
+	{"pg_baton." #name, &variable, options, flags},
+#include "pool_settings.inc"
+#undef BATON_POOL_SETTING
 };
 
 #define SETTINGS lengthof(settings)
@@ -79,7 +77,8 @@ typedef struct Search
 	Oid			database;
 	TupleDesc	description;
 	int			values[SETTINGS];
-	int			ranks[SETTINGS];	/* how closely each row is about them */
+	uint32		sources[SETTINGS];	/* BATON_SOURCE_*: the greater, the more
+									 * closely it is about them */
 } Search;
 
 static bool
@@ -99,7 +98,7 @@ read_value(const PoolSetting *setting, const char *text, int *value)
 }
 
 static void
-read_setting(Search *search, const char *text, int rank)
+read_setting(Search *search, const char *text, uint32 source)
 {
 	const char *value = strchr(text, '=');
 
@@ -109,37 +108,55 @@ read_setting(Search *search, const char *text, int rank)
 		int			number;
 
 		/* parameters' names know no case (guc_name_compare) */
-		if ((size_t) (value - text) == length && rank > search->ranks[i] &&
+		if ((size_t) (value - text) == length && source > search->sources[i] &&
 			pg_strncasecmp(text, settings[i].name, length) == 0 &&
 			read_value(&settings[i], value + 1, &number))
 		{
 			search->values[i] = number;
-			search->ranks[i] = rank;
+			search->sources[i] = source;
 		}
 	}
 }
 
-/* 0 for a row about others; a role counts for more than a database. */
-static int
-rank_of(Form_pg_db_role_setting row, const Search *search)
+/* Is the row about them, and how closely?  As process_settings() ranks them. */
+static bool
+is_about(Form_pg_db_role_setting row, const Search *search, uint32 *source)
 {
-	if ((row->setrole != InvalidOid && row->setrole != search->role) ||
-		(row->setdatabase != InvalidOid && row->setdatabase != search->database))
-		return 0;
-	return 1 + (row->setrole != InvalidOid ? 2 : 0) + (row->setdatabase != InvalidOid ? 1 : 0);
+	bool		of_role = row->setrole != InvalidOid;
+	bool		of_database = row->setdatabase != InvalidOid;
+
+	if ((of_role && row->setrole != search->role) ||
+		(of_database && row->setdatabase != search->database))
+		return false;
+	if (of_role)
+		*source = of_database ? BATON_SOURCE_DATABASE_USER : BATON_SOURCE_USER;
+	else
+		*source = of_database ? BATON_SOURCE_DATABASE : BATON_SOURCE_GLOBAL;
+	return true;
+}
+
+/* Where the launcher's own value comes from, which is everybody's. */
+static uint32
+configured_source(const PoolSetting *setting)
+{
+	struct config_generic *record = baton_guc_find(setting->name);
+
+	if (record == NULL || record->source == PGC_S_DEFAULT)
+		return BATON_SOURCE_DEFAULT;
+	return record->source == PGC_S_ARGV ? BATON_SOURCE_COMMAND_LINE : BATON_SOURCE_FILE;
 }
 
 static void
 look_at_row(HeapTuple row, void *argument)
 {
 	Search	   *search = argument;
-	int			rank = rank_of((Form_pg_db_role_setting) GETSTRUCT(row), search);
+	uint32		source;
 	bool		is_null;
 	Datum		stored;
 	Datum	   *texts;
 	int			count;
 
-	if (rank == 0)
+	if (!is_about((Form_pg_db_role_setting) GETSTRUCT(row), search, &source))
 		return;
 	stored = heap_getattr(row, Anum_pg_db_role_setting_setconfig,
 						  search->description, &is_null);
@@ -155,7 +172,7 @@ look_at_row(HeapTuple row, void *argument)
 	deconstruct_array(DatumGetArrayTypeP(stored), TEXTOID, -1, false, TYPALIGN_INT,
 					  &texts, NULL, &count);
 	for (int i = 0; i < count; i++)
-		read_setting(search, TextDatumGetCString(texts[i]), rank);
+		read_setting(search, TextDatumGetCString(texts[i]), source);
 }
 
 static void
@@ -172,7 +189,7 @@ search_settings(Search *search)
 	for (int i = 0; i < (int) SETTINGS; i++)
 	{
 		search->values[i] = *settings[i].configured;
-		search->ranks[i] = 0;
+		search->sources[i] = configured_source(&settings[i]);
 	}
 	baton_settings_scan(look_at_row, search);
 }
@@ -214,6 +231,9 @@ baton_pool_settings_answer(const char *bytes, Size length, StringInfo answer)
 	baton_wire_u32(answer, role);
 	baton_wire_u32(answer, database);
 	for (int i = 0; i < (int) SETTINGS; i++)
+	{
 		baton_wire_u32(answer, (uint32) search.values[i]);
+		baton_wire_u32(answer, search.sources[i]);
+	}
 	return true;
 }

@@ -241,7 +241,7 @@ told_to_keep(void)
 	if (cause == BATON_CAUSE_NONE)
 		cause = BatonControlMemory->keeps_sessions;
 	/* anybody could have written it, and what is none is not for us to tell */
-	if (likely(cause == BATON_CAUSE_NONE) || cause > BATON_CAUSE_LAST)
+	if (likely(cause == BATON_CAUSE_NONE) || cause >= BATON_CAUSE_COUNT)
 		return BATON_CAUSE_NONE;
 	if (pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state)) != BATON_BACKEND_BUSY)
 		return BATON_CAUSE_NONE;

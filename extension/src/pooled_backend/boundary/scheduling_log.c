@@ -27,31 +27,13 @@
 #include "pooled_state.h"
 #include "scheduling_log.h"
 
-/* As pg_baton_sessions.dedicated_cause has them: cause() in views.rs. */
-static const char *const cause_names[] = {
+/* As pg_baton_sessions.dedicated_cause has them. */
+static const char *const cause_names[BATON_CAUSE_COUNT] = {
 	[BATON_CAUSE_NONE] = "",
-	[BATON_CAUSE_ADVISORY_LOCK] = "advisory lock",
-	[BATON_CAUSE_HELD_CURSOR] = "held cursor",
-	[BATON_CAUSE_TEMPORARY_OBJECT] = "temporary object",
-	[BATON_CAUSE_LISTEN] = "listen",
-	[BATON_CAUSE_LOAD] = "loaded library",
-	[BATON_CAUSE_SETSEED] = "setseed",
-	[BATON_CAUSE_BACKUP] = "backup",
-	[BATON_CAUSE_TEMPORARY_SLOT] = "temporary replication slot",
-	[BATON_CAUSE_REPLICATION_ORIGIN] = "replication origin",
-	[BATON_CAUSE_LISTED_OBJECT] = "listed object",
-	[BATON_CAUSE_CONTEXT_MEMORY] = "context memory",
-	[BATON_CAUSE_DISPATCHER_GONE] = "dispatcher gone",
-	[BATON_CAUSE_OTHER] = "other",
-	[BATON_CAUSE_SELF_CHECK] = "failed check",
-	[BATON_CAUSE_POOL_MODE] = "pool mode",
-	[BATON_CAUSE_FEW_SESSIONS] = "few sessions",
-	[BATON_CAUSE_UNLISTED_LIBRARY] = "unlisted library",
-	[BATON_CAUSE_LISTED_PARAMETER] = "listed parameter",
-	[BATON_CAUSE_POOL_MEMORY] = "pool memory"
+#define BATON_CAUSE(name, text) [BATON_CAUSE_##name] = text,
+#include "causes.inc"
+#undef BATON_CAUSE
 };
-
-StaticAssertDecl(lengthof(cause_names) == BATON_CAUSE_LAST + 1, "a cause has no name");
 
 static const char *const taken_names[] = {
 	[BATON_TAKEN_FROM_QUEUE] = "ready queue",

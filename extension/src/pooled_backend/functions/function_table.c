@@ -175,13 +175,49 @@ forget_mixed(FunctionTable *table)
 	table->mixed = NIL;
 }
 
+static void
+make_empty(FunctionTable *table)
+{
+	table->environment.role = InvalidOid;
+	free_functions(table, InvalidOid);
+	list_free(table->mixed);
+	table->mixed = NIL;
+}
+
+static int
+most_tables(void)
+{
+	return Max(baton_backend_function_environments, 2);
+}
+
+/*
+ * There are more tables than there may be with functions, since nested calls
+ * needed them or a reload has lowered the limit: those that were used longest ago
+ * are empty from now on.
+ */
+static void
+trim_tables(void)
+{
+	dlist_iter	iter;
+	int			count = 0;
+
+	dlist_foreach(iter, &by_use)
+	{
+		FunctionTable *table = dlist_container(FunctionTable, node, iter.cur);
+
+		if (++count > most_tables() && table->environment.role != InvalidOid &&
+			table->running == 0 && table != in_place)
+			make_empty(table);
+	}
+}
+
 /* An empty table: a new one, or the one that was used longest ago. */
 static FunctionTable *
 empty_table(void)
 {
 	dlist_iter	iter;
 
-	if (tables >= Max(baton_backend_function_environments, 2))
+	if (tables >= most_tables())
 	{
 		dlist_reverse_foreach(iter, &by_use)
 		{
@@ -189,10 +225,7 @@ empty_table(void)
 
 			if (table->running > 0 || table == in_place)
 				continue;
-			table->environment.role = InvalidOid;
-			free_functions(table, InvalidOid);
-			list_free(table->mixed);
-			table->mixed = NIL;
+			make_empty(table);
 			return table;
 		}
 		/* all run: nested calls */
@@ -225,6 +258,8 @@ choose_table(void)
 	}
 	dlist_move_head(&by_use, &table->node);
 	place(table);
+	if (unlikely(tables > most_tables()))
+		trim_tables();
 }
 
 /* ---- attach ------------------------------------------------------------ */

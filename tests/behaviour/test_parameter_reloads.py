@@ -1,0 +1,315 @@
+"""A parameter of the configuration file counts from the next reload on, for those
+who are there as well, and what it was before when it is taken out again.
+
+Here are those that no test of their own subject changes on a running server;
+test_every_parameter.py knows where each is changed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from harness.health import wait_until
+from harness.ports import HOST
+from harness.wire import Wire, bind, execute, parse, query, sync
+
+pytestmark = pytest.mark.pool_only
+
+BACKENDS = 3
+PARAMETERS = {"pg_baton.max_backends": BACKENDS, "max_connections": 30}
+
+
+@pytest.fixture
+def set_to(server):
+    """set_to(name, value): by the file and a reload. At the end all is as it was."""
+    before: dict[str, str | None] = {}
+
+    def change(name: str, value: object) -> None:
+        name = f"pg_baton.{name}"
+        before.setdefault(name, server.parameters.get(name))
+        server.set_parameters({name: value})
+        server.reload()
+
+    yield change
+    server.set_parameters(before)
+    server.reload()
+    wait_until(lambda: count(server, "pg_baton_sessions") == 0, what="all have left")
+    wait_until(lambda: backends(server) <= BACKENDS, what="what was too many has gone")
+
+
+@pytest.fixture
+def held(server, crowd):
+    """Sessions that hold all backends, in transactions, and two others: who logs in
+    when a reload has just been may need a backend."""
+    *holders, one, other = crowd(server, BACKENDS + 2)
+    for holder in holders:
+        holder.query("BEGIN")
+    return holders, [one, other]
+
+
+def count(server, what: str) -> int:
+    return server.sql(f"SELECT count(*) FROM {what}")[0][0]
+
+
+def backends(server) -> int:
+    return count(server, "pg_baton_backends WHERE state NOT IN ('starting', 'retiring')")
+
+
+def waiting(server) -> int:
+    return server.sql("SELECT waiting FROM pg_baton_dispatchers")[0][0]
+
+
+def has_said_nothing(wire: Wire, seconds: float) -> bool:
+    """For that long; else its answer is read."""
+    try:
+        wire.read(seconds)
+    except TimeoutError:
+        return True
+    wire.until_ready()
+    return False
+
+
+def test_session_wait_timeout_counts_for_who_waits_already(server, set_to, held):
+    holders, (waiter, _) = held
+    waiter.send(query("SELECT 1"))
+    wait_until(lambda: waiting(server) == 1, what="it waits")
+    set_to("session_wait_timeout", "1s")
+    assert [found.fields()["C"] for found in waiter.until_ready() if found.type == "E"] == ["53300"]
+    set_to("session_wait_timeout", 0)
+
+    def waits_on() -> bool:
+        waiter.send(query("SELECT 2"))
+        return has_said_nothing(waiter, 3)
+
+    wait_until(waits_on, what="there is no limit")
+    for holder in holders:
+        holder.query("COMMIT")
+    assert [found.row() for found in waiter.until_ready() if found.type == "D"] == [[b"2"]]
+
+
+def test_message_timeout_counts_for_the_next_message(server, set_to):
+    whole = query("SELECT 42 /*" + 100_000 * "x" + "*/")
+
+    def ends() -> bool:
+        with Wire.login(HOST, server.pool_port) as sloth:
+            sloth.send(whole[:50_000])
+            try:
+                found = sloth.read(3)
+            except TimeoutError:
+                rows = [found.row() for found in sloth.ask(whole[50_000:]) if found.type == "D"]
+                assert rows == [[b"42"]]
+                return False
+            assert found.fields()["C"] == "57P05"
+            return True
+
+    assert not ends()
+    set_to("message_timeout", "500ms")
+    wait_until(ends, what="who stops in the middle of a message is ended")
+    set_to("message_timeout", 0)
+    wait_until(lambda: not ends(), what="nobody is")
+
+
+def test_max_extra_backends_counts_for_who_waits_already(server, set_to, held):
+    """Tests have none unless they ask."""
+    holders, (late, _) = held
+    late.send(query("SELECT 1"))
+    wait_until(lambda: waiting(server) == 1, what="it waits")
+    assert late.silent(2) and backends(server) == BACKENDS
+    set_to("max_extra_backends", 1)
+    assert late.until_ready()[-1].type == "Z"
+    # as long as what is held is held, and no longer
+    assert backends(server) == BACKENDS + 1
+    set_to("max_extra_backends", 0)
+    for holder in holders:
+        holder.query("COMMIT")
+    wait_until(lambda: backends(server) <= BACKENDS, what="what was added goes")
+    for holder in holders:
+        holder.query("BEGIN")
+    late.send(query("SELECT 2"))
+    assert late.silent(2) and backends(server) == BACKENDS
+    holders[0].query("COMMIT")
+    assert late.until_ready()[-1].type == "Z"
+
+
+def test_min_backends_counts_for_pools_that_nobody_uses(server, set_to, crowd):
+    crowd(server, 1)[0].query("SELECT 1")
+    set_to("backend_idle_timeout", "100ms")
+    wait_until(lambda: backends(server) <= 1, what="those without work go")
+    set_to("min_backends", 3)
+    wait_until(lambda: backends(server) == 3, what="they are there though nobody asks")
+    set_to("min_backends", 2)
+    wait_until(lambda: backends(server) == 2, what="one goes")
+    set_to("min_backends", 0)
+    wait_until(lambda: backends(server) <= 1, what="nobody keeps them")
+
+
+def test_max_dedicated_counts_for_those_who_are_dedicated_already(server, set_to, crowd):
+    def dedicated() -> int:
+        return count(server, "pg_baton_sessions WHERE mode = 'dedicated'")
+
+    others = crowd(server, 2)
+    listeners = crowd(server, 2 * BACKENDS)
+    for listener in listeners:
+        listener.query("LISTEN something")
+    wait_until(lambda: dedicated() == len(listeners), what="all are dedicated")
+    others[0].query("BEGIN")
+    start = len(server.log())
+    set_to("max_dedicated", 1)
+    server.wait_for_log("parameters reloaded", start=start)
+    # Those beyond it are in the places of the others, who are in want of another.
+    assert others[1].query("SELECT 1") == [["1"]]
+    ended = [listener for listener in listeners if listener.has_input()]
+    assert ended and ended == listeners[-len(ended) :] and len(ended) < len(listeners)
+    assert dedicated() == len(listeners) - len(ended)
+    assert {listener.until_closed()[-1].fields()["C"] for listener in ended} == {"53300"}
+    set_to("max_dedicated", -1)
+    more = crowd(server, len(ended))
+
+    def all_listen() -> bool:
+        for listener in more:
+            listener.query("LISTEN something")
+        return dedicated() == len(listeners)
+
+    wait_until(all_listen, what="as many are as before")
+    for _ in range(3):
+        assert others[1].query("SELECT pg_sleep(0.5), 2") == [["", "2"]]
+    assert dedicated() == len(listeners) and not any(listener.has_input() for listener in more)
+
+
+def is_native(server, database: str = "postgres") -> bool:
+    """Not if it has to wait for a backend, which no native one does."""
+    with Wire.open(HOST, server.pool_port, timeout_s=3) as wire:
+        try:
+            assert wire.log_in("postgres", database)[-1].type == "Z"
+        except TimeoutError:
+            return False
+        return server.sql(f"SELECT mode FROM pg_baton_sessions WHERE pid = {wire.backend_pid}") == [("native",)]
+
+
+def test_native_dbuser_names_counts_for_who_comes_next(server, set_to, crowd):
+    (before,) = crowd(server, 1)
+    assert not is_native(server)
+    set_to("native_dbuser_names", "*/postgres")
+    wait_until(lambda: is_native(server), what="who comes is native")
+    assert before.query("SELECT 1") == [["1"]]
+    assert count(server, "pg_baton_sessions WHERE mode = 'shared'") == 1
+    set_to("native_dbuser_names", "template1/*")
+    wait_until(lambda: not is_native(server), what="that name is on the list no more")
+    assert is_native(server, "template1")
+    set_to("native_dbuser_names", "")
+    wait_until(lambda: not is_native(server, "template1"), what="nobody is")
+
+
+def test_native_when_waiting_counts_for_who_comes_next(server, set_to, held):
+    holders, waiters = held
+    for waiter in waiters:
+        waiter.send(query("SELECT 1"))
+    wait_until(lambda: waiting(server) == 2, what="two wait")
+    wait_until(lambda: not is_native(server), what="nobody is native")
+    set_to("native_when_waiting", 2)
+    wait_until(lambda: is_native(server), what="who comes is native")
+    set_to("native_when_waiting", 0)
+    wait_until(lambda: not is_native(server), what="they are not counted")
+    for holder in holders:
+        holder.query("COMMIT")
+    for waiter in waiters:
+        assert waiter.until_ready()[-1].type == "Z"
+
+
+def most_in_a_backend(server, watchers: list[Wire], what: str) -> int:
+    """What each of all backends has, while it has no session but one that looks."""
+    for watcher in watchers:
+        watcher.query("BEGIN")
+    assert backends(server) == len(watchers)
+    most = max(int(watcher.query(f"SELECT count(*) FROM pg_backend_memory_contexts WHERE {what}")[0][0]) for watcher in watchers)
+    for watcher in watchers:
+        watcher.query("COMMIT")
+    return most
+
+
+def test_backend_statements_counts_for_backends_that_are_there(server, set_to, crowd):
+    """Each keeps no more than it may, and everybody has all that he has prepared."""
+    many = 60
+    session, *watchers = crowd(server, 1 + BACKENDS)
+    session.ask(b"".join(parse(f"SELECT {n}", f"s{n}") for n in range(many)) + sync())
+
+    def kept() -> int:
+        for _ in range(2 * BACKENDS):
+            answer = session.ask(b"".join(bind([], f"s{n}") + execute() for n in range(many)) + sync())
+            assert [int(m.row()[0]) for m in answer if m.type == "D"] == list(range(many))
+        return most_in_a_backend(server, watchers, "name = 'CachedPlanSource'")
+
+    assert kept() >= many
+    set_to("backend_statements", 10)
+    wait_until(lambda: kept() <= 20, what="only a few are kept")
+    set_to("backend_statements", 1000)
+    wait_until(lambda: kept() >= many, what="all are kept again")
+
+
+def test_backend_function_environments_counts_for_backends_that_are_there(server, set_to, crowd):
+    many = 30
+    session, *watchers = crowd(server, 1 + BACKENDS)
+    session.query("CREATE OR REPLACE FUNCTION own() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1; END'")
+
+    def kept() -> int:
+        for _ in range(2 * BACKENDS):
+            calls = "".join(f"SET search_path = public, s{n}; SELECT own();" for n in range(many))
+            assert [m.row() for m in session.ask(query(calls)) if m.type == "D"] == [[b"1"]] * many
+        return most_in_a_backend(server, watchers, "name = 'PL/pgSQL function' AND ident LIKE 'own%'")
+
+    try:
+        assert kept() >= many
+        set_to("backend_function_environments", 5)
+        wait_until(lambda: kept() <= 6, what="only a few are kept")
+        set_to("backend_function_environments", 64)
+        wait_until(lambda: kept() >= many, what="all are kept again")
+    finally:
+        session.query("DROP FUNCTION own()")
+
+
+def threads(server) -> int:
+    names = (path.read_text() for path in Path(f"/proc/{server.dispatcher_pids()[0]}/task").glob("*/comm"))
+    return 1 + sum(name.startswith("sessions") for name in names)
+
+
+def test_what_a_dispatcher_is_started_with_counts_for_the_next_one(server, set_to, crowd):
+    (old,) = server.dispatcher_pids()
+    program = server.parameters.get("pg_baton.dispatcher_program", "baton-dispatcher")
+    wrapper = server.home / "wrapper"
+    wrapper.write_text(f'#!/bin/sh\necho "started by a wrapper" >&2\nexec "{program}" "$@"\n')
+    wrapper.chmod(0o755)
+
+    def next_one() -> None:
+        (last,) = server.dispatcher_pids()
+        server.expect_in_log(r"dispatcher \(PID \d+\) has ended: child process was terminated by signal 9")
+        os.kill(last, signal.SIGKILL)
+        wait_until(lambda: server.dispatcher_pids() not in ([], [last]), what="another dispatcher")
+        server.wait_pool_ready()
+
+    def shown() -> int:
+        return server.sql("SELECT threads FROM pg_baton_dispatchers")[0][0]
+
+    (session,) = crowd(server, 1)
+    before = threads(server)
+    assert shown() == before
+    set_to("dispatchers", 3)
+    set_to("dispatcher_program", wrapper)
+    set_to("dispatcher_log", "debug")
+    wait_until(lambda: server.sql("SHOW pg_baton.dispatcher_log") == [("debug",)], what="a reload")
+    assert session.query("SELECT 1") == [["1"]]
+    assert server.dispatcher_pids() == [old] and threads(server) == before
+    with server.new_log() as log:
+        next_one()
+        assert threads(server) == 3 and shown() == 3
+        wait_until(lambda: "started by a wrapper" in log() and "DEBUG" in log(), what="its lines")
+    with contextlib.suppress(ConnectionError):
+        session.finish()
+    for name in ("dispatchers", "dispatcher_program", "dispatcher_log"):
+        set_to(name, None if name != "dispatcher_program" else program)
+    wait_until(lambda: server.sql("SHOW pg_baton.dispatcher_log") == [("info",)], what="a reload")
+    next_one()
+    assert threads(server) == before

@@ -263,6 +263,7 @@ static void
 release(ResourceReleasePhase phase, bool is_commit, bool is_top, void *argument)
 {
 	baton_login_release(phase, is_commit, is_top);
+	baton_database_release(phase, is_top);
 }
 
 /* --------------------------------

@@ -18,7 +18,6 @@
 
 #include "attach_origin.h"
 #include "control.h"
-#include "database_leave.h"
 #include "hooks.h"
 #include "launcher.h"
 #include "log_settings.h"
@@ -51,7 +50,6 @@ _PG_init(void)
 	baton_log_settings_init();
 	baton_attach_origin_init();
 	baton_taint_watch_init();
-	baton_database_leave_init();
 	baton_pids_init();
 	baton_hooks_install();
 	baton_launcher_register();

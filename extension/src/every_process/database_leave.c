@@ -247,8 +247,8 @@ open_hold(void)
 	return fd;
 }
 
-static void
-release_holds(ResourceReleasePhase phase, bool is_commit, bool is_top, void *argument)
+void
+baton_database_release(ResourceReleasePhase phase, bool is_top)
 {
 	ListCell   *cell;
 
@@ -422,10 +422,4 @@ baton_database_utility_begins(BatonUtility *utility)
 	/* WITH (FORCE) asks for a right to end what is there: let it be gone. */
 	for (int i = 0; demand.forced && i < LEAVE_TRIES && pooled_backends_in(database) > 0; i++)
 		pause_ms(LEAVE_STEP_MS / 10);
-}
-
-void
-baton_database_leave_init(void)
-{
-	RegisterResourceReleaseCallback(release_holds, NULL);
 }

@@ -11,14 +11,15 @@
 #define BATON_DATABASE_LEAVE_H
 
 #include "utility_statement.h"
-
-/* From _PG_init, in the postmaster. */
-extern void baton_database_leave_init(void);
+#include "utils/resowner.h"
 
 /*
  * A utility statement begins (hooks.c).  Fails as the statement itself
  * would if sessions of the pool do not leave its database.
  */
 extern void baton_database_utility_begins(BatonUtility *utility);
+
+/* Resources of a transaction are released (hooks.c): lets the database go. */
+extern void baton_database_release(ResourceReleasePhase phase, bool is_top);
 
 #endif							/* BATON_DATABASE_LEAVE_H */

@@ -36,6 +36,7 @@
 #include "utils/hsearch.h"
 
 #include "control.h"
+#include "wait_set_watcher.h"
 
 struct CachedPlanSource;
 struct HeldStatement;
@@ -279,14 +280,6 @@ typedef struct BatonSelfBoundary
 	bool		exits_on_error; /* the session's own, while all errors do */
 	size_t		unflushed;		/* bytes put since the last flush, or more */
 } BatonSelfBoundary;
-
-/* A wait set in which what stands in the client's place may be registered. */
-typedef struct BatonWatcher
-{
-	int			epoll;			/* the wait set's epoll descriptor */
-	uint64		data;			/* its data word for the socket */
-	bool		watching;		/* what stands there is registered */
-} BatonWatcher;
 
 /* Descriptors, and what waits for them (socket_switch.c). */
 typedef struct BatonSelfSockets

@@ -18,15 +18,9 @@
  * registration, but its wake-ups lose the scheduler's hint that the waker is
  * about to sleep, see ep_poll_safewake in Linux' fs/eventpoll.c.)
  *
- * WaitEventSet is private to latch.c, hence what we need of it is found by
- * looking, once, at attach, and checked there:
- *	- its epoll descriptor: CreateWaitEventSet opens exactly one descriptor
- *	  (epoll_create1; latch.c, 15 to 17, waiteventset.c in 18), which is the
- *	  lowest free number;
- *	- the data word of the socket's registration: /proc/self/fdinfo of it
- *	  (WaitEventAdjustEpoll stores the address of the WaitEvent there).
- * If they are not found, both wait sets are made anew for each socket, which
- * takes only what latch.c exports, and four times as long.
+ * What a wait set waits by is found once, at attach (wait_set_watcher.c).  If it is
+ * not, both wait sets are made anew for each socket, which takes only what latch.c
+ * exports, and four times as long.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -35,7 +29,6 @@
 #include "postgres.h"
 
 #include <fcntl.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -52,48 +45,6 @@
 #include "socket_switch.h"
 
 static BatonSelfSockets *const sockets = &BatonSelf.sockets;
-
-/* The data word under which descriptor `target` is registered; 0 if not. */
-static uint64
-registration_data(int epoll_fd, int target)
-{
-	char		path[64];
-	char		line[256];
-	FILE	   *file;
-	uint64		found = 0;
-
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epoll_fd);
-	file = AllocateFile(path, "r");
-	if (file == NULL)
-		return 0;
-	while (fgets(line, sizeof(line), file) != NULL)
-	{
-		int			tfd;
-		unsigned int events;
-		unsigned long long data;
-
-		if (sscanf(line, "tfd: %d events: %x data: %llx", &tfd, &events, &data) == 3 &&
-			tfd == target)
-			found = data;
-	}
-	FreeFile(file);
-	return found;
-}
-
-static bool
-is_epoll(int fd)
-{
-	char		path[64];
-	char		target[64];
-	ssize_t		length;
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	length = readlink(path, target, sizeof(target) - 1);
-	if (length < 0)
-		return false;
-	target[length] = '\0';
-	return strcmp(target, "anon_inode:[eventpoll]") == 0;
-}
 
 static bool
 make_pair(int *one, int *other)
@@ -133,71 +84,21 @@ create_sets(void)
 		AddWaitEventToSet(sockets->idle_set, WL_SOCKET_READABLE, BatonSelf.control, NULL, NULL);
 }
 
-/* The number that the next descriptor will get; -1 if there is none. */
-static int
-next_number(void)
-{
-	int			number = dup(sockets->placeholder);
-
-	if (number >= 0)
-		close(number);
-	return number;
-}
-
-/* The wait set that was created as that number was the next. */
-static const char *
-find_watcher(BatonWatcher *watcher, int number)
-{
-	watcher->epoll = number;
-	if (!is_epoll(number))
-		return "could not find the epoll descriptor of a wait set";
-	watcher->data = registration_data(number, BatonSelf.client_number);
-	if (watcher->data == 0)
-		return "could not find the registration of the client socket";
-	watcher->watching = true;
-	return NULL;
-}
-
 /* NULL, or why the wait sets have to be made anew. */
 static const char *
 find_watchers(void)
 {
 	const char *problem;
-	int			number = next_number();
+	int			number = baton_watcher_next_number();
 
 	FeBeWaitSet = create_set(FeBeWaitSetNEvents, WL_POSTMASTER_DEATH);
-	problem = find_watcher(&sockets->command_watcher, number);
-	number = next_number();
+	problem = baton_watcher_find(&sockets->command_watcher, number, BatonSelf.client_number);
+	number = baton_watcher_next_number();
 	sockets->idle_set = create_set(FeBeWaitSetNEvents + 1, WL_EXIT_ON_PM_DEATH);
 	AddWaitEventToSet(sockets->idle_set, WL_SOCKET_READABLE, BatonSelf.control, NULL, NULL);
 	if (problem == NULL)
-		problem = find_watcher(&sockets->idle_watcher, number);
+		problem = baton_watcher_find(&sockets->idle_watcher, number, BatonSelf.client_number);
 	return problem;
-}
-
-static void
-watch(BatonWatcher *watcher)
-{
-	struct epoll_event event;
-
-	if (watcher->watching)
-		return;
-	memset(&event, 0, sizeof(event));
-	event.events = EPOLLERR | EPOLLHUP | EPOLLIN;
-	event.data.u64 = watcher->data;
-	if (epoll_ctl(watcher->epoll, EPOLL_CTL_ADD, BatonSelf.client_number, &event) != 0)
-		elog(FATAL, "could not add a client socket to a wait set: %m");
-	watcher->watching = true;
-}
-
-static void
-unwatch(BatonWatcher *watcher)
-{
-	if (!watcher->watching)
-		return;
-	if (epoll_ctl(watcher->epoll, EPOLL_CTL_DEL, BatonSelf.client_number, NULL) != 0)
-		elog(FATAL, "could not remove a client socket from a wait set: %m");
-	watcher->watching = false;
 }
 
 const char *
@@ -250,8 +151,8 @@ unwatch_both(void)
 	if (sockets->command_watcher.watching)
 		ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_READABLE, NULL);
 
-	unwatch(&sockets->command_watcher);
-	unwatch(&sockets->idle_watcher);
+	baton_watcher_end(&sockets->command_watcher, BatonSelf.client_number);
+	baton_watcher_end(&sockets->idle_watcher, BatonSelf.client_number);
 }
 
 /*
@@ -333,7 +234,7 @@ void
 baton_socket_expect_waits(void)
 {
 	if (sockets->occupied)
-		watch(&sockets->command_watcher);
+		baton_watcher_begin(&sockets->command_watcher, BatonSelf.client_number);
 }
 
 bool
@@ -346,7 +247,7 @@ void
 baton_socket_expect_sleep(void)
 {
 	if (sockets->occupied)
-		watch(&sockets->idle_watcher);
+		baton_watcher_begin(&sockets->idle_watcher, BatonSelf.client_number);
 }
 
 bool

@@ -28,23 +28,26 @@ def cluster(make_cluster):
 
 @contextlib.contextmanager
 def always_asking(cluster, *users: str, clients: int):
-    """So many clients of each that ask again as soon as they are answered."""
+    """So many clients of each that ask again as soon as they are answered; how many were."""
     wires = [Wire.login("127.0.0.1", cluster.pool_port, user=user) for user in users for _ in range(clients)]
     stop = threading.Event()
+    answers = 0
 
     def ask() -> None:
+        nonlocal answers
         for wire in wires:
             wire.send(query("SELECT pg_sleep(0.002)"))
         while not stop.is_set():
             ready, _, _ = select.select([wire.sock for wire in wires], [], [], 0.2)
             for wire in [wire for wire in wires if wire.sock in ready]:
                 wire.until_ready()
+                answers += 1
                 wire.send(query("SELECT pg_sleep(0.002)"))
 
     thread = threading.Thread(target=ask)
     thread.start()
     try:
-        yield
+        yield lambda: answers
     finally:
         stop.set()
         thread.join(30)
@@ -55,6 +58,7 @@ def always_asking(cluster, *users: str, clients: int):
 def backends(cluster, user: str) -> list[int]:
     rows = cluster.sql(
         f"SELECT pid FROM pg_baton_backends WHERE user_name = '{user}' AND state NOT IN ('starting', 'retiring')"
+        " ORDER BY pid"
     )
     return [pid for (pid,) in rows]
 
@@ -103,6 +107,21 @@ def test_busy_roles_share_by_their_weights(cluster):
             timeout_s=30,
             what="one to three",
         )
+
+
+def test_busy_roles_of_equal_weight_come_to_equal_shares_and_stay(cluster):
+    """However many the one had when the other came: sessions of neither wait for long."""
+    with always_asking(cluster, "busy", clients=12) as answers:
+        wait_until(lambda: len(backends(cluster, "busy")) == 4, what="the first have all")
+        with always_asking(cluster, "quiet", clients=12):
+
+            def shared() -> bool:
+                return [len(backends(cluster, user)) for user in ("busy", "quiet")] == [2, 2]
+
+            wait_until(shared, timeout_s=60, what="two to two")
+            kept, answered = backends(cluster, "busy"), answers()
+            wait_until(lambda: answers() > answered + 1000, timeout_s=60, what="a thousand answers more")
+            assert backends(cluster, "busy") == kept
 
 
 @pytest.fixture

@@ -83,6 +83,7 @@ impl Core {
             return;
         };
         let (number, life) = (backend.pool(), backend.life());
+        (self.passing).has_started(now_us.saturating_sub(backend.started_us()));
         let generation = backend.login_generation();
         let from = backend.origin.take().map(|origin| origin.from);
         if let Some(pool) = self.pool_mut(number) {

@@ -78,8 +78,8 @@ pub struct Backend {
     pub seen: Option<Seen>,
     /// Its session was told to end, for want of places; 0: never.
     pub evicted_us: u64,
-    /// It has no session, and gets none.
-    pub says_it_exits: bool,
+    /// Since when it says that it exits: it has no session, and gets none.
+    pub exits_since_us: Option<u64>,
     /// It goes so that this pool may have its place.
     pub makes_room_for: Option<u32>,
     /// That its pool has one less was told (pool_changes.rs).
@@ -232,7 +232,7 @@ impl Backends {
             held: false,
             seen: None,
             evicted_us: 0,
-            says_it_exits: false,
+            exits_since_us: None,
             makes_room_for: None,
             is_told_lost: false,
             started_us: now_us,

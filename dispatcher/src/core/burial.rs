@@ -72,10 +72,13 @@ impl Core {
         let Some(backend) = self.backends.get(slot) else {
             return;
         };
-        let (number, says_it_exits) = (backend.pool(), backend.says_it_exits);
+        let (number, exits_since_us) = (backend.pool(), backend.exits_since_us);
         let why = self.why_forgotten(slot);
         if !self.backends.is_gone(slot) {
             return;
+        }
+        if let Some(since_us) = exits_since_us {
+            (self.passing).has_ended(self.now.us.saturating_sub(since_us));
         }
         self.tell_loss(slot, why);
         if let Some(pool) = self.pool_mut(number) {
@@ -95,7 +98,7 @@ impl Core {
             self.act(Action::TakeBack(number));
             self.act(Action::ResetCounter(number));
         }
-        let has_lost = is_last || !says_it_exits;
+        let has_lost = is_last || exits_since_us.is_none();
         self.then(Then::Bury {
             slot,
             is_last,

@@ -33,8 +33,9 @@ impl Core {
     /// A backend exits, as it was asked to or for a reason of its own.
     pub(super) fn leaves(&mut self, slot: u32, was_asked: bool, words: &impl Words) {
         self.backends.retire(slot);
+        let now_us = self.now.us;
         if let Some(backend) = self.backends.get_mut(slot) {
-            backend.says_it_exits = true;
+            backend.exits_since_us.get_or_insert(now_us);
         }
         let makes_room = self.backend_retires(slot, words);
         let why = match makes_room.unwrap_or(Reason::RoomForOthers) {

@@ -35,6 +35,10 @@ const MANY_BACKENDS: usize = 100;
 /// Who has taken a ticket says so at once. If he does not he cannot go.
 const TAKEN_US: u64 = 1_000_000;
 
+/// Who has the first right to a ticket and does not take it for so long (a tick, or two)
+/// is in a transaction: others may.
+const UNTAKEN_US: u64 = 15_000;
+
 /// The ticket, and when to look.
 #[derive(Default)]
 pub struct Room {
@@ -53,6 +57,8 @@ pub struct Room {
     surplus_since_us: Option<u64>,
     /// It was seen to be taken.
     taken_us: Option<u64>,
+    /// Since when it is offered, be it anew, and nobody has taken it.
+    untaken_since_us: Option<u64>,
     /// Claims of pools with backends for which nobody could go; the next are tried next.
     tried: usize,
     /// Nobody could go.
@@ -131,6 +137,9 @@ impl Core {
         }
         let mut claims = self.claims(words);
         self.room.is_wanted = !claims.is_empty();
+        if claims.is_empty() {
+            self.room.untaken_since_us = None;
+        }
         let places = self.places(self.going_backends(words));
         let is_surplus = self.room.lasting_surplus(places.has_surplus(), self.now.us);
         if !is_surplus && claims.is_empty() {
@@ -142,9 +151,11 @@ impl Core {
             return self.choose_and_offer(None, &all, choose_surplus, words);
         }
         let timeout_us = self.limits.session_wait_timeout_us;
-        let processors = self.limits.processors;
+        let passing_us = self.passing.us();
         let waiting = self.in_all(claims.len());
-        let rules = Rules::new(self.now.us, timeout_us, all.len(), waiting, processors);
+        let is_untaken = |since_us| self.now.us >= since_us + UNTAKEN_US;
+        let rules = Rules::new(self.now.us, timeout_us, all.len(), waiting, passing_us)
+            .with_any_end(self.room.untaken_since_us.is_some_and(is_untaken));
         rules.sort(&mut claims);
         let most_tried = (MOST_LOOKS / all.len().max(1)).clamp(1, MOST_TRIED);
         let tried_before = std::mem::take(&mut self.room.tried);
@@ -193,14 +204,13 @@ impl Core {
         pool.map_or(0, |pool| pool.backends.iter().filter(serves).count())
     }
 
-    fn claims(&self, words: &impl Words) -> Vec<Claim> {
+    fn claims(&mut self, words: &impl Words) -> Vec<Claim> {
+        let mut pools = self.compared_in_want();
+        pools.retain(|number| self.look_whether_it_lacks(*number, words));
         // As a rule nobody asks.
         let reserves_left = OnceCell::new();
         let may_be_reserved = || *reserves_left.get_or_init(|| self.reserves_left()) > 0;
         let claim = |number: u32| {
-            if self.waiting_in(number, words) == 0 || !self.growth(number, words)?.wants_room() {
-                return None;
-            }
             let backends = self.own_backends(number);
             let pool = self.pool(number)?;
             // One that has just lost its last is behind those who wait for that place,
@@ -215,11 +225,22 @@ impl Core {
                     false => pool.without_since_us,
                 },
                 weight: self.weight(number),
+                is_lacking: pool.lack.is_lasting(),
                 is_owed: backends < self.reserved(number) && may_be_reserved(),
             })
         };
-        let pools = self.compared_in_want();
         pools.into_iter().filter_map(claim).collect()
+    }
+
+    /// Does a pool want another's place?
+    pub(super) fn look_whether_it_lacks(&mut self, number: u32, words: &impl Words) -> bool {
+        let wants = self.waiting_in(number, words) > 0
+            && (self.growth(number, words)).is_some_and(|growth| growth.wants_room());
+        let now_us = self.now.us;
+        if let Some(pool) = self.pool_mut(number) {
+            pool.lack.look(wants, now_us);
+        }
+        wants
     }
 
     /// Backends that will have gone in a moment.
@@ -335,6 +356,7 @@ impl Core {
         });
         self.room.offered = slots;
         self.room.offered_for = pool;
+        self.room.untaken_since_us.get_or_insert(self.now.us);
         self.room.taken_us = None;
         self.room.not_before_us = 0;
     }
@@ -353,6 +375,7 @@ impl Core {
         let took = words.ticket_taker() == Some(slot) && self.room.offered.contains(&slot);
         if took {
             self.forget_ticket();
+            self.room.untaken_since_us = None;
         }
         took
     }

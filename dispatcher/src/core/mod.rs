@@ -25,6 +25,7 @@
 //! | `whose` | may this backend speak of that session? |
 //! | `attach`, `leave`, `burial`, `shrink` | a backend comes, goes, has ended, may go |
 //! | `room`, `make_room` | which backend gives way for another pool |
+//! | `passing` | what that has cost of late |
 //! | `pool_changes` | why a pool has grown or shrunk, for the log |
 //! | `pool`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
 
@@ -43,6 +44,7 @@ mod leave;
 mod make_room;
 mod modes;
 mod origin;
+mod passing;
 mod places;
 mod pool;
 mod pool_changes;
@@ -84,6 +86,7 @@ use backends::Backends;
 use burial::Burials;
 use holds::Hold;
 use make_room::Room;
+use passing::Passing;
 use pool::Pool;
 use pool_limits::Groups;
 use pool_set::PoolSet;
@@ -126,8 +129,6 @@ pub struct Limits {
     /// 0: none.
     pub backend_lifetime_us: u64,
     pub force_migration: bool,
-    /// That the backends share.
-    pub processors: usize,
 }
 
 /// The scheduler.
@@ -156,6 +157,7 @@ pub struct Core {
     dirty: Vec<u32>,
     round: Round,
     room: Room,
+    passing: Passing,
     stall: Stall,
     /// Databases that statements want for themselves.
     holds: Vec<Hold>,
@@ -199,6 +201,7 @@ impl Core {
             dirty: Vec::new(),
             round: Round::default(),
             room: Room::default(),
+            passing: Passing::default(),
             stall: Stall::default(),
             holds: Vec::new(),
             settings_generation: 0,

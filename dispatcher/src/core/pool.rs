@@ -12,6 +12,7 @@ use super::places::Places;
 use super::pool_changes::Reason;
 use super::pool_limits::PoolLimits;
 use super::replaceable::Replaceable;
+use super::room::Lack;
 use super::words::Word;
 use crate::protocol::auth::client::Failure;
 use std::collections::{BTreeMap, VecDeque};
@@ -51,6 +52,8 @@ pub struct Pool {
     /// When the last backend left that serves its sessions in turn; 0: it has not had
     /// any.
     pub without_since_us: u64,
+    /// Does it want one more all the time?
+    pub lack: Lack,
     /// Its mode says so, and its backends are told.
     pub keeps_sessions: bool,
     /// Of the contexts of its sessions, as far as they are stored.
@@ -94,6 +97,7 @@ impl Pool {
             limits: None,
             keeps_sessions: false,
             without_since_us: 0,
+            lack: Lack::default(),
             context_bytes: 0,
             memory_left: None,
             backends: Vec::new(),

@@ -10,14 +10,18 @@
 
 /// pg_baton.pool_weight, where nobody has set it.
 pub const DEFAULT_WEIGHT: u64 = 100;
-/// A turn, if it need not be shorter: some twenty times what it costs to
-/// replace a backend, if each has a processor,
+/// A turn is no shorter, if it need not be,
 const TURN_US: u64 = 100_000;
-/// and as many times longer as backends share one, up to so many.
-const MOST_SHARE: u64 = 4;
-/// Where so many pools take turns that a round of them takes longer than this, a
-/// turn is up to half as long: each is served evenly over some seconds.
+/// and so many times as long as it takes to pass a backend on (passing.rs).
+const LONG_TURN: u64 = 16;
+/// Where so many pools take turns that a round of them would take longer than this, it
+/// is as much shorter as it has to be, but no less than so many times: each is served
+/// evenly over some seconds.
 const EVEN_ROUND_US: u64 = 1_500_000;
+const SHORT_TURN: u64 = 12;
+/// However long it takes, a round is not longer for it, unless turns have to be shorter
+/// than TURN_US then.
+const MOST_ROUND_US: u64 = 3_000_000;
 /// A part of all backends that pools which are silent keep, for who speaks again.
 const KEPT_PART: usize = 4;
 /// A backend that nobody has used for so long is not between two statements
@@ -28,6 +32,37 @@ const LATE_US: u64 = 1_000_000;
 /// One that has waited for half of what it may is *urgent*; this if it may for
 /// ever.
 const URGENT_US: u64 = 30_000_000;
+/// A pool that has backends and lacks one for so long gets it from one that has more:
+/// it is for long that it will have it.
+const LACKING_US: u64 = 500_000;
+/// What happened between two looks that lie further apart nobody knows.
+const MOST_BETWEEN_LOOKS_US: u64 = 100_000;
+
+/// For how long a pool has wanted one backend more, most of the time: where
+/// transactions are short none of its sessions waits for long, but somebody always does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lack {
+    for_us: u64,
+    looked_us: u64,
+}
+
+impl Lack {
+    /// Does it want one now? A look at which it does not takes back what one at which it
+    /// does has added.
+    pub fn look(&mut self, wants: bool, now_us: u64) {
+        let since_us = now_us.saturating_sub(self.looked_us);
+        let since_us = since_us.min(MOST_BETWEEN_LOOKS_US);
+        self.for_us = match wants {
+            true => (self.for_us + since_us).min(2 * LACKING_US),
+            false => self.for_us.saturating_sub(since_us),
+        };
+        self.looked_us = now_us;
+    }
+
+    pub fn is_lasting(&self) -> bool {
+        self.for_us >= LACKING_US
+    }
+}
 
 /// A pool that could use one more backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +77,8 @@ pub struct Claim {
     pub without_since_us: u64,
     /// pg_baton.pool_weight
     pub weight: u64,
+    /// It has wanted one more for long.
+    pub is_lacking: bool,
     /// It has fewer than are reserved for it.
     pub is_owed: bool,
 }
@@ -88,17 +125,20 @@ pub struct Rules {
     most_turn_us: u64,
     late_us: u64,
     urgent_us: u64,
+    /// Of turns that are over any may end, not only the one that is for longest: that
+    /// one's backend has come to no boundary for some time.
+    may_any_end: bool,
 }
 
 impl Rules {
     /// `timeout_us`: session_wait_timeout, 0 if there is none.
-    /// `processors`: that the backends share.
+    /// `passing_us`: what it takes to pass a backend on.
     pub fn new(
         now_us: u64,
         timeout_us: u64,
         backends: usize,
         claims: usize,
-        processors: usize,
+        passing_us: u64,
     ) -> Rules {
         let limit = |most: u64, share: u64| match timeout_us {
             0 => most,
@@ -107,12 +147,13 @@ impl Rules {
         // A round is as many turns as there are pools in want for a backend.
         let round_us = limit(u64::MAX, 4);
         let turns = claims.div_ceil(backends.max(1)).max(1) as u64;
-        let share = (backends / processors.max(1)) as u64;
-        let longest_us = TURN_US * share.clamp(1, MOST_SHARE);
-        let shortest_us = (longest_us / 2).max(TURN_US);
+        let longest_us = (LONG_TURN * passing_us).max(TURN_US);
+        let shortest_us = (SHORT_TURN * passing_us).max(TURN_US);
         // Who waits, and who has one.
-        let even_us = EVEN_ROUND_US / (turns + 1);
-        let turn_us = even_us.clamp(shortest_us, longest_us).min(round_us / turns);
+        let even_us = (EVEN_ROUND_US / (turns + 1)).saturating_sub(passing_us);
+        let most_us = (MOST_ROUND_US / turns).max(TURN_US);
+        let turn_us = even_us.clamp(shortest_us, longest_us);
+        let turn_us = turn_us.min(most_us).min(round_us / turns);
         Rules {
             now_us,
             turn_us,
@@ -124,6 +165,14 @@ impl Rules {
             } else {
                 timeout_us / 2
             },
+            may_any_end: false,
+        }
+    }
+
+    pub fn with_any_end(self, may_any_end: bool) -> Rules {
+        Rules {
+            may_any_end,
+            ..self
         }
     }
 
@@ -132,7 +181,11 @@ impl Rules {
     }
 
     pub fn is_late(&self, claim: &Claim) -> bool {
-        self.waited_us(claim) >= self.late_us
+        self.is_late_since(Some(claim.since_us))
+    }
+
+    fn is_late_since(&self, since_us: Option<u64>) -> bool {
+        since_us.is_some_and(|since_us| self.now_us.saturating_sub(since_us) >= self.late_us)
     }
 
     /// For whom room is made first: for whom it is reserved; who is late, the
@@ -156,13 +209,18 @@ impl Rules {
 
     /// Has its pool had it for a turn?
     fn is_over(&self, held: &Holding) -> bool {
+        !held.has_sessions || self.over_for_us(held).is_some()
+    }
+
+    /// For how long its turn is over.
+    fn over_for_us(&self, held: &Holding) -> Option<u64> {
         // One that has served nobody yet came for nothing if it went.
         let turn_us = if held.has_served {
             (self.turn_us * held.weight / DEFAULT_WEIGHT).min(self.most_turn_us)
         } else {
             TURN_US
         };
-        !held.has_sessions || self.now_us >= held.since_us + turn_us
+        self.now_us.checked_sub(held.since_us + turn_us)
     }
 
     fn may_go_free(&self, claim: &Claim, held: &Holding) -> bool {
@@ -193,6 +251,11 @@ impl Rules {
         if (claim.is_owed && held.backends > 1)
             || (claim.weight > held.weight && self.has_more(held, claim))
         {
+            return true;
+        }
+        // Who is late overrules shares; and would lose again what he has got for it.
+        let is_later = !waits_longer && self.is_late_since(held.waits_since_us);
+        if claim.is_lacking && !is_later && self.has_more(held, claim) {
             return true;
         }
         waits_longer
@@ -245,6 +308,12 @@ impl Rules {
         let busy: Vec<&Holding> = others()
             .filter(|held| self.may_go(claim, held, has_larger))
             .collect();
+        if !self.may_any_end && busy.iter().all(|held| held.backends == 1) {
+            // Where turns are taken, so that none is longer by luck.
+            let over_for_us = |held: &&&Holding| self.over_for_us(held);
+            let first = busy.iter().max_by_key(over_for_us);
+            return first_of(&first.copied().into_iter().collect::<Vec<_>>(), false);
+        }
         first_of(&busy, !self.is_late(claim))
     }
 }

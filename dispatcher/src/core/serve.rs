@@ -9,6 +9,7 @@
 use super::backends::Life;
 use super::pool::{choose_backend, counter_is_wrong, Growth};
 use super::pool_changes::Reason;
+use super::room::Lack;
 use super::sessions::Whereabouts;
 use super::{index_of, Action, Core, SessionId, Word, Words};
 
@@ -387,6 +388,8 @@ impl Core {
         if let Some(pool) = self.pools[number as usize].as_mut() {
             pool.starts_together = together;
             pool.backends.push(slot);
+            // It has got one: whether that is enough is to be seen.
+            pool.lack = Lack::default();
             self.backend_tally.add(&pool.key, 1);
         }
         self.with_backends.insert(number);

@@ -94,6 +94,7 @@ impl Core {
             if self.waiting_in(number, words) > 0 {
                 self.mark_dirty(number);
             } else {
+                self.look_whether_it_lacks(number, words);
                 self.in_want.remove(number);
             }
         }

@@ -4,9 +4,11 @@ use super::*;
 use std::collections::VecDeque;
 
 const NOW_US: u64 = 100_000_000;
+/// Of a machine that has processors left.
+const PASSING_US: u64 = 6_000;
 
 fn rules() -> Rules {
-    Rules::new(NOW_US, 10_000_000, 4, 1, 4)
+    Rules::new(NOW_US, 10_000_000, 4, 1, PASSING_US)
 }
 
 fn claim(backends: usize, waited_us: u64) -> Claim {
@@ -16,6 +18,7 @@ fn claim(backends: usize, waited_us: u64) -> Claim {
         since_us: NOW_US - waited_us,
         without_since_us: NOW_US - waited_us,
         weight: DEFAULT_WEIGHT,
+        is_lacking: false,
         is_owed: false,
     }
 }
@@ -81,6 +84,19 @@ fn a_larger_pool_whose_turn_has_begun_keeps_nobody_s_turn_from_ending() {
 }
 
 #[test]
+fn where_turns_are_taken_the_one_that_is_over_for_longest_ends_first() {
+    let since = |slot, over_us| Holding {
+        since_us: NOW_US - TURN_US - over_us,
+        ..held(slot, slot, 1)
+    };
+    let all = [since(1, 10_000), since(2, 30_000), since(3, 0)];
+    assert_eq!(rules().choose(&claim(0, 0), &all), Choice::First(vec![2]));
+    // Unless it comes to no boundary.
+    let any = rules().with_any_end(true);
+    assert_eq!(any.choose(&claim(0, 0), &all), Choice::First(vec![1, 2, 3]));
+}
+
+#[test]
 fn nobody_gives_to_himself() {
     let own = Holding {
         pool: 9,
@@ -113,7 +129,7 @@ fn a_pool_keeps_for_a_turn_what_it_has_got() {
 
 #[test]
 fn a_round_of_turns_fits_into_the_wait_that_is_allowed() {
-    let turn_us = |timeout_us, claims| Rules::new(0, timeout_us, 4, claims, 4).turn_us;
+    let turn_us = |timeout_us, claims| Rules::new(0, timeout_us, 4, claims, PASSING_US).turn_us;
     assert_eq!(turn_us(0, 1000), TURN_US);
     assert_eq!(turn_us(60_000_000, 12), TURN_US);
     assert_eq!(turn_us(1_000_000, 100), 10_000);
@@ -123,7 +139,7 @@ fn a_round_of_turns_fits_into_the_wait_that_is_allowed() {
         has_served: false,
         ..held(1, 1, 1)
     };
-    let rules = Rules::new(NOW_US, 1_000_000, 4, 100, 4);
+    let rules = Rules::new(NOW_US, 1_000_000, 4, 100, PASSING_US);
     assert_eq!(rules.choose(&claim(0, 500_000), &[new]), Choice::Nobody);
     let served = Holding {
         has_served: true,
@@ -150,6 +166,59 @@ fn a_pool_that_has_some_takes_from_a_larger_one_only() {
         ..held(1, 1, 3)
     };
     assert_eq!(rules().choose(&claim(1, 500_000), &[waits]), Choice::Nobody);
+}
+
+#[test]
+fn a_pool_that_lacks_one_for_long_takes_it_however_short_its_sessions_wait() {
+    let lacking = |backends| Claim {
+        is_lacking: true,
+        ..claim(backends, 1_000)
+    };
+    let choose = |backends, held| rules().choose(&lacking(backends), &[held]);
+    assert_eq!(choose(1, held(1, 1, 3)), Choice::First(vec![1]));
+    assert_eq!(choose(1, held(1, 1, 2)), Choice::Nobody);
+    // Not before that one's turn is over, nor from whom was given because he is late.
+    let new = Holding {
+        since_us: NOW_US - 1,
+        ..held(1, 1, 3)
+    };
+    assert_eq!(choose(1, new), Choice::Nobody);
+    let waits = |waited_us| Holding {
+        waits_since_us: Some(NOW_US - waited_us),
+        ..held(1, 1, 3)
+    };
+    assert_eq!(choose(1, waits(LATE_US - 1)), Choice::First(vec![1]));
+    assert_eq!(choose(1, waits(LATE_US)), Choice::Nobody);
+}
+
+#[test]
+fn a_pool_lacks_a_backend_that_wants_one_most_of_the_time() {
+    let look = |lack: &mut Lack, pattern: &[bool], times| {
+        for at in 0..times {
+            let now_us = lack.looked_us + 20_000;
+            lack.look(pattern[at % pattern.len()], now_us);
+        }
+    };
+    let mut lack = Lack {
+        looked_us: NOW_US,
+        ..Lack::default()
+    };
+    look(&mut lack, &[true], 24);
+    assert!(!lack.is_lasting());
+    look(&mut lack, &[true], 1);
+    assert!(lack.is_lasting());
+    look(&mut lack, &[false, true], 500);
+    assert!(lack.is_lasting());
+    look(&mut lack, &[false], 30);
+    assert!(!lack.is_lasting());
+    look(&mut lack, &[false, true], 500);
+    assert!(!lack.is_lasting());
+    look(&mut lack, &[true, true, false], 100);
+    assert!(lack.is_lasting());
+    // Nobody has looked meanwhile.
+    let mut lack = Lack::default();
+    lack.look(true, NOW_US);
+    assert!(!lack.is_lasting());
 }
 
 #[test]
@@ -245,21 +314,28 @@ fn shares_and_turns_go_by_weight() {
 }
 
 #[test]
-fn turns_are_longer_where_backends_share_a_processor() {
-    let turn_us = |processors| Rules::new(0, 60_000_000, 8, 12, processors).turn_us;
-    assert_eq!(turn_us(8), TURN_US);
-    assert_eq!(turn_us(2), 4 * TURN_US);
-    assert_eq!(turn_us(1), 4 * TURN_US);
+fn turns_are_as_much_longer_as_it_takes_longer_to_pass_a_backend_on() {
+    let turn_us = |passing_us| Rules::new(0, 60_000_000, 8, 12, passing_us).turn_us;
+    assert_eq!(turn_us(0), TURN_US);
+    assert_eq!(turn_us(5_000), TURN_US);
+    assert_eq!(turn_us(10_000), LONG_TURN * 10_000);
+    assert_eq!(turn_us(50_000), SHORT_TURN * 50_000);
+    // But no round takes longer than it may.
+    assert_eq!(turn_us(1_000_000), MOST_ROUND_US / 2);
 }
 
 #[test]
 fn a_round_of_many_pools_takes_shorter_turns() {
-    let turn_us = |claims, processors| Rules::new(0, 60_000_000, 8, claims, processors).turn_us;
-    assert_eq!(turn_us(50, 2), 2 * TURN_US);
-    assert_eq!(turn_us(24, 2), EVEN_ROUND_US / 4);
-    assert_eq!(turn_us(1000, 2), 15_000_000 / 125);
-    // Never so short that they were for nothing.
-    assert_eq!(turn_us(100, 8), TURN_US);
+    let turn_us = |claims, passing_us| Rules::new(0, 60_000_000, 8, claims, passing_us).turn_us;
+    assert_eq!(turn_us(50, 25_000), SHORT_TURN * 25_000);
+    assert_eq!(turn_us(24, 25_000), EVEN_ROUND_US / 4 - 25_000);
+    assert_eq!(turn_us(30, 25_000), SHORT_TURN * 25_000);
+    assert_eq!(turn_us(8, 25_000), LONG_TURN * 25_000);
+    assert_eq!(turn_us(50, 200_000), MOST_ROUND_US / 7);
+    // Never so short that they were for nothing,
+    assert_eq!(turn_us(1000, 25_000), TURN_US);
+    // Unless waits would come to their end.
+    assert_eq!(turn_us(2000, 25_000), 15_000_000 / 250);
 }
 
 #[test]
@@ -321,11 +397,12 @@ fn simulate(clients: &[usize], backends: usize, timeout_us: u64) -> (Vec<u32>, u
                     since_us: *waiting[pool].front()?,
                     without_since_us: *waiting[pool].front()?,
                     weight: DEFAULT_WEIGHT,
+                    is_lacking: false,
                     is_owed: false,
                 })
             })
             .collect();
-        let rules = Rules::new(now_us, timeout_us, backends, claims.len(), 4);
+        let rules = Rules::new(now_us, timeout_us, backends, claims.len(), REPLACE_US);
         rules.sort(&mut claims);
         let all: Vec<Holding> = (running.iter().enumerate())
             .map(|(slot, backend)| Holding {

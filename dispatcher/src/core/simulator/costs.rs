@@ -59,14 +59,14 @@ fn steadily(title: &str, crowds: &[Crowd], limits: Limits) {
 #[ignore = "figures only"]
 fn costs_where_10_000_pools_want_100_backends() {
     let crowds: Vec<Crowd> = (0..10_000).map(|pool| busy(pool, 1)).collect();
-    steadily("10,000 pools, 100 backends", &crowds, limits(100, 8));
+    steadily("10,000 pools, 100 backends", &crowds, limits(100));
 }
 
 #[test]
 #[ignore = "figures only"]
 fn costs_where_10_000_pools_want_1_000_backends() {
     let crowds: Vec<Crowd> = (0..10_000).map(|pool| busy(pool, 1)).collect();
-    steadily("10,000 pools, 1,000 backends", &crowds, limits(1000, 8));
+    steadily("10,000 pools, 1,000 backends", &crowds, limits(1000));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn costs_where_10_000_pools_want_1_000_backends() {
 fn costs_where_one_pool_has_300_backends() {
     for clients in [250, 600] {
         let title = format!("one pool, 300 backends, {clients} clients");
-        steadily(&title, &[busy(0, clients)], limits(300, 8));
+        steadily(&title, &[busy(0, clients)], limits(300));
     }
 }
 
@@ -88,7 +88,7 @@ fn costs_of_what_concerns_many_at_once() {
         ("one pool of 10,000", vec![busy(0, 10_000)]),
     ] {
         eprintln!("{title}");
-        let mut steady = Steady::new(&crowds, limits(1000, 8));
+        let mut steady = Steady::new(&crowds, limits(1000));
         steady.go_on(300_000, false);
         let shell = &mut steady.shell;
 

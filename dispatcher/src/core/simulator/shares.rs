@@ -83,13 +83,12 @@ pub(super) struct Steady<'a> {
     exits_since_us: Vec<Option<u64>>,
 }
 
-pub(super) fn limits(backends: usize, processors: usize) -> Limits {
+pub(super) fn limits(backends: usize) -> Limits {
     Limits {
         max_backends: backends,
         max_extra: Some(0),
         ceiling: backends,
         session_wait_timeout_us: 60_000_000,
-        processors,
         ..Limits::default()
     }
 }
@@ -314,14 +313,23 @@ impl Steady<'_> {
         }
     }
 
-    fn count_backends(&mut self) {
-        for (crowd, of) in self.crowds.iter().enumerate() {
+    /// Backends of each crowd's pool.
+    fn shares(&self) -> Vec<usize> {
+        let of = |crowd: &Crowd| {
             let processes = self.shell.processes.iter().flatten();
-            let key = |number| self.shell.core.pool_key(number);
-            let is_own = |number| key(number).is_some_and(|key| key.role_oid == of.pool as u32);
-            let count = processes
+            let is_own = |number| {
+                let key = self.shell.core.pool_key(number);
+                key.is_some_and(|key| key.role_oid == crowd.pool as u32)
+            };
+            processes
                 .filter(|process| !process.has_ended && is_own(process.pool))
-                .count();
+                .count()
+        };
+        self.crowds.iter().map(of).collect()
+    }
+
+    fn count_backends(&mut self) {
+        for (crowd, count) in self.shares().into_iter().enumerate() {
             let (most, fewest) = self.served[crowd].backends;
             self.served[crowd].backends = (most.max(count), fewest.min(count));
         }
@@ -337,10 +345,31 @@ fn busy_pools_get_what_they_weigh() {
                 ..busy(pool, 12)
             })
             .collect();
-        let (served, _) = Steady::new(&crowds, limits(8, 8)).run(6);
+        let (served, _) = Steady::new(&crowds, limits(8)).run(6);
         let share = served[0].answers as f64 / (served[0].answers + served[1].answers) as f64;
         let due = f64::from(weights[0]) / f64::from(weights[0] + weights[1]);
         assert!((share - due).abs() < 0.06, "{weights:?}: {share}");
+    }
+}
+
+/// However many each had when the other came, and however short its sessions wait; and
+/// then none is passed on any more.
+#[test]
+fn equal_busy_pools_come_to_equal_shares_and_stay() {
+    for exit_us in [0, 15_000] {
+        let crowds = [busy(0, 24), busy(1, 24)];
+        let mut steady = Steady::new(&crowds, limits(8));
+        steady.exit_us = exit_us;
+        for member in steady.members.iter_mut().filter(|it| it.crowd == 1) {
+            member.asks_at_us += 1_000_000;
+        }
+        steady.go_on(900_000, false);
+        assert_eq!(steady.shares(), [8, 0]);
+        steady.go_on(6_000_000, false);
+        assert_eq!(steady.shares(), [4, 4]);
+        let opened = steady.shell.opened;
+        steady.go_on(10_000_000, false);
+        assert_eq!((steady.shares(), steady.shell.opened), (vec![4, 4], opened));
     }
 }
 
@@ -352,7 +381,7 @@ fn where_turns_are_taken_a_turn_is_longer_by_weight() {
             ..busy(pool, 2)
         })
         .collect();
-    let (served, _) = Steady::new(&crowds, limits(4, 4)).run(12);
+    let (served, _) = Steady::new(&crowds, limits(4)).run(12);
     let heavy = served[..2].iter().map(|one| one.answers).sum::<u64>() as f64 / 2.0;
     let others = served[2..].iter().map(|one| one.answers).sum::<u64>() as f64 / 10.0;
     assert!((1.5..2.5).contains(&(heavy / others)), "{heavy} {others}");
@@ -361,20 +390,38 @@ fn where_turns_are_taken_a_turn_is_longer_by_weight() {
 #[test]
 fn fifty_busy_users_on_eight_backends_are_served_evenly_within_seconds() {
     let crowds: Vec<Crowd> = (0..50).map(|pool| busy(pool, 2)).collect();
-    let mut steady = Steady::new(&crowds, limits(8, 2));
+    let mut steady = Steady::new(&crowds, limits(8));
     // As on a busy machine.
-    steady.exit_us = 15_000;
-    let (served, opened) = steady.run(5);
+    (steady.shell.start_us, steady.exit_us) = (20_000, 15_000);
+    let (served, opened) = steady.run(10);
     let mut answers: Vec<u64> = served.iter().map(|one| one.answers).collect();
     answers.sort_unstable();
     assert!(answers[0] * 10 > answers[25] * 7, "{answers:?}");
     // One after the other, each with one backend: a round is 50 / 8 turns.
     let longest_us = served.iter().filter_map(|one| one.times_us.last()).max();
-    assert!(longest_us < Some(&1_500_000), "{longest_us:?}");
+    assert!(longest_us < Some(&2_500_000), "{longest_us:?}");
     let most = served.iter().map(|one| one.backends.0).max();
     assert_eq!(most, Some(1));
-    // And what is passed on is paid for: less than one in 150 ms of each.
-    assert!(opened < 6 * 8 * 1000 / 150, "{opened}");
+    // And what is passed on is paid for: less than one in 250 ms of each.
+    assert!(opened < 11 * 8 * 1000 / 250, "{opened}");
+}
+
+/// Others have the processors: what is lost is a part that does not grow with it, and
+/// nobody waits for longer than a round may take.
+#[test]
+fn turns_are_as_long_as_passing_backends_on_is_dear() {
+    for (start_us, exit_us) in [(8_000, 2_000), (30_000, 20_000), (60_000, 30_000)] {
+        let crowds: Vec<Crowd> = (0..50).map(|pool| busy(pool, 2)).collect();
+        let mut steady = Steady::new(&crowds, limits(8));
+        (steady.shell.start_us, steady.exit_us) = (start_us, exit_us);
+        let (served, opened) = steady.run(20);
+        // A start takes half of that on average.
+        let lost_us = opened * (start_us / 2 + exit_us);
+        let part = lost_us as f64 / (8 * 21_000_000) as f64;
+        assert!(part < 0.15, "{part} for {start_us} and {exit_us}");
+        let longest_us = served.iter().filter_map(|one| one.times_us.last()).max();
+        assert!(longest_us < Some(&4_000_000), "{longest_us:?}");
+    }
 }
 
 #[test]
@@ -386,7 +433,7 @@ fn what_is_reserved_is_there_whoever_else_asks() {
         ..quiet(0)
     };
     let crowds = [reserving, busy(1, 20), busy(2, 20), busy(3, 20)];
-    let (served, _) = Steady::new(&crowds, limits(6, 6)).run(6);
+    let (served, _) = Steady::new(&crowds, limits(6)).run(6);
     assert_eq!(served[0].backends.1, 2, "{:?}", served[0].backends);
     assert!(served[0].p99_us() < 54_000, "{}", served[0].p99_us());
     // The others share what is left.
@@ -396,7 +443,7 @@ fn what_is_reserved_is_there_whoever_else_asks() {
 #[test]
 fn a_quiet_user_waits_for_no_crowd() {
     let crowds = [busy(0, 300), quiet(1)];
-    let (served, _) = Steady::new(&crowds, limits(8, 8)).run(6);
+    let (served, _) = Steady::new(&crowds, limits(8)).run(6);
     assert!(served[1].answers > 30, "{:?}", served[1]);
     // Its backend is kept; it is a transaction, and a turn of the loop.
     assert!(served[1].p99_us() < 4_000, "{:?}", served[1]);
@@ -415,7 +462,7 @@ fn who_is_quiet_or_new_does_not_wait_behind_a_crowd_of_his_own_user() {
         ..rare
     };
     let crowds = [busy(0, 300), rare, newcomer];
-    let (served, _) = Steady::new(&crowds, limits(8, 8)).run(8);
+    let (served, _) = Steady::new(&crowds, limits(8)).run(8);
     // All of them is 300 / 8 transactions of 2 ms; before a session are those in the
     // ready queue, and every other one of those.
     assert!(served[0].times_us[served[0].times_us.len() / 2] > 60_000);
@@ -428,7 +475,7 @@ fn who_is_quiet_or_new_does_not_wait_behind_a_crowd_of_his_own_user() {
 #[test]
 fn however_many_pools_want_a_backend_no_event_looks_at_all_of_them() {
     let crowds: Vec<Crowd> = (0..400).map(|pool| busy(pool, 1)).collect();
-    let mut steady = Steady::new(&crowds, limits(8, 8));
+    let mut steady = Steady::new(&crowds, limits(8));
     steady.shell.core.look_at_few();
     // All have spoken.
     steady.go_on(100_000, false);
@@ -458,7 +505,7 @@ fn those_that_always_ask_keep_every_other_turn() {
         ..quiet(0)
     };
     let crowds = [busy(0, 100), new(100)];
-    let (served, _) = Steady::new(&crowds, limits(4, 4)).run(4);
+    let (served, _) = Steady::new(&crowds, limits(4)).run(4);
     let (old, new) = (served[0].answers, served[1].answers);
     assert!(old * 10 > new * 8, "{old} {new}");
 }
@@ -472,7 +519,7 @@ fn who_asks_while_a_dead_backend_s_sessions_are_looked_for_is_answered_once() {
         think_us: 1_000_000_000,
         ..quiet(0)
     }];
-    let mut steady = Steady::new(&crowds, limits(2, 2));
+    let mut steady = Steady::new(&crowds, limits(2));
     let ask = |steady: &mut Steady<'_>, at: usize| {
         let now_us = steady.shell.world.now_us;
         let id = steady.members[at].id;
@@ -516,7 +563,7 @@ fn who_is_kept_for_want_of_memory_is_woken_when_others_give_some_back() {
         think_us: 1_000_000_000,
         ..quiet(0)
     }];
-    let mut steady = Steady::new(&crowds, limits(4, 4));
+    let mut steady = Steady::new(&crowds, limits(4));
     let [kept, other] = [0, 1].map(|at| steady.members[at].id);
     steady.members[1].asks_at_us = u64::MAX;
     steady.go_on(1_000, false);

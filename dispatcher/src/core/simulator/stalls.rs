@@ -48,7 +48,7 @@ fn may_add(extra: Option<usize>, timeout_us: u64) -> Limits {
         ceiling: BACKENDS + 8,
         max_extra: extra,
         session_wait_timeout_us: timeout_us,
-        ..limits(BACKENDS, BACKENDS)
+        ..limits(BACKENDS)
     }
 }
 
@@ -137,7 +137,7 @@ fn who_has_what_others_wait_for_is_served_from_what_is_reserved() {
     let crowds = [crowd(3, 2_000)[0], reserving];
     let limits = Limits {
         max_extra: None,
-        ..limits(2, 2)
+        ..limits(2)
     };
     let mut steady = Steady::new(&crowds, limits);
     for at in 0..steady.members.len() {

@@ -218,7 +218,6 @@ impl Parameters {
             backend_idle_timeout_us: self.backend_idle_timeout_ms as i64 * 1000,
             backend_lifetime_us: self.backend_lifetime_ms * 1000,
             force_migration: self.force_migration,
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
 

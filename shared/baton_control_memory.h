@@ -97,11 +97,13 @@ typedef struct BatonControl
 /*
  * The mark of a database's and a role's OIDs as pg_db_role_setting has them
  * (0: all).  Several may share one: they are then taken as changed together.
- * A change of which it is not known whose it is raises that of 0 and 0.
+ * A change of which it is not known whose it is raises that of 0 and 0, which
+ * no other pair has.
  */
 #define BATON_SETTINGS_MARK(database, role) \
-	(((((uint32_t) (database)) * 0x9E3779B1U ^ ((uint32_t) (role)) * 0x85EBCA77U) >> 16) % \
-	 BATON_SETTINGS_MARKS)
+	((database) == 0 && (role) == 0 ? 0U : \
+	 1 + ((((uint32_t) (database)) * 0x9E3779B1U ^ ((uint32_t) (role)) * 0x85EBCA77U) >> 16) % \
+	 (BATON_SETTINGS_MARKS - 1))
 
 #define BATON_CONTROL_OFF_SECRET 72
 #define BATON_CONTROL_OFF_SETTINGS_GENERATION 80

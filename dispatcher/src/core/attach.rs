@@ -137,13 +137,8 @@ impl Core {
     }
 
     pub(super) fn give_up_starting(&mut self, words: &impl Words) {
-        let now_us = self.now.us;
-        let late: Vec<u32> = (self.backends.iter())
-            .filter(|(_, backend)| backend.life().is_starting())
-            .filter(|(_, backend)| now_us > backend.started_us() + START_LIMIT_US)
-            .map(|(slot, _)| slot)
-            .collect();
-        for slot in late {
+        let latest_us = self.now.us.saturating_sub(START_LIMIT_US);
+        while let Some(slot) = self.backends.next_started_before(latest_us) {
             let text = "a backend did not attach in time; is pg_baton in shared_preload_libraries?";
             self.open_failed(slot, Failure::Protocol(text.into()), None, words);
         }

@@ -6,6 +6,7 @@
 
 use super::origin::{Origin, Provenance};
 use super::stall::Seen;
+use std::collections::VecDeque;
 
 /// What a backend is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +143,8 @@ pub struct Backends {
     dedicated: usize,
     held: usize,
     leaving: Vec<u32>,
+    /// Slots and serials of those that were started last, in this order; some have come.
+    started: VecDeque<(u32, u64)>,
     next_serial: u64,
 }
 
@@ -157,6 +160,7 @@ impl Backends {
             dedicated: 0,
             held: 0,
             leaving: Vec::new(),
+            started: VecDeque::new(),
             next_serial: 0,
         }
     }
@@ -241,7 +245,24 @@ impl Backends {
             serial: self.next_serial,
         });
         self.total += 1;
+        self.started.push_back((slot, self.next_serial));
         Some(slot)
+    }
+
+    /// One that was started before then, and is starting still; each is named once.
+    pub fn next_started_before(&mut self, then_us: u64) -> Option<u32> {
+        while let Some((slot, serial)) = self.started.front().copied() {
+            let backend = self.get(slot).filter(|backend| backend.serial == serial);
+            let is_starting = backend.is_some_and(|backend| backend.life.is_starting());
+            if is_starting && backend.is_some_and(|backend| backend.started_us >= then_us) {
+                return None;
+            }
+            self.started.pop_front();
+            if is_starting {
+                return Some(slot);
+            }
+        }
+        None
     }
 
     /// Changes what a backend is. Nothing else does.

@@ -81,11 +81,9 @@ impl Core {
             (self.passing).has_ended(self.now.us.saturating_sub(since_us));
         }
         self.tell_loss(slot, why);
-        if let Some(pool) = self.pool_mut(number) {
-            // It serves nobody any more; dedicated it is not, either.
-            if pool.dedicated.contains(&slot) {
-                pool.set_dedicated(slot, false);
-            }
+        // It serves nobody any more; dedicated it is not, either.
+        if (self.pool(number)).is_some_and(|pool| pool.dedicated.contains(&slot)) {
+            self.pools.set_dedicated(number, slot, false);
         }
         let is_attached = |other: u32| {
             let life = self.backends.life(other);

@@ -19,7 +19,7 @@ impl Core {
         self.pool(number)?;
         let usable = |index| words.index_is_free(index);
         let id = self.sessions.create(number, from, usable)?;
-        if let Some(pool) = self.pools[number as usize].as_mut() {
+        if let Some(pool) = self.pools.get_mut(number) {
             pool.comes_from(from);
             self.session_tally.add(&pool.key, 1);
         }
@@ -180,7 +180,7 @@ impl Core {
         let Some((number, from)) = self.sessions.remove(id) else {
             return;
         };
-        if let Some(pool) = self.pools[number as usize].as_mut() {
+        if let Some(pool) = self.pools.get_mut(number) {
             pool.gone_from(from);
             self.session_tally.take(&pool.key, 1);
         }

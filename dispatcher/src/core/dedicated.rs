@@ -49,9 +49,7 @@ impl Core {
         let Some(number) = self.backends.get(slot).map(|backend| backend.pool()) else {
             return false;
         };
-        if let Some(pool) = self.pool_mut(number) {
-            pool.set_dedicated(slot, dedicated);
-        }
+        self.pools.set_dedicated(number, slot, dedicated);
         if dedicated {
             // Its place is somebody else's, of whatever pool.
             self.mark_waiting();

@@ -135,8 +135,8 @@ pub enum Then {
         old: u32,
         new: u32,
     },
-    EndForced(u32),
-    StopSessions,
+    /// Sessions of a database that is dropped by force, or all.
+    EndSessions,
 }
 
 /// Why a socket is looked at.
@@ -208,6 +208,8 @@ pub enum Action {
     /// All that is in the pool's ready queue; answered by `TakenBack` for
     /// each, and `QueueDrained`.
     TakeBack(u32),
+    /// Is the queue's counter right? Answered by `Core::check_queue`.
+    CheckQueue(u32),
     /// Nobody takes from the queue any more, and it is empty.
     ResetCounter(u32),
     /// The pool has no backend any more: all that is in its queue is taken back,
@@ -326,6 +328,10 @@ pub enum Action {
     ForgetGreeting(SessionId),
     /// All of it.
     ForgetAllGreetings,
-    PoolDropped(u32),
+    /// A pool is no more; whose it was.
+    PoolDropped {
+        pool: u32,
+        role: u32,
+    },
     Then(Then),
 }

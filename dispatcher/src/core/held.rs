@@ -16,7 +16,7 @@ impl Core {
         if longest_us.is_none() && held == 0 {
             return;
         }
-        let pools = self.with_backends.iter();
+        let pools = self.pools.with_backends().iter();
         let completed = pools.fold(0, |sum: u64, pool| sum.wrapping_add(words.completed(pool)));
         let timeout_us = self.limits.session_wait_timeout_us;
         let is_stalled = self

@@ -10,7 +10,7 @@
 
 use super::pool_changes::Reason;
 use super::sessions::Location;
-use super::{Action, Core, SessionId, Then, Why, Words};
+use super::{Action, Core, SessionId, Then, Words};
 use std::collections::BTreeMap;
 
 /// One database that is held.
@@ -36,26 +36,46 @@ impl Core {
             own,
         });
         if forced {
-            for pool in self.pools_of(database) {
-                self.act(Action::TakeBack(pool));
+            for pool in self.pools.in_database(database) {
+                if self.pools.with_backends().contains(pool) {
+                    self.act(Action::TakeBack(pool));
+                }
             }
-            self.then(Then::EndForced(number));
+            self.then(Then::EndSessions);
         }
     }
 
     /// Sessions a user in a database that is held. If there is none, neither
-    /// stay its idle backends.
+    /// stay its idle backends. Who has been greeted is counted; of the others backends
+    /// have some.
     pub fn who_is_in(&mut self, number: u32, words: &impl Words) -> BTreeMap<Vec<u8>, u32> {
         let mut users: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
         let Some(hold) = self.holds.iter().find(|hold| hold.number == number) else {
             return users;
         };
-        let pools = self.pools_of(&hold.database);
-        for pool in &pools {
-            let is_in = |id: &SessionId| *id != hold.own && self.is_in_database(*id, words);
-            let count = self.sessions.of_pool(*pool).filter(is_in).count() as u32;
-            if let (true, Some(pool)) = (count > 0, self.pool(*pool)) {
-                *users.entry(pool.key.user.clone()).or_default() += count;
+        let pools = self.pools.in_database(&hold.database);
+        let is_own = |id: SessionId| id == hold.own;
+        let pool_of = |id| self.sessions.get(id).map(|session| session.pool());
+        for number in &pools {
+            let Some(pool) = self.pool(*number) else {
+                continue;
+            };
+            let mut count = self.sessions.greeted_members(*number);
+            let own_is_in = pool_of(hold.own) == Some(*number) && !self.is_ungreeted(hold.own);
+            count -= usize::from(own_is_in);
+            if count > 0 {
+                *users.entry(pool.key.user.clone()).or_default() += count as u32;
+            }
+            // And those that are being greeted.
+            for slot in pool.all_backends() {
+                let id = words.backend_session(slot);
+                if is_own(id) || !self.is_ungreeted(id) || !self.is_in_database(id, words) {
+                    continue;
+                }
+                // It may have moved.
+                if let Some(pool) = pool_of(id).and_then(|number| self.pool(number)) {
+                    *users.entry(pool.key.user.clone()).or_default() += 1;
+                }
             }
         }
         if users.is_empty() {
@@ -66,25 +86,50 @@ impl Core {
         users
     }
 
+    fn is_ungreeted(&self, id: SessionId) -> bool {
+        (self.sessions.get(id)).is_some_and(|session| session.is_ungreeted())
+    }
+
+    /// As it is, looked at one by one.
+    #[cfg(test)]
+    pub(super) fn check_who_is_in(
+        &self,
+        number: u32,
+        users: &BTreeMap<Vec<u8>, u32>,
+        words: &impl Words,
+    ) {
+        let hold = self.holds.iter().find(|hold| hold.number == number);
+        let hold = hold.expect("it is held");
+        let mut found: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
+        for number in self.pools.in_database(&hold.database) {
+            for id in self.sessions.of_pool(number) {
+                if id != hold.own && self.is_in_database(id, words) {
+                    let pool = self.pool(number).expect("it is there");
+                    *found.entry(pool.key.user.clone()).or_default() += 1;
+                }
+            }
+        }
+        assert_eq!(*users, found, "who is in a database");
+    }
+
     /// The statement's transaction has ended, or its process.
-    pub(super) fn hold_ended(&mut self, number: u32) {
+    pub(super) fn hold_ended(&mut self, number: u32, words: &impl Words) {
+        if self
+            .holds
+            .iter()
+            .any(|hold| hold.number == number && hold.forced)
+        {
+            // Whoever is not ended by now would live on.
+            self.end_the_rest(words);
+        }
         let Some(at) = self.holds.iter().position(|hold| hold.number == number) else {
             return;
         };
-        let database = self.holds.swap_remove(at).database;
+        self.holds.swap_remove(at);
         // Another database may have this name now.
         self.act(Action::ForgetAllGreetings);
-        for pool in self.pools_of(&database) {
-            self.mark_dirty(pool);
-        }
-    }
-
-    fn pools_of(&self, database: &[u8]) -> Vec<u32> {
-        let is_of = |number: &u32| {
-            let pool = self.pool(*number);
-            pool.is_some_and(|pool| pool.key.database == database)
-        };
-        self.existing.iter().filter(is_of).collect()
+        // Who waits there gets his backend in the next rounds.
+        self.mark_waiting_in_any_case();
     }
 
     /// Is the database of this pool held?
@@ -117,23 +162,5 @@ impl Core {
     fn is_in_database(&self, id: SessionId, words: &impl Words) -> bool {
         let held = matches!(self.locate(id, words), Some(Location::Held(_)));
         held || (self.sessions.get(id)).is_some_and(|session| !session.is_ungreeted())
-    }
-
-    /// Ends those that no backend holds; the server ends the backends, and
-    /// with them the others.
-    pub(super) fn end_forced(&mut self, number: u32, words: &impl Words) {
-        let Some(hold) = self.holds.iter().find(|hold| hold.number == number) else {
-            return;
-        };
-        let own = hold.own;
-        let pools = self.pools_of(&hold.database);
-        let ids: Vec<SessionId> = (pools.iter())
-            .flat_map(|pool| self.sessions.of_pool(*pool))
-            .collect();
-        for id in ids {
-            if id != own && self.is_in_database(id, words) && self.is_ours(id, words) {
-                self.end(id, Why::Administrator);
-            }
-        }
     }
 }

@@ -53,18 +53,15 @@ impl Core {
         };
         self.act(Action::FreeSlot(slot));
         let (number, now_us) = (backend.pool(), self.now.us);
-        if let Some(pool) = self.pools[number as usize].as_mut() {
+        if let Some(pool) = self.pools.get(number) {
             self.backend_tally.take(&pool.key, 1);
-            pool.forget_backend(slot);
-            if pool.backends.is_empty() {
-                pool.without_since_us = now_us;
-            }
-            if !pool.has_backends() {
+        }
+        if self.pools.forget_backend(number, slot, now_us) {
+            if let Some(pool) = self.pool_mut(number) {
                 pool.queue_full = false;
                 pool.rests = false;
-                self.with_backends.remove(number);
-                self.act(Action::CloseQueue(number));
             }
+            self.act(Action::CloseQueue(number));
         }
         // There is room now: for this pool or another.
         self.room_made(backend.makes_room_for);

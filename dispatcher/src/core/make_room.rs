@@ -258,7 +258,7 @@ impl Core {
     fn holdings(&self, words: &impl Words) -> Vec<Holding> {
         let mut all = Vec::new();
         let mut reserves_left = None;
-        for number in self.with_backends.iter() {
+        for number in self.pools.with_backends().iter() {
             let backends = self.serving_backends(number);
             let Some(pool) = self.pool(number).filter(|_| backends > 0) else {
                 continue;

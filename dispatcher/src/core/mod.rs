@@ -27,7 +27,7 @@
 //! | `room`, `make_room` | which backend gives way for another pool |
 //! | `passing` | what that has cost of late |
 //! | `pool_changes` | why a pool has grown or shrunk, for the log |
-//! | `pool`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
+//! | `pool`, `pools`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
 
 mod attach;
 mod backends;
@@ -52,6 +52,7 @@ mod pool_limits;
 mod pool_memory;
 mod pool_set;
 mod pool_table;
+mod pools;
 mod replaceable;
 mod room;
 mod serve;
@@ -78,6 +79,7 @@ pub use pool_changes::PoolChange;
 #[cfg(test)]
 pub use pool_changes::Reason;
 pub use pool_limits::{PoolLimits, PoolMode, PoolSettings};
+pub use pools::MarkOf;
 pub use tally::Tally;
 pub use whose::{Tells, Whose};
 pub use words::{Shown, Word, Words};
@@ -87,14 +89,14 @@ use burial::Burials;
 use holds::Hold;
 use make_room::Room;
 use passing::Passing;
-use pool::Pool;
 use pool_limits::Groups;
 use pool_set::PoolSet;
+use pools::Pools;
 use serve::Round;
 use sessions::Sessions;
 use stall::Stall;
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::VecDeque;
+use stop::Endings;
 use sweep::Sweeping;
 use want::Wants;
 
@@ -137,21 +139,12 @@ pub struct Core {
     limits: Limits,
     sessions: Sessions,
     backends: Backends,
-    /// By pool slot.
-    pools: Vec<Option<Box<Pool>>>,
-    /// Numbers that no pool has; the lowest last.
-    free_pools: Vec<u32>,
-    pool_numbers: HashMap<Arc<PoolKey>, u32>,
+    pools: Pools,
     /// Limits of a role in a database.
     groups: Groups,
     session_tally: Tally,
     backend_tally: Tally,
-    /// Pools that exist.
-    existing: PoolSet,
-    /// Among them those that have a backend, of whatever state, and hence a
-    /// ready queue.
-    with_backends: PoolSet,
-    /// Among them those in which somebody may wait.
+    /// Pools in which somebody may wait.
     in_want: PoolSet,
     /// Pools to look at when the round ends.
     dirty: Vec<u32>,
@@ -161,9 +154,6 @@ pub struct Core {
     stall: Stall,
     /// Databases that statements want for themselves.
     holds: Vec<Hold>,
-    settings_generation: u64,
-    next_serial: u64,
-    outdated_pools: usize,
     /// All sessions keep their backends, as there are but few.
     are_few: bool,
     launcher_is_up: bool,
@@ -171,17 +161,20 @@ pub struct Core {
     wants: Wants,
     sweeping: Sweeping,
     burials: Burials,
+    endings: Endings,
     actions: VecDeque<Action>,
 }
 
 impl Core {
-    /// `first_generation`: any number, another one for each dispatcher.
+    /// `first_generation`: any number, another one for each dispatcher. `mark_of`: by
+    /// which of the marks changes of settings are told.
     pub fn new(
         limits: Limits,
         session_slots: u32,
         pools: usize,
         backend_slots: usize,
         first_generation: u32,
+        mark_of: MarkOf,
         words: &impl Words,
     ) -> Core {
         Core {
@@ -189,14 +182,10 @@ impl Core {
             limits,
             sessions: Sessions::new(session_slots, pools, first_generation),
             backends: Backends::new(backend_slots, |slot| words.slot_is_free(slot)),
-            pools: (0..pools).map(|_| None).collect(),
-            free_pools: (0..pools as u32).rev().collect(),
-            pool_numbers: HashMap::new(),
-            groups: Groups::new(),
+            pools: Pools::new(pools, mark_of),
+            groups: Groups::default(),
             session_tally: Tally::default(),
             backend_tally: Tally::default(),
-            existing: PoolSet::new(pools),
-            with_backends: PoolSet::new(pools),
             in_want: PoolSet::new(pools),
             dirty: Vec::new(),
             round: Round::default(),
@@ -204,15 +193,13 @@ impl Core {
             passing: Passing::default(),
             stall: Stall::default(),
             holds: Vec::new(),
-            settings_generation: 0,
-            next_serial: 0,
-            outdated_pools: 0,
             are_few: false,
             launcher_is_up: true,
             stopping: false,
             wants: Wants::default(),
             sweeping: Sweeping::default(),
             burials: Burials::default(),
+            endings: Endings::default(),
             actions: VecDeque::new(),
         }
     }
@@ -270,7 +257,7 @@ impl Core {
                 cpu_us,
             } => self.measured(slot, transactions, cpu_us, words),
 
-            Event::HoldEnded(number) => self.hold_ended(number),
+            Event::HoldEnded(number) => self.hold_ended(number, words),
             Event::LauncherIs { up } => self.launcher_is_up = up,
             Event::Replaced { old, new } => self.replaced(old, new, words),
 
@@ -278,7 +265,9 @@ impl Core {
             Event::Sweep => self.sweep(words),
             Event::RoundEnds => {
                 self.bury_on(words);
+                self.end_on(words);
                 self.sweep_on(words);
+                self.ask_limits_on();
                 self.round_ends(words);
             }
             Event::MakeRoom => self.make_room(words),
@@ -301,8 +290,7 @@ impl Core {
                 has_lost,
             } => self.bury(slot, is_last, has_lost, words),
             Then::Move { old, new } => self.move_sessions(old, new),
-            Then::EndForced(number) => self.end_forced(number, words),
-            Then::StopSessions => self.stop_sessions(words),
+            Then::EndSessions => self.begin_to_end(words),
         }
     }
 
@@ -311,8 +299,8 @@ impl Core {
         self.look_for_held(words);
         self.evict_excess(words);
         self.room.look_again();
-        if self.stopping {
-            self.stop_sessions(words);
+        if self.stopping && !self.is_ending() {
+            self.begin_to_end(words);
         }
     }
 
@@ -324,6 +312,8 @@ impl Core {
             || !self.burials.is_empty()
             || self.wants.has_more()
             || self.sweeping.has_more()
+            || self.is_ending()
+            || self.groups.are_to_be_asked_for()
     }
 
     /// Is there something that has a limit in milliseconds?
@@ -348,7 +338,7 @@ impl Core {
     }
 
     pub fn settings_generation(&self) -> u64 {
-        self.settings_generation
+        self.pools.settings_generation()
     }
 
     /// The configuration has been loaded anew.

@@ -165,7 +165,7 @@ impl Core {
     /// is from, and whatever becomes of a backend that is being opened on
     /// behalf of another one from there.
     pub(super) fn let_in(&mut self, number: u32, from: super::Provenance) {
-        let Some(pool) = self.pools[number as usize].as_mut() else {
+        let Some(pool) = self.pools.get_mut(number) else {
             return;
         };
         pool.failed_origins.failed.remove(&from);

@@ -65,6 +65,8 @@ pub struct Pool {
     pub backends: Vec<u32>,
     /// Slots of those that are.
     pub dedicated: Vec<u32>,
+    /// All of them that are not told of as lost (pool_changes.rs).
+    pub staying: u32,
     /// Where its sessions come from, and how many from each.
     pub origins: BTreeMap<Provenance, u32>,
     /// Where its sessions are now, if they have moved.
@@ -102,6 +104,7 @@ impl Pool {
             memory_left: None,
             backends: Vec::new(),
             dedicated: Vec::new(),
+            staying: 0,
             origins: BTreeMap::new(),
             moved_to: None,
             sent: VecDeque::new(),
@@ -125,7 +128,8 @@ impl Pool {
     }
 
     pub fn set_dedicated(&mut self, slot: u32, dedicated: bool) {
-        self.forget_backend(slot);
+        self.backends.retain(|other| *other != slot);
+        self.dedicated.retain(|other| *other != slot);
         if dedicated {
             self.dedicated.push(slot);
         } else {
@@ -133,9 +137,12 @@ impl Pool {
         }
     }
 
-    pub fn forget_backend(&mut self, slot: u32) {
+    pub fn forget_backend(&mut self, slot: u32, now_us: u64) {
         self.backends.retain(|other| *other != slot);
         self.dedicated.retain(|other| *other != slot);
+        if self.backends.is_empty() {
+            self.without_since_us = now_us;
+        }
     }
 
     pub fn note_sent(&mut self, id: SessionId) {

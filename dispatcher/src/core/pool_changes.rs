@@ -106,7 +106,7 @@ impl Core {
     /// A pool has been given one more.
     pub(super) fn tell_growth(&mut self, slot: u32, number: u32, why: Reason) {
         debug_assert!(why.is_growth());
-        let backends = self.staying_backends(number);
+        let backends = self.count_staying(number, 1);
         self.act(Action::TellPool(PoolChange {
             slot,
             pool: number,
@@ -126,7 +126,7 @@ impl Core {
             return;
         }
         let pool = backend.pool();
-        let backends = self.staying_backends(pool);
+        let backends = self.count_staying(pool, -1);
         self.act(Action::TellPool(PoolChange {
             slot,
             pool,
@@ -144,13 +144,11 @@ impl Core {
         }
     }
 
-    /// Those that nobody has told to go.
-    fn staying_backends(&self, number: u32) -> u32 {
-        let stays = |slot: &u32| {
-            let backend = self.backends.get(*slot);
-            backend.is_some_and(|backend| !backend.is_told_lost)
-        };
-        let pool = self.pool(number);
-        pool.map_or(0, |pool| pool.all_backends().filter(stays).count()) as u32
+    /// Those that nobody has told of as lost: one more, or one less.
+    fn count_staying(&mut self, number: u32, change: i32) -> u32 {
+        self.pool_mut(number).map_or(0, |pool| {
+            pool.staying = pool.staying.saturating_add_signed(change);
+            pool.staying
+        })
     }
 }

@@ -10,6 +10,10 @@ use super::pool_changes::Reason;
 use super::room::DEFAULT_WEIGHT;
 use super::{Action, Core, PoolKey, Words};
 use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::BTreeSet;
+
+/// Groups that the launcher is asked about in a round, where it is asked about all.
+const ASKED_AT_ONCE: usize = if cfg!(test) { 8 } else { 256 };
 
 /// pg_baton.pool_mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,19 +77,99 @@ pub type GroupKey = (u32, u32);
 #[derive(Default)]
 pub struct Group {
     /// None: the launcher has been asked.
-    pub(super) limits: Option<PoolLimits>,
+    limits: Option<PoolLimits>,
     settings: PoolSettings,
-    /// One, as a rule, and those that are outdated.
-    pub(super) pools: Vec<u32>,
+    /// One, as a rule, and those that are outdated; or one for each choice of startup
+    /// options.
+    pools: BTreeSet<u32>,
     /// So often those are still to be woken that want memory.
-    pub(super) wakes: u8,
+    wakes: u8,
+}
+
+impl Group {
+    pub fn limits(&self) -> Option<PoolLimits> {
+        self.limits
+    }
+
+    pub fn pools(&self) -> impl Iterator<Item = u32> + '_ {
+        self.pools.iter().copied()
+    }
 }
 
 /// All groups; one without a pool is forgotten. In order: the launcher is asked
 /// in the same one each time.
-pub type Groups = BTreeMap<GroupKey, Group>;
+#[derive(Default)]
+pub struct Groups {
+    all: BTreeMap<GroupKey, Group>,
+    /// Those whose `wakes` is not 0.
+    to_wake: BTreeSet<GroupKey>,
+    /// The launcher is to be asked again, from this one on.
+    to_ask_from: Option<GroupKey>,
+}
 
-fn group_of(key: &PoolKey) -> GroupKey {
+impl Groups {
+    pub fn get(&self, key: GroupKey) -> Option<&Group> {
+        self.all.get(&key)
+    }
+
+    /// True if it is the first of its group.
+    fn add(&mut self, key: GroupKey, pool: u32) -> bool {
+        let group = self.all.entry(key).or_default();
+        let is_first = group.pools.is_empty();
+        group.pools.insert(pool);
+        is_first
+    }
+
+    fn remove(&mut self, key: GroupKey, pool: u32) {
+        if let Entry::Occupied(mut found) = self.all.entry(key) {
+            found.get_mut().pools.remove(&pool);
+            if found.get().pools.is_empty() {
+                found.remove();
+                self.to_wake.remove(&key);
+            }
+        }
+    }
+
+    /// Those of its pools that want memory are woken so often.
+    pub fn wake(&mut self, key: GroupKey, times: u8) {
+        if let Some(group) = self.all.get_mut(&key) {
+            group.wakes = times;
+            self.to_wake.insert(key);
+        }
+    }
+
+    /// Pools that are to be woken now.
+    pub fn next_woken(&mut self) -> Vec<u32> {
+        let mut woken = Vec::new();
+        let all = &mut self.all;
+        self.to_wake.retain(|key| {
+            let Some(group) = all.get_mut(key) else {
+                return false;
+            };
+            woken.extend(group.pools());
+            group.wakes = group.wakes.saturating_sub(1);
+            group.wakes > 0
+        });
+        woken
+    }
+
+    pub fn are_to_be_asked_for(&self) -> bool {
+        self.to_ask_from.is_some()
+    }
+
+    /// So many, and no others, until it is begun anew.
+    fn next_to_ask(&mut self, most: usize) -> Vec<GroupKey> {
+        let Some(from) = self.to_ask_from.take() else {
+            return Vec::new();
+        };
+        let mut rest = self.all.range(from..).map(|(key, _)| *key);
+        let some = rest.by_ref().take(most).collect();
+        self.to_ask_from = rest.next();
+        some
+    }
+}
+
+pub fn group_of(key: &PoolKey) -> GroupKey {
     (key.role_oid, key.database_oid)
 }
 
@@ -112,53 +196,46 @@ impl Core {
         Some(group_of(&self.pool(number)?.key))
     }
 
-    fn pools_of_group(&self, group: GroupKey) -> &[u32] {
-        self.groups.get(&group).map_or(&[], |group| &group.pools)
-    }
-
     /// A pool has been made.
     pub(super) fn joins_group(&mut self, number: u32) {
         let Some(key) = self.group_of(number) else {
             return;
         };
-        if !self.groups.contains_key(&key) {
+        if self.groups.add(key, number) {
             self.ask_limits(key);
         }
-        let group = self.groups.entry(key).or_default();
-        group.pools.push(number);
-        let limits = group.limits;
+        let limits = self.groups.get(key).and_then(Group::limits);
         if let Some(pool) = self.pool_mut(number) {
             pool.limits = limits;
         }
         self.mode_may_differ(number);
-        self.show_memory_left(key);
+        self.show_memory_left_to(number, key);
     }
 
     /// A pool is no more.
     pub(super) fn leaves_group(&mut self, number: u32, key: &PoolKey) {
-        if let Entry::Occupied(mut found) = self.groups.entry(group_of(key)) {
-            found.get_mut().pools.retain(|other| *other != number);
-            if found.get().pools.is_empty() {
-                found.remove();
-            }
-        }
+        self.groups.remove(group_of(key), number);
     }
 
-    fn ask_limits(&mut self, (role, database): GroupKey) {
+    pub(super) fn ask_limits(&mut self, (role, database): GroupKey) {
         self.act(Action::AskLimits { role, database });
     }
 
-    /// Of those groups that this concerns; what is known counts until then.
-    pub fn ask_limits_again(&mut self, concerns: impl Fn(GroupKey) -> bool) {
-        let groups: Vec<GroupKey> = self.groups.keys().copied().collect();
-        for group in groups.into_iter().filter(|group| concerns(*group)) {
+    /// Of all groups, some in each round; what is known counts until then.
+    pub fn ask_limits_again(&mut self) {
+        self.groups.to_ask_from = Some((0, 0));
+    }
+
+    /// In each round: the next ones.
+    pub(super) fn ask_limits_on(&mut self) {
+        for group in self.groups.next_to_ask(ASKED_AT_ONCE) {
             self.ask_limits(group);
         }
     }
 
     /// The launcher has answered.
     pub fn set_pool_limits(&mut self, group: GroupKey, limits: PoolLimits) {
-        let Some(known) = self.groups.get_mut(&group) else {
+        let Some(known) = self.groups.all.get_mut(&group) else {
             return;
         };
         known.limits = Some(limits);
@@ -174,7 +251,7 @@ impl Core {
 
     /// What these limits are to be shown as.
     pub fn keep_settings(&mut self, group: GroupKey, settings: PoolSettings) {
-        if let Some(known) = self.groups.get_mut(&group) {
+        if let Some(known) = self.groups.all.get_mut(&group) {
             known.settings = settings;
         }
     }
@@ -182,7 +259,7 @@ impl Core {
     /// What is set for a pool's role and database; of each it is the first pool that
     /// says so. None before the launcher has.
     pub fn settings(&self, number: u32) -> Option<&PoolSettings> {
-        let group = self.groups.get(&self.group_of(number)?)?;
+        let group = self.groups.get(self.group_of(number)?)?;
         let is_known = group.limits.is_some() && group.pools.first() == Some(&number);
         is_known.then_some(&group.settings)
     }
@@ -208,7 +285,7 @@ impl Core {
             let backend = self.backends.get(**slot);
             self.backends.is_shared(**slot) && backend.is_some_and(|backend| !backend.is_held())
         };
-        let pools = self.with_backends.iter();
+        let pools = self.pools.with_backends().iter();
         let slots = |number| self.pool_backends(number).iter().filter(is_for_all).count();
         let all: usize = pools.map(slots).sum();
         all - (all / 4).max(1).min(all)
@@ -216,7 +293,7 @@ impl Core {
 
     /// So many more may be.
     pub(super) fn reserves_left(&self) -> usize {
-        let pools = self.with_backends.iter();
+        let pools = self.pools.with_backends().iter();
         let has = |number| self.serving_backends(number).min(self.reserved(number));
         self.most_reserved().saturating_sub(pools.map(has).sum())
     }
@@ -229,15 +306,11 @@ impl Core {
 
     /// Backends that count for a pool's limit: not dedicated ones.
     fn group_backends(&self, number: u32) -> usize {
-        let is_outdated = |number| self.pool(number).is_some_and(|pool| pool.outdated);
-        let count = |number| self.pool(number).map_or(0, |pool| pool.backends.len());
-        match self.group_of(number).filter(|_| !is_outdated(number)) {
-            Some(group) => {
-                let pools = self.pools_of_group(group).iter().copied();
-                pools.filter(|other| !is_outdated(*other)).map(count).sum()
-            }
-            None => count(number),
-        }
+        let pool = self.pool(number);
+        pool.map_or(0, |pool| match pool.outdated {
+            true => pool.backends.len(),
+            false => self.pools.backends_of_group(group_of(&pool.key)),
+        })
     }
 
     /// How many more backends a pool may have by its own limit.
@@ -262,7 +335,7 @@ impl Core {
         let Some(group) = self.group_of(number).filter(|_| !has_one && !is_going) else {
             return;
         };
-        let others = self.pools_of_group(group).iter().copied();
+        let others = self.pools.with_backends_of_group(group);
         let others = others.filter(|other| *other != number);
         let largest = others.max_by_key(|other| self.serving_backends(*other));
         if let Some(slot) = largest.and_then(|other| self.first_to_go(other, words)) {
@@ -314,8 +387,9 @@ impl Core {
     #[cfg(test)]
     pub(super) fn check_groups(&self, pools: &[u32]) {
         let mut listed = Vec::new();
-        for (key, group) in &self.groups {
+        for (key, group) in &self.groups.all {
             assert!(!group.pools.is_empty(), "a group without a pool");
+            assert_eq!(group.wakes > 0, self.groups.to_wake.contains(key), "woken");
             for number in &group.pools {
                 assert_eq!(self.group_of(*number), Some(*key));
                 listed.push(*number);
@@ -327,16 +401,13 @@ impl Core {
 
     #[cfg(test)]
     pub(super) fn has_own_limits(&self) -> bool {
-        let mut limits = self.groups.values().filter_map(|group| group.limits);
+        let mut limits = self.groups.all.values().filter_map(|group| group.limits);
         limits.any(|limits| limits.max_backends.is_some())
     }
 
     /// May one more session of a role come into a database? None, or the limit.
     pub fn session_limit_reached(&self, group: GroupKey) -> Option<usize> {
-        let group = self.groups.get(&group)?;
-        let most = group.limits?.max_sessions?;
-        let members = |number: &u32| self.sessions.members(*number);
-        let sessions: usize = group.pools.iter().map(members).sum();
-        (sessions >= most).then_some(most)
+        let most = self.groups.get(group)?.limits()?.max_sessions?;
+        (self.session_tally.of_group(group) >= most).then_some(most)
     }
 }

@@ -56,45 +56,46 @@ impl Core {
     }
 
     fn memory_left(&self, group: GroupKey) -> Option<i64> {
-        let group = self.groups.get(&group)?;
-        let most = group.limits?.memory?;
-        let pools = group.pools.iter().filter_map(|number| self.pool(*number));
+        let group = self.groups.get(group)?;
+        let most = group.limits()?.memory?;
+        let pools = group.pools().filter_map(|number| self.pool(number));
         Some(most - pools.map(|pool| pool.context_bytes).sum::<i64>())
     }
 
     /// What is left, or the limit, may have changed.
     pub(super) fn show_memory_left(&mut self, key: GroupKey) {
         let left = self.memory_left(key).unwrap_or(UNLIMITED);
-        let Some(group) = self.groups.get_mut(&key) else {
-            return;
-        };
-        for number in group.pools.clone() {
-            let Some(pool) = self.pool_mut(number) else {
-                continue;
-            };
-            let before = pool.memory_left.replace(left);
-            if before == Some(left) {
-                continue;
-            }
-            self.act(Action::ShowMemoryLeft { pool: number, left });
-            if before.is_some_and(|before| before < left) {
-                if let Some(group) = self.groups.get_mut(&key) {
-                    group.wakes = WAKES;
-                }
+        let pools = self.groups.get(key).map(|group| group.pools().collect());
+        let pools: Vec<u32> = pools.unwrap_or_default();
+        for number in pools {
+            if self.show_left(number, left) {
+                self.groups.wake(key, WAKES);
             }
         }
     }
 
+    /// A new pool of the group, whose sessions have stored nothing yet.
+    pub(super) fn show_memory_left_to(&mut self, number: u32, key: GroupKey) {
+        let left = self.memory_left(key).unwrap_or(UNLIMITED);
+        self.show_left(number, left);
+    }
+
+    /// True if it is more than before.
+    fn show_left(&mut self, number: u32, left: i64) -> bool {
+        let pool = self.pool_mut(number);
+        let Some(before) = pool.map(|pool| pool.memory_left.replace(left)) else {
+            return false;
+        };
+        if before != Some(left) {
+            self.act(Action::ShowMemoryLeft { pool: number, left });
+        }
+        before.is_some_and(|before| before < left)
+    }
+
     /// Once a second.
     pub(super) fn wake_for_memory(&mut self) {
-        let mut woken = Vec::new();
-        for group in self.groups.values_mut().filter(|group| group.wakes > 0) {
-            group.wakes -= 1;
-            woken.extend(&group.pools);
-        }
-        for number in woken {
-            let has_kept = |number| self.pool_dedicated(number) > 0;
-            if has_kept(number) {
+        for number in self.groups.next_woken() {
+            if self.pool_dedicated(number) > 0 {
                 self.act(Action::WakeForMemory(number));
             }
         }

@@ -15,73 +15,69 @@ use super::tally::Tally;
 use super::{Action, Core, Identity, PoolKey, Stranger, Then, Words};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Core {
     pub(super) fn pool(&self, number: u32) -> Option<&Pool> {
-        self.pools.get(number as usize)?.as_deref()
+        self.pools.get(number)
     }
 
     pub(super) fn pool_mut(&mut self, number: u32) -> Option<&mut Pool> {
-        self.pools.get_mut(number as usize)?.as_deref_mut()
+        self.pools.get_mut(number)
     }
 
     /// The pool that sessions of this key come into.
     pub fn find_pool(&self, key: &PoolKey) -> Option<u32> {
-        self.pool_numbers.get(key).copied()
+        self.pools.find(key)
     }
 
     /// A new pool; None if there can be no more, which takes more pools with
     /// sessions or backends than there can be sessions and backends.
     pub fn create_pool(&mut self, key: PoolKey) -> Option<u32> {
-        if self.free_pools.is_empty() {
+        if self.pools.is_full() {
             // As many as sessions and backends: some have neither.
-            for number in self.existing.iter() {
+            for number in self.pools.existing().iter() {
                 self.drop_if_unused(number);
             }
         }
-        let number = self.free_pools.pop()?;
-        let key = Arc::new(key);
-        self.next_serial += 1;
-        self.pool_numbers.insert(key.clone(), number);
-        let pool = Pool::new(key, self.next_serial, self.settings_generation);
-        self.pools[number as usize] = Some(Box::new(pool));
-        self.existing.insert(number);
+        let number = self.pools.add(key)?;
         self.joins_group(number);
         Some(number)
     }
 
-    /// Settings of roles or databases have changed: those of `concerns`.
-    pub fn settings_changed(&mut self, generation: u64, concerns: impl Fn(&PoolKey) -> bool) {
-        self.settings_generation = generation;
-        self.outdate_pools(concerns);
+    /// Settings of roles or databases have changed, those of which these marks tell: of
+    /// pools, and their limits.
+    pub fn settings_changed(&mut self, generation: u64, marks: &[usize]) {
+        self.pools.set_settings_generation(generation);
+        let mut groups = BTreeSet::new();
+        for number in self.pools.concerned(marks) {
+            groups.extend(self.group_of(number));
+            self.outdate_pool(number);
+        }
+        for group in groups {
+            self.ask_limits(group);
+        }
     }
 
-    /// What starting backends of these pools read has changed.
-    pub fn outdate_pools(&mut self, concerns: impl Fn(&PoolKey) -> bool) {
-        for number in self.existing.iter() {
-            let pool = self.pool(number);
-            if pool.is_some_and(|pool| !pool.outdated && concerns(&pool.key)) {
-                self.outdate_pool(number);
-            }
+    /// What all starting backends read has changed.
+    pub fn outdate_pools(&mut self) {
+        for number in self.pools.existing().iter() {
+            self.outdate_pool(number);
         }
     }
 
     fn outdate_pool(&mut self, number: u32) {
-        let generation = self.settings_generation;
-        let Some(pool) = self.pools[number as usize].as_mut() else {
+        let generation = self.pools.settings_generation();
+        let Some(pool) = self.pools.get_mut(number).filter(|pool| !pool.outdated) else {
             return;
         };
-        let key = pool.key.clone();
         let is_starting = |slot| self.backends.life(slot).is_some_and(Life::is_starting);
         if pool.all_backends().any(|slot| !is_starting(slot)) {
-            pool.outdated = true;
-            self.outdated_pools += 1;
-            self.pool_numbers.remove(&key);
+            self.pools.outdate(number);
             self.leave_outdated(number);
         } else {
-            // Nobody has learnt anything here; who starts is too early. So a
-            // key never has more than one outdated pool: absorb_outdated.
+            // Nobody has learnt anything here; who starts is too early.
             for slot in &pool.backends {
                 if self.backends.life(*slot) != Some(Life::Stale) {
                     self.backends.turn(*slot, Life::Stale);
@@ -103,17 +99,8 @@ impl Core {
     /// A backend of this pool has logged in: others can, so nobody needs the
     /// old ones any more.
     pub(super) fn absorb_outdated(&mut self, number: u32) {
-        if self.outdated_pools == 0 {
-            return;
-        }
-        let Some(pool) = self.pool(number).filter(|pool| !pool.outdated) else {
-            return;
-        };
-        let key = pool.key.clone();
-        for old in self.existing.iter() {
-            if (self.pool(old)).is_some_and(|pool| pool.outdated && pool.key == key) {
-                self.begin_to_move(old, number);
-            }
+        for old in self.pools.take_outdated(number) {
+            self.begin_to_move(old, number);
         }
     }
 
@@ -211,16 +198,11 @@ impl Core {
         if !is_unused {
             return;
         }
-        if let Some(pool) = self.pools[number as usize].take() {
-            self.outdated_pools -= usize::from(pool.outdated);
-            if self.pool_numbers.get(&pool.key) == Some(&number) {
-                self.pool_numbers.remove(&pool.key);
-            }
-            self.existing.remove(number);
+        if let Some(pool) = self.pools.remove(number) {
             self.in_want.remove(number);
-            self.free_pools.push(number);
             self.leaves_group(number, &pool.key);
-            self.act(Action::PoolDropped(number));
+            let (pool, role) = (number, pool.key.role_oid);
+            self.act(Action::PoolDropped { pool, role });
         }
     }
 
@@ -229,12 +211,7 @@ impl Core {
     /// Numbers of all pools.
     #[cfg(test)]
     pub fn pools(&self) -> impl Iterator<Item = u32> {
-        self.existing.iter()
-    }
-
-    /// Those that have backends.
-    pub fn pools_with_backends(&self) -> impl Iterator<Item = u32> {
-        self.with_backends.iter()
+        self.pools.existing().iter()
     }
 
     pub fn pool_key(&self, number: u32) -> Option<&Arc<PoolKey>> {
@@ -253,6 +230,11 @@ impl Core {
     /// Those that are not dedicated.
     pub fn pool_backends(&self, number: u32) -> &[u32] {
         self.pool(number).map_or(&[], |pool| &pool.backends)
+    }
+
+    pub fn all_pool_backends(&self, number: u32) -> Vec<u32> {
+        self.pool(number)
+            .map_or_else(Vec::new, |pool| pool.all_backends().collect())
     }
 
     pub fn pool_dedicated(&self, number: u32) -> usize {

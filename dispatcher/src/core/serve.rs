@@ -120,7 +120,7 @@ impl Core {
 
     /// Sessions that wait, of all pools.
     pub fn waiting(&self, words: &impl Words) -> usize {
-        let queues = self.with_backends.iter();
+        let queues = self.pools.with_backends().iter();
         self.sessions.all_waiting() + queues.map(|pool| self.queued(pool, words)).sum::<usize>()
     }
 
@@ -187,7 +187,7 @@ impl Core {
     /// Sends the FIFO's head into the ready queue; false if it has to stay.
     fn send_to_queue(&mut self, number: u32, id: SessionId) -> bool {
         let backends = &self.backends;
-        let Some(pool) = self.pools[number as usize].as_mut() else {
+        let Some(pool) = self.pools.get_mut(number) else {
             return false;
         };
         let mut slots = pool.backends.iter();
@@ -268,7 +268,7 @@ impl Core {
     /// of before too, whose backends may have been poked and not woken yet.
     pub(super) fn poke_idle(&mut self, number: u32, sent: usize, words: &impl Words) {
         let mut left = self.queued(number, words).max(sent);
-        let Some(pool) = self.pools[number as usize].as_ref() else {
+        let Some(pool) = self.pools.get(number) else {
             return;
         };
         for slot in &pool.backends {
@@ -287,7 +287,7 @@ impl Core {
     /// only gets a place behind them.
     pub fn saturated_pools(&self, queued: usize, words: &impl Words) -> Option<Vec<u32>> {
         let mut pools = Vec::new();
-        for number in self.existing.iter() {
+        for number in self.pools.existing().iter() {
             let Some(pool) = self.pool(number) else {
                 continue;
             };
@@ -385,14 +385,13 @@ impl Core {
             .iter()
             .filter_map(life)
             .any(|life| life.is_starting());
-        if let Some(pool) = self.pools[number as usize].as_mut() {
+        if let Some(pool) = self.pools.get_mut(number) {
             pool.starts_together = together;
-            pool.backends.push(slot);
             // It has got one: whether that is enough is to be seen.
             pool.lack = Lack::default();
             self.backend_tally.add(&pool.key, 1);
         }
-        self.with_backends.insert(number);
+        self.pools.add_backend(number, slot);
         self.tell_growth(slot, number, why);
         self.act(Action::Open { slot, pool: number });
     }

@@ -191,6 +191,11 @@ impl Sessions {
         }
     }
 
+    #[cfg(test)]
+    pub fn pools(&self) -> u32 {
+        self.lists.len() as u32
+    }
+
     pub fn live(&self) -> usize {
         self.live
     }
@@ -337,6 +342,7 @@ impl Sessions {
             self.waiting -= 1;
         }
         self.table[index as usize].whereabouts = to;
+        self.count_ungreeted(self.table[index as usize].pool, was, to);
         if waits(to) && !waits(was) {
             self.waiting += 1;
             self.link_by_turn(index);

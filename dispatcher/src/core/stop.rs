@@ -1,13 +1,27 @@
-//! The end: of the server, or of this dispatcher.
+//! The end: of the server, of this dispatcher, or of a database's sessions.
 //!
 //! Sessions that no backend holds end at once, as do the others when their
 //! backend gives them back; the server itself ends backends, or lets them
-//! finish, by the kind of shutdown it was asked for. What this takes is linear
-//! in all there is, once.
+//! finish, by the kind of shutdown it was asked for.
+//!
+//! To end one costs some system calls, and there may be very many. So all sessions are
+//! looked at some at a time, in each round, and who speaks meanwhile ends as well.
 
 use super::pool_changes::Reason;
 use super::sessions::Location;
 use super::{index_of, Action, Core, SessionId, Then, Why, Words};
+
+/// In one go: some 100 microseconds to look, and a millisecond to end. Where the
+/// simulator runs so few that what comes in between comes in between.
+const LOOKED_AT_ONCE: u32 = if cfg!(test) { 256 } else { 4096 };
+const ENDED_AT_ONCE: u32 = if cfg!(test) { 16 } else { 128 };
+
+/// Slots of sessions still to be looked at, and where to go on.
+#[derive(Debug, Default)]
+pub struct Endings {
+    left: u32,
+    next: u32,
+}
 
 impl Core {
     pub(super) fn stop(&mut self) {
@@ -15,10 +29,10 @@ impl Core {
             return;
         }
         self.stopping = true;
-        for number in self.existing.iter() {
+        for number in self.pools.with_backends().iter() {
             self.act(Action::TakeBack(number));
         }
-        self.then(Then::StopSessions);
+        self.then(Then::EndSessions);
         let slots: Vec<u32> = self.backends.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             self.act(Action::Recall { slot, id: 0 });
@@ -26,14 +40,48 @@ impl Core {
         }
     }
 
-    /// Ends the sessions that nobody holds; called until none is left.
-    pub(super) fn stop_sessions(&mut self, words: &impl Words) {
-        let ids: Vec<SessionId> = self.sessions.ids().collect();
-        for id in ids {
-            if self.is_ours(id, words) {
-                self.end(id, Why::Administrator);
+    /// Are sessions being ended?
+    pub fn is_ending(&self) -> bool {
+        self.endings.left > 0
+    }
+
+    /// All are looked at: who is to end that nobody holds? Called until none is left,
+    /// where all are to.
+    pub(super) fn begin_to_end(&mut self, words: &impl Words) {
+        self.endings.left = self.sessions.slots_used();
+        self.end_on(words);
+    }
+
+    /// In each round: the next ones.
+    pub(super) fn end_on(&mut self, words: &impl Words) {
+        let mut may_end = ENDED_AT_ONCE;
+        for _ in 0..self.endings.left.min(LOOKED_AT_ONCE) {
+            may_end -= u32::from(self.end_next(words));
+            if may_end == 0 {
+                return;
             }
         }
+    }
+
+    /// All that are left, at once.
+    pub(super) fn end_the_rest(&mut self, words: &impl Words) {
+        while self.is_ending() {
+            self.end_next(words);
+        }
+    }
+
+    fn end_next(&mut self, words: &impl Words) -> bool {
+        self.endings.left -= 1;
+        self.endings.next = (self.endings.next + 1) % self.sessions.slots_used();
+        let Some(id) = self.sessions.in_slot(self.endings.next) else {
+            return false;
+        };
+        let shall_end = self.stopping || self.is_forced_out(id, words);
+        let ends = shall_end && self.is_ours(id, words);
+        if ends {
+            self.end(id, Why::Administrator);
+        }
+        ends
     }
 
     /// The server is no more: all that no backend says it holds.

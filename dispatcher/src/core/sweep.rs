@@ -1,7 +1,7 @@
 //! Once a second all pools and all sessions are looked at, some of them in each round:
 //! everybody else is served in between.
 
-use super::{Core, Words};
+use super::{Action, Core, Words};
 
 /// In one go: some 100 microseconds each. Where the simulator runs so few that what comes
 /// in between comes in between.
@@ -27,7 +27,7 @@ impl Core {
     pub(super) fn sweep(&mut self, words: &impl Words) {
         self.room.look_for_surplus();
         self.wake_for_memory();
-        self.sweeping.pools = self.existing.len();
+        self.sweeping.pools = self.pools.existing().len();
         self.sweeping.sessions = self.sessions.slots_used();
         self.sweep_on(words);
         // Last: what is told of it names its pool, which may then be used by nobody.
@@ -50,11 +50,12 @@ impl Core {
     fn sweep_pools(&mut self, words: &impl Words) {
         let most = self.sweeping.pools.min(POOLS_AT_ONCE);
         let mut pools = Vec::new();
-        (self.existing).some_from(self.sweeping.next_pool, most, &mut pools);
+        (self.pools.existing()).some_from(self.sweeping.next_pool, most, &mut pools);
         self.sweeping.pools -= most;
         self.sweeping.next_pool = pools.last().map_or(0, |last| last + 1);
         for number in pools {
-            if self.with_backends.contains(number) {
+            if self.pools.with_backends().contains(number) {
+                self.act(Action::CheckQueue(number));
                 self.shrink(number, words);
                 self.shrink_to_limit(number, words);
                 self.retire_old(number, words);

@@ -2,13 +2,17 @@
 //! max_sessions_per_user count, whatever the number of pools.
 
 use super::pool::PoolKey;
+use super::pool_limits::{group_of, GroupKey};
 use std::collections::HashMap;
+use std::hash::Hash;
 
 /// Of sessions, or of backends. Who has none is not in it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     of_role: HashMap<u32, usize>,
     in_database: HashMap<u32, usize>,
+    /// Of a role in a database.
+    of_group: HashMap<GroupKey, usize>,
 }
 
 impl Tally {
@@ -17,6 +21,7 @@ impl Tally {
         if many > 0 {
             *self.of_role.entry(key.role_oid).or_default() += many;
             *self.in_database.entry(key.database_oid).or_default() += many;
+            *self.of_group.entry(group_of(key)).or_default() += many;
         }
     }
 
@@ -24,6 +29,7 @@ impl Tally {
     pub fn take(&mut self, key: &PoolKey, many: usize) {
         take(&mut self.of_role, key.role_oid, many);
         take(&mut self.in_database, key.database_oid, many);
+        take(&mut self.of_group, group_of(key), many);
     }
 
     pub fn of_role(&self, role: u32) -> usize {
@@ -33,14 +39,18 @@ impl Tally {
     pub fn in_database(&self, database: u32) -> usize {
         self.in_database.get(&database).copied().unwrap_or(0)
     }
+
+    pub fn of_group(&self, group: GroupKey) -> usize {
+        self.of_group.get(&group).copied().unwrap_or(0)
+    }
 }
 
-fn take(counts: &mut HashMap<u32, usize>, oid: u32, many: usize) {
-    if let Some(count) = counts.get_mut(&oid) {
+fn take<K: Hash + Eq>(counts: &mut HashMap<K, usize>, of: K, many: usize) {
+    if let Some(count) = counts.get_mut(&of) {
         debug_assert!(*count >= many, "more go than there are");
         *count = count.saturating_sub(many);
         if *count == 0 {
-            counts.remove(&oid);
+            counts.remove(&of);
         }
     }
 }
@@ -68,6 +78,7 @@ mod tests {
         }
         assert_eq!((tally.of_role(1), tally.of_role(2)), (4, 2));
         assert_eq!((tally.in_database(7), tally.in_database(8)), (4, 2));
+        assert_eq!((tally.of_group((1, 7)), tally.of_group((2, 8))), (2, 0));
         assert_eq!((tally.of_role(7), tally.in_database(1)), (0, 0));
     }
 

@@ -116,7 +116,7 @@ impl Core {
 
     #[cfg(test)]
     pub(super) fn are_looked_at_in_turns(&self) -> bool {
-        self.existing.len() > self.wants.at_once
+        self.pools.existing().len() > self.wants.at_once
     }
 
     /// There may be places for pools in which somebody waits.

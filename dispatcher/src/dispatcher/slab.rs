@@ -21,6 +21,11 @@ impl<T> Slab<T> {
         self.entries.len() - self.free.len()
     }
 
+    /// All are below this.
+    pub fn numbers(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
     pub fn has_room(&self) -> bool {
         self.len() < self.limit
     }

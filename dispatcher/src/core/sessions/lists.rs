@@ -7,7 +7,7 @@
 //! the others wait, and new ones, in the other: so these wait for one another only,
 //! and those lose no more than every other turn.
 
-use super::{index_of, name, Session, SessionId, Sessions};
+use super::{index_of, name, Session, SessionId, Sessions, Whereabouts};
 
 /// None of the list.
 pub const NONE: u32 = u32::MAX;
@@ -61,11 +61,14 @@ pub struct Lists {
     lists: [List; 3],
     /// Whose turn it is.
     busy_is_next: bool,
+    /// Of the pool's sessions, those that are still to be greeted.
+    ungreeted: usize,
 }
 
 pub const NOBODY: Lists = Lists {
     lists: [EMPTY; 3],
     busy_is_next: false,
+    ungreeted: 0,
 };
 
 impl Sessions {
@@ -79,6 +82,17 @@ impl Sessions {
 
     pub fn members(&self, pool: u32) -> usize {
         self.of(pool, Of::Pool).length
+    }
+
+    /// Those that have been greeted.
+    pub fn greeted_members(&self, pool: u32) -> usize {
+        self.members(pool) - self.lists[pool as usize].ungreeted
+    }
+
+    pub(super) fn count_ungreeted(&mut self, pool: u32, was: Whereabouts, to: Whereabouts) {
+        let ungreeted = &mut self.lists[pool as usize].ungreeted;
+        *ungreeted += usize::from(to.is_ungreeted());
+        *ungreeted -= usize::from(was.is_ungreeted());
     }
 
     fn first_of(&self, pool: u32, of: Of) -> Option<SessionId> {
@@ -164,6 +178,9 @@ impl Sessions {
             self.unlink(Of::Pool, index);
             self.table[index as usize].pool = new;
             self.link(Of::Pool, index, NONE);
+            let here = self.table[index as usize].whereabouts;
+            self.count_ungreeted(new, Whereabouts::Idle, here);
+            self.count_ungreeted(old, here, Whereabouts::Idle);
         }
         waiting.sort_unstable();
         for (_, index) in waiting {

@@ -2,7 +2,6 @@
 //! (docs/design/scheduler.md).
 
 use super::shell::Shell;
-use crate::core::pool::Pool;
 use crate::core::sessions::{Of, Whereabouts};
 use crate::core::{index_of, Core, PoolMode, SessionId, Tally, Words};
 use std::collections::BTreeMap;
@@ -26,13 +25,17 @@ impl Core {
         assert_eq!(live, self.sessions.live(), "live sessions");
         let all_waiting: usize = waiting.values().sum();
         assert_eq!(all_waiting, self.sessions.all_waiting(), "all that wait");
-        for number in 0..self.pools.len() as u32 {
-            let is_there = self.pools[number as usize].is_some();
+        for number in 0..self.sessions.pools() {
+            let is_there = self.pool(number).is_some();
             let count = |of: &BTreeMap<u32, usize>| of.get(&number).copied().unwrap_or(0);
             assert!(is_there || count(&members) == 0, "sessions of no pool");
             assert_eq!(count(&members), self.sessions.members(number), "members");
             assert_eq!(count(&members), self.sessions.of_pool(number).count());
             assert_eq!(count(&waiting), self.sessions.waiting(number), "waiting");
+            let members_of = self.sessions.of_pool(number);
+            let mut greeted = members_of.filter_map(|id| self.sessions.get(id));
+            let greeted = greeted.by_ref().filter(|session| !session.is_ungreeted());
+            assert_eq!(greeted.count(), self.sessions.greeted_members(number));
             for line in [Of::Quiet, Of::Busy] {
                 let mut before = None;
                 for id in self.sessions.list(line, number) {
@@ -44,7 +47,7 @@ impl Core {
                     before = Some(session.turn());
                 }
             }
-            if let Some(pool) = &self.pools[number as usize] {
+            if let Some(pool) = self.pool(number) {
                 let from: u32 = pool.origins.values().sum();
                 origins.insert(number, from);
                 assert_eq!(from as usize, count(&members), "where sessions come from");
@@ -90,7 +93,7 @@ impl Core {
     /// What limits count is what there is.
     fn check_tallies(&self) {
         let (mut sessions, mut backends) = (Tally::default(), Tally::default());
-        for number in self.existing.iter() {
+        for number in self.pools.existing().iter() {
             let pool = self.pool(number).expect("it exists");
             sessions.add(&pool.key, self.sessions.members(number));
             backends.add(&pool.key, pool.all_backends().count());
@@ -101,21 +104,15 @@ impl Core {
 
     /// Pools are counted where they are looked for.
     fn check_pools(&self) {
-        let there: Vec<u32> = (0..self.pools.len() as u32)
-            .filter(|number| self.pool(*number).is_some())
-            .collect();
-        assert!(self.existing.iter().eq(there.iter().copied()));
-        assert_eq!(self.free_pools.len() + there.len(), self.pools.len());
-        let has_some = |number: &&u32| self.pool(**number).is_some_and(Pool::has_backends);
-        let with_backends = there.iter().filter(has_some).copied();
-        assert!(self.with_backends.iter().eq(with_backends), "with backends");
+        self.pools.check();
+        let there: Vec<u32> = self.pools.existing().iter().collect();
         self.check_groups(&there);
         self.check_memory();
     }
 
     /// When a round has ended: nobody waits whom a free backend may serve.
     pub(super) fn check_served(&self, words: &impl Words) {
-        for number in self.existing.iter() {
+        for number in self.pools.existing().iter() {
             let Some(pool) = self.pool(number) else {
                 continue;
             };
@@ -142,7 +139,7 @@ impl Core {
             .collect();
         assert!(left.is_empty(), "sessions are left: {left:?}");
         assert_eq!(self.backends.total(), 0, "backends are left");
-        assert!(self.existing.is_empty(), "pools are left");
+        assert!(self.pools.existing().is_empty(), "pools are left");
         assert!(self.in_want.is_empty(), "pools are in want");
         assert!(self.holds.is_empty(), "holds are left");
         assert!(!self.room.is_offered(), "a ticket is out");
@@ -167,7 +164,7 @@ impl Core {
         is_queue_empty: impl Fn(u32) -> bool,
         sleeps: impl Fn(u32) -> bool,
     ) {
-        for number in self.existing.iter() {
+        for number in self.pools.existing().iter() {
             let slots = self.pool_backends(number);
             let mut serving = slots.iter().filter(|slot| self.backends.may_serve(**slot));
             assert!(
@@ -195,11 +192,12 @@ impl Core {
     }
 
     pub(super) fn has_full_queue(&self) -> bool {
-        self.pools.iter().flatten().any(|pool| pool.queue_full)
+        let mut pools = self.pools.existing().iter();
+        pools.any(|number| self.pool(number).is_some_and(|pool| pool.queue_full))
     }
 
     pub(super) fn longest_wait_us(&self) -> u64 {
-        let waits = self.existing.iter().filter_map(|number| {
+        let waits = self.pools.existing().iter().filter_map(|number| {
             let first = self.sessions.longest_waiting(number)?;
             Some(self.now.us - self.sessions.get(first)?.waits_since_us())
         });
@@ -211,7 +209,7 @@ impl Shell {
     /// Who is told to keep sessions is told what counts; when it is over nobody
     /// sleeps on one.
     pub fn check_modes(&self) {
-        for number in self.core.existing.iter() {
+        for number in self.core.pools.existing().iter() {
             let pool = self.core.pool(number).expect("it exists");
             let mode = pool.limits.map(|limits| limits.mode).unwrap_or_default();
             let keeps = mode != PoolMode::Shared;

@@ -3,6 +3,7 @@
 //! `cargo test --release -p baton-dispatcher costs -- --ignored --nocapture`.
 
 use super::shares::{busy, limits, Crowd, Steady};
+use super::world::mark_of;
 use crate::core::{Core, Event, Limits};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -94,14 +95,8 @@ fn costs_of_what_concerns_many_at_once() {
 
         let generation = shell.core.settings_generation() + 1;
         let began = Instant::now();
-        shell
-            .core
-            .settings_changed(generation, |key| key.role_oid == 0);
+        shell.core.settings_changed(generation, &[mark_of(0, 1)]);
         say("  settings of one role", began);
-        shell.carry_out();
-        let began = Instant::now();
-        shell.core.ask_limits_again(|group| group.0 == 0);
-        say("  its limits", began);
         shell.carry_out();
         let id = steady.log_in(0);
         let client = steady.shell.world.client(id).expect("it is there");
@@ -127,7 +122,8 @@ fn costs_of_what_concerns_many_at_once() {
         shell.tell(Event::RoundEnds);
         shell.costs.say("  a hold ends");
         let began = Instant::now();
-        shell.core.ask_limits_again(|_| true);
+        shell.core.ask_limits_again();
+        shell.tell(Event::RoundEnds);
         say("  limits of all", began);
         shell.carry_out();
         let began = Instant::now();

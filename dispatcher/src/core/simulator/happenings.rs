@@ -2,7 +2,7 @@
 
 use super::random::Random;
 use super::scenario::Scenario;
-use super::world::{Armed, Client};
+use super::world::{mark_of, Armed, Client};
 use crate::core::{Event, PoolKey, Provenance, SessionId, Shown};
 use crate::protocol::auth::client::Failure;
 
@@ -281,17 +281,16 @@ impl Scenario {
         self.shell.carry_out();
         let shell = &mut self.shell;
         let users = shell.core.who_is_in(number, &shell.world);
+        shell.core.check_who_is_in(number, &users, &shell.world);
         shell.carry_out();
-        assert!(users.values().all(|count| *count > 0));
     }
 
     fn settings_change(&mut self) {
         let generation = self.shell.core.settings_generation() + 1;
         let role = self.random().below(6) as u32;
-        self.shell
-            .core
-            .settings_changed(generation, |key| role == 5 || key.role_oid == role);
-        self.shell.core.ask_limits_again(|group| group.0 == role);
+        // Beyond those that there are: all.
+        let mark = if role == 5 { 0 } else { mark_of(0, role) };
+        self.shell.core.settings_changed(generation, &[mark]);
         self.shell.carry_out();
         self.shell.world.login_generation += 1;
     }

@@ -12,7 +12,7 @@ impl Core {
             return;
         };
         assert!(self.group_room(wants) > 0, "room for one at its limit");
-        let pools = self.with_backends.iter();
+        let pools = self.pools.with_backends().iter();
         let reserved: usize = pools
             .map(|number| self.reserved(number).min(self.serving_backends(number)))
             .sum();
@@ -73,7 +73,11 @@ impl Core {
             (limit_us > 0 && age_us > limit_us && self.serving_backends(number) > 1)
                 .then_some((number, slot))
         };
-        self.with_backends.iter().filter_map(of_pool).collect()
+        self.pools
+            .with_backends()
+            .iter()
+            .filter_map(of_pool)
+            .collect()
     }
 
     /// They have been told to go in a sweep, if it is over.
@@ -90,7 +94,7 @@ impl Core {
     /// Each pool with sessions has the backends that it is to have at least, as far
     /// as there is room.
     pub(super) fn check_least(&self, words: &impl Words) {
-        for number in self.existing.iter() {
+        for number in self.pools.existing().iter() {
             let starts = self
                 .growth(number, words)
                 .map_or(0, |growth| growth.starts());
@@ -114,7 +118,7 @@ impl Core {
 
     /// In FIFOs and ready queues.
     pub(super) fn longest_of_all_us(&self, words: &impl Words) -> u64 {
-        let waits = self.existing.iter();
+        let waits = self.pools.existing().iter();
         let longest_us = waits.filter_map(|number| self.oldest_wait_us(number, words));
         longest_us.max().unwrap_or(0)
     }

@@ -5,7 +5,7 @@ use super::costs::Costs;
 use super::process::{FromBackend, Process, ToBackend};
 use super::random::Random;
 use super::told::Told;
-use super::world::{Armed, World, FREE, NO_SESSION, QUEUE_HOLDS};
+use super::world::{mark_of, Armed, World, FREE, NO_SESSION, QUEUE_HOLDS};
 use crate::core::{
     index_of, Action, Attach, Core, Ending, Event, Identity, Limits, Says, SessionId, Shown, Tells,
     Whose, Why, Word, Words,
@@ -75,6 +75,7 @@ impl Shell {
                 pools,
                 backends,
                 seed as u32,
+                mark_of,
                 &world,
             ),
             world,
@@ -133,6 +134,11 @@ impl Shell {
             if let Action::TellPool(change) = &action {
                 // Seeds stay what they are: nobody goes on meanwhile.
                 self.told(change);
+                continue;
+            }
+            if let Action::CheckQueue(pool) = action {
+                let is_empty = self.world.pools[pool as usize].queue.is_empty();
+                self.core.check_queue(pool, is_empty, &self.world);
                 continue;
             }
             self.act(action);
@@ -409,13 +415,14 @@ impl Shell {
                 self.questions.push_back((pool, serial, from));
             }
             Action::FindPool { old, .. } => self.handle(Event::Replaced { old, new: None }),
-            Action::PoolDropped(pool) => {
+            Action::PoolDropped { pool, .. } => {
                 assert!(self.world.pools[pool as usize].queue.is_empty());
                 self.full.retain(|other| *other != pool);
                 self.world.pools[pool as usize].queued = 0;
                 self.world.pools[pool as usize].keeps = false;
             }
             Action::TellPool(_)
+            | Action::CheckQueue(_)
             | Action::TellFailure(_)
             | Action::ForgetGreetings(_)
             | Action::ForgetGreeting(_)

@@ -23,11 +23,16 @@ struct Role {
 #[derive(Default)]
 pub struct Roles {
     roles: HashMap<u32, Role>,
+    /// Those that have come since it was last looked whether they have a session.
+    new: Vec<u32>,
 }
 
 impl Roles {
     /// A role has proved itself.
     pub fn logged_in(&mut self, role: u32, verifier: &[u8], learnt: &Learnt) {
+        if !self.roles.contains_key(&role) {
+            self.new.push(role);
+        }
         let role = self.roles.entry(role).or_default();
         if *learnt == Learnt::VouchedFor {
             role.are_vouched_for = true;
@@ -54,9 +59,18 @@ impl Roles {
         known.is_some_and(|role| role.are_vouched_for)
     }
 
-    /// Those that nobody is any more are forgotten; a login teaches anew.
-    pub fn keep(&mut self, is_somebody: impl Fn(u32) -> bool) {
-        self.roles.retain(|role, _| is_somebody(*role));
+    /// Nobody is this role any more; a login teaches anew.
+    pub fn forget(&mut self, role: u32) {
+        self.roles.remove(&role);
+    }
+
+    /// Those that have logged in and have got no session are forgotten.
+    pub fn keep_new(&mut self, is_somebody: impl Fn(u32) -> bool) {
+        for role in std::mem::take(&mut self.new) {
+            if !is_somebody(role) {
+                self.forget(role);
+            }
+        }
     }
 
     pub fn credentials(&self, role: u32) -> Credentials {
@@ -86,7 +100,11 @@ mod tests {
         assert!(roles.credentials(2).client_key.is_none());
         roles.logged_in(2, b"", &Learnt::VouchedFor);
         assert!(roles.are_vouched_for(2) && !roles.are_vouched_for(1));
-        roles.keep(|role| role == 3);
-        assert!(roles.roles.is_empty());
+        roles.keep_new(|role| role == 1);
+        assert!(roles.roles.contains_key(&1) && !roles.roles.contains_key(&2));
+        roles.logged_in(2, b"", &Learnt::VouchedFor);
+        roles.forget(1);
+        roles.keep_new(|_| false);
+        assert!(roles.roles.is_empty() && roles.new.is_empty());
     }
 }

@@ -124,10 +124,11 @@ impl Dispatcher {
             return;
         }
         let left = self.scheduler.backend_count();
-        if left == 0 {
+        if left == 0 && !self.scheduler.is_ending() {
             info!("shut down");
             self.finished = true;
-        } else if self.server.is_patience_over(self.now.us)
+        } else if left > 0
+            && self.server.is_patience_over(self.now.us)
             && !process::has_ended(&self.server.postmaster)
         {
             // The server may take hours for a smart shutdown; only say so once.

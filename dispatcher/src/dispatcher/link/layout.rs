@@ -63,8 +63,11 @@ impl ControlHeader {
 /// Which of the marks is raised for a role's settings in a database; both as
 /// the extension computes it.
 pub fn settings_mark(database_oid: u32, role_oid: u32) -> usize {
+    if (database_oid, role_oid) == (0, 0) {
+        return 0;
+    }
     let mixed = database_oid.wrapping_mul(0x9E37_79B1) ^ role_oid.wrapping_mul(0x85EB_CA77);
-    (mixed >> 16) as usize % SETTINGS_MARKS as usize
+    1 + (mixed >> 16) as usize % (SETTINGS_MARKS as usize - 1)
 }
 
 /// One pooled backend.

@@ -54,6 +54,7 @@ use limits::Rates;
 use login_cache::LoginCache;
 use securing::TlsOffer;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use tracing::{debug, info};
@@ -61,6 +62,8 @@ use watch::Watch;
 
 /// Logins in progress beyond one a session slot.
 const SPARE_LOGINS: usize = 1000;
+/// Logins to which a new configuration is applied in a tick.
+const SETTLED_AT_ONCE: usize = 256;
 /// Who can only be told that there is no room has so long to ask.
 const IN_VAIN_US: u64 = 5_000_000;
 
@@ -80,6 +83,8 @@ pub struct Logins {
     errands: Errands,
     rates: Rates,
     watch: Watch,
+    /// The configuration has been loaded anew since these were looked at.
+    to_settle: Range<u32>,
     cache: LoginCache,
     tls: TlsOffer,
     relays: Relays,
@@ -129,6 +134,7 @@ impl Logins {
             errands: Errands::default(),
             rates: Rates::default(),
             watch: Watch::default(),
+            to_settle: 0..0,
             cache: LoginCache::default(),
             tls: means.tls,
             relays: means.relays,
@@ -160,8 +166,16 @@ impl Logins {
         self.parameters = parameters;
         self.cache = LoginCache::default();
         self.reload_tls();
-        let all: Vec<u32> = self.logins.iter().map(|(number, _)| number).collect();
-        for number in all {
+        // Times that are noted may be later than they are now.
+        self.to_settle = 0..self.logins.numbers();
+    }
+
+    /// In each tick: some more of those that are to be looked at anew.
+    fn settle_on(&mut self) {
+        for _ in 0..SETTLED_AT_ONCE {
+            let Some(number) = self.to_settle.next() else {
+                return;
+            };
             self.settle(number);
         }
     }
@@ -323,6 +337,7 @@ impl Logins {
     /// In each tick: drops the logins whose time is up, without a word, as stock
     /// does.
     pub fn expire(&mut self) {
+        self.settle_on();
         let now_us = self.now.us;
         while let Some(number) = self.watch.next_due(now_us) {
             let due_us = self.logins.get(number).map(|login| self.due_us(login));

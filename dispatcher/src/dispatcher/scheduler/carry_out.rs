@@ -5,7 +5,7 @@
 
 use super::{reports, Ask, Scheduler};
 use crate::core::{
-    index_of, Action, Core, Ending, Event, PoolKey, Says, SessionId, Skipped, Why, Word,
+    index_of, Action, Core, Ending, Event, PoolKey, Says, SessionId, Skipped, Tally, Why, Word,
 };
 use crate::dispatcher::backends::links::Claim;
 use crate::dispatcher::link::layout::shared::*;
@@ -40,6 +40,10 @@ impl Scheduler {
             Action::Poke(slot) => self.links.poke(slot),
             Action::TakeBack(pool) => self.take_back(pool),
             Action::CloseQueue(pool) => self.close_queue(pool),
+            Action::CheckQueue(pool) => {
+                let is_empty = self.queues.is_empty(pool);
+                self.core.check_queue(pool, is_empty, &self.control);
+            }
             Action::ResetCounter(pool) => self.queues.reset_counter(pool),
 
             Action::ShowWaiting(id) => {
@@ -134,7 +138,13 @@ impl Scheduler {
             }
             Action::ForgetGreeting(id) => self.greetings.forget_session(id),
             Action::ForgetAllGreetings => self.greetings.forget_all(),
-            Action::PoolDropped(pool) => {
+            Action::PoolDropped { pool, role } => {
+                let is_somebody = |tally: &Tally| tally.of_role(role) > 0;
+                if !is_somebody(self.core.session_tally())
+                    && !is_somebody(self.core.backend_tally())
+                {
+                    self.roles.forget(role);
+                }
                 self.close_queue(pool);
                 self.queues.end_pool(pool);
             }
@@ -189,12 +199,9 @@ impl Scheduler {
 
     /// Those of its backends that keep their sessions for want of memory look again.
     fn wake_for_memory(&mut self, pool: u32) {
-        for (slot, backend) in (0..).zip(self.control.backends) {
-            let is_its = self
-                .core
-                .backend(slot)
-                .is_some_and(|own| own.pool() == pool);
-            if is_its && backend.dedicated_cause.load(SeqCst) == CAUSE_POOL_MEMORY {
+        for slot in self.core.all_pool_backends(pool) {
+            let backend = &self.control.backends[slot as usize];
+            if backend.dedicated_cause.load(SeqCst) == CAUSE_POOL_MEMORY {
                 self.links.poke(slot);
             }
         }

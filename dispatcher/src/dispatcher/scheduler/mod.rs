@@ -35,6 +35,7 @@ use crate::dispatcher::backends::opening::Openings;
 use crate::dispatcher::backends::queues::Queues;
 use crate::dispatcher::backends::roles::Roles;
 use crate::dispatcher::jobs::JobsIn;
+use crate::dispatcher::link::layout::settings_mark;
 use crate::dispatcher::link::memory::arena::Arena;
 use crate::dispatcher::link::memory::context::Contexts;
 use crate::dispatcher::link::memory::control::Control;
@@ -84,6 +85,8 @@ pub struct Scheduler {
     openings: Openings,
     roles: Roles,
     certificates: Certificates,
+    /// With so many it is looked again which names are of use.
+    most_certificates: usize,
 
     /// What the launcher is to be asked.
     asks: Vec<Ask>,
@@ -124,10 +127,11 @@ impl Scheduler {
             control.pools.len(),
             control.backends.len(),
             rand::random(),
+            settings_mark,
             &control,
         );
         let generation = control.header.settings_generation.load(SeqCst);
-        core.settings_changed(generation, |_| false);
+        core.settings_changed(generation, &[]);
         let main = Arc::clone(&epolls[0]);
         Ok(Scheduler {
             core,
@@ -147,6 +151,7 @@ impl Scheduler {
             openings: Openings::new(control.backends.len(), main, jobs),
             roles: Roles::default(),
             certificates: Certificates::default(),
+            most_certificates: CERTIFICATES_KEPT,
             asks: Vec::new(),
             is_stopping: false,
             begun_sessions: 0,
@@ -197,22 +202,17 @@ impl Scheduler {
         if let Some(id) = self.begun.sweep(&self.sockets) {
             self.tell(Event::Ended(id, Ending::Cut));
         }
-        for number in self.core.pools_with_backends() {
-            let is_empty = self.queues.is_empty(number);
-            self.core.check_queue(number, is_empty, &self.control);
-            self.carry_out();
-        }
         self.links.poke_damaged();
         self.tell(Event::Sweep);
         let (sessions, backends) = (self.core.session_tally(), self.core.backend_tally());
         self.roles
-            .keep(|role| sessions.of_role(role) > 0 || backends.of_role(role) > 0);
+            .keep_new(|role| sessions.of_role(role) > 0 || backends.of_role(role) > 0);
         self.sweep_certificates();
     }
 
     /// Names of certificates that no session has any more.
     fn sweep_certificates(&mut self) {
-        if self.certificates.len() < CERTIFICATES_KEPT {
+        if self.certificates.len() < self.most_certificates {
             return;
         }
         let sessions = self.core.sessions();
@@ -221,6 +221,7 @@ impl Scheduler {
             .map(|session| session.from().tls())
             .collect();
         self.certificates.keep(|number| used.contains(&number));
+        self.most_certificates = CERTIFICATES_KEPT.max(2 * self.certificates.len());
     }
 
     pub fn needs_ticks(&self) -> bool {
@@ -256,6 +257,11 @@ impl Scheduler {
 
     pub fn backend_count(&self) -> usize {
         self.core.backend_count()
+    }
+
+    /// Are sessions being ended, some in each round?
+    pub fn is_ending(&self) -> bool {
+        self.core.is_ending()
     }
 
     /// Sessions by role and by database.

@@ -40,6 +40,12 @@ pub struct Changed {
 }
 
 impl Changed {
+    fn marks(&self) -> Vec<usize> {
+        let marks = self.before.iter().zip(&self.now).enumerate();
+        let changed = marks.filter(|(_, (before, now))| before != now);
+        changed.map(|(mark, _)| mark).collect()
+    }
+
     /// Those for all roles or all databases are under 0, InvalidOid.
     pub fn concerns(&self, role: u32, database: u32) -> bool {
         [0, database].iter().any(|database| {
@@ -61,10 +67,7 @@ impl Scheduler {
         let now = self.control.header.read_settings_marks();
         let before = std::mem::replace(&mut self.settings_marks, now.clone());
         let changed = Changed { before, now };
-        let concerns = |(role, database): (u32, u32)| changed.concerns(role, database);
-        self.core
-            .settings_changed(generation, |key| concerns((key.role_oid, key.database_oid)));
-        self.core.ask_limits_again(concerns);
+        self.core.settings_changed(generation, &changed.marks());
         self.carry_out();
         Some(changed)
     }
@@ -82,7 +85,7 @@ impl Scheduler {
         }
         self.contexts.arena.set_limit(now.session_memory());
         if now.backend_start_settings != before.backend_start_settings {
-            self.core.outdate_pools(|_| true);
+            self.core.outdate_pools();
         }
         self.set_limits(orphans);
         // What is set for nobody in particular may have changed.
@@ -109,8 +112,7 @@ impl Scheduler {
 
     /// A new launcher, or a new configuration, says anew.
     pub fn ask_limits_again(&mut self) {
-        self.core.ask_limits_again(|_| true);
-        self.carry_out();
+        self.core.ask_limits_again();
     }
 
     pub fn set_pool_limits(&mut self, group: (u32, u32), settings: PoolSettings) {

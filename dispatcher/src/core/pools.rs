@@ -1,0 +1,313 @@
+//! The table of pools: which there are, and by what they are found.
+//!
+//! Each list and count here says what the table says, and only what is in this file
+//! changes them together: a pool is found by its key or is outdated, is in its
+//! database, under the marks of its settings, and among those with backends exactly as
+//! long as it has one. What is asked for one database, one role's settings, or one
+//! group looks at these pools only, and at no others.
+
+use super::pool::{Pool, PoolKey};
+use super::pool_limits::{group_of, GroupKey};
+use super::pool_set::PoolSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Which mark tells of settings of this database and role; 0 means all.
+pub type MarkOf = fn(database: u32, role: u32) -> usize;
+
+/// The mark of what is set for nobody in particular. No other has it.
+const MARK_OF_ALL: usize = 0;
+
+/// Backends that count for the limit of a role in a database.
+#[derive(Default)]
+struct GroupBackends {
+    count: usize,
+    /// Pools that have some.
+    pools: BTreeSet<u32>,
+}
+
+pub struct Pools {
+    /// By number.
+    table: Vec<Option<Box<Pool>>>,
+    /// Numbers that no pool has; the lowest last.
+    free: Vec<u32>,
+    /// Pools that sessions come into.
+    current: HashMap<Arc<PoolKey>, u32>,
+    /// Those whose sessions are to move when another of their key has a backend.
+    outdated: HashMap<Arc<PoolKey>, Vec<u32>>,
+    /// By the database's name.
+    in_database: HashMap<Vec<u8>, BTreeSet<u32>>,
+    by_mark: HashMap<usize, BTreeSet<u32>>,
+    mark_of: MarkOf,
+    existing: PoolSet,
+    /// Those that have a backend, of whatever state, and hence a ready queue.
+    with_backends: PoolSet,
+    /// Of pools that are not outdated; who has none is not in it.
+    of_group: HashMap<GroupKey, GroupBackends>,
+    next_serial: u64,
+    settings_generation: u64,
+}
+
+impl Pools {
+    pub fn new(most: usize, mark_of: MarkOf) -> Pools {
+        Pools {
+            table: (0..most).map(|_| None).collect(),
+            free: (0..most as u32).rev().collect(),
+            current: HashMap::new(),
+            outdated: HashMap::new(),
+            in_database: HashMap::new(),
+            by_mark: HashMap::new(),
+            mark_of,
+            existing: PoolSet::new(most),
+            with_backends: PoolSet::new(most),
+            of_group: HashMap::new(),
+            next_serial: 0,
+            settings_generation: 0,
+        }
+    }
+
+    pub fn get(&self, number: u32) -> Option<&Pool> {
+        self.table.get(number as usize)?.as_deref()
+    }
+
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut Pool> {
+        self.table.get_mut(number as usize)?.as_deref_mut()
+    }
+
+    /// The one that sessions of this key come into.
+    pub fn find(&self, key: &PoolKey) -> Option<u32> {
+        self.current.get(key).copied()
+    }
+
+    pub fn existing(&self) -> &PoolSet {
+        &self.existing
+    }
+
+    pub fn with_backends(&self) -> &PoolSet {
+        &self.with_backends
+    }
+
+    /// Those of a database, by its name.
+    pub fn in_database(&self, database: &[u8]) -> Vec<u32> {
+        let pools = self.in_database.get(database);
+        pools.into_iter().flatten().copied().collect()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    // ---- coming and going --------------------------------------------------
+
+    /// Makes one; None if there can be no more.
+    pub fn add(&mut self, key: PoolKey) -> Option<u32> {
+        let number = self.free.pop()?;
+        let key = Arc::new(key);
+        self.next_serial += 1;
+        self.existing.insert(number);
+        for mark in self.marks_of(&key) {
+            self.by_mark.entry(mark).or_default().insert(number);
+        }
+        let of_database = self.in_database.entry(key.database.clone());
+        of_database.or_default().insert(number);
+        let pool = Pool::new(key.clone(), self.next_serial, self.settings_generation);
+        self.table[number as usize] = Some(Box::new(pool));
+        self.current.insert(key, number);
+        Some(number)
+    }
+
+    /// One that has no backend any more goes.
+    pub fn remove(&mut self, number: u32) -> Option<Box<Pool>> {
+        let pool = self.table.get_mut(number as usize)?.take()?;
+        debug_assert!(!pool.has_backends());
+        if self.find(&pool.key) == Some(number) {
+            self.current.remove(&pool.key);
+        }
+        if let Some(outdated) = self.outdated.get_mut(&pool.key) {
+            outdated.retain(|other| *other != number);
+            if outdated.is_empty() {
+                self.outdated.remove(&pool.key);
+            }
+        }
+        for mark in self.marks_of(&pool.key) {
+            take_from(&mut self.by_mark, &mark, number);
+        }
+        take_from(&mut self.in_database, &pool.key.database, number);
+        self.existing.remove(number);
+        self.free.push(number);
+        Some(pool)
+    }
+
+    // ---- settings ----------------------------------------------------------
+
+    /// Beside that of all.
+    fn marks_of(&self, key: &PoolKey) -> [usize; 3] {
+        let (database, role) = (key.database_oid, key.role_oid);
+        [(database, 0), (0, role), (database, role)].map(|(db, role)| (self.mark_of)(db, role))
+    }
+
+    /// Settings of which these marks tell have changed: of which pools?
+    pub fn concerned(&self, marks: &[usize]) -> Vec<u32> {
+        if marks.contains(&MARK_OF_ALL) {
+            return self.existing.iter().collect();
+        }
+        let pools = marks.iter().filter_map(|mark| self.by_mark.get(mark));
+        let pools: BTreeSet<u32> = pools.flatten().copied().collect();
+        pools.into_iter().collect()
+    }
+
+    pub fn settings_generation(&self) -> u64 {
+        self.settings_generation
+    }
+
+    pub fn set_settings_generation(&mut self, generation: u64) {
+        self.settings_generation = generation;
+    }
+
+    /// No new session comes into this pool.
+    pub fn outdate(&mut self, number: u32) {
+        let Some(pool) = self.get_mut(number).filter(|pool| !pool.outdated) else {
+            return;
+        };
+        pool.outdated = true;
+        let key = pool.key.clone();
+        let shared = pool.backends.len();
+        self.current.remove(&key);
+        self.outdated.entry(key.clone()).or_default().push(number);
+        if let Some(group) = self.of_group.get_mut(&group_of(&key)) {
+            group.count -= shared;
+            group.pools.remove(&number);
+            if group.count == 0 {
+                self.of_group.remove(&group_of(&key));
+            }
+        }
+    }
+
+    /// Outdated pools whose sessions may move into this one, which has a backend. Each is
+    /// named once.
+    pub fn take_outdated(&mut self, number: u32) -> Vec<u32> {
+        let Some(Some(pool)) = self.table.get(number as usize) else {
+            return Vec::new();
+        };
+        match pool.outdated {
+            true => Vec::new(),
+            false => self.outdated.remove(&pool.key).unwrap_or_default(),
+        }
+    }
+
+    // ---- backends ----------------------------------------------------------
+
+    pub fn add_backend(&mut self, number: u32, slot: u32) {
+        self.change_backends(number, |pool| pool.backends.push(slot));
+        self.with_backends.insert(number);
+    }
+
+    pub fn set_dedicated(&mut self, number: u32, slot: u32, dedicated: bool) {
+        self.change_backends(number, |pool| pool.set_dedicated(slot, dedicated));
+    }
+
+    /// True if that was its last one.
+    pub fn forget_backend(&mut self, number: u32, slot: u32, now_us: u64) -> bool {
+        self.change_backends(number, |pool| pool.forget_backend(slot, now_us));
+        let is_last = self.get(number).is_some_and(|pool| !pool.has_backends());
+        if is_last {
+            self.with_backends.remove(number);
+        }
+        is_last
+    }
+
+    fn change_backends(&mut self, number: u32, change: impl FnOnce(&mut Pool)) {
+        let Some(Some(pool)) = self.table.get_mut(number as usize) else {
+            return;
+        };
+        let before = pool.backends.len();
+        change(pool);
+        let (now, key) = (pool.backends.len(), group_of(&pool.key));
+        if pool.outdated {
+            return;
+        }
+        let group = self.of_group.entry(key).or_default();
+        group.count = group.count + now - before;
+        match now {
+            0 => group.pools.remove(&number),
+            _ => group.pools.insert(number),
+        };
+        if group.count == 0 {
+            self.of_group.remove(&key);
+        }
+    }
+
+    /// Backends of a role in a database that count for its limit: not dedicated ones,
+    /// nor those of outdated pools.
+    pub fn backends_of_group(&self, group: GroupKey) -> usize {
+        self.of_group.get(&group).map_or(0, |group| group.count)
+    }
+
+    /// Pools that have some of those.
+    pub fn with_backends_of_group(&self, group: GroupKey) -> impl Iterator<Item = u32> + '_ {
+        let group = self.of_group.get(&group);
+        group
+            .into_iter()
+            .flat_map(|group| group.pools.iter().copied())
+    }
+
+    /// All that is found by something is what the table says.
+    #[cfg(test)]
+    pub fn check(&self) {
+        let there: Vec<u32> = (0..self.table.len() as u32)
+            .filter(|number| self.get(*number).is_some())
+            .collect();
+        assert!(self.existing.iter().eq(there.iter().copied()));
+        assert_eq!(self.free.len() + there.len(), self.table.len());
+        let has_some = |number: &&u32| self.get(**number).is_some_and(Pool::has_backends);
+        let with_backends = there.iter().filter(has_some).copied();
+        assert!(self.with_backends.iter().eq(with_backends), "with backends");
+        let (mut in_database, mut by_mark) = (0, 0);
+        let mut of_group: HashMap<GroupKey, usize> = HashMap::new();
+        for number in there {
+            let pool = self.get(number).expect("it is there");
+            assert!(self.in_database[&pool.key.database].contains(&number));
+            in_database += 1;
+            let marks: BTreeSet<usize> = self.marks_of(&pool.key).into_iter().collect();
+            assert!(marks
+                .iter()
+                .all(|mark| self.by_mark[mark].contains(&number)));
+            by_mark += marks.len();
+            let is_current = self.find(&pool.key) == Some(number);
+            assert_eq!(is_current, !pool.outdated, "found by its key");
+            if !pool.outdated && !pool.backends.is_empty() {
+                *of_group.entry(group_of(&pool.key)).or_default() += pool.backends.len();
+                assert!(self.of_group[&group_of(&pool.key)].pools.contains(&number));
+            }
+        }
+        let sum = |sets: usize, all: usize| assert_eq!(sets, all, "found by what is past");
+        sum(
+            self.in_database.values().map(BTreeSet::len).sum(),
+            in_database,
+        );
+        sum(self.by_mark.values().map(BTreeSet::len).sum(), by_mark);
+        let counted: HashMap<GroupKey, usize> = (self.of_group.iter())
+            .map(|(key, group)| (*key, group.count))
+            .collect();
+        assert_eq!(counted, of_group, "backends of groups");
+        for (key, numbers) in &self.outdated {
+            for number in numbers {
+                let pool = self.get(*number).expect("it is there");
+                assert!(pool.outdated && pool.key == *key, "outdated");
+            }
+        }
+    }
+}
+
+fn take_from<K: std::hash::Hash + Eq + Clone>(
+    sets: &mut HashMap<K, BTreeSet<u32>>,
+    key: &K,
+    number: u32,
+) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(&number);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
+}

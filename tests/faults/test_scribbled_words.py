@@ -17,9 +17,13 @@ HOST = "127.0.0.1"
 
 pytestmark = pytest.mark.pool_only
 
-VALUES = (0, 7, 2**31 - 1, 2**32 - 1, 2**64 - 1)
+VALUES = (0, 7, 2**31 - 1, 2**32 - 1, 2**63, 3 * 2**62, 2**64 - 1)
 
 SESSION = "SELECT id FROM pg_baton_sessions WHERE application_name = '{}'"
+
+
+# Of these all that may be shown is shown.
+VIEWS = ("pg_stat_activity", "pg_stat_ssl", "pg_baton_sessions", "pg_baton_backends", "pg_baton_pools")
 
 
 def words(name: str) -> Iterator[tuple[str, int | None]]:
@@ -29,6 +33,14 @@ def words(name: str) -> Iterator[tuple[str, int | None]]:
             yield from ((field, number) for number in range(2))
         elif not issubclass(kind, ctypes.Structure):
             yield field, None
+
+
+SHOWN = [f"(SELECT count(row::text) FROM {view} row)" for view in VIEWS]
+SHOWN.append("(SELECT count(pg_stat_get_backend_activity(id)) FROM pg_stat_get_backend_idset() id)")
+
+
+def show_all(cluster) -> None:
+    cluster.sql(f"SELECT {', '.join(SHOWN)}")
 
 
 class World:
@@ -75,6 +87,7 @@ class World:
             setattr(place, field, value)
         else:
             getattr(place, field)[number] = value
+        show_all(self.cluster)
         # its own session may end, or be cancelled; it is not another's, and has an answer
         try:
             assert victim.query("SHOW my.own", timeout_s=30) == [[own_name]], what
@@ -138,4 +151,27 @@ def test_all_words_of_the_header_that_change_may_be_anything(make_cluster):
         setattr(world.memory.header, field, before)
         gone = SESSION.format("new")
         wait_until(lambda: world.cluster.sql(gone) == [], what="it has ended")
+    world.assert_healthy()
+
+
+TEXTS = (b"\xff", b"x", b"\xc3(", b"1e", b"-", b"1")
+
+
+def test_whatever_stands_as_a_session_s_tls_is_shown_to_all_without_an_error(make_cluster):
+    world = World(make_cluster, forced=False)
+    ((session,),) = world.cluster.sql(SESSION.format("mate"))
+    tls = world.memory.identity(session).tls
+    fields = [field for field, kind in structure("BatonTls")._fields_ if issubclass(kind, ctypes.Array)]
+    try:
+        for value in TEXTS:
+            for field in fields:
+                tls.in_use = 1
+                text = getattr(tls, field)
+                # without an end, to the last byte
+                text[:] = (value * len(text))[: len(text)]
+                show_all(world.cluster)
+                assert world.mate.query("SELECT count(row::text) > 0 FROM pg_stat_ssl row") == [["t"]], field
+        assert world.cluster.sql("SELECT count(*) FROM pg_stat_ssl WHERE ssl") == [(1,)]
+    finally:
+        tls.in_use = 0
     world.assert_healthy()

@@ -13,6 +13,7 @@ import pytest
 
 from harness.arena_memory import ArenaMemory
 from harness.control_memory import ControlMemory, constant
+from harness.debugger import needs_gdb, stopped_at
 from harness.health import assert_healthy, wait_until
 from harness.wire import Closed, Message, QueryFailed, Wire, parse, query, sync
 
@@ -199,3 +200,36 @@ def test_nothing_that_it_gives_as_a_context_crashes_the_server(make_cluster):
             yield lie("nothing", (begin, bytes(length)))
 
     liar.assert_all_harm_nobody(lies)
+
+
+# Where a backend is when it has checked what it is about to read of such an entry.
+CHECKED = [("baton_params_make_room", "BATON_KIND_PARAMETER"), ("baton_common_get", "BATON_KIND_STATEMENT")]
+
+
+@needs_gdb
+@pytest.mark.parametrize("function, kind", CHECKED)
+def test_an_entry_that_grows_after_it_was_checked_is_read_as_it_was(make_cluster, function, kind):
+    liar = Liar(make_cluster)
+    victim = liar.come("victim")
+    ((session,),) = liar.cluster.sql("SELECT id FROM pg_baton_sessions WHERE application_name = 'victim'")
+    liar.other.query("BEGIN")
+    ((pid,),) = liar.cluster.sql("SELECT pid FROM pg_baton_backends")
+    entries = [liar.arena.read_structure("BatonItem", item).entry * 8 for item in liar.arena.items(session)]
+    of_kind = [entry for entry in entries if liar.arena.read_structure("BatonEntry", entry).kind == constant(kind)]
+    # beyond the memory's end
+    growth = [liar.number("BatonEntry", entry, "value_length", liar.arena.size) for entry in of_kind]
+    assert growth and liar.arena.size < 2**32
+    victim.send(query(USE))
+    wait_until(lambda: liar.queued() == 1, what="it is in the queue")
+    with liar.lie([]), contextlib.ExitStack() as later:
+        with stopped_at(pid, function) as stop:
+            liar.other.send(query("COMMIT"))
+            stop.wait()
+            later.enter_context(liar.lie(growth))
+        told = victim.until_ready(20)
+    assert [m.row()[0] for m in told if m.type == "D"][:2] == [b"victim", b"victim"]
+    liar.other.until_ready(20)
+    for wire in (victim, liar.other):
+        wire.finish()
+    liar.arena.close()
+    assert_healthy(liar.cluster)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 
 import pytest
 
+from harness.account import as_server_user
 from harness.control_memory import ControlMemory, constant
 from harness.health import assert_healthy, assert_serves, wait_until
 from harness.hostile import nobody_starts
@@ -192,4 +194,37 @@ def test_a_number_that_is_no_process_of_the_server_is_not_signalled(cluster):
         memory.backend_slot(slot).pid = process
         assert session.query("SELECT 1") == [["1"]]
         session.query("COMMIT")
+    assert_healthy(cluster)
+
+
+@pytest.mark.parametrize("named", ["nobody", "none that is", "a stranger", "the postmaster", "a backend", "all"])
+def test_a_launcher_that_starts_anew_takes_over_who_listens_whatever_process_the_memory_names(cluster, named):
+    """And whoever it names instead is not signalled."""
+    memory = ControlMemory(cluster)
+    dispatchers = cluster.dispatcher_pids()
+    launcher = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_baton launcher'"
+    stranger = subprocess.Popen(as_server_user(["sleep", "600"]))
+    try:
+        with Wire.login(HOST, cluster.pool_port) as session:
+            session.query("SET my.own = 'kept'")
+            ((backend,),) = session.query(ITS_PROCESS)
+            words = {"nobody": 0, "none that is": 4194303, "a stranger": stranger.pid, "all": 2**32 - 1}
+            words |= {"the postmaster": cluster.postmaster_pid(), "a backend": int(backend)}
+            memory.header.dispatcher_pid = words[named]
+            before = cluster.sql(launcher)
+            cluster.sql(f"SELECT pg_terminate_backend({before[0][0]})")
+            wait_until(lambda: cluster.sql(launcher) not in ([], before), what="there is another launcher")
+            # the launcher is asked, of whom nothing is known yet
+            cluster.sql("CREATE ROLE unknown_yet LOGIN")
+            with Wire.login(HOST, cluster.pool_port, user="unknown_yet") as new:
+                assert new.query("SELECT current_user") == [["unknown_yet"]]
+                new.finish()
+            assert session.query("SHOW my.own") == [["kept"]]
+            session.finish()
+        cluster.wait_for_log(rf"dispatcher with process ID {dispatchers[0]} taken over")
+        assert cluster.dispatcher_pids() == dispatchers
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
     assert_healthy(cluster)

@@ -182,6 +182,10 @@ put_row(ReturnSetInfo *result, const BatonIncoming *incoming, Datum *values, boo
 		nulls[i] = column == NULL;
 		values[i] = nulls[i] || in.bad ? (Datum) 0 :
 			value_from_text(TupleDescAttr(columns, i)->atttypid, column);
+		/* any process may have written there what cannot be shown */
+		if (TupleDescAttr(columns, i)->atttypid == TIMESTAMPTZOID &&
+			!IS_VALID_TIMESTAMP(DatumGetTimestampTz(values[i])))
+			nulls[i] = true;
 	}
 	if (in.bad)
 		ereport(ERROR,

@@ -70,9 +70,18 @@ void
 baton_entry_show(TimestampTz start, const BatonIdentity *identity)
 {
 	volatile PgBackendStatus *entry = MyBEEntry;
+	TimestampTz query_start = identity ? identity->query_start_us : 0;
+	TimestampTz state_start = identity ? identity->idle_since_us : start;
 
 	if (entry == NULL)
 		return;
+
+	/* what nobody could be shown: any process may have written there */
+	if (!IS_VALID_TIMESTAMP(query_start))
+		query_start = 0;
+	if (!IS_VALID_TIMESTAMP(state_start))
+		state_start = start;
+
 	PGSTAT_BEGIN_WRITE_ACTIVITY(entry);
 	entry->st_proc_start_timestamp = start;
 	memcpy(unvolatize(SockAddr *, &entry->st_clientaddr), &MyProcPort->raddr,
@@ -80,8 +89,8 @@ baton_entry_show(TimestampTz start, const BatonIdentity *identity)
 	entry->st_clienthostname[0] = '\0';
 	entry->st_activity_raw[0] = '\0';
 	entry->st_query_id = UINT64CONST(0);
-	entry->st_activity_start_timestamp = identity ? identity->query_start_us : 0;
-	entry->st_state_start_timestamp = identity ? identity->idle_since_us : start;
+	entry->st_activity_start_timestamp = query_start;
+	entry->st_state_start_timestamp = state_start;
 	set_mark(entry, identity ? identity->pid : 0);
 	PGSTAT_END_WRITE_ACTIVITY(entry);
 }

@@ -260,8 +260,7 @@ answer_questions(void)
 		if (received == BATON_RECEIVED_NOTHING)
 			return;
 		/* none of the dispatcher's messages to us carries any */
-		for (int k = 0; received == BATON_RECEIVED_FRAME && k < incoming.descriptor_count; k++)
-			close(incoming.descriptors[k]);
+		baton_incoming_close(&incoming);
 		if (received == BATON_RECEIVED_CLOSED || !handle_frame(&incoming))
 		{
 			lose_dispatcher();

@@ -250,9 +250,20 @@ process_ended(int process)
 	return poll(&ended, 1, 0) == 1;
 }
 
+/* Has the other end of a connection been closed? */
+static bool
+is_closed(int fd)
+{
+	struct pollfd closed = {.fd = fd,.events = 0};
+
+	return poll(&closed, 1, 0) == 1;
+}
+
 /*
- * CONTROL.dispatcher_pid says that there may be one; its control socket says
- * whether there is, and the kernel says whose it is.
+ * CONTROL says whether there has been one since the server started, in two words,
+ * as any process of the server could have written one of them.  Its control
+ * socket says whether there is one, and the kernel which process it is: that one
+ * alone may be signalled.
  */
 bool
 baton_dispatcher_adopt(BatonDispatcher *dispatcher)
@@ -261,26 +272,25 @@ baton_dispatcher_adopt(BatonDispatcher *dispatcher)
 	struct ucred peer;
 	socklen_t	peer_length = sizeof(peer);
 	StringInfoData hello;
-	uint32		pid = BatonControlMemory->dispatcher_pid;
-	int			process;
-	int			fd = -1;
+	int			process = -1;
+	int			fd;
 	bool		sent;
 
-	process = pid != 0 ? pidfd_open((pid_t) pid, 0) : -1;
-	if (process < 0)
+	if (BatonControlMemory->dispatcher_pid == 0 && BatonControlMemory->dispatcher_epoch == 0)
 		return false;
-	if (!process_ended(process))
-		fd = baton_channel_connect();
+	fd = baton_channel_connect();
 	if (fd < 0)
-	{
-		close(process);
 		return false;
-	}
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_length) != 0 ||
-		(uint32) peer.pid != pid)
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_length) == 0 &&
+		peer.uid == geteuid())
+		process = pidfd_open(peer.pid, 0);
+
+	/* it was that process if it has not ended since: no number is given twice */
+	if (process < 0 || process_ended(process) || is_closed(fd))
 	{
+		if (process >= 0)
+			close(process);
 		close(fd);
-		close(process);
 		return false;
 	}
 	(void) setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &send_timeout, sizeof(send_timeout));
@@ -299,8 +309,8 @@ baton_dispatcher_adopt(BatonDispatcher *dispatcher)
 	}
 
 	ereport(LOG,
-			(errmsg("pg_baton's dispatcher with process ID %u taken over", pid)));
-	dispatcher->pid = (int) pid;
+			(errmsg("pg_baton's dispatcher with process ID %d taken over", (int) peer.pid)));
+	dispatcher->pid = (int) peer.pid;
 	dispatcher->adopted = process;
 	dispatcher->channel = fd;
 	ReserveExternalFD();

@@ -9,10 +9,10 @@
  * may read them without locks.
  *
  * A dispatcher gone wrong ends a backend with an error and does not crash the
- * server: where the records are is copied when the memory is mapped; a record is
- * copied, and the copy checked, whenever it is asked for; and what an offset in
- * it leads to is checked against the mapping's size.  Only who changes an entry's
- * length between that check and its use gets a backend to read past it.
+ * server.  Whatever decides how far is read is copied once, and the copy is
+ * checked and used: where the records are, when the memory is mapped; a record,
+ * and an entry's header, whenever it is asked for.  What an offset leads to is
+ * checked against the mapping's size.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -26,6 +26,8 @@
 #include <unistd.h>
 
 #include "common/int.h"
+#include "port/atomics.h"
+#include "utils/timestamp.h"
 
 #include "arena.h"
 
@@ -61,6 +63,7 @@ baton_arena_map(int fd, uint64 size)
 		return "could not map the dispatcher's session memory";
 
 	memcpy(&header, address, sizeof(header));
+	pg_compiler_barrier();		/* nor does the compiler read it again */
 	if (header.magic != BATON_MAGIC ||
 		header.layout_version != BATON_LAYOUT_VERSION ||
 		header.total_size > size ||
@@ -84,17 +87,21 @@ const BatonSessionRecord *
 baton_record_if_sound(uint64 session)
 {
 	uint32		index = (uint32) session;
+	BatonSessionRecord record;
 	uint32		statements_end;
 
 	if (index >= records)
 		return NULL;
-	memcpy(&asked_for, arena + records_offset + (Size) index * BATON_RECORD_SIZE,
-		   sizeof(asked_for));
-	if (asked_for.id != session ||
-		pg_add_u32_overflow(asked_for.first_statement, asked_for.statement_count,
+	memcpy(&record, arena + records_offset + (Size) index * BATON_RECORD_SIZE,
+		   sizeof(record));
+	pg_compiler_barrier();		/* nor does the compiler read it again */
+	if (record.id != session || !IS_VALID_TIMESTAMP(record.login_time_us) ||
+		pg_add_u32_overflow(record.first_statement, record.statement_count,
 							&statements_end) ||
-		statements_end > asked_for.item_count)
+		statements_end > record.item_count)
 		return NULL;
+	/* whoever has the last one goes on with one that is sound */
+	asked_for = record;
 	return &asked_for;
 }
 
@@ -131,15 +138,34 @@ baton_record_items(const BatonSessionRecord *record)
 										  (uint64) record->item_count * BATON_ITEM_SIZE);
 }
 
-const BatonEntry *
-baton_entry(uint32 heap_offset)
+const BatonStored *
+baton_entry(BatonStored *stored, uint32 heap_offset)
 {
-	const BatonEntry *entry;
+	const char *piece = heap_piece(heap_offset, BATON_ENTRY_HEADER_SIZE);
+	BatonEntry	header;
 
-	entry = (const BatonEntry *) heap_piece(heap_offset, BATON_ENTRY_HEADER_SIZE);
+	memcpy(&header, piece, sizeof(header));
+	pg_compiler_barrier();		/* nor does the compiler read it again */
 	(void) heap_piece(heap_offset, (uint64) BATON_ENTRY_HEADER_SIZE +
-					  entry->key_length + (uint64) entry->value_length);
-	return entry;
+					  header.key_length + (uint64) header.value_length);
+
+	stored->serial = header.serial;
+	stored->kind = header.kind;
+	stored->key_length = header.key_length;
+	stored->value_length = header.value_length;
+	stored->key = piece + BATON_ENTRY_HEADER_SIZE;
+	stored->value = stored->key + header.key_length;
+	return stored;
+}
+
+char *
+baton_entry_copy_value(const BatonStored *entry)
+{
+	char	   *copy = palloc((Size) entry->value_length + 1);
+
+	memcpy(copy, entry->value, entry->value_length);
+	copy[entry->value_length] = '\0';
+	return copy;
 }
 
 bool

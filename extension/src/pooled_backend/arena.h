@@ -26,9 +26,30 @@ extern const BatonSessionRecord *baton_record(uint64 session);
 
 /* NULL instead of an error. */
 extern const BatonSessionRecord *baton_record_if_sound(uint64 session);
+
+/* In the ARENA itself: each member of an item is to be read once. */
 extern const BatonItem *baton_record_items(const BatonSessionRecord *record);
-extern const BatonEntry *baton_entry(uint32 heap_offset);
-#define baton_entry_key(e) ((const char *) (e) + BATON_ENTRY_HEADER_SIZE)
-#define baton_entry_value(e) (baton_entry_key(e) + (e)->key_length)
+
+/*
+ * An entry: its header as it was when it was looked at, which is what was
+ * checked, and where its bytes are.  These are in the ARENA itself, and may become
+ * others at any moment: they may be compared and copied, and nothing else; what
+ * is taken apart, or read up to its end, is a copy.
+ */
+typedef struct BatonStored
+{
+	uint64		serial;
+	uint16		kind;
+	uint16		key_length;
+	uint32		value_length;
+	const char *key;
+	const char *value;
+} BatonStored;
+
+/* Fills and returns `stored`. */
+extern const BatonStored *baton_entry(BatonStored *stored, uint32 heap_offset);
+
+/* A copy of its value, with a zero byte behind it; palloc'd. */
+extern char *baton_entry_copy_value(const BatonStored *entry);
 
 #endif							/* BATON_ARENA_H */

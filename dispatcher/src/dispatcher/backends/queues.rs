@@ -20,6 +20,8 @@ use tracing::debug;
 struct Queue {
     write: OwnedFd,
     read: OwnedFd,
+    /// One of the backends has shut it, and it is of no more use to any of them.
+    is_shut: bool,
 }
 
 /// All of them, by pool slot.
@@ -74,7 +76,11 @@ impl Queues {
         // Not armed: only a full queue is waited for.
         let data = token(Source::Queue, number);
         self.epoll.add(write.as_raw_fd(), epoll::ONESHOT, data)?;
-        self.queues[number as usize] = Some(Queue { write, read });
+        self.queues[number as usize] = Some(Queue {
+            write,
+            read,
+            is_shut: false,
+        });
         Ok(())
     }
 
@@ -107,7 +113,8 @@ impl Queues {
     /// From the send on a backend may own the session. What came of it.
     pub fn put(&mut self, pool: u32, id: SessionId, client: RawFd) -> Event {
         let full = Event::QueueFull { pool, id };
-        let Some(queue) = self.get(pool) else {
+        let queue = self.queues.get_mut(pool as usize).and_then(Option::as_mut);
+        let Some(queue) = queue else {
             return full;
         };
         let queued = &self.control.pools[pool as usize].queued;
@@ -119,6 +126,11 @@ impl Queues {
             if descriptors::is_passing(&error) {
                 return self.not_sent(pool, id, true, &error);
             }
+            if descriptors::is_shut(&error) {
+                // It would be ready at once, and never have room.
+                queue.is_shut = true;
+                return full;
+            }
             let data = token(Source::Queue, pool);
             let _ = self.epoll.modify(write, epoll::OUT | epoll::ONESHOT, data);
             return full;
@@ -127,6 +139,11 @@ impl Queues {
         // The core looks for backends to poke now.
         handshake::announced(queued);
         Event::Queued
+    }
+
+    /// Then its backends have to go; the next ones get another.
+    pub fn is_shut(&self, number: u32) -> bool {
+        self.get(number).is_some_and(|queue| queue.is_shut)
     }
 
     /// The kernel bounds how many descriptors of a user are under way at a time

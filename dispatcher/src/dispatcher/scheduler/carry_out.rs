@@ -24,6 +24,23 @@ impl Scheduler {
         }
     }
 
+    /// One of them has shut the queue that they have in common, and nobody can tell
+    /// which.
+    fn end_backends_of(&self, pool: u32) {
+        let slots = self.core.all_pool_backends(pool);
+        let key = self.core.pool_key(pool);
+        let name = |bytes: Option<&Vec<u8>>| {
+            String::from_utf8_lossy(bytes.map_or(b"", |it| it)).into_owned()
+        };
+        warn!(
+            "a backend of user \"{}\" in database \"{}\" has shut the queue of its pool: all {} are ended",
+            name(key.map(|key| &key.user)),
+            name(key.map(|key| &key.database)),
+            slots.len()
+        );
+        slots.iter().for_each(|slot| self.links.end(*slot));
+    }
+
     /// Tells the core what came of an action.
     fn back(&mut self, event: Event) {
         self.core.handle(event, &self.control);
@@ -35,6 +52,9 @@ impl Scheduler {
             Action::Enqueue { pool, id } => {
                 self.control.restore_name(id);
                 let event = self.queues.put(pool, id, self.sockets.fd(id));
+                if self.queues.is_shut(pool) {
+                    self.end_backends_of(pool);
+                }
                 self.back(event);
             }
             Action::Poke(slot) => self.links.poke(slot),

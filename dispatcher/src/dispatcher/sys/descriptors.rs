@@ -1,6 +1,6 @@
 //! Messages that take descriptors along (SCM_RIGHTS), and a queue of them.
 
-use super::socket::{own, set_option};
+use super::socket::{own, set_option, shutdown_write};
 use super::{check, check_length};
 use std::io;
 use std::mem::size_of;
@@ -12,7 +12,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 const QUEUE_BUFFER_BYTES: i32 = 16 * 1024;
 
 /// A connected pair of packet sockets whose first end takes only a few
-/// messages before it is full: whoever sends keeps order and count.
+/// messages before it is full: whoever sends keeps order and count. Nothing can be
+/// sent the other way, where nobody reads: descriptors could be put there, and the
+/// kernel counts them as under way.
 pub fn short_queue() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut pair = [0; 2];
     // SAFETY: room for two descriptors.
@@ -31,12 +33,18 @@ pub fn short_queue() -> io::Result<(OwnedFd, OwnedFd)> {
         libc::SO_SNDBUF,
         QUEUE_BUFFER_BYTES,
     )?;
+    shutdown_write(read.as_raw_fd());
     Ok((write, read))
 }
 
 /// Most descriptors that one message carries.
 pub const MAX_DESCRIPTORS: usize = 12;
 const CONTROL_BYTES: usize = 64;
+
+/// A descriptor of the sender's process (linux/socket.h): it comes along where
+/// somebody has asked for it (SO_PASSPIDFD), and a ready queue's end is also its
+/// backends'.
+const SCM_PIDFD: libc::c_int = 4;
 
 #[repr(align(8))]
 struct ControlBuffer([u8; CONTROL_BYTES]);
@@ -107,15 +115,21 @@ pub fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedF
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&message);
         while !header.is_null() {
-            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+            let kind = (*header).cmsg_type;
+            if (*header).cmsg_level == libc::SOL_SOCKET
+                && (kind == libc::SCM_RIGHTS || kind == SCM_PIDFD)
+            {
                 let count = ((*header).cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
                 for index in 0..count {
                     let number = libc::CMSG_DATA(header)
                         .cast::<RawFd>()
                         .add(index)
                         .read_unaligned();
+                    if number < 0 {
+                        continue; // an error in the place of what the kernel adds
+                    }
                     let descriptor = own(number);
-                    if first.is_none() {
+                    if first.is_none() && kind == libc::SCM_RIGHTS {
                         first = Some(descriptor);
                     }
                 }
@@ -124,6 +138,11 @@ pub fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedF
         }
     }
     Ok((length, first))
+}
+
+/// Has somebody who has the other end, too, shut it?
+pub fn is_shut(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EPIPE)
 }
 
 /// May a descriptor that could not be sent be sent a moment later?

@@ -13,7 +13,8 @@
  * for the dispatcher, which may wait for that statement; and who is told to
  * end ends.
  *
- * Descriptors that come with a frame belong to whoever called receive.
+ * Descriptors that come with a frame belong to whoever called receive.  Of a
+ * packet that is no frame they are closed, and so are those that come in part.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -38,6 +39,14 @@
 /* How long to wait for a dispatcher that does not accept, and how often. */
 #define CONNECT_LIMIT_MS 10000
 #define CONNECT_STEP_MS 10
+
+/*
+ * A descriptor of the sender's process (linux/socket.h, Linux 6.5).  It comes along
+ * where somebody has asked for it (SO_PASSPIDFD): whoever else has this end.
+ */
+#ifndef SCM_PIDFD
+#define SCM_PIDFD 4
+#endif
 
 /* A process that ends waits no longer than this with its last words. */
 #define EXIT_LIMIT_MS 10000
@@ -181,13 +190,56 @@ baton_channel_await(int fd, BatonIncoming *incoming)
 	return received;
 }
 
+int
+baton_descriptors_take(struct msghdr *message, int *descriptors, int most)
+{
+	bool		is_whole = (message->msg_flags & MSG_CTRUNC) == 0;
+	struct cmsghdr *header;
+	int			taken = 0;
+
+	for (header = CMSG_FIRSTHDR(message); header != NULL;
+		 header = CMSG_NXTHDR(message, header))
+	{
+		bool		is_wanted = header->cmsg_type == SCM_RIGHTS;
+		int			count;
+
+		if (header->cmsg_level != SOL_SOCKET || (!is_wanted && header->cmsg_type != SCM_PIDFD))
+			continue;
+		count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (int i = 0; i < count; i++)
+		{
+			int			descriptor;
+
+			memcpy(&descriptor, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+			if (is_wanted && taken < most)
+				descriptors[taken++] = descriptor;
+			else
+			{
+				close(descriptor);
+				is_whole &= !is_wanted;
+			}
+		}
+	}
+	if (is_whole)
+		return taken;
+	while (taken > 0)
+		close(descriptors[--taken]);
+	return 0;
+}
+
+void
+baton_incoming_close(BatonIncoming *incoming)
+{
+	while (incoming->descriptor_count > 0)
+		close(incoming->descriptors[--incoming->descriptor_count]);
+}
+
 BatonReceived
 baton_channel_receive(int fd, BatonIncoming *incoming)
 {
 	static char buffer[BATON_FRAME_MAX];
 	struct iovec part;
 	struct msghdr message;
-	struct cmsghdr *control;
 	union
 	{
 		struct cmsghdr align;
@@ -212,26 +264,18 @@ baton_channel_receive(int fd, BatonIncoming *incoming)
 		return BATON_RECEIVED_CLOSED;
 	}
 
-	for (control = CMSG_FIRSTHDR(&message); control != NULL;
-		 control = CMSG_NXTHDR(&message, control))
+	incoming->descriptor_count = baton_descriptors_take(&message, incoming->descriptors,
+														BATON_FRAME_DESCRIPTORS);
+	memset(&incoming->frame, 0, sizeof(BatonFrame));
+	if (received >= (ssize_t) sizeof(BatonFrame))
+		memcpy(&incoming->frame, buffer, sizeof(BatonFrame));
+	if (received < (ssize_t) sizeof(BatonFrame) ||
+		incoming->frame.length != received - sizeof(BatonFrame))
 	{
-		if (control->cmsg_level == SOL_SOCKET && control->cmsg_type == SCM_RIGHTS)
-		{
-			int			count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-			Assert(count <= BATON_FRAME_DESCRIPTORS);
-			memcpy(incoming->descriptors, CMSG_DATA(control), count * sizeof(int));
-			incoming->descriptor_count = count;
-		}
+		/* the other end is gone, or no dispatcher of ours */
+		baton_incoming_close(incoming);
+		return BATON_RECEIVED_CLOSED;
 	}
-
-	if (received == 0)
-		return BATON_RECEIVED_CLOSED;
-	if (received < (ssize_t) sizeof(BatonFrame))
-		return BATON_RECEIVED_CLOSED;	/* no dispatcher of ours */
-	memcpy(&incoming->frame, buffer, sizeof(BatonFrame));
-	if (incoming->frame.length != received - sizeof(BatonFrame))
-		return BATON_RECEIVED_CLOSED;
 	incoming->payload = buffer + sizeof(BatonFrame);
 	return BATON_RECEIVED_FRAME;
 }

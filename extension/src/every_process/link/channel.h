@@ -10,6 +10,8 @@
 #ifndef BATON_CHANNEL_H
 #define BATON_CHANNEL_H
 
+#include <sys/socket.h>
+
 #include "lib/stringinfo.h"
 
 #include "baton_shared.h"
@@ -52,6 +54,19 @@ extern bool baton_channel_send(int fd, uint16 type, uint64 session,
 
 /* Receives one frame; never blocks. */
 extern BatonReceived baton_channel_receive(int fd, BatonIncoming *incoming);
+
+/*
+ * Closes what came with a frame, and forgets it: whoever has received a frame that
+ * is to carry no descriptors, or too many, does so.
+ */
+extern void baton_incoming_close(BatonIncoming *incoming);
+
+/*
+ * The descriptors of a message that was received: `most` at most, or none if there
+ * were more, or some that this process had no number for.  What is not returned
+ * is closed.
+ */
+extern int	baton_descriptors_take(struct msghdr *message, int *descriptors, int most);
 
 /* Waits for a frame, or the end, and serves interrupts meanwhile. */
 extern BatonReceived baton_channel_await(int fd, BatonIncoming *incoming);

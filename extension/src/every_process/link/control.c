@@ -15,7 +15,8 @@
  * that alone: the header itself can be written by all who have mapped it, the
  * dispatcher among them.  What is an index in the memory is checked against that
  * copy where it is used; a wrong one costs the process that meets it, and the
- * server does not crash.
+ * server does not crash.  A word that is checked is read once, by an atomic read,
+ * for which a compiler makes one: the next might find another there.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -223,7 +224,9 @@ baton_identity(uint32 index)
 uint32
 baton_identities_used(void)
 {
-	return Min(BatonControlMemory->identities_used, BatonControlMade.session_slots);
+	uint32		used = pg_atomic_read_u32(baton_atomic_u32(BatonControlMemory->identities_used));
+
+	return Min(used, BatonControlMade.session_slots);
 }
 
 char *

@@ -14,8 +14,6 @@
  */
 #include "postgres.h"
 
-#include <unistd.h>
-
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
@@ -48,8 +46,7 @@ baton_answer_next(int fd, int timeout_ms, BatonIncoming *incoming)
 		if (received != BATON_RECEIVED_NOTHING)
 		{
 			/* none is asked for */
-			for (int i = 0; i < incoming->descriptor_count; i++)
-				close(incoming->descriptors[i]);
+			baton_incoming_close(incoming);
 			return received;
 		}
 		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), give_up);

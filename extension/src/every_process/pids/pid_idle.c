@@ -55,7 +55,7 @@ baton_idle_read(uint32 index, BatonIdleSession *idle)
 	if (!baton_identity_read_slot(index, &idle->identity, idle->buffer))
 		return false;
 	slot = baton_session_slot_at(index);
-	state = slot->state;
+	state = pg_atomic_read_u32(baton_atomic_u32(unconstify(BatonSessionSlot *, slot)->state));
 	idle->is_permitted = is_permitted(idle, idle->identity.role_oid);
 	idle->is_waiting = state == BATON_STATE_WAITING;
 	idle->state = state == BATON_STATE_LOGIN ? NULL :
@@ -72,7 +72,7 @@ baton_idle_read(uint32 index, BatonIdleSession *idle)
 	else if (idle->is_waiting)
 	{
 		idle->query = "<waiting for a backend>";
-		idle->query_start = idle->state_change = slot->state_since_us;
+		idle->query_start = idle->state_change = baton_sound_timestamp(slot->state_since_us);
 	}
 	else if (idle->buffer[0] != '\0')
 	{

@@ -42,8 +42,12 @@ baton_tls_text(const uint8 *bytes)
 {
 	const char *text = (const char *) bytes;
 	int			length = pg_encoding_mbcliplen(PG_UTF8, text, strlen(text), NAMEDATALEN - 1);
+	char	   *cut = pnstrdup(text, length);
 
-	return CStringGetTextDatum(pg_any_to_server(pnstrdup(text, length), length, PG_UTF8));
+	/* any process may have written there */
+	if (pg_encoding_verifymbstr(PG_UTF8, cut, length) != length)
+		return CStringGetTextDatum("???");
+	return CStringGetTextDatum(pg_any_to_server(cut, length, PG_UTF8));
 }
 
 static void

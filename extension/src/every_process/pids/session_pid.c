@@ -77,6 +77,42 @@ baton_pid_find(int pid)
 	return pg_atomic_read_u64(baton_atomic_u64(identity->id)) == session ? session : 0;
 }
 
+int64
+baton_sound_timestamp(int64 timestamp)
+{
+	return IS_VALID_TIMESTAMP(timestamp) ? timestamp : 0;
+}
+
+static void
+end_text(uint8 *text, Size size)
+{
+	text[		size - 1] = '\0';
+}
+
+/* Any process may have written there: nothing of it may be an error to show. */
+static void
+make_sound(BatonIdentity *copy)
+{
+	BatonTls   *tls = &copy->tls;
+	const char *serial = (const char *) tls->client_serial;
+
+	copy->login_time_us = baton_sound_timestamp(copy->login_time_us);
+	copy->query_start_us = baton_sound_timestamp(copy->query_start_us);
+	copy->idle_since_us = baton_sound_timestamp(copy->idle_since_us);
+	end_text(copy->application_name, sizeof(copy->application_name));
+	end_text(tls->version, sizeof(tls->version));
+	end_text(tls->cipher, sizeof(tls->cipher));
+	end_text(tls->client_dn, sizeof(tls->client_dn));
+	end_text(tls->client_serial, sizeof(tls->client_serial));
+	end_text(tls->issuer_dn, sizeof(tls->issuer_dn));
+
+	/* a number, as it is shown as one */
+	if (*serial == '-')
+		serial++;
+	if (serial[0] == '\0' || serial[strspn(serial, "0123456789")] != '\0')
+		tls->client_serial[0] = '\0';
+}
+
 bool
 baton_identity_read_slot(uint32 index, BatonIdentity *copy, char *query)
 {
@@ -97,17 +133,17 @@ baton_identity_read_slot(uint32 index, BatonIdentity *copy, char *query)
 			if (query != NULL)
 			{
 				const char *text = baton_query_text(index);
+				Size		length = strnlen(text, size - 1);
 
-				memcpy(query, text, strnlen(text, size - 1));
-				query[strnlen(text, size - 1)] = '\0';
-				query[size - 1] = '\0';
+				memcpy(query, text, length);
+				query[length] = '\0';
 			}
 			pg_read_barrier();
 			if (pg_atomic_read_u32(baton_atomic_u32(identity->changes)) == changes &&
 				pg_atomic_read_u64(baton_atomic_u64(identity->id)) == session)
 			{
 				copy->id = session;
-				copy->application_name[sizeof(copy->application_name) - 1] = '\0';
+				make_sound(copy);
 				return true;
 			}
 		}
@@ -132,12 +168,12 @@ baton_pid_process(uint64 session)
 
 	if (!baton_session_is_named(session))
 		return 0;
-	owner = baton_session_slot_at((uint32) session)->owner;
+	owner = pg_atomic_read_u32(baton_atomic_u32(baton_session_slot_at((uint32) session)->owner));
 	pg_read_barrier();
 	if (owner == 0 || owner > BatonControlMade.backend_slots)
 		return 0;
 	backend = baton_backend_slot(owner - 1);
-	process = (int) backend->pid;
+	process = (int) pg_atomic_read_u32(baton_atomic_u32(backend->pid));
 	if (backend->session != session)
 		return 0;
 
@@ -236,9 +272,9 @@ baton_serving_read(void)
 		ServingBackend *backend = &serving->backends[serving->count];
 		BatonIdentity identity;
 
-		if (slot->state == BATON_BACKEND_FREE || slot->pid == 0)
+		backend->process = (int) pg_atomic_read_u32(baton_atomic_u32(slot->pid));
+		if (slot->state == BATON_BACKEND_FREE || backend->process == 0)
 			continue;
-		backend->process = (int) slot->pid;
 		for (int j = 0; j < BATON_BACKEND_SERVED; j++)
 			backend->served[j] = pg_atomic_read_u64(baton_atomic_u64(slot->served[j]));
 		backend->switches = (uint32) slot->switches;

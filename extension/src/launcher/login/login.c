@@ -370,8 +370,9 @@ foreign_connections(Oid role, Oid database)
 		BatonBackendSlot *slot = baton_backend_slot(i);
 		PGPROC	   *proc;
 
-		if (slot->state == BATON_BACKEND_FREE || slot->pid == 0)
+		if (slot->state == BATON_BACKEND_FREE)
 			continue;
+		/* NULL for 0 */
 		proc = BackendPidGetProc((int) slot->pid);
 		if (proc != NULL &&
 			(OidIsValid(role) ? proc->roleId == role : proc->databaseId == database))

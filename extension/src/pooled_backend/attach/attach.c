@@ -48,6 +48,7 @@
 #include "signal_barrier.h"
 #include "socket_switch.h"
 #include "taint.h"
+#include "wire.h"
 
 /*
  * control->settings_generation before this backend read pg_db_role_setting
@@ -110,12 +111,13 @@ receive_welcome(BatonIncoming *welcome)
 		refuse("the dispatcher closed the control connection");
 	if (welcome->frame.type == BATON_MSG_REFUSED)
 	{
-		uint32		length = 0;
+		BatonWireReader in = {
+			.at = welcome->payload,
+			.end = welcome->payload + welcome->frame.length
+		};
+		char	   *why = baton_wire_read_string(&in);
 
-		if (welcome->frame.length >= sizeof(length))
-			memcpy(&length, welcome->payload, sizeof(length));
-		refuse(psprintf("the dispatcher refused it: %.*s",
-						(int) Min(length, welcome->frame.length), welcome->payload + sizeof(length)));
+		refuse(psprintf("the dispatcher refused it: %s", why != NULL ? why : ""));
 	}
 	if (welcome->frame.type != BATON_MSG_WELCOME || welcome->descriptor_count < 3 ||
 		welcome->frame.length < 4 + 4 + 8)

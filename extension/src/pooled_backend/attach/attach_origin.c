@@ -51,6 +51,7 @@
 #include "utils/memutils.h"
 
 #include "attach_origin.h"
+#include "channel.h"
 #include "client_port.h"
 #include "client_ticket.h"
 #include "control.h"
@@ -221,7 +222,6 @@ receive_socket(pgsocket from)
 		char		space[CMSG_SPACE(sizeof(int))];
 	}			control;
 	struct msghdr message;
-	struct cmsghdr *header;
 	struct pollfd readable = {.fd = from,.events = POLLIN};
 	ssize_t		length;
 	pgsocket	received;
@@ -237,11 +237,8 @@ receive_socket(pgsocket from)
 		length = recvmsg(from, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 	} while (length < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK));
 
-	header = length == 1 ? CMSG_FIRSTHDR(&message) : NULL;
-	if (header == NULL || header->cmsg_level != SOL_SOCKET ||
-		header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
+	if (length < 0 || baton_descriptors_take(&message, &received, 1) != 1)
 		return PGINVALID_SOCKET;
-	memcpy(&received, CMSG_DATA(header), sizeof(received));
 	return received;
 }
 

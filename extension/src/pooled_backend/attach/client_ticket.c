@@ -347,6 +347,7 @@ begin_native(void)
 	if (!baton_channel_send(dispatcher, BATON_MSG_NATIVE_IN, 0, who.data, who.len) ||
 		baton_channel_await(dispatcher, &answer) != BATON_RECEIVED_FRAME)
 		return;
+	baton_incoming_close(&answer);
 	pfree(who.data);
 	in.at = answer.payload;
 	in.end = answer.payload + answer.frame.length;

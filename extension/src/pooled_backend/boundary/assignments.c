@@ -111,6 +111,9 @@ baton_assignments_handle(uint32 cause)
 			case BATON_RECEIVED_FRAME:
 				break;
 		}
+		/* of them all an ASSIGN alone carries any */
+		if (incoming.frame.type != BATON_MSG_ASSIGN)
+			baton_incoming_close(&incoming);
 		switch (incoming.frame.type)
 		{
 			case BATON_MSG_ASSIGN:

@@ -57,7 +57,7 @@ static void
 session_signal(SIGNAL_ARGS)
 {
 	int			save_errno = errno;
-	uint64		here = BatonSelf.slot->session;
+	uint64		here = pg_atomic_read_u64(baton_atomic_u64(BatonSelf.slot->session));
 	uint64		session;
 	bool		cancelled;
 
@@ -108,7 +108,7 @@ baton_cancel_unhold(void)
 		BatonServed.cancel.held_back = false;
 		BatonServed.cancel.armed = true;
 	}
-	if (BatonSelf.slot != NULL && BatonSelf.slot->session != 0 && baton_pid_is_terminated(BatonSelf.slot->session))
+	if (BatonServed.session != 0 && baton_pid_is_terminated(BatonServed.session))
 		die(SIGTERM);
 }
 

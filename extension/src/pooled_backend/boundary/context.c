@@ -59,7 +59,8 @@ static MemoryContext context_context = NULL;
 static BatonEntryList parameters;
 static BatonEntryList resets;
 static BatonEntryList startup;
-static const BatonEntry *reported_entry;
+static const BatonStored *reported_entry;	/* NULL: none */
+static BatonStored reported_stored;
 static bool has_temporary;		/* a temporary namespace */
 
 const char *
@@ -98,7 +99,7 @@ baton_context_attach(void)
 }
 
 static void
-add_entry(BatonEntryList *list, const BatonEntry *entry)
+add_entry(BatonEntryList *list, const BatonStored *entry)
 {
 	if (list->count == list->size)
 	{
@@ -112,7 +113,7 @@ add_entry(BatonEntryList *list, const BatonEntry *entry)
 									 size * sizeof(*list->entries));
 		list->size = size;
 	}
-	list->entries[list->count++] = entry;
+	list->entries[list->count++] = *entry;
 }
 
 static void
@@ -127,13 +128,14 @@ sort_out(const BatonSessionRecord *record)
 	has_temporary = false;
 	for (uint32 i = 0; i < record->item_count; i++)
 	{
-		const BatonEntry *entry;
+		BatonStored stored;
+		const BatonStored *entry;
 
 		if (i == record->first_statement)
 			i += record->statement_count;
 		if (i == record->item_count)
 			break;
-		entry = baton_entry(session_items[i].entry);
+		entry = baton_entry(&stored, session_items[i].entry);
 		switch (entry->kind)
 		{
 			case BATON_KIND_PARAMETER:
@@ -146,7 +148,8 @@ sort_out(const BatonSessionRecord *record)
 				add_entry(&startup, entry);
 				break;
 			case BATON_KIND_REPORTED:
-				reported_entry = entry;
+				reported_stored = stored;
+				reported_entry = &reported_stored;
 				break;
 			case BATON_KIND_OTHER:
 				has_temporary |= baton_temporary_is_item(entry);

@@ -236,10 +236,10 @@ pass_baton(void)
 static inline uint32
 told_to_keep(void)
 {
-	uint32		cause = BatonSelf.pool->keeps_sessions;
+	uint32		cause = pg_atomic_read_u32(baton_atomic_u32(BatonSelf.pool->keeps_sessions));
 
 	if (cause == BATON_CAUSE_NONE)
-		cause = BatonControlMemory->keeps_sessions;
+		cause = pg_atomic_read_u32(baton_atomic_u32(BatonControlMemory->keeps_sessions));
 	/* anybody could have written it, and what is none is not for us to tell */
 	if (likely(cause == BATON_CAUSE_NONE) || cause >= BATON_CAUSE_COUNT)
 		return BATON_CAUSE_NONE;

@@ -12,12 +12,12 @@
 #ifndef BATON_CONTEXT_PARAMS_H
 #define BATON_CONTEXT_PARAMS_H
 
-#include "baton_shared.h"
+#include "arena.h"
 
 /* A list of entries of one kind, in the order of the session's items. */
 typedef struct BatonEntryList
 {
-	const BatonEntry **entries;
+	BatonStored *entries;
 	int			count;
 	int			size;
 } BatonEntryList;

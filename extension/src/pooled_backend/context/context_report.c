@@ -205,14 +205,14 @@ any_to_report(void)
 }
 
 void
-baton_report_install(const BatonEntry *reported)
+baton_report_install(const BatonStored *entry)
 {
-	uint64		serial = reported ? reported->serial : 0;
+	uint64		serial = entry ? entry->serial : 0;
 
 	if (serial == 0 || serial != placed->told_serial || placed->sent)
 	{
-		const char *pairs = reported ? baton_entry_value(reported) : "";
-		Size		length = reported ? reported->value_length : 0;
+		const char *pairs = entry ? entry->value : "";
+		Size		length = entry ? entry->value_length : 0;
 
 		if (placed->sent)
 			look(&placed->told);
@@ -220,9 +220,15 @@ baton_report_install(const BatonEntry *reported)
 		if (placed->told.len != (int) length ||
 			memcmp(placed->told.data, pairs, length) != 0)
 		{
-			exchange(pairs, length);
-			resetStringInfo(&placed->told);
-			appendBinaryStringInfo(&placed->told, pairs, length);
+			StringInfoData other;
+
+			/* it is read up to its ends: of a copy */
+			resetStringInfo(&now_told);
+			appendBinaryStringInfo(&now_told, pairs, length);
+			exchange(now_told.data, length);
+			other = placed->told;
+			placed->told = now_told;
+			now_told = other;
 			baton_guc_report_touched = true;
 		}
 		placed->told_serial = serial;

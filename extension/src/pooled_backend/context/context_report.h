@@ -14,7 +14,7 @@
 
 #include "lib/stringinfo.h"
 
-#include "baton_shared.h"
+#include "arena.h"
 
 extern const char *baton_report_attach(void);
 
@@ -22,7 +22,7 @@ extern const char *baton_report_attach(void);
  * The client has been told what the entry says (NULL: nothing); what differs
  * it is told with the next ReadyForQuery.  Parameters must be in place.
  */
-extern void baton_report_install(const BatonEntry *reported);
+extern void baton_report_install(const BatonStored *entry);
 
 /* A ParameterStatus came before its time, and was thrown away. */
 extern void baton_report_withhold(void);

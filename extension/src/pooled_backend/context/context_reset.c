@@ -72,7 +72,7 @@ same_as_last(const BatonEntryList *wanted)
 		return false;
 	for (int i = 0; i < placed->count; i++)
 	{
-		if (placed->serials[i] != wanted->entries[i]->serial)
+		if (placed->serials[i] != wanted->entries[i].serial)
 			return false;
 	}
 	return true;
@@ -91,16 +91,16 @@ remember_last(const BatonEntryList *wanted)
 	}
 	placed->count = wanted->count;
 	for (int i = 0; i < placed->count; i++)
-		placed->serials[i] = wanted->entries[i]->serial;
+		placed->serials[i] = wanted->entries[i].serial;
 }
 
 static bool
-same_as_entry(const BatonResetItem *item, const BatonEntry *entry)
+same_as_entry(const BatonResetItem *item, const BatonStored *entry)
 {
 	return entry->key_length == strlen(item->name) &&
 		entry->value_length == item->value_length &&
-		memcmp(baton_entry_key(entry), item->name, entry->key_length) == 0 &&
-		memcmp(baton_entry_value(entry), item->value,
+		memcmp(entry->key, item->name, entry->key_length) == 0 &&
+		memcmp(entry->value, item->value,
 			   entry->value_length) == 0;
 }
 
@@ -120,7 +120,7 @@ baton_reset_install(const BatonEntryList *wanted)
 	present = palloc0(wanted->count + 1);
 	for (int i = 0; i < wanted->count; i++)
 	{
-		const BatonEntry *entry = wanted->entries[i];
+		const BatonStored *entry = &wanted->entries[i];
 
 		dlist_foreach(search, &placed->items)
 		{
@@ -150,13 +150,13 @@ baton_reset_install(const BatonEntryList *wanted)
 	}
 	for (int i = 0; i < wanted->count; i++)
 	{
-		const BatonEntry *entry = wanted->entries[i];
+		const BatonStored *entry = &wanted->entries[i];
 		BatonResetItem *item;
 
 		if (present[i])
 			continue;
-		item = baton_reset_item_add(baton_entry_key(entry), entry->key_length,
-									baton_entry_value(entry), entry->value_length);
+		item = baton_reset_item_add(entry->key, entry->key_length,
+									entry->value, entry->value_length);
 		item->serial = entry->serial;
 		item->refused = !baton_reset_item_try(item);
 	}

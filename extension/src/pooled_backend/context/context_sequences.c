@@ -118,7 +118,7 @@ clear(void)
 }
 
 static void
-install_sequence(const BatonEntry *entry)
+install_sequence(const BatonStored *entry)
 {
 	Oid			relid;
 	SequenceValue value;
@@ -127,8 +127,8 @@ install_sequence(const BatonEntry *entry)
 	if (entry->key_length != sizeof(relid) ||
 		entry->value_length != sizeof(value))
 		elog(ERROR, "sequence value of session context is malformed");
-	memcpy(&relid, baton_entry_key(entry), sizeof(relid));
-	memcpy(&value, baton_entry_value(entry), sizeof(value));
+	memcpy(&relid, entry->key, sizeof(relid));
+	memcpy(&value, entry->value, sizeof(value));
 
 	baton_sequence_put(relid, value.filenode, value.last, value.cached, value.increment);
 
@@ -151,18 +151,19 @@ baton_sequences_install(const BatonSessionRecord *record)
 	for (uint32 i = record->first_statement + record->statement_count;
 		 i < record->item_count; i++)
 	{
-		const BatonEntry *entry = baton_entry(items[i].entry);
+		BatonStored stored;
+		const BatonStored *entry = baton_entry(&stored, items[i].entry);
 
 		if (entry->kind == BATON_KIND_SEQUENCE)
 			install_sequence(entry);
 		else if (entry->kind == BATON_KIND_OTHER &&
 				 entry->key_length == LASTVAL_KEY_LENGTH &&
-				 memcmp(baton_entry_key(entry), LASTVAL_KEY,
+				 memcmp(entry->key, LASTVAL_KEY,
 						LASTVAL_KEY_LENGTH) == 0)
 		{
 			if (entry->value_length != sizeof(placed->last_used))
 				elog(ERROR, "lastval of session context is malformed");
-			memcpy(&placed->last_used, baton_entry_value(entry),
+			memcpy(&placed->last_used, entry->value,
 				   sizeof(placed->last_used));
 		}
 	}

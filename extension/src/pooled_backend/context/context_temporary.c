@@ -53,11 +53,11 @@ static Oid	own = InvalidOid;
 static Oid	own_toast = InvalidOid;
 
 bool
-baton_temporary_is_item(const BatonEntry *entry)
+baton_temporary_is_item(const BatonStored *entry)
 {
 	return entry->kind == BATON_KIND_OTHER &&
 		entry->key_length == TEMPORARY_KEY_LENGTH &&
-		memcmp(baton_entry_key(entry), TEMPORARY_KEY,
+		memcmp(entry->key, TEMPORARY_KEY,
 			   TEMPORARY_KEY_LENGTH) == 0;
 }
 

@@ -11,10 +11,10 @@
 #ifndef BATON_CONTEXT_TEMPORARY_H
 #define BATON_CONTEXT_TEMPORARY_H
 
-#include "baton_shared.h"
+#include "arena.h"
 
 /* Is the entry the item that says so? */
-extern bool baton_temporary_is_item(const BatonEntry *entry);
+extern bool baton_temporary_is_item(const BatonStored *entry);
 
 /* Shows this backend's temporary namespace to the session, or hides it. */
 extern void baton_temporary_install(bool wanted);

@@ -35,9 +35,9 @@
 static bool taken = false;		/* a session's options have been applied */
 
 static void
-apply(const BatonEntry *entry, const char *value, Size length, GucContext context)
+apply(const BatonStored *entry, const char *value, Size length, GucContext context)
 {
-	char	   *name = pnstrdup(baton_entry_key(entry), entry->key_length);
+	char	   *name = pnstrdup(entry->key, entry->key_length);
 	char	   *text = pnstrdup(value, length);
 
 	if (pg_strcasecmp(name, "pg_baton.attach") == 0)
@@ -62,10 +62,11 @@ baton_unpooled_startup(const BatonSessionRecord *record)
 	taken = true;
 	for (uint32 i = 0; i < record->item_count; i++)
 	{
-		const BatonEntry *entry = baton_entry(items[i].entry);
+		BatonStored stored;
+		const BatonStored *entry = baton_entry(&stored, items[i].entry);
 
 		if (entry->kind == BATON_KIND_STARTUP)
-			apply(entry, baton_entry_value(entry), entry->value_length, context);
+			apply(entry, entry->value, entry->value_length, context);
 	}
 }
 
@@ -103,7 +104,8 @@ baton_unpooled_install(const BatonSessionRecord *record)
 
 	for (uint32 i = 0; i < record->item_count; i++)
 	{
-		const BatonEntry *entry = baton_entry(items[i].entry);
+		BatonStored stored;
+		const BatonStored *entry = baton_entry(&stored, items[i].entry);
 
 		if (taken || (entry->kind != BATON_KIND_STARTUP && entry->kind != BATON_KIND_RESET &&
 					  entry->kind != BATON_KIND_REPORTED))
@@ -118,8 +120,9 @@ baton_unpooled_install(const BatonSessionRecord *record)
 	context = baton_authenticated_is_superuser() ? PGC_SU_BACKEND : PGC_BACKEND;
 	for (uint32 i = 0; i < record->item_count; i++)
 	{
-		const BatonEntry *entry = baton_entry(items[i].entry);
-		const char *value = baton_entry_value(entry);
+		BatonStored stored;
+		const BatonStored *entry = baton_entry(&stored, items[i].entry);
+		const char *value = entry->value;
 
 		/* a role's value goes on after the text's end, which pnstrdup finds */
 		if (entry->kind == BATON_KIND_RESET && entry->value_length > 2 &&

@@ -240,8 +240,9 @@ bytes_replaced(const DeltaChange *changes, const BatonSessionRecord *record)
 			continue;
 		for (; item < record->item_count; item++)
 		{
-			const BatonEntry *entry = baton_entry(items[item].entry);
-			int			order = compare_keys(entry->kind, baton_entry_key(entry), entry->key_length,
+			BatonStored stored;
+			const BatonStored *entry = baton_entry(&stored, items[item].entry);
+			int			order = compare_keys(entry->kind, entry->key, entry->key_length,
 											 change->kind, change->key, change->key_length);
 
 			if (order == 0)

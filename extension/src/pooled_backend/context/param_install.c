@@ -35,16 +35,16 @@ static int	chosen_size = 0;
 static StringInfoData scratch;
 
 static void
-entry_header(const BatonEntry *entry, BatonParamHeader *header)
+entry_header(const BatonStored *entry, BatonParamHeader *header)
 {
 	if (entry->value_length < sizeof(BatonParamHeader))
 		elog(ERROR, "stored parameter is too short");
-	memcpy(header, baton_entry_value(entry), sizeof(*header));
+	memcpy(header, entry->value, sizeof(*header));
 }
 
 /* The entry's name and text, with an end; valid until the next call. */
 static const char *
-entry_strings(const BatonEntry *entry, const char **text)
+entry_strings(const BatonStored *entry, const char **text)
 {
 	int			start;
 
@@ -56,31 +56,31 @@ entry_strings(const BatonEntry *entry, const char **text)
 		MemoryContextSwitchTo(old);
 	}
 	resetStringInfo(&scratch);
-	appendBinaryStringInfo(&scratch, baton_entry_key(entry),
+	appendBinaryStringInfo(&scratch, entry->key,
 						   entry->key_length);
 	appendStringInfoChar(&scratch, '\0');
 	start = scratch.len;
 	appendBinaryStringInfo(&scratch,
-						   baton_entry_value(entry) + sizeof(BatonParamHeader),
+						   entry->value + sizeof(BatonParamHeader),
 						   entry->value_length - sizeof(BatonParamHeader));
 	*text = scratch.data + start;
 	return scratch.data;
 }
 
 static bool
-same_as_entry(const BatonParam *param, const BatonEntry *entry)
+same_as_entry(const BatonParam *param, const BatonStored *entry)
 {
 	Size		text_length = entry->value_length - sizeof(BatonParamHeader);
 	const char *text = param->string ? param->string : "";
 
 	return baton_param_is_whole(param) &&
 		entry->key_length == strlen(param->name) &&
-		memcmp(baton_entry_key(entry), param->name, entry->key_length) == 0 &&
+		memcmp(entry->key, param->name, entry->key_length) == 0 &&
 		entry->value_length >= sizeof(BatonParamHeader) &&
-		memcmp(baton_entry_value(entry), &param->header,
+		memcmp(entry->value, &param->header,
 			   sizeof(BatonParamHeader)) == 0 &&
 		strlen(text) == text_length &&
-		memcmp(baton_entry_value(entry) + sizeof(BatonParamHeader), text,
+		memcmp(entry->value + sizeof(BatonParamHeader), text,
 			   text_length) == 0;
 }
 
@@ -98,7 +98,7 @@ all_placed(const BatonEntryList *wanted)
 		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
 
 		if (param->serial == 0 ||
-			param->serial != wanted->entries[i++]->serial)
+			param->serial != wanted->entries[i++].serial)
 			return false;
 	}
 	return true;
@@ -134,7 +134,7 @@ take_away(BatonParam *param)
  * that are still to come.
  */
 static BatonParam *
-put_in_place(const BatonEntry *entry, bool last)
+put_in_place(const BatonStored *entry, bool last)
 {
 	BatonParamHeader header;
 	const char *name;
@@ -214,10 +214,10 @@ put_in_place(const BatonEntry *entry, bool last)
 }
 
 static bool
-is_role_entry(const BatonEntry *entry)
+is_role_entry(const BatonStored *entry)
 {
 	return entry->key_length == 4 &&
-		memcmp(baton_entry_key(entry), "role", 4) == 0;
+		memcmp(entry->key, "role", 4) == 0;
 }
 
 /*
@@ -245,7 +245,7 @@ may_be_exchanged(const BatonParam *param, const BatonParamHeader *header)
 
 /* False if the value must come in the other way, and nothing has changed. */
 static bool
-exchange(BatonParam *param, const BatonEntry *entry)
+exchange(BatonParam *param, const BatonStored *entry)
 {
 	BatonParamHeader header;
 	BatonGucCell cell;
@@ -312,8 +312,8 @@ choose(const BatonEntryList *wanted)
 	chosen_count = wanted->count;
 	for (int i = 0; i < wanted->count; i++)
 	{
-		const BatonEntry *entry = wanted->entries[i];
-		BatonParam *param = baton_params_find(sorted, count, baton_entry_key(entry),
+		const BatonStored *entry = &wanted->entries[i];
+		BatonParam *param = baton_params_find(sorted, count, entry->key,
 											  entry->key_length);
 
 		chosen[i] = NULL;
@@ -390,8 +390,8 @@ baton_params_install(const BatonEntryList *wanted)
 	{
 		for (int i = 0; i < wanted->count; i++)
 		{
-			if (chosen[i] == NULL && is_role_entry(wanted->entries[i]) == (pass == 2))
-				chosen[i] = put_in_place(wanted->entries[i], pass > 0);
+			if (chosen[i] == NULL && is_role_entry(&wanted->entries[i]) == (pass == 2))
+				chosen[i] = put_in_place(&wanted->entries[i], pass > 0);
 		}
 	}
 

@@ -365,9 +365,9 @@ baton_reset_greet(const BatonEntryList *startup)
 		context = PGC_SU_BACKEND;
 	for (int i = 0; i < startup->count; i++)
 	{
-		const BatonEntry *entry = startup->entries[i];
-		char	   *name = pnstrdup(baton_entry_key(entry), entry->key_length);
-		char	   *text = pnstrdup(baton_entry_value(entry),
+		const BatonStored *entry = &startup->entries[i];
+		char	   *name = pnstrdup(entry->key, entry->key_length);
+		char	   *text = pnstrdup(entry->value,
 									entry->value_length);
 
 		if (pg_strcasecmp(name, "client_encoding") != 0)

@@ -64,16 +64,16 @@ plan_has_gone(void *argument)
 		placed->plan = NULL;
 }
 
-/* The session's item; if there is one it follows the named statements'. */
-static const BatonItem *
-find_item(const BatonSessionRecord *record)
+/* The session's entry; if there is one its item follows the named statements'. */
+static const BatonStored *
+find_entry(const BatonSessionRecord *record, BatonStored *stored)
 {
 	const BatonItem *items = baton_record_items(record);
 	uint32		index = record->first_statement + record->statement_count;
 
 	if (index < record->item_count &&
-		baton_entry(items[index].entry)->kind == BATON_KIND_UNNAMED)
-		return &items[index];
+		baton_entry(stored, items[index].entry)->kind == BATON_KIND_UNNAMED)
+		return stored;
 	return NULL;
 }
 
@@ -87,7 +87,7 @@ describe(StringInfo value)
 
 /* Is the plan here what the session's context says? */
 static bool
-plan_is(uint64 session, const BatonEntry *entry)
+plan_is(uint64 session, const BatonStored *entry)
 {
 	StringInfoData value;
 	bool		result;
@@ -98,7 +98,7 @@ plan_is(uint64 session, const BatonEntry *entry)
 		return placed->serial == entry->serial;
 	describe(&value);
 	result = (uint32) value.len == entry->value_length &&
-		memcmp(value.data, baton_entry_value(entry), value.len) == 0;
+		memcmp(value.data, entry->value, value.len) == 0;
 	pfree(value.data);
 	if (result)
 		placed->serial = entry->serial;
@@ -109,14 +109,18 @@ plan_is(uint64 session, const BatonEntry *entry)
 static bool
 fill(uint64 session)
 {
-	const BatonItem *item = find_item(baton_record(session));
-	const BatonEntry *entry;
+	BatonStored stored;
+	const BatonStored *entry = find_entry(baton_record(session), &stored);
+	char	   *value;
+	bool		made;
 
-	if (item == NULL)
+	if (entry == NULL)
 		return false;
-	entry = baton_entry(item->entry);
-	if (!baton_statement_refill(placed->plan, baton_entry_value(entry),
-								entry->value_length))
+	/* it is taken apart: of a copy */
+	value = baton_entry_copy_value(entry);
+	made = baton_statement_refill(placed->plan, value, entry->value_length);
+	pfree(value);
+	if (!made)
 	{
 		ereport(LOG,
 				(errmsg("pg_baton could not make the unnamed statement of a session")));
@@ -205,7 +209,8 @@ note_alive(uint64 session, bool alive)
 bool
 baton_unnamed_capture(uint64 session)
 {
-	const BatonItem *item;
+	BatonStored stored;
+	const BatonStored *entry;
 	StringInfoData value;
 
 	if (placed->plan == NULL || placed->owner != session)
@@ -230,8 +235,8 @@ baton_unnamed_capture(uint64 session)
 	}
 
 	/* most clients send the same text again */
-	item = placed->put_since ? NULL : find_item(baton_record(session));
-	if (item != NULL && plan_is(session, baton_entry(item->entry)))
+	entry = placed->put_since ? NULL : find_entry(baton_record(session), &stored);
+	if (entry != NULL && plan_is(session, entry))
 		return false;
 	describe(&value);
 	baton_delta_put(BATON_KIND_UNNAMED, "", 0, value.data, value.len, NULL, 0);
@@ -327,7 +332,8 @@ baton_unnamed_messages(uint64 session, const char *first_bytes, Size length,
 					   StringInfo messages)
 {
 	BatonSessionSlot *slot = baton_session_slot(session);
-	const BatonItem *item = NULL;
+	BatonStored stored;
+	const BatonStored *entry = NULL;
 
 	placed->fill_next = false;
 	if (placed->plan == NULL && (slot->flags & BATON_SESSION_UNNAMED) == 0)
@@ -336,11 +342,11 @@ baton_unnamed_messages(uint64 session, const char *first_bytes, Size length,
 		return false;
 
 	if (slot->flags & BATON_SESSION_UNNAMED)
-		item = find_item(baton_record(session));
-	if (item != NULL && placed->plan != NULL &&
-		(plan_is(session, baton_entry(item->entry)) || fill(session)))
+		entry = find_entry(baton_record(session), &stored);
+	if (entry != NULL && placed->plan != NULL &&
+		(plan_is(session, entry) || fill(session)))
 		return false;
-	if (item != NULL && placed->plan == NULL)
+	if (entry != NULL && placed->plan == NULL)
 	{
 		/* unnamed, no text, no parameter types */
 		append_message(messages, 'P', "\0\0\0\0", 4);

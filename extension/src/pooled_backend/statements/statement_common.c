@@ -231,7 +231,7 @@ look_at_names(void)
 }
 
 CommonStatement *
-baton_common_get(const BatonEntry *entry, uint64 environment)
+baton_common_get(const BatonStored *entry, uint64 environment)
 {
 	EntryMemo  *memo = &memos[entry->serial % ENTRY_MEMOS];
 
@@ -239,8 +239,11 @@ baton_common_get(const BatonEntry *entry, uint64 environment)
 	if (memo->serial != entry->serial || memo->environment != environment ||
 		memo->drops != drops || memo->common == NULL)
 	{
-		memo->common = find_or_make(baton_entry_value(entry),
-									entry->value_length, environment);
+		/* it is taken apart: of a copy */
+		char	   *value = baton_entry_copy_value(entry);
+
+		memo->common = find_or_make(value, entry->value_length, environment);
+		pfree(value);
 		if (memo->common == NULL)
 			return NULL;
 		memo->serial = entry->serial;
@@ -288,7 +291,7 @@ baton_common_watch(void)
 		CommonStatement *common = dlist_container(CommonStatement, use_node, iter.cur);
 
 		common->watched = common->plan->is_valid &&
-			baton_statement_has_settings(common->key.value);
+			baton_statement_has_settings(common->key.value, common->key.length);
 	}
 }
 

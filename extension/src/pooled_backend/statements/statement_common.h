@@ -10,7 +10,7 @@
 #ifndef BATON_STATEMENT_COMMON_H
 #define BATON_STATEMENT_COMMON_H
 
-#include "baton_shared.h"
+#include "arena.h"
 #include "lib/ilist.h"
 #include "statement_names.h"
 #include "statement_values.h"
@@ -51,7 +51,7 @@ extern void baton_common_attach(void);
  * not there, without analysis.  NULL if the description cannot be understood.
  * What is needed for the making is left in the current memory context.
  */
-extern CommonStatement *baton_common_get(const BatonEntry *entry, uint64 environment);
+extern CommonStatement *baton_common_get(const BatonStored *entry, uint64 environment);
 
 /* The statement of that content, if it is there. */
 extern CommonStatement *baton_common_find(const char *value, uint32 length,

@@ -462,22 +462,24 @@ baton_statement_understand(Description *description, const char *value, Size len
 
 /* A value lies at any address. */
 static uint8
-flags_of(const char *value)
+flags_of(const char *value, Size length)
 {
 	DescriptionHead head;
 
+	if (length < sizeof(head))
+		return 0;
 	memcpy(&head, value, sizeof(head));
 	return head.flags;
 }
 
 bool
-baton_statement_is_from_sql(const char *value)
+baton_statement_is_from_sql(const char *value, Size length)
 {
-	return (flags_of(value) & STATEMENT_FROM_SQL) != 0;
+	return (flags_of(value, length) & STATEMENT_FROM_SQL) != 0;
 }
 
 bool
-baton_statement_has_settings(const char *value)
+baton_statement_has_settings(const char *value, Size length)
 {
-	return (flags_of(value) & STATEMENT_HAS_SETTINGS) != 0;
+	return (flags_of(value, length) & STATEMENT_HAS_SETTINGS) != 0;
 }

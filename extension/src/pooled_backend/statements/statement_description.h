@@ -76,9 +76,9 @@ extern void baton_statement_describe(StringInfo value,
 extern bool baton_statement_understand(Description *description,
 									   const char *value, Size length);
 
-/* What the head of a description says. */
-extern bool baton_statement_is_from_sql(const char *value);
-extern bool baton_statement_has_settings(const char *value);
+/* What the head of a description says; false of what is none. */
+extern bool baton_statement_is_from_sql(const char *value, Size length);
+extern bool baton_statement_has_settings(const char *value, Size length);
 
 /* The raw parse tree of the statement; NULL if it cannot be had. */
 extern RawStmt *baton_statement_parse(const Description *description);

@@ -142,8 +142,9 @@ find_item(const char *name)
 	while (low < high)
 	{
 		uint32		middle = low + (high - low) / 2;
-		const BatonEntry *entry = baton_entry(items[middle].entry);
-		int			order = memcmp(name, baton_entry_key(entry),
+		BatonStored stored;
+		const BatonStored *entry = baton_entry(&stored, items[middle].entry);
+		int			order = memcmp(name, entry->key,
 								   Min(length, entry->key_length));
 
 		if (order == 0)
@@ -172,8 +173,8 @@ make_view(CommonStatement *common)
 static void
 make(HeldStatement *held, const BatonItem *item)
 {
-	const BatonEntry *entry = baton_entry(item->entry);
-	const char *value = baton_entry_value(entry);
+	BatonStored stored;
+	const BatonStored *entry = baton_entry(&stored, item->entry);
 	MemoryContext caller = MemoryContextSwitchTo(work_context);
 	CommonStatement *common;
 	CachedPlanSource *view;
@@ -201,11 +202,12 @@ make(HeldStatement *held, const BatonItem *item)
 	baton_counters_load(view, held->counter, &held->written);
 	held->spared.due = 0;
 	if (BatonServed.notice.discards_plans ||
-		(BatonServed.notice.invalidates && baton_common_lost(value, entry->value_length)))
+		(BatonServed.notice.invalidates && baton_common_lost(common->key.value, common->key.length)))
 		baton_settings_disarm(view);
 
 	baton_table_enter(held->name, held->hash, view,
-					  baton_statement_is_from_sql(value), item->aux);
+					  baton_statement_is_from_sql(common->key.value, common->key.length),
+					  held->prepare_time);
 	SaveCachedPlan(view);
 	if (common->plan->gplan != NULL &&
 		!(common->folds && baton_environment_has_placeholders()))
@@ -356,8 +358,8 @@ baton_held_look_up(const char *name)
 static int
 compare_times(const void *a, const void *b)
 {
-	const BatonItem *one = *(const BatonItem *const *) a;
-	const BatonItem *other = *(const BatonItem *const *) b;
+	const BatonItem *one = a;
+	const BatonItem *other = b;
 
 	return one->aux < other->aux ? -1 : one->aux > other->aux;
 }
@@ -365,21 +367,21 @@ compare_times(const void *a, const void *b)
 void
 baton_held_look_up_all(void)
 {
-	const BatonItem **sorted;
+	BatonItem  *sorted;
 
 	if (!placed->is_open || placed->statement_count == 0)
 		return;
 
 	/* in the order they were prepared in, for a walk returns equal hashes so */
 	sorted = palloc(placed->statement_count * sizeof(*sorted));
-	for (uint32 i = 0; i < placed->statement_count; i++)
-		sorted[i] = &placed->items[i];
+	memcpy(sorted, placed->items, placed->statement_count * sizeof(*sorted));
 	qsort(sorted, placed->statement_count, sizeof(*sorted), compare_times);
 	for (uint32 i = 0; i < placed->statement_count; i++)
 	{
-		const BatonEntry *entry = baton_entry(sorted[i]->entry);
+		BatonStored stored;
+		const BatonStored *entry = baton_entry(&stored, sorted[i].entry);
 
-		look_up(baton_entry_key(entry), entry->key_length);
+		look_up(entry->key, entry->key_length);
 	}
 	pfree(sorted);
 }
@@ -389,10 +391,11 @@ baton_held_look_up_described(void)
 {
 	for (uint32 i = 0; placed->is_open && i < placed->statement_count; i++)
 	{
-		const BatonEntry *entry = baton_entry(placed->items[i].entry);
+		BatonStored stored;
+		const BatonStored *entry = baton_entry(&stored, placed->items[i].entry);
 
-		if (baton_statement_has_settings(baton_entry_value(entry)))
-			look_up(baton_entry_key(entry), entry->key_length);
+		if (baton_statement_has_settings(entry->value, entry->value_length))
+			look_up(entry->key, entry->key_length);
 	}
 }
 

@@ -53,6 +53,8 @@ impl Control {
             bail!("the control memory is cut short");
         }
         let region = "a region of the control memory lies outside of it";
+        // Once for both that are of this length.
+        let session_slots = header.session_slots.load(Acquire);
         Ok(Control {
             header,
             secret: header.secret.load(Acquire),
@@ -69,10 +71,7 @@ impl Control {
                 )
                 .context(region)?,
             sessions: mapping
-                .slice(
-                    header.session_offset.load(Acquire),
-                    header.session_slots.load(Acquire),
-                )
+                .slice(header.session_offset.load(Acquire), session_slots)
                 .context(region)?,
             counters: mapping
                 .slice(
@@ -81,10 +80,7 @@ impl Control {
                 )
                 .context(region)?,
             identities: mapping
-                .slice(
-                    header.identity_offset.load(Acquire),
-                    header.session_slots.load(Acquire),
-                )
+                .slice(header.identity_offset.load(Acquire), session_slots)
                 .context(region)?,
             pids: mapping
                 .slice(

@@ -3,6 +3,8 @@
 
 #[path = "link.rs"]
 pub mod link;
+#[path = "../../dispatcher/src/dispatcher/plaintext.rs"]
+pub mod plaintext;
 #[path = "../../dispatcher/src/dispatcher/sys/mod.rs"]
 pub mod sys;
 #[path = "../../dispatcher/src/dispatcher/tls/mod.rs"]

@@ -18,7 +18,7 @@
 //! | `sessions`, `backends` | what these have in this process |
 //! | `link` | memory and frames shared with the server; control connections |
 //! | `jobs`, `tls` | other threads: passwords, names, TLS |
-//! | `parameters`, `network`, `tokens`, `slab`, `log` | what it is told; small things that many need |
+//! | `parameters`, `network`, `tokens`, `slab`, `plaintext`, `log` | what it is told; small things that many need |
 //! | `sys` | system calls; all unsafe code |
 
 mod backends;
@@ -29,6 +29,7 @@ mod log;
 mod login;
 mod network;
 mod parameters;
+mod plaintext;
 mod scheduler;
 mod sessions;
 mod slab;

@@ -6,6 +6,7 @@
 //! both hold a bounded number of bytes: the skipper keeps five at most.
 
 use super::report::Report;
+use zeroize::Zeroizing;
 
 /// PQ_SMALL_MESSAGE_LIMIT of libpq/libpq.h.
 const SMALL_MESSAGE_LIMIT: u32 = 10_000;
@@ -30,7 +31,8 @@ pub enum Response {
 #[derive(Debug)]
 pub struct ResponseReader {
     limit: u32,
-    held: Vec<u8>,
+    /// Overwritten when it is done with, as it may be a password.
+    held: Zeroizing<Vec<u8>>,
 }
 
 impl ResponseReader {
@@ -38,7 +40,7 @@ impl ResponseReader {
     pub fn new(limit: u32) -> ResponseReader {
         ResponseReader {
             limit,
-            held: Vec::new(),
+            held: Zeroizing::default(),
         }
     }
 
@@ -76,8 +78,8 @@ impl ResponseReader {
                     return (consumed, Response::BadLength);
                 }
                 if self.held.len() == length as usize + 1 {
-                    let body = self.held.split_off(HEADER);
-                    self.held.clear();
+                    let body = self.held[HEADER..].to_vec();
+                    self.held = Zeroizing::default();
                     return (consumed, Response::Message(body));
                 }
             }
@@ -85,10 +87,21 @@ impl ResponseReader {
             if take == 0 {
                 return (consumed, Response::NeedMore);
             }
-            self.held
-                .extend_from_slice(&input[consumed..consumed + take]);
+            self.take(&input[consumed..consumed + take]);
             consumed += take;
         }
+    }
+
+    /// As extend_from_slice, which would leave a copy behind where it grows.
+    fn take(&mut self, bytes: &[u8]) {
+        let length = self.held.len() + bytes.len();
+        if length > self.held.capacity() {
+            let room = length.max(2 * self.held.capacity());
+            let mut larger = Zeroizing::new(Vec::with_capacity(room));
+            larger.extend_from_slice(&self.held);
+            self.held = larger;
+        }
+        self.held.extend_from_slice(bytes);
     }
 }
 

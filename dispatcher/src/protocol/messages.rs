@@ -171,6 +171,8 @@ pub fn startup_message(out: &mut Vec<u8>, parameters: &[(&[u8], &[u8])]) {
 
 /// PasswordMessage: a password in clear or an MD5 response.
 pub fn password(out: &mut Vec<u8>, password: &[u8]) {
+    // Or it would leave a part of it behind where it grows.
+    out.reserve(password.len() + 6);
     let start = start_message(out, b'p');
     put_string(out, password);
     finish_message(out, start);

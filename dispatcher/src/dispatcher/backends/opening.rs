@@ -20,6 +20,7 @@ use crate::protocol::Report;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use zeroize::Zeroizing;
 
 /// The connection by which a backend is opened.
 struct Opening {
@@ -207,6 +208,8 @@ impl Openings {
                 // Ready: what follows happens on the control socket.
                 LoginAction::NeedMore | LoginAction::Ready(_) => return Ok(()),
                 LoginAction::Send(bytes) => {
+                    // May be a password.
+                    let bytes = Zeroizing::new(bytes);
                     // A few hundred bytes into an empty socket.
                     if socket::send(fd, &bytes).ok() != Some(bytes.len()) {
                         let text = "could not send to the server";

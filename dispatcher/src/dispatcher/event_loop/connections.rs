@@ -8,6 +8,7 @@ use crate::dispatcher::link::connections::{
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::wire::{Frame, Malformed, Reader, Writer};
 use crate::dispatcher::login::errands::Taken;
+use crate::dispatcher::plaintext::overwrite;
 use crate::dispatcher::scheduler::{Hello, Refusal};
 use crate::dispatcher::sys::epoll;
 use crate::dispatcher::tokens::Source;
@@ -35,10 +36,12 @@ impl Dispatcher {
     fn read_connection(&mut self, number: u32) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let (mut whole, longest) = (Vec::new(), self.scheduler.longest_value());
+        let mut used = 0;
         for _ in 0..PACKETS_A_ROUND {
             let Some(length) = self.connections.receive(number, &mut buffer) else {
                 break;
             };
+            used = used.max(length);
             let packet = &buffer[..length];
             let received = (self.connections).assemble(number, packet, longest, &mut whole);
             let result = match received {
@@ -55,6 +58,9 @@ impl Dispatcher {
                 break;
             }
         }
+        // Stored passwords, and sessions' words.
+        overwrite(&mut buffer[..used]);
+        overwrite(&mut whole);
         self.buffer = buffer;
     }
 

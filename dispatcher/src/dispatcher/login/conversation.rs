@@ -13,6 +13,7 @@ use crate::protocol::auth::server::Action;
 use crate::protocol::startup::{Startup, StartupError, StartupEvent};
 use std::io;
 use tracing::{debug, info};
+use zeroize::Zeroize;
 
 /// Messages handled for one client before others get their turn.
 const STEPS_A_ROUND: usize = 16;
@@ -66,6 +67,7 @@ impl Logins {
                 }
                 Phase::Proving(proving) => {
                     let (_, action) = proving.auth.feed(&bytes[..length]);
+                    bytes[..length].zeroize();
                     self.auth_action(number, action);
                 }
                 Phase::Securing { .. } | Phase::Asked(_) | Phase::Errand { .. } => return,

@@ -21,6 +21,7 @@ use crate::core::{index_of, SessionId};
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::SessionSlot;
 use crate::dispatcher::link::memory::control::Control;
+use crate::dispatcher::plaintext::overwrite;
 use crate::dispatcher::sys::{epoll, socket};
 use crate::protocol::message_start::{look, Start};
 use std::collections::BTreeMap;
@@ -116,6 +117,7 @@ impl Begun {
             // It leaves.
             _ => Start::Ready,
         };
+        overwrite(&mut buffer);
         match start {
             Start::Ready => self.is_ready(id, sockets),
             // The rest will never come.

@@ -6,6 +6,7 @@
 
 use super::sockets::Sockets;
 use crate::core::{SessionId, Skipped};
+use crate::dispatcher::plaintext::overwrite;
 use crate::dispatcher::sys::socket;
 use crate::protocol::frontend::{RequestEnd, RequestSkipper, SkipError};
 use crate::protocol::{messages, Report};
@@ -83,7 +84,9 @@ impl Skippers {
                 Err(_) => return Progress::Cut,
             };
             left = left.saturating_sub(length);
-            match skipper.feed(&buffer[..length]) {
+            let passed = skipper.feed(&buffer[..length]);
+            overwrite(&mut buffer[..length]);
+            match passed {
                 Ok((_, None)) => {
                     if skipper.error_is_due() && !sockets.send(id, &error(*why).to_bytes()) {
                         // It does not read: nothing more can be told it.

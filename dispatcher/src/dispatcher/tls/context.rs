@@ -20,6 +20,7 @@ use openssl::x509::store::X509Lookup;
 use openssl::x509::verify::X509VerifyFlags;
 use openssl::x509::{X509Name, X509Ref};
 use std::sync::Arc;
+use zeroize::Zeroizing;
 
 /// PG_ALPN_PROTOCOL_VECTOR (pqcomm.h of 17).
 const ALPN: &[u8] = b"\x0apostgresql";
@@ -27,6 +28,10 @@ const ALPN: &[u8] = b"\x0apostgresql";
 const FIRST_MAJOR_WITH_ALPN: u32 = 17;
 /// The first major with ssl_groups and ssl_tls13_ciphers.
 const FIRST_MAJOR_WITH_GROUPS: u32 = 18;
+
+/// SSL_OP_CLEANSE_PLAINTEXT (openssl/ssl.h of 3.0; 1.1.1 takes no notice): OpenSSL
+/// overwrites data in its own buffer once it has given them.
+const CLEANSE_PLAINTEXT: SslOptions = SslOptions::from_bits_retain(1 << 1);
 
 /// What the server's key, certificate and rules come to.
 pub struct ServerContext {
@@ -84,7 +89,10 @@ pub fn load(
         .map_err(|error| format!("could not create SSL context: {}", reason(&error)))?;
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
     builder.set_options(
-        SslOptions::NO_TICKET | SslOptions::NO_COMPRESSION | SslOptions::NO_RENEGOTIATION,
+        SslOptions::NO_TICKET
+            | SslOptions::NO_COMPRESSION
+            | SslOptions::NO_RENEGOTIATION
+            | CLEANSE_PLAINTEXT,
     );
     set_dh(&mut builder, settings)?;
     set_ciphers(&mut builder, settings, server_major)?;
@@ -124,6 +132,7 @@ fn load_key(
     let file = &settings.key_file;
     key_file::check_permissions(file)?;
     let bytes = std::fs::read(file)
+        .map(Zeroizing::new)
         .map_err(|error| format!("could not load private key file \"{file}\": {error}"))?;
     let has_command = !settings.passphrase_command.is_empty();
     // Without a command there is nobody to ask: this program has no terminal.

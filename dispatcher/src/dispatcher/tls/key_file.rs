@@ -8,6 +8,7 @@ use crate::dispatcher::sys::process;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
+use zeroize::Zeroizing;
 
 /// Longer than OpenSSL's own buffer for it.
 const MOST_PASSPHRASE_BYTES: u64 = 1024;
@@ -44,7 +45,7 @@ fn judge(path: &str, is_file: bool, owner: u32, mode: u32, own: u32) -> Result<(
 }
 
 /// What the command prints, its first line. Blocks.
-pub fn passphrase(command: &str) -> Result<Vec<u8>, String> {
+pub fn passphrase(command: &str) -> Result<Zeroizing<Vec<u8>>, String> {
     let command = with_prompt(command);
     let mut child = Command::new("/bin/sh")
         .args(["-c", &command])
@@ -52,7 +53,8 @@ pub fn passphrase(command: &str) -> Result<Vec<u8>, String> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| format!("could not execute command \"{command}\": {error}"))?;
-    let mut text = Vec::new();
+    // Room for all of it: it does not grow, and leave pieces behind.
+    let mut text = Zeroizing::new(Vec::with_capacity(2 * MOST_PASSPHRASE_BYTES as usize));
     let read = child
         .stdout
         .take()
@@ -69,7 +71,9 @@ pub fn passphrase(command: &str) -> Result<Vec<u8>, String> {
         return Err(format!("command \"{command}\" failed: {ended}"));
     }
     let end = text.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
-    text.truncate(end.unwrap_or(text.len()));
+    if let Some(end) = end {
+        text.truncate(end);
+    }
     Ok(text)
 }
 
@@ -109,10 +113,10 @@ mod tests {
 
     #[test]
     fn the_passphrase_is_the_commands_first_line() {
-        assert_eq!(passphrase("printf 'a b\\nc'").unwrap(), b"a b");
+        assert_eq!(passphrase("printf 'a b\\nc'").unwrap()[..], *b"a b");
         assert_eq!(
-            passphrase("echo '%p %%'").unwrap(),
-            b"Enter PEM pass phrase: %"
+            passphrase("echo '%p %%'").unwrap()[..],
+            *b"Enter PEM pass phrase: %"
         );
         assert!(passphrase("echo x; exit 3").is_err());
     }

@@ -19,6 +19,7 @@
 
 use super::facts::Facts;
 use super::secure::{Came, Secure};
+use crate::dispatcher::plaintext::{overwrite, Plaintext};
 use std::io;
 
 /// Bytes of the wire, or in the clear, that are read at once.
@@ -90,7 +91,7 @@ pub struct Relay {
     /// Of a handshake, that may still come.
     bytes_left: u64,
     /// From the client, in the clear, not taken yet.
-    to_backend: Vec<u8>,
+    to_backend: Plaintext,
     /// More may lie in `secure`: the far end took no more.
     has_undelivered: bool,
     client_ended: bool,
@@ -107,7 +108,7 @@ impl Relay {
             } else {
                 most_bytes
             },
-            to_backend: Vec::new(),
+            to_backend: Plaintext::default(),
             has_undelivered: false,
             client_ended: false,
         }
@@ -317,14 +318,11 @@ impl Relay {
         if self.to_backend.is_empty() {
             return true;
         }
-        match ends.write_backend(&self.to_backend) {
-            Ok(length) if length == self.to_backend.len() => self.to_backend = Vec::new(),
-            Ok(length) => {
-                self.to_backend.drain(..length);
-            }
+        match ends.write_backend(self.to_backend.bytes()) {
+            Ok(length) => self.to_backend.passed_on(length),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // Nobody will read it; what was written to us may still be read.
-            Err(_) => self.to_backend = Vec::new(),
+            Err(_) => self.to_backend = Plaintext::default(),
         }
         self.to_backend.is_empty()
     }
@@ -340,6 +338,7 @@ impl Relay {
                 came = match self.secure.read(&mut buffers.clear[length..]) {
                     Ok(came) => came,
                     Err(why) => {
+                        overwrite(&mut buffers.clear[..length]);
                         // An alert says so to the client.
                         self.flush(ends);
                         return Err(Turn::Over(Some(format!("SSL error: {why}"))));
@@ -351,14 +350,16 @@ impl Relay {
                 }
             }
             if length > 0 {
-                let bytes = &buffers.clear[..length];
+                let bytes = &mut buffers.clear[..length];
                 match ends.write_backend(bytes) {
-                    Ok(taken) => self.to_backend.extend_from_slice(&bytes[taken..]),
+                    Ok(taken) if taken == length => {}
+                    Ok(taken) => self.to_backend.keep(&bytes[taken..]),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.to_backend.extend_from_slice(bytes);
+                        self.to_backend.keep(bytes);
                     }
                     Err(_) => {}
                 }
+                overwrite(bytes);
             }
             // TLS itself may have answered.
             if !self.flush(ends) {
@@ -407,8 +408,10 @@ impl Relay {
                     self.secure.end();
                 }
                 Ok(length) => {
-                    let bytes = &buffers.clear[..length];
-                    if let Err(why) = self.secure.write(bytes) {
+                    let bytes = &mut buffers.clear[..length];
+                    let written = self.secure.write(bytes);
+                    overwrite(bytes);
+                    if let Err(why) = written {
                         return Turn::Over(Some(format!("SSL error: {why}")));
                     }
                     if length < buffers.clear.len() {

@@ -98,6 +98,10 @@ impl Secure {
     }
 
     pub fn read(&mut self, into: &mut [u8]) -> Result<Came, String> {
+        // To be told so by OpenSSL would take it a buffer, made and freed.
+        if self.is_exhausted() {
+            return Ok(Came::Nothing);
+        }
         match self.0.ssl_read(into) {
             Ok(0) => Ok(Came::Nothing),
             Ok(length) => Ok(Came::Data(length)),
@@ -107,6 +111,14 @@ impl Secure {
                 _ => Err(why(&error)),
             },
         }
+    }
+
+    /// OpenSSL has taken all that has come, and given all data of it. What another
+    /// kind of record comes to (the end, an alert) it says as it takes that
+    /// (ssl3_read_bytes); reading ahead, where it would not, is off.
+    fn is_exhausted(&self) -> bool {
+        let wire = self.0.get_ref();
+        wire.at == wire.end && self.0.ssl().pending() == 0
     }
 
     /// Takes all of it: there is always room in the output.

@@ -257,8 +257,8 @@ impl ClientAuth {
             State::Deriving(exchange, challenge) => self.prove(
                 &exchange,
                 &challenge,
-                &keys.client_key,
-                Some(&keys.server_key),
+                keys.client_key(),
+                Some(keys.server_key()),
             ),
             _ => protocol("keys were derived that nobody had asked for"),
         }
@@ -289,22 +289,16 @@ impl ClientAuth {
     }
 
     fn client_key(&self) -> Option<Key> {
-        self.credentials
-            .client_key
-            .as_ref()?
-            .expose()
-            .try_into()
-            .ok()
+        as_key(self.credentials.client_key.as_ref()?)
     }
 
     fn server_key(&self) -> Option<Key> {
-        self.credentials
-            .server_key
-            .as_ref()?
-            .expose()
-            .try_into()
-            .ok()
+        as_key(self.credentials.server_key.as_ref()?)
     }
+}
+
+fn as_key(secret: &Secret) -> Option<Key> {
+    secret.expose().try_into().ok()
 }
 
 fn send(encode: impl FnOnce(&mut Vec<u8>)) -> Reply {

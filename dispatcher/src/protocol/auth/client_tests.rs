@@ -70,7 +70,7 @@ fn backends_start_with_whatever_credentials_fit() {
     let Some(Verifier::Scram(scram)) = Verifier::parse(SCRAM) else {
         panic!()
     };
-    let key = Secret::new(scram.derive(b"pencil").client_key);
+    let key = Secret::new(*scram.derive(b"pencil").client_key());
     let by_key = Credentials {
         client_key: Some(key),
         ..Credentials::default()

@@ -4,20 +4,17 @@ use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 use stringprep::tables;
 use unicode_normalization::UnicodeNormalization;
+use zeroize::{Zeroize, Zeroizing};
 
 /// A SHA-256 sized key.
 pub type Key = [u8; 32];
 
 /// SCRAM_DEFAULT_ITERATIONS (common/scram-common.h).
 pub const DEFAULT_ITERATIONS: u32 = 4096;
-/// What a password yields with a given salt and count.
-#[derive(Clone)]
-pub struct Keys {
-    /// Proves that one knows the password.
-    pub client_key: Key,
-    /// Proves that one is the server.
-    pub server_key: Key,
-}
+/// What a password yields with a given salt and count: the client's key and the
+/// server's. They lie in one place, wherever this is moved, until they are
+/// overwritten.
+pub struct Keys(Box<[Key; 2]>);
 
 impl std::fmt::Debug for Keys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -27,16 +24,24 @@ impl std::fmt::Debug for Keys {
 
 impl Keys {
     fn from_salted(salted: &Key) -> Keys {
-        Keys {
-            client_key: hmac(salted, &[b"Client Key"]),
-            server_key: hmac(salted, &[b"Server Key"]),
-        }
+        let made = [b"Client Key", b"Server Key"].map(|name| hmac(salted, &[name]));
+        Keys(Box::new(made))
+    }
+
+    /// Proves that one knows the password.
+    pub fn client_key(&self) -> &Key {
+        &self.0[0]
+    }
+
+    /// Proves that one is the server.
+    pub fn server_key(&self) -> &Key {
+        &self.0[1]
     }
 
     #[cfg(test)]
     /// H(ClientKey).
     pub fn stored_key(&self) -> Key {
-        stored_key(&self.client_key)
+        stored_key(self.client_key())
     }
 }
 
@@ -58,6 +63,8 @@ pub(super) fn hmac(key: &[u8], parts: &[&[u8]]) -> Key {
 /// PBKDF2 of the prepared password (scram_SaltedPassword,
 /// common/scram-common.c), as far as it has come.
 pub(super) struct Derivation {
+    /// Two states of SHA-256 that the password was put into. The crates do not
+    /// overwrite them.
     mac: Hmac<Sha256>,
     last: Key,
     salted: Key,
@@ -106,26 +113,28 @@ impl Derivation {
 
 /// SASLprep; a password that it does not allow is used as it is, like
 /// pg_be_scram_build_secret and libpq do.
-pub(super) fn prepare(password: &[u8]) -> Vec<u8> {
+pub(super) fn prepare(password: &[u8]) -> Zeroizing<Vec<u8>> {
     if password.is_ascii() {
         // pg_saslprep (common/saslprep.c) lets ASCII pass, controls too.
-        return password.to_vec();
+        return Zeroizing::new(password.to_vec());
     }
     let prepared = std::str::from_utf8(password).ok().and_then(saslprep);
-    prepared.map_or_else(|| password.to_vec(), String::into_bytes)
+    Zeroizing::new(prepared.map_or_else(|| password.to_vec(), String::into_bytes))
 }
 
 /// As pg_saslprep, which looks for what is not allowed before it normalises;
 /// RFC 4013, and the crate's own function, look after that.
 fn saslprep(text: &str) -> Option<String> {
-    let mapped: String = text
+    // As long as the text at most: it does not grow, and leave pieces behind.
+    let mut mapped = Zeroizing::new(String::with_capacity(text.len()));
+    let letters = text
         .chars()
         .map(|c| match c {
             c if tables::non_ascii_space_character(c) => ' ',
             c => c,
         })
-        .filter(|c| !tables::commonly_mapped_to_nothing(*c))
-        .collect();
+        .filter(|c| !tables::commonly_mapped_to_nothing(*c));
+    mapped.extend(letters);
     let is_prohibited = |c| {
         tables::ascii_control_character(c)
             || tables::non_ascii_control_character(c)
@@ -149,6 +158,19 @@ fn saslprep(text: &str) -> Option<String> {
         }
     }
     Some(mapped.nfkc().collect())
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl Drop for Derivation {
+    fn drop(&mut self) {
+        self.last.zeroize();
+        self.salted.zeroize();
+    }
 }
 
 pub(super) fn xor(left: &Key, right: &Key) -> Key {

@@ -15,15 +15,17 @@ mod scram_text;
 pub mod server;
 pub mod verifier;
 
+use zeroize::Zeroizing;
+
 /// A password, ClientKey or the like: never shown by `Debug`, overwritten
-/// when dropped as far as the compiler lets us.
+/// when dropped. It lies in one place of the heap, wherever it is moved.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Vec<u8>);
+pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
     /// Takes the bytes over.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
-        Secret(bytes.into())
+        Secret(Zeroizing::new(bytes.into()))
     }
 
     /// The bytes themselves.
@@ -35,13 +37,6 @@ impl Secret {
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret")
-    }
-}
-
-impl Drop for Secret {
-    fn drop(&mut self) {
-        self.0.fill(0);
-        std::hint::black_box(&self.0);
     }
 }
 

@@ -138,7 +138,7 @@ impl PasswordJob {
                     .derivation
                     .get_or_insert_with(|| stored.derivation(password));
                 let keys = derivation.step(iterations)?;
-                verifier::equal(&keys.server_key, &stored.server_key)
+                verifier::equal(keys.server_key(), &stored.server_key)
             }
         };
         Some(PasswordResult {
@@ -339,9 +339,10 @@ impl ServerAuth {
     }
 
     fn message(&mut self, body: Vec<u8>) -> Action {
+        let body = Secret::new(body);
         match std::mem::replace(&mut self.state, State::Over) {
             State::Md5 { stored, salt } => {
-                let response = match password_of(body) {
+                let response = match password_of(body.expose()) {
                     Ok(response) => response,
                     Err(report) => return Action::Failed(report),
                 };
@@ -354,7 +355,7 @@ impl ServerAuth {
                     self.wrong_password()
                 }
             }
-            State::Password => match password_of(body) {
+            State::Password => match password_of(body.expose()) {
                 Ok(password) => {
                     let alive = Arc::default();
                     let wanted = Arc::downgrade(&alive);
@@ -369,7 +370,8 @@ impl ServerAuth {
                 }
                 Err(report) => Action::Failed(report),
             },
-            State::SaslInitial => match sasl_initial(&body, self.channel_binding.is_some()) {
+            State::SaslInitial => match sasl_initial(body.expose(), self.channel_binding.is_some())
+            {
                 Ok((is_plus, data)) => {
                     self.is_plus = is_plus;
                     match data {
@@ -382,8 +384,8 @@ impl ServerAuth {
                 }
                 Err(report) => Action::Failed(report),
             },
-            State::SaslFirst => self.sasl_first(&body),
-            State::SaslFinal(exchange) => match exchange.finish(&body) {
+            State::SaslFirst => self.sasl_first(body.expose()),
+            State::SaslFinal(exchange) => match exchange.finish(body.expose()) {
                 Ok(Some(proven)) if !self.doomed => Action::Done {
                     send: bytes_of(|out| {
                         messages::authentication_sasl_final(out, &proven.server_final)
@@ -421,15 +423,15 @@ impl ServerAuth {
 }
 
 /// The checks of recv_password_packet.
-fn password_of(mut body: Vec<u8>) -> Result<Secret, Report> {
+fn password_of(body: &[u8]) -> Result<Secret, Report> {
     if body.iter().position(|byte| *byte == 0) != Some(body.len().wrapping_sub(1)) {
         return Err(Report::fatal(b"08P01", "invalid password packet size"));
     }
-    body.pop();
-    if body.is_empty() {
+    let password = &body[..body.len() - 1];
+    if password.is_empty() {
         return Err(Report::fatal(b"28P01", "empty password returned by client"));
     }
-    Ok(Secret::new(body))
+    Ok(Secret::new(password))
 }
 
 /// SASLInitialResponse as CheckSASLAuth takes it apart: whether it is the

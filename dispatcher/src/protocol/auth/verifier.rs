@@ -167,7 +167,7 @@ mod tests {
         let verifier = ScramVerifier::parse(RFC.as_bytes()).unwrap();
         let keys = verifier.derive(b"pencil");
         assert_eq!(keys.stored_key(), verifier.stored_key);
-        assert_eq!(keys.server_key, verifier.server_key);
+        assert_eq!(*keys.server_key(), verifier.server_key);
         assert_ne!(
             verifier.derive(b"pencil ").stored_key(),
             verifier.stored_key

@@ -313,6 +313,8 @@ impl Arena {
             }
         }
         self.entries -= 1;
+        // A session's words, which all backends could read.
+        self.memory[at + PREFIX + HEADER..at + length].fill(0);
         self.release_block(at, length);
     }
 

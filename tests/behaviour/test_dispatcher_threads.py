@@ -1,5 +1,8 @@
 """pg_baton.dispatchers: whichever of the dispatcher's threads waits for a session,
-it is served, cancelled, ended and forgotten as with one thread."""
+it is served, cancelled, ended and forgotten as with one thread.
+
+Normally the main thread waits for all of them, as one is enough; under forced migration
+each waits for its own (design/scheduler.md)."""
 
 from __future__ import annotations
 

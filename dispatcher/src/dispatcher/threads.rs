@@ -8,6 +8,11 @@
 //! goes on side by side is the kernel's: looking through sockets, being woken,
 //! and backends' arming, which all take the epoll's lock.
 //!
+//! To be woken costs more than most events. So the others wait only while the main
+//! thread alone would not do ([`Load`]); else it waits for their sessions, too: their
+//! epolls are in its own. Two may take events of one epoll at a time; each event is
+//! had by one of them.
+//!
 //! An event that a thread has taken may wait for its turn while the session is
 //! served, ends, or becomes armed again. One thread's round knows the same: its
 //! events are of the time when they were read. A name that is past finds nothing,
@@ -16,11 +21,17 @@
 //! Time is the main thread's. One that has left something for sooner than that
 //! wakes up wakes it.
 
+mod load;
+
 use super::event_loop::batching::{Arrivals, Nap};
 use super::event_loop::Dispatcher;
-use super::sys::epoll::{self, Epoll};
+use super::sys::epoll::{self, Epoll, Event};
+use super::sys::process;
+use super::tokens::{source_of, token, Source};
+use load::Load;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 const EVENTS_A_ROUND: usize = 256;
 
@@ -29,6 +40,10 @@ struct Shared {
     dispatcher: Dispatcher,
     /// The main thread waits no longer than that; None: it does not wait.
     main_waits_ms: Option<i32>,
+    /// The other threads wait for their sessions.
+    are_all_awake: bool,
+    /// Events of sessions that these have handled since the main thread looked.
+    handled_by_others: usize,
 }
 
 impl Shared {
@@ -60,21 +75,27 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 /// Runs until there is nothing left to do for good (blocks). `epolls`: of sessions,
 /// one a thread; the first is that of all else.
 pub fn run(dispatcher: Dispatcher, epolls: &[Arc<Epoll>]) -> io::Result<()> {
+    // Whoever has transactions take another way each time has threads do so, too.
+    let is_tested = dispatcher.is_tested();
     let shared = Arc::new(Mutex::new(Shared {
         dispatcher,
         main_waits_ms: None,
+        are_all_awake: is_tested,
+        handled_by_others: 0,
     }));
+    let awake = Arc::new(Condvar::new());
+    let mut others = Others::new(epolls, awake.clone(), is_tested)?;
     for (number, epoll) in epolls.iter().enumerate().skip(1) {
-        let (shared, epoll) = (shared.clone(), epoll.clone());
+        let (shared, epoll, awake) = (shared.clone(), epoll.clone(), awake.clone());
         std::thread::Builder::new()
             .name(format!("sessions {number}"))
             .spawn(move || {
                 let _aborts = AbortsInPanic;
-                wait_for_sessions(&shared, &epoll).expect("epoll_wait");
+                wait_for_sessions(&shared, &epoll, &awake).expect("epoll_wait");
             })?;
     }
     let _aborts = (epolls.len() > 1).then_some(AbortsInPanic);
-    let result = wait_for_all(&shared, &epolls[0]);
+    let result = wait_for_all(&shared, &epolls[0], &mut others);
     lock(&shared).dispatcher.leave();
     result
 }
@@ -85,18 +106,107 @@ fn take(nap: Option<Nap>, arrivals: &mut Arrivals) {
     }
 }
 
+/// The other threads' epolls, as the main thread sees them.
+struct Others {
+    epolls: Vec<Arc<Epoll>>,
+    /// There are more events than were taken, which is not told again.
+    have_more: Vec<bool>,
+    awake: Arc<Condvar>,
+    load: Load,
+    /// They are awake for good.
+    is_tested: bool,
+}
+
+impl Others {
+    fn new(epolls: &[Arc<Epoll>], awake: Arc<Condvar>, is_tested: bool) -> io::Result<Others> {
+        let others = &epolls[1..];
+        for (number, epoll) in others.iter().enumerate() {
+            // Told of news alone: taking events until there are none costs a call, to
+            // be told again of what has been taken would cost a look in each wait.
+            let events = if is_tested {
+                0
+            } else {
+                epoll::IN | epoll::EDGES
+            };
+            let data = token(Source::Sessions, number as u32);
+            epolls[0].add(epoll.as_raw_fd(), events, data)?;
+        }
+        Ok(Others {
+            epolls: others.to_vec(),
+            have_more: vec![false; others.len()],
+            awake,
+            load: Load::default(),
+            is_tested,
+        })
+    }
+
+    /// `events` begins with `count` of the main thread's epoll; what the others have is
+    /// put behind them, as far as there is room. How many there are then.
+    fn take(&mut self, events: &mut [Event], mut count: usize) -> io::Result<usize> {
+        for event in &events[..count] {
+            if let Some((Source::Sessions, number)) = source_of(event.u64) {
+                self.have_more[number as usize] = true;
+            }
+        }
+        for (epoll, has_more) in self.epolls.iter().zip(&mut self.have_more) {
+            let room = &mut events[count..];
+            if *has_more && !room.is_empty() {
+                let taken = epoll.wait(room, 0)?;
+                *has_more = taken == room.len();
+                count += taken;
+            }
+        }
+        Ok(count)
+    }
+
+    fn have_more(&self) -> bool {
+        self.have_more.contains(&true)
+    }
+
+    /// The main thread has handled so many events: are the others to be awake?
+    fn look(&mut self, own: &mut Shared, main: &Epoll, count: usize) -> io::Result<()> {
+        if self.epolls.is_empty() || self.is_tested {
+            return Ok(());
+        }
+        let count = count + std::mem::take(&mut own.handled_by_others);
+        let now_us = own.dispatcher.now_us();
+        let wanted = (self.load).are_more_wanted(count, now_us, process::thread_cpu_us);
+        if wanted == own.are_all_awake {
+            return Ok(());
+        }
+        // Those of them that wait have one more round before they rest.
+        own.are_all_awake = wanted;
+        let events = if wanted { 0 } else { epoll::IN | epoll::EDGES };
+        for (number, epoll) in self.epolls.iter().enumerate() {
+            // What is there already makes an event (epoll(7)).
+            main.modify(
+                epoll.as_raw_fd(),
+                events,
+                token(Source::Sessions, number as u32),
+            )?;
+        }
+        self.awake.notify_all();
+        Ok(())
+    }
+}
+
 /// The main thread's loop.
-fn wait_for_all(shared: &Mutex<Shared>, epoll: &Epoll) -> io::Result<()> {
-    let mut events = [epoll::no_event(); EVENTS_A_ROUND];
+fn wait_for_all(shared: &Mutex<Shared>, epoll: &Epoll, others: &mut Others) -> io::Result<()> {
+    let mut events = [epoll::no_event(); 2 * EVENTS_A_ROUND];
     let mut arrivals = Arrivals::default();
     let mut own = lock(shared);
     while !own.dispatcher.is_finished() {
         let nap = own.dispatcher.nap(&arrivals, true);
-        let timeout_ms = own.dispatcher.next_timeout_ms();
+        let mut timeout_ms = own.dispatcher.next_timeout_ms();
         own.main_waits_ms = Some(timeout_ms);
         drop(own);
-        take(nap, &mut arrivals);
-        let count = epoll.wait(&mut events, timeout_ms)?;
+        if others.have_more() {
+            timeout_ms = 0;
+        } else {
+            take(nap, &mut arrivals);
+        }
+        let count = epoll.wait(&mut events[..EVENTS_A_ROUND], timeout_ms)?;
+        let count = others.take(&mut events, count)?;
         own = lock(shared);
         own.main_waits_ms = None;
         if own.dispatcher.is_finished() {
@@ -104,15 +214,23 @@ fn wait_for_all(shared: &Mutex<Shared>, epoll: &Epoll) -> io::Result<()> {
         }
         own.dispatcher.round(&events[..count]);
         arrivals.came(count, own.dispatcher.now_us());
+        others.look(&mut own, epoll, count)?;
     }
     Ok(())
 }
 
 /// The other threads': until the process ends.
-fn wait_for_sessions(shared: &Mutex<Shared>, epoll: &Epoll) -> io::Result<()> {
+fn wait_for_sessions(shared: &Mutex<Shared>, epoll: &Epoll, awake: &Condvar) -> io::Result<()> {
     let mut events = [epoll::no_event(); EVENTS_A_ROUND];
     let mut arrivals = Arrivals::default();
     loop {
+        let mut own = lock(shared);
+        while !own.are_all_awake {
+            own = awake.wait(own).unwrap_or_else(PoisonError::into_inner);
+        }
+        let nap = own.dispatcher.nap(&arrivals, false);
+        drop(own);
+        take(nap, &mut arrivals);
         let count = epoll.wait(&mut events, -1)?;
         if count == 0 {
             continue;
@@ -122,6 +240,7 @@ fn wait_for_sessions(shared: &Mutex<Shared>, epoll: &Epoll) -> io::Result<()> {
             return Ok(());
         }
         own.dispatcher.round(&events[..count]);
+        own.handled_by_others += count;
         arrivals.came(count, own.dispatcher.now_us());
         let needed_ms = if own.dispatcher.is_finished() {
             0
@@ -129,8 +248,5 @@ fn wait_for_sessions(shared: &Mutex<Shared>, epoll: &Epoll) -> io::Result<()> {
             own.dispatcher.next_timeout_ms()
         };
         own.main_is_needed_in(needed_ms);
-        let nap = own.dispatcher.nap(&arrivals, false);
-        drop(own);
-        take(nap, &mut arrivals);
     }
 }

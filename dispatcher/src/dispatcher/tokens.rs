@@ -19,9 +19,11 @@ pub enum Source {
     Jobs,
     Errand,
     Wake,
+    /// Another thread's epoll has events.
+    Sessions,
 }
 
-const SOURCES: [Source; 12] = [
+const SOURCES: [Source; 13] = [
     Source::Listener,
     Source::ControlListener,
     Source::Control,
@@ -34,6 +36,7 @@ const SOURCES: [Source; 12] = [
     Source::Jobs,
     Source::Errand,
     Source::Wake,
+    Source::Sessions,
 ];
 const NUMBER_BITS: u32 = 24;
 

@@ -192,6 +192,11 @@ impl Dispatcher {
         self.finished
     }
 
+    /// Every transaction is to go another way (pg_baton.force_migration).
+    pub fn is_tested(&self) -> bool {
+        self.parameters.force_migration
+    }
+
     /// Has the main thread come out of its wait.
     pub fn wake_main_thread(&self) {
         process::signal_event(&self.wake);
@@ -245,6 +250,8 @@ impl Dispatcher {
                 self.logins_want();
             }
             Source::Wake => process::drain(&self.wake),
+            // Its events are in this round (threads.rs).
+            Source::Sessions => {}
         }
     }
 

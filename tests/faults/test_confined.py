@@ -7,16 +7,17 @@ import errno
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from harness.debugger import needs_gdb
-from harness.health import assert_healthy
+from harness.health import assert_healthy, wait_until
 
 # landlock_create_ruleset (asm/unistd.h) with LANDLOCK_CREATE_RULESET_VERSION
 LANDLOCK = ctypes.CDLL(None).syscall(444, None, 0, 1) > 0
 
-pytestmark = [pytest.mark.pool_only, needs_gdb, pytest.mark.skipif(not LANDLOCK, reason="the kernel has no Landlock")]
+pytestmark = [pytest.mark.pool_only, pytest.mark.skipif(not LANDLOCK, reason="the kernel has no Landlock")]
 
 
 def in_dispatcher(cluster, *calls: str) -> list[tuple[int, int]]:
@@ -33,6 +34,7 @@ def in_dispatcher(cluster, *calls: str) -> list[tuple[int, int]]:
     return list(zip(found[::2], found[1::2]))
 
 
+@needs_gdb
 def test_a_dispatcher_writes_no_file_and_starts_no_program(make_cluster):
     cluster = make_cluster()
     cluster.sql("CREATE EXTENSION pg_baton")
@@ -49,4 +51,20 @@ def test_a_dispatcher_writes_no_file_and_starts_no_program(make_cluster):
     # what it reads at a reload it reads still
     ((number, _),) = in_dispatcher(cluster, f'open64("PG_VERSION", {os.O_RDONLY})')
     assert number > 0
+    assert_healthy(cluster)
+
+
+def test_no_thread_of_the_dispatcher_has_kept_what_the_others_gave_up(make_cluster):
+    """Who controls the process has all of its threads; one that writes the log, whatever
+    is logged."""
+    cluster = make_cluster(parameters={"pg_baton.dispatcher_log": "error"})
+    cluster.sql("CREATE EXTENSION pg_baton")
+    (pid,) = cluster.dispatcher_pids()
+
+    def threads() -> dict[str, bool]:
+        status = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/status")]
+        return {one.split("\n")[0]: "NoNewPrivs:\t1" in one for one in status}
+
+    wait_until(lambda: all(threads().values()), 20, "all have")
+    assert "Name:\tlog" in threads()
     assert_healthy(cluster)

@@ -3,13 +3,19 @@
 //! It is a pipe to the log collector, which may be slow, stopped or at a full
 //! disk: so a thread writes, and the loop never waits for it. Lines that do not
 //! fit in between are lost, and the next one that is written says how many.
+//!
+//! The thread has begun before files are given up (confine.rs), which each thread
+//! does for itself and for those that it starts. So it is told to, or who controls
+//! this program would use it.
 
+use super::sys::confine;
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 use tracing::{Event, Level, Subscriber};
-use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
@@ -102,14 +108,30 @@ pub struct Log {
     _worker: WorkerGuard,
 }
 
+/// The thread that writes is to give files up.
+static GIVES_UP_FILES: AtomicBool = AtomicBool::new(false);
+/// By which it is woken.
+static LINES: OnceLock<NonBlocking> = OnceLock::new();
+
 /// Standard error, and what has not reached it.
 struct Stderr {
     lost: Arc<OnceLock<ErrorCounter>>,
     told: usize,
+    has_files: bool,
+}
+
+impl Stderr {
+    /// It cannot fail here: it has not where it was done first.
+    fn give_up_files(&mut self) {
+        if self.has_files && GIVES_UP_FILES.load(SeqCst) {
+            self.has_files = confine::files().is_err();
+        }
+    }
 }
 
 impl Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.give_up_files();
         let lost = self.lost.get().map_or(0, ErrorCounter::dropped_lines);
         let told = std::mem::replace(&mut self.told, lost);
         let mut stderr = io::stderr().lock();
@@ -120,7 +142,9 @@ impl Write for Stderr {
         Ok(line.len())
     }
 
+    /// After each line or several, empty ones too.
     fn flush(&mut self) -> io::Result<()> {
+        self.give_up_files();
         io::stderr().flush()
     }
 }
@@ -142,8 +166,10 @@ pub fn start() -> Log {
         .finish(Stderr {
             lost: lost.clone(),
             told: 0,
+            has_files: true,
         });
     let _ = lost.set(writer.error_counter());
+    let _ = LINES.set(writer.clone());
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
@@ -151,6 +177,14 @@ pub fn start() -> Log {
         .event_format(ServerFormat)
         .try_init();
     Log { _worker: worker }
+}
+
+/// The thread that writes does as this one has done (`confine::files`).
+pub fn give_up_files() {
+    GIVES_UP_FILES.store(true, SeqCst);
+    if let Some(lines) = LINES.get() {
+        let _ = lines.clone().write(&[]);
+    }
 }
 
 #[cfg(test)]

@@ -195,8 +195,15 @@ fn give_up_files(parameters: &Parameters) {
     let tls = &parameters.tls;
     if tls.is_on && !tls.passphrase_command.is_empty() && tls.passphrase_command_supports_reload {
         info!("ssl_passphrase_command_supports_reload is on: the dispatcher keeps its access to files");
-    } else if let Err(error) = confine::files() {
-        tracing::debug!("the kernel cannot take access to files away from this program: {error}");
+        return;
+    }
+    match confine::files() {
+        Ok(()) => super::log::give_up_files(),
+        Err(error) => {
+            tracing::debug!(
+                "the kernel cannot take access to files away from this program: {error}"
+            );
+        }
     }
 }
 

@@ -17,7 +17,7 @@
  * The table itself never calls the function again: elements keep their hash
  * value (expand_table).
  *
- * What is leant on, and checked by baton_table_attach() before use:
+ * What is leant on, in 15 to 18, and checked by baton_table_attach() before use:
  *	- the handle, and sizeof(HTAB), are found as hash_table.c says.
  *	- InitQueryHashTable() (prepare.c) uses the name "Prepared Queries", keys
  *	  of NAMEDATALEN bytes compared as strings, entries of PreparedStatement.

@@ -1,7 +1,7 @@
 //! A backend comes: it has logged in and attached, or it has not.
 
 use super::backends::Life;
-use super::pool::PoolKey;
+use super::pools::PoolKey;
 use super::{Action, Core, Origin, Words};
 use crate::protocol::auth::client::Failure;
 
@@ -68,7 +68,7 @@ impl Core {
         let Some(pool) = self.pool(number) else {
             return Attach::Unexpected;
         };
-        if let Some(stranger) = identity.compare(&pool.key) {
+        if let Some(stranger) = identity.compare(pool.key()) {
             self.forget_backend(slot);
             self.stranger_came(number, stranger, words);
             return Attach::Stranger;
@@ -85,12 +85,9 @@ impl Core {
         let (number, life) = (backend.pool(), backend.life());
         (self.passing).has_started(now_us.saturating_sub(backend.started_us()));
         let generation = backend.login_generation();
-        let from = backend.origin.take().map(|origin| origin.from);
+        let from = backend.was_opened_for();
         if let Some(pool) = self.pool_mut(number) {
-            pool.retry.succeeded();
-            pool.failed_origins.has_attached();
-            pool.failure = None;
-            pool.replaceable.attached(from, generation, now_us);
+            pool.starts.has_attached(from, generation, now_us);
         }
         if life.is_leaving() {
             self.act(Action::Retire(slot));
@@ -111,7 +108,7 @@ impl Core {
         let Some(backend) = self.backends.get(slot).filter(|b| b.life().is_starting()) else {
             return;
         };
-        let (number, origin) = (backend.pool(), backend.origin);
+        let (number, origin) = (backend.pool(), backend.origin());
         self.forget_backend(slot);
         match over_unix {
             _ if self.in_each_other_s_way(number, &failure) => {}
@@ -132,7 +129,7 @@ impl Core {
     ) -> Option<Origin> {
         let number = self.backends.get(slot)?.pool();
         let origin = self.choose_origin(number, over_unix, login_generation);
-        self.backends.get_mut(slot)?.origin = origin;
+        self.backends.get_mut(slot)?.opens_for(origin);
         origin
     }
 

@@ -8,6 +8,10 @@ use super::origin::{Origin, Provenance};
 use super::stall::Seen;
 use std::collections::VecDeque;
 
+/// From the word to a backend that its session is to end until it is taken not to have
+/// heard.
+const EVICTION_US: u64 = 1_000_000;
+
 /// What a backend is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
@@ -70,21 +74,21 @@ pub struct Backend {
     pool: u32,
     life: Life,
     /// On whose behalf it is opened.
-    pub origin: Option<Origin>,
+    origin: Option<Origin>,
     /// Since when its session is dedicated.
     dedicated_since_us: Option<u64>,
     /// A transaction holds it and does nothing (stall.rs).
     held: bool,
     /// When it was last looked at for that.
-    pub seen: Option<Seen>,
+    seen: Option<Seen>,
     /// Its session was told to end, for want of places; 0: never.
-    pub evicted_us: u64,
+    evicted_us: u64,
     /// Since when it says that it exits: it has no session, and gets none.
-    pub exits_since_us: Option<u64>,
+    exits_since_us: Option<u64>,
     /// It goes so that this pool may have its place.
-    pub makes_room_for: Option<u32>,
+    makes_room_for: Option<u32>,
     /// That its pool has one less was told (pool_changes.rs).
-    pub is_told_lost: bool,
+    is_told_lost: bool,
     started_us: u64,
     attached_us: u64,
     /// Words' login_generation before it started.
@@ -126,10 +130,79 @@ impl Backend {
         self.login_generation
     }
 
+    // ---- how it comes ------------------------------------------------------
+
+    /// On whose behalf it is opened, as long as it is.
+    pub fn origin(&self) -> Option<Origin> {
+        self.origin
+    }
+
+    pub fn opens_for(&mut self, origin: Option<Origin>) {
+        self.origin = origin;
+    }
+
+    /// It has come: from where was the client that let it in?
+    pub fn was_opened_for(&mut self) -> Option<Provenance> {
+        self.origin.take().map(|origin| origin.from)
+    }
+
     /// A client from there has come in by what counts now.
     pub fn has_let_in(&mut self, from: Provenance) {
         if let Some(origin) = self.origin.as_mut() {
             origin.is_past |= origin.from == from;
+        }
+    }
+
+    // ---- how it goes -------------------------------------------------------
+
+    /// Its session is told to end, for want of places.
+    pub fn evict(&mut self, now_us: u64) {
+        self.evicted_us = now_us;
+    }
+
+    /// So it was a moment ago, and may not have heard yet.
+    pub fn is_being_evicted(&self, now_us: u64) -> bool {
+        self.evicted_us > 0 && now_us < self.evicted_us + EVICTION_US
+    }
+
+    /// It says that it exits.
+    pub fn exits(&mut self, now_us: u64) {
+        self.exits_since_us.get_or_insert(now_us);
+    }
+
+    pub fn exits_since_us(&self) -> Option<u64> {
+        self.exits_since_us
+    }
+
+    pub fn makes_room_for(&self) -> Option<u32> {
+        self.makes_room_for
+    }
+
+    pub fn goes_for(&mut self, pool: Option<u32>) {
+        self.makes_room_for = pool;
+    }
+
+    /// That its pool has one less is told. True if it was not before.
+    pub fn is_lost(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_told_lost, true)
+    }
+
+    #[cfg(test)]
+    pub fn is_told_lost(&self) -> bool {
+        self.is_told_lost
+    }
+
+    // ---- is it held? -------------------------------------------------------
+
+    pub fn seen(&self) -> Option<Seen> {
+        self.seen
+    }
+
+    /// Is it time to look at it, which is at work and may be held, or was?
+    pub fn is_to_be_seen(&self, may_be_held: bool, now_us: u64) -> bool {
+        match may_be_held {
+            true => self.seen.is_none_or(|seen| seen.is_past(now_us)),
+            false => self.held,
         }
     }
 }
@@ -279,7 +352,15 @@ impl Backends {
         self.count(slot, Some(was), Some(to));
     }
 
-    pub fn set_held(&mut self, slot: u32, held: bool) {
+    /// What was seen of it, if it is at work; and whether it is held.
+    pub fn is_seen(&mut self, slot: u32, seen: Option<Seen>, held: bool) {
+        self.set_held(slot, held);
+        if let Some(backend) = self.get_mut(slot) {
+            backend.seen = seen;
+        }
+    }
+
+    fn set_held(&mut self, slot: u32, held: bool) {
         let Some(backend) = self.get_mut(slot) else {
             return;
         };

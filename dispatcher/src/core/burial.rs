@@ -16,7 +16,7 @@
 //! together, as they do when the server crashes.
 
 use super::backends::Life;
-use super::pool::Pool;
+use super::pools::Pool;
 use super::sessions::{Location, Whereabouts};
 use super::{index_of, Action, Core, Ending, SessionId, Then, Why, Words};
 
@@ -72,7 +72,7 @@ impl Core {
         let Some(backend) = self.backends.get(slot) else {
             return;
         };
-        let (number, exits_since_us) = (backend.pool(), backend.exits_since_us);
+        let (number, exits_since_us) = (backend.pool(), backend.exits_since_us());
         let why = self.why_forgotten(slot);
         if !self.backends.is_gone(slot) {
             return;
@@ -82,7 +82,7 @@ impl Core {
         }
         self.tell_loss(slot, why);
         // It serves nobody any more; dedicated it is not, either.
-        if (self.pool(number)).is_some_and(|pool| pool.dedicated.contains(&slot)) {
+        if (self.pool(number)).is_some_and(|pool| pool.dedicated().contains(&slot)) {
             self.pools.set_dedicated(number, slot, false);
         }
         let is_attached = |other: u32| {
@@ -176,7 +176,7 @@ impl Core {
 
     /// On to the pool where the sessions are that have moved, if they have.
     fn follow(&self, burial: &mut Burial) -> bool {
-        let moved_to = self.pool(burial.pool).and_then(|pool| pool.moved_to);
+        let moved_to = self.pool(burial.pool).and_then(Pool::moved_to);
         let Some(next) = moved_to.filter(|_| burial.moves < MOST_MOVES) else {
             return false;
         };

@@ -20,8 +20,8 @@ impl Core {
         let usable = |index| words.index_is_free(index);
         let id = self.sessions.create(number, from, usable)?;
         if let Some(pool) = self.pools.get_mut(number) {
-            pool.comes_from(from);
-            self.session_tally.add(&pool.key, 1);
+            pool.starts.comes_from(from);
+            self.session_tally.add(pool.key(), 1);
         }
         self.let_in(number, from);
         self.look_at_threshold();
@@ -181,8 +181,8 @@ impl Core {
             return;
         };
         if let Some(pool) = self.pools.get_mut(number) {
-            pool.gone_from(from);
-            self.session_tally.take(&pool.key, 1);
+            pool.starts.gone_from(from);
+            self.session_tally.take(pool.key(), 1);
         }
         let pool = number;
         self.act(Action::End { id, pool, why });

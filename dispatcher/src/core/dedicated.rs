@@ -12,8 +12,6 @@ use super::{index_of, Action, Core, Shown, Words};
 /// Others wait in vain if they have waited so long, or a quarter of what they
 /// may.
 const IN_VAIN_US: u64 = 1_000_000;
-/// From the word to a backend until it is taken not to have heard.
-const EVICTION_US: u64 = 1_000_000;
 
 impl Core {
     /// How many backends there are and may be; `going` of them have almost
@@ -74,8 +72,8 @@ impl Core {
         if longest_us.is_none_or(|waited_us| waited_us < in_vain_us) {
             return;
         }
-        let is_ending = |since_us: u64| since_us > 0 && self.now.us < since_us + EVICTION_US;
-        if (self.backends.iter()).any(|(_, backend)| is_ending(backend.evicted_us)) {
+        let now_us = self.now.us;
+        if (self.backends.iter()).any(|(_, backend)| backend.is_being_evicted(now_us)) {
             return;
         }
         let all = self.backends.iter().filter_map(|(slot, backend)| {
@@ -89,9 +87,8 @@ impl Core {
         if let Some(slot) = choose_excess(all, places.most_dedicated()) {
             let id = words.backend_session(slot);
             self.act(Action::Evict { slot, id });
-            let now_us = self.now.us;
             if let Some(backend) = self.backends.get_mut(slot) {
-                backend.evicted_us = now_us;
+                backend.evict(now_us);
             }
         }
     }

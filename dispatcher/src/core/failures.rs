@@ -12,11 +12,9 @@ impl Core {
     pub(super) fn in_each_other_s_way(&mut self, number: u32, failure: &Failure) -> bool {
         let now_us = self.now.us;
         let pool = self.pool_mut(number);
-        let Some(pool) = pool.filter(|pool| pool.starts_together && failure.limit().is_some())
-        else {
+        if !pool.is_some_and(|pool| pool.starts.were_in_each_other_s_way(failure, now_us)) {
             return false;
-        };
-        pool.retry.failed(now_us);
+        }
         self.mark_dirty(number);
         true
     }
@@ -34,19 +32,9 @@ impl Core {
         let Some(pool) = self.pool_mut(number) else {
             return;
         };
-        match origin {
-            // By what counted before a client from there was let in.
-            Some(origin) if origin.is_past && pool.failed_origins.overtaken() => {
-                return self.mark_dirty(number);
-            }
-            Some(origin) => {
-                if pool.failed_origins.failed(origin.from, failure.clone()) {
-                    return self.mark_dirty(number);
-                }
-            }
-            None => pool.failed_origins.all_tried(),
-        }
-        let failure = pool.failed_origins.first().cloned().unwrap_or(failure);
+        let Some(failure) = pool.starts.was_refused(origin, failure) else {
+            return self.mark_dirty(number);
+        };
         if self.note_failure(number, failure, words) {
             self.begin_to_end_ungreeted(number, Some(over_unix));
         }
@@ -66,11 +54,8 @@ impl Core {
         let Some(pool) = self.pool_mut(number) else {
             return false;
         };
-        pool.retry.failed(now_us);
         let limit = failure.limit();
-        let is_new = pool.failure.as_ref() != Some(&failure);
-        pool.failure = Some(failure);
-        if is_new {
+        if pool.starts.failed(failure, now_us) {
             self.act(Action::TellFailure(number));
         }
         limit.is_none_or(|limit| !self.make_room_within_limits(number, limit, words))
@@ -91,7 +76,7 @@ impl Core {
         for id in waiting {
             let failure = match over_unix {
                 Some(over_unix) => self.own_failure(number, id, over_unix),
-                None => self.pool(number).and_then(|pool| pool.failure.as_ref()),
+                None => self.pool(number).and_then(|pool| pool.starts.failure()),
             };
             let Some(failure) = failure else {
                 continue;

@@ -29,10 +29,7 @@ impl Core {
         }
         for (slot, backend) in self.backends.iter() {
             let may_be_held = self.backends.may_be_held(slot) && words.backend(slot) == Word::Busy;
-            let is_due = backend
-                .seen
-                .is_none_or(|seen| seen.is_past(self.now.us) || !may_be_held);
-            if (may_be_held && is_due) || (backend.is_held() && !may_be_held) {
+            if backend.is_to_be_seen(may_be_held, self.now.us) {
                 self.actions.push_back(Action::Measure(slot));
             }
         }
@@ -56,7 +53,7 @@ impl Core {
             return;
         };
         let was_held = backend.is_held();
-        let is_held = match backend.seen {
+        let is_held = match backend.seen() {
             Some(before) if is_busy => match now.is_held_since(&before) {
                 None => return,
                 // Its turn comes.
@@ -65,10 +62,8 @@ impl Core {
             },
             _ => false,
         };
-        self.backends.set_held(slot, is_held);
-        if let Some(backend) = self.backends.get_mut(slot) {
-            backend.seen = is_busy.then_some(now);
-        }
+        let seen = is_busy.then_some(now);
+        self.backends.is_seen(slot, seen, is_held);
         if is_held && !was_held {
             self.stall.steps -= 1;
             self.mark_waiting();

@@ -64,7 +64,7 @@ impl Core {
             let own_is_in = pool_of(hold.own) == Some(*number) && !self.is_ungreeted(hold.own);
             count -= usize::from(own_is_in);
             if count > 0 {
-                *users.entry(pool.key.user.clone()).or_default() += count as u32;
+                *users.entry(pool.key().user.clone()).or_default() += count as u32;
             }
             // And those that are being greeted.
             for slot in pool.all_backends() {
@@ -74,7 +74,7 @@ impl Core {
                 }
                 // It may have moved.
                 if let Some(pool) = pool_of(id).and_then(|number| self.pool(number)) {
-                    *users.entry(pool.key.user.clone()).or_default() += 1;
+                    *users.entry(pool.key().user.clone()).or_default() += 1;
                 }
             }
         }
@@ -105,7 +105,7 @@ impl Core {
             for id in self.sessions.of_pool(number) {
                 if id != hold.own && self.is_in_database(id, words) {
                     let pool = self.pool(number).expect("it is there");
-                    *found.entry(pool.key.user.clone()).or_default() += 1;
+                    *found.entry(pool.key().user.clone()).or_default() += 1;
                 }
             }
         }
@@ -137,7 +137,7 @@ impl Core {
         !self.holds.is_empty()
             && self.pool(number).is_some_and(|pool| {
                 let mut holds = self.holds.iter();
-                holds.any(|hold| hold.database == pool.key.database)
+                holds.any(|hold| hold.database == pool.key().database)
             })
     }
 
@@ -153,7 +153,7 @@ impl Core {
         pool.is_some_and(|pool| {
             self.holds
                 .iter()
-                .any(|hold| hold.forced && hold.own != id && hold.database == pool.key.database)
+                .any(|hold| hold.forced && hold.own != id && hold.database == pool.key().database)
         })
     }
 

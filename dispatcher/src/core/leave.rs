@@ -1,7 +1,7 @@
 //! A backend goes, or changes whom it serves.
 
-use super::pool::Pool;
 use super::pool_changes::Reason;
+use super::pools::Pool;
 use super::{Action, Core, Words};
 
 impl Core {
@@ -11,6 +11,14 @@ impl Core {
             self.tell_loss(slot, why);
             self.act(Action::Retire(slot));
         }
+    }
+
+    /// As well, so that this pool may have its place.
+    pub(super) fn retire_for(&mut self, slot: u32, pool: u32, why: Reason) {
+        if let Some(backend) = self.backends.get_mut(slot) {
+            backend.goes_for(Some(pool));
+        }
+        self.retire(slot, why);
     }
 
     pub(super) fn retire_all(&mut self, number: u32, why: Reason) {
@@ -35,7 +43,7 @@ impl Core {
         self.backends.retire(slot);
         let now_us = self.now.us;
         if let Some(backend) = self.backends.get_mut(slot) {
-            backend.exits_since_us.get_or_insert(now_us);
+            backend.exits(now_us);
         }
         let makes_room = self.backend_retires(slot, words);
         let why = match makes_room.unwrap_or(Reason::RoomForOthers) {
@@ -54,17 +62,13 @@ impl Core {
         self.act(Action::FreeSlot(slot));
         let (number, now_us) = (backend.pool(), self.now.us);
         if let Some(pool) = self.pools.get(number) {
-            self.backend_tally.take(&pool.key, 1);
+            self.backend_tally.take(pool.key(), 1);
         }
         if self.pools.forget_backend(number, slot, now_us) {
-            if let Some(pool) = self.pool_mut(number) {
-                pool.queue_full = false;
-                pool.rests = false;
-            }
             self.act(Action::CloseQueue(number));
         }
         // There is room now: for this pool or another.
-        self.room_made(backend.makes_room_for);
+        self.room_made(backend.makes_room_for());
         self.mark_waiting();
     }
 }

@@ -201,7 +201,7 @@ impl Core {
             life.is_some_and(|life| !life.is_leaving() && !life.is_dedicated())
         };
         let pool = self.pool(number);
-        pool.map_or(0, |pool| pool.backends.iter().filter(serves).count())
+        pool.map_or(0, |pool| pool.shared().iter().filter(serves).count())
     }
 
     fn claims(&mut self, words: &impl Words) -> Vec<Claim> {
@@ -215,14 +215,14 @@ impl Core {
             let pool = self.pool(number)?;
             // One that has just lost its last is behind those who wait for that place,
             // though the process has not ended yet.
-            let is_losing = !pool.backends.is_empty();
+            let is_losing = !pool.shared().is_empty();
             Some(Claim {
                 pool: number,
                 backends,
                 since_us: (self.now.us).saturating_sub(self.oldest_wait_us(number, words)?),
                 without_since_us: match is_losing {
                     true => self.now.us,
-                    false => pool.without_since_us,
+                    false => pool.without_since_us(),
                 },
                 weight: self.weight(number),
                 is_lacking: pool.lack.is_lasting(),
@@ -274,7 +274,7 @@ impl Core {
                 .then(|| self.oldest_wait_us(number, words))
                 .flatten()
                 .map(|waited_us| self.now.us.saturating_sub(waited_us));
-            for slot in &pool.backends {
+            for slot in pool.shared() {
                 if !self.backends.is_shared(*slot) {
                     continue;
                 }
@@ -388,7 +388,7 @@ impl Core {
             return None;
         }
         if let Some(backend) = self.backends.get_mut(slot) {
-            backend.makes_room_for = pool;
+            backend.goes_for(pool);
         }
         Some(pool.map_or(Reason::Surplus, Reason::RoomFor))
     }
@@ -412,7 +412,7 @@ impl Core {
         let Some(pool) = self.pool(number) else {
             return false;
         };
-        let key = pool.key.clone();
+        let key = pool.key().clone();
         if self.backends.somebody_goes_for(number) {
             return true;
         }
@@ -421,15 +421,13 @@ impl Core {
         free.sort_by_key(|held| std::cmp::Reverse(held.free_for_us));
         for held in free {
             let counts = self.pool(held.pool).is_some_and(|pool| match limit {
-                LimitOf::Role => pool.key.role_oid == key.role_oid,
-                LimitOf::Database => pool.key.database_oid == key.database_oid,
+                LimitOf::Role => pool.key().role_oid == key.role_oid,
+                LimitOf::Database => pool.key().database_oid == key.database_oid,
                 LimitOf::Server => true,
             });
             if counts && self.may_lose_one(held.pool, words) {
-                if let Some(backend) = self.backends.get_mut(held.slot) {
-                    backend.makes_room_for = Some(number);
-                }
-                self.retire(held.slot, Reason::RoomWithinConnectionLimit(number));
+                let why = Reason::RoomWithinConnectionLimit(number);
+                self.retire_for(held.slot, number, why);
                 return true;
             }
         }

@@ -27,7 +27,8 @@
 //! | `room`, `make_room` | which backend gives way for another pool |
 //! | `passing` | what that has cost of late |
 //! | `pool_changes` | why a pool has grown or shrunk, for the log |
-//! | `pool`, `pools`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
+//! | `growth` | how many it starts now |
+//! | `pools`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
 
 mod attach;
 mod backends;
@@ -37,6 +38,7 @@ mod coming;
 mod dedicated;
 mod event;
 mod failures;
+mod growth;
 mod held;
 mod holds;
 mod ids;
@@ -46,7 +48,6 @@ mod modes;
 mod origin;
 mod passing;
 mod places;
-mod pool;
 mod pool_changes;
 mod pool_limits;
 mod pool_memory;
@@ -74,12 +75,11 @@ pub use backends::Backend;
 pub use event::{Action, Ending, Event, Look, Says, Skipped, Then, Why};
 pub use ids::{index_of, SessionId};
 pub use origin::{Origin, Provenance};
-pub use pool::PoolKey;
 pub use pool_changes::PoolChange;
 #[cfg(test)]
 pub use pool_changes::Reason;
 pub use pool_limits::{PoolLimits, PoolMode, PoolSettings};
-pub use pools::MarkOf;
+pub use pools::{MarkOf, PoolKey};
 pub use tally::Tally;
 pub use whose::{Tells, Whose};
 pub use words::{Shown, Word, Words};

@@ -80,7 +80,7 @@ impl FailedOrigins {
     const TRIED_AT_ONCE: usize = 8;
 
     /// Before the next is tried.
-    fn renew(&mut self, login_generation: u64) {
+    pub fn renew(&mut self, login_generation: u64) {
         if self.all_tried || self.login_generation != login_generation {
             *self = FailedOrigins {
                 login_generation,
@@ -109,6 +109,16 @@ impl FailedOrigins {
         self.overtaken < Self::TRIED_AT_ONCE
     }
 
+    /// Why none started on behalf of a client from there.
+    pub fn failure_of(&self, from: &Provenance) -> Option<&Failure> {
+        self.failed.get(from)
+    }
+
+    /// A client from there has been let in.
+    pub fn let_in(&mut self, from: &Provenance) {
+        self.failed.remove(from);
+    }
+
     pub fn has_attached(&mut self) {
         self.overtaken = 0;
     }
@@ -133,29 +143,29 @@ impl Core {
         over_unix: bool,
         login_generation: u64,
     ) -> Option<Origin> {
-        self.pool_mut(number)?
-            .failed_origins
-            .renew(login_generation);
+        let starts = &mut self.pool_mut(number)?.starts;
+        starts.begin_to_choose(login_generation);
         let pool = self.pool(number)?;
         let origin_of = |session: SessionId| {
             let found = self.sessions.get(session)?;
             let from = found.from();
             let may = found.pool() == number
                 && (over_unix || !from.is_local())
-                && !pool.failed_origins.failed.contains_key(&from);
+                && pool.starts.failure_of(&from).is_none();
             may.then_some(Origin {
                 session,
                 from,
                 is_past: false,
             })
         };
-        let may_be_tried = pool.origins.keys().any(|from| {
-            (over_unix || !from.is_local()) && !pool.failed_origins.failed.contains_key(from)
-        });
-        if !may_be_tried {
+        let is_possible = |from: &Provenance| over_unix || !from.is_local();
+        if !pool.starts.has_origin_to_try(is_possible) {
             return None;
         }
-        let waiting = pool.sent.iter().copied().chain(self.sessions.fifo(number));
+        let waiting = pool
+            .queue
+            .last(usize::MAX)
+            .chain(self.sessions.fifo(number));
         waiting
             .chain(self.sessions.of_pool(number))
             .find_map(origin_of)
@@ -168,8 +178,8 @@ impl Core {
         let Some(pool) = self.pools.get_mut(number) else {
             return;
         };
-        pool.failed_origins.failed.remove(&from);
-        for slot in &pool.backends {
+        pool.starts.let_in(&from);
+        for slot in pool.shared() {
             if let Some(backend) = self.backends.get_mut(*slot) {
                 backend.has_let_in(from);
             }
@@ -187,9 +197,9 @@ impl Core {
         let pool = self.pool(number)?;
         let from = self.sessions.get(id)?.from();
         if from.is_local() && !over_unix {
-            return pool.failure.as_ref();
+            return pool.starts.failure();
         }
-        pool.failed_origins.failed.get(&from)
+        pool.starts.failure_of(&from)
     }
 }
 

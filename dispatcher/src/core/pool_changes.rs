@@ -122,7 +122,7 @@ impl Core {
         let Some(backend) = self.backends.get_mut(slot) else {
             return;
         };
-        if std::mem::replace(&mut backend.is_told_lost, true) {
+        if !backend.is_lost() {
             return;
         }
         let pool = backend.pool();
@@ -146,9 +146,7 @@ impl Core {
 
     /// Those that nobody has told of as lost: one more, or one less.
     fn count_staying(&mut self, number: u32, change: i32) -> u32 {
-        self.pool_mut(number).map_or(0, |pool| {
-            pool.staying = pool.staying.saturating_add_signed(change);
-            pool.staying
-        })
+        self.pool_mut(number)
+            .map_or(0, |pool| pool.count_staying(change))
     }
 }

@@ -193,7 +193,7 @@ impl PoolLimits {
 
 impl Core {
     pub(super) fn group_of(&self, number: u32) -> Option<GroupKey> {
-        Some(group_of(&self.pool(number)?.key))
+        Some(group_of(self.pool(number)?.key()))
     }
 
     /// A pool has been made.
@@ -307,9 +307,9 @@ impl Core {
     /// Backends that count for a pool's limit: not dedicated ones.
     fn group_backends(&self, number: u32) -> usize {
         let pool = self.pool(number);
-        pool.map_or(0, |pool| match pool.outdated {
-            true => pool.backends.len(),
-            false => self.pools.backends_of_group(group_of(&pool.key)),
+        pool.map_or(0, |pool| match pool.is_outdated() {
+            true => pool.shared().len(),
+            false => self.pools.backends_of_group(group_of(pool.key())),
         })
     }
 
@@ -330,7 +330,7 @@ impl Core {
     pub(super) fn make_room_in_group(&mut self, number: u32, words: &impl Words) {
         let has_one = self
             .pool(number)
-            .is_some_and(|pool| !pool.backends.is_empty());
+            .is_some_and(|pool| !pool.shared().is_empty());
         let is_going = self.backends.somebody_goes_for(number);
         let Some(group) = self.group_of(number).filter(|_| !has_one && !is_going) else {
             return;
@@ -339,16 +339,13 @@ impl Core {
         let others = others.filter(|other| *other != number);
         let largest = others.max_by_key(|other| self.serving_backends(*other));
         if let Some(slot) = largest.and_then(|other| self.first_to_go(other, words)) {
-            if let Some(backend) = self.backends.get_mut(slot) {
-                backend.makes_room_for = Some(number);
-            }
-            self.retire(slot, Reason::RoomWithinPoolLimit(number));
+            self.retire_for(slot, number, Reason::RoomWithinPoolLimit(number));
         }
     }
 
     /// A shared backend of a pool: one that is free, or the newest.
     fn first_to_go(&self, number: u32, words: &impl Words) -> Option<u32> {
-        let slots = self.pool(number)?.backends.iter().copied();
+        let slots = self.pool(number)?.shared().iter().copied();
         let shared = slots.filter(|slot| self.backends.is_shared(*slot));
         shared.max_by_key(|slot| {
             let since_us = self
@@ -365,7 +362,7 @@ impl Core {
         let Some(most) = limits.and_then(|limits| limits.max_backends) else {
             return;
         };
-        let leaving = |number: u32| self.pool(number).map_or(0, |pool| pool.backends.len());
+        let leaving = |number: u32| self.pool(number).map_or(0, |pool| pool.shared().len());
         let going = leaving(number) - self.serving_backends(number).min(leaving(number));
         let excess = self.group_backends(number).saturating_sub(most + going);
         for _ in 0..excess.min(self.serving_backends(number).saturating_sub(1)) {

@@ -22,6 +22,26 @@ const UNLIMITED: i64 = i64::MAX;
 /// woken: they are once more.
 const WAKES: u8 = 2;
 
+/// A pool's.
+#[derive(Default)]
+pub struct Memory {
+    /// Of the contexts of its sessions, as far as they are stored.
+    bytes: i64,
+    /// What its backends have been shown to be left.
+    shown: Option<i64>,
+}
+
+impl Memory {
+    fn grow(&mut self, bytes: i64) {
+        self.bytes += bytes;
+    }
+
+    #[cfg(test)]
+    pub fn shown(&self) -> Option<i64> {
+        self.shown
+    }
+}
+
 impl Core {
     /// So much more, or less, of a session's context is stored.
     pub(super) fn stored(&mut self, id: SessionId, grown: i64) {
@@ -29,7 +49,7 @@ impl Core {
             return;
         };
         if let Some(pool) = self.pool_mut(number) {
-            pool.context_bytes += grown;
+            pool.memory.grow(grown);
         }
         // Each change of a context comes here; few roles have such a limit.
         if self.pool_memory(number).1.is_none() {
@@ -49,12 +69,12 @@ impl Core {
     /// All sessions of one pool have gone to another of its group.
     pub(super) fn memory_moves(&mut self, old: u32, new: u32) {
         let bytes = self.pool_mut(old).map_or(0, |pool| {
-            let bytes = pool.context_bytes;
-            pool.context_bytes = 0;
+            let bytes = pool.memory.bytes;
+            pool.memory.grow(-bytes);
             bytes
         });
         if let Some(pool) = self.pool_mut(new) {
-            pool.context_bytes += bytes;
+            pool.memory.grow(bytes);
         }
     }
 
@@ -62,7 +82,7 @@ impl Core {
         let group = self.groups.get(group)?;
         let most = group.limits()?.memory?;
         let pools = group.pools().filter_map(|number| self.pool(number));
-        Some(most - pools.map(|pool| pool.context_bytes).sum::<i64>())
+        Some(most - pools.map(|pool| pool.memory.bytes).sum::<i64>())
     }
 
     /// What is left, or the limit, may have changed.
@@ -86,7 +106,7 @@ impl Core {
     /// True if it is more than before.
     fn show_left(&mut self, number: u32, left: i64) -> bool {
         let pool = self.pool_mut(number);
-        let Some(before) = pool.map(|pool| pool.memory_left.replace(left)) else {
+        let Some(before) = pool.map(|pool| pool.memory.shown.replace(left)) else {
             return false;
         };
         if before != Some(left) {
@@ -116,7 +136,7 @@ impl Core {
     pub fn pool_memory(&self, number: u32) -> (i64, Option<i64>) {
         self.pool(number).map_or((0, None), |pool| {
             let most = pool.limits.and_then(|limits| limits.memory);
-            (pool.context_bytes, most)
+            (pool.memory.bytes, most)
         })
     }
 
@@ -133,7 +153,7 @@ impl Core {
             let sum: i64 = sessions.into_iter().map(bytes).sum();
             let pool = self
                 .pool(number)
-                .map(|pool| (pool.context_bytes, pool.memory_left));
+                .map(|pool| (pool.memory.bytes, pool.memory.shown));
             let left = self
                 .group_of(number)
                 .and_then(|group| self.memory_left(group));

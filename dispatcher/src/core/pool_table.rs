@@ -9,8 +9,8 @@
 //! go. docs/design/pools.md has the reasons.
 
 use super::backends::Life;
-use super::pool::Pool;
 use super::pool_changes::Reason;
+use super::pools::Pool;
 use super::tally::Tally;
 use super::{Action, Core, Identity, PoolKey, Stranger, Then, Words};
 use crate::protocol::auth::client::Failure;
@@ -68,8 +68,11 @@ impl Core {
     }
 
     fn outdate_pool(&mut self, number: u32) {
-        let generation = self.pools.settings_generation();
-        let Some(pool) = self.pools.get_mut(number).filter(|pool| !pool.outdated) else {
+        let Some(pool) = self
+            .pools
+            .get_mut(number)
+            .filter(|pool| !pool.is_outdated())
+        else {
             return;
         };
         let is_starting = |slot| self.backends.life(slot).is_some_and(Life::is_starting);
@@ -78,19 +81,19 @@ impl Core {
             self.leave_outdated(number);
         } else {
             // Nobody has learnt anything here; who starts is too early.
-            for slot in &pool.backends {
+            for slot in pool.shared() {
                 if self.backends.life(*slot) != Some(Life::Stale) {
                     self.backends.turn(*slot, Life::Stale);
                 }
             }
-            pool.settings_generation = generation;
+            self.pools.is_up_to_date(number);
         }
         self.act(Action::ForgetGreetings(number));
     }
 
     /// An outdated pool's backends go when it has no session any more.
     pub(super) fn leave_outdated(&mut self, number: u32) {
-        let is_outdated = self.pool(number).is_some_and(|pool| pool.outdated);
+        let is_outdated = self.pool(number).is_some_and(|pool| pool.is_outdated());
         if is_outdated && self.sessions.members(number) == 0 {
             self.retire_all(number, Reason::Outdated);
         }
@@ -131,13 +134,11 @@ impl Core {
         self.sessions.move_all(old, new);
         self.memory_moves(old, new);
         let origins = self.pool_mut(old).map(|pool| {
-            pool.moved_to = Some(new);
-            std::mem::take(&mut pool.origins)
+            pool.has_moved_to(new);
+            pool.starts.take_origins()
         });
         if let Some(pool) = self.pool_mut(new) {
-            for (from, count) in origins.unwrap_or_default() {
-                *pool.origins.entry(from).or_default() += count;
-            }
+            pool.starts.all_come_from(origins.unwrap_or_default());
         }
         self.retire_all(old, Reason::Outdated);
         self.in_want.insert(new);
@@ -153,13 +154,13 @@ impl Core {
         let report = match stranger {
             Stranger::Role => Report::fatal(
                 b"28000",
-                format!("role \"{}\" does not exist", name(&pool.key.user)),
+                format!("role \"{}\" does not exist", name(&pool.key().user)),
             )
             .with_detail("It has been renamed or dropped; another role has its name now.")
             .with_hint("Connect again."),
             Stranger::Database => Report::fatal(
                 b"3D000",
-                format!("database \"{}\" does not exist", name(&pool.key.database)),
+                format!("database \"{}\" does not exist", name(&pool.key().database)),
             )
             .with_detail("It seems to have just been dropped or renamed."),
             Stranger::Superuser(superuser) => {
@@ -200,8 +201,8 @@ impl Core {
         }
         if let Some(pool) = self.pools.remove(number) {
             self.in_want.remove(number);
-            self.leaves_group(number, &pool.key);
-            let (pool, role) = (number, pool.key.role_oid);
+            self.leaves_group(number, pool.key());
+            let (pool, role) = (number, pool.key().role_oid);
             self.act(Action::PoolDropped { pool, role });
         }
     }
@@ -215,21 +216,22 @@ impl Core {
     }
 
     pub fn pool_key(&self, number: u32) -> Option<&Arc<PoolKey>> {
-        self.pool(number).map(|pool| &pool.key)
+        self.pool(number).map(|pool| pool.key())
     }
 
     pub fn pool_serial(&self, number: u32) -> Option<u64> {
-        self.pool(number).map(|pool| pool.serial)
+        self.pool(number).map(Pool::serial)
     }
 
     /// The settings that its backends have read are not older than this.
     pub fn pool_settings_generation(&self, number: u32) -> u64 {
-        self.pool(number).map_or(0, |pool| pool.settings_generation)
+        self.pool(number)
+            .map_or(0, |pool| pool.settings_generation())
     }
 
     /// Those that are not dedicated.
     pub fn pool_backends(&self, number: u32) -> &[u32] {
-        self.pool(number).map_or(&[], |pool| &pool.backends)
+        self.pool(number).map_or(&[], Pool::shared)
     }
 
     pub fn all_pool_backends(&self, number: u32) -> Vec<u32> {
@@ -238,7 +240,7 @@ impl Core {
     }
 
     pub fn pool_dedicated(&self, number: u32) -> usize {
-        self.pool(number).map_or(0, |pool| pool.dedicated.len())
+        self.pool(number).map_or(0, |pool| pool.dedicated().len())
     }
 
     /// Sessions by role and by database, of all pools.
@@ -254,6 +256,6 @@ impl Core {
     /// Could this identity be one of the pool's backends?
     pub fn is_of_pool(&self, number: u32, identity: Identity) -> bool {
         self.pool(number)
-            .is_some_and(|pool| identity.compare(&pool.key).is_none())
+            .is_some_and(|pool| identity.compare(pool.key()).is_none())
     }
 }

@@ -6,7 +6,13 @@
 //! long as it has one. What is asked for one database, one role's settings, or one
 //! group looks at these pools only, and at no others.
 
-use super::pool::{Pool, PoolKey};
+mod pool;
+mod ready_queue;
+mod starts;
+
+pub use pool::{Pool, PoolKey};
+pub use ready_queue::counter_is_wrong;
+
 use super::pool_limits::{group_of, GroupKey};
 use super::pool_set::PoolSet;
 use std::collections::{BTreeSet, HashMap};
@@ -120,19 +126,19 @@ impl Pools {
     pub fn remove(&mut self, number: u32) -> Option<Box<Pool>> {
         let pool = self.table.get_mut(number as usize)?.take()?;
         debug_assert!(!pool.has_backends());
-        if self.find(&pool.key) == Some(number) {
-            self.current.remove(&pool.key);
+        if self.find(pool.key()) == Some(number) {
+            self.current.remove(pool.key());
         }
-        if let Some(outdated) = self.outdated.get_mut(&pool.key) {
+        if let Some(outdated) = self.outdated.get_mut(pool.key()) {
             outdated.retain(|other| *other != number);
             if outdated.is_empty() {
-                self.outdated.remove(&pool.key);
+                self.outdated.remove(pool.key());
             }
         }
-        for mark in self.marks_of(&pool.key) {
+        for mark in self.marks_of(pool.key()) {
             take_from(&mut self.by_mark, &mark, number);
         }
-        take_from(&mut self.in_database, &pool.key.database, number);
+        take_from(&mut self.in_database, &pool.key().database, number);
         self.existing.remove(number);
         self.free.push(number);
         Some(pool)
@@ -164,14 +170,22 @@ impl Pools {
         self.settings_generation = generation;
     }
 
+    /// Its backends have all been started since the last change, or will be.
+    pub fn is_up_to_date(&mut self, number: u32) {
+        let generation = self.settings_generation;
+        if let Some(pool) = self.get_mut(number) {
+            pool.set_settings_generation(generation);
+        }
+    }
+
     /// No new session comes into this pool.
     pub fn outdate(&mut self, number: u32) {
-        let Some(pool) = self.get_mut(number).filter(|pool| !pool.outdated) else {
+        let Some(pool) = self.get_mut(number).filter(|pool| !pool.is_outdated()) else {
             return;
         };
-        pool.outdated = true;
-        let key = pool.key.clone();
-        let shared = pool.backends.len();
+        pool.outdate();
+        let key = pool.key().clone();
+        let shared = pool.shared().len();
         self.current.remove(&key);
         self.outdated.entry(key.clone()).or_default().push(number);
         if let Some(group) = self.of_group.get_mut(&group_of(&key)) {
@@ -189,16 +203,16 @@ impl Pools {
         let Some(Some(pool)) = self.table.get(number as usize) else {
             return Vec::new();
         };
-        match pool.outdated {
+        match pool.is_outdated() {
             true => Vec::new(),
-            false => self.outdated.remove(&pool.key).unwrap_or_default(),
+            false => self.outdated.remove(pool.key()).unwrap_or_default(),
         }
     }
 
     // ---- backends ----------------------------------------------------------
 
     pub fn add_backend(&mut self, number: u32, slot: u32) {
-        self.change_backends(number, |pool| pool.backends.push(slot));
+        self.change_backends(number, |pool| pool.add_backend(slot));
         self.with_backends.insert(number);
     }
 
@@ -220,10 +234,10 @@ impl Pools {
         let Some(Some(pool)) = self.table.get_mut(number as usize) else {
             return;
         };
-        let before = pool.backends.len();
+        let before = pool.shared().len();
         change(pool);
-        let (now, key) = (pool.backends.len(), group_of(&pool.key));
-        if pool.outdated {
+        let (now, key) = (pool.shared().len(), group_of(pool.key()));
+        if pool.is_outdated() {
             return;
         }
         let group = self.of_group.entry(key).or_default();
@@ -266,18 +280,18 @@ impl Pools {
         let mut of_group: HashMap<GroupKey, usize> = HashMap::new();
         for number in there {
             let pool = self.get(number).expect("it is there");
-            assert!(self.in_database[&pool.key.database].contains(&number));
+            assert!(self.in_database[&pool.key().database].contains(&number));
             in_database += 1;
-            let marks: BTreeSet<usize> = self.marks_of(&pool.key).into_iter().collect();
+            let marks: BTreeSet<usize> = self.marks_of(pool.key()).into_iter().collect();
             assert!(marks
                 .iter()
                 .all(|mark| self.by_mark[mark].contains(&number)));
             by_mark += marks.len();
-            let is_current = self.find(&pool.key) == Some(number);
-            assert_eq!(is_current, !pool.outdated, "found by its key");
-            if !pool.outdated && !pool.backends.is_empty() {
-                *of_group.entry(group_of(&pool.key)).or_default() += pool.backends.len();
-                assert!(self.of_group[&group_of(&pool.key)].pools.contains(&number));
+            let is_current = self.find(pool.key()) == Some(number);
+            assert_eq!(is_current, !pool.is_outdated(), "found by its key");
+            if !pool.is_outdated() && !pool.shared().is_empty() {
+                *of_group.entry(group_of(pool.key())).or_default() += pool.shared().len();
+                assert!(self.of_group[&group_of(pool.key())].pools.contains(&number));
             }
         }
         let sum = |sets: usize, all: usize| assert_eq!(sets, all, "found by what is past");
@@ -293,7 +307,7 @@ impl Pools {
         for (key, numbers) in &self.outdated {
             for number in numbers {
                 let pool = self.get(*number).expect("it is there");
-                assert!(pool.outdated && pool.key == *key, "outdated");
+                assert!(pool.is_outdated() && pool.key() == key, "outdated");
             }
         }
     }

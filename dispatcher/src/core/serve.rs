@@ -7,8 +7,9 @@
 //! or through the ready queue to whichever is first.
 
 use super::backends::Life;
-use super::pool::{choose_backend, counter_is_wrong, Growth};
+use super::growth::{choose_backend, Growth};
 use super::pool_changes::Reason;
+use super::pools::{counter_is_wrong, Pool};
 use super::room::Lack;
 use super::sessions::Whereabouts;
 use super::{index_of, Action, Core, SessionId, Word, Words};
@@ -109,7 +110,7 @@ impl Core {
             }
         }
         let may_serve = |slot: &&u32| self.backends.may_serve(**slot);
-        let slots = self.pool(number)?.backends.iter().filter(may_serve);
+        let slots = self.pool(number)?.shared().iter().filter(may_serve);
         let states = slots.map(|slot| (*slot, words.backend(*slot)));
         choose_backend(states, last.filter(|_| force))
     }
@@ -137,7 +138,7 @@ impl Core {
     /// goes there too, even if a backend shows itself idle, as each does for a
     /// moment that has just given a session back.
     fn hand_out(&mut self, number: u32, words: &impl Words) -> bool {
-        if self.pool(number).is_none_or(|pool| pool.rests) {
+        if self.pool(number).is_none_or(|pool| pool.queue.rests()) {
             return false;
         }
         let forced = self.limits.force_migration;
@@ -190,12 +191,12 @@ impl Core {
         let Some(pool) = self.pools.get_mut(number) else {
             return false;
         };
-        let mut slots = pool.backends.iter();
-        if pool.queue_full || !slots.any(|slot| backends.may_serve(*slot)) {
+        let mut slots = pool.shared().iter();
+        if pool.queue.is_full() || !slots.any(|slot| backends.may_serve(*slot)) {
             return false;
         }
         // From the send on a backend may own it.
-        pool.note_sent(id);
+        pool.queue.send(id);
         self.sessions.enqueue(id);
         self.round.queued += 1;
         self.act(Action::Enqueue { pool: number, id });
@@ -206,8 +207,7 @@ impl Core {
         self.sessions.wait_on(id);
         self.round.queued = self.round.queued.saturating_sub(1);
         if let Some(pool) = self.pool_mut(number) {
-            pool.sent.pop_back();
-            pool.queue_full = true;
+            pool.queue.was_full();
         }
         self.go_on(words);
     }
@@ -221,7 +221,7 @@ impl Core {
         words: &impl Words,
     ) {
         if let Some(pool) = self.pool_mut(number) {
-            pool.rests = true;
+            pool.queue.rest();
         }
         if queued {
             return self.queue_full(number, id, words);
@@ -232,15 +232,14 @@ impl Core {
 
     pub(super) fn queue_has_room(&mut self, number: u32) {
         if let Some(pool) = self.pool_mut(number) {
-            pool.rests = false;
-            pool.queue_full = false;
+            pool.queue.has_room();
         }
         self.mark_dirty(number);
     }
 
     pub(super) fn queue_drained(&mut self, number: u32) {
         if let Some(pool) = self.pool_mut(number) {
-            pool.sent.clear();
+            pool.queue.is_drained();
         }
         self.in_want.insert(number);
         self.mark_dirty(number);
@@ -271,7 +270,7 @@ impl Core {
         let Some(pool) = self.pools.get(number) else {
             return;
         };
-        for slot in &pool.backends {
+        for slot in pool.shared() {
             if left == 0 {
                 break;
             }
@@ -291,12 +290,12 @@ impl Core {
             let Some(pool) = self.pool(number) else {
                 continue;
             };
-            if self.sessions.members(number) <= pool.dedicated.len() {
+            if self.sessions.members(number) <= pool.dedicated().len() {
                 // Its sessions have their backends.
                 continue;
             }
             let is_busy = |slot: &u32| words.backend(*slot) == Word::Busy;
-            if self.queued(number, words) < queued || !pool.backends.iter().all(is_busy) {
+            if self.queued(number, words) < queued || !pool.shared().iter().all(is_busy) {
                 return None;
             }
             pools.push(number);
@@ -309,7 +308,7 @@ impl Core {
     /// What a pool could start now; None if it shall not try.
     pub(super) fn growth(&self, number: u32, words: &impl Words) -> Option<Growth> {
         let pool = self.pool(number)?;
-        if self.stopping || !pool.retry.allowed(self.now.us) || self.is_held(number) {
+        if self.stopping || !pool.starts.may_be_tried(self.now.us) || self.is_held(number) {
             return None;
         }
         // Attached or not; and one that is free is about to take from the ready
@@ -328,8 +327,8 @@ impl Core {
         };
         Some(Growth {
             waiting: self.waiting_in(number, words),
-            starting: pool.backends.iter().filter(will_serve).count(),
-            backends: pool.backends.len(),
+            starting: pool.shared().iter().filter(will_serve).count(),
+            backends: pool.shared().len(),
             sessions: self.sessions.members(number),
             min_backends: self.min_backends(number),
             own_room: self.group_room(number),
@@ -358,8 +357,8 @@ impl Core {
         };
         let is_starting = |slot: &u32| self.backends.life(*slot).is_some_and(Life::is_starting);
         // After a failure one at a time, until one succeeds.
-        let most = if pool.retry.is_waiting() {
-            usize::from(!pool.backends.iter().any(is_starting))
+        let most = if pool.starts.are_one_at_a_time() {
+            usize::from(!pool.shared().iter().any(is_starting))
         } else {
             growth.places.room().saturating_sub(left)
         };
@@ -379,17 +378,17 @@ impl Core {
         let Some(slot) = self.backends.start(number, self.now.us, generation) else {
             return;
         };
-        let others = self.pool(number).map_or(&[][..], |pool| &pool.backends);
+        let others = self.pool(number).map_or(&[][..], Pool::shared);
         let life = |slot: &u32| self.backends.life(*slot);
         let together = others
             .iter()
             .filter_map(life)
             .any(|life| life.is_starting());
         if let Some(pool) = self.pools.get_mut(number) {
-            pool.starts_together = together;
+            pool.starts.begin(together);
             // It has got one: whether that is enough is to be seen.
             pool.lack = Lack::default();
-            self.backend_tally.add(&pool.key, 1);
+            self.backend_tally.add(pool.key(), 1);
         }
         self.pools.add_backend(number, slot);
         self.tell_growth(slot, number, why);
@@ -398,12 +397,9 @@ impl Core {
 
     /// Sessions of a pool that are in its ready queue, first come first.
     fn in_queue(&self, number: u32, words: &impl Words) -> impl Iterator<Item = SessionId> + '_ {
-        let sent = self.pool(number).map(|pool| &pool.sent);
+        let queue = self.pool(number).map(|pool| &pool.queue);
         let queued = self.queued(number, words);
-        let in_queue = sent
-            .into_iter()
-            .flat_map(move |sent| sent.iter().skip(sent.len().saturating_sub(queued)));
-        in_queue.copied()
+        (queue.into_iter()).flat_map(move |queue| queue.last(queued))
     }
 
     fn wait_us(&self, id: SessionId) -> Option<u64> {

@@ -40,10 +40,7 @@ impl Core {
         if limit_us == 0 {
             return;
         }
-        let slots = self
-            .pool(number)
-            .into_iter()
-            .flat_map(|pool| &pool.backends);
+        let slots = self.pool(number).into_iter().flat_map(|pool| pool.shared());
         let shared = slots.filter(|slot| self.backends.is_shared(**slot));
         let with_age = shared.filter_map(|slot| {
             let age_us = self
@@ -71,19 +68,13 @@ impl Core {
         if self.waiting_in(number, words) > 0 {
             return Vec::new();
         }
-        let slots = self
-            .pool(number)
-            .into_iter()
-            .flat_map(|pool| &pool.backends);
+        let slots = self.pool(number).into_iter().flat_map(|pool| pool.shared());
         slots.filter(is_idle).copied().collect()
     }
 
     /// Backends of a pool that its sessions can count on.
     pub(super) fn serving_backends(&self, number: u32) -> usize {
-        let slots = self
-            .pool(number)
-            .into_iter()
-            .flat_map(|pool| &pool.backends);
+        let slots = self.pool(number).into_iter().flat_map(|pool| pool.shared());
         slots.filter(|slot| self.backends.is_shared(**slot)).count()
     }
 
@@ -101,8 +92,8 @@ impl Core {
         let Some(pool) = pool else {
             return Some(true);
         };
-        let known = (pool.replaceable).get(words.login_generation(), self.now.us);
-        let can_ask = self.launcher_is_up && !pool.replaceable.is_asking(self.now.us);
+        let known = (pool.starts).are_replaceable(words.login_generation(), self.now.us);
+        let can_ask = self.launcher_is_up && !pool.starts.is_asking(self.now.us);
         known.or((!can_ask).then_some(false))
     }
 
@@ -116,13 +107,10 @@ impl Core {
         let Some(pool) = self.pool_mut(number) else {
             return true;
         };
-        let origins = pool.origins.keys().copied();
-        let unknown = pool.replaceable.next_unknown(generation, now_us, origins);
-        let Some(from) = unknown else {
+        let Some(from) = pool.starts.ask(generation, now_us) else {
             return true;
         };
-        pool.replaceable.is_asked(now_us);
-        let serial = pool.serial;
+        let serial = pool.serial();
         let pool = number;
         self.act(Action::AskLauncher { pool, serial, from });
         false
@@ -140,22 +128,15 @@ impl Core {
         words: &impl Words,
     ) {
         let now = self.now;
-        let Some(pool) = self.pool_mut(number).filter(|pool| pool.serial == serial) else {
+        let Some(pool) = self.pool_mut(number).filter(|pool| pool.serial() == serial) else {
             return;
         };
-        let unsure_us = now.us + Replaceable::UNSURE_US;
-        match may {
-            Some(good_until) => {
-                let until_us = match good_until {
-                    i64::MAX => u64::MAX,
-                    until if until > now.timestamp => now.us + (until - now.timestamp) as u64,
-                    _ => unsure_us,
-                };
-                pool.replaceable.found_able(from, generation, until_us);
-            }
-            // Who could not may leave.
-            None => pool.replaceable.found(false, generation, unsure_us),
-        }
+        let able_until_us = may.map(|good_until| match good_until {
+            i64::MAX => u64::MAX,
+            until if until > now.timestamp => now.us + (until - now.timestamp) as u64,
+            _ => now.us + Replaceable::UNSURE_US,
+        });
+        (pool.starts).is_answered(from, generation, able_until_us, now.us);
         if may.is_some() && self.may_lose_all(number, words) {
             self.shrink(number, words);
             // Somebody may wait for its place.

@@ -1,8 +1,8 @@
 //! How many a role has, and how many are in a database: what CONNECTION LIMIT and
 //! max_sessions_per_user count, whatever the number of pools.
 
-use super::pool::PoolKey;
 use super::pool_limits::{group_of, GroupKey};
+use super::pools::PoolKey;
 use std::collections::HashMap;
 use std::hash::Hash;
 

@@ -50,6 +50,6 @@ impl Core {
         };
         let mut slots = pool.all_backends();
         let has_backend = slots.any(|slot| self.backends.may_serve(slot));
-        (has_backend, pool.failure.as_ref())
+        (has_backend, pool.starts.failure())
     }
 }

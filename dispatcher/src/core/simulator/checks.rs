@@ -48,7 +48,7 @@ impl Core {
                 }
             }
             if let Some(pool) = self.pool(number) {
-                let from: u32 = pool.origins.values().sum();
+                let from: u32 = pool.starts.sessions();
                 origins.insert(number, from);
                 assert_eq!(from as usize, count(&members), "where sessions come from");
                 assert!(
@@ -69,7 +69,7 @@ impl Core {
             let pool = self.pool(backend.pool()).expect("a backend has a pool");
             let times = pool.all_backends().filter(|other| *other == slot);
             assert_eq!(times.count(), 1, "a backend is listed once in its pool");
-            let is_apart = pool.dedicated.contains(&slot);
+            let is_apart = pool.dedicated().contains(&slot);
             assert_eq!(
                 is_apart,
                 backend.life().is_dedicated(),
@@ -95,8 +95,8 @@ impl Core {
         let (mut sessions, mut backends) = (Tally::default(), Tally::default());
         for number in self.pools.existing().iter() {
             let pool = self.pool(number).expect("it exists");
-            sessions.add(&pool.key, self.sessions.members(number));
-            backends.add(&pool.key, pool.all_backends().count());
+            sessions.add(pool.key(), self.sessions.members(number));
+            backends.add(pool.key(), pool.all_backends().count());
         }
         assert_eq!(sessions, self.session_tally, "sessions by role");
         assert_eq!(backends, self.backend_tally, "backends by role");
@@ -116,14 +116,18 @@ impl Core {
             let Some(pool) = self.pool(number) else {
                 continue;
             };
-            if self.sessions.waiting(number) == 0 || pool.dirty || pool.queue_full || pool.rests {
+            if self.sessions.waiting(number) == 0
+                || pool.dirty
+                || pool.queue.is_full()
+                || pool.queue.rests()
+            {
                 continue;
             }
             if self.limits.force_migration {
                 continue;
             }
             let free = pool
-                .backends
+                .shared()
                 .iter()
                 .find(|slot| self.backends.may_serve(**slot) && words.backend(**slot).is_free());
             assert!(
@@ -193,7 +197,7 @@ impl Core {
 
     pub(super) fn has_full_queue(&self) -> bool {
         let mut pools = self.pools.existing().iter();
-        pools.any(|number| self.pool(number).is_some_and(|pool| pool.queue_full))
+        pools.any(|number| self.pool(number).is_some_and(|pool| pool.queue.is_full()))
     }
 
     pub(super) fn longest_wait_us(&self) -> u64 {
@@ -215,7 +219,7 @@ impl Shell {
             let keeps = mode != PoolMode::Shared;
             let words = &self.world.pools[number as usize];
             assert_eq!(words.keeps, keeps, "its mode");
-            assert_eq!(Some(words.memory_left), pool.memory_left, "its memory");
+            assert_eq!(Some(words.memory_left), pool.memory.shown(), "its memory");
         }
         self.core.check_threshold(self.world.keeps);
         for process in self.processes.iter().flatten() {

@@ -95,7 +95,7 @@ fn costs_of_what_concerns_many_at_once() {
 
         let generation = shell.core.settings_generation() + 1;
         let began = Instant::now();
-        shell.core.settings_changed(generation, &[mark_of(0, 1)]);
+        shell.core.settings_changed(generation, &[mark_of(0, 0)]);
         say("  settings of one role", began);
         shell.carry_out();
         let id = steady.log_in(0);
@@ -106,6 +106,18 @@ fn costs_of_what_concerns_many_at_once() {
         steady.shell.costs.say("  until they have moved");
 
         let shell = &mut steady.shell;
+        let members = |number: &u32| shell.core.sessions().members(*number);
+        let old = shell.core.pools().max_by_key(members);
+        let old = old.expect("there is one");
+        let mut key = (**shell.core.pool_key(old).expect("it is there")).clone();
+        key.options = vec![(b"a".to_vec(), b"b".to_vec())];
+        let new = shell.core.create_pool(key).expect("there is room");
+        shell.carry_out();
+        let began = Instant::now();
+        shell.core.move_sessions(old, new);
+        say("  a pool's sessions move", began);
+        while shell.core.next_action().is_some() {}
+
         let began = Instant::now();
         shell.core.hold(1, b"database", true, 0);
         say("  a hold begins", began);

@@ -141,7 +141,7 @@ impl Core {
 
     /// For which pool a backend goes.
     pub(super) fn makes_room(&self, slot: u32) -> Option<u32> {
-        self.backends.get(slot)?.makes_room_for
+        self.backends.get(slot)?.makes_room_for()
     }
 
     pub(super) fn held_count(&self) -> usize {

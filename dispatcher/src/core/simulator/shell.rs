@@ -131,14 +131,7 @@ impl Shell {
             done += 1;
             assert!(done < MOST_ACTIONS, "it never comes to an end: {action:?}");
             self.note(|| format!("    {action:?}"));
-            if let Action::TellPool(change) = &action {
-                // Seeds stay what they are: nobody goes on meanwhile.
-                self.told(change);
-                continue;
-            }
-            if let Action::CheckQueue(pool) = action {
-                let is_empty = self.world.pools[pool as usize].queue.is_empty();
-                self.core.check_queue(pool, is_empty, &self.world);
+            if self.is_only_looked_at(&action) {
                 continue;
             }
             self.act(action);

@@ -3,7 +3,7 @@
 use super::shell::Shell;
 use crate::core::backends::Life;
 use crate::core::pool_changes::{PoolChange, Reason};
-use crate::core::Core;
+use crate::core::{Action, Core};
 use std::collections::BTreeMap;
 
 /// Backends that pools have by what was told: their pools, by slot.
@@ -65,7 +65,7 @@ impl Core {
     fn staying(&self) -> BTreeMap<u32, u32> {
         let staying = self.backends.iter().filter(|(_, backend)| {
             let life = backend.life();
-            !(life.is_leaving() || life == Life::Stale && backend.is_told_lost)
+            !(life.is_leaving() || life == Life::Stale && backend.is_told_lost())
         });
         staying
             .map(|(slot, backend)| (slot, backend.pool()))
@@ -74,7 +74,20 @@ impl Core {
 }
 
 impl Shell {
-    pub fn told(&mut self, change: &PoolChange) {
+    /// Nobody goes on meanwhile: so seeds stay what they are, however often that is.
+    pub fn is_only_looked_at(&mut self, action: &Action) -> bool {
+        match action {
+            Action::TellPool(change) => self.told(change),
+            Action::CheckQueue(pool) => {
+                let is_empty = self.world.pools[*pool as usize].queue.is_empty();
+                self.core.check_queue(*pool, is_empty, &self.world);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn told(&mut self, change: &PoolChange) {
         self.core.check_reason(change);
         let process = self.processes[change.slot as usize].as_ref();
         match change.why {

@@ -1,0 +1,181 @@
+//! One pool: who its backends are, and what is known of it.
+//!
+//! A pool is a role as it was at login, a database, and the startup options
+//! that only a starting backend can take; nothing else splits it. Sessions that
+//! need a backend wait in the pool's FIFO, whose length the number of sessions
+//! bounds ([`Sessions`](crate::core::sessions) has it).
+//!
+//! What the table of pools finds it by, its key, its backends, and whether it is
+//! outdated, only the table changes.
+
+use super::ready_queue::ReadyQueue;
+use super::starts::Starts;
+use crate::core::pool_limits::PoolLimits;
+use crate::core::pool_memory::Memory;
+use crate::core::room::Lack;
+use std::sync::Arc;
+
+/// What makes a pool. Names are what its backends log in by, OIDs who they
+/// must be then: a name may be another's by now (docs/design/pools.md).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PoolKey {
+    pub user: Vec<u8>,
+    pub database: Vec<u8>,
+    pub role_oid: u32,
+    pub database_oid: u32,
+    /// Was the role a superuser when its clients logged in? Backends keep that
+    /// from their own login (AuthenticatedUserIsSuperuser, miscinit.c).
+    pub superuser: bool,
+    /// Options that only a starting backend can take, sorted by name.
+    pub options: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// One pool.
+pub struct Pool {
+    key: Arc<PoolKey>,
+    /// Tells it from another one that had its number.
+    serial: u64,
+    /// control's value since which its backends have all been started.
+    settings_generation: u64,
+    /// What a starting backend reads has changed: it serves the sessions it
+    /// has, and clients who come now get another pool.
+    outdated: bool,
+    /// Where its sessions are now, if they have moved.
+    moved_to: Option<u32>,
+    /// Slots of its backends that are not dedicated. What is done for each
+    /// session that speaks goes through these only.
+    shared: Vec<u32>,
+    /// Slots of those that are.
+    dedicated: Vec<u32>,
+    /// All of them that are not told of as lost (pool_changes.rs).
+    staying: u32,
+    /// When the last backend left that serves its sessions in turn; 0: it has not had
+    /// any.
+    without_since_us: u64,
+
+    pub starts: Starts,
+    pub queue: ReadyQueue,
+    pub memory: Memory,
+    /// Does it want one more all the time?
+    pub lack: Lack,
+    /// Its group's; None: not known yet.
+    pub limits: Option<PoolLimits>,
+    /// Its mode says so, and its backends are told.
+    pub keeps_sessions: bool,
+    /// In the list of pools to look at.
+    pub dirty: bool,
+}
+
+impl Pool {
+    pub(super) fn new(key: Arc<PoolKey>, serial: u64, settings_generation: u64) -> Pool {
+        Pool {
+            key,
+            serial,
+            settings_generation,
+            outdated: false,
+            moved_to: None,
+            shared: Vec::new(),
+            dedicated: Vec::new(),
+            staying: 0,
+            without_since_us: 0,
+            starts: Starts::default(),
+            queue: ReadyQueue::default(),
+            memory: Memory::default(),
+            lack: Lack::default(),
+            limits: None,
+            keeps_sessions: false,
+            dirty: false,
+        }
+    }
+
+    pub fn key(&self) -> &Arc<PoolKey> {
+        &self.key
+    }
+
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    // ---- settings ----------------------------------------------------------
+
+    pub fn settings_generation(&self) -> u64 {
+        self.settings_generation
+    }
+
+    pub fn is_outdated(&self) -> bool {
+        self.outdated
+    }
+
+    pub(super) fn outdate(&mut self) {
+        self.outdated = true;
+    }
+
+    pub(super) fn set_settings_generation(&mut self, generation: u64) {
+        self.settings_generation = generation;
+    }
+
+    pub fn moved_to(&self) -> Option<u32> {
+        self.moved_to
+    }
+
+    pub fn has_moved_to(&mut self, pool: u32) {
+        self.moved_to = Some(pool);
+    }
+
+    // ---- backends ----------------------------------------------------------
+
+    /// Slots of those that are not dedicated.
+    pub fn shared(&self) -> &[u32] {
+        &self.shared
+    }
+
+    pub fn dedicated(&self) -> &[u32] {
+        &self.dedicated
+    }
+
+    /// The slots of all its backends.
+    pub fn all_backends(&self) -> impl Iterator<Item = u32> + '_ {
+        self.shared.iter().chain(&self.dedicated).copied()
+    }
+
+    pub fn has_backends(&self) -> bool {
+        self.all_backends().next().is_some()
+    }
+
+    pub fn without_since_us(&self) -> u64 {
+        self.without_since_us
+    }
+
+    pub(super) fn add_backend(&mut self, slot: u32) {
+        self.shared.push(slot);
+    }
+
+    pub(super) fn set_dedicated(&mut self, slot: u32, dedicated: bool) {
+        self.take_out(slot);
+        match dedicated {
+            true => self.dedicated.push(slot),
+            false => self.shared.push(slot),
+        }
+    }
+
+    pub(super) fn forget_backend(&mut self, slot: u32, now_us: u64) {
+        self.take_out(slot);
+        if self.shared.is_empty() {
+            self.without_since_us = now_us;
+        }
+        if !self.has_backends() {
+            self.queue.has_room();
+        }
+    }
+
+    fn take_out(&mut self, slot: u32) {
+        self.shared.retain(|other| *other != slot);
+        self.dedicated.retain(|other| *other != slot);
+    }
+
+    /// One more is told of, or one less; how many that are.
+    pub fn count_staying(&mut self, change: i32) -> u32 {
+        self.staying = self.staying.saturating_add_signed(change);
+        self.staying
+    }
+}

@@ -1,0 +1,93 @@
+//! A pool's ready queue, as far as it is known here: a kernel socket from which its
+//! backends help themselves. Into it the head of the pool's FIFO is kept moved.
+
+use crate::core::ids::SessionId;
+use std::collections::VecDeque;
+
+/// Messages that it can hold at most (it holds fewer).
+const DEPTH: usize = 64;
+
+#[derive(Default)]
+pub struct ReadyQueue {
+    /// What was sent into it last, oldest first.
+    sent: VecDeque<SessionId>,
+    /// It was full: an event tells when it is not.
+    is_full: bool,
+    /// Nothing can be sent for the moment, to backends of the pool either.
+    rests: bool,
+}
+
+impl ReadyQueue {
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    pub fn rests(&self) -> bool {
+        self.rests
+    }
+
+    /// From now on a backend may own it.
+    pub fn send(&mut self, id: SessionId) {
+        if self.sent.len() == DEPTH {
+            self.sent.pop_front();
+        }
+        self.sent.push_back(id);
+    }
+
+    /// The one that was sent last is not in it: it is full.
+    pub fn was_full(&mut self) {
+        self.sent.pop_back();
+        self.is_full = true;
+    }
+
+    pub fn rest(&mut self) {
+        self.rests = true;
+    }
+
+    /// It takes more; or there is another one the next time.
+    pub fn has_room(&mut self) {
+        self.is_full = false;
+        self.rests = false;
+    }
+
+    /// All that was in it is taken back.
+    pub fn is_drained(&mut self) {
+        self.sent.clear();
+    }
+
+    /// So many that were sent last, first come first: those that are still in it.
+    pub fn last(&self, count: usize) -> impl Iterator<Item = SessionId> + '_ {
+        let past = self.sent.len().saturating_sub(count);
+        self.sent.iter().skip(past).copied()
+    }
+}
+
+/// Is the ready queue's counter wrong for good? A backend is busy from before
+/// it takes a message until after it has lowered the counter, so while any is
+/// busy the two may differ, and to correct the one would put it wrong: a
+/// message that is not counted is seen by nobody. Below 0 it never is by itself, as
+/// what is sent is counted before: somebody has written there, and who is taking
+/// something meanwhile makes it wrong once more, for as long.
+pub fn counter_is_wrong(queue_is_empty: bool, may_be_taking: bool, queued: i32) -> bool {
+    queued < 0 || (!may_be_taking && queue_is_empty != (queued == 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_is_left_alone_while_somebody_may_be_taking() {
+        for queued in [0, 1] {
+            assert!(!counter_is_wrong(true, true, queued));
+            assert!(!counter_is_wrong(false, true, queued));
+        }
+        assert!(!counter_is_wrong(true, false, 0));
+        assert!(!counter_is_wrong(false, false, 2));
+        assert!(counter_is_wrong(true, false, 1));
+        assert!(counter_is_wrong(true, false, -1));
+        assert!(counter_is_wrong(true, true, -1));
+        assert!(counter_is_wrong(false, false, 0));
+        assert!(counter_is_wrong(false, false, -1));
+    }
+}

@@ -299,8 +299,8 @@ impl Core {
         self.look_for_held(words);
         self.evict_excess(words);
         self.room.look_again();
-        if self.stopping && !self.is_ending() {
-            self.begin_to_end(words);
+        if self.stopping {
+            self.end_given_back(words);
         }
     }
 

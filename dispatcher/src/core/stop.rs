@@ -21,6 +21,8 @@ const ENDED_AT_ONCE: u32 = if cfg!(test) { 16 } else { 128 };
 pub struct Endings {
     left: u32,
     next: u32,
+    /// At a shutdown: they are looked at since no backend is left.
+    is_last: bool,
 }
 
 impl Core {
@@ -45,8 +47,18 @@ impl Core {
         self.endings.left > 0
     }
 
-    /// All are looked at: who is to end that nobody holds? Called until none is left,
-    /// where all are to.
+    /// In each tick of a shutdown: sessions that backends have given back end; and once
+    /// more when no backend is left, then no more.
+    pub(super) fn end_given_back(&mut self, words: &impl Words) {
+        let is_last = self.backends.total() == 0;
+        if self.is_ending() || is_last && self.endings.is_last {
+            return;
+        }
+        self.endings.is_last = is_last;
+        self.begin_to_end(words);
+    }
+
+    /// All are looked at: who is to end that nobody holds?
     pub(super) fn begin_to_end(&mut self, words: &impl Words) {
         self.endings.left = self.sessions.slots_used();
         self.end_on(words);

@@ -547,10 +547,15 @@ impl Scenario {
                 break;
             }
         }
-        for _ in 0..3 {
+        for turn in 0..200 {
             self.time_passes(SWEEP_US);
             self.round();
+            if turn > 1 && !self.shell.core.is_ending() {
+                break;
+            }
         }
+        self.shell.tell(Event::Tick);
+        assert!(!self.shell.core.is_ending(), "it never comes to an end");
         assert!(
             self.shell.core.sessions().live() == 0,
             "sessions are left: {} {:?}",

@@ -45,6 +45,10 @@ const FOUND: [(u64, &str); 15] = [
         "a counter set right while a backend took that was dedicated until a moment ago",
     ),
     (
+        47,
+        "a shutdown with more slots of sessions than a round looks at: looked at for ever",
+    ),
+    (
         39,
         "in hand of one that crashed, while another of its pool exits in order",
     ),

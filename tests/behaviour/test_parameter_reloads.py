@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.account import server_major
 from harness.health import wait_until
 from harness.ports import HOST
 from harness.wire import Wire, bind, execute, parse, query, sync
@@ -151,17 +152,21 @@ def test_max_dedicated_counts_for_those_who_are_dedicated_already(server, set_to
     def dedicated() -> int:
         return count(server, "pg_baton_sessions WHERE mode = 'dedicated'")
 
-    others = crowd(server, 2)
+    holder, other = crowd(server, 2)
     listeners = crowd(server, 2 * BACKENDS)
     for listener in listeners:
         listener.query("LISTEN something")
     wait_until(lambda: dedicated() == len(listeners), what="all are dedicated")
-    others[0].query("BEGIN")
-    start = len(server.log())
+    holder.query("BEGIN")
     set_to("max_dedicated", 1)
-    server.wait_for_log("parameters reloaded", start=start)
-    # Those beyond it are in the places of the others, who are in want of another.
-    assert others[1].query("SELECT 1") == [["1"]]
+
+    def some_are_ended() -> bool:
+        # Those beyond it are in the places of the others, who are in want of another, at
+        # the latest when what is free has gone: there are too many.
+        assert other.query("SELECT 1") == [["1"]]
+        return any(listener.has_input() for listener in listeners)
+
+    wait_until(some_are_ended, what="somebody's place is another's")
     ended = [listener for listener in listeners if listener.has_input()]
     assert ended and ended == listeners[-len(ended) :] and len(ended) < len(listeners)
     assert dedicated() == len(listeners) - len(ended)
@@ -176,7 +181,7 @@ def test_max_dedicated_counts_for_those_who_are_dedicated_already(server, set_to
 
     wait_until(all_listen, what="as many are as before")
     for _ in range(3):
-        assert others[1].query("SELECT pg_sleep(0.5), 2") == [["", "2"]]
+        assert other.query("SELECT pg_sleep(0.5), 2") == [["", "2"]]
     assert dedicated() == len(listeners) and not any(listener.has_input() for listener in more)
 
 
@@ -264,7 +269,12 @@ def test_backend_function_environments_counts_for_backends_that_are_there(server
     try:
         assert kept() >= many
         set_to("backend_function_environments", 5)
-        wait_until(lambda: kept() <= 6, what="only a few are kept")
+        if server_major() in (16, 17):
+            # plpgsql_free_function_memory() cannot be called there (function_cache_15.c):
+            # what is dropped is overwritten by what comes.
+            assert max(kept() for _ in range(3)) <= many + 5
+        else:
+            wait_until(lambda: kept() <= 6, what="only a few are kept")
         set_to("backend_function_environments", 64)
         wait_until(lambda: kept() >= many, what="all are kept again")
     finally:

@@ -27,7 +27,7 @@ use scenario::Scenario;
 use std::time::{Duration, Instant};
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 15] = [
+const FOUND: [(u64, &str); 16] = [
     (
         2,
         "a pool's last backend took sessions out of another pool's queue",

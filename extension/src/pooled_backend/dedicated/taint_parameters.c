@@ -11,6 +11,13 @@
  * of the value.  What does not outlast its transaction (SET LOCAL, a function's SET
  * clause) does not count.
  *
+ * temp_buffers is on the list always.  A process takes its local buffers once
+ * (InitLocalBuffers in localbuf.c), as many as temp_buffers says then; from 16 on
+ * what may be pinned of them is reckoned by what it says now
+ * (LimitAdditionalLocalPins; in 18 GetAdditionalLocalPinLimit, which asserts it).
+ * So the two must not part: not for who has set it and would go on elsewhere, and
+ * not for whoever comes after a SET LOCAL that counted for the buffers.
+ *
  * Records are looked up by name each time: a placeholder's is another one once
  * its library has been loaded (define_custom_variable in guc.c).
  *
@@ -20,6 +27,7 @@
  */
 #include "postgres.h"
 
+#include "storage/bufmgr.h"
 #include "utils/guc_tables.h"
 #include "utils/varlena.h"
 
@@ -29,20 +37,39 @@
 
 char	   *baton_dedicating_parameters = NULL;
 
+static bool
+is_own(const struct config_generic *record)
+{
+	return record->source == PGC_S_SESSION || record->source == PGC_S_CLIENT;
+}
+
+static bool
+temp_buffers_part(void)
+{
+	/* the server's own: it stays where it is */
+	static const struct config_generic *temp_buffers = NULL;
+
+	if (unlikely(temp_buffers == NULL))
+		temp_buffers = baton_guc_find("temp_buffers");
+	return is_own(temp_buffers) ||
+		(NLocBuffer != 0 && NLocBuffer != num_temp_buffers);
+}
+
 bool
 baton_dedicating_parameter_is_set(void)
 {
 	static BatonParsedList dedicating = {.split = SplitIdentifierString};
 	ListCell   *cell;
 
+	if (unlikely(temp_buffers_part()))
+		return true;
 	if (likely(baton_dedicating_parameters[0] == '\0'))
 		return false;
 	foreach(cell, baton_parsed_list(&dedicating, baton_dedicating_parameters))
 	{
 		const struct config_generic *record = baton_guc_find(lfirst(cell));
 
-		if (record != NULL &&
-			(record->source == PGC_S_SESSION || record->source == PGC_S_CLIENT))
+		if (record != NULL && is_own(record))
 			return true;
 	}
 	return false;

@@ -288,7 +288,7 @@ def threads(server) -> int:
 
 def test_what_a_dispatcher_is_started_with_counts_for_the_next_one(server, set_to, crowd):
     (old,) = server.dispatcher_pids()
-    program = server.parameters.get("pg_baton.dispatcher_program", "baton-dispatcher")
+    program = os.readlink(f"/proc/{old}/exe")
     wrapper = server.home / "wrapper"
     wrapper.write_text(f'#!/bin/sh\necho "started by a wrapper" >&2\nexec "{program}" "$@"\n')
     wrapper.chmod(0o755)
@@ -319,7 +319,7 @@ def test_what_a_dispatcher_is_started_with_counts_for_the_next_one(server, set_t
     with contextlib.suppress(ConnectionError):
         session.finish()
     for name in ("dispatchers", "dispatcher_program", "dispatcher_log"):
-        set_to(name, None if name != "dispatcher_program" else program)
+        set_to(name, program if name == "dispatcher_program" else None)
     wait_until(lambda: server.sql("SHOW pg_baton.dispatcher_log") == [("info",)], what="a reload")
     next_one()
     assert threads(server) == before

@@ -5,27 +5,31 @@
 //! (serve.rs). From there it comes back by its next event, by RELEASE, or ends.
 
 use super::sessions::{Location, Need, Of, Whereabouts};
-use super::{index_of, Action, Core, Ending, Look, Provenance, Says, SessionId, Then, Why, Words};
+use super::{
+    index_of, Action, Core, Ending, Look, NoSession, Provenance, Says, SessionId, Then, Why, Words,
+};
 
 impl Core {
-    /// Makes a session of a client that has logged in; None if there is no
-    /// slot for it. Its client is silent until `ToGreet` or its first word.
+    /// Makes a session of a client that has logged in. Its client is silent until
+    /// `ToGreet` or its first word.
     pub fn begin_session(
         &mut self,
         number: u32,
         from: Provenance,
         words: &impl Words,
-    ) -> Option<SessionId> {
-        self.pool(number)?;
+    ) -> Result<SessionId, NoSession> {
+        let pool = self.pool(number).ok_or(NoSession::Full)?;
+        self.may_come_in(pool.key())?;
         let usable = |index| words.index_is_free(index);
-        let id = self.sessions.create(number, from, usable)?;
+        let created = self.sessions.create(number, from, usable);
+        let id = created.ok_or(NoSession::Full)?;
         if let Some(pool) = self.pools.get_mut(number) {
             pool.starts.comes_from(from);
             self.session_tally.add(pool.key(), 1);
         }
         self.let_in(number, from);
         self.look_at_threshold();
-        Some(id)
+        Ok(id)
     }
 
     pub(super) fn spoke(&mut self, id: SessionId, hup: bool, words: &impl Words) {

@@ -23,6 +23,7 @@
 //! | `tally` | how many a role has, and how many are in a database |
 //! | `modes` | whose sessions keep their backends because that is what is wanted |
 //! | `whose` | may this backend speak of that session? |
+//! | `admission` | who comes in, and when new sessions are native because too many wait |
 //! | `attach`, `leave`, `burial`, `shrink` | a backend comes, goes, has ended, may go |
 //! | `room`, `make_room` | which backend gives way for another pool |
 //! | `passing` | what that has cost of late |
@@ -30,6 +31,7 @@
 //! | `growth` | how many it starts now |
 //! | `pools`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
 
+mod admission;
 mod attach;
 mod backends;
 mod burial;
@@ -70,6 +72,7 @@ mod want;
 mod whose;
 mod words;
 
+pub use admission::NoSession;
 pub use attach::{Attach, Identity, Stranger};
 pub use backends::Backend;
 pub use event::{Action, Ending, Event, Look, Says, Skipped, Then, Why};
@@ -84,6 +87,7 @@ pub use tally::Tally;
 pub use whose::{Tells, Whose};
 pub use words::{Shown, Word, Words};
 
+use admission::Crowd;
 use backends::Backends;
 use burial::Burials;
 use holds::Hold;
@@ -130,6 +134,8 @@ pub struct Limits {
     pub backend_idle_timeout_us: i64,
     /// 0: none.
     pub backend_lifetime_us: u64,
+    /// When so many wait new sessions are native. 0: never.
+    pub native_when_waiting: usize,
     pub force_migration: bool,
 }
 
@@ -156,6 +162,7 @@ pub struct Core {
     holds: Vec<Hold>,
     /// All sessions keep their backends, as there are but few.
     are_few: bool,
+    crowd: Crowd,
     launcher_is_up: bool,
     stopping: bool,
     wants: Wants,
@@ -194,6 +201,7 @@ impl Core {
             stall: Stall::default(),
             holds: Vec::new(),
             are_few: false,
+            crowd: Crowd::default(),
             launcher_is_up: true,
             stopping: false,
             wants: Wants::default(),

@@ -401,10 +401,4 @@ impl Core {
         let mut limits = self.groups.all.values().filter_map(|group| group.limits);
         limits.any(|limits| limits.max_backends.is_some())
     }
-
-    /// May one more session of a role come into a database? None, or the limit.
-    pub fn session_limit_reached(&self, group: GroupKey) -> Option<usize> {
-        let most = self.groups.get(group)?.limits()?.max_sessions?;
-        (self.session_tally.of_group(group) >= most).then_some(most)
-    }
 }

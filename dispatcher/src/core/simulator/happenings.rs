@@ -1,5 +1,6 @@
 //! What may happen to a dispatcher: clients, deaths, limits, clocks.
 
+use super::coming_in::SUPERUSER;
 use super::random::Random;
 use super::scenario::Scenario;
 use super::world::{mark_of, Armed, Client};
@@ -8,6 +9,7 @@ use crate::protocol::auth::client::Failure;
 
 impl Scenario {
     pub(super) fn something_happens(&mut self) {
+        self.set_for_sessions();
         for _ in 0..self.random().below(6) {
             match self.random().below(100) {
                 0..=24 => self.log_in(),
@@ -61,24 +63,25 @@ impl Scenario {
     }
 
     fn log_in(&mut self) {
-        if self.shell.core.sessions().live() >= self.most_sessions {
+        if self.shell.core.sessions().live() >= self.most_sessions && self.coming_in.is_none() {
             return;
         }
         let number = self.pools;
         let number = self.random().below(number as usize) as u32;
         let from = Provenance::User(self.random().below(4) as u32);
-        let key = Self::key(number);
-        let found = self.shell.core.find_pool(&key);
-        let Some(pool) = found.or_else(|| self.shell.core.create_pool(key)) else {
+        let mut key = Self::key(number);
+        let group = (key.role_oid, key.database_oid);
+        key.superuser = self.coming_in.is_some() && key.role_oid == SUPERUSER;
+        if self.is_native(&key) {
             return;
-        };
-        self.shell.carry_out();
-        let shell = &mut self.shell;
-        let Some(id) = shell.core.begin_session(pool, from, &shell.world) else {
+        }
+        let Some(id) = self.begin_session(key, from) else {
             return;
         };
         self.summary.sessions += 1;
-        let greeted = self.random().once_in(2) && !self.shell.core.is_held(pool);
+        let pool = self.shell.core.sessions().get(id).map(|it| it.pool());
+        let is_held = pool.is_some_and(|pool| self.shell.core.is_held(pool));
+        let greeted = self.random().once_in(2) && !is_held;
         let is_long = self.random().once_in(40);
         let transaction_us = self
             .random()
@@ -93,6 +96,8 @@ impl Scenario {
         let index = id as u32 as usize;
         self.shell.world.clients[index] = Some(Client {
             id,
+            group,
+            context_bytes: 0,
             asked: 0,
             answered: 0,
             has_gone: false,

@@ -11,6 +11,7 @@
 //! is full; processes that die at any step.
 
 mod checks;
+mod coming_in;
 mod costs;
 mod happenings;
 mod process;

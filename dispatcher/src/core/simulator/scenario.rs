@@ -1,6 +1,7 @@
 //! One seed's story: how many of everything there are, what happens, and that
 //! at the end all have been served.
 
+use super::coming_in::ComingIn;
 use super::random::Random;
 use super::shell::Shell;
 use crate::core::sessions::Whereabouts;
@@ -34,6 +35,10 @@ pub struct Summary {
     pub woken_for_memory: u64,
     /// Backends that did not come.
     pub given_up: u64,
+    /// Refused by pool_max_sessions; for want of a slot; native as too many wait.
+    pub beyond_limit: u64,
+    pub without_slot: u64,
+    pub natives: u64,
     pub longest_wait_us: u64,
     /// Why pools grew or shrank, and how often.
     pub reasons: BTreeMap<&'static str, u64>,
@@ -56,6 +61,9 @@ impl Summary {
         self.kept += other.kept;
         self.woken_for_memory += other.woken_for_memory;
         self.given_up += other.given_up;
+        self.beyond_limit += other.beyond_limit;
+        self.without_slot += other.without_slot;
+        self.natives += other.natives;
         self.longest_wait_us = self.longest_wait_us.max(other.longest_wait_us);
         for (reason, times) in &other.reasons {
             *self.reasons.entry(reason).or_default() += times;
@@ -69,6 +77,7 @@ impl Summary {
         assert!(self.cancels > 0 && self.refused > 0 && self.holds > 0);
         assert!(self.locks > 0 && self.kept > 0 && self.woken_for_memory > 0);
         assert!(self.given_up > 0);
+        assert!(self.beyond_limit > 0 && self.without_slot > 0 && self.natives > 0);
         // All but the one that is no scheduler's.
         assert_eq!(self.reasons.len(), 17, "{:?}", self.reasons);
     }
@@ -90,6 +99,8 @@ pub struct Scenario {
     pub(super) may_log_in: bool,
     pub(super) holds: Vec<u32>,
     pub(super) has_crashed: bool,
+    /// Who may come in, in the seeds that know limits of that.
+    pub(super) coming_in: Option<ComingIn>,
 }
 
 impl Scenario {
@@ -121,6 +132,7 @@ impl Scenario {
             },
             backend_lifetime_us: random.below(2) as u64 * random.between(1_000_000, 20_000_000),
             force_migration: random.once_in(6),
+            native_when_waiting: 0,
         };
         // Drawn for nothing any more: the seeds that are kept shall mean what they did.
         let _ = random.between(1, 8);
@@ -134,6 +146,7 @@ impl Scenario {
         shell.is_short = seed % 11 == 3;
         shell.are_some_lost = is_troubled && seed % 7 == 6;
         shell.logs = logs;
+        let coming_in = ComingIn::of(seed);
         Scenario {
             shell,
             summary: Summary::default(),
@@ -148,6 +161,7 @@ impl Scenario {
             may_log_in: true,
             holds: Vec::new(),
             has_crashed: false,
+            coming_in,
         }
     }
 
@@ -196,17 +210,22 @@ impl Scenario {
                 0 => self.random().between(1, most) as i32,
                 _ => -1,
             };
-            let (backends, least, sessions) = (limit(4), limit(2), limit(50));
+            let (backends, least, _) = (limit(4), limit(2), limit(50));
             let mode = i32::from(self.is_troubled && self.random().once_in(6));
             self.summary.kept += mode as u64;
             let weight = self.random().below(3) as i32 * 100;
             let reserve = self.random().below(2) as i32;
             // Not by chance: the seeds that are kept shall mean what they did.
             let memory = (self.shell.world.now_us % 30) as i32 - 1;
+            let group = (role, database);
+            let sessions = self.coming_in.as_ref().map_or(-1, |it| it.set_for(group));
             let limits = [backends, least, sessions, mode, weight, reserve, memory];
             let limits = PoolLimits::of(limits);
-            self.shell.core.set_pool_limits((role, database), limits);
+            self.shell.core.set_pool_limits(group, limits);
             self.shell.carry_out();
+            if let Some(coming_in) = &mut self.coming_in {
+                coming_in.is_told(group, limits, &self.shell);
+            }
         }
         let Some((pool, serial, from)) = self.shell.questions.pop_front() else {
             return;
@@ -260,12 +279,16 @@ impl Scenario {
 
     // ---- the dispatcher's loop ----------------------------------------------
 
-    fn round(&mut self) {
+    pub(super) fn set_clock(&mut self) {
         let shell = &mut self.shell;
         shell.core.set_clock(Now {
             us: shell.world.now_us,
             timestamp: shell.world.timestamp,
         });
+    }
+
+    fn round(&mut self) {
+        self.set_clock();
         self.shell.deliver(8);
         if self.random().once_in(2) {
             self.shell.queues_with_room();
@@ -307,6 +330,9 @@ impl Scenario {
         self.shell.check_world();
         self.shell.check_modes();
         self.shell.check_told();
+        if let Some(coming_in) = &mut self.coming_in {
+            coming_in.check(&self.shell);
+        }
         let shell = &self.shell;
         if !shell.core.has_dirty() {
             shell.core.check_served(&shell.world);

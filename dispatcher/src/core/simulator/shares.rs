@@ -151,7 +151,8 @@ impl Steady<'_> {
         let number = found.or_else(|| shell.core.create_pool(key));
         shell.carry_out();
         let from = Provenance::User(1);
-        let id = number.and_then(|number| shell.core.begin_session(number, from, &shell.world));
+        let number = number.expect("there is room");
+        let id = shell.core.begin_session(number, from, &shell.world);
         let id = id.expect("there is room");
         let now = shell.world.timestamp;
         let words = shell.world.session(id);
@@ -161,6 +162,8 @@ impl Steady<'_> {
         let transaction_us = self.crowds.iter().find(|crowd| crowd.pool == pool);
         self.shell.world.clients[id as u32 as usize] = Some(Client {
             id,
+            group: (pool as u32, 1),
+            context_bytes: 0,
             asked: 0,
             answered: 0,
             has_gone: false,

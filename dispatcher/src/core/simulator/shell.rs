@@ -515,6 +515,9 @@ impl Shell {
         let stored = stored.map_or(0, |session| session.context_bytes());
         let bytes = (self.world.now_us.wrapping_mul(0x9E37_79B1) >> 8) % 4000;
         let grown = bytes as i64 - stored;
+        if let Some(client) = self.world.client(id) {
+            client.context_bytes = bytes as i64;
+        }
         self.tell(Event::Stored { id, grown });
     }
 
@@ -542,7 +545,7 @@ impl Shell {
         let identity = Identity {
             role_oid: key.role_oid,
             database_oid: key.database_oid,
-            superuser: false,
+            superuser: key.superuser,
         };
         let verdict = self.core.may_attach(slot, identity, &self.world);
         if verdict == Attach::Welcome(pool) {

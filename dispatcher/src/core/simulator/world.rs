@@ -80,6 +80,10 @@ pub enum Armed {
 #[derive(Clone)]
 pub struct Client {
     pub id: SessionId,
+    /// Role and database.
+    pub group: (u32, u32),
+    /// Of its context, as far as it is stored.
+    pub context_bytes: i64,
     /// Requests in its socket that nobody has read.
     pub asked: u32,
     pub answered: u32,

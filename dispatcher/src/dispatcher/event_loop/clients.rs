@@ -120,9 +120,7 @@ impl Dispatcher {
         if let Some(why) = why_native(startup, &self.parameters) {
             return Some(why);
         }
-        let threshold = self.parameters.native_when_waiting as usize;
-        let waiting = || self.scheduler.waiting();
-        if (self.crowd).is_too_much(threshold, self.now.us, waiting) {
+        if self.scheduler.too_many_wait() {
             return Some(Why::Busy);
         }
         (self.scheduler.is_memory_full()).then_some(Why::ContextMemory)
@@ -211,7 +209,7 @@ impl Dispatcher {
         };
         if let Err(turned_away) = self.scheduler.begin_session(client) {
             let (socket, out, report) = *turned_away;
-            info!("login failed: {report}");
+            info!("login failed, {address}: {report}");
             self.logins.turn_away(&socket, out, &report);
         }
     }

@@ -34,7 +34,7 @@ use super::link::layout::shared::*;
 use super::link::memory::control::Control;
 use super::login::accepting::Ports;
 use super::login::launcher::Launcher;
-use super::login::native::{Crowd, Natives};
+use super::login::native::Natives;
 use super::login::Logins;
 use super::parameters::Parameters;
 use super::scheduler::Scheduler;
@@ -71,7 +71,6 @@ pub struct Dispatcher {
     logins: Logins,
     ports: Ports,
     natives: Natives,
-    crowd: Crowd,
     jobs: Jobs,
     launcher: Launcher,
     connections: Connections,
@@ -149,7 +148,6 @@ impl Dispatcher {
             logins: parts.logins,
             ports: parts.ports,
             natives: Natives::default(),
-            crowd: Crowd::default(),
             jobs,
             launcher: Launcher::new(control),
             connections: parts.connections,

@@ -19,7 +19,8 @@ fn too_many(what: &str, name: &[u8]) -> Report {
 }
 
 /// The checks of InitPostgres (postinit.c), in its order: the role and its
-/// limit, the server's limit, the database and its limit.
+/// limit, the server's limit, the database and its limit. What is set for the role in
+/// the database the core knows (`Core::may_come_in`).
 pub fn admit(
     sessions: &Scheduler,
     parameters: &Parameters,
@@ -43,13 +44,6 @@ pub fn admit(
     let with_it = tally.in_database(answer.database) + 1;
     if !answer.fits(answer.database_limit, answer.database_backends, with_it) {
         return Err(too_many("database", &startup.database));
-    }
-    let limit = sessions.session_limit_reached((answer.role, answer.database));
-    if let Some(limit) = limit.filter(|_| !answer.superuser) {
-        let report = too_many("role", &startup.user).with_detail(format!(
-            "Parameter \"pg_baton.pool_max_sessions\" is {limit} for this role in this database."
-        ));
-        return Err(report);
     }
     Ok(())
 }

@@ -142,44 +142,6 @@ impl Natives {
     }
 }
 
-/// Are so many sessions waiting that new ones become native? From the threshold
-/// on, and until half of them are served.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Crowd {
-    is_too_much: bool,
-    looked_us: u64,
-}
-
-/// Counting takes a look at each pool.
-const LOOK_AGAIN_US: u64 = 10_000;
-
-impl Crowd {
-    /// Counts at most every [`LOOK_AGAIN_US`].
-    pub fn is_too_much(
-        &mut self,
-        threshold: usize,
-        now_us: u64,
-        count_waiting: impl FnOnce() -> usize,
-    ) -> bool {
-        if threshold == 0 {
-            *self = Crowd::default();
-        } else if now_us >= self.looked_us + LOOK_AGAIN_US {
-            self.look(threshold, count_waiting());
-            self.looked_us = now_us;
-        }
-        self.is_too_much
-    }
-
-    fn look(&mut self, threshold: usize, waiting: usize) {
-        let most = if self.is_too_much {
-            threshold / 2
-        } else {
-            threshold.saturating_sub(1)
-        };
-        self.is_too_much = threshold > 0 && waiting > most;
-    }
-}
-
 /// Shall a client that has sent this become native, by what it asks for and what
 /// is configured?
 pub fn why_native(startup: &Startup, parameters: &Parameters) -> Option<Why> {
@@ -191,24 +153,4 @@ pub fn why_native(startup: &Startup, parameters: &Parameters) -> Option<Why> {
     }
     let names = &parameters.native_dbuser_names;
     (names.have(&startup.database, &startup.user)).then_some(Why::Listed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_crowd_is_one_until_half_of_it_is_served() {
-        let mut crowd = Crowd::default();
-        let seen: Vec<bool> = [9, 10, 9, 6, 5, 9, 10, 0]
-            .into_iter()
-            .map(|waiting| {
-                crowd.look(10, waiting);
-                crowd.is_too_much
-            })
-            .collect();
-        assert_eq!(seen, [false, true, true, true, false, false, true, false]);
-        crowd.look(0, 100);
-        assert!(!crowd.is_too_much);
-    }
 }

@@ -217,6 +217,7 @@ impl Parameters {
             session_wait_timeout_us: self.session_wait_timeout_ms * 1000,
             backend_idle_timeout_us: self.backend_idle_timeout_ms as i64 * 1000,
             backend_lifetime_us: self.backend_lifetime_ms * 1000,
+            native_when_waiting: self.native_when_waiting as usize,
             force_migration: self.force_migration,
         }
     }

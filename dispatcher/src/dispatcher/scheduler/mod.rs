@@ -273,14 +273,14 @@ impl Scheduler {
         self.sockets.from(origin)
     }
 
-    /// The limit for this role in this database, if it is reached.
-    pub fn session_limit_reached(&self, group: (u32, u32)) -> Option<usize> {
-        self.core.session_limit_reached(group)
-    }
-
     /// Sessions that wait, of all pools: looks at each that has a backend.
     pub fn waiting(&self) -> usize {
         self.core.waiting(&self.control)
+    }
+
+    /// Shall a new session be native, as too many wait?
+    pub fn too_many_wait(&mut self) -> bool {
+        self.core.too_many_wait(&self.control)
     }
 
     /// Could a new session's context find no room?

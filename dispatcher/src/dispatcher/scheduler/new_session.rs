@@ -1,8 +1,9 @@
 //! From a client that may come in to a session, and its greeting: from what is kept
 //! (sessions/greetings.rs), or by a backend.
 
+use super::reports::no_session;
 use super::Scheduler;
-use crate::core::{index_of, Ending, Event, PoolKey, SessionId};
+use crate::core::{index_of, Ending, Event, NoSession, PoolKey, SessionId};
 use crate::dispatcher::backends::origin::provenance;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::{Item, SessionRecord};
@@ -67,17 +68,23 @@ impl Scheduler {
             superuser: client.superuser,
             options: settings.backend_only,
         };
-        let too_many = || Report::fatal(b"53300", "sorry, too many clients already");
+        // Before a pool is made for it.
+        if let Err(why) = self.core.may_come_in(&key) {
+            return Err(Box::new((socket, out, no_session(&key.user, why))));
+        }
+        let user = key.user.clone();
         let Some(number) = self.pool_for(key) else {
-            let report = too_many().with_detail("There are as many pools as there can be.");
+            let report = no_session(&user, NoSession::Full)
+                .with_detail("There are as many pools as there can be.");
             return Err(Box::new((socket, out, report)));
         };
         let fd = socket.fd();
         let tls = socket.tls().cloned();
         let from = provenance(&address, fd, self.certificates.number(tls.as_deref()));
         let begun = self.core.begin_session(number, from, &self.control);
-        let (Some(id), Some(pool)) = (begun, self.core.pool_key(number).cloned()) else {
-            return Err(Box::new((socket, out, too_many())));
+        let (Ok(id), Some(pool)) = (begun, self.core.pool_key(number).cloned()) else {
+            let why = begun.err().unwrap_or(NoSession::Full);
+            return Err(Box::new((socket, out, no_session(&user, why))));
         };
         let origin = Origin::of(&address);
         self.sockets.insert(id, socket.into_socket(), origin);

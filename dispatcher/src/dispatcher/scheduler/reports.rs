@@ -1,6 +1,6 @@
 //! What a session is told that is ended, or passed over, from here.
 
-use crate::core::{Core, Skipped, Why};
+use crate::core::{Core, NoSession, Skipped, Why};
 use crate::dispatcher::parameters::Parameters;
 use crate::protocol::auth::client::Failure;
 use crate::protocol::{Report, Severity};
@@ -26,6 +26,21 @@ pub fn last_word(core: &Core, parameters: &Parameters, pool: u32, why: &Why) -> 
             failure_report(failure, &user.unwrap_or_default())
         }
     })
+}
+
+/// A client that has proved itself becomes no session.
+pub fn no_session(user: &[u8], why: NoSession) -> Report {
+    let user = String::from_utf8_lossy(user);
+    match why {
+        NoSession::PoolLimit(limit) => Report::fatal(
+            b"53300",
+            format!("too many connections for role \"{user}\""),
+        )
+        .with_detail(format!(
+            "Parameter \"pg_baton.pool_max_sessions\" is {limit} for this role in this database."
+        )),
+        NoSession::Full => Report::fatal(b"53300", "sorry, too many clients already"),
+    }
 }
 
 /// The answer to a request that is passed over.

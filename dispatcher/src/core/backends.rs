@@ -4,70 +4,13 @@
 //! [`Backends::turn`] changes that; the counts are kept there. What its slot's
 //! word says (idle, busy, ...) is the backend's own and changes all the time.
 
+mod life;
+
+pub use life::{Life, Lives};
+
 use super::origin::{Origin, Provenance};
 use super::stall::Seen;
 use std::collections::VecDeque;
-
-/// From the word to a backend that its session is to end until it is taken not to have
-/// heard.
-const EVICTION_US: u64 = 1_000_000;
-
-/// What a backend is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// It is logging in, and has not attached yet.
-    Starting,
-    /// So it is, and shall exit when it has.
-    Unwanted,
-    /// So it is, and what it reads when it starts has changed: not let in.
-    Stale,
-    /// It serves any session of its pool.
-    Shared,
-    /// It is one session's for now.
-    Dedicated,
-    /// It is to exit, and gets nothing more.
-    Leaving { dedicated: bool },
-    /// Its process has ended. The slot stays its own until all are found whom it may
-    /// have had (burial.rs).
-    Gone,
-}
-
-impl Life {
-    pub fn is_starting(self) -> bool {
-        matches!(self, Life::Starting | Life::Unwanted | Life::Stale)
-    }
-
-    /// May it be given a session?
-    pub fn may_serve(self) -> bool {
-        matches!(self, Life::Shared | Life::Dedicated)
-    }
-
-    pub fn is_leaving(self) -> bool {
-        matches!(self, Life::Unwanted | Life::Leaving { .. } | Life::Gone)
-    }
-
-    /// Held by a transaction that does nothing: one that is told to go stays
-    /// until the transaction has ended, and so does its extra place.
-    pub fn may_be_held(self) -> bool {
-        matches!(self, Life::Shared | Life::Leaving { dedicated: false })
-    }
-
-    pub fn is_dedicated(self) -> bool {
-        matches!(self, Life::Dedicated | Life::Leaving { dedicated: true })
-    }
-
-    fn may_become(self, to: Life) -> bool {
-        match self {
-            _ if to == Life::Gone => self != Life::Gone,
-            Life::Starting => !to.is_dedicated(),
-            Life::Unwanted => matches!(to, Life::Stale | Life::Leaving { dedicated: false }),
-            Life::Stale | Life::Gone => false,
-            Life::Shared | Life::Dedicated | Life::Leaving { .. } => {
-                !to.is_starting() && (!self.is_leaving() || to.is_leaving())
-            }
-        }
-    }
-}
 
 /// What is known of one backend.
 pub struct Backend {
@@ -81,8 +24,6 @@ pub struct Backend {
     held: bool,
     /// When it was last looked at for that.
     seen: Option<Seen>,
-    /// Its session was told to end, for want of places; 0: never.
-    evicted_us: u64,
     /// Since when it says that it exits: it has no session, and gets none.
     exits_since_us: Option<u64>,
     /// It goes so that this pool may have its place.
@@ -114,6 +55,7 @@ impl Backend {
         self.attached_us
     }
 
+    #[cfg(test)]
     pub fn dedicated_since_us(&self) -> Option<u64> {
         self.dedicated_since_us
     }
@@ -154,16 +96,6 @@ impl Backend {
     }
 
     // ---- how it goes -------------------------------------------------------
-
-    /// Its session is told to end, for want of places.
-    pub fn evict(&mut self, now_us: u64) {
-        self.evicted_us = now_us;
-    }
-
-    /// So it was a moment ago, and may not have heard yet.
-    pub fn is_being_evicted(&self, now_us: u64) -> bool {
-        self.evicted_us > 0 && now_us < self.evicted_us + EVICTION_US
-    }
 
     /// It says that it exits.
     pub fn exits(&mut self, now_us: u64) {
@@ -213,9 +145,16 @@ pub struct Backends {
     /// Slots that nobody has; the lowest last.
     free: Vec<u32>,
     total: usize,
+    shared: usize,
     dedicated: usize,
     held: usize,
     leaving: Vec<u32>,
+    /// By pool; no longer than it has to be.
+    lives: Vec<Lives>,
+    /// Since when each dedicated one is, and its slot: who came last is the last.
+    by_dedication: Vec<(u64, u32)>,
+    /// No slot from here on has one.
+    end: u32,
     /// Slots and serials of those that were started last, in this order; some have come.
     started: VecDeque<(u32, u64)>,
     next_serial: u64,
@@ -230,9 +169,13 @@ impl Backends {
                 .filter(|slot| is_free(*slot))
                 .collect(),
             total: 0,
+            shared: 0,
             dedicated: 0,
             held: 0,
             leaving: Vec::new(),
+            lives: Vec::new(),
+            by_dedication: Vec::new(),
+            end: 0,
             started: VecDeque::new(),
             next_serial: 0,
         }
@@ -250,6 +193,29 @@ impl Backends {
     /// Shared ones that transactions hold without doing anything.
     pub fn held(&self) -> usize {
         self.held
+    }
+
+    /// How many of a pool's are what.
+    pub fn lives(&self, pool: u32) -> Lives {
+        self.lives.get(pool as usize).copied().unwrap_or_default()
+    }
+
+    /// Since when each dedicated one is, and its slot: who came last is the last.
+    pub fn by_dedication(&self) -> &[(u64, u32)] {
+        &self.by_dedication
+    }
+
+    /// No slot from here on has a backend. The lowest free one is taken, so there are
+    /// not many more than backends, as a rule.
+    pub fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// Those that serve any session of their pools, but for those that are held.
+    pub fn shared_and_not_held(&self) -> usize {
+        let is_held = |slot: &&u32| self.get(**slot).is_some_and(Backend::is_held);
+        let leaving = self.leaving.iter().filter(is_held).count();
+        self.shared - (self.held - leaving)
     }
 
     /// Those that have been told to go, or have said so.
@@ -308,7 +274,6 @@ impl Backends {
             dedicated_since_us: None,
             held: false,
             seen: None,
-            evicted_us: 0,
             exits_since_us: None,
             makes_room_for: None,
             is_told_lost: false,
@@ -318,6 +283,8 @@ impl Backends {
             serial: self.next_serial,
         });
         self.total += 1;
+        self.end = self.end.max(slot + 1);
+        self.count(slot, None, Some(Life::Starting));
         self.started.push_back((slot, self.next_serial));
         Some(slot)
     }
@@ -390,10 +357,25 @@ impl Backends {
             _ => return false,
         };
         self.turn(slot, to);
-        if let Some(backend) = self.get_mut(slot) {
-            backend.dedicated_since_us = dedicated.then_some(now_us);
-        }
+        self.is_dedicated_since(slot, dedicated.then_some(now_us));
         true
+    }
+
+    fn is_dedicated_since(&mut self, slot: u32, since_us: Option<u64>) {
+        let Some(backend) = self.get_mut(slot) else {
+            return;
+        };
+        let before = std::mem::replace(&mut backend.dedicated_since_us, since_us);
+        if let Some(before) = before {
+            if let Ok(at) = self.by_dedication.binary_search(&(before, slot)) {
+                self.by_dedication.remove(at);
+            }
+        }
+        if let Some(since_us) = since_us {
+            let place = (since_us, slot);
+            let at = self.by_dedication.partition_point(|other| *other < place);
+            self.by_dedication.insert(at, place);
+        }
     }
 
     /// It is to go. False if it is going, or there is none.
@@ -416,18 +398,20 @@ impl Backends {
         if is_new {
             self.turn(slot, Life::Gone);
         }
-        if let Some(backend) = self.get_mut(slot) {
-            backend.dedicated_since_us = None;
-        }
+        self.is_dedicated_since(slot, None);
         is_new
     }
 
     /// Frees a slot.
     pub fn remove(&mut self, slot: u32) -> Option<Backend> {
         self.set_held(slot, false);
+        self.is_dedicated_since(slot, None);
+        self.count(slot, self.life(slot), None);
         let backend = self.table.get_mut(slot as usize)?.take()?;
         self.total -= 1;
-        self.count(slot, Some(backend.life), None);
+        while self.end > 0 && self.get(self.end - 1).is_none() {
+            self.end -= 1;
+        }
         self.release(slot);
         Some(backend)
     }
@@ -443,12 +427,46 @@ impl Backends {
     fn count(&mut self, slot: u32, was: Option<Life>, is: Option<Life>) {
         let dedicated = |life: Option<Life>| usize::from(life.is_some_and(Life::is_dedicated));
         self.dedicated = self.dedicated + dedicated(is) - dedicated(was);
+        let shared = |life: Option<Life>| usize::from(life == Some(Life::Shared));
+        self.shared = self.shared + shared(is) - shared(was);
         let leaves = |life: Option<Life>| life.is_some_and(Life::is_leaving);
         match (leaves(was), leaves(is)) {
             (false, true) => self.leaving.push(slot),
             (true, false) => self.leaving.retain(|other| *other != slot),
             _ => {}
         }
+        let Some(pool) = self.get(slot).map(|backend| backend.pool as usize) else {
+            return;
+        };
+        if self.lives.len() <= pool {
+            self.lives.resize(pool + 1, Lives::default());
+        }
+        self.lives[pool].count(was, is);
+    }
+
+    /// What is counted and found is what the table says.
+    #[cfg(test)]
+    pub fn check(&self) {
+        let mut lives = vec![Lives::default(); self.lives.len()];
+        let mut by_dedication = Vec::new();
+        for (slot, backend) in self.iter() {
+            assert!(slot < self.end, "the end of the table");
+            lives[backend.pool as usize].count(None, Some(backend.life));
+            by_dedication.extend(backend.dedicated_since_us.map(|since_us| (since_us, slot)));
+        }
+        let shared: usize = lives.iter().map(Lives::shared).sum();
+        assert_eq!(shared, self.shared, "shared backends");
+        let mut all = self.iter();
+        let is_for_all =
+            |(_, backend): &(u32, &Backend)| backend.life == Life::Shared && !backend.held;
+        let for_all = all.by_ref().filter(is_for_all).count();
+        assert_eq!(for_all, self.shared_and_not_held(), "not held");
+        assert_eq!(lives, self.lives, "what pools' backends are");
+        by_dedication.sort_unstable();
+        assert_eq!(
+            by_dedication, self.by_dedication,
+            "since when they are dedicated"
+        );
     }
 }
 
@@ -465,6 +483,16 @@ mod tests {
         backends.attached(0, 5);
         assert!(backends.set_dedicated(0, true, 9) && !backends.set_dedicated(0, true, 9));
         assert!(backends.may_serve(0) && !backends.is_shared(0));
+        let lives = backends.lives(0);
+        assert_eq!(
+            (lives.starting(), lives.expected(), lives.shared()),
+            (1, 1, 0)
+        );
+        assert_eq!((lives.may_serve(), lives.attached()), (1, 1));
+        assert_eq!(
+            (backends.by_dedication(), backends.end()),
+            (&[(9, 0)][..], 3)
+        );
         assert_eq!((backends.total(), backends.dedicated()), (2, 1));
         assert!(backends.retire(0) && !backends.retire(0));
         assert_eq!((backends.dedicated(), backends.leaving()), (1, &[0][..]));
@@ -478,7 +506,8 @@ mod tests {
             assert!(backends.remove(slot).is_some() && backends.remove(slot).is_none());
         }
         assert_eq!((backends.total(), backends.dedicated()), (0, 0));
-        assert!(backends.leaving().is_empty());
+        assert!(backends.leaving().is_empty() && backends.by_dedication().is_empty());
+        assert_eq!((backends.lives(0), backends.end()), (Lives::default(), 0));
         backends.release(1);
         backends.release(1);
         assert_eq!(backends.free, [2, 1, 0]);

@@ -8,14 +8,13 @@
 //!
 //! These may be very many, and everybody else is to be served meanwhile. So the one
 //! that the backend says it holds ends at once, and the others are looked at some at a
-//! time. Until then its slot is nobody else's ([`Life::Gone`]), by which alone they
+//! time. Until then its slot is nobody else's (`Life::Gone`), by which alone they
 //! can be told from those of who has it next. A session that has been looked at goes
 //! to the end of its pool's list, behind those that have come meanwhile: so the list
 //! needs no place of its own to go on from, whoever comes, ends, or moves. One burial
 //! goes on at a time; backends of its pool that ended before it began are buried
 //! together, as they do when the server crashes.
 
-use super::backends::Life;
 use super::pools::Pool;
 use super::sessions::{Location, Whereabouts};
 use super::{index_of, Action, Core, Ending, SessionId, Then, Why, Words};
@@ -85,13 +84,7 @@ impl Core {
         if (self.pool(number)).is_some_and(|pool| pool.dedicated().contains(&slot)) {
             self.pools.set_dedicated(number, slot, false);
         }
-        let is_attached = |other: u32| {
-            let life = self.backends.life(other);
-            life.is_some_and(|life| !life.is_starting() && life != Life::Gone)
-        };
-        let is_last = !(self.pool(number).into_iter())
-            .flat_map(Pool::all_backends)
-            .any(is_attached);
+        let is_last = self.backends.lives(number).attached() == 0;
         if is_last {
             self.act(Action::TakeBack(number));
             self.act(Action::ResetCounter(number));

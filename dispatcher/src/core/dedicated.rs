@@ -6,12 +6,24 @@
 //! Beyond the bound it holds a place of theirs instead; when others wait in
 //! vain for what is left, the last one ends (MSG_EVICT).
 
-use super::places::{choose_excess, Dedicated, Places};
+use super::places::Places;
 use super::{index_of, Action, Core, Shown, Words};
 
 /// Others wait in vain if they have waited so long, or a quarter of what they
 /// may.
 const IN_VAIN_US: u64 = 1_000_000;
+/// From the word to a backend that its session is to end until it is taken not to have
+/// heard.
+const EVICTION_US: u64 = 1_000_000;
+
+/// A session that was told to end for want of places: its backend's slot and serial, and
+/// when it was.
+#[derive(Clone, Copy, Debug)]
+pub struct Evicted {
+    slot: u32,
+    serial: u64,
+    at_us: u64,
+}
 
 impl Core {
     /// How many backends there are and may be; `going` of them have almost
@@ -72,24 +84,35 @@ impl Core {
         if longest_us.is_none_or(|waited_us| waited_us < in_vain_us) {
             return;
         }
-        let now_us = self.now.us;
-        if (self.backends.iter()).any(|(_, backend)| backend.is_being_evicted(now_us)) {
+        if self.is_one_being_evicted() {
             return;
         }
-        let all = self.backends.iter().filter_map(|(slot, backend)| {
+        let is_idle = |slot: u32| {
             let session = words.backend_session(slot);
-            Some(Dedicated {
-                slot,
-                since_us: backend.dedicated_since_us()?,
-                is_idle: session != 0 && words.shown(index_of(session)) == Shown::Idle,
-            })
+            session != 0 && words.shown(index_of(session)) == Shown::Idle
+        };
+        let slots = self.backends.by_dedication().iter().map(|(_, slot)| *slot);
+        let chosen = (self.excess).choose(slots, places.most_dedicated(), is_idle);
+        let Some((slot, backend)) = chosen.and_then(|slot| Some((slot, self.backends.get(slot)?)))
+        else {
+            return;
+        };
+        self.evicted = Some(Evicted {
+            slot,
+            serial: backend.serial(),
+            at_us: self.now.us,
         });
-        if let Some(slot) = choose_excess(all, places.most_dedicated()) {
-            let id = words.backend_session(slot);
-            self.act(Action::Evict { slot, id });
-            if let Some(backend) = self.backends.get_mut(slot) {
-                backend.evict(now_us);
-            }
-        }
+        let id = words.backend_session(slot);
+        self.act(Action::Evict { slot, id });
+    }
+
+    /// Was one told to end a moment ago, and may not have heard yet? There is one at a
+    /// time.
+    fn is_one_being_evicted(&self) -> bool {
+        self.evicted.is_some_and(|evicted| {
+            let backend = self.backends.get(evicted.slot);
+            let is_there = backend.is_some_and(|backend| backend.serial() == evicted.serial);
+            is_there && self.now.us < evicted.at_us + EVICTION_US
+        })
     }
 }

@@ -114,17 +114,13 @@ impl Core {
 
     /// The statement's transaction has ended, or its process.
     pub(super) fn hold_ended(&mut self, number: u32, words: &impl Words) {
-        if self
-            .holds
-            .iter()
-            .any(|hold| hold.number == number && hold.forced)
-        {
-            // Whoever is not ended by now would live on.
-            self.end_the_rest(words);
-        }
         let Some(at) = self.holds.iter().position(|hold| hold.number == number) else {
             return;
         };
+        if self.holds[at].forced {
+            // Whoever is not ended by now would live on.
+            self.end_the_rest(words);
+        }
         self.holds.swap_remove(at);
         // Another database may have this name now.
         self.act(Action::ForgetAllGreetings);

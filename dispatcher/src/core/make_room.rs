@@ -43,7 +43,7 @@ const UNTAKEN_US: u64 = 15_000;
 #[derive(Default)]
 pub struct Room {
     /// Pools that get the places that have just become free, in this order.
-    pub meant_for: Vec<u32>,
+    meant_for: Vec<u32>,
     /// A pool wants room.
     is_wanted: bool,
     /// It is time to look.
@@ -52,7 +52,7 @@ pub struct Room {
     /// Backends that may take it; empty: it is not out.
     offered: Vec<u32>,
     /// The pool for which it is; none if there are too many backends.
-    pub offered_for: Option<u32>,
+    offered_for: Option<u32>,
     /// Since when there are too many backends.
     surplus_since_us: Option<u64>,
     /// It was seen to be taken.
@@ -68,6 +68,21 @@ pub struct Room {
 impl Room {
     pub fn is_offered(&self) -> bool {
         !self.offered.is_empty()
+    }
+
+    /// Pools that get the places that have just become free, in this order.
+    pub fn meant_for(&self) -> &[u32] {
+        &self.meant_for
+    }
+
+    /// They are about to get them.
+    pub fn take_meant_for(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.meant_for)
+    }
+
+    #[cfg(test)]
+    pub fn offered_for(&self) -> Option<u32> {
+        self.offered_for
     }
 
     /// A pool wants room: looked for in each tick, and at once for one that
@@ -196,12 +211,7 @@ impl Core {
 
     /// Those that serve a pool's sessions, or are starting to.
     fn own_backends(&self, number: u32) -> usize {
-        let serves = |slot: &&u32| {
-            let life = self.backends.life(**slot);
-            life.is_some_and(|life| !life.is_leaving() && !life.is_dedicated())
-        };
-        let pool = self.pool(number);
-        pool.map_or(0, |pool| pool.shared().iter().filter(serves).count())
+        self.backends.lives(number).expected()
     }
 
     fn claims(&mut self, words: &impl Words) -> Vec<Claim> {

@@ -37,6 +37,7 @@ mod backends;
 mod burial;
 mod cancel;
 mod coming;
+mod cursor;
 mod dedicated;
 mod event;
 mod failures;
@@ -90,9 +91,12 @@ pub use words::{Shown, Word, Words};
 use admission::Crowd;
 use backends::Backends;
 use burial::Burials;
+use dedicated::Evicted;
+use held::LookForHeld;
 use holds::Hold;
 use make_room::Room;
 use passing::Passing;
+use places::Excess;
 use pool_limits::Groups;
 use pool_set::PoolSet;
 use pools::Pools;
@@ -158,6 +162,10 @@ pub struct Core {
     room: Room,
     passing: Passing,
     stall: Stall,
+    /// Where the look for backends that are held goes on.
+    held: LookForHeld,
+    excess: Excess,
+    evicted: Option<Evicted>,
     /// Databases that statements want for themselves.
     holds: Vec<Hold>,
     /// All sessions keep their backends, as there are but few.
@@ -199,6 +207,9 @@ impl Core {
             room: Room::default(),
             passing: Passing::default(),
             stall: Stall::default(),
+            held: LookForHeld::default(),
+            excess: Excess::default(),
+            evicted: None,
             holds: Vec::new(),
             are_few: false,
             crowd: Crowd::default(),

@@ -179,6 +179,10 @@ impl Core {
             return;
         };
         pool.starts.let_in(&from);
+        if self.backends.lives(number).starting() == 0 {
+            // None is opened on anybody's behalf.
+            return;
+        }
         for slot in pool.shared() {
             if let Some(backend) = self.backends.get_mut(*slot) {
                 backend.has_let_in(from);

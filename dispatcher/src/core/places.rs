@@ -93,23 +93,41 @@ impl Places {
     }
 }
 
-/// A dedicated session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dedicated {
-    pub slot: u32,
-    pub since_us: u64,
-    /// It is between two transactions.
-    pub is_idle: bool,
+/// Dedicated sessions that are looked at for one that may end, in one go.
+const LOOKED_AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
+
+/// Which dedicated session ends: who came last of those that are idle between two
+/// transactions. Whoever has got a place within the bound keeps it, though all that came
+/// later are at work.
+#[derive(Debug, Default)]
+pub struct Excess {
+    /// So many that came last were at work when they were looked at.
+    at_work: usize,
 }
 
-/// Which dedicated session ends: who came last of those that are idle. Whoever has
-/// got a place within the bound keeps it, though all that came later are at work.
-pub fn choose_excess(all: impl Iterator<Item = Dedicated>, most_dedicated: usize) -> Option<u32> {
-    let mut all: Vec<Dedicated> = all.collect();
-    all.sort_unstable_by_key(|session| (session.since_us, session.slot));
-    let beyond = all.iter().skip(most_dedicated);
-    let last = beyond.rev().find(|session| session.is_idle);
-    last.map(|session| session.slot)
+impl Excess {
+    /// `slots`: of all, in the order in which they came. Where very many are at work, not
+    /// all of them are looked at in one go.
+    pub fn choose(
+        &mut self,
+        slots: impl DoubleEndedIterator<Item = u32> + ExactSizeIterator,
+        most_dedicated: usize,
+        is_idle: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        let beyond = slots.len().saturating_sub(most_dedicated);
+        let before = std::mem::take(&mut self.at_work);
+        let before = if before < beyond { before } else { 0 };
+        let most = LOOKED_AT_ONCE.min(beyond - before);
+        let found = slots
+            .rev()
+            .skip(before)
+            .take(most)
+            .find(|slot| is_idle(*slot));
+        if found.is_none() {
+            self.at_work = before + most;
+        }
+        found
+    }
 }
 
 #[cfg(test)]
@@ -235,20 +253,33 @@ mod tests {
 
     #[test]
     fn the_last_to_become_dedicated_ends_first_and_none_in_a_transaction() {
-        let session = |slot, since_us, is_idle| Dedicated {
-            slot,
-            since_us,
-            is_idle,
+        let choose = |slots: &[u32], most_dedicated| {
+            let mut excess = Excess::default();
+            let is_idle = |slot| slot != 2;
+            excess.choose(slots.iter().copied(), most_dedicated, is_idle)
         };
-        let all = [
-            session(1, 10, true),
-            session(2, 30, false),
-            session(3, 20, true),
-        ];
-        assert_eq!(choose_excess(all.into_iter(), 0), Some(3));
-        assert_eq!(choose_excess(all[1..2].iter().copied(), 0), None);
+        assert_eq!(choose(&[1, 3, 2], 0), Some(3));
+        assert_eq!(choose(&[2], 0), None);
         // Who came within the bound stays.
-        assert_eq!(choose_excess(all.into_iter(), 1), Some(3));
-        assert_eq!(choose_excess(all.into_iter(), 2), None);
+        assert_eq!(choose(&[1, 3, 2], 1), Some(3));
+        assert_eq!(choose(&[1, 3, 2], 2), None);
+        assert_eq!(choose(&[1], 2), None);
+    }
+
+    #[test]
+    fn however_many_are_at_work_the_others_come_to_their_turn() {
+        let mut excess = Excess::default();
+        let all = 0..9;
+        let looks = std::cell::Cell::new(0);
+        let is_idle = |slot| {
+            looks.set(looks.get() + 1);
+            slot < 4
+        };
+        let found: Vec<Option<u32>> = (0..5)
+            .map(|_| excess.choose(all.clone().collect::<Vec<u32>>().into_iter(), 3, is_idle))
+            .collect();
+        // Five of six are at work; and it begins anew with who came last.
+        assert_eq!(found, [None, None, Some(3), None, None]);
+        assert_eq!(looks.get(), 10);
     }
 }

@@ -281,13 +281,7 @@ impl Core {
     /// whoever waits. One that a transaction holds is for nobody: all others may be
     /// held by transactions that wait for one of those who wait for a backend.
     pub(super) fn most_reserved(&self) -> usize {
-        let is_for_all = |slot: &&u32| {
-            let backend = self.backends.get(**slot);
-            self.backends.is_shared(**slot) && backend.is_some_and(|backend| !backend.is_held())
-        };
-        let pools = self.pools.with_backends().iter();
-        let slots = |number| self.pool_backends(number).iter().filter(is_for_all).count();
-        let all: usize = pools.map(slots).sum();
+        let all = self.backends.shared_and_not_held();
         all - (all / 4).max(1).min(all)
     }
 

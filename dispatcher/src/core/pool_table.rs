@@ -75,8 +75,8 @@ impl Core {
         else {
             return;
         };
-        let is_starting = |slot| self.backends.life(slot).is_some_and(Life::is_starting);
-        if pool.all_backends().any(|slot| !is_starting(slot)) {
+        let lives = self.backends.lives(number);
+        if pool.all_backends().count() > lives.starting() {
             self.pools.outdate(number);
             self.leave_outdated(number);
         } else {
@@ -168,8 +168,7 @@ impl Core {
                 // them. If there is none left, they go on with backends of the
                 // role as it is now: what it may do the server asks of the
                 // catalog in any case.
-                let may_serve = |slot| self.backends.may_serve(slot);
-                if pool.all_backends().any(may_serve) {
+                if self.backends.lives(number).may_serve() > 0 {
                     return self.role_changed(number, words);
                 }
                 let old = number;

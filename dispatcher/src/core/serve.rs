@@ -6,10 +6,9 @@
 //! for whoever is left. A session goes either to one backend, which is claimed,
 //! or through the ready queue to whichever is first.
 
-use super::backends::Life;
 use super::growth::{choose_backend, Growth};
 use super::pool_changes::Reason;
-use super::pools::{counter_is_wrong, Pool};
+use super::pools::counter_is_wrong;
 use super::room::Lack;
 use super::sessions::Whereabouts;
 use super::{index_of, Action, Core, SessionId, Word, Words};
@@ -18,6 +17,9 @@ use super::{index_of, Action, Core, SessionId, Word, Words};
 /// gets it after all when it has waited so long: the others may be held by
 /// transactions that wait for this very session.
 const FORCED_PATIENCE_US: u64 = 300_000;
+/// Backends of one pool that are looked at in a round, and pools where it counts how all
+/// of them are.
+const LOOKED_AT_ONCE: usize = if cfg!(test) { 4 } else { 256 };
 
 /// Pools that are being served.
 #[derive(Default)]
@@ -55,7 +57,7 @@ impl Core {
         if pools.len() > 1 {
             pools.sort_by_cached_key(|number| std::cmp::Reverse(self.place_key(*number, words)));
         }
-        self.round.meant_for = std::mem::take(&mut self.room.meant_for);
+        self.round.meant_for = self.room.take_meant_for();
         self.round.pools = pools;
         self.begin_turn();
         self.go_on(words);
@@ -119,10 +121,12 @@ impl Core {
         usize::try_from(words.queued(number)).unwrap_or(0)
     }
 
-    /// Sessions that wait, of all pools.
+    /// Sessions that wait, of all pools. Where very many pools want backends it is told
+    /// from some of them how many are in the ready queues of all.
     pub fn waiting(&self, words: &impl Words) -> usize {
-        let queues = self.pools.with_backends().iter();
-        self.sessions.all_waiting() + queues.map(|pool| self.queued(pool, words)).sum::<usize>()
+        let compared = self.compared_in_want();
+        let queued = compared.iter().map(|pool| self.queued(*pool, words)).sum();
+        self.sessions.all_waiting() + self.in_all(queued)
     }
 
     /// Sessions of a pool in its FIFO and its ready queue.
@@ -191,8 +195,7 @@ impl Core {
         let Some(pool) = self.pools.get_mut(number) else {
             return false;
         };
-        let mut slots = pool.shared().iter();
-        if pool.queue.is_full() || !slots.any(|slot| backends.may_serve(*slot)) {
+        if pool.queue.is_full() || backends.lives(number).shared() == 0 {
             return false;
         }
         // From the send on a backend may own it.
@@ -283,8 +286,13 @@ impl Core {
 
     /// All pools that share backends, if all of these are at work and each pool
     /// has sessions enough in its ready queue to go on with: who speaks now
-    /// only gets a place behind them.
+    /// only gets a place behind them. Nobody asks where there are very many pools; and of
+    /// a pool with very many backends some are looked at: one that has nothing to do looks
+    /// at the queue before it sleeps.
     pub fn saturated_pools(&self, queued: usize, words: &impl Words) -> Option<Vec<u32>> {
+        if self.pools.existing().len() > LOOKED_AT_ONCE {
+            return None;
+        }
         let mut pools = Vec::new();
         for number in self.pools.existing().iter() {
             let Some(pool) = self.pool(number) else {
@@ -295,7 +303,8 @@ impl Core {
                 continue;
             }
             let is_busy = |slot: &u32| words.backend(*slot) == Word::Busy;
-            if self.queued(number, words) < queued || !pool.shared().iter().all(is_busy) {
+            let mut some = pool.shared().iter().take(LOOKED_AT_ONCE);
+            if self.queued(number, words) < queued || !some.all(is_busy) {
                 return None;
             }
             pools.push(number);
@@ -355,10 +364,9 @@ impl Core {
         let (Some(growth), Some(pool)) = (self.growth(number, words), self.pool(number)) else {
             return;
         };
-        let is_starting = |slot: &u32| self.backends.life(*slot).is_some_and(Life::is_starting);
         // After a failure one at a time, until one succeeds.
         let most = if pool.starts.are_one_at_a_time() {
-            usize::from(!pool.shared().iter().any(is_starting))
+            usize::from(self.backends.lives(number).starting() == 0)
         } else {
             growth.places.room().saturating_sub(left)
         };
@@ -375,15 +383,11 @@ impl Core {
 
     fn open(&mut self, number: u32, why: Reason, words: &impl Words) {
         let generation = words.login_generation();
+        let before = self.backends.lives(number);
         let Some(slot) = self.backends.start(number, self.now.us, generation) else {
             return;
         };
-        let others = self.pool(number).map_or(&[][..], Pool::shared);
-        let life = |slot: &u32| self.backends.life(*slot);
-        let together = others
-            .iter()
-            .filter_map(life)
-            .any(|life| life.is_starting());
+        let together = before.starting() > 0;
         if let Some(pool) = self.pools.get_mut(number) {
             pool.starts.begin(together);
             // It has got one: whether that is enough is to be seen.

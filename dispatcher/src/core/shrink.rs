@@ -78,8 +78,7 @@ impl Core {
 
     /// Backends of a pool that its sessions can count on.
     pub(super) fn serving_backends(&self, number: u32) -> usize {
-        let slots = self.pool(number).into_iter().flat_map(|pool| pool.shared());
-        slots.filter(|slot| self.backends.is_shared(**slot)).count()
+        self.backends.lives(number).shared()
     }
 
     /// May a pool do without one of its backends, be it the last?

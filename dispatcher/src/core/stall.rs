@@ -27,7 +27,7 @@ pub struct Stall {
     since_us: u64,
     next_us: u64,
     /// So many more may be taken to be held until the next tick.
-    pub steps: usize,
+    steps: usize,
 }
 
 impl Stall {
@@ -64,6 +64,20 @@ impl Stall {
             self.next_us = now_us + STEP_US;
             self.steps = (held / 2).max(1);
         }
+    }
+
+    /// A tick begins: none, until it is known whether there is a stall.
+    pub fn allow_none(&mut self) {
+        self.steps = 0;
+    }
+
+    pub fn allows_one(&self) -> bool {
+        self.steps > 0
+    }
+
+    /// One more is taken to be held.
+    pub fn step(&mut self) {
+        self.steps -= 1;
     }
 }
 
@@ -156,7 +170,10 @@ mod tests {
         let mut held = 0;
         for tick in 0..50 {
             stall.allow_steps(1_000_000 + tick * 20_000, held);
-            held += stall.steps;
+            while stall.allows_one() {
+                stall.step();
+                held += 1;
+            }
         }
         // In a second.
         assert_eq!(held, 42);

@@ -7,6 +7,7 @@
 //! To end one costs some system calls, and there may be very many. So all sessions are
 //! looked at some at a time, in each round, and who speaks meanwhile ends as well.
 
+use super::cursor::Cursor;
 use super::pool_changes::Reason;
 use super::sessions::Location;
 use super::{index_of, Action, Core, SessionId, Then, Why, Words};
@@ -16,11 +17,10 @@ use super::{index_of, Action, Core, SessionId, Then, Why, Words};
 const LOOKED_AT_ONCE: u32 = if cfg!(test) { 256 } else { 4096 };
 const ENDED_AT_ONCE: u32 = if cfg!(test) { 16 } else { 128 };
 
-/// Slots of sessions still to be looked at, and where to go on.
+/// Slots of sessions still to be looked at.
 #[derive(Debug, Default)]
 pub struct Endings {
-    left: u32,
-    next: u32,
+    slots: Cursor,
     /// At a shutdown: they are looked at since no backend is left.
     is_last: bool,
 }
@@ -44,7 +44,7 @@ impl Core {
 
     /// Are sessions being ended?
     pub fn is_ending(&self) -> bool {
-        self.endings.left > 0
+        self.endings.slots.has_more()
     }
 
     /// In each tick of a shutdown: sessions that backends have given back end; and once
@@ -60,15 +60,18 @@ impl Core {
 
     /// All are looked at: who is to end that nobody holds?
     pub(super) fn begin_to_end(&mut self, words: &impl Words) {
-        self.endings.left = self.sessions.slots_used();
+        self.endings.slots.begin(self.sessions.slots_used());
         self.end_on(words);
     }
 
     /// In each round: the next ones.
     pub(super) fn end_on(&mut self, words: &impl Words) {
         let mut may_end = ENDED_AT_ONCE;
-        for _ in 0..self.endings.left.min(LOOKED_AT_ONCE) {
-            may_end -= u32::from(self.end_next(words));
+        for _ in 0..LOOKED_AT_ONCE {
+            let Some(ends) = self.end_next(words) else {
+                return;
+            };
+            may_end -= u32::from(ends);
             if may_end == 0 {
                 return;
             }
@@ -77,23 +80,21 @@ impl Core {
 
     /// All that are left, at once.
     pub(super) fn end_the_rest(&mut self, words: &impl Words) {
-        while self.is_ending() {
-            self.end_next(words);
-        }
+        while self.end_next(words).is_some() {}
     }
 
-    fn end_next(&mut self, words: &impl Words) -> bool {
-        self.endings.left -= 1;
-        self.endings.next = (self.endings.next + 1) % self.sessions.slots_used();
-        let Some(id) = self.sessions.in_slot(self.endings.next) else {
-            return false;
+    /// Has the next one ended? None: all have been looked at.
+    fn end_next(&mut self, words: &impl Words) -> Option<bool> {
+        let index = self.endings.slots.next(self.sessions.slots_used())?;
+        let Some(id) = self.sessions.in_slot(index) else {
+            return Some(false);
         };
         let shall_end = self.stopping || self.is_forced_out(id, words);
         let ends = shall_end && self.is_ours(id, words);
         if ends {
             self.end(id, Why::Administrator);
         }
-        ends
+        Some(ends)
     }
 
     /// The server is no more: all that no backend says it holds.

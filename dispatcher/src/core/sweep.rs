@@ -1,6 +1,7 @@
 //! Once a second all pools and all sessions are looked at, some of them in each round:
 //! everybody else is served in between.
 
+use super::cursor::Cursor;
 use super::{Action, Core, Words};
 
 /// In one go: some 100 microseconds each. Where the simulator runs so few that what comes
@@ -13,13 +14,12 @@ const SESSIONS_AT_ONCE: u32 = if cfg!(test) { 64 } else { 1024 };
 pub struct Sweeping {
     pools: usize,
     next_pool: u32,
-    sessions: u32,
-    next_session: u32,
+    sessions: Cursor,
 }
 
 impl Sweeping {
     pub fn has_more(&self) -> bool {
-        self.pools > 0 || self.sessions > 0
+        self.pools > 0 || self.sessions.has_more()
     }
 }
 
@@ -28,7 +28,7 @@ impl Core {
         self.room.look_for_surplus();
         self.wake_for_memory();
         self.sweeping.pools = self.pools.existing().len();
-        self.sweeping.sessions = self.sessions.slots_used();
+        self.sweeping.sessions.begin(self.sessions.slots_used());
         self.sweep_on(words);
         // Last: what is told of it names its pool, which may then be used by nobody.
         self.give_up_starting(words);
@@ -39,11 +39,11 @@ impl Core {
         if self.sweeping.pools > 0 {
             self.sweep_pools(words);
         }
-        let used = self.sessions.slots_used();
-        for _ in 0..self.sweeping.sessions.min(SESSIONS_AT_ONCE) {
-            self.sweeping.sessions -= 1;
-            self.sweeping.next_session = (self.sweeping.next_session + 1) % used;
-            self.sweep_session(self.sweeping.next_session, words);
+        for _ in 0..SESSIONS_AT_ONCE {
+            let Some(index) = self.sweeping.sessions.next(self.sessions.slots_used()) else {
+                return;
+            };
+            self.sweep_session(index, words);
         }
     }
 

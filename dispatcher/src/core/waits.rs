@@ -48,8 +48,7 @@ impl Core {
         let Some(pool) = self.pool(number) else {
             return (false, None);
         };
-        let mut slots = pool.all_backends();
-        let has_backend = slots.any(|slot| self.backends.may_serve(slot));
+        let has_backend = self.backends.lives(number).may_serve() > 0;
         (has_backend, pool.starts.failure())
     }
 }

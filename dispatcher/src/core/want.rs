@@ -133,8 +133,8 @@ impl Core {
     /// In each round: the next of these; first for whom a place was made.
     pub(super) fn look_for_places(&mut self) {
         if self.wants.left > self.wants.at_once {
-            for at in 0..self.room.meant_for.len() {
-                self.mark_dirty(self.room.meant_for[at]);
+            for number in self.room.meant_for().to_vec() {
+                self.mark_dirty(number);
             }
             if self.places(0).room() == 0 && !self.wants.in_any_case {
                 // Whoever comes to his turn in a tick asks for room.

@@ -49,6 +49,8 @@ pub struct Pool {
     dedicated: Vec<u32>,
     /// All of them that are not told of as lost (pool_changes.rs).
     staying: u32,
+    /// Transactions of its backends, when that was last looked at.
+    completed: u64,
     /// When the last backend left that serves its sessions in turn; 0: it has not had
     /// any.
     without_since_us: u64,
@@ -77,6 +79,7 @@ impl Pool {
             shared: Vec::new(),
             dedicated: Vec::new(),
             staying: 0,
+            completed: 0,
             without_since_us: 0,
             starts: Starts::default(),
             queue: ReadyQueue::default(),
@@ -140,6 +143,12 @@ impl Pool {
 
     pub fn has_backends(&self) -> bool {
         self.all_backends().next().is_some()
+    }
+
+    /// So many transactions of its backends are completed now. Are these others than
+    /// when it was last looked at?
+    pub fn has_completed(&mut self, completed: u64) -> bool {
+        std::mem::replace(&mut self.completed, completed) != completed
     }
 
     pub fn without_since_us(&self) -> u64 {

@@ -59,6 +59,7 @@ impl Core {
         }
         self.check_pools();
         self.check_tallies();
+        self.backends.check();
         let mut dedicated = 0;
         let mut total = 0;
         let mut leaving = 0;
@@ -135,6 +136,17 @@ impl Core {
                 "backend {free:?} is free and a session of pool {number} waits"
             );
         }
+    }
+
+    /// Who waits is counted; where very many pools want backends about that.
+    pub(super) fn check_waiting(&self, words: &impl Words) {
+        let pools = self.pools.existing().iter();
+        let waiting: usize = pools.map(|number| self.waiting_in(number, words)).sum();
+        assert!(
+            self.waiting(words) == waiting || self.are_looked_at_in_turns(),
+            "{} of {waiting} wait",
+            self.waiting(words)
+        );
     }
 
     pub(super) fn check_is_empty(&self) {

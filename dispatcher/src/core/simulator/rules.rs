@@ -8,7 +8,7 @@ impl Core {
     /// A ticket is given out: nobody goes for a pool that may have no more, nor one
     /// that is reserved.
     pub(super) fn check_offer(&self, slots: &[u32]) {
-        let Some(wants) = self.room.offered_for else {
+        let Some(wants) = self.room.offered_for() else {
             return;
         };
         assert!(self.group_room(wants) > 0, "room for one at its limit");

@@ -327,6 +327,7 @@ impl Scenario {
 
     fn check(&mut self) {
         self.shell.core.check_tables();
+        self.shell.core.check_waiting(&self.shell.world);
         self.shell.check_world();
         self.shell.check_modes();
         self.shell.check_told();

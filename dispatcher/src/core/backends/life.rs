@@ -1,0 +1,116 @@
+//! What a backend is, and how many of a pool's are what.
+
+/// What a backend is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It is logging in, and has not attached yet.
+    Starting,
+    /// So it is, and shall exit when it has.
+    Unwanted,
+    /// So it is, and what it reads when it starts has changed: not let in.
+    Stale,
+    /// It serves any session of its pool.
+    Shared,
+    /// It is one session's for now.
+    Dedicated,
+    /// It is to exit, and gets nothing more.
+    Leaving { dedicated: bool },
+    /// Its process has ended. The slot stays its own until all are found whom it may
+    /// have had (burial.rs).
+    Gone,
+}
+
+impl Life {
+    pub fn is_starting(self) -> bool {
+        matches!(self, Life::Starting | Life::Unwanted | Life::Stale)
+    }
+
+    /// May it be given a session?
+    pub fn may_serve(self) -> bool {
+        matches!(self, Life::Shared | Life::Dedicated)
+    }
+
+    pub fn is_leaving(self) -> bool {
+        matches!(self, Life::Unwanted | Life::Leaving { .. } | Life::Gone)
+    }
+
+    /// Held by a transaction that does nothing: one that is told to go stays
+    /// until the transaction has ended, and so does its extra place.
+    pub fn may_be_held(self) -> bool {
+        matches!(self, Life::Shared | Life::Leaving { dedicated: false })
+    }
+
+    pub fn is_dedicated(self) -> bool {
+        matches!(self, Life::Dedicated | Life::Leaving { dedicated: true })
+    }
+
+    /// Its place in [`Lives`].
+    fn kind(self) -> usize {
+        match self {
+            Life::Starting => 0,
+            Life::Unwanted => 1,
+            Life::Stale => 2,
+            Life::Shared => 3,
+            Life::Dedicated => 4,
+            Life::Leaving { .. } => 5,
+            Life::Gone => 6,
+        }
+    }
+
+    pub fn may_become(self, to: Life) -> bool {
+        match self {
+            _ if to == Life::Gone => self != Life::Gone,
+            Life::Starting => !to.is_dedicated(),
+            Life::Unwanted => matches!(to, Life::Stale | Life::Leaving { dedicated: false }),
+            Life::Stale | Life::Gone => false,
+            Life::Shared | Life::Dedicated | Life::Leaving { .. } => {
+                !to.is_starting() && (!self.is_leaving() || to.is_leaving())
+            }
+        }
+    }
+}
+
+/// How many of a pool's backends are what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lives([u32; 7]);
+
+impl Lives {
+    /// One is something else now; it comes, or goes.
+    pub fn count(&mut self, was: Option<Life>, is: Option<Life>) {
+        if let Some(was) = was {
+            self.0[was.kind()] -= 1;
+        }
+        if let Some(is) = is {
+            self.0[is.kind()] += 1;
+        }
+    }
+
+    fn of(&self, lives: &[Life]) -> usize {
+        lives.iter().map(|life| self.0[life.kind()] as usize).sum()
+    }
+
+    pub fn shared(&self) -> usize {
+        self.of(&[Life::Shared])
+    }
+
+    /// As [`Life::is_starting`].
+    pub fn starting(&self) -> usize {
+        self.of(&[Life::Starting, Life::Unwanted, Life::Stale])
+    }
+
+    /// As [`Life::may_serve`].
+    pub fn may_serve(&self) -> usize {
+        self.of(&[Life::Shared, Life::Dedicated])
+    }
+
+    /// Those that serve its sessions in turn, or are starting to.
+    pub fn expected(&self) -> usize {
+        self.of(&[Life::Starting, Life::Stale, Life::Shared])
+    }
+
+    /// They have come, and their processes have not ended.
+    pub fn attached(&self) -> usize {
+        let leaving = Life::Leaving { dedicated: false };
+        self.may_serve() + self.of(&[leaving])
+    }
+}

@@ -33,6 +33,7 @@
 #include "control.h"
 #include "majors.h"
 #include "question.h"
+#include "sound_timestamp.h"
 #include "wire.h"
 
 /* A dispatcher that says nothing for so long is not well. */
@@ -136,7 +137,7 @@ value_from_text(Oid type, char *text)
 		case INT8OID:
 			return Int64GetDatum(number_from_text(text));
 		case TIMESTAMPTZOID:
-			return TimestampTzGetDatum((TimestampTz) number_from_text(text));
+			return TimestampTzGetDatum(baton_sound_timestamp(number_from_text(text)));
 		case INTERVALOID:
 			{
 				Interval   *interval = palloc0(sizeof(Interval));
@@ -182,9 +183,8 @@ put_row(ReturnSetInfo *result, const BatonIncoming *incoming, Datum *values, boo
 		nulls[i] = column == NULL;
 		values[i] = nulls[i] || in.bad ? (Datum) 0 :
 			value_from_text(TupleDescAttr(columns, i)->atttypid, column);
-		/* any process may have written there what cannot be shown */
 		if (TupleDescAttr(columns, i)->atttypid == TIMESTAMPTZOID &&
-			!IS_VALID_TIMESTAMP(DatumGetTimestampTz(values[i])))
+			DatumGetTimestampTz(values[i]) == 0)
 			nulls[i] = true;
 	}
 	if (in.bad)

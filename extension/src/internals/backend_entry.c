@@ -35,6 +35,7 @@
 #include "port/atomics.h"
 
 #include "backend_entry.h"
+#include "sound_timestamp.h"
 
 #define MARK_MAGIC 0x62744F4E
 
@@ -70,16 +71,12 @@ void
 baton_entry_show(TimestampTz start, const BatonIdentity *identity)
 {
 	volatile PgBackendStatus *entry = MyBEEntry;
-	TimestampTz query_start = identity ? identity->query_start_us : 0;
-	TimestampTz state_start = identity ? identity->idle_since_us : start;
+	TimestampTz query_start = identity ? baton_sound_timestamp(identity->query_start_us) : 0;
+	TimestampTz state_start = identity ? baton_sound_timestamp(identity->idle_since_us) : 0;
 
 	if (entry == NULL)
 		return;
-
-	/* what nobody could be shown: any process may have written there */
-	if (!IS_VALID_TIMESTAMP(query_start))
-		query_start = 0;
-	if (!IS_VALID_TIMESTAMP(state_start))
+	if (state_start == 0)
 		state_start = start;
 
 	PGSTAT_BEGIN_WRITE_ACTIVITY(entry);

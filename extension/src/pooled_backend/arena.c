@@ -27,9 +27,9 @@
 
 #include "common/int.h"
 #include "port/atomics.h"
-#include "utils/timestamp.h"
 
 #include "arena.h"
+#include "sound_timestamp.h"
 
 static const char *arena = NULL;
 static uint64 arena_size = 0;
@@ -95,7 +95,7 @@ baton_record_if_sound(uint64 session)
 	memcpy(&record, arena + records_offset + (Size) index * BATON_RECORD_SIZE,
 		   sizeof(record));
 	pg_compiler_barrier();		/* nor does the compiler read it again */
-	if (record.id != session || !IS_VALID_TIMESTAMP(record.login_time_us) ||
+	if (record.id != session || baton_sound_timestamp(record.login_time_us) == 0 ||
 		pg_add_u32_overflow(record.first_statement, record.statement_count,
 							&statements_end) ||
 		statements_end > record.item_count)

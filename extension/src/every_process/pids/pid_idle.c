@@ -24,6 +24,7 @@
 #include "majors.h"
 #include "pid_idle.h"
 #include "session_pid.h"
+#include "sound_timestamp.h"
 
 BatonIdleSession *
 baton_idle_begin(void)

@@ -34,6 +34,7 @@
 #include "backend_entry.h"
 #include "pooled_state.h"
 #include "session_pid.h"
+#include "sound_timestamp.h"
 
 /* A writer is done within a microsecond, unless it is not scheduled. */
 #define READ_TRIES 100000
@@ -75,12 +76,6 @@ baton_pid_find(int pid)
 	/* the session that had the slot may have ended in between */
 	pg_read_barrier();
 	return pg_atomic_read_u64(baton_atomic_u64(identity->id)) == session ? session : 0;
-}
-
-int64
-baton_sound_timestamp(int64 timestamp)
-{
-	return IS_VALID_TIMESTAMP(timestamp) ? timestamp : 0;
 }
 
 static void

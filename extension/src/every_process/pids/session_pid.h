@@ -27,9 +27,6 @@ extern bool baton_identity_read(uint64 session, BatonIdentity *copy);
 /* Of whatever session is in that slot, with its last query (query may be NULL). */
 extern bool baton_identity_read_slot(uint32 index, BatonIdentity *copy, char *query);
 
-/* A time of day that the server can show; 0 if what stands there is none. */
-extern int64 baton_sound_timestamp(int64 timestamp);
-
 /* The process that serves a session now; 0 if none does. */
 extern int	baton_pid_process(uint64 session);
 

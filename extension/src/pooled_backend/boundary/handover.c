@@ -56,6 +56,7 @@
 #include "self_check.h"
 #include "session_pid.h"
 #include "socket_switch.h"
+#include "sound_timestamp.h"
 #include "wire.h"
 
 void
@@ -205,7 +206,8 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	 */
 	pg_memory_barrier();
 	BatonSelf.in_hand = 0;
-	waits_since = slot->state == BATON_STATE_WAITING ? slot->state_since_us : 0;
+	waits_since = slot->state == BATON_STATE_WAITING ?
+		baton_sound_timestamp(slot->state_since_us) : 0;
 	slot->state = BATON_STATE_ACTIVE;
 	slot->state_since_us = GetCurrentTimestamp();
 	if (!is_last)

@@ -413,26 +413,6 @@ def test_parameters_on_the_list_dedicate_whoever_sets_one(server):
     wait_until(lambda: [found("SET work_mem = '5MB'") for _ in range(12)] == [("shared", None)] * 12, what="a reload")
 
 
-def test_local_buffers_are_as_many_as_their_session_says(server):
-    """A process has them for life: who sets temp_buffers keeps his, and nobody comes after him."""
-    server.sql("CREATE DATABASE buffers")  # whose backends have had no temporary table
-    try:
-        for name, *statements in (
-            ("set", "SET temp_buffers = 200"),
-            ("local", "BEGIN", "SET LOCAL temp_buffers = 300", "CREATE TEMPORARY TABLE t ON COMMIT DROP AS SELECT 1", "COMMIT"),
-        ):
-            with Wire.login("127.0.0.1", server.pool_port, database="buffers", application_name=name) as session:
-                for statement in statements:
-                    session.query(statement)
-                session.query("SELECT 1")
-                assert look(server, name) == ("dedicated", "listed parameter")
-                ((process,),) = server.sql(f"SELECT pid FROM pg_baton_backends WHERE session_pid = {session.backend_pid}")
-                session.finish()
-            wait_until(lambda: not Path(f"/proc/{process}").exists(), what="its backend has ended")  # noqa: B023
-    finally:
-        server.sql("DROP DATABASE buffers WITH (FORCE)")
-
-
 def test_an_extension_that_keeps_a_session_s_state_is_listed(server):
     """isn: whether weak numbers are accepted is a variable of the process."""
     server.sql("CREATE EXTENSION isn")

@@ -96,6 +96,19 @@ baton_guc_is_aside(const struct config_generic *record)
 	}
 }
 
+/*
+ * InitLocalBuffers (localbuf.c) takes as many local buffers as temp_buffers says,
+ * once in a process; check_temp_buffers (guc.c in 15, localbuf.c from 16 on) takes
+ * no other value afterwards.  From 16 on what may be pinned of them is reckoned by
+ * what the parameter says now (LimitAdditionalLocalPins; in 18
+ * GetAdditionalLocalPinLimit, which asserts it), so the two must not part.
+ */
+bool
+baton_guc_is_of_process(const struct config_generic *record)
+{
+	return strcmp(record->name, "temp_buffers") == 0;
+}
+
 bool
 baton_guc_is_identity(const struct config_generic *record)
 {

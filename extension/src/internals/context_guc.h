@@ -41,6 +41,12 @@ extern int	baton_guc_compare_names(const char *a, const char *b);
 /* Is it about connections, the log, autovacuum or locks: not about a query? */
 extern bool baton_guc_is_aside(const struct config_generic *record);
 
+/*
+ * Is it the process's for good (temp_buffers)?  Sessions are served where it is as
+ * they want it, and it is never exchanged.
+ */
+extern bool baton_guc_is_of_process(const struct config_generic *record);
+
 /* True for the two parameters whose value is a role. */
 extern bool baton_guc_is_identity(const struct config_generic *record);
 extern BatonGucIdentity baton_guc_identity(const struct config_generic *record);

@@ -231,15 +231,6 @@ baton_guc_make(struct config_generic *record, const char *text,
 		ok = call_identity_check_hook(record, value, source, identity);
 	else if (hook_is_about_others(record))
 		ok = true;
-	else if (strcmp(record->name, "temp_buffers") == 0)
-	{
-		/*
-		 * check_temp_buffers (guc.c) refuses once the backend has local
-		 * buffers of another number.  The session may nevertheless have set
-		 * it: it was on another backend then.
-		 */
-		ok = call_check_hook(record, value, PGC_S_TEST);
-	}
 	else
 	{
 		ok = call_check_hook(record, value, source);

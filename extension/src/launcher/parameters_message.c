@@ -42,7 +42,8 @@
  * option splits a pool.  A comma-separated list of all there are, those of
  * other extensions included, for the server knows best.  The libraries to be
  * loaded at the start are no such parameters in name, but who sets them later
- * loads nothing (process_session_preload_libraries in miscinit.c).
+ * loads nothing (process_session_preload_libraries in miscinit.c).  Nor is
+ * temp_buffers, which a process takes once.
  */
 static char *
 backend_only_parameters(void)

@@ -10,6 +10,7 @@
  *	  the postmaster only, for those to come (set_config_option in guc.c);
  *	- libraries that are to be preloaded into a session are loaded once
  *	  (process_session_preload_libraries in miscinit.c);
+ *	- temp_buffers is the process's once it has local buffers (context_guc.c);
  *	- client_encoding is not changed in a running backend outside a
  *	  transaction (check_client_encoding in variable.c).
  * When the files give another value of one of these, the dispatcher is told,
@@ -36,6 +37,7 @@ bool
 baton_counts_at_start(const struct config_generic *record)
 {
 	return record->context == PGC_BACKEND || record->context == PGC_SU_BACKEND ||
+		baton_guc_is_of_process(record) ||
 		strcmp(record->name, "session_preload_libraries") == 0 ||
 		strcmp(record->name, "local_preload_libraries") == 0;
 }

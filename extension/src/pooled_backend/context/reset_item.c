@@ -43,7 +43,7 @@ bool
 baton_reset_is_setting(const struct config_generic *record)
 {
 	return record->reset_source >= PGC_S_GLOBAL && record->reset_source <= PGC_S_CLIENT &&
-		record->context != PGC_INTERNAL &&
+		record->context != PGC_INTERNAL && !baton_guc_is_of_process(record) &&
 		strcmp(record->name, "pg_baton.attach") != 0;
 }
 

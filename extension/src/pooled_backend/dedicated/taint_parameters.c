@@ -11,12 +11,11 @@
  * of the value.  What does not outlast its transaction (SET LOCAL, a function's SET
  * clause) does not count.
  *
- * temp_buffers is on the list always.  A process takes its local buffers once
- * (InitLocalBuffers in localbuf.c), as many as temp_buffers says then; from 16 on
- * what may be pinned of them is reckoned by what it says now
- * (LimitAdditionalLocalPins; in 18 GetAdditionalLocalPinLimit, which asserts it).
- * So the two must not part: not for who has set it and would go on elsewhere, and
- * not for whoever comes after a SET LOCAL that counted for the buffers.
+ * temp_buffers, which is the process's (baton_guc_is_of_process), is on the list
+ * always: not for a startup option, which the backend began with as its pool's
+ * sessions all do, but for who SETs it and would go on elsewhere; and for a SET
+ * LOCAL that counted for the buffers, which nobody may come after.  So where a
+ * session comes, there are no local buffers yet, or as many as temp_buffers says.
  *
  * Records are looked up by name each time: a placeholder's is another one once
  * its library has been loaded (define_custom_variable in guc.c).
@@ -51,7 +50,7 @@ temp_buffers_part(void)
 
 	if (unlikely(temp_buffers == NULL))
 		temp_buffers = baton_guc_find("temp_buffers");
-	return is_own(temp_buffers) ||
+	return temp_buffers->source == PGC_S_SESSION ||
 		(NLocBuffer != 0 && NLocBuffer != num_temp_buffers);
 }
 

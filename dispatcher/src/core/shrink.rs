@@ -58,7 +58,7 @@ impl Core {
     }
 
     /// Backends of a pool that have had nothing to do for so long.
-    fn long_idle(&self, number: u32, words: &impl Words) -> Vec<u32> {
+    pub(super) fn long_idle(&self, number: u32, words: &impl Words) -> Vec<u32> {
         let limit_us = self.limits.backend_idle_timeout_us;
         let is_idle = |slot: &&u32| {
             self.backends.is_shared(**slot)

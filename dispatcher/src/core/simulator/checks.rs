@@ -164,11 +164,6 @@ impl Core {
         assert_eq!(self.backend_tally, Tally::default());
     }
 
-    /// More backends than there are places: true after one too many is opened.
-    pub(super) fn is_overdrawn(&self) -> bool {
-        self.places(0).is_overdrawn()
-    }
-
     /// Who is in a ready queue is seen by somebody: not all of the pool's
     /// backends sleep, or one has been asked. Nobody has to see one that is
     /// not counted, because a counter is wrong: the next tick sets it right. Nor

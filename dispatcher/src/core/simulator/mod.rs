@@ -13,6 +13,7 @@
 mod checks;
 mod coming_in;
 mod costs;
+mod evictions;
 mod happenings;
 mod process;
 mod random;
@@ -21,11 +22,13 @@ mod scenario;
 mod shares;
 mod shell;
 mod stalls;
+mod summary;
 mod told;
 mod world;
 
 use scenario::Scenario;
 use std::time::{Duration, Instant};
+use summary::Summary;
 
 /// Seeds that have found something, and what.
 const FOUND: [(u64, &str); 16] = [
@@ -99,7 +102,7 @@ const FOUND: [(u64, &str); 16] = [
 const SEEDS: u64 = 30;
 
 /// Runs a seed; says it if something is wrong.
-fn run(seed: u64) -> scenario::Summary {
+fn run(seed: u64) -> Summary {
     let result = std::panic::catch_unwind(|| Scenario::new(seed, false).run());
     match result {
         Ok(summary) => summary,
@@ -133,7 +136,7 @@ fn whatever_happens_who_waits_is_served_and_nothing_is_lost() {
     let all = seconds.map_or(SEEDS, |_| u64::MAX);
     let seeds = number("BATON_SIMULATE_SEEDS").unwrap_or(all);
     let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(3600));
-    let mut total = scenario::Summary::default();
+    let mut total = Summary::default();
     let mut seed = only.unwrap_or(1);
     let mut runs = 0;
     while runs == 0 || (only.is_none() && runs < seeds && Instant::now() < end) {

@@ -2,9 +2,37 @@
 //! happened: docs/design/pools.md has the rules.
 
 use super::shell::Shell;
-use crate::core::{Core, SessionId, Words};
+use crate::core::backends::Life;
+use crate::core::{Backend, Core, SessionId, Words};
 
 impl Core {
+    /// A backend is started for a pool, and is counted already.
+    pub(super) fn check_opened(&self, pool: u32) {
+        assert!(!self.group_is_overdrawn(pool), "beyond its limit");
+        assert!(!self.is_held(pool), "its database is another's");
+        assert!(
+            !self.places(0).is_overdrawn(),
+            "more backends than there are places"
+        );
+        // The same as the parameters say it, and not by places.rs.
+        let count = |is_so: &dyn Fn(u32) -> bool| {
+            let slots = self.backends.iter().map(|(slot, _)| slot);
+            slots.filter(|slot| is_so(*slot)).count()
+        };
+        let limits = &self.limits;
+        let dedicated = count(&|slot| self.backends.life(slot).is_some_and(Life::is_dedicated));
+        let held = count(&|slot| self.backends.get(slot).is_some_and(Backend::is_held));
+        let extra = limits.max_extra.unwrap_or(held).min(held);
+        let shared = count(&|_| true) - dedicated;
+        let most_dedicated = limits.max_dedicated.unwrap_or(limits.ceiling);
+        assert!(
+            shared + dedicated <= limits.ceiling
+                && shared <= limits.max_backends + extra
+                && shared + dedicated <= limits.max_backends + most_dedicated + extra,
+            "{shared} shared, {dedicated} dedicated, {held} held by {limits:?}"
+        );
+    }
+
     /// A ticket is given out: nobody goes for a pool that may have no more, nor one
     /// that is reserved.
     pub(super) fn check_offer(&self, slots: &[u32]) {
@@ -99,7 +127,49 @@ impl Core {
                 .growth(number, words)
                 .map_or(0, |growth| growth.starts());
             assert_eq!(starts, 0, "pool {number} lacks backends");
+            self.check_has_least(number);
         }
+    }
+
+    /// Nor has it fewer for any reason but these.
+    fn check_has_least(&self, number: u32) {
+        let has = self.pool_backends(number).len();
+        let least = self.min_backends(number);
+        let has_sessions = self.sessions.members(number) > 0;
+        assert!(
+            has >= least
+                || !has_sessions
+                || self.places(0).room() == 0
+                || self.group_room(number) == 0,
+            "pool {number} has {has} backends, and is to have {least}"
+        );
+    }
+
+    /// What a lowered limit, or nobody's need, makes too many has gone: but the last of
+    /// each pool, as far as no other could log in.
+    fn check_most(&self, words: &impl Words) {
+        for number in self.pools.existing().iter() {
+            let limits = self.pool(number).and_then(|pool| pool.limits);
+            let group = self.group_of(number).expect("it is there");
+            if let Some(most) = limits.and_then(|limits| limits.max_backends) {
+                let pools = self.pools.with_backends_of_group(group).count();
+                let has = self.pools.backends_of_group(group);
+                assert!(has <= most.max(pools), "{group:?} has {has} for {most}");
+            }
+            let long_idle = self.long_idle(number, words).len();
+            let stay = self.min_backends(number).max(1);
+            assert!(
+                self.limits.backend_idle_timeout_us == 0 || long_idle <= stay,
+                "{long_idle} backends of pool {number} are idle for long"
+            );
+        }
+        let are_last = |number: &u32| self.serving_backends(*number) <= 1;
+        assert!(
+            !self.places(0).has_surplus()
+                || self.pools.with_backends().iter().all(|it| are_last(&it)),
+            "more backends than max_backends: {:?}",
+            self.places(0)
+        );
     }
 
     /// One more backend is taken to be held: somebody had waited for so long when the
@@ -153,6 +223,7 @@ impl Shell {
     /// Nothing happens any more: no backend comes, and none that is kept goes.
     pub fn check_rest(&self, opened_before: u64) {
         self.core.check_least(&self.world);
+        self.core.check_most(&self.world);
         assert_eq!(
             self.opened, opened_before,
             "backends come though nobody asks"

@@ -4,84 +4,17 @@
 use super::coming_in::ComingIn;
 use super::random::Random;
 use super::shell::Shell;
+use super::summary::Summary;
 use crate::core::sessions::Whereabouts;
 use crate::core::{Event, Limits, Now, PoolLimits};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
-use std::collections::BTreeMap;
 
 const TICK_US: u64 = 20_000;
 const SWEEP_US: u64 = 1_000_000;
 /// When all obstacles have gone, so long without an answer is for ever: four times as
 /// long as makes a wait urgent where there is no limit.
 const NOTHING_HAPPENS_US: u64 = 120_000_000;
-
-/// What has happened in a run.
-#[derive(Default, Debug, Clone)]
-pub struct Summary {
-    pub steps: u64,
-    pub sessions: u64,
-    pub transactions: u64,
-    pub claims_lost: u64,
-    pub queue_was_full: u64,
-    pub waits_ended: u64,
-    pub deaths: u64,
-    pub crashes: u64,
-    pub cancels: u64,
-    pub refused: u64,
-    pub holds: u64,
-    pub locks: u64,
-    pub kept: u64,
-    pub woken_for_memory: u64,
-    /// Backends that did not come.
-    pub given_up: u64,
-    /// Refused by pool_max_sessions; for want of a slot; native as too many wait.
-    pub beyond_limit: u64,
-    pub without_slot: u64,
-    pub natives: u64,
-    pub longest_wait_us: u64,
-    /// Why pools grew or shrank, and how often.
-    pub reasons: BTreeMap<&'static str, u64>,
-}
-
-impl Summary {
-    pub fn add(&mut self, other: &Summary) {
-        self.steps += other.steps;
-        self.sessions += other.sessions;
-        self.transactions += other.transactions;
-        self.claims_lost += other.claims_lost;
-        self.queue_was_full += other.queue_was_full;
-        self.waits_ended += other.waits_ended;
-        self.deaths += other.deaths;
-        self.crashes += other.crashes;
-        self.cancels += other.cancels;
-        self.refused += other.refused;
-        self.holds += other.holds;
-        self.locks += other.locks;
-        self.kept += other.kept;
-        self.woken_for_memory += other.woken_for_memory;
-        self.given_up += other.given_up;
-        self.beyond_limit += other.beyond_limit;
-        self.without_slot += other.without_slot;
-        self.natives += other.natives;
-        self.longest_wait_us = self.longest_wait_us.max(other.longest_wait_us);
-        for (reason, times) in &other.reasons {
-            *self.reasons.entry(reason).or_default() += times;
-        }
-    }
-
-    /// A simulator in which something never happens proves nothing of it.
-    pub fn assert_all_has_happened(&self) {
-        assert!(self.transactions > 0 && self.claims_lost > 0 && self.queue_was_full > 0);
-        assert!(self.waits_ended > 0 && self.deaths > 0 && self.crashes > 0);
-        assert!(self.cancels > 0 && self.refused > 0 && self.holds > 0);
-        assert!(self.locks > 0 && self.kept > 0 && self.woken_for_memory > 0);
-        assert!(self.given_up > 0);
-        assert!(self.beyond_limit > 0 && self.without_slot > 0 && self.natives > 0);
-        // All but the one that is no scheduler's.
-        assert_eq!(self.reasons.len(), 17, "{:?}", self.reasons);
-    }
-}
 
 pub struct Scenario {
     pub shell: Shell,

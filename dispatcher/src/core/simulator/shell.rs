@@ -314,11 +314,7 @@ impl Shell {
             Action::MarkCancel(id) => self.world.session(id).cancelled = true,
             Action::ClearCancel(id) => self.world.session(id).cancelled = false,
             Action::Open { slot, pool } => {
-                assert!(
-                    !self.core.is_overdrawn(),
-                    "more backends than there are places"
-                );
-                assert!(!self.core.group_is_overdrawn(pool), "beyond its limit");
+                self.core.check_opened(pool);
                 assert_eq!(self.world.backend(slot), Word::Free);
                 self.opened += 1;
                 self.world.set_word(slot, Word::Starting);

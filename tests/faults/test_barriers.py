@@ -73,9 +73,16 @@ def one_waits(cluster) -> bool:
     return cluster.sql(shown) == [(1,)]
 
 
-@pytest.mark.parametrize("then", ["goes on", "is terminated"])
-def test_a_backend_that_has_no_room_to_send_holds_up_nobody(cluster, then):
-    """What it has to tell the dispatcher is more than the socket between them holds."""
+def no_room(cluster, session) -> int:
+    """A backend gives this session back, and what it has to tell the stopped dispatcher is
+    more than the socket between them holds.  Its process."""
+    ((pid, _, _),) = [m.row() for m in session.until_ready(20) if m.type == "D"]
+    wait_until(lambda: one_waits(cluster), what="it waits for room")
+    return int(pid)
+
+
+@contextlib.contextmanager
+def much_to_tell(cluster) -> Iterator[Wire]:
     # given back after its first transaction (pass_baton in idle.c)
     with Wire.login(HOST, cluster.pool_port) as session:
         large = "length(set_config('my.large', repeat('x', 3000000), false))"
@@ -84,21 +91,46 @@ def test_a_backend_that_has_no_room_to_send_holds_up_nobody(cluster, then):
             lambda: cluster.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == [(1,)],
             what="it runs",
         )
+        yield session
+
+
+def test_a_backend_that_has_no_room_to_send_holds_up_nobody(cluster):
+    with much_to_tell(cluster) as session:
         with dispatcher_stopped(cluster):
-            ((pid, _, _),) = [m.row() for m in session.until_ready(20) if m.type == "D"]
-            backend = Path(f"/proc/{int(pid)}")
-            wait_until(lambda: one_waits(cluster), what="it waits for room")
+            no_room(cluster, session)
             drop(cluster)
-            if then == "is terminated":
-                os.kill(int(pid), signal.SIGTERM)
-                wait_until(lambda: not backend.exists(), what="it has ended")
-        if then == "is terminated":
-            # what it had changed is lost, and the session must not go on without
-            with pytest.raises((Closed, OSError)):
-                session.query("SELECT current_setting('my.large')")
-        else:
-            assert session.query("SELECT length(current_setting('my.large'))") == [["3000000"]]
+        assert session.query("SELECT length(current_setting('my.large'))") == [["3000000"]]
     assert_healthy(cluster)
+
+
+@pytest.mark.parametrize("by", ["its process", "its session"])
+def test_a_backend_that_has_no_room_to_send_ends_when_it_is_terminated(cluster, by):
+    with much_to_tell(cluster) as session:
+        with dispatcher_stopped(cluster):
+            pid = no_room(cluster, session)
+            number = pid if by == "its process" else session.backend_pid
+            assert cluster.sql(f"SELECT pg_terminate_backend({number})") == [(True,)]
+            wait_until(lambda: not Path(f"/proc/{pid}").exists(), what="it has ended")
+        # what it had changed is lost, and the session must not go on without
+        with pytest.raises((Closed, OSError)):
+            session.query("SELECT current_setting('my.large')")
+    assert_healthy(cluster)
+
+
+def test_a_backend_that_has_no_room_to_send_ends_when_the_server_stops(cluster):
+    with much_to_tell(cluster) as session:
+        (dispatcher,) = cluster.dispatcher_pids()
+        os.kill(dispatcher, signal.SIGSTOP)
+        no_room(cluster, session)
+        try:
+            cluster.process.send_signal(signal.SIGINT)
+            # the postmaster ends when no backend is left
+            cluster.process.wait(30)
+        finally:
+            os.kill(dispatcher, signal.SIGCONT)
+        cluster.stop()
+        with pytest.raises((Closed, OSError)):
+            session.query("SELECT 1")
 
 
 # Where a process that enters itself among those that are signalled has noted how

@@ -51,6 +51,14 @@
 /* A process that ends waits no longer than this with its last words. */
 #define EXIT_LIMIT_MS 10000
 
+static void (*look_also) (void) = NULL;
+
+void
+baton_channel_look_also(void (*look) (void))
+{
+	look_also = look;
+}
+
 /*
  * Waits for the socket, or for an interrupt, which is served.  While the process
  * exits none is (proc_exit_prepare, ipc.c, holds them off), but others may
@@ -67,6 +75,8 @@ wait_for(int fd, uint32 event, long timeout_ms)
 	if (proc_exit_inprogress && ProcSignalBarrierPending)
 		ProcessProcSignalBarrier();
 	CHECK_FOR_INTERRUPTS();
+	if (look_also != NULL)
+		look_also();
 }
 
 /* How long a send may wait: what the socket's owner has set; -1: for ever. */

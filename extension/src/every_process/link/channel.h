@@ -68,6 +68,12 @@ extern void baton_incoming_close(BatonIncoming *incoming);
  */
 extern int	baton_descriptors_take(struct msghdr *message, int *descriptors, int most);
 
+/*
+ * Whoever waits here looks for what is no interrupt of the server's, too, each time
+ * his latch is set.
+ */
+extern void baton_channel_look_also(void (*look) (void));
+
 /* Waits for a frame, or the end, and serves interrupts meanwhile. */
 extern BatonReceived baton_channel_await(int fd, BatonIncoming *incoming);
 

@@ -89,10 +89,22 @@ give_back_in_hand(int code, Datum argument)
 	BatonSelf.in_hand = 0;
 }
 
+/*
+ * pg_terminate_backend() with the number of the session in place says so in its
+ * identity, and at the boundary the signal only wakes (cancel.c).  Who has something
+ * to tell a dispatcher that takes nothing would not look there.
+ */
+static void
+end_if_terminated(void)
+{
+	baton_terminate_check(BatonServed.session);
+}
+
 void
 baton_session_start(void)
 {
 	before_shmem_exit(give_back_in_hand, (Datum) 0);
+	baton_channel_look_also(end_if_terminated);
 }
 
 void

@@ -32,6 +32,7 @@ FUZZ_CHECK_STEPS ?= 6000
 SIMULATE_SECONDS ?= 600
 SIMULATE_SEEDS ?=
 SIMULATE_SEED ?=
+SIMULATE_FROM ?=
 
 REGRESS_OPTIONS ?=
 PYTEST_FOLDERS ?= tests/behaviour tests/faults tests/drivers
@@ -163,9 +164,9 @@ check-unit:
 	$(CARGO) test --release --workspace
 
 .PHONY: simulate
-simulate: ## The scheduler against a simulated world (SIMULATE_SECONDS, SIMULATE_SEED)
+simulate: ## The scheduler against a simulated world (SIMULATE_SECONDS, SIMULATE_SEED, SIMULATE_FROM)
 	BATON_SIMULATE_SECONDS=$(SIMULATE_SECONDS) BATON_SIMULATE_SEED=$(SIMULATE_SEED) \
-		BATON_SIMULATE_SEEDS=$(SIMULATE_SEEDS) \
+		BATON_SIMULATE_SEEDS=$(SIMULATE_SEEDS) BATON_SIMULATE_FROM=$(SIMULATE_FROM) \
 		$(CARGO) test --release --package baton-dispatcher simulator -- --nocapture
 
 .PHONY: fuzz-parsers

@@ -321,22 +321,28 @@ impl Core {
             return None;
         }
         // Attached or not; and one that is free is about to take from the ready
-        // queue what still counts as waiting. Not under forced migration: there
-        // is no queue then, and who waits while one is free waits for another
-        // than that one.
+        // queue what still counts as waiting. So is one that is busy and holds
+        // nobody: it says that it is busy before it takes. Not under forced
+        // migration: there is no queue then, and who waits while one is free waits
+        // for another than that one.
         let will_serve = |slot: &&u32| {
             let Some(life) = self.backends.life(**slot) else {
                 return false;
             };
             let about_to = match words.backend(**slot) {
                 Word::Idle | Word::Linger => !self.limits.force_migration,
+                Word::Busy => !self.limits.force_migration && words.backend_session(**slot) == 0,
                 word => word == Word::Starting,
             };
             life.is_starting() || (life.may_serve() && about_to)
         };
+        // Before those that wait are counted: who has been taken between the two
+        // is missed, and looked for again in the next round. The other way round he
+        // would get a second backend.
+        let starting = pool.shared().iter().filter(will_serve).count();
         Some(Growth {
             waiting: self.waiting_in(number, words),
-            starting: pool.shared().iter().filter(will_serve).count(),
+            starting,
             backends: pool.shared().len(),
             sessions: self.sessions.members(number),
             min_backends: self.min_backends(number),

@@ -127,7 +127,8 @@ fn seeds_that_have_found_something_find_nothing_more() {
     }
 }
 
-/// So many seeds, or as long as it is told, or that one seed.
+/// So many seeds, or as long as it is told, or that one seed; from the first on, or
+/// from the one that it is told (`BATON_SIMULATE_FROM`).
 #[test]
 fn whatever_happens_who_waits_is_served_and_nothing_is_lost() {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
@@ -137,7 +138,7 @@ fn whatever_happens_who_waits_is_served_and_nothing_is_lost() {
     let seeds = number("BATON_SIMULATE_SEEDS").unwrap_or(all);
     let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(3600));
     let mut total = Summary::default();
-    let mut seed = only.unwrap_or(1);
+    let mut seed = only.or(number("BATON_SIMULATE_FROM")).unwrap_or(1);
     let mut runs = 0;
     while runs == 0 || (only.is_none() && runs < seeds && Instant::now() < end) {
         total.add(&run(seed));

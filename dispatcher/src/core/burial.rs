@@ -19,8 +19,6 @@ use super::pools::Pool;
 use super::sessions::{Location, Whereabouts};
 use super::{index_of, Action, Core, Ending, SessionId, Then, Why, Words};
 
-/// A backend outlives as many moves of its pool's sessions, if not more.
-const MOST_MOVES: usize = 16;
 /// Sessions looked at for each death, and in each round: 5 microseconds if all are
 /// here, and where their words have to be read a miss of the cache for each. Where the
 /// simulator runs it is so few that what comes in between comes in between.
@@ -44,7 +42,6 @@ struct Burial {
     pool: u32,
     /// Still to be looked at there.
     left: usize,
-    moves: usize,
 }
 
 /// All that have ended and are not forgotten yet.
@@ -141,13 +138,15 @@ impl Core {
                     None => burial.left = 0,
                 }
             }
-            if burial.left == 0 && !self.follow(&mut burial) {
-                for dead in burial.dead {
-                    self.buried(dead.slot, dead.pool, words);
-                }
-                // To begin another one costs something, too.
+            if burial.left == 0 {
+                // To go on, or to begin another one, costs something, too.
                 budget = budget.saturating_sub(1);
-                continue;
+                if !self.follow(&mut burial) {
+                    for dead in burial.dead {
+                        self.buried(dead.slot, dead.pool, words);
+                    }
+                    continue;
+                }
             }
             self.burials.now = Some(burial);
         }
@@ -163,20 +162,32 @@ impl Core {
             dead,
             pool,
             left: self.sessions.members(pool),
-            moves: 0,
         })
     }
 
-    /// On to the pool where the sessions are that have moved, if they have.
+    /// On to the pool where the sessions are that have moved, if they have. No way leads
+    /// back (pools.rs).
     fn follow(&self, burial: &mut Burial) -> bool {
         let moved_to = self.pool(burial.pool).and_then(Pool::moved_to);
-        let Some(next) = moved_to.filter(|_| burial.moves < MOST_MOVES) else {
+        let Some(next) = moved_to else {
             return false;
         };
-        burial.moves += 1;
         burial.pool = next;
         burial.left = self.sessions.members(next);
         true
+    }
+
+    /// A pool is no more: whoever was looked for there is further on.
+    pub(super) fn burial_goes_on(&mut self, from: u32, to: Option<u32>) {
+        let is_there = |burial: &&mut Burial| burial.pool == from;
+        let Some(burial) = self.burials.now.as_mut().filter(is_there) else {
+            return;
+        };
+        burial.left = 0;
+        if let Some(to) = to {
+            burial.pool = to;
+            burial.left = self.sessions.members(to);
+        }
     }
 
     /// Had one of these this session: in its slot, sent to it, or given back and not

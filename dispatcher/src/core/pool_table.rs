@@ -133,10 +133,8 @@ impl Core {
         }
         self.sessions.move_all(old, new);
         self.memory_moves(old, new);
-        let origins = self.pool_mut(old).map(|pool| {
-            pool.has_moved_to(new);
-            pool.starts.take_origins()
-        });
+        self.pools.have_moved(old, new);
+        let origins = self.pool_mut(old).map(|pool| pool.starts.take_origins());
         if let Some(pool) = self.pool_mut(new) {
             pool.starts.all_come_from(origins.unwrap_or_default());
         }
@@ -201,6 +199,7 @@ impl Core {
         if let Some(pool) = self.pools.remove(number) {
             self.in_want.remove(number);
             self.leaves_group(number, pool.key());
+            self.burial_goes_on(number, pool.moved_to());
             let (pool, role) = (number, pool.key().role_oid);
             self.act(Action::PoolDropped { pool, role });
         }

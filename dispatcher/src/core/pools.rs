@@ -126,6 +126,11 @@ impl Pools {
     pub fn remove(&mut self, number: u32) -> Option<Box<Pool>> {
         let pool = self.table.get_mut(number as usize)?.take()?;
         debug_assert!(!pool.has_backends());
+        // Backends of a pool before may outlive it; what they had in hand is further on.
+        self.leads_to(number, pool.moved_to, None);
+        for before in &pool.moved_from {
+            self.leads_to(*before, Some(number), pool.moved_to);
+        }
         if self.find(pool.key()) == Some(number) {
             self.current.remove(pool.key());
         }
@@ -142,6 +147,26 @@ impl Pools {
         self.existing.remove(number);
         self.free.push(number);
         Some(pool)
+    }
+
+    /// All sessions of one have moved to the other.
+    pub fn have_moved(&mut self, old: u32, new: u32) {
+        let of = |pools: &Self, number| pools.get(number).and_then(Pool::moved_to);
+        // Back here, if they had left.
+        self.leads_to(new, of(self, new), None);
+        self.leads_to(old, of(self, old), Some(new));
+    }
+
+    fn leads_to(&mut self, number: u32, before: Option<u32>, now: Option<u32>) {
+        if let Some(pool) = before.and_then(|before| self.get_mut(before)) {
+            pool.moved_from.retain(|other| *other != number);
+        }
+        if let Some(pool) = now.and_then(|now| self.get_mut(now)) {
+            pool.moved_from.push(number);
+        }
+        if let Some(pool) = self.get_mut(number) {
+            pool.moved_to = now;
+        }
     }
 
     // ---- settings ----------------------------------------------------------
@@ -325,3 +350,6 @@ fn take_from<K: std::hash::Hash + Eq + Clone>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,8 +40,11 @@ pub struct Pool {
     /// What a starting backend reads has changed: it serves the sessions it
     /// has, and clients who come now get another pool.
     outdated: bool,
-    /// Where its sessions are now, if they have moved.
-    moved_to: Option<u32>,
+    /// Where its sessions are now, if they have moved. `Pools` sees to it that this is
+    /// a pool that exists, and that no way of them leads back.
+    pub(super) moved_to: Option<u32>,
+    /// Pools whose sessions have moved here, and that exist.
+    pub(super) moved_from: Vec<u32>,
     /// Slots of its backends that are not dedicated. What is done for each
     /// session that speaks goes through these only.
     shared: Vec<u32>,
@@ -76,6 +79,7 @@ impl Pool {
             settings_generation,
             outdated: false,
             moved_to: None,
+            moved_from: Vec::new(),
             shared: Vec::new(),
             dedicated: Vec::new(),
             staying: 0,
@@ -119,10 +123,6 @@ impl Pool {
 
     pub fn moved_to(&self) -> Option<u32> {
         self.moved_to
-    }
-
-    pub fn has_moved_to(&mut self, pool: u32) {
-        self.moved_to = Some(pool);
     }
 
     // ---- backends ----------------------------------------------------------

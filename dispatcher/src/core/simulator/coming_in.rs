@@ -266,6 +266,12 @@ impl Scenario {
             let may = self.shell.core.may_come_in(&key);
             assert_eq!(may, expected, "one comes of {key:?}");
             self.summary.beyond_limit += u64::from(may.is_err());
+            if let Some(pool) = self.shell.core.find_pool(&key).filter(|_| may.is_err()) {
+                // Nor does one who has not asked come in.
+                let shell = &mut self.shell;
+                let begun = shell.core.begin_session(pool, from, &shell.world);
+                assert_eq!(begun.map(|_| ()), expected, "one comes of {key:?}");
+            }
             may.ok()?;
         }
         let core = &mut self.shell.core;

@@ -245,6 +245,7 @@ impl Backends {
     }
 
     /// May this one be given a session?
+    #[cfg(test)]
     pub fn may_serve(&self, slot: u32) -> bool {
         self.life(slot).is_some_and(Life::may_serve)
     }

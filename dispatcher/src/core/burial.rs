@@ -106,7 +106,7 @@ impl Core {
         // It may not have said so before.
         self.backend_retires(slot, words);
         if !has_lost {
-            return self.buried(slot, pool, words);
+            return self.buried(slot, pool);
         }
         self.burials.next.push(Dead {
             slot,
@@ -118,8 +118,7 @@ impl Core {
         }
         if !self.burials.is_empty() {
             // Others take from the ready queue what it was to take.
-            self.poke_idle(pool, 0, words);
-            self.mark_dirty(pool);
+            self.look_for_sleepers(pool);
         }
     }
 
@@ -143,7 +142,7 @@ impl Core {
                 budget = budget.saturating_sub(1);
                 if !self.follow(&mut burial) {
                     for dead in burial.dead {
-                        self.buried(dead.slot, dead.pool, words);
+                        self.buried(dead.slot, dead.pool);
                     }
                     continue;
                 }
@@ -226,10 +225,9 @@ impl Core {
     }
 
     /// Nobody is left that it may have had.
-    fn buried(&mut self, slot: u32, number: u32, words: &impl Words) {
+    fn buried(&mut self, slot: u32, number: u32) {
         self.forget_backend(slot);
         // It may have been the one that was to take from the ready queue.
-        self.poke_idle(number, 0, words);
-        self.mark_dirty(number);
+        self.look_for_sleepers(number);
     }
 }

@@ -41,13 +41,13 @@ impl Core {
     }
 
     /// A backend has told that, or a session has left it.
-    pub(super) fn told_dedicated(&mut self, slot: u32, dedicated: bool, words: &impl Words) {
+    pub(super) fn told_dedicated(&mut self, slot: u32, dedicated: bool) {
         let is_new = self.set_dedicated(slot, dedicated);
         let pool = self.backends.get(slot).map(|backend| backend.pool());
         if let Some(number) = pool.filter(|_| is_new && !dedicated) {
             // It may sleep since before it was told of: nobody has poked it for
             // what was sent meanwhile.
-            self.poke_idle(number, 0, words);
+            self.look_for_sleepers(number);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::places::Places;
 use super::pool_changes::Reason;
 use super::words::Word;
+use std::collections::VecDeque;
 
 /// What decides how many backends a pool shall start now.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,23 +71,67 @@ impl Growth {
     }
 }
 
-/// Which of a pool's backends a session gets that cannot have its last one: an idle
-/// one, or one that lingers; with forced migration never the last. The result is the
-/// slot and the state it was seen in, to be claimed by compare-and-swap.
-pub fn choose_backend(
-    states: impl Iterator<Item = (u32, Word)>,
-    never: Option<u32>,
-) -> Option<(u32, Word)> {
-    let mut lingers = None;
-    for (slot, state) in states {
-        match state {
-            _ if never == Some(slot) => {}
-            Word::Idle => return Some((slot, state)),
-            Word::Linger if lingers.is_none() => lingers = Some((slot, state)),
-            _ => {}
+/// Which of a pool's backends those get that cannot have their last ones: idle ones, or
+/// those that linger. It goes on from one session to the next, so that a round looks at
+/// each once.
+#[derive(Debug, Default)]
+pub struct Search {
+    first: usize,
+    looked_at: usize,
+    /// Of these, not what was searched for.
+    in_vain: usize,
+    lingering: VecDeque<u32>,
+    /// The place of the first that was free.
+    found: Option<usize>,
+}
+
+impl Search {
+    pub fn from(first: usize) -> Search {
+        Search {
+            first,
+            ..Search::default()
         }
     }
-    lingers
+
+    /// The place of the first that it has not looked at, of so many.
+    pub fn next(&self, slots: usize) -> usize {
+        (self.first + self.looked_at) % slots.max(1)
+    }
+
+    pub fn found(&self) -> Option<usize> {
+        self.found
+    }
+
+    /// The slot, and the state it was seen in, to be claimed by compare-and-swap. `state`:
+    /// None if the session may not have this one. After `most` in vain it looks at no more.
+    pub fn find(
+        &mut self,
+        slots: &[u32],
+        most: usize,
+        state: impl Fn(u32) -> Option<Word>,
+    ) -> Option<(u32, Word)> {
+        while self.in_vain < most && self.looked_at < slots.len() {
+            let at = self.next(slots.len());
+            let slot = slots[at];
+            let seen = state(slot);
+            if seen.is_some_and(Word::is_free) {
+                self.found.get_or_insert(at);
+            }
+            self.looked_at += 1;
+            match seen {
+                Some(Word::Idle) => return Some((slot, Word::Idle)),
+                Some(Word::Linger) => self.lingering.push_back(slot),
+                _ => {}
+            }
+            self.in_vain += 1;
+        }
+        while let Some(slot) = self.lingering.pop_front() {
+            if let Some(state) = state(slot).filter(|state| state.is_free()) {
+                return Some((slot, state));
+            }
+        }
+        None
+    }
 }
 
 #[cfg(test)]
@@ -196,18 +241,47 @@ mod tests {
     }
 
     #[test]
-    fn idle_ones_come_first_then_those_that_linger_and_never_the_one_that_is_left_out() {
-        let states = [
-            (1, Word::Busy),
-            (2, Word::Linger),
-            (3, Word::Idle),
-            (4, Word::Linger),
+    fn idle_ones_come_first_then_those_that_linger_and_never_one_that_may_not_be_had() {
+        let words = [
+            Word::Busy,
+            Word::Linger,
+            Word::Idle,
+            Word::Linger,
+            Word::Idle,
         ];
-        let choose = |never| choose_backend(states.into_iter(), never);
-        assert_eq!(choose(None), Some((3, Word::Idle)));
-        assert_eq!(choose(Some(3)), Some((2, Word::Linger)));
-        let one = |word, never| choose_backend([(1, word)].into_iter(), never);
-        assert_eq!(one(Word::Idle, Some(1)), None);
-        assert_eq!(one(Word::Retiring, None), None);
+        let slots = [1, 2, 3, 4, 5];
+        let state = |slot: u32| words.get(slot as usize - 1).copied();
+        let mut search = Search::default();
+        let mut found = || search.find(&slots, 9, state).map(|(slot, _)| slot);
+        assert_eq!(
+            [(); 5].map(|()| found()),
+            [Some(3), Some(5), Some(2), Some(4), None]
+        );
+        // One that does not linger any more when it comes to its turn.
+        let mut search = Search::default();
+        assert!(search.find(&slots[..3], 9, state).is_some());
+        assert_eq!(
+            search.find(&slots[..3], 9, |slot| state(slot).filter(|_| slot != 2)),
+            None
+        );
+        let mut search = Search::default();
+        assert_eq!(search.find(&[3], 9, |_| None), None);
+    }
+
+    #[test]
+    fn so_many_are_looked_at_in_vain_and_no_more_whoever_is_free_behind_them() {
+        let slots: Vec<u32> = (0..20).collect();
+        let state = |slot| Some(if slot < 10 { Word::Busy } else { Word::Idle });
+        let mut search = Search::default();
+        assert_eq!(search.find(&slots, 4, state), None);
+        assert_eq!((search.next(20), search.found()), (4, None));
+        let mut search = Search::from(7);
+        let found: Vec<u32> = (0..20)
+            .filter_map(|_| search.find(&slots, 4, state))
+            .map(|(slot, _)| slot)
+            .collect();
+        // Those that it finds do not count.
+        assert_eq!(found, (10..20).collect::<Vec<u32>>());
+        assert_eq!(search.found(), Some(10));
     }
 }

@@ -31,8 +31,8 @@ impl Core {
     }
 
     /// It is no longer dedicated if its session has gone.
-    pub(super) fn may_be_free(&mut self, slot: u32, words: &impl Words) {
-        self.told_dedicated(slot, false, words);
+    pub(super) fn may_be_free(&mut self, slot: u32) {
+        self.told_dedicated(slot, false);
         if let Some(number) = self.backends.get(slot).map(|backend| backend.pool()) {
             self.mark_dirty(number);
         }

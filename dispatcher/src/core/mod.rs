@@ -29,6 +29,7 @@
 //! | `passing` | what that has cost of late |
 //! | `pool_changes` | why a pool has grown or shrunk, for the log |
 //! | `growth` | how many it starts now |
+//! | `moves` | an outdated pool's sessions go over to the one in its place |
 //! | `pools`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
 
 mod admission;
@@ -48,6 +49,7 @@ mod ids;
 mod leave;
 mod make_room;
 mod modes;
+mod moves;
 mod origin;
 mod passing;
 mod places;
@@ -95,6 +97,7 @@ use dedicated::Evicted;
 use held::LookForHeld;
 use holds::Hold;
 use make_room::Room;
+use moves::Moves;
 use passing::Passing;
 use places::Excess;
 use pool_limits::Groups;
@@ -176,6 +179,7 @@ pub struct Core {
     wants: Wants,
     sweeping: Sweeping,
     burials: Burials,
+    moves: Moves,
     endings: Endings,
     actions: VecDeque<Action>,
 }
@@ -218,6 +222,7 @@ impl Core {
             wants: Wants::default(),
             sweeping: Sweeping::default(),
             burials: Burials::default(),
+            moves: Moves::default(),
             endings: Endings::default(),
             actions: VecDeque::new(),
         }
@@ -265,8 +270,8 @@ impl Core {
 
             Event::Attached(slot) => self.attached(slot),
             Event::BackendGone(slot) => self.backend_gone(slot),
-            Event::Dedicated(slot, dedicated) => self.told_dedicated(slot, dedicated, words),
-            Event::MayBeFree(slot) => self.may_be_free(slot, words),
+            Event::Dedicated(slot, dedicated) => self.told_dedicated(slot, dedicated),
+            Event::MayBeFree(slot) => self.may_be_free(slot),
             Event::Leaves { slot, was_asked } => self.leaves(slot, was_asked, words),
             Event::SlotFreed(slot) => self.backends.release(slot),
             Event::TicketBack(is_ours) => self.ticket_back(is_ours, words),
@@ -284,6 +289,7 @@ impl Core {
             Event::Sweep => self.sweep(words),
             Event::RoundEnds => {
                 self.bury_on(words);
+                self.move_on();
                 self.end_on(words);
                 self.sweep_on(words);
                 self.ask_limits_on();
@@ -329,6 +335,7 @@ impl Core {
     pub fn has_more(&self) -> bool {
         !self.dirty.is_empty()
             || !self.burials.is_empty()
+            || self.moves.has_more()
             || self.wants.has_more()
             || self.sweeping.has_more()
             || self.is_ending()

@@ -32,7 +32,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    fn grow(&mut self, bytes: i64) {
+    pub fn grow(&mut self, bytes: i64) {
         self.bytes += bytes;
     }
 
@@ -64,18 +64,6 @@ impl Core {
     pub(super) fn nothing_is_stored(&mut self, id: SessionId) {
         let bytes = self.sessions.get(id).map(|session| session.context_bytes());
         self.stored(id, -bytes.unwrap_or(0));
-    }
-
-    /// All sessions of one pool have gone to another of its group.
-    pub(super) fn memory_moves(&mut self, old: u32, new: u32) {
-        let bytes = self.pool_mut(old).map_or(0, |pool| {
-            let bytes = pool.memory.bytes;
-            pool.memory.grow(-bytes);
-            bytes
-        });
-        if let Some(pool) = self.pool_mut(new) {
-            pool.memory.grow(bytes);
-        }
     }
 
     fn memory_left(&self, group: GroupKey) -> Option<i64> {

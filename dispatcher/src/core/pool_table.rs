@@ -12,7 +12,7 @@ use super::backends::Life;
 use super::pool_changes::Reason;
 use super::pools::Pool;
 use super::tally::Tally;
-use super::{Action, Core, Identity, PoolKey, Stranger, Then, Words};
+use super::{Action, Core, Identity, PoolKey, Stranger, Words};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
 use std::collections::BTreeSet;
@@ -107,42 +107,6 @@ impl Core {
         }
     }
 
-    fn begin_to_move(&mut self, old: u32, new: u32) {
-        self.act(Action::TakeBack(old));
-        self.then(Then::Move { old, new });
-    }
-
-    /// All that one pool has to another; its backends go.
-    pub(super) fn move_sessions(&mut self, old: u32, new: u32) {
-        if self.pool(old).is_none() || self.pool(new).is_none() {
-            return;
-        }
-        for id in self.sessions.of_pool(old) {
-            if (self.sessions.get(id)).is_some_and(|session| session.is_ungreeted()) {
-                self.actions.push_back(Action::ForgetGreeting(id));
-            }
-        }
-        let moved = self.sessions.members(old);
-        for (number, joins) in [(old, false), (new, true)] {
-            if let Some(key) = self.pool_key(number).cloned() {
-                match joins {
-                    true => self.session_tally.add(&key, moved),
-                    false => self.session_tally.take(&key, moved),
-                }
-            }
-        }
-        self.sessions.move_all(old, new);
-        self.memory_moves(old, new);
-        self.pools.have_moved(old, new);
-        let origins = self.pool_mut(old).map(|pool| pool.starts.take_origins());
-        if let Some(pool) = self.pool_mut(new) {
-            pool.starts.all_come_from(origins.unwrap_or_default());
-        }
-        self.retire_all(old, Reason::Outdated);
-        self.in_want.insert(new);
-        self.mark_dirty(new);
-    }
-
     /// A backend that logged in for this pool is not the pool's; it has gone.
     pub(super) fn stranger_came(&mut self, number: u32, stranger: Stranger, words: &impl Words) {
         let Some(pool) = self.pool(number) else {
@@ -192,7 +156,7 @@ impl Core {
     pub(super) fn drop_if_unused(&mut self, number: u32) {
         let is_unused = self.pool(number).is_some_and(|pool| {
             self.sessions.members(number) == 0 && !pool.has_backends() && !pool.dirty
-        });
+        }) && !self.moves.go_to(number);
         if !is_unused {
             return;
         }

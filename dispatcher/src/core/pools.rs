@@ -6,6 +6,7 @@
 //! long as it has one. What is asked for one database, one role's settings, or one
 //! group looks at these pools only, and at no others.
 
+mod look;
 mod pool;
 mod ready_queue;
 mod starts;

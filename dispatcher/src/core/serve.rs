@@ -6,7 +6,7 @@
 //! for whoever is left. A session goes either to one backend, which is claimed,
 //! or through the ready queue to whichever is first.
 
-use super::growth::{choose_backend, Growth};
+use super::growth::{Growth, Search};
 use super::pool_changes::Reason;
 use super::pools::counter_is_wrong;
 use super::room::Lack;
@@ -18,21 +18,46 @@ use super::{index_of, Action, Core, SessionId, Word, Words};
 /// transactions that wait for this very session.
 const FORCED_PATIENCE_US: u64 = 300_000;
 /// Backends of one pool that are looked at in a round, and pools where it counts how all
-/// of them are.
-const LOOKED_AT_ONCE: usize = if cfg!(test) { 4 } else { 256 };
+/// of them are: some 10 microseconds.
+const LOOKED_AT_ONCE: usize = 256;
 
 /// Pools that are being served.
-#[derive(Default)]
 pub struct Round {
+    /// So many backends of one are looked at in a round.
+    at_once: usize,
     /// The first is at its turn, the last in the list.
     pools: Vec<u32>,
     /// Sent into its queue since its turn began.
     queued: usize,
+    /// For a backend that is free.
+    search: Search,
     /// The last of its FIFO that was passed over (forced migration only).
     passed: Option<SessionId>,
     /// Pools that get the places that have become free, one each.
     meant_for: Vec<u32>,
     spare: Vec<u32>,
+}
+
+impl Default for Round {
+    fn default() -> Round {
+        Round {
+            at_once: LOOKED_AT_ONCE,
+            pools: Vec::new(),
+            queued: 0,
+            search: Search::default(),
+            passed: None,
+            meant_for: Vec::new(),
+            spare: Vec::new(),
+        }
+    }
+}
+
+impl Round {
+    /// What comes in between comes in between.
+    #[cfg(test)]
+    pub fn look_at_few(&mut self) {
+        self.at_once = 4;
+    }
 }
 
 impl Core {
@@ -65,10 +90,14 @@ impl Core {
 
     fn begin_turn(&mut self) {
         self.round.queued = 0;
+        self.round.search = Search::default();
         self.round.passed = None;
         if let Some(number) = self.round.pools.last().copied() {
-            if let Some(pool) = self.pool_mut(number) {
+            let at_once = self.round.at_once;
+            if let Some(pool) = self.pools.get_mut(number) {
                 pool.dirty = false;
+                let first = pool.look.search_from(pool.shared().len(), at_once);
+                self.round.search = Search::from(first);
             }
         }
     }
@@ -79,10 +108,11 @@ impl Core {
             if self.hand_out(number, words) {
                 return;
             }
-            if self.round.queued > 0 {
-                self.poke_idle(number, self.round.queued, words);
+            if self.look_on(number, words) {
+                self.grow(number, words);
+            } else if self.round.meant_for.contains(&number) {
+                self.room.is_still_meant_for(number);
             }
-            self.grow(number, words);
             self.round.pools.pop();
             self.begin_turn();
         }
@@ -93,9 +123,11 @@ impl Core {
     }
 
     /// A backend for a session, and the state it was seen in: the one that served it
-    /// last, if that is free; or else the first that is. With `force` any but the last.
+    /// last, if that is free; or else the first that is, of the first ones where there are
+    /// very many (who is not found so goes into the ready queue, and the others are woken
+    /// for him: look_on). With `force` any but the last, of all.
     fn find_backend(
-        &self,
+        &mut self,
         number: u32,
         last: Option<u32>,
         force: bool,
@@ -111,10 +143,14 @@ impl Core {
                 }
             }
         }
-        let may_serve = |slot: &&u32| self.backends.may_serve(**slot);
-        let slots = self.pool(number)?.shared().iter().filter(may_serve);
-        let states = slots.map(|slot| (*slot, words.backend(*slot)));
-        choose_backend(states, last.filter(|_| force))
+        let (backends, pool) = (&self.backends, self.pools.get(number)?);
+        let state = |slot: u32| backends.is_shared(slot).then(|| words.backend(slot));
+        let slots = pool.shared();
+        if self.limits.force_migration {
+            let but_the_last = |slot| state(slot).filter(|_| !force || last != Some(slot));
+            return Search::default().find(slots, slots.len(), but_the_last);
+        }
+        self.round.search.find(slots, self.round.at_once, state)
     }
 
     pub(super) fn queued(&self, number: u32, words: &impl Words) -> usize {
@@ -142,7 +178,8 @@ impl Core {
     /// goes there too, even if a backend shows itself idle, as each does for a
     /// moment that has just given a session back.
     fn hand_out(&mut self, number: u32, words: &impl Words) -> bool {
-        if self.pool(number).is_none_or(|pool| pool.queue.rests()) {
+        let rests = self.pool(number).is_none_or(|pool| pool.queue.rests());
+        if rests || self.moves.go_from(number) {
             return false;
         }
         let forced = self.limits.force_migration;
@@ -265,23 +302,61 @@ impl Core {
         }
     }
 
+    /// One that sleeps may be needed for who is in the ready queue.
+    pub(super) fn look_for_sleepers(&mut self, number: u32) {
+        if let Some(pool) = self.pools.get_mut(number) {
+            pool.begin_look(0);
+        }
+        self.mark_dirty(number);
+    }
+
     /// A backend may have become idle after it saw the queue empty and before
     /// it could see what was sent: wake as many as there are messages, those
-    /// of before too, whose backends may have been poked and not woken yet.
-    pub(super) fn poke_idle(&mut self, number: u32, sent: usize, words: &impl Words) {
-        let mut left = self.queued(number, words).max(sent);
-        let Some(pool) = self.pools.get(number) else {
-            return;
+    /// of before too, whose backends may have been poked and not woken yet. Where there
+    /// are very many it goes on in the next round. True: it is known how many are free.
+    fn look_on(&mut self, number: u32, words: &impl Words) -> bool {
+        let sent = self.round.queued;
+        let mut pokes = self.queued(number, words).max(sent);
+        let waiting = self.sessions.waiting(number) + pokes;
+        let Some(pool) = self.pools.get_mut(number) else {
+            return true;
         };
-        for slot in pool.shared() {
-            if left == 0 {
-                break;
-            }
-            if self.backends.may_serve(*slot) && words.backend(*slot).is_free() {
-                left -= 1;
-                self.actions.push_back(Action::Poke(*slot));
-            }
+        let mut free_at = self.round.search.found();
+        if let Some(free_at) = free_at {
+            pool.look.is_free_at(free_at);
         }
+        if waiting == 0 {
+            pool.look.end();
+            return true;
+        }
+        if sent > 0 || !pool.look.is_on() {
+            pool.begin_look(self.round.search.next(pool.shared().len()));
+        }
+        let (mut is_known, forced) = (false, self.limits.force_migration);
+        for _ in 0..self.round.at_once {
+            let Some((at, slot)) = pool.next_to_look_at() else {
+                break;
+            };
+            let is_shared = self.backends.is_shared(slot);
+            let word = is_shared.then(|| words.backend(slot));
+            let is_free = word.is_some_and(Word::is_free);
+            if is_free && free_at.is_none() {
+                free_at = Some(at);
+                pool.look.is_free_at(at);
+            }
+            if is_free && pokes > 0 {
+                pokes -= 1;
+                self.actions.push_back(Action::Poke(slot));
+            }
+            let will_serve = is_shared && is_about_to_serve(slot, forced, words);
+            let backends = pool.shared().len();
+            is_known |= pool.look.saw(will_serve, backends, waiting);
+        }
+        let goes_on = pool.look.is_on();
+        if goes_on {
+            self.mark_dirty(number);
+        }
+        is_known || !goes_on
     }
 
     /// All pools that share backends, if all of these are at work and each pool
@@ -317,29 +392,14 @@ impl Core {
     /// What a pool could start now; None if it shall not try.
     pub(super) fn growth(&self, number: u32, words: &impl Words) -> Option<Growth> {
         let pool = self.pool(number)?;
-        if self.stopping || !pool.starts.may_be_tried(self.now.us) || self.is_held(number) {
+        let may_not_yet = !pool.starts.may_be_tried(self.now.us) || self.is_held(number);
+        if self.stopping || may_not_yet || self.moves.go_from(number) {
             return None;
         }
-        // Attached or not; and one that is free is about to take from the ready
-        // queue what still counts as waiting. So is one that is busy and holds
-        // nobody: it says that it is busy before it takes. Not under forced
-        // migration: there is no queue then, and who waits while one is free waits
-        // for another than that one.
-        let will_serve = |slot: &&u32| {
-            let Some(life) = self.backends.life(**slot) else {
-                return false;
-            };
-            let about_to = match words.backend(**slot) {
-                Word::Idle | Word::Linger => !self.limits.force_migration,
-                Word::Busy => !self.limits.force_migration && words.backend_session(**slot) == 0,
-                word => word == Word::Starting,
-            };
-            life.is_starting() || (life.may_serve() && about_to)
-        };
         // Before those that wait are counted: who has been taken between the two
         // is missed, and looked for again in the next round. The other way round he
         // would get a second backend.
-        let starting = pool.shared().iter().filter(will_serve).count();
+        let starting = self.backends.lives(number).starting() + self.about_to_serve(number, words);
         Some(Growth {
             waiting: self.waiting_in(number, words),
             starting,
@@ -350,6 +410,25 @@ impl Core {
             places: self.places(0),
             force_migration: self.limits.force_migration,
         })
+    }
+
+    /// Those that are free are about to take from the ready queue what still counts as
+    /// waiting. So is one that is busy and holds nobody: it says that it is busy before it
+    /// takes. Not under forced migration: there is no queue then, and who waits while one
+    /// is free waits for another than that one.
+    fn about_to_serve(&self, number: u32, words: &impl Words) -> usize {
+        let Some(pool) = self.pool(number) else {
+            return 0;
+        };
+        let forced = self.limits.force_migration;
+        if pool.shared().len() > self.round.at_once && !forced {
+            return pool.look.of_all();
+        }
+        let shared = pool.shared().iter().copied();
+        let shared = shared.filter(|slot| self.backends.is_shared(*slot));
+        shared
+            .filter(|slot| is_about_to_serve(*slot, forced, words))
+            .count()
     }
 
     /// Nobody waits, and it has its least: there is nothing to count.
@@ -435,5 +514,14 @@ impl Core {
         let first = self.sessions.longest_waiting(number);
         let first = first.or_else(|| self.in_queue(number, words).next());
         first.and_then(|id| self.wait_us(id)).unwrap_or(0)
+    }
+}
+
+/// Will a shared backend serve who waits, as far as its words say it?
+fn is_about_to_serve(slot: u32, forced: bool, words: &impl Words) -> bool {
+    match words.backend(slot) {
+        Word::Idle | Word::Linger => !forced,
+        Word::Busy => !forced && words.backend_session(slot) == 0,
+        word => word == Word::Starting,
     }
 }

@@ -345,7 +345,7 @@ impl Sessions {
         self.count_ungreeted(self.table[index as usize].pool, was, to);
         if waits(to) && !waits(was) {
             self.waiting += 1;
-            self.link_by_turn(index);
+            self.link_by_turn(index, None);
         }
     }
 
@@ -573,7 +573,8 @@ mod tests {
         for id in &ids[..5] {
             sessions.wait(*id, Of::Busy, 0);
         }
-        sessions.move_all(0, 1);
+        let mut behind = None;
+        while sessions.move_one(0, 1, &mut behind).is_some() {}
         assert_eq!(sessions.fifo(1).collect::<Vec<_>>(), ids[..5]);
         assert_eq!((sessions.members(0), sessions.members(1)), (0, 6));
         assert!(ids.iter().all(|id| sessions.get(*id).unwrap().pool == 1));

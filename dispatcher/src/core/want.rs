@@ -112,6 +112,8 @@ impl Core {
     #[cfg(test)]
     pub(super) fn look_at_few(&mut self) {
         self.wants.at_once = 32;
+        self.round.look_at_few();
+        self.moves.move_few();
     }
 
     #[cfg(test)]

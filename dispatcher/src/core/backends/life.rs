@@ -26,6 +26,7 @@ impl Life {
     }
 
     /// May it be given a session?
+    #[cfg(test)]
     pub fn may_serve(self) -> bool {
         matches!(self, Life::Shared | Life::Dedicated)
     }

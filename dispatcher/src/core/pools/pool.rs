@@ -8,6 +8,7 @@
 //! What the table of pools finds it by, its key, its backends, and whether it is
 //! outdated, only the table changes.
 
+use super::look::Look;
 use super::ready_queue::ReadyQueue;
 use super::starts::Starts;
 use crate::core::pool_limits::PoolLimits;
@@ -60,6 +61,8 @@ pub struct Pool {
 
     pub starts: Starts,
     pub queue: ReadyQueue,
+    /// For those of its backends that have nothing to do.
+    pub look: Look,
     pub memory: Memory,
     /// Does it want one more all the time?
     pub lack: Lack,
@@ -87,6 +90,7 @@ impl Pool {
             without_since_us: 0,
             starts: Starts::default(),
             queue: ReadyQueue::default(),
+            look: Look::default(),
             memory: Memory::default(),
             lack: Lack::default(),
             limits: None,
@@ -165,10 +169,12 @@ impl Pool {
             true => self.dedicated.push(slot),
             false => self.shared.push(slot),
         }
+        self.look_anew();
     }
 
     pub(super) fn forget_backend(&mut self, slot: u32, now_us: u64) {
         self.take_out(slot);
+        self.look_anew();
         if self.shared.is_empty() {
             self.without_since_us = now_us;
         }
@@ -180,6 +186,24 @@ impl Pool {
     fn take_out(&mut self, slot: u32) {
         self.shared.retain(|other| *other != slot);
         self.dedicated.retain(|other| *other != slot);
+    }
+
+    /// All that are not dedicated are looked at from now on (look.rs).
+    pub fn begin_look(&mut self, first: usize) {
+        self.look.begin(self.shared.len(), first);
+    }
+
+    /// The places are others, and one may have been passed.
+    fn look_anew(&mut self) {
+        if self.look.is_on() {
+            self.begin_look(0);
+        }
+    }
+
+    /// The next one that is to be looked at, and its place.
+    pub fn next_to_look_at(&mut self) -> Option<(usize, u32)> {
+        let at = self.look.step(self.shared.len())?;
+        Some((at, *self.shared.get(at)?))
     }
 
     /// One more is told of, or one less; how many that are.

@@ -36,17 +36,6 @@ impl Starts {
         }
     }
 
-    /// All of another pool's sessions come.
-    pub fn all_come_from(&mut self, origins: BTreeMap<Provenance, u32>) {
-        for (from, count) in origins {
-            *self.origins.entry(from).or_default() += count;
-        }
-    }
-
-    pub fn take_origins(&mut self) -> BTreeMap<Provenance, u32> {
-        std::mem::take(&mut self.origins)
-    }
-
     #[cfg(test)]
     pub fn sessions(&self) -> u32 {
         self.origins.values().sum()

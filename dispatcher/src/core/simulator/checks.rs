@@ -121,6 +121,7 @@ impl Core {
                 || pool.dirty
                 || pool.queue.is_full()
                 || pool.queue.rests()
+                || self.moves.go_from(number)
             {
                 continue;
             }

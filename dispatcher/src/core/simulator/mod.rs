@@ -15,6 +15,7 @@ mod coming_in;
 mod costs;
 mod evictions;
 mod happenings;
+mod many;
 mod process;
 mod random;
 mod rules;

@@ -1,0 +1,58 @@
+//! A pool with more backends than are looked at in a round.
+
+use super::shares::{limits, quiet, Crowd, Steady};
+use crate::core::{index_of, SessionId, Words};
+
+const BACKENDS: usize = 20;
+
+fn ask(steady: &mut Steady<'_>, id: SessionId) {
+    let now_us = steady.shell.world.now_us;
+    let client = steady.shell.world.client(id).expect("it is there");
+    client.asked = 1;
+    client.asks_since_us = now_us;
+}
+
+/// The last one is free, and sleeps; all others are busy for long.
+#[test]
+fn who_asks_where_the_first_of_very_many_backends_are_busy_does_not_wait_for_a_tick() {
+    let crowds = [Crowd {
+        clients: BACKENDS,
+        // As long as it takes to start them all.
+        transaction_us: 100_000,
+        think_us: 1_000_000_000,
+        ..quiet(0)
+    }];
+    let mut steady = Steady::new(&crowds, limits(BACKENDS));
+    steady.shell.core.look_at_few();
+    let ids: Vec<SessionId> = steady.members.iter().map(|member| member.id).collect();
+    for (at, id) in ids.iter().enumerate() {
+        steady.members[at].asks_at_us = u64::MAX;
+        ask(&mut steady, *id);
+    }
+    steady.go_on(1_000_000, false);
+    let number = steady.shell.core.pools().next().expect("there is one");
+    let slots = steady.shell.core.pool_backends(number).to_vec();
+    assert_eq!(slots.len(), BACKENDS);
+    let last = slots[BACKENDS - 1];
+    let words = &steady.shell.world;
+    let others = (ids.into_iter()).filter(|id| words.last_backend(index_of(*id)) != Some(last));
+    let others: Vec<SessionId> = others.take(BACKENDS - 1).collect();
+    for id in others {
+        let client = steady.shell.world.client(id).expect("it is there");
+        client.transaction_us = 60_000_000;
+        ask(&mut steady, id);
+    }
+    steady.go_on(1_000_000, false);
+    let is_free = |slot: &&u32| steady.shell.world.backend(**slot).is_free();
+    assert_eq!(slots.iter().filter(is_free).collect::<Vec<_>>(), [&last]);
+
+    let pool = steady.shell.core.pool_mut(number).expect("it is there");
+    pool.look.is_free_at(0);
+    let new = steady.log_in(0);
+    let client = steady.shell.world.client(new).expect("it is there");
+    client.transaction_us = 1_000;
+    ask(&mut steady, new);
+    steady.go_on(5_000, false);
+    let client = steady.shell.world.client(new).expect("it is there");
+    assert_eq!(client.answered, 1, "a backend sleeps beside who waits");
+}

@@ -203,6 +203,31 @@ def test_a_cancel_does_not_hit_a_statement_that_is_not_whole_yet(stopped):
         assert [found.type for found in sloth.until_ready()] == ["T", "D", "C", "Z"]
 
 
+def test_nor_while_its_client_waits_for_a_backend(cluster_with, crowd):
+    """No backend has come to look what it has sent."""
+    cluster = cluster_with("role", max_backends=1)
+    busy, sloth = crowd(cluster, 2, user="role")
+    sloth.query("SELECT 1")
+    busy.send(query("BEGIN; SELECT 1"))
+    busy.until_ready()
+    whole = query("SELECT 'whole'")
+    sloth.send(whole[:7])
+    waits = "SELECT count(*) FROM pg_baton_sessions WHERE state = 'waiting'"
+    wait_until(lambda: cluster.sql(waits) == [(1,)], what="it waits for the only backend")
+    sloth.cancel_request()
+    sloth.send(whole[7:])
+    busy.query("COMMIT")
+    assert [found.type for found in sloth.until_ready()] == ["T", "D", "C", "Z"]
+    # Who has sent all of it is hit there.
+    busy.send(query("BEGIN; SELECT 1"))
+    busy.until_ready()
+    sloth.send(whole)
+    wait_until(lambda: cluster.sql(waits) == [(1,)], what="it waits again")
+    sloth.cancel_request()
+    assert sloth.until_ready()[0].fields()["C"] == "57014"
+    busy.query("COMMIT")
+
+
 @pytest.mark.parametrize("rest", [b"", b"x"], ids=["silent", "dribbling"])
 def test_a_large_message_begins_and_its_rest_has_a_limit(cluster_with, crowd, rest):
     cluster = cluster_with("sloth", "other", max_backends=1, message_timeout="1s")

@@ -27,16 +27,23 @@ impl Core {
             Some(Location::Held(_)) => self.act(Action::CancelOnBackend(id)),
             // A login has no statement.
             Some(Location::Here(Whereabouts::Waiting(Need::Greeting))) => {}
-            Some(Location::Here(Whereabouts::Waiting(Need::Answer))) => self.cancel_waiting(id),
             // It is answered with an error already.
             Some(Location::Here(Whereabouts::Skipping(_))) | None => {}
             Some(Location::OnItsWay(_)) => self.act(Action::MarkCancel(id)),
-            // What it has asked is in its socket, and we have not come to that
-            // yet.
+            // What it has asked is in its socket. We may not have come to that yet, or
+            // it is part of a message, which nobody has looked at: that is not hit.
             Some(Location::Here(_) | Location::GivenBack { .. }) => {
                 let look = Look::Cancel;
                 self.act(Action::Look { id, look });
             }
+        }
+    }
+
+    /// A whole request of it is there.
+    pub(super) fn cancel_what_is_asked(&mut self, id: SessionId, words: &impl Words) {
+        match self.locate(id, words) {
+            Some(Location::Here(Whereabouts::Waiting(Need::Answer))) => self.cancel_waiting(id),
+            _ => self.act(Action::MarkCancel(id)),
         }
     }
 

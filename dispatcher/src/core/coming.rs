@@ -83,7 +83,7 @@ impl Core {
             (Look::Leaving, Says::Nothing) => self.arm(id),
             (Look::Leaving, Says::Something) => self.comes_to_ask(id, words),
             (Look::Leaving, Says::Broken) => self.end(id, Why::Ended(Ending::Cut)),
-            (Look::Cancel, Says::Something) => self.act(Action::MarkCancel(id)),
+            (Look::Cancel, Says::Something) => self.cancel_what_is_asked(id, words),
             (Look::Cancel, _) => {}
         }
     }

@@ -5,7 +5,8 @@
 
 use super::{reports, Ask, Scheduler};
 use crate::core::{
-    index_of, Action, Core, Ending, Event, PoolKey, Says, SessionId, Skipped, Tally, Why, Word,
+    index_of, Action, Core, Ending, Event, Look, PoolKey, Says, SessionId, Skipped, Tally, Why,
+    Word,
 };
 use crate::dispatcher::backends::links::Claim;
 use crate::dispatcher::link::layout::shared::*;
@@ -79,7 +80,11 @@ impl Scheduler {
             }
             Action::Look { id, look } => {
                 // Part of a message is none yet: a cancel means nothing.
-                let says = if self.begun.has(id) {
+                let is_part = match look {
+                    Look::Cancel => self.begun.is_part(id, &self.sockets),
+                    Look::Ungreeted | Look::Leaving => self.begun.has(id),
+                };
+                let says = if is_part {
                     Says::Nothing
                 } else {
                     self.sockets.look(id)

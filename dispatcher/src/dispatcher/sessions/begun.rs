@@ -105,20 +105,7 @@ impl Begun {
         if known.is_some_and(|part| available < part.needed) && !is_last {
             return Heard::Begins;
         }
-        let mut buffer = vec![0; MESSAGE_MAY_BEGIN as usize];
-        let start = match socket::peek_bytes(fd, &mut buffer) {
-            // What has come meanwhile makes an event of its own.
-            Ok(length) if length > 0 && buffer[0] != b'X' => look(
-                &buffer[..length],
-                available.max(length),
-                MESSAGE_MAY_BEGIN as usize,
-            ),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Start::Needs(1),
-            // It leaves.
-            _ => Start::Ready,
-        };
-        overwrite(&mut buffer);
-        match start {
+        match start_of(fd, available) {
             Start::Ready => self.is_ready(id, sockets),
             // The rest will never come.
             Start::Needs(_) if is_last => Heard::Broken,
@@ -131,6 +118,12 @@ impl Begun {
                 Heard::Begins
             }
         }
+    }
+
+    /// Is what has come part of a message, and no more? Nobody may have looked yet.
+    pub fn is_part(&self, id: SessionId, sockets: &Sockets) -> bool {
+        let fd = sockets.fd(id);
+        self.has(id) || fd >= 0 && matches!(start_of(fd, socket::unread(fd)), Start::Needs(_))
     }
 
     fn is_ready(&mut self, id: SessionId, sockets: &Sockets) -> Heard {
@@ -197,4 +190,22 @@ fn may_be_full(fd: RawFd, available: usize) -> bool {
         // Short messages take a few hundred bytes each.
         _ => socket::receive_memory(fd).is_some_and(|(held, most)| held >= most / 4),
     }
+}
+
+/// What lies unread in a socket, of which so many bytes are known to be there.
+fn start_of(fd: RawFd, available: usize) -> Start {
+    let mut buffer = vec![0; MESSAGE_MAY_BEGIN as usize];
+    let start = match socket::peek_bytes(fd, &mut buffer) {
+        // What has come meanwhile makes an event of its own.
+        Ok(length) if length > 0 && buffer[0] != b'X' => look(
+            &buffer[..length],
+            available.max(length),
+            MESSAGE_MAY_BEGIN as usize,
+        ),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Start::Needs(1),
+        // It leaves.
+        _ => Start::Ready,
+    };
+    overwrite(&mut buffer);
+    start
 }

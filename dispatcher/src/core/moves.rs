@@ -53,6 +53,12 @@ impl Moves {
         self.all.iter().any(|one| one.old == pool)
     }
 
+    /// It is no more: its last session has ended. Another pool may get its number, and
+    /// nobody of that one is to move.
+    pub fn forget_from(&mut self, pool: u32) {
+        self.all.retain(|one| one.old != pool);
+    }
+
     /// Is it still to get some?
     pub fn go_to(&self, pool: u32) -> bool {
         self.all.iter().any(|one| one.new == pool)

@@ -164,6 +164,7 @@ impl Core {
             self.in_want.remove(number);
             self.leaves_group(number, pool.key());
             self.burial_goes_on(number, pool.moved_to());
+            self.moves.forget_from(number);
             let (pool, role) = (number, pool.key().role_oid);
             self.act(Action::PoolDropped { pool, role });
         }

@@ -44,6 +44,12 @@ def causes(cluster, user: str) -> list[str | None]:
     return [cause for (cause,) in rows]
 
 
+def await_limit(cluster, user: str) -> None:
+    """What is set is known to each of its pools a moment after its first session has come."""
+    known = f"SELECT bool_and(memory_limit_bytes IS NOT NULL) FROM pg_baton_pools WHERE user_name = '{user}'"
+    wait_until(lambda: cluster.sql(known) == [(True,)], what="its pools know the limit")
+
+
 def memory(cluster, user: str) -> tuple[int, int | None]:
     ((used, most),) = cluster.sql(
         "SELECT sum(memory_bytes)::bigint, max(memory_limit_bytes) FROM pg_baton_pools "
@@ -54,6 +60,7 @@ def memory(cluster, user: str) -> tuple[int, int | None]:
 
 def test_a_session_beyond_its_role_s_memory_keeps_its_backend_and_all_it_has(cluster, crowd):
     (hog,) = crowd(cluster, 1, user="hog")
+    await_limit(cluster, "hog")
     fill(hog, 10)
     wait_until(lambda: causes(cluster, "hog") == ["pool memory"], what="it keeps its backend")
     assert has_all(hog, 10)
@@ -133,6 +140,7 @@ def test_pools_of_a_role_in_a_database_have_their_memory_together(cluster, crowd
     (first,) = crowd(cluster, 1, user="hog")
     # What only a starting backend can take makes a pool.
     (second,) = crowd(cluster, 1, user="hog", options="-c ignore_system_indexes=off")
+    await_limit(cluster, "hog")
     fill(first, 4)
     fill(second, 2)
     wait_until(lambda: causes(cluster, "hog") == ["pool memory", None])

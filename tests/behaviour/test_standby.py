@@ -275,6 +275,15 @@ def sleeps(standby, session: Wire) -> None:
     wait_until(lambda: standby.sql(running) == [(1,)], what="the session's statement runs")
 
 
+def asked_again(victim: Wire, text: str) -> list[list[str | None]]:
+    """The startup process signals until the transaction is seen to have ended; one signal
+    too many hits the same session's next statement, with a direct connection as well."""
+    for _ in range(10):
+        with contextlib.suppress(QueryFailed):
+            return victim.query(text)
+    return victim.query(text)
+
+
 def conflict(primary, standby, port: int) -> tuple[list[dict], list[list]]:
     """A session reads old rows that the primary then removes."""
     with old_snapshot(primary, standby, port) as (victim, witness):
@@ -282,7 +291,7 @@ def conflict(primary, standby, port: int) -> tuple[list[dict], list[list]]:
         primary.sql("DELETE FROM removed")
         primary.sql("VACUUM removed")
         found = [m.fields() for m in victim.until_ready(30) if m.type == "E"]
-        after = [victim.query(text) for text in ("ROLLBACK", "SELECT count(*) FROM removed")]
+        after = [victim.query("ROLLBACK"), asked_again(victim, "SELECT count(*) FROM removed")]
         assert witness.query("SHOW my.own") == [["witness"]]
     return [{k: v for k, v in fields.items() if k not in "LR"} for fields in found], after
 

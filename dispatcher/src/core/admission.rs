@@ -26,7 +26,7 @@ pub struct Crowd {
     look_at_us: u64,
 }
 
-/// To count takes a look at each pool that has a backend.
+/// To count takes a look at up to some hundred ready queues.
 const LOOK_AGAIN_US: u64 = 10_000;
 
 impl Crowd {

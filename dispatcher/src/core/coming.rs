@@ -108,10 +108,7 @@ impl Core {
     /// are measured by the same wait, so that those that behave alike stand alike.
     fn line_of(&self, number: u32, id: SessionId, words: &impl Words) -> Of {
         let index = index_of(id);
-        let silent_us = self
-            .now
-            .timestamp
-            .saturating_sub(words.session_since_us(index));
+        let silent_us = self.now.passed_us(words.session_since_us(index));
         let waited_us = self.usual_wait_us(number, words);
         let is_new = words.transactions(index) == 0;
         match is_new || u64::try_from(silent_us).is_ok_and(|silent_us| silent_us >= waited_us) {
@@ -226,10 +223,7 @@ impl Core {
             return;
         };
         let limit_us = words.idle_timeout_us(index);
-        let silent_us = self
-            .now
-            .timestamp
-            .saturating_sub(words.session_since_us(index));
+        let silent_us = self.now.passed_us(words.session_since_us(index));
         if limit_us == 0 || silent_us <= limit_us {
             return;
         }

@@ -293,10 +293,7 @@ impl Core {
                 if !self.backends.is_shared(*slot) {
                     continue;
                 }
-                let free_for_us = self
-                    .now
-                    .timestamp
-                    .saturating_sub(words.backend_since_us(*slot));
+                let free_for_us = self.now.passed_us(words.backend_since_us(*slot));
                 let backend = self.backends.get(*slot);
                 all.push(Holding {
                     slot: *slot,

@@ -120,6 +120,13 @@ pub struct Now {
     pub timestamp: i64,
 }
 
+impl Now {
+    /// Since this TimestampTz, which another process has written, and may be anything.
+    fn passed_us(self, since: i64) -> i64 {
+        self.timestamp.saturating_sub(since)
+    }
+}
+
 /// What the configuration says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {

@@ -63,11 +63,7 @@ impl Core {
         let is_idle = |slot: &&u32| {
             self.backends.is_shared(**slot)
                 && words.backend(**slot).is_free()
-                && self
-                    .now
-                    .timestamp
-                    .saturating_sub(words.backend_since_us(**slot))
-                    > limit_us
+                && self.now.passed_us(words.backend_since_us(**slot)) > limit_us
         };
         if self.waiting_in(number, words) > 0 {
             return Vec::new();

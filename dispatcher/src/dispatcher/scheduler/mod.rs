@@ -273,7 +273,7 @@ impl Scheduler {
         self.sockets.from(origin)
     }
 
-    /// Sessions that wait, of all pools: looks at each that has a backend.
+    /// Sessions that wait, of all pools; estimated where these are very many.
     pub fn waiting(&self) -> usize {
         self.core.waiting(&self.control)
     }

@@ -3,6 +3,7 @@
 use super::ids::SessionId;
 use super::origin::Provenance;
 use super::pool_changes::PoolChange;
+use super::who_is_in::Users;
 use super::words::Word;
 use crate::protocol::auth::client::Failure;
 
@@ -135,7 +136,7 @@ pub enum Then {
         old: u32,
         new: u32,
     },
-    /// Sessions of a database that is dropped by force, or all.
+    /// Sessions of databases that are dropped by force, or all.
     EndSessions,
 }
 
@@ -312,6 +313,12 @@ pub enum Action {
         pool: u32,
         serial: u64,
         from: Provenance,
+    },
+    /// Who is in the database of this hold: some of them, or (`is_all`) the last.
+    TellWhoIsIn {
+        number: u32,
+        users: Users,
+        is_all: bool,
     },
     /// A new failure to start backends for a pool, which is worth a line.
     TellFailure(u32),

@@ -7,36 +7,83 @@
 //! until a backend can be started, as he would wait for that lock, and gets
 //! the server's own answer then. When no session is there, neither stay its
 //! idle backends.
+//!
+//! Where its sessions are ended (WITH (FORCE)) their pools hand out nobody any more. All
+//! ready queues are emptied, some in each round, and then all sessions looked at
+//! (stop.rs). When the statement has ended that is done once more, as backends have
+//! given some back since; and the hold lasts until it is.
 
-use super::pool_changes::Reason;
 use super::sessions::Location;
 use super::{Action, Core, SessionId, Then, Words};
-use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Ready queues that are emptied in a round: some system calls each.
+const TAKEN_BACK_AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
 
 /// One database that is held.
 pub struct Hold {
-    /// Its holder's number.
-    number: u32,
-    database: Vec<u8>,
+    /// Its holder's number. None: he has gone, and not all have been looked at yet.
+    number: Option<u32>,
+    database: Arc<[u8]>,
     /// Its sessions are ended.
     forced: bool,
+    /// Ready queues are still to be emptied: those of pools from this one on.
+    to_take_back: Option<u32>,
     /// The session that executes the statement, 0 if it is none of the pool's.
     own: SessionId,
+    /// Whom nobody had when its holder went.
+    #[cfg(test)]
+    to_end: Vec<SessionId>,
 }
 
 impl Core {
-    /// Takes or confirms a hold. When the actions are done, `who_is_in` tells
-    /// what to answer.
-    pub fn hold(&mut self, number: u32, database: &[u8], forced: bool, own: SessionId) {
-        self.holds.retain(|hold| hold.number != number);
+    /// Takes or confirms a hold. Who is in the database is counted and told
+    /// (`TellWhoIsIn`); if that is nobody, neither stay its idle backends.
+    pub fn hold(
+        &mut self,
+        number: u32,
+        database: &[u8],
+        forced: bool,
+        own: SessionId,
+        words: &impl Words,
+    ) {
+        let database: Arc<[u8]> = database.into();
+        self.holds.retain(|hold| hold.number != Some(number));
         self.holds.push(Hold {
-            number,
-            database: database.to_vec(),
+            number: Some(number),
+            database: Arc::clone(&database),
             forced,
+            to_take_back: forced.then_some(0),
             own,
+            #[cfg(test)]
+            to_end: Vec::new(),
         });
-        if forced {
-            for pool in self.pools.in_database(database) {
+        self.who_is_in.begin(number, database, own);
+        match forced {
+            // They end, and are counted then.
+            true => self.take_back_on(),
+            false => self.count_who_is_in(words),
+        }
+    }
+
+    /// Is there more to be done without anything having happened?
+    pub(super) fn is_taking_hold(&self) -> bool {
+        self.who_is_in.has_more() || self.holds.iter().any(|hold| hold.to_take_back.is_some())
+    }
+
+    /// In each round: the next ready queues.
+    pub(super) fn take_back_on(&mut self) {
+        let mut left = TAKEN_BACK_AT_ONCE;
+        for at in 0..self.holds.len() {
+            let hold = &mut self.holds[at];
+            let Some(from) = hold.to_take_back else {
+                continue;
+            };
+            let pools = self.pools.in_database(&hold.database, from);
+            let pools: Vec<u32> = pools.take(left).collect();
+            left -= pools.len();
+            hold.to_take_back = pools.last().map_or(Some(from), |last| Some(last + 1));
+            for pool in pools {
                 if self.pools.with_backends().contains(pool) {
                     self.act(Action::TakeBack(pool));
                 }
@@ -45,96 +92,93 @@ impl Core {
         }
     }
 
-    /// Sessions a user in a database that is held. If there is none, neither
-    /// stay its idle backends. Who has been greeted is counted; of the others backends
-    /// have some.
-    pub fn who_is_in(&mut self, number: u32, words: &impl Words) -> BTreeMap<Vec<u8>, u32> {
-        let mut users: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
-        let Some(hold) = self.holds.iter().find(|hold| hold.number == number) else {
-            return users;
-        };
-        let pools = self.pools.in_database(&hold.database);
-        let is_own = |id: SessionId| id == hold.own;
-        let pool_of = |id| self.sessions.get(id).map(|session| session.pool());
-        for number in &pools {
-            let Some(pool) = self.pool(*number) else {
+    /// Sessions end that are to: all if it stops, and those of databases whose ready queues
+    /// are empty.
+    pub(super) fn end_sessions(&mut self, words: &impl Words) {
+        let mut begins = self.stopping;
+        for hold in &mut self.holds {
+            let Some(from) = hold.to_take_back else {
                 continue;
             };
-            let mut count = self.sessions.greeted_members(*number);
-            let own_is_in = pool_of(hold.own) == Some(*number) && !self.is_ungreeted(hold.own);
-            count -= usize::from(own_is_in);
-            if count > 0 {
-                *users.entry(pool.key().user.clone()).or_default() += count as u32;
-            }
-            // And those that are being greeted.
-            for slot in pool.all_backends() {
-                let id = words.backend_session(slot);
-                if is_own(id) || !self.is_ungreeted(id) || !self.is_in_database(id, words) {
-                    continue;
-                }
-                // It may have moved.
-                if let Some(pool) = pool_of(id).and_then(|number| self.pool(number)) {
-                    *users.entry(pool.key().user.clone()).or_default() += 1;
-                }
+            let mut left = self.pools.in_database(&hold.database, from);
+            if left.next().is_none() {
+                hold.to_take_back = None;
+                begins = true;
             }
         }
-        if users.is_empty() {
-            for pool in pools {
-                self.retire_all(pool, Reason::Hold);
-            }
+        if begins {
+            self.begin_to_end(words);
         }
-        users
-    }
-
-    fn is_ungreeted(&self, id: SessionId) -> bool {
-        (self.sessions.get(id)).is_some_and(|session| session.is_ungreeted())
-    }
-
-    /// As it is, looked at one by one.
-    #[cfg(test)]
-    pub(super) fn check_who_is_in(
-        &self,
-        number: u32,
-        users: &BTreeMap<Vec<u8>, u32>,
-        words: &impl Words,
-    ) {
-        let hold = self.holds.iter().find(|hold| hold.number == number);
-        let hold = hold.expect("it is held");
-        let mut found: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
-        for number in self.pools.in_database(&hold.database) {
-            for id in self.sessions.of_pool(number) {
-                if id != hold.own && self.is_in_database(id, words) {
-                    let pool = self.pool(number).expect("it is there");
-                    *found.entry(pool.key().user.clone()).or_default() += 1;
-                }
-            }
-        }
-        assert_eq!(*users, found, "who is in a database");
+        self.count_who_is_in(words);
     }
 
     /// The statement's transaction has ended, or its process.
     pub(super) fn hold_ended(&mut self, number: u32, words: &impl Words) {
-        let Some(at) = self.holds.iter().position(|hold| hold.number == number) else {
+        let Some(at) = (self.holds.iter()).position(|hold| hold.number == Some(number)) else {
             return;
         };
-        if self.holds[at].forced {
-            // Whoever is not ended by now would live on.
-            self.end_the_rest(words);
+        #[cfg(test)]
+        self.note_who_is_to_end(at, words);
+        self.who_is_in.end(number);
+        let hold = &mut self.holds[at];
+        hold.number = None;
+        if hold.forced && hold.to_take_back.is_none() {
+            // Whoever is not ended by then would live on.
+            return self.begin_to_end(words);
         }
-        self.holds.swap_remove(at);
+        self.release_holds();
+    }
+
+    /// Those whose holders have gone, as soon as nobody is to end by them.
+    pub(super) fn release_holds(&mut self) {
+        let is_ending = self.is_ending();
+        let before = self.holds.len();
+        self.holds.retain(|hold| {
+            let may_end = hold.forced && (is_ending || hold.to_take_back.is_some());
+            let stays = hold.number.is_some() || may_end;
+            #[cfg(test)]
+            assert!(
+                stays
+                    || !hold
+                        .to_end
+                        .iter()
+                        .any(|id| self.sessions.get(*id).is_some()),
+                "a session of a database that was dropped lives on"
+            );
+            stays
+        });
+        if self.holds.len() == before {
+            return;
+        }
         // Another database may have this name now.
         self.act(Action::ForgetAllGreetings);
         // Who waits there gets his backend in the next rounds.
         self.mark_waiting_in_any_case();
     }
 
+    pub(super) fn is_ungreeted(&self, id: SessionId) -> bool {
+        (self.sessions.get(id)).is_some_and(|session| session.is_ungreeted())
+    }
+
+    /// Those on the database of this pool.
+    fn holds_on(&self, number: u32) -> impl Iterator<Item = &Hold> {
+        let pool = match self.holds.is_empty() {
+            true => None,
+            false => self.pool(number),
+        };
+        let is_on =
+            move |hold: &&Hold| pool.is_some_and(|pool| pool.key().database == *hold.database);
+        self.holds.iter().filter(is_on)
+    }
+
     /// Is the database of this pool held?
     pub fn is_held(&self, number: u32) -> bool {
-        !self.holds.is_empty()
-            && self.pool(number).is_some_and(|pool| {
-                let mut holds = self.holds.iter();
-                holds.any(|hold| hold.database == pool.key().database)
-            })
+        self.holds_on(number).next().is_some()
+    }
+
+    /// Is it, and do its sessions end?
+    pub(super) fn is_forced(&self, number: u32) -> bool {
+        self.holds_on(number).any(|hold| hold.forced)
     }
 
     /// Shall this session end because its database is dropped by force?
@@ -142,21 +186,27 @@ impl Core {
         if self.holds.is_empty() || !self.is_in_database(id, words) {
             return false;
         }
-        let pool = self
-            .sessions
-            .get(id)
-            .and_then(|session| self.pool(session.pool()));
-        pool.is_some_and(|pool| {
-            self.holds
-                .iter()
-                .any(|hold| hold.forced && hold.own != id && hold.database == pool.key().database)
+        let session = self.sessions.get(id);
+        session.is_some_and(|session| {
+            let mut holds = self.holds_on(session.pool());
+            holds.any(|hold| hold.forced && hold.own != id)
         })
     }
 
     /// Has it been greeted? One that waits for that would wait for the
     /// server's lock.
-    fn is_in_database(&self, id: SessionId, words: &impl Words) -> bool {
+    pub(super) fn is_in_database(&self, id: SessionId, words: &impl Words) -> bool {
         let held = matches!(self.locate(id, words), Some(Location::Held(_)));
         held || (self.sessions.get(id)).is_some_and(|session| !session.is_ungreeted())
+    }
+
+    #[cfg(test)]
+    fn note_who_is_to_end(&mut self, at: usize, words: &impl Words) {
+        let hold = &self.holds[at];
+        let pools = self.pools.in_database(&hold.database, 0);
+        let ids = pools.flat_map(|number| self.sessions.of_pool(number));
+        let to_end = ids
+            .filter(|id| hold.forced && self.is_forced_out(*id, words) && self.is_ours(*id, words));
+        self.holds[at].to_end = to_end.collect();
     }
 }

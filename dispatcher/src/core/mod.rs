@@ -17,6 +17,7 @@
 //! | `places`, `dedicated` | how many there may be, shared and dedicated; which session keeps its backend no longer |
 //! | `stall`, `held` | which backends get nothing done, so that others are added |
 //! | `waits`, `cancel`, `holds`, `stop` | who is told what while he waits, or ends |
+//! | `who_is_in` | who is in a database that a statement wants |
 //! | `want`, `sweep` | which pools and sessions are looked at in a tick, and once a second |
 //! | `pool_limits` | how many backends and sessions a role may have in a database |
 //! | `pool_memory` | how much their contexts take together, and may |
@@ -72,6 +73,7 @@ mod sweep;
 mod tally;
 mod waits;
 mod want;
+mod who_is_in;
 mod whose;
 mod words;
 
@@ -87,6 +89,7 @@ pub use pool_changes::Reason;
 pub use pool_limits::{PoolLimits, PoolMode, PoolSettings};
 pub use pools::{MarkOf, PoolKey};
 pub use tally::Tally;
+pub use who_is_in::Users;
 pub use whose::{Tells, Whose};
 pub use words::{Shown, Word, Words};
 
@@ -110,6 +113,7 @@ use std::collections::VecDeque;
 use stop::Endings;
 use sweep::Sweeping;
 use want::Wants;
+use who_is_in::WhoIsIn;
 
 /// A moment, read once for all events of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -178,6 +182,7 @@ pub struct Core {
     evicted: Option<Evicted>,
     /// Databases that statements want for themselves.
     holds: Vec<Hold>,
+    who_is_in: WhoIsIn,
     /// All sessions keep their backends, as there are but few.
     are_few: bool,
     crowd: Crowd,
@@ -222,6 +227,7 @@ impl Core {
             excess: Excess::default(),
             evicted: None,
             holds: Vec::new(),
+            who_is_in: WhoIsIn::default(),
             are_few: false,
             crowd: Crowd::default(),
             launcher_is_up: true,
@@ -259,7 +265,7 @@ impl Core {
             Event::Spoke { id, hup } => self.spoke(id, hup, words),
             Event::Said { id, look, says } => self.said(id, look, says, words),
             Event::ToGreet(id) => self.wait_for_greeting(id, words),
-            Event::Greeted(id) => self.sessions.greeted(id),
+            Event::Greeted(id) => self.greeted(id),
             Event::GivenBack(id) => self.given_back(id, words),
             Event::Stored { id, grown } => self.stored(id, grown),
             Event::Ended(id, ending) => self.end(id, Why::Ended(ending)),
@@ -297,7 +303,9 @@ impl Core {
             Event::RoundEnds => {
                 self.bury_on(words);
                 self.move_on();
+                self.take_back_on();
                 self.end_on(words);
+                self.count_who_is_in(words);
                 self.sweep_on(words);
                 self.ask_limits_on();
                 self.round_ends(words);
@@ -322,7 +330,7 @@ impl Core {
                 has_lost,
             } => self.bury(slot, is_last, has_lost, words),
             Then::Move { old, new } => self.move_sessions(old, new),
-            Then::EndSessions => self.begin_to_end(words),
+            Then::EndSessions => self.end_sessions(words),
         }
     }
 
@@ -346,6 +354,7 @@ impl Core {
             || self.wants.has_more()
             || self.sweeping.has_more()
             || self.is_ending()
+            || self.is_taking_hold()
             || self.groups.are_to_be_asked_for()
     }
 

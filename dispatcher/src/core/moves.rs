@@ -129,6 +129,7 @@ impl Core {
             pool.memory.grow(bytes);
             self.session_tally.add(pool.key(), 1);
         }
+        self.comes_into(id, old);
         true
     }
 }

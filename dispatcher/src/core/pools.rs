@@ -94,10 +94,11 @@ impl Pools {
         &self.with_backends
     }
 
-    /// Those of a database, by its name.
-    pub fn in_database(&self, database: &[u8]) -> Vec<u32> {
+    /// Those of a database, by its name, from this number on.
+    pub fn in_database(&self, database: &[u8], from: u32) -> impl Iterator<Item = u32> + '_ {
         let pools = self.in_database.get(database);
-        pools.into_iter().flatten().copied().collect()
+        let pools = pools.into_iter();
+        pools.flat_map(move |pools| pools.range(from..).copied())
     }
 
     pub fn is_full(&self) -> bool {

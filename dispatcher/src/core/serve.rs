@@ -179,7 +179,7 @@ impl Core {
     /// moment that has just given a session back.
     fn hand_out(&mut self, number: u32, words: &impl Words) -> bool {
         let rests = self.pool(number).is_none_or(|pool| pool.queue.rests());
-        if rests || self.moves.go_from(number) {
+        if rests || self.moves.go_from(number) || self.is_forced(number) {
             return false;
         }
         let forced = self.limits.force_migration;

@@ -69,18 +69,13 @@ impl Core {
         let mut may_end = ENDED_AT_ONCE;
         for _ in 0..LOOKED_AT_ONCE {
             let Some(ends) = self.end_next(words) else {
-                return;
+                return self.release_holds();
             };
             may_end -= u32::from(ends);
             if may_end == 0 {
                 return;
             }
         }
-    }
-
-    /// All that are left, at once.
-    pub(super) fn end_the_rest(&mut self, words: &impl Words) {
-        while self.end_next(words).is_some() {}
     }
 
     /// Has the next one ended? None: all have been looked at.

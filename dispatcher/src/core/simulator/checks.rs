@@ -122,6 +122,7 @@ impl Core {
                 || pool.queue.is_full()
                 || pool.queue.rests()
                 || self.moves.go_from(number)
+                || self.is_forced(number)
             {
                 continue;
             }

@@ -3,6 +3,7 @@
 //! `cargo test --release -p baton-dispatcher costs -- --ignored --nocapture`.
 
 use super::shares::{busy, limits, Crowd, Steady};
+use super::shell::Shell;
 use super::world::mark_of;
 use crate::core::{Core, Event, Limits};
 use std::collections::BTreeMap;
@@ -124,21 +125,14 @@ fn costs_of_what_concerns_many_at_once() {
         shell.costs.are_kept = false;
         shell.costs.say("  the others");
 
-        let began = Instant::now();
-        shell.core.hold(1, b"database", true, 0);
-        say("  a hold begins", began);
-        let began = Instant::now();
-        let users = shell.core.who_is_in(1, &shell.world);
-        say("  who is in", began);
-        assert!(!users.is_empty());
-        while shell.core.next_action().is_some() {}
         shell.costs.are_kept = true;
-        shell
-            .costs
-            .handle(&mut shell.core, Event::HoldEnded(1), &shell.world);
+        hold(shell, false);
+        let began = Instant::now();
+        (shell.costs).handle(&mut shell.core, Event::HoldEnded(1), &shell.world);
+        say("  a hold ends", began);
         shell.carry_out();
         shell.tell(Event::RoundEnds);
-        shell.costs.say("  a hold ends");
+        shell.costs.say("  and the rounds that follow");
         let began = Instant::now();
         shell.core.ask_limits_again();
         shell.tell(Event::RoundEnds);
@@ -150,4 +144,36 @@ fn costs_of_what_concerns_many_at_once() {
         shell.tell(Event::RoundEnds);
         shell.costs.say("  stopping");
     }
+}
+
+/// A database is wanted by a statement.
+fn hold(shell: &mut Shell, forced: bool) {
+    shell.unanswered.insert(1);
+    shell.found = 0;
+    let began = Instant::now();
+    (shell.core).hold(1, b"database", forced, 0, &shell.world);
+    say("  a hold begins", began);
+    shell.carry_out();
+    while shell.core.is_taking_hold() || shell.core.is_ending() {
+        shell.tell(Event::RoundEnds);
+    }
+    assert!(shell.unanswered.is_empty());
+    let title = format!("  {} are in it", shell.found);
+    shell.costs.say(&title);
+}
+
+#[test]
+#[ignore = "figures only"]
+fn costs_of_a_database_that_is_dropped_by_force() {
+    let crowds: Vec<Crowd> = (0..10_000).map(|pool| busy(pool, 1)).collect();
+    let mut steady = Steady::new(&crowds, limits(1000));
+    steady.go_on(300_000, false);
+    let shell = &mut steady.shell;
+    shell.costs.are_kept = true;
+    hold(shell, true);
+    shell.tell(Event::HoldEnded(1));
+    while shell.core.is_ending() {
+        shell.tell(Event::RoundEnds);
+    }
+    shell.costs.say("  it ends");
 }

@@ -15,6 +15,7 @@ mod coming_in;
 mod costs;
 mod evictions;
 mod happenings;
+mod held_databases;
 mod many;
 mod process;
 mod random;

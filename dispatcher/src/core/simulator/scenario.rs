@@ -268,6 +268,10 @@ impl Scenario {
             coming_in.check(&self.shell);
         }
         let shell = &self.shell;
+        assert!(
+            shell.unanswered.is_empty() || shell.core.has_more(),
+            "nobody says who is in a database"
+        );
         if !shell.core.has_dirty() {
             shell.core.check_served(&shell.world);
             let is_empty = |number: u32| shell.world.pools[number as usize].queue.is_empty();
@@ -292,6 +296,7 @@ impl Scenario {
         for opening in &mut self.shell.openings {
             opening.at_us = opening.at_us.min(now_us + 4_000);
         }
+        self.shell.unanswered.clear();
         for number in std::mem::take(&mut self.holds) {
             self.shell.tell(Event::HoldEnded(number));
         }

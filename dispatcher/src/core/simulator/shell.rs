@@ -10,7 +10,7 @@ use crate::core::{
     index_of, Action, Attach, Core, Ending, Event, Identity, Limits, Says, SessionId, Shown, Tells,
     Whose, Why, Word, Words,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// What follows from one event has an end: a claim may be lost again and again, but
 /// not so often.
@@ -59,6 +59,10 @@ pub struct Shell {
     /// Now and then a backend does not come at all; and how often that was.
     pub are_some_lost: bool,
     pub given_up: u64,
+    /// Holds whose holders wait to be told who is there.
+    pub unanswered: BTreeSet<u32>,
+    /// Sessions that they have been told of.
+    pub found: u32,
     pub costs: Costs,
 }
 
@@ -101,6 +105,8 @@ impl Shell {
             most_looks: 0,
             are_some_lost: false,
             given_up: 0,
+            unanswered: BTreeSet::new(),
+            found: 0,
             costs: Costs::default(),
         }
     }
@@ -410,7 +416,8 @@ impl Shell {
                 self.world.pools[pool as usize].queued = 0;
                 self.world.pools[pool as usize].keeps = false;
             }
-            Action::TellPool(_)
+            Action::TellWhoIsIn { .. }
+            | Action::TellPool(_)
             | Action::CheckQueue(_)
             | Action::TellFailure(_)
             | Action::ForgetGreetings(_)

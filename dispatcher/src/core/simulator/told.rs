@@ -78,6 +78,18 @@ impl Shell {
     pub fn is_only_looked_at(&mut self, action: &Action) -> bool {
         match action {
             Action::TellPool(change) => self.told(change),
+            Action::TellWhoIsIn {
+                number,
+                users,
+                is_all,
+            } => {
+                let waits = self.unanswered.contains(number);
+                assert!(waits, "who is in a database is told to nobody");
+                self.found += users.values().sum::<u32>();
+                if *is_all {
+                    self.unanswered.remove(number);
+                }
+            }
             Action::CheckQueue(pool) => {
                 let is_empty = self.world.pools[*pool as usize].queue.is_empty();
                 self.core.check_queue(*pool, is_empty, &self.world);

@@ -251,8 +251,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Takes or confirms a hold on a database (holds.rs), and answers who is
-    /// there: a row a user.
+    /// Takes or confirms a hold on a database (holds.rs).
     fn hold_database(
         &mut self,
         number: u32,
@@ -262,15 +261,22 @@ impl Dispatcher {
         let forced = reader.u8()? != 0;
         let database = reader.string()?;
         reader.end()?;
-        let users = self.scheduler.hold(number, database, forced, own);
+        self.scheduler.hold(number, database, forced, own);
         self.connections.set_peer(number, Peer::Holder);
-        let rows = users.into_iter().map(|(user, count)| {
-            let row = Writer::new(MSG_ROW, 0).u32(2).string(&user);
-            row.string(count.to_string().as_bytes()).finish()
-        });
-        let done = Writer::new(MSG_DONE, 0).finish();
-        let frames = rows.chain([done]).collect();
-        self.connections.send_all(number, frames, Then::Wait);
         Ok(())
+    }
+
+    /// At the end of each round: who is in a database that is held, as far as it is known.
+    /// The rows of a user add up.
+    pub(super) fn tell_holders(&mut self) {
+        for found in self.scheduler.take_found() {
+            let rows = found.users.into_iter().map(|(user, count)| {
+                let row = Writer::new(MSG_ROW, 0).u32(2).string(&user);
+                row.string(count.to_string().as_bytes()).finish()
+            });
+            let done = found.is_all.then(|| Writer::new(MSG_DONE, 0).finish());
+            let frames = rows.chain(done).collect();
+            (self.connections).send_all(found.number, frames, Then::Wait);
+        }
     }
 }

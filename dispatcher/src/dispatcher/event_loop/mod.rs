@@ -219,6 +219,7 @@ impl Dispatcher {
         self.scheduler.tell(Happened::RoundEnds);
         self.scheduler.tell(Happened::MakeRoom);
         self.ask_what_pools_want();
+        self.tell_holders();
     }
 
     fn event(&mut self, event: Event) {

@@ -3,7 +3,7 @@
 //! Each action is a few system calls and words in shared memory; what can go wrong
 //! with one goes back as an event.
 
-use super::{reports, Ask, Scheduler};
+use super::{reports, Ask, Found, Scheduler};
 use crate::core::{
     index_of, Action, Core, Ending, Event, Look, PoolKey, Says, SessionId, Skipped, Tally, Why,
     Word,
@@ -146,6 +146,15 @@ impl Scheduler {
                 self.asks.push(Ask::Limits { role, database });
             }
             Action::AskLauncher { pool, serial, from } => self.ask_for_pool(pool, serial, from),
+            Action::TellWhoIsIn {
+                number,
+                users,
+                is_all,
+            } => self.found.push(Found {
+                number,
+                users,
+                is_all,
+            }),
             Action::TellFailure(pool) => self.tell_failure(pool),
             Action::TellPool(change) => self.tell_pool(&change),
             Action::FindPool { old, superuser } => {

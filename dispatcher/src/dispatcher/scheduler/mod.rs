@@ -26,7 +26,7 @@ mod views;
 
 pub use attach::{Hello, Refusal};
 pub use new_session::NewClient;
-pub use settings::Ask;
+pub use settings::{Ask, Found};
 pub use views::{Rows, View};
 
 use crate::core::{Core, Ending, Event, Now, SessionId, Tally};
@@ -90,6 +90,8 @@ pub struct Scheduler {
 
     /// What the launcher is to be asked.
     asks: Vec<Ask>,
+    /// What those who hold databases are to be told.
+    found: Vec<Found>,
     is_stopping: bool,
     /// Sessions begun since the start.
     begun_sessions: u64,
@@ -153,6 +155,7 @@ impl Scheduler {
             certificates: Certificates::default(),
             most_certificates: CERTIFICATES_KEPT,
             asks: Vec::new(),
+            found: Vec::new(),
             is_stopping: false,
             begun_sessions: 0,
         })

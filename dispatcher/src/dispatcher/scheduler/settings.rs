@@ -2,7 +2,9 @@
 //! and what the launcher is asked about pools.
 
 use super::Scheduler;
-use crate::core::{Event, Identity, PoolKey, PoolLimits, PoolSettings, Provenance, SessionId};
+use crate::core::{
+    Event, Identity, PoolKey, PoolLimits, PoolSettings, Provenance, SessionId, Users,
+};
 use crate::dispatcher::backends::origin::address_of;
 use crate::dispatcher::link::layout::settings_mark;
 use crate::dispatcher::link::layout::shared::*;
@@ -11,7 +13,6 @@ use crate::dispatcher::parameters::Parameters;
 use crate::dispatcher::sys::socket::Address;
 use crate::dispatcher::tls::certificates;
 use crate::dispatcher::tls::facts::Names;
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::debug;
@@ -31,6 +32,14 @@ pub enum Ask {
         has_tls: bool,
         names: Option<Names>,
     },
+}
+
+/// Who is in a database that is held: some, or (`is_all`) the last of them.
+pub struct Found {
+    /// The hold's.
+    pub number: u32,
+    pub users: Users,
+    pub is_all: bool,
 }
 
 /// Whose settings have changed; perhaps of some others, too.
@@ -192,19 +201,14 @@ impl Scheduler {
 
     // ---- holds on databases ------------------------------------------------
 
-    /// Takes or confirms a hold on a database (holds.rs): who is there, and how
-    /// many of them.
-    pub fn hold(
-        &mut self,
-        number: u32,
-        database: &[u8],
-        forced: bool,
-        own: SessionId,
-    ) -> BTreeMap<Vec<u8>, u32> {
-        self.core.hold(number, database, forced, own);
+    /// Takes or confirms a hold on a database (holds.rs); `take_found` says who is
+    /// there.
+    pub fn hold(&mut self, number: u32, database: &[u8], forced: bool, own: SessionId) {
+        (self.core).hold(number, database, forced, own, &self.control);
         self.carry_out();
-        let users = self.core.who_is_in(number, &self.control);
-        self.carry_out();
-        users
+    }
+
+    pub fn take_found(&mut self) -> Vec<Found> {
+        std::mem::take(&mut self.found)
     }
 }

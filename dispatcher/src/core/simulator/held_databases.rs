@@ -1,0 +1,67 @@
+//! A statement wants a database with more pools and sessions than are looked at in a
+//! round.
+
+use super::shares::{limits, quiet, Crowd, Steady};
+use crate::core::Event;
+
+const POOLS: usize = 40;
+const A_POOL: usize = 5;
+
+fn crowds() -> Vec<Crowd> {
+    let crowd = |pool| Crowd {
+        clients: A_POOL,
+        ..quiet(pool)
+    };
+    (0..POOLS).map(crowd).collect()
+}
+
+fn hold(steady: &mut Steady<'_>, forced: bool) {
+    let shell = &mut steady.shell;
+    shell.unanswered.insert(1);
+    (shell.core).hold(1, b"database", forced, 0, &shell.world);
+    shell.carry_out();
+}
+
+/// Until there is no more to be done for it; so many rounds.
+fn end_rounds(steady: &mut Steady<'_>) -> usize {
+    for round in 0..200 {
+        let core = &steady.shell.core;
+        if !core.is_taking_hold() && !core.is_ending() {
+            return round;
+        }
+        steady.shell.tell(Event::RoundEnds);
+    }
+    panic!("it never comes to an end");
+}
+
+#[test]
+fn who_is_in_a_database_of_very_many_pools_is_told_in_some_rounds() {
+    let crowds = crowds();
+    let mut steady = Steady::new(&crowds, limits(8));
+    steady.go_on(200_000, false);
+    hold(&mut steady, false);
+    assert!(!steady.shell.unanswered.is_empty());
+    assert!(end_rounds(&mut steady) > 3);
+    assert!(steady.shell.unanswered.is_empty());
+    assert_eq!(steady.shell.found as usize, POOLS * A_POOL);
+}
+
+/// It is over before all have been looked at, and somebody logs in.
+#[test]
+fn a_hold_that_ends_sessions_lasts_until_the_last_has_ended() {
+    let crowds = crowds();
+    let mut steady = Steady::new(&crowds, limits(8));
+    steady.go_on(200_000, false);
+    hold(&mut steady, true);
+    steady.shell.unanswered.clear();
+    steady.shell.tell(Event::HoldEnded(1));
+    let core = &steady.shell.core;
+    let pool = core.pools().next().expect("there is one");
+    assert!(core.is_held(pool) && core.sessions().live() > 0);
+    assert!(end_rounds(&mut steady) > 3);
+    let core = &steady.shell.core;
+    assert!(core.pools().all(|pool| !core.is_held(pool)));
+    // Backends have the others, which end with them.
+    let at_work = steady.shell.processes.iter().flatten();
+    assert!(core.sessions().live() <= at_work.count());
+}

@@ -1,0 +1,247 @@
+//! Who is in a database that a statement wants for itself: counted some at a time.
+//!
+//! There may be as many pools in it as sessions, and it is asked again every 100 ms
+//! (database_leave.c). So some are counted in each round, and the rows are told as they
+//! are found: of a user there may be several, which add up.
+//!
+//! Backends are looked at first, for who is just being greeted, and then pools, for who
+//! has been. So nobody is missed whose greeting ends in between. Who comes into a pool
+//! that has been counted, by his greeting or from another pool (moves.rs), is counted
+//! as he does. Who ends or goes to a pool that is still to be counted may be one too many,
+//! until it is asked again.
+//!
+//! Nobody is greeted for whom a backend would have to start (growth), but those that
+//! are there go on and greet who logs in meanwhile. So where nobody was found all are
+//! looked at once more, and the backends are told to go as they are: after that
+//! nobody can come in, and if the pools are found empty then, they stay so.
+
+use super::pool_changes::Reason;
+use super::{Action, Core, SessionId, Words};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// What one event does, in units of some 20 ns: it takes 256 pools twice, and their
+/// backends. Where the simulator runs so little that what comes in between comes in
+/// between.
+const AT_ONCE: usize = if cfg!(test) { 64 } else { 8192 };
+/// A backend is looked at; is told to go; a pool is counted.
+const LOOK: usize = 1;
+const RETIRE: usize = 16;
+const COUNT: usize = 8;
+
+/// Sessions, by user.
+pub type Users = BTreeMap<Vec<u8>, u32>;
+
+/// For one hold.
+struct Counting {
+    /// Its holder's number.
+    number: u32,
+    database: Arc<[u8]>,
+    /// The session that executes the statement.
+    own: SessionId,
+    /// The first that have not been looked at. Pools are when all backends have been.
+    next_slot: u32,
+    next_pool: u32,
+    /// Found, and not told yet.
+    users: Users,
+    is_empty: bool,
+    /// It is the second time: backends are told to go.
+    is_last: bool,
+    #[cfg(test)]
+    told: Users,
+    #[cfg(test)]
+    events: usize,
+}
+
+impl Counting {
+    fn add(&mut self, user: &[u8], count: usize) {
+        if count > 0 {
+            *self.users.entry(user.to_vec()).or_default() += count as u32;
+            self.is_empty = false;
+        }
+    }
+}
+
+/// Those that are under way, one after the other; bounded by the holds.
+#[derive(Default)]
+pub struct WhoIsIn(VecDeque<Counting>);
+
+impl WhoIsIn {
+    pub fn has_more(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// It begins, anew if it is under way.
+    pub fn begin(&mut self, number: u32, database: Arc<[u8]>, own: SessionId) {
+        self.end(number);
+        self.0.push_back(Counting {
+            number,
+            database,
+            own,
+            next_slot: 0,
+            next_pool: 0,
+            users: Users::new(),
+            is_empty: true,
+            is_last: false,
+            #[cfg(test)]
+            told: Users::new(),
+            #[cfg(test)]
+            events: 0,
+        });
+    }
+
+    /// Nobody wants to know any more.
+    pub fn end(&mut self, number: u32) {
+        self.0.retain(|counting| counting.number != number);
+    }
+}
+
+impl Core {
+    /// In each round: goes on counting.
+    pub(super) fn count_who_is_in(&mut self, words: &impl Words) {
+        let mut left = AT_ONCE;
+        while left > 0 {
+            let Some(mut counting) = self.who_is_in.0.pop_front() else {
+                return;
+            };
+            let is_all = self.count_on(&mut counting, &mut left, words);
+            let users = std::mem::take(&mut counting.users);
+            #[cfg(test)]
+            self.check_who_is_in(&mut counting, &users, is_all, words);
+            if is_all || !users.is_empty() {
+                self.act(Action::TellWhoIsIn {
+                    number: counting.number,
+                    users,
+                    is_all,
+                });
+            }
+            if !is_all {
+                self.who_is_in.0.push_front(counting);
+            }
+        }
+    }
+
+    /// True: that was all.
+    fn count_on(&mut self, it: &mut Counting, left: &mut usize, words: &impl Words) -> bool {
+        loop {
+            while it.next_slot < self.backends.end() {
+                if *left == 0 {
+                    return false;
+                }
+                let cost = self.look_at_backend(it, it.next_slot, words);
+                *left = left.saturating_sub(cost);
+                it.next_slot += 1;
+            }
+            let pools = self.pools.in_database(&it.database, it.next_pool);
+            let pools: Vec<u32> = pools.take(left.div_ceil(COUNT) + 1).collect();
+            for number in pools {
+                if *left == 0 {
+                    return false;
+                }
+                self.count_pool(it, number);
+                *left = left.saturating_sub(COUNT);
+                it.next_pool = number + 1;
+            }
+            if it.is_last || !it.is_empty {
+                return true;
+            }
+            it.is_last = true;
+            (it.next_slot, it.next_pool) = (0, 0);
+        }
+    }
+
+    /// Is somebody being greeted there? If nobody was found at all, it goes.
+    fn look_at_backend(&mut self, it: &mut Counting, slot: u32, words: &impl Words) -> usize {
+        let pool_of_slot = (self.backends.get(slot)).and_then(|it| self.pool(it.pool()));
+        if pool_of_slot.is_none_or(|pool| pool.key().database != *it.database) {
+            return LOOK;
+        }
+        let id = words.backend_session(slot);
+        if id != it.own && self.is_ungreeted(id) && self.is_in_database(id, words) {
+            // It may have moved.
+            let number = self.sessions.get(id).map(|session| session.pool());
+            if let Some(pool) = number.and_then(|number| self.pool(number)) {
+                it.add(&pool.key().user, 1);
+            }
+        }
+        if it.is_last && it.is_empty {
+            self.retire(slot, Reason::Hold);
+            return RETIRE;
+        }
+        LOOK
+    }
+
+    fn count_pool(&self, it: &mut Counting, number: u32) {
+        let Some(pool) = self.pool(number) else {
+            return;
+        };
+        let own = self.sessions.get(it.own);
+        let own_is_in = own.is_some_and(|own| own.pool() == number && !own.is_ungreeted());
+        let count = self.sessions.greeted_members(number) - usize::from(own_is_in);
+        it.add(&pool.key().user, count);
+    }
+
+    /// A session has been greeted.
+    pub(super) fn greeted(&mut self, id: SessionId) {
+        self.sessions.greeted(id);
+        if self.who_is_in.has_more() {
+            self.comes_into(id, u32::MAX);
+        }
+    }
+
+    /// A session is in its pool now, and was in this one: that is to be known where the
+    /// one has been counted and the other has not.
+    pub(super) fn comes_into(&mut self, id: SessionId, before: u32) {
+        let session = self.sessions.get(id).filter(|it| !it.is_ungreeted());
+        let Some((number, pool)) =
+            session.and_then(|session| Some((session.pool(), self.pools.get(session.pool())?)))
+        else {
+            return;
+        };
+        for counting in &mut self.who_is_in.0 {
+            let is_counted = |number: u32| number < counting.next_pool;
+            let concerns = pool.key().database == *counting.database && id != counting.own;
+            if concerns && is_counted(number) && !is_counted(before) {
+                counting.add(&pool.key().user, 1);
+            }
+        }
+    }
+
+    /// Each who has been greeted is told of; and in one event as all are, looked at one by
+    /// one.
+    #[cfg(test)]
+    fn check_who_is_in(
+        &self,
+        counting: &mut Counting,
+        users: &Users,
+        is_all: bool,
+        words: &impl Words,
+    ) {
+        counting.events += 1;
+        for (user, count) in users {
+            *counting.told.entry(user.clone()).or_default() += count;
+        }
+        if !is_all {
+            return;
+        }
+        let (mut greeted, mut found) = (Users::new(), Users::new());
+        for number in self.pools.in_database(&counting.database, 0) {
+            for id in self.sessions.of_pool(number) {
+                let pool = self.pool(number).expect("it is there");
+                if id != counting.own && self.is_in_database(id, words) {
+                    *found.entry(pool.key().user.clone()).or_default() += 1;
+                }
+                if id != counting.own && !self.is_ungreeted(id) {
+                    *greeted.entry(pool.key().user.clone()).or_default() += 1;
+                }
+            }
+        }
+        let told = &counting.told;
+        let is_told = |(user, count): (&Vec<u8>, &u32)| told.get(user) >= Some(count);
+        assert!(greeted.iter().all(is_told), "{told:?} of {greeted:?}");
+        assert!(
+            counting.events > 1 || *told == found,
+            "who is in a database"
+        );
+    }
+}

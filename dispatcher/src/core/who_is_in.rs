@@ -20,7 +20,7 @@ use super::{Action, Core, SessionId, Words};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// What one event does, in units of some 20 ns: it takes 256 pools twice, and their
+/// What one event does, in units of some 50 ns: 1,024 pools, or 256 twice and their
 /// backends. Where the simulator runs so little that what comes in between comes in
 /// between.
 const AT_ONCE: usize = if cfg!(test) { 64 } else { 8192 };

@@ -414,3 +414,20 @@ def test_who_does_not_say_what_he_is_is_not_waited_for(make_cluster):
     finally:
         for peer in silent:
             peer.close()
+
+
+@pytest.mark.parametrize("then", ["asks on and never reads", "asks something else"])
+def test_who_holds_a_database_asks_for_that_alone_and_takes_the_answers(make_cluster, then):
+    """Else answers would pile up, or the hold last for ever."""
+    world = World(make_cluster, same_pool=False)
+    asks = word(constant("BATON_LAYOUT_VERSION")) + struct.pack("=Q", world.memory.header.secret)
+    holds = frame("HELLO_QUERY", 0, asks + word(constant("BATON_QUERY_LEAVE_DATABASE")) + b"\0" + string(b"postgres"))
+    sessions = frame("HELLO_QUERY", 0, asks + word(constant("BATON_QUERY_SESSIONS")))
+    with Peer(world.cluster) as holder:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            holder.send(holds)
+            holder.send(*([sessions] if then == "asks something else" else [holds] * 5000))
+        assert holder.is_closed()
+    # for whom a backend has to start
+    assert world.come("liar", "client").query("SHOW my.own") == [["client"]]
+    world.assert_unharmed()

@@ -68,7 +68,9 @@ impl Core {
 
     /// Is there more to be done without anything having happened?
     pub(super) fn is_taking_hold(&self) -> bool {
-        self.who_is_in.has_more() || self.holds.iter().any(|hold| hold.to_take_back.is_some())
+        let mut holds = self.holds.iter();
+        self.who_is_in.has_more()
+            || holds.any(|hold| hold.to_take_back.is_some() || hold.number.is_none())
     }
 
     /// In each round: the next ready queues.

@@ -20,14 +20,13 @@ use super::{Action, Core, SessionId, Words};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// What one event does, in units of some 50 ns: 1,024 pools, or 256 twice and their
-/// backends. Where the simulator runs so little that what comes in between comes in
-/// between.
+/// What one event does, in units of a look at a backend: 256 pools, or 512 backends that
+/// go. Where the simulator runs so little that what comes in between comes in between.
 const AT_ONCE: usize = if cfg!(test) { 64 } else { 8192 };
 /// A backend is looked at; is told to go; a pool is counted.
 const LOOK: usize = 1;
 const RETIRE: usize = 16;
-const COUNT: usize = 8;
+const COUNT: usize = 32;
 
 /// Sessions, by user.
 pub type Users = BTreeMap<Vec<u8>, u32>;

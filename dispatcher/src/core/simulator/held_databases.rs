@@ -2,7 +2,7 @@
 //! round.
 
 use super::shares::{limits, quiet, Crowd, Steady};
-use crate::core::Event;
+use crate::core::{Event, Reason};
 
 const POOLS: usize = 40;
 const A_POOL: usize = 5;
@@ -44,6 +44,9 @@ fn who_is_in_a_database_of_very_many_pools_is_told_in_some_rounds() {
     assert!(end_rounds(&mut steady) > 3);
     assert!(steady.shell.unanswered.is_empty());
     assert_eq!(steady.shell.found as usize, POOLS * A_POOL);
+    // Backends go where nobody is found, and not before all have been looked at.
+    let reasons = &steady.shell.told.reasons;
+    assert!(!reasons.contains_key(Reason::Hold.text()), "{reasons:?}");
 }
 
 /// It is over before all have been looked at, and somebody logs in.

@@ -108,7 +108,12 @@ impl Dispatcher {
         };
         match peer {
             Peer::Unknown => self.hello(number, frame),
-            Peer::Holder if frame.kind == MSG_HELLO_QUERY => self.hello(number, frame),
+            // He has taken the last answer when he asks again, or they would pile up.
+            Peer::Holder
+                if frame.kind == MSG_HELLO_QUERY && !self.connections.has_unsent(number) =>
+            {
+                self.hello(number, frame)
+            }
             Peer::Backend(slot) => self.scheduler.backend_frame(slot, frame),
             Peer::Launcher => Ok(self.launcher_frame(frame)?),
             Peer::Authenticator(login, serial) if frame.kind == MSG_AUTHENTICATED => {
@@ -163,6 +168,10 @@ impl Dispatcher {
             }
             MSG_HELLO_QUERY if what == QUERY_LEAVE_DATABASE => {
                 Ok(self.hold_database(number, frame.session, reader)?)
+            }
+            // A hold ends with its holder's connection, and with nothing else.
+            MSG_HELLO_QUERY if self.connections.peer(number) == Some(Peer::Holder) => {
+                Err(Offence::OutOfOrder)
             }
             MSG_HELLO_QUERY => {
                 reader.end()?;

@@ -106,6 +106,14 @@ pub struct Holding {
     pub is_reserved: bool,
 }
 
+impl Holding {
+    /// The only one of a pool that is silent for the moment: since when, and which.
+    fn last_free(&self) -> Option<(u64, u32)> {
+        let free_for_us = self.free_for_us?;
+        (self.backends == 1 && self.has_sessions).then_some((free_for_us, self.slot))
+    }
+}
+
 /// Backends of which one shall go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -275,28 +283,26 @@ impl Rules {
 
     /// The only backends of pools that are silent for the moment: the ones used
     /// last stay where they are, as far as they are no more than a part of all, if
-    /// it is a pool with backends that wants them. Sorted.
-    fn kept(&self, claim: &Claim, all: &[Holding]) -> Vec<u32> {
-        if claim.backends == 0 || self.is_late(claim) && claim.backends < all.len() / KEPT_PART {
-            return Vec::new();
+    /// it is a pool with backends that wants them. The first of these, by how long they
+    /// are free, that does not stay.
+    fn kept_before(&self, claim: &Claim, all: &[Holding]) -> (u64, u32) {
+        let most = all.len() / KEPT_PART;
+        if claim.backends == 0 || self.is_late(claim) && claim.backends < most {
+            return (0, 0);
         }
-        let is_last = |held: &&Holding| held.backends == 1 && held.has_sessions;
-        let mut free: Vec<(u64, u32)> = (all.iter().filter(is_last))
-            .filter_map(|held| Some((held.free_for_us?, held.slot)))
-            .collect();
-        free.sort_unstable();
-        free.truncate(all.len() / KEPT_PART);
-        let mut kept: Vec<u32> = free.into_iter().map(|(_, slot)| slot).collect();
-        kept.sort_unstable();
-        kept
+        let mut free: Vec<(u64, u32)> = all.iter().filter_map(Holding::last_free).collect();
+        if free.len() <= most {
+            return (u64::MAX, u32::MAX);
+        }
+        *free.select_nth_unstable(most).1
     }
 
     /// What goes for this claim.
     pub fn choose(&self, claim: &Claim, all: &[Holding]) -> Choice {
-        let kept = self.kept(claim, all);
+        let kept_before = self.kept_before(claim, all);
         let others = || {
             all.iter().filter(|held| {
-                let is_kept = || kept.binary_search(&held.slot).is_ok();
+                let is_kept = || held.last_free().is_some_and(|free| free < kept_before);
                 held.pool != claim.pool && !held.is_reserved && !is_kept()
             })
         };
@@ -315,6 +321,16 @@ impl Rules {
             return first_of(&first.copied().into_iter().collect::<Vec<_>>(), false);
         }
         first_of(&busy, !self.is_late(claim))
+    }
+
+    /// It was chosen by what was so a moment ago; `is_free`: as one that is free. May it
+    /// go by what is so now?
+    pub fn may_still_go(&self, claim: &Claim, held: &Holding, is_free: bool) -> bool {
+        let may_go = match is_free {
+            true => self.may_go_free(claim, held),
+            false => self.may_go(claim, held, false),
+        };
+        held.pool != claim.pool && !held.is_reserved && may_go
     }
 }
 

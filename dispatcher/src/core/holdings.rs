@@ -8,7 +8,9 @@
 //! Up to so many are one look, made anew for each decision. Where there are more, what was
 //! seen serves all decisions for a tick; and who is chosen by it is looked at once more
 //! before he is told (`holding_now`): he may serve somebody by now, or have gone, and
-//! another be in his slot.
+//! another be in his slot. Who is free for less than that, as each is between two
+//! requests, is taken to be at work: else he would be chosen first, and most of the time
+//! in vain.
 
 use super::room::Holding;
 use super::{Core, Words};
@@ -177,6 +179,8 @@ impl Core {
             look.reserves_left = self.most_reserved();
         }
         look.looked_us = self.now.us;
+        let are_few = self.backends.total() <= look.at_once;
+        let least_free_us = if are_few { 0 } else { USED_FOR_US };
         let mut left = look.at_once;
         while left > 0 {
             let Some(number) = look.walk.pool(self) else {
@@ -194,10 +198,13 @@ impl Core {
             };
             let slots = look.walk.slots(self, left);
             left -= slots.len().max(1);
-            let found = slots
-                .iter()
-                .map(|slot| self.holding(*slot, &of_pool, words));
-            look.all.extend(found.flatten());
+            for slot in slots {
+                let held = self.holding(*slot, &of_pool, words);
+                look.all.extend(held.map(|held| Holding {
+                    free_for_us: held.free_for_us.filter(|free_us| *free_us >= least_free_us),
+                    ..held
+                }));
+            }
         }
         if look.walk.pool(self).is_none() {
             look.stage = Stage::Known;

@@ -37,6 +37,9 @@ const MOST_IN_VAIN: usize = 16;
 /// From so many backends on, where nobody could go, it is not looked for room as often as
 /// a pool without one comes, but once in a microsecond for each: it costs a tenth of that.
 const MANY_BACKENDS: usize = 100;
+/// Of very many turns this part may end at a time, those that are over for longest: or it
+/// would be waited for one backend after the other to come to a boundary.
+const ENDING_PART: usize = 64;
 /// Who has taken a ticket says so at once. If he does not he cannot go.
 const TAKEN_US: u64 = 1_000_000;
 
@@ -259,7 +262,8 @@ impl Core {
         let waiting = self.in_all(claims.len());
         let is_untaken = |since_us| self.now.us >= since_us + UNTAKEN_US;
         let rules = Rules::new(self.now.us, timeout_us, all.len(), waiting, passing_us)
-            .with_any_end(self.room.untaken_since_us.is_some_and(is_untaken));
+            .with_any_end(self.room.untaken_since_us.is_some_and(is_untaken))
+            .with_ending_at_once(if are_few { 1 } else { all.len() / ENDING_PART });
         rules.sort(&mut claims);
         claims.drain(..places.room().min(claims.len()));
         if is_surplus {
@@ -450,23 +454,26 @@ impl Core {
             Choice::Free(slot) => (vec![slot], true),
             Choice::First(slots) => (self.some_of(&slots), false),
         };
-        let mut chosen: HashSet<u32> = slots.iter().copied().collect();
-        let may_go = |slot: &u32| {
-            let held = self.holding_now(*slot, words);
-            chosen.remove(slot) && held.is_some_and(|held| wanted.may_still_go(&held, is_free))
-        };
-        let still: Vec<u32> = slots.iter().copied().filter(may_go).collect();
         deciding.in_vain += 1;
-        if still.is_empty() {
-            all.retain(|held| !slots.contains(&held.slot));
-            return false;
-        }
+        // By slot. None is looked at twice, and none that is left out once more.
+        let mut seen = vec![false; self.backends.end() as usize];
+        let may_go = |slot: &u32| {
+            let is_seen = seen.get_mut(*slot as usize);
+            let is_new = is_seen.is_some_and(|seen| !std::mem::replace(seen, true));
+            let held = self.holding_now(*slot, words).filter(|_| is_new);
+            held.is_some_and(|held| wanted.may_still_go(&held, is_free))
+        };
+        let mut still: Vec<u32> = slots.iter().copied().filter(may_go).collect();
         let spared = self.spared(&still, &mut deciding.may_ask, words);
-        if spared.is_empty() {
+        still.retain(|slot| {
+            let pool = self.backends.get(*slot).map(|backend| backend.pool());
+            pool.is_some_and(|pool| !spared.contains(&pool))
+        });
+        if !still.is_empty() {
             self.offer(wanted.claim, still);
             return true;
         }
-        all.retain(|held| !spared.contains(&held.pool));
+        all.retain(|held| seen.get(held.slot as usize) == Some(&false));
         false
     }
 

@@ -136,6 +136,8 @@ pub struct Rules {
     /// Of turns that are over any may end, not only the one that is for longest: that
     /// one's backend has come to no boundary for some time.
     may_any_end: bool,
+    /// If not, so many do.
+    ending_at_once: usize,
 }
 
 impl Rules {
@@ -174,12 +176,20 @@ impl Rules {
                 timeout_us / 2
             },
             may_any_end: false,
+            ending_at_once: 1,
         }
     }
 
     pub fn with_any_end(self, may_any_end: bool) -> Rules {
         Rules {
             may_any_end,
+            ..self
+        }
+    }
+
+    pub fn with_ending_at_once(self, turns: usize) -> Rules {
+        Rules {
+            ending_at_once: turns.max(1),
             ..self
         }
     }
@@ -311,14 +321,21 @@ impl Rules {
             return Choice::Free(held.slot);
         }
         let has_larger = others().any(|held| held.backends > 1 && self.is_over(held));
-        let busy: Vec<&Holding> = others()
+        let mut busy: Vec<&Holding> = others()
             .filter(|held| self.may_go(claim, held, has_larger))
             .collect();
         if !self.may_any_end && busy.iter().all(|held| held.backends == 1) {
             // Where turns are taken, so that none is longer by luck.
-            let over_for_us = |held: &&&Holding| self.over_for_us(held);
-            let first = busy.iter().max_by_key(over_for_us);
-            return first_of(&first.copied().into_iter().collect::<Vec<_>>(), false);
+            let over_for_us = |held: &&Holding| self.over_for_us(held);
+            if self.ending_at_once == 1 {
+                let first = busy.iter().copied().max_by_key(over_for_us);
+                busy = first.into_iter().collect();
+            } else if self.ending_at_once < busy.len() {
+                let at = busy.len() - self.ending_at_once;
+                busy.select_nth_unstable_by_key(at, over_for_us);
+                busy.drain(..at);
+            }
+            return first_of(&busy, false);
         }
         first_of(&busy, !self.is_late(claim))
     }

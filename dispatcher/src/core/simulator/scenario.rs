@@ -388,6 +388,10 @@ impl Scenario {
                     self.answer_question();
                 }
                 self.round();
+                // The event loop does not sleep before it is decided who goes.
+                while self.shell.core.room.has_more() {
+                    self.round();
+                }
             }
         }
         self.shell.check_rest(opened);

@@ -25,7 +25,8 @@
 //! | `whose` | may this backend speak of that session? |
 //! | `admission` | who comes in, and when new sessions are native because too many wait |
 //! | `attach`, `leave`, `burial`, `shrink` | a backend comes, goes, has ended, may go |
-//! | `room`, `make_room` | which backend gives way for another pool |
+//! | `room`, `make_room`, `holdings` | which backend gives way for another pool, of those that were seen |
+//! | `within_limits` | which does, where the server has a limit of its own |
 //! | `passing` | what that has cost of late |
 //! | `pool_changes` | why a pool has grown or shrunk, for the log |
 //! | `growth` | how many it starts now |
@@ -44,6 +45,7 @@ mod event;
 mod failures;
 mod growth;
 mod held;
+mod holdings;
 mod holds;
 mod ids;
 mod leave;
@@ -73,6 +75,7 @@ mod tally;
 mod waits;
 mod want;
 mod whose;
+mod within_limits;
 mod words;
 
 pub use admission::NoSession;
@@ -95,6 +98,7 @@ use backends::Backends;
 use burial::Burials;
 use dedicated::Evicted;
 use held::LookForHeld;
+use holdings::Holdings;
 use holds::Hold;
 use make_room::Room;
 use moves::Moves;
@@ -110,6 +114,7 @@ use std::collections::VecDeque;
 use stop::Endings;
 use sweep::Sweeping;
 use want::Wants;
+use within_limits::LimitLooks;
 
 /// A moment, read once for all events of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,6 +175,9 @@ pub struct Core {
     dirty: Vec<u32>,
     round: Round,
     room: Room,
+    /// What may go for another pool, as far as it was seen.
+    holdings: Holdings,
+    limit_looks: LimitLooks,
     passing: Passing,
     stall: Stall,
     /// Where the look for backends that are held goes on.
@@ -216,6 +224,8 @@ impl Core {
             dirty: Vec::new(),
             round: Round::default(),
             room: Room::default(),
+            holdings: Holdings::default(),
+            limit_looks: LimitLooks::default(),
             passing: Passing::default(),
             stall: Stall::default(),
             held: LookForHeld::default(),
@@ -300,6 +310,7 @@ impl Core {
                 self.end_on(words);
                 self.sweep_on(words);
                 self.ask_limits_on();
+                self.look_within_limits_on(words);
                 self.round_ends(words);
             }
             Event::MakeRoom => self.make_room(words),
@@ -344,6 +355,8 @@ impl Core {
             || !self.burials.is_empty()
             || self.moves.has_more()
             || self.wants.has_more()
+            || self.room.has_more()
+            || self.limit_looks.has_more()
             || self.sweeping.has_more()
             || self.is_ending()
             || self.groups.are_to_be_asked_for()

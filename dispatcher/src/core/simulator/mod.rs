@@ -18,6 +18,7 @@ mod happenings;
 mod many;
 mod process;
 mod random;
+mod room_looks;
 mod rules;
 mod scenario;
 mod shares;

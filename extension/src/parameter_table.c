@@ -268,6 +268,15 @@ static const ParameterDefinition definitions[] =
 		.long_description = "Zero keeps backends for as long as they are of use.",
 	},
 	{
+		.name = "pg_baton.batch_scheduling_wait",
+		.type = PARAMETER_INT,
+		.variable = &baton_batch_scheduling_wait_us,
+		.context = PGC_SIGHUP,
+		.boot = 250,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the time in microseconds that a pooled backend may wait for a processor, on average, without interrupting others.",
+		.long_description = "Up to that, backends and the dispatcher's threads have the policy SCHED_BATCH while they are busy. Zero: never.",
+	},
+	{
 		.name = "pg_baton.session_wait_timeout",
 		.type = PARAMETER_INT,
 		.variable = &baton_session_wait_timeout_ms,

@@ -18,6 +18,7 @@ CHANGED_BY = {
     "backend_idle_timeout": "test_parameter_reloads.py",
     "backend_lifetime": "test_pool_shares.py",
     "backend_statements": "test_parameter_reloads.py",
+    "batch_scheduling_wait": "test_batch_scheduling.py",
     "dedicated_objects": "test_dedicated.py",
     "dedicating_parameters": "test_dedicated.py",
     "dispatcher_log": "test_parameter_reloads.py",

@@ -1,15 +1,17 @@
 //! The table of backends: which there are, and what each is.
 //!
 //! A backend is exactly one thing at a time, [`Life`], and only
-//! [`Backends::turn`] changes that; the counts are kept there. What its slot's
+//! [`Backends::turn`] changes that; what is counted follows ([`Counts`]). What its slot's
 //! word says (idle, busy, ...) is the backend's own and changes all the time.
 
+mod counts;
 mod life;
 
 pub use life::{Life, Lives};
 
 use super::origin::{Origin, Provenance};
 use super::stall::Seen;
+use counts::{Counted, Counts};
 use std::collections::VecDeque;
 
 /// What is known of one backend.
@@ -28,6 +30,8 @@ pub struct Backend {
     exits_since_us: Option<u64>,
     /// It goes so that this pool may have its place.
     makes_room_for: Option<u32>,
+    /// Its place in the list of those that leave, if it is there.
+    leaving_at: usize,
     /// That its pool has one less was told (pool_changes.rs).
     is_told_lost: bool,
     started_us: u64,
@@ -110,10 +114,6 @@ impl Backend {
         self.makes_room_for
     }
 
-    pub fn goes_for(&mut self, pool: Option<u32>) {
-        self.makes_room_for = pool;
-    }
-
     /// That its pool has one less is told. True if it was not before.
     pub fn is_lost(&mut self) -> bool {
         !std::mem::replace(&mut self.is_told_lost, true)
@@ -122,6 +122,15 @@ impl Backend {
     #[cfg(test)]
     pub fn is_told_lost(&self) -> bool {
         self.is_told_lost
+    }
+
+    fn counted(&self) -> Counted {
+        Counted {
+            pool: self.pool,
+            life: self.life,
+            held: self.held,
+            makes_room_for: self.makes_room_for,
+        }
     }
 
     // ---- is it held? -------------------------------------------------------
@@ -144,13 +153,9 @@ pub struct Backends {
     table: Vec<Option<Backend>>,
     /// Slots that nobody has; the lowest last.
     free: Vec<u32>,
-    total: usize,
-    shared: usize,
-    dedicated: usize,
-    held: usize,
+    counts: Counts,
+    /// In no order.
     leaving: Vec<u32>,
-    /// By pool; no longer than it has to be.
-    lives: Vec<Lives>,
     /// Since when each dedicated one is, and its slot: who came last is the last.
     by_dedication: Vec<(u64, u32)>,
     /// No slot from here on has one.
@@ -168,12 +173,8 @@ impl Backends {
                 .rev()
                 .filter(|slot| is_free(*slot))
                 .collect(),
-            total: 0,
-            shared: 0,
-            dedicated: 0,
-            held: 0,
+            counts: Counts::default(),
             leaving: Vec::new(),
-            lives: Vec::new(),
             by_dedication: Vec::new(),
             end: 0,
             started: VecDeque::new(),
@@ -183,21 +184,21 @@ impl Backends {
 
     /// All there are, starting and leaving ones included.
     pub fn total(&self) -> usize {
-        self.total
+        self.counts.total
     }
 
     pub fn dedicated(&self) -> usize {
-        self.dedicated
+        self.counts.dedicated
     }
 
     /// Shared ones that transactions hold without doing anything.
     pub fn held(&self) -> usize {
-        self.held
+        self.counts.held
     }
 
     /// How many of a pool's are what.
     pub fn lives(&self, pool: u32) -> Lives {
-        self.lives.get(pool as usize).copied().unwrap_or_default()
+        self.counts.lives(pool)
     }
 
     /// Since when each dedicated one is, and its slot: who came last is the last.
@@ -213,9 +214,17 @@ impl Backends {
 
     /// Those that serve any session of their pools, but for those that are held.
     pub fn shared_and_not_held(&self) -> usize {
-        let is_held = |slot: &&u32| self.get(**slot).is_some_and(Backend::is_held);
-        let leaving = self.leaving.iter().filter(is_held).count();
-        self.shared - (self.held - leaving)
+        self.counts.shared_and_not_held
+    }
+
+    /// So many of a pool's are to go for no other.
+    pub fn reserve(&mut self, pool: u32, backends: usize) {
+        self.counts.reserve(pool, backends);
+    }
+
+    /// So many of all pools go for no other.
+    pub fn reserved(&self) -> usize {
+        self.counts.reserved()
     }
 
     /// Those that have been told to go, or have said so.
@@ -226,10 +235,12 @@ impl Backends {
     /// Is one about to go so that this pool may have its place? One whose session
     /// became dedicated after it was told stays for as long as that lasts.
     pub fn somebody_goes_for(&self, pool: u32) -> bool {
-        self.leaving.iter().any(|slot| {
-            let backend = self.get(*slot);
-            backend.is_some_and(|it| it.makes_room_for == Some(pool) && !it.life.is_dedicated())
-        })
+        self.counts.somebody_goes_for(pool)
+    }
+
+    /// If it goes it is so that this pool may have its place.
+    pub fn goes_for(&mut self, slot: u32, pool: Option<u32>) {
+        self.change(slot, |backend| backend.makes_room_for = pool);
     }
 
     pub fn get(&self, slot: u32) -> Option<&Backend> {
@@ -277,15 +288,16 @@ impl Backends {
             seen: None,
             exits_since_us: None,
             makes_room_for: None,
+            leaving_at: 0,
             is_told_lost: false,
             started_us: now_us,
             attached_us: now_us,
             login_generation,
             serial: self.next_serial,
         });
-        self.total += 1;
         self.end = self.end.max(slot + 1);
-        self.count(slot, None, Some(Life::Starting));
+        let is = self.get(slot).map(Backend::counted);
+        self.counts.change(None, is);
         self.started.push_back((slot, self.next_serial));
         Some(slot)
     }
@@ -308,16 +320,12 @@ impl Backends {
 
     /// Changes what a backend is. Nothing else does.
     pub fn turn(&mut self, slot: u32, to: Life) {
-        let Some(backend) = self.get_mut(slot) else {
-            return;
-        };
-        let was = backend.life;
-        debug_assert!(was.may_become(to), "{was:?} to {to:?}");
-        backend.life = to;
-        if !to.may_be_held() {
-            self.set_held(slot, false);
-        }
-        self.count(slot, Some(was), Some(to));
+        self.change(slot, |backend| {
+            let was = backend.life;
+            debug_assert!(was.may_become(to), "{was:?} to {to:?}");
+            backend.life = to;
+            backend.held &= to.may_be_held();
+        });
     }
 
     /// What was seen of it, if it is at work; and whether it is held.
@@ -329,12 +337,9 @@ impl Backends {
     }
 
     fn set_held(&mut self, slot: u32, held: bool) {
-        let Some(backend) = self.get_mut(slot) else {
-            return;
-        };
-        let was = std::mem::replace(&mut backend.held, held && backend.life.may_be_held());
-        let is = backend.held;
-        self.held = self.held + usize::from(is) - usize::from(was);
+        self.change(slot, |backend| {
+            backend.held = held && backend.life.may_be_held();
+        });
     }
 
     pub fn attached(&mut self, slot: u32, now_us: u64) {
@@ -405,11 +410,10 @@ impl Backends {
 
     /// Frees a slot.
     pub fn remove(&mut self, slot: u32) -> Option<Backend> {
-        self.set_held(slot, false);
         self.is_dedicated_since(slot, None);
-        self.count(slot, self.life(slot), None);
+        self.leaves_no_more(slot);
         let backend = self.table.get_mut(slot as usize)?.take()?;
-        self.total -= 1;
+        self.counts.change(Some(backend.counted()), None);
         while self.end > 0 && self.get(self.end - 1).is_none() {
             self.end -= 1;
         }
@@ -425,44 +429,51 @@ impl Backends {
         }
     }
 
-    fn count(&mut self, slot: u32, was: Option<Life>, is: Option<Life>) {
-        let dedicated = |life: Option<Life>| usize::from(life.is_some_and(Life::is_dedicated));
-        self.dedicated = self.dedicated + dedicated(is) - dedicated(was);
-        let shared = |life: Option<Life>| usize::from(life == Some(Life::Shared));
-        self.shared = self.shared + shared(is) - shared(was);
-        let leaves = |life: Option<Life>| life.is_some_and(Life::is_leaving);
-        match (leaves(was), leaves(is)) {
-            (false, true) => self.leaving.push(slot),
-            (true, false) => self.leaving.retain(|other| *other != slot),
-            _ => {}
-        }
-        let Some(pool) = self.get(slot).map(|backend| backend.pool as usize) else {
+    fn change(&mut self, slot: u32, change: impl FnOnce(&mut Backend)) {
+        let Some(Some(backend)) = self.table.get_mut(slot as usize) else {
             return;
         };
-        if self.lives.len() <= pool {
-            self.lives.resize(pool + 1, Lives::default());
+        let was = backend.counted();
+        change(backend);
+        let is = backend.counted();
+        if is.life.is_leaving() && !was.life.is_leaving() {
+            backend.leaving_at = self.leaving.len();
+            self.leaving.push(slot);
         }
-        self.lives[pool].count(was, is);
+        self.counts.change(Some(was), Some(is));
+        if was.life.is_leaving() && !is.life.is_leaving() {
+            self.leaves_no_more(slot);
+        }
+    }
+
+    fn leaves_no_more(&mut self, slot: u32) {
+        let Some(at) = self.get(slot).map(|backend| backend.leaving_at) else {
+            return;
+        };
+        if self.leaving.get(at) != Some(&slot) {
+            return;
+        }
+        self.leaving.swap_remove(at);
+        if let Some(moved) = self.leaving.get(at).copied() {
+            if let Some(backend) = self.get_mut(moved) {
+                backend.leaving_at = at;
+            }
+        }
     }
 
     /// What is counted and found is what the table says.
     #[cfg(test)]
     pub fn check(&self) {
-        let mut lives = vec![Lives::default(); self.lives.len()];
         let mut by_dedication = Vec::new();
+        let mut all = Vec::new();
         for (slot, backend) in self.iter() {
             assert!(slot < self.end, "the end of the table");
-            lives[backend.pool as usize].count(None, Some(backend.life));
+            all.push(backend.counted());
             by_dedication.extend(backend.dedicated_since_us.map(|since_us| (since_us, slot)));
+            let leaves = self.leaving.iter().filter(|other| **other == slot).count();
+            assert_eq!(leaves, usize::from(backend.life.is_leaving()), "leaving");
         }
-        let shared: usize = lives.iter().map(Lives::shared).sum();
-        assert_eq!(shared, self.shared, "shared backends");
-        let mut all = self.iter();
-        let is_for_all =
-            |(_, backend): &(u32, &Backend)| backend.life == Life::Shared && !backend.held;
-        let for_all = all.by_ref().filter(is_for_all).count();
-        assert_eq!(for_all, self.shared_and_not_held(), "not held");
-        assert_eq!(lives, self.lives, "what pools' backends are");
+        self.counts.check(&all);
         by_dedication.sort_unstable();
         assert_eq!(
             by_dedication, self.by_dedication,

@@ -35,35 +35,41 @@ impl Core {
         let Some(failure) = pool.starts.was_refused(origin, failure) else {
             return self.mark_dirty(number);
         };
-        if self.note_failure(number, failure, words) {
-            self.begin_to_end_ungreeted(number, Some(over_unix));
-        }
+        self.note_failure(number, failure, Some(over_unix), words);
     }
 
     /// A backend could not be started: tell those who cannot be helped by
     /// waiting, and try again later for the rest.
     pub(super) fn start_failed(&mut self, number: u32, failure: Failure, words: &impl Words) {
-        if self.note_failure(number, failure, words) {
-            self.begin_to_end_ungreeted(number, None);
-        }
+        self.note_failure(number, failure, None, words);
     }
 
-    /// To be tried again later; false if it was for want of room, which is made.
-    fn note_failure(&mut self, number: u32, failure: Failure, words: &impl Words) -> bool {
+    /// To be tried again later. If it was for want of room, that is made; or else nobody
+    /// is to wait in vain.
+    fn note_failure(
+        &mut self,
+        number: u32,
+        failure: Failure,
+        over_unix: Option<bool>,
+        words: &impl Words,
+    ) {
         let now_us = self.now.us;
         let Some(pool) = self.pool_mut(number) else {
-            return false;
+            return;
         };
         let limit = failure.limit();
         if pool.starts.failed(failure, now_us) {
             self.act(Action::TellFailure(number));
         }
-        limit.is_none_or(|limit| !self.make_room_within_limits(number, limit, words))
+        match limit {
+            Some(limit) => self.make_room_within_limits(number, limit, over_unix, words),
+            None => self.begin_to_end_ungreeted(number, over_unix),
+        }
     }
 
     /// Ends the clients that no backend will greet, each for the failure that
     /// is its own. As long as the pool has a backend they wait for that.
-    fn begin_to_end_ungreeted(&mut self, pool: u32, over_unix: Option<bool>) {
+    pub(super) fn begin_to_end_ungreeted(&mut self, pool: u32, over_unix: Option<bool>) {
         if (self.pool(pool)).is_some_and(|pool| !pool.has_backends()) {
             self.act(Action::TakeBack(pool));
             self.then(Then::EndUngreeted { pool, over_unix });

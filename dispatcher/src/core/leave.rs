@@ -15,9 +15,7 @@ impl Core {
 
     /// As well, so that this pool may have its place.
     pub(super) fn retire_for(&mut self, slot: u32, pool: u32, why: Reason) {
-        if let Some(backend) = self.backends.get_mut(slot) {
-            backend.goes_for(Some(pool));
-        }
+        self.backends.goes_for(slot, Some(pool));
         self.retire(slot, why);
     }
 

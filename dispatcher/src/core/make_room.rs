@@ -6,13 +6,15 @@
 //! held by a long transaction is in nobody's way, and if nobody wants room any
 //! more the ticket is taken back and nothing has happened. There is one ticket
 //! at a time; it is given out anew in each tick, as what counts has changed.
+//!
+//! Of very many backends holdings.rs sees some in each round. A ticket that is out stays
+//! out until all have been seen; then one choice is made in a round, and the next one in
+//! the next, until somebody goes or nobody can.
 
 use super::pool_changes::Reason;
 use super::room::{choose_surplus, place_key, Choice, Claim, Holding, Rules};
 use super::{Action, Core, Word, Words};
-use crate::protocol::LimitOf;
 use std::borrow::Cow;
-use std::cell::OnceCell;
 use std::collections::HashSet;
 
 /// Lower ones mean something else in a slot (BATON_RETIRE_FIRST_TICKET), and higher
@@ -29,9 +31,15 @@ const MOST_TRIED: usize = 32;
 const MOST_LOOKS: usize = 8192;
 /// Pools that the launcher is asked about at a time: may the last backend of each go?
 const MOST_ASKED: usize = 16;
+/// Of very many backends so many choices come to nothing, because the last of a pool has
+/// to stay or all is different by now, before it is waited for the next tick.
+const MOST_IN_VAIN: usize = 16;
 /// From so many backends on, where nobody could go, it is not looked for room as often as
 /// a pool without one comes, but once in a microsecond for each: it costs a tenth of that.
 const MANY_BACKENDS: usize = 100;
+/// Of very many turns this part may end at a time, those that are over for longest: or it
+/// would be waited for one backend after the other to come to a boundary.
+const ENDING_PART: usize = 64;
 /// Who has taken a ticket says so at once. If he does not he cannot go.
 const TAKEN_US: u64 = 1_000_000;
 
@@ -63,9 +71,63 @@ pub struct Room {
     tried: usize,
     /// Nobody could go.
     not_before_us: u64,
+    /// It goes on in the next round, without anything having happened.
+    goes_on: bool,
+    /// What it goes on with, when all backends have been seen.
+    deciding: Option<Deciding>,
+}
+
+/// How far it has come to decide who goes.
+struct Deciding {
+    /// For a pool without a backend that is late, or is not, nobody goes.
+    is_hopeless: [bool; 2],
+    /// Choices that came to nothing.
+    in_vain: usize,
+    /// Of so many pools more it may be asked whether the last may go.
+    may_ask: usize,
+}
+
+impl Default for Deciding {
+    fn default() -> Deciding {
+        Deciding {
+            is_hopeless: [false; 2],
+            in_vain: 0,
+            may_ask: MOST_ASKED,
+        }
+    }
+}
+
+/// For whom somebody is looked for, by which rules; no claim: there are too many.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    claim: Option<&'a Claim>,
+    rules: &'a Rules,
+}
+
+impl Wanted<'_> {
+    fn choose(&self, all: &[Holding]) -> Choice {
+        match self.claim {
+            Some(claim) => self.rules.choose(claim, all),
+            None => choose_surplus(all),
+        }
+    }
+
+    /// One that was chosen a moment ago: may it go by what is so now?
+    fn may_still_go(&self, held: &Holding, is_free: bool) -> bool {
+        let is_free_now = held.free_for_us.is_some() && held.waits_since_us.is_none();
+        match self.claim {
+            Some(claim) => self.rules.may_still_go(claim, held, is_free),
+            None => !is_free || is_free_now,
+        }
+    }
 }
 
 impl Room {
+    /// Is there more to be done without anything having happened?
+    pub fn has_more(&self) -> bool {
+        self.goes_on
+    }
+
     pub fn is_offered(&self) -> bool {
         !self.offered.is_empty()
     }
@@ -130,7 +192,12 @@ impl Room {
 impl Core {
     /// Told in each round, after the pools have been looked at.
     pub(super) fn make_room(&mut self, words: &impl Words) {
+        self.room.goes_on = false;
         if !self.room.is_due || self.now.us < self.room.not_before_us {
+            return;
+        }
+        if self.looks_at_very_many(words) {
+            self.room.goes_on = true;
             return;
         }
         self.room.is_due = false;
@@ -139,6 +206,22 @@ impl Core {
             return self.act(Action::TakeTicketBack(self.room.ticket));
         }
         self.give_ticket(words);
+    }
+
+    /// Very many are looked at in this round, and it is decided in a later one.
+    fn looks_at_very_many(&mut self, words: &impl Words) -> bool {
+        if self.are_few_backends() || self.stopping || self.holdings.are_known(self.now.us) {
+            return false;
+        }
+        if !self.holdings.is_begun() {
+            self.room.deciding = None;
+            let places = self.places(self.going_backends(words));
+            if !places.has_surplus() && self.claims(words).is_empty() {
+                return false;
+            }
+        }
+        self.look_at_holdings(words);
+        true
     }
 
     /// The ticket has been taken back, unless somebody was first and has not
@@ -165,24 +248,60 @@ impl Core {
         if !is_surplus && claims.is_empty() {
             return;
         }
-        let all = self.holdings(words);
-        self.room.has_looked(self.now.us, all.len());
-        if is_surplus {
-            return self.choose_and_offer(None, &all, choose_surplus, words);
+        let are_few = self.are_few_backends();
+        if are_few {
+            self.holdings.forget();
+            self.look_at_holdings(words);
+        } else if !self.holdings.are_known(self.now.us) {
+            return self.decide_on(Deciding::default());
         }
+        let mut all = self.holdings.take();
+        self.room.has_looked(self.now.us, all.len());
         let timeout_us = self.limits.session_wait_timeout_us;
         let passing_us = self.passing.us();
         let waiting = self.in_all(claims.len());
         let is_untaken = |since_us| self.now.us >= since_us + UNTAKEN_US;
         let rules = Rules::new(self.now.us, timeout_us, all.len(), waiting, passing_us)
-            .with_any_end(self.room.untaken_since_us.is_some_and(is_untaken));
+            .with_any_end(self.room.untaken_since_us.is_some_and(is_untaken))
+            .with_ending_at_once(if are_few { 1 } else { all.len() / ENDING_PART });
         rules.sort(&mut claims);
+        claims.drain(..places.room().min(claims.len()));
+        if is_surplus {
+            let claim = None;
+            let rules = &rules;
+            let wanted = Wanted { claim, rules };
+            let mut deciding = self.room.deciding.take().unwrap_or_default();
+            if are_few {
+                self.choose_and_offer(wanted, &all, words);
+            } else if !self.choose_one(wanted, &mut all, &mut deciding, words) {
+                self.decide_on(deciding);
+            }
+        } else {
+            self.give_to_first(&rules, &claims, &mut all, words);
+        }
+        self.holdings.put_back(all);
+        if are_few {
+            self.holdings.forget();
+        }
+    }
+
+    /// The first for whom somebody may go gets the ticket. Of those in front some get the
+    /// places of those that are about to go, and are not among these.
+    fn give_to_first(
+        &mut self,
+        rules: &Rules,
+        claims: &[Claim],
+        all: &mut Vec<Holding>,
+        words: &impl Words,
+    ) {
+        let are_few = self.are_few_backends();
         let most_tried = (MOST_LOOKS / all.len().max(1)).clamp(1, MOST_TRIED);
+        let mut may_choose = if are_few { usize::MAX } else { most_tried };
         let tried_before = std::mem::take(&mut self.room.tried);
+        let mut deciding = self.room.deciding.take().unwrap_or_default();
         let mut nth = 0;
-        let mut is_hopeless = [false; 2];
-        // The first ones get the places of those that are about to go.
-        for claim in claims.into_iter().skip(places.room()) {
+        for claim in claims {
+            let tried = tried_before.max(nth);
             if claim.backends > 0 {
                 nth += 1;
                 if nth > tried_before + most_tried {
@@ -194,16 +313,39 @@ impl Core {
                 }
             }
             // What goes for one without a backend would for another.
-            let of_its_kind = &mut is_hopeless[usize::from(rules.is_late(&claim))];
-            if claim.backends == 0 && std::mem::replace(of_its_kind, true) {
+            let kind = usize::from(rules.is_late(claim));
+            if claim.backends == 0 && deciding.is_hopeless[kind] {
                 continue;
             }
-            let choose = |all: &[Holding]| rules.choose(&claim, all);
-            self.choose_and_offer(Some(claim.pool), &all, choose, words);
+            let wanted = Wanted {
+                claim: Some(claim),
+                rules,
+            };
+            if may_choose == 0 || !are_few && !self.choose_one(wanted, all, &mut deciding, words) {
+                self.room.tried = tried;
+                return self.decide_on(deciding);
+            }
+            may_choose -= 1;
+            if are_few {
+                self.choose_and_offer(wanted, all, words);
+            }
             if self.room.is_offered() {
                 return;
             }
+            deciding.is_hopeless[kind] |= claim.backends == 0;
         }
+    }
+
+    /// In the next round, among those that have been seen; or, if it was too often in
+    /// vain, in the next tick.
+    fn decide_on(&mut self, deciding: Deciding) {
+        if deciding.in_vain >= MOST_IN_VAIN {
+            return;
+        }
+        self.room.deciding = Some(deciding);
+        self.room.not_before_us = 0;
+        self.room.is_due = true;
+        self.room.goes_on = true;
     }
 
     /// The order in which pools get what is free.
@@ -222,9 +364,7 @@ impl Core {
     fn claims(&mut self, words: &impl Words) -> Vec<Claim> {
         let mut pools = self.compared_in_want();
         pools.retain(|number| self.look_whether_it_lacks(*number, words));
-        // As a rule nobody asks.
-        let reserves_left = OnceCell::new();
-        let may_be_reserved = || *reserves_left.get_or_init(|| self.reserves_left()) > 0;
+        let may_be_reserved = self.reserves_left() > 0;
         let claim = |number: u32| {
             let backends = self.own_backends(number);
             let pool = self.pool(number)?;
@@ -241,7 +381,7 @@ impl Core {
                 },
                 weight: self.weight(number),
                 is_lacking: pool.lack.is_lasting(),
-                is_owed: backends < self.reserved(number) && may_be_reserved(),
+                is_owed: backends < self.reserved(number) && may_be_reserved,
             })
         };
         pools.into_iter().filter_map(claim).collect()
@@ -258,7 +398,8 @@ impl Core {
         wants
     }
 
-    /// Backends that will have gone in a moment.
+    /// Backends that will have gone in a moment. Of very many that leave it is told from
+    /// some.
     fn going_backends(&self, words: &impl Words) -> usize {
         let is_going = |slot: &&u32| {
             let life = self.backends.life(**slot);
@@ -266,88 +407,96 @@ impl Core {
             life.is_some_and(|life| !life.is_starting())
                 && (word.is_free() || word == Word::Retiring)
         };
-        self.backends.leaving().iter().filter(is_going).count()
+        let leaving = self.backends.leaving();
+        let some = leaving.len().min(self.holdings.at_once());
+        let going = leaving.iter().take(some).filter(is_going).count();
+        going * leaving.len() / some.max(1)
     }
 
-    /// What serves sessions of pools, and may be asked to go.
-    fn holdings(&self, words: &impl Words) -> Vec<Holding> {
-        let mut all = Vec::new();
-        let mut reserves_left = None;
-        for number in self.pools.with_backends().iter() {
-            let backends = self.serving_backends(number);
-            let Some(pool) = self.pool(number).filter(|_| backends > 0) else {
-                continue;
-            };
-            let weight = self.weight(number);
-            let mut is_reserved = backends <= self.reserved(number);
-            if is_reserved {
-                let reserves = reserves_left.get_or_insert_with(|| self.most_reserved());
-                is_reserved = backends <= *reserves;
-                *reserves -= if is_reserved { backends } else { 0 };
-            }
-            let waits_since_us = (self.waiting_in(number, words) > 0)
-                .then(|| self.oldest_wait_us(number, words))
-                .flatten()
-                .map(|waited_us| self.now.us.saturating_sub(waited_us));
-            for slot in pool.shared() {
-                if !self.backends.is_shared(*slot) {
-                    continue;
-                }
-                let free_for_us = self.now.passed_us(words.backend_since_us(*slot));
-                let backend = self.backends.get(*slot);
-                all.push(Holding {
-                    slot: *slot,
-                    pool: number,
-                    backends,
-                    waits_since_us,
-                    has_sessions: self.sessions.members(number) > 0,
-                    since_us: backend.map_or(0, |backend| backend.attached_us()),
-                    has_served: words.backend_has_served(*slot),
-                    free_for_us: (words.backend(*slot).is_free())
-                        .then(|| u64::try_from(free_for_us).unwrap_or(0)),
-                    weight,
-                    is_reserved,
-                });
-            }
-        }
-        all
-    }
-
-    /// Gives the ticket to whom `choose` names, but to no pool's last backend
-    /// that could not be replaced.
-    fn choose_and_offer(
-        &mut self,
-        pool: Option<u32>,
-        all: &[Holding],
-        choose: impl Fn(&[Holding]) -> Choice,
-        words: &impl Words,
-    ) {
+    /// Gives the ticket to whom is chosen, but to no pool's last backend that could not be
+    /// replaced.
+    fn choose_and_offer(&mut self, wanted: Wanted, all: &[Holding], words: &impl Words) {
         let mut all = Cow::Borrowed(all);
         let mut may_ask = MOST_ASKED;
         loop {
-            let slots = match choose(&all) {
+            let slots = match wanted.choose(&all) {
                 Choice::Nobody => return,
                 Choice::Free(slot) => vec![slot],
                 Choice::First(slots) => slots,
             };
-            let chosen: HashSet<u32> = slots.iter().copied().collect();
-            let mut spared = HashSet::new();
-            for held in all.iter().filter(|held| chosen.contains(&held.slot)) {
-                if held.backends == 1 && !self.may_lose_last(held.pool, &mut may_ask, words) {
-                    spared.insert(held.pool);
-                }
-            }
+            let spared = self.spared(&slots, &mut may_ask, words);
             if spared.is_empty() {
-                return self.offer(pool, slots);
+                return self.offer(wanted.claim, slots);
             }
             let mut others = all.into_owned();
             others.retain(|held| {
-                let is_known_to_stay =
-                    || held.backends == 1 && self.may_do_without(held.pool, words) == Some(false);
+                let is_known_to_stay = || {
+                    let may_go = self.may_do_without(held.pool, words);
+                    held.backends == 1 && !may_go.unwrap_or(may_ask > 0)
+                };
                 !spared.contains(&held.pool) && !is_known_to_stay()
             });
             all = others.into();
         }
+    }
+
+    /// So it does where there are very many, and what was seen is a moment old. False: to
+    /// be tried again among those that are left.
+    fn choose_one(
+        &mut self,
+        wanted: Wanted,
+        all: &mut Vec<Holding>,
+        deciding: &mut Deciding,
+        words: &impl Words,
+    ) -> bool {
+        let (slots, is_free) = match wanted.choose(all) {
+            Choice::Nobody => return true,
+            Choice::Free(slot) => (vec![slot], true),
+            Choice::First(slots) => (self.some_of(&slots), false),
+        };
+        deciding.in_vain += 1;
+        // By slot. None is looked at twice, and none that is left out once more.
+        let mut seen = vec![false; self.backends.end() as usize];
+        let may_go = |slot: &u32| {
+            let is_seen = seen.get_mut(*slot as usize);
+            let is_new = is_seen.is_some_and(|seen| !std::mem::replace(seen, true));
+            let held = self.holding_now(*slot, words).filter(|_| is_new);
+            held.is_some_and(|held| wanted.may_still_go(&held, is_free))
+        };
+        let mut still: Vec<u32> = slots.iter().copied().filter(may_go).collect();
+        let spared = self.spared(&still, &mut deciding.may_ask, words);
+        still.retain(|slot| {
+            let pool = self.backends.get(*slot).map(|backend| backend.pool());
+            pool.is_some_and(|pool| !spared.contains(&pool))
+        });
+        if !still.is_empty() {
+            self.offer(wanted.claim, still);
+            return true;
+        }
+        all.retain(|held| seen.get(held.slot as usize) == Some(&false));
+        false
+    }
+
+    /// Of very many that may go some, and others the next time.
+    fn some_of(&self, slots: &[u32]) -> Vec<u32> {
+        let most = slots.len().min(self.holdings.offered_at_once());
+        let first = self.room.ticket as usize * most;
+        let nth = |nth: usize| slots[(first + nth) % slots.len()];
+        (0..most).map(nth).collect()
+    }
+
+    /// The pools of which the last would go, and that may not lose it.
+    fn spared(&mut self, slots: &[u32], may_ask: &mut usize, words: &impl Words) -> HashSet<u32> {
+        let mut spared = HashSet::new();
+        for slot in slots {
+            let Some(pool) = self.backends.get(*slot).map(|backend| backend.pool()) else {
+                continue;
+            };
+            if self.serving_backends(pool) == 1 && !self.may_lose_last(pool, may_ask, words) {
+                spared.insert(pool);
+            }
+        }
+        spared
     }
 
     /// May this pool's last backend go? The launcher is asked of so many.
@@ -362,7 +511,7 @@ impl Core {
         }
     }
 
-    fn offer(&mut self, pool: Option<u32>, slots: Vec<u32>) {
+    fn offer(&mut self, claim: Option<&Claim>, slots: Vec<u32>) {
         let next = Some(self.room.ticket + 1).filter(|next| TICKETS.contains(next));
         self.room.ticket = next.unwrap_or(TICKETS.start);
         self.act(Action::Offer {
@@ -370,7 +519,7 @@ impl Core {
             slots: slots.clone(),
         });
         self.room.offered = slots;
-        self.room.offered_for = pool;
+        self.room.offered_for = claim.map(|claim| claim.pool);
         self.room.untaken_since_us.get_or_insert(self.now.us);
         self.room.taken_us = None;
         self.room.not_before_us = 0;
@@ -402,9 +551,7 @@ impl Core {
         if !self.took_ticket(slot, words) {
             return None;
         }
-        if let Some(backend) = self.backends.get_mut(slot) {
-            backend.goes_for(pool);
-        }
+        self.backends.goes_for(slot, pool);
         Some(pool.map_or(Reason::Surplus, Reason::RoomFor))
     }
 
@@ -412,40 +559,5 @@ impl Core {
     pub(super) fn room_made(&mut self, makes_room_for: Option<u32>) {
         self.room.meant_for.extend(makes_room_for);
         self.room.is_due = true;
-    }
-
-    /// The server has refused a backend: it has too many connections, of all,
-    /// or of a role or a database with CONNECTION LIMIT. A free backend of
-    /// another pool that counts there goes, for it is sessions that count.
-    /// False if there is none, and none is going.
-    pub(super) fn make_room_within_limits(
-        &mut self,
-        number: u32,
-        limit: LimitOf,
-        words: &impl Words,
-    ) -> bool {
-        let Some(pool) = self.pool(number) else {
-            return false;
-        };
-        let key = pool.key().clone();
-        if self.backends.somebody_goes_for(number) {
-            return true;
-        }
-        let mut free: Vec<Holding> = self.holdings(words);
-        free.retain(|held| held.pool != number && held.free_for_us.is_some());
-        free.sort_by_key(|held| std::cmp::Reverse(held.free_for_us));
-        for held in free {
-            let counts = self.pool(held.pool).is_some_and(|pool| match limit {
-                LimitOf::Role => pool.key().role_oid == key.role_oid,
-                LimitOf::Database => pool.key().database_oid == key.database_oid,
-                LimitOf::Server => true,
-            });
-            if counts && self.may_lose_one(held.pool, words) {
-                let why = Reason::RoomWithinConnectionLimit(number);
-                self.retire_for(held.slot, number, why);
-                return true;
-            }
-        }
-        false
     }
 }

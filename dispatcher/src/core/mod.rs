@@ -26,7 +26,8 @@
 //! | `whose` | may this backend speak of that session? |
 //! | `admission` | who comes in, and when new sessions are native because too many wait |
 //! | `attach`, `leave`, `burial`, `shrink` | a backend comes, goes, has ended, may go |
-//! | `room`, `make_room` | which backend gives way for another pool |
+//! | `room`, `make_room`, `holdings` | which backend gives way for another pool, of those that were seen |
+//! | `within_limits` | which does, where the server has a limit of its own |
 //! | `passing` | what that has cost of late |
 //! | `pool_changes` | why a pool has grown or shrunk, for the log |
 //! | `growth` | how many it starts now |
@@ -45,6 +46,7 @@ mod event;
 mod failures;
 mod growth;
 mod held;
+mod holdings;
 mod holds;
 mod ids;
 mod leave;
@@ -75,6 +77,7 @@ mod waits;
 mod want;
 mod who_is_in;
 mod whose;
+mod within_limits;
 mod words;
 
 pub use admission::NoSession;
@@ -98,6 +101,7 @@ use backends::Backends;
 use burial::Burials;
 use dedicated::Evicted;
 use held::LookForHeld;
+use holdings::Holdings;
 use holds::Hold;
 use make_room::Room;
 use moves::Moves;
@@ -114,6 +118,7 @@ use stop::Endings;
 use sweep::Sweeping;
 use want::Wants;
 use who_is_in::WhoIsIn;
+use within_limits::LimitLooks;
 
 /// A moment, read once for all events of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -174,6 +179,9 @@ pub struct Core {
     dirty: Vec<u32>,
     round: Round,
     room: Room,
+    /// What may go for another pool, as far as it was seen.
+    holdings: Holdings,
+    limit_looks: LimitLooks,
     passing: Passing,
     stall: Stall,
     /// Where the look for backends that are held goes on.
@@ -221,6 +229,8 @@ impl Core {
             dirty: Vec::new(),
             round: Round::default(),
             room: Room::default(),
+            holdings: Holdings::default(),
+            limit_looks: LimitLooks::default(),
             passing: Passing::default(),
             stall: Stall::default(),
             held: LookForHeld::default(),
@@ -308,6 +318,7 @@ impl Core {
                 self.count_who_is_in(words);
                 self.sweep_on(words);
                 self.ask_limits_on();
+                self.look_within_limits_on(words);
                 self.round_ends(words);
             }
             Event::MakeRoom => self.make_room(words),
@@ -352,6 +363,8 @@ impl Core {
             || !self.burials.is_empty()
             || self.moves.has_more()
             || self.wants.has_more()
+            || self.room.has_more()
+            || self.limit_looks.has_more()
             || self.sweeping.has_more()
             || self.is_ending()
             || self.is_taking_hold()

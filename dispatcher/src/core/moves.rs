@@ -129,6 +129,8 @@ impl Core {
             pool.memory.grow(bytes);
             self.session_tally.add(pool.key(), 1);
         }
+        self.count_reserve(old);
+        self.count_reserve(new);
         self.comes_into(id, old);
         true
     }

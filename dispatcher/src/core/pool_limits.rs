@@ -243,6 +243,7 @@ impl Core {
             if let Some(pool) = self.pool_mut(number) {
                 pool.limits = Some(limits);
             }
+            self.count_reserve(number);
             self.mode_may_differ(number);
             self.mark_dirty(number);
         }
@@ -287,9 +288,13 @@ impl Core {
 
     /// So many more may be.
     pub(super) fn reserves_left(&self) -> usize {
-        let pools = self.pools.with_backends().iter();
-        let has = |number| self.serving_backends(number).min(self.reserved(number));
-        self.most_reserved().saturating_sub(pools.map(has).sum())
+        (self.most_reserved()).saturating_sub(self.backends.reserved())
+    }
+
+    /// A pool's limits are others now, or it has its first session, or no more.
+    pub(super) fn count_reserve(&mut self, number: u32) {
+        let reserved = self.reserved(number);
+        self.backends.reserve(number, reserved);
     }
 
     pub(super) fn min_backends(&self, number: u32) -> usize {
@@ -331,23 +336,28 @@ impl Core {
         };
         let others = self.pools.with_backends_of_group(group);
         let others = others.filter(|other| *other != number);
+        let others = others.take(self.holdings.at_once());
         let largest = others.max_by_key(|other| self.serving_backends(*other));
-        if let Some(slot) = largest.and_then(|other| self.first_to_go(other, words)) {
+        let first = largest.and_then(|other| self.first_to_go(other, words).first().copied());
+        if let Some(slot) = first {
             self.retire_for(slot, number, Reason::RoomWithinPoolLimit(number));
         }
     }
 
-    /// A shared backend of a pool: one that is free, or the newest.
-    fn first_to_go(&self, number: u32, words: &impl Words) -> Option<u32> {
-        let slots = self.pool(number)?.shared().iter().copied();
-        let shared = slots.filter(|slot| self.backends.is_shared(*slot));
-        shared.max_by_key(|slot| {
+    /// Shared backends of a pool: those that are free, and then the newest. Of very many
+    /// those that came last.
+    fn first_to_go(&self, number: u32, words: &impl Words) -> Vec<u32> {
+        let slots = self.pool_backends(number);
+        let some = slots.iter().rev().take(self.holdings.at_once()).copied();
+        let mut shared: Vec<u32> = some.filter(|slot| self.backends.is_shared(*slot)).collect();
+        shared.sort_by_cached_key(|slot| {
             let since_us = self
                 .backends
                 .get(*slot)
                 .map(|backend| backend.attached_us());
-            (words.backend(*slot).is_free(), since_us)
-        })
+            std::cmp::Reverse((words.backend(*slot).is_free(), since_us))
+        });
+        shared
     }
 
     /// More backends than a lowered limit allows go at their next boundary.
@@ -359,10 +369,12 @@ impl Core {
         let leaving = |number: u32| self.pool(number).map_or(0, |pool| pool.shared().len());
         let going = leaving(number) - self.serving_backends(number).min(leaving(number));
         let excess = self.group_backends(number).saturating_sub(most + going);
-        for _ in 0..excess.min(self.serving_backends(number).saturating_sub(1)) {
-            if let Some(slot) = self.first_to_go(number, words) {
-                self.retire(slot, Reason::BeyondLimit);
-            }
+        let most = excess.min(self.serving_backends(number).saturating_sub(1));
+        if most == 0 {
+            return;
+        }
+        for slot in self.first_to_go(number, words).into_iter().take(most) {
+            self.retire(slot, Reason::BeyondLimit);
         }
     }
 

@@ -65,6 +65,17 @@ impl PoolSet {
         }
     }
 
+    /// The first one from this number on.
+    pub fn first_from(&self, first: u32) -> Option<u32> {
+        let at = first as usize / 64;
+        let word = self.bits.get(at)? & !((1 << (first % 64)) - 1);
+        let rest = self.bits.iter().copied().enumerate().skip(at + 1);
+        let (at, word) = std::iter::once((at, word))
+            .chain(rest)
+            .find(|(_, word)| *word != 0)?;
+        Some(at as u32 * 64 + word.trailing_zeros())
+    }
+
     /// Those that are in it now; what is changed meanwhile is not seen.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         let words: Vec<(u32, u64)> = (self.bits.iter().enumerate())
@@ -112,6 +123,8 @@ mod tests {
                 set.some_from(first, most, &mut some);
                 assert_eq!(some, order[..most.min(7)], "{most} from {first}");
             }
+            let behind = all.iter().find(|pool| **pool >= first);
+            assert_eq!(set.first_from(first), behind.copied(), "from {first}");
         }
     }
 }

@@ -106,6 +106,14 @@ pub struct Holding {
     pub is_reserved: bool,
 }
 
+impl Holding {
+    /// The only one of a pool that is silent for the moment: since when, and which.
+    fn last_free(&self) -> Option<(u64, u32)> {
+        let free_for_us = self.free_for_us?;
+        (self.backends == 1 && self.has_sessions).then_some((free_for_us, self.slot))
+    }
+}
+
 /// Backends of which one shall go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -128,6 +136,8 @@ pub struct Rules {
     /// Of turns that are over any may end, not only the one that is for longest: that
     /// one's backend has come to no boundary for some time.
     may_any_end: bool,
+    /// If not, so many do.
+    ending_at_once: usize,
 }
 
 impl Rules {
@@ -166,12 +176,20 @@ impl Rules {
                 timeout_us / 2
             },
             may_any_end: false,
+            ending_at_once: 1,
         }
     }
 
     pub fn with_any_end(self, may_any_end: bool) -> Rules {
         Rules {
             may_any_end,
+            ..self
+        }
+    }
+
+    pub fn with_ending_at_once(self, turns: usize) -> Rules {
+        Rules {
+            ending_at_once: turns.max(1),
             ..self
         }
     }
@@ -275,28 +293,26 @@ impl Rules {
 
     /// The only backends of pools that are silent for the moment: the ones used
     /// last stay where they are, as far as they are no more than a part of all, if
-    /// it is a pool with backends that wants them. Sorted.
-    fn kept(&self, claim: &Claim, all: &[Holding]) -> Vec<u32> {
-        if claim.backends == 0 || self.is_late(claim) && claim.backends < all.len() / KEPT_PART {
-            return Vec::new();
+    /// it is a pool with backends that wants them. The first of these, by how long they
+    /// are free, that does not stay.
+    fn kept_before(&self, claim: &Claim, all: &[Holding]) -> (u64, u32) {
+        let most = all.len() / KEPT_PART;
+        if claim.backends == 0 || self.is_late(claim) && claim.backends < most {
+            return (0, 0);
         }
-        let is_last = |held: &&Holding| held.backends == 1 && held.has_sessions;
-        let mut free: Vec<(u64, u32)> = (all.iter().filter(is_last))
-            .filter_map(|held| Some((held.free_for_us?, held.slot)))
-            .collect();
-        free.sort_unstable();
-        free.truncate(all.len() / KEPT_PART);
-        let mut kept: Vec<u32> = free.into_iter().map(|(_, slot)| slot).collect();
-        kept.sort_unstable();
-        kept
+        let mut free: Vec<(u64, u32)> = all.iter().filter_map(Holding::last_free).collect();
+        if free.len() <= most {
+            return (u64::MAX, u32::MAX);
+        }
+        *free.select_nth_unstable(most).1
     }
 
     /// What goes for this claim.
     pub fn choose(&self, claim: &Claim, all: &[Holding]) -> Choice {
-        let kept = self.kept(claim, all);
+        let kept_before = self.kept_before(claim, all);
         let others = || {
             all.iter().filter(|held| {
-                let is_kept = || kept.binary_search(&held.slot).is_ok();
+                let is_kept = || held.last_free().is_some_and(|free| free < kept_before);
                 held.pool != claim.pool && !held.is_reserved && !is_kept()
             })
         };
@@ -305,16 +321,33 @@ impl Rules {
             return Choice::Free(held.slot);
         }
         let has_larger = others().any(|held| held.backends > 1 && self.is_over(held));
-        let busy: Vec<&Holding> = others()
+        let mut busy: Vec<&Holding> = others()
             .filter(|held| self.may_go(claim, held, has_larger))
             .collect();
         if !self.may_any_end && busy.iter().all(|held| held.backends == 1) {
             // Where turns are taken, so that none is longer by luck.
-            let over_for_us = |held: &&&Holding| self.over_for_us(held);
-            let first = busy.iter().max_by_key(over_for_us);
-            return first_of(&first.copied().into_iter().collect::<Vec<_>>(), false);
+            let over_for_us = |held: &&Holding| self.over_for_us(held);
+            if self.ending_at_once == 1 {
+                let first = busy.iter().copied().max_by_key(over_for_us);
+                busy = first.into_iter().collect();
+            } else if self.ending_at_once < busy.len() {
+                let at = busy.len() - self.ending_at_once;
+                busy.select_nth_unstable_by_key(at, over_for_us);
+                busy.drain(..at);
+            }
+            return first_of(&busy, false);
         }
         first_of(&busy, !self.is_late(claim))
+    }
+
+    /// It was chosen by what was so a moment ago; `is_free`: as one that is free. May it
+    /// go by what is so now?
+    pub fn may_still_go(&self, claim: &Claim, held: &Holding, is_free: bool) -> bool {
+        let may_go = match is_free {
+            true => self.may_go_free(claim, held),
+            false => self.may_go(claim, held, false),
+        };
+        held.pool != claim.pool && !held.is_reserved && may_go
     }
 }
 

@@ -18,10 +18,12 @@
 //! | `sessions`, `backends` | what these have in this process |
 //! | `link` | memory and frames shared with the server; control connections |
 //! | `jobs`, `tls` | other threads: passwords, names, TLS |
+//! | `batch_scheduling` | whether a thread that is woken may interrupt others |
 //! | `parameters`, `network`, `tokens`, `slab`, `plaintext`, `log` | what it is told; small things that many need |
 //! | `sys` | system calls; all unsafe code |
 
 mod backends;
+mod batch_scheduling;
 mod event_loop;
 mod jobs;
 mod link;

@@ -4,6 +4,7 @@
 //! and sends PARAMETERS first of all. Until these have come the start may
 //! block; afterwards nothing does.
 
+use super::batch_scheduling;
 use super::event_loop::orphans::is_backend;
 use super::event_loop::{Dispatcher, Parts};
 use super::jobs::{Done, Jobs};
@@ -97,6 +98,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
 
     let mut buffer = vec![0; FRAME_MAX as usize];
     let parameters = Arc::new(first_parameters(&channel, &mut buffer)?);
+    batch_scheduling::set_most_wait_us(parameters.batch_scheduling_wait_us);
 
     // Backends have the limit that we were started with.
     let (soft, hard) =

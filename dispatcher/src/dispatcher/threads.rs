@@ -23,6 +23,7 @@
 
 mod load;
 
+use super::batch_scheduling::BatchScheduling;
 use super::event_loop::batching::{Arrivals, Nap};
 use super::event_loop::Dispatcher;
 use super::sys::epoll::{self, Epoll, Event};
@@ -194,6 +195,7 @@ impl Others {
 fn wait_for_all(shared: &Mutex<Shared>, epoll: &Epoll, others: &mut Others) -> io::Result<()> {
     let mut events = [epoll::no_event(); 2 * EVENTS_A_ROUND];
     let mut arrivals = Arrivals::default();
+    let mut scheduling = BatchScheduling::of_this_thread();
     let mut own = lock(shared);
     while !own.dispatcher.is_finished() {
         let nap = own.dispatcher.nap(&arrivals, true);
@@ -206,6 +208,7 @@ fn wait_for_all(shared: &Mutex<Shared>, epoll: &Epoll, others: &mut Others) -> i
             take(nap, &mut arrivals);
         }
         let count = epoll.wait(&mut events[..EVENTS_A_ROUND], timeout_ms)?;
+        scheduling.woken();
         let count = others.take(&mut events, count)?;
         own = lock(shared);
         own.main_waits_ms = None;
@@ -223,6 +226,7 @@ fn wait_for_all(shared: &Mutex<Shared>, epoll: &Epoll, others: &mut Others) -> i
 fn wait_for_sessions(shared: &Mutex<Shared>, epoll: &Epoll, awake: &Condvar) -> io::Result<()> {
     let mut events = [epoll::no_event(); EVENTS_A_ROUND];
     let mut arrivals = Arrivals::default();
+    let mut scheduling = BatchScheduling::of_this_thread();
     loop {
         let mut own = lock(shared);
         while !own.are_all_awake {
@@ -232,6 +236,7 @@ fn wait_for_sessions(shared: &Mutex<Shared>, epoll: &Epoll, awake: &Condvar) -> 
         drop(own);
         take(nap, &mut arrivals);
         let count = epoll.wait(&mut events, -1)?;
+        scheduling.woken();
         if count == 0 {
             continue;
         }

@@ -24,6 +24,7 @@ int			baton_sharing_threshold;
 int			baton_dispatchers;
 int			baton_backend_idle_timeout_ms;
 int			baton_backend_lifetime_ms;
+int			baton_batch_scheduling_wait_us;
 int			baton_session_wait_timeout_ms;
 int			baton_max_sessions;
 int			baton_session_memory_kb;

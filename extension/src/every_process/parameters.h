@@ -29,6 +29,7 @@ extern int	baton_dispatchers;
 extern int	baton_sharing_threshold;
 extern int	baton_backend_idle_timeout_ms;
 extern int	baton_backend_lifetime_ms;
+extern int	baton_batch_scheduling_wait_us;
 extern int	baton_session_wait_timeout_ms;
 extern int	baton_max_sessions;
 extern int	baton_session_memory_kb;

@@ -129,6 +129,7 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "dispatchers", baton_dispatchers);
 	add_number(&pairs, &count, "backend_idle_timeout_ms", baton_backend_idle_timeout_ms);
 	add_number(&pairs, &count, "backend_lifetime_ms", baton_backend_lifetime_ms);
+	add_number(&pairs, &count, "batch_scheduling_wait_us", baton_batch_scheduling_wait_us);
 	add_number(&pairs, &count, "session_wait_timeout_ms", baton_session_wait_timeout_ms);
 	add_number(&pairs, &count, "max_sessions", baton_max_sessions);
 	add_number(&pairs, &count, "session_memory_bytes", (int64) baton_session_memory_kb * 1024);

@@ -1,7 +1,7 @@
 //! The rules one by one, and a simulation of what they come to.
 
 use super::*;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 const NOW_US: u64 = 100_000_000;
 /// Of a machine that has processors left.
@@ -91,6 +91,11 @@ fn where_turns_are_taken_the_one_that_is_over_for_longest_ends_first() {
     };
     let all = [since(1, 10_000), since(2, 30_000), since(3, 0)];
     assert_eq!(rules().choose(&claim(0, 0), &all), Choice::First(vec![2]));
+    let two = match rules().with_ending_at_once(2).choose(&claim(0, 0), &all) {
+        Choice::First(slots) => slots.into_iter().collect::<BTreeSet<u32>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(two, [1, 2].into());
     // Unless it comes to no boundary.
     let any = rules().with_any_end(true);
     assert_eq!(any.choose(&claim(0, 0), &all), Choice::First(vec![1, 2, 3]));

@@ -2,8 +2,9 @@
 //! (docs/design/scheduler.md).
 
 use super::shell::Shell;
+use crate::core::backends::Life;
 use crate::core::sessions::{Of, Whereabouts};
-use crate::core::{index_of, Core, PoolMode, SessionId, Tally, Words};
+use crate::core::{index_of, Backend, Core, PoolMode, SessionId, Tally, Words};
 use std::collections::BTreeMap;
 
 impl Core {
@@ -60,6 +61,7 @@ impl Core {
         self.check_pools();
         self.check_tallies();
         self.backends.check();
+        self.check_reserves();
         let mut dedicated = 0;
         let mut total = 0;
         let mut leaving = 0;
@@ -101,6 +103,19 @@ impl Core {
         }
         assert_eq!(sessions, self.session_tally, "sessions by role");
         assert_eq!(backends, self.backend_tally, "backends by role");
+    }
+
+    /// What is reserved is counted as pools' limits, sessions and backends change.
+    fn check_reserves(&self) {
+        let reserved = |number: u32| {
+            let is_its = |(_, backend): &(u32, &Backend)| {
+                backend.pool() == number && backend.life() == Life::Shared
+            };
+            let has = self.backends.iter().filter(is_its).count();
+            self.reserved(number).min(has)
+        };
+        let reserved: usize = self.pools.existing().iter().map(reserved).sum();
+        assert_eq!(reserved, self.backends.reserved(), "reserved backends");
     }
 
     /// Pools are counted where they are looked for.

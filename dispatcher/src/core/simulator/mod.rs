@@ -19,6 +19,7 @@ mod held_databases;
 mod many;
 mod process;
 mod random;
+mod room_looks;
 mod rules;
 mod scenario;
 mod shares;

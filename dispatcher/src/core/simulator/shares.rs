@@ -48,10 +48,10 @@ pub(super) fn quiet(pool: usize) -> Crowd {
 
 /// What a crowd got.
 #[derive(Debug, Default, Clone)]
-struct Served {
-    answers: u64,
+pub(super) struct Served {
+    pub answers: u64,
     /// From request to answer, sorted.
-    times_us: Vec<u64>,
+    pub times_us: Vec<u64>,
     /// Most and fewest backends that its pool had, after the first second.
     backends: (usize, usize),
 }
@@ -138,11 +138,15 @@ impl Steady<'_> {
     }
 
     pub fn log_in(&mut self, pool: usize) -> SessionId {
+        self.log_in_to(pool, 1)
+    }
+
+    pub fn log_in_to(&mut self, pool: usize, database_oid: u32) -> SessionId {
         let key = PoolKey {
             user: format!("user {pool}").into_bytes(),
             database: b"database".to_vec(),
             role_oid: pool as u32,
-            database_oid: 1,
+            database_oid,
             superuser: false,
             options: Vec::new(),
         };
@@ -162,7 +166,7 @@ impl Steady<'_> {
         let transaction_us = self.crowds.iter().find(|crowd| crowd.pool == pool);
         self.shell.world.clients[id as u32 as usize] = Some(Client {
             id,
-            group: (pool as u32, 1),
+            group: (pool as u32, database_oid),
             context_bytes: 0,
             asked: 0,
             answered: 0,
@@ -179,7 +183,7 @@ impl Steady<'_> {
     }
 
     /// Runs for so long; only what is answered after the first second counts.
-    fn run(mut self, seconds: u64) -> (Vec<Served>, u64) {
+    pub fn run(mut self, seconds: u64) -> (Vec<Served>, u64) {
         self.go_on(1_000_000, false);
         self.go_on(seconds * 1_000_000, true);
         for served in &mut self.served {
@@ -317,7 +321,7 @@ impl Steady<'_> {
     }
 
     /// Backends of each crowd's pool.
-    fn shares(&self) -> Vec<usize> {
+    pub fn shares(&self) -> Vec<usize> {
         let of = |crowd: &Crowd| {
             let processes = self.shell.processes.iter().flatten();
             let is_own = |number| {

@@ -129,6 +129,8 @@ pub struct World {
     pub is_plain: bool,
     /// So often pools' words were looked at.
     pub looks: Cell<u64>,
+    /// So often it was asked since when a backend is what it is.
+    pub backends_seen: Cell<u64>,
 }
 
 impl World {
@@ -147,6 +149,7 @@ impl World {
             keeps: false,
             is_plain: false,
             looks: Cell::new(0),
+            backends_seen: Cell::new(0),
         }
     }
 
@@ -192,6 +195,7 @@ impl Words for World {
     }
 
     fn backend_since_us(&self, slot: u32) -> i64 {
+        self.backends_seen.set(self.backends_seen.get() + 1);
         self.backends[slot as usize].since_us
     }
 

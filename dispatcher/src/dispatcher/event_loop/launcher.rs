@@ -2,6 +2,7 @@
 
 use super::Dispatcher;
 use crate::core::PoolSettings;
+use crate::dispatcher::batch_scheduling;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::questions::{Answer, Who, WhoByTls};
 use crate::dispatcher::link::wire::{Frame, Malformed, Reader, Writer};
@@ -145,6 +146,7 @@ impl Dispatcher {
             return;
         }
         info!("parameters reloaded");
+        batch_scheduling::set_most_wait_us(parameters.batch_scheduling_wait_us);
         self.parameters = Arc::new(parameters);
         self.logins.reconfigure(Arc::clone(&self.parameters));
         self.show_parameters();

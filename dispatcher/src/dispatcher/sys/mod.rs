@@ -13,6 +13,7 @@ pub mod epoll;
 pub mod exchange_keys;
 pub mod memory;
 pub mod process;
+pub mod scheduling;
 pub mod socket;
 
 use std::io;

@@ -14,6 +14,7 @@ use super::facts::Facts;
 use super::relay::{Buffers, Ends, Relay, Turn, Wants};
 use super::secure::Secure;
 use super::ClientEnd;
+use crate::dispatcher::batch_scheduling::BatchScheduling;
 use crate::dispatcher::sys::epoll::{self, Epoll};
 use crate::dispatcher::sys::{process, socket};
 use std::io;
@@ -261,9 +262,11 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
     /// Until it is told to finish, or nobody is left to tell it anything.
     fn run(&mut self) -> io::Result<()> {
         let mut events = [epoll::no_event(); EVENTS_A_ROUND];
+        let mut scheduling = BatchScheduling::of_this_thread();
         while !(self.is_finishing && self.free.len() == self.relays.len()) {
             let timeout_ms = if self.closing > 0 { LOOK_MS } else { -1 };
             let count = self.epoll.wait(&mut events, timeout_ms)?;
+            scheduling.woken();
             self.round(&events[..count]);
             if self.closing > 0 {
                 self.end_those_that_take_nothing();

@@ -19,6 +19,7 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 
+#include "batch_scheduling.h"
 #include "dispatcher_loss.h"
 #include "handover.h"
 #include "pooled_state.h"
@@ -42,6 +43,7 @@ baton_dispatcher_gone(void)
 	let_go(&BatonSelf.queue);
 	for (int i = 0; i < BatonSelf.epoll_count; i++)
 		let_go(&BatonSelf.epolls[i]);
+	baton_batch_scheduling_end();
 	if (baton_session_held() == 0)
 		proc_exit(0);
 	baton_session_orphaned();

@@ -33,6 +33,7 @@
 
 #include "assignments.h"
 #include "backend_state.h"
+#include "batch_scheduling.h"
 #include "channel.h"
 #include "context.h"
 #include "control.h"
@@ -82,6 +83,7 @@ sleep_idle(uint32 cause)
 	baton_socket_expect_sleep();
 	count = WaitEventSetWait(baton_socket_idle_set(), -1, events, lengthof(events),
 							 WAIT_EVENT_CLIENT_READ);
+	baton_batch_scheduling_woken();
 	for (int i = 0; i < count; i++)
 	{
 		if (events[i].events & WL_LATCH_SET)

@@ -1,0 +1,141 @@
+//! More backends than are looked at for room in a round.
+
+use super::random::Random;
+use super::shares::{busy, limits, quiet, Crowd, Steady};
+use crate::core::{Limits, SessionId};
+use crate::protocol::auth::client::Failure;
+use crate::protocol::{LimitOf, Report};
+
+const AT_ONCE: usize = 8;
+/// Looked at once more before they are told.
+const OFFERED: u64 = 2;
+
+#[test]
+fn however_many_backends_there_are_no_event_looks_at_all_of_them_for_room() {
+    let crowds: Vec<Crowd> = (0..100).map(|pool| busy(pool, 2)).collect();
+    let mut steady = Steady::new(&crowds, limits(40));
+    steady.shell.core.holdings.look_at_few(AT_ONCE);
+    steady.go_on(1_000_000, false);
+    assert_eq!(steady.shell.core.backend_count(), 40);
+    steady.shell.most_backends_seen = 0;
+    steady.go_on(1_000_000, false);
+    let seen = steady.shell.most_backends_seen;
+    assert!(seen <= AT_ONCE as u64 + OFFERED, "{seen}");
+    // And all come to their turns.
+    let (served, _) = steady.run(8);
+    let mut answers: Vec<u64> = served.iter().map(|one| one.answers).collect();
+    answers.sort_unstable();
+    assert!(answers[0] * 10 > answers[50] * 7, "{answers:?}");
+    let longest_us = served.iter().filter_map(|one| one.times_us.last()).max();
+    assert!(longest_us < Some(&2_500_000), "{longest_us:?}");
+}
+
+/// The same as `equal_busy_pools_come_to_equal_shares_and_stay`.
+#[test]
+fn equal_busy_pools_come_to_equal_shares_however_few_backends_are_looked_at() {
+    let crowds = [busy(0, 24), busy(1, 24)];
+    let mut steady = Steady::new(&crowds, limits(8));
+    steady.shell.core.holdings.look_at_few(3);
+    for member in steady.members.iter_mut().skip(24) {
+        member.asks_at_us += 1_000_000;
+    }
+    steady.go_on(900_000, false);
+    assert_eq!(steady.shares(), [8, 0]);
+    steady.go_on(6_000_000, false);
+    assert_eq!(steady.shares(), [4, 4]);
+    let opened = steady.shell.opened;
+    steady.go_on(10_000_000, false);
+    assert_eq!((steady.shares(), steady.shell.opened), (vec![4, 4], opened));
+}
+
+#[test]
+fn what_is_too_much_goes_however_few_backends_are_looked_at() {
+    let crowds: Vec<Crowd> = (0..5).map(|pool| busy(pool, 10)).collect();
+    let mut steady = Steady::new(&crowds, limits(40));
+    steady.shell.core.holdings.look_at_few(AT_ONCE);
+    steady.go_on(1_000_000, false);
+    assert_eq!(steady.shell.core.backend_count(), 40);
+    let fewer = Limits {
+        max_backends: 10,
+        ..limits(40)
+    };
+    steady.shell.core.set_limits(fewer);
+    steady.go_on(3_000_000, false);
+    assert_eq!(steady.shell.core.backend_count(), 10);
+}
+
+fn ask(steady: &mut Steady<'_>, id: SessionId) {
+    let now_us = steady.shell.world.now_us;
+    let client = steady.shell.world.client(id).expect("it is there");
+    client.asked = 1;
+    client.asks_since_us = now_us;
+}
+
+/// Backends of a role with CONNECTION LIMIT, which may have one: whoever wants another
+/// one is refused as long as there is one.
+fn refuse(steady: &mut Steady<'_>, role: u32) -> usize {
+    let shell = &mut steady.shell;
+    let is_its = |pool: u32| {
+        let key = shell.core.pool_key(pool);
+        key.is_some_and(|key| key.role_oid == role)
+    };
+    let processes = shell.processes.iter().flatten();
+    let there = processes.filter(|process| is_its(process.pool)).count();
+    let openings = shell.openings.iter().filter(|it| is_its(it.pool));
+    let slots: Vec<u32> = openings.map(|it| it.slot).collect();
+    if there == 0 {
+        return 0;
+    }
+    for slot in &slots {
+        let mut report = Report::fatal(b"53300", "too many connections for role");
+        report.connection_limit = Some(LimitOf::Role);
+        shell.openings.retain(|opening| opening.slot != *slot);
+        let failure = Failure::ServerError(report);
+        (shell.core).open_failed(*slot, failure, Some(true), &shell.world);
+        shell.carry_out();
+    }
+    slots.len()
+}
+
+/// All have a backend that is free, and one role asks in another database: of 40 backends
+/// one counts for its limit.
+#[test]
+fn a_role_at_its_connection_limit_passes_its_backend_on_however_many_others_have() {
+    let role = 25;
+    let crowds: Vec<Crowd> = (0..40)
+        .map(|pool| Crowd {
+            think_us: 1_000_000_000,
+            ..quiet(pool)
+        })
+        .collect();
+    let mut steady = Steady::new(&crowds, limits(64));
+    steady.shell.random = Random::new(1);
+    steady.shell.core.holdings.look_at_few(AT_ONCE);
+    for at in 0..40 {
+        let id = steady.members[at].id;
+        steady.members[at].asks_at_us = u64::MAX;
+        ask(&mut steady, id);
+    }
+    steady.go_on(1_000_000, false);
+    assert_eq!(steady.shell.core.backend_count(), 40);
+
+    let other = steady.log_in_to(role, 2);
+    ask(&mut steady, other);
+    let (mut refused, mut rounds) = (0, 0);
+    steady.shell.most_backends_seen = 0;
+    for _ in 0..1_000 {
+        steady.go_on(200, false);
+        refused += refuse(&mut steady, role as u32);
+        rounds += u32::from(steady.shell.core.limit_looks.has_more());
+    }
+    let client = steady.shell.world.client(other).expect("it is there");
+    assert_eq!(client.answered, 1, "refused {refused} times");
+    // On a client's behalf and by the dispatcher's own connection; then there was room.
+    assert_eq!(refused, 2);
+    assert!(rounds >= 40 / AT_ONCE as u32, "{rounds}");
+    assert!(steady.shell.most_backends_seen <= AT_ONCE as u64 + OFFERED);
+    let reasons = &steady.shell.told.reasons;
+    assert_eq!(reasons["room within a connection limit"], 1);
+    // Nobody else has lost his.
+    assert_eq!(steady.shell.core.backend_count(), 40);
+}

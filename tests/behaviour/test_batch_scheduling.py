@@ -1,0 +1,116 @@
+"""pg_baton.batch_scheduling_wait: backends and the dispatcher's threads that are busy
+interrupt nobody whom the kernel has at work (SCHED_BATCH), as long as they need not wait
+for a processor for longer than that; and never against what an administrator has set.
+
+What the waits were is the machine's: so a limit that no wait reaches stands for a quiet
+one, and one of a microsecond beside processes that compute for a busy one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from harness.certificates import Authority, make_secure
+
+pytestmark = pytest.mark.pool_only
+
+NEVER_REACHED = 60_000_000
+TIMEOUT_S = 60
+
+
+@pytest.fixture
+def server(make_cluster, tmp_path):
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 2}, start=False)
+    make_secure(cluster, Authority(tmp_path))
+    return cluster.start()
+
+
+@pytest.fixture
+def session(server):
+    with psycopg.connect(server.pool(sslmode="require"), autocommit=True) as session:
+        session.execute("SELECT 1")
+        yield session
+
+
+@pytest.fixture
+def computing():
+    """Processes that leave no processor idle."""
+    all_of_them = [
+        subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True)
+        for _ in range(os.cpu_count() or 1)
+    ]
+    yield
+    for process in all_of_them:
+        process.kill()
+        process.wait()
+
+
+def set_wait(server, microseconds: int) -> None:
+    server.set_parameters({"pg_baton.batch_scheduling_wait": microseconds})
+    server.reload()
+
+
+def backends(server) -> list[int]:
+    return [process.pid for process in server.processes() if process.command.startswith("postgres: postgres postgres")]
+
+
+def relays(server) -> list[int]:
+    threads = Path(f"/proc/{server.dispatcher_pids()[0]}/task").iterdir()
+    return [int(thread.name) for thread in threads if (thread / "comm").read_text().startswith("tls-")]
+
+
+def who_is(server, policy: int) -> tuple[int, int]:
+    """Backends and relay threads."""
+    return tuple(sum(os.sched_getscheduler(each) == policy for each in group) for group in (backends(server), relays(server)))
+
+
+def work_until(session, check: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not check():
+        assert time.monotonic() < deadline, f"not within {TIMEOUT_S} s: {what}"
+        for _ in range(100):
+            session.execute("SELECT 1")
+
+
+def test_who_is_busy_interrupts_nobody_until_that_is_not_wanted(server, session):
+    set_wait(server, NEVER_REACHED)
+    # One session: its backend, and the thread that relays for it.
+    work_until(session, lambda: who_is(server, os.SCHED_BATCH) == (1, 1), "both are busy")
+    set_wait(server, 0)
+    work_until(session, lambda: who_is(server, os.SCHED_BATCH) == (0, 0), "neither may be")
+
+
+def test_who_waits_for_others_that_compute_interrupts_them(server, session, computing):
+    set_wait(server, NEVER_REACHED)
+    work_until(session, lambda: who_is(server, os.SCHED_BATCH) == (1, 1), "both are busy")
+    set_wait(server, 1)
+    work_until(session, lambda: who_is(server, os.SCHED_BATCH)[0] == 0, "the backend waits")
+    work_until(session, lambda: who_is(server, os.SCHED_BATCH)[1] == 0, "the relay waits")
+
+
+def test_what_an_administrator_has_set_stays(server, session):
+    set_wait(server, NEVER_REACHED)
+    changed = [*backends(server), *relays(server)]
+    try:
+        for each in changed:
+            os.sched_setscheduler(each, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError:
+        pytest.skip("only an administrator may")
+    for _ in range(500):
+        session.execute("SELECT 1")
+    assert {os.sched_getscheduler(each) for each in changed} == {os.SCHED_FIFO}
+
+
+def test_the_nice_value_stays(server, session):
+    set_wait(server, NEVER_REACHED)
+    niced = backends(server)
+    for backend in niced:
+        os.setpriority(os.PRIO_PROCESS, backend, 5)
+    work_until(session, lambda: os.SCHED_BATCH in map(os.sched_getscheduler, niced), "it is busy")
+    assert {os.getpriority(os.PRIO_PROCESS, backend) for backend in niced} == {5}

@@ -2,7 +2,7 @@
 
 use super::random::Random;
 use super::shares::{busy, limits, quiet, Crowd, Steady};
-use crate::core::{Limits, SessionId};
+use crate::core::{Limits, SessionId, Words};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::{LimitOf, Report};
 
@@ -18,7 +18,11 @@ fn however_many_backends_there_are_no_event_looks_at_all_of_them_for_room() {
     steady.go_on(1_000_000, false);
     assert_eq!(steady.shell.core.backend_count(), 40);
     steady.shell.most_backends_seen = 0;
-    steady.go_on(1_000_000, false);
+    for _ in 0..5_000 {
+        steady.go_on(200, false);
+        let core = &steady.shell.core;
+        assert!(!core.holdings.is_begun() || core.has_more(), "it sleeps");
+    }
     let seen = steady.shell.most_backends_seen;
     assert!(seen <= AT_ONCE as u64 + OFFERED, "{seen}");
     // And all come to their turns.
@@ -69,6 +73,31 @@ fn ask(steady: &mut Steady<'_>, id: SessionId) {
     let client = steady.shell.world.client(id).expect("it is there");
     client.asked = 1;
     client.asks_since_us = now_us;
+}
+
+/// Of 12 backends of one pool the last two are at work for a moment each time, the others
+/// for long; and there is one who has none.
+#[test]
+fn of_very_many_that_may_go_others_are_told_the_next_time() {
+    let crowds = [busy(0, 12), quiet(1)];
+    let mut steady = Steady::new(&crowds, limits(12));
+    steady.shell.core.holdings.look_at_few(AT_ONCE);
+    steady.members[12].asks_at_us = u64::MAX;
+    steady.go_on(500_000, false);
+    let slots = steady.shell.core.pool_backends(0).to_vec();
+    assert_eq!(slots.len(), 12);
+    for slot in &slots[..10] {
+        let words = &steady.shell.world;
+        let id = words.backend_session(*slot);
+        let client = steady.shell.world.client(id).expect("each has one");
+        client.transaction_us = 60_000_000;
+    }
+    steady.go_on(100_000, false);
+    let id = steady.members[12].id;
+    ask(&mut steady, id);
+    steady.go_on(500_000, false);
+    let client = steady.shell.world.client(id).expect("it is there");
+    assert!(client.answered > 0, "nobody goes for it");
 }
 
 /// Backends of a role with CONNECTION LIMIT, which may have one: whoever wants another

@@ -7,7 +7,7 @@
 //! was to run, and has the usual policy again for a while if that was too long.
 //! Backends do the same (batch_scheduling.c, which says more).
 
-use super::sys::scheduling::{Policy, ThreadTimes};
+use super::sys::scheduling::{thread_waits, Policy};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -29,8 +29,8 @@ pub fn set_most_wait_us(most_wait_us: u64) {
 
 /// A thread's own. Dropped with it: a policy is a thread's.
 pub struct BatchScheduling {
-    /// None: the kernel does not tell times, or the policy is not ours to change.
-    times: Option<ThreadTimes>,
+    /// The policy is not ours to change.
+    is_refused: bool,
     began: Instant,
     wakes_left: u32,
     decision: Decision,
@@ -40,7 +40,7 @@ impl BatchScheduling {
     /// For the thread that calls this.
     pub fn of_this_thread() -> BatchScheduling {
         BatchScheduling {
-            times: ThreadTimes::open().ok(),
+            is_refused: false,
             began: Instant::now(),
             wakes_left: WAKES_A_LOOK,
             decision: Decision::default(),
@@ -54,24 +54,24 @@ impl BatchScheduling {
             return;
         }
         self.wakes_left = WAKES_A_LOOK;
-        let Some(times) = &self.times else {
+        if self.is_refused {
             return;
-        };
-        let Ok((waited_ns, times_run)) = times.read() else {
-            self.times = None;
-            return;
-        };
+        }
+        let waits = thread_waits();
+        // Who does not know for how long he waits has the usual policy.
+        let most_wait_us = waits.as_ref().map_or(0, |_| MOST_WAIT_US.load(Relaxed));
+        let (waited_ns, times_run) = waits.unwrap_or_default();
         let seen = Seen {
             at_us: self.began.elapsed().as_micros() as u64,
             waited_ns,
             times_run,
         };
         let was_batch = self.decision.is_batch;
-        if self.decision.look(seen, MOST_WAIT_US.load(Relaxed)) {
+        if self.decision.look(seen, most_wait_us) {
             self.wakes_left = WAKES_A_TRY;
         }
-        if self.decision.is_batch != was_batch && !change(self.decision.is_batch) {
-            self.times = None;
+        if self.decision.is_batch != was_batch {
+            self.is_refused = !change(self.decision.is_batch);
         }
     }
 }

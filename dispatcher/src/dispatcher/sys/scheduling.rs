@@ -1,9 +1,7 @@
 //! How the kernel schedules a thread: its policy, and how long it has waited.
 
 use super::check;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
@@ -37,22 +35,12 @@ impl Policy {
     }
 }
 
-/// /proc/thread-self/schedstat (proc(5)) of the thread that opened it.
-pub struct ThreadTimes(File);
-
-impl ThreadTimes {
-    /// An error: the kernel does not keep them.
-    pub fn open() -> io::Result<ThreadTimes> {
-        File::open("/proc/thread-self/schedstat").map(ThreadTimes)
-    }
-
-    /// Nanoseconds that the thread has waited for a processor, and how often it has got
-    /// one.
-    pub fn read(&self) -> io::Result<(u64, u64)> {
-        let mut text = [0; 128];
-        let length = self.0.read_at(&mut text, 0)?;
-        parse(&text[..length]).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
-    }
+/// Nanoseconds that the thread that calls has waited for a processor, and how often it
+/// has got one: /proc/thread-self/schedstat (proc(5)). An error: the kernel does not keep
+/// them, or no descriptor is free.
+pub fn thread_waits() -> io::Result<(u64, u64)> {
+    let text = std::fs::read("/proc/thread-self/schedstat")?;
+    parse(&text).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 /// "nanoseconds run, nanoseconds waited, times run"
@@ -70,13 +58,12 @@ mod tests {
     fn times_are_this_thread_s_own() {
         assert_eq!(parse(b"120 34 5\n"), Some((34, 5)));
         assert_eq!(parse(b"120 34"), None);
-        let Ok(times) = ThreadTimes::open() else {
+        let Ok((_, before)) = thread_waits() else {
             return;
         };
-        let (_, before) = times.read().expect("it can be read");
         for _ in 0..3 {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        assert!(times.read().expect("it can be read").1 >= before + 3);
+        assert!(thread_waits().expect("it can be read").1 >= before + 3);
     }
 }

@@ -117,17 +117,17 @@ look(void)
 	int64		mean_us;
 	bool		often = now - scheduling.looked_at < OFTEN_US;
 
+	scheduling.wakes_left = WAKES_A_LOOK;
 	if (!read_times(&waited_ns, &times_run))
 	{
+		/* the kernel does not keep them, or no descriptor is free */
 		baton_batch_scheduling_end();
-		scheduling.is_refused = true;
 		return;
 	}
 	mean_us = (waited_ns - scheduling.waited_ns) / 1000 / Max(times_run - scheduling.times_run, 1);
 	scheduling.looked_at = now;
 	scheduling.waited_ns = waited_ns;
 	scheduling.times_run = times_run;
-	scheduling.wakes_left = WAKES_A_LOOK;
 
 	if (!scheduling.is_batch)
 	{

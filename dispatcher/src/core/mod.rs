@@ -99,6 +99,7 @@ pub use words::{Shown, Word, Words};
 use admission::Crowd;
 use backends::Backends;
 use burial::Burials;
+use cursor::Cursor;
 use dedicated::Evicted;
 use held::LookForHeld;
 use holdings::Holdings;
@@ -193,6 +194,8 @@ pub struct Core {
     who_is_in: WhoIsIn,
     /// All sessions keep their backends, as there are but few.
     are_few: bool,
+    /// Backends that are told so when they are few no more.
+    to_wake: Cursor,
     crowd: Crowd,
     launcher_is_up: bool,
     stopping: bool,
@@ -239,6 +242,7 @@ impl Core {
             holds: Vec::new(),
             who_is_in: WhoIsIn::default(),
             are_few: false,
+            to_wake: Cursor::default(),
             crowd: Crowd::default(),
             launcher_is_up: true,
             stopping: false,
@@ -317,6 +321,7 @@ impl Core {
                 self.end_on(words);
                 self.count_who_is_in(words);
                 self.sweep_on(words);
+                self.wake_on();
                 self.ask_limits_on();
                 self.look_within_limits_on(words);
                 self.round_ends(words);
@@ -366,6 +371,7 @@ impl Core {
             || self.room.has_more()
             || self.limit_looks.has_more()
             || self.sweeping.has_more()
+            || self.to_wake.has_more()
             || self.is_ending()
             || self.is_taking_hold()
             || self.groups.are_to_be_asked_for()

@@ -10,6 +10,9 @@
 use super::pool_limits::PoolMode;
 use super::{Action, Core};
 
+/// Backends that are woken in a round, where those of all pools are.
+pub(super) const WOKEN_AT_ONCE: usize = if cfg!(test) { 4 } else { 256 };
+
 impl Core {
     /// The mode of a pool's group has become known, or may have changed.
     pub(super) fn mode_may_differ(&mut self, number: u32) {
@@ -24,8 +27,14 @@ impl Core {
             return;
         }
         pool.keeps_sessions = keeps;
-        let woken = pool.all_backends().collect();
-        self.keep(Some(number), keeps, woken);
+        let woken: Vec<u32> = pool.all_backends().collect();
+        self.act(Action::Keep {
+            pool: Some(number),
+            keeps,
+        });
+        for slot in woken.into_iter().filter(|_| !keeps) {
+            self.wake(slot);
+        }
     }
 
     /// A session has come or gone, or limits have changed. Never more are kept
@@ -39,20 +48,33 @@ impl Core {
             return;
         }
         self.are_few = are_few;
-        let woken = self.backends.iter().map(|(slot, _)| slot).collect();
-        self.keep(None, are_few, woken);
+        self.act(Action::Keep {
+            pool: None,
+            keeps: are_few,
+        });
+        self.to_wake.begin(match are_few {
+            true => 0,
+            false => self.backends.end(),
+        });
+        self.wake_on();
+    }
+
+    /// In each round as well: the next ones.
+    pub(super) fn wake_on(&mut self) {
+        for _ in 0..WOKEN_AT_ONCE {
+            let Some(slot) = self.to_wake.next(self.backends.end()) else {
+                return;
+            };
+            self.wake(slot);
+        }
     }
 
     /// When it is over all are woken, for one that has just become dedicated by
     /// it may not have told so yet.
-    fn keep(&mut self, pool: Option<u32>, keeps: bool, backends: Vec<u32>) {
-        self.act(Action::Keep { pool, keeps });
-        let has_come = |slot: &u32| {
-            let life = self.backends.life(*slot);
-            life.is_some_and(|life| !life.is_starting())
-        };
-        for slot in backends.into_iter().filter(|slot| !keeps && has_come(slot)) {
-            self.actions.push_back(Action::Poke(slot));
+    fn wake(&mut self, slot: u32) {
+        let life = self.backends.life(slot);
+        if life.is_some_and(|life| !life.is_starting()) {
+            self.act(Action::Poke(slot));
         }
     }
 }

@@ -78,7 +78,9 @@ impl Core {
         let lives = self.backends.lives(number);
         if pool.all_backends().count() > lives.starting() {
             self.pools.outdate(number);
-            self.leave_outdated(number);
+            if self.is_left(number) {
+                self.retire_all(number, Reason::Outdated);
+            }
         } else {
             // Nobody has learnt anything here; who starts is too early.
             for slot in pool.shared() {
@@ -92,11 +94,9 @@ impl Core {
     }
 
     /// An outdated pool's backends go when it has no session any more.
-    pub(super) fn leave_outdated(&mut self, number: u32) {
+    pub(super) fn is_left(&self, number: u32) -> bool {
         let is_outdated = self.pool(number).is_some_and(|pool| pool.is_outdated());
-        if is_outdated && self.sessions.members(number) == 0 {
-            self.retire_all(number, Reason::Outdated);
-        }
+        is_outdated && self.sessions.members(number) == 0
     }
 
     /// A backend of this pool has logged in: others can, so nobody needs the

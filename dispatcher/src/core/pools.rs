@@ -11,7 +11,7 @@ mod pool;
 mod ready_queue;
 mod starts;
 
-pub use pool::{Pool, PoolKey};
+pub use pool::{Oldest, Pool, PoolKey};
 pub use ready_queue::counter_is_wrong;
 
 use super::pool_limits::{group_of, GroupKey};

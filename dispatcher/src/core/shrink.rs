@@ -8,18 +8,21 @@
 
 use super::origin::Provenance;
 use super::pool_changes::Reason;
+use super::pools::{Oldest, Pool};
 use super::replaceable::Replaceable;
+use super::sweep::BACKENDS_AT_ONCE;
 use super::{Action, Core, Words};
+use std::cmp::Reverse;
 
 impl Core {
-    /// Backends that have been idle for long go, the newest last. Whether the
-    /// last may, the launcher is asked; when it answers, that pool is looked
-    /// at again, for its answer may be good for less than a round.
-    pub(super) fn shrink(&mut self, number: u32, words: &impl Words) {
+    /// Those of a pool's backends that have been idle for long go, the newest last.
+    /// Whether its last one may, the launcher is asked; when it answers, that pool is
+    /// looked at again, for its answer may be good for less than a round.
+    pub(super) fn shrink(&mut self, number: u32, slots: &[u32], words: &impl Words) {
         if self.limits.backend_idle_timeout_us == 0 {
             return;
         }
-        let mut retire = self.long_idle(number, words);
+        let mut retire = self.long_idle(number, slots, words);
         if retire.is_empty() {
             return;
         }
@@ -33,32 +36,45 @@ impl Core {
         }
     }
 
+    /// Which of these backends is the oldest of their pool in this sweep, so far?
+    pub(super) fn look_for_old(&mut self, number: u32, slots: &[u32]) {
+        if self.limits.backend_lifetime_us == 0 {
+            return;
+        }
+        let shared = slots.iter().filter(|slot| self.backends.is_shared(**slot));
+        let with_age = shared.filter_map(|slot| {
+            let backend = self.backends.get(*slot)?;
+            Some(Oldest {
+                attached_us: Reverse(backend.attached_us()),
+                slot: *slot,
+                serial: backend.serial(),
+            })
+        });
+        let oldest = with_age.max();
+        if let Some(pool) = self.pool_mut(number) {
+            pool.has_seen(oldest);
+        }
+    }
+
     /// The oldest of a pool's backends goes if its time is over, one in each sweep,
     /// at the end of a transaction. The last stays if no other could log in.
     pub(super) fn retire_old(&mut self, number: u32, words: &impl Words) {
         let limit_us = self.limits.backend_lifetime_us;
-        if limit_us == 0 {
-            return;
-        }
-        let slots = self.pool(number).into_iter().flat_map(|pool| pool.shared());
-        let shared = slots.filter(|slot| self.backends.is_shared(**slot));
-        let with_age = shared.filter_map(|slot| {
-            let age_us = self
-                .now
-                .us
-                .saturating_sub(self.backends.get(*slot)?.attached_us());
-            Some((age_us, *slot))
-        });
-        let Some((age_us, slot)) = with_age.max() else {
+        let oldest = self.pool_mut(number).and_then(Pool::ends_sweep);
+        let Some(oldest) = oldest.filter(|_| limit_us > 0) else {
             return;
         };
-        if age_us > limit_us && self.may_lose_one(number, words) {
-            self.retire(slot, Reason::Old);
+        let backend = self.backends.get(oldest.slot);
+        let is_still = backend.is_some_and(|backend| backend.serial() == oldest.serial)
+            && self.backends.is_shared(oldest.slot);
+        let age_us = self.now.us.saturating_sub(oldest.attached_us.0);
+        if is_still && age_us > limit_us && self.may_lose_one(number, words) {
+            self.retire(oldest.slot, Reason::Old);
         }
     }
 
-    /// Backends of a pool that have had nothing to do for so long.
-    pub(super) fn long_idle(&self, number: u32, words: &impl Words) -> Vec<u32> {
+    /// Those of a pool's backends that have had nothing to do for so long.
+    pub(super) fn long_idle(&self, number: u32, slots: &[u32], words: &impl Words) -> Vec<u32> {
         let limit_us = self.limits.backend_idle_timeout_us;
         let is_idle = |slot: &&u32| {
             self.backends.is_shared(**slot)
@@ -68,8 +84,7 @@ impl Core {
         if self.waiting_in(number, words) > 0 {
             return Vec::new();
         }
-        let slots = self.pool(number).into_iter().flat_map(|pool| pool.shared());
-        slots.filter(is_idle).copied().collect()
+        slots.iter().filter(is_idle).copied().collect()
     }
 
     /// Backends of a pool that its sessions can count on.
@@ -137,7 +152,10 @@ impl Core {
         });
         (pool.starts).is_answered(from, generation, able_until_us, now.us);
         if may.is_some() && self.may_lose_all(number, words) {
-            self.shrink(number, words);
+            // Of very many, the last one among them, those that came last.
+            let slots = self.pool_backends(number);
+            let newest = slots[slots.len().saturating_sub(BACKENDS_AT_ONCE)..].to_vec();
+            self.shrink(number, &newest, words);
             // Somebody may wait for its place.
             self.mark_waiting();
         }

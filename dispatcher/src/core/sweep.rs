@@ -2,11 +2,14 @@
 //! everybody else is served in between.
 
 use super::cursor::Cursor;
+use super::pool_changes::Reason;
 use super::{Action, Core, Words};
 
 /// In one go: some 100 microseconds each. Where the simulator runs so few that what comes
 /// in between comes in between.
 const POOLS_AT_ONCE: usize = if cfg!(test) { 32 } else { 256 };
+/// Of all pools together; one that has more is gone on with in the next round.
+pub(super) const BACKENDS_AT_ONCE: usize = if cfg!(test) { 16 } else { 1024 };
 const SESSIONS_AT_ONCE: u32 = if cfg!(test) { 64 } else { 1024 };
 
 /// What is still to be looked at in this sweep.
@@ -51,21 +54,55 @@ impl Core {
         let most = self.sweeping.pools.min(POOLS_AT_ONCE);
         let mut pools = Vec::new();
         (self.pools.existing()).some_from(self.sweeping.next_pool, most, &mut pools);
-        self.sweeping.pools -= most;
-        self.sweeping.next_pool = pools.last().map_or(0, |last| last + 1);
-        for number in pools {
-            if self.pools.with_backends().contains(number) {
-                self.act(Action::CheckQueue(number));
-                self.shrink(number, words);
-                self.shrink_to_limit(number, words);
-                self.retire_old(number, words);
-                self.leave_outdated(number);
+        let mut left = BACKENDS_AT_ONCE;
+        for (nth, number) in pools.iter().copied().enumerate() {
+            if !self.sweep_backends(number, &mut left, words) {
+                self.sweeping.pools -= nth;
+                self.sweeping.next_pool = number;
+                return;
             }
             self.drop_if_unused(number);
             if self.lacks_backends(number) {
                 self.mark_dirty(number);
             }
         }
+        self.sweeping.pools -= most;
+        self.sweeping.next_pool = pools.last().map_or(0, |last| last + 1);
+    }
+
+    /// So many more of a pool's backends that are not dedicated. False: there are others.
+    fn sweep_backends(&mut self, number: u32, left: &mut usize, words: &impl Words) -> bool {
+        if !self.pools.with_backends().contains(number) {
+            return true;
+        }
+        let Some(pool) = self.pool_mut(number) else {
+            return true;
+        };
+        let begins = pool.is_unswept();
+        let slots = pool.sweep_on(*left);
+        let is_over = pool.is_swept();
+        if slots.is_empty() && !is_over {
+            return false;
+        }
+        *left -= slots.len();
+        if begins {
+            self.act(Action::CheckQueue(number));
+        }
+        self.shrink(number, &slots, words);
+        self.look_for_old(number, &slots);
+        if is_over {
+            self.shrink_to_limit(number, words);
+            self.retire_old(number, words);
+        }
+        if self.is_left(number) {
+            let pool = self.pool(number).filter(|_| is_over);
+            let dedicated = pool.map_or(&[][..], |pool| pool.dedicated());
+            let some = dedicated.iter().take(BACKENDS_AT_ONCE).copied();
+            for slot in slots.into_iter().chain(some.collect::<Vec<u32>>()) {
+                self.retire(slot, Reason::Outdated);
+            }
+        }
+        is_over
     }
 
     /// Fewer than it is to keep.

@@ -14,6 +14,7 @@ use super::starts::Starts;
 use crate::core::pool_limits::PoolLimits;
 use crate::core::pool_memory::Memory;
 use crate::core::room::Lack;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// What makes a pool. Names are what its backends log in by, OIDs who they
@@ -29,6 +30,15 @@ pub struct PoolKey {
     pub superuser: bool,
     /// Options that only a starting backend can take, sorted by name.
     pub options: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// One that has come before others; of those that came at once the last slot's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Oldest {
+    pub attached_us: Reverse<u64>,
+    pub slot: u32,
+    /// Tells it from others that have had its slot.
+    pub serial: u64,
 }
 
 /// One pool.
@@ -53,6 +63,10 @@ pub struct Pool {
     dedicated: Vec<u32>,
     /// All of them that are not told of as lost (pool_changes.rs).
     staying: u32,
+    /// So many of the first that are not dedicated have been looked at in this sweep.
+    swept: usize,
+    /// The one of these that came first.
+    oldest: Option<Oldest>,
     /// Transactions of its backends, when that was last looked at.
     completed: u64,
     /// When the last backend left that serves its sessions in turn; 0: it has not had
@@ -86,6 +100,8 @@ impl Pool {
             shared: Vec::new(),
             dedicated: Vec::new(),
             staying: 0,
+            swept: 0,
+            oldest: None,
             completed: 0,
             without_since_us: 0,
             starts: Starts::default(),
@@ -184,9 +200,48 @@ impl Pool {
     }
 
     fn take_out(&mut self, slot: u32) {
-        self.shared.retain(|other| *other != slot);
+        if let Some(at) = self.shared.iter().position(|other| *other == slot) {
+            self.shared.remove(at);
+            // The others have moved up.
+            self.swept -= usize::from(at < self.swept);
+        }
         self.dedicated.retain(|other| *other != slot);
     }
+
+    // ---- the sweep ---------------------------------------------------------
+
+    /// So many more of those that are not dedicated, or the rest.
+    pub fn sweep_on(&mut self, most: usize) -> Vec<u32> {
+        if self.swept == 0 {
+            self.oldest = None;
+        }
+        let some = self.shared.iter().skip(self.swept).take(most).copied();
+        let some: Vec<u32> = some.collect();
+        self.swept += some.len();
+        some
+    }
+
+    /// None of them has been looked at yet.
+    pub fn is_unswept(&self) -> bool {
+        self.swept == 0
+    }
+
+    /// All of them have been.
+    pub fn is_swept(&self) -> bool {
+        self.swept >= self.shared.len()
+    }
+
+    pub fn has_seen(&mut self, old: Option<Oldest>) {
+        self.oldest = self.oldest.max(old);
+    }
+
+    /// The next time it begins anew. The oldest one that was seen.
+    pub fn ends_sweep(&mut self) -> Option<Oldest> {
+        self.swept = 0;
+        self.oldest.take()
+    }
+
+    // ---- who is free -------------------------------------------------------
 
     /// All that are not dedicated are looked at from now on (look.rs).
     pub fn begin_look(&mut self, first: usize) {

@@ -59,3 +59,28 @@ fn who_moves_back_is_where_he_was() {
     pools.have_moved(1, 0);
     assert_eq!((end_of_way(&pools, 0), end_of_way(&pools, 1)), (0, 0));
 }
+
+#[test]
+fn a_sweep_looks_at_each_backend_once_whoever_goes_or_comes_meanwhile() {
+    let mut pools = four();
+    for slot in 0..10 {
+        pools.add_backend(0, slot);
+    }
+    let mut seen = Vec::new();
+    let mut look = |pools: &mut Pools| {
+        let pool = pools.get_mut(0).unwrap();
+        let some = pool.sweep_on(4);
+        seen.extend(some);
+        pool.is_swept()
+    };
+    assert!(!look(&mut pools));
+    // Two that were looked at, and one that was not.
+    pools.forget_backend(0, 1, 5);
+    pools.set_dedicated(0, 3, true);
+    pools.forget_backend(0, 6, 5);
+    pools.add_backend(0, 10);
+    assert!(!look(&mut pools) && look(&mut pools));
+    let pool = pools.get_mut(0).unwrap();
+    assert!(pool.ends_sweep().is_none() && pool.is_unswept());
+    assert_eq!(seen, [0, 1, 2, 3, 4, 5, 7, 8, 9, 10]);
+}

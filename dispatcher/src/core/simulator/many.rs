@@ -1,7 +1,8 @@
 //! A pool with more backends than are looked at in a round.
 
 use super::shares::{limits, quiet, Crowd, Steady};
-use crate::core::{index_of, SessionId, Words};
+use crate::core::modes::WOKEN_AT_ONCE;
+use crate::core::{index_of, Action, Limits, SessionId, Words};
 
 const BACKENDS: usize = 20;
 
@@ -55,4 +56,44 @@ fn who_asks_where_the_first_of_very_many_backends_are_busy_does_not_wait_for_a_t
     steady.go_on(5_000, false);
     let client = steady.shell.world.client(new).expect("it is there");
     assert_eq!(client.answered, 1, "a backend sleeps beside who waits");
+}
+
+#[test]
+fn where_sessions_keep_backends_no_longer_those_are_woken_so_many_in_a_round() {
+    let crowds = [Crowd {
+        clients: BACKENDS,
+        ..quiet(0)
+    }];
+    let few = Limits {
+        max_backends: BACKENDS,
+        sharing_threshold: BACKENDS,
+        ..limits(2 * BACKENDS)
+    };
+    let mut steady = Steady::new(&crowds, few);
+    steady.go_on(1_000_000, false);
+    assert_eq!(steady.shell.core.dedicated_count(), BACKENDS);
+    for member in &mut steady.members {
+        member.asks_at_us = u64::MAX;
+    }
+    // All of them sleep.
+    steady.go_on(100_000, false);
+    let in_vain = |steady: &Steady<'_>| {
+        let processes = steady.shell.processes.iter().flatten();
+        let in_vain = processes.filter(|process| process.keeps_in_vain(&steady.shell.world));
+        in_vain.count()
+    };
+    steady.log_in(0);
+    let actions = steady.shell.core.actions.iter();
+    let woken = actions.filter(|action| matches!(action, Action::Poke(_)));
+    assert_eq!(woken.count(), WOKEN_AT_ONCE, "woken in one event");
+    steady.shell.carry_out();
+    assert_eq!(in_vain(&steady), BACKENDS - WOKEN_AT_ONCE);
+    for _ in 0..BACKENDS / WOKEN_AT_ONCE {
+        let core = &steady.shell.core;
+        assert!(!core.to_wake.has_more() || core.has_more(), "it sleeps");
+        steady.go_on(200, false);
+    }
+    assert_eq!(in_vain(&steady), 0);
+    steady.go_on(100_000, false);
+    assert_eq!(steady.shell.core.dedicated_count(), 0);
 }

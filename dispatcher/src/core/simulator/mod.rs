@@ -26,6 +26,7 @@ mod shares;
 mod shell;
 mod stalls;
 mod summary;
+mod sweeps;
 mod told;
 mod world;
 

@@ -97,7 +97,8 @@ impl Core {
         assert!(keeps || !is_few, "{live} keep none, and {most} may");
     }
 
-    /// Backends whose time is over, of pools that have others: pool and slot.
+    /// Backends whose time is over, of pools that have others: pool and slot. None where
+    /// a sweep is not over yet.
     pub(super) fn too_old(&self) -> Vec<(u32, u32)> {
         let limit_us = self.limits.backend_lifetime_us;
         let of_pool = |number: u32| {
@@ -111,9 +112,9 @@ impl Core {
             (limit_us > 0 && age_us > limit_us && self.serving_backends(number) > 1)
                 .then_some((number, slot))
         };
-        self.pools
-            .with_backends()
-            .iter()
+        let pools = self.pools.with_backends().iter();
+        pools
+            .filter(|_| !self.sweeping.has_more())
             .filter_map(of_pool)
             .collect()
     }
@@ -166,7 +167,9 @@ impl Core {
                 let has = self.pools.backends_of_group(group);
                 assert!(has <= most.max(pools), "{group:?} has {has} for {most}");
             }
-            let long_idle = self.long_idle(number, words).len();
+            let long_idle = self
+                .long_idle(number, self.pool_backends(number), words)
+                .len();
             let stay = self.min_backends(number).max(1);
             assert!(
                 self.limits.backend_idle_timeout_us == 0 || long_idle <= stay,

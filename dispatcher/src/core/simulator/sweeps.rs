@@ -1,0 +1,131 @@
+//! A sweep, and pools with more backends than are looked at in a round.
+
+use super::shares::{limits, quiet, Crowd, Steady};
+use crate::core::sweep::BACKENDS_AT_ONCE;
+use crate::core::{Limits, PoolLimits, SessionId};
+
+const BACKENDS: usize = 2 * BACKENDS_AT_ONCE + BACKENDS_AT_ONCE / 2;
+const SWEEP_US: u64 = 1_000_000;
+
+fn crowd(pool: usize, clients: usize) -> Crowd {
+    Crowd {
+        clients,
+        // As long as it takes to start a backend for each.
+        transaction_us: 100_000,
+        think_us: 1_000_000_000,
+        ..quiet(pool)
+    }
+}
+
+/// All of them have asked once, each pool's in two halves, and each has got a backend.
+fn with_all_backends<'a>(crowds: &'a [Crowd], limits: Limits) -> Steady<'a> {
+    let mut steady = Steady::new(crowds, limits);
+    let ids: Vec<SessionId> = steady.members.iter().map(|member| member.id).collect();
+    for member in &mut steady.members {
+        member.asks_at_us = u64::MAX;
+    }
+    // The second half while the first ones' transactions last.
+    for half in 0..2 {
+        for id in ids.iter().skip(half).step_by(2) {
+            let now_us = steady.shell.world.now_us;
+            let client = steady.shell.world.client(*id).expect("it is there");
+            client.asked = 1;
+            client.asks_since_us = now_us;
+        }
+        steady.go_on(50_000, false);
+    }
+    steady.go_on(200_000, false);
+    assert_eq!(steady.shell.core.backend_count(), ids.len());
+    steady
+}
+
+fn only_pool(steady: &Steady<'_>) -> u32 {
+    steady.shell.core.pools().next().expect("there is one")
+}
+
+#[test]
+fn no_round_of_a_sweep_looks_at_more_backends_and_the_newest_stay() {
+    let crowds = [crowd(0, BACKENDS)];
+    let idle = Limits {
+        min_backends: 3,
+        backend_idle_timeout_us: 2_000_000,
+        ..limits(BACKENDS)
+    };
+    let mut steady = with_all_backends(&crowds, idle);
+    let number = only_pool(&steady);
+    let slots = steady.shell.core.pool_backends(number).to_vec();
+    steady.shell.most_backends_seen = 0;
+    // Of these sweeps one finds them idle for long enough.
+    steady.go_on(3 * SWEEP_US, false);
+    assert_eq!(
+        steady.shell.most_backends_seen, BACKENDS_AT_ONCE as u64,
+        "looked at in a round"
+    );
+    let left = steady.shell.core.pool_backends(number);
+    assert_eq!(left, &slots[BACKENDS - 3..]);
+}
+
+#[test]
+fn very_many_small_pools_backends_are_looked_at_so_many_in_a_round() {
+    let crowds: Vec<Crowd> = (0..12).map(|pool| crowd(pool, 3)).collect();
+    let idle = Limits {
+        backend_idle_timeout_us: 2_000_000,
+        ..limits(36)
+    };
+    let mut steady = with_all_backends(&crowds, idle);
+    steady.shell.most_backends_seen = 0;
+    steady.go_on(5 * SWEEP_US, false);
+    assert_eq!(steady.shell.most_backends_seen, BACKENDS_AT_ONCE as u64);
+    // The launcher says that others could log in.
+    assert_eq!(steady.shell.core.backend_count(), 0);
+}
+
+#[test]
+fn of_very_many_backends_the_oldest_goes_and_one_in_each_sweep() {
+    let crowds = [crowd(0, BACKENDS)];
+    let old = Limits {
+        backend_lifetime_us: 2_000_000,
+        ..limits(BACKENDS)
+    };
+    let mut steady = with_all_backends(&crowds, old);
+    let number = only_pool(&steady);
+    while steady.shell.core.pool_backends(number).len() == BACKENDS {
+        steady.go_on(200, false);
+    }
+    steady.go_on(SWEEP_US / 2, false);
+    for gone in 1..6 {
+        let before = steady.shell.core.too_old();
+        assert_eq!(before.len(), 1);
+        let left = steady.shell.core.pool_backends(number).len();
+        assert_eq!(left, BACKENDS - gone, "one in each sweep");
+        steady.go_on(SWEEP_US, false);
+        steady.shell.core.check_lifetime(&before);
+    }
+}
+
+#[test]
+fn an_outdated_pool_s_very_many_backends_go_when_it_has_no_session() {
+    let crowds = [crowd(0, BACKENDS)];
+    let mut steady = with_all_backends(&crowds, limits(BACKENDS));
+    steady.shell.core.outdate_pools();
+    steady.shell.carry_out();
+    let ids: Vec<SessionId> = steady.members.iter().map(|member| member.id).collect();
+    for id in ids {
+        let client = steady.shell.world.client(id).expect("it is there");
+        client.has_gone = true;
+    }
+    // One sweep.
+    steady.go_on(SWEEP_US, false);
+    assert_eq!(steady.shell.core.backend_count(), 0);
+}
+
+#[test]
+fn beyond_a_lowered_limit_very_many_go() {
+    let crowds = [crowd(0, BACKENDS)];
+    let mut steady = with_all_backends(&crowds, limits(BACKENDS));
+    let fewer = PoolLimits::of([4, -1, -1, 0, 0, 0, -1]);
+    steady.shell.core.set_pool_limits((0, 1), fewer);
+    steady.shell.carry_out();
+    steady.go_on(3 * SWEEP_US, false);
+    assert_eq!(steady.shell.core.backend_count(), 4);
+}

@@ -7,10 +7,11 @@ one, and one of a microsecond beside processes that compute for a busy one."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -38,17 +39,19 @@ def session(server):
         yield session
 
 
-@pytest.fixture
-def computing():
-    """Processes that leave no processor idle."""
+@contextlib.contextmanager
+def computing() -> Iterator[None]:
+    """Beside processes that leave no processor idle."""
     all_of_them = [
         subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True)
         for _ in range(os.cpu_count() or 1)
     ]
-    yield
-    for process in all_of_them:
-        process.kill()
-        process.wait()
+    try:
+        yield
+    finally:
+        for process in all_of_them:
+            process.kill()
+            process.wait()
 
 
 def set_wait(server, microseconds: int) -> None:
@@ -74,24 +77,31 @@ def work_until(session, check: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while not check():
         assert time.monotonic() < deadline, f"not within {TIMEOUT_S} s: {what}"
-        for _ in range(100):
+        for _ in range(20):
             session.execute("SELECT 1")
+
+
+def work_until_busy(server, session) -> None:
+    """One session: its backend, and the thread that relays for it. On a machine with
+    other work not always at the same moment."""
+    work_until(session, lambda: who_is(server, os.SCHED_BATCH)[0] == 1, "the backend is busy")
+    work_until(session, lambda: who_is(server, os.SCHED_BATCH)[1] == 1, "the relay is busy")
 
 
 def test_who_is_busy_interrupts_nobody_until_that_is_not_wanted(server, session):
     set_wait(server, NEVER_REACHED)
-    # One session: its backend, and the thread that relays for it.
-    work_until(session, lambda: who_is(server, os.SCHED_BATCH) == (1, 1), "both are busy")
+    work_until_busy(server, session)
     set_wait(server, 0)
     work_until(session, lambda: who_is(server, os.SCHED_BATCH) == (0, 0), "neither may be")
 
 
-def test_who_waits_for_others_that_compute_interrupts_them(server, session, computing):
+def test_who_waits_for_others_that_compute_interrupts_them(server, session):
     set_wait(server, NEVER_REACHED)
-    work_until(session, lambda: who_is(server, os.SCHED_BATCH) == (1, 1), "both are busy")
-    set_wait(server, 1)
-    work_until(session, lambda: who_is(server, os.SCHED_BATCH)[0] == 0, "the backend waits")
-    work_until(session, lambda: who_is(server, os.SCHED_BATCH)[1] == 0, "the relay waits")
+    work_until_busy(server, session)
+    with computing():
+        set_wait(server, 1)
+        work_until(session, lambda: who_is(server, os.SCHED_BATCH)[0] == 0, "the backend waits")
+        work_until(session, lambda: who_is(server, os.SCHED_BATCH)[1] == 0, "the relay waits")
 
 
 def test_what_an_administrator_has_set_stays(server, session):

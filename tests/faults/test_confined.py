@@ -26,9 +26,12 @@ def in_dispatcher(cluster, *calls: str) -> list[tuple[int, int]]:
     command = ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "thread 1"]
     for call in calls:
         command += ["-ex", f"print (int){call}", "-ex", "print *(int *)((void *(*)(void))__errno_location)()"]
-    shown = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True
-    ).stdout
+    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    # gdb 13 knows no state as large as that of processors with AMX, and can call nothing there
+    if "Couldn't write extended state" in ran.stderr:
+        pytest.skip("gdb cannot call functions on this processor")
+    assert ran.returncode == 0, ran.stderr
+    shown = ran.stdout
     found = [int(value) for value in re.findall(r"^\$\d+ = (-?\d+)$", shown, re.MULTILINE)]
     assert len(found) == 2 * len(calls), shown
     return list(zip(found[::2], found[1::2]))

@@ -1,6 +1,8 @@
 //! Stands where the program's own `dispatcher` is, with those of its modules that
 //! are fuzzed and what they need.
 
+#[path = "../../dispatcher/src/dispatcher/batch_scheduling.rs"]
+pub mod batch_scheduling;
 #[path = "link.rs"]
 pub mod link;
 #[path = "../../dispatcher/src/dispatcher/plaintext.rs"]

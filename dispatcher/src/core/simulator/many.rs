@@ -6,7 +6,8 @@ use crate::core::{index_of, Action, Limits, SessionId, Words};
 
 const BACKENDS: usize = 20;
 
-fn ask(steady: &mut Steady<'_>, id: SessionId) {
+/// A session of a crowd that is quiet asks now.
+pub(super) fn ask(steady: &mut Steady<'_>, id: SessionId) {
     let now_us = steady.shell.world.now_us;
     let client = steady.shell.world.client(id).expect("it is there");
     client.asked = 1;

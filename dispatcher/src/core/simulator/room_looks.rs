@@ -1,8 +1,9 @@
 //! More backends than are looked at for room in a round.
 
+use super::many::ask;
 use super::random::Random;
 use super::shares::{busy, limits, quiet, Crowd, Steady};
-use crate::core::{Limits, SessionId, Words};
+use crate::core::{Limits, Words};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::{LimitOf, Report};
 
@@ -66,13 +67,6 @@ fn what_is_too_much_goes_however_few_backends_are_looked_at() {
     steady.shell.core.set_limits(fewer);
     steady.go_on(3_000_000, false);
     assert_eq!(steady.shell.core.backend_count(), 10);
-}
-
-fn ask(steady: &mut Steady<'_>, id: SessionId) {
-    let now_us = steady.shell.world.now_us;
-    let client = steady.shell.world.client(id).expect("it is there");
-    client.asked = 1;
-    client.asks_since_us = now_us;
 }
 
 /// Of 12 backends of one pool the last two are at work for a moment each time, the others

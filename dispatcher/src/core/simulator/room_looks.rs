@@ -2,7 +2,7 @@
 
 use super::many::ask;
 use super::random::Random;
-use super::shares::{busy, limits, quiet, Crowd, Steady};
+use super::shares::{busy, come_to_equal_shares, limits, quiet, Crowd, Steady};
 use crate::core::{Limits, Words};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::{LimitOf, Report};
@@ -41,16 +41,7 @@ fn equal_busy_pools_come_to_equal_shares_however_few_backends_are_looked_at() {
     let crowds = [busy(0, 24), busy(1, 24)];
     let mut steady = Steady::new(&crowds, limits(8));
     steady.shell.core.holdings.look_at_few(3);
-    for member in steady.members.iter_mut().skip(24) {
-        member.asks_at_us += 1_000_000;
-    }
-    steady.go_on(900_000, false);
-    assert_eq!(steady.shares(), [8, 0]);
-    steady.go_on(6_000_000, false);
-    assert_eq!(steady.shares(), [4, 4]);
-    let opened = steady.shell.opened;
-    steady.go_on(10_000_000, false);
-    assert_eq!((steady.shares(), steady.shell.opened), (vec![4, 4], opened));
+    come_to_equal_shares(&mut steady);
 }
 
 #[test]

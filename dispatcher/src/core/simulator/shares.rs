@@ -359,6 +359,20 @@ fn busy_pools_get_what_they_weigh() {
     }
 }
 
+/// Of two crowds on 8 backends the second one comes a second later.
+pub(super) fn come_to_equal_shares(steady: &mut Steady<'_>) {
+    for member in steady.members.iter_mut().filter(|it| it.crowd == 1) {
+        member.asks_at_us += 1_000_000;
+    }
+    steady.go_on(900_000, false);
+    assert_eq!(steady.shares(), [8, 0]);
+    steady.go_on(6_000_000, false);
+    assert_eq!(steady.shares(), [4, 4]);
+    let opened = steady.shell.opened;
+    steady.go_on(10_000_000, false);
+    assert_eq!((steady.shares(), steady.shell.opened), (vec![4, 4], opened));
+}
+
 /// However many each had when the other came, and however short its sessions wait; and
 /// then none is passed on any more.
 #[test]
@@ -367,16 +381,7 @@ fn equal_busy_pools_come_to_equal_shares_and_stay() {
         let crowds = [busy(0, 24), busy(1, 24)];
         let mut steady = Steady::new(&crowds, limits(8));
         steady.exit_us = exit_us;
-        for member in steady.members.iter_mut().filter(|it| it.crowd == 1) {
-            member.asks_at_us += 1_000_000;
-        }
-        steady.go_on(900_000, false);
-        assert_eq!(steady.shares(), [8, 0]);
-        steady.go_on(6_000_000, false);
-        assert_eq!(steady.shares(), [4, 4]);
-        let opened = steady.shell.opened;
-        steady.go_on(10_000_000, false);
-        assert_eq!((steady.shares(), steady.shell.opened), (vec![4, 4], opened));
+        come_to_equal_shares(&mut steady);
     }
 }
 

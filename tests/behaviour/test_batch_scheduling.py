@@ -64,8 +64,13 @@ def backends(server) -> list[int]:
 
 
 def relays(server) -> list[int]:
-    threads = Path(f"/proc/{server.dispatcher_pids()[0]}/task").iterdir()
-    return [int(thread.name) for thread in threads if (thread / "comm").read_text().startswith("tls-")]
+    """Other threads of the dispatcher come and go."""
+    found = []
+    for thread in Path(f"/proc/{server.dispatcher_pids()[0]}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if (thread / "comm").read_text().startswith("tls-"):
+                found.append(int(thread.name))
+    return found
 
 
 def who_is(server, policy: int) -> tuple[int, int]:

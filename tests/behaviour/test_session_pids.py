@@ -387,6 +387,35 @@ def test_a_backend_between_sessions_is_nobody_s_session(server):
         assert server.sql(rows) == [(1,)]
 
 
+@pytest.mark.pool_only
+def test_a_backend_that_starts_is_nobody_s_session(server):
+    """Who logs in is seen once, from the beginning: a process that is about to serve him
+    is not a second one."""
+    roles = [f"new_{n}" for n in range(20)]
+    server.sql("; ".join(f"CREATE ROLE {role} LOGIN" for role in roles))
+    look = (
+        "SELECT pid, usename, state FROM pg_stat_activity"
+        f" WHERE backend_type = 'client backend' AND pid <= {PID_MAX_LIMIT} AND pid <> pg_backend_pid()"
+    )
+    processes, is_over = [], threading.Event()
+
+    def watch() -> None:
+        with psycopg.connect(server.direct(), autocommit=True) as watcher:
+            while not is_over.is_set():
+                processes.extend(watcher.execute(look).fetchall())
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        for role in roles:
+            with open_wire(server, user=role) as session:
+                assert session.query("SELECT current_user") == [[role]]
+    finally:
+        is_over.set()
+        watching.join()
+    assert processes == []
+
+
 def test_an_idle_session_s_times_and_client_are_its_own(server):
     with open_wire(server, application_name="timed") as session, open_wire(server) as other:
         session.query("SET application_name = 'renamed'")

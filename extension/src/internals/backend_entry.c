@@ -12,6 +12,9 @@
  * zeroes (ConnCreate, postmaster.c, up to 16; pq_init since 17), so the rest is
  * zero in ordinary backends, and in processes without a client.
  *
+ * The address of MyProcPort is copied whole into a new entry: by pgstat_bestart
+ * after authentication up to 17, by pgstat_bestart_initial before it in 18.
+ *
  * pgstat_bestart (pgstat_bestart_security in 18) has written the entry's TLS before
  * PostgresMain() begins to tell the client anything, and nobody writes it later.
  *
@@ -51,16 +54,21 @@ StaticAssertDecl(MARK_OFFSET >= sizeof(struct sockaddr_un),
 				 "an address may reach to where the mark is");
 StaticAssertDecl(MARK_OFFSET % sizeof(int) == 0, "the mark is not aligned");
 
-#define entry_mark(entry) \
-	((EntryMark *) ((char *) &(entry)->st_clientaddr.addr + MARK_OFFSET))
+#define address_mark(address) \
+	((EntryMark *) ((char *) &(address)->addr + MARK_OFFSET))
+#define entry_mark(entry) address_mark(&(entry)->st_clientaddr)
 
 static void
-set_mark(volatile PgBackendStatus *entry, int pid)
+set_mark(volatile EntryMark *mark, int pid)
 {
-	volatile EntryMark *mark = entry_mark(entry);
-
 	mark->magic = MARK_MAGIC;
 	mark->pid = pid;
+}
+
+void
+baton_entry_begin_as_nobody(SockAddr *address)
+{
+	set_mark(address_mark(address), 0);
 }
 
 /*
@@ -88,7 +96,7 @@ baton_entry_show(TimestampTz start, const BatonIdentity *identity)
 	entry->st_query_id = UINT64CONST(0);
 	entry->st_activity_start_timestamp = query_start;
 	entry->st_state_start_timestamp = state_start;
-	set_mark(entry, identity ? identity->pid : 0);
+	set_mark(entry_mark(entry), identity ? identity->pid : 0);
 	PGSTAT_END_WRITE_ACTIVITY(entry);
 }
 

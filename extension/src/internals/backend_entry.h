@@ -10,9 +10,16 @@
 #ifndef BATON_BACKEND_ENTRY_H
 #define BATON_BACKEND_ENTRY_H
 
+#include "libpq/pqcomm.h"
 #include "utils/backend_status.h"
 
 #include "baton_shared.h"
+
+/*
+ * A backend that starts, before InitPostgres(): the entry that the server makes of
+ * its client's address is a pooled backend's from its beginning, and nobody's.
+ */
+extern void baton_entry_begin_as_nobody(SockAddr *address);
 
 /*
  * This backend's own entry: who is shown there from now on, NULL for nobody, at

@@ -51,6 +51,7 @@
 #include "utils/memutils.h"
 
 #include "attach_origin.h"
+#include "backend_entry.h"
 #include "channel.h"
 #include "client_port.h"
 #include "client_ticket.h"
@@ -83,7 +84,6 @@ typedef struct Origin
 	bool		is_secure;		/* it has come by TLS */
 	char	   *common_name;	/* NULL: none, or no certificate */
 	char	   *distinguished_name; /* NULL: no certificate */
-	BatonBackendSlot *slot;		/* that this backend is started for */
 } Origin;
 
 static bool
@@ -166,18 +166,16 @@ read_slot(const char *options, const char **rest)
 	return slot;
 }
 
+/* What follows the token. */
 static bool
-read_origin(const char *options, Origin *origin)
+read_origin(const char *value, Origin *origin)
 {
-	const char *value;
 	unsigned int family;
 	unsigned int secure;
 	char		hex[33];
 	int			read = 0;
 
-	origin->slot = read_slot(options, &value);
-	if (origin->slot == NULL ||
-		sscanf(value, ":%u:%32[0-9a-f]:%u%n", &family, hex, &secure, &read) != 3 ||
+	if (sscanf(value, ":%u:%32[0-9a-f]:%u%n", &family, hex, &secure, &read) != 3 ||
 		strlen(hex) != 32)
 		return false;
 
@@ -195,16 +193,18 @@ static bool
 is_vouched_for(const char *body, size_t length)
 {
 	const size_t header = 2 * sizeof(uint32);	/* version, number of names */
-	const char *rest;
-	BatonBackendSlot *slot;
 
-	if (length != header + sizeof(TRUSTED_OPTION) ||
-		memcmp(body + header, TRUSTED_OPTION, sizeof(TRUSTED_OPTION)) != 0)
-		return false;
-	slot = read_slot(MyProcPort->cmdline_options, &rest);
-	if (slot != NULL)
-		slot->pid = MyProcPid;
-	return slot != NULL;
+	return length == header + sizeof(TRUSTED_OPTION) &&
+		memcmp(body + header, TRUSTED_OPTION, sizeof(TRUSTED_OPTION)) == 0;
+}
+
+/* The dispatcher has opened this backend, for that slot. */
+static void
+begin(BatonBackendSlot *slot)
+{
+	/* login.c counts connections that are not the pool's */
+	slot->pid = MyProcPid;
+	baton_entry_begin_as_nobody(&MyProcPort->raddr);
 }
 
 /*
@@ -250,6 +250,7 @@ assume(const Origin *origin)
 	client_is_assumed = true;
 	own_peer = baton_port_peer();
 	baton_port_assume_remote(&remote);
+	baton_entry_begin_as_nobody(&MyProcPort->raddr);
 
 	/* For check_hba() alone, which comes before anything is read or written. */
 	baton_port_claim_tls(origin->is_secure);
@@ -307,24 +308,26 @@ baton_attach_origin_end(void)
 static int
 first_message(char type, const char *body, size_t length)
 {
-	bool		is_first = !client_is_assumed;
+	bool		may_be_ours = !client_is_assumed && type == NEGOTIATE_PROTOCOL_VERSION &&
+		MyProcPort != NULL;
+	BatonBackendSlot *slot = NULL;
+	const char *rest;
 	Origin		origin;
 	int			result;
 
 	/* the certificate stays: it is looked at after the password */
 	stop_assuming();
-	if (is_first && type == NEGOTIATE_PROTOCOL_VERSION && MyProcPort != NULL &&
-		baton_ticket_take(body, length))
+	if (may_be_ours && baton_ticket_take(body, length))
 		return 0;
-	if (is_first && type == NEGOTIATE_PROTOCOL_VERSION && MyProcPort != NULL &&
-		is_vouched_for(body, length))
+	if (may_be_ours)
+		slot = read_slot(MyProcPort->cmdline_options, &rest);
+	if (slot != NULL)
+		begin(slot);
+	if (slot != NULL && is_vouched_for(body, length))
 		baton_trusted_hba_load();
 	result = server_methods->putmessage(type, body, length);
-	if (is_first && type == NEGOTIATE_PROTOCOL_VERSION && MyProcPort != NULL &&
-		read_origin(MyProcPort->cmdline_options, &origin))
+	if (slot != NULL && read_origin(rest, &origin))
 	{
-		/* login.c counts connections that are not the pool's */
-		origin.slot->pid = MyProcPid;
 		assume(&origin);
 		PqCommMethods = &methods;
 	}

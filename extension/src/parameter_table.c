@@ -274,7 +274,7 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SIGHUP,
 		.boot = 250,.least = 0,.most = INT_MAX,
 		.short_description = "Sets the time in microseconds that a pooled backend may wait for a processor, on average, without interrupting others.",
-		.long_description = "Up to that, backends and the dispatcher's threads have the policy SCHED_BATCH while they are busy. Zero: never.",
+		.long_description = "Up to that, or behind others that are soon done, backends and the dispatcher's threads have the policy SCHED_BATCH while they are busy. Zero: never.",
 	},
 	{
 		.name = "pg_baton.session_wait_timeout",

@@ -4,7 +4,8 @@
 //! for it costs more than the work that is left. A thread with the policy SCHED_BATCH
 //! (sched(7)) interrupts nobody. But where others compute for milliseconds it would wait
 //! for them; so each thread looks for how long it has waited for a processor whenever it
-//! was to run, and has the usual policy again for a while if that was too long.
+//! was to run: at first on average, and if that is too long, at some waits one by one. If
+//! long ones make up most of these it has the usual policy again for a while.
 //! Backends do the same (batch_scheduling.c, which says more).
 
 use super::sys::scheduling::{thread_waits, Policy};
@@ -14,6 +15,11 @@ use std::time::Instant;
 /// Times woken between two looks, and until the first one with the other policy.
 const WAKES_A_LOOK: u32 = 64;
 const WAKES_A_TRY: u32 = 16;
+/// Waits that are looked at one by one, and looks until they are again.
+const WAITS_A_CLOSE_LOOK: u32 = 32;
+const LOOKS_AFTER_CLOSE_LOOK: u32 = 16;
+/// A long wait, of the longest that is right on average.
+const LONG_WAIT_TIMES: u64 = 4;
 /// That many in so long are often.
 const OFTEN_US: u64 = 1_000_000;
 /// It is not tried again for so long, doubled each time.
@@ -67,9 +73,7 @@ impl BatchScheduling {
             times_run,
         };
         let was_batch = self.decision.is_batch;
-        if self.decision.look(seen, most_wait_us) {
-            self.wakes_left = WAKES_A_TRY;
-        }
+        self.wakes_left = self.decision.look(seen, most_wait_us);
         if self.decision.is_batch != was_batch {
             self.is_refused = !change(self.decision.is_batch);
         }
@@ -94,6 +98,38 @@ struct Seen {
     times_run: u64,
 }
 
+/// Waits that are looked at one by one.
+#[derive(Debug, Default)]
+struct CloseLook {
+    left: u32,
+    /// Looks before the next one, unless waits are long on average.
+    looks_before: u32,
+    all_ns: u64,
+    long_ns: u64,
+}
+
+impl CloseLook {
+    fn begin() -> CloseLook {
+        CloseLook {
+            left: WAITS_A_CLOSE_LOOK,
+            looks_before: LOOKS_AFTER_CLOSE_LOOK,
+            ..CloseLook::default()
+        }
+    }
+
+    /// One more. True if long ones are most of what they add up to, and more than all
+    /// together would be that are right on average: nobody need look any more.
+    fn somebody_computes(&mut self, wait_ns: u64, most_wait_us: u64) -> bool {
+        let right_ns = most_wait_us * 1000;
+        self.left -= 1;
+        self.all_ns += wait_ns;
+        if wait_ns > LONG_WAIT_TIMES * right_ns {
+            self.long_ns += wait_ns;
+        }
+        self.long_ns > self.all_ns / 2 && self.long_ns > u64::from(WAITS_A_CLOSE_LOOK) * right_ns
+    }
+}
+
 /// Without clock and system calls.
 #[derive(Debug)]
 struct Decision {
@@ -102,6 +138,7 @@ struct Decision {
     tried_us: u64,
     not_before_us: u64,
     pause_us: u64,
+    close_look: CloseLook,
 }
 
 impl Default for Decision {
@@ -112,33 +149,56 @@ impl Default for Decision {
             tried_us: 0,
             not_before_us: 0,
             pause_us: PAUSE_LEAST_US,
+            close_look: CloseLook::default(),
         }
     }
 }
 
 impl Decision {
-    /// True: it is tried from now on, and looked at soon.
-    fn look(&mut self, now: Seen, most_wait_us: u64) -> bool {
+    /// How often it is woken until the next look.
+    fn look(&mut self, now: Seen, most_wait_us: u64) -> u32 {
         let before = std::mem::replace(&mut self.seen, now);
         let is_often = now.at_us - before.at_us < OFTEN_US;
         let times_run = (now.times_run.saturating_sub(before.times_run)).max(1);
-        let wait_us = now.waited_ns.saturating_sub(before.waited_ns) / 1000 / times_run;
+        let wait_ns = now.waited_ns.saturating_sub(before.waited_ns);
+        let mean_us = wait_ns / 1000 / times_run;
         let may_be = is_often && most_wait_us > 0;
         if !self.is_batch {
             self.is_batch = may_be && now.at_us >= self.not_before_us;
             self.tried_us = now.at_us;
-            return self.is_batch;
+            return if self.is_batch {
+                WAKES_A_TRY
+            } else {
+                WAKES_A_LOOK
+            };
         }
         if !may_be {
-            self.is_batch = false;
-        } else if wait_us > most_wait_us {
-            self.is_batch = false;
-            self.not_before_us = now.at_us + self.pause_us;
-            self.pause_us = (2 * self.pause_us).min(PAUSE_MOST_US);
+            self.interrupt_again();
+        } else if self.close_look.left > 0 {
+            if self.close_look.somebody_computes(wait_ns, most_wait_us) {
+                self.interrupt_again();
+                self.not_before_us = now.at_us + self.pause_us;
+                self.pause_us = (2 * self.pause_us).min(PAUSE_MOST_US);
+            } else if self.close_look.left > 0 {
+                return 1;
+            }
+        } else if mean_us > most_wait_us {
+            let are_long = mean_us > LONG_WAIT_TIMES * most_wait_us;
+            if are_long || self.close_look.looks_before == 0 {
+                self.close_look = CloseLook::begin();
+                return 1;
+            }
+            self.close_look.looks_before -= 1;
         } else if now.at_us - self.tried_us > self.pause_us {
             self.pause_us = PAUSE_LEAST_US;
         }
-        false
+        WAKES_A_LOOK
+    }
+
+    /// With the usual policy.
+    fn interrupt_again(&mut self) {
+        self.is_batch = false;
+        self.close_look = CloseLook::default();
     }
 }
 
@@ -150,14 +210,25 @@ mod tests {
     struct Looks {
         decision: Decision,
         seen: Seen,
+        next: u32,
     }
 
     impl Looks {
         fn look(&mut self, after_us: u64, wait_us: u64) -> bool {
             self.seen.at_us += after_us;
-            self.seen.times_run += 64;
-            self.seen.waited_ns += 64 * 1000 * wait_us;
-            self.decision.look(self.seen, 250);
+            self.seen.times_run += u64::from(self.next);
+            self.seen.waited_ns += u64::from(self.next) * 1000 * wait_us;
+            self.next = self.decision.look(self.seen, 250);
+            self.decision.is_batch
+        }
+
+        /// As many as it takes to find out that somebody computes, or that nobody does.
+        fn look_closely(&mut self, waits_us: [u64; 2]) -> bool {
+            while self.next != 1 {
+                self.look(10_000, 300);
+            }
+            let mut waits = waits_us.into_iter().cycle();
+            while self.next == 1 && self.look(300, waits.next().unwrap_or(0)) {}
             self.decision.is_batch
         }
     }
@@ -166,6 +237,7 @@ mod tests {
         Looks {
             decision: Decision::default(),
             seen: Seen::default(),
+            next: WAKES_A_LOOK,
         }
     }
 
@@ -183,7 +255,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..9 {
             assert!(looks.look(10_000, 100) || looks.look(10_000, 100));
-            assert!(!looks.look(10_000, 300));
+            assert!(!looks.look_closely([10, 4_000]));
             let since_us = looks.seen.at_us;
             while !looks.look(500_000, 10) {}
             pauses.push((looks.seen.at_us - since_us) / 1_000_000);
@@ -192,17 +264,50 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_in_a_queue_of_its_like_interrupts_nobody() {
+        let mut looks = looks();
+        assert!(looks.look(10_000, 100));
+        for _ in 0..5 {
+            assert!(looks.look_closely([600, 900]));
+            assert!((0..LOOKS_AFTER_CLOSE_LOOK).all(|_| looks.look(10_000, 800)));
+            assert_eq!(looks.next, WAKES_A_LOOK);
+        }
+        // Waits that are long on average are looked at in any case.
+        assert!(looks.look_closely([600, 900]));
+        assert!(looks.look(10_000, 2_000));
+        assert!(looks.next == 1 && !looks.look_closely([2_000, 2_000]));
+        assert!((0..10).any(|_| looks.look(500_000, 100)));
+        // A long one among them is somebody who has computed once.
+        assert!(looks.look(10_000, 300));
+        assert!(looks.look(4_000, 4_000));
+        while looks.next == 1 {
+            assert!(looks.look(300, 500));
+        }
+    }
+
+    #[test]
+    fn who_is_seldom_woken_amid_a_close_look_has_the_usual_policy_and_begins_anew() {
+        let mut looks = looks();
+        assert!(looks.look(10_000, 100) && looks.look(10_000, 300));
+        assert!(looks.look(4_000, 4_000));
+        assert!(!looks.look(2_000_000, 10), "seldom");
+        assert_eq!(looks.next, WAKES_A_LOOK);
+        assert!(looks.look(10_000, 100) && looks.look(10_000, 100));
+        assert_eq!(looks.next, WAKES_A_LOOK);
+    }
+
+    #[test]
     fn when_it_has_gone_well_for_as_long_it_begins_with_a_short_pause_again() {
         let mut looks = looks();
         for _ in 0..4 {
             while !looks.look(500_000, 10) {}
-            assert!(!looks.look(10_000, 300));
+            assert!(!looks.look_closely([4_000, 4_000]));
         }
         while !looks.look(500_000, 10) {}
         for _ in 0..40 {
             assert!(looks.look(500_000, 10));
         }
-        assert!(!looks.look(10_000, 300));
+        assert!(!looks.look_closely([4_000, 4_000]));
         let since_us = looks.seen.at_us;
         while !looks.look(500_000, 10) {}
         assert_eq!(looks.seen.at_us - since_us, 1_000_000);
@@ -212,25 +317,13 @@ mod tests {
     fn a_limit_of_zero_means_never() {
         let mut decision = Decision::default();
         let mut seen = Seen::default();
-        for _ in 0..10 {
-            seen.at_us += 10_000;
-            assert!(!decision.look(seen, 0) && !decision.is_batch);
-        }
-        decision.look(
-            Seen {
-                at_us: 200_000,
-                ..seen
-            },
-            250,
-        );
-        assert!(decision.is_batch);
-        decision.look(
-            Seen {
-                at_us: 210_000,
-                ..seen
-            },
-            0,
-        );
-        assert!(!decision.is_batch);
+        let mut look = |at_us, most_wait_us| {
+            seen.at_us = at_us;
+            decision.look(seen, most_wait_us);
+            decision.is_batch
+        };
+        assert!((1..20).all(|n| !look(10_000 * n, 0)));
+        assert!(look(200_000, 250));
+        assert!(!look(210_000, 0));
     }
 }

@@ -14,8 +14,11 @@
  * would wait for these each time.  So the backend looks now and then for how
  * long it has waited for a processor whenever it was to run: the kernel keeps
  * that in /proc/self/schedstat (time run and time waited, nanoseconds; times
- * run).  If that was too long it has the usual policy again, for a second, and
- * each time for twice as long.  One that is seldom woken has it, too: it has
+ * run).  If that was too long on average, it may be that many like itself are in
+ * a queue, which goes on each time one of them sleeps: interrupting them would
+ * gain nothing.  So it looks at some waits one by one.  If long ones make up most
+ * of them, somebody computes, and it has the usual policy again, for a second,
+ * and each time for twice as long.  One that is seldom woken has it, too: it has
  * nothing to gain.
  *
  * A policy that is neither of the two was set by somebody who knew why, and
@@ -43,6 +46,13 @@
 #define WAKES_A_LOOK 64
 #define WAKES_A_TRY 16
 
+/* Waits that are looked at one by one, and looks until they are again. */
+#define WAITS_A_CLOSE_LOOK 32
+#define LOOKS_AFTER_CLOSE_LOOK 16
+
+/* A long wait, of the longest that is right on average. */
+#define LONG_WAIT_TIMES 4
+
 /* That many in so long are often. */
 #define OFTEN_US INT64CONST(1000000)
 
@@ -63,6 +73,15 @@ typedef struct
 	TimestampTz tried_at;
 	TimestampTz not_before;
 	int64		pause_us;
+
+	/*
+	 * A close look: looks before the next one, unless waits are long on
+	 * average; how many more waits, and what those so far add up to.
+	 */
+	int			looks_before;
+	int			waits_left;
+	int64		all_waits_ns;
+	int64		long_waits_ns;
 } Scheduling;
 
 static Scheduling scheduling = {
@@ -108,12 +127,52 @@ set_policy(bool batch)
 	}
 }
 
+/* At each of the next waits. */
+static void
+look_closely(void)
+{
+	scheduling.wakes_left = 1;
+	scheduling.waits_left = WAITS_A_CLOSE_LOOK;
+	scheduling.looks_before = LOOKS_AFTER_CLOSE_LOOK;
+	scheduling.all_waits_ns = 0;
+	scheduling.long_waits_ns = 0;
+}
+
+/*
+ * One of these waits.  True if long ones are most of what they add up to, and more
+ * than all together would be that are right on average: it need not look any more.
+ */
+static bool
+somebody_computes(int64 wait_ns)
+{
+	int64		right_ns = (int64) baton_batch_scheduling_wait_us * 1000;
+
+	scheduling.all_waits_ns += wait_ns;
+	if (wait_ns > LONG_WAIT_TIMES * right_ns)
+		scheduling.long_waits_ns += wait_ns;
+	if (--scheduling.waits_left > 0)
+		scheduling.wakes_left = 1;
+	return scheduling.long_waits_ns > scheduling.all_waits_ns / 2 &&
+		scheduling.long_waits_ns > WAITS_A_CLOSE_LOOK * right_ns;
+}
+
+/* With the usual policy. */
+static void
+interrupt_again(void)
+{
+	set_policy(false);
+	scheduling.waits_left = 0;
+	scheduling.looks_before = 0;
+	scheduling.wakes_left = WAKES_A_LOOK;
+}
+
 static void
 look(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int64		waited_ns;
 	int64		times_run;
+	int64		wait_ns;
 	int64		mean_us;
 	bool		often = now - scheduling.looked_at < OFTEN_US;
 
@@ -124,7 +183,8 @@ look(void)
 		baton_batch_scheduling_end();
 		return;
 	}
-	mean_us = (waited_ns - scheduling.waited_ns) / 1000 / Max(times_run - scheduling.times_run, 1);
+	wait_ns = waited_ns - scheduling.waited_ns;
+	mean_us = wait_ns / 1000 / Max(times_run - scheduling.times_run, 1);
 	scheduling.looked_at = now;
 	scheduling.waited_ns = waited_ns;
 	scheduling.times_run = times_run;
@@ -139,12 +199,20 @@ look(void)
 		}
 	}
 	else if (!often || baton_batch_scheduling_wait_us == 0)
-		set_policy(false);
-	else if (mean_us > baton_batch_scheduling_wait_us)
+		interrupt_again();
+	else if (scheduling.waits_left > 0)
 	{
-		set_policy(false);
+		if (!somebody_computes(wait_ns))
+			return;
+		interrupt_again();
 		scheduling.not_before = now + scheduling.pause_us;
 		scheduling.pause_us = Min(2 * scheduling.pause_us, PAUSE_MOST_US);
+	}
+	else if (mean_us > baton_batch_scheduling_wait_us)
+	{
+		if (scheduling.looks_before-- <= 0 ||
+			mean_us > LONG_WAIT_TIMES * (int64) baton_batch_scheduling_wait_us)
+			look_closely();
 	}
 	else if (now - scheduling.tried_at > scheduling.pause_us)
 		scheduling.pause_us = PAUSE_LEAST_US;

@@ -2,10 +2,10 @@
 //! docs/design/scheduler.md, and no promises. By hand:
 //! `cargo test --release -p baton-dispatcher costs -- --ignored --nocapture`.
 
-use super::shares::{busy, limits, Crowd, Steady};
+use super::shares::{busy, limits, quiet, Crowd, Steady};
 use super::shell::Shell;
 use super::world::mark_of;
-use crate::core::{Core, Event, Limits};
+use crate::core::{Core, Event, Limits, PoolLimits};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -197,4 +197,39 @@ fn costs_of_a_database_that_is_dropped_by_force() {
         shell.tell(Event::RoundEnds);
     }
     shell.costs.say("  it ends");
+}
+
+/// 10,000 pools of one role in a database, which startup options split.
+#[test]
+#[ignore = "figures only"]
+fn costs_of_memory_that_very_many_pools_share() {
+    let of = |pool| Crowd {
+        think_us: 1_000_000_000,
+        is_of_role_0: true,
+        ..quiet(pool)
+    };
+    let crowds: Vec<Crowd> = (0..10_000).map(of).collect();
+    let mut steady = Steady::new(&crowds, limits(100));
+    steady.go_on(20_000, false);
+    for memory in [-1, 1_000_000] {
+        let shell = &mut steady.shell;
+        let most = PoolLimits::of([-1, -1, -1, 0, 0, 0, memory]);
+        let began = Instant::now();
+        shell.core.set_pool_limits((0, 1), most);
+        say("limits of their role are known", began);
+        shell.carry_out();
+        for _ in 0..50 {
+            shell.tell(Event::RoundEnds);
+        }
+        shell.costs.are_kept = true;
+        for member in steady.members.iter().take(1_000) {
+            let (id, grown) = (member.id, 1_000);
+            shell.tell(Event::Stored { id, grown });
+            shell.tell(Event::RoundEnds);
+        }
+        shell.costs.are_kept = false;
+        shell
+            .costs
+            .say(&format!("contexts grow, limit {memory} kB"));
+    }
 }

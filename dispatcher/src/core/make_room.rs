@@ -469,12 +469,18 @@ impl Core {
             let pool = self.backends.get(*slot).map(|backend| backend.pool());
             pool.is_some_and(|pool| !spared.contains(&pool))
         });
-        if !still.is_empty() {
-            self.offer(wanted.claim, still);
-            return true;
+        // Who has gone meanwhile, or may not go, is not chosen again: others are.
+        for slot in &still {
+            seen[*slot as usize] = false;
         }
-        all.retain(|held| seen.get(held.slot as usize) == Some(&false));
-        false
+        if seen.contains(&true) {
+            all.retain(|held| seen.get(held.slot as usize) == Some(&false));
+        }
+        if still.is_empty() {
+            return false;
+        }
+        self.offer(wanted.claim, still);
+        true
     }
 
     /// Of very many that may go some, and others the next time.

@@ -109,6 +109,7 @@ use moves::Moves;
 use passing::Passing;
 use places::Excess;
 use pool_limits::Groups;
+use pool_memory::MemoryLaps;
 use pool_set::PoolSet;
 use pools::Pools;
 use serve::Round;
@@ -172,6 +173,7 @@ pub struct Core {
     pools: Pools,
     /// Limits of a role in a database.
     groups: Groups,
+    memory_laps: MemoryLaps,
     session_tally: Tally,
     backend_tally: Tally,
     /// Pools in which somebody may wait.
@@ -226,6 +228,7 @@ impl Core {
             backends: Backends::new(backend_slots, |slot| words.slot_is_free(slot)),
             pools: Pools::new(pools, mark_of),
             groups: Groups::default(),
+            memory_laps: MemoryLaps::default(),
             session_tally: Tally::default(),
             backend_tally: Tally::default(),
             in_want: PoolSet::new(pools),
@@ -323,6 +326,8 @@ impl Core {
                 self.sweep_on(words);
                 self.wake_on();
                 self.ask_limits_on();
+                self.show_memory_left_anew();
+                self.wake_for_memory_on();
                 self.look_within_limits_on(words);
                 self.round_ends(words);
             }
@@ -375,6 +380,7 @@ impl Core {
             || self.is_ending()
             || self.is_taking_hold()
             || self.groups.are_to_be_asked_for()
+            || self.memory_laps.has_more()
     }
 
     /// Is there something that has a limit in milliseconds?

@@ -121,14 +121,13 @@ impl Core {
         }
         if let Some(pool) = self.pools.get_mut(old) {
             pool.starts.gone_from(from);
-            pool.memory.grow(-bytes);
             self.session_tally.take(pool.key(), 1);
         }
         if let Some(pool) = self.pools.get_mut(new) {
             pool.starts.comes_from(from);
-            pool.memory.grow(bytes);
             self.session_tally.add(pool.key(), 1);
         }
+        self.memory_moves(old, new, bytes);
         self.count_reserve(old);
         self.count_reserve(new);
         self.comes_into(id, old);

@@ -7,6 +7,7 @@
 //! successor has got a backend, which it must not be in the way of.
 
 use super::pool_changes::Reason;
+use super::pool_memory::GroupMemory;
 use super::room::DEFAULT_WEIGHT;
 use super::{Action, Core, PoolKey, Words};
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -82,8 +83,7 @@ pub struct Group {
     /// One, as a rule, and those that are outdated; or one for each choice of startup
     /// options.
     pools: BTreeSet<u32>,
-    /// So often those are still to be woken that want memory.
-    wakes: u8,
+    memory: GroupMemory,
 }
 
 impl Group {
@@ -91,8 +91,18 @@ impl Group {
         self.limits
     }
 
-    pub fn pools(&self) -> impl Iterator<Item = u32> + '_ {
-        self.pools.iter().copied()
+    pub fn memory(&self) -> &GroupMemory {
+        &self.memory
+    }
+
+    /// With the pools that have it together.
+    pub fn memory_mut(&mut self) -> (&mut GroupMemory, &BTreeSet<u32>) {
+        (&mut self.memory, &self.pools)
+    }
+
+    #[cfg(test)]
+    pub fn pools(&self) -> &BTreeSet<u32> {
+        &self.pools
     }
 }
 
@@ -101,8 +111,6 @@ impl Group {
 #[derive(Default)]
 pub struct Groups {
     all: BTreeMap<GroupKey, Group>,
-    /// Those whose `wakes` is not 0.
-    to_wake: BTreeSet<GroupKey>,
     /// The launcher is to be asked again, from this one on.
     to_ask_from: Option<GroupKey>,
 }
@@ -112,45 +120,33 @@ impl Groups {
         self.all.get(&key)
     }
 
+    pub fn get_mut(&mut self, key: GroupKey) -> Option<&mut Group> {
+        self.all.get_mut(&key)
+    }
+
+    #[cfg(test)]
+    pub fn iter(&self) -> impl Iterator<Item = (&GroupKey, &Group)> {
+        self.all.iter()
+    }
+
     /// True if it is the first of its group.
     fn add(&mut self, key: GroupKey, pool: u32) -> bool {
         let group = self.all.entry(key).or_default();
         let is_first = group.pools.is_empty();
         group.pools.insert(pool);
+        group.memory.has_another(group.pools.len(), true);
         is_first
     }
 
     fn remove(&mut self, key: GroupKey, pool: u32) {
         if let Entry::Occupied(mut found) = self.all.entry(key) {
-            found.get_mut().pools.remove(&pool);
-            if found.get().pools.is_empty() {
+            let group = found.get_mut();
+            group.pools.remove(&pool);
+            group.memory.has_another(group.pools.len(), false);
+            if group.pools.is_empty() {
                 found.remove();
-                self.to_wake.remove(&key);
             }
         }
-    }
-
-    /// Those of its pools that want memory are woken so often.
-    pub fn wake(&mut self, key: GroupKey, times: u8) {
-        if let Some(group) = self.all.get_mut(&key) {
-            group.wakes = times;
-            self.to_wake.insert(key);
-        }
-    }
-
-    /// Pools that are to be woken now.
-    pub fn next_woken(&mut self) -> Vec<u32> {
-        let mut woken = Vec::new();
-        let all = &mut self.all;
-        self.to_wake.retain(|key| {
-            let Some(group) = all.get_mut(key) else {
-                return false;
-            };
-            woken.extend(group.pools());
-            group.wakes = group.wakes.saturating_sub(1);
-            group.wakes > 0
-        });
-        woken
     }
 
     pub fn are_to_be_asked_for(&self) -> bool {
@@ -392,7 +388,6 @@ impl Core {
         let mut listed = Vec::new();
         for (key, group) in &self.groups.all {
             assert!(!group.pools.is_empty(), "a group without a pool");
-            assert_eq!(group.wakes > 0, self.groups.to_wake.contains(key), "woken");
             for number in &group.pools {
                 assert_eq!(self.group_of(*number), Some(*key));
                 listed.push(*number);

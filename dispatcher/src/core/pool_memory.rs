@@ -3,9 +3,15 @@
 //!
 //! Each session counts with what its own context accounts for (`context_bytes` in
 //! the views), whoever else has the same: so no role's limit depends on what others
-//! do. Backends are shown how much is left, and one whose session has more news than
-//! that keeps it; so the limit is exceeded by what several send at the same moment,
-//! and by greetings. New sessions are native meanwhile. Nobody else notices.
+//! do. The sum of a group's pools is kept, as each context changes. Backends are shown how
+//! much is left, and one whose session has more news than that keeps it; so the limit is
+//! exceeded by what several send at the same moment, and by greetings. New sessions are
+//! native meanwhile. Nobody else notices.
+//!
+//! A group may have very many pools, as startup options split them. 256 are shown in a
+//! round what is left; of more the next ones in the next round, round the group's end: what
+//! backends see is no older than it takes to go round all of them, a round for each 256.
+//! So much may be sent beyond the limit meanwhile. A new pool is shown at once.
 //!
 //! A session that was kept is shared again when there is room: its backend looks
 //! after each transaction, and is woken where others have given some back. (Without
@@ -15,12 +21,16 @@
 
 use super::pool_limits::GroupKey;
 use super::{Action, Core, SessionId};
+use std::collections::{BTreeSet, VecDeque};
 
 /// No limit.
 const UNLIMITED: i64 = i64::MAX;
 /// A backend may be about to say what it keeps its session for as the others are
 /// woken: they are once more.
 const WAKES: u8 = 2;
+/// Pools that are shown in a round what is left, and as many whose backends are woken:
+/// some 10 microseconds.
+const AT_ONCE: usize = 256;
 
 /// A pool's.
 #[derive(Default)]
@@ -32,13 +42,101 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub fn grow(&mut self, bytes: i64) {
-        self.bytes += bytes;
-    }
-
     #[cfg(test)]
     pub fn shown(&self) -> Option<i64> {
         self.shown
+    }
+}
+
+/// A way through all pools of a group, by number and round the end, some at a time.
+#[derive(Default)]
+struct Lap {
+    left: usize,
+    /// The next one, or one behind it.
+    from: u32,
+}
+
+impl Lap {
+    fn is_on(&self) -> bool {
+        self.left > 0
+    }
+
+    /// So many more, at most; how many those are.
+    fn next(&mut self, all: &BTreeSet<u32>, most: usize, some: &mut Vec<u32>) -> usize {
+        let most = self.left.min(most).min(all.len());
+        let next = all.range(self.from..).chain(all.range(..self.from));
+        some.extend(next.take(most));
+        self.left -= most;
+        self.from = match some.last() {
+            Some(last) if self.is_on() => last + 1,
+            _ => 0,
+        };
+        most
+    }
+
+    /// There is a pool more, or one less: none that is still to be passed is left out.
+    fn has_another(&mut self, all: usize, is_new: bool) {
+        if self.is_on() {
+            self.left = (self.left + usize::from(is_new)).min(all);
+        }
+    }
+}
+
+/// A group's.
+#[derive(Default)]
+pub struct GroupMemory {
+    /// Of all its pools.
+    bytes: i64,
+    to_show: Lap,
+    to_wake: Lap,
+    /// So often those are still to be woken that want memory.
+    wakes: u8,
+}
+
+impl GroupMemory {
+    /// There is a pool more in the group, or one less, of so many now.
+    pub fn has_another(&mut self, all: usize, is_new: bool) {
+        self.to_show.has_another(all, is_new);
+        self.to_wake.has_another(all, is_new);
+    }
+}
+
+/// Groups that are gone through: one that is no more, or has nothing left to do, is
+/// passed over.
+pub struct MemoryLaps {
+    at_once: usize,
+    /// So many more may be shown in this round.
+    may_show: usize,
+    to_show: VecDeque<GroupKey>,
+    to_wake: VecDeque<GroupKey>,
+    /// Of these so many of the first in this sweep.
+    wake_now: usize,
+    /// Keeps its room.
+    some: Vec<u32>,
+}
+
+impl Default for MemoryLaps {
+    fn default() -> MemoryLaps {
+        MemoryLaps {
+            at_once: AT_ONCE,
+            may_show: AT_ONCE,
+            to_show: VecDeque::new(),
+            to_wake: VecDeque::new(),
+            wake_now: 0,
+            some: Vec::new(),
+        }
+    }
+}
+
+impl MemoryLaps {
+    pub fn has_more(&self) -> bool {
+        !self.to_show.is_empty() || self.wake_now > 0
+    }
+
+    /// What comes in between comes in between.
+    #[cfg(test)]
+    pub fn look_at_few(&mut self, at_once: usize) {
+        (self.at_once, self.may_show) = (at_once, at_once);
     }
 }
 
@@ -48,15 +146,18 @@ impl Core {
         let Some(number) = self.sessions.context_grows(id, grown) else {
             return;
         };
+        let Some(key) = self.group_of(number) else {
+            return;
+        };
         if let Some(pool) = self.pool_mut(number) {
-            pool.memory.grow(grown);
+            pool.memory.bytes += grown;
+        }
+        if let Some(group) = self.groups.get_mut(key) {
+            group.memory_mut().0.bytes += grown;
         }
         // Each change of a context comes here; few roles have such a limit.
-        if self.pool_memory(number).1.is_none() {
-            return;
-        }
-        if let Some(group) = self.group_of(number) {
-            self.show_memory_left(group);
+        if self.pool_memory(number).1.is_some() {
+            self.show_memory_left(key);
         }
     }
 
@@ -66,23 +167,64 @@ impl Core {
         self.stored(id, -bytes.unwrap_or(0));
     }
 
-    fn memory_left(&self, group: GroupKey) -> Option<i64> {
-        let group = self.groups.get(group)?;
-        let most = group.limits()?.memory?;
-        let pools = group.pools().filter_map(|number| self.pool(number));
-        Some(most - pools.map(|pool| pool.memory.bytes).sum::<i64>())
+    /// A session moves from one pool of a group to another.
+    pub(super) fn memory_moves(&mut self, old: u32, new: u32, bytes: i64) {
+        for (number, grown) in [(old, -bytes), (new, bytes)] {
+            if let Some(pool) = self.pool_mut(number) {
+                pool.memory.bytes += grown;
+            }
+        }
     }
+
+    fn memory_left(&self, key: GroupKey) -> Option<i64> {
+        let group = self.groups.get(key)?;
+        Some(group.limits()?.memory? - group.memory().bytes)
+    }
+
+    // ---- what backends see -------------------------------------------------
 
     /// What is left, or the limit, may have changed.
     pub(super) fn show_memory_left(&mut self, key: GroupKey) {
-        let left = self.memory_left(key).unwrap_or(UNLIMITED);
-        let pools = self.groups.get(key).map(|group| group.pools().collect());
-        let pools: Vec<u32> = pools.unwrap_or_default();
-        for number in pools {
-            if self.show_left(number, left) {
-                self.groups.wake(key, WAKES);
+        let Some((memory, pools)) = self.groups.get_mut(key).map(|group| group.memory_mut()) else {
+            return;
+        };
+        if !memory.to_show.is_on() {
+            self.memory_laps.to_show.push_back(key);
+        }
+        memory.to_show.left = pools.len();
+        self.show_memory_left_on();
+    }
+
+    /// In each round.
+    pub(super) fn show_memory_left_anew(&mut self) {
+        self.memory_laps.may_show = self.memory_laps.at_once;
+        self.show_memory_left_on();
+    }
+
+    /// As many as may be in this round, of one group after the other.
+    fn show_memory_left_on(&mut self) {
+        let mut some = std::mem::take(&mut self.memory_laps.some);
+        while self.memory_laps.may_show > 0 {
+            let Some(key) = self.memory_laps.to_show.pop_front() else {
+                break;
+            };
+            let Some(group) = self.groups.get_mut(key) else {
+                continue;
+            };
+            let (memory, all) = group.memory_mut();
+            let shown = (memory.to_show).next(all, self.memory_laps.may_show, &mut some);
+            self.memory_laps.may_show -= shown;
+            if memory.to_show.is_on() {
+                self.memory_laps.to_show.push_back(key);
+            }
+            let left = self.memory_left(key).unwrap_or(UNLIMITED);
+            for number in some.drain(..) {
+                if self.show_left(number, left) {
+                    self.is_to_be_woken(key);
+                }
             }
         }
+        self.memory_laps.some = some;
     }
 
     /// A new pool of the group, whose sessions have stored nothing yet.
@@ -103,14 +245,60 @@ impl Core {
         before.is_some_and(|before| before < left)
     }
 
+    // ---- who is woken ------------------------------------------------------
+
+    fn is_to_be_woken(&mut self, key: GroupKey) {
+        let Some((memory, _)) = self.groups.get_mut(key).map(|group| group.memory_mut()) else {
+            return;
+        };
+        if memory.wakes == 0 {
+            self.memory_laps.to_wake.push_back(key);
+        }
+        memory.wakes = WAKES;
+    }
+
     /// Once a second.
     pub(super) fn wake_for_memory(&mut self) {
-        for number in self.groups.next_woken() {
+        self.memory_laps.wake_now = self.memory_laps.to_wake.len();
+        self.wake_for_memory_on();
+    }
+
+    /// In each round as well: the next ones.
+    pub(super) fn wake_for_memory_on(&mut self) {
+        let laps = &mut self.memory_laps;
+        let (mut may_wake, mut some) = (laps.at_once, std::mem::take(&mut laps.some));
+        while may_wake > 0 && laps.wake_now > 0 {
+            let Some(key) = laps.to_wake.pop_front() else {
+                break;
+            };
+            let group = self.groups.get_mut(key).map(|group| group.memory_mut());
+            let Some((memory, all)) = group.filter(|(memory, _)| memory.wakes > 0) else {
+                laps.wake_now -= 1;
+                continue;
+            };
+            if !memory.to_wake.is_on() {
+                memory.to_wake.left = all.len();
+            }
+            may_wake -= memory.to_wake.next(all, may_wake, &mut some);
+            if memory.to_wake.is_on() {
+                laps.to_wake.push_front(key);
+                break;
+            }
+            laps.wake_now -= 1;
+            memory.wakes -= 1;
+            if memory.wakes > 0 {
+                laps.to_wake.push_back(key);
+            }
+        }
+        for number in some.drain(..) {
             if self.pool_dedicated(number) > 0 {
                 self.act(Action::WakeForMemory(number));
             }
         }
+        self.memory_laps.some = some;
     }
+
+    // ---- questions from outside --------------------------------------------
 
     /// Would the contexts of so many bytes more exceed what this role's may take in
     /// this database?
@@ -128,28 +316,32 @@ impl Core {
         })
     }
 
-    /// Each session is counted where it is, and backends see what is left.
+    /// Each session is counted where it is, and backends see what is left, but those that
+    /// are still to be shown.
     #[cfg(test)]
     pub(super) fn check_memory(&self) {
-        for number in self.pools() {
-            let sessions = self.sessions.of_pool(number);
-            let bytes = |id| {
-                self.sessions
-                    .get(id)
-                    .map_or(0, |found| found.context_bytes())
-            };
-            let sum: i64 = sessions.into_iter().map(bytes).sum();
-            let pool = self
-                .pool(number)
-                .map(|pool| (pool.memory.bytes, pool.memory.shown));
-            let left = self
-                .group_of(number)
-                .and_then(|group| self.memory_left(group));
-            assert_eq!(
-                pool,
-                Some((sum, Some(left.unwrap_or(UNLIMITED)))),
-                "pool {number}"
-            );
+        let shown = |number: u32| self.pool(number).and_then(|pool| pool.memory.shown);
+        for (key, group) in self.groups.iter() {
+            let mut sum = 0;
+            for number in group.pools() {
+                let ids = self.sessions.of_pool(*number);
+                let sessions = ids.filter_map(|id| self.sessions.get(id));
+                let bytes: i64 = sessions.map(|session| session.context_bytes()).sum();
+                assert_eq!(self.pool_memory(*number).0, bytes, "pool {number}");
+                sum += bytes;
+            }
+            assert_eq!(group.memory().bytes, sum, "of {key:?} together");
+            let memory = group.memory();
+            let is_listed = |list: &VecDeque<GroupKey>| list.contains(key);
+            assert!(!memory.to_show.is_on() || is_listed(&self.memory_laps.to_show));
+            assert!(memory.wakes == 0 || is_listed(&self.memory_laps.to_wake));
+            // Those that the lap has passed, or all.
+            let (all, from) = (group.pools(), memory.to_show.from);
+            let in_order = all.range(from..).chain(all.range(..from));
+            let left = self.memory_left(*key).unwrap_or(UNLIMITED);
+            for number in in_order.skip(memory.to_show.left) {
+                assert_eq!(shown(*number), Some(left), "pool {number}");
+            }
         }
     }
 }

@@ -101,6 +101,12 @@ impl Pools {
         pools.flat_map(move |pools| pools.range(from..).copied())
     }
 
+    /// Of the last one that was made.
+    #[cfg(test)]
+    pub fn last_serial(&self) -> u64 {
+        self.next_serial
+    }
+
     pub fn is_full(&self) -> bool {
         self.free.is_empty()
     }

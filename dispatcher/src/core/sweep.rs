@@ -24,6 +24,11 @@ impl Sweeping {
     pub fn has_more(&self) -> bool {
         self.pools > 0 || self.sessions.has_more()
     }
+
+    #[cfg(test)]
+    pub fn has_pools(&self) -> bool {
+        self.pools > 0
+    }
 }
 
 impl Core {

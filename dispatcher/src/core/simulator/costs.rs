@@ -2,11 +2,13 @@
 //! docs/design/scheduler.md, and no promises. By hand:
 //! `cargo test --release -p baton-dispatcher costs -- --ignored --nocapture`.
 
-use super::shares::{busy, limits, Crowd, Steady};
+use super::shares::{busy, limits, quiet, Crowd, Steady};
 use super::shell::Shell;
 use super::world::mark_of;
-use crate::core::{Core, Event, Limits};
+use crate::core::room::{Claim, Holding, Rules, DEFAULT_WEIGHT};
+use crate::core::{Core, Event, Limits, PoolLimits};
 use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::time::Instant;
 
 /// Nanoseconds by kind of event; empty as long as nobody asks.
@@ -75,20 +77,68 @@ fn costs_where_10_000_pools_want_1_000_backends() {
     steadily("10,000 pools, 1,000 backends", &crowds, limits(1000));
 }
 
-/// Twice as many pools of one session as there are backends.
+/// Twice as many pools of one session as there are backends. Where all transactions take
+/// as long, those that began together end together, round after round: the backends that
+/// are offered a ticket all come to a boundary in one round, and in the next ten none does.
 #[test]
 #[ignore = "figures only"]
 fn costs_where_pools_want_more_backends_than_are_looked_at_for_room_in_a_round() {
+    for backends in [1_000, 2_000, 4_000, 10_000] {
+        for (transactions, spread_us) in [("2 ms", 1), ("1 to 3 ms", 2_000)] {
+            let of = |pool: usize| Crowd {
+                transaction_us: 2_000 - spread_us / 2 + pool as u64 * 7919 % spread_us,
+                ..busy(pool, 1)
+            };
+            let crowds: Vec<Crowd> = (0..2 * backends).map(of).collect();
+            let mut steady = Steady::new(&crowds, limits(backends));
+            steady.go_on(200_000, false);
+            steady.shell.costs.are_kept = true;
+            let opened = steady.shell.opened;
+            steady.go_on(200_000, false);
+            let pools = 2 * backends;
+            let title = format!("{pools} pools, {backends} backends, {transactions}");
+            steady.shell.costs.say(&title);
+            say_times("  passed on", steady.shell.opened - opened);
+        }
+    }
+}
+
+/// Who goes, of all that have been seen.
+#[test]
+#[ignore = "figures only"]
+fn costs_of_one_choice() {
+    let now_us = 100_000_000;
+    let claim = Claim {
+        pool: u32::MAX,
+        backends: 0,
+        since_us: now_us - 100_000,
+        without_since_us: now_us - 100_000,
+        weight: DEFAULT_WEIGHT,
+        is_lacking: false,
+        is_owed: false,
+    };
     for backends in [1_000, 4_000, 10_000] {
-        let crowds: Vec<Crowd> = (0..2 * backends).map(|pool| busy(pool, 1)).collect();
-        let mut steady = Steady::new(&crowds, limits(backends));
-        steady.go_on(200_000, false);
-        steady.shell.costs.are_kept = true;
-        let opened = steady.shell.opened;
-        steady.go_on(200_000, false);
-        let title = format!("{} pools, {backends} backends", 2 * backends);
-        steady.shell.costs.say(&title);
-        say_times("  passed on", steady.shell.opened - opened);
+        let held = |slot: u32| Holding {
+            slot,
+            pool: slot,
+            backends: 1,
+            waits_since_us: None,
+            has_sessions: true,
+            since_us: u64::from(slot) * 7919 % now_us,
+            has_served: true,
+            free_for_us: None,
+            weight: DEFAULT_WEIGHT,
+            is_reserved: false,
+        };
+        let all: Vec<Holding> = (0..backends as u32).map(held).collect();
+        let rules = Rules::new(now_us, 60_000_000, backends, backends, 6_000);
+        let rules = rules.with_ending_at_once((backends / 64).max(1));
+        let began = Instant::now();
+        for _ in 0..1_000 {
+            black_box(rules.choose(black_box(&claim), black_box(&all)));
+        }
+        let us = began.elapsed().as_micros() as f64 / 1_000.0;
+        eprintln!("{backends} backends: {us:.1} us");
     }
 }
 
@@ -197,4 +247,39 @@ fn costs_of_a_database_that_is_dropped_by_force() {
         shell.tell(Event::RoundEnds);
     }
     shell.costs.say("  it ends");
+}
+
+/// 10,000 pools of one role in a database, which startup options split.
+#[test]
+#[ignore = "figures only"]
+fn costs_of_memory_that_very_many_pools_share() {
+    let of = |pool| Crowd {
+        think_us: 1_000_000_000,
+        is_of_role_0: true,
+        ..quiet(pool)
+    };
+    let crowds: Vec<Crowd> = (0..10_000).map(of).collect();
+    let mut steady = Steady::new(&crowds, limits(100));
+    steady.go_on(20_000, false);
+    for memory in [-1, 1_000_000] {
+        let shell = &mut steady.shell;
+        let most = PoolLimits::of([-1, -1, -1, 0, 0, 0, memory]);
+        let began = Instant::now();
+        shell.core.set_pool_limits((0, 1), most);
+        say("limits of their role are known", began);
+        shell.carry_out();
+        for _ in 0..50 {
+            shell.tell(Event::RoundEnds);
+        }
+        shell.costs.are_kept = true;
+        for member in steady.members.iter().take(1_000) {
+            let (id, grown) = (member.id, 1_000);
+            shell.tell(Event::Stored { id, grown });
+            shell.tell(Event::RoundEnds);
+        }
+        shell.costs.are_kept = false;
+        shell
+            .costs
+            .say(&format!("contexts grow, limit {memory} kB"));
+    }
 }

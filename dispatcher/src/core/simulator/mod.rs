@@ -17,6 +17,7 @@ mod evictions;
 mod happenings;
 mod held_databases;
 mod many;
+mod memory;
 mod process;
 mod random;
 mod room_looks;

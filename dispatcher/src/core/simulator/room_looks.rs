@@ -85,6 +85,24 @@ fn of_very_many_that_may_go_others_are_told_the_next_time() {
     assert!(client.answered > 0, "nobody goes for it");
 }
 
+/// What was seen of very many serves for a tick, in which many go, one after the other. Of
+/// 1,100 a 64th is offered a ticket at a time.
+#[test]
+fn of_very_many_those_that_have_gone_are_not_chosen_again() {
+    let of = |pool: usize| Crowd {
+        transaction_us: 1_000 + pool as u64 * 7919 % 2_000,
+        ..busy(pool, 1)
+    };
+    let crowds: Vec<Crowd> = (0..2_200).map(of).collect();
+    let mut steady = Steady::new(&crowds, limits(1_100));
+    steady.go_on(200_000, false);
+    let opened = steady.shell.opened;
+    steady.go_on(60_000, false);
+    let passed_on = steady.shell.opened - opened;
+    // In 300 rounds, of which looks take a few.
+    assert!(passed_on > 200, "{passed_on}");
+}
+
 /// Backends of a role with CONNECTION LIMIT, which may have one: whoever wants another
 /// one is refused as long as there is one.
 fn refuse(steady: &mut Steady<'_>, role: u32) -> usize {

@@ -5,6 +5,14 @@ use super::shell::Shell;
 use crate::core::backends::Life;
 use crate::core::{Backend, Core, SessionId, Words};
 
+/// Backends that go in this sweep, by slot and serial.
+#[derive(Default)]
+pub(super) struct TooOld {
+    pub backends: Vec<(u32, u64)>,
+    /// The last pool that there was.
+    last_pool: u64,
+}
+
 impl Core {
     /// A backend is started for a pool, and is counted already.
     pub(super) fn check_opened(&self, pool: u32) {
@@ -97,37 +105,52 @@ impl Core {
         assert!(keeps || !is_few, "{live} keep none, and {most} may");
     }
 
-    /// Backends whose time is over, of pools that have others: pool and slot. None where
-    /// a sweep is not over yet.
-    pub(super) fn too_old(&self) -> Vec<(u32, u32)> {
-        let limit_us = self.limits.backend_lifetime_us;
-        let of_pool = |number: u32| {
+    /// Backends whose time is over, the oldest of each pool that has others.
+    pub(super) fn too_old(&self) -> TooOld {
+        let oldest = |number: u32| {
             let slots = self.pool_backends(number).iter().copied();
             let shared = slots.filter(|slot| self.backends.is_shared(*slot));
             let with_age = shared.filter_map(|slot| {
-                let attached_us = self.backends.get(slot)?.attached_us();
-                Some((self.now.us.saturating_sub(attached_us), slot))
+                let backend = self.backends.get(slot)?;
+                let age_us = self.now.us.saturating_sub(backend.attached_us());
+                Some((age_us, slot, backend.serial()))
             });
-            let (age_us, slot) = with_age.max()?;
-            (limit_us > 0 && age_us > limit_us && self.serving_backends(number) > 1)
-                .then_some((number, slot))
+            let (_, slot, serial) = with_age.max()?;
+            self.is_too_old(slot, serial).then_some((slot, serial))
         };
-        let pools = self.pools.with_backends().iter();
-        pools
-            .filter(|_| !self.sweeping.has_more())
-            .filter_map(of_pool)
-            .collect()
+        TooOld {
+            backends: (self.pools.with_backends().iter())
+                .filter_map(oldest)
+                .collect(),
+            last_pool: self.pools.last_serial(),
+        }
     }
 
-    /// They have been told to go in a sweep, if it is over.
-    pub(super) fn check_lifetime(&self, before: &[(u32, u32)]) {
-        let is_over = !self.sweeping.has_more();
-        for (number, slot) in before.iter().filter(|_| is_over) {
-            assert!(
-                !self.backends.is_shared(*slot) || self.serving_backends(*number) < 2,
-                "backend {slot} outlives its time"
-            );
+    fn is_too_old(&self, slot: u32, serial: u64) -> bool {
+        let limit_us = self.limits.backend_lifetime_us;
+        let backend = self.backends.get(slot);
+        backend.is_some_and(|backend| {
+            backend.serial() == serial
+                && self.backends.is_shared(slot)
+                && limit_us > 0
+                && self.now.us.saturating_sub(backend.attached_us()) > limit_us
+                && self.serving_backends(backend.pool()) > 1
+        })
+    }
+
+    /// After each round. When all pools have been gone through since, those that have been
+    /// so all the time have been told to go. A pool that was made meanwhile may have
+    /// taken another's turn in this sweep.
+    pub(super) fn check_lifetime(&self, before: &mut TooOld) {
+        (before.backends).retain(|(slot, serial)| self.is_too_old(*slot, *serial));
+        if self.pools.last_serial() != before.last_pool {
+            before.backends.clear();
         }
+        assert!(
+            self.sweeping.has_pools() || before.backends.is_empty(),
+            "backends {:?} outlive their time",
+            before.backends
+        );
     }
 
     /// Each pool with sessions has the backends that it is to have at least, as far

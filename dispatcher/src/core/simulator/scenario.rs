@@ -3,6 +3,7 @@
 
 use super::coming_in::ComingIn;
 use super::random::Random;
+use super::rules::TooOld;
 use super::shell::Shell;
 use super::summary::Summary;
 use crate::core::sessions::Whereabouts;
@@ -25,6 +26,8 @@ pub struct Scenario {
     steps: u64,
     last_tick_us: u64,
     last_sweep_us: u64,
+    /// When this sweep began.
+    too_old: TooOld,
     /// Since limits were changed in flight.
     pub(super) ticks_since_change: u32,
     /// Something happens that is nobody's fault: deaths, refusals, ...
@@ -77,6 +80,7 @@ impl Scenario {
         if matches!(seed % 16, 1 | 3 | 6 | 9 | 14) {
             // Nor by chance, and none that was kept before there was this.
             shell.core.holdings.look_at_few(3);
+            shell.core.memory_laps.look_at_few(1);
         }
         shell.start_us = start_us;
         // Not by chance: the seeds that are kept shall mean what they did.
@@ -93,6 +97,7 @@ impl Scenario {
             steps: if is_large { 3_000 } else { 1_500 },
             last_tick_us: 0,
             last_sweep_us: 0,
+            too_old: TooOld::default(),
             ticks_since_change: 0,
             is_troubled,
             may_log_in: true,
@@ -253,11 +258,13 @@ impl Scenario {
         }
         if now_us >= self.last_sweep_us + SWEEP_US {
             self.last_sweep_us = now_us;
-            let too_old = self.shell.core.too_old();
+            if !self.shell.core.sweeping.has_pools() {
+                self.too_old = self.shell.core.too_old();
+            }
             self.shell.tell(Event::Sweep);
-            self.shell.core.check_lifetime(&too_old);
         }
         self.shell.tell(Event::RoundEnds);
+        self.shell.core.check_lifetime(&mut self.too_old);
         self.shell.tell(Event::MakeRoom);
         self.check();
     }

@@ -23,6 +23,8 @@ pub(super) struct Crowd {
     pub reserve: i32,
     /// Each request is a new session's.
     pub is_new_each_time: bool,
+    /// Of role 0, as others are: their pools differ by startup options alone.
+    pub is_of_role_0: bool,
 }
 
 /// Clients that ask again at once.
@@ -35,6 +37,7 @@ pub(super) fn busy(pool: usize, clients: usize) -> Crowd {
         weight: 0,
         reserve: 0,
         is_new_each_time: false,
+        is_of_role_0: false,
     }
 }
 
@@ -142,13 +145,19 @@ impl Steady<'_> {
     }
 
     pub fn log_in_to(&mut self, pool: usize, database_oid: u32) -> SessionId {
+        let crowd = self.crowds.iter().find(|crowd| crowd.pool == pool);
+        let options = match crowd.is_some_and(|crowd| crowd.is_of_role_0) {
+            true => vec![(b"number".to_vec(), pool.to_string().into_bytes())],
+            false => Vec::new(),
+        };
+        let role = if options.is_empty() { pool } else { 0 };
         let key = PoolKey {
-            user: format!("user {pool}").into_bytes(),
+            user: format!("user {role}").into_bytes(),
             database: b"database".to_vec(),
-            role_oid: pool as u32,
+            role_oid: role as u32,
             database_oid,
             superuser: false,
-            options: Vec::new(),
+            options,
         };
         let shell = &mut self.shell;
         let found = shell.core.find_pool(&key);
@@ -163,10 +172,9 @@ impl Steady<'_> {
         words.is_free = false;
         words.shown = Shown::Idle;
         words.since_us = now;
-        let transaction_us = self.crowds.iter().find(|crowd| crowd.pool == pool);
         self.shell.world.clients[id as u32 as usize] = Some(Client {
             id,
-            group: (pool as u32, database_oid),
+            group: (role as u32, database_oid),
             context_bytes: 0,
             asked: 0,
             answered: 0,
@@ -176,7 +184,7 @@ impl Steady<'_> {
             closed: false,
             asks_since_us: 0,
             taints: 0,
-            transaction_us: transaction_us.map_or(1, |crowd| crowd.transaction_us),
+            transaction_us: crowd.map_or(1, |crowd| crowd.transaction_us),
             wants_lock: false,
         });
         id
@@ -565,40 +573,4 @@ fn who_asks_while_a_dead_backend_s_sessions_are_looked_for_is_answered_once() {
     }
     // It had given its first one back, which was new.
     assert_eq!(steady.shell.core.sessions().live(), 1_500);
-}
-
-/// No session has anything to say meanwhile.
-#[test]
-fn who_is_kept_for_want_of_memory_is_woken_when_others_give_some_back() {
-    let crowds = [Crowd {
-        clients: 2,
-        think_us: 1_000_000_000,
-        ..quiet(0)
-    }];
-    let mut steady = Steady::new(&crowds, limits(4));
-    let [kept, other] = [0, 1].map(|at| steady.members[at].id);
-    steady.members[1].asks_at_us = u64::MAX;
-    steady.go_on(1_000, false);
-    let client = steady.shell.world.client(kept).expect("it is there");
-    client.taints = 1;
-    steady.members[0].asks_at_us = 0;
-    steady.go_on(50_000, false);
-    assert_eq!(steady.shell.core.pool_dedicated(0), 1);
-    steady.shell.tell(Event::Stored {
-        id: other,
-        grown: 1_000,
-    });
-    let most = PoolLimits::of([-1, -1, -1, 0, 0, 0, 1]);
-    steady.shell.core.set_pool_limits((0, 1), most);
-    steady.shell.carry_out();
-    steady.go_on(3_000_000, false);
-    assert_eq!(steady.shell.woken_for_memory, 0, "nothing was given back");
-    steady.shell.tell(Event::Stored {
-        id: other,
-        grown: -500,
-    });
-    steady.go_on(1_100_000, false);
-    assert!(steady.shell.woken_for_memory > 0);
-    steady.go_on(3_000_000, false);
-    assert_eq!(steady.shell.woken_for_memory, 2, "and then for ever");
 }

@@ -94,12 +94,12 @@ fn of_very_many_backends_the_oldest_goes_and_one_in_each_sweep() {
     }
     steady.go_on(SWEEP_US / 2, false);
     for gone in 1..6 {
-        let before = steady.shell.core.too_old();
-        assert_eq!(before.len(), 1);
+        let mut before = steady.shell.core.too_old();
+        assert_eq!(before.backends.len(), 1);
         let left = steady.shell.core.pool_backends(number).len();
         assert_eq!(left, BACKENDS - gone, "one in each sweep");
         steady.go_on(SWEEP_US, false);
-        steady.shell.core.check_lifetime(&before);
+        steady.shell.core.check_lifetime(&mut before);
     }
 }
 

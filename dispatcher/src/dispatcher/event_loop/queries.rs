@@ -19,7 +19,13 @@ const A_SLICE: u32 = 256;
 /// Who reads, and how far he has come, by control connection.
 #[derive(Default)]
 pub struct Readers {
-    at: HashMap<u32, Rows>,
+    at: HashMap<u32, Reader>,
+}
+
+struct Reader {
+    rows: Rows,
+    /// Behind them, where sessions are asked for: the next native one.
+    next_native: u32,
 }
 
 impl Readers {
@@ -37,16 +43,16 @@ impl Dispatcher {
         if self.connections.has_unsent(number) {
             return;
         }
-        if let Some(rows) = self.scheduler.rows(at, A_SLICE) {
+        let mut rows = self.scheduler.rows(&mut at.rows, A_SLICE);
+        if rows.is_none() && at.rows.view == View::Sessions {
+            rows = (self.natives).rows(&mut at.next_native, A_SLICE as usize);
+        }
+        if let Some(rows) = rows {
             return self.connections.send_all(number, rows, Then::More);
         }
-        let mut rows: Vec<Vec<u8>> = match at.view {
-            View::Sessions => self.natives.rows().collect(),
-            View::Backends | View::Pools | View::PoolSettings => Vec::new(),
-        };
         self.readers.forget(number);
-        rows.push(Writer::new(MSG_DONE, 0).finish());
-        self.connections.send_all(number, rows, Then::Close);
+        let done = vec![Writer::new(MSG_DONE, 0).finish()];
+        self.connections.send_all(number, done, Then::Close);
     }
 
     /// The rows of one view, and the end of them; none of one that is not known.
@@ -59,7 +65,10 @@ impl Dispatcher {
             _ => None,
         };
         if let Some(view) = view {
-            self.readers.at.insert(number, Rows::of(view));
+            let rows = Rows::of(view);
+            let next_native = 0;
+            let reader = Reader { rows, next_native };
+            self.readers.at.insert(number, reader);
             return self.read_on(number);
         }
         let mut rows = match what {

@@ -11,7 +11,7 @@ use crate::dispatcher::network::Origin;
 use crate::dispatcher::parameters::Parameters;
 use crate::dispatcher::sys::socket::Address;
 use crate::protocol::startup::{Replication, Startup};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Why a session is native, as the views say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,12 +73,35 @@ impl Native {
             role: None,
         }
     }
+
+    /// What it does is known to the server alone (pg_stat_activity).
+    fn row(&self) -> Vec<u8> {
+        let unknown: Option<u64> = None;
+        Row::new()
+            .optional(unknown)
+            .number(self.pid)
+            .bytes(&self.user)
+            .bytes(&self.database)
+            .bytes(&self.application_name)
+            .optional(self.address.text())
+            .number(port_of(&self.address))
+            .text("native")
+            .optional(unknown)
+            .text(self.why.text())
+            .number(self.pid)
+            .number(self.since)
+            .optional(unknown)
+            .optional(unknown)
+            .optional(unknown)
+            .optional(unknown)
+            .finish()
+    }
 }
 
 /// All of them, by the control connection of each one's backend.
 #[derive(Default)]
 pub struct Natives {
-    by_connection: HashMap<u32, Native>,
+    by_connection: BTreeMap<u32, Native>,
 }
 
 impl Natives {
@@ -115,30 +138,19 @@ impl Natives {
         self.by_connection.values().filter(is_from_there).count()
     }
 
-    /// For pg_baton_sessions. What they do is known to the server alone
-    /// (pg_stat_activity).
-    pub fn rows(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
-        self.by_connection.values().map(|native| {
-            let unknown: Option<u64> = None;
-            Row::new()
-                .optional(unknown)
-                .number(native.pid)
-                .bytes(&native.user)
-                .bytes(&native.database)
-                .bytes(&native.application_name)
-                .optional(native.address.text())
-                .number(port_of(&native.address))
-                .text("native")
-                .optional(unknown)
-                .text(native.why.text())
-                .number(native.pid)
-                .number(native.since)
-                .optional(unknown)
-                .optional(unknown)
-                .optional(unknown)
-                .optional(unknown)
-                .finish()
-        })
+    /// For pg_baton_sessions: at most so many of those from `next` on; None if there are
+    /// no more. Who comes or goes meanwhile may be there or not.
+    pub fn rows(&self, next: &mut u32, most: usize) -> Option<Vec<Vec<u8>>> {
+        let some = self.by_connection.range(*next..).take(most);
+        let mut last = None;
+        let rows: Vec<Vec<u8>> = some
+            .map(|(connection, native)| {
+                last = Some(*connection);
+                native.row()
+            })
+            .collect();
+        *next = last?.saturating_add(1);
+        Some(rows)
     }
 }
 
@@ -153,4 +165,40 @@ pub fn why_native(startup: &Startup, parameters: &Parameters) -> Option<Why> {
     }
     let names = &parameters.native_dbuser_names;
     (names.have(&startup.database, &startup.user)).then_some(Why::Listed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn native(pid: u32) -> Native {
+        Native {
+            why: Why::Disabled,
+            pid,
+            address: Address::default(),
+            user: Vec::new(),
+            database: Vec::new(),
+            application_name: Vec::new(),
+            since: 0,
+            role: None,
+        }
+    }
+
+    #[test]
+    fn rows_are_made_so_many_at_a_time_and_each_once() {
+        let mut all = Natives::default();
+        for connection in [7, 3, 9, 5, 1] {
+            all.insert(connection, native(connection));
+        }
+        let (mut next, mut rows) = (0, Vec::new());
+        while let Some(some) = all.rows(&mut next, 2) {
+            assert!(some.len() <= 2, "{} at once", some.len());
+            rows.extend(some);
+            // One that is told already goes, and one that is not comes.
+            all.remove(1);
+            all.insert(u32::MAX - 1, native(11));
+        }
+        let expected = [1, 3, 5, 7, 9, 11].map(|pid| native(pid).row());
+        assert_eq!(rows, expected);
+    }
 }

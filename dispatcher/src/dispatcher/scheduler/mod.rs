@@ -50,15 +50,12 @@ use crate::dispatcher::sys::memory;
 use crate::dispatcher::tls::certificates::Certificates;
 use crate::protocol::auth::server::Learnt;
 use anyhow::{Context as _, Result};
-use std::collections::HashSet;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
 /// Fewer in a ready queue are soon taken: the kernel calls it writable at ten.
 const QUEUED_MIN: usize = 16;
-/// Below that nobody looks which names of certificates are of use.
-const CERTIFICATES_KEPT: usize = 1000;
 /// A new session begins with less than this, beside what it shares with others.
 const CONTEXT_BYTES: usize = 4096;
 
@@ -85,8 +82,6 @@ pub struct Scheduler {
     openings: Openings,
     roles: Roles,
     certificates: Certificates,
-    /// With so many it is looked again which names are of use.
-    most_certificates: usize,
 
     /// What the launcher is to be asked.
     asks: Vec<Ask>,
@@ -153,7 +148,6 @@ impl Scheduler {
             openings: Openings::new(control.backends.len(), main, jobs),
             roles: Roles::default(),
             certificates: Certificates::default(),
-            most_certificates: CERTIFICATES_KEPT,
             asks: Vec::new(),
             found: Vec::new(),
             is_stopping: false,
@@ -210,21 +204,9 @@ impl Scheduler {
         let (sessions, backends) = (self.core.session_tally(), self.core.backend_tally());
         self.roles
             .keep_new(|role| sessions.of_role(role) > 0 || backends.of_role(role) > 0);
-        self.sweep_certificates();
-    }
-
-    /// Names of certificates that no session has any more.
-    fn sweep_certificates(&mut self) {
-        if self.certificates.len() < self.most_certificates {
-            return;
-        }
         let sessions = self.core.sessions();
-        let used: HashSet<u32> = (sessions.ids())
-            .filter_map(|id| sessions.get(id))
-            .map(|session| session.from().tls())
-            .collect();
-        self.certificates.keep(|number| used.contains(&number));
-        self.most_certificates = CERTIFICATES_KEPT.max(2 * self.certificates.len());
+        let of_session = |slot| Some(sessions.get(sessions.in_slot(slot)?)?.from().tls());
+        (self.certificates).sweep(sessions.slots_used(), of_session);
     }
 
     pub fn needs_ticks(&self) -> bool {

@@ -205,7 +205,8 @@ fn costs_of_a_database_that_is_dropped_by_force() {
 #[ignore = "figures only"]
 fn costs_of_settings_that_change() {
     let tenants: Vec<Crowd> = (0..10_000).map(|pool| busy(pool, 1)).collect();
-    let settings: [(&str, fn(&mut Core)); 3] = [
+    type Change = fn(&mut Core);
+    let settings: [(&str, Change); 3] = [
         ("what all read", Core::outdate_pools),
         ("what all roles have", |core| {
             core.settings_changed(core.settings_generation() + 1, &[0]);
@@ -243,7 +244,10 @@ fn costs_of_settings_that_change() {
     steady.go_on(300_000, false);
     let shell = &mut steady.shell;
     assert_eq!(shell.core.sessions().live(), 0);
-    say_times("backends without a session", shell.core.backend_count() as u64);
+    say_times(
+        "backends without a session",
+        shell.core.backend_count() as u64,
+    );
     let began = Instant::now();
     shell.core.outdate_pools();
     say("they go", began);
@@ -254,7 +258,7 @@ fn costs_of_settings_that_change() {
 /// Until there is nothing left of it.
 fn rounds(shell: &mut Shell, title: &str) {
     shell.costs.are_kept = true;
-    for _ in 0..60 {
+    for _ in 0..200 {
         shell.tell(Event::RoundEnds);
     }
     shell.costs.are_kept = false;

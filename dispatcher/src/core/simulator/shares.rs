@@ -158,6 +158,8 @@ impl Steady<'_> {
         let number = number.expect("there is room");
         let id = shell.core.begin_session(number, from, &shell.world);
         let id = id.expect("there is room");
+        let group = (pool as u32, database_oid);
+        shell.check_newcomer(id, group);
         let now = shell.world.timestamp;
         let words = shell.world.session(id);
         words.is_free = false;
@@ -166,7 +168,8 @@ impl Steady<'_> {
         let transaction_us = self.crowds.iter().find(|crowd| crowd.pool == pool);
         self.shell.world.clients[id as u32 as usize] = Some(Client {
             id,
-            group: (pool as u32, database_oid),
+            group,
+            needs_change: self.shell.world.settings.needed_by(group),
             context_bytes: 0,
             asked: 0,
             answered: 0,

@@ -75,8 +75,6 @@ impl Core {
         if !self.pools.with_backends().contains(number) {
             return true;
         }
-        // Limits count what is not outdated.
-        self.settle(number);
         let Some(pool) = self.pool_mut(number) else {
             return true;
         };

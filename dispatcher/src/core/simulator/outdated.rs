@@ -229,6 +229,25 @@ fn so_do_those_of_one_whose_sessions_have_moved() {
     assert!(steady.shell.core.all_pool_backends(old).is_empty());
 }
 
+/// A pool can be had again that was left for one of a superuser.
+#[test]
+fn who_comes_into_a_pool_whose_backends_go_has_those_that_are_left() {
+    let crowds = [crowd(0, BACKENDS)];
+    let mut steady = with_all_backends(&crowds, limits(BACKENDS));
+    steady.shell.core.look_at_few();
+    hang_up(&mut steady);
+    let number = only_pool(&steady);
+    steady.shell.core.retire_all(number);
+    round_ends(&mut steady);
+    let new = steady.log_in(0);
+    ask(&mut steady, new);
+    steady.go_on(200_000, false);
+    let client = steady.shell.world.client(new).expect("it is there");
+    assert_eq!(client.answered, 1);
+    let left = steady.shell.core.pool_backends(number).len();
+    assert_eq!(left, BACKENDS - BACKENDS_AT_ONCE);
+}
+
 /// Their pool_mode is not dedicated any more.
 #[test]
 fn very_many_backends_that_keep_their_sessions_no_longer_are_woken_some_in_a_round() {

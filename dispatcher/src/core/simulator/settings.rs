@@ -78,8 +78,11 @@ impl Shell {
 }
 
 impl Core {
-    /// Of an outdated pool from which all have moved nobody stays.
+    /// Of an outdated pool from which all have moved nobody stays; and nothing is to be done
+    /// to pools that are no more.
     pub(super) fn check_outdated(&self) {
+        let mut listed = self.retiring.iter().chain(self.waking.iter());
+        assert!(listed.all(|number| self.pool(number).is_some()));
         for number in self.pools.existing().iter() {
             let pool = self.pool(number).expect("it exists");
             let is_over = pool.moved_to().is_some() && !self.moves.go_from(number);

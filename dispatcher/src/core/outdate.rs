@@ -147,8 +147,7 @@ impl Core {
 
     /// All backends of a pool go, which has no session: some in each round.
     pub(super) fn retire_all(&mut self, number: u32) {
-        if let Some(pool) = self.pool_mut(number).filter(|pool| pool.has_backends()) {
-            pool.begin_to_retire();
+        if self.pool(number).is_some_and(Pool::has_backends) {
             self.retiring.insert(number);
         }
     }

@@ -75,6 +75,9 @@ impl PoolSet {
 
     /// The first one from this number on.
     pub fn first_from(&self, first: u32) -> Option<u32> {
+        if self.is_empty() {
+            return None;
+        }
         let at = first as usize / 64;
         let word = self.bits.get(at)? & !((1 << (first % 64)) - 1);
         let rest = self.bits.iter().copied().enumerate().skip(at + 1);

@@ -226,10 +226,7 @@ impl Pool {
 
     // ---- what concerns all of them, some in each round ----------------------
 
-    pub fn begin_to_retire(&mut self) {
-        self.retiring = Walk::default();
-    }
-
+    /// It never begins anew: whoever it has passed goes.
     pub fn next_to_retire(&mut self) -> Option<u32> {
         self.retiring.next(&self.shared, &self.dedicated)
     }

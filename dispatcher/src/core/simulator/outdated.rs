@@ -259,25 +259,74 @@ fn very_many_backends_that_keep_their_sessions_no_longer_are_woken_some_in_a_rou
         steady.shell.core.set_pool_limits((0, 1), set);
         steady.shell.carry_out();
     };
-    set(&mut steady, 1);
     let ids: Vec<SessionId> = steady.members.iter().map(|member| member.id).collect();
-    for id in ids {
-        ask(&mut steady, id);
-    }
-    steady.go_on(1_000_000, false);
-    assert_eq!(steady.shell.core.dedicated_count(), BACKENDS);
     let in_vain = |steady: &Steady<'_>| {
         let world = &steady.shell.world;
         let processes = steady.shell.processes.iter().flatten();
         processes.filter(|it| it.keeps_in_vain(world)).count()
     };
-    set(&mut steady, 0);
-    assert_eq!(in_vain(&steady), BACKENDS);
-    for round in 1..=BACKENDS.div_ceil(BACKENDS_AT_ONCE) {
-        round_ends(&mut steady);
-        let woken = round * BACKENDS_AT_ONCE;
-        assert_eq!(in_vain(&steady), BACKENDS.saturating_sub(woken));
+    for _ in 0..2 {
+        set(&mut steady, 1);
+        for id in &ids {
+            ask(&mut steady, *id);
+        }
+        steady.go_on(1_000_000, false);
+        assert_eq!(steady.shell.core.dedicated_count(), BACKENDS);
+        set(&mut steady, 0);
+        assert_eq!(in_vain(&steady), BACKENDS);
+        for round in 1..=BACKENDS.div_ceil(BACKENDS_AT_ONCE) {
+            round_ends(&mut steady);
+            let woken = round * BACKENDS_AT_ONCE;
+            assert_eq!(in_vain(&steady), BACKENDS.saturating_sub(woken));
+        }
+        steady.go_on(100_000, false);
+        assert_eq!(steady.shell.core.dedicated_count(), 0);
     }
-    steady.go_on(100_000, false);
-    assert_eq!(steady.shell.core.dedicated_count(), 0);
+}
+
+/// Another one gets its number.
+#[test]
+fn nothing_is_to_be_done_to_a_pool_that_is_no_more() {
+    let crowds = each_with_one();
+    let steady = &mut tenants(&crowds);
+    let core = &mut steady.shell.core;
+    let mut key = (**core.pool_key(0).expect("it is there")).clone();
+    key.options = vec![(b"a".to_vec(), b"b".to_vec())];
+    let number = core.create_pool(key).expect("there is room");
+    core.outdate_pools();
+    core.retiring.insert(number);
+    core.waking.insert(number);
+    core.drop_if_unused(number);
+    assert!(core.pool(number).is_none() && !core.pools.changed().contains(number));
+    assert!(!core.retiring.contains(number) && !core.waking.contains(number));
+}
+
+/// Who starts stands before who has come: it is looked for from the end.
+#[test]
+fn all_that_start_hear_of_who_has_come_in() {
+    let crowds = [crowd(0, 0)];
+    let mut steady = Steady::new(&crowds, limits(6));
+    let ids: Vec<SessionId> = (0..6).map(|_| steady.log_in(0)).collect();
+    for id in ids {
+        ask(&mut steady, id);
+    }
+    steady.go_on(400, false);
+    let number = only_pool(&steady);
+    let slots = steady.shell.core.pool_backends(number).to_vec();
+    let has_heard = |steady: &Steady<'_>| -> Vec<bool> {
+        let origins = slots.iter().map(|slot| {
+            let backend = steady.shell.core.backend(*slot);
+            backend.and_then(|backend| backend.origin())
+        });
+        origins
+            .map(|origin| origin.is_some_and(|it| it.is_past))
+            .collect()
+    };
+    assert_eq!(slots.len(), 6);
+    for slot in [slots[2], slots[5]] {
+        steady.shell.attach(slot, number);
+    }
+    assert_eq!(has_heard(&steady), [false; 6]);
+    steady.log_in(0);
+    assert_eq!(has_heard(&steady), [true, true, false, true, true, false]);
 }

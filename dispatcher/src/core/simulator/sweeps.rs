@@ -128,3 +128,15 @@ fn beyond_a_lowered_limit_very_many_go() {
     steady.go_on(3 * SWEEP_US, false);
     assert_eq!(steady.shell.core.backend_count(), 4);
 }
+
+#[test]
+fn a_ready_queue_s_counter_that_is_wrong_is_set_right() {
+    let crowds = [crowd(0, 2)];
+    let mut steady = with_all_backends(&crowds, limits(2));
+    let number = only_pool(&steady) as usize;
+    for wrong in [1, -1] {
+        steady.shell.world.pools[number].queued = wrong;
+        steady.go_on(SWEEP_US, false);
+        assert_eq!(steady.shell.world.pools[number].queued, 0);
+    }
+}

@@ -318,16 +318,16 @@ def test_settings_of_all_roles_count_for_all_who_come_next_however_many_there_ar
     roles.sql("".join(f"CREATE ROLE {name} LOGIN;" for name in names))
     old = {name: enter(roles.pool_port, name) for name in names}
     for name, session in old.items():
-        assert outcome(session) == [(name, name, "off", "4MB")]
+        assert outcome(session) == [[name, name, "off", "4MB"]]
     try:
         with Wire.login("127.0.0.1", roles.pool_port, database="live") as administrator:
             administrator.query("ALTER ROLE ALL SET work_mem = '7MB'")
             # Those behind all others first.
             for name in reversed(names):
                 with enter(roles.pool_port, name) as new:
-                    assert outcome(new) == [(name, name, "off", "7MB")]
+                    assert outcome(new) == [[name, name, "off", "7MB"]]
         for name, session in old.items():
-            assert outcome(session) == [(name, name, "off", "4MB")]
+            assert outcome(session) == [[name, name, "off", "4MB"]]
     finally:
         roles.sql("ALTER ROLE ALL RESET work_mem")
         for session in old.values():

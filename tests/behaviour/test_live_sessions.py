@@ -306,3 +306,29 @@ def test_an_administrator_can_have_backends_replaced_and_no_session_ends(roles):
             wait_until(
                 lambda: outcome(session) == before and not old & set(roles.sql(pids)), 20, "the old ones have gone"
             )
+
+
+# More than the dispatcher looks at in one go.
+MANY_ROLES = 150
+
+
+@pytest.mark.pool_only
+def test_settings_of_all_roles_count_for_all_who_come_next_however_many_there_are(roles):
+    names = [f"live_{number}" for number in range(MANY_ROLES)]
+    roles.sql("".join(f"CREATE ROLE {name} LOGIN;" for name in names))
+    old = {name: enter(roles.pool_port, name) for name in names}
+    for name, session in old.items():
+        assert outcome(session) == [[name, name, "off", "4MB"]]
+    try:
+        with Wire.login("127.0.0.1", roles.pool_port, database="live") as administrator:
+            administrator.query("ALTER ROLE ALL SET work_mem = '7MB'")
+            # Those behind all others first.
+            for name in reversed(names):
+                with enter(roles.pool_port, name) as new:
+                    assert outcome(new) == [[name, name, "off", "7MB"]]
+        for name, session in old.items():
+            assert outcome(session) == [[name, name, "off", "4MB"]]
+    finally:
+        roles.sql("ALTER ROLE ALL RESET work_mem")
+        for session in old.values():
+            session.close()

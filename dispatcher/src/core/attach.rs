@@ -56,6 +56,9 @@ impl Core {
     /// May it attach? One that may not is forgotten at once; one that may is
     /// there when it was welcomed (`Attached`).
     pub fn may_attach(&mut self, slot: u32, identity: Identity, words: &impl Words) -> Attach {
+        if let Some(number) = self.backends.get(slot).map(|backend| backend.pool()) {
+            self.settle(number);
+        }
         let Some(backend) = self.backends.get(slot).filter(|b| b.life().is_starting()) else {
             return Attach::Unexpected;
         };

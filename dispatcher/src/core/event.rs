@@ -329,11 +329,9 @@ pub enum Action {
         old: u32,
         superuser: bool,
     },
-    /// What sessions of this pool were greeted with is past.
-    ForgetGreetings(u32),
-    /// So is what this session's greeting would teach.
+    /// What this session's greeting would teach is past.
     ForgetGreeting(SessionId),
-    /// All of it.
+    /// So is what any session was greeted with.
     ForgetAllGreetings,
     /// A pool is no more; whose it was.
     PoolDropped {

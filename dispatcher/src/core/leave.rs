@@ -1,7 +1,6 @@
 //! A backend goes, or changes whom it serves.
 
 use super::pool_changes::Reason;
-use super::pools::Pool;
 use super::{Action, Core, Words};
 
 impl Core {
@@ -17,15 +16,6 @@ impl Core {
     pub(super) fn retire_for(&mut self, slot: u32, pool: u32, why: Reason) {
         self.backends.goes_for(slot, Some(pool));
         self.retire(slot, why);
-    }
-
-    pub(super) fn retire_all(&mut self, number: u32, why: Reason) {
-        let slots: Vec<u32> = (self.pool(number).into_iter())
-            .flat_map(Pool::all_backends)
-            .collect();
-        for slot in slots {
-            self.retire(slot, why);
-        }
     }
 
     /// It is no longer dedicated if its session has gone.
@@ -53,6 +43,10 @@ impl Core {
 
     /// Frees a slot.
     pub(super) fn forget_backend(&mut self, slot: u32) {
+        if let Some(number) = self.backends.get(slot).map(|backend| backend.pool()) {
+            // With all that it had when the change came.
+            self.settle(number);
+        }
         self.tell_loss(slot, self.why_forgotten(slot));
         let Some(backend) = self.backends.remove(slot) else {
             return;

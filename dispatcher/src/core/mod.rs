@@ -31,7 +31,7 @@
 //! | `passing` | what that has cost of late |
 //! | `pool_changes` | why a pool has grown or shrunk, for the log |
 //! | `growth` | how many it starts now |
-//! | `moves` | an outdated pool's sessions go over to the one in its place |
+//! | `outdate`, `moves` | settings have changed: pools are outdated, and their sessions go over to those in their places |
 //! | `pools`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
 
 mod admission;
@@ -54,6 +54,7 @@ mod make_room;
 mod modes;
 mod moves;
 mod origin;
+mod outdate;
 mod passing;
 mod places;
 mod pool_changes;
@@ -106,6 +107,7 @@ use holdings::Holdings;
 use holds::Hold;
 use make_room::Room;
 use moves::Moves;
+use outdate::Settling;
 use passing::Passing;
 use places::Excess;
 use pool_limits::Groups;
@@ -198,13 +200,18 @@ pub struct Core {
     are_few: bool,
     /// Backends that are told so when they are few no more.
     to_wake: Cursor,
+    /// Pools whose backends are, as their mode is another.
+    waking: PoolSet,
     crowd: Crowd,
     launcher_is_up: bool,
     stopping: bool,
     wants: Wants,
     sweeping: Sweeping,
     burials: Burials,
+    settling: Settling,
     moves: Moves,
+    /// Pools whose backends all go.
+    retiring: PoolSet,
     endings: Endings,
     actions: VecDeque<Action>,
 }
@@ -246,13 +253,16 @@ impl Core {
             who_is_in: WhoIsIn::default(),
             are_few: false,
             to_wake: Cursor::default(),
+            waking: PoolSet::new(pools),
             crowd: Crowd::default(),
             launcher_is_up: true,
             stopping: false,
             wants: Wants::default(),
             sweeping: Sweeping::default(),
             burials: Burials::default(),
+            settling: Settling::default(),
             moves: Moves::default(),
+            retiring: PoolSet::new(pools),
             endings: Endings::default(),
             actions: VecDeque::new(),
         }
@@ -318,13 +328,16 @@ impl Core {
             Event::Tick => self.tick(words),
             Event::Sweep => self.sweep(words),
             Event::RoundEnds => {
+                self.settle_on();
                 self.bury_on(words);
                 self.move_on();
+                self.retire_on();
                 self.take_back_on();
                 self.end_on(words);
                 self.count_who_is_in(words);
                 self.sweep_on(words);
                 self.wake_on();
+                self.wake_pools_on();
                 self.ask_limits_on();
                 self.show_memory_left_anew();
                 self.wake_for_memory_on();
@@ -371,12 +384,15 @@ impl Core {
     pub fn has_more(&self) -> bool {
         !self.dirty.is_empty()
             || !self.burials.is_empty()
+            || !self.pools.changed().is_empty()
             || self.moves.has_more()
+            || !self.retiring.is_empty()
             || self.wants.has_more()
             || self.room.has_more()
             || self.limit_looks.has_more()
             || self.sweeping.has_more()
             || self.to_wake.has_more()
+            || !self.waking.is_empty()
             || self.is_ending()
             || self.is_taking_hold()
             || self.groups.are_to_be_asked_for()

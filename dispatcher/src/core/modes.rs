@@ -8,6 +8,7 @@
 //! to see that their sessions are shared again.
 
 use super::pool_limits::PoolMode;
+use super::pools::Pool;
 use super::{Action, Core};
 
 /// Backends that are woken in a round, where those of all pools are.
@@ -27,13 +28,32 @@ impl Core {
             return;
         }
         pool.keeps_sessions = keeps;
-        let woken: Vec<u32> = pool.all_backends().collect();
+        pool.begin_to_wake();
         self.act(Action::Keep {
             pool: Some(number),
             keeps,
         });
-        for slot in woken.into_iter().filter(|_| !keeps) {
-            self.wake(slot);
+        match keeps {
+            true => self.waking.remove(number),
+            false => self.waking.insert(number),
+        }
+    }
+
+    /// In each round: the next ones of pools that keep theirs no longer.
+    pub(super) fn wake_pools_on(&mut self) {
+        let mut left = self.round.at_once();
+        while let Some(number) = self.waking.first_from(0) {
+            loop {
+                if left == 0 {
+                    return;
+                }
+                left -= 1;
+                let Some(slot) = self.pool_mut(number).and_then(Pool::next_to_wake) else {
+                    break;
+                };
+                self.wake(slot);
+            }
+            self.waking.remove(number);
         }
     }
 

@@ -6,7 +6,6 @@
 //! then go. What is new to the pool that they move to may be outdated in turn before all
 //! are there: then they move on to the next.
 
-use super::pool_changes::Reason;
 use super::{Action, Core, SessionId, Then};
 use std::collections::VecDeque;
 
@@ -103,7 +102,7 @@ impl Core {
                 self.moves.all.push_front(one);
                 return;
             }
-            self.retire_all(one.old, Reason::Outdated);
+            self.retire_all(one.old);
         }
     }
 

@@ -179,13 +179,16 @@ impl Core {
             return;
         };
         pool.starts.let_in(&from);
-        if self.backends.lives(number).starting() == 0 {
-            // None is opened on anybody's behalf.
-            return;
-        }
-        for slot in pool.shared() {
-            if let Some(backend) = self.backends.get_mut(*slot) {
+        // No other is opened on anybody's behalf. As a rule they are the last ones.
+        let mut starting = self.backends.lives(number).starting();
+        for slot in pool.shared().iter().rev() {
+            if starting == 0 {
+                return;
+            }
+            let backend = self.backends.get_mut(*slot);
+            if let Some(backend) = backend.filter(|backend| backend.life().is_starting()) {
                 backend.has_let_in(from);
+                starting -= 1;
             }
         }
     }

@@ -104,6 +104,12 @@ impl Group {
     pub fn pools(&self) -> &BTreeSet<u32> {
         &self.pools
     }
+
+    /// From this one on, round to those before it.
+    pub fn pools_from(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
+        let before = self.pools.range(..number);
+        self.pools.range(number..).chain(before).copied()
+    }
 }
 
 /// All groups; one without a pool is forgotten. In order: the launcher is asked

@@ -19,6 +19,14 @@ impl PoolSet {
         self.bits[pool as usize / 64] |= 1 << (pool % 64);
     }
 
+    /// All that are in the other one, too.
+    pub fn insert_all(&mut self, other: &PoolSet) {
+        for (word, new) in self.bits.iter_mut().zip(&other.bits) {
+            self.count += (new & !*word).count_ones() as usize;
+            *word |= new;
+        }
+    }
+
     pub fn remove(&mut self, pool: u32) {
         self.count -= usize::from(self.contains(pool));
         self.bits[pool as usize / 64] &= !(1 << (pool % 64));
@@ -67,6 +75,9 @@ impl PoolSet {
 
     /// The first one from this number on.
     pub fn first_from(&self, first: u32) -> Option<u32> {
+        if self.is_empty() {
+            return None;
+        }
         let at = first as usize / 64;
         let word = self.bits.get(at)? & !((1 << (first % 64)) - 1);
         let rest = self.bits.iter().copied().enumerate().skip(at + 1);
@@ -104,6 +115,16 @@ mod tests {
         set.remove(63);
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 64, 129]);
         assert_eq!(set.count, 3);
+    }
+
+    #[test]
+    fn what_is_in_another_one_is_put_in_once() {
+        let (mut set, mut other) = (PoolSet::new(130), PoolSet::new(130));
+        [1, 64, 129].iter().for_each(|pool| set.insert(*pool));
+        [0, 64, 65].iter().for_each(|pool| other.insert(*pool));
+        set.insert_all(&other);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 1, 64, 65, 129]);
+        assert_eq!((set.len(), other.len()), (5, 3));
     }
 
     #[test]

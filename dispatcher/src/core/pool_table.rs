@@ -1,21 +1,10 @@
-//! The table of pools: making them, replacing them, letting them go.
-//!
-//! A pool's backends read what ALTER ROLE/DATABASE ... SET and the configuration
-//! say once, when they start. When that changes, its pool is *outdated*: who
-//! logs in from then on gets another pool, whose backends have the new state.
-//! The outdated one keeps its sessions, to which the change does not apply, and
-//! its backends, for it may be that no new one could log in. Only when one of
-//! the new pool has logged in do the sessions move there, and the old backends
-//! go. docs/design/pools.md has the reasons.
+//! The table of pools: making them, letting them go.
 
-use super::backends::Life;
-use super::pool_changes::Reason;
 use super::pools::Pool;
 use super::tally::Tally;
 use super::{Action, Core, Identity, PoolKey, Stranger, Words};
 use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Core {
@@ -28,7 +17,9 @@ impl Core {
     }
 
     /// The pool that sessions of this key come into.
-    pub fn find_pool(&self, key: &PoolKey) -> Option<u32> {
+    pub fn find_pool(&mut self, key: &PoolKey) -> Option<u32> {
+        let found = self.pools.find(key)?;
+        self.settle(found);
         self.pools.find(key)
     }
 
@@ -44,67 +35,6 @@ impl Core {
         let number = self.pools.add(key)?;
         self.joins_group(number);
         Some(number)
-    }
-
-    /// Settings of roles or databases have changed, those of which these marks tell: of
-    /// pools, and their limits.
-    pub fn settings_changed(&mut self, generation: u64, marks: &[usize]) {
-        self.pools.set_settings_generation(generation);
-        let mut groups = BTreeSet::new();
-        for number in self.pools.concerned(marks) {
-            groups.extend(self.group_of(number));
-            self.outdate_pool(number);
-        }
-        for group in groups {
-            self.ask_limits(group);
-        }
-    }
-
-    /// What all starting backends read has changed.
-    pub fn outdate_pools(&mut self) {
-        for number in self.pools.existing().iter() {
-            self.outdate_pool(number);
-        }
-    }
-
-    fn outdate_pool(&mut self, number: u32) {
-        let Some(pool) = self
-            .pools
-            .get_mut(number)
-            .filter(|pool| !pool.is_outdated())
-        else {
-            return;
-        };
-        let lives = self.backends.lives(number);
-        if pool.all_backends().count() > lives.starting() {
-            self.pools.outdate(number);
-            if self.is_left(number) {
-                self.retire_all(number, Reason::Outdated);
-            }
-        } else {
-            // Nobody has learnt anything here; who starts is too early.
-            for slot in pool.shared() {
-                if self.backends.life(*slot) != Some(Life::Stale) {
-                    self.backends.turn(*slot, Life::Stale);
-                }
-            }
-            self.pools.is_up_to_date(number);
-        }
-        self.act(Action::ForgetGreetings(number));
-    }
-
-    /// An outdated pool's backends go when it has no session any more.
-    pub(super) fn is_left(&self, number: u32) -> bool {
-        let is_outdated = self.pool(number).is_some_and(|pool| pool.is_outdated());
-        is_outdated && self.sessions.members(number) == 0
-    }
-
-    /// A backend of this pool has logged in: others can, so nobody needs the
-    /// old ones any more.
-    pub(super) fn absorb_outdated(&mut self, number: u32) {
-        for old in self.pools.take_outdated(number) {
-            self.begin_to_move(old, number);
-        }
     }
 
     /// A backend that logged in for this pool is not the pool's; it has gone.
@@ -162,6 +92,8 @@ impl Core {
         }
         if let Some(pool) = self.pools.remove(number) {
             self.in_want.remove(number);
+            self.retiring.remove(number);
+            self.waking.remove(number);
             self.leaves_group(number, pool.key());
             self.burial_goes_on(number, pool.moved_to());
             self.moves.forget_from(number);

@@ -10,6 +10,7 @@ mod look;
 mod pool;
 mod ready_queue;
 mod starts;
+mod walk;
 
 pub use pool::{Oldest, Pool, PoolKey};
 pub use ready_queue::counter_is_wrong;
@@ -44,11 +45,16 @@ pub struct Pools {
     outdated: HashMap<Arc<PoolKey>, Vec<u32>>,
     /// By the database's name.
     in_database: HashMap<Vec<u8>, BTreeSet<u32>>,
-    by_mark: HashMap<usize, BTreeSet<u32>>,
+    /// A bit a pool: many may share one, and of these many change at once.
+    by_mark: HashMap<usize, PoolSet>,
     mark_of: MarkOf,
     existing: PoolSet,
     /// Those that have a backend, of whatever state, and hence a ready queue.
     with_backends: PoolSet,
+    /// Those that a change of settings concerns, as long as it is only known (outdate.rs).
+    changed: PoolSet,
+    /// Of these, those whose limits it concerns, too.
+    limits_changed: PoolSet,
     /// Of pools that are not outdated; who has none is not in it.
     of_group: HashMap<GroupKey, GroupBackends>,
     next_serial: u64,
@@ -67,6 +73,8 @@ impl Pools {
             mark_of,
             existing: PoolSet::new(most),
             with_backends: PoolSet::new(most),
+            changed: PoolSet::new(most),
+            limits_changed: PoolSet::new(most),
             of_group: HashMap::new(),
             next_serial: 0,
             settings_generation: 0,
@@ -120,7 +128,9 @@ impl Pools {
         self.next_serial += 1;
         self.existing.insert(number);
         for mark in self.marks_of(&key) {
-            self.by_mark.entry(mark).or_default().insert(number);
+            let of_mark = self.by_mark.entry(mark);
+            let of_mark = of_mark.or_insert_with(|| PoolSet::new(self.table.len()));
+            of_mark.insert(number);
         }
         let of_database = self.in_database.entry(key.database.clone());
         of_database.or_default().insert(number);
@@ -149,10 +159,22 @@ impl Pools {
             }
         }
         for mark in self.marks_of(pool.key()) {
-            take_from(&mut self.by_mark, &mark, number);
+            if let Some(of_mark) = self.by_mark.get_mut(&mark) {
+                of_mark.remove(number);
+                if of_mark.is_empty() {
+                    self.by_mark.remove(&mark);
+                }
+            }
         }
-        take_from(&mut self.in_database, &pool.key().database, number);
+        let database = &pool.key().database;
+        if let Some(in_database) = self.in_database.get_mut(database) {
+            in_database.remove(&number);
+            if in_database.is_empty() {
+                self.in_database.remove(database);
+            }
+        }
         self.existing.remove(number);
+        self.take_change(number);
         self.free.push(number);
         Some(pool)
     }
@@ -185,14 +207,38 @@ impl Pools {
         [(database, 0), (0, role), (database, role)].map(|(db, role)| (self.mark_of)(db, role))
     }
 
-    /// Settings of which these marks tell have changed: of which pools?
-    pub fn concerned(&self, marks: &[usize]) -> Vec<u32> {
+    /// Settings of which these marks tell have changed. That is noted for the pools that
+    /// they concern, and nothing else.
+    pub fn settings_changed(&mut self, marks: &[usize]) {
         if marks.contains(&MARK_OF_ALL) {
-            return self.existing.iter().collect();
+            self.changed.insert_all(&self.existing);
+            self.limits_changed.insert_all(&self.existing);
+            return;
         }
-        let pools = marks.iter().filter_map(|mark| self.by_mark.get(mark));
-        let pools: BTreeSet<u32> = pools.flatten().copied().collect();
-        pools.into_iter().collect()
+        for concerned in marks.iter().filter_map(|mark| self.by_mark.get(mark)) {
+            self.changed.insert_all(concerned);
+            self.limits_changed.insert_all(concerned);
+        }
+    }
+
+    /// What all starting backends read has, and no limits: it is noted likewise.
+    pub fn starts_changed(&mut self) {
+        self.changed.insert_all(&self.existing);
+    }
+
+    pub fn changed(&self) -> &PoolSet {
+        &self.changed
+    }
+
+    /// It is noted no more. Whether it was; and whether limits may be others.
+    pub fn take_change(&mut self, number: u32) -> (bool, bool) {
+        let was = (
+            self.changed.contains(number),
+            self.limits_changed.contains(number),
+        );
+        self.changed.remove(number);
+        self.limits_changed.remove(number);
+        was
     }
 
     pub fn settings_generation(&self) -> u64 {
@@ -316,9 +362,7 @@ impl Pools {
             assert!(self.in_database[&pool.key().database].contains(&number));
             in_database += 1;
             let marks: BTreeSet<usize> = self.marks_of(pool.key()).into_iter().collect();
-            assert!(marks
-                .iter()
-                .all(|mark| self.by_mark[mark].contains(&number)));
+            assert!(marks.iter().all(|mark| self.by_mark[mark].contains(number)));
             by_mark += marks.len();
             let is_current = self.find(pool.key()) == Some(number);
             assert_eq!(is_current, !pool.is_outdated(), "found by its key");
@@ -327,12 +371,16 @@ impl Pools {
                 assert!(self.of_group[&group_of(pool.key())].pools.contains(&number));
             }
         }
+        let are_there = |set: &PoolSet| set.iter().all(|number| self.get(number).is_some());
+        assert!(are_there(&self.changed), "a change of what is no more");
+        let mut limits = self.limits_changed.iter();
+        assert!(limits.all(|number| self.changed.contains(number)));
         let sum = |sets: usize, all: usize| assert_eq!(sets, all, "found by what is past");
         sum(
             self.in_database.values().map(BTreeSet::len).sum(),
             in_database,
         );
-        sum(self.by_mark.values().map(BTreeSet::len).sum(), by_mark);
+        sum(self.by_mark.values().map(PoolSet::len).sum(), by_mark);
         let counted: HashMap<GroupKey, usize> = (self.of_group.iter())
             .map(|(key, group)| (*key, group.count))
             .collect();
@@ -342,19 +390,6 @@ impl Pools {
                 let pool = self.get(*number).expect("it is there");
                 assert!(pool.is_outdated() && pool.key() == key, "outdated");
             }
-        }
-    }
-}
-
-fn take_from<K: std::hash::Hash + Eq + Clone>(
-    sets: &mut HashMap<K, BTreeSet<u32>>,
-    key: &K,
-    number: u32,
-) {
-    if let Some(set) = sets.get_mut(key) {
-        set.remove(&number);
-        if set.is_empty() {
-            sets.remove(key);
         }
     }
 }

@@ -53,6 +53,11 @@ impl Default for Round {
 }
 
 impl Round {
+    /// Backends of one pool that are looked at in a round.
+    pub fn at_once(&self) -> usize {
+        self.at_once
+    }
+
     /// What comes in between comes in between.
     #[cfg(test)]
     pub fn look_at_few(&mut self) {
@@ -293,6 +298,10 @@ impl Core {
         let Some(pool) = self.pool(number) else {
             return;
         };
+        // As a rule it is right, whoever may be taking: there may be very many.
+        if !counter_is_wrong(is_empty, false, words.queued(number)) {
+            return;
+        }
         // Whoever has told that he is dedicated no longer may not be heard yet.
         let may_take = |slot| words.backend(slot) == Word::Busy && !words.backend_keeps(slot);
         let may_be_taking = pool.all_backends().any(may_take);
@@ -431,10 +440,12 @@ impl Core {
             .count()
     }
 
-    /// Nobody waits, and it has its least: there is nothing to count.
+    /// Nobody waits, and it has its least: there is nothing to count. Nor is there where it
+    /// has no session, whatever still counts as waiting.
     fn has_enough(&self, number: u32, words: &impl Words) -> bool {
-        self.waiting_in(number, words) == 0
-            && self.pool_backends(number).len() >= self.min_backends(number)
+        self.sessions.members(number) == 0
+            || self.waiting_in(number, words) == 0
+                && self.pool_backends(number).len() >= self.min_backends(number)
     }
 
     /// Starts backends for those that wait, as far as the limits allow.
@@ -446,6 +457,8 @@ impl Core {
         if self.has_enough(number, words) {
             return;
         }
+        // Who starts from here on reads what counts now.
+        self.settle(number);
         let (Some(growth), Some(pool)) = (self.growth(number, words), self.pool(number)) else {
             return;
         };

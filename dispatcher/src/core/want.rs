@@ -114,6 +114,7 @@ impl Core {
         self.wants.at_once = 32;
         self.round.look_at_few();
         self.moves.move_few();
+        self.settling.settle_few(3);
     }
 
     #[cfg(test)]

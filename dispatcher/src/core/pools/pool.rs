@@ -11,6 +11,7 @@
 use super::look::Look;
 use super::ready_queue::ReadyQueue;
 use super::starts::Starts;
+use super::walk::Walk;
 use crate::core::pool_limits::PoolLimits;
 use crate::core::pool_memory::Memory;
 use crate::core::room::Lack;
@@ -67,6 +68,9 @@ pub struct Pool {
     swept: usize,
     /// The one of these that came first.
     oldest: Option<Oldest>,
+    /// Of all of its backends, that are told to go; that are woken.
+    retiring: Walk,
+    waking: Walk,
     /// Transactions of its backends, when that was last looked at.
     completed: u64,
     /// When the last backend left that serves its sessions in turn; 0: it has not had
@@ -102,6 +106,8 @@ impl Pool {
             staying: 0,
             swept: 0,
             oldest: None,
+            retiring: Walk::default(),
+            waking: Walk::default(),
             completed: 0,
             without_since_us: 0,
             starts: Starts::default(),
@@ -204,8 +210,33 @@ impl Pool {
             self.shared.remove(at);
             // The others have moved up.
             self.swept -= usize::from(at < self.swept);
+            self.is_taken_out(at, false);
         }
-        self.dedicated.retain(|other| *other != slot);
+        if let Some(at) = self.dedicated.iter().position(|other| *other == slot) {
+            self.dedicated.remove(at);
+            self.is_taken_out(at, true);
+        }
+    }
+
+    fn is_taken_out(&mut self, at: usize, of_dedicated: bool) {
+        for walk in [&mut self.retiring, &mut self.waking] {
+            walk.is_taken_out(at, of_dedicated);
+        }
+    }
+
+    // ---- what concerns all of them, some in each round ----------------------
+
+    /// It never begins anew: whoever it has passed goes.
+    pub fn next_to_retire(&mut self) -> Option<u32> {
+        self.retiring.next(&self.shared, &self.dedicated)
+    }
+
+    pub fn begin_to_wake(&mut self) {
+        self.waking = Walk::default();
+    }
+
+    pub fn next_to_wake(&mut self) -> Option<u32> {
+        self.waking.next(&self.shared, &self.dedicated)
     }
 
     // ---- the sweep ---------------------------------------------------------

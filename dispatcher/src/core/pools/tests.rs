@@ -84,3 +84,15 @@ fn a_sweep_looks_at_each_backend_once_whoever_goes_or_comes_meanwhile() {
     assert!(pool.ends_sweep().is_none() && pool.is_unswept());
     assert_eq!(seen, [0, 1, 2, 3, 4, 5, 7, 8, 9, 10]);
 }
+
+#[test]
+fn all_of_a_pool_s_backends_are_woken_each_time() {
+    let mut pools = four();
+    (0..3).for_each(|slot| pools.add_backend(0, slot));
+    let pool = pools.get_mut(0).unwrap();
+    for _ in 0..2 {
+        pool.begin_to_wake();
+        let woken: Vec<u32> = std::iter::from_fn(|| pool.next_to_wake()).collect();
+        assert_eq!(woken, [0, 1, 2]);
+    }
+}

@@ -1,10 +1,11 @@
 //! What must hold after every step, whatever has happened
 //! (docs/design/scheduler.md).
 
+use super::process::FromBackend;
 use super::shell::Shell;
 use crate::core::backends::Life;
 use crate::core::sessions::{Of, Whereabouts};
-use crate::core::{index_of, Backend, Core, PoolMode, SessionId, Tally, Words};
+use crate::core::{index_of, Backend, Core, PoolMode, SessionId, Tally, Tells, Whose, Words};
 use std::collections::BTreeMap;
 
 impl Core {
@@ -62,6 +63,7 @@ impl Core {
         self.check_tallies();
         self.backends.check();
         self.check_reserves();
+        self.check_outdated();
         let mut dedicated = 0;
         let mut total = 0;
         let mut leaving = 0;
@@ -234,6 +236,20 @@ impl Core {
 }
 
 impl Shell {
+    /// No backend of these ever lies.
+    pub fn check_is_believed(&self, slot: u32, message: FromBackend) {
+        let (id, tells) = match message {
+            FromBackend::Release(0) => return,
+            FromBackend::Release(id) => (id, Tells::Back),
+            FromBackend::Greeted(id) | FromBackend::End(id, _) => (id, Tells::InPlace),
+            FromBackend::Dedicated(_) | FromBackend::Retiring | FromBackend::Closed => return,
+        };
+        let whose = self.core.whose(slot, id, tells, &self.world);
+        let session = self.core.sessions().get(id);
+        let place = session.map(|session| session.whereabouts());
+        assert_ne!(whose, Whose::NotTheirs, "{slot}: {message:?}, {place:?}");
+    }
+
     /// Who is told to keep sessions is told what counts; when it is over nobody
     /// sleeps on one.
     pub fn check_modes(&self) {
@@ -249,7 +265,7 @@ impl Shell {
         for process in self.processes.iter().flatten() {
             let in_vain = process.keeps_in_vain(&self.world);
             assert!(
-                !in_vain || self.core.to_wake.has_more(),
+                !in_vain || self.core.to_wake.has_more() || self.core.waking.contains(process.pool),
                 "{process:?} keeps its session in vain"
             );
         }

@@ -100,7 +100,8 @@ impl ComingIn {
             known.most = most(&known.limits, sessions);
         }
         let core = &shell.core;
-        if !shell.asked_limits.is_empty() || core.groups.are_to_be_asked_for() {
+        let are_to_be_asked = core.groups.are_to_be_asked_for() || !core.pools.changed().is_empty();
+        if !shell.asked_limits.is_empty() || are_to_be_asked {
             return;
         }
         for number in core.pools() {
@@ -232,10 +233,7 @@ impl Scenario {
             (None, None) => 0,
             _ => mark_of(database.unwrap_or(0), role.unwrap_or(0)),
         };
-        let generation = self.shell.core.settings_generation() + 1;
-        self.shell.core.settings_changed(generation, &[mark]);
-        self.shell.carry_out();
-        self.shell.world.login_generation += 1;
+        self.shell.settings_change(mark);
     }
 
     /// A client says who it is.
@@ -292,6 +290,8 @@ impl Scenario {
             self.summary.without_slot += u64::from(is_full);
             coming_in.forget(shell);
         }
-        begun.ok()
+        let id = begun.ok()?;
+        shell.check_newcomer(id, (key.role_oid, key.database_oid));
+        Some(id)
     }
 }

@@ -283,3 +283,69 @@ fn costs_of_memory_that_very_many_pools_share() {
             .say(&format!("contexts grow, limit {memory} kB"));
     }
 }
+
+/// Of 10,000 pools what starting backends read changes; of one with 1,000 backends its
+/// pool_mode does, and then, when it has no session any more, what they read.
+#[test]
+#[ignore = "figures only"]
+fn costs_of_settings_that_change() {
+    let tenants: Vec<Crowd> = (0..10_000).map(|pool| busy(pool, 1)).collect();
+    type Change = fn(&mut Core);
+    let settings: [(&str, Change); 3] = [
+        ("what all read", Core::outdate_pools),
+        ("what all roles have", |core| {
+            core.settings_changed(core.settings_generation() + 1, &[0]);
+        }),
+        ("what one database has", |core| {
+            core.settings_changed(core.settings_generation() + 1, &[mark_of(1, 0)]);
+        }),
+    ];
+    for (title, change) in settings {
+        let mut steady = Steady::new(&tenants, limits(1000));
+        steady.go_on(300_000, false);
+        let shell = &mut steady.shell;
+        let began = Instant::now();
+        change(&mut shell.core);
+        say(title, began);
+        shell.carry_out();
+        rounds(shell, "  and then");
+    }
+    let crowd = [busy(0, 10_000)];
+    let mut steady = Steady::new(&crowd, limits(1000));
+    steady.go_on(300_000, false);
+    for (title, mode) in [("dedicated", 1), ("shared", 0)] {
+        let shell = &mut steady.shell;
+        let set = PoolLimits::of([-1, -1, -1, mode, 0, 0, -1]);
+        let began = Instant::now();
+        shell.core.set_pool_limits((0, 1), set);
+        say(title, began);
+        shell.carry_out();
+        rounds(shell, "  and then");
+        steady.go_on(100_000, false);
+    }
+    for client in steady.shell.world.clients.iter_mut().flatten() {
+        client.has_gone = true;
+    }
+    steady.go_on(300_000, false);
+    let shell = &mut steady.shell;
+    assert_eq!(shell.core.sessions().live(), 0);
+    say_times(
+        "backends without a session",
+        shell.core.backend_count() as u64,
+    );
+    let began = Instant::now();
+    shell.core.outdate_pools();
+    say("they go", began);
+    shell.carry_out();
+    rounds(shell, "  and then");
+}
+
+/// Until there is nothing left of it.
+fn rounds(shell: &mut Shell, title: &str) {
+    shell.costs.are_kept = true;
+    for _ in 0..200 {
+        shell.tell(Event::RoundEnds);
+    }
+    shell.costs.are_kept = false;
+    shell.costs.say(title);
+}

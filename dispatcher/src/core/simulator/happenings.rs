@@ -97,6 +97,7 @@ impl Scenario {
         self.shell.world.clients[index] = Some(Client {
             id,
             group,
+            needs_change: self.shell.world.settings.needed_by(group),
             context_bytes: 0,
             asked: 0,
             answered: 0,
@@ -295,12 +296,13 @@ impl Scenario {
     }
 
     fn settings_change(&mut self) {
-        let generation = self.shell.core.settings_generation() + 1;
         let role = self.random().below(6) as u32;
-        // Beyond those that there are: all.
-        let mark = if role == 5 { 0 } else { mark_of(0, role) };
-        self.shell.core.settings_changed(generation, &[mark]);
-        self.shell.carry_out();
-        self.shell.world.login_generation += 1;
+        // Not by chance: the seeds that are kept shall mean what they did.
+        match self.shell.world.now_us % 2 {
+            _ if role < 5 => self.shell.settings_change(mark_of(0, role)),
+            // Beyond those that there are: all.
+            0 => self.shell.settings_change(0),
+            _ => self.shell.starts_change(),
+        }
     }
 }

@@ -69,6 +69,8 @@ enum Next {
 pub struct Process {
     pub slot: u32,
     pub pool: u32,
+    /// Of settings: up to this one it has read.
+    change: u64,
     pub inbox: VecDeque<ToBackend>,
     pub outbox: VecDeque<FromBackend>,
     step: Step,
@@ -94,11 +96,12 @@ pub struct Process {
 
 impl Process {
     /// It has attached.
-    pub fn new(slot: u32, pool: u32, world: &mut World) -> Process {
+    pub fn new(slot: u32, pool: u32, change: u64, world: &mut World) -> Process {
         world.set_word(slot, Word::Idle);
         Process {
             slot,
             pool,
+            change,
             inbox: VecDeque::new(),
             // "I am idle".
             outbox: VecDeque::from([FromBackend::Release(0)]),
@@ -285,6 +288,11 @@ impl Process {
                 words.since_us = now;
                 words.last_backend = number;
                 self.just_taken = true;
+                let needs = world.client(id).map_or(0, |client| client.needs_change);
+                assert!(
+                    self.change >= needs,
+                    "{id:x} is served by what was set before it came"
+                );
                 match world.client(id) {
                     Some(client) if !client.greeted => Step::Greet,
                     _ => Step::Top,

@@ -167,6 +167,8 @@ impl Steady<'_> {
         let number = number.expect("there is room");
         let id = shell.core.begin_session(number, from, &shell.world);
         let id = id.expect("there is room");
+        let group = (role as u32, database_oid);
+        shell.check_newcomer(id, group);
         let now = shell.world.timestamp;
         let words = shell.world.session(id);
         words.is_free = false;
@@ -174,7 +176,8 @@ impl Steady<'_> {
         words.since_us = now;
         self.shell.world.clients[id as u32 as usize] = Some(Client {
             id,
-            group: (role as u32, database_oid),
+            group,
+            needs_change: self.shell.world.settings.needed_by(group),
             context_bytes: 0,
             asked: 0,
             answered: 0,

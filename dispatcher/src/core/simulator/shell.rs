@@ -7,8 +7,8 @@ use super::random::Random;
 use super::told::Told;
 use super::world::{mark_of, Armed, World, FREE, NO_SESSION, QUEUE_HOLDS};
 use crate::core::{
-    index_of, Action, Attach, Core, Ending, Event, Identity, Limits, Says, SessionId, Shown, Tells,
-    Whose, Why, Word, Words,
+    index_of, Action, Attach, Core, Ending, Event, Identity, Limits, Says, SessionId, Shown, Why,
+    Word, Words,
 };
 use std::collections::{BTreeSet, VecDeque};
 
@@ -21,6 +21,8 @@ pub struct Opening {
     pub slot: u32,
     pub pool: u32,
     pub at_us: u64,
+    /// It reads what is set up to this change (settings.rs).
+    pub change: u64,
 }
 
 pub struct Shell {
@@ -336,7 +338,12 @@ impl Shell {
                 if self.are_some_lost && self.opened % 16 == 5 {
                     at_us = u64::MAX;
                 }
-                self.openings.push(Opening { slot, pool, at_us });
+                self.openings.push(Opening {
+                    slot,
+                    pool,
+                    at_us,
+                    change: self.world.settings.changes(),
+                });
             }
             Action::Retire(slot) => {
                 self.world.backends[slot as usize].retire = 1;
@@ -426,7 +433,6 @@ impl Shell {
             | Action::TellPool(_)
             | Action::CheckQueue(_)
             | Action::TellFailure(_)
-            | Action::ForgetGreetings(_)
             | Action::ForgetGreeting(_)
             | Action::ForgetAllGreetings => {}
             Action::Then(then) => self.handle(Event::Then(then)),
@@ -530,22 +536,10 @@ impl Shell {
         self.tell(Event::Stored { id, grown });
     }
 
-    /// No backend of these ever lies.
-    fn check_is_believed(&self, slot: u32, message: FromBackend) {
-        let (id, tells) = match message {
-            FromBackend::Release(0) => return,
-            FromBackend::Release(id) => (id, Tells::Back),
-            FromBackend::Greeted(id) | FromBackend::End(id, _) => (id, Tells::InPlace),
-            FromBackend::Dedicated(_) | FromBackend::Retiring | FromBackend::Closed => return,
-        };
-        let whose = self.core.whose(slot, id, tells, &self.world);
-        let session = self.core.sessions().get(id);
-        let place = session.map(|session| session.whereabouts());
-        assert_ne!(whose, Whose::NotTheirs, "{slot}: {message:?}, {place:?}");
-    }
-
     /// A backend has logged in.
     pub fn attach(&mut self, slot: u32, pool: u32) {
+        let of_slot = self.openings.iter().find(|opening| opening.slot == slot);
+        let change = of_slot.map_or(0, |opening| opening.change);
         self.openings.retain(|opening| opening.slot != slot);
         let key = self
             .core
@@ -558,7 +552,7 @@ impl Shell {
         };
         let verdict = self.core.may_attach(slot, identity, &self.world);
         if verdict == Attach::Welcome(pool) {
-            self.processes[slot as usize] = Some(Process::new(slot, pool, &mut self.world));
+            self.processes[slot as usize] = Some(Process::new(slot, pool, change, &mut self.world));
             self.tell(Event::Attached(slot));
         } else {
             assert_eq!(verdict, Attach::Stale);

@@ -7,7 +7,7 @@ use crate::core::{Limits, PoolLimits, SessionId};
 const BACKENDS: usize = 2 * BACKENDS_AT_ONCE + BACKENDS_AT_ONCE / 2;
 const SWEEP_US: u64 = 1_000_000;
 
-fn crowd(pool: usize, clients: usize) -> Crowd {
+pub(super) fn crowd(pool: usize, clients: usize) -> Crowd {
     Crowd {
         clients,
         // As long as it takes to start a backend for each.
@@ -18,7 +18,7 @@ fn crowd(pool: usize, clients: usize) -> Crowd {
 }
 
 /// All of them have asked once, each pool's in two halves, and each has got a backend.
-fn with_all_backends<'a>(crowds: &'a [Crowd], limits: Limits) -> Steady<'a> {
+pub(super) fn with_all_backends<'a>(crowds: &'a [Crowd], limits: Limits) -> Steady<'a> {
     let mut steady = Steady::new(crowds, limits);
     let ids: Vec<SessionId> = steady.members.iter().map(|member| member.id).collect();
     for member in &mut steady.members {
@@ -39,7 +39,7 @@ fn with_all_backends<'a>(crowds: &'a [Crowd], limits: Limits) -> Steady<'a> {
     steady
 }
 
-fn only_pool(steady: &Steady<'_>) -> u32 {
+pub(super) fn only_pool(steady: &Steady<'_>) -> u32 {
     steady.shell.core.pools().next().expect("there is one")
 }
 
@@ -107,8 +107,7 @@ fn of_very_many_backends_the_oldest_goes_and_one_in_each_sweep() {
 fn an_outdated_pool_s_very_many_backends_go_when_it_has_no_session() {
     let crowds = [crowd(0, BACKENDS)];
     let mut steady = with_all_backends(&crowds, limits(BACKENDS));
-    steady.shell.core.outdate_pools();
-    steady.shell.carry_out();
+    steady.shell.starts_change();
     let ids: Vec<SessionId> = steady.members.iter().map(|member| member.id).collect();
     for id in ids {
         let client = steady.shell.world.client(id).expect("it is there");
@@ -128,4 +127,16 @@ fn beyond_a_lowered_limit_very_many_go() {
     steady.shell.carry_out();
     steady.go_on(3 * SWEEP_US, false);
     assert_eq!(steady.shell.core.backend_count(), 4);
+}
+
+#[test]
+fn a_ready_queue_s_counter_that_is_wrong_is_set_right() {
+    let crowds = [crowd(0, 2)];
+    let mut steady = with_all_backends(&crowds, limits(2));
+    let number = only_pool(&steady) as usize;
+    for wrong in [1, -1] {
+        steady.shell.world.pools[number].queued = wrong;
+        steady.go_on(SWEEP_US, false);
+        assert_eq!(steady.shell.world.pools[number].queued, 0);
+    }
 }

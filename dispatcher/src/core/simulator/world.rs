@@ -1,6 +1,7 @@
 //! What the core is shown, and all that lies behind it: shared words, kernel
 //! queues, the epoll, sockets. Written after baton_shared.h and the kernel.
 
+use super::settings::Settings;
 use crate::core::{index_of, SessionId, Shown, Word, Words};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -82,6 +83,8 @@ pub struct Client {
     pub id: SessionId,
     /// Role and database.
     pub group: (u32, u32),
+    /// Of settings: up to this one its backends are to have read (settings.rs).
+    pub needs_change: u64,
     /// Of its context, as far as it is stored.
     pub context_bytes: i64,
     /// Requests in its socket that nobody has read.
@@ -122,6 +125,7 @@ pub struct World {
     /// Whoever has it lets go of it at the end of his next transaction.
     pub lock: Option<SessionId>,
     pub login_generation: u64,
+    pub settings: Settings,
     pub force_migration: bool,
     /// All sessions keep their backends.
     pub keeps: bool,
@@ -145,6 +149,7 @@ impl World {
             ticket: 0,
             lock: None,
             login_generation: 1,
+            settings: Settings::default(),
             force_migration: false,
             keeps: false,
             is_plain: false,

@@ -165,11 +165,6 @@ impl Scheduler {
                 });
                 self.back(Event::Replaced { old, new });
             }
-            Action::ForgetGreetings(pool) => {
-                if let Some(key) = self.core.pool_key(pool) {
-                    self.greetings.forget_pool(key);
-                }
-            }
             Action::ForgetGreeting(id) => self.greetings.forget_session(id),
             Action::ForgetAllGreetings => self.greetings.forget_all(),
             Action::PoolDropped { pool, role } => {
@@ -190,14 +185,15 @@ impl Scheduler {
 
     /// The pool of a key; None if there can be no more pools.
     pub(super) fn pool_for(&mut self, key: PoolKey) -> Option<u32> {
-        if let Some(number) = self.core.find_pool(&key) {
-            return Some(number);
-        }
-        let number = self.core.create_pool(key)?;
-        self.queues.begin_pool(number);
-        // What its mode is.
+        let found = self.core.find_pool(&key);
+        let number = found.or_else(|| {
+            let number = self.core.create_pool(key)?;
+            self.queues.begin_pool(number);
+            Some(number)
+        });
+        // What its mode is, and what its limits are.
         self.carry_out();
-        Some(number)
+        number
     }
 
     /// All that is in a pool's queue.

@@ -77,7 +77,8 @@ impl Scheduler {
         let before = std::mem::replace(&mut self.settings_marks, now.clone());
         let changed = Changed { before, now };
         self.core.settings_changed(generation, &changed.marks());
-        self.carry_out();
+        self.greetings
+            .forget_some(|pool| changed.concerns(pool.role_oid, pool.database_oid));
         Some(changed)
     }
 
@@ -95,6 +96,7 @@ impl Scheduler {
         self.contexts.arena.set_limit(now.session_memory());
         if now.backend_start_settings != before.backend_start_settings {
             self.core.outdate_pools();
+            self.greetings.forget_all();
         }
         self.set_limits(orphans);
         // What is set for nobody in particular may have changed.

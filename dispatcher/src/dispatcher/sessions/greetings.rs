@@ -147,11 +147,10 @@ impl Greetings {
         self.learning.clear();
     }
 
-    /// What a backend of this pool reads when it starts has changed.
-    pub fn forget_pool(&mut self, key: &PoolKey) {
-        self.kept.retain(|kind, _| *kind.pool != *key);
-        self.learning
-            .retain(|_, learning| *learning.kind.pool != *key);
+    /// What backends of these pools read when they start has changed.
+    pub fn forget_some(&mut self, is_concerned: impl Fn(&PoolKey) -> bool) {
+        self.kept.retain(|kind, _| !is_concerned(&kind.pool));
+        (self.learning).retain(|_, learning| !is_concerned(&learning.kind.pool));
     }
 
     pub fn forget_session(&mut self, id: SessionId) {

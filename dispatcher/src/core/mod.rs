@@ -173,6 +173,8 @@ pub struct Core {
     sessions: Sessions,
     backends: Backends,
     pools: Pools,
+    /// Where unused ones are looked for next, if there may be no more.
+    unused_from: u32,
     /// Limits of a role in a database.
     groups: Groups,
     memory_laps: MemoryLaps,
@@ -234,6 +236,7 @@ impl Core {
             sessions: Sessions::new(session_slots, pools, first_generation),
             backends: Backends::new(backend_slots, |slot| words.slot_is_free(slot)),
             pools: Pools::new(pools, mark_of),
+            unused_from: 0,
             groups: Groups::default(),
             memory_laps: MemoryLaps::default(),
             session_tally: Tally::default(),

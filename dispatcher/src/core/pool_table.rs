@@ -7,6 +7,10 @@ use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
 use std::sync::Arc;
 
+/// Pools that are looked at for such as nobody uses, where there may be no more: some 10
+/// microseconds, if few of them are.
+pub(super) const LOOKED_AT_ONCE: usize = 256;
+
 impl Core {
     pub(super) fn pool(&self, number: u32) -> Option<&Pool> {
         self.pools.get(number)
@@ -27,14 +31,27 @@ impl Core {
     /// sessions or backends than there can be sessions and backends.
     pub fn create_pool(&mut self, key: PoolKey) -> Option<u32> {
         if self.pools.is_full() {
-            // As many as sessions and backends: some have neither.
-            for number in self.pools.existing().iter() {
-                self.drop_if_unused(number);
-            }
+            self.drop_some_unused();
         }
         let number = self.pools.add(key)?;
         self.joins_group(number);
         Some(number)
+    }
+
+    /// There are as many as sessions and backends: some have neither. The next of these go,
+    /// from where it stopped the last time.
+    fn drop_some_unused(&mut self) {
+        let (all, mut looked_at) = (self.pools.existing().len(), 0);
+        let mut some = Vec::with_capacity(LOOKED_AT_ONCE);
+        while looked_at < all && self.pools.is_full() {
+            let existing = self.pools.existing();
+            existing.some_from(self.unused_from, LOOKED_AT_ONCE, &mut some);
+            looked_at += some.len();
+            for number in &some {
+                self.drop_if_unused(*number);
+                self.unused_from = number + 1;
+            }
+        }
     }
 
     /// A backend that logged in for this pool is not the pool's; it has gone.

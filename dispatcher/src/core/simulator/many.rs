@@ -1,8 +1,9 @@
 //! A pool with more backends than are looked at in a round.
 
-use super::shares::{limits, quiet, Crowd, Steady};
+use super::shares::{busy, limits, quiet, Crowd, Steady};
 use crate::core::modes::WOKEN_AT_ONCE;
-use crate::core::{index_of, Action, Limits, SessionId, Words};
+use crate::core::pool_table::LOOKED_AT_ONCE;
+use crate::core::{index_of, Action, Core, Limits, SessionId, Words};
 
 const BACKENDS: usize = 20;
 
@@ -97,4 +98,35 @@ fn where_sessions_keep_backends_no_longer_those_are_woken_so_many_in_a_round() {
     assert_eq!(in_vain(&steady), 0);
     steady.go_on(100_000, false);
     assert_eq!(steady.shell.core.dedicated_count(), 0);
+}
+
+/// There are as many as sessions and backends, and nobody is in some; but in more than are
+/// looked at in one go somebody is.
+#[test]
+fn who_is_to_have_a_pool_of_his_own_gets_the_place_of_one_that_nobody_uses() {
+    let used = LOOKED_AT_ONCE + 50;
+    let crowds: Vec<Crowd> = (0..700)
+        .map(|pool| busy(pool, usize::from(pool < used)))
+        .collect();
+    let mut steady = Steady::new(&crowds, limits(4));
+    let core = &mut steady.shell.core;
+    let mut key = (**core.pool_key(0).expect("it is there")).clone();
+    let mut create = |core: &mut Core, nth: usize| {
+        key.options = vec![(b"number".to_vec(), nth.to_string().into_bytes())];
+        core.create_pool(key.clone()).expect("there is room")
+    };
+    let mut made = 0;
+    while !core.pools.is_full() {
+        made += 1;
+        create(core, made);
+    }
+    assert!(made > LOOKED_AT_ONCE, "{made} that nobody uses");
+    for nth in 0..3 * made {
+        let before = core.pools.existing().len();
+        create(core, made + 1 + nth);
+        let gone = before + 1 - core.pools.existing().len();
+        assert!(gone <= LOOKED_AT_ONCE, "{gone} at once");
+    }
+    let members = |number| core.sessions().members(number);
+    assert_eq!(core.pools().map(members).sum::<usize>(), used);
 }

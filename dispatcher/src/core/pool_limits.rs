@@ -6,6 +6,7 @@
 //! each has one backend. An outdated pool does not count: it goes as soon as its
 //! successor has got a backend, which it must not be in the way of.
 
+use super::ids::GroupKey;
 use super::pool_changes::Reason;
 use super::pool_memory::GroupMemory;
 use super::room::DEFAULT_WEIGHT;
@@ -70,9 +71,6 @@ pub struct PoolSettings {
     pub values: [i32; 7],
     pub sources: [u32; 7],
 }
-
-/// Role and database.
-pub type GroupKey = (u32, u32);
 
 /// Pools of one role and database.
 #[derive(Default)]

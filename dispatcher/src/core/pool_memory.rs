@@ -19,7 +19,7 @@
 //! server wakes a backend then that has not reported its statistics, pgstat_report_stat
 //! in pgstat.c. But not those that have reported them at once.)
 
-use super::pool_limits::GroupKey;
+use super::ids::GroupKey;
 use super::{Action, Core, SessionId};
 use std::collections::{BTreeSet, VecDeque};
 

@@ -15,7 +15,8 @@ mod walk;
 pub use pool::{Oldest, Pool, PoolKey};
 pub use ready_queue::counter_is_wrong;
 
-use super::pool_limits::{group_of, GroupKey};
+use super::ids::GroupKey;
+use super::pool_limits::group_of;
 use super::pool_set::PoolSet;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! How many a role has, and how many are in a database: what CONNECTION LIMIT and
 //! max_sessions_per_user count, whatever the number of pools.
 
-use super::pool_limits::{group_of, GroupKey};
+use super::ids::GroupKey;
+use super::pool_limits::group_of;
 use super::pools::PoolKey;
 use std::collections::HashMap;
 use std::hash::Hash;

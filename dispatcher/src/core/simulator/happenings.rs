@@ -3,7 +3,8 @@
 use super::coming_in::SUPERUSER;
 use super::random::Random;
 use super::scenario::Scenario;
-use super::world::{mark_of, Armed, Client};
+use super::settings::mark_of;
+use super::world::{Armed, Client};
 use crate::core::{Event, PoolKey, Provenance, SessionId, Shown};
 use crate::protocol::auth::client::Failure;
 

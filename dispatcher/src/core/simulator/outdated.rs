@@ -1,9 +1,9 @@
 //! Settings that concern more pools, or pools with more backends, than a round looks at.
 
 use super::many::ask;
+use super::settings::mark_of;
 use super::shares::{limits, Crowd, Steady};
 use super::sweeps::{crowd, only_pool, with_all_backends};
-use super::world::mark_of;
 use crate::core::backends::Life;
 use crate::core::{Event, PoolLimits, SessionId};
 

@@ -1,31 +1,29 @@
 //! What is set for roles and databases, and what all starting backends read: when it
-//! changed. Nobody is served by a backend that has read what was so before he came, and is
-//! no more.
+//! changed.
 
-use super::shell::Shell;
-use super::world::mark_of;
-use crate::core::backends::Life;
-use crate::core::{Core, SessionId};
 use std::collections::BTreeMap;
+
+/// By which mark changes of settings are told; some share one, as in baton_shared.h.
+pub fn mark_of(database: u32, role: u32) -> usize {
+    match database as usize * 5 + role as usize {
+        small @ ..15 => 1 + small % 13,
+        other => 1 + other % 255,
+    }
+}
 
 #[derive(Default)]
 pub struct Settings {
-    /// So often something has changed.
-    changes: u64,
+    /// So often something has changed: who starts now has read all of it.
+    pub changes: u64,
     /// The last change of what all starting backends read.
-    starts: u64,
+    pub starts: u64,
     /// The last change that this mark tells of, and its generation.
-    by_mark: BTreeMap<usize, (u64, u64)>,
+    pub by_mark: BTreeMap<usize, (u64, u64)>,
 }
 
 impl Settings {
-    /// Who starts now has read all up to this change.
-    pub fn changes(&self) -> u64 {
-        self.changes
-    }
-
     /// The last change that concerns a role in a database, and its generation.
-    fn newest_for(&self, (role, database): (u32, u32)) -> (u64, u64) {
+    pub fn newest_for(&self, (role, database): (u32, u32)) -> (u64, u64) {
         let marks = [(database, 0), (0, role), (database, role)];
         let marks = marks.map(|(database, role)| mark_of(database, role));
         let of_marks = marks.iter().chain(&[0]);
@@ -37,76 +35,5 @@ impl Settings {
     /// Who comes now is to be served by backends that have read up to this change.
     pub fn needed_by(&self, group: (u32, u32)) -> u64 {
         self.newest_for(group).0
-    }
-}
-
-impl Shell {
-    /// Somebody sets something for a role, a database, or both.
-    pub fn settings_change(&mut self, mark: usize) {
-        let generation = self.core.settings_generation() + 1;
-        let settings = &mut self.world.settings;
-        settings.changes += 1;
-        settings
-            .by_mark
-            .insert(mark, (settings.changes, generation));
-        self.core.settings_changed(generation, &[mark]);
-        self.carry_out();
-        self.world.login_generation += 1;
-    }
-
-    /// The configuration is loaded anew, with what starting backends read.
-    pub fn starts_change(&mut self) {
-        let settings = &mut self.world.settings;
-        settings.changes += 1;
-        settings.starts = settings.changes;
-        self.core.outdate_pools();
-        self.carry_out();
-    }
-
-    /// Who has just come is greeted by what is kept for settings as they are now.
-    pub fn check_newcomer(&self, id: SessionId, group: (u32, u32)) {
-        let session = self.core.sessions().get(id).expect("it has just come");
-        let known = self.core.pool_settings_generation(session.pool());
-        let (_, generation) = self.world.settings.newest_for(group);
-        assert!(
-            known >= generation,
-            "greeted by settings {known} of {generation}"
-        );
-        let is_current = self.core.pool(session.pool()).map(|it| !it.is_outdated());
-        assert_eq!(is_current, Some(true), "a new session of an outdated pool");
-    }
-}
-
-impl Core {
-    /// Of an outdated pool from which all have moved nobody stays; and nothing is to be done
-    /// to pools that are no more.
-    pub(super) fn check_outdated(&self) {
-        let mut listed = self.retiring.iter().chain(self.waking.iter());
-        assert!(listed.all(|number| self.pool(number).is_some()));
-        for number in self.pools.existing().iter() {
-            let pool = self.pool(number).expect("it exists");
-            let is_over = pool.moved_to().is_some() && !self.moves.go_from(number);
-            if !pool.is_outdated() || !is_over || self.sessions.members(number) > 0 {
-                continue;
-            }
-            // One that is not let in is to go nowhere.
-            let goes = |life: Life| life.is_leaving() || life == Life::Stale;
-            let mut lives = pool.all_backends().map(|slot| self.backends.life(slot));
-            assert!(
-                lives.all(|life| life.is_some_and(goes)) || self.retiring.contains(number),
-                "a backend of pool {number} stays, whose sessions have moved"
-            );
-        }
-    }
-
-    /// At rest no outdated pool has backends, and no session.
-    pub(super) fn check_none_is_left(&self) {
-        for number in self.pools.with_backends().iter() {
-            let lives = self.backends.lives(number);
-            assert!(
-                !self.is_left(number) || lives.may_serve() == 0,
-                "outdated pool {number} has backends, and no session"
-            );
-        }
     }
 }

@@ -1,11 +1,12 @@
 //! What the shell does, on the simulated world: `carry_out.rs` without system
 //! calls. Between two actions backends may go on.
 
-use super::costs::Costs;
+use super::event_times::EventTimes;
 use super::process::{FromBackend, Process, ToBackend};
 use super::random::Random;
+use super::settings::mark_of;
 use super::told::Told;
-use super::world::{mark_of, Armed, World, FREE, NO_SESSION, QUEUE_HOLDS};
+use super::world::{Armed, World, FREE, NO_SESSION, QUEUE_HOLDS};
 use crate::core::{
     index_of, Action, Attach, Core, Ending, Event, Identity, Limits, Says, SessionId, Shown, Why,
     Word, Words,
@@ -67,7 +68,7 @@ pub struct Shell {
     pub unanswered: BTreeSet<u32>,
     /// Sessions that they have been told of.
     pub found: u32,
-    pub costs: Costs,
+    pub costs: EventTimes,
 }
 
 impl Shell {
@@ -112,7 +113,7 @@ impl Shell {
             given_up: 0,
             unanswered: BTreeSet::new(),
             found: 0,
-            costs: Costs::default(),
+            costs: EventTimes::default(),
         }
     }
 
@@ -342,7 +343,7 @@ impl Shell {
                     slot,
                     pool,
                     at_us,
-                    change: self.world.settings.changes(),
+                    change: self.world.settings.changes,
                 });
             }
             Action::Retire(slot) => {

@@ -106,14 +106,6 @@ pub struct Client {
     pub wants_lock: bool,
 }
 
-/// By which mark changes of settings are told; some share one, as in baton_shared.h.
-pub fn mark_of(database: u32, role: u32) -> usize {
-    match database as usize * 5 + role as usize {
-        small @ ..15 => 1 + small % 13,
-        other => 1 + other % 255,
-    }
-}
-
 pub struct World {
     pub now_us: u64,
     pub timestamp: i64,

@@ -1,0 +1,42 @@
+//! How long the core takes for an event, by its kind, if somebody asks (costs.rs).
+
+use super::world::World;
+use crate::core::{Core, Event};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Nanoseconds by kind of event; empty as long as nobody asks.
+#[derive(Default)]
+pub struct EventTimes {
+    pub are_kept: bool,
+    by_kind: BTreeMap<String, Vec<u64>>,
+}
+
+impl EventTimes {
+    /// Tells the core, and notes how long that took.
+    pub fn handle(&mut self, core: &mut Core, event: Event, words: &World) {
+        if !self.are_kept {
+            return core.handle(event, words);
+        }
+        let kind = format!("{event:?}");
+        let kind = kind.split(['(', ' ']).next().unwrap_or_default().to_owned();
+        let began = Instant::now();
+        core.handle(event, words);
+        let took = began.elapsed().as_nanos() as u64;
+        self.by_kind.entry(kind).or_default().push(took);
+    }
+
+    /// A thousandth is as long as the other processes make it.
+    pub fn say(&mut self, title: &str) {
+        eprintln!("{title}: microseconds, mean of the first 99.9 %, 99 %, 99.9 %, longest (times)");
+        for (kind, mut times) in std::mem::take(&mut self.by_kind) {
+            times.sort_unstable();
+            let of = |per_mille: usize| times[(times.len() - 1) * per_mille / 1000] as f64 / 1000.0;
+            let most = times.len().div_ceil(1000).min(times.len() - 1);
+            let first = &times[..times.len() - most];
+            let mean = first.iter().sum::<u64>() as f64 / first.len() as f64 / 1000.0;
+            let (p99, p999, longest, count) = (of(990), of(999), of(1000), times.len());
+            eprintln!("  {kind}: {mean:.1}, {p99:.0}, {p999:.0}, {longest:.0} ({count})");
+        }
+    }
+}

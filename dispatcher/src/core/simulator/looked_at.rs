@@ -1,0 +1,48 @@
+//! Actions that are only looked at: nothing of the world changes by them.
+
+use super::shell::Shell;
+use crate::core::pool_changes::{PoolChange, Reason};
+use crate::core::Action;
+
+impl Shell {
+    /// Nobody goes on meanwhile: so seeds stay what they are, however often that is.
+    pub fn is_only_looked_at(&mut self, action: &Action) -> bool {
+        match action {
+            Action::TellPool(change) => self.told(change),
+            Action::TellWhoIsIn {
+                number,
+                users,
+                is_all,
+            } => {
+                let waits = self.unanswered.contains(number);
+                assert!(waits, "who is in a database is told to nobody");
+                self.found += users.values().sum::<u32>();
+                if *is_all {
+                    self.unanswered.remove(number);
+                }
+            }
+            Action::CheckQueue(pool) => {
+                let is_empty = self.world.pools[*pool as usize].queue.is_empty();
+                self.core.check_queue(*pool, is_empty, &self.world);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn told(&mut self, change: &PoolChange) {
+        self.core.check_reason(change);
+        let process = self.processes[change.slot as usize].as_ref();
+        match change.why {
+            Reason::Ended => assert!(process.is_some_and(|process| process.has_ended)),
+            Reason::NotStarted => assert!(process.is_none()),
+            _ => {}
+        }
+        self.told.tell(change);
+    }
+
+    /// A pool's lines add up to the backends that it has and keeps.
+    pub fn check_told(&self) {
+        assert_eq!(self.told.slots, self.core.staying(), "told, and there");
+    }
+}

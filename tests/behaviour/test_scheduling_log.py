@@ -4,16 +4,19 @@ shares again, and for each backend that a pool gets or loses, and says why."""
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from harness.health import wait_until
+from harness.health import SETTLE_TIMEOUT_S, wait_until
 from harness.wire import Wire, query
 
 pytestmark = pytest.mark.pool_only
 
+# pools/takings.rs has a millisecond; each of two asks once in this.
+SOON_S = 0.0008
 TREE = Path(__file__).resolve().parents[2]
 PREFIX = "LOG:  pg_baton: scheduling: "
 OF_SESSION = r"session_pid=(?P<session>\d+) slot=\d+ backend_pid=(?P<backend>\d+) "
@@ -106,6 +109,36 @@ def test_a_line_says_which_session_has_got_which_backend_and_why(server, login):
     assert (kind, line["why"], line["session"]) == ("assigned", "ready queue", str(second.backend_pid))
     assert float(line["waited"]) > 0
     assert server.sql(f"SELECT user_name FROM pg_baton_backends WHERE pid = {line['backend']}") == [(line["user"],)]
+
+
+def test_two_who_take_each_other_s_backend_again_and_again_get_one_more(server, login):
+    """Nobody waits meanwhile: it lingers with the other one. Who asks before it does waits,
+    and the pool grows for him: then it begins anew."""
+    wires = [login(), login()]
+    fastest_s = float("inf")
+
+    def ask_in_turns() -> float:
+        begin = time.monotonic()
+        for _ in range(100):
+            for wire in wires:
+                wire.query("SELECT 1")
+                time.sleep(0.0001)
+        return (time.monotonic() - begin) / 100
+
+    deadline = time.monotonic() + SETTLE_TIMEOUT_S
+    found: list[str] = []
+    while found != ["hand-overs"] and time.monotonic() < deadline:
+        set_and_reload(server, max_backends=1)
+        wait_until(lambda: server.sql("SELECT count(*) FROM pg_baton_backends") == [(1,)], what="one backend")
+        with server.new_log() as log:
+            set_and_reload(server, max_backends=4)
+            found = []
+            while not found and time.monotonic() < deadline:
+                fastest_s = min(fastest_s, ask_in_turns())
+                found = whys(log(), "grew")
+    if found != ["hand-overs"] and fastest_s > SOON_S:
+        pytest.skip("no session comes back soon, where all is so slow")
+    assert found == ["hand-overs"]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ pub struct Growth {
     pub own_room: usize,
     /// Forced migration needs a second backend.
     pub force_migration: bool,
+    /// Its sessions often take each other's, and it may have one more for that.
+    pub is_short_of_one: bool,
 }
 
 impl Growth {
@@ -35,7 +37,10 @@ impl Growth {
         if self.force_migration && self.waiting > 0 {
             least = least.max(2);
         }
-        self.for_waiting().max(least.saturating_sub(self.backends))
+        let for_takings = usize::from(self.is_short_of_one);
+        (self.for_waiting())
+            .max(least.saturating_sub(self.backends))
+            .max(for_takings)
     }
 
     fn for_waiting(&self) -> usize {
@@ -51,6 +56,8 @@ impl Growth {
             }
         } else if self.backends + nth < self.min_backends {
             Reason::Least
+        } else if self.is_short_of_one {
+            Reason::Takings
         } else {
             Reason::ForcedMigration
         }

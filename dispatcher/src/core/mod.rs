@@ -145,6 +145,8 @@ impl Now {
 pub struct Limits {
     pub max_backends: usize,
     pub min_backends: usize,
+    /// Up to so many a pool gets one more where its sessions often take each other's.
+    pub backends_for_takings: usize,
     /// None: what is left.
     pub max_dedicated: Option<usize>,
     /// Beyond max_backends, while transactions hold those. None: what is left.

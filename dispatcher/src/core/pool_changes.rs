@@ -26,6 +26,8 @@ pub enum Reason {
     Stall,
     /// min_backends, pool_min_backends
     Least,
+    /// Its sessions often take each other's (pools/takings.rs).
+    Takings,
     /// Which needs two.
     ForcedMigration,
 
@@ -63,7 +65,11 @@ impl Reason {
     pub fn is_growth(self) -> bool {
         matches!(
             self,
-            Reason::Waiting | Reason::Stall | Reason::Least | Reason::ForcedMigration
+            Reason::Waiting
+                | Reason::Stall
+                | Reason::Least
+                | Reason::Takings
+                | Reason::ForcedMigration
         )
     }
 
@@ -83,6 +89,7 @@ impl Reason {
             Reason::Waiting => "sessions wait",
             Reason::Stall => "stall",
             Reason::Least => "min_backends",
+            Reason::Takings => "hand-overs",
             Reason::ForcedMigration => "force_migration",
             Reason::Idle => "backend_idle_timeout",
             Reason::Old => "backend_lifetime",

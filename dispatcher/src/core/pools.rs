@@ -10,6 +10,7 @@ mod look;
 mod pool;
 mod ready_queue;
 mod starts;
+mod takings;
 mod walk;
 
 pub use pool::{Oldest, Pool, PoolKey};

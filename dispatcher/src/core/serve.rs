@@ -211,6 +211,9 @@ impl Core {
                     .backends
                     .get(slot)
                     .map_or(0, |backend| backend.serial());
+                if !forced {
+                    self.takes(number, id, (slot, seen), words);
+                }
                 self.sessions.send_to(id, slot, serial);
                 self.act(Action::Claim { slot, seen, id });
                 return true;
@@ -223,6 +226,23 @@ impl Core {
             return self.send_to_queue(number, id);
         }
         false
+    }
+
+    /// A session gets a backend that may linger with another.
+    fn takes(&mut self, number: u32, id: SessionId, (slot, seen): (u32, Word), words: &impl Words) {
+        let (most, now_us) = (self.limits.backends_for_takings, self.now.us);
+        let members = self.sessions.members(number);
+        let is_starting = self.backends.lives(number).starting() > 0;
+        let Some(pool) = self.pools.get_mut(number) else {
+            return;
+        };
+        if is_starting || pool.shared().len() >= most.min(members) {
+            return;
+        }
+        pool.is_short_of_one |= pool.takings.are_often(id, now_us);
+        if seen == Word::Linger {
+            (pool.takings).taken_from(words.backend_session(slot), now_us);
+        }
     }
 
     /// Its state has changed meanwhile: looks again.
@@ -418,6 +438,8 @@ impl Core {
             own_room: self.group_room(number),
             places: self.places(0),
             force_migration: self.limits.force_migration,
+            is_short_of_one: pool.is_short_of_one
+                && pool.shared().len() < self.limits.backends_for_takings,
         })
     }
 
@@ -443,8 +465,10 @@ impl Core {
     /// Nobody waits, and it has its least: there is nothing to count. Nor is there where it
     /// has no session, whatever still counts as waiting.
     fn has_enough(&self, number: u32, words: &impl Words) -> bool {
+        let is_short_of_one = (self.pool(number)).is_some_and(|pool| pool.is_short_of_one);
         self.sessions.members(number) == 0
             || self.waiting_in(number, words) == 0
+                && !is_short_of_one
                 && self.pool_backends(number).len() >= self.min_backends(number)
     }
 
@@ -468,6 +492,9 @@ impl Core {
         } else {
             growth.places.room().saturating_sub(left)
         };
+        if let Some(pool) = self.pool_mut(number) {
+            pool.is_short_of_one = false;
+        }
         for nth in 0..growth.starts().min(most) {
             self.open(number, growth.why_start(nth), words);
         }

@@ -11,6 +11,7 @@
 use super::look::Look;
 use super::ready_queue::ReadyQueue;
 use super::starts::Starts;
+use super::takings::Takings;
 use super::walk::Walk;
 use crate::core::pool_limits::PoolLimits;
 use crate::core::pool_memory::Memory;
@@ -79,6 +80,9 @@ pub struct Pool {
 
     pub starts: Starts,
     pub queue: ReadyQueue,
+    pub takings: Takings,
+    /// They are often: one more backend would end them.
+    pub is_short_of_one: bool,
     /// For those of its backends that have nothing to do.
     pub look: Look,
     pub memory: Memory,
@@ -112,6 +116,8 @@ impl Pool {
             without_since_us: 0,
             starts: Starts::default(),
             queue: ReadyQueue::default(),
+            takings: Takings::default(),
+            is_short_of_one: false,
             look: Look::default(),
             memory: Memory::default(),
             lack: Lack::default(),

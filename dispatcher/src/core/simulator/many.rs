@@ -100,6 +100,43 @@ fn where_sessions_keep_backends_no_longer_those_are_woken_so_many_in_a_round() {
     assert_eq!(steady.shell.core.dedicated_count(), 0);
 }
 
+/// Two sessions in turns, each so long after the other has been answered; how many backends
+/// they have then.
+fn in_turns(backends_for_takings: usize, pause_us: u64) -> usize {
+    let crowds = [Crowd {
+        clients: 2,
+        transaction_us: 20,
+        think_us: 1_000_000_000,
+        ..quiet(0)
+    }];
+    let limits = Limits {
+        backends_for_takings,
+        ..limits(4)
+    };
+    let mut steady = Steady::new(&crowds, limits);
+    let ids: Vec<SessionId> = steady.members.iter().map(|member| member.id).collect();
+    for member in &mut steady.members {
+        member.asks_at_us = u64::MAX;
+    }
+    for nth in 0..400 {
+        let id = ids[nth % 2];
+        let client = steady.shell.world.client(id).expect("it is there");
+        client.answered = 0;
+        ask(&mut steady, id);
+        // The first one waits until there is a backend at all.
+        let pause_us = if nth < 2 { 50_000 } else { pause_us };
+        steady.go_on(pause_us, false);
+    }
+    steady.shell.core.backend_count()
+}
+
+#[test]
+fn who_often_takes_another_s_backend_gets_one_and_up_to_a_bound() {
+    assert_eq!(in_turns(4, 400), 2);
+    assert_eq!(in_turns(1, 400), 1);
+    assert_eq!(in_turns(4, 2_000), 1, "who comes back later");
+}
+
 /// There are as many as sessions and backends, and nobody is in some; but in more than are
 /// looked at in one go somebody is.
 #[test]

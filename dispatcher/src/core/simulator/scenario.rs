@@ -69,6 +69,8 @@ impl Scenario {
             backend_lifetime_us: random.below(2) as u64 * random.between(1_000_000, 20_000_000),
             force_migration: random.once_in(6),
             native_when_waiting: 0,
+            // Nor by chance, and none that was kept before there was this.
+            backends_for_takings: if seed % 16 == 9 { 6 } else { 0 },
         };
         // Drawn for nothing any more: the seeds that are kept shall mean what they did.
         let _ = random.between(1, 8);

@@ -38,6 +38,7 @@ impl Core {
             Reason::Waiting | Reason::Outdated | Reason::RoomForOthers => true,
             Reason::Stall => self.backends.held() > 0 && limits.max_extra != Some(0),
             Reason::Least => self.min_backends(change.pool) > 0,
+            Reason::Takings => !limits.force_migration && limits.backends_for_takings > 0,
             Reason::ForcedMigration => limits.force_migration,
             Reason::Idle => limits.backend_idle_timeout_us > 0,
             Reason::Old => limits.backend_lifetime_us > 0,

@@ -14,6 +14,16 @@ use crate::core::Limits;
 use door::Limits as DoorLimits;
 use native_names::NativeNames;
 use std::collections::HashSet;
+use std::sync::OnceLock;
+
+/// A pool whose sessions often take each other's gets no more than that: more than can be
+/// at work, as each waits for its client now and then.
+const BACKENDS_A_PROCESSOR: usize = 4;
+
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
 
 /// All parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -219,6 +229,7 @@ impl Parameters {
             session_wait_timeout_us: self.session_wait_timeout_ms * 1000,
             backend_idle_timeout_us: self.backend_idle_timeout_ms as i64 * 1000,
             backend_lifetime_us: self.backend_lifetime_ms * 1000,
+            backends_for_takings: BACKENDS_A_PROCESSOR * processors(),
             native_when_waiting: self.native_when_waiting as usize,
             force_migration: self.force_migration,
         }

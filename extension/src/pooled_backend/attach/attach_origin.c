@@ -309,7 +309,7 @@ static int
 first_message(char type, const char *body, size_t length)
 {
 	bool		may_be_ours = !client_is_assumed && type == NEGOTIATE_PROTOCOL_VERSION &&
-		MyProcPort != NULL;
+	MyProcPort != NULL;
 	BatonBackendSlot *slot = NULL;
 	const char *rest;
 	Origin		origin;

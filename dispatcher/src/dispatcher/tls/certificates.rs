@@ -139,9 +139,8 @@ mod tests {
     use super::super::facts::Certificate;
     use super::*;
 
-    #[test]
-    fn a_name_has_one_number_until_it_is_forgotten() {
-        let facts = |name: &str| Facts {
+    fn facts(name: &str) -> Facts {
+        Facts {
             certificate: Some(Certificate {
                 names: Names {
                     common: name.into(),
@@ -150,7 +149,11 @@ mod tests {
                 ..Certificate::default()
             }),
             ..Facts::default()
-        };
+        }
+    }
+
+    #[test]
+    fn a_name_has_one_number_until_it_is_forgotten() {
         let mut all = Certificates::default();
         assert_eq!(all.number(None), PLAIN);
         assert_eq!(all.number(Some(&Facts::default())), NAMELESS);
@@ -168,16 +171,6 @@ mod tests {
 
     #[test]
     fn names_that_a_session_has_are_not_forgotten_whenever_it_came() {
-        let facts = |name: String| Facts {
-            certificate: Some(Certificate {
-                names: Names {
-                    common: name.into(),
-                    distinguished: Vec::new(),
-                },
-                ..Certificate::default()
-            }),
-            ..Facts::default()
-        };
         let mut all = Certificates {
             at_once: 3,
             ..Certificates::default()
@@ -187,7 +180,7 @@ mod tests {
             all.most = 20;
             // One comes, of few names again and again, in the place of the oldest.
             let name = if nth % 3 == 0 { nth % 12 } else { nth };
-            sessions[nth % 10] = all.number(Some(&facts(name.to_string())));
+            sessions[nth % 10] = all.number(Some(&facts(&name.to_string())));
             let before = all.names.len();
             all.sweep(10, |slot| Some(sessions[slot as usize]));
             assert!(before - all.names.len() <= 3, "forgotten at once");

@@ -429,6 +429,7 @@ impl Core {
         // is missed, and looked for again in the next round. The other way round he
         // would get a second backend.
         let starting = self.backends.lives(number).starting() + self.about_to_serve(number, words);
+        let places = self.places(0);
         Some(Growth {
             waiting: self.waiting_in(number, words),
             starting,
@@ -436,10 +437,11 @@ impl Core {
             sessions: self.sessions.members(number),
             min_backends: self.min_backends(number),
             own_room: self.group_room(number),
-            places: self.places(0),
             force_migration: self.limits.force_migration,
             is_short_of_one: pool.is_short_of_one
-                && pool.shared().len() < self.limits.backends_for_takings,
+                && pool.shared().len() < self.limits.backends_for_takings
+                && !places.is_extra(0),
+            places,
         })
     }
 

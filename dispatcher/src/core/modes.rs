@@ -42,18 +42,9 @@ impl Core {
     /// In each round: the next ones of pools that keep theirs no longer.
     pub(super) fn wake_pools_on(&mut self) {
         let mut left = self.round.at_once();
-        while let Some(number) = self.waking.first_from(0) {
-            loop {
-                if left == 0 {
-                    return;
-                }
-                left -= 1;
-                let Some(slot) = self.pool_mut(number).and_then(Pool::next_to_wake) else {
-                    break;
-                };
-                self.wake(slot);
-            }
-            self.waking.remove(number);
+        let next = |_, pool: &mut Pool| pool.next_to_wake();
+        while let Some(slot) = (self.pools).next_of(&mut self.waking, &mut left, next) {
+            self.wake(slot);
         }
     }
 

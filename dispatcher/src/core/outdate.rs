@@ -155,20 +155,16 @@ impl Core {
     /// In each round: the next ones. Those of a pool into which somebody has come stay.
     pub(super) fn retire_on(&mut self) {
         let mut left = self.round.at_once();
-        while let Some(number) = self.retiring.first_from(0) {
-            let is_empty = self.sessions.members(number) == 0;
-            loop {
-                if left == 0 {
-                    return;
-                }
-                left -= 1;
-                let pool = self.pools.get_mut(number).filter(|_| is_empty);
-                let Some(slot) = pool.and_then(Pool::next_to_retire) else {
-                    break;
-                };
-                self.retire(slot, Reason::Outdated);
-            }
-            self.retiring.remove(number);
+        loop {
+            let sessions = &self.sessions;
+            let next = |number, pool: &mut Pool| match sessions.members(number) {
+                0 => pool.next_to_retire(),
+                _ => None,
+            };
+            let Some(slot) = (self.pools).next_of(&mut self.retiring, &mut left, next) else {
+                return;
+            };
+            self.retire(slot, Reason::Outdated);
         }
     }
 }

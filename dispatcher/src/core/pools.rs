@@ -332,6 +332,27 @@ impl Pools {
         }
     }
 
+    /// The next backend of the pools in a set, of one pool after the other; a pool that has
+    /// no more to name is taken out of it. None: that is all, or `left` is 0, which each
+    /// look at a pool lowers.
+    pub fn next_of(
+        &mut self,
+        set: &mut PoolSet,
+        left: &mut usize,
+        next: impl Fn(u32, &mut Pool) -> Option<u32>,
+    ) -> Option<u32> {
+        while *left > 0 {
+            let number = set.first_from(0)?;
+            *left -= 1;
+            let pool = self.get_mut(number);
+            if let Some(slot) = pool.and_then(|pool| next(number, pool)) {
+                return Some(slot);
+            }
+            set.remove(number);
+        }
+        None
+    }
+
     /// Backends of a role in a database that count for its limit: not dedicated ones,
     /// nor those of outdated pools.
     pub fn backends_of_group(&self, group: GroupKey) -> usize {

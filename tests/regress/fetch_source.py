@@ -3,10 +3,12 @@
 
 The regression suite is not in any binary package.  This asks apt for the
 source package with lists and cache of its own below ./build, so that nothing
-of the machine's configuration changes and no root is needed.  Security
-uploads' sources are not always to be had: the newest version that can be
-downloaded is taken.  A minor version's difference to the server does not
-matter, since results are compared with a direct run and not with a file.
+of the machine's configuration changes and no root is needed.  The newest
+version that can be downloaded is taken: security uploads' sources are not
+always to be had, nor those of a point release on its first days
+(known_sources.txt has a version to fall back on).  A minor version's
+difference to the server does not matter, since results are compared with a
+direct run and not with a file.
 
 A minor release may change how psql itself reads the scripts (15.19's psql
 skips to "\\." after a COPY FROM STDIN that failed), so the psql of the very
@@ -29,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness.account import pg_config  # noqa: E402
 
 CACHE = Path(__file__).resolve().parents[2] / "build" / "postgresql-source"
+KNOWN_SOURCES = Path(__file__).resolve().parent / "known_sources.txt"
 
 
 def major_version() -> str:
@@ -99,12 +102,34 @@ def refresh_lists() -> subprocess.CompletedProcess[str]:
     return apt("apt-get", "update")
 
 
+def fetch_known(major: str, suffix: str) -> tuple[Path | None, str]:
+    """Gets the known file of this major version whose name ends so, from the
+    machine's own mirror; or None, and why."""
+    for line in KNOWN_SOURCES.read_text().splitlines():
+        if line.startswith("#") or line.split()[0] != major:
+            continue
+        _, path, sha256 = line.split()
+        if not path.endswith(suffix):
+            continue
+        roots = re.findall(r"^deb (?:\[.*\] )?(\S+/debian)/?\s", source_lists(), re.MULTILINE)
+        if not roots:
+            return None, "apt names no mirror of Debian"
+        target = CACHE / Path(path).name
+        uri = f"{roots[0]}/{path.replace('+', '%2b')}"
+        done = apt("/usr/lib/apt/apt-helper", "download-file", uri, str(target), f"SHA256:{sha256}")
+        if done.returncode == 0 and target.is_file():
+            return target, ""
+        return None, f"{target.name}: {done.stdout[-500:]}"
+    return None, f"no file {suffix} of {major} is known"
+
+
 def fetch() -> Path:
     """The root of a source tree of this major version; cached."""
     given = os.environ.get("BATON_REGRESS_SOURCE")
     if given:
         return Path(given)
     major = major_version()
+    package = f"postgresql-{major}"
     CACHE.mkdir(parents=True, exist_ok=True)
 
     def unpacked() -> list[Path]:
@@ -113,16 +138,15 @@ def fetch() -> Path:
     if unpacked():
         return unpacked()[-1]
     update = refresh_lists()
-    package = f"postgresql-{major}"
     shown = apt("apt-cache", "showsrc", "--only-source", package).stdout
     versions = re.findall(r"^Version: (\S+)$", shown, re.MULTILINE)
-    if not versions:
-        raise RuntimeError(f"no source package {package} found\n{update.stdout[-2000:]}\n{shown[-2000:]}")
 
     def order(version: str) -> list[int]:
         return [int(number) for number in re.findall(r"\d+", version)]
 
     failures = []
+    if not versions:
+        failures.append(f"no source package {package} found\n{update.stdout[-2000:]}\n{shown[-2000:]}")
     for version in sorted(dict.fromkeys(versions), key=order, reverse=True):
         done = apt("apt-get", "source", "--download-only", f"{package}={version}")
         archives = sorted(CACHE.glob(f"{package}_*.orig.tar.*"))
@@ -134,6 +158,12 @@ def fetch() -> Path:
         failures.append(f"{version}: {done.stdout[-500:]}")
         for archive in archives:
             archive.unlink()
+    archive, why = fetch_known(major, ".orig.tar.bz2")
+    if archive:
+        subprocess.run(["tar", "-xf", str(archive), "-C", str(CACHE)], check=True)
+        if unpacked():
+            return unpacked()[-1]
+    failures.append(why or f"{archive} has no regression suite")
     raise RuntimeError("no source could be downloaded:\n" + "\n".join(failures))
 
 
@@ -151,6 +181,11 @@ def fetch_psql(source: Path) -> Path | None:
         for candidate in dict.fromkeys(v for v in versions if v.startswith(version)):
             apt("apt-get", "download", f"{package}={candidate}")
             for archive in CACHE.glob(f"{package}_{candidate}*.deb"):
+                subprocess.run(["dpkg-deb", "-x", str(archive), str(unpacked)], check=True)
+        if not unpacked.is_dir():
+            architecture = subprocess.run(["dpkg", "--print-architecture"], stdout=subprocess.PIPE, text=True)
+            archive, _ = fetch_known(major_version(), f"_{architecture.stdout.strip()}.deb")
+            if archive and version in archive.name:
                 subprocess.run(["dpkg-deb", "-x", str(archive), str(unpacked)], check=True)
         found = sorted(unpacked.glob("usr/lib/postgresql/*/bin/psql"))
     return found[0].parent if found else None

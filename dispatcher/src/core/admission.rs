@@ -5,7 +5,8 @@
 //! What the launcher says of a client (CONNECTION LIMIT, a refusal) and the limits at
 //! the door, for which native sessions count, are the shell's: login/admission.rs.
 
-use super::pool_limits::{group_of, Group};
+use super::groups::Group;
+use super::pool_limits::group_of;
 use super::{Core, PoolKey, Words};
 
 /// Why a client becomes no session.

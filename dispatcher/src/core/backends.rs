@@ -222,6 +222,10 @@ impl Backends {
         self.counts.reserve(pool, backends);
     }
 
+    pub fn reserve_of(&self, pool: u32) -> usize {
+        self.counts.reserve_of(pool)
+    }
+
     /// So many of all pools go for no other.
     pub fn reserved(&self) -> usize {
         self.counts.reserved()

@@ -27,7 +27,7 @@ impl Core {
             pool.starts.comes_from(from);
             self.session_tally.add(pool.key(), 1);
         }
-        self.count_reserve(number);
+        self.follow_limits(number);
         self.let_in(number, from);
         self.look_at_threshold();
         Ok(id)

@@ -19,7 +19,7 @@
 //! | `waits`, `cancel`, `holds`, `stop` | who is told what while he waits, or ends |
 //! | `who_is_in` | who is in a database that a statement wants |
 //! | `want`, `sweep` | which pools and sessions are looked at in a tick, and once a second |
-//! | `pool_limits` | how many backends and sessions a role may have in a database |
+//! | `groups`, `pool_limits` | how many backends and sessions a role may have in a database |
 //! | `pool_memory` | how much their contexts take together, and may |
 //! | `tally` | how many a role has, and how many are in a database |
 //! | `modes` | whose sessions keep their backends because that is what is wanted |
@@ -44,11 +44,13 @@ mod cursor;
 mod dedicated;
 mod event;
 mod failures;
+mod groups;
 mod growth;
 mod held;
 mod holdings;
 mod holds;
 mod ids;
+mod lap;
 mod leave;
 mod make_room;
 mod modes;
@@ -102,6 +104,7 @@ use backends::Backends;
 use burial::Burials;
 use cursor::Cursor;
 use dedicated::Evicted;
+use groups::Groups;
 use held::LookForHeld;
 use holdings::Holdings;
 use holds::Hold;
@@ -110,7 +113,6 @@ use moves::Moves;
 use outdate::Settling;
 use passing::Passing;
 use places::Excess;
-use pool_limits::Groups;
 use pool_memory::MemoryLaps;
 use pool_set::PoolSet;
 use pools::Pools;
@@ -344,6 +346,7 @@ impl Core {
                 self.wake_on();
                 self.wake_pools_on();
                 self.ask_limits_on();
+                self.follow_limits_on();
                 self.show_memory_left_anew();
                 self.wake_for_memory_on();
                 self.look_within_limits_on(words);
@@ -401,6 +404,7 @@ impl Core {
             || self.is_ending()
             || self.is_taking_hold()
             || self.groups.are_to_be_asked_for()
+            || self.groups.are_followed()
             || self.memory_laps.has_more()
     }
 

@@ -17,13 +17,13 @@ pub(super) const WOKEN_AT_ONCE: usize = if cfg!(test) { 4 } else { 256 };
 impl Core {
     /// The mode of a pool's group has become known, or may have changed.
     pub(super) fn mode_may_differ(&mut self, number: u32) {
+        let mode = self.limits_of(number).map(|limits| limits.mode);
+        // Who came before it was known that he should be native is served as
+        // close to that as can be.
+        let keeps = mode.unwrap_or_default() != PoolMode::Shared;
         let Some(pool) = self.pool_mut(number) else {
             return;
         };
-        let mode = pool.limits.map_or(PoolMode::Shared, |limits| limits.mode);
-        // Who came before it was known that he should be native is served as
-        // close to that as can be.
-        let keeps = mode != PoolMode::Shared;
         if pool.keeps_sessions == keeps {
             return;
         }

@@ -1,21 +1,15 @@
 //! Limits of a role in a database, as ALTER ROLE and ALTER DATABASE set them.
 //!
 //! Pools of one role and database (startup options split them) are a *group* and
-//! have their limits together. What these are the launcher is asked when the
+//! have their limits together (groups.rs). What these are the launcher is asked when the
 //! first of them is made, and again when settings change; until it has answered
 //! each has one backend. An outdated pool does not count: it goes as soon as its
 //! successor has got a backend, which it must not be in the way of.
 
 use super::ids::GroupKey;
 use super::pool_changes::Reason;
-use super::pool_memory::GroupMemory;
 use super::room::DEFAULT_WEIGHT;
-use super::{Action, Core, PoolKey, Words};
-use std::collections::btree_map::{BTreeMap, Entry};
-use std::collections::BTreeSet;
-
-/// Groups that the launcher is asked about in a round, where it is asked about all.
-const ASKED_AT_ONCE: usize = if cfg!(test) { 8 } else { 256 };
+use super::{Core, PoolKey, Words};
 
 /// pg_baton.pool_mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,103 +66,6 @@ pub struct PoolSettings {
     pub sources: [u32; 7],
 }
 
-/// Pools of one role and database.
-#[derive(Default)]
-pub struct Group {
-    /// None: the launcher has been asked.
-    limits: Option<PoolLimits>,
-    settings: PoolSettings,
-    /// One, as a rule, and those that are outdated; or one for each choice of startup
-    /// options.
-    pools: BTreeSet<u32>,
-    memory: GroupMemory,
-}
-
-impl Group {
-    pub fn limits(&self) -> Option<PoolLimits> {
-        self.limits
-    }
-
-    pub fn memory(&self) -> &GroupMemory {
-        &self.memory
-    }
-
-    /// With the pools that have it together.
-    pub fn memory_mut(&mut self) -> (&mut GroupMemory, &BTreeSet<u32>) {
-        (&mut self.memory, &self.pools)
-    }
-
-    #[cfg(test)]
-    pub fn pools(&self) -> &BTreeSet<u32> {
-        &self.pools
-    }
-
-    /// From this one on, round to those before it.
-    pub fn pools_from(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
-        let before = self.pools.range(..number);
-        self.pools.range(number..).chain(before).copied()
-    }
-}
-
-/// All groups; one without a pool is forgotten. In order: the launcher is asked
-/// in the same one each time.
-#[derive(Default)]
-pub struct Groups {
-    all: BTreeMap<GroupKey, Group>,
-    /// The launcher is to be asked again, from this one on.
-    to_ask_from: Option<GroupKey>,
-}
-
-impl Groups {
-    pub fn get(&self, key: GroupKey) -> Option<&Group> {
-        self.all.get(&key)
-    }
-
-    pub fn get_mut(&mut self, key: GroupKey) -> Option<&mut Group> {
-        self.all.get_mut(&key)
-    }
-
-    #[cfg(test)]
-    pub fn iter(&self) -> impl Iterator<Item = (&GroupKey, &Group)> {
-        self.all.iter()
-    }
-
-    /// True if it is the first of its group.
-    fn add(&mut self, key: GroupKey, pool: u32) -> bool {
-        let group = self.all.entry(key).or_default();
-        let is_first = group.pools.is_empty();
-        group.pools.insert(pool);
-        group.memory.has_another(group.pools.len(), true);
-        is_first
-    }
-
-    fn remove(&mut self, key: GroupKey, pool: u32) {
-        if let Entry::Occupied(mut found) = self.all.entry(key) {
-            let group = found.get_mut();
-            group.pools.remove(&pool);
-            group.memory.has_another(group.pools.len(), false);
-            if group.pools.is_empty() {
-                found.remove();
-            }
-        }
-    }
-
-    pub fn are_to_be_asked_for(&self) -> bool {
-        self.to_ask_from.is_some()
-    }
-
-    /// So many, and no others, until it is begun anew.
-    fn next_to_ask(&mut self, most: usize) -> Vec<GroupKey> {
-        let Some(from) = self.to_ask_from.take() else {
-            return Vec::new();
-        };
-        let mut rest = self.all.range(from..).map(|(key, _)| *key);
-        let some = rest.by_ref().take(most).collect();
-        self.to_ask_from = rest.next();
-        some
-    }
-}
-
 pub fn group_of(key: &PoolKey) -> GroupKey {
     (key.role_oid, key.database_oid)
 }
@@ -192,90 +89,16 @@ impl PoolLimits {
 }
 
 impl Core {
-    pub(super) fn group_of(&self, number: u32) -> Option<GroupKey> {
-        Some(group_of(self.pool(number)?.key()))
-    }
-
-    /// A pool has been made.
-    pub(super) fn joins_group(&mut self, number: u32) {
-        let Some(key) = self.group_of(number) else {
-            return;
-        };
-        if self.groups.add(key, number) {
-            self.ask_limits(key);
-        }
-        let limits = self.groups.get(key).and_then(Group::limits);
-        if let Some(pool) = self.pool_mut(number) {
-            pool.limits = limits;
-        }
-        self.mode_may_differ(number);
-        self.show_memory_left_to(number, key);
-    }
-
-    /// A pool is no more.
-    pub(super) fn leaves_group(&mut self, number: u32, key: &PoolKey) {
-        self.groups.remove(group_of(key), number);
-    }
-
-    pub(super) fn ask_limits(&mut self, (role, database): GroupKey) {
-        self.act(Action::AskLimits { role, database });
-    }
-
-    /// Of all groups, some in each round; what is known counts until then.
-    pub fn ask_limits_again(&mut self) {
-        self.groups.to_ask_from = Some((0, 0));
-    }
-
-    /// In each round: the next ones.
-    pub(super) fn ask_limits_on(&mut self) {
-        for group in self.groups.next_to_ask(ASKED_AT_ONCE) {
-            self.ask_limits(group);
-        }
-    }
-
-    /// The launcher has answered.
-    pub fn set_pool_limits(&mut self, group: GroupKey, limits: PoolLimits) {
-        let Some(known) = self.groups.all.get_mut(&group) else {
-            return;
-        };
-        known.limits = Some(limits);
-        for number in known.pools.clone() {
-            if let Some(pool) = self.pool_mut(number) {
-                pool.limits = Some(limits);
-            }
-            self.count_reserve(number);
-            self.mode_may_differ(number);
-            self.mark_dirty(number);
-        }
-        self.show_memory_left(group);
-    }
-
-    /// What these limits are to be shown as.
-    pub fn keep_settings(&mut self, group: GroupKey, settings: PoolSettings) {
-        if let Some(known) = self.groups.all.get_mut(&group) {
-            known.settings = settings;
-        }
-    }
-
-    /// What is set for a pool's role and database; of each it is the first pool that
-    /// says so. None before the launcher has.
-    pub fn settings(&self, number: u32) -> Option<&PoolSettings> {
-        let group = self.groups.get(self.group_of(number)?)?;
-        let is_known = group.limits.is_some() && group.pools.first() == Some(&number);
-        is_known.then_some(&group.settings)
-    }
-
     pub(super) fn weight(&self, number: u32) -> u64 {
-        let limits = self.pool(number).and_then(|pool| pool.limits);
+        let limits = self.limits_of(number);
         let own = limits.and_then(|limits| limits.weight);
         own.unwrap_or(DEFAULT_WEIGHT)
     }
 
-    /// So many of a pool's backends go for no other, as long as it has sessions.
+    /// So many of a pool's backends go for no other, as they are counted with those of all
+    /// others.
     pub(super) fn reserved(&self, number: u32) -> usize {
-        let limits = self.pool(number).and_then(|pool| pool.limits);
-        let has_sessions = self.sessions.members(number) > 0;
-        limits.map_or(0, |limits| limits.reserve * usize::from(has_sessions))
+        self.backends.reserve_of(number)
     }
 
     /// Of all pools together: a quarter of what there is, at least one, is for
@@ -291,14 +114,16 @@ impl Core {
         (self.most_reserved()).saturating_sub(self.backends.reserved())
     }
 
-    /// A pool's limits are others now, or it has its first session, or no more.
+    /// A pool's limits are others now, or it has its first session, or no more: without one
+    /// nothing is reserved for it.
     pub(super) fn count_reserve(&mut self, number: u32) {
-        let reserved = self.reserved(number);
-        self.backends.reserve(number, reserved);
+        let reserve = self.limits_of(number).map_or(0, |limits| limits.reserve);
+        let has_sessions = self.sessions.members(number) > 0;
+        (self.backends).reserve(number, reserve * usize::from(has_sessions));
     }
 
     pub(super) fn min_backends(&self, number: u32) -> usize {
-        let limits = self.pool(number).and_then(|pool| pool.limits);
+        let limits = self.limits_of(number);
         let own = limits.and_then(|limits| limits.min_backends);
         own.unwrap_or(self.limits.min_backends)
     }
@@ -314,10 +139,10 @@ impl Core {
 
     /// How many more backends a pool may have by its own limit.
     pub(super) fn group_room(&self, number: u32) -> usize {
-        let most = match self.pool(number).map(|pool| pool.limits) {
-            Some(Some(limits)) => limits.max_backends,
+        let most = match self.limits_of(number) {
+            Some(limits) => limits.max_backends,
             // Not known yet.
-            _ => Some(1),
+            None => Some(1),
         };
         most.map_or(usize::MAX, |most| {
             most.saturating_sub(self.group_backends(number))
@@ -362,7 +187,7 @@ impl Core {
 
     /// More backends than a lowered limit allows go at their next boundary.
     pub(super) fn shrink_to_limit(&mut self, number: u32, words: &impl Words) {
-        let limits = self.pool(number).and_then(|pool| pool.limits);
+        let limits = self.limits_of(number);
         let Some(most) = limits.and_then(|limits| limits.max_backends) else {
             return;
         };
@@ -381,29 +206,8 @@ impl Core {
     /// More backends than its own limit: true after one too many is opened.
     #[cfg(test)]
     pub(super) fn group_is_overdrawn(&self, number: u32) -> bool {
-        let limits = self.pool(number).and_then(|pool| pool.limits);
+        let limits = self.limits_of(number);
         let most = limits.map_or(Some(1), |limits| limits.max_backends);
         most.is_some_and(|most| self.group_backends(number) > most)
-    }
-
-    /// Each pool is in its group, once, and no group is without.
-    #[cfg(test)]
-    pub(super) fn check_groups(&self, pools: &[u32]) {
-        let mut listed = Vec::new();
-        for (key, group) in &self.groups.all {
-            assert!(!group.pools.is_empty(), "a group without a pool");
-            for number in &group.pools {
-                assert_eq!(self.group_of(*number), Some(*key));
-                listed.push(*number);
-            }
-        }
-        listed.sort_unstable();
-        assert_eq!(listed, pools);
-    }
-
-    #[cfg(test)]
-    pub(super) fn has_own_limits(&self) -> bool {
-        let mut limits = self.groups.all.values().filter_map(|group| group.limits);
-        limits.any(|limits| limits.max_backends.is_some())
     }
 }

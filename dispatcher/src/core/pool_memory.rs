@@ -20,8 +20,9 @@
 //! in pgstat.c. But not those that have reported them at once.)
 
 use super::ids::GroupKey;
+use super::lap::Lap;
 use super::{Action, Core, SessionId};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 /// No limit.
 const UNLIMITED: i64 = i64::MAX;
@@ -45,40 +46,6 @@ impl Memory {
     #[cfg(test)]
     pub fn shown(&self) -> Option<i64> {
         self.shown
-    }
-}
-
-/// A way through all pools of a group, by number and round the end, some at a time.
-#[derive(Default)]
-struct Lap {
-    left: usize,
-    /// The next one, or one behind it.
-    from: u32,
-}
-
-impl Lap {
-    fn is_on(&self) -> bool {
-        self.left > 0
-    }
-
-    /// So many more, at most; how many those are.
-    fn next(&mut self, all: &BTreeSet<u32>, most: usize, some: &mut Vec<u32>) -> usize {
-        let most = self.left.min(most).min(all.len());
-        let next = all.range(self.from..).chain(all.range(..self.from));
-        some.extend(next.take(most));
-        self.left -= most;
-        self.from = match some.last() {
-            Some(last) if self.is_on() => last + 1,
-            _ => 0,
-        };
-        most
-    }
-
-    /// There is a pool more, or one less: none that is still to be passed is left out.
-    fn has_another(&mut self, all: usize, is_new: bool) {
-        if self.is_on() {
-            self.left = (self.left + usize::from(is_new)).min(all);
-        }
     }
 }
 
@@ -191,7 +158,7 @@ impl Core {
         if !memory.to_show.is_on() {
             self.memory_laps.to_show.push_back(key);
         }
-        memory.to_show.left = pools.len();
+        memory.to_show.begin(pools.len());
         self.show_memory_left_on();
     }
 
@@ -277,7 +244,7 @@ impl Core {
                 continue;
             };
             if !memory.to_wake.is_on() {
-                memory.to_wake.left = all.len();
+                memory.to_wake.begin(all.len());
             }
             may_wake -= memory.to_wake.next(all, may_wake, &mut some);
             if memory.to_wake.is_on() {
@@ -311,7 +278,7 @@ impl Core {
     /// of the other pools of its role and database.
     pub fn pool_memory(&self, number: u32) -> (i64, Option<i64>) {
         self.pool(number).map_or((0, None), |pool| {
-            let most = pool.limits.and_then(|limits| limits.memory);
+            let most = self.limits_of(number).and_then(|limits| limits.memory);
             (pool.memory.bytes, most)
         })
     }
@@ -335,12 +302,9 @@ impl Core {
             let is_listed = |list: &VecDeque<GroupKey>| list.contains(key);
             assert!(!memory.to_show.is_on() || is_listed(&self.memory_laps.to_show));
             assert!(memory.wakes == 0 || is_listed(&self.memory_laps.to_wake));
-            // Those that the lap has passed, or all.
-            let (all, from) = (group.pools(), memory.to_show.from);
-            let in_order = all.range(from..).chain(all.range(..from));
             let left = self.memory_left(*key).unwrap_or(UNLIMITED);
-            for number in in_order.skip(memory.to_show.left) {
-                assert_eq!(shown(*number), Some(left), "pool {number}");
+            for number in memory.to_show.passed(group.pools()) {
+                assert_eq!(shown(number), Some(left), "pool {number}");
             }
         }
     }

@@ -109,13 +109,17 @@ impl Counts {
         self.reserved += self.reserved_of(pool);
     }
 
+    pub fn reserve_of(&self, pool: u32) -> usize {
+        self.reserves.get(pool as usize).copied().unwrap_or(0)
+    }
+
     /// Of those that serve any session of their pools.
     pub fn reserved(&self) -> usize {
         self.reserved
     }
 
     fn reserved_of(&self, pool: usize) -> usize {
-        let reserve = self.reserves.get(pool).copied().unwrap_or(0);
+        let reserve = self.reserve_of(pool as u32);
         reserve.min(self.lives.get(pool).map_or(0, Lives::shared))
     }
 

@@ -13,7 +13,6 @@ use super::ready_queue::ReadyQueue;
 use super::starts::Starts;
 use super::takings::Takings;
 use super::walk::Walk;
-use crate::core::pool_limits::PoolLimits;
 use crate::core::pool_memory::Memory;
 use crate::core::room::Lack;
 use std::cmp::Reverse;
@@ -88,8 +87,8 @@ pub struct Pool {
     pub memory: Memory,
     /// Does it want one more all the time?
     pub lack: Lack,
-    /// Its group's; None: not known yet.
-    pub limits: Option<PoolLimits>,
+    /// Its group's number, by which its limits are found (groups.rs).
+    pub group: Option<u32>,
     /// Its mode says so, and its backends are told.
     pub keeps_sessions: bool,
     /// In the list of pools to look at.
@@ -121,7 +120,7 @@ impl Pool {
             look: Look::default(),
             memory: Memory::default(),
             lack: Lack::default(),
-            limits: None,
+            group: None,
             keeps_sessions: false,
             dirty: false,
         }

@@ -231,10 +231,11 @@ fn costs_of_memory_that_very_many_pools_share() {
         shell.core.set_pool_limits((0, 1), most);
         say("limits of their role are known", began);
         shell.carry_out();
+        shell.costs.are_kept = true;
         for _ in 0..50 {
             shell.tell(Event::RoundEnds);
         }
-        shell.costs.are_kept = true;
+        shell.costs.say("  and then");
         for member in steady.members.iter().take(1_000) {
             let (id, grown) = (member.id, 1_000);
             shell.tell(Event::Stored { id, grown });

@@ -17,6 +17,7 @@ mod event_times;
 mod evictions;
 mod happenings;
 mod held_databases;
+mod known_limits;
 mod looked_at;
 mod many;
 mod memory;

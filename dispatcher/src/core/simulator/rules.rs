@@ -183,7 +183,7 @@ impl Core {
     /// each pool, as far as no other could log in.
     fn check_most(&self, words: &impl Words) {
         for number in self.pools.existing().iter() {
-            let limits = self.pool(number).and_then(|pool| pool.limits);
+            let limits = self.limits_of(number);
             let group = self.group_of(number).expect("it is there");
             if let Some(most) = limits.and_then(|limits| limits.max_backends) {
                 let pools = self.pools.with_backends_of_group(group).count();

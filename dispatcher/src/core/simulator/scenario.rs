@@ -83,6 +83,7 @@ impl Scenario {
             // Nor by chance, and none that was kept before there was this.
             shell.core.holdings.look_at_few(3);
             shell.core.memory_laps.look_at_few(1);
+            shell.core.groups.follow_few(1);
         }
         shell.start_us = start_us;
         // Not by chance: the seeds that are kept shall mean what they did.

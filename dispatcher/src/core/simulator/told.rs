@@ -32,7 +32,7 @@ impl Told {
 impl Core {
     /// A reason is one that there can be.
     pub(super) fn check_reason(&self, change: &PoolChange) {
-        let pool = self.pool(change.pool).expect("it is there");
+        assert!(self.pool(change.pool).is_some(), "it is there");
         let limits = &self.limits;
         let is_possible = match change.why {
             Reason::Waiting | Reason::Outdated | Reason::RoomForOthers => true,
@@ -44,8 +44,8 @@ impl Core {
             Reason::Old => limits.backend_lifetime_us > 0,
             // Of what there was before: a session may have become dedicated since.
             Reason::Surplus => true,
-            Reason::BeyondLimit => pool
-                .limits
+            Reason::BeyondLimit => self
+                .limits_of(change.pool)
                 .is_some_and(|limits| limits.max_backends.is_some()),
             Reason::RoomFor(other)
             | Reason::RoomWithinPoolLimit(other)

@@ -1,0 +1,201 @@
+//! What limits a role has in a database becomes known where it has more pools there than
+//! follow in a round.
+
+use super::many::ask;
+use super::shares::{limits, quiet, Crowd, Steady};
+use super::shell::Shell;
+use crate::core::{Action, Event, PoolKey, PoolLimits, SessionId};
+
+const POOLS: usize = 14;
+const AT_ONCE: usize = 4;
+/// Until all have followed.
+const ROUNDS: usize = POOLS.div_ceil(AT_ONCE);
+const GROUP: (u32, u32) = (0, 1);
+
+/// A session in each pool, which says nothing.
+fn crowds() -> Vec<Crowd> {
+    let of = |pool| Crowd {
+        think_us: 1_000_000_000,
+        is_of_role_0: true,
+        ..quiet(pool)
+    };
+    (0..POOLS).map(of).collect()
+}
+
+fn of_one_role(crowds: &[Crowd]) -> Steady<'_> {
+    let mut steady = Steady::new(crowds, limits(POOLS));
+    for member in &mut steady.members {
+        member.asks_at_us = u64::MAX;
+    }
+    steady.go_on(10_000, false);
+    steady.shell.core.groups.follow_few(AT_ONCE);
+    steady
+}
+
+/// pool_max_backends, pool_mode, pool_reserve
+fn known(shell: &mut Shell, most: i32, mode: i32, reserve: i32) {
+    let limits = PoolLimits::of([most, -1, -1, mode, 0, reserve, -1]);
+    shell.core.set_pool_limits(GROUP, limits);
+}
+
+/// Pools whose backends are told something, or that are looked at.
+fn following(shell: &mut Shell) -> (usize, usize) {
+    let actions = shell.core.actions.iter();
+    let told = actions.filter(|action| matches!(action, Action::Keep { .. }));
+    (told.count(), shell.core.dirty.len())
+}
+
+fn keep(shell: &Shell) -> usize {
+    let pools = shell.core.pools();
+    pools
+        .filter(|number| shell.world.pools[*number as usize].keeps)
+        .count()
+}
+
+/// The one that comes last.
+fn last(steady: &Steady<'_>) -> (SessionId, u32) {
+    let pool = |id| steady.shell.core.sessions().get(id).map(|it| it.pool());
+    let ids = steady.members.iter().map(|member| member.id);
+    let of_pools = ids.filter_map(|id| Some((id, pool(id)?)));
+    of_pools
+        .max_by_key(|(_, pool)| *pool)
+        .expect("there is one")
+}
+
+#[test]
+fn where_limits_become_known_so_many_pools_follow_in_a_round_and_all_do() {
+    let crowds = crowds();
+    let mut steady = of_one_role(&crowds);
+    let shell = &mut steady.shell;
+    for mode in [1, 0, 1] {
+        known(shell, -1, mode, 0);
+        assert_eq!(following(shell), (AT_ONCE, AT_ONCE), "in the event");
+        shell.carry_out();
+        for round in 1..=ROUNDS {
+            let so_many = POOLS.min(round * AT_ONCE);
+            let keep = keep(shell);
+            assert_eq!(if mode == 1 { keep } else { POOLS - keep }, so_many);
+            assert!(round == ROUNDS || shell.core.has_more(), "it sleeps");
+            shell.core.check_tables();
+            shell.tell(Event::RoundEnds);
+        }
+        assert!(!shell.core.has_more(), "it has no end");
+    }
+}
+
+/// Others come to know theirs meanwhile, and each begins anew.
+#[test]
+fn two_roles_whose_limits_become_known_again_and_again_follow_the_last_ones() {
+    let crowds = crowds();
+    let mut steady = of_one_role(&crowds);
+    let shell = &mut steady.shell;
+    let key = |nth: usize| PoolKey {
+        role_oid: 1,
+        ..(**shell.core.pool_key(nth as u32).expect("it is there")).clone()
+    };
+    let keys: Vec<PoolKey> = (0..2).map(key).collect();
+    let made: Vec<u32> = (keys.into_iter())
+        .map(|key| shell.core.create_pool(key).expect("there is room"))
+        .collect();
+    shell.carry_out();
+    shell.core.groups.follow_few(1);
+    for nth in 0..7 {
+        known(shell, -1, nth % 2, 0);
+        let other = PoolLimits::of([-1, -1, -1, nth % 2, 0, 0, -1]);
+        shell.core.set_pool_limits((1, 1), other);
+        shell.carry_out();
+        shell.tell(Event::RoundEnds);
+        shell.core.check_tables();
+        shell.check_modes();
+    }
+    // One is no more, and another one comes, amid it.
+    shell.core.drop_if_unused(made[1]);
+    shell.carry_out();
+    for _ in 0..POOLS + 2 {
+        shell.tell(Event::RoundEnds);
+    }
+    assert!(!shell.core.has_more(), "it has no end");
+    shell.core.check_tables();
+    shell.check_modes();
+    let pools = shell.core.pools().count();
+    assert_eq!((keep(shell), pools), (0, POOLS + 1));
+}
+
+#[test]
+fn a_pool_that_is_made_meanwhile_takes_nobody_s_turn() {
+    let crowds = crowds();
+    let mut steady = of_one_role(&crowds);
+    let shell = &mut steady.shell;
+    let first = shell.core.pool_key(0).expect("it is there").clone();
+    let mut made = [1, 2, 1].map(|number| PoolKey {
+        options: vec![(b"made".to_vec(), vec![number])],
+        ..(*first).clone()
+    });
+    let mut create = |shell: &mut Shell, nth: usize| {
+        let key = std::mem::replace(&mut made[nth], (*first).clone());
+        let number = shell.core.create_pool(key).expect("there is room");
+        shell.carry_out();
+        number
+    };
+    let number = create(shell, 0);
+    create(shell, 1);
+    shell.core.drop_if_unused(number);
+    shell.carry_out();
+    known(shell, -1, 1, 0);
+    shell.carry_out();
+    assert_eq!(create(shell, 2), number);
+    while shell.core.has_more() {
+        shell.tell(Event::RoundEnds);
+        shell.check_modes();
+    }
+    assert_eq!(keep(shell), POOLS + 2);
+}
+
+#[test]
+fn what_is_decided_for_a_pool_goes_by_them_before_its_turn() {
+    let crowds = crowds();
+    let mut steady = of_one_role(&crowds);
+    known(&mut steady.shell, 1, 0, 0);
+    steady.shell.carry_out();
+    steady.go_on(10_000, false);
+    // One of the first has the only one that there may be.
+    let first = steady.members[0].id;
+    let client = steady.shell.world.client(first).expect("it is there");
+    client.transaction_us = 60_000_000;
+    ask(&mut steady, first);
+    steady.go_on(50_000, false);
+    let (id, pool) = last(&steady);
+    ask(&mut steady, id);
+    steady.go_on(50_000, false);
+    assert!(steady.shell.core.pool_backends(pool).is_empty());
+    known(&mut steady.shell, 2, 0, 0);
+    assert!(steady.shell.core.is_to_follow(pool));
+    assert_eq!(steady.shell.core.group_room(pool), 1);
+    known(&mut steady.shell, 1, 0, 0);
+    assert_eq!(steady.shell.core.group_room(pool), 0);
+    known(&mut steady.shell, 2, 0, 0);
+    steady.shell.carry_out();
+    // Before the next tick.
+    for _ in 0..ROUNDS {
+        steady.shell.tell(Event::RoundEnds);
+    }
+    assert_eq!(steady.shell.core.pool_backends(pool).len(), 1);
+}
+
+#[test]
+fn who_comes_into_a_pool_before_its_turn_finds_it_as_they_say() {
+    let crowds = crowds();
+    let mut steady = of_one_role(&crowds);
+    known(&mut steady.shell, -1, 1, 3);
+    steady.shell.carry_out();
+    let (_, pool) = last(&steady);
+    let core = &steady.shell.core;
+    assert!(core.is_to_follow(pool) && core.reserved(pool) == 0);
+    let crowd = steady.members.len() - 1;
+    let new = steady.log_in(crowd);
+    steady.shell.carry_out();
+    let core = &steady.shell.core;
+    assert_eq!(core.sessions().get(new).expect("it is there").pool(), pool);
+    assert!(steady.shell.world.pools[pool as usize].keeps);
+    assert_eq!(core.reserved(pool), 3);
+}

@@ -27,6 +27,7 @@ impl Core {
             pool.starts.comes_from(from);
             self.session_tally.add(pool.key(), 1);
         }
+        self.count_use(number);
         self.follow_limits(number);
         self.let_in(number, from);
         self.look_at_threshold();
@@ -189,6 +190,7 @@ impl Core {
             pool.starts.gone_from(from);
             self.session_tally.take(pool.key(), 1);
         }
+        self.count_use(number);
         self.count_reserve(number);
         let pool = number;
         self.act(Action::End { id, pool, why });

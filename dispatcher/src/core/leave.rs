@@ -58,6 +58,7 @@ impl Core {
         }
         if self.pools.forget_backend(number, slot, now_us) {
             self.act(Action::CloseQueue(number));
+            self.count_use(number);
         }
         // There is room now: for this pool or another.
         self.room_made(backend.makes_room_for());

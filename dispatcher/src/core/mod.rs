@@ -177,7 +177,9 @@ pub struct Core {
     sessions: Sessions,
     backends: Backends,
     pools: Pools,
-    /// Where unused ones are looked for next, if there may be no more.
+    /// Those that have neither a session nor a backend.
+    unused: PoolSet,
+    /// Which of them goes next, if there may be no more pools.
     unused_from: u32,
     /// Limits of a role in a database.
     groups: Groups,
@@ -240,6 +242,7 @@ impl Core {
             sessions: Sessions::new(session_slots, pools, first_generation),
             backends: Backends::new(backend_slots, |slot| words.slot_is_free(slot)),
             pools: Pools::new(pools, mark_of),
+            unused: PoolSet::new(pools),
             unused_from: 0,
             groups: Groups::default(),
             memory_laps: MemoryLaps::default(),

@@ -127,8 +127,10 @@ impl Core {
             self.session_tally.add(pool.key(), 1);
         }
         self.memory_moves(old, new, bytes);
-        self.count_reserve(old);
-        self.count_reserve(new);
+        for number in [old, new] {
+            self.count_use(number);
+            self.count_reserve(number);
+        }
         self.comes_into(id, old);
         true
     }

@@ -7,10 +7,6 @@ use crate::protocol::auth::client::Failure;
 use crate::protocol::Report;
 use std::sync::Arc;
 
-/// Pools that are looked at for such as nobody uses, where there may be no more: some 10
-/// microseconds, if few of them are.
-pub(super) const LOOKED_AT_ONCE: usize = 256;
-
 impl Core {
     pub(super) fn pool(&self, number: u32) -> Option<&Pool> {
         self.pools.get(number)
@@ -31,25 +27,41 @@ impl Core {
     /// sessions or backends than there can be sessions and backends.
     pub fn create_pool(&mut self, key: PoolKey) -> Option<u32> {
         if self.pools.is_full() {
-            self.drop_some_unused();
+            self.drop_one_unused();
         }
         let number = self.pools.add(key)?;
+        self.count_use(number);
         self.joins_group(number);
         Some(number)
     }
 
-    /// There are as many as sessions and backends: some have neither. The next of these go,
-    /// from where it stopped the last time.
-    fn drop_some_unused(&mut self) {
-        let (all, mut looked_at) = (self.pools.existing().len(), 0);
-        let mut some = Vec::with_capacity(LOOKED_AT_ONCE);
-        while looked_at < all && self.pools.is_full() {
-            let existing = self.pools.existing();
-            existing.some_from(self.unused_from, LOOKED_AT_ONCE, &mut some);
-            looked_at += some.len();
-            for number in &some {
-                self.drop_if_unused(*number);
-                self.unused_from = number + 1;
+    /// A pool is new, or a session or a backend of it has come or gone.
+    pub(super) fn count_use(&mut self, number: u32) {
+        match self.has_neither(number) {
+            true => self.unused.insert(number),
+            false => self.unused.remove(number),
+        }
+    }
+
+    /// Session nor backend.
+    pub(super) fn has_neither(&self, number: u32) -> bool {
+        let pool = self.pool(number);
+        pool.is_some_and(|pool| self.sessions.members(number) == 0 && !pool.has_backends())
+    }
+
+    /// There are as many as sessions and backends: some have neither. The next of these
+    /// goes, from where it stopped the last time. Passed over are those to which something
+    /// has happened in this round.
+    fn drop_one_unused(&mut self) {
+        for _ in 0..self.unused.len() {
+            let next = self.unused.first_from(self.unused_from);
+            let Some(number) = next.or_else(|| self.unused.first_from(0)) else {
+                return;
+            };
+            self.unused_from = number + 1;
+            self.drop_if_unused(number);
+            if !self.pools.is_full() {
+                return;
             }
         }
     }
@@ -101,13 +113,12 @@ impl Core {
 
     /// A pool that nobody uses goes.
     pub(super) fn drop_if_unused(&mut self, number: u32) {
-        let is_unused = self.pool(number).is_some_and(|pool| {
-            self.sessions.members(number) == 0 && !pool.has_backends() && !pool.dirty
-        }) && !self.moves.go_to(number);
-        if !is_unused {
+        let is_dirty = self.pool(number).is_some_and(|pool| pool.dirty);
+        if !self.unused.contains(number) || is_dirty || self.moves.go_to(number) {
             return;
         }
         if let Some(pool) = self.pools.remove(number) {
+            self.unused.remove(number);
             self.in_want.remove(number);
             self.retiring.remove(number);
             self.waking.remove(number);

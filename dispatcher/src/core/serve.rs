@@ -522,7 +522,7 @@ impl Core {
             self.backend_tally.add(pool.key(), 1);
         }
         self.pools.add_backend(number, slot);
-        self.follow_limits(number);
+        self.count_use(number);
         self.tell_growth(slot, number, why);
         self.act(Action::Open { slot, pool: number });
     }

@@ -124,6 +124,8 @@ impl Core {
     fn check_pools(&self) {
         self.pools.check();
         let there: Vec<u32> = self.pools.existing().iter().collect();
+        let unused = there.iter().filter(|number| self.has_neither(**number));
+        assert!(self.unused.iter().eq(unused.copied()), "that nobody uses");
         self.check_groups(&there);
         self.check_memory();
     }

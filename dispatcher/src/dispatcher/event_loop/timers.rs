@@ -38,7 +38,7 @@ impl Dispatcher {
     fn needs_ticks(&self) -> bool {
         self.logins.len() > 0
             || self.ports.have_resting()
-            || self.orphans.are_expected_to_end(self.now.us)
+            || self.orphans.want_ticks(self.now.us)
             || self.scheduler.needs_ticks()
     }
 
@@ -75,9 +75,7 @@ impl Dispatcher {
         self.logins_want();
         self.scheduler.tick();
         self.stop_tick();
-        if self.orphans.are_expected_to_end(now_us) {
-            self.sweep_orphans();
-        }
+        self.look_at_orphans(false);
         if self.timers.is_sweep_due(now_us) {
             self.sweep();
         }
@@ -86,12 +84,13 @@ impl Dispatcher {
     fn sweep(&mut self) {
         self.forget_questions();
         self.connections.expire_silent(self.now.us);
-        self.sweep_orphans();
+        self.look_at_orphans(true);
         self.scheduler.sweep();
     }
 
-    fn sweep_orphans(&mut self) {
-        if self.orphans.sweep(&mut self.scheduler) {
+    fn look_at_orphans(&mut self, begins: bool) {
+        let now_us = self.now.us;
+        if (self.orphans).look(begins, now_us, &mut self.scheduler) {
             self.scheduler.set_limits(self.orphans.count());
         }
     }

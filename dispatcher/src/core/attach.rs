@@ -1,6 +1,5 @@
 //! A backend comes: it has logged in and attached, or it has not.
 
-use super::backends::Life;
 use super::pools::PoolKey;
 use super::{Action, Core, Origin, Words};
 use crate::protocol::auth::client::Failure;
@@ -62,8 +61,8 @@ impl Core {
         let Some(backend) = self.backends.get(slot).filter(|b| b.life().is_starting()) else {
             return Attach::Unexpected;
         };
-        let (number, life) = (backend.pool(), backend.life());
-        if life == Life::Stale {
+        let number = backend.pool();
+        if self.is_stale(slot) {
             self.forget_backend(slot);
             self.mark_dirty(number);
             return Attach::Stale;

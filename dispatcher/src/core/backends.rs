@@ -119,11 +119,6 @@ impl Backend {
         !std::mem::replace(&mut self.is_told_lost, true)
     }
 
-    #[cfg(test)]
-    pub fn is_told_lost(&self) -> bool {
-        self.is_told_lost
-    }
-
     fn counted(&self) -> Counted {
         Counted {
             pool: self.pool,
@@ -306,6 +301,11 @@ impl Backends {
         Some(slot)
     }
 
+    /// Of the last one that was started.
+    pub fn last_serial(&self) -> u64 {
+        self.next_serial
+    }
+
     /// One that was started before then, and is starting still; each is named once.
     pub fn next_started_before(&mut self, then_us: u64) -> Option<u32> {
         while let Some((slot, serial)) = self.started.front().copied() {
@@ -394,9 +394,7 @@ impl Backends {
             Some(Life::Starting) => Life::Unwanted,
             Some(Life::Shared) => Life::Leaving { dedicated: false },
             Some(Life::Dedicated) => Life::Leaving { dedicated: true },
-            Some(Life::Unwanted | Life::Stale | Life::Leaving { .. } | Life::Gone) | None => {
-                return false
-            }
+            Some(Life::Unwanted | Life::Leaving { .. } | Life::Gone) | None => return false,
         };
         self.turn(slot, to);
         true

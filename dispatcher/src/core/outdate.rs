@@ -17,7 +17,6 @@
 //! changes, and limits together: they are settled together, as far as they are no more
 //! than fit into a round.
 
-use super::backends::Life;
 use super::pool_changes::Reason;
 use super::pools::Pool;
 use super::Core;
@@ -123,12 +122,18 @@ impl Core {
             return;
         }
         // Nobody has learnt anything here; who starts is too early.
-        for slot in pool.shared() {
-            if self.backends.life(*slot) != Some(Life::Stale) {
-                self.backends.turn(*slot, Life::Stale);
-            }
-        }
+        pool.starts.are_stale_up_to(self.backends.last_serial());
         self.pools.is_up_to_date(number);
+    }
+
+    /// Is this one still starting, and has what it reads changed since it was started?
+    pub(super) fn is_stale(&self, slot: u32) -> bool {
+        let backend = self.backends.get(slot);
+        backend.is_some_and(|backend| {
+            let pool = self.pool(backend.pool());
+            let is_past = pool.is_some_and(|pool| pool.starts.is_stale(backend.serial()));
+            backend.life().is_starting() && is_past
+        })
     }
 
     /// An outdated pool's backends go when it has no session any more.

@@ -4,7 +4,6 @@
 //! when it is told to go, says that it goes, or has gone, whichever comes first. So
 //! a pool's lines add up to the backends that it has and keeps.
 
-use super::backends::Life;
 use super::{Action, Core};
 
 /// A pool has got a backend more, or one less.
@@ -145,7 +144,7 @@ impl Core {
     /// Why a backend is forgotten that nobody has told of before.
     pub(super) fn why_forgotten(&self, slot: u32) -> Reason {
         match self.backends.life(slot) {
-            Some(Life::Stale) => Reason::Outdated,
+            _ if self.is_stale(slot) => Reason::Outdated,
             Some(life) if life.is_starting() => Reason::NotStarted,
             _ => Reason::Ended,
         }

@@ -7,8 +7,6 @@ pub enum Life {
     Starting,
     /// So it is, and shall exit when it has.
     Unwanted,
-    /// So it is, and what it reads when it starts has changed: not let in.
-    Stale,
     /// It serves any session of its pool.
     Shared,
     /// It is one session's for now.
@@ -22,7 +20,7 @@ pub enum Life {
 
 impl Life {
     pub fn is_starting(self) -> bool {
-        matches!(self, Life::Starting | Life::Unwanted | Life::Stale)
+        matches!(self, Life::Starting | Life::Unwanted)
     }
 
     /// May it be given a session?
@@ -50,11 +48,10 @@ impl Life {
         match self {
             Life::Starting => 0,
             Life::Unwanted => 1,
-            Life::Stale => 2,
-            Life::Shared => 3,
-            Life::Dedicated => 4,
-            Life::Leaving { .. } => 5,
-            Life::Gone => 6,
+            Life::Shared => 2,
+            Life::Dedicated => 3,
+            Life::Leaving { .. } => 4,
+            Life::Gone => 5,
         }
     }
 
@@ -62,8 +59,8 @@ impl Life {
         match self {
             _ if to == Life::Gone => self != Life::Gone,
             Life::Starting => !to.is_dedicated(),
-            Life::Unwanted => matches!(to, Life::Stale | Life::Leaving { dedicated: false }),
-            Life::Stale | Life::Gone => false,
+            Life::Unwanted => to == Life::Leaving { dedicated: false },
+            Life::Gone => false,
             Life::Shared | Life::Dedicated | Life::Leaving { .. } => {
                 !to.is_starting() && (!self.is_leaving() || to.is_leaving())
             }
@@ -73,7 +70,7 @@ impl Life {
 
 /// How many of a pool's backends are what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lives([u32; 7]);
+pub struct Lives([u32; 6]);
 
 impl Lives {
     /// One is something else now; it comes, or goes.
@@ -96,7 +93,7 @@ impl Lives {
 
     /// As [`Life::is_starting`].
     pub fn starting(&self) -> usize {
-        self.of(&[Life::Starting, Life::Unwanted, Life::Stale])
+        self.of(&[Life::Starting, Life::Unwanted])
     }
 
     /// As [`Life::may_serve`].
@@ -106,7 +103,7 @@ impl Lives {
 
     /// Those that serve its sessions in turn, or are starting to.
     pub fn expected(&self) -> usize {
-        self.of(&[Life::Starting, Life::Stale, Life::Shared])
+        self.of(&[Life::Starting, Life::Shared])
     }
 
     /// They have come, and their processes have not ended.

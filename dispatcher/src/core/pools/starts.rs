@@ -18,6 +18,9 @@ pub struct Starts {
     /// On whose behalf none starts.
     failed_origins: FailedOrigins,
     replaceable: Replaceable,
+    /// Backends with no higher serial that are still starting are not let in: what they
+    /// read has changed.
+    stale_serial: u64,
 }
 
 impl Starts {
@@ -51,6 +54,15 @@ impl Starts {
     /// After a failure one at a time, until one succeeds.
     pub fn are_one_at_a_time(&self) -> bool {
         self.retry.is_waiting()
+    }
+
+    /// Of all that have been started, those that have not come.
+    pub fn are_stale_up_to(&mut self, serial: u64) {
+        self.stale_serial = serial;
+    }
+
+    pub fn is_stale(&self, serial: u64) -> bool {
+        serial <= self.stale_serial
     }
 
     /// One is started; `together` with another.

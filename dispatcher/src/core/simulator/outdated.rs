@@ -301,6 +301,39 @@ fn nothing_is_to_be_done_to_a_pool_that_is_no_more() {
     assert!(!core.retiring.contains(number) && !core.waking.contains(number));
 }
 
+#[test]
+fn none_of_those_that_started_before_a_change_is_let_in_and_all_that_start_after_it_are() {
+    let crowds = [crowd(0, 0)];
+    let mut steady = Steady::new(&crowds, limits(8));
+    // None comes by itself.
+    steady.shell.start_us = 100_000_000;
+    let mut starting = Vec::new();
+    for (so_many, changes) in [(5, true), (3, false)] {
+        let ids: Vec<SessionId> = (0..so_many).map(|_| steady.log_in(0)).collect();
+        // Until it is known how many there may be.
+        steady.go_on(400, false);
+        for id in ids {
+            ask(&mut steady, id);
+        }
+        steady.go_on(30_000, false);
+        if changes {
+            steady.shell.starts_change();
+            steady.shell.tell(Event::RoundEnds);
+        }
+        let number = only_pool(&steady);
+        starting.push(steady.shell.core.pool_backends(number).to_vec());
+    }
+    let [before, all] = starting.try_into().expect("two");
+    assert_eq!((before.len(), all.len()), (5, 8));
+    let number = only_pool(&steady);
+    for slot in all {
+        steady.shell.attach(slot, number);
+        let life = steady.shell.core.backend(slot).map(|it| it.life());
+        let is_let_in = !before.contains(&slot);
+        assert_eq!(life, is_let_in.then_some(Life::Shared), "{slot}");
+    }
+}
+
 /// Who starts stands before who has come: it is looked for from the end.
 #[test]
 fn all_that_start_hear_of_who_has_come_in() {

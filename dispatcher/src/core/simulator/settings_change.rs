@@ -54,11 +54,10 @@ impl Core {
             if !pool.is_outdated() || !is_over || self.sessions.members(number) > 0 {
                 continue;
             }
-            // One that is not let in is to go nowhere.
-            let goes = |life: Life| life.is_leaving() || life == Life::Stale;
             let mut lives = pool.all_backends().map(|slot| self.backends.life(slot));
             assert!(
-                lives.all(|life| life.is_some_and(goes)) || self.retiring.contains(number),
+                lives.all(|life| life.is_some_and(Life::is_leaving))
+                    || self.retiring.contains(number),
                 "a backend of pool {number} stays, whose sessions have moved"
             );
         }

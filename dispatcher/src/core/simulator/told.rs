@@ -1,6 +1,5 @@
 //! What the scheduling log is told of pools is what happens to them, and why.
 
-use crate::core::backends::Life;
 use crate::core::pool_changes::{PoolChange, Reason};
 use crate::core::Core;
 use std::collections::BTreeMap;
@@ -60,13 +59,10 @@ impl Core {
         assert!(is_possible, "{change:?}");
     }
 
-    /// Backends, by slot, and their pools; those that go left out. One that was told to
-    /// go as it started, and then became stale, is let in no more either.
+    /// Backends, by slot, and their pools; those that go left out.
     pub(super) fn staying(&self) -> BTreeMap<u32, u32> {
-        let staying = self.backends.iter().filter(|(_, backend)| {
-            let life = backend.life();
-            !(life.is_leaving() || life == Life::Stale && backend.is_told_lost())
-        });
+        let all = self.backends.iter();
+        let staying = all.filter(|(_, backend)| !backend.life().is_leaving());
         staying
             .map(|(slot, backend)| (slot, backend.pool()))
             .collect()

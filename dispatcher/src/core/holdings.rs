@@ -12,6 +12,7 @@
 //! requests, is taken to be at work: else he would be chosen first, and most of the time
 //! in vain.
 
+use super::candidates::Candidates;
 use super::room::Holding;
 use super::{Core, Words};
 
@@ -94,7 +95,7 @@ pub struct Holdings {
     at_once: usize,
     offered_at_once: usize,
     stage: Stage,
-    all: Vec<Holding>,
+    all: Candidates,
     walk: Walk,
     /// Of the pool amid which it goes on.
     of_pool: Option<OfPool>,
@@ -110,7 +111,7 @@ impl Default for Holdings {
             at_once: LOOKED_AT_ONCE,
             offered_at_once: OFFERED_AT_ONCE,
             stage: Stage::default(),
-            all: Vec::new(),
+            all: Candidates::default(),
             walk: Walk::default(),
             of_pool: None,
             reserves_left: 0,
@@ -125,6 +126,7 @@ impl Holdings {
     pub fn look_at_few(&mut self, at_once: usize) {
         self.at_once = at_once;
         self.offered_at_once = 2;
+        self.all.compare_few(at_once);
     }
 
     /// Backends that are looked at in one go.
@@ -148,15 +150,15 @@ impl Holdings {
 
     pub fn forget(&mut self) {
         self.stage = Stage::Unknown;
-        self.all.clear();
+        self.all.begin(false);
     }
 
     /// They are the caller's, until he puts them back.
-    pub fn take(&mut self) -> Vec<Holding> {
+    pub fn take(&mut self) -> Candidates {
         std::mem::take(&mut self.all)
     }
 
-    pub fn put_back(&mut self, all: Vec<Holding>) {
+    pub fn put_back(&mut self, all: Candidates) {
         self.all = all;
     }
 }
@@ -172,14 +174,14 @@ impl Core {
     pub(super) fn look_at_holdings(&mut self, words: &impl Words) -> bool {
         let mut look = std::mem::take(&mut self.holdings);
         let rests = self.now.us > look.looked_us + RESTS_FOR_US;
+        let are_few = self.backends.total() <= look.at_once;
         if look.stage != Stage::Begun || rests {
-            look.forget();
+            look.all.begin(!are_few);
             look.stage = Stage::Begun;
             (look.walk, look.of_pool) = (Walk::default(), None);
             look.reserves_left = self.most_reserved();
         }
         look.looked_us = self.now.us;
-        let are_few = self.backends.total() <= look.at_once;
         let least_free_us = if are_few { 0 } else { USED_FOR_US };
         let mut left = look.at_once;
         while left > 0 {
@@ -200,10 +202,12 @@ impl Core {
             left -= slots.len().max(1);
             for slot in slots {
                 let held = self.holding(*slot, &of_pool, words);
-                look.all.extend(held.map(|held| Holding {
-                    free_for_us: held.free_for_us.filter(|free_us| *free_us >= least_free_us),
-                    ..held
-                }));
+                if let Some(held) = held {
+                    look.all.push(Holding {
+                        free_for_us: held.free_for_us.filter(|free_us| *free_us >= least_free_us),
+                        ..held
+                    });
+                }
             }
         }
         if look.walk.pool(self).is_none() {

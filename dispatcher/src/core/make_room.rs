@@ -11,6 +11,7 @@
 //! out until all have been seen; then one choice is made in a round, and the next one in
 //! the next, until somebody goes or nobody can.
 
+use super::candidates::Candidates;
 use super::pool_changes::Reason;
 use super::room::{choose_surplus, place_key, Choice, Claim, Holding, Rules};
 use super::{Action, Core, Word, Words};
@@ -85,6 +86,8 @@ struct Deciding {
     in_vain: usize,
     /// Of so many pools more it may be asked whether the last may go.
     may_ask: usize,
+    /// In so many parts of all that were seen there is nobody for this pool.
+    nobody_in: (usize, Option<u32>),
 }
 
 impl Default for Deciding {
@@ -93,6 +96,7 @@ impl Default for Deciding {
             is_hopeless: [false; 2],
             in_vain: 0,
             may_ask: MOST_ASKED,
+            nobody_in: (0, None),
         }
     }
 }
@@ -105,7 +109,11 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    fn choose(&self, all: &[Holding]) -> Choice {
+    fn choose<'a, I>(&self, all: I) -> Choice
+    where
+        I: IntoIterator<Item = &'a Holding>,
+        I::IntoIter: Clone,
+    {
         match self.claim {
             Some(claim) => self.rules.choose(claim, all),
             None => choose_surplus(all),
@@ -264,6 +272,10 @@ impl Core {
         let rules = Rules::new(self.now.us, timeout_us, all.len(), waiting, passing_us)
             .with_any_end(self.room.untaken_since_us.is_some_and(is_untaken))
             .with_ending_at_once(if are_few { 1 } else { all.len() / ENDING_PART });
+        let rules = match are_few {
+            true => rules,
+            false => rules.with_sample(all.len(), all.part()),
+        };
         rules.sort(&mut claims);
         claims.drain(..places.room().min(claims.len()));
         if is_surplus {
@@ -272,7 +284,7 @@ impl Core {
             let wanted = Wanted { claim, rules };
             let mut deciding = self.room.deciding.take().unwrap_or_default();
             if are_few {
-                self.choose_and_offer(wanted, &all, words);
+                self.choose_and_offer(wanted, all.all(), words);
             } else if !self.choose_one(wanted, &mut all, &mut deciding, words) {
                 self.decide_on(deciding);
             }
@@ -291,7 +303,7 @@ impl Core {
         &mut self,
         rules: &Rules,
         claims: &[Claim],
-        all: &mut Vec<Holding>,
+        all: &mut Candidates,
         words: &impl Words,
     ) {
         let are_few = self.are_few_backends();
@@ -327,7 +339,7 @@ impl Core {
             }
             may_choose -= 1;
             if are_few {
-                self.choose_and_offer(wanted, all, words);
+                self.choose_and_offer(wanted, all.all(), words);
             }
             if self.room.is_offered() {
                 return;
@@ -419,7 +431,7 @@ impl Core {
         let mut all = Cow::Borrowed(all);
         let mut may_ask = MOST_ASKED;
         loop {
-            let slots = match wanted.choose(&all) {
+            let slots = match wanted.choose(all.iter()) {
                 Choice::Nobody => return,
                 Choice::Free(slot) => vec![slot],
                 Choice::First(slots) => slots,
@@ -441,16 +453,22 @@ impl Core {
     }
 
     /// So it does where there are very many, and what was seen is a moment old. False: to
-    /// be tried again among those that are left.
+    /// be tried again among those that are left, or in the next part of them.
     fn choose_one(
         &mut self,
         wanted: Wanted,
-        all: &mut Vec<Holding>,
+        all: &mut Candidates,
         deciding: &mut Deciding,
         words: &impl Words,
     ) -> bool {
-        let (slots, is_free) = match wanted.choose(all) {
-            Choice::Nobody => return true,
+        let pool = wanted.claim.map(|claim| claim.pool);
+        let (slots, is_free) = match wanted.choose(all.compared()) {
+            Choice::Nobody => {
+                let before = Some(deciding.nobody_in).filter(|(_, of)| *of == pool);
+                deciding.nobody_in = (before.map_or(0, |(parts, _)| parts) + 1, pool);
+                all.next_part();
+                return deciding.nobody_in.0 >= all.parts();
+            }
             Choice::Free(slot) => (vec![slot], true),
             Choice::First(slots) => (self.some_of(&slots), false),
         };
@@ -473,9 +491,10 @@ impl Core {
         for slot in &still {
             seen[*slot as usize] = false;
         }
-        if seen.contains(&true) {
-            all.retain(|held| seen.get(held.slot as usize) == Some(&false));
+        if still.len() < slots.len() {
+            all.take_out(|slot| seen.get(slot as usize) != Some(&false));
         }
+        all.next_part();
         if still.is_empty() {
             return false;
         }

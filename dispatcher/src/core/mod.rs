@@ -26,7 +26,7 @@
 //! | `whose` | may this backend speak of that session? |
 //! | `admission` | who comes in, and when new sessions are native because too many wait |
 //! | `attach`, `leave`, `burial`, `shrink` | a backend comes, goes, has ended, may go |
-//! | `room`, `make_room`, `holdings` | which backend gives way for another pool, of those that were seen |
+//! | `room`, `make_room`, `holdings`, `candidates` | which backend gives way for another pool, of those that were seen |
 //! | `within_limits` | which does, where the server has a limit of its own |
 //! | `passing` | what that has cost of late |
 //! | `pool_changes` | why a pool has grown or shrunk, for the log |
@@ -39,6 +39,7 @@ mod attach;
 mod backends;
 mod burial;
 mod cancel;
+mod candidates;
 mod coming;
 mod cursor;
 mod dedicated;

@@ -5,6 +5,7 @@
 use super::settings::mark_of;
 use super::shares::{busy, limits, quiet, Crowd, Steady};
 use super::shell::Shell;
+use crate::core::candidates::Candidates;
 use crate::core::room::{Claim, Holding, Rules, DEFAULT_WEIGHT};
 use crate::core::{Core, Event, Limits, PoolLimits};
 use std::hint::black_box;
@@ -93,12 +94,16 @@ fn costs_of_one_choice() {
             weight: DEFAULT_WEIGHT,
             is_reserved: false,
         };
-        let all: Vec<Holding> = (0..backends as u32).map(held).collect();
+        let mut all = Candidates::default();
+        all.begin(true);
+        (0..backends as u32).for_each(|slot| all.push(held(slot)));
         let rules = Rules::new(now_us, 60_000_000, backends, backends, 6_000);
         let rules = rules.with_ending_at_once((backends / 64).max(1));
+        let rules = rules.with_sample(backends, all.part());
         let began = Instant::now();
         for _ in 0..1_000 {
-            black_box(rules.choose(black_box(&claim), black_box(&all)));
+            black_box(rules.choose(black_box(&claim), black_box(&all).compared()));
+            all.next_part();
         }
         let us = began.elapsed().as_micros() as f64 / 1_000.0;
         eprintln!("{backends} backends: {us:.1} us");

@@ -85,6 +85,29 @@ fn of_very_many_that_may_go_others_are_told_the_next_time() {
     assert!(client.answered > 0, "nobody goes for it");
 }
 
+/// Of 40 backends those of the first 30 pools are reserved, and so many are compared for one
+/// choice that it takes four.
+#[test]
+fn of_very_many_the_only_ones_that_may_go_are_found_in_the_next_rounds() {
+    let of = |pool: usize| Crowd {
+        reserve: i32::from(pool < 30),
+        ..busy(pool, 1)
+    };
+    let mut crowds: Vec<Crowd> = (0..40).map(of).collect();
+    crowds.push(quiet(40));
+    let mut steady = Steady::new(&crowds, limits(40));
+    steady.shell.core.holdings.look_at_few(AT_ONCE);
+    steady.members[40].asks_at_us = u64::MAX;
+    steady.go_on(1_000_000, false);
+    assert_eq!(steady.shell.core.backend_count(), 40);
+    let id = steady.members[40].id;
+    ask(&mut steady, id);
+    // Not in as many ticks.
+    steady.go_on(35_000, false);
+    let client = steady.shell.world.client(id).expect("it is there");
+    assert_eq!(client.answered, 1);
+}
+
 /// What was seen of very many serves for a tick, in which many go, one after the other. Of
 /// 1,100 a 64th is offered a ticket at a time.
 #[test]

@@ -24,9 +24,8 @@ const MAKE_SYMLINK: u64 = 1 << 12;
 const TRUNCATE: u64 = 1 << 14;
 const CREATE_RULESET_VERSION: u32 = 1;
 
-/// From here on this thread, and those that it starts, write no file and start no
-/// program. An error: the kernel has no Landlock, and all is as it was.
-pub fn files() -> io::Result<()> {
+/// Of Landlock. An error: the kernel has none.
+fn version() -> io::Result<libc::c_int> {
     // SAFETY: no memory is passed.
     let version = unsafe {
         libc::syscall(
@@ -36,7 +35,13 @@ pub fn files() -> io::Result<()> {
             CREATE_RULESET_VERSION,
         )
     };
-    let version = check(version as libc::c_int)?;
+    check(version as libc::c_int)
+}
+
+/// From here on this thread, and those that it starts, write no file and start no
+/// program. An error: the kernel has no Landlock, and all is as it was.
+pub fn files() -> io::Result<()> {
+    let version = version()?;
     let mut denied = EXECUTE
         | WRITE_FILE
         | REMOVE_DIRECTORY
@@ -71,3 +76,7 @@ pub fn files() -> io::Result<()> {
     check(result as libc::c_int)?;
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "confine_tests.rs"]
+mod tests;

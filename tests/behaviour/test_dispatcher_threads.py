@@ -16,16 +16,23 @@ from harness.wire import Wire, query
 
 pytestmark = pytest.mark.pool_only
 
-# A session is the thread's of its index modulo their number.
-THREADS = 4
-SESSIONS = 3 * THREADS
+
+@pytest.fixture(params=[2, 4], ids=lambda number: f"{number}-threads")
+def number_of_threads(request):
+    return request.param
+
+
+@pytest.fixture
+def number_of_sessions(number_of_threads):
+    """A session is the thread's of its index modulo their number: three of each."""
+    return 3 * number_of_threads
 
 
 @pytest.fixture(params=["normal", "forced"])
-def server(make_cluster, request):
+def server(make_cluster, request, number_of_threads):
     cluster = make_cluster(
         parameters={
-            "pg_baton.dispatchers": THREADS,
+            "pg_baton.dispatchers": number_of_threads,
             "pg_baton.max_backends": 2,
             "pg_baton.force_migration": request.param == "forced",
         }
@@ -35,9 +42,9 @@ def server(make_cluster, request):
 
 
 @pytest.fixture
-def sessions(server):
+def sessions(server, number_of_sessions):
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(Wire.login("127.0.0.1", server.pool_port)) for _ in range(SESSIONS)]
+        yield [stack.enter_context(Wire.login("127.0.0.1", server.pool_port)) for _ in range(number_of_sessions)]
 
 
 def threads(server) -> list[str]:
@@ -45,8 +52,8 @@ def threads(server) -> list[str]:
     return sorted(name for path in names if (name := path.read_text().strip()).startswith("sessions"))
 
 
-def test_there_are_so_many_threads(server):
-    assert threads(server) == [f"sessions {number}" for number in range(1, THREADS)]
+def test_there_are_so_many_threads(server, number_of_threads):
+    assert threads(server) == [f"sessions {number}" for number in range(1, number_of_threads)]
 
 
 def test_each_is_served_again_and_again(sessions):
@@ -81,9 +88,9 @@ def test_each_is_cancelled_where_it_waits_and_where_it_is_served(server, session
         holder.query("ROLLBACK")
 
 
-def test_each_ends_when_it_leaves_vanishes_is_idle_for_too_long_or_is_ended(server, sessions):
+def test_each_ends_when_it_leaves_vanishes_is_idle_for_too_long_or_is_ended(server, sessions, number_of_sessions):
     live = "SELECT count(*) FROM pg_baton_sessions"
-    assert server.sql(live) == [(SESSIONS,)]
+    assert server.sql(live) == [(number_of_sessions,)]
     by_kind = [sessions[first :: 3] for first in range(3)]  # of each thread, one each
     for session in by_kind[0]:
         session.close()

@@ -51,10 +51,14 @@ class World:
         wait_until(lambda: self.session_id("gone") is None, what="it has gone")
         # from here on the dispatcher greets them
         self.come(self.user, "client").finish()
+        self.no_backend_is_free()
+        self.memory = ControlMemory(self.cluster)
+
+    def no_backend_is_free(self) -> None:
+        """Of the liars' pool, until one is started."""
         free = f"FROM pg_baton_backends WHERE user_name = '{self.user}' AND session_id IS NULL"
         self.cluster.sql(f"SELECT pg_terminate_backend(pid) {free}")
         wait_until(lambda: self.cluster.sql(f"SELECT 1 {free}") == [], what="no backend is free")
-        self.memory = ControlMemory(self.cluster)
 
     def come(self, user: str, name: str) -> Wire:
         wire = Wire.login(HOST, self.cluster.pool_port, user=user, application_name=name)
@@ -119,6 +123,9 @@ def test_a_backend_cannot_speak_of_a_session_that_it_does_not_hold(make_cluster,
             others["none"] = 0
         for whose, session in others.items():
             lies[f"{kind} of {whose}"] = [frame(kind, session, payload)]
+    # that it is dedicated is told of itself: by a session that there has been, at least
+    for whose, session in world.never().items():
+        lies[f"DEDICATED of {whose}"] = [frame("DEDICATED", session, PAYLOADS["DEDICATED"])]
     tell_lies(world, lies)
 
 
@@ -158,9 +165,17 @@ def test_a_message_of_a_wrong_length_or_out_of_order_ends_its_backend(make_clust
         "more than END": [frame("END", session, word(3) + b"x")],
         "DEDICATED without why": [frame("DEDICATED", session, b"\1")],
         "DEDICATED for no known reason": [frame("DEDICATED", session, word(99))],
+        "more than DEDICATED": [frame("DEDICATED", session, word(1) + b"x")],
         "DEDICATED of nobody": [frame("DEDICATED", 0, word(1))],
+        "DEDICATED goes on about another session": [
+            frame("DEDICATED", session, b"\1\0", MORE),
+            frame("DEDICATED", world.ids["idle"], b"\0\0"),
+        ],
         "RETIRING without its length": [frame("RETIRING", 0, b"\1")],
         "RETIRING with another": [frame("RETIRING", 0, word(9) + b"why")],
+        "RETIRING without an end": [frame("RETIRING", 0, word(2**32 - 1) + b"why")],
+        "more than RETIRING": [frame("RETIRING", 0, string(b"why") + b"x")],
+        "RETIRING goes on as DEDICATED": [frame("RETIRING", session, word(3), MORE), frame("DEDICATED", session)],
         "GREETED again": [frame("GREETED", session, OF_A_SESSION["GREETED"])],
         "GREETED with what is no notice": [frame("GREETED", session, word(1) + word(3) + b"abc")],
         "GREETED with half a parameter": [frame("GREETED", session, word(1) + word(0) + b"TimeZone\0")],
@@ -183,6 +198,105 @@ def test_what_is_not_a_backend_s_to_say_ends_it(make_cluster):
     world = World(make_cluster, same_pool=True)
     session = int.from_bytes(OWN, "little")
     tell_lies(world, each(session, A_BACKEND_S))
+
+
+@pytest.mark.parametrize("pool", ["its own pool", "another pool"])
+@pytest.mark.parametrize("kind", ["DEDICATED", "RETIRING"])
+def test_what_a_backend_says_of_itself_is_nobody_else_s_whomever_it_names(make_cluster, kind, pool):
+    world = World(make_cluster, pool == "its own pool")
+    named = world.ids | (world.never() | {"none": 0, "all": 2**64 - 1} if kind == "RETIRING" else {})
+    counts = "SELECT sum(dedicated), sum(sessions) FROM pg_baton_pools"
+    with nobody_starts(world.cluster):
+        for whose, session in named.items():
+            client = world.ask()
+            with world.liar() as liar:
+                own = liar.assigned()
+                liar.send(frame(kind, session, PAYLOADS[kind]))
+                if kind == "DEDICATED":
+                    # it, and nobody else; heard in any order with what busy asks
+                    wait_until(lambda: world.busy.query(counts) == [["1", "3"]], 20, whose)
+                liar.send(frame("END", own, word(constant("BATON_END_ERROR"))))
+                client.until_closed(20)
+                assert not liar.has_ended()
+            wait_until(lambda: world.busy.query(counts) == [["0", "2"]], 20, whose)
+    world.assert_unharmed()
+
+
+def test_a_session_that_has_ended_is_spoken_of_in_vain(make_cluster):
+    """The backend may not have known yet, and goes on."""
+    world = World(make_cluster, same_pool=True)
+    with nobody_starts(world.cluster):
+        client = world.ask()
+        with world.liar() as late:
+            session = late.assigned()
+            for kind, payload in OF_A_SESSION.items() | {("DEDICATED", PAYLOADS["DEDICATED"])}:
+                late.send(frame("END", session, word(constant("BATON_END_ERROR"))), frame(kind, session, payload))
+                client.until_closed(20)
+                # the next one is given to it
+                late.show_idle()
+                late.send(frame("RELEASE"))
+                client = world.ask()
+                session, before = late.assigned(), session
+                assert session != before
+            assert not late.has_ended()
+        client.until_closed(20)
+    world.assert_unharmed()
+
+
+def test_a_session_that_was_given_back_is_its_backend_s_no_more(make_cluster):
+    """Who speaks of it ends, and it goes on elsewhere as it was."""
+    world = World(make_cluster, same_pool=True)
+    for kind, payload in OF_A_SESSION.items():
+        with nobody_starts(world.cluster):
+            client = world.ask()
+            with world.liar() as liar:
+                session = liar.assigned()
+                liar.answer()
+                client.until_ready(20)
+                liar.give_back(session)
+                liar.send(frame(kind, session, payload))
+                assert liar.is_closed(), kind
+                wait_until(liar.has_ended, what=f"its process has ended: {kind}")
+        # nothing was set there
+        told = client.ask(query("SHOW my.own"), timeout_s=20)
+        assert [m.fields()["C"] for m in told if m.type == "E"] == ["42704"], kind
+        client.finish()
+        world.no_backend_is_free()
+    world.assert_unharmed()
+
+
+@pytest.mark.parametrize("of", ["nobody", "a session"])
+def test_who_retires_twice_counts_once_and_is_given_nobody(make_cluster, of):
+    world = World(make_cluster, same_pool=True)
+    for _ in range(3):
+        with nobody_starts(world.cluster):
+            client = world.ask()
+            with world.liar() as liar:
+                session = liar.assigned()
+                if of == "nobody":
+                    liar.answer()
+                    client.until_ready(20)
+                    client.send(query("SELECT 1"))
+                    liar.give_back(session, shows_idle=False)
+                liar.send(frame("RETIRING", 0, string(b"")), frame("RETIRING", 0, string(b"why")))
+                wait_until(liar.is_heard, 20, "it is heard")
+                if of == "nobody":
+                    liar.show_idle()
+                other = world.ask()
+                assert constant("BATON_MSG_ASSIGN") not in liar.all_received()
+            if of == "a session":
+                client.until_closed(20)
+        for wire in (other,) if of == "a session" else (other, client):
+            wire.until_ready(20)
+            wire.finish()
+        world.no_backend_is_free()
+    # as many backends as before
+    holders = [world.come("postgres", "holder") for _ in range(3)]
+    for wire in holders:
+        wire.query("BEGIN")
+    for wire in holders:
+        wire.finish()
+    world.assert_unharmed()
 
 
 # Who says so has no backend of the pool's: a native session's, or a login's that the

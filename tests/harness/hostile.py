@@ -9,12 +9,14 @@ test, which speaks for it.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
 import socket
 import stat
 import struct
+import termios
 from typing import Iterator, NoReturn
 
 from .account import become_server_user
@@ -90,6 +92,17 @@ class Peer:
     def send(self, *packets: bytes) -> None:
         for packet in packets:
             self.socket.send(packet)
+
+    def is_heard(self) -> bool:
+        """The dispatcher has read all that was sent."""
+        return struct.unpack("=i", fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4))) == (0,)
+
+    def all_received(self) -> list[int]:
+        """Types of what has come."""
+        kinds = []
+        while select.select([self.socket], [], [], 0)[0]:
+            kinds.append(self.receive()[0])
+        return kinds
 
     def receive(self) -> tuple[int, int, bytes]:
         """Type, session and payload of the next frame; descriptors are kept."""
@@ -194,15 +207,29 @@ class Backend(Peer):
                 elif (session := self._take(self.socket)) is not None:
                     return session
 
-    def give_back(self, session: int) -> None:
+    def answer(self) -> None:
+        """Whatever the client of the session in place has asked, with nothing."""
+        client = self.descriptors[-1]
+        wait_until(lambda: bool(select.select([client], [], [], 0)[0]), what="the client asks")
+        os.read(client, 65536)
+        os.write(client, b"I\0\0\0\4" + b"Z\0\0\0\5I")
+
+    def give_back(self, session: int, shows_idle: bool = True) -> None:
         """As handover.c does it: the words, then RELEASE."""
         words = self.memory.session_slot(session)
         words.state = constant("BATON_STATE_IDLE")
         words.owner = 0
+        if shows_idle:
+            self.show_idle()
+        else:
+            self.memory.backend_slot(self.slot).session = 0
+        self.send(frame("RELEASE", session))
+
+    def show_idle(self) -> None:
+        """The words of one that may be given a session."""
         own = self.memory.backend_slot(self.slot)
         own.session = 0
         own.state = constant("BATON_BACKEND_IDLE")
-        self.send(frame("RELEASE", session))
 
     def _take(self, source: socket.socket, from_queue: bool = False) -> int | None:
         packet, descriptors, _, _ = socket.recv_fds(source, 65536, 1)

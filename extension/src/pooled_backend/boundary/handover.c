@@ -15,6 +15,11 @@
  *	- in hand: between the ready queue and its slot's owner a session is known
  *	  to this process alone.  If it ends then, it gives the session back.
  *
+ * Taking and arming a cancel (baton_session_take, baton_session_arm_cancel) are
+ * modelled with the dispatcher's side in
+ * dispatcher/src/dispatcher/link/handshake/model.rs: who changes the one changes
+ * the other.
+ *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------

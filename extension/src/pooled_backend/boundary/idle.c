@@ -12,6 +12,11 @@
  * do sleeps on one wait set; nothing here polls, and when the dispatcher's
  * end is closed the backend leaves it for good.
  *
+ * pass_baton() and the wait are modelled with the dispatcher's side, alone and
+ * with a second backend at the queue, in
+ * dispatcher/src/dispatcher/link/handshake/model.rs: who changes the one changes
+ * the other.
+ *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------

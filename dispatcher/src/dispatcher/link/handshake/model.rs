@@ -15,6 +15,9 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use std::collections::VecDeque;
 
+mod queue;
+mod unsent;
+
 words!(AtomicU32, u32; AtomicI32, i32; AtomicU64, u64;);
 
 /// What is left out, to see that the model notices.
@@ -37,6 +40,18 @@ enum LeftOut {
     TicketsExchange,
     /// The backend claims itself by a look and a write.
     ClaimsExchange,
+    /// `unclaim`: who could not be sent anything stays claimed.
+    Unclaim,
+    /// The POKE after it.
+    UnclaimsPoke,
+    /// `not_poked`: the POKE that could not be sent counts as sent.
+    NotPoked,
+    /// `withdraw`: who could not be sent, or was taken back, still counts.
+    Withdraw,
+    /// Who is asleep is not looked for again when nobody could be poked.
+    SecondLook,
+    /// Of two that are free one alone is poked, whatever is in the queue.
+    SecondPoke,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,12 +60,26 @@ enum Frame {
     Poke,
 }
 
-/// A backend, its slot, its pool's queue, and its control socket.
+/// A pool's queue and its counter.
+struct Pool {
+    queued: AtomicI32,
+    queue: Mutex<VecDeque<u64>>,
+}
+
+impl Pool {
+    fn new() -> Pool {
+        Pool {
+            queued: AtomicI32::new(0),
+            queue: Mutex::new(VecDeque::new()),
+        }
+    }
+}
+
+/// A backend, its slot, its pool, and its control socket.
 struct Backend {
     state: AtomicU32,
     poked: AtomicU32,
-    queued: AtomicI32,
-    queue: Mutex<VecDeque<u64>>,
+    pool: Arc<Pool>,
     control: Mutex<(VecDeque<Frame>, bool)>,
     wakes: Condvar,
     left_out: LeftOut,
@@ -58,11 +87,14 @@ struct Backend {
 
 impl Backend {
     fn new(state: u32, left_out: LeftOut) -> Backend {
+        Backend::of(Arc::new(Pool::new()), state, left_out)
+    }
+
+    fn of(pool: Arc<Pool>, state: u32, left_out: LeftOut) -> Backend {
         Backend {
             state: AtomicU32::new(state),
             poked: AtomicU32::new(0),
-            queued: AtomicI32::new(0),
-            queue: Mutex::new(VecDeque::new()),
+            pool,
             control: Mutex::new((VecDeque::new(), false)),
             wakes: Condvar::new(),
             left_out,
@@ -78,16 +110,25 @@ impl Backend {
 
     /// put (queues.rs), then what the core asks for (poke_idle, serve.rs).
     fn enqueue(&self, id: u64) {
-        super::announce(&self.queued);
-        self.queue.lock().unwrap().push_back(id);
-        if self.left_out != LeftOut::DispatchersBarrier {
-            super::announced(&self.queued);
-        }
+        self.put(id);
         // The core's look, by which it may be past when it is acted upon.
-        let state = self.state.load(Relaxed);
-        if (state == BACKEND_IDLE || state == BACKEND_LINGER) && super::poke(&self.poked) {
+        if self.is_free() && super::poke(&self.poked) {
             self.send(Frame::Poke);
         }
+    }
+
+    /// queues.rs
+    fn put(&self, id: u64) {
+        super::announce(&self.pool.queued);
+        self.pool.queue.lock().unwrap().push_back(id);
+        if self.left_out != LeftOut::DispatchersBarrier {
+            super::announced(&self.pool.queued);
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        let state = self.state.load(Relaxed);
+        state == BACKEND_IDLE || state == BACKEND_LINGER
     }
 
     /// claim (links.rs); who was not to be had goes into the queue. What the
@@ -144,16 +185,16 @@ impl Backend {
 
     /// idle.c
     fn take_from_queue(&self) -> Option<u64> {
-        let taken = self.queue.lock().unwrap().pop_front();
+        let taken = self.pool.queue.lock().unwrap().pop_front();
         if taken.is_some() {
-            self.queued.fetch_sub(1, SeqCst);
+            self.pool.queued.fetch_sub(1, SeqCst);
         }
         taken
     }
 
     /// idle.c: true if the loop goes on.
     fn pass_baton(&self, served: &mut Vec<u64>) -> bool {
-        if self.queued.load(Relaxed) > 0 {
+        if self.pool.queued.load(Relaxed) > 0 {
             if !self.baton_state_claim(BACKEND_BUSY) {
                 return false;
             }
@@ -165,8 +206,8 @@ impl Backend {
         if self.state.load(Relaxed) == BACKEND_BUSY {
             self.baton_state_set(BACKEND_IDLE);
         }
-        self.queued.load(Relaxed) > 0
-            && !self.queue.lock().unwrap().is_empty()
+        self.pool.queued.load(Relaxed) > 0
+            && !self.pool.queue.lock().unwrap().is_empty()
             && self.state.load(Relaxed) != BACKEND_ASSIGNED
     }
 
@@ -217,8 +258,12 @@ impl Backend {
 /// All orders in which at most so many times a thread is interrupted where it
 /// could have gone on; more than three find nothing that these do not.
 fn check(model: impl Fn() + Sync + Send + 'static) {
+    check_within(3, model);
+}
+
+fn check_within(interruptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(interruptions);
     builder.check(model);
 }
 

@@ -120,7 +120,7 @@ check: setup-test ## Everything that must pass, on a clean clone
 	@echo "==> unit tests"
 	@$(MAKE) --no-print-directory check-unit
 	@echo "==> simulator of the scheduler"
-	@$(MAKE) --no-print-directory simulate SIMULATE_SECONDS=60 SIMULATE_SEEDS=100
+	@$(MAKE) --no-print-directory simulate SIMULATE_SECONDS=60
 	@echo "==> fuzzer of parsers"
 	@$(MAKE) --no-print-directory fuzz-parsers FUZZ_PARSERS_SECONDS=60
 	@echo "==> fuzzer of session state"

@@ -5,7 +5,9 @@
 //! (sched(7)) interrupts nobody. But where others compute for milliseconds it would wait
 //! for them; so each thread looks for how long it has waited for a processor whenever it
 //! was to run: at first on average, and if that is too long, at some waits one by one. If
-//! long ones make up most of these it has the usual policy again for a while.
+//! long ones make up most of these it has the usual policy again for a while. What is too
+//! long is a parameter's to say, or what it waits with the usual policy: where that is
+//! long as well, to interrupt others gains little.
 //! Backends do the same (batch_scheduling.c, which says more).
 
 use super::sys::scheduling::{thread_waits, Policy};
@@ -22,6 +24,10 @@ const LOOKS_AFTER_CLOSE_LOOK: u32 = 16;
 const LONG_WAIT_TIMES: u64 = 4;
 /// That many in so long are often.
 const OFTEN_US: u64 = 1_000_000;
+/// It may wait for so many times as long as with the usual policy.
+const USUAL_WAIT_TIMES: u64 = 3;
+/// How long that is is looked at anew after so long, if it counts.
+const USUAL_WAIT_KNOWN_US: u64 = 10_000_000;
 /// It is not tried again for so long, doubled each time.
 const PAUSE_LEAST_US: u64 = 1_000_000;
 const PAUSE_MOST_US: u64 = 64_000_000;
@@ -119,8 +125,8 @@ impl CloseLook {
 
     /// One more. True if long ones are most of what they add up to, and more than all
     /// together would be that are right on average: nobody need look any more.
-    fn somebody_computes(&mut self, wait_ns: u64, most_wait_us: u64) -> bool {
-        let right_ns = most_wait_us * 1000;
+    fn somebody_computes(&mut self, wait_ns: u64, right_us: u64) -> bool {
+        let right_ns = right_us * 1000;
         self.left -= 1;
         self.all_ns += wait_ns;
         if wait_ns > LONG_WAIT_TIMES * right_ns {
@@ -130,11 +136,37 @@ impl CloseLook {
     }
 }
 
+/// How long it has waited with the usual policy, on average.
+#[derive(Debug, Default)]
+struct UsualWait {
+    us: u64,
+    /// When it was looked at last.
+    at_us: Option<u64>,
+}
+
+impl UsualWait {
+    fn is_known(&self, now_us: u64) -> bool {
+        self.at_us
+            .is_some_and(|at_us| now_us - at_us < USUAL_WAIT_KNOWN_US)
+    }
+
+    fn was(&mut self, mean_us: u64, now_us: u64) {
+        self.us = match self.is_known(now_us) {
+            true => (3 * self.us + mean_us) / 4,
+            false => mean_us,
+        };
+        self.at_us = Some(now_us);
+    }
+}
+
 /// Without clock and system calls.
 #[derive(Debug)]
 struct Decision {
     is_batch: bool,
     seen: Seen,
+    usual_wait: UsualWait,
+    /// It has the usual policy for one look, to see how long it waits then.
+    is_looking_at_usual: bool,
     tried_us: u64,
     not_before_us: u64,
     pause_us: u64,
@@ -146,6 +178,8 @@ impl Default for Decision {
         Decision {
             is_batch: false,
             seen: Seen::default(),
+            usual_wait: UsualWait::default(),
+            is_looking_at_usual: false,
             tried_us: 0,
             not_before_us: 0,
             pause_us: PAUSE_LEAST_US,
@@ -164,35 +198,53 @@ impl Decision {
         let mean_us = wait_ns / 1000 / times_run;
         let may_be = is_often && most_wait_us > 0;
         if !self.is_batch {
+            if is_often {
+                self.usual_wait.was(mean_us, now.at_us);
+            }
             self.is_batch = may_be && now.at_us >= self.not_before_us;
-            self.tried_us = now.at_us;
+            if !std::mem::take(&mut self.is_looking_at_usual) {
+                self.tried_us = now.at_us;
+            }
             return if self.is_batch {
                 WAKES_A_TRY
             } else {
                 WAKES_A_LOOK
             };
         }
+        let right_us = most_wait_us.max(USUAL_WAIT_TIMES * self.usual_wait.us);
         if !may_be {
             self.interrupt_again();
         } else if self.close_look.left > 0 {
-            if self.close_look.somebody_computes(wait_ns, most_wait_us) {
+            if self.close_look.somebody_computes(wait_ns, right_us) {
                 self.interrupt_again();
                 self.not_before_us = now.at_us + self.pause_us;
                 self.pause_us = (2 * self.pause_us).min(PAUSE_MOST_US);
             } else if self.close_look.left > 0 {
                 return 1;
+            } else {
+                self.goes_well(now.at_us);
             }
-        } else if mean_us > most_wait_us {
-            let are_long = mean_us > LONG_WAIT_TIMES * most_wait_us;
+        } else if mean_us > most_wait_us && !self.usual_wait.is_known(now.at_us) {
+            self.interrupt_again();
+            self.is_looking_at_usual = true;
+        } else if mean_us > right_us {
+            let are_long = mean_us > LONG_WAIT_TIMES * right_us;
             if are_long || self.close_look.looks_before == 0 {
                 self.close_look = CloseLook::begin();
                 return 1;
             }
             self.close_look.looks_before -= 1;
-        } else if now.at_us - self.tried_us > self.pause_us {
-            self.pause_us = PAUSE_LEAST_US;
+        } else {
+            self.goes_well(now.at_us);
         }
         WAKES_A_LOOK
+    }
+
+    /// If it has for as long as the pause was, the next one is short.
+    fn goes_well(&mut self, now_us: u64) {
+        if now_us - self.tried_us > self.pause_us {
+            self.pause_us = PAUSE_LEAST_US;
+        }
     }
 
     /// With the usual policy.
@@ -224,9 +276,13 @@ mod tests {
 
         /// As many as it takes to find out that somebody computes, or that nobody does.
         fn look_closely(&mut self, waits_us: [u64; 2]) -> bool {
-            while self.next != 1 {
-                self.look(10_000, 300);
+            for _ in 0..100 {
+                if self.next != 1 {
+                    let is_batch = self.decision.is_batch;
+                    self.look(10_000, if is_batch { 300 } else { 10 });
+                }
             }
+            assert_eq!(self.next, 1);
             let mut waits = waits_us.into_iter().cycle();
             while self.next == 1 && self.look(300, waits.next().unwrap_or(0)) {}
             self.decision.is_batch
@@ -254,7 +310,7 @@ mod tests {
         let mut looks = looks();
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            assert!(looks.look(10_000, 100) || looks.look(10_000, 100));
+            assert!(looks.look(10_000, 50) || looks.look(10_000, 50));
             assert!(!looks.look_closely([10, 4_000]));
             let since_us = looks.seen.at_us;
             while !looks.look(500_000, 10) {}
@@ -266,7 +322,7 @@ mod tests {
     #[test]
     fn who_waits_in_a_queue_of_its_like_interrupts_nobody() {
         let mut looks = looks();
-        assert!(looks.look(10_000, 100));
+        assert!(looks.look(10_000, 50));
         for _ in 0..5 {
             assert!(looks.look_closely([600, 900]));
             assert!((0..LOOKS_AFTER_CLOSE_LOOK).all(|_| looks.look(10_000, 800)));
@@ -276,7 +332,7 @@ mod tests {
         assert!(looks.look_closely([600, 900]));
         assert!(looks.look(10_000, 2_000));
         assert!(looks.next == 1 && !looks.look_closely([2_000, 2_000]));
-        assert!((0..10).any(|_| looks.look(500_000, 100)));
+        assert!((0..10).any(|_| looks.look(500_000, 50)));
         // A long one among them is somebody who has computed once.
         assert!(looks.look(10_000, 300));
         assert!(looks.look(4_000, 4_000));
@@ -288,11 +344,11 @@ mod tests {
     #[test]
     fn who_is_seldom_woken_amid_a_close_look_has_the_usual_policy_and_begins_anew() {
         let mut looks = looks();
-        assert!(looks.look(10_000, 100) && looks.look(10_000, 300));
+        assert!(looks.look(10_000, 50) && looks.look(10_000, 300));
         assert!(looks.look(4_000, 4_000));
         assert!(!looks.look(2_000_000, 10), "seldom");
         assert_eq!(looks.next, WAKES_A_LOOK);
-        assert!(looks.look(10_000, 100) && looks.look(10_000, 100));
+        assert!(looks.look(10_000, 50) && looks.look(10_000, 100));
         assert_eq!(looks.next, WAKES_A_LOOK);
     }
 
@@ -311,6 +367,61 @@ mod tests {
         let since_us = looks.seen.at_us;
         while !looks.look(500_000, 10) {}
         assert_eq!(looks.seen.at_us - since_us, 1_000_000);
+    }
+
+    #[test]
+    fn a_crowd_in_whose_queue_none_computes_does_not_keep_the_pause_long() {
+        let mut looks = looks();
+        for _ in 0..4 {
+            while !looks.look(500_000, 10) {}
+            assert!(!looks.look_closely([4_000, 4_000]));
+        }
+        while !looks.look(500_000, 10) {}
+        for _ in 0..400 {
+            let is_batch = looks.decision.is_batch;
+            looks.look(100_000, if is_batch { 400 } else { 10 });
+            assert!(!is_batch || looks.decision.pause_us < 32_000_000);
+        }
+        assert!(!looks.look_closely([4_000, 4_000]));
+        let since_us = looks.seen.at_us;
+        while !looks.look(500_000, 10) {}
+        assert_eq!(looks.seen.at_us - since_us, 1_000_000);
+    }
+
+    #[test]
+    fn who_waits_nearly_as_long_with_the_usual_policy_interrupts_nobody() {
+        let mut looks = looks();
+        assert!(looks.look(10_000, 400));
+        assert!(looks.look(10_000, 1_100) && looks.next == WAKES_A_LOOK);
+        assert!(looks.look(10_000, 1_300) && looks.next == 1, "longer");
+        let mut waits = [4_000, 600].into_iter().cycle();
+        while looks.next == 1 {
+            assert!(
+                looks.look(300, waits.next().unwrap()),
+                "4 ms are not long then"
+            );
+        }
+        assert!(looks.look(10_000, 5_000) && looks.next == 1);
+        while looks.next == 1 && looks.look(300, 5_000) {}
+        assert!(!looks.decision.is_batch);
+    }
+
+    #[test]
+    fn how_long_it_waits_with_the_usual_policy_is_looked_at_anew() {
+        let mut looks = looks();
+        assert!(looks.look(10_000, 400));
+        for _ in 0..9 {
+            assert!((0..24).all(|_| looks.look(400_000, 1_000)), "known");
+            assert!(!looks.look(500_000, 1_000), "not any more");
+            assert!(looks.look(10_000, 400), "for one look");
+        }
+        assert!((0..24).all(|_| looks.look(400_000, 1_000)));
+        assert!(!looks.look(500_000, 1_000));
+        assert!(looks.look(10_000, 30), "it is short now");
+        assert!(!looks.look_closely([4_000, 1_000]));
+        // Where waits are short it need not be known.
+        while !looks.look(500_000, 10) {}
+        assert!((0..100).all(|_| looks.look(500_000, 100)));
     }
 
     #[test]

@@ -21,6 +21,10 @@
  * and each time for twice as long.  One that is seldom woken has it, too: it has
  * nothing to gain.
  *
+ * What is too long is pg_baton.batch_scheduling_wait's to say, or how long it
+ * waits with the usual policy: where that is long as well, as behind a client
+ * that looks at a thousand sockets, to interrupt others gains little.
+ *
  * A policy that is neither of the two was set by somebody who knew why, and
  * stays; so does the usual one where the kernel does not tell times, or refuses.
  * The nice value is not touched.
@@ -56,6 +60,13 @@
 /* That many in so long are often. */
 #define OFTEN_US INT64CONST(1000000)
 
+/*
+ * It may wait for so many times as long as with the usual policy.  How long that is is
+ * looked at anew after so long, if it counts.
+ */
+#define USUAL_WAIT_TIMES 3
+#define USUAL_WAIT_KNOWN_US INT64CONST(10000000)
+
 /* It is not tried again for so long, doubled each time. */
 #define PAUSE_LEAST_US INT64CONST(1000000)
 #define PAUSE_MOST_US INT64CONST(64000000)
@@ -70,6 +81,12 @@ typedef struct
 	TimestampTz looked_at;
 	int64		waited_ns;
 	int64		times_run;
+
+	/* With the usual policy, on average, and when it was looked at last. */
+	int64		usual_wait_us;
+	TimestampTz usual_wait_at;
+	/* It has that policy for one look, to see how long it waits then. */
+	bool		is_looking_at_usual;
 	TimestampTz tried_at;
 	TimestampTz not_before;
 	int64		pause_us;
@@ -143,9 +160,9 @@ look_closely(void)
  * than all together would be that are right on average: it need not look any more.
  */
 static bool
-somebody_computes(int64 wait_ns)
+somebody_computes(int64 wait_ns, int64 right_us)
 {
-	int64		right_ns = (int64) baton_batch_scheduling_wait_us * 1000;
+	int64		right_ns = right_us * 1000;
 
 	scheduling.all_waits_ns += wait_ns;
 	if (wait_ns > LONG_WAIT_TIMES * right_ns)
@@ -166,6 +183,28 @@ interrupt_again(void)
 	scheduling.wakes_left = WAKES_A_LOOK;
 }
 
+static bool
+is_usual_wait_known(TimestampTz now)
+{
+	return now - scheduling.usual_wait_at < USUAL_WAIT_KNOWN_US;
+}
+
+static void
+usual_wait_was(int64 mean_us, TimestampTz now)
+{
+	scheduling.usual_wait_us = is_usual_wait_known(now) ?
+		(3 * scheduling.usual_wait_us + mean_us) / 4 : mean_us;
+	scheduling.usual_wait_at = now;
+}
+
+/* If it does for as long as the pause was, the next one is short. */
+static void
+goes_well(TimestampTz now)
+{
+	if (now - scheduling.tried_at > scheduling.pause_us)
+		scheduling.pause_us = PAUSE_LEAST_US;
+}
+
 static void
 look(void)
 {
@@ -174,6 +213,8 @@ look(void)
 	int64		times_run;
 	int64		wait_ns;
 	int64		mean_us;
+	int64		most_wait_us = baton_batch_scheduling_wait_us;
+	int64		right_us = Max(most_wait_us, USUAL_WAIT_TIMES * scheduling.usual_wait_us);
 	bool		often = now - scheduling.looked_at < OFTEN_US;
 
 	scheduling.wakes_left = WAKES_A_LOOK;
@@ -191,31 +232,42 @@ look(void)
 
 	if (!scheduling.is_batch)
 	{
-		if (often && baton_batch_scheduling_wait_us > 0 && now >= scheduling.not_before)
+		if (often)
+			usual_wait_was(mean_us, now);
+		if (often && most_wait_us > 0 && now >= scheduling.not_before)
 		{
 			set_policy(true);
-			scheduling.tried_at = now;
 			scheduling.wakes_left = WAKES_A_TRY;
 		}
+		if (!scheduling.is_looking_at_usual)
+			scheduling.tried_at = now;
+		scheduling.is_looking_at_usual = false;
 	}
-	else if (!often || baton_batch_scheduling_wait_us == 0)
+	else if (!often || most_wait_us == 0)
 		interrupt_again();
 	else if (scheduling.waits_left > 0)
 	{
-		if (!somebody_computes(wait_ns))
-			return;
-		interrupt_again();
-		scheduling.not_before = now + scheduling.pause_us;
-		scheduling.pause_us = Min(2 * scheduling.pause_us, PAUSE_MOST_US);
+		if (somebody_computes(wait_ns, right_us))
+		{
+			interrupt_again();
+			scheduling.not_before = now + scheduling.pause_us;
+			scheduling.pause_us = Min(2 * scheduling.pause_us, PAUSE_MOST_US);
+		}
+		else if (scheduling.waits_left == 0)
+			goes_well(now);
 	}
-	else if (mean_us > baton_batch_scheduling_wait_us)
+	else if (mean_us > most_wait_us && !is_usual_wait_known(now))
 	{
-		if (scheduling.looks_before-- <= 0 ||
-			mean_us > LONG_WAIT_TIMES * (int64) baton_batch_scheduling_wait_us)
+		interrupt_again();
+		scheduling.is_looking_at_usual = true;
+	}
+	else if (mean_us > right_us)
+	{
+		if (scheduling.looks_before-- <= 0 || mean_us > LONG_WAIT_TIMES * right_us)
 			look_closely();
 	}
-	else if (now - scheduling.tried_at > scheduling.pause_us)
-		scheduling.pause_us = PAUSE_LEAST_US;
+	else
+		goes_well(now);
 }
 
 void

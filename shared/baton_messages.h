@@ -86,6 +86,9 @@ typedef struct BatonFrame
 
 #define BATON_TICKET_NATIVE 0	/* an ordinary connection for life */
 #define BATON_TICKET_LOGIN 1	/* authenticate it, say so, and exit */
+#define BATON_TICKET_GSS 2		/* begin GSSAPI encryption, read its startup
+								 * packet and tell it (STARTUP); then as
+								 * BATON_TICKET_NATIVE */
 
 /* backend -> dispatcher */
 #define BATON_MSG_PUT 20		/* session; u16 kind, u16 key_length, key, u32
@@ -116,8 +119,12 @@ typedef struct BatonFrame
 #define BATON_MSG_AUTHENTICATED 27	/* BATON_TICKET_LOGIN: the server has let
 									 * the client in */
 
-#define BATON_MSG_NATIVE_IN 28	/* BATON_TICKET_NATIVE: the server has let the
-								 * client in.  u32 role_oid, u8 superuser */
+#define BATON_MSG_NATIVE_IN 28	/* BATON_TICKET_NATIVE, _GSS: the server has
+								 * let the client in.  u32 role_oid, u8
+								 * superuser */
+#define BATON_MSG_STARTUP 29	/* BATON_TICKET_GSS: the client's startup
+								 * packet, or cancel request, as it was within
+								 * the encryption, without its length */
 
 /* For how long others of the session's kind may be told the same. */
 #define BATON_GREETING_NEVER 0

@@ -39,6 +39,13 @@ static const struct config_enum_entry logins[] = {
 	{NULL, 0, false}
 };
 
+static const struct config_enum_entry gss_encryptions[] = {
+	{"auto", BATON_GSS_AUTO, false},
+	{"on", BATON_GSS_ON, false},
+	{"off", BATON_GSS_OFF, false},
+	{NULL, 0, false}
+};
+
 /* How to define one parameter. */
 typedef struct ParameterDefinition
 {
@@ -104,6 +111,16 @@ static const ParameterDefinition definitions[] =
 		.options = logins,
 		.short_description = "Sets who authenticates the pool's clients where the dispatcher could: it, or a backend of the server.",
 		.long_description = "auto: a backend if a library has a hook for that. Methods that the dispatcher does not know are always a backend's.",
+	},
+	{
+		.name = "pg_baton.gss_encryption",
+		.type = PARAMETER_ENUM,
+		.variable = &baton_gss_encryption,
+		.context = PGC_SIGHUP,
+		.boot = BATON_GSS_AUTO,
+		.options = gss_encryptions,
+		.short_description = "Sets who gets GSSAPI encryption when asking for it; such sessions are ordinary connections for life.",
+		.long_description = "auto: everybody, if a line of pg_hba.conf lets in only who has it; else nobody.",
 	},
 	{
 		.name = "pg_baton.native_dbuser_names",

@@ -4,15 +4,17 @@ use crate::pieces::{choice, lengths};
 use crate::protocol::options;
 use crate::protocol::startup::{StartupEvent, StartupReader, Tls};
 
-/// Of a server that speaks protocol 3.2, or of one that does not.
+/// Of a server that speaks protocol 3.2, or of one that does not; offering GSSAPI
+/// encryption or not.
 fn reader(choice: u8) -> StartupReader {
     let server_major = if choice & 4 == 0 { 15 } else { 18 };
-    match choice % 4 {
+    let reader = match choice % 4 {
         0 => StartupReader::new(server_major, Tls::Refused),
         1 => StartupReader::new(server_major, Tls::Offered),
         2 => StartupReader::new(server_major, Tls::OfferedDirectly),
         _ => StartupReader::within_tls(server_major),
-    }
+    };
+    reader.offering_gss(choice & 8 != 0)
 }
 
 /// All that comes of them, read as the dispatcher reads: no more at a time than

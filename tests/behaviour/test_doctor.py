@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from harness.account import server_major, server_program
+from harness.account import pg_config, server_major, server_program
 from harness.certificates import Authority, make_secure, openssl, put
 from harness.health import wait_until
 
@@ -159,6 +159,18 @@ def test_lines_of_pg_hba_conf(make_cluster):
         cluster.write_hba([f"host all all 127.0.0.1/32 {method}"])
         one = next(one for one in findings(cluster, 1) if one["mend"] == f"{file} line 1")
         assert "what was loaded before is in force" in one["text"]
+
+
+@pytest.mark.skipif("gssapi" not in pg_config("configure"), reason="this server is built without GSSAPI")
+def test_a_line_of_gssapi_encryption(make_cluster):
+    cluster = with_views(make_cluster(hba=["hostgssenc all nobody all gss", "hostgssenc all other all reject"]))
+    one = next(one for one in findings(cluster, 0) if " nobody" in one["text"])
+    assert one["level"] == "warning" and "a backend of its own" in one["text"]
+    cluster.set_parameters({"pg_baton.gss_encryption": "off"})
+    cluster.reload()
+    wait_until(lambda: cluster.sql("SHOW pg_baton.gss_encryption") == [("off",)], what="a reload")
+    one = next(one for one in findings(cluster, 0) if " nobody" in one["text"])
+    assert "never matches" in one["text"] and one["mend"].endswith("pg_baton.gss_encryption = auto")
 
 
 @pytest.mark.skipif(server_major() < 18, reason="oauth is 18's")

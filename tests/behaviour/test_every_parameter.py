@@ -26,6 +26,7 @@ CHANGED_BY = {
     "dispatchers": "test_parameter_reloads.py",
     "enabled": "test_native.py",
     "force_migration": "test_pool.py",
+    "gss_encryption": "test_gss_encryption.py",
     "handshake_timeout": "test_door.py",
     "log_scheduling": "test_scheduling_log.py",
     "login": "test_login_by_server.py",

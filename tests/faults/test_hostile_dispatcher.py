@@ -77,6 +77,7 @@ def test_no_client_that_it_gives_to_a_backend_crashes_the_server(make_cluster):
         "no texts": frame("CLIENT", 0, client(**tls, rest=word(0) + NULL * 5)),
         "long texts": frame("CLIENT", 0, client(**tls, rest=word(2**32 - 1) + string(b"x" * 9000) * 5)),
         "no such kind": frame("CLIENT", 0, client(kind=99)),
+        "GSSAPI encryption": frame("CLIENT", 0, client(kind=constant("BATON_TICKET_GSS"))),
         "no such family": frame("CLIENT", 0, client(family=77)),
     }
     with world.impostor.in_its_place() as listener:

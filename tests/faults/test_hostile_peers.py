@@ -13,7 +13,7 @@ from harness.control_memory import ControlMemory, constant
 from harness.health import assert_healthy, wait_until
 from harness.hostile import MORE, Backend, Peer, frame, nobody_starts, put, string
 from harness.messages import A_BACKEND_S, PAYLOADS, each, word
-from harness.wire import Wire, query, startup
+from harness.wire import GSSENC_REQUEST, Wire, query, startup
 
 HOST = "127.0.0.1"
 
@@ -305,7 +305,7 @@ def test_who_retires_twice_counts_once_and_is_given_nobody(make_cluster, of):
 
 # Who says so has no backend of the pool's: a native session's, or a login's that the
 # server decides.
-TICKETS = {"native": "NATIVE_IN", "login": "AUTHENTICATED"}
+TICKETS = {"native": "NATIVE_IN", "login": "AUTHENTICATED", "gss": "STARTUP"}
 
 
 class Ticket:
@@ -314,7 +314,7 @@ class Ticket:
     def __init__(self, world: World, user: str) -> None:
         self.world = world
         self.client = Wire.open(HOST, world.cluster.pool_port)
-        self.client.send(startup({"user": user, "database": "postgres"}))
+        self.client.send(GSSENC_REQUEST if user == "gss" else startup({"user": user, "database": "postgres"}))
         wait_until(lambda: self._tickets() != [], what="there is a ticket")
         (self.number,) = self._tickets()
 
@@ -344,6 +344,7 @@ def make_ticket_world(make_cluster) -> World:
         make_cluster,
         same_pool=True,
         hba=[
+            "hostgssenc all gss all trust",
             "host all login all ldap ldapserver=127.0.0.1 ldapprefix=cn=",
             "host all all all trust",
             "local all all trust",

@@ -67,6 +67,7 @@ PAYLOADS = {
     "RETIRING": string(b""),
     "AUTHENTICATED": b"",
     "NATIVE_IN": struct.pack("=IB", 10, 1),
+    "STARTUP": struct.pack("!I", 196608) + b"user\0postgres\0\0",
     "PARAMETERS": word(0),
     "LOGIN_ANSWER": bytes(64),
     "SHUTDOWN": word(1),

@@ -143,9 +143,8 @@ fn look(server: &Server, line: &Line, findings: &mut Findings) {
         let text = format!("a line is wrong, and what was loaded before is in force: {error}");
         return findings.mended(CHECK, Level::Failure, text, place.clone());
     }
-    if line.kind == "hostgssenc" {
-        let text = format!("{what}: never matches, the pool's port has no GSSAPI encryption");
-        return findings.add(CHECK, Level::Warning, text);
+    if line.kind == "hostgssenc" && line.method != "reject" {
+        return look_at_gss(server, &what, findings);
     }
     let served = served(server, &line.method);
     if let Served::Never = served {
@@ -203,6 +202,20 @@ fn look(server: &Server, line: &Line, findings: &mut Findings) {
         "by the dispatcher"
     };
     findings.add(CHECK, Level::Ok, format!("{what}: served {by}"));
+}
+
+/// A line of those who have GSSAPI encryption alone.
+fn look_at_gss(server: &Server, what: &str, findings: &mut Findings) {
+    let parameter = "pg_baton.gss_encryption";
+    if !server.has(parameter) || server.text(parameter) == "off" {
+        let text = format!("{what}: never matches, the pool's port offers no GSSAPI encryption");
+        return findings.mended(CHECK, Level::Warning, text, server.line(parameter, "auto"));
+    }
+    let text = format!(
+        "{what}: served by the server itself, each connection a backend of its own; so is every client's that has a \
+         ticket of Kerberos and no gssencmode=disable"
+    );
+    findings.add(CHECK, Level::Warning, text);
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@
 //! Follows ProcessStartupPacket (backend/postmaster/postmaster.c of 15) in
 //! limits, order of checks, texts and SQLSTATEs, and what 18 has of protocol 3.2
 //! (backend_startup.c) if the server is one. It differs in three places: a cancel
-//! request may carry a key of up to 256 bytes whatever the server, GSSAPI encryption
-//! is always refused (`N`), and `db_user_namespace` is not heeded.
+//! request may carry a key of up to 256 bytes whatever the server, who asks for GSSAPI
+//! encryption is refused (`N`) unless the pool offers it, and `db_user_namespace` is
+//! not heeded.
 
 use super::messages::{
     negotiate_protocol_version, newest_protocol, CANCEL_REQUEST_CODE, MOST_STARTUP_BYTES,
@@ -116,6 +117,9 @@ pub enum StartupEvent {
     Secure,
     /// The client speaks TLS already. What was fed is the beginning of that.
     Direct,
+    /// GSSAPI encryption is asked for and offered. Whoever shall have the keys
+    /// answers `G`, and reads on.
+    Gss,
     /// A cancel request; close after it.
     Cancel(CancelRequest),
     /// The startup packet.
@@ -131,6 +135,7 @@ pub struct StartupReader {
     held: Vec<u8>,
     server_major: u32,
     tls: Tls,
+    offers_gss: bool,
     ssl_done: bool,
     gss_done: bool,
     /// A packet has come.
@@ -163,7 +168,13 @@ impl StartupReader {
         }
     }
 
-    /// For what comes within TLS, where nobody asks for encryption again.
+    /// Does this connection get GSSAPI encryption when it asks for it?
+    pub fn offering_gss(self, offers_gss: bool) -> StartupReader {
+        StartupReader { offers_gss, ..self }
+    }
+
+    /// For what comes within TLS or another encryption, where nobody asks for one
+    /// again.
     pub fn within_tls(server_major: u32) -> StartupReader {
         StartupReader {
             server_major,
@@ -243,6 +254,7 @@ impl StartupReader {
         let answer = match event {
             StartupEvent::Answer(byte) => Some(byte),
             StartupEvent::Secure => Some(b'S'),
+            StartupEvent::Gss => Some(b'G'),
             _ => None,
         };
         if let Some(answer) = answer.filter(|_| consumed < input.len()) {
@@ -278,7 +290,10 @@ impl StartupReader {
             }
             GSS_REQUEST_CODE if !self.gss_done => {
                 self.gss_done = true;
-                StartupEvent::Answer(b'N')
+                match self.offers_gss {
+                    true => StartupEvent::Gss,
+                    false => StartupEvent::Answer(b'N'),
+                }
             }
             protocol => match startup(protocol, newest_protocol(self.server_major), packet) {
                 Ok(startup) => StartupEvent::Startup(Box::new(startup)),

@@ -292,6 +292,31 @@ fn encryption_is_refused_once_for_each_kind() {
 }
 
 #[test]
+fn gss_encryption_is_another_s_to_begin_where_it_is_offered_and_once() {
+    let gss = packet(GSS_REQUEST_CODE, b"");
+    let offering = || StartupReader::new(15, Tls::Refused).offering_gss(true);
+    let mut reader = offering();
+    assert_eq!(
+        reader.feed(&packet(SSL_REQUEST_CODE, b"")),
+        (8, StartupEvent::Answer(b'N'))
+    );
+    assert_eq!(reader.feed(&gss), (8, StartupEvent::Gss));
+    assert!(matches!(
+        reader.feed(&gss).1,
+        StartupEvent::Failed(StartupError::Fatal { .. })
+    ));
+    // Nobody asks for it within another encryption.
+    let mut within = StartupReader::within_tls(15).offering_gss(true);
+    assert!(matches!(within.feed(&gss).1, StartupEvent::Failed(_)));
+    // What comes behind it in the clear is not taken for what is within it.
+    let bytes = [gss, hello(b"user\0u\0\0")].concat();
+    match offering().feed(&bytes).1 {
+        StartupEvent::Failed(StartupError::Fatal { send, .. }) => assert_eq!(send[..2], *b"GE"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn data_before_the_answer_about_encryption_end_the_connection() {
     for (code, word) in [(SSL_REQUEST_CODE, "SSL"), (GSS_REQUEST_CODE, "GSSAPI")] {
         let mut reader = StartupReader::new(15, Tls::Refused);

@@ -39,6 +39,7 @@ int			baton_max_login_kb;
 bool		baton_force_migration;
 bool		baton_enabled;
 int			baton_login;
+int			baton_gss_encryption;
 char	   *baton_native_dbuser_names;
 int			baton_native_when_waiting;
 bool		baton_session_pids;

@@ -18,6 +18,14 @@ enum
 	BATON_LOGIN_DISPATCHER
 };
 
+/* pg_baton.gss_encryption: who asks for it gets it */
+enum
+{
+	BATON_GSS_AUTO,
+	BATON_GSS_OFF,
+	BATON_GSS_ON
+};
+
 /* parameter_table.c says what each means. */
 extern int	baton_port;
 extern char *baton_listen_addresses;
@@ -44,6 +52,7 @@ extern int	baton_max_login_kb;
 extern bool baton_force_migration;
 extern bool baton_enabled;
 extern int	baton_login;
+extern int	baton_gss_encryption;
 extern char *baton_native_dbuser_names;
 extern int	baton_native_when_waiting;
 extern bool baton_session_pids;

@@ -11,6 +11,7 @@
 
 #include "catalog/pg_database.h"
 #include "catalog/pg_tablespace.h"
+#include "common/string.h"
 #include "libpq/libpq.h"
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
@@ -37,6 +38,29 @@ baton_input_is_buffered(void)
 	return pq_buffer_remaining_data() > 0;
 #else
 	return pq_buffer_has_data();
+#endif
+}
+
+uint32
+baton_frontend_protocol(uint32 asked)
+{
+#if PG_VERSION_NUM >= 180000
+	return Min(asked, PG_PROTOCOL_LATEST);
+#else
+	return asked;
+#endif
+}
+
+char *
+baton_clean_ascii(const char *text)
+{
+#if PG_VERSION_NUM >= 160000
+	return pg_clean_ascii(text, 0);
+#else
+	char	   *copy = pstrdup(text);
+
+	pg_clean_ascii(copy);
+	return copy;
 #endif
 }
 

@@ -33,6 +33,12 @@
 /* Has input of the client been read from the socket, but not been used? */
 extern bool baton_input_is_buffered(void);
 
+/* What errors are written as for a client that has asked for that protocol. */
+extern uint32 baton_frontend_protocol(uint32 asked);
+
+/* A copy with what is no ASCII made visible, or question marks up to 15. */
+extern char *baton_clean_ascii(const char *text);
+
 /* Lasts as long as the process. */
 extern WaitEventSet *baton_wait_set_create(int events);
 

@@ -29,6 +29,7 @@
 #include "baton_shared.h"
 #include "channel.h"
 #include "context_guc.h"
+#include "hba_match.h"
 #include "log_settings.h"
 #include "majors.h"
 #include "other_hooks.h"
@@ -102,6 +103,23 @@ add_number(StringInfo pairs, uint32 *count, const char *name, int64 value)
 	add(pairs, count, name, psprintf(INT64_FORMAT, value));
 }
 
+/*
+ * Is a client that asks for GSSAPI encryption to get it?  Its session is native
+ * then.  libpq asks whenever it has a ticket (gssencmode = prefer), so where no
+ * rule wants it the answer is no.
+ */
+static bool
+offers_gss(void)
+{
+#ifdef ENABLE_GSS
+	if (baton_gss_encryption == BATON_GSS_AUTO)
+		return !baton_enabled || baton_hba_wants_gss();
+	return baton_gss_encryption == BATON_GSS_ON;
+#else
+	return false;
+#endif
+}
+
 bool
 baton_parameters_send(int channel)
 {
@@ -145,6 +163,7 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "login_by_server",
 			   baton_login == BATON_LOGIN_SERVER ||
 			   (baton_login == BATON_LOGIN_AUTO && baton_others_authenticate()) ? 1 : 0);
+	add_number(&pairs, &count, "gss_encryption", offers_gss() ? 1 : 0);
 	add(&pairs, &count, "native_dbuser_names", baton_native_dbuser_names);
 	add_number(&pairs, &count, "native_when_waiting", baton_native_when_waiting);
 	add_number(&pairs, &count, "force_migration", baton_force_migration ? 1 : 0);

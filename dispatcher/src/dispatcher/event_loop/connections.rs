@@ -96,6 +96,10 @@ impl Dispatcher {
                     self.logins.not_authenticated(login, serial);
                     self.logins_want();
                 }
+                Peer::Encrypting(login, serial) => {
+                    self.logins.not_encrypted(login, serial);
+                    self.logins_want();
+                }
                 Peer::Query => self.readers.forget(number),
                 Peer::Unknown => {}
             }
@@ -123,12 +127,29 @@ impl Dispatcher {
                 self.logins_want();
                 Ok(())
             }
+            Peer::Encrypting(login, serial) if frame.kind == MSG_STARTUP => {
+                let encrypted = self.logins.encrypted(login, serial, frame.payload);
+                match encrypted {
+                    Some(native) => {
+                        self.natives.insert(number, native);
+                        self.connections.set_peer(number, Peer::Native);
+                    }
+                    None => {
+                        self.connections.set_peer(number, Peer::Query);
+                        self.connections.close(number);
+                    }
+                }
+                self.logins_want();
+                Ok(())
+            }
             Peer::Native if frame.kind == MSG_NATIVE_IN => {
                 Ok(self.native_is_in(number, Reader(frame.payload))?)
             }
-            Peer::Query | Peer::Holder | Peer::Native | Peer::Authenticator(..) => {
-                Err(Offence::OutOfOrder)
-            }
+            Peer::Query
+            | Peer::Holder
+            | Peer::Native
+            | Peer::Authenticator(..)
+            | Peer::Encrypting(..) => Err(Offence::OutOfOrder),
         }
     }
 
@@ -231,6 +252,10 @@ impl Dispatcher {
             }
             Some(Taken::ToAuthenticate(login, serial)) => {
                 let peer = Peer::Authenticator(login, serial);
+                self.connections.set_peer(number, peer);
+            }
+            Some(Taken::ToEncrypt(login, serial)) => {
+                let peer = Peer::Encrypting(login, serial);
                 self.connections.set_peer(number, peer);
             }
             None => self.connections.refuse(number, "the ticket is not good"),

@@ -50,6 +50,8 @@ pub enum Peer {
     Native,
     /// A backend that authenticates the client of this login.
     Authenticator(u32, u64),
+    /// A backend that begins GSSAPI encryption with the client of this login.
+    Encrypting(u32, u64),
 }
 
 /// A connection that has not said what it is.

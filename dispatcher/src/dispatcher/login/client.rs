@@ -22,6 +22,9 @@ pub enum Phase {
     Startup(StartupReader),
     /// A relay shakes hands; it has begun with TLS at once, or asked for it.
     Securing { is_direct: bool },
+    /// A process of the server begins GSSAPI encryption with it, and has not told its
+    /// startup packet yet.
+    Encrypting { pid: u32 },
     /// The launcher has been asked, or the name service.
     Asked(Box<Asked>),
     /// Authentication runs.
@@ -46,6 +49,8 @@ pub struct Asked {
 pub enum Errand {
     /// A backend of its own, for life.
     Native(Why),
+    /// A backend of its own, for life, that begins GSSAPI encryption with it first.
+    Gss,
     /// A backend that authenticates it.
     Login,
     /// To cancel what a backend does that is not the pool's.
@@ -55,6 +60,8 @@ pub enum Errand {
 /// What the server is to be sent.
 pub enum ForServer {
     Client(Box<Asked>),
+    /// One whose name nobody knows yet.
+    Nameless,
     Cancel(CancelRequest),
 }
 
@@ -111,7 +118,10 @@ impl Login {
         match &self.phase {
             Phase::Startup(reader) => reader.wanted(),
             Phase::Proving(proving) => proving.auth.wanted(),
-            Phase::Securing { .. } | Phase::Asked(_) | Phase::Errand { .. } => 0,
+            Phase::Securing { .. }
+            | Phase::Encrypting { .. }
+            | Phase::Asked(_)
+            | Phase::Errand { .. } => 0,
         }
     }
 
@@ -138,12 +148,17 @@ impl Login {
 
     /// It is the client's turn.
     pub fn keeps_us(&self) -> bool {
-        matches!(self.phase, Phase::Securing { .. }) || self.wanted() > 0
+        self.shakes_hands() || self.wanted() > 0
     }
 
     /// A handshake is going on.
     pub fn shakes_hands(&self) -> bool {
-        matches!(self.phase, Phase::Securing { .. })
+        matches!(self.phase, Phase::Securing { .. }) || self.is_a_backend_s()
+    }
+
+    /// A process of the server speaks with it, in words that are not ours.
+    pub fn is_a_backend_s(&self) -> bool {
+        matches!(self.phase, Phase::Encrypting { .. })
     }
 }
 

@@ -70,7 +70,10 @@ impl Logins {
                     bytes[..length].zeroize();
                     self.auth_action(number, action);
                 }
-                Phase::Securing { .. } | Phase::Asked(_) | Phase::Errand { .. } => return,
+                Phase::Securing { .. }
+                | Phase::Encrypting { .. }
+                | Phase::Asked(_)
+                | Phase::Errand { .. } => return,
             }
             // Less than there was room for: there is no more yet.
             if length < room || login_of(&mut self.logins, number, serial).is_none() {
@@ -84,6 +87,10 @@ impl Logins {
         match event {
             StartupEvent::NeedMore | StartupEvent::Direct => {}
             StartupEvent::Secure => self.begin_tls(number, None),
+            StartupEvent::Gss if self.is_in_vain(number) => {
+                self.send_to_login(number, b"N");
+            }
+            StartupEvent::Gss => self.begin_gss(number),
             StartupEvent::Answer(byte) => {
                 self.send_to_login(number, &[byte]);
             }

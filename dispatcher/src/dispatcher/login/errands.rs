@@ -12,6 +12,9 @@
 //!
 //! Tickets are few (BATON_TICKETS), and good for the moment of a fork; who
 //! comes when all are given waits, as the postmaster forks one at a time anyway.
+//! A client that is to have GSSAPI encryption has no startup packet yet: the dispatcher
+//! sends one that has the ticket and names nobody (gss.rs).
+//!
 //! An errand belongs to its login, and ends with it.
 
 use super::client::{login_of, Errand, ForServer, Phase};
@@ -46,6 +49,8 @@ pub enum Taken {
     Native(Native),
     /// This login's.
     ToAuthenticate(u32, u64),
+    /// This login's, whose startup packet it will tell.
+    ToEncrypt(u32, u64),
 }
 
 /// One such connection; its place in the table is the ticket's remainder.
@@ -103,11 +108,14 @@ fn new_ticket(place: u32) -> u64 {
     }
 }
 
+/// The startup packet of a client that has not sent its own.
+const NAMELESS: [u8; 5] = [0, 3, 0, 0, 0];
+
 /// The client's startup packet, with the ticket before all that is its own.
-fn with_ticket(startup: &Startup, ticket: u64) -> Vec<u8> {
-    let (protocol, rest) = startup.packet.split_at(4);
+fn with_ticket(packet: &[u8], ticket: u64) -> Vec<u8> {
+    let (protocol, rest) = packet.split_at(4);
     let option = format!("_pq_.pg_baton.{ticket:016x}\0\0");
-    let length = (4 + startup.packet.len() + option.len()) as u32;
+    let length = (4 + packet.len() + option.len()) as u32;
     [&length.to_be_bytes(), protocol, option.as_bytes(), rest].concat()
 }
 
@@ -155,7 +163,11 @@ impl Logins {
         let (ticket, unsent) = match what {
             ForServer::Client(asked) => {
                 let ticket = new_ticket(place);
-                (ticket, with_ticket(&asked.startup, ticket))
+                (ticket, with_ticket(&asked.startup.packet, ticket))
+            }
+            ForServer::Nameless => {
+                let ticket = new_ticket(place);
+                (ticket, with_ticket(&NAMELESS, ticket))
             }
             ForServer::Cancel(request) => {
                 let mut packet = Vec::new();
@@ -274,6 +286,7 @@ impl Logins {
         let (fd, address) = (login.fd(), login.address);
         let kind = match it.errand {
             Errand::Native(_) => TICKET_NATIVE,
+            Errand::Gss => TICKET_GSS,
             Errand::Login | Errand::Cancel => TICKET_LOGIN,
         };
         let names = login.certificate();
@@ -297,6 +310,10 @@ impl Logins {
                 let startup = self.forget_native_login(it.login)?;
                 let since = self.now.timestamp;
                 Taken::Native(Native::new(startup, why, pid, address, since))
+            }
+            Errand::Gss => {
+                self.is_encrypting(it.login, pid);
+                Taken::ToEncrypt(it.login, it.serial)
             }
             Errand::Login | Errand::Cancel => Taken::ToAuthenticate(it.login, it.serial),
         };

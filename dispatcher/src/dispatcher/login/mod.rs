@@ -12,6 +12,7 @@
 //! | `answers` | what the launcher has said of it |
 //! | `door`, `limits`, `watch` | limits at the door, and whom they concern next |
 //! | `securing` | TLS |
+//! | `gss` | GSSAPI encryption |
 //! | `errands`, `native` | what the server is to do for a client |
 //! | `outcomes` | what other threads have found out |
 //! | `login_cache`, `launcher` | what the launcher was asked |
@@ -24,6 +25,7 @@ mod client;
 mod conversation;
 mod door;
 pub mod errands;
+mod gss;
 pub mod launcher;
 mod limits;
 pub mod listeners;
@@ -229,10 +231,13 @@ impl Logins {
             bytes: 0,
             step_began_us: self.now.us,
             deadline_us: self.now.us + self.limit_us(fd),
-            phase: Phase::Startup(StartupReader::new(
-                self.parameters.server_major(),
-                self.tls.for_client(address.is_local()),
-            )),
+            phase: Phase::Startup(
+                StartupReader::new(
+                    self.parameters.server_major(),
+                    self.tls.for_client(address.is_local()),
+                )
+                .offering_gss(self.parameters.gss_encryption && !address.is_local()),
+            ),
         };
         // It has spoken already, as a rule: TCP_DEFER_ACCEPT.
         if let Some(number) = self.logins.insert(login) {
@@ -269,8 +274,11 @@ impl Logins {
     pub fn forget(&mut self, number: u32) {
         if let Some(login) = self.take_out(number) {
             self.client_number.let_go(login.fd());
-            if matches!(login.phase, Phase::Errand { .. }) {
-                self.recall_errand(number, login.serial);
+            match login.phase {
+                Phase::Errand { .. } => self.recall_errand(number, login.serial),
+                // The process has the socket, too, and learns of it so.
+                Phase::Encrypting { .. } => socket::shutdown(login.fd()),
+                _ => {}
             }
         }
     }
@@ -284,7 +292,9 @@ impl Logins {
     pub fn fail(&mut self, number: u32, report: &Report) {
         if let Some(login) = self.logins.get(number) {
             info!("login failed, {}: {report}", login.address);
-            let _ = socket::send(login.fd(), &report.to_bytes());
+            if !login.is_a_backend_s() {
+                let _ = socket::send(login.fd(), &report.to_bytes());
+            }
         }
         self.drop_login(number);
     }

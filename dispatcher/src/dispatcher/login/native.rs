@@ -1,8 +1,8 @@
 //! Native sessions: ordinary connections for life, each on a backend of its own,
 //! of which the dispatcher knows no more than that they are there.
 //!
-//! Who becomes one is decided here, at the startup packet; how it comes to its
-//! backend is told in errands.rs. Nothing that a client has proved is known then, so
+//! Who becomes one is decided here, at the startup packet, or in gss.rs, before that;
+//! how it comes to its backend is told in errands.rs. Nothing that a client has proved is known then, so
 //! nothing here may depend on who it is beyond the names that it gives: the
 //! server decides whether it may come in.
 
@@ -24,6 +24,7 @@ pub enum Why {
     ContextMemory,
     PoolMemory,
     FailedCheck,
+    GssEncryption,
 }
 
 impl Why {
@@ -37,6 +38,7 @@ impl Why {
             Why::ContextMemory => "context memory",
             Why::PoolMemory => "pool memory",
             Why::FailedCheck => "failed check",
+            Why::GssEncryption => "GSSAPI encryption",
         }
     }
 }

@@ -55,6 +55,8 @@ pub struct Parameters {
     pub enabled: bool,
     /// Even where the dispatcher could authenticate.
     pub login_by_server: bool,
+    /// Who asks for GSSAPI encryption gets it.
+    pub gss_encryption: bool,
     pub native_dbuser_names: NativeNames,
     /// 0: never.
     pub native_when_waiting: u32,
@@ -167,6 +169,7 @@ const TABLE: &[(&str, Set)] = &[
     flag!(force_migration),
     flag!(enabled),
     flag!(login_by_server),
+    flag!(gss_encryption),
     ("native_dbuser_names", |parameters, text| {
         parameters.native_dbuser_names = NativeNames::parse(text)?;
         Some(())

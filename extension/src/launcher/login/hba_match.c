@@ -232,6 +232,23 @@ baton_hba_can_answer(const BatonClient *client)
 	return groups_are_readable && (!hba_file.names_same_role || is_readable(client->database));
 }
 
+bool
+baton_hba_wants_gss(void)
+{
+	ListCell   *cell;
+
+	foreach(cell, hba_file.lines)
+	{
+		const HbaLine *line = (const HbaLine *) lfirst(cell);
+
+		if (line->conntype == ctHostGSS && line->auth_method != uaReject)
+			return true;
+		if (line->conntype == ctHostNoGSS && line->auth_method == uaReject)
+			return true;
+	}
+	return false;
+}
+
 /* Does the server's code look at the line's address for that client? */
 static bool
 address_counts(const BatonClient *client, const HbaLine *line)

@@ -37,4 +37,10 @@ extern bool baton_hba_can_answer(const BatonClient *client);
  */
 extern const HbaLine *baton_hba_match(const BatonClient *client, bool *by_network);
 
+/*
+ * Is there a line that only a client with GSSAPI encryption can come in by, or that
+ * refuses all others?  Of lines that could not be read nothing is known.
+ */
+extern bool baton_hba_wants_gss(void);
+
 #endif							/* BATON_HBA_MATCH_H */

@@ -17,8 +17,9 @@
  * with everything that the server does for any client, from the checks of the
  * packet to the last word of the session.
  *
- * Two kinds of ticket: a native one makes an ordinary connection for life.  One
- * for a login ends with AuthenticationOk: the backend says so in place of
+ * Three kinds of ticket: a native one makes an ordinary connection for life.  So
+ * does one for GSSAPI encryption, whose packet comes from the client only
+ * when that has begun (gss_startup.c).  One for a login ends with AuthenticationOk: the backend says so in place of
  * sending it, and exits, and the dispatcher goes on as if it had asked for a
  * password itself.  Up to there all is the server's: methods, hooks, time limit,
  * errors, log.  Of what the client sends such a backend reads only what it has
@@ -68,6 +69,7 @@
 #include "client_port.h"
 #include "client_ticket.h"
 #include "control.h"
+#include "gss_startup.h"
 #include "keepalive.h"
 #include "majors.h"
 #include "parameters.h"
@@ -472,7 +474,10 @@ baton_ticket_take(const char *body, size_t length)
 	methods = *server_methods;
 	methods.putmessage = ticket_message;
 	methods.flush = ticket_flush;
-	tell_client(body, length, strlen(name) + 1);
+	if (kind == BATON_TICKET_GSS)
+		baton_gss_startup(dispatcher);
+	else
+		tell_client(body, length, strlen(name) + 1);
 	PqCommMethods = &methods;
 	/* not before: an error would be sent by a TLS session that has no socket */
 	baton_port_claim_tls(is_relayed);

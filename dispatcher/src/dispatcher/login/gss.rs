@@ -1,0 +1,87 @@
+//! GSSAPI encryption of a client that logs in.
+//!
+//! The keys cannot leave the process that negotiates them, and the startup packet
+//! comes after that. So who asks for it, and is to have it (pg_baton.gss_encryption),
+//! goes to a backend of its own at once, which answers, reads the packet, and tells it
+//! here (STARTUP; gss_startup.c is the extension's side). Up to there it is a login,
+//! whose socket stays open here as well: it counts among those that have not logged in,
+//! the limits at the door hold, and to end it the socket is shut down. From there on it
+//! is native.
+//!
+//! Nothing may be sent to it from here once a process has taken it.
+
+use super::client::{login_of, Effect, Errand, ForServer, Phase};
+use super::native::{Native, Why};
+use super::Logins;
+use crate::protocol::startup::{StartupError, StartupEvent, StartupReader};
+use tracing::info;
+
+impl Logins {
+    /// A client has asked for it, and has not been answered.
+    pub(super) fn begin_gss(&mut self, number: u32) {
+        match self.count_login(number) {
+            Ok(()) => self.send_on_errand(number, Errand::Gss, ForServer::Nameless),
+            Err(report) => self.fail(number, &report),
+        }
+    }
+
+    /// That process has taken it.
+    pub(super) fn is_encrypting(&mut self, number: u32, pid: u32) {
+        if let Some(login) = self.logins.get_mut(number) {
+            login.step_began_us = self.now.us;
+            login.phase = Phase::Encrypting { pid };
+            self.settle(number);
+        }
+    }
+
+    /// The process has read its first packet. What has become of it, if it is a native
+    /// session now.
+    pub fn encrypted(&mut self, number: u32, serial: u64, packet: &[u8]) -> Option<Native> {
+        let most = self.parameters.door.login_bytes;
+        let login = login_of(&mut self.logins, number, serial)?;
+        let Phase::Encrypting { pid } = login.phase else {
+            return None;
+        };
+        login.bytes += packet.len() as u64;
+        if most > 0 && login.bytes > most {
+            self.drop_login(number);
+            return None;
+        }
+        let length = u32::try_from(packet.len() + 4).unwrap_or(u32::MAX);
+        let bytes = [&length.to_be_bytes(), packet].concat();
+        let mut reader = StartupReader::within_tls(self.parameters.server_major());
+        match reader.feed(&bytes).1 {
+            StartupEvent::Startup(startup) => {
+                let login = self.take_out(number)?;
+                self.client_number.let_go(login.fd());
+                let (why, since) = (Why::GssEncryption, self.now.timestamp);
+                Some(Native::new(*startup, why, pid, login.address, since))
+            }
+            // The process has ended by now, and the connection ends with the login.
+            StartupEvent::Cancel(request) => {
+                self.effects.push_back(Effect::Cancel(number, request));
+                None
+            }
+            // The process tells it why.
+            StartupEvent::Failed(StartupError::Fatal { report, .. }) => {
+                info!("login failed: {report}");
+                let login = self.take_out(number)?;
+                self.client_number.let_go(login.fd());
+                self.failed += 1;
+                None
+            }
+            _ => {
+                self.drop_login(number);
+                None
+            }
+        }
+    }
+
+    /// The process has ended before that.
+    pub fn not_encrypted(&mut self, number: u32, serial: u64) {
+        if let Some(login) = login_of(&mut self.logins, number, serial) {
+            info!("login failed, {}: no GSSAPI encryption", login.address);
+            self.drop_login(number);
+        }
+    }
+}

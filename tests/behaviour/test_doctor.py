@@ -139,6 +139,7 @@ HBA = [
     "host all nobody host.invalid scram-sha-256",
     "host all nobody localhost scram-sha-256",
     "host all nobody 10.0.0.0/8 ldap ldapserver=ldap.invalid ldapprefix=x",
+    "hostgssenc all nobody 10.0.0.0/8 trust",
 ]
 
 
@@ -154,6 +155,9 @@ def test_lines_of_pg_hba_conf(make_cluster):
         assert ldap["level"] == "ok" and "by a backend" in ldap["text"]
     else:
         assert ldap["level"] == "failure" and ldap["mend"].startswith(f"{file} line 3: ")
+    encrypted = by_line[f"{file} line 4"]
+    assert encrypted["level"] == "warning" and "no GSSAPI encryption" in encrypted["text"]
+    assert encrypted["mend"].endswith(f"hostssl or host, or they connect to port {cluster.port}")
     methods = ["nonsense", "bsd"] + ([] if server_major() >= 18 else ["oauth issuer=x scope=y"])
     for method in methods:
         cluster.write_hba([f"host all all 127.0.0.1/32 {method}"])
@@ -281,10 +285,25 @@ def test_a_self_check_that_failed(make_cluster):
 
 def test_a_library_that_hooks_into_logins(make_cluster):
     cluster = with_views(make_cluster(parameters={"shared_preload_libraries": "pg_baton, auth_delay"}))
-    one = next(one for one in findings(cluster, 0) if "auth_delay" in one["text"])
+
+    def served(found: list[dict]) -> list[str]:
+        """By whom clients are, by pg_hba.conf's three lines that are not replication's."""
+        texts = [one["text"] for one in found if one["check"] == "pg_hba.conf"]
+        assert [text.split(" served ")[1].split(",")[0] for text in texts[3:]] == ["by the server itself"] * 3
+        return [text.split(" served ")[1] for text in texts[:3]]
+
+    found = findings(cluster, 0)
+    one = next(one for one in found if "auth_delay" in one["text"])
     assert one["level"] == "ok" and "a backend's" in one["text"]
-    cluster.set_parameters({"pg_baton.login": "dispatcher"})
-    cluster.reload()
-    wait_until(lambda: cluster.sql("SHOW pg_baton.login") == [("dispatcher",)], what="a reload")
-    one = of(findings(cluster, 0), "libraries", "warning")
-    assert one["mend"].endswith("pg_baton.login = auto")
+    # and that is what the lines are said to be
+    by_backend = "by a backend with the server's own code, a fork each login"
+    assert served(found) == [by_backend] * 3
+    for login, by in (("dispatcher", "by the dispatcher"), ("server", by_backend)):
+        cluster.set_parameters({"pg_baton.login": login})
+        cluster.reload()
+        wait_until(lambda: cluster.sql("SHOW pg_baton.login") == [(login,)], what="a reload")  # noqa: B023
+        found = findings(cluster, 0)
+        assert served(found) == [by] * 3
+        if login == "dispatcher":
+            one = of(found, "libraries", "warning")
+            assert one["mend"].endswith("pg_baton.login = auto")

@@ -2,7 +2,7 @@
 //! served.
 
 use super::ask::Server;
-use super::{Findings, Level};
+use super::{libraries, Findings, Level};
 use anyhow::Result;
 use serde_json::Value;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -27,7 +27,12 @@ enum Served {
 }
 
 fn served(server: &Server, method: &str) -> Served {
-    let all_by_server = server.text("pg_baton.login") == "server";
+    // As the launcher decides (login_by_server in parameters_message.c).
+    let all_by_server = match server.text("pg_baton.login").as_str() {
+        "server" => true,
+        "auto" => libraries::hook_into_logins(server),
+        _ => false,
+    };
     match method {
         "trust" | "reject" | "scram-sha-256" | "md5" | "password" | "peer" | "cert"
             if !all_by_server =>

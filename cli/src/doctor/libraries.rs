@@ -68,6 +68,12 @@ fn list(text: &str) -> impl Iterator<Item = String> + '_ {
     names.filter(|name| !name.is_empty())
 }
 
+/// Is one preloaded whose hook the server calls for each client it authenticates?
+pub fn hook_into_logins(server: &Server) -> bool {
+    list(&server.text("shared_preload_libraries"))
+        .any(|library| OF_LOGINS.contains(&base(&library)))
+}
+
 pub fn look(server: &Server, findings: &mut Findings) -> Result<()> {
     // Library: where it is from.
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

@@ -8,11 +8,11 @@ from drivers import PARAMETERS
 from harness.certificates import Authority, make_secure
 
 
-@pytest.fixture(scope="module", params=["normal", "forced", "normal-tls"])
+@pytest.fixture(scope="module", params=["normal", "forced", "normal-tls", "forced-tls"])
 def server(run, request):
     """Takes the place of the one of all tests; `sslmode` is libpq's."""
     name = f"{request.module.__name__}-{request.param}"
-    parameters = {**PARAMETERS, "pg_baton.force_migration": request.param == "forced"}
+    parameters = {**PARAMETERS, "pg_baton.force_migration": request.param.startswith("forced")}
     cluster = run.cluster(name, parameters=parameters)
     secure = request.param.endswith("tls")
     cluster.sslmode = "require" if secure else "disable"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 
 import psycopg
@@ -84,7 +85,7 @@ def test_parameters_of_diffie_hellman_are_the_file_s(make_cluster, authority):
     (cluster.data / "dh.pem").write_text("nonsense")
     cluster.reload()
     wait_until(lambda: length(cluster.pool_port).endswith("2048 bits"), what="the built-in ones")
-    cluster.wait_for_log('could not load DH parameters file "dh.pem"|could not load DH parameters')
+    cluster.wait_for_log("pg_baton: could not load DH parameters file: ")
 
 
 @pytest.mark.parametrize("supports_reload", [False, True])
@@ -113,12 +114,43 @@ def test_a_key_with_a_passphrase(make_cluster, authority, supports_reload):
     else:
         cluster.wait_for_log(r'pg_baton: .*"server.key" cannot be reloaded because it requires a passphrase', start=start)
     assert comes_in(cluster.direct) and comes_in(cluster.pool)
-    # a wrong one at the next start of the dispatcher: no TLS, and the log says why
+    # a wrong one: a reload changes nothing, and at the next start of the dispatcher
+    # there is no TLS, and the log says why
+    start = len(cluster.log())
     cluster.set_parameters({"ssl_passphrase_command": "echo wrong"})
     cluster.reload()
-    if supports_reload:
+    if cluster.pooled:
         cluster.wait_for_log("pg_baton: .*SSL configuration was not reloaded", start=start)
+        assert comes_in(cluster.direct) and comes_in(cluster.pool)
+        start = len(cluster.log())
+        restart_dispatcher(cluster)
+        cluster.wait_for_log(r'pg_baton: .*could not load private key file "server.key"', start=start)
+        assert comes_in(cluster.direct)
+        with pytest.raises(psycopg.OperationalError, match="server does not support SSL"):
+            comes_in(cluster.pool)
+        # a reload with the right one, where it may ask, and the next start anywhere
+        start = len(cluster.log())
+        cluster.set_parameters({"ssl_passphrase_command": command})
+        cluster.reload()
+        if supports_reload:
+            wait_until(lambda: offers_tls(cluster), what="TLS after the reload")
+        else:
+            cluster.wait_for_log("pg_baton: .*cannot be reloaded because it requires a passphrase", start=start)
+            assert not offers_tls(cluster)
+            restart_dispatcher(cluster)
         assert comes_in(cluster.pool)
+
+
+def offers_tls(cluster) -> bool:
+    return "Cipher is (NONE)" not in offers(cluster, cluster.pool_port)
+
+
+def restart_dispatcher(cluster) -> None:
+    (pid,) = cluster.dispatcher_pids()
+    cluster.expect_in_log("baton-dispatcher.* was terminated by signal 9|terminated by signal")
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: cluster.dispatcher_pids() not in ([], [pid]), what="another dispatcher")
+    cluster.wait_pool_ready()
 
 
 @pytest.mark.timeout(300)

@@ -19,6 +19,7 @@ use openssl::ssl::{
 use openssl::x509::store::X509Lookup;
 use openssl::x509::verify::X509VerifyFlags;
 use openssl::x509::{X509Name, X509Ref};
+use std::io;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -59,15 +60,21 @@ pub enum Occasion {
     Reload,
 }
 
-/// The first thing that went wrong, as ERR_reason_error_string has it.
+/// ERR_SYSTEM_FLAG (openssl/err.h of 3.0): the rest of the code is an errno.
+const SYSTEM_ERROR: u64 = 1 << 31;
+
+/// The first thing that went wrong, as SSLerrmessage has it.
 pub fn reason(error: &ErrorStack) -> String {
-    let first = error.errors().first();
-    match first.and_then(|error| error.reason()) {
-        Some(reason) => reason.to_owned(),
-        None => first.map_or_else(
-            || "no SSL error reported".to_owned(),
-            |error| format!("SSL error code {}", error.code()),
-        ),
+    let Some(first) = error.errors().first() else {
+        return "no SSL error reported".to_owned();
+    };
+    match (first.reason(), first.code()) {
+        (Some(reason), _) => reason.to_owned(),
+        (None, code) if code & SYSTEM_ERROR != 0 => {
+            let number = (code & (SYSTEM_ERROR - 1)) as i32;
+            key_file::error_text(&io::Error::from_raw_os_error(number))
+        }
+        (None, code) => format!("SSL error code {code}"),
     }
 }
 
@@ -131,9 +138,14 @@ fn load_key(
 ) -> Result<(), String> {
     let file = &settings.key_file;
     key_file::check_permissions(file)?;
-    let bytes = std::fs::read(file)
-        .map(Zeroizing::new)
-        .map_err(|error| format!("could not load private key file \"{file}\": {error}"))?;
+    let bytes = std::fs::read(file).map(Zeroizing::new).map_err(|error| {
+        let error = key_file::error_text(&error);
+        format!("could not load private key file \"{file}\": {error}")
+    })?;
+    let not_loaded = |error: &ErrorStack| {
+        let reason = reason(error);
+        format!("could not load private key file \"{file}\": {reason}")
+    };
     let has_command = !settings.passphrase_command.is_empty();
     // Without a command there is nobody to ask: this program has no terminal.
     let may_ask =
@@ -170,16 +182,14 @@ fn load_key(
                 ),
             });
         }
-        (Err(error), None) => {
-            let reason = reason(&error);
-            return Err(format!(
-                "could not load private key file \"{file}\": {reason}"
-            ));
-        }
+        (Err(error), None) => return Err(not_loaded(&error)),
     };
+    // Another's than the certificate's is found here already.
     builder
         .set_private_key(&key)
-        .and_then(|()| builder.check_private_key())
+        .map_err(|error| not_loaded(&error))?;
+    builder
+        .check_private_key()
         .map_err(|error| format!("check of private key failed: {}", reason(&error)))
 }
 
@@ -218,13 +228,20 @@ fn set_dh(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), St
     let file = &settings.dh_params_file;
     let mut parameters = None;
     if !file.is_empty() {
-        let read = std::fs::read(file)
-            .map_err(|error| error.to_string())
-            .and_then(|bytes| Dh::params_from_pem(&bytes).map_err(|error| reason(&error)));
+        let read = match std::fs::read(file) {
+            Ok(bytes) => Dh::params_from_pem(&bytes)
+                .map_err(|error| format!("could not load DH parameters file: {}", reason(&error))),
+            Err(error) => {
+                let error = key_file::error_text(&error);
+                Err(format!(
+                    "could not open DH parameters file \"{file}\": {error}"
+                ))
+            }
+        };
         match read {
             Ok(read) => parameters = Some(read),
             // As in load_dh_file the built-in ones serve then.
-            Err(why) => tracing::warn!("could not load DH parameters file \"{file}\": {why}"),
+            Err(why) => tracing::warn!("{why}"),
         }
     }
     let built_in = || {

@@ -5,7 +5,7 @@
 //! a thread of their own at a reload.
 
 use crate::dispatcher::sys::process;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use zeroize::Zeroizing;
@@ -13,10 +13,21 @@ use zeroize::Zeroizing;
 /// Longer than OpenSSL's own buffer for it.
 const MOST_PASSPHRASE_BYTES: u64 = 1024;
 
+/// As %m of the server's texts: without the number.
+pub fn error_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" (os error ") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
 /// Refuses a file that others can read, as the server does.
 pub fn check_permissions(path: &str) -> Result<(), String> {
-    let about = std::fs::metadata(path)
-        .map_err(|error| format!("could not access private key file \"{path}\": {error}"))?;
+    let about = std::fs::metadata(path).map_err(|error| {
+        let error = error_text(&error);
+        format!("could not access private key file \"{path}\": {error}")
+    })?;
     judge(
         path,
         about.is_file(),

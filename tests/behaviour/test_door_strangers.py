@@ -10,6 +10,7 @@ import struct
 import threading
 
 import pytest
+from harness import openssl_client
 from harness.certificates import Authority, client_hello, make_secure
 from harness.cluster import HOST
 from harness.health import Load, assert_serves, wait_until
@@ -96,6 +97,32 @@ def guesses(server, number: int) -> None:
         assert found[-1].fields()["C"] in ("28P01", "53300")
 
 
+def guesses_by_tls(server, number: int) -> None:
+    with Wire.open(HOST, server.pool_port).secure() as wire:
+        found = wire.log_in(("by_scram", "nobody")[number % 2], "postgres", f"guess {number}")
+        assert found[-1].fields()["C"] in ("28P01", "53300")
+
+
+def renegotiates(server, number: int) -> socket.socket:
+    """A new handshake is asked for before it says who it is, and in the middle of that."""
+    client = openssl_client.Client(server.pool_port, openssl_client.TLS_1_2)
+    said = client.data(PACKET[: number % len(PACKET)]) if number % 2 else b""
+    return send_and_stay(client, said + client.renegotiate())
+
+
+def changes_its_keys(server, number: int) -> socket.socket:
+    """And has the server change its own, which each time has to say so."""
+    client = openssl_client.Client(server.pool_port, openssl_client.TLS_1_3)
+    # some of them so often that they are sent away
+    return send_and_stay(client, client.key_updates(50 if number % 4 else 1000))
+
+
+def send_and_stay(client: openssl_client.Client, said: bytes) -> socket.socket:
+    client.free()
+    client.sock.sendall(said)
+    return client.sock
+
+
 def asks_and_never_answers(server, number: int) -> socket.socket:
     wire = Wire.open(HOST, server.pool_port)
     wire.send(startup({"user": "by_scram", "database": "postgres"}))
@@ -106,7 +133,7 @@ def asks_and_never_answers(server, number: int) -> socket.socket:
 
 KINDS = [
     silent, half_a_packet, a_long_packet, garbage, half_a_handshake, a_handshake_and_no_more, resets, guesses,
-    asks_and_never_answers,
+    asks_and_never_answers, guesses_by_tls, renegotiates, changes_its_keys,
 ]  # fmt: skip
 
 
@@ -150,7 +177,7 @@ class Attack:
 @pytest.mark.parametrize("kind", KINDS)
 def test_strangers_cost_nobody_his_service(server, kind):
     assert_serves(server)
-    with Load(server, clients=4) as load:
+    with Load(server, clients=4, by_tls=2) as load:
         load.wait_for_answers(50)
         before = memory_kb(*server.dispatcher_pids())
         with Attack(server, kind) as attack:

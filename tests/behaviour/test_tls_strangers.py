@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
 
 import psycopg
 import pytest
+from harness import openssl_client
 from harness.certificates import Authority, client_hello, make_secure
 from harness.health import wait_until
 from harness.processes import memory_kb
-from harness.wire import SSL_REQUEST, Wire, query
+from harness.wire import SSL_REQUEST, Wire, query, startup
 
 AUTHENTICATION_TIMEOUT_S = 3
 
@@ -117,6 +119,29 @@ def test_words_in_the_clear_after_the_request_are_refused(server):
         got += more
     assert got[:1] == b"S" and b"received unencrypted data after SSL request" in got
     raw.close()
+
+
+def test_who_changes_its_keys_without_end_is_sent_away(server):
+    """Each change costs more than a query of its own; a few cost nobody anything."""
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'changes keys'"
+    client = openssl_client.Client(server.pool_port, openssl_client.TLS_1_3)
+    packet = startup({"user": "postgres", "database": "postgres", "application_name": "changes keys"})
+    for at in range(0, len(packet), 10):
+        client.sock.sendall(client.key_updates(100) + client.data(packet[at : at + 10]))
+    client.sock.sendall(client.key_updates(100) + client.data(query("SELECT pg_sleep(600)")))
+    wait_until(lambda: server.sql(sessions) == [(1,)], what="a session that changes its keys")
+    start = len(server.log())
+    with contextlib.suppress(ConnectionError):
+        for _ in range(10):
+            client.sock.sendall(client.key_updates(1000))
+        while client.sock.recv(65536):
+            pass
+    server.wait_for_log("SSL error: the client sends much, and no data", start=start)
+    client.free()
+    client.sock.close()
+    # its backend notices as on a connection that has been lost
+    server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'changes keys'")
+    is_served(server)
 
 
 @pytest.mark.skipif("libasan" in os.environ.get("BATON_TEST_PRELOAD", ""), reason="AddressSanitizer keeps what was freed")

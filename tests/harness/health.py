@@ -108,15 +108,18 @@ class Load:
     answer is a failure for good.
     """
 
-    def __init__(self, cluster: Cluster, clients: int, think_s: float = 0.0) -> None:
+    def __init__(self, cluster: Cluster, clients: int, think_s: float = 0.0, by_tls: int = 0) -> None:
+        """So many of the clients come by TLS."""
         import threading
 
         self.cluster = cluster
         self.think_s = think_s
+        self.by_tls = by_tls
         self.stopping = threading.Event()
         self.wrong: list[str] = []
         self.lost: list[str] = []
         self.answers = 0
+        self.answers_of = [0] * clients
         self.threads = [threading.Thread(target=self._client, args=(n,), daemon=True) for n in range(clients)]
 
     def __enter__(self) -> "Load":
@@ -136,7 +139,8 @@ class Load:
     def _client(self, number: int) -> None:
         while not self.stopping.is_set():
             try:
-                with Wire.login(HOST, self.cluster.pool_port, user=SUPERUSER, timeout_s=30) as wire:
+                secure = number < self.by_tls
+                with Wire.login(HOST, self.cluster.pool_port, user=SUPERUSER, timeout_s=30, secure=secure) as wire:
                     wire.query(f"SET my.number = '{number}'")
                     turn = 0
                     while not self.stopping.is_set():
@@ -149,6 +153,7 @@ class Load:
                         if turn % 5 == 0:
                             wire.query("COMMIT")
                         self.answers += 1
+                        self.answers_of[number] += 1
                         if self.think_s:
                             time.sleep(self.think_s)
             except QueryFailed as failure:
@@ -162,6 +167,11 @@ class Load:
                 time.sleep(0.05)
 
     def wait_for_answers(self, count: int = 200, timeout_s: float = 60) -> None:
-        """Waits until that many more answers have come."""
+        """Waits until that many more answers have come, and some to each client."""
         wanted = self.answers + count
-        wait_until(lambda: self.answers >= wanted, timeout_s, f"{count} more answers of the load")
+        each = [answers + 1 for answers in self.answers_of]
+
+        def have_come() -> bool:
+            return self.answers >= wanted and all(map(int.__ge__, self.answers_of, each))
+
+        wait_until(have_come, timeout_s, f"{count} more answers of the load")

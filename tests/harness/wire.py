@@ -239,10 +239,13 @@ class Wire:
         password: str | None = None,
         protocol: int = PROTOCOL_3_0,
         timeout_s: float = READ_TIMEOUT_S,
+        secure: bool = False,
         **options: str,
     ) -> "Wire":
-        """Connects and logs in; raises LoginFailed with the error's fields."""
+        """Connects, by TLS if that is wanted, and logs in; raises LoginFailed with the error's fields."""
         wire = cls.open(host, port, timeout_s)
+        if secure:
+            wire.secure()
         messages = wire.log_in(user, database, password, protocol, **options)
         if messages[-1].type != "Z":
             wire.close()

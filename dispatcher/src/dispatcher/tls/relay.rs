@@ -15,6 +15,7 @@
 //! |---|---|
 //! | the client says it will send no more (close_notify), or closes its side | what it sent before is delivered, then the far end reads EOF; answers still go to the client |
 //! | the client's connection is reset, or its TLS is broken | both ends are closed |
+//! | the client sends much that is no data | both ends are closed |
 //! | nobody holds the far end any more | what was written before is delivered, then close_notify and the end |
 
 use super::facts::Facts;
@@ -29,6 +30,10 @@ const READS_A_TURN: usize = 4;
 /// Beyond that much to be sent to it, no client is listened to: what it makes
 /// TLS answer (KeyUpdate) must have a bound.
 const MOST_UNSENT_BYTES: usize = 4 * BUFFER_BYTES;
+
+/// A client that has sent so much without any data is of no use to anybody: the
+/// longest record has fewer bytes, and a change of keys 27, which costs some 20 us.
+const MOST_BYTES_WITHOUT_DATA: usize = 20 * 1024;
 
 /// Both ends; nothing here waits.
 pub trait Ends {
@@ -90,6 +95,8 @@ pub struct Relay {
     stage: Stage,
     /// Of a handshake, that may still come.
     bytes_left: u64,
+    /// That the client has sent since data last came of it.
+    bytes_without_data: usize,
     /// From the client, in the clear, not taken yet.
     to_backend: Plaintext,
     /// More may lie in `secure`: the far end took no more.
@@ -108,6 +115,7 @@ impl Relay {
             } else {
                 most_bytes
             },
+            bytes_without_data: 0,
             to_backend: Plaintext::default(),
             has_undelivered: false,
             client_ended: false,
@@ -301,9 +309,14 @@ impl Relay {
                 Err(_) => return Turn::Over(None),
             };
             let is_drained = length < buffers.wire.len();
+            self.bytes_without_data += length;
             self.secure.lend(&mut buffers.wire, length);
             let delivered = self.deliver(ends, buffers);
             self.secure.give_back(&mut buffers.wire);
+            if self.bytes_without_data > MOST_BYTES_WITHOUT_DATA && delivered == Ok(true) {
+                let why = "SSL error: the client sends much, and no data";
+                return Turn::Over(Some(why.into()));
+            }
             match delivered {
                 Ok(true) if !is_drained => {}
                 Ok(_) => return Turn::Going,
@@ -350,6 +363,7 @@ impl Relay {
                 }
             }
             if length > 0 {
+                self.bytes_without_data = 0;
                 let bytes = &mut buffers.clear[..length];
                 match ends.write_backend(bytes) {
                     Ok(taken) if taken == length => {}

@@ -271,6 +271,19 @@ def test_a_library_that_watches_logins_sees_every_client(make_cluster, run, orde
     wait_until(is_unheard, what="the dispatcher authenticates")
 
 
+def test_a_library_that_delays_refusals_delays_them(make_cluster):
+    """PostgreSQL's own auth_delay; who comes in works as ever."""
+    delay_s = 1
+    libraries = {"shared_preload_libraries": "pg_baton, auth_delay", "auth_delay.milliseconds": delay_s * 1000}
+    cluster = make_cluster(parameters={**PARAMETERS, **libraries}, hba=["host all alice all scram-sha-256"])
+    cluster.sql(ROLES + "; ALTER ROLE alice PASSWORD 'correct'")
+    assert_pooled(cluster)
+    for conninfo in (cluster.direct, cluster.pool):
+        began = time.monotonic()
+        assert "password authentication failed" in refusal(conninfo(user="alice", password="wrong"))
+        assert time.monotonic() - began >= delay_s
+
+
 def test_with_login_server_every_method_is_the_server_s(make_cluster, run):
     cluster = make_cluster(
         start=False,

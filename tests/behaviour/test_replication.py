@@ -13,7 +13,7 @@ import pytest
 from harness.account import give_to_server_user, run_as_server_user, server_program
 from harness.certificates import Authority, make_secure
 from harness.health import wait_until
-from harness.wire import LoginFailed, Wire
+from harness.wire import LoginFailed, Wire, copy_done, query
 
 HBA = [
     "hostssl replication only_secure all scram-sha-256",
@@ -108,15 +108,49 @@ def test_pg_recvlogical(primary, directory):
 
 
 @pytest.mark.pool_only
-def test_a_standby_and_the_cancel_of_its_connection(primary, make_cluster):
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_a_standby(primary, make_cluster, secure):
+    name = f"the_standby_{secure}"
+    # no certificate: the server's user cannot look for one in the tester's home
+    options = {"sslmode": "require", "sslcert": "/nonexistent"} if secure else {}
     standby = make_cluster(start=False)
     standby.become_standby_of(primary)
-    standby.set_parameters({"primary_conninfo": conninfo(primary, application_name="the_standby")})
+    standby.set_parameters({"primary_conninfo": conninfo(primary, application_name=name, **options)})
     standby.start()
-    wait_until(lambda: ("postgres", "", "replication", "the_standby") in senders(primary), what="it streams")
-    primary.sql("INSERT INTO numbers VALUES (-3)")
+    number = -4 if secure else -3
+    streams = ("postgres", "", "replication", name)
+    wait_until(lambda: streams in senders(primary), what="it streams")
+    primary.sql(f"INSERT INTO numbers VALUES ({number})")
     standby.replay(primary)
-    assert standby.sql("SELECT count(*) FROM numbers WHERE n = -3") == [(1,)]
+    assert standby.sql(f"SELECT count(*) FROM numbers WHERE n = {number}") == [(1,)]
+    # what its sender is told to stop goes on by another connection
+    pid = f"SELECT pid FROM pg_stat_replication WHERE application_name = '{name}'"
+    (before,) = primary.sql(pid)
+    primary.sql(f"SELECT pg_terminate_backend({before[0]})")
+    wait_until(lambda: streams in senders(primary) and primary.sql(pid) != [before], what="it streams again")
+    primary.sql(f"DELETE FROM numbers WHERE n = {number}")
+    standby.replay(primary)
+    assert standby.sql(f"SELECT count(*) FROM numbers WHERE n = {number}") == [(0,)]
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_a_stream_is_cancelled_as_by_the_server(primary, secure):
+    told = []
+    for port in (primary.port, primary.pool_port):
+        with Wire.login("127.0.0.1", port, database="", secure=secure, replication="true") as wire:
+            ((_, _, position, _),) = wire.query("IDENTIFY_SYSTEM")
+            wire.send(query(f"START_REPLICATION PHYSICAL {position}"))
+            # CopyBothResponse
+            assert wire.read_until("W")[-1].type == "W"
+            wire.cancel_request(key=bytes(byte ^ 1 for byte in wire.cancel_key))
+            wire.cancel_request()
+            found = wire.read_until("E")[-1].fields()
+            told.append({key: found[key] for key in "SCM"})
+            wire.send(copy_done())
+            wire.until_ready()
+            assert wire.query("IDENTIFY_SYSTEM")[0][0]
+    assert told[0] == told[1] and told[0]["C"] == "57014"
 
 
 @pytest.mark.pool_only

@@ -26,6 +26,7 @@ from . import processes
 from .account import as_server_user, give_to_server_user, run_as_server_user, server_program
 from .ports import HOST, free_port
 from .stage import Stage, make_stage
+from .wire import SECURE_PORTS
 
 SUPERUSER = "postgres"
 START_TIMEOUT_S = 60.0
@@ -95,7 +96,10 @@ class Run:
         self.stage: Stage | None = make_stage(self.directory)
         self.clusters: list[Cluster] = []
         self._template: Path | None = None
+        self._authority = None
         self._count = 0
+        # Clients of the pool's port come by TLS, unless a test says otherwise.
+        self.by_tls = self.stage is not None and os.environ.get("BATON_TEST_TLS", "") not in ("", "0")
 
     def template(self) -> Path:
         if self._template is None:
@@ -124,6 +128,14 @@ class Run:
                 )
             self._template = home / "data"
         return self._template
+
+    def secure(self, cluster: Cluster) -> None:
+        """Gives it a certificate, of the run's authority."""
+        from .certificates import Authority, make_secure
+
+        if self._authority is None:
+            self._authority = Authority(self.directory / "certificates-of-all")
+        make_secure(cluster, self._authority)
 
     def cluster(self, name: str = "cluster", **options) -> Cluster:
         self._count += 1
@@ -182,6 +194,9 @@ class Cluster:
             self.parameters.update(POOL_PARAMETERS)
             self.parameters.update(run.stage.parameters)
             self.parameters["pg_baton.port"] = str(self.pool_port)
+        self.by_tls = run.by_tls and self.pooled
+        if self.by_tls:
+            run.secure(self)
         self.set_parameters(parameters or {})
         if hba or hba_replaces:
             self.write_hba(hba, hba_replaces)
@@ -265,6 +280,8 @@ class Cluster:
 
     def pool(self, **options: object) -> str:
         """A libpq connection string to the pool's port."""
+        if self.by_tls:
+            options = {"sslmode": "require", **options}
         return self._conninfo(self.pool_port, options)
 
     def direct(self, **options: object) -> str:
@@ -324,6 +341,8 @@ class Cluster:
                 cwd="/",
                 start_new_session=True,
             )
+        if self.by_tls and self.parameters.get("ssl") == "on":
+            SECURE_PORTS.add(self.pool_port)
         self._wait_ready(self.port)
         if self.pooled and wait_for_pool:
             self.wait_pool_ready()
@@ -418,6 +437,7 @@ class Cluster:
 
     def destroy(self) -> None:
         """Whatever happened before: nothing of the cluster is left."""
+        SECURE_PORTS.discard(self.pool_port)
         if self._exists:
             self.kill()
             self._exists = False

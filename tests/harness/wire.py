@@ -27,6 +27,9 @@ GSSENC_REQUEST = struct.pack("!II", 8, 80877104)
 CANCEL_CODE = 80877102
 READ_TIMEOUT_S = 30.0
 
+# Ports that a Wire speaks TLS to without being told (BATON_TEST_TLS).
+SECURE_PORTS: set[int] = set()
+
 
 class Closed(Exception):
     """The server closed the connection."""
@@ -210,10 +213,12 @@ class Wire:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         wire = cls(sock, timeout_s)
         wire.address = address
-        return wire
+        return wire.secure() if isinstance(address, tuple) and address[1] in SECURE_PORTS else wire
 
     def secure(self) -> "Wire":
         """Asks for TLS, gets it, and speaks it from here on; whose certificate it is does not matter."""
+        if isinstance(self.sock, ssl.SSLSocket):
+            return self
         self.send(SSL_REQUEST)
         answer = self.sock.recv(1)
         if answer != b"S":

@@ -11,7 +11,8 @@ use crate::dispatcher::network::Origin;
 use crate::dispatcher::parameters::Parameters;
 use crate::dispatcher::sys::socket::Address;
 use crate::protocol::startup::{Replication, Startup};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 
 /// Why a session is native, as the views say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,15 +105,42 @@ impl Native {
 #[derive(Default)]
 pub struct Natives {
     by_connection: BTreeMap<u32, Native>,
+    /// How many the server has let in, as this role, and from there.
+    by_role: HashMap<u32, usize>,
+    by_origin: HashMap<Origin, usize>,
+}
+
+/// One more or one less of these.
+fn count<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K, is_in: bool) {
+    let number = counts.remove(&key).unwrap_or(0);
+    let number = match is_in {
+        true => number + 1,
+        false => number.saturating_sub(1),
+    };
+    if number > 0 {
+        counts.insert(key, number);
+    }
 }
 
 impl Natives {
     pub fn insert(&mut self, connection: u32, native: Native) {
+        self.remove(connection);
+        self.count(&native, true);
         self.by_connection.insert(connection, native);
     }
 
     pub fn remove(&mut self, connection: u32) {
-        self.by_connection.remove(&connection);
+        if let Some(native) = self.by_connection.remove(&connection) {
+            self.count(&native, false);
+        }
+    }
+
+    fn count(&mut self, native: &Native, is_in: bool) {
+        let Some(role) = native.role else { return };
+        count(&mut self.by_role, role, is_in);
+        if let Some(origin) = Origin::of(&native.address) {
+            count(&mut self.by_origin, origin, is_in);
+        }
     }
 
     /// Where one comes from.
@@ -122,22 +150,21 @@ impl Natives {
 
     /// The server has let it in as this role.
     pub fn is_in(&mut self, connection: u32, role: u32) {
-        if let Some(native) = self.by_connection.get_mut(&connection) {
+        if let Some(mut native) = self.by_connection.remove(&connection) {
+            self.count(&native, false);
             native.role = Some(role);
+            self.insert(connection, native);
         }
     }
 
     /// Those that the server has let in as this role.
     pub fn of_role(&self, role: u32) -> usize {
-        let natives = self.by_connection.values();
-        natives.filter(|native| native.role == Some(role)).count()
+        self.by_role.get(&role).copied().unwrap_or(0)
     }
 
     /// Those that the server has let in from there.
     pub fn from(&self, origin: Origin) -> usize {
-        let is_from_there =
-            |native: &&Native| native.role.is_some() && Origin::of(&native.address) == Some(origin);
-        self.by_connection.values().filter(is_from_there).count()
+        self.by_origin.get(&origin).copied().unwrap_or(0)
     }
 
     /// For pg_baton_sessions: at most so many of those from `next` on; None if there are
@@ -184,6 +211,28 @@ mod tests {
             since: 0,
             role: None,
         }
+    }
+
+    #[test]
+    fn who_has_been_let_in_is_counted_until_he_goes() {
+        let mut all = Natives::default();
+        for connection in 1..4 {
+            all.insert(connection, native(connection));
+        }
+        assert_eq!(all.of_role(10), 0);
+        all.is_in(1, 10);
+        all.is_in(2, 10);
+        all.is_in(3, 11);
+        assert_eq!((all.of_role(10), all.of_role(11)), (2, 1));
+        all.is_in(1, 11);
+        all.is_in(1, 11);
+        all.is_in(4, 11);
+        assert_eq!((all.of_role(10), all.of_role(11)), (1, 2));
+        for connection in 0..4 {
+            all.remove(connection);
+            all.remove(connection);
+        }
+        assert!(all.by_role.is_empty() && all.by_origin.is_empty());
     }
 
     #[test]

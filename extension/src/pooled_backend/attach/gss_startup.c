@@ -89,7 +89,10 @@ open_encryption(void)
 	if (secure_open_gssapi(MyProcPort) == -1)
 		proc_exit(0);
 
-	/* there is none: the dispatcher has sent its packet, and reads ahead of none */
+	/*
+	 * there is none: the dispatcher has sent its packet, and reads ahead of
+	 * none
+	 */
 	if (baton_input_is_buffered())
 		ereport(FATAL,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),

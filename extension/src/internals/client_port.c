@@ -69,6 +69,38 @@ baton_port_set_protocol(uint32 protocol)
 }
 
 void
+baton_port_set_database(char *name)
+{
+	MyProcPort->database_name = name;
+}
+
+void
+baton_port_set_user(char *name)
+{
+	MyProcPort->user_name = name;
+}
+
+void
+baton_port_set_options(char *options)
+{
+	MyProcPort->cmdline_options = options;
+}
+
+/* In the current memory context. */
+void
+baton_port_add_parameter(char *name, char *value)
+{
+	MyProcPort->guc_options = lappend(MyProcPort->guc_options, name);
+	MyProcPort->guc_options = lappend(MyProcPort->guc_options, value);
+}
+
+void
+baton_port_set_application_name(char *name)
+{
+	MyProcPort->application_name = name;
+}
+
+void
 baton_port_set_socket(pgsocket socket)
 {
 	MyProcPort->sock = socket;

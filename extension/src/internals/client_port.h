@@ -35,6 +35,16 @@ extern void baton_port_set_remote_text(char *host, char *port);
 /* The protocol that it speaks. */
 extern void baton_port_set_protocol(uint32 protocol);
 
+/*
+ * What a startup packet says, as ProcessStartupPacket() puts it there.  Texts must
+ * stay where they are.
+ */
+extern void baton_port_set_database(char *name);
+extern void baton_port_set_user(char *name);
+extern void baton_port_set_options(char *options);
+extern void baton_port_add_parameter(char *name, char *value);
+extern void baton_port_set_application_name(char *name);
+
 /* The descriptor that it is served by. */
 extern void baton_port_set_socket(pgsocket socket);
 

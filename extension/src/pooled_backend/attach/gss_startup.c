@@ -171,24 +171,21 @@ take_replication(const char *value)
 static void
 take_option(char *name, char *value, List **unrecognized)
 {
-	Port	   *port = MyProcPort;
-
 	if (strcmp(name, "database") == 0)
-		port->database_name = value;
+		baton_port_set_database(value);
 	else if (strcmp(name, "user") == 0)
-		port->user_name = value;
+		baton_port_set_user(value);
 	else if (strcmp(name, "options") == 0)
-		port->cmdline_options = value;
+		baton_port_set_options(value);
 	else if (strcmp(name, "replication") == 0)
 		take_replication(value);
 	else if (strncmp(name, "_pq_.", strlen("_pq_.")) == 0)
 		*unrecognized = lappend(*unrecognized, name);
 	else
 	{
-		port->guc_options = lappend(port->guc_options, name);
-		port->guc_options = lappend(port->guc_options, value);
+		baton_port_add_parameter(name, value);
 		if (strcmp(name, "application_name") == 0)
-			port->application_name = baton_clean_ascii(value);
+			baton_port_set_application_name(baton_clean_ascii(value));
 	}
 }
 

@@ -182,7 +182,7 @@ impl Core {
 
     /// Of its group; None: not known yet.
     pub(super) fn limits_of(&self, number: u32) -> Option<&PoolLimits> {
-        self.groups.limits(self.pool(number)?.group?)
+        self.groups.limits(self.pool(number)?.group()?)
     }
 
     /// A pool has been made.
@@ -195,7 +195,7 @@ impl Core {
             self.ask_limits(key);
         }
         if let Some(pool) = self.pool_mut(number) {
-            pool.group = Some(group);
+            pool.joins(group);
         }
         self.mode_may_differ(number);
         self.show_memory_left_to(number, key);

@@ -392,7 +392,7 @@ impl Core {
                     false => pool.without_since_us(),
                 },
                 weight: self.weight(number),
-                is_lacking: pool.lack.is_lasting(),
+                is_lacking: pool.is_lacking(),
                 is_owed: backends < self.reserved(number) && may_be_reserved,
             })
         };
@@ -405,7 +405,7 @@ impl Core {
             && (self.growth(number, words)).is_some_and(|growth| growth.wants_room());
         let now_us = self.now.us;
         if let Some(pool) = self.pool_mut(number) {
-            pool.lack.look(wants, now_us);
+            pool.lacks(wants, now_us);
         }
         wants
     }

@@ -24,11 +24,9 @@ impl Core {
         let Some(pool) = self.pool_mut(number) else {
             return;
         };
-        if pool.keeps_sessions == keeps {
+        if !pool.keep_sessions(keeps) {
             return;
         }
-        pool.keeps_sessions = keeps;
-        pool.begin_to_wake();
         self.act(Action::Keep {
             pool: Some(number),
             keeps,

@@ -113,7 +113,7 @@ impl Core {
 
     /// A pool that nobody uses goes.
     pub(super) fn drop_if_unused(&mut self, number: u32) {
-        let is_dirty = self.pool(number).is_some_and(|pool| pool.dirty);
+        let is_dirty = self.pool(number).is_some_and(Pool::is_dirty);
         if !self.unused.contains(number) || is_dirty || self.moves.go_to(number) {
             return;
         }

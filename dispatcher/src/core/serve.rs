@@ -8,8 +8,7 @@
 
 use super::growth::{Growth, Search};
 use super::pool_changes::Reason;
-use super::pools::counter_is_wrong;
-use super::room::Lack;
+use super::pools::{counter_is_wrong, Pool};
 use super::sessions::Whereabouts;
 use super::{index_of, Action, Core, SessionId, Word, Words};
 
@@ -68,8 +67,7 @@ impl Round {
 impl Core {
     pub(super) fn mark_dirty(&mut self, number: u32) {
         if let Some(pool) = self.pool_mut(number) {
-            if !pool.dirty {
-                pool.dirty = true;
+            if pool.becomes_dirty() {
                 self.dirty.push(number);
             }
         }
@@ -100,7 +98,7 @@ impl Core {
         if let Some(number) = self.round.pools.last().copied() {
             let at_once = self.round.at_once;
             if let Some(pool) = self.pools.get_mut(number) {
-                pool.dirty = false;
+                pool.is_looked_at();
                 let first = pool.look.search_from(pool.shared().len(), at_once);
                 self.round.search = Search::from(first);
             }
@@ -239,7 +237,7 @@ impl Core {
         if is_starting || pool.shared().len() >= most.min(members) {
             return;
         }
-        pool.is_short_of_one |= pool.takings.are_often(id, now_us);
+        pool.is_taken_by(id, now_us);
         if seen == Word::Linger {
             (pool.takings).taken_from(words.backend_session(slot), now_us);
         }
@@ -438,7 +436,7 @@ impl Core {
             min_backends: self.min_backends(number),
             own_room: self.group_room(number),
             force_migration: self.limits.force_migration,
-            is_short_of_one: pool.is_short_of_one
+            is_short_of_one: pool.is_short_of_one()
                 && pool.shared().len() < self.limits.backends_for_takings
                 && !places.is_extra(0),
             places,
@@ -467,7 +465,7 @@ impl Core {
     /// Nobody waits, and it has its least: there is nothing to count. Nor is there where it
     /// has no session, whatever still counts as waiting.
     fn has_enough(&self, number: u32, words: &impl Words) -> bool {
-        let is_short_of_one = (self.pool(number)).is_some_and(|pool| pool.is_short_of_one);
+        let is_short_of_one = (self.pool(number)).is_some_and(Pool::is_short_of_one);
         self.sessions.members(number) == 0
             || self.waiting_in(number, words) == 0
                 && !is_short_of_one
@@ -495,7 +493,7 @@ impl Core {
             growth.places.room().saturating_sub(left)
         };
         if let Some(pool) = self.pool_mut(number) {
-            pool.is_short_of_one = false;
+            pool.has_asked_for_one();
         }
         for nth in 0..growth.starts().min(most) {
             self.open(number, growth.why_start(nth), words);
@@ -516,9 +514,7 @@ impl Core {
         };
         let together = before.starting() > 0;
         if let Some(pool) = self.pools.get_mut(number) {
-            pool.starts.begin(together);
-            // It has got one: whether that is enough is to be seen.
-            pool.lack = Lack::default();
+            pool.starts_one(together);
             self.backend_tally.add(pool.key(), 1);
         }
         self.pools.add_backend(number, slot);

@@ -15,6 +15,7 @@ use super::takings::Takings;
 use super::walk::Walk;
 use crate::core::pool_memory::Memory;
 use crate::core::room::Lack;
+use crate::core::SessionId;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -77,22 +78,23 @@ pub struct Pool {
     /// any.
     without_since_us: u64,
 
+    /// Each has rules of its own.
     pub starts: Starts,
     pub queue: ReadyQueue,
     pub takings: Takings,
-    /// They are often: one more backend would end them.
-    pub is_short_of_one: bool,
     /// For those of its backends that have nothing to do.
     pub look: Look,
     pub memory: Memory,
+    /// Sessions are taken over often: one more backend would end that.
+    is_short_of_one: bool,
     /// Does it want one more all the time?
-    pub lack: Lack,
+    lack: Lack,
     /// Its group's number, by which its limits are found (groups.rs).
-    pub group: Option<u32>,
+    group: Option<u32>,
     /// Its mode says so, and its backends are told.
-    pub keeps_sessions: bool,
+    keeps_sessions: bool,
     /// In the list of pools to look at.
-    pub dirty: bool,
+    is_dirty: bool,
 }
 
 impl Pool {
@@ -122,7 +124,7 @@ impl Pool {
             lack: Lack::default(),
             group: None,
             keeps_sessions: false,
-            dirty: false,
+            is_dirty: false,
         }
     }
 
@@ -132,6 +134,70 @@ impl Pool {
 
     pub fn serial(&self) -> u64 {
         self.serial
+    }
+
+    // ---- its group and its mode ---------------------------------------------
+
+    pub fn group(&self) -> Option<u32> {
+        self.group
+    }
+
+    pub fn joins(&mut self, group: u32) {
+        self.group = Some(group);
+    }
+
+    /// Its backends are to keep their sessions, or not; those that keep one are then to be
+    /// woken. True if that is news.
+    pub fn keep_sessions(&mut self, keeps: bool) -> bool {
+        let is_news = self.keeps_sessions != keeps;
+        if is_news {
+            self.keeps_sessions = keeps;
+            self.begin_to_wake();
+        }
+        is_news
+    }
+
+    // ---- what it wants -------------------------------------------------------
+
+    /// It is to be looked at. True if that is news.
+    pub fn becomes_dirty(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_dirty, true)
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        self.is_dirty
+    }
+
+    pub fn is_looked_at(&mut self) {
+        self.is_dirty = false;
+    }
+
+    /// A session of it gets a backend that lingered for another.
+    pub fn is_taken_by(&mut self, id: SessionId, now_us: u64) {
+        self.is_short_of_one |= self.takings.are_often(id, now_us);
+    }
+
+    pub fn is_short_of_one(&self) -> bool {
+        self.is_short_of_one
+    }
+
+    /// It has been looked whether it may have one more.
+    pub fn has_asked_for_one(&mut self) {
+        self.is_short_of_one = false;
+    }
+
+    pub fn lacks(&mut self, wants: bool, now_us: u64) {
+        self.lack.look(wants, now_us);
+    }
+
+    pub fn is_lacking(&self) -> bool {
+        self.lack.is_lasting()
+    }
+
+    /// A backend of it is started; whether that is enough is to be seen.
+    pub fn starts_one(&mut self, together: bool) {
+        self.starts.begin(together);
+        self.lack = Lack::default();
     }
 
     // ---- settings ----------------------------------------------------------
@@ -236,7 +302,7 @@ impl Pool {
         self.retiring.next(&self.shared, &self.dedicated)
     }
 
-    pub fn begin_to_wake(&mut self) {
+    pub(super) fn begin_to_wake(&mut self) {
         self.waking = Walk::default();
     }
 

@@ -137,7 +137,7 @@ impl Core {
                 continue;
             };
             if self.sessions.waiting(number) == 0
-                || pool.dirty
+                || pool.is_dirty()
                 || pool.queue.is_full()
                 || pool.queue.rests()
                 || self.moves.go_from(number)

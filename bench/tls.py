@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """TLS: pg_baton, PgBouncer and the server itself, by pgbench with sslmode=require.
 
-    tls.py [--seconds 5] [--rounds 2] [--clients 1,8,64,500,2000] [--protocols simple,prepared] [--out FILE]
+    tls.py [--seconds 5] [--rounds 3] [--clients 1,8,64,500,2000] [--protocols simple,prepared] [--no-log-ins]
 
-Interleaved, medians; then log-ins a second, with and without TLS and SCRAM, and
-their CPU: of the pooler, and of the client itself.  One certificate with an RSA key
+All cells in each round, the targets in turns; then log-ins a second, with and without TLS
+and SCRAM, and their CPU: of the pooler, and of the client itself.  Written to
+results/tls.md and tls.json after each round; a part of it to results/scratch.  One certificate with an RSA key
 of 2,048 bits for all three.  PgBouncer takes its curves by its own default; pg_baton
 by the server's ssl_ecdh_curve, which before 18 makes libpq say hello twice:
 --same-curve has PgBouncer do likewise.  The bars are those of
 the project: of PgBouncer with TLS at least 1.2 at 8 clients, 1.3 from 64 on, and
-as many log-ins.  The client is pgbench for all: it costs CPU of the same
+as many log-ins, as the median of the ratios of each round.  The client is pgbench for all: it costs CPU of the same
 machine, for its own share of TLS, too.
 """
 
@@ -25,14 +26,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from datetime import datetime, timezone
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from builds import of_tree  # noqa: E402
+import builds  # noqa: E402
 from processes import cpu_seconds  # noqa: E402
 from servers import HOST, USER, Bouncer, Server, drop_root, program  # noqa: E402
 
+RESULTS = Path(__file__).resolve().parent / "results"
 BACKENDS = 8
 SCRAMMED, PASSWORD = "scrammed", "a password"
 BARS = {8: 1.2, 64: 1.3, 500: 1.3, 2000: 1.3}
@@ -67,7 +70,7 @@ def scram(server: Server, folder: Path) -> dict[str, object]:
 def pgbench(port: int, clients: int, protocol: str, seconds: int, secure: bool, reconnect: bool = False,
             user: str = USER) -> float:
     # its alarm rings whether all have connected or not
-    seconds += clients // 50
+    seconds += clients // 100
     command = [program("pgbench"), "-h", HOST, "-p", str(port), "-U", user, "-n", "-S", "-M", protocol,
                "-c", str(clients), "-j", str(min(2, clients)), "-T", str(seconds), USER]
     command += ["-C"] if reconnect else []
@@ -80,26 +83,86 @@ def pgbench(port: int, clients: int, protocol: str, seconds: int, secure: bool, 
     return float(found.group(1))
 
 
-def main() -> int:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", default="1,8,64,500,2000")
     parser.add_argument("--protocols", default="simple,prepared")
+    parser.add_argument("--no-log-ins", action="store_true")
     parser.add_argument("--direct-most", type=int, default=64, help="clients that the server itself gets at most")
     parser.add_argument("--same-curve", action="store_true", help="PgBouncer on P-256, too")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    every = parser.parse_args([])
+    parts = ("clients", "protocols", "no_log_ins", "same_curve")
+    is_part = any(getattr(options, part) != getattr(every, part) for part in parts)
+    options.path = RESULTS / ("scratch/tls" if is_part else "tls")
+    return options
 
+
+class Cells:
+    """What each cell gave for each target, round by round."""
+
+    def __init__(self) -> None:
+        self.tps: dict[str, dict[str, list[float]]] = {}
+        # CPU, in milliseconds a transaction or log-in: the pooler's, the client's
+        self.shares: dict[str, dict[str, list[tuple[float, float]]]] = {}
+
+    def add(self, cell: str, target: str, tps: float, share: tuple[float, float]) -> None:
+        self.tps.setdefault(cell, {}).setdefault(target, []).append(tps)
+        self.shares.setdefault(cell, {}).setdefault(target, []).append(share)
+
+    def ratios(self, cell: str) -> list[float]:
+        return [ours / theirs for ours, theirs in zip(self.tps[cell]["pg_baton"], self.tps[cell]["PgBouncer"])]
+
+    def bar(self, cell: str) -> float | None:
+        if cell.startswith("log-ins"):
+            return 1.0
+        return BARS.get(int(re.search(r"(\d+) clients", cell).group(1)))
+
+    def missed(self) -> list[str]:
+        return [cell for cell in self.tps if self.bar(cell) and statistics.median(self.ratios(cell)) < self.bar(cell)]
+
+    def report(self, about: dict[str, object]) -> str:
+        lines = ["# TLS", "",
+                 f"{about['date']}; {about['revision']}; PostgreSQL {about['server']}, {about['bouncer']} in transaction"
+                 f" mode, {BACKENDS} backends for each; sslmode=require but where it says plain;"
+                 f" {os.cpu_count()} cores shared by clients, pooler and server;"
+                 f" {about['rounds']} rounds of {about['seconds']} s, the targets in turns; load average of the machine"
+                 f" before it started: {about['load_before']}. Transactions or log-ins a second, medians; of PgBouncer:"
+                 " median of the rounds' ratios, and the least and the most.", "",
+                 "| cell | direct | pg_baton | PgBouncer | of PgBouncer | rounds | bar | |", "|---|---|---|---|---|---|---|---|"]
+        missed = self.missed()
+        for cell, found in self.tps.items():
+            ratios, bar = self.ratios(cell), self.bar(cell)
+            shown = [f"{statistics.median(found[target]):,.0f}" if target in found else ""
+                     for target in ("direct", "pg_baton", "PgBouncer")]
+            verdict = "missed" if cell in missed else "ok" if bar else ""
+            lines.append(f"| {cell} | {' | '.join(shown)} | {statistics.median(ratios):.2f}"
+                         f" | {min(ratios):.2f} to {max(ratios):.2f} | {bar or ''} | {verdict} |")
+        logins = [cell for cell in self.shares if cell.startswith("log-ins")]
+        if logins:
+            lines += ["", "CPU of a log-in, ms: the pooler's, and the client's own share.", "",
+                      "| cell | pg_baton | PgBouncer | client | client, PgBouncer |", "|---|---|---|---|---|"]
+        for cell in logins:
+            ours, theirs = (tuple(map(statistics.median, zip(*self.shares[cell][target])))
+                            for target in ("pg_baton", "PgBouncer"))
+            lines.append(f"| {cell} | {ours[0]:.2f} | {theirs[0]:.2f} | {ours[1]:.2f} | {theirs[1]:.2f} |")
+        return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    options = arguments()
+    load_before = os.getloadavg()[0]
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     folder = Path(tempfile.mkdtemp(prefix="baton-bench-"))
     folder.chmod(0o755)
     cert, key = certificate(folder)
-    server = Server(of_tree(), BACKENDS, {"max_connections": "600", "ssl": "on", "ssl_cert_file": str(cert),
-                                          "ssl_key_file": str(key)})
+    build = builds.of_tree()
+    server = Server(build, BACKENDS, {"max_connections": "600", "ssl": "on", "ssl_cert_file": str(cert),
+                                      "ssl_key_file": str(key)})
     bouncer = Bouncer(server, BACKENDS)
-    cells: dict[str, dict[str, list[float]]] = {}
-    shares: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    cells = Cells()
     try:
         server.start(10)
         bouncer.settings = {"client_tls_sslmode": "allow", "client_tls_cert_file": cert, "client_tls_key_file": key}
@@ -107,59 +170,47 @@ def main() -> int:
         if options.same_curve:
             bouncer.settings["client_tls_ecdhcurve"] = "prime256v1"
         bouncer.start()
+        about = {"date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "revision": builds.revision(build),
+                 "server": server.query("SELECT split_part(version(), ' ', 2)"), "bouncer": bouncer.version,
+                 "seconds": options.seconds, "load_before": round(load_before, 1)}
         pids = {"pg_baton": server.pool().pids, "PgBouncer": bouncer.target().pids, "direct": ()}
         ports = {"direct": server.port, "pg_baton": server.pool_port, "PgBouncer": bouncer.port}
 
-        def measure(name: str, clients: int, protocol: str, *arguments, **keywords) -> None:
-            for _ in range(options.rounds):
-                for target, port in ports.items():
-                    if target == "direct" and clients > options.direct_most:
-                        continue
-                    without = target == "PgBouncer" and protocol == "prepared" and not bouncer.knows_prepared
-                    spoken = "extended" if without else protocol
-                    pooler, client = cpu_seconds(pids[target]), resource.getrusage(resource.RUSAGE_CHILDREN)
-                    tps = pgbench(port, clients, spoken, *arguments, **keywords)
-                    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-                    own = after.ru_utime + after.ru_stime - client.ru_utime - client.ru_stime
-                    each = 1000 / max(tps * options.seconds, 1)
-                    share = ((cpu_seconds(pids[target]) - pooler) * each, own * each)
-                    shares.setdefault(name, {}).setdefault(target, []).append(share)
-                    cells.setdefault(name, {}).setdefault(target, []).append(tps)
-            print(json.dumps({name: cells[name]}), file=sys.stderr, flush=True)
+        def measure(cell: str, clients: int, protocol: str, *arguments, **keywords) -> None:
+            for target, port in ports.items():
+                if target == "direct" and clients > options.direct_most:
+                    continue
+                without = target == "PgBouncer" and protocol == "prepared" and not bouncer.knows_prepared
+                spoken = "extended" if without else protocol
+                pooler, client = cpu_seconds(pids[target]), resource.getrusage(resource.RUSAGE_CHILDREN)
+                tps = pgbench(port, clients, spoken, *arguments, **keywords)
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                own = after.ru_utime + after.ru_stime - client.ru_utime - client.ru_stime
+                each = 1000 / max(tps * options.seconds, 1)
+                cells.add(cell, target, tps, ((cpu_seconds(pids[target]) - pooler) * each, own * each))
+            print(f"bench: {cell}: {cells.ratios(cell)[-1]:.2f} of PgBouncer", file=sys.stderr, flush=True)
 
-        for protocol in options.protocols.split(","):
-            for clients in (int(text) for text in options.clients.split(",")):
-                measure(f"{protocol}, {clients} clients", clients, protocol, options.seconds, True)
-        for secure in (True, False):
-            for user in (USER, SCRAMMED):
-                name = f"log-ins, 8 clients, {'TLS' if secure else 'plain'}{', SCRAM' if user == SCRAMMED else ''}"
-                measure(name, 8, "simple", options.seconds, secure, reconnect=True, user=user)
+        for number in range(1, options.rounds + 1):
+            print(f"bench: round {number} of {options.rounds}", file=sys.stderr, flush=True)
+            for protocol in options.protocols.split(","):
+                for clients in (int(text) for text in options.clients.split(",")):
+                    measure(f"{protocol}, {clients} clients", clients, protocol, options.seconds, True)
+            for secure, user in ((secure, user) for secure in (True, False) for user in (USER, SCRAMMED)):
+                if not options.no_log_ins:
+                    name = f"log-ins, 8 clients, {'TLS' if secure else 'plain'}{', SCRAM' if user == SCRAMMED else ''}"
+                    measure(name, 8, "simple", options.seconds, secure, reconnect=True, user=user)
+            about["rounds"] = number
+            options.path.parent.mkdir(exist_ok=True)
+            options.path.with_suffix(".md").write_text(cells.report(about))
+            results = {"about": about, "cells": cells.tps}
+            options.path.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
     finally:
         bouncer.stop()
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
-
-    lines = ["| cell | direct | pg_baton | PgBouncer | of PgBouncer | bar | |", "|---|---|---|---|---|---|---|"]
-    missed = 0
-    for name, found in cells.items():
-        middle = {target: statistics.median(values) for target, values in found.items()}
-        ratio = middle["pg_baton"] / middle["PgBouncer"]
-        clients = int(re.search(r"(\d+) clients", name).group(1))
-        bar = 1.0 if name.startswith("log-ins") else BARS.get(clients)
-        verdict = "" if bar is None else "ok" if ratio >= bar else "missed"
-        missed += verdict == "missed"
-        shown = [f"{middle[target]:,.0f}" if target in middle else "-" for target in ("direct", "pg_baton", "PgBouncer")]
-        lines.append(f"| {name} | {' | '.join(shown)} | {ratio:.2f} | {bar or ''} | {verdict} |")
-    lines += ["", "CPU of a log-in, ms: the pooler's, and the client's own share.", "",
-              "| cell | pg_baton | PgBouncer | client | client, PgBouncer |", "|---|---|---|---|---|"]
-    for name, found in shares.items():
-        if name.startswith("log-ins"):
-            ours, theirs = (tuple(map(statistics.median, zip(*found[target]))) for target in ("pg_baton", "PgBouncer"))
-            lines.append(f"| {name} | {ours[0]:.2f} | {theirs[0]:.2f} | {ours[1]:.2f} | {theirs[1]:.2f} |")
-    print("\n".join(lines))
-    if options.out:
-        options.out.write_text(json.dumps(cells, indent=1) + "\n")
-    return 1 if missed else 0
+    print(cells.report(about))
+    print(f"written to {options.path.relative_to(builds.REPOSITORY)}.md and .json")
+    return 1 if cells.missed() else 0
 
 
 if __name__ == "__main__":

@@ -111,21 +111,29 @@ def test_who_waits_for_others_that_compute_interrupts_them(server, session):
 
 def test_what_an_administrator_has_set_stays(server, session):
     set_wait(server, NEVER_REACHED)
-    changed = [*backends(server), *relays(server)]
-    try:
-        for each in changed:
-            os.sched_setscheduler(each, os.SCHED_FIFO, os.sched_param(1))
-    except PermissionError:
-        pytest.skip("only an administrator may")
+    changed = []
+    for each in [*backends(server), *relays(server)]:
+        with contextlib.suppress(ProcessLookupError):  # who has asked for the reload may be going
+            try:
+                os.sched_setscheduler(each, os.SCHED_FIFO, os.sched_param(1))
+            except PermissionError:
+                pytest.skip("only an administrator may")
+            changed.append(each)
     for _ in range(500):
         session.execute("SELECT 1")
-    assert {os.sched_getscheduler(each) for each in changed} == {os.SCHED_FIFO}
+    policies = []
+    for each in changed:
+        with contextlib.suppress(ProcessLookupError):
+            policies.append(os.sched_getscheduler(each))
+    assert len(policies) > 1 and set(policies) == {os.SCHED_FIFO}
 
 
 def test_the_nice_value_stays(server, session):
     set_wait(server, NEVER_REACHED)
     niced = backends(server)
     for backend in niced:
-        os.setpriority(os.PRIO_PROCESS, backend, 5)
-    work_until(session, lambda: os.SCHED_BATCH in map(os.sched_getscheduler, niced), "it is busy")
-    assert {os.getpriority(os.PRIO_PROCESS, backend) for backend in niced} == {5}
+        with contextlib.suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, backend, 5)
+    work_until(session, lambda: who_is(server, os.SCHED_BATCH)[0] > 0, "it is busy")
+    there = set(niced) & set(backends(server))
+    assert there and {os.getpriority(os.PRIO_PROCESS, backend) for backend in there} == {5}

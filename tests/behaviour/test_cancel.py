@@ -14,7 +14,7 @@ import pytest
 
 from harness.control_memory import ControlMemory
 from harness.debugger import needs_gdb, stopped_at
-from harness.health import wait_until
+from harness.health import stop, wait_until
 from harness.wire import (
     LoginFailed,
     Wire,
@@ -468,7 +468,7 @@ def test_a_cancel_that_the_dispatcher_sees_before_its_statement_counts(make_clus
     with open_wire(server) as session:
         for _ in range(10):
             session.query("SELECT 1")
-            os.kill(dispatcher, signal.SIGSTOP)
+            stop(dispatcher)
             try:
                 session.send(query("SELECT pg_sleep(20)"))
                 wait_until(lambda: session.unread_by_server() not in (None, 0), what="the statement has come")

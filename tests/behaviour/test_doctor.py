@@ -139,7 +139,6 @@ HBA = [
     "host all nobody host.invalid scram-sha-256",
     "host all nobody localhost scram-sha-256",
     "host all nobody 10.0.0.0/8 ldap ldapserver=ldap.invalid ldapprefix=x",
-    "hostgssenc all nobody 10.0.0.0/8 trust",
 ]
 
 
@@ -155,9 +154,6 @@ def test_lines_of_pg_hba_conf(make_cluster):
         assert ldap["level"] == "ok" and "by a backend" in ldap["text"]
     else:
         assert ldap["level"] == "failure" and ldap["mend"].startswith(f"{file} line 3: ")
-    encrypted = by_line[f"{file} line 4"]
-    assert encrypted["level"] == "warning" and "no GSSAPI encryption" in encrypted["text"]
-    assert encrypted["mend"].endswith(f"hostssl or host, or they connect to port {cluster.port}")
     methods = ["nonsense", "bsd"] + ([] if server_major() >= 18 else ["oauth issuer=x scope=y"])
     for method in methods:
         cluster.write_hba([f"host all all 127.0.0.1/32 {method}"])

@@ -44,7 +44,7 @@ ENCRYPTED = (
 
 @pytest.fixture(scope="module")
 def kerberos(run):
-    with Kerberos(run.directory / "kerberos", USERS) as kerberos:
+    with Kerberos(run.directory / "kerberos-encryption", USERS) as kerberos:
         give_to_server_user(kerberos.keytab)
         with pytest.MonkeyPatch.context() as patch:
             for name, value in kerberos.environment.items():

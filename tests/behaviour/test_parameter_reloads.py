@@ -305,6 +305,7 @@ def test_what_a_dispatcher_is_started_with_counts_for_the_next_one(server, set_t
 
     (session,) = crowd(server, 1)
     before = threads(server)
+    before_set = server.parameters.get("pg_baton.dispatchers")
     assert shown() == before
     set_to("dispatchers", 3)
     set_to("dispatcher_program", wrapper)
@@ -318,8 +319,8 @@ def test_what_a_dispatcher_is_started_with_counts_for_the_next_one(server, set_t
         wait_until(lambda: "started by a wrapper" in log() and "DEBUG" in log(), what="its lines")
     with contextlib.suppress(ConnectionError):
         session.finish()
-    for name in ("dispatchers", "dispatcher_program", "dispatcher_log"):
-        set_to(name, program if name == "dispatcher_program" else None)
+    for name, value in (("dispatchers", before_set), ("dispatcher_program", program), ("dispatcher_log", None)):
+        set_to(name, value)
     wait_until(lambda: server.sql("SHOW pg_baton.dispatcher_log") == [("info",)], what="a reload")
     next_one()
     assert threads(server) == before

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+from pathlib import Path
 
 from .cluster import HOST, SUPERUSER, Cluster
 from .processes import cpu_seconds
@@ -20,6 +23,17 @@ def wait_until(check, timeout_s: float = SETTLE_TIMEOUT_S, what: str = "") -> No
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout_s} s: {what}")
         time.sleep(0.05)
+
+
+def stop(pid: int) -> None:
+    """SIGSTOP; all of its threads stand still afterwards, which takes a moment."""
+
+    def states() -> set[str]:
+        stats = (task / "stat" for task in Path(f"/proc/{pid}/task").iterdir())
+        return {stat.read_text().rpartition(")")[2].split()[0] for stat in stats}
+
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: states() == {"T"}, what="it stands still")
 
 
 def start_two_backends(login, cluster: Cluster) -> None:

@@ -260,19 +260,29 @@ fn set_ciphers(
     server_major: u32,
 ) -> Result<(), String> {
     let groups = &settings.groups;
+    let has_groups = server_major >= FIRST_MAJOR_WITH_GROUPS;
     if !groups.is_empty() {
         builder.set_groups_list(groups).map_err(|error| {
-            if server_major >= FIRST_MAJOR_WITH_GROUPS {
-                let reason = reason(&error);
+            if has_groups {
+                // OpenSSL before 3.3 says nothing.
+                let reason = match error.errors().is_empty() {
+                    true => "No valid groups found".to_owned(),
+                    false => reason(&error),
+                };
                 format!("could not set group names specified in ssl_groups: {reason}")
             } else {
                 format!("ECDH: unrecognized curve name: {groups}")
             }
         })?;
     }
+    let what = if has_groups {
+        "TLSv1.2 cipher"
+    } else {
+        "cipher"
+    };
     builder
         .set_cipher_list(&settings.ciphers)
-        .map_err(|_| "could not set the cipher list (no valid ciphers available)".to_owned())?;
+        .map_err(|_| format!("could not set the {what} list (no valid ciphers available)"))?;
     if !settings.tls13_ciphers.is_empty() {
         builder
             .set_ciphersuites(&settings.tls13_ciphers)

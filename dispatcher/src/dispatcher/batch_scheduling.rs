@@ -30,7 +30,7 @@ const USUAL_WAIT_TIMES: u64 = 3;
 const USUAL_WAIT_KNOWN_US: u64 = 10_000_000;
 /// It is not tried again for so long, doubled each time.
 const PAUSE_LEAST_US: u64 = 1_000_000;
-const PAUSE_MOST_US: u64 = 64_000_000;
+const PAUSE_MOST_US: u64 = 8_000_000;
 
 /// pg_baton.batch_scheduling_wait, microseconds, for all threads; 0: never.
 static MOST_WAIT_US: AtomicU64 = AtomicU64::new(0);
@@ -316,7 +316,7 @@ mod tests {
             while !looks.look(500_000, 10) {}
             pauses.push((looks.seen.at_us - since_us) / 1_000_000);
         }
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+        assert_eq!(pauses, [1, 2, 4, 8, 8, 8, 8, 8, 8]);
     }
 
     #[test]
@@ -380,7 +380,7 @@ mod tests {
         for _ in 0..400 {
             let is_batch = looks.decision.is_batch;
             looks.look(100_000, if is_batch { 400 } else { 10 });
-            assert!(!is_batch || looks.decision.pause_us < 32_000_000);
+            assert!(!is_batch || looks.decision.pause_us <= PAUSE_MOST_US);
         }
         assert!(!looks.look_closely([4_000, 4_000]));
         let since_us = looks.seen.at_us;

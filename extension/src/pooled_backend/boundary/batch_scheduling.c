@@ -69,7 +69,7 @@
 
 /* It is not tried again for so long, doubled each time. */
 #define PAUSE_LEAST_US INT64CONST(1000000)
-#define PAUSE_MOST_US INT64CONST(64000000)
+#define PAUSE_MOST_US INT64CONST(8000000)
 
 typedef struct
 {

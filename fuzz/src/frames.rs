@@ -10,6 +10,8 @@ pub fn run(data: &[u8]) {
     let again = Writer::new(frame.kind, frame.session)
         .bytes(frame.payload)
         .finish();
+    // Its flags apart: it is as long as it says.
+    assert_eq!(again[4..], data[4..]);
     let parsed = Frame::parse(&again).expect("what is written can be read");
     assert_eq!((parsed.kind, parsed.session), (frame.kind, frame.session));
     assert_eq!(parsed.payload, frame.payload);

@@ -306,6 +306,8 @@ def test_with_login_server_every_method_is_the_server_s(make_cluster, run):
     with psycopg.connect(cluster.pool(host=str(cluster.home))) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
     assert re.search(r"connection authenticated: identity=\"alice\" method=scram-sha-256 \(.*pg_hba.conf:1\)", cluster.log())
+    # and nobody's is the dispatcher's, which says so of those that are
+    assert "pg_baton: connection authenticated" not in cluster.log()
 
 
 def answers(wire: Wire) -> list[tuple]:

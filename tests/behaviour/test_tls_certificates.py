@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-import struct
 import time
 
 import psycopg
 import pytest
 from harness.certificates import Authority, make_secure, openssl, put
-from harness.wire import SSL_REQUEST
+from harness.wire import SSL_REQUEST, startup
 
 HBA = [
     "hostssl all by_cert all cert",
@@ -210,29 +209,36 @@ def server_major(server) -> int:
     return int(server.sql("SHOW server_version_num")[0][0]) // 10000
 
 
-def test_direct_negotiation_is_as_on_the_server_s_port(server, authority):
+def takes_tls_at_once(port: int, protocols: list[str]) -> bool:
+    """And goes on with it."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if protocols:
+        context.set_alpn_protocols(protocols)
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
+        try:
+            with context.wrap_socket(raw) as connection:
+                connection.sendall(startup({"user": "postgres", "database": "postgres"}))
+                return connection.recv(1) == b"R"
+        except OSError:
+            return False
+
+
+def test_direct_negotiation_is_as_on_the_server_s_port(server):
     """From 17 on, and only with ALPN; before, it is no startup packet."""
-    chosen = {"sslmode": "require", "sslnegotiation": "direct"}
+    for port in (server.port, server.pool_port):
+        assert takes_tls_at_once(port, ["postgresql"]) == (server_major(server) >= 17)
+        assert not takes_tls_at_once(port, [])
+    # libpq's own, from its 17 on
     outcomes = []
     for conninfo in (server.direct, server.pool):
         try:
-            with psycopg.connect(conninfo(**chosen)) as session:
+            with psycopg.connect(conninfo(sslmode="require", sslnegotiation="direct")) as session:
                 outcomes.append(session.execute("SELECT 1").fetchone())
         except psycopg.OperationalError:
             outcomes.append("refused")
-    assert outcomes == [(1,), (1,)] if server_major(server) >= 17 else ["refused", "refused"]
-    # without ALPN nobody gets in so
-    for port in (server.port, server.pool_port):
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
-            try:
-                with context.wrap_socket(raw) as connection:
-                    connection.sendall(struct.pack("!II", 8, 80877104))
-                    assert connection.recv(1) == b""
-            except (ssl.SSLError, OSError):
-                pass
+    assert outcomes == ([(1,), (1,)] if server_major(server) >= 17 else ["refused", "refused"])
 
 
 def test_another_protocol_by_alpn_is_refused_from_17_on(server):

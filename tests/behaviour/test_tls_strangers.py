@@ -95,7 +95,9 @@ def test_who_vanishes_in_mid_handshake_leaves_nothing(server, ends):
 
 
 def test_garbage_ends_at_once(server):
+    """Sooner than one ends who has come before and says nothing."""
     for garbage in (b"\0" * 100, b"GET / HTTP/1.0\r\n\r\n", os.urandom(1000), b"\x16\x03\x01\xff\xff" + b"z" * 2000):
+        silent = knock(server)
         stranger = knock(server)
         stranger.sendall(garbage)
         got = b""
@@ -107,6 +109,10 @@ def test_garbage_ends_at_once(server):
         # an alert, if anything
         assert len(got) < 100
         stranger.close()
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent.recv(1)
+        silent.close()
     is_served(server)
 
 

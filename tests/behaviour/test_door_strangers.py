@@ -32,7 +32,12 @@ def server(run):
     cluster = run.cluster(
         "door strangers",
         hba=["host all by_scram,nobody all scram-sha-256", "host all in_clear,no_one all password"],
-        parameters={"pg_baton.max_backends": 4, "pg_baton.max_unauthenticated": WAITING},
+        # longer than is waited for below: a login that is kept is seen
+        parameters={
+            "pg_baton.max_backends": 4,
+            "pg_baton.max_unauthenticated": WAITING,
+            "authentication_timeout": "10min",
+        },
     )
     make_secure(cluster, Authority(run.directory / "door-strangers"))
     cluster.start()

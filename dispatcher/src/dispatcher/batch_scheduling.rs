@@ -287,6 +287,23 @@ mod tests {
             while self.next == 1 && self.look(300, waits.next().unwrap_or(0)) {}
             self.decision.is_batch
         }
+
+        /// So many times, with a pause after each, each twice as long.
+        fn meet_who_computes(&mut self, times: u32) {
+            for _ in 0..times {
+                while !self.look(500_000, 10) {}
+                assert!(!self.look_closely([4_000, 4_000]));
+            }
+            while !self.look(500_000, 10) {}
+        }
+
+        /// It meets somebody who computes: for how long it is not tried again.
+        fn pause_us(&mut self) -> u64 {
+            assert!(!self.look_closely([4_000, 4_000]));
+            let since_us = self.seen.at_us;
+            while !self.look(500_000, 10) {}
+            self.seen.at_us - since_us
+        }
     }
 
     fn looks() -> Looks {
@@ -355,37 +372,23 @@ mod tests {
     #[test]
     fn when_it_has_gone_well_for_as_long_it_begins_with_a_short_pause_again() {
         let mut looks = looks();
-        for _ in 0..4 {
-            while !looks.look(500_000, 10) {}
-            assert!(!looks.look_closely([4_000, 4_000]));
-        }
-        while !looks.look(500_000, 10) {}
+        looks.meet_who_computes(4);
         for _ in 0..40 {
             assert!(looks.look(500_000, 10));
         }
-        assert!(!looks.look_closely([4_000, 4_000]));
-        let since_us = looks.seen.at_us;
-        while !looks.look(500_000, 10) {}
-        assert_eq!(looks.seen.at_us - since_us, 1_000_000);
+        assert_eq!(looks.pause_us(), 1_000_000);
     }
 
     #[test]
     fn a_crowd_in_whose_queue_none_computes_does_not_keep_the_pause_long() {
         let mut looks = looks();
-        for _ in 0..4 {
-            while !looks.look(500_000, 10) {}
-            assert!(!looks.look_closely([4_000, 4_000]));
-        }
-        while !looks.look(500_000, 10) {}
+        looks.meet_who_computes(2);
         for _ in 0..400 {
             let is_batch = looks.decision.is_batch;
             looks.look(100_000, if is_batch { 400 } else { 10 });
-            assert!(!is_batch || looks.decision.pause_us <= PAUSE_MOST_US);
+            assert!(!is_batch || looks.decision.pause_us <= 4_000_000);
         }
-        assert!(!looks.look_closely([4_000, 4_000]));
-        let since_us = looks.seen.at_us;
-        while !looks.look(500_000, 10) {}
-        assert_eq!(looks.seen.at_us - since_us, 1_000_000);
+        assert_eq!(looks.pause_us(), 1_000_000);
     }
 
     #[test]

@@ -255,6 +255,20 @@ impl Backend {
     }
 }
 
+/// What the dispatcher does for this backend, in a thread of its own; then it says no
+/// more.
+fn dispatcher_of<T: 'static>(
+    backend: &Arc<Backend>,
+    does: impl FnOnce(&Backend) -> T + 'static,
+) -> thread::JoinHandle<T> {
+    let backend = backend.clone();
+    thread::spawn(move || {
+        let done = does(&backend);
+        backend.no_more();
+        done
+    })
+}
+
 /// All orders in which at most so many times a thread is interrupted where it
 /// could have gone on; more than three find nothing that these do not.
 fn check(model: impl Fn() + Sync + Send + 'static) {
@@ -272,14 +286,10 @@ fn check_within(interruptions: usize, model: impl Fn() + Sync + Send + 'static) 
 fn queue_and_sleep(left_out: LeftOut) {
     check(move || {
         let backend = Arc::new(Backend::new(BACKEND_BUSY, left_out));
-        let dispatcher = {
-            let backend = backend.clone();
-            thread::spawn(move || {
-                backend.enqueue(1);
-                backend.enqueue(2);
-                backend.no_more();
-            })
-        };
+        let dispatcher = dispatcher_of(&backend, move |backend| {
+            backend.enqueue(1);
+            backend.enqueue(2);
+        });
         let served = backend.serve();
         dispatcher.join().unwrap();
         assert_eq!(served, [1, 2]);
@@ -314,14 +324,7 @@ fn the_model_sees_that_the_poke_must_be_taken_back_before_the_look() {
 fn claims(left_out: LeftOut) {
     check(move || {
         let backend = Arc::new(Backend::new(BACKEND_LINGER, left_out));
-        let dispatcher = {
-            let backend = backend.clone();
-            thread::spawn(move || {
-                let claimed = backend.assign_or_enqueue(2);
-                backend.no_more();
-                claimed
-            })
-        };
+        let dispatcher = dispatcher_of(&backend, move |backend| backend.assign_or_enqueue(2));
         // The client of the session in place, 1, speaks: listen_to_client.
         let mut served = Vec::new();
         let answers = backend.baton_state_claim(BACKEND_BUSY);

@@ -65,18 +65,14 @@ impl Backend {
 fn unsent_assignments(comes: Option<u64>, left_out: LeftOut) {
     check(move || {
         let backend = Arc::new(Backend::new(BACKEND_BUSY, left_out));
-        let dispatcher = {
-            let backend = backend.clone();
-            thread::spawn(move || {
-                // Seen busy, it looks itself before it sleeps, and is claimed meanwhile.
-                backend.enqueue(1);
-                backend.assign_in_vain();
-                if let Some(id) = comes {
-                    backend.assign_or_enqueue(id);
-                }
-                backend.no_more();
-            })
-        };
+        let dispatcher = dispatcher_of(&backend, move |backend| {
+            // Seen busy, it looks itself before it sleeps, and is claimed meanwhile.
+            backend.enqueue(1);
+            backend.assign_in_vain();
+            if let Some(id) = comes {
+                backend.assign_or_enqueue(id);
+            }
+        });
         let mut served = backend.serve();
         dispatcher.join().unwrap();
         served.sort_unstable();
@@ -109,15 +105,11 @@ fn the_model_sees_that_who_was_claimed_in_vain_must_be_woken() {
 fn unsent_pokes(left_out: LeftOut) {
     check(move || {
         let backend = Arc::new(Backend::new(BACKEND_BUSY, left_out));
-        let dispatcher = {
-            let backend = backend.clone();
-            thread::spawn(move || {
-                backend.put(1);
-                backend.poke_in_vain();
-                backend.look_for_sleepers();
-                backend.no_more();
-            })
-        };
+        let dispatcher = dispatcher_of(&backend, move |backend| {
+            backend.put(1);
+            backend.poke_in_vain();
+            backend.look_for_sleepers();
+        });
         let served = backend.serve();
         dispatcher.join().unwrap();
         assert_eq!(served, [1]);
@@ -146,17 +138,13 @@ fn the_model_sees_that_there_must_be_a_next_look() {
 fn withdrawals(left_out: LeftOut) {
     check(move || {
         let backend = Arc::new(Backend::new(BACKEND_BUSY, left_out));
-        let dispatcher = {
-            let backend = backend.clone();
-            thread::spawn(move || {
-                backend.enqueue(1);
-                backend.put_in_vain();
-                let taken_back = backend.take_back();
-                backend.enqueue(2);
-                backend.no_more();
-                taken_back
-            })
-        };
+        let dispatcher = dispatcher_of(&backend, move |backend| {
+            backend.enqueue(1);
+            backend.put_in_vain();
+            let taken_back = backend.take_back();
+            backend.enqueue(2);
+            taken_back
+        });
         let served = backend.serve();
         let mut all = Vec::from_iter(dispatcher.join().unwrap());
         all.extend(served);

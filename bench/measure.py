@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import disturbance
 import processes
 import servers
 from cells import Cell
@@ -38,6 +39,7 @@ class Sample:
     pooler_us: float | None = None	# CPU of the pooler a transaction
     backends_us: float | None = None	# and of the backends
     generator: float | None = None	# the share of a core that the load took
+    others: float | None = None	# the share of the machine that others took
     failure: str = ""
 
 
@@ -69,12 +71,15 @@ class Usage:
 
 def measure(cell: Cell, target: Target, server: Server, seconds: float, scale: int,
             protocol: str | None = None) -> Sample:
-    """Runs a cell (blocks).  A cell's base is a cell, too, made by `base_of`."""
+    """Runs a cell (blocks), anew if others disturb it.  A cell's base is a cell, too, made by `base_of`."""
     # CPU time is counted between the first second and the last; and direct,
     # 500 backends take seconds to get going.
     seconds = max(seconds, 4 if cell.clients >= 500 else 3 if cell.generator == "pgbench" else seconds)
     run = measure_load if cell.generator == "baton-load" else measure_pgbench
-    return run(cell, target, server, seconds, scale, protocol or cell.protocol)
+    sample, share = disturbance.undisturbed(
+        lambda: run(cell, target, server, seconds, scale, protocol or cell.protocol))
+    sample.others = share
+    return sample
 
 
 def base_of(cell: Cell) -> Cell:

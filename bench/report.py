@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import bars
+import disturbance
 from figures import TARGETS, figures, middle, number, ratio
 
 WORKLOADS = {
@@ -22,7 +23,7 @@ def markdown(raw: dict, plot_name: str) -> str:
     about = raw["about"]
     classic = [one for one in raw["cells"] if "classic" in one["cell"]["groups"]]
     applications = [one for one in raw["cells"] if "applications" in one["cell"]["groups"]]
-    lines = ["# Benchmark", "", heading(about), ""]
+    lines = ["# Benchmark", "", heading(about, raw["cells"]), ""]
     if about.get("note"):
         lines += [f"**{about['note']}**", ""]
     if not about["bouncer_knows_prepared"]:
@@ -48,13 +49,15 @@ def markdown(raw: dict, plot_name: str) -> str:
     return "\n".join(lines)
 
 
-def heading(about: dict) -> str:
+def heading(about: dict, cells: list[dict]) -> str:
+    others = [sample["others"] for one in cells for samples in one["rounds"] for sample in samples.values()
+              if sample.get("others") is not None]
     return (
         f"{about['date']}; {about['revision']}; PostgreSQL {about['server']}, {about['bouncer']} in transaction mode;"
         f" pool of {about['backends']}; {os.cpu_count()} cores shared by clients, pooler and server; pgbench scale"
         f" {about['scale']}, all in memory, fsync off; {about['rounds']} rounds of {about['seconds']:g} s, the targets"
         f" in turns; {about['minutes']} minutes; load average of the machine before it started:"
-        f" {about['load_before']}. Figures are medians; ratios are medians of each round's ratio.")
+        f" {about['load_before']}; {disturbance.described(others)}. Figures are medians; ratios are medians of each round's ratio.")
 
 
 def of_applications(cells: list[dict], bouncer: str) -> list[str]:

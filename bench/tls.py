@@ -3,20 +3,21 @@
 
     tls.py [--seconds 5] [--rounds 3] [--clients 1,8,64,500,2000] [--protocols simple,prepared] [--no-log-ins]
 
-All cells in each round, the targets in turns; then log-ins a second, with and without TLS
-and SCRAM, and their CPU: of the pooler, and of the client itself.  Written to
-results/tls.md and tls.json after each round; a part of it to results/scratch.  One certificate with an RSA key
-of 2,048 bits for all three.  PgBouncer takes its curves by its own default; pg_baton
-by the server's ssl_ecdh_curve, which before 18 makes libpq say hello twice:
---same-curve has PgBouncer do likewise.  The bars are those of
-the project: of PgBouncer with TLS at least 1.2 at 8 clients, 1.3 from 64 on, and
-as many log-ins, as the median of the ratios of each round.  The client is pgbench for all: it costs CPU of the same
-machine, for its own share of TLS, too.
+All cells in each round, the targets in turns, each run made again if others disturbed it
+(disturbance.py); then log-ins a second, with and without TLS and SCRAM, and their CPU: of the
+pooler, and of the client itself.  Written to results/tls.md and tls.json after each round; a
+part of it to results/scratch.  One certificate with an RSA key of 2,048 bits for all three.
+PgBouncer takes its curves by its own default; pg_baton by the server's ssl_ecdh_curve, which
+before 18 makes libpq say hello twice: --same-curve has PgBouncer do likewise.  The bars are
+those of the project: of PgBouncer with TLS at least 1.2 at 8 clients, 1.3 from 64 on, and as
+many log-ins, as the median of the ratios of each round.  The client is pgbench for all: it
+costs CPU of the same machine, for its own share of TLS, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import re
@@ -32,6 +33,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import builds  # noqa: E402
+import disturbance  # noqa: E402
 from processes import cpu_seconds  # noqa: E402
 from servers import HOST, USER, Bouncer, Server, drop_root, program  # noqa: E402
 
@@ -107,10 +109,13 @@ class Cells:
         self.tps: dict[str, dict[str, list[float]]] = {}
         # CPU, in milliseconds a transaction or log-in: the pooler's, the client's
         self.shares: dict[str, dict[str, list[tuple[float, float]]]] = {}
+        # of the machine, that others took during each run
+        self.others: list[float] = []
 
-    def add(self, cell: str, target: str, tps: float, share: tuple[float, float]) -> None:
+    def add(self, cell: str, target: str, tps: float, share: tuple[float, float], others: float) -> None:
         self.tps.setdefault(cell, {}).setdefault(target, []).append(tps)
         self.shares.setdefault(cell, {}).setdefault(target, []).append(share)
+        self.others.append(others)
 
     def ratios(self, cell: str) -> list[float]:
         return [ours / theirs for ours, theirs in zip(self.tps[cell]["pg_baton"], self.tps[cell]["PgBouncer"])]
@@ -129,7 +134,7 @@ class Cells:
                  f" mode, {BACKENDS} backends for each; sslmode=require but where it says plain;"
                  f" {os.cpu_count()} cores shared by clients, pooler and server;"
                  f" {about['rounds']} rounds of {about['seconds']} s, the targets in turns; load average of the machine"
-                 f" before it started: {about['load_before']}. Transactions or log-ins a second, medians; of PgBouncer:"
+                 f" before it started: {about['load_before']}; {disturbance.described(self.others)}. Transactions or log-ins a second, medians; of PgBouncer:"
                  " median of the rounds' ratios, and the least and the most.", "",
                  "| cell | direct | pg_baton | PgBouncer | of PgBouncer | rounds | bar | |", "|---|---|---|---|---|---|---|---|"]
         missed = self.missed()
@@ -176,18 +181,23 @@ def main() -> int:
         pids = {"pg_baton": server.pool().pids, "PgBouncer": bouncer.target().pids, "direct": ()}
         ports = {"direct": server.port, "pg_baton": server.pool_port, "PgBouncer": bouncer.port}
 
-        def measure(cell: str, clients: int, protocol: str, *arguments, **keywords) -> None:
-            for target, port in ports.items():
-                if target == "direct" and clients > options.direct_most:
-                    continue
-                without = target == "PgBouncer" and protocol == "prepared" and not bouncer.knows_prepared
-                spoken = "extended" if without else protocol
-                pooler, client = cpu_seconds(pids[target]), resource.getrusage(resource.RUSAGE_CHILDREN)
-                tps = pgbench(port, clients, spoken, *arguments, **keywords)
-                after = resource.getrusage(resource.RUSAGE_CHILDREN)
-                own = after.ru_utime + after.ru_stime - client.ru_utime - client.ru_stime
-                each = 1000 / max(tps * options.seconds, 1)
-                cells.add(cell, target, tps, ((cpu_seconds(pids[target]) - pooler) * each, own * each))
+        def run(target: str, clients: int, protocol: str, *arguments, **keywords) -> tuple[float, tuple[float, float]]:
+            """Transactions a second; CPU of the pooler and of the client, milliseconds each."""
+            without = target == "PgBouncer" and protocol == "prepared" and not bouncer.knows_prepared
+            spoken = "extended" if without else protocol
+            pooler, client = cpu_seconds(pids[target]), resource.getrusage(resource.RUSAGE_CHILDREN)
+            tps = pgbench(ports[target], clients, spoken, *arguments, **keywords)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            own = after.ru_utime + after.ru_stime - client.ru_utime - client.ru_stime
+            each = 1000 / max(tps * options.seconds, 1)
+            return tps, ((cpu_seconds(pids[target]) - pooler) * each, own * each)
+
+        def measure(cell: str, clients: int, *arguments, **keywords) -> None:
+            for target in ports:
+                if target != "direct" or clients <= options.direct_most:
+                    (tps, share), others = disturbance.undisturbed(
+                        functools.partial(run, target, clients, *arguments, **keywords))
+                    cells.add(cell, target, tps, share, others)
             print(f"bench: {cell}: {cells.ratios(cell)[-1]:.2f} of PgBouncer", file=sys.stderr, flush=True)
 
         for number in range(1, options.rounds + 1):
@@ -202,7 +212,7 @@ def main() -> int:
             about["rounds"] = number
             options.path.parent.mkdir(exist_ok=True)
             options.path.with_suffix(".md").write_text(cells.report(about))
-            results = {"about": about, "cells": cells.tps}
+            results = {"about": about, "others": cells.others, "cells": cells.tps}
             options.path.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
     finally:
         bouncer.stop()

@@ -15,7 +15,6 @@ import psycopg
 import pytest
 
 from behaviour.test_login import login, shape
-from harness.account import server_major
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import wait_until
 from harness.processes import ITS_PROCESS
@@ -322,21 +321,6 @@ def test_a_commit_counts_whose_process_dies_before_it_can_tell(make_cluster):
     cluster.wait_pool_ready()
     after = attempt(cluster.pool_port, "changing")
     assert "not permitted to log in" in after[-1] and after == attempt(cluster.port, "changing")
-
-
-@pytest.mark.pool_only
-@pytest.mark.skipif(server_major() >= 17, reason="db_user_namespace is no more")
-def test_the_pool_serves_nobody_while_names_of_roles_depend_on_databases(make_cluster):
-    cluster = make_cluster()
-    cluster.set_parameters({"db_user_namespace": True})
-    cluster.reload()
-
-    def is_refused() -> bool:
-        wire, messages = login(cluster.pool_port, "postgres", "postgres", None)
-        wire.close()
-        return messages[-1].type == "E" and "db_user_namespace" in messages[-1].fields()["M"]
-
-    wait_until(is_refused, what="the reload")
 
 
 @pytest.mark.pool_only

@@ -126,8 +126,8 @@ pub fn lines(server: &Server, findings: &mut Findings) -> Result<()> {
     if server.is_on("db_user_namespace") {
         findings.mended(
             CHECK,
-            Level::Failure,
-            "nobody can log in on the pool's port while db_user_namespace is on",
+            Level::Warning,
+            "every session is native, none shares backends, while db_user_namespace is on",
             server.line("db_user_namespace", "off"),
         );
     }

@@ -6,7 +6,7 @@
 //! (backend_startup.c) if the server is one. It differs in three places: a cancel
 //! request may carry a key of up to 256 bytes whatever the server, who asks for GSSAPI
 //! encryption is refused (`N`) unless the pool offers it, and `db_user_namespace` is
-//! not heeded.
+//! left to the server (login/native.rs).
 
 use super::messages::{
     negotiate_protocol_version, newest_protocol, CANCEL_REQUEST_CODE, MOST_STARTUP_BYTES,
@@ -59,6 +59,17 @@ impl Startup {
         };
         settings.extend(self.parameters.iter().cloned());
         Ok(settings)
+    }
+
+    /// The role's name where `db_user_namespace` is on, as ProcessStartupPacket makes it.
+    pub fn namespaced_user(&self) -> Vec<u8> {
+        let at = self.user.iter().position(|byte| *byte == b'@');
+        if at.is_some_and(|at| at + 1 == self.user.len()) {
+            return self.user[..self.user.len() - 1].to_vec();
+        }
+        let mut name = [&self.user, &b"@"[..], &self.database].concat();
+        name.truncate(MAX_NAME);
+        name
     }
 
     #[cfg(test)]

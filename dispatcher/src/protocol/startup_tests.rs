@@ -423,3 +423,19 @@ fn wanted_never_reaches_past_a_startup_packet() {
         startup.len()
     );
 }
+
+#[test]
+fn a_role_s_name_by_its_database_is_made_as_the_server_makes_it() {
+    let name = |user: &[u8], database: &[u8]| {
+        let packet = [b"user\0", user, b"\0database\0", database, b"\0\0"].concat();
+        good(&packet).namespaced_user()
+    };
+    assert_eq!(name(b"joe", b"d"), b"joe@d");
+    assert_eq!(name(b"joe@", b"d"), b"joe");
+    assert_eq!(name(b"joe@d", b"d"), b"joe@d@d");
+    assert_eq!(name(b"joe@@", b"d"), b"joe@@@d");
+    assert_eq!(name(b"@", b"d"), b"");
+    let long = [b'x'; 70];
+    assert_eq!(name(&long[..61], b"data"), [&long[..61], b"@d"].concat());
+    assert_eq!(name(&long, b"d"), &long[..63]);
+}

@@ -113,7 +113,7 @@ offers_gss(void)
 {
 #ifdef ENABLE_GSS
 	if (baton_gss_encryption == BATON_GSS_AUTO)
-		return !baton_enabled || baton_hba_wants_gss();
+		return !baton_enabled || baton_user_namespaces() || baton_hba_wants_gss();
 	return baton_gss_encryption == BATON_GSS_ON;
 #else
 	return false;
@@ -172,6 +172,7 @@ baton_parameters_send(int channel)
 
 	/* the server's */
 	add_number(&pairs, &count, "server_port", PostPortNumber);
+	add_number(&pairs, &count, "db_user_namespace", baton_user_namespaces() ? 1 : 0);
 	add(&pairs, &count, "unix_socket_directories", server_setting("unix_socket_directories"));
 	add(&pairs, &count, "unix_socket_group", server_setting("unix_socket_group"));
 	add(&pairs, &count, "unix_socket_permissions", psprintf("%04o", Unix_socket_permissions));

@@ -44,6 +44,8 @@ pub struct NewBackend<'a> {
     pub origin: Option<Origin>,
     /// Of his certificate.
     pub names: Option<&'a Names>,
+    /// The server makes a role's name of the client's and the database's.
+    pub db_user_namespace: bool,
     /// The server has let its role's clients in by itself.
     pub is_vouched_for: bool,
     pub credentials: Credentials,
@@ -79,8 +81,11 @@ impl NewBackend<'_> {
         if self.is_vouched_for {
             packet_options.push(TRUSTED_OPTION);
         }
+        // What ends so is a role's own name, whatever the database.
+        let global: &[u8] = if self.db_user_namespace { b"@" } else { b"" };
+        let user = [&key.user, global].concat();
         let (login, packet) =
-            BackendLogin::start(&key.user, &key.database, &packet_options, self.credentials);
+            BackendLogin::start(&user, &key.database, &packet_options, self.credentials);
         if packet.len() > MOST_STARTUP_BYTES {
             let report = Report::fatal(b"54000", "startup options are too long for the pool")
                 .with_detail(

@@ -19,6 +19,7 @@ use std::hash::Hash;
 pub enum Why {
     Replication,
     Disabled,
+    UserNamespaces,
     Listed,
     PoolMode,
     Busy,
@@ -33,6 +34,7 @@ impl Why {
         match self {
             Why::Replication => "replication",
             Why::Disabled => "pg_baton.enabled",
+            Why::UserNamespaces => "db_user_namespace",
             Why::Listed => "pg_baton.native_dbuser_names",
             Why::PoolMode => "pg_baton.pool_mode",
             Why::Busy => "pg_baton.native_when_waiting",
@@ -69,7 +71,10 @@ impl Native {
             why,
             pid,
             address,
-            user: startup.user,
+            user: match why {
+                Why::UserNamespaces => startup.namespaced_user(),
+                _ => startup.user,
+            },
             database: startup.database,
             application_name: name.unwrap_or_default(),
             since,
@@ -191,6 +196,10 @@ pub fn why_native(startup: &Startup, parameters: &Parameters) -> Option<Why> {
     }
     if !parameters.enabled {
         return Some(Why::Disabled);
+    }
+    if parameters.db_user_namespace {
+        // The role is whom the server makes of the names.
+        return Some(Why::UserNamespaces);
     }
     let names = &parameters.native_dbuser_names;
     (names.have(&startup.database, &startup.user)).then_some(Why::Listed)

@@ -55,6 +55,8 @@ pub struct Parameters {
     pub enabled: bool,
     /// Even where the dispatcher could authenticate.
     pub login_by_server: bool,
+    /// The server makes a role's name of the client's and the database's (up to 16).
+    pub db_user_namespace: bool,
     /// Who asks for GSSAPI encryption gets it.
     pub gss_encryption: bool,
     pub native_dbuser_names: NativeNames,
@@ -169,6 +171,7 @@ const TABLE: &[(&str, Set)] = &[
     flag!(force_migration),
     flag!(enabled),
     flag!(login_by_server),
+    flag!(db_user_namespace),
     flag!(gss_encryption),
     ("native_dbuser_names", |parameters, text| {
         parameters.native_dbuser_names = NativeNames::parse(text)?;

@@ -78,6 +78,7 @@ impl Scheduler {
             secret,
             origin,
             names: origin.and_then(|origin| self.certificates.names(origin.from.tls())),
+            db_user_namespace: self.parameters.db_user_namespace,
             is_vouched_for,
             credentials: self.roles.credentials(key.role_oid),
             over_unix,

@@ -35,7 +35,6 @@
 #include "libpq/crypt.h"
 #include "libpq/pqcomm.h"
 #include "miscadmin.h"
-#include "postmaster/postmaster.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/builtins.h"
@@ -47,7 +46,6 @@
 #include "control.h"
 #include "hba_match.h"
 #include "login.h"
-#include "majors.h"
 #include "pool_settings.h"
 #include "settings_standby.h"
 #include "shared_catalog.h"
@@ -290,16 +288,6 @@ choose_method(const Question *question, Answer *answer)
 	bool		by_network;
 	int			type;
 
-	/* the role's name is another than the client's then, by its database */
-	if (baton_user_namespaces())
-	{
-		answer->method = BATON_AUTH_REJECT;
-		answer->refuse_first = true;
-		refuse(answer, ERRCODE_FEATURE_NOT_SUPPORTED,
-			   "pg_baton does not support db_user_namespace");
-		answer->refusal_hint = psprintf("Connect to the server's own port, %d.", PostPortNumber);
-		return;
-	}
 	client.address = question->address;
 	client.is_secure = question->is_secure;
 	client.user = question->user;

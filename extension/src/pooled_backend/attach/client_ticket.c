@@ -320,6 +320,16 @@ finish_login(void)
 		ereport(FATAL,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
 				 errmsg("received data before authentication was over")));
+
+	/*
+	 * Switched on a moment ago, and the dispatcher has not heard of it: this
+	 * is not the role that it would let in.
+	 */
+	if (baton_user_namespaces())
+		ereport(FATAL,
+				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
+				 errmsg("parameter \"%s\" has just been switched on", "db_user_namespace"),
+				 errhint("Connect again.")));
 	(void) baton_channel_send(dispatcher, BATON_MSG_AUTHENTICATED, 0, NULL, 0);
 	proc_exit(0);
 }

@@ -4,12 +4,15 @@ nobody can tell from one on the server's own port: a native session."""
 from __future__ import annotations
 
 import contextlib
+import resource
+import socket
 import threading
 
 import psycopg
 import pytest
+from harness.account import run_as_server_user
 from harness.health import wait_until
-from harness.wire import Wire, cancel, query, startup
+from harness.wire import GSSENC_REQUEST, Wire, cancel, query, startup
 
 HBA = [
     "local all alone peer map=alone",
@@ -296,6 +299,44 @@ def test_native_sessions_leave_administrators_their_connections(make_cluster):
         assert cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(6,)]
         with psycopg.connect(cluster.pool()) as administrator:
             assert is_native(cluster, administrator)
+
+
+def all_of(port: int, packet: bytes) -> bytes:
+    """What there is to hear, to the end."""
+    heard = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(packet)
+        while more := client.recv(4096):
+            heard += more
+    return heard
+
+
+@pytest.mark.pool_only
+def test_what_the_server_says_that_can_start_no_process_its_clients_are_told(make_cluster):
+    """Whatever the process would have been for."""
+    cluster = make_cluster(parameters={**PARAMETERS, "pg_baton.login": "server", "pg_baton.gss_encryption": "on"})
+    packets = {
+        "native": startup({"user": "postgres", "database": "listed"}),
+        "login": startup({"user": "postgres", "database": "postgres"}),
+        "encryption": GSSENC_REQUEST,
+    }
+    cluster.expect_in_log("could not fork")
+
+    def allow(processes: object) -> None:
+        # as its own user: root may lack the capability
+        run_as_server_user(["prlimit", "--pid", str(cluster.postmaster_pid()), f"--nproc={processes}:"])
+
+    allow(1)
+    try:
+        for what, packet in packets.items():
+            # without a word of its own: what it has not read would cost the client the answer
+            direct = all_of(cluster.port, b"")
+            assert direct.startswith(b"Ecould not fork new process"), what
+            assert all_of(cluster.pool_port, packet) == direct, what
+    finally:
+        allow(resource.getrlimit(resource.RLIMIT_NPROC)[0])
+    with psycopg.connect(cluster.pool()) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
 @pytest.mark.pool_only

@@ -218,16 +218,14 @@ impl Logins {
         let fd = it.connection.as_raw_fd();
         if !it.unsent.is_empty() {
             match socket::send(fd, &it.unsent) {
-                Ok(length) => {
-                    it.unsent.drain(..length);
-                    if it.unsent.is_empty() {
-                        let _ = self
-                            .epoll
-                            .modify(fd, epoll::IN, token(Source::Errand, place));
-                    }
-                }
+                Ok(length) => drop(it.unsent.drain(..length)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return self.errand_failed(place),
+                // It has closed the connection, and said why, maybe.
+                Err(_) => it.unsent.clear(),
+            }
+            if it.unsent.is_empty() {
+                let data = token(Source::Errand, place);
+                let _ = self.epoll.modify(fd, epoll::IN, data);
             }
         }
         let mut bytes = [0; 4096];

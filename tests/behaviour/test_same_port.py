@@ -11,12 +11,15 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from harness.account import run_as_server_user, server_program
+from harness.account import give_to_server_user, run_as_server_user, server_major, server_program
 from harness.health import wait_until
+from harness.ports import free_port
 from harness.wire import Wire
 
 pytestmark = pytest.mark.pool_only
 
+# The programs of an older major, which has pg_baton.
+OLDER = os.environ.get("BATON_TEST_UPGRADE_FROM", "")
 PLACE = {"listen_addresses": "", "pg_baton.listen_addresses": "127.0.0.1", "pg_baton.max_backends": 3}
 
 
@@ -129,6 +132,30 @@ def test_two_that_would_listen_in_one_place_are_told_which_lines_to_change(make_
     cluster.wait_for_log(r'the server itself listens there: change "port" or "pg_baton.port" in postgresql.conf')
 
 
+def upgrade(old_programs: str, old_data: Path, new) -> None:
+    """pg_upgrade, by whose servers no dispatcher is started."""
+    work = new.home / "upgrade"
+    work.mkdir()
+    work.chmod(0o777)
+    program = server_program("pg_upgrade")
+    run_as_server_user(
+        ["sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(work), program, "-U", "postgres", "--retain"]
+        + ["-b", old_programs, "-B", str(Path(program).parent), "-d", str(old_data), "-D", str(new.data), "-s", str(new.home)],
+        timeout_s=300,
+    )
+    logs = "".join(path.read_text() for path in Path(new.data).rglob("*.log"))
+    assert "database system is ready" in logs and "dispatcher started" not in new.log() + logs
+
+
+def has_all(new) -> None:
+    """What the old one had, and the extension with it."""
+    new.start()
+    with psycopg.connect(new.pool()) as connection:
+        assert connection.execute("SELECT n FROM kept").fetchone() == (42,)
+        assert connection.execute("SELECT count(*) FROM pg_baton_sessions").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM pg_baton_failed_checks").fetchone() == (0,)
+
+
 @pytest.mark.skipif("BATON_TEST_PRELOAD" in os.environ, reason="the servers that pg_upgrade starts lack what is preloaded")
 def test_pg_upgrade_has_its_servers_for_itself(make_cluster):
     old = make_cluster(parameters=PLACE)
@@ -136,18 +163,48 @@ def test_pg_upgrade_has_its_servers_for_itself(make_cluster):
     old.sql("CREATE EXTENSION pg_baton")
     old.sql("CREATE TABLE kept AS SELECT 42 AS n")
     old.stop()
-    started = (old.log() + new.log()).count("dispatcher started")
-    binaries = str(Path(server_program("pg_upgrade")).parent)
-    work = new.home / "upgrade"
-    work.mkdir()
-    work.chmod(0o777)
-    run_as_server_user(
-        ["sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(work), server_program("pg_upgrade"), "-U", "postgres"]
-        + ["--retain", "-b", binaries, "-B", binaries, "-d", str(old.data), "-D", str(new.data), "-s", str(new.home)]
-    )
-    logs = "".join(path.read_text() for path in Path(new.data).rglob("*.log"))
-    assert (old.log() + new.log() + logs).count("dispatcher started") == started
-    new.start()
-    with psycopg.connect(new.pool()) as connection:
-        assert connection.execute("SELECT n FROM kept").fetchone() == (42,)
-        assert connection.execute("SELECT count(*) FROM pg_baton_sessions").fetchone() == (1,)
+    started = old.log().count("dispatcher started")
+    upgrade(str(Path(server_program("pg_upgrade")).parent), old.data, new)
+    assert old.log().count("dispatcher started") == started
+    has_all(new)
+
+
+@pytest.mark.skipif(not OLDER, reason="BATON_TEST_UPGRADE_FROM names no older server's programs")
+def test_pg_upgrade_from_an_older_major(make_cluster, run):
+    home = run.directory / "older"
+    home.mkdir()
+    give_to_server_user(home)
+    data, port, pool_port = home / "data", free_port(), free_port()
+
+    def older(name: str, *arguments: str) -> str:
+        return run_as_server_user([str(Path(OLDER) / name), *arguments])
+
+    # checksums as the new one has them, by 18's default
+    checksums = ["-k"] if server_major() >= 18 else []
+    options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N", *checksums]
+    older("initdb", "-D", str(data), *options)
+    settings = {
+        **PLACE,
+        "port": port,
+        "unix_socket_directories": home,
+        "shared_preload_libraries": "pg_baton",
+        "pg_baton.port": pool_port,
+        "pg_baton.dispatcher_program": run.stage.program,
+    }
+    with open(data / "postgresql.conf", "a") as file:
+        file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+    older("pg_ctl", "start", "-w", "-D", str(data), "-l", str(home / "log"))
+    try:
+        wait_until(lambda: (home / f".s.PGSQL.{pool_port}").exists(), what="the pool of the older one")
+        with psycopg.connect(f"host=127.0.0.1 port={pool_port} user=postgres", autocommit=True) as connection:
+            assert connection.info.server_version // 10000 < server_major()
+            connection.execute("CREATE EXTENSION pg_baton")
+            connection.execute("CREATE TABLE kept AS SELECT 42 AS n")
+            assert connection.execute("SELECT mode FROM pg_baton_sessions").fetchall() == [("shared",)]
+    finally:
+        older("pg_ctl", "stop", "-w", "-D", str(data))
+    new = make_cluster(start=False, parameters=PLACE)
+    started = (home / "log").read_text().count("dispatcher started")
+    upgrade(OLDER, data, new)
+    assert (home / "log").read_text().count("dispatcher started") == started > 0
+    has_all(new)

@@ -16,11 +16,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from harness import crowds  # noqa: E402
 from harness.cluster import Cluster, Run  # noqa: E402
-from harness.stage import direct_only  # noqa: E402
+from harness.stage import direct_only, tls_wanted  # noqa: E402
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "pool_only: has no meaning without the pool")
+    config.addinivalue_line("markers", "in_plain(reason): has no meaning where clients come by TLS (BATON_TEST_TLS)")
 
 
 MODES = {"normal", "forced"}
@@ -42,6 +43,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if direct_only() and item.get_closest_marker("pool_only"):
             item.add_marker(pytest.mark.skip(reason="BATON_TEST_DIRECT"))
+        in_plain = item.get_closest_marker("in_plain")
+        if in_plain and tls_wanted() and not direct_only():
+            item.add_marker(pytest.mark.skip(reason=f"BATON_TEST_TLS: {in_plain.args[0]}"))
 
 
 @pytest.fixture(scope="session")

@@ -37,6 +37,10 @@ SETUP = [
 PARAMETERS = {"authentication_timeout": "8s"}
 
 
+without_tls = pytest.mark.in_plain("what a server without TLS answers to who asks for it")
+
+
+@without_tls
 @pytest.mark.pool_only
 @pytest.mark.parametrize("request_bytes", [SSL_REQUEST, GSSENC_REQUEST], ids=["ssl", "gssenc"])
 def test_encryption_requests_are_answered_no_and_the_login_goes_on(server, request_bytes):
@@ -49,6 +53,7 @@ def test_encryption_requests_are_answered_no_and_the_login_goes_on(server, reque
         wire.finish()
 
 
+@without_tls
 @pytest.mark.pool_only
 def test_ssl_then_gssenc_request(server):
     wire = Wire.open("127.0.0.1", server.pool_port)
@@ -60,6 +65,7 @@ def test_ssl_then_gssenc_request(server):
     wire.finish()
 
 
+@without_tls
 def test_libpq_sslmode_prefer_and_require(server):
     with psycopg.connect(server.pool(sslmode="prefer")) as session:
         assert session.execute("SELECT 1").fetchone() == (1,)

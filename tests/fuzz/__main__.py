@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.certificates import Authority, make_secure  # noqa: E402
 from harness.cluster import Cluster, Run  # noqa: E402
+from harness.stage import tls_wanted  # noqa: E402
 
 from .episode import Difference, Episode  # noqa: E402
 from .generator import Operation  # noqa: E402
@@ -35,7 +36,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--against", choices=("pool", "direct", "broken"), default="pool",
                         help="what to compare direct connections with [pool]")
     parser.add_argument("--normal", action="store_true", help="without forced migration")
-    parser.add_argument("--tls", action="store_true", help="all sessions by TLS")
+    parser.add_argument("--tls", action="store_true", default=tls_wanted(),
+                        help="all sessions by TLS; so with BATON_TEST_TLS=1")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the pool's server")
     parser.add_argument("--script", type=Path, help="run a kept script instead")
     parser.add_argument("--no-seeds", action="store_true", help="do not run the kept scripts first")

@@ -34,23 +34,24 @@ class Pair:
 class Authority:
     """Signs certificates."""
 
-    def __init__(self, folder: Path, name: str = "authority") -> None:
+    def __init__(self, folder: Path, name: str = "authority", days: int = 2) -> None:
         self.folder = folder
+        self.days = days
         folder.mkdir(exist_ok=True)
         self.root = self._self_signed(name)
 
     def _self_signed(self, name: str) -> Pair:
         pair = Pair(self.folder / f"{name}.crt", self.folder / f"{name}.key")
         openssl(
-            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", str(self.days),
             "-subj", f"/CN={name}", "-keyout", str(pair.key), "-out", str(pair.certificate),
         )  # fmt: skip
         return pair
 
     def sign(
-        self, file: str, subject: str, names: str = "", key: str = "ec", digest: str = "sha256", days: int = 2
+        self, file: str, subject: str, names: str = "", key: str = "ec", digest: str = "sha256", days: int | None = None
     ) -> Pair:
-        """A certificate of that subject ("/CN=..."); names: its subjectAltName."""
+        """A certificate of that subject ("/CN=..."), good for as many days as the authority's own; names: its subjectAltName."""
         pair = Pair(self.folder / f"{file}.crt", self.folder / f"{file}.key")
         request = self.folder / f"{file}.csr"
         of_key = ["-newkey", "rsa:2048"]
@@ -63,7 +64,7 @@ class Authority:
         extensions.write_text(f"subjectAltName={names}\n" if names else "")
         openssl(
             "x509", "-req", "-in", str(request), "-CA", str(self.root.certificate), "-CAkey", str(self.root.key),
-            "-CAcreateserial", "-days", str(days), f"-{digest}", "-extfile", str(extensions),
+            "-CAcreateserial", "-days", str(days or self.days), f"-{digest}", "-extfile", str(extensions),
             "-out", str(pair.certificate),
         )  # fmt: skip
         pair.key.chmod(0o600)
@@ -82,9 +83,9 @@ def put(cluster: Cluster, source: Path, name: str, mode: int = 0o600) -> None:
     target.rename(cluster.data / name)
 
 
-def make_secure(cluster: Cluster, authority: Authority, **parameters: object) -> None:
-    """TLS is on when the cluster starts, or has been reloaded."""
-    pair = authority.server()
+def make_secure(cluster: Cluster, authority: Authority, pair: Pair | None = None, **parameters: object) -> None:
+    """TLS is on when the cluster starts, or has been reloaded; with a new certificate, or this."""
+    pair = pair or authority.server()
     put(cluster, pair.certificate, "server.crt")
     put(cluster, pair.key, "server.key")
     put(cluster, authority.root.certificate, "root.crt")

@@ -25,7 +25,7 @@ from typing import Callable, Iterable, Iterator
 from . import processes
 from .account import as_server_user, give_to_server_user, run_as_server_user, server_program
 from .ports import HOST, free_port
-from .stage import Stage, make_stage
+from .stage import Stage, make_stage, tls_wanted
 from .wire import SECURE_PORTS
 
 SUPERUSER = "postgres"
@@ -96,10 +96,10 @@ class Run:
         self.stage: Stage | None = make_stage(self.directory)
         self.clusters: list[Cluster] = []
         self._template: Path | None = None
-        self._authority = None
+        self._certificate: tuple | None = None
         self._count = 0
         # Clients of the pool's port come by TLS, unless a test says otherwise.
-        self.by_tls = self.stage is not None and os.environ.get("BATON_TEST_TLS", "") not in ("", "0")
+        self.by_tls = self.stage is not None and tls_wanted()
 
     def template(self) -> Path:
         if self._template is None:
@@ -130,12 +130,13 @@ class Run:
         return self._template
 
     def secure(self, cluster: Cluster) -> None:
-        """Gives it a certificate, of the run's authority."""
+        """Gives it the run's certificate, which the doctor does not warn of."""
         from .certificates import Authority, make_secure
 
-        if self._authority is None:
-            self._authority = Authority(self.directory / "certificates-of-all")
-        make_secure(cluster, self._authority)
+        if self._certificate is None:
+            authority = Authority(self.directory / "certificates-of-all", days=100)
+            self._certificate = authority, authority.server()
+        make_secure(cluster, *self._certificate)
 
     def cluster(self, name: str = "cluster", **options) -> Cluster:
         self._count += 1
@@ -280,13 +281,14 @@ class Cluster:
 
     def pool(self, **options: object) -> str:
         """A libpq connection string to the pool's port."""
-        if self.by_tls:
-            options = {"sslmode": "require", **options}
-        return self._conninfo(self.pool_port, options)
+        return self._conninfo(self.pool_port, {**self._encryption(), **options})
 
     def direct(self, **options: object) -> str:
-        """A libpq connection string to the server's own port."""
-        return self._conninfo(self.port, options)
+        """A libpq connection string to the server's own port, by TLS if the pool's is, to be compared with."""
+        return self._conninfo(self.port, {**self._encryption(), **options})
+
+    def _encryption(self) -> dict[str, object]:
+        return {"sslmode": "require"} if self.by_tls and self.parameters.get("ssl") == "on" else {}
 
     def _conninfo(self, port: int, options: dict[str, object]) -> str:
         merged: dict[str, object] = {
@@ -316,7 +318,8 @@ class Cluster:
         """Runs one statement on the server's own port; its rows."""
         import psycopg
 
-        with psycopg.connect(self.direct(dbname=dbname, user=user), autocommit=True) as connection:
+        conninfo = self._conninfo(self.port, {"dbname": dbname, "user": user})
+        with psycopg.connect(conninfo, autocommit=True) as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
@@ -342,7 +345,9 @@ class Cluster:
                 start_new_session=True,
             )
         if self.by_tls and self.parameters.get("ssl") == "on":
-            SECURE_PORTS.add(self.pool_port)
+            # The server's own, too: what is compared with each other comes alike.
+            for port in (self.pool_port, self.port):
+                SECURE_PORTS[port] = self.dispatcher_pids
         self._wait_ready(self.port)
         if self.pooled and wait_for_pool:
             self.wait_pool_ready()
@@ -437,7 +442,8 @@ class Cluster:
 
     def destroy(self) -> None:
         """Whatever happened before: nothing of the cluster is left."""
-        SECURE_PORTS.discard(self.pool_port)
+        for port in (self.pool_port, self.port):
+            SECURE_PORTS.pop(port, None)
         if self._exists:
             self.kill()
             self._exists = False

@@ -46,7 +46,7 @@ class Encrypted:
         self.minor = ctypes.c_uint32()
         self.context = ctypes.c_void_p()
         self.received = b""
-        self.wire = Wire.open(host, port)
+        self.wire = Wire.open(host, port, plain=True)
         self.wire.send(GSSENC_REQUEST)
         self.answer = self.wire.sock.recv(1)
         assert self.answer == b"G", self.answer

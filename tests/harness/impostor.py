@@ -5,19 +5,14 @@ to be spoken through."""
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
 import struct
 from typing import Iterator
 
-import pytest
-
 from .cluster import Cluster
-
-PIDFD_GETFD = 438  # the same on all machines
-LIBC = ctypes.CDLL(None, use_errno=True)
+from .processes import borrowed_socket
 
 
 class Impostor:
@@ -26,19 +21,8 @@ class Impostor:
         (self.pid,) = cluster.dispatcher_pids()
 
     def borrowed(self, number: int) -> socket.socket | None:
-        """A descriptor of the dispatcher's, if it is a packet socket."""
-        process = os.pidfd_open(self.pid)
-        try:
-            found = LIBC.syscall(PIDFD_GETFD, process, number, 0)
-        finally:
-            os.close(process)
-        if found < 0:
-            pytest.skip("this system lends nobody another process's descriptors")
-        try:
-            return socket.socket(fileno=found)
-        except OSError:
-            os.close(found)
-            return None
+        """A descriptor of the dispatcher's, if it is a socket's."""
+        return borrowed_socket(self.pid, number)
 
     def channel(self) -> socket.socket:
         """The launcher's, of the dispatcher that it has started last."""

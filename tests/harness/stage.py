@@ -38,6 +38,11 @@ def direct_only() -> bool:
     return os.environ.get("BATON_TEST_DIRECT", "") not in ("", "0")
 
 
+def tls_wanted() -> bool:
+    """True if clients of the pool's port shall come by TLS."""
+    return os.environ.get("BATON_TEST_TLS", "") not in ("", "0")
+
+
 def built_program() -> Path | None:
     for build in ("release", "debug"):
         program = REPOSITORY / "target" / build / "baton-dispatcher"

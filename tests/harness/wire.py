@@ -8,6 +8,7 @@ documentation, "Message Formats".  Reads end with TimeoutError, never hang.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import hmac
 import os
@@ -18,7 +19,9 @@ import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterable
+from typing import Callable, Iterable
+
+from .relays import unread_behind
 
 PROTOCOL_3_0 = 3 << 16
 PROTOCOL_3_2 = (3 << 16) | 2
@@ -27,8 +30,18 @@ GSSENC_REQUEST = struct.pack("!II", 8, 80877104)
 CANCEL_CODE = 80877102
 READ_TIMEOUT_S = 30.0
 
-# Ports that a Wire speaks TLS to without being told (BATON_TEST_TLS).
-SECURE_PORTS: set[int] = set()
+# Ports that a Wire speaks TLS to without being told (BATON_TEST_TLS), and their
+# cluster's dispatchers.
+SECURE_PORTS: dict[int, Callable[[], list[int]]] = {}
+
+
+@functools.cache
+def anybody() -> ssl.SSLContext:
+    """A client that asks for nobody's certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 class Closed(Exception):
@@ -197,8 +210,12 @@ class Wire:
         self.address: tuple[str, int] | str = ""
 
     @classmethod
-    def open(cls, host: str, port: int, timeout_s: float = READ_TIMEOUT_S, source: str = "") -> "Wire":
-        """Connects, by TCP (from the address `source`) or, if the host is a path, by Unix socket."""
+    def open(
+        cls, host: str, port: int, timeout_s: float = READ_TIMEOUT_S, source: str = "", plain: bool = False
+    ) -> "Wire":
+        """Connects, by TCP (from the address `source`) or, if the host is a path, by Unix socket.
+
+        plain: without TLS, where others come by it (BATON_TEST_TLS)."""
         if host.startswith("/"):
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             address: tuple[str, int] | str = f"{host}/.s.PGSQL.{port}"
@@ -213,20 +230,24 @@ class Wire:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         wire = cls(sock, timeout_s)
         wire.address = address
-        return wire.secure() if isinstance(address, tuple) and address[1] in SECURE_PORTS else wire
+        if isinstance(address, tuple) and address[1] in SECURE_PORTS and not plain:
+            wire.secure()
+        return wire
 
     def secure(self) -> "Wire":
-        """Asks for TLS, gets it, and speaks it from here on; whose certificate it is does not matter."""
+        """Asks for TLS, gets it, and speaks it from here on; whose certificate it is does not matter.
+
+        Raises LoginFailed with the error's fields, if that is the answer."""
         if isinstance(self.sock, ssl.SSLSocket):
             return self
         self.send(SSL_REQUEST)
         answer = self.sock.recv(1)
+        if answer == b"E":
+            self.buffer += answer
+            raise LoginFailed(self.until_closed())
         if answer != b"S":
             raise ConnectionError(f"answer to SSLRequest: {answer!r}")
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        self.sock = context.wrap_socket(self.sock)
+        self.sock = anybody().wrap_socket(self.sock)
         return self
 
     def has_input(self) -> bool:
@@ -359,7 +380,17 @@ class Wire:
     def unread_by_server(self) -> int | None:
         """Bytes that have come to the server's end of this TCP connection, and that
         nobody has read there; None if it is not to be found (the kernel's list
-        may miss some while others come and go)."""
+        may miss some while others come and go).
+
+        By TLS: what has not been decrypted yet, as it is; and when all is, what
+        nobody has read of any of the cluster's sessions."""
+        waiting = self._unread_at_its_end()
+        if waiting == 0 and isinstance(self.sock, ssl.SSLSocket):
+            (dispatcher,) = SECURE_PORTS[self.sock.getpeername()[1]]()
+            return unread_behind(dispatcher)
+        return waiting
+
+    def _unread_at_its_end(self) -> int | None:
         ours, theirs = self.sock.getsockname()[1], self.sock.getpeername()[1]
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
             fields = line.split()
@@ -377,17 +408,17 @@ class Wire:
         return False
 
     def cancel_request(self, key: bytes | None = None, pid: int | None = None) -> None:
-        """Sends a cancel request for this connection by another one."""
-        host, port = (self.address[0], self.address[1]) if isinstance(self.address, tuple) else ("", 0)
+        """Sends a cancel request for this connection by another one, as encrypted as it is."""
         if isinstance(self.address, str):
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             sock.connect(self.address)
         else:
-            sock = socket.create_connection((host, port), self.timeout_s)
-        with sock:
-            sock.settimeout(self.timeout_s)
-            sock.sendall(cancel(self.backend_pid if pid is None else pid, self.cancel_key if key is None else key))
-            while sock.recv(64):
+            sock = socket.create_connection(self.address, self.timeout_s)
+        with Wire(sock, self.timeout_s) as messenger:
+            if isinstance(self.sock, ssl.SSLSocket):
+                messenger.secure()
+            messenger.send(cancel(self.backend_pid if pid is None else pid, self.cancel_key if key is None else key))
+            while messenger.sock.recv(64):
                 pass
 
     # -- login -------------------------------------------------------------

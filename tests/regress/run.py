@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.account import give_to_server_user, pg_config, server_major  # noqa: E402
 from harness.cluster import HOST, SUPERUSER, Cluster, Run  # noqa: E402
+from harness.stage import tls_wanted  # noqa: E402
 from regress.fetch_source import fetch, fetch_psql  # noqa: E402
 from regress.suite import Outcome, run_mode, run_program  # noqa: E402
 
@@ -170,7 +171,8 @@ def main() -> int:
     parser.add_argument("--only", choices=["direct", "forced", "normal"], action="append", default=[])
     parser.add_argument("--backends", type=int, default=3)
     parser.add_argument("--tests", default="", type=str.split, help="names, in order (test_setup first)")
-    parser.add_argument("--tls", action="store_true", help="through the pool by TLS")
+    parser.add_argument("--tls", action="store_true", default=tls_wanted(),
+                        help="through the pool by TLS; so with BATON_TEST_TLS=1")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     arguments = parser.parse_args()

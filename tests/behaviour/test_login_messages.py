@@ -12,6 +12,7 @@ import pytest
 from harness.account import server_major
 from harness.compare import describe
 from harness.login_shape import shape
+from harness.plain import without_tls
 from harness.wire import (
     GSSENC_REQUEST,
     PROTOCOL_3_0,
@@ -35,9 +36,6 @@ SETUP = [
 ]
 
 PARAMETERS = {"authentication_timeout": "8s"}
-
-
-without_tls = pytest.mark.in_plain("what a server without TLS answers to who asks for it")
 
 
 @without_tls

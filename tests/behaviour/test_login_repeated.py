@@ -16,6 +16,7 @@ import pytest
 from behaviour.test_login import login, shape
 from harness.cluster import HOST
 from harness.health import wait_until
+from harness.plain import keepalives
 from harness.wire import QueryFailed, Scram, Wire, message, startup, text
 
 PARAMETERS = {"password_encryption": "md5"}
@@ -179,11 +180,7 @@ def kernel_keepalives(server, wire: Wire) -> list[str]:
     return re.findall(r"timer:\((\w+),(\d+)(min|sec)", done.stdout)
 
 
-# docs/limits.md
-in_plain = pytest.mark.in_plain("a TLS client's socket has the keepalives that its server had when it came")
-
-
-@in_plain
+@keepalives
 @pytest.mark.pool_only
 def test_keepalives_are_in_the_kernel_before_a_session_speaks(server):
     for _ in range(3):
@@ -194,7 +191,7 @@ def test_keepalives_are_in_the_kernel_before_a_session_speaks(server):
             )
 
 
-@in_plain
+@keepalives
 @pytest.mark.pool_only
 def test_keepalives_that_a_reload_takes_back_while_a_session_is_away_are_gone(make_cluster):
     server = make_cluster(parameters={"pg_baton.max_backends": 1, "tcp_keepalives_idle": "50"})

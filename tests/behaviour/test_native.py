@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from harness.account import run_as_server_user
 from harness.health import wait_until
+from harness.plain import while_the_dispatcher_is_away
 from harness.wire import GSSENC_REQUEST, Wire, cancel, query, startup
 
 HBA = [
@@ -211,6 +212,7 @@ def test_its_end_is_seen(native):
     wait_until(lambda: modes(native) == [], what="no native session is left")
 
 
+@while_the_dispatcher_is_away
 @pytest.mark.pool_only
 def test_a_native_session_outlives_its_dispatcher(make_cluster):
     import os

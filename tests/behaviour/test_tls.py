@@ -351,9 +351,10 @@ def test_a_reload_brings_new_certificates_and_ends_nobody(server, authority):
 
 
 def test_parameters_of_tls_are_the_server_s(server):
-    server.set_parameters({"ssl_min_protocol_version": "TLSv1.2", "ssl_max_protocol_version": "TLSv1.2"})
-    server.set_parameters({"ssl_ciphers": "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES128-GCM-SHA256"})
-    server.set_parameters({"ssl_ecdh_curve": "secp384r1"})
+    # At once: a reload before this may still read the file.
+    chosen = {"ssl_min_protocol_version": "TLSv1.2", "ssl_max_protocol_version": "TLSv1.2"}
+    chosen["ssl_ciphers"] = "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES128-GCM-SHA256"
+    server.set_parameters({**chosen, "ssl_ecdh_curve": "secp384r1"})
     server.reload()
     try:
         deadline = time.monotonic() + 20

@@ -18,6 +18,7 @@ import pytest
 
 from harness.debugger import needs_gdb
 from harness.health import assert_healthy, wait_until
+from harness.plain import while_the_dispatcher_is_away
 from harness.wire import Closed, Wire, query
 
 HOST = "127.0.0.1"
@@ -94,6 +95,7 @@ def much_to_tell(cluster) -> Iterator[Wire]:
         yield session
 
 
+@while_the_dispatcher_is_away
 def test_a_backend_that_has_no_room_to_send_holds_up_nobody(cluster):
     with much_to_tell(cluster) as session:
         with dispatcher_stopped(cluster):
@@ -104,6 +106,7 @@ def test_a_backend_that_has_no_room_to_send_holds_up_nobody(cluster):
 
 
 @pytest.mark.parametrize("by", ["its process", "its session"])
+@while_the_dispatcher_is_away
 def test_a_backend_that_has_no_room_to_send_ends_when_it_is_terminated(cluster, by):
     with much_to_tell(cluster) as session:
         with dispatcher_stopped(cluster):
@@ -117,6 +120,7 @@ def test_a_backend_that_has_no_room_to_send_ends_when_it_is_terminated(cluster, 
     assert_healthy(cluster)
 
 
+@while_the_dispatcher_is_away
 def test_a_backend_that_has_no_room_to_send_ends_when_the_server_stops(cluster):
     with much_to_tell(cluster) as session:
         (dispatcher,) = cluster.dispatcher_pids()

@@ -313,7 +313,7 @@ class Ticket:
 
     def __init__(self, world: World, user: str) -> None:
         self.world = world
-        self.client = Wire.open(HOST, world.cluster.pool_port)
+        self.client = Wire.open(HOST, world.cluster.pool_port, plain=user == "gss")
         self.client.send(GSSENC_REQUEST if user == "gss" else startup({"user": user, "database": "postgres"}))
         wait_until(lambda: self._tickets() != [], what="there is a ticket")
         (self.number,) = self._tickets()

@@ -14,6 +14,7 @@ import pytest
 
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import Load, assert_healthy, assert_nothing_spins, assert_serves, wait_until
+from harness.plain import counts_descriptors, while_the_dispatcher_is_away
 from harness.processes import ITS_PROCESS, processes_in
 from harness.wire import Closed, LoginFailed, Wire, query, startup
 
@@ -201,6 +202,7 @@ def test_dispatcher_killed_while_nobody_is_there(cluster):
     assert_healthy(cluster)
 
 
+@while_the_dispatcher_is_away
 def test_dispatcher_killed_under_load(cluster):
     """The server is unharmed, a running transaction finishes, a new dispatcher
     serves within seconds, nothing spins or leaks."""
@@ -230,6 +232,7 @@ def test_dispatcher_killed_under_load(cluster):
     wait_until(lambda: cluster.sql(named)[0][0] <= 4, what="no more backends than the pool may have")
 
 
+@while_the_dispatcher_is_away
 def test_a_session_in_its_first_transaction_outlives_the_dispatcher(cluster):
     """Its backend would give it back at the end, but there is nobody to take it."""
     cluster.expect_in_log(DISPATCHER_KILLED)
@@ -273,6 +276,7 @@ def test_a_backend_that_was_starting_leaves_its_slot_to_the_next_dispatcher(make
     assert_healthy(cluster)
 
 
+@while_the_dispatcher_is_away
 def test_who_is_in_a_dead_dispatchers_queue_is_told_and_harms_nobody(make_cluster):
     cluster = make_cluster(parameters={"pg_baton.max_backends": 1})
     cluster.sql("CREATE EXTENSION pg_baton")
@@ -306,6 +310,7 @@ def replace_dispatcher(cluster) -> None:
     cluster.wait_pool_ready()
 
 
+@while_the_dispatcher_is_away
 def test_dispatcher_that_stops_answering_does_not_stop_the_server(cluster):
     (pid,) = cluster.dispatcher_pids()
     with login(cluster) as session:
@@ -451,6 +456,7 @@ def test_postmaster_killed_leaves_nothing_running(cluster):
     assert_serves(cluster)
 
 
+@counts_descriptors
 def test_descriptor_limit_refuses_further_clients_and_serves_those_it_has(make_cluster):
     """The dispatcher's descriptors run out: it does not spin, those who are in
     are served, and later clients get in when others have left."""

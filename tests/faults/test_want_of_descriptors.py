@@ -13,6 +13,7 @@ import pytest
 
 from harness.account import become_server_user, run_as_server_user
 from harness.health import assert_healthy, assert_nothing_spins, wait_until
+from harness.plain import while_the_dispatcher_is_away
 from harness.wire import Wire, query, startup
 
 HOST = "127.0.0.1"
@@ -33,6 +34,7 @@ def dispatcher_limited(cluster, descriptors: int) -> Iterator[None]:
         run_as_server_user(["prlimit", f"--pid={pid}", f"--nofile={before}:"])
 
 
+@while_the_dispatcher_is_away
 def test_a_dispatcher_that_can_accept_nobody_does_not_spin(make_cluster):
     """Nor can the descriptor be used that it keeps for the case."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 2})

@@ -288,7 +288,10 @@ class Cluster:
         return self._conninfo(self.port, {**self._encryption(), **options})
 
     def _encryption(self) -> dict[str, object]:
-        return {"sslmode": "require"} if self.by_tls and self.parameters.get("ssl") == "on" else {}
+        if not self.by_tls or self.parameters.get("ssl") != "on":
+            return {}
+        # Who runs as the server's user may not look for one in our home.
+        return {"sslmode": "require", "sslcert": "/nonexistent"}
 
     def _conninfo(self, port: int, options: dict[str, object]) -> str:
         merged: dict[str, object] = {

@@ -247,7 +247,10 @@ class Wire:
             raise LoginFailed(self.until_closed())
         if answer != b"S":
             raise ConnectionError(f"answer to SSLRequest: {answer!r}")
-        self.sock = anybody().wrap_socket(self.sock)
+        try:
+            self.sock = anybody().wrap_socket(self.sock)
+        except ssl.SSLEOFError as error:
+            raise ConnectionResetError("closed in the handshake") from error
         return self
 
     def has_input(self) -> bool:
@@ -312,7 +315,10 @@ class Wire:
 
     def send(self, *parts: bytes) -> None:
         self.sock.settimeout(self.timeout_s)
-        self.sock.sendall(b"".join(parts))
+        try:
+            self.sock.sendall(b"".join(parts))
+        except ssl.SSLEOFError as error:
+            raise BrokenPipeError("closed") from error
 
     def read_bytes(self, count: int, timeout_s: float | None = None) -> bytes:
         deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
@@ -323,7 +329,8 @@ class Wire:
             self.sock.settimeout(left)
             try:
                 data = self.sock.recv(max(65536, min(count - len(self.buffer), 1 << 20)))
-            except ConnectionResetError as error:
+            except (ConnectionResetError, BrokenPipeError) as error:
+                # By TLS, writing belongs to reading.
                 raise Closed("reset") from error
             if not data:
                 raise Closed("end of file")

@@ -44,9 +44,9 @@ def start_two_backends(login, cluster: Cluster) -> None:
             other.query(text)
 
 
-def assert_serves(cluster: Cluster, sessions: int = 6, turns: int = 3) -> None:
-    """New sessions get in, and each gets its own answers."""
-    wires = [Wire.login(HOST, cluster.pool_port) for _ in range(sessions)]
+def assert_serves(cluster: Cluster, sessions: int = 6, turns: int = 3, source: str = "") -> None:
+    """New sessions get in (from that address), and each gets its own answers."""
+    wires = [Wire.login(HOST, cluster.pool_port, source=source) for _ in range(sessions)]
     try:
         for number, wire in enumerate(wires):
             wire.query(f"SET my.number = '{number}'")

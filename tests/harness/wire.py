@@ -269,14 +269,15 @@ class Wire:
         protocol: int = PROTOCOL_3_0,
         timeout_s: float = READ_TIMEOUT_S,
         secure: bool = False,
+        source: str = "",
         **options: str,
     ) -> "Wire":
-        """Connects, by TLS if that is wanted, and logs in; raises LoginFailed with the error's fields."""
-        wire = cls.open(host, port, timeout_s)
+        """Connects (from the address `source`), by TLS if that is wanted, and logs in; raises LoginFailed with the error's fields."""
+        wire = cls.open(host, port, timeout_s, source)
         if secure:
             wire.secure()
         messages = wire.log_in(user, database, password, protocol, **options)
-        if messages[-1].type != "Z":
+        if not messages or messages[-1].type != "Z":
             wire.close()
             raise LoginFailed(messages)
         return wire

@@ -228,7 +228,7 @@ def test_a_cancel_that_comes_on_its_session_s_way_to_a_backend_counts(make_clust
         session.query("SELECT 1")
         (pid,), *_ = server.sql("SELECT pid FROM pg_baton_backends")
         wait_until(lambda: server.sql("SELECT state FROM pg_baton_backends") == [("idle",)], what="it is given back")
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
         try:
             session.send(ENDLESS[name])
             wait_until(lambda: server.sql("SELECT state FROM pg_baton_backends") == [("assigned",)], what="it is sent")
@@ -256,7 +256,7 @@ def test_a_cancel_of_a_session_that_asks_nothing_is_forgotten(make_cluster, noth
         (pid,), *_ = server.sql("SELECT pid FROM pg_baton_backends")
         wait_until(lambda: backend()[:2] == ("idle", False), what="it is given back")
         switches = backend()[2]
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
         try:
             session.send(nothing)
             wait_until(lambda: backend()[0] == "assigned", what="it is sent")
@@ -430,7 +430,7 @@ def test_a_cancel_names_its_session_before_it_signals_the_backend(server):
         run_endlessly(server, session, "stopped")
         session_id, pid = find(server, "named")
         slot = slot_of(server, pid)
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
         try:
             session.cancel_request()
             wait_until(lambda: slot.cancel != 0, what="the cancel has a name")

@@ -12,7 +12,7 @@ import signal
 import pytest
 from behaviour.test_login import login, shape
 from harness.cluster import HOST
-from harness.health import wait_until
+from harness.health import stop, wait_until
 from harness.wire import Wire, startup
 
 HBA = ["host all ordinary,limited,nobody_at_all 127.0.0.1/32 scram-sha-256"]
@@ -43,7 +43,7 @@ def attempt(port: int, user: str, database: str, password: str) -> list[str]:
 @contextlib.contextmanager
 def launcher_stopped(server):
     ((pid,),) = server.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_baton launcher'")
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         yield
     finally:

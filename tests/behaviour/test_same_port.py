@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from harness.account import give_to_server_user, run_as_server_user, server_major, server_program
-from harness.health import wait_until
+from harness.health import stop, wait_until
 from harness.ports import free_port
 from harness.wire import Wire
 
@@ -100,7 +100,7 @@ def test_an_administrator_comes_in_while_the_dispatcher_stands_still(make_cluste
     """By the server's own socket; and pg_isready says that the pool does not answer."""
     cluster = make_cluster(parameters=PLACE)
     (dispatcher,) = cluster.dispatcher_pids()
-    os.kill(dispatcher, signal.SIGSTOP)
+    stop(dispatcher)
     try:
         command = [server_program("pg_isready"), "-t", "1", "-h", "127.0.0.1", "-p", str(cluster.pool_port)]
         assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=20).returncode == 2

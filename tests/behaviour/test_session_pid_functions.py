@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from harness.account import server_major
-from harness.health import wait_until
+from harness.health import stop, wait_until
 from harness.wire import Closed, Wire, query
 
 SETUP = [
@@ -212,7 +212,7 @@ def test_an_asynchronous_read_is_its_session_s(make_cluster):
         workers = [pid for (pid,) in server.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'")]
         assert workers
         for pid in workers:
-            os.kill(pid, signal.SIGSTOP)
+            stop(pid)
         try:
             session.send(query("SELECT count(*) FROM large"))
             readers = "SELECT DISTINCT pid FROM pg_aios"
@@ -241,7 +241,7 @@ def test_a_wait_for_the_end_of_a_session_has_its_time(three):
 def test_a_session_that_does_not_end_in_time_is_warned_of(server, port):
     with Wire.login("127.0.0.1", getattr(server, port)) as session, Wire.login("127.0.0.1", server.port) as other:
         ((process,),) = session.query("BEGIN; SELECT harness.its_process()")
-        os.kill(int(process), signal.SIGSTOP)
+        stop(int(process))
         try:
             found = other.ask(query(f"SELECT pg_terminate_backend({session.backend_pid}, 300)"))
         finally:

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from harness.health import wait_until
+from harness.health import stop, wait_until
 from harness.wire import Wire, query
 
 SETUP = [
@@ -172,7 +172,7 @@ def test_who_looks_at_pg_stat_activity_holds_up_nobody(server):
         looker.send(query("SELECT count(*) FROM generate_series(1, 1000000) i, LATERAL pg_stat_get_activity(nullif(i, i))"))
         for _ in range(15):
             time.sleep(rolls.random() / 50)
-            os.kill(int(process), signal.SIGSTOP)
+            stop(int(process))
             try:
                 for wire in crowd:
                     wire.send(query("SELECT 1"))

@@ -18,6 +18,7 @@ import time
 import psycopg
 import pytest
 from harness.certificates import Authority, make_secure, put
+from harness.health import stop
 from harness.wire import SSL_REQUEST, cancel, query, startup
 
 HBA = [
@@ -250,7 +251,7 @@ def test_an_end_that_comes_with_the_last_words_is_seen(server, end):
         connection = shake_hands(server)
         connection.sendall(startup({"user": "only_secure", "database": "postgres"}))
         read_until_ready(connection)
-        os.kill(dispatcher, signal.SIGSTOP)
+        stop(dispatcher)
         try:
             if end == "the client's":
                 connection.sendall(query("SELECT 1"))

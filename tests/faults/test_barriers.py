@@ -17,7 +17,7 @@ from typing import Iterator
 import pytest
 
 from harness.debugger import needs_gdb
-from harness.health import assert_healthy, wait_until
+from harness.health import assert_healthy, stop, wait_until
 from harness.plain import while_the_dispatcher_is_away
 from harness.wire import Closed, Wire, query
 
@@ -37,7 +37,7 @@ def cluster(make_cluster):
 @contextlib.contextmanager
 def dispatcher_stopped(cluster) -> Iterator[None]:
     (pid,) = cluster.dispatcher_pids()
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         yield
     finally:
@@ -124,7 +124,7 @@ def test_a_backend_that_has_no_room_to_send_ends_when_it_is_terminated(cluster, 
 def test_a_backend_that_has_no_room_to_send_ends_when_the_server_stops(cluster):
     with much_to_tell(cluster) as session:
         (dispatcher,) = cluster.dispatcher_pids()
-        os.kill(dispatcher, signal.SIGSTOP)
+        stop(dispatcher)
         no_room(cluster, session)
         try:
             cluster.process.send_signal(signal.SIGINT)

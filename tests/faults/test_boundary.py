@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.health import assert_healthy, wait_until
+from harness.health import assert_healthy, stop, wait_until
 from harness.processes import ITS_PROCESS
 from harness.wire import Closed, Wire, bind, copy_data, copy_done, copy_fail, execute, parse, query, startup, sync
 
@@ -63,7 +63,7 @@ def test_a_listener_that_leaves_as_it_is_notified_costs_nobody_an_answer(cluster
         listener = login_unix(cluster)
         listener.query("LISTEN news")
         ((pid,),) = listener.query(ITS_PROCESS)
-        os.kill(int(pid), signal.SIGSTOP)
+        stop(int(pid))
         try:
             cluster.sql("NOTIFY news, 'to nobody'")
             listener.close()

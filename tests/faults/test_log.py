@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from harness.health import assert_healthy, wait_until
+from harness.health import assert_healthy, stop, wait_until
 from harness.processes import processes_in
 from harness.wire import Wire
 
@@ -45,7 +45,7 @@ def test_a_log_that_takes_nothing_holds_up_no_session(make_cluster):
     with login() as one, login() as other:
         assert one.query("SELECT 1") == other.query("SELECT 1") == [["1"]]
         before = collected().count("connection authorized")
-        os.kill(collector, signal.SIGSTOP)
+        stop(collector)
         try:
             for number in range(LOGINS):
                 with login() as passing:

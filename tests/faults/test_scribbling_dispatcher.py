@@ -14,7 +14,7 @@ import pytest
 from harness.arena_memory import ArenaMemory
 from harness.control_memory import ControlMemory, constant
 from harness.debugger import needs_gdb, stopped_at
-from harness.health import assert_healthy, wait_until
+from harness.health import assert_healthy, stop, wait_until
 from harness.plain import while_the_dispatcher_is_away
 from harness.wire import Closed, Message, QueryFailed, Wire, parse, query, sync
 
@@ -75,7 +75,7 @@ class Liar:
 
     @contextlib.contextmanager
     def lie(self, changes: list[tuple[int, bytes]]) -> Iterator[None]:
-        os.kill(self.arena.pid, signal.SIGSTOP)
+        stop(self.arena.pid)
         truth = [(place, self.arena.read(place, len(data))) for place, data in changes]
         try:
             for place, data in changes:

@@ -12,7 +12,7 @@ from typing import Iterator
 import pytest
 
 from harness.account import become_server_user, run_as_server_user
-from harness.health import assert_healthy, assert_nothing_spins, wait_until
+from harness.health import assert_healthy, assert_nothing_spins, stop, wait_until
 from harness.plain import while_the_dispatcher_is_away
 from harness.wire import Wire, query, startup
 
@@ -112,7 +112,7 @@ def test_a_server_that_has_too_many_waiting_is_asked_again_and_not_another_way(m
     cluster.sql("CREATE ROLE guest LOGIN")
     postmaster = cluster.postmaster_pid()
     crowd: list[socket.socket] = []
-    os.kill(postmaster, signal.SIGSTOP)
+    stop(postmaster)
     try:
         with pytest.raises(BlockingIOError):
             for _ in range(10000):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -29,11 +30,18 @@ def stop(pid: int) -> None:
     """SIGSTOP; all of its threads stand still afterwards, which takes a moment."""
 
     def states() -> set[str]:
-        stats = (task / "stat" for task in Path(f"/proc/{pid}/task").iterdir())
-        return {stat.read_text().rpartition(")")[2].split()[0] for stat in stats}
+        found = set()
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # one that has just ended
+                found.add((task / "stat").read_text().rpartition(")")[2].split()[0])
+        return found
 
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: states() == {"T"}, what="it stands still")
+    try:
+        wait_until(lambda: states() == {"T"}, what="it stands still")
+    except BaseException:
+        os.kill(pid, signal.SIGCONT)
+        raise
 
 
 def start_two_backends(login, cluster: Cluster) -> None:

@@ -12,6 +12,7 @@ import struct
 from typing import Iterator
 
 from .cluster import Cluster
+from .health import stop
 from .processes import borrowed_socket
 
 
@@ -44,7 +45,7 @@ class Impostor:
     @contextlib.contextmanager
     def in_its_place(self) -> Iterator[socket.socket]:
         """Its listening socket; the dispatcher is stopped as long."""
-        os.kill(self.pid, signal.SIGSTOP)
+        stop(self.pid)
         try:
             with self._listener() as listener:
                 listener.settimeout(20)

@@ -9,17 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.control_memory import ControlMemory, constant
-from harness.health import assert_healthy, wait_until
-from harness.hostile import MORE, Backend, Peer, frame, nobody_starts, put, string
+from harness.control_memory import constant
+from harness.health import wait_until
+from harness.hostile import MORE, Peer, frame, nobody_starts, put, string
+from harness.hostile_world import HOST, World
 from harness.messages import A_BACKEND_S, PAYLOADS, each, word
 from harness.wire import GSSENC_REQUEST, Wire, query, startup
 
-HOST = "127.0.0.1"
-
 pytestmark = pytest.mark.pool_only
 
-MAX_BACKENDS = 4
 PARAMETER = constant("BATON_KIND_PARAMETER")
 
 # Stands for the session that the liar has been given.
@@ -27,81 +25,6 @@ OWN = b"\xaa\xbb\xcc\xdd\xee\xff\x11\x22"
 
 # What a backend says of a session that it holds.
 OF_A_SESSION = {kind: PAYLOADS[kind] for kind in ("PUT", "DELETE", "RELEASE", "GREETED", "END")}
-
-
-class World:
-    """Liars, and others who are to notice nothing: one is idle, and one in a
-    transaction.  All are of one pool, or the liars are of another.  No backend is
-    free, so that who asks is given to a liar."""
-
-    def __init__(self, make_cluster, same_pool: bool, hba=(), setup: str = "", **parameters: str) -> None:
-        self.cluster = make_cluster(parameters={"pg_baton.max_backends": MAX_BACKENDS} | parameters, hba=hba)
-        self.cluster.sql("CREATE EXTENSION pg_baton")
-        self.cluster.sql("CREATE ROLE liar LOGIN; " + setup)
-        self.user = "postgres" if same_pool else "liar"
-        ((self.role,),) = self.cluster.sql(f"SELECT oid FROM pg_roles WHERE rolname = '{self.user}'")
-        ((self.database,),) = self.cluster.sql("SELECT oid FROM pg_database WHERE datname = 'postgres'")
-        self.superuser = same_pool
-        self.idle = self.come("postgres", "idle")
-        self.busy = self.come("postgres", "busy")
-        self.busy.query("BEGIN")
-        self.busy.query("SET LOCAL my.own = 'busy, too'")
-        gone = self.come("postgres", "gone")
-        self.ids = {name: self.session_id(name) for name in ("idle", "busy", "gone")}
-        gone.finish()
-        wait_until(lambda: self.session_id("gone") is None, what="it has gone")
-        # from here on the dispatcher greets them
-        self.come(self.user, "client").finish()
-        self.no_backend_is_free()
-        self.memory = ControlMemory(self.cluster)
-
-    def no_backend_is_free(self) -> None:
-        """Of the liars' pool, until one is started."""
-        free = f"FROM pg_baton_backends WHERE user_name = '{self.user}' AND session_id IS NULL"
-        # again and again: one may be starting
-        wait_until(lambda: self.cluster.sql(f"SELECT pg_terminate_backend(pid) {free}") == [], what="no backend is free")
-
-    def come(self, user: str, name: str) -> Wire:
-        wire = Wire.login(HOST, self.cluster.pool_port, user=user, application_name=name)
-        wire.query(f"SET my.own = '{name}'")
-        return wire
-
-    def ask(self) -> Wire:
-        """A client of the liar's role, for whom a backend must be started."""
-        wire = Wire.login(HOST, self.cluster.pool_port, user=self.user, application_name="client")
-        wire.send(query("SHOW my.own"))
-        return wire
-
-    def session_id(self, name: str) -> int | None:
-        found = self.cluster.sql(f"SELECT id FROM pg_baton_sessions WHERE application_name = '{name}'")
-        return found[0][0] if found else None
-
-    def liar(self) -> Backend:
-        return Backend(self.cluster, self.memory, self.role, self.database, self.superuser)
-
-    def never(self) -> dict[str, int]:
-        """Names of sessions that there have never been."""
-        some = self.ids["busy"]  # whose slot is not the first
-        return {
-            "the next of that slot": some + (1 << 32),
-            "no generation": some & 0xFFFFFFFF,
-            "more than 31 bits": some | 1 << 63,
-            "no such slot": some | 0xFFFFFFFF,
-        }
-
-    def assert_unharmed(self) -> None:
-        assert self.busy.query("SHOW my.own") == [["busy, too"]]
-        self.busy.query("COMMIT")
-        for wire, name in ((self.busy, "busy"), (self.idle, "idle")):
-            assert wire.query("SHOW my.own") == [[name]]
-            wire.finish()
-        # as many backends as before
-        holders = [self.come("postgres", "holder") for _ in range(MAX_BACKENDS)]
-        for wire in holders:
-            wire.query("BEGIN", timeout_s=20)
-        for wire in holders:
-            wire.finish()
-        assert_healthy(self.cluster)
 
 
 def tell_lies(world: World, packets: dict[str, list[bytes]]) -> None:

@@ -22,7 +22,7 @@ from typing import Iterator, NoReturn
 from .account import become_server_user
 from .cluster import Cluster
 from .control_memory import ControlMemory, constant
-from .health import wait_until
+from .health import stop, wait_until
 
 MORE = constant("BATON_FRAME_MORE")
 
@@ -154,7 +154,7 @@ class Peer:
 def nobody_starts(cluster: Cluster) -> Iterator[None]:
     """The server takes no connection: who is expected as a backend does not come."""
     postmaster = cluster.postmaster_pid()
-    os.kill(postmaster, signal.SIGSTOP)
+    stop(postmaster)
     try:
         yield
     finally:
@@ -194,6 +194,16 @@ class Backend(Peer):
 
     def assigned(self) -> int:
         """The session that it is given, or takes from the ready queue; in place."""
+        session = self.in_hand()
+        own = self.memory.backend_slot(self.slot)
+        own.session = session
+        words = self.memory.session_slot(session)
+        words.owner = words.last_backend = self.slot + 1
+        words.state = constant("BATON_STATE_ACTIVE")
+        return session
+
+    def in_hand(self) -> int:
+        """So it is, and in no place: nobody else knows who has it."""
         # of what comes with WELCOME the one socket
         number = next(one for one in self.descriptors if stat.S_ISSOCK(os.fstat(one).st_mode))
         queue = socket.socket(fileno=os.dup(number))
@@ -209,12 +219,16 @@ class Backend(Peer):
 
     def answer(self) -> None:
         """Whatever the client of the session in place has asked, with nothing."""
+        self.read()
+        os.write(self.descriptors[-1], b"I\0\0\0\4" + b"Z\0\0\0\5I")
+
+    def read(self) -> None:
+        """What the client has asked, with no answer."""
         client = self.descriptors[-1]
         wait_until(lambda: bool(select.select([client], [], [], 0)[0]), what="the client asks")
         os.read(client, 65536)
-        os.write(client, b"I\0\0\0\4" + b"Z\0\0\0\5I")
 
-    def give_back(self, session: int, shows_idle: bool = True) -> None:
+    def give_back(self, session: int, shows_idle: bool = True, tells: bool = True) -> None:
         """As handover.c does it: the words, then RELEASE."""
         words = self.memory.session_slot(session)
         words.state = constant("BATON_STATE_IDLE")
@@ -223,7 +237,8 @@ class Backend(Peer):
             self.show_idle()
         else:
             self.memory.backend_slot(self.slot).session = 0
-        self.send(frame("RELEASE", session))
+        if tells:
+            self.send(frame("RELEASE", session))
 
     def show_idle(self) -> None:
         """The words of one that may be given a session."""
@@ -243,8 +258,4 @@ class Backend(Peer):
         if from_queue:
             self.memory.pool_slot(own.pool).queued -= 1
         own.state = constant("BATON_BACKEND_BUSY")
-        own.session = session
-        words = self.memory.session_slot(session)
-        words.owner = words.last_backend = self.slot + 1
-        words.state = constant("BATON_STATE_ACTIVE")
         return session

@@ -1,10 +1,9 @@
 //! A backend's process has ended: whom may it have had?
 //!
-//! Who says that it exits has no session, and has none in hand. One that has crashed
-//! or was terminated may have had any of its pool's; and with the last backend of a
-//! pool, whoever went into the queue and was taken by one that did not live to put it
-//! in place. Backends give sessions back without a word to us, so which ones that are
-//! is not known, but seen from the words of each session of the pool.
+//! It may have had any of its pool's: in place, sent to it, taken from the ready queue,
+//! or given back without a word to us, as backends do. So which ones that are is seen
+//! from the words of each session of the pool. A backend that says that it exits has
+//! none of them; but anybody could say so, and what it had would be nobody's for ever.
 //!
 //! These may be very many, and everybody else is to be served meanwhile. So the one
 //! that the backend says it holds ends at once, and the others are looked at some at a
@@ -14,10 +13,17 @@
 //! needs no place of its own to go on from, whoever comes, ends, or moves. One burial
 //! goes on at a time; backends of its pool that ended before it began are buried
 //! together, as they do when the server crashes.
+//!
+//! Who took what from the ready queue only backends know. A session that went into it
+//! before the death, is not in it any more, and is in no place was in the dead one's
+//! hand, or is in that of another that lives ([`Missing`]): each of these is looked at
+//! until it is seen to have nothing in hand from before. If the session is in no place
+//! then, nobody else has it.
 
+use super::backends::Life;
 use super::pools::Pool;
 use super::sessions::{Location, Whereabouts};
-use super::{index_of, Action, Core, Ending, SessionId, Then, Why, Words};
+use super::{index_of, Action, Core, Ending, Look, SessionId, Shown, Then, Why, Word, Words};
 
 /// Sessions looked at for each death, and in each round: 5 microseconds if all are
 /// here, and where their words have to be read a miss of the cache for each. Where the
@@ -29,9 +35,21 @@ const LOOKED_AT_ONCE: usize = if cfg!(test) { 16 } else { 512 };
 struct Dead {
     slot: u32,
     pool: u32,
-    /// Of its pool none was left: whoever went into the queue before this was in the
-    /// hand of one that is dead.
-    taken_before: Option<u64>,
+    /// Whoever went into the queue before this may have been in its hand.
+    before: u64,
+    /// Of its pool none was left: he was in the hand of one that is dead.
+    is_last: bool,
+}
+
+/// Sessions of one ready queue that the dead, or who else takes from it, had in hand.
+#[derive(Debug)]
+struct Missing {
+    pool: u32,
+    /// And as which they went into the queue.
+    sessions: Vec<(SessionId, u64)>,
+    /// Backends, and their serials, that may have any of them in hand; None: some may be
+    /// in the queue.
+    may_have: Option<Vec<(u32, u64)>>,
 }
 
 /// Those that are looked for at a time: all of one pool.
@@ -42,6 +60,8 @@ struct Burial {
     pool: u32,
     /// Still to be looked at there.
     left: usize,
+    /// Were in the queue, or in somebody's hand.
+    missing: Vec<(SessionId, u64)>,
 }
 
 /// All that have ended and are not forgotten yet.
@@ -50,11 +70,18 @@ pub struct Burials {
     now: Option<Burial>,
     /// In the order in which they ended; bounded by the slots of backends.
     next: Vec<Dead>,
+    /// Bounded by what a ready queue holds, for each death.
+    missing: Vec<Missing>,
 }
 
 impl Burials {
     pub fn is_empty(&self) -> bool {
         self.now.is_none() && self.next.is_empty()
+    }
+
+    /// Is it not known of some whether anybody has them?
+    pub fn are_some_missing(&self) -> bool {
+        !self.missing.is_empty()
     }
 }
 
@@ -86,16 +113,11 @@ impl Core {
             self.act(Action::TakeBack(number));
             self.act(Action::ResetCounter(number));
         }
-        let has_lost = is_last || exits_since_us.is_none();
-        self.then(Then::Bury {
-            slot,
-            is_last,
-            has_lost,
-        });
+        self.then(Then::Bury { slot, is_last });
     }
 
-    /// Whoever was in the queue is back.
-    pub(super) fn bury(&mut self, slot: u32, is_last: bool, has_lost: bool, words: &impl Words) {
+    /// Of the last one of a pool: whoever was in the queue is back.
+    pub(super) fn bury(&mut self, slot: u32, is_last: bool, words: &impl Words) {
         let Some(pool) = self.backends.get(slot).map(|backend| backend.pool()) else {
             return;
         };
@@ -105,13 +127,11 @@ impl Core {
         }
         // It may not have said so before.
         self.backend_retires(slot, words);
-        if !has_lost {
-            return self.buried(slot, pool);
-        }
         self.burials.next.push(Dead {
             slot,
             pool,
-            taken_before: is_last.then(|| self.sessions.next_queued()),
+            before: self.sessions.next_queued(),
+            is_last,
         });
         if self.burials.now.is_none() {
             self.bury_on(words);
@@ -133,7 +153,7 @@ impl Core {
                 budget -= 1;
                 burial.left -= 1;
                 match self.sessions.rotate(burial.pool) {
-                    Some(id) => self.look_for(id, &burial.dead, words),
+                    Some(id) => self.look_for(id, &mut burial, words),
                     None => burial.left = 0,
                 }
             }
@@ -141,6 +161,7 @@ impl Core {
                 // To go on, or to begin another one, costs something, too.
                 budget = budget.saturating_sub(1);
                 if !self.follow(&mut burial) {
+                    self.look_for_missing(burial.dead[0].pool, burial.missing);
                     for dead in burial.dead {
                         self.buried(dead.slot, dead.pool);
                     }
@@ -161,6 +182,7 @@ impl Core {
             dead,
             pool,
             left: self.sessions.members(pool),
+            missing: Vec::new(),
         })
     }
 
@@ -189,38 +211,121 @@ impl Core {
         }
     }
 
-    /// Had one of these this session: in its slot, sent to it, or given back and not
-    /// armed yet?
-    fn look_for(&mut self, id: SessionId, dead: &[Dead], words: &impl Words) {
+    /// Had one of these this session: in its slot, sent to it, taken from the queue, or
+    /// given back and not armed yet?
+    fn look_for(&mut self, id: SessionId, burial: &mut Burial, words: &impl Words) {
         let Some(session) = self.sessions.get(id) else {
             return;
         };
-        let ungreeted = session.is_ungreeted();
+        let dead = &burial.dead;
         // One that has moved may be in the queue of either pool.
         let (queue, queued) = (session.queue(), session.queued());
         let is_dead = |slot: u32| dead.iter().any(|dead| dead.slot == slot);
-        let was_taken = |dead: &Dead| {
-            queue == dead.pool && dead.taken_before.is_some_and(|before| queued < before)
-        };
-        let was_here = match self.sessions.locate(id, words, |_| true) {
+        let may_have_taken = |dead: &&Dead| queue == dead.pool && queued < dead.before;
+        match self.sessions.locate(id, words, |_| true) {
             Some(Location::Held(holder)) => {
-                // Or its word names one that cannot have it: nobody would end it.
-                if is_dead(holder) || !self.may_have(holder, id) {
+                // Or its word names one that cannot have it, or says that it has another:
+                // nobody would end it.
+                let is_its = self.may_have(holder, id) && says_it_holds(holder, id, words);
+                if is_dead(holder) || !is_its {
                     self.end(id, Why::Ended(Ending::Cut));
                 }
-                false
             }
-            Some(Location::OnItsWay(Whereabouts::Sent(to, _))) => is_dead(to),
-            Some(Location::OnItsWay(_)) => dead.iter().any(was_taken),
+            Some(Location::OnItsWay(Whereabouts::Sent(to, _))) if is_dead(to) => {
+                self.hear_again(id, words);
+            }
+            Some(Location::OnItsWay(Whereabouts::Queue(_))) => {
+                if dead.iter().filter(may_have_taken).any(|dead| dead.is_last) {
+                    self.hear_again(id, words);
+                } else if dead.iter().any(|dead| may_have_taken(&dead)) {
+                    burial.missing.push((id, queued));
+                }
+            }
             Some(Location::GivenBack { .. }) => {
-                words.last_backend(index_of(id)).is_some_and(is_dead)
+                if words.last_backend(index_of(id)).is_some_and(is_dead) {
+                    match session.is_ungreeted() {
+                        true => self.make_wait_ungreeted(id, words),
+                        false => self.arm(id),
+                    }
+                }
             }
-            Some(Location::Here(_)) | None => false,
-        };
-        if was_here && ungreeted {
+            Some(Location::OnItsWay(_) | Location::Here(_)) | None => {}
+        }
+    }
+
+    /// It went away and was never in place. What it asks for is in its socket, unless
+    /// who had it in hand has read that.
+    fn hear_again(&mut self, id: SessionId, words: &impl Words) {
+        let session = self.sessions.get(id);
+        if session.is_some_and(|session| session.is_ungreeted()) {
             self.make_wait_ungreeted(id, words);
-        } else if was_here {
-            self.arm(id);
+        } else {
+            let look = Look::Lost;
+            self.act(Action::Look { id, look });
+        }
+    }
+
+    /// These are in the queue, or in somebody's hand.
+    fn look_for_missing(&mut self, pool: u32, sessions: Vec<(SessionId, u64)>) {
+        if !sessions.is_empty() {
+            self.burials.missing.push(Missing {
+                pool,
+                sessions,
+                may_have: None,
+            });
+        }
+    }
+
+    /// In each tick, as nothing is handed out in one: in the first they are taken back
+    /// that are in the queue, and keep their turns. Is anybody left in a later one who may
+    /// have the others in hand?
+    pub(super) fn look_who_has_missing(&mut self, words: &impl Words) {
+        let all = std::mem::take(&mut self.burials.missing);
+        for mut missing in all {
+            let Some(mut may_have) = missing.may_have.take() else {
+                self.act(Action::TakeBack(missing.pool));
+                missing.may_have = Some(self.takers(missing.pool));
+                self.burials.missing.push(missing);
+                continue;
+            };
+            may_have.retain(|(slot, serial)| {
+                let backend = self.backends.get(*slot);
+                let known = backend.filter(|it| it.serial() == *serial);
+                known.is_some_and(|it| it.life() != Life::Gone) && may_have_in_hand(*slot, words)
+            });
+            if may_have.is_empty() {
+                for (id, queued) in missing.sessions {
+                    self.is_missed(id, queued, words);
+                }
+            } else {
+                missing.may_have = Some(may_have);
+                self.burials.missing.push(missing);
+            }
+        }
+    }
+
+    /// Backends that may have taken something from a pool's queue, whatever they are to
+    /// do; and their serials.
+    fn takers(&self, pool: u32) -> Vec<(u32, u64)> {
+        let slots = self.all_pool_backends(pool).into_iter();
+        let takers = slots.filter_map(|slot| {
+            let backend = self.backends.get(slot)?;
+            let life = backend.life();
+            let is_there = !life.is_starting() && life != Life::Gone;
+            is_there.then(|| (slot, backend.serial()))
+        });
+        takers.collect()
+    }
+
+    /// If it is in no place now it was in the dead one's hand.
+    fn is_missed(&mut self, id: SessionId, queued: u64, words: &impl Words) {
+        let session = self.sessions.get(id);
+        let is_on_its_way = matches!(
+            self.locate(id, words),
+            Some(Location::OnItsWay(Whereabouts::Queue(_)))
+        );
+        if is_on_its_way && session.is_some_and(|session| session.queued() == queued) {
+            self.hear_again(id, words);
         }
     }
 
@@ -230,4 +335,19 @@ impl Core {
         // It may have been the one that was to take from the ready queue.
         self.look_for_sleepers(number);
     }
+}
+
+/// One that is a session's owner says so in its slot: before it is, and until it is not.
+fn says_it_holds(slot: u32, id: SessionId, words: &impl Words) -> bool {
+    words.backend_session(slot) == id || words.holder(index_of(id)) != Some(slot)
+}
+
+/// May it have in hand what it took from the queue? It is busy from before it takes until
+/// that is in place; and whose session is dedicated, or in a transaction, takes nothing.
+fn may_have_in_hand(slot: u32, words: &impl Words) -> bool {
+    if words.backend(slot) != Word::Busy || words.backend_keeps(slot) {
+        return false;
+    }
+    let index = index_of(words.backend_session(slot));
+    words.holder(index) != Some(slot) || words.shown(index) != Shown::Other
 }

@@ -87,7 +87,18 @@ impl Core {
             (Look::Leaving, Says::Broken) => self.end(id, Why::Ended(Ending::Cut)),
             (Look::Cancel, Says::Something) => self.cancel_what_is_asked(id, words),
             (Look::Cancel, _) => {}
+            // Two that died may have had it.
+            (Look::Lost, _) if !self.is_away(id) => {}
+            (Look::Lost, Says::Something) => self.comes_to_ask(id, words),
+            (Look::Lost, Says::Leaves) => self.end(id, Why::Ended(Ending::Left)),
+            // Its request was read, and nobody answers it.
+            (Look::Lost, Says::Nothing | Says::Broken) => self.end(id, Why::Ended(Ending::Cut)),
         }
+    }
+
+    fn is_away(&self, id: SessionId) -> bool {
+        let place = self.sessions.get(id).map(|session| session.whereabouts());
+        matches!(place, Some(Whereabouts::Queue(_) | Whereabouts::Sent(..)))
     }
 
     pub(super) fn wait_for_greeting(&mut self, id: SessionId, words: &impl Words) {

@@ -128,9 +128,8 @@ pub enum Then {
     LeaveUngreeted(SessionId),
     Bury {
         slot: u32,
+        /// Of its pool.
         is_last: bool,
-        /// Others than the one that it says it holds may be lost.
-        has_lost: bool,
     },
     Move {
         old: u32,
@@ -149,6 +148,8 @@ pub enum Look {
     Leaving,
     /// Is there a request that a cancel may mean?
     Cancel,
+    /// Who had it in hand is dead: is its request there still?
+    Lost,
 }
 
 /// What is in a session's socket.

@@ -370,11 +370,7 @@ impl Core {
             Then::EndUngreeted { pool, over_unix } => self.end_ungreeted(pool, over_unix),
             Then::Expire(pool) => self.expire(pool),
             Then::LeaveUngreeted(id) => self.leave_ungreeted(id),
-            Then::Bury {
-                slot,
-                is_last,
-                has_lost,
-            } => self.bury(slot, is_last, has_lost, words),
+            Then::Bury { slot, is_last } => self.bury(slot, is_last, words),
             Then::Move { old, new } => self.move_sessions(old, new),
             Then::EndSessions => self.end_sessions(words),
         }
@@ -383,6 +379,7 @@ impl Core {
     fn tick(&mut self, words: &impl Words) {
         self.look_at_waiting(words);
         self.look_for_held(words);
+        self.look_who_has_missing(words);
         self.evict_excess(words);
         self.room.look_again();
         if self.stopping {
@@ -418,6 +415,7 @@ impl Core {
             || self.room.is_offered()
             || !self.in_want.is_empty()
             || self.backends.held() > 0
+            || self.burials.are_some_missing()
     }
 
     pub fn sessions(&self) -> &Sessions {

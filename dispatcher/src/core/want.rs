@@ -122,6 +122,16 @@ impl Core {
         self.pools.existing().len() > self.wants.at_once
     }
 
+    /// In so many ticks each pool has its turn.
+    #[cfg(test)]
+    pub(super) fn ticks_for_all_pools(&self) -> usize {
+        self.pools
+            .existing()
+            .len()
+            .div_ceil(self.wants.at_once)
+            .max(1)
+    }
+
     /// There may be places for pools in which somebody waits.
     pub(super) fn mark_waiting(&mut self) {
         self.wants.left = self.in_want.len();

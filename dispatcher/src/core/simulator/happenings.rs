@@ -11,7 +11,8 @@ use crate::protocol::auth::client::Failure;
 impl Scenario {
     pub(super) fn something_happens(&mut self) {
         self.set_for_sessions();
-        for _ in 0..self.random().below(6) {
+        let at_once = self.at_once;
+        for _ in 0..self.random().below(6) * at_once {
             match self.random().below(100) {
                 0..=24 => self.log_in(),
                 25..=79 => self.ask(),
@@ -20,6 +21,8 @@ impl Scenario {
                 85..=88 => self.cancel(),
                 _ if !self.is_troubled => {}
                 89..=91 => self.backend_dies(),
+                // As often as elsewhere: it concerns all that there are.
+                _ if at_once > 1 && !self.random().once_in(at_once) => {}
                 92 => self.crash(),
                 93..=94 => self.change_limits(),
                 95 => self.hold(),
@@ -195,11 +198,31 @@ impl Scenario {
     fn backend_dies(&mut self) {
         let slots = self.shell.processes.len();
         let slot = self.random().below(slots);
+        if self.has_liars && self.random().once_in(2) {
+            return self.backend_lies(slot);
+        }
         if let Some(process) = self.shell.processes[slot].as_mut() {
             if !process.has_ended && process.may_end() {
                 process.die(true);
                 self.summary.deaths += 1;
             }
+        }
+    }
+
+    /// As a rule at a moment when nobody but it knows whom it has.
+    fn backend_lies(&mut self, slot: usize) {
+        let shell = &mut self.shell;
+        let Some(process) = shell.processes[slot].as_mut() else {
+            return;
+        };
+        for _ in 0..shell.random.below(30) {
+            if !process.has_in_hand() {
+                process.step(&mut shell.world, &mut shell.random);
+            }
+        }
+        if !process.has_ended {
+            self.summary.lost_in_hand += u64::from(process.has_in_hand());
+            process.lies_and_ends(&mut shell.random);
         }
     }
 
@@ -244,6 +267,7 @@ impl Scenario {
         self.limits.sharing_threshold = self.random().below(2) * self.random().below(12);
         if self.random().once_in(3) {
             self.limits.force_migration = self.random().once_in(4);
+            self.shell.turns.is_forced();
             self.shell.world.force_migration = self.limits.force_migration;
         }
         if self.shell.are_some_lost {

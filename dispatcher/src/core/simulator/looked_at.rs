@@ -36,6 +36,9 @@ impl Shell {
         match change.why {
             Reason::Ended => assert!(process.is_some_and(|process| process.has_ended)),
             Reason::NotStarted => assert!(process.is_none()),
+            Reason::RoomWithinPoolLimit(pool) | Reason::RoomWithinConnectionLimit(pool) => {
+                self.turns.goes_for(pool);
+            }
             _ => {}
         }
         self.told.tell(change);

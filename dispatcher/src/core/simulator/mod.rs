@@ -36,6 +36,7 @@ mod stalls;
 mod summary;
 mod sweeps;
 mod told;
+mod turns;
 mod world;
 
 use scenario::Scenario;

@@ -207,6 +207,24 @@ impl Process {
         self.has_ended = true;
     }
 
+    /// Received, and in no place yet.
+    pub fn has_in_hand(&self) -> bool {
+        self.in_hand != 0
+    }
+
+    /// What users' own code may make of it: it says of itself what is not so, in any
+    /// order, keeps what it has in hand, and ends.
+    pub fn lies_and_ends(&mut self, random: &mut Random) {
+        for _ in 0..random.below(4) {
+            let lie = match random.below(3) {
+                0 => FromBackend::Dedicated(random.once_in(2)),
+                _ => FromBackend::Retiring,
+            };
+            self.outbox.push_back(lie);
+        }
+        self.die(false);
+    }
+
     pub fn step(&mut self, world: &mut World, random: &mut Random) {
         let slot = self.slot as usize;
         self.step = match self.step {

@@ -6,10 +6,11 @@ use super::process::{FromBackend, Process, ToBackend};
 use super::random::Random;
 use super::settings::mark_of;
 use super::told::Told;
+use super::turns::Turns;
 use super::world::{Armed, World, FREE, NO_SESSION, QUEUE_HOLDS};
 use crate::core::{
-    index_of, Action, Attach, Core, Ending, Event, Identity, Limits, Says, SessionId, Shown, Why,
-    Word, Words,
+    index_of, Action, Attach, Core, Ending, Event, Identity, Limits, Says, SessionId, Shown, Then,
+    Why, Word, Words,
 };
 use std::collections::{BTreeSet, VecDeque};
 
@@ -69,6 +70,7 @@ pub struct Shell {
     /// Sessions that they have been told of.
     pub found: u32,
     pub costs: EventTimes,
+    pub turns: Turns,
 }
 
 impl Shell {
@@ -114,6 +116,7 @@ impl Shell {
             unanswered: BTreeSet::new(),
             found: 0,
             costs: EventTimes::default(),
+            turns: Turns::default(),
         }
     }
 
@@ -235,6 +238,7 @@ impl Shell {
                 }
                 self.world.set_word(slot, Word::Assigned);
                 self.send(slot, ToBackend::Assign(id));
+                self.turns.handed_out(&self.core, id);
                 self.handle(Event::Claimed);
             }
             Action::Enqueue { pool, id } => {
@@ -258,6 +262,7 @@ impl Shell {
                     return self.handle(Event::QueueFull { pool, id });
                 }
                 words.queue.push_back(id);
+                self.turns.handed_out(&self.core, id);
                 self.handle(Event::Queued);
             }
             Action::Poke(slot) => {
@@ -269,6 +274,7 @@ impl Shell {
             Action::TakeBack(pool) => {
                 while let Some(id) = self.world.pools[pool as usize].queue.pop_front() {
                     self.world.pools[pool as usize].queued -= 1;
+                    self.turns.taken_back(&self.core, id);
                     self.handle(Event::TakenBack(id));
                 }
                 self.handle(Event::QueueDrained(pool));
@@ -330,6 +336,7 @@ impl Shell {
             Action::ClearCancel(id) => self.world.session(id).cancelled = false,
             Action::Open { slot, pool } => {
                 self.core.check_opened(pool);
+                self.turns.opened(&self.core, pool, &self.world);
                 assert_eq!(self.world.backend(slot), Word::Free);
                 self.opened += 1;
                 self.world.set_word(slot, Word::Starting);
@@ -436,7 +443,12 @@ impl Shell {
             | Action::TellFailure(_)
             | Action::ForgetGreeting(_)
             | Action::ForgetAllGreetings => {}
-            Action::Then(then) => self.handle(Event::Then(then)),
+            Action::Then(then) => {
+                if let Then::Move { new, .. } = then {
+                    self.turns.moves_into(new);
+                }
+                self.handle(Event::Then(then));
+            }
         }
     }
 
@@ -513,6 +525,10 @@ impl Shell {
                     let before = self.core.makes_room(slot);
                     let was_asked = true;
                     self.tell(Event::Leaves { slot, was_asked });
+                    let makes_room = self.core.makes_room(slot).filter(|_| before.is_none());
+                    if let Some(pool) = makes_room {
+                        self.turns.is_made_for(&self.core, pool, &self.world);
+                    }
                     let process = self.processes[slot as usize].as_ref();
                     assert!(
                         self.core.makes_room(slot) == before

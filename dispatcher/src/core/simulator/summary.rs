@@ -12,6 +12,8 @@ pub struct Summary {
     pub queue_was_full: u64,
     pub waits_ended: u64,
     pub deaths: u64,
+    /// Sessions that liars had in hand as they ended.
+    pub lost_in_hand: u64,
     pub crashes: u64,
     pub cancels: u64,
     pub refused: u64,
@@ -26,6 +28,9 @@ pub struct Summary {
     pub without_slot: u64,
     pub natives: u64,
     pub longest_wait_us: u64,
+    /// The most that were served, or got a place, before one who came earlier (turns.rs).
+    pub most_served_before: i64,
+    pub most_places_before: usize,
     /// Why pools grew or shrank, and how often.
     pub reasons: BTreeMap<&'static str, u64>,
 }
@@ -39,6 +44,7 @@ impl Summary {
         self.queue_was_full += other.queue_was_full;
         self.waits_ended += other.waits_ended;
         self.deaths += other.deaths;
+        self.lost_in_hand += other.lost_in_hand;
         self.crashes += other.crashes;
         self.cancels += other.cancels;
         self.refused += other.refused;
@@ -51,6 +57,8 @@ impl Summary {
         self.without_slot += other.without_slot;
         self.natives += other.natives;
         self.longest_wait_us = self.longest_wait_us.max(other.longest_wait_us);
+        self.most_served_before = self.most_served_before.max(other.most_served_before);
+        self.most_places_before = self.most_places_before.max(other.most_places_before);
         for (reason, times) in &other.reasons {
             *self.reasons.entry(reason).or_default() += times;
         }
@@ -60,6 +68,7 @@ impl Summary {
     pub fn assert_all_has_happened(&self) {
         assert!(self.transactions > 0 && self.claims_lost > 0 && self.queue_was_full > 0);
         assert!(self.waits_ended > 0 && self.deaths > 0 && self.crashes > 0);
+        assert!(self.lost_in_hand > 0);
         assert!(self.cancels > 0 && self.refused > 0 && self.holds > 0);
         assert!(self.locks > 0 && self.kept > 0 && self.woken_for_memory > 0);
         assert!(self.given_up > 0);

@@ -83,6 +83,7 @@ impl Scheduler {
                 let is_part = match look {
                     Look::Cancel => self.begun.is_part(id, &self.sockets),
                     Look::Ungreeted | Look::Leaving => self.begun.has(id),
+                    Look::Lost => false,
                 };
                 let says = if is_part {
                     Says::Nothing

@@ -1,0 +1,256 @@
+//! Nobody is passed over: how many may be served before one who waits, counted beside
+//! the core (docs/design/scheduler.md, promise 2; docs/design/pools.md, 2).
+//!
+//! In a pool: of its own line those that stood before it, and of the other line one more
+//! than that, as the lines are served by turns. Whoever is taken back out of the ready
+//! queue has not been served; and that may give the other line a turn each time.
+//!
+//! Between pools: one without a backend whose first session is *late* comes before all
+//! whose sessions came after that one, but those for which places are reserved, and those
+//! that get one of a pool of their own role and database, which has a limit there. Places
+//! that were on their way to others then are no more than there are backends. Where
+//! there are so many pools that some are compared at a time this is not looked at.
+
+use super::shell::Shell;
+use crate::core::sessions::Of;
+use crate::core::{Core, SessionId, Words};
+use std::collections::BTreeMap;
+
+/// Whoever has waited so long is late, if he may for ever: two rounds of turns, each of
+/// which takes 3 s, or 100 ms for each of the pools that seeds have.
+const LATE_US: u64 = 8_000_000;
+
+/// What was handed out in one pool: by line, quiet and busy; and how often any of that
+/// was taken back.
+#[derive(Clone, Copy, Debug, Default)]
+struct HandedOut {
+    by_line: [i64; 2],
+    taken_back: i64,
+}
+
+/// One that waits, since it was first seen to.
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    turn: u64,
+    pool: u32,
+    /// Those before it in its line.
+    ahead: i64,
+    before: HandedOut,
+}
+
+/// A pool without a backend that wants one, and is late.
+#[derive(Clone, Copy, Debug)]
+struct Late {
+    since_us: u64,
+    /// Places that went to others who came later.
+    passed_over: usize,
+}
+
+/// All that wait, and what is handed out meanwhile.
+#[derive(Default)]
+pub struct Turns {
+    pools: BTreeMap<u32, HandedOut>,
+    waiters: BTreeMap<SessionId, Waiter>,
+    /// Into these pools others have moved, who may stand before those that wait there.
+    moved_into: Vec<u32>,
+    late: BTreeMap<u32, Late>,
+    /// Places that were made for a pool, and counted then.
+    made_for: BTreeMap<u32, usize>,
+    /// Pools that got a place since the last check, and since when their first waited.
+    places: Vec<(u32, u64)>,
+    /// The most that were served, or got a place, before one who came earlier.
+    pub most_served_before: i64,
+    pub most_places_before: usize,
+}
+
+fn at(line: Of) -> usize {
+    usize::from(line == Of::Busy)
+}
+
+impl Turns {
+    pub fn handed_out(&mut self, core: &Core, id: SessionId) {
+        self.count(core, id, 1);
+    }
+
+    /// All that were in a pool's queue: so many, this one among them.
+    pub fn taken_back(&mut self, core: &Core, id: SessionId) {
+        self.count(core, id, -1);
+    }
+
+    fn count(&mut self, core: &Core, id: SessionId, by: i64) {
+        let Some(session) = core.sessions().get(id) else {
+            return;
+        };
+        let pool = self.pools.entry(session.pool()).or_default();
+        pool.by_line[at(session.line())] += by;
+        pool.taken_back += i64::from(by < 0);
+    }
+
+    /// Who waits for another backend than his last one is passed over.
+    pub fn is_forced(&mut self) {
+        self.waiters.clear();
+    }
+
+    pub fn moves_into(&mut self, pool: u32) {
+        self.moved_into.push(pool);
+    }
+
+    /// A backend goes so that this pool gets its place.
+    pub fn is_made_for(&mut self, core: &Core, pool: u32, words: &impl Words) {
+        self.goes_for(pool);
+        self.gets_place(core, pool, words);
+    }
+
+    /// So does one for a limit of their own: nobody else could get its place.
+    pub fn goes_for(&mut self, pool: u32) {
+        *self.made_for.entry(pool).or_default() += 1;
+    }
+
+    /// A place goes to this pool.
+    pub fn opened(&mut self, core: &Core, pool: u32, words: &impl Words) {
+        match self.made_for.get_mut(&pool).filter(|places| **places > 0) {
+            Some(places) => *places -= 1,
+            None => self.gets_place(core, pool, words),
+        }
+    }
+
+    fn gets_place(&mut self, core: &Core, pool: u32, words: &impl Words) {
+        let waited_us = core.oldest_wait_us(pool, words);
+        if let Some(waited_us) = waited_us.filter(|_| !core.is_owed_one(pool)) {
+            let since_us = core.now_us().saturating_sub(waited_us);
+            self.places.push((pool, since_us));
+        }
+    }
+
+    /// After each step.
+    pub fn check(&mut self, core: &Core, words: &impl Words) {
+        self.check_lines(core);
+        self.check_places(core, words);
+    }
+
+    fn check_lines(&mut self, core: &Core) {
+        let mut waiters = BTreeMap::new();
+        let moved_into = std::mem::take(&mut self.moved_into);
+        if core.is_migration_forced() {
+            return self.is_forced();
+        }
+        for number in core.existing_pools() {
+            let now = self.pools.get(&number).copied().unwrap_or_default();
+            let begins = moved_into.contains(&number);
+            if core.moves.go_to(number) {
+                self.moved_into.push(number);
+            }
+            for line in [Of::Quiet, Of::Busy] {
+                for (ahead, id) in core.sessions().list(line, number).enumerate() {
+                    let turn = core.sessions().get(id).map_or(0, |session| session.turn());
+                    let known = self.waiters.get(&id).copied();
+                    let known = known.filter(|it| it.turn == turn && it.pool == number);
+                    let known = known.filter(|_| !begins);
+                    let waiter = known.unwrap_or(Waiter {
+                        turn,
+                        pool: number,
+                        ahead: ahead as i64,
+                        before: now,
+                    });
+                    self.check_waiter(id, &waiter, line, now);
+                    waiters.insert(id, waiter);
+                }
+            }
+        }
+        self.waiters = waiters;
+    }
+
+    fn check_waiter(&mut self, id: SessionId, waiter: &Waiter, line: Of, now: HandedOut) {
+        let since = |at: usize| now.by_line[at] - waiter.before.by_line[at];
+        let (own, other) = (since(at(line)), since(1 - at(line)));
+        let taken_back = now.taken_back - waiter.before.taken_back;
+        assert!(
+            own <= waiter.ahead,
+            "{own} of its line were served before {id:x}, and {} stood there",
+            waiter.ahead
+        );
+        assert!(
+            other <= own + 1 + taken_back,
+            "{other} of the other line were served before {id:x}, and {own} of its own"
+        );
+        self.most_served_before = self.most_served_before.max(other);
+    }
+
+    fn check_places(&mut self, core: &Core, words: &impl Words) {
+        let places = std::mem::take(&mut self.places);
+        let mut late = BTreeMap::new();
+        // Of more some are compared, and each comes to its turn.
+        let are_compared = !core.are_looked_at_in_turns();
+        for number in core.existing_pools().into_iter().filter(|_| are_compared) {
+            let Some(since_us) = core.late_without_a_backend(number, words) else {
+                continue;
+            };
+            let before = self.late.get(&number).filter(|it| it.since_us == since_us);
+            let later = |place: &&(u32, u64)| place.0 != number && place.1 > since_us;
+            let passed_over =
+                before.map_or(0, |it| it.passed_over + places.iter().filter(later).count());
+            let most = core.all_places();
+            assert!(
+                passed_over <= most,
+                "{passed_over} places went to who came later than pool {number}, which has none"
+            );
+            self.most_places_before = self.most_places_before.max(passed_over);
+            late.insert(
+                number,
+                Late {
+                    since_us,
+                    passed_over,
+                },
+            );
+        }
+        self.late = late;
+    }
+}
+
+impl Core {
+    fn is_migration_forced(&self) -> bool {
+        self.limits.force_migration
+    }
+
+    fn now_us(&self) -> u64 {
+        self.now.us
+    }
+
+    fn existing_pools(&self) -> Vec<u32> {
+        self.pools.existing().iter().collect()
+    }
+
+    fn all_places(&self) -> usize {
+        self.limits.ceiling
+    }
+
+    /// Has it no more than are reserved for it; or a limit of its group's, within which
+    /// its pools give way for each other?
+    fn is_owed_one(&self, number: u32) -> bool {
+        let limits = self.limits_of(number);
+        let has_own_limit = limits.is_some_and(|limits| limits.max_backends.is_some());
+        has_own_limit || self.backends.lives(number).expected() <= self.reserved(number)
+    }
+
+    /// Since when the first session waits of a pool that has no backend, wants one, and is
+    /// late.
+    fn late_without_a_backend(&self, number: u32, words: &impl Words) -> Option<u64> {
+        let late_us = match self.limits.session_wait_timeout_us {
+            0 => LATE_US,
+            timeout_us => LATE_US.min(timeout_us / 4),
+        };
+        let waited_us = self.oldest_wait_us(number, words)?;
+        let has_none = self.all_pool_backends(number).is_empty();
+        if !has_none || waited_us < late_us {
+            return None;
+        }
+        let wants = self.growth(number, words).is_some_and(|it| it.wants_room());
+        wants.then(|| self.now.us - waited_us)
+    }
+}
+
+impl Shell {
+    pub fn check_turns(&mut self) {
+        self.turns.check(&self.core, &self.world);
+    }
+}

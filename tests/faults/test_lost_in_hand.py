@@ -1,0 +1,129 @@
+"""Whoever a backend had when it died has ended, or is heard again by somebody: whatever
+it said of itself before."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.control_memory import constant
+from harness.health import wait_until
+from harness.hostile import Backend, frame, nobody_starts, string
+from harness.hostile_world import World
+from harness.messages import PAYLOADS, word
+from harness.wire import Wire, query
+
+pytestmark = pytest.mark.pool_only
+
+RETIRING = frame("RETIRING", 0, string(b""))
+
+# What a backend says before it dies; the session is one that there has been.
+SAYS = {
+    "nothing": lambda gone: [],
+    "RETIRING": lambda gone: [RETIRING],
+    "RETIRING twice": lambda gone: [RETIRING, frame("RETIRING", 0, string(b"why"))],
+    "DEDICATED, RETIRING": lambda gone: [frame("DEDICATED", gone, PAYLOADS["DEDICATED"]), RETIRING],
+    "RETIRING, DEDICATED": lambda gone: [RETIRING, frame("DEDICATED", gone, PAYLOADS["DEDICATED"])],
+    "END, RETIRING": lambda gone: [frame("END", gone, word(constant("BATON_END_ERROR"))), RETIRING],
+    "RETIRING, RELEASE": lambda gone: [RETIRING, frame("RELEASE")],
+}
+
+# Beside it a backend of its pool is in a transaction, or it is the pool's only one.
+MATES = {"another lives": True, "it is the last": False}
+
+
+def says_and_dies(world: World, liar: Backend, says: str) -> None:
+    liar.send(*SAYS[says](world.ids["gone"]))
+    wait_until(liar.is_heard, 20, "it is heard")
+    liar.close()
+
+
+def is_served_by_another(world: World, client: Wire, session: int) -> None:
+    """One that starts as somebody waits."""
+    with world.liar() as other:
+        assert other.assigned() == session
+        other.answer()
+        client.until_ready(20)
+    client.close()
+
+
+@pytest.mark.parametrize("mate", MATES)
+def test_whoever_was_taken_from_the_queue_by_one_that_dies_is_heard_again(make_cluster, mate):
+    world = World(make_cluster, same_pool=MATES[mate])
+    with nobody_starts(world.cluster):
+        for says in SAYS:
+            client = world.ask()
+            liar = world.liar()
+            session = liar.in_hand()
+            says_and_dies(world, liar, says)
+            is_served_by_another(world, client, session)
+    world.assert_unharmed()
+
+
+@pytest.mark.parametrize("mate", MATES)
+def test_whoever_was_sent_to_one_that_dies_is_heard_again(make_cluster, mate):
+    world = World(make_cluster, same_pool=MATES[mate])
+    with nobody_starts(world.cluster):
+        for says in SAYS:
+            client = world.ask()
+            liar = world.liar()
+            session = liar.assigned()
+            liar.answer()
+            client.until_ready(20)
+            liar.give_back(session)
+            wait_until(liar.is_heard, 20, "it is given back")
+            client.send(query("SELECT 1"))
+            assert liar.in_hand() == session
+            says_and_dies(world, liar, says)
+            is_served_by_another(world, client, session)
+    world.assert_unharmed()
+
+
+@pytest.mark.parametrize("mate", MATES)
+def test_whose_request_was_read_by_one_that_dies_has_ended(make_cluster, mate):
+    """Nobody would ever answer it."""
+    world = World(make_cluster, same_pool=MATES[mate])
+    with nobody_starts(world.cluster):
+        for says in SAYS:
+            client = world.ask()
+            liar = world.liar()
+            liar.in_hand()
+            liar.read()
+            says_and_dies(world, liar, says)
+            client.until_closed(20)
+    world.assert_unharmed()
+
+
+@pytest.mark.parametrize("mate", MATES)
+@pytest.mark.parametrize("named", ["by the session alone", "by nobody's slot but a mate's"])
+def test_who_was_in_place_ends_with_a_backend_that_says_it_exits(make_cluster, mate, named):
+    """Whatever its words say in which it and the session name each other."""
+    world = World(make_cluster, same_pool=MATES[mate])
+    busy = world.memory.session_slot(world.ids["busy"])
+    with nobody_starts(world.cluster):
+        for says in SAYS:
+            client = world.ask()
+            liar = world.liar()
+            session = liar.assigned()
+            world.memory.backend_slot(liar.slot).session = 0
+            if named == "by nobody's slot but a mate's":
+                world.memory.session_slot(session).owner = busy.owner
+            says_and_dies(world, liar, says)
+            client.until_closed(20)
+    world.assert_unharmed()
+
+
+@pytest.mark.parametrize("mate", MATES)
+def test_whose_socket_was_not_armed_as_it_was_given_back_is_heard_again(make_cluster, mate):
+    world = World(make_cluster, same_pool=MATES[mate])
+    with nobody_starts(world.cluster):
+        for says in SAYS:
+            client = world.ask()
+            liar = world.liar()
+            session = liar.assigned()
+            liar.answer()
+            client.until_ready(20)
+            liar.give_back(session, tells=False)
+            says_and_dies(world, liar, says)
+            client.send(query("SELECT 1"))
+            is_served_by_another(world, client, session)
+    world.assert_unharmed()

@@ -426,7 +426,9 @@ impl Scenario {
     fn rest(&mut self) {
         let mut opened = 0;
         let idle_us = self.limits.backend_idle_timeout_us as u64;
-        for second in 0..16 {
+        // What is too many goes one after the other.
+        let rests_s = if self.at_once > 1 { 64 } else { 16 };
+        for second in 0..rests_s {
             if second == 6 {
                 // One that ends later by idle_session_timeout leaves its place to a pool
                 // that lacks one.
@@ -434,7 +436,7 @@ impl Scenario {
                     words.idle_timeout_us = 0;
                 }
             }
-            if second == 12 {
+            if second == rests_s - 4 {
                 opened = self.shell.opened;
             }
             self.time_passes(SWEEP_US.max(idle_us));

@@ -235,10 +235,10 @@ def test_a_large_message_begins_and_its_rest_has_a_limit(cluster_with, crowd, re
     cluster = cluster_with("sloth", "other", max_backends=1, message_timeout="1s")
     whole = query("SELECT 42 /*" + 1_000_000 * "x" + "*/")
     (sloth, slow) = crowd(cluster, 2, user="sloth")
-    # In large pieces, with pauses shorter than the limit, which by TLS is the whole message's (docs/limits.md).
+    # In large pieces, with pauses shorter than the limit.
     for at in range(0, len(whole), 250_000):
         slow.send(whole[at : at + 250_000])
-        time.sleep(0.1 if cluster.by_tls else 0.4)
+        time.sleep(0.4)
     assert [found.row() for found in slow.until_ready() if found.type == "D"] == [[b"42"]]
     sloth.send(whole[:100_000])
     for _ in range(20 if rest else 0):

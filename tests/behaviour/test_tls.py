@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from harness.certificates import Authority, make_secure, put
 from harness.health import stop
-from harness.wire import SSL_REQUEST, cancel, query, startup
+from harness.wire import SSL_REQUEST, Wire, cancel, query, startup
 
 HBA = [
     "hostssl all only_secure all trust",
@@ -420,3 +420,31 @@ def test_settings_of_tcp_are_shown_as_they_are_and_the_log_has_no_complaint(serv
         plain.close()
         session.execute("SELECT * FROM pg_settings").fetchall()
     assert "sockopt(" not in server.log_file.read_text(errors="replace")[since:]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_slow_line_is_no_silence(run, authority, host):
+    """Of a message that takes longer than the limit, as long as it goes on; and who does not go on is cut."""
+    parameters = {
+        "pg_baton.message_timeout": "1s",
+        "pg_baton.max_backends": 1,
+        "pg_baton.listen_addresses": "127.0.0.1, ::1",
+    }
+    cluster = run.cluster("slow line", parameters=parameters)
+    make_secure(cluster, authority)
+    cluster.start()
+    try:
+        whole = query("SELECT 42 /*" + 1_500_000 * "x" + "*/")
+        with Wire.login(host, cluster.pool_port, secure=True) as slow:
+            for at in range(0, len(whole), 250_000):
+                slow.send(whole[at : at + 250_000])
+                time.sleep(0.5)
+            assert [found.row() for found in slow.until_ready() if found.type == "D"] == [[b"42"]]
+            slow.send(whole[:100_000])
+            for _ in range(25):
+                with contextlib.suppress(OSError):
+                    slow.send(b"x")
+                time.sleep(0.1)
+            assert slow.until_closed()[-1].fields()["C"] == "57P05"
+    finally:
+        cluster.finish()

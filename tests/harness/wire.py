@@ -220,7 +220,7 @@ class Wire:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             address: tuple[str, int] | str = f"{host}/.s.PGSQL.{port}"
         else:
-            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
             address = (host, port)
             if source:
                 sock.bind((source, 0))

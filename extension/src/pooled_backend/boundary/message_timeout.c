@@ -6,8 +6,8 @@
  * A message that is too large to wait until it is whole is begun by a backend
  * (client_input.c), which then belongs to that client.  A slow line is no
  * offence: what is asked for is that something comes, BYTES_A_PERIOD in each
- * period of pg_baton.message_timeout, as far as the kernel counts it (TCP); on
- * a Unix socket, that the message is whole after one.
+ * period of pg_baton.message_timeout, as far as the kernel counts it (TCP, by TLS
+ * too: client_bytes.c); on a Unix socket, that the message is whole after one.
  *
  * In stock such a client is idle: PostgresMain (postgres.c, 15 to 18) turns
  * idle_session_timeout off only after it has read a whole message.  So he ends
@@ -21,10 +21,6 @@
  */
 #include "postgres.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-
 #include "libpq/libpq.h"
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
@@ -34,36 +30,17 @@
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
+#include "client_bytes.h"
 #include "message_timeout.h"
 #include "pooled_state.h"
 
 #define BYTES_A_PERIOD (64 * 1024)
-
-/*
- * tcpi_bytes_received of the kernel's struct tcp_info (linux/tcp.h, since 4.1).
- * The C library's has not all of it, and the two headers exclude each other.
- */
-#define BYTES_RECEIVED_OFFSET 128
 
 int			baton_message_timeout_ms;
 
 static TimeoutId timeout;
 
 static BatonServedMessage *const message = &BatonServed.message;
-
-static uint64
-bytes_received(void)
-{
-	char		info[256];
-	socklen_t	size = sizeof(info);
-	uint64		count;
-
-	if (getsockopt(MyProcPort->sock, IPPROTO_TCP, TCP_INFO, info, &size) != 0 ||
-		size < BYTES_RECEIVED_OFFSET + sizeof(count))
-		return 0;
-	memcpy(&count, info + BYTES_RECEIVED_OFFSET, sizeof(count));
-	return count;
-}
 
 /*
  * A signal handler.  Whether the message is still being read: a command's own
@@ -79,7 +56,7 @@ period_over(void)
 	if (!message->is_timed || !pq_is_reading_msg() ||
 		(debug_query_string != NULL && !message->by_us))
 		return;
-	now = bytes_received();
+	now = baton_client_bytes();
 	if (message->begins || now >= message->received + BYTES_A_PERIOD)
 	{
 		message->begins = false;
@@ -122,7 +99,7 @@ baton_message_timeout_begin(bool ignored)
 	if (baton_message_timeout_ms <= 0)
 		return;
 	message->begins = false;
-	message->received = bytes_received();
+	message->received = baton_client_bytes();
 	begin(ignored);
 }
 

@@ -158,7 +158,11 @@ of_relayed_connection(void)
 	fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
 	if (fd < 0)
 		return 0;
-	/* the answer is there when send() returns: netlink_unicast_kernel() waits for it */
+
+	/*
+	 * the answer is there when send() returns: netlink_unicast_kernel() waits
+	 * for it
+	 */
 	if (send(fd, &question, sizeof(question), MSG_DONTWAIT) == sizeof(question))
 		length = recv(fd, &answer, sizeof(answer), MSG_DONTWAIT);
 	close(fd);

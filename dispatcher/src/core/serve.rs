@@ -34,6 +34,9 @@ pub struct Round {
     passed: Option<SessionId>,
     /// Pools that get the places that have become free, one each.
     meant_for: Vec<u32>,
+    /// What is in their queues is being taken back, amid a round: whoever went there first
+    /// would be overtaken by who is handed out now.
+    interrupted: Vec<u32>,
     spare: Vec<u32>,
 }
 
@@ -46,6 +49,7 @@ impl Default for Round {
             search: Search::default(),
             passed: None,
             meant_for: Vec::new(),
+            interrupted: Vec::new(),
             spare: Vec::new(),
         }
     }
@@ -76,6 +80,7 @@ impl Core {
     /// Serves every pool that something has happened to, and gives places that
     /// have become free to whom they are due (place_key, room.rs).
     pub(super) fn round_ends(&mut self, words: &impl Words) {
+        self.round.interrupted.clear();
         self.look_for_places();
         if self.dirty.is_empty() {
             return;
@@ -181,7 +186,8 @@ impl Core {
     /// goes there too, even if a backend shows itself idle, as each does for a
     /// moment that has just given a session back.
     fn hand_out(&mut self, number: u32, words: &impl Words) -> bool {
-        let rests = self.pool(number).is_none_or(|pool| pool.queue.rests());
+        let rests = self.pool(number).is_none_or(|pool| pool.queue.rests())
+            || self.round.interrupted.contains(&number);
         if rests || self.moves.go_from(number) || self.is_forced(number) {
             return false;
         }
@@ -326,6 +332,8 @@ impl Core {
         if counter_is_wrong(is_empty, may_be_taking, words.queued(number)) {
             self.act(Action::TakeBack(number));
             self.act(Action::ResetCounter(number));
+            self.round.interrupted.push(number);
+            self.mark_dirty(number);
         }
     }
 

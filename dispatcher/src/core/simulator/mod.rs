@@ -44,7 +44,11 @@ use std::time::{Duration, Instant};
 use summary::Summary;
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 16] = [
+const FOUND: [(u64, &str); 17] = [
+    (
+        7232,
+        "a queue taken back amid a round, as its counter was wrong: its first one was overtaken",
+    ),
     (
         2,
         "a pool's last backend took sessions out of another pool's queue",

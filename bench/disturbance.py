@@ -65,3 +65,9 @@ def described(shares: list[float]) -> str:
     disturbed = sum(share > DISTURBED_SHARE for share in shares)
     return (f"others took at most {max(shares, default=0):.0%} of the machine during a run,"
             f" more than {DISTURBED_SHARE:.0%} in {disturbed} of {len(shares)}")
+
+
+def of_cells(cells: list[dict]) -> str:
+    """Of all samples of cells (measure.Measured as dict); those of before this was measured have none."""
+    samples = [sample for one in cells for samples in one["rounds"] for sample in samples.values()]
+    return described([sample["others"] for sample in samples if sample.get("others") is not None])

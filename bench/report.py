@@ -50,14 +50,12 @@ def markdown(raw: dict, plot_name: str) -> str:
 
 
 def heading(about: dict, cells: list[dict]) -> str:
-    others = [sample["others"] for one in cells for samples in one["rounds"] for sample in samples.values()
-              if sample.get("others") is not None]
     return (
         f"{about['date']}; {about['revision']}; PostgreSQL {about['server']}, {about['bouncer']} in transaction mode;"
         f" pool of {about['backends']}; {os.cpu_count()} cores shared by clients, pooler and server; pgbench scale"
         f" {about['scale']}, all in memory, fsync off; {about['rounds']} rounds of {about['seconds']:g} s, the targets"
         f" in turns; {about['minutes']} minutes; load average of the machine before it started:"
-        f" {about['load_before']}; {disturbance.described(others)}. Figures are medians; ratios are medians of each round's ratio.")
+        f" {about['load_before']}; {disturbance.of_cells(cells)}. Figures are medians; ratios are medians of each round's ratio.")
 
 
 def of_applications(cells: list[dict], bouncer: str) -> list[str]:

@@ -31,6 +31,16 @@ SAYS = {
 MATES = {"another lives": True, "it is the last": False}
 
 
+def served(world: World) -> tuple[Wire, Backend, int]:
+    """A client, who has its answer from a liar that holds its session still."""
+    client = world.ask()
+    liar = world.liar()
+    session = liar.assigned()
+    liar.answer()
+    client.until_ready(20)
+    return client, liar, session
+
+
 def says_and_dies(world: World, liar: Backend, says: str) -> None:
     liar.send(*SAYS[says](world.ids["gone"]))
     wait_until(liar.is_heard, 20, "it is heard")
@@ -64,11 +74,7 @@ def test_whoever_was_sent_to_one_that_dies_is_heard_again(make_cluster, mate):
     world = World(make_cluster, same_pool=MATES[mate])
     with nobody_starts(world.cluster):
         for says in SAYS:
-            client = world.ask()
-            liar = world.liar()
-            session = liar.assigned()
-            liar.answer()
-            client.until_ready(20)
+            client, liar, session = served(world)
             liar.give_back(session)
             wait_until(liar.is_heard, 20, "it is given back")
             client.send(query("SELECT 1"))
@@ -117,11 +123,7 @@ def test_whose_socket_was_not_armed_as_it_was_given_back_is_heard_again(make_clu
     world = World(make_cluster, same_pool=MATES[mate])
     with nobody_starts(world.cluster):
         for says in SAYS:
-            client = world.ask()
-            liar = world.liar()
-            session = liar.assigned()
-            liar.answer()
-            client.until_ready(20)
+            client, liar, session = served(world)
             liar.give_back(session, tells=False)
             says_and_dies(world, liar, says)
             client.send(query("SELECT 1"))

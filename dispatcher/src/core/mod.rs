@@ -391,22 +391,33 @@ impl Core {
 
     /// Has it to be asked again without anything having happened?
     pub fn has_more(&self) -> bool {
-        !self.dirty.is_empty()
-            || !self.burials.is_empty()
-            || !self.pools.changed().is_empty()
-            || self.moves.has_more()
-            || !self.retiring.is_empty()
-            || self.wants.has_more()
-            || self.room.has_more()
-            || self.limit_looks.has_more()
-            || self.sweeping.has_more()
-            || self.to_wake.has_more()
-            || !self.waking.is_empty()
-            || self.is_ending()
-            || self.is_taking_hold()
-            || self.groups.are_to_be_asked_for()
-            || self.groups.are_followed()
-            || self.memory_laps.has_more()
+        self.more().iter().any(|(_, is_so)| *is_so)
+    }
+
+    /// What there may be to go on with, and whether there is.
+    fn more(&self) -> [(&'static str, bool); 14] {
+        [
+            ("dirty", !self.dirty.is_empty()),
+            ("burials", !self.burials.is_empty()),
+            ("changed", !self.pools.changed().is_empty()),
+            ("moves", self.moves.has_more()),
+            ("retiring", !self.retiring.is_empty()),
+            ("wants", self.wants.has_more()),
+            ("room", self.room.has_more()),
+            ("limits", self.limit_looks.has_more()),
+            ("sweeping", self.sweeping.has_more()),
+            (
+                "to wake",
+                self.to_wake.has_more() || !self.waking.is_empty(),
+            ),
+            ("endings", self.is_ending()),
+            ("holds", self.is_taking_hold()),
+            (
+                "groups",
+                self.groups.are_to_be_asked_for() || self.groups.are_followed(),
+            ),
+            ("memory", self.memory_laps.has_more()),
+        ]
     }
 
     /// Is there something that has a limit in milliseconds?

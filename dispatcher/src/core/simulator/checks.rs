@@ -221,28 +221,7 @@ impl Core {
 
     /// What has to be gone on with, for a seed that has found something.
     pub(super) fn what_is_more(&self) -> String {
-        let all = [
-            ("dirty", !self.dirty.is_empty()),
-            ("burials", !self.burials.is_empty()),
-            ("changed", !self.pools.changed().is_empty()),
-            ("moves", self.moves.has_more()),
-            ("retiring", !self.retiring.is_empty()),
-            ("wants", self.wants.has_more()),
-            ("room", self.room.has_more()),
-            ("limits", self.limit_looks.has_more()),
-            ("sweeping", self.sweeping.has_more()),
-            (
-                "to wake",
-                self.to_wake.has_more() || !self.waking.is_empty(),
-            ),
-            ("endings", self.is_ending()),
-            ("holds", self.is_taking_hold()),
-            (
-                "groups",
-                self.groups.are_to_be_asked_for() || self.groups.are_followed(),
-            ),
-            ("memory", self.memory_laps.has_more()),
-        ];
+        let all = self.more();
         let all = all.iter().filter(|(_, is_so)| *is_so);
         all.map(|(what, _)| *what).collect::<Vec<_>>().join(", ")
     }

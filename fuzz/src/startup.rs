@@ -73,7 +73,7 @@ pub fn run(data: &[u8]) {
     if let Some(StartupEvent::Startup(startup)) = all.last() {
         assert!(!startup.user.is_empty());
         assert!(startup.user.len() < 64 && startup.database.len() < 64);
-        let _ = startup.settings();
+        let _ = startup.clone().take_settings();
     }
     let _ = options::parse(input);
 }

@@ -51,7 +51,11 @@ pub(super) fn finish_message(out: &mut [u8], start: usize) {
 
 /// Appends a NUL-terminated string.
 pub(super) fn put_string(out: &mut Vec<u8>, text: &[u8]) {
-    out.extend(text.iter().filter(|byte| **byte != 0));
+    if text.contains(&0) {
+        out.extend(text.iter().filter(|byte| **byte != 0));
+    } else {
+        out.extend_from_slice(text);
+    }
     out.push(0);
 }
 

@@ -41,7 +41,7 @@ fn startup_events(input: &[u8], chunk: usize) -> Vec<StartupEvent> {
             StartupEvent::Answer(_) => events.push(event),
             last => {
                 if let StartupEvent::Startup(startup) = &last {
-                    let _ = startup.settings();
+                    let _ = startup.clone().take_settings();
                 }
                 events.push(last);
                 break;

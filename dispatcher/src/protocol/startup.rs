@@ -16,6 +16,8 @@ use super::options::{self, Setting};
 use super::report::Report;
 
 const MAX_PACKET: usize = MOST_STARTUP_BYTES;
+/// Few are longer.
+const USUAL_PACKET_BYTES: usize = 256;
 /// A request for encryption, length word and all.
 const REQUEST_BYTES: usize = 8;
 /// NAMEDATALEN - 1.
@@ -37,7 +39,7 @@ pub struct Startup {
     pub database: Vec<u8>,
     /// What kind of replication connection, if any.
     pub replication: Replication,
-    /// The `options` text, not split; see [`Startup::settings`].
+    /// The `options` text, not split; see [`Startup::take_settings`].
     pub options: Option<Vec<u8>>,
     /// The other parameters as name and value, in the packet's order.
     pub parameters: Vec<Setting>,
@@ -48,16 +50,16 @@ pub struct Startup {
 }
 
 impl Startup {
-    /// All settings as name and value in the order in which
+    /// Takes all settings as name and value out of it, in the order in which
     /// process_startup_options (utils/init/postinit.c) applies them: those of
     /// `options` first. It does so after authentication: so send the error
     /// only then.
-    pub fn settings(&self) -> Result<Vec<Setting>, Report> {
-        let mut settings = match &self.options {
-            Some(text) => options::parse(text)?,
+    pub fn take_settings(&mut self) -> Result<Vec<Setting>, Report> {
+        let mut settings = match self.options.take() {
+            Some(text) => options::parse(&text)?,
             None => Vec::new(),
         };
-        settings.extend(self.parameters.iter().cloned());
+        settings.append(&mut self.parameters);
         Ok(settings)
     }
 
@@ -254,14 +256,17 @@ impl StartupReader {
             if take == 0 {
                 return (consumed, StartupEvent::NeedMore);
             }
+            if self.held.is_empty() {
+                self.held.reserve(USUAL_PACKET_BYTES);
+            }
             self.held
                 .extend_from_slice(&input[consumed..consumed + take]);
             consumed += take;
         }
-        let packet = self.held.split_off(4);
-        self.held.clear();
+        let held = std::mem::take(&mut self.held);
+        let packet = &held[4..];
         self.has_begun = true;
-        let event = self.packet(&packet);
+        let event = self.packet(packet);
         let answer = match event {
             StartupEvent::Answer(byte) => Some(byte),
             StartupEvent::Secure => Some(b'S'),
@@ -269,7 +274,7 @@ impl StartupReader {
             _ => None,
         };
         if let Some(answer) = answer.filter(|_| consumed < input.len()) {
-            let gss = code_of(&packet) == GSS_REQUEST_CODE;
+            let gss = code_of(packet) == GSS_REQUEST_CODE;
             let mut failure = early_data(gss);
             // Stock has sent its answer by then.
             failure.insert_first(answer);

@@ -72,7 +72,7 @@ fn closed(bytes: &[u8]) {
 
 #[test]
 fn startup_packet_is_taken_apart() {
-    let startup = good(
+    let mut startup = good(
         b"user\0u\0database\0d\0options\0-c geqo=off\0application_name\0a\0DateStyle\0ISO\0application_name\0b\0\0",
     );
     assert_eq!(startup.user, b"u");
@@ -81,7 +81,7 @@ fn startup_packet_is_taken_apart() {
     assert_eq!(startup.replication, Replication::No);
     assert!(startup.negotiate.is_empty());
     assert_eq!(startup.application_name(), Some(&b"b"[..]));
-    let settings = startup.settings().unwrap();
+    let settings = startup.take_settings().unwrap();
     let names: Vec<&[u8]> = settings.iter().map(|(name, _)| name.as_slice()).collect();
     let expected: [&[u8]; 4] = [
         b"geqo",

@@ -97,7 +97,7 @@ impl Dispatcher {
                     // A client may have come after this round began; then what was
                     // committed before must count for it.
                     self.look_at_settings();
-                    self.login_answered(login, serial, generation, *answer);
+                    self.login_answered(login, serial, generation, answer);
                 }
                 Effect::Cancel(login, request) => self.cancel_requested(login, request),
                 Effect::Enter(entering) => self.enter(*entering),

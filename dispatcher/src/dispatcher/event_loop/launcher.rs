@@ -83,14 +83,14 @@ impl Dispatcher {
         number: u32,
         serial: u64,
         generation: u64,
-        answer: Answer,
+        answer: Arc<Answer>,
     ) {
         let group = (answer.role, answer.database);
         let is_full = self.scheduler.is_pool_memory_full(group);
         (self.logins).answered(number, serial, generation, answer, is_full);
     }
 
-    fn answered(&mut self, asker: Asker, generation: u64, answer: Answer) {
+    fn answered(&mut self, asker: Asker, generation: u64, answer: Arc<Answer>) {
         match asker {
             Asker::Login(number, serial) => {
                 self.login_answered(number, serial, generation, answer);
@@ -111,6 +111,7 @@ impl Dispatcher {
             }
             MSG_LOGIN_ANSWER => {
                 let (request, answer) = Answer::parse(frame.payload)?;
+                let answer = Arc::new(answer);
                 // What the launcher has noticed of settings counts for this client.
                 self.look_at_settings();
                 if let Some(question) = self.launcher.answered(request) {

@@ -11,6 +11,7 @@ use crate::protocol::messages;
 use crate::protocol::startup::{Startup, StartupReader};
 use crate::protocol::Report;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
 use tracing::info;
 
 impl Logins {
@@ -30,7 +31,7 @@ impl Logins {
 
     /// Asks what is not known already.
     pub(super) fn ask(&mut self, number: u32) {
-        self.settle(number);
+        self.unsettled.push(number);
         let Some(login) = self.logins.get(number) else {
             return;
         };
@@ -68,14 +69,14 @@ impl Logins {
                 login: number,
                 serial,
                 generation,
-                answer: Box::new(answer),
+                answer,
             },
         };
         self.effects.push_back(effect);
     }
 
     /// It may be said again.
-    pub fn keep_answer(&mut self, who: Who, generation: u64, answer: Answer) {
+    pub fn keep_answer(&mut self, who: Who, generation: u64, answer: Arc<Answer>) {
         self.cache.keep(who, generation, answer);
     }
 
@@ -86,7 +87,7 @@ impl Logins {
         number: u32,
         serial: u64,
         generation: u64,
-        answer: Answer,
+        answer: Arc<Answer>,
         is_full: bool,
     ) {
         let Some(login) = login_of(&mut self.logins, number, serial) else {
@@ -260,7 +261,7 @@ impl Logins {
     }
 
     /// May it come in? As in stock that is decided after it has proved itself.
-    fn enter(&mut self, number: u32, startup: Startup, answer: Answer, proved: Proved) {
+    fn enter(&mut self, number: u32, startup: Startup, answer: Arc<Answer>, proved: Proved) {
         if let Some(login) = self.take_out(number) {
             self.effects.push_back(Effect::Enter(Box::new(Entering {
                 socket: login.socket,

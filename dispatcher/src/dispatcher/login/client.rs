@@ -79,7 +79,7 @@ impl Asked {
 pub struct Proving {
     pub startup: Startup,
     pub os_user: Option<String>,
-    pub answer: Answer,
+    pub answer: Arc<Answer>,
     /// login_generation before the launcher was asked.
     pub generation: u64,
     pub auth: ServerAuth,
@@ -171,7 +171,7 @@ pub struct Entering {
     /// Its socket is in the epoll.
     pub watched: bool,
     pub startup: Startup,
-    pub answer: Answer,
+    pub answer: Arc<Answer>,
     pub proved: Proved,
 }
 
@@ -194,7 +194,7 @@ pub enum Effect {
         login: u32,
         serial: u64,
         generation: u64,
-        answer: Box<Answer>,
+        answer: Arc<Answer>,
     },
     /// Its connection ends when that has been obeyed: that tells the client to go
     /// on, and what it then asks is not meant.

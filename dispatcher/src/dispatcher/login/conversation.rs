@@ -21,15 +21,15 @@ const STEPS_A_ROUND: usize = 16;
 impl Logins {
     /// The client has sent something.
     pub fn event(&mut self, number: u32) {
+        let mut bytes = [0; 4096];
         for _ in 0..STEPS_A_ROUND {
             let Some(login) = self.logins.get_mut(number) else {
                 return;
             };
             let wanted = login.wanted();
             if wanted == 0 {
-                return self.settle(number);
+                return self.unsettled.push(number);
             }
-            let mut bytes = [0; 4096];
             let room = wanted.min(bytes.len());
             let length = match socket::receive(login.fd(), &mut bytes[..room]) {
                 Ok(0) => {

@@ -15,6 +15,7 @@ use crate::dispatcher::sys::socket::Address;
 use crate::protocol::Report;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
 use tracing::warn;
 
 /// The channel to the launcher.
@@ -147,7 +148,7 @@ impl Launcher {
     }
 
     /// A launcher that is new is asked again, once; what is given up is answered.
-    pub fn ask_again(&mut self, connections: &mut Connections) -> Vec<(Question, Answer)> {
+    pub fn ask_again(&mut self, connections: &mut Connections) -> Vec<(Question, Arc<Answer>)> {
         let (frames, given_up) = self.link.ask_again();
         for frame in frames {
             self.send(frame, connections);
@@ -165,7 +166,7 @@ impl Launcher {
                 refuse_before_authentication: true,
                 ..Answer::default()
             };
-            (question, answer)
+            (question, Arc::new(answer))
         };
         given_up.into_iter().map(refuse).collect()
     }

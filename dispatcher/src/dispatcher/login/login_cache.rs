@@ -7,6 +7,7 @@
 
 use crate::dispatcher::link::questions::{Answer, Who};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Answers kept; when there are more, it begins anew.
 const MOST_ANSWERS: usize = 1000;
@@ -15,12 +16,12 @@ const MOST_ANSWERS: usize = 1000;
 #[derive(Default)]
 pub struct LoginCache {
     generation: u64,
-    answers: HashMap<Who, Answer>,
+    answers: HashMap<Who, Arc<Answer>>,
 }
 
 impl LoginCache {
     /// `generation` is the number as it is now; `now` a TimestampTz.
-    pub fn find(&self, who: &Who, generation: u64, now: i64) -> Option<&Answer> {
+    pub fn find(&self, who: &Who, generation: u64, now: i64) -> Option<&Arc<Answer>> {
         if generation != self.generation {
             return None;
         }
@@ -30,7 +31,7 @@ impl LoginCache {
     }
 
     /// `generation` is the number as it was before the question.
-    pub fn keep(&mut self, who: Who, generation: u64, answer: Answer) {
+    pub fn keep(&mut self, who: Who, generation: u64, answer: Arc<Answer>) {
         if generation < self.generation {
             return;
         }
@@ -58,11 +59,11 @@ mod tests {
         Who::new(user.as_bytes(), b"db", String::new(), &address, None)
     }
 
-    fn answer(good_until: i64) -> Answer {
-        Answer {
+    fn answer(good_until: i64) -> Arc<Answer> {
+        Arc::new(Answer {
             good_until,
             ..Answer::default()
-        }
+        })
     }
 
     #[test]
@@ -84,9 +85,12 @@ mod tests {
     #[test]
     fn what_changes_for_one_role_is_no_other_s_loss() {
         let mut cache = LoginCache::default();
-        let of = |role| Answer {
-            role,
-            ..answer(100)
+        let of = |role| {
+            Arc::new(Answer {
+                role,
+                good_until: 100,
+                ..Answer::default()
+            })
         };
         cache.keep(who("a", 1), 5, of(1));
         cache.keep(who("b", 1), 5, of(2));

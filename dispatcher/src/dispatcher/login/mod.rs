@@ -85,6 +85,9 @@ pub struct Logins {
     errands: Errands,
     rates: Rates,
     watch: Watch,
+    /// To be settled when nothing is wanted of others any more: most who come are past
+    /// being watched by then.
+    unsettled: Vec<u32>,
     /// The configuration has been loaded anew since these were looked at.
     to_settle: Range<u32>,
     cache: LoginCache,
@@ -136,6 +139,7 @@ impl Logins {
             errands: Errands::default(),
             rates: Rates::default(),
             watch: Watch::default(),
+            unsettled: Vec::new(),
             to_settle: 0..0,
             cache: LoginCache::default(),
             tls: means.tls,
@@ -153,9 +157,16 @@ impl Logins {
         self.now = now;
     }
 
-    /// What is wanted of others now.
+    /// What is wanted of others now. Nothing: those whose turn has changed meanwhile
+    /// are settled, as it is known by now.
     pub fn next_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        if effect.is_none() {
+            while let Some(number) = self.unsettled.pop() {
+                self.settle(number);
+            }
+        }
+        effect
     }
 
     pub fn launcher_is(&mut self, up: bool) {
@@ -241,7 +252,7 @@ impl Logins {
         };
         // It has spoken already, as a rule: TCP_DEFER_ACCEPT.
         if let Some(number) = self.logins.insert(login) {
-            self.settle(number);
+            self.unsettled.push(number);
             self.event(number);
         }
     }
@@ -309,7 +320,7 @@ impl Logins {
 
     /// Waits for the client, if it is expected to speak next.
     fn await_login(&mut self, number: u32) {
-        self.settle(number);
+        self.unsettled.push(number);
         let Some(login) = self.logins.get_mut(number) else {
             return;
         };

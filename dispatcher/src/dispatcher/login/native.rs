@@ -61,8 +61,8 @@ pub struct Native {
 }
 
 impl Native {
-    pub fn new(startup: Startup, why: Why, pid: u32, address: Address, since: i64) -> Native {
-        let name = startup.settings().ok().and_then(|settings| {
+    pub fn new(mut startup: Startup, why: Why, pid: u32, address: Address, since: i64) -> Native {
+        let name = startup.take_settings().ok().and_then(|settings| {
             let is_it = |name: &[u8]| name.eq_ignore_ascii_case(b"application_name");
             let found = settings.into_iter().rev().find(|(name, _)| is_it(name));
             found.map(|(_, value)| value)

@@ -256,11 +256,9 @@ impl Parameters {
 
     /// The server's major version.
     pub fn server_major(&self) -> u32 {
-        let digits: String = self
-            .server_version
-            .chars()
-            .take_while(char::is_ascii_digit)
-            .collect();
+        let version = self.server_version.as_str();
+        let end = version.find(|c: char| !c.is_ascii_digit());
+        let digits = &version[..end.unwrap_or(version.len())];
         digits.parse().unwrap_or(15)
     }
 }

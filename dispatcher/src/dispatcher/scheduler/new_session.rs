@@ -12,7 +12,7 @@ use crate::dispatcher::link::memory::context::Staged;
 use crate::dispatcher::link::memory::control::NO_COUNTER;
 use crate::dispatcher::network::Origin;
 use crate::dispatcher::sessions::greetings::{
-    clean_ascii, sort_out, Beginning, Greeting, Kind, Learning, Settings, APPLICATION_NAME,
+    clean_ascii, sort_out, Beginning, Greeting, Kind, Learning, Settings, Told, APPLICATION_NAME,
 };
 use crate::dispatcher::sys::socket::{self, Address};
 use crate::dispatcher::tls::HandedEnd;
@@ -51,12 +51,12 @@ impl Scheduler {
             address,
             local,
             watched,
-            startup,
+            mut startup,
             out,
             ..
         } = client;
         let server_major = self.parameters.server_major();
-        let settings = match self.settings_of(&startup) {
+        let settings = match self.settings_of(&mut startup) {
             Ok(settings) => settings,
             Err(report) => return Err(Box::new((socket, out, report))),
         };
@@ -175,8 +175,8 @@ impl Scheduler {
         Ok(())
     }
 
-    fn settings_of(&self, startup: &Startup) -> Result<Settings, Report> {
-        let settings = startup.settings()?;
+    fn settings_of(&self, startup: &mut Startup) -> Result<Settings, Report> {
+        let settings = startup.take_settings()?;
         for (name, _) in &settings {
             if name.eq_ignore_ascii_case(b"pg_baton.attach") {
                 let text = "parameter \"pg_baton.attach\" cannot be set by a client";
@@ -306,8 +306,7 @@ impl Scheduler {
             .collect();
         let greeting = Greeting {
             items,
-            notices: notices.to_vec(),
-            reported: reported.to_vec(),
+            told: Told::new(notices, reported),
             idle_session_timeout_ms: self.control.sessions[index_of(id) as usize]
                 .idle_session_timeout_ms
                 .load(Relaxed),

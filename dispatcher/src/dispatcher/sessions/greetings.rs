@@ -24,6 +24,8 @@ pub type Setting = (Vec<u8>, Vec<u8>);
 pub const APPLICATION_NAME: &[u8] = b"application_name";
 /// Greetings kept, one a kind of session; when there are more, it begins anew.
 const MOST_GREETINGS: usize = 1000;
+/// Room for an application_name, with what stands around it.
+const USUAL_NAME_BYTES: usize = 96;
 /// After a reload backends may be late to see it: nothing is learnt so long.
 const RELOAD_GRACE_US: u64 = 2_000_000;
 
@@ -55,15 +57,68 @@ const NAME_BYTES: usize = 64;
 pub struct Greeting {
     /// Kind, key and value of its items.
     pub items: Vec<(u16, Vec<u8>, Vec<u8>)>,
-    /// NoticeResponses, whole.
-    pub notices: Vec<u8>,
-    /// Name NUL value NUL ...
-    pub reported: Vec<u8>,
+    pub told: Told,
     pub idle_session_timeout_ms: u32,
     /// Of its socket: as it was, and as the parameters want it.
     pub keepalives: (Keepalives, Keepalives),
     /// A name was looked up for it: it is good while this names_generation stays.
     pub names_generation: Option<u64>,
+}
+
+/// What clients of one kind are told, ready to be sent but for the value of
+/// application_name, which is each client's own: what comes before it, and after it.
+pub struct Told {
+    messages: [Vec<u8>; 2],
+    /// What a context has of it: name NUL value NUL ...
+    reported: [Vec<u8>; 2],
+    /// As the first client had it, if it is told at all.
+    application_name: Option<Vec<u8>>,
+}
+
+impl Told {
+    /// Notices as messages; what was reported as contexts have it.
+    pub fn new(notices: &[u8], reported: &[u8]) -> Told {
+        let mut told = Told {
+            messages: [notices.to_vec(), Vec::new()],
+            reported: [Vec::new(), Vec::new()],
+            application_name: None,
+        };
+        for (name, value) in wire::pairs(reported) {
+            if name == APPLICATION_NAME {
+                told.application_name = Some(value.to_vec());
+                continue;
+            }
+            let part = usize::from(told.application_name.is_some());
+            messages::parameter_status(&mut told.messages[part], name, value);
+            put_pair(&mut told.reported[part], name, value);
+        }
+        told
+    }
+
+    /// Puts the messages into `out`; what its context then has of them.
+    fn tell(&self, application_name: Option<&[u8]>, out: &mut Vec<u8>) -> Vec<u8> {
+        let length = |parts: &[Vec<u8>; 2]| parts[0].len() + parts[1].len() + USUAL_NAME_BYTES;
+        // And the cancel key, and that it may go on.
+        out.reserve(length(&self.messages) + USUAL_NAME_BYTES);
+        let mut reported = Vec::with_capacity(length(&self.reported));
+        out.extend_from_slice(&self.messages[0]);
+        reported.extend_from_slice(&self.reported[0]);
+        if let Some(first) = &self.application_name {
+            let value = application_name.unwrap_or(first);
+            messages::parameter_status(out, APPLICATION_NAME, value);
+            put_pair(&mut reported, APPLICATION_NAME, value);
+        }
+        out.extend_from_slice(&self.messages[1]);
+        reported.extend_from_slice(&self.reported[1]);
+        reported
+    }
+}
+
+fn put_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for text in [name, value] {
+        out.extend_from_slice(text);
+        out.push(0);
+    }
 }
 
 /// Kind, key and value of an item that a context begins with.
@@ -77,18 +132,7 @@ impl Greeting {
         application_name: Option<&[u8]>,
         out: &mut Vec<u8>,
     ) -> Vec<Beginning<'_>> {
-        out.extend_from_slice(&self.notices);
-        let mut reported = Vec::with_capacity(self.reported.len() + 64);
-        for (name, mut value) in wire::pairs(&self.reported) {
-            if let (true, Some(own)) = (name == APPLICATION_NAME, application_name) {
-                value = own;
-            }
-            messages::parameter_status(out, name, value);
-            for text in [name, value] {
-                reported.extend_from_slice(text);
-                reported.push(0);
-            }
-        }
+        let reported = self.told.tell(application_name, out);
         let mut items: Vec<Beginning<'_>> = Vec::with_capacity(self.items.len() + 1);
         for (kind, key, value) in &self.items {
             match (application_name, u32::from(*kind)) {
@@ -249,6 +293,29 @@ mod tests {
 
     fn setting(name: &str, value: &str) -> Setting {
         (name.into(), value.into())
+    }
+
+    #[test]
+    fn each_client_is_told_its_own_application_name_where_it_stands() {
+        let reported = b"A\x001\0application_name\0first\0B\x002\0";
+        let told = Told::new(b"notice", reported);
+        for (name, value) in [(None, "first"), (Some("own"), "own"), (Some(""), "")] {
+            let mut out = b"ok".to_vec();
+            let context = told.tell(name.map(str::as_bytes), &mut out);
+            let pairs = [("A", "1"), ("application_name", value), ("B", "2")];
+            let (mut messages, mut kept) = (b"oknotice".to_vec(), Vec::new());
+            for (name, value) in pairs {
+                messages::parameter_status(&mut messages, name.as_bytes(), value.as_bytes());
+                put_pair(&mut kept, name.as_bytes(), value.as_bytes());
+            }
+            assert_eq!((out, context), (messages, kept));
+        }
+        // Who is not told of it has none to be told.
+        let mut out = Vec::new();
+        assert_eq!(
+            Told::new(b"", b"A\x001\0").tell(Some(b"own"), &mut out),
+            b"A\x001\0"
+        );
     }
 
     #[test]

@@ -9,6 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 HOST = "127.0.0.1"
+# Servers listen on both. Clients that come back are shared out to them: each connection
+# takes a port that no connection to the same address and port has had for a second
+# (tcp_tw_reuse_delay), and connect() looks for one among 14,000 (the even half of
+# ip_local_port_range). Near so many a second to one address it is that search which is
+# measured, not who answers.
+ADDRESSES = (HOST, "127.0.0.2")
 
 
 def free_port() -> int:

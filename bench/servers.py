@@ -18,7 +18,7 @@ from pathlib import Path
 import processes
 from builds import REPOSITORY, SCRATCH, Build, pg_config
 
-HOST = processes.HOST
+HOST, ADDRESSES = processes.HOST, processes.ADDRESSES
 START_LIMIT_S = 90
 STOP_LIMIT_S = 60
 QUERY_LIMIT_S = 60
@@ -68,7 +68,7 @@ class Server:
         self.port = processes.free_port()
         self.pool_port = processes.free_port()
         self.settings = {
-            "listen_addresses": HOST, "port": str(self.port), "fsync": "off", "log_line_prefix": "%m [%p] %q%u@%d ",
+            "listen_addresses": ",".join(ADDRESSES), "port": str(self.port), "fsync": "off", "log_line_prefix": "%m [%p] %q%u@%d ",
             "shared_preload_libraries": "pg_baton", "pg_baton.port": str(self.pool_port),
             "pg_baton.max_backends": str(backends), **settings,
         }
@@ -190,7 +190,7 @@ class Bouncer:
 
     def start(self) -> None:
         settings = {
-            "listen_addr": HOST, "listen_port": self.port, "unix_socket_dir": "", "auth_type": "trust",
+            "listen_addr": ",".join(ADDRESSES), "listen_port": self.port, "unix_socket_dir": "", "auth_type": "trust",
             "auth_file": self.directory / "users", "pool_mode": "transaction", "default_pool_size": self.backends,
             "max_client_conn": 12000, "listen_backlog": 4096, "server_reset_query": "",
             "log_connections": 0, "log_disconnections": 0, "stats_period": 3600,
@@ -238,18 +238,19 @@ class Canned:
 
     def __init__(self) -> None:
         self.port = processes.free_port()
-        self.process: subprocess.Popen[bytes] | None = None
+        self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        self.process = subprocess.Popen([str(LOAD), "--canned", "--port", str(self.port)], stdin=subprocess.PIPE)
+        self.processes = [subprocess.Popen([str(LOAD), "--canned", "--host", address, "--port", str(self.port)],
+                                           stdin=subprocess.PIPE) for address in ADDRESSES]
 
     def target(self) -> Target:
         return Target("canned", self.port)
 
     def stop(self) -> None:
-        if self.process:
+        for process in self.processes:
             # The end of its standard input is the end of it.
             with suppress(subprocess.TimeoutExpired):
-                self.process.communicate(timeout=STOP_LIMIT_S)
-            self.process.kill()
-            self.process = None
+                process.communicate(timeout=STOP_LIMIT_S)
+            process.kill()
+        self.processes = []

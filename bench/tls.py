@@ -210,6 +210,11 @@ def main() -> int:
 
         for number in range(1, options.rounds + 1):
             print(f"bench: round {number} of {options.rounds}", file=sys.stderr, flush=True)
+            if number > 1:
+                # The other user's pool keeps backends that PgBouncer, which logs in as one
+                # user, has for all.
+                server.restart()
+                pids["pg_baton"] = server.pool().pids
             for protocol in options.protocols.split(","):
                 for clients in (int(text) for text in options.clients.split(",")):
                     measure(f"{protocol}, {clients} clients", clients, protocol, options.seconds, True)

@@ -68,7 +68,8 @@ class Server:
         self.port = processes.free_port()
         self.pool_port = processes.free_port()
         self.settings = {
-            "listen_addresses": ",".join(ADDRESSES), "port": str(self.port), "fsync": "off", "log_line_prefix": "%m [%p] %q%u@%d ",
+            "listen_addresses": ",".join(ADDRESSES), "port": str(self.port), "fsync": "off",
+            "log_line_prefix": "%m [%p] %q%u@%d ",
             "shared_preload_libraries": "pg_baton", "pg_baton.port": str(self.pool_port),
             "pg_baton.max_backends": str(backends), **settings,
         }

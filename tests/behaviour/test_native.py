@@ -7,6 +7,8 @@ import contextlib
 import resource
 import socket
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -313,6 +315,20 @@ def all_of(port: int, packet: bytes) -> bytes:
     return heard
 
 
+@contextlib.contextmanager
+def no_more_processes(cluster) -> Iterator[None]:
+    def allow(processes: object) -> None:
+        # as its own user: root may lack the capability
+        run_as_server_user(["prlimit", "--pid", str(cluster.postmaster_pid()), f"--nproc={processes}:"])
+
+    cluster.expect_in_log("could not fork")
+    allow(1)
+    try:
+        yield
+    finally:
+        allow(resource.getrlimit(resource.RLIMIT_NPROC)[0])
+
+
 @pytest.mark.pool_only
 def test_what_the_server_says_that_can_start_no_process_its_clients_are_told(make_cluster):
     """Whatever the process would have been for."""
@@ -322,23 +338,27 @@ def test_what_the_server_says_that_can_start_no_process_its_clients_are_told(mak
         "login": startup({"user": "postgres", "database": "postgres"}),
         "encryption": GSSENC_REQUEST,
     }
-    cluster.expect_in_log("could not fork")
-
-    def allow(processes: object) -> None:
-        # as its own user: root may lack the capability
-        run_as_server_user(["prlimit", "--pid", str(cluster.postmaster_pid()), f"--nproc={processes}:"])
-
-    allow(1)
-    try:
+    with no_more_processes(cluster):
         for what, packet in packets.items():
             # without a word of its own: what it has not read would cost the client the answer
             direct = all_of(cluster.port, b"")
             assert direct.startswith(b"Ecould not fork new process"), what
             assert all_of(cluster.pool_port, packet) == direct, what
-    finally:
-        allow(resource.getrlimit(resource.RLIMIT_NPROC)[0])
     with psycopg.connect(cluster.pool()) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+@pytest.mark.pool_only
+def test_the_log_says_why_no_backend_starts(make_cluster):
+    """In the server's words, though its postmaster says them in another protocol."""
+    cluster = make_cluster()
+    cluster.sql("CREATE ROLE another LOGIN")
+    with ThreadPoolExecutor() as threads:
+        with no_more_processes(cluster):
+            client = threads.submit(psycopg.connect, cluster.pool(user="another"))
+            cluster.wait_for_log('could not start a backend for user "another".*: could not fork new process')
+        with client.result() as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
 @pytest.mark.pool_only

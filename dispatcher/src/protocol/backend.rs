@@ -10,6 +10,8 @@ use super::report::{LimitOf, Report, Severity};
 /// Longest message taken, its type byte included.
 pub const MAX_MESSAGE: usize = 65_536;
 const HEADER: usize = 5;
+/// Longest text without a length, as the postmaster makes it.
+const MOST_TEXT: usize = 1_000;
 
 /// A message from a starting backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +70,10 @@ pub enum DecodeError {
     /// Too short or too long.
     #[error("message of type {0} from a starting backend has an invalid length")]
     BadLength(u8),
+    /// The server can start no process: its postmaster says so without a length
+    /// (report_fork_failure_to_client, postmaster.c).
+    #[error("{0}")]
+    NoProcess(String),
     /// The body is not what the type says.
     #[error("message of type {0} from a starting backend is malformed")]
     Malformed(u8),
@@ -108,7 +114,14 @@ impl BackendDecoder {
         };
         let length = u32::from_be_bytes(word) as usize;
         if !(4..MAX_MESSAGE).contains(&length) {
-            return Err(DecodeError::BadLength(message_type));
+            // Text, and the NUL behind it.
+            let text = &held[1..];
+            let end = text.iter().position(|byte| *byte == 0);
+            return match (message_type, end) {
+                (b'E', Some(end)) => Err(no_process(&text[..end])),
+                (b'E', None) if text.len() < MOST_TEXT => Ok(None),
+                _ => Err(DecodeError::BadLength(message_type)),
+            };
         }
         let Some(body) = held.get(HEADER..length + 1) else {
             return Ok(None);
@@ -117,6 +130,10 @@ impl BackendDecoder {
         self.taken += length + 1;
         Ok(Some(message))
     }
+}
+
+fn no_process(text: &[u8]) -> DecodeError {
+    DecodeError::NoProcess(String::from_utf8_lossy(text).trim_end().to_owned())
 }
 
 fn decode(message_type: u8, body: &[u8]) -> Option<BackendMessage> {

@@ -97,6 +97,10 @@ fn malformed_messages_are_refused() {
         (b"E\0\0\0\x04", DecodeError::Malformed(b'E')),
         (b"E\0\0\0\x07Mx\0", DecodeError::Malformed(b'E')),
         (b"E\0\0\0\x09C12\0\0", DecodeError::Malformed(b'E')),
+        (
+            b"Ecould not fork: why\n\0",
+            DecodeError::NoProcess("could not fork: why".into()),
+        ),
     ] {
         let (found, error) = all(bytes, bytes.len());
         assert!(found.is_empty(), "{bytes:?}");

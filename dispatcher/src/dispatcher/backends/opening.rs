@@ -165,6 +165,8 @@ impl Openings {
             return Ok(());
         };
         let fd = opening.socket.as_raw_fd();
+        // What the server has said before it closed the connection comes first.
+        let mut lost = None;
         if !opening.unsent.is_empty() {
             match socket::send(fd, &opening.unsent) {
                 Ok(length) => {
@@ -174,23 +176,25 @@ impl Openings {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => {
-                    let text = format!("could not connect to the server: {error}");
-                    return Err(opening.failed(Failure::Protocol(text)));
-                }
+                Err(error) => lost = Some(format!("could not connect to the server: {error}")),
             }
         }
         let mut bytes = [0; 8192];
-        let action = match socket::receive(fd, &mut bytes) {
-            Ok(0) => {
-                // The backend closes it when it has attached; the connection
-                // is then no longer here. Else it has died.
-                let text = "the server closed the connection while a backend was starting";
-                LoginAction::Failed(Failure::Protocol(text.into()))
+        let heard = socket::receive(fd, &mut bytes);
+        let action = match heard {
+            Ok(length) if length > 0 => match (opening.login.feed(&bytes[..length]), lost) {
+                (LoginAction::NeedMore, Some(why)) => LoginAction::Failed(Failure::Protocol(why)),
+                (action, _) => action,
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && lost.is_none() => {
+                return Ok(())
             }
-            Ok(length) => opening.login.feed(&bytes[..length]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => LoginAction::Failed(Failure::Protocol(error.to_string())),
+            // The backend closes it when it has attached; the connection is then no longer
+            // here. Else it has died.
+            heard => LoginAction::Failed(Failure::Protocol(lost.unwrap_or_else(|| match heard {
+                Err(error) => error.to_string(),
+                Ok(_) => "the server closed the connection while a backend was starting".into(),
+            }))),
         };
         self.go_on(slot, action, client)
     }

@@ -115,10 +115,10 @@ impl BackendDecoder {
         let length = u32::from_be_bytes(word) as usize;
         if !(4..MAX_MESSAGE).contains(&length) {
             // Text, and the NUL behind it.
-            let text = &held[1..];
+            let text = &held[1..held.len().min(1 + MOST_TEXT)];
             let end = text.iter().position(|byte| *byte == 0);
             return match (message_type, end) {
-                (b'E', Some(end)) => Err(no_process(&text[..end])),
+                (b'E', Some(end)) if end > 0 => Err(no_process(&text[..end])),
                 (b'E', None) if text.len() < MOST_TEXT => Ok(None),
                 _ => Err(DecodeError::BadLength(message_type)),
             };

@@ -41,7 +41,7 @@ static uint32 records = 0;
 /* The record that was asked for last. */
 static BatonSessionRecord asked_for;
 
-const char *
+pg_noinline const char *
 baton_arena_map(int fd, uint64 size)
 {
 	BatonArena	header;

@@ -230,7 +230,7 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 	return lasts;
 }
 
-void
+pg_noinline void
 baton_context_install(const BatonSessionRecord *record)
 {
 	if (unlikely(baton_unpooled()))
@@ -258,7 +258,7 @@ baton_context_install(const BatonSessionRecord *record)
 	BatonPlaced.context.version = record->context_version;
 }
 
-bool
+pg_noinline bool
 baton_context_capture(uint64 session)
 {
 	bool		changed;

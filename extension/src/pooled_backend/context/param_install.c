@@ -341,7 +341,7 @@ put_in_order(void)
 		dlist_push_tail(&BatonPlaced.params.list, &chosen[i]->node);
 }
 
-void
+pg_noinline void
 baton_params_make_room(const BatonEntryList *wanted)
 {
 	dlist_mutable_iter iter;

@@ -230,7 +230,7 @@ look_at_names(void)
 	baton_names_looked_at();
 }
 
-CommonStatement *
+pg_noinline CommonStatement *
 baton_common_get(const BatonStored *entry, uint64 environment)
 {
 	EntryMemo  *memo = &memos[entry->serial % ENTRY_MEMOS];

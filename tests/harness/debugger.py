@@ -32,7 +32,7 @@ class Stop:
 @contextlib.contextmanager
 def stopped_at(pid: int, function: str) -> Iterator[Stop]:
     """The next time that the process enters `function`, it stops there until
-    the block ends.  One of ours has to be pg_noinline, or there may be none."""
+    the block ends.  One of ours has to be a BATON_STOP_POINT."""
     with tempfile.TemporaryDirectory() as name:
         stop = Stop(Path(name))
         commands = ["set breakpoint pending off", "handle SIGUSR1 SIGALRM nostop noprint pass", f"break {function}"]

@@ -30,6 +30,7 @@
 
 #include "arena.h"
 #include "sound_timestamp.h"
+#include "stop_point.h"
 
 static const char *arena = NULL;
 static uint64 arena_size = 0;
@@ -41,7 +42,7 @@ static uint32 records = 0;
 /* The record that was asked for last. */
 static BatonSessionRecord asked_for;
 
-pg_noinline const char *
+BATON_STOP_POINT const char *
 baton_arena_map(int fd, uint64 size)
 {
 	BatonArena	header;

@@ -51,6 +51,7 @@
 #include "reset_plain.h"
 #include "self_check.h"
 #include "statement_notice.h"
+#include "stop_point.h"
 #include "temporary_namespace.h"
 
 static MemoryContext context_context = NULL;
@@ -230,7 +231,7 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 	return lasts;
 }
 
-pg_noinline void
+BATON_STOP_POINT void
 baton_context_install(const BatonSessionRecord *record)
 {
 	if (unlikely(baton_unpooled()))
@@ -258,7 +259,7 @@ baton_context_install(const BatonSessionRecord *record)
 	BatonPlaced.context.version = record->context_version;
 }
 
-pg_noinline bool
+BATON_STOP_POINT bool
 baton_context_capture(uint64 session)
 {
 	bool		changed;

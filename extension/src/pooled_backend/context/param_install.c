@@ -26,6 +26,7 @@
 #include "guc_value.h"
 #include "param_records.h"
 #include "pooled_state.h"
+#include "stop_point.h"
 
 /* Of the session that is put in place: one place for each wanted entry. */
 static BatonParam **chosen = NULL;
@@ -341,7 +342,7 @@ put_in_order(void)
 		dlist_push_tail(&BatonPlaced.params.list, &chosen[i]->node);
 }
 
-pg_noinline void
+BATON_STOP_POINT void
 baton_params_make_room(const BatonEntryList *wanted)
 {
 	dlist_mutable_iter iter;

@@ -29,6 +29,7 @@
 #include "statement_make.h"
 #include "statement_map.h"
 #include "statement_settings.h"
+#include "stop_point.h"
 #include "utils/memutils.h"
 
 typedef struct CommonEntry
@@ -230,7 +231,7 @@ look_at_names(void)
 	baton_names_looked_at();
 }
 
-pg_noinline CommonStatement *
+BATON_STOP_POINT CommonStatement *
 baton_common_get(const BatonStored *entry, uint64 environment)
 {
 	EntryMemo  *memo = &memos[entry->serial % ENTRY_MEMOS];

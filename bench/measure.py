@@ -16,7 +16,7 @@ import disturbance
 import processes
 import servers
 from cells import Cell
-from servers import LOAD, Bouncer, Server, Target, program
+from servers import LOAD, Bouncer, Server, Target, pgbench_commands
 
 SETTLE_LIMIT_S = 20
 IDLE_SESSIONS = 10_000
@@ -90,20 +90,13 @@ def base_of(cell: Cell) -> Cell:
 
 
 def measure_pgbench(cell: Cell, target: Target, server: Server, seconds: float, scale: int, protocol: str) -> Sample:
-    addresses = servers.ADDRESSES if cell.workload == "reconnecting" else (servers.HOST,)
-    clients = cell.clients // len(addresses)
-    words = [program("pgbench"), "-n", "-p", str(target.port), "-U", servers.USER,
-             "-c", str(clients), "-j", str(min(2 // len(addresses), clients)), "-M", protocol]
-    if cell.workload != "tpc-b":
-        words.append("-S")
-    if cell.workload == "reconnecting":
-        words.append("-C")
     seconds = max(1, round(seconds))
-    words += ["-T", str(seconds), "-P", "1"]
+    options = ["-T", str(seconds), "-P", "1", *(["-S"] if cell.workload != "tpc-b" else [])]
+    commands = pgbench_commands(target.port, cell.clients, protocol, *options,
+                                reconnects=cell.workload == "reconnecting")
     with ThreadPoolExecutor() as threads:
         runs = list(threads.map(
-            lambda address: Progress([*words, "-h", address, servers.USER], seconds, lambda: Usage.now(target, server)),
-            addresses))
+            lambda command: Progress(command, seconds, lambda: Usage.now(target, server)), commands))
     sample = Sample(target.name, tps=0)
     for run in runs:
         if run.failure:

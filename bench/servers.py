@@ -44,6 +44,16 @@ def program(name: str) -> str:
     return path
 
 
+def pgbench_commands(port: int, clients: int, protocol: str, *options: str, user: str = USER,
+                     reconnects: bool = False) -> list[list[str]]:
+    """pgbench on two threads: of one process; or, if its clients reconnect, of one for each address."""
+    addresses = ADDRESSES if reconnects else (HOST,)
+    each, threads = clients // len(addresses), 2 // len(addresses)
+    words = [program("pgbench"), "-n", "-p", str(port), "-U", user, "-M", protocol,
+             "-c", str(each), "-j", str(min(threads, each)), *options, *(["-C"] if reconnects else [])]
+    return [[*words, "-h", address, USER] for address in addresses]
+
+
 def drop_root() -> list[str]:
     """A prefix for what does not run as root."""
     if os.geteuid() != 0:

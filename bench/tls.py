@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import builds  # noqa: E402
 import disturbance  # noqa: E402
 from processes import cpu_seconds  # noqa: E402
-from servers import ADDRESSES, HOST, USER, Bouncer, Server, drop_root, program  # noqa: E402
+from servers import HOST, USER, Bouncer, Server, pgbench_commands  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results"
 BACKENDS = 8
@@ -74,15 +74,10 @@ def pgbench(port: int, clients: int, protocol: str, seconds: int, secure: bool, 
             user: str = USER) -> float:
     # its alarm rings whether all have connected or not
     seconds += clients // 100
-    addresses = ADDRESSES if reconnect else (HOST,)
-    each = clients // len(addresses)
     environment = {**os.environ, "PGSSLMODE": "require" if secure else "disable", "PGGSSENCMODE": "disable",
                    "PGPASSWORD": PASSWORD}
 
-    def run(address: str) -> float:
-        command = [program("pgbench"), "-h", address, "-p", str(port), "-U", user, "-n", "-S", "-M", protocol,
-                   "-c", str(each), "-j", str(min(2 // len(addresses), each)), "-T", str(seconds), USER]
-        command += ["-C"] if reconnect else []
+    def run(command: list[str]) -> float:
         ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=seconds + 120)
         found = re.search(r"^tps = ([0-9.]+)", ran.stdout, re.M)
         if ran.returncode != 0 or not found:
@@ -90,7 +85,8 @@ def pgbench(port: int, clients: int, protocol: str, seconds: int, secure: bool, 
         return float(found.group(1))
 
     with ThreadPoolExecutor() as threads:
-        return sum(threads.map(run, addresses))
+        return sum(threads.map(run, pgbench_commands(port, clients, protocol, "-S", "-T", str(seconds),
+                                                     user=user, reconnects=reconnect)))
 
 
 def arguments() -> argparse.Namespace:

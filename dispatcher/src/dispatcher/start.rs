@@ -22,6 +22,7 @@ use super::scheduler::Scheduler;
 use super::sys::confine;
 use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::memory;
+use super::sys::openssl_memory;
 use super::sys::process;
 use super::sys::socket::{self, Kind};
 use super::threads;
@@ -50,6 +51,7 @@ const FIRST_WORD_MS: i32 = 30_000;
 
 /// `baton-dispatcher`.
 pub fn main(_arguments: Arguments) -> Result<()> {
+    openssl_memory::overwrite_what_is_freed();
     // Before the first thread, which inherits what is blocked.
     let signals = process::signals().context("could not set up signals")?;
     let log = super::log::start();

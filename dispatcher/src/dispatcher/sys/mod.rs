@@ -12,6 +12,8 @@ pub mod descriptors;
 pub mod epoll;
 pub mod exchange_keys;
 pub mod memory;
+pub mod openssl_memory;
+pub mod prefetch;
 pub mod process;
 pub mod scheduling;
 pub mod socket;

@@ -6,6 +6,7 @@
 
 use super::key_file;
 use super::settings::Settings;
+use crate::dispatcher::sys::openssl_memory;
 use openssl::bn::BigNum;
 use openssl::dh::Dh;
 use openssl::error::ErrorStack;
@@ -31,7 +32,8 @@ const FIRST_MAJOR_WITH_ALPN: u32 = 17;
 const FIRST_MAJOR_WITH_GROUPS: u32 = 18;
 
 /// SSL_OP_CLEANSE_PLAINTEXT (openssl/ssl.h of 3.0; 1.1.1 takes no notice): OpenSSL
-/// overwrites data in its own buffer once it has given them.
+/// overwrites data in its own buffer once it has given them. That is for whoever has
+/// not called [`openssl_memory::overwrite_what_is_freed`], which costs less.
 const CLEANSE_PLAINTEXT: SslOptions = SslOptions::from_bits_retain(1 << 1);
 
 /// What the server's key, certificate and rules come to.
@@ -96,11 +98,11 @@ pub fn load(
         .map_err(|error| format!("could not create SSL context: {}", reason(&error)))?;
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
     builder.set_options(
-        SslOptions::NO_TICKET
-            | SslOptions::NO_COMPRESSION
-            | SslOptions::NO_RENEGOTIATION
-            | CLEANSE_PLAINTEXT,
+        SslOptions::NO_TICKET | SslOptions::NO_COMPRESSION | SslOptions::NO_RENEGOTIATION,
     );
+    if !openssl_memory::is_overwritten_when_freed() {
+        builder.set_options(CLEANSE_PLAINTEXT);
+    }
     set_dh(&mut builder, settings)?;
     set_ciphers(&mut builder, settings, server_major)?;
     load_authorities(&mut builder, settings)?;

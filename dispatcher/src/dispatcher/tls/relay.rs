@@ -122,6 +122,11 @@ impl Relay {
         }
     }
 
+    /// It soon has a turn.
+    pub fn prefetch(&self) {
+        self.secure.prefetch();
+    }
+
     pub fn is_in_handshake(&self) -> bool {
         self.stage == Stage::Handshake
     }

@@ -4,6 +4,8 @@
 
 use super::facts::Facts;
 use crate::dispatcher::sys::exchange_keys;
+use crate::dispatcher::sys::openssl_memory::{self, working_for, WrittenTo};
+use crate::dispatcher::sys::prefetch::SessionPlaces;
 use openssl::ssl::{ErrorCode, ShutdownState, Ssl, SslStream};
 use std::io::{self, Read, Write};
 
@@ -24,6 +26,7 @@ impl Read for Wire {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         into[..length].copy_from_slice(&self.input[self.at..self.at + length]);
+        openssl_memory::given(&into[..length]);
         self.at += length;
         Ok(length)
     }
@@ -51,19 +54,28 @@ pub enum Came {
 }
 
 /// The session.
-pub struct Secure(SslStream<Wire>);
+pub struct Secure {
+    stream: SslStream<Wire>,
+    /// What has been decrypted in there.
+    written_to: WrittenTo,
+    places: SessionPlaces,
+}
 
 impl Secure {
     pub fn new(ssl: Ssl) -> Result<Secure, String> {
         SslStream::new(ssl, Wire::default())
-            .map(Secure)
+            .map(|stream| Secure {
+                places: SessionPlaces::of(&stream),
+                stream,
+                written_to: WrittenTo::default(),
+            })
             .map_err(|error| format!("could not initialize SSL connection: {error}"))
     }
 
     /// Gives it bytes of the wire, the first `length` of this buffer, for which
     /// it gives back what it has. All from before must have been read.
     pub fn lend(&mut self, buffer: &mut Vec<u8>, length: usize) {
-        let wire = self.0.get_mut();
+        let wire = self.stream.get_mut();
         debug_assert!(wire.at == wire.end && length <= buffer.len());
         std::mem::swap(&mut wire.input, buffer);
         (wire.at, wire.end) = (0, length);
@@ -71,24 +83,29 @@ impl Secure {
 
     /// Takes the buffer back; what is left in it is kept apart.
     pub fn give_back(&mut self, buffer: &mut Vec<u8>) {
-        let wire = self.0.get_mut();
+        let wire = self.stream.get_mut();
         let rest = wire.input[wire.at..wire.end].to_vec();
         (wire.at, wire.end) = (0, rest.len());
         *buffer = std::mem::replace(&mut wire.input, rest);
     }
 
+    /// It is soon to be worked with.
+    pub fn prefetch(&self) {
+        self.places.prefetch();
+    }
+
     /// What is to be sent.
     pub fn output(&mut self) -> &mut Vec<u8> {
-        &mut self.0.get_mut().output
+        &mut self.stream.get_mut().output
     }
 
     /// Goes on with the handshake; what it has shown once it is over. An error
     /// leaves an alert in the output.
     pub fn accept(&mut self) -> Result<Option<Facts>, String> {
-        match self.0.accept() {
+        match working_for(&mut self.written_to, || self.stream.accept()) {
             Ok(()) => {
-                exchange_keys::forget(self.0.ssl());
-                Facts::of(self.0.ssl()).map(Some)
+                exchange_keys::forget(self.stream.ssl());
+                Facts::of(self.stream.ssl()).map(Some)
             }
             Err(error) => match error.code() {
                 ErrorCode::WANT_READ | ErrorCode::WANT_WRITE => Ok(None),
@@ -102,7 +119,7 @@ impl Secure {
         if self.is_exhausted() {
             return Ok(Came::Nothing);
         }
-        match self.0.ssl_read(into) {
+        match working_for(&mut self.written_to, || self.stream.ssl_read(into)) {
             Ok(0) => Ok(Came::Nothing),
             Ok(length) => Ok(Came::Data(length)),
             Err(error) => match error.code() {
@@ -117,14 +134,14 @@ impl Secure {
     /// kind of record comes to (the end, an alert) it says as it takes that
     /// (ssl3_read_bytes); reading ahead, where it would not, is off.
     fn is_exhausted(&self) -> bool {
-        let wire = self.0.get_ref();
-        wire.at == wire.end && self.0.ssl().pending() == 0
+        let wire = self.stream.get_ref();
+        wire.at == wire.end && self.stream.ssl().pending() == 0
     }
 
     /// Takes all of it: there is always room in the output.
     pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         while !bytes.is_empty() {
-            let length = self.0.ssl_write(bytes).map_err(|error| why(&error))?;
+            let length = self.stream.ssl_write(bytes).map_err(|error| why(&error))?;
             bytes = &bytes[length..];
         }
         Ok(())
@@ -132,10 +149,16 @@ impl Secure {
 
     /// Says that nothing more will come (close_notify), once.
     pub fn end(&mut self) {
-        if !self.0.get_shutdown().contains(ShutdownState::SENT) {
+        if !self.stream.get_shutdown().contains(ShutdownState::SENT) {
             // Of no consequence: the connection is closed anyway.
-            let _ = self.0.shutdown();
+            let _ = self.stream.shutdown();
         }
+    }
+}
+
+impl Drop for Secure {
+    fn drop(&mut self) {
+        openssl_memory::about_to_free(self.written_to);
     }
 }
 

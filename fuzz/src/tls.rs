@@ -3,6 +3,7 @@
 //! or changed. Whatever happens, bytes arrive in order and unchanged or not at
 //! all, and what the relay holds is bounded.
 
+use crate::dispatcher::sys::openssl_memory;
 use crate::dispatcher::tls::context::{self, Occasion, ServerContext};
 use crate::dispatcher::tls::relay::{Buffers, Relay, Turn};
 use crate::dispatcher::tls::secure::Secure;
@@ -24,6 +25,9 @@ const MOST_HELD: usize = 3 * 32 * 1024 + 64 * 1024;
 fn server() -> &'static ServerContext {
     static SERVER: OnceLock<ServerContext> = OnceLock::new();
     SERVER.get_or_init(|| {
+        // As the program does, before anything else of OpenSSL.
+        openssl_memory::overwrite_what_is_freed();
+        assert!(openssl_memory::is_overwritten_when_freed());
         let folder = std::env::temp_dir().join(format!("baton-fuzz-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let (certificate, key) = self_signed();

@@ -10,6 +10,7 @@
 //! in any order, but only while there is something to tell; a kernel queue that
 //! is full; processes that die at any step.
 
+mod carry_out;
 mod checks;
 mod coming_in;
 mod costs;
@@ -35,8 +36,10 @@ mod shell;
 mod stalls;
 mod summary;
 mod sweeps;
+mod the_end;
 mod told;
 mod turns;
+mod who_waits;
 mod world;
 
 use scenario::Scenario;

@@ -11,7 +11,6 @@
 //! that were on their way to others then are no more than there are backends. Where
 //! there are so many pools that some are compared at a time this is not looked at.
 
-use super::shell::Shell;
 use crate::core::sessions::Of;
 use crate::core::{Core, SessionId, Words};
 use std::collections::BTreeMap;
@@ -246,11 +245,5 @@ impl Core {
         }
         let wants = self.growth(number, words).is_some_and(|it| it.wants_room());
         wants.then(|| self.now.us - waited_us)
-    }
-}
-
-impl Shell {
-    pub fn check_turns(&mut self) {
-        self.turns.check(&self.core, &self.world);
     }
 }

@@ -1,0 +1,339 @@
+//! What the shell does as the core tells it to, on the simulated world: the dispatcher's
+//! `carry_out.rs` without system calls. Between two actions backends may go on.
+
+use super::process::ToBackend;
+use super::shell::{Opening, Shell};
+use super::world::{Armed, FREE, NO_SESSION, QUEUE_HOLDS};
+use crate::core::{
+    index_of, Action, Ending, Event, Says, SessionId, Shown, Then, Why, Word, Words,
+};
+
+/// What follows from one event has an end: a claim may be lost again and again, but
+/// not so often.
+const MOST_ACTIONS: usize = 100_000;
+
+impl Shell {
+    pub fn carry_out(&mut self) {
+        let mut done = 0;
+        while let Some(action) = self.core.next_action() {
+            done += 1;
+            assert!(done < MOST_ACTIONS, "it never comes to an end: {action:?}");
+            self.note(|| format!("    {action:?}"));
+            if self.is_only_looked_at(&action) {
+                continue;
+            }
+            self.act(action);
+            if self.random.once_in(4) {
+                self.step_backends(2);
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.note(|| format!("    -> {event:?}"));
+        self.costs.handle(&mut self.core, event, &self.world);
+    }
+
+    fn any_of(&mut self, pool: u32) -> Option<u32> {
+        let slots = self.core.pool_backends(pool);
+        let at = slots.len().checked_sub(1)?;
+        let at = self.random.below(at + 1);
+        self.core.pool_backends(pool).get(at).copied()
+    }
+
+    fn act(&mut self, action: Action) {
+        let now = self.world.timestamp;
+        match action {
+            Action::Claim { slot, seen, id } => {
+                let pool = self.core.sessions().get(id).map(|session| session.pool());
+                let queue = &self.world.pools[pool.expect("it is there") as usize].queue;
+                assert!(
+                    queue.is_empty() || self.world.force_migration,
+                    "{id:x} overtakes who is in the ready queue"
+                );
+                self.core.check_turn(id);
+                self.step_one(slot);
+                if self.world.backend(slot) != seen {
+                    self.claims_lost += 1;
+                    return self.handle(Event::ClaimLost(id));
+                }
+                let pool = pool.expect("it is there");
+                if self.cannot_send() {
+                    self.full.push(pool);
+                    let to_queue = false;
+                    return self.handle(Event::NotSent { pool, id, to_queue });
+                }
+                self.world.set_word(slot, Word::Assigned);
+                self.send(slot, ToBackend::Assign(id));
+                self.turns.handed_out(&self.core, id);
+                self.handle(Event::Claimed);
+            }
+            Action::Enqueue { pool, id } => {
+                self.core.check_turn(id);
+                let words = &mut self.world.pools[pool as usize];
+                words.queued += 1;
+                if let Some(slot) = self.any_of(pool) {
+                    self.step_one(slot);
+                }
+                if self.cannot_send() {
+                    self.world.pools[pool as usize].queued -= 1;
+                    self.full.push(pool);
+                    let to_queue = true;
+                    return self.handle(Event::NotSent { pool, id, to_queue });
+                }
+                let words = &mut self.world.pools[pool as usize];
+                if words.queue.len() >= QUEUE_HOLDS {
+                    words.queued -= 1;
+                    self.queue_was_full += 1;
+                    self.full.push(pool);
+                    return self.handle(Event::QueueFull { pool, id });
+                }
+                words.queue.push_back(id);
+                self.turns.handed_out(&self.core, id);
+                self.handle(Event::Queued);
+            }
+            Action::Poke(slot) => {
+                let words = &mut self.world.backends[slot as usize];
+                if !std::mem::replace(&mut words.poked, true) {
+                    self.send(slot, ToBackend::Poke);
+                }
+            }
+            Action::TakeBack(pool) => {
+                while let Some(id) = self.world.pools[pool as usize].queue.pop_front() {
+                    self.world.pools[pool as usize].queued -= 1;
+                    self.turns.taken_back(&self.core, id);
+                    self.handle(Event::TakenBack(id));
+                }
+                self.handle(Event::QueueDrained(pool));
+            }
+            Action::CloseQueue(pool) => {
+                let slots = self.processes.iter().flatten();
+                let mut of_pool = slots.filter(|process| process.pool == pool);
+                assert!(
+                    of_pool.next().is_none(),
+                    "a queue closed that one takes from"
+                );
+                let words = &mut self.world.pools[pool as usize];
+                assert!(words.queue.is_empty(), "a queue closed with somebody in it");
+                words.queued = 0;
+                self.full.retain(|other| *other != pool);
+            }
+            Action::ResetCounter(pool) => self.world.pools[pool as usize].queued = 0,
+            Action::ShowWaiting(id) => {
+                let words = self.world.session(id);
+                words.shown = Shown::Waiting;
+                words.since_us = now;
+            }
+            Action::Arm(id) => {
+                let words = self.world.session(id);
+                words.owner = 0;
+                words.shown = Shown::Idle;
+                words.since_us = now;
+                self.arm(id, Armed::Fully);
+            }
+            Action::ArmForEnd(id) => self.arm(id, Armed::ForEnd),
+            Action::Look { id, look } => {
+                let says = self.look(id);
+                self.handle(Event::Said { id, look, says });
+            }
+            Action::Skip { id, later, .. } => {
+                self.skipping.push(id);
+                self.waits_ended += 1;
+                if later {
+                    self.arm(id, Armed::Fully);
+                } else {
+                    self.skip_on(id);
+                }
+            }
+            Action::SkipOn(id) => self.skip_on(id),
+            Action::End { id, why, .. } => {
+                if why == Why::WaitedTooLong {
+                    self.waits_ended += 1;
+                }
+                let client = self.world.clients[index_of(id) as usize].take();
+                assert!(
+                    client.is_some_and(|client| client.id == id),
+                    "a session ended that was not there: {id:x}"
+                );
+                *self.world.session(id) = NO_SESSION;
+                self.skipping.retain(|other| *other != id);
+            }
+            Action::CancelOnBackend(_) | Action::TerminateOnBackend(_) => {}
+            Action::MarkCancel(id) => self.world.session(id).cancelled = true,
+            Action::ClearCancel(id) => self.world.session(id).cancelled = false,
+            Action::Open { slot, pool } => {
+                self.core.check_opened(pool);
+                self.turns.opened(&self.core, pool, &self.world);
+                assert_eq!(self.world.backend(slot), Word::Free);
+                self.opened += 1;
+                self.world.set_word(slot, Word::Starting);
+                let generation = self.world.login_generation;
+                self.core.origin_for(slot, true, generation);
+                let mut at_us = self.world.now_us + self.random.between(1, self.start_us);
+                if self.are_some_lost && self.opened % 16 == 5 {
+                    at_us = u64::MAX;
+                }
+                self.openings.push(Opening {
+                    slot,
+                    pool,
+                    at_us,
+                    change: self.world.settings.changes,
+                });
+            }
+            Action::Retire(slot) => {
+                self.world.backends[slot as usize].retire = 1;
+                self.send(slot, ToBackend::Retire);
+            }
+            Action::Recall { slot, id } => {
+                let held = match id {
+                    0 => self.world.backend_session(slot),
+                    id => id,
+                };
+                self.send(slot, ToBackend::Recall(held));
+            }
+            Action::Evict { slot, id } => {
+                self.core.check_evicted(slot);
+                self.send(slot, ToBackend::Evict(id));
+            }
+            Action::Keep { pool, keeps } => match pool {
+                Some(pool) => self.world.pools[pool as usize].keeps = keeps,
+                None => self.world.keeps = keeps,
+            },
+            Action::ShowMemoryLeft { pool, left } => {
+                self.world.pools[pool as usize].memory_left = left;
+            }
+            Action::WakeForMemory(pool) => {
+                assert!(
+                    self.core.pool_dedicated(pool) > 0,
+                    "there is nobody to wake"
+                );
+                self.woken_for_memory += 1;
+            }
+            Action::FreeSlot(slot) => {
+                let openings = self.openings.iter();
+                let mut lost = openings.filter(|it| it.slot == slot && it.at_us == u64::MAX);
+                self.given_up += u64::from(lost.next().is_some());
+                self.openings.retain(|opening| opening.slot != slot);
+                self.processes[slot as usize] = None;
+                self.world.backends[slot as usize] = FREE;
+            }
+            Action::Offer { ticket, slots } => {
+                self.core.check_offer(&slots, &self.world);
+                for slot in &slots {
+                    self.world.backends[*slot as usize].retire = ticket;
+                }
+                self.world.ticket = ticket;
+                for slot in slots {
+                    if self.world.backend(slot).is_free() {
+                        self.send(slot, ToBackend::Retire);
+                    }
+                }
+            }
+            Action::TakeTicketBack(ticket) => {
+                let is_ours = self.world.ticket == ticket;
+                if is_ours {
+                    self.world.ticket = 0;
+                }
+                self.handle(Event::TicketBack(is_ours));
+            }
+            Action::Measure(slot) => {
+                let process = self.processes[slot as usize].as_ref();
+                let held = self.core.held_count();
+                let event = Event::Measured {
+                    slot,
+                    transactions: self.world.backends[slot as usize].served,
+                    cpu_us: process.map_or(0, |process| process.cpu_us(self.world.now_us)),
+                };
+                self.handle(event);
+                self.core.check_held(held, self.waited_us);
+            }
+            Action::ClearTicket { slot, ticket } => {
+                let retire = &mut self.world.backends[slot as usize].retire;
+                if *retire == ticket {
+                    *retire = 0;
+                }
+            }
+            Action::AskLimits { role, database } => self.asked_limits.push((role, database)),
+            Action::AskLauncher { pool, serial, from } => {
+                self.questions.push_back((pool, serial, from));
+            }
+            Action::FindPool { old, .. } => self.handle(Event::Replaced { old, new: None }),
+            Action::PoolDropped { pool, .. } => {
+                assert!(self.world.pools[pool as usize].queue.is_empty());
+                self.full.retain(|other| *other != pool);
+                self.world.pools[pool as usize].queued = 0;
+                self.world.pools[pool as usize].keeps = false;
+            }
+            Action::TellWhoIsIn { .. }
+            | Action::TellPool(_)
+            | Action::CheckQueue(_)
+            | Action::TellFailure(_)
+            | Action::ForgetGreeting(_)
+            | Action::ForgetAllGreetings => {}
+            Action::Then(then) => {
+                if let Then::Move { new, .. } = then {
+                    self.turns.moves_into(new);
+                }
+                self.handle(Event::Then(then));
+            }
+        }
+    }
+
+    /// ETOOMANYREFS: by count, so that seeds that know none of it stay what they are.
+    fn cannot_send(&mut self) -> bool {
+        self.sent += 1;
+        self.is_short && self.sent % 13 < 2
+    }
+
+    fn arm(&mut self, id: SessionId, armed: Armed) {
+        if let Some(client) = self.world.client(id) {
+            client.armed = armed;
+        }
+    }
+
+    fn look(&mut self, id: SessionId) -> Says {
+        match self.world.client(id) {
+            Some(client) if client.asked > 0 => Says::Something,
+            Some(client) if client.has_gone => Says::Leaves,
+            Some(_) => Says::Nothing,
+            None => Says::Broken,
+        }
+    }
+
+    fn skip_on(&mut self, id: SessionId) {
+        let Some(client) = self.world.client(id) else {
+            return self.handle(Event::Ended(id, Ending::Cut));
+        };
+        if client.has_gone {
+            return self.handle(Event::Ended(id, Ending::Cut));
+        }
+        if client.asked > 0 {
+            client.asked -= 1;
+            client.answered += 1;
+        }
+        self.skipping.retain(|other| *other != id);
+        self.handle(Event::Skipped(id));
+    }
+
+    /// Lets one backend go on, now and then so far that it has nothing to do.
+    fn step_one(&mut self, slot: u32) {
+        let steps = match self.random.below(4) {
+            0 => 12,
+            1 => self.random.below(6),
+            _ => 0,
+        };
+        for _ in 0..steps {
+            if let Some(process) = self.processes[slot as usize].as_mut() {
+                process.step(&mut self.world, &mut self.random);
+            }
+        }
+    }
+
+    fn send(&mut self, slot: u32, message: ToBackend) {
+        if let Some(process) = self.processes[slot as usize].as_mut() {
+            if !process.has_ended {
+                process.inbox.push_back(message);
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! How a seed's story ends: all obstacles go, everybody is served, nothing happens any
+//! more, and when the dispatcher stops nothing is left.
+
+use super::scenario::{Scenario, SWEEP_US};
+use crate::core::{Event, Word};
+
+/// When all obstacles have gone, so long without an answer is for ever: four times as
+/// long as makes a wait urgent where there is no limit.
+const NOTHING_HAPPENS_US: u64 = 120_000_000;
+
+impl Scenario {
+    /// Nothing new happens, all obstacles go: then everybody is served.
+    pub(super) fn come_to_rest(&mut self) {
+        self.is_troubled = false;
+        self.may_log_in = true;
+        self.shell.start_us = 4_000;
+        self.shell.are_some_lost = false;
+        let now_us = self.shell.world.now_us;
+        for opening in &mut self.shell.openings {
+            opening.at_us = opening.at_us.min(now_us + 4_000);
+        }
+        self.shell.unanswered.clear();
+        for number in std::mem::take(&mut self.holds) {
+            self.shell.tell(Event::HoldEnded(number));
+        }
+        self.shell.tell(Event::LauncherIs { up: true });
+        self.limits.session_wait_timeout_us = 0;
+        self.limits.sharing_threshold = 0;
+        self.limits.backend_lifetime_us = 0;
+        let limits = self.limits;
+        self.shell.core.set_limits(limits);
+        self.shell.core.ask_limits_again();
+        self.shell.carry_out();
+        for client in self.shell.world.clients.iter_mut().flatten() {
+            client.taints = client.taints.min(1);
+            client.transaction_us = client.transaction_us.min(2_000);
+        }
+        let sessions = self.shell.core.sessions().live() as u64;
+        let (mut before, mut since_us) = (self.progress(), self.shell.world.now_us);
+        for _ in 0..4_000 + 400 * sessions {
+            if self.is_at_rest() {
+                break;
+            }
+            let now_us = self.shell.world.now_us;
+            let progress = self.progress();
+            if progress != before {
+                (before, since_us) = (progress, now_us);
+            }
+            assert!(
+                now_us < since_us + NOTHING_HAPPENS_US,
+                "nobody is served any more: {}",
+                self.who_waits()
+            );
+            self.unlock_if_hopeless();
+            // Who has the lock asks for something, after all.
+            let lock = self.shell.world.lock;
+            if let Some(client) = lock.and_then(|id| self.shell.world.client(id)) {
+                client.asked = client.asked.max(1);
+            }
+            // Who is dedicated does not keep that for ever.
+            for client in self.shell.world.clients.iter_mut().flatten() {
+                client.taints = 0;
+            }
+            let slots = self.shell.processes.len();
+            self.shell.step_backends(8 * slots);
+            self.openings_go_on();
+            self.answer_question();
+            let mut pause_us = self.random().between(100, 20_000);
+            if self.at_once > 1 && self.shell.core.has_more() {
+                // The event loop does not sleep; a sweep of very many would never end.
+                pause_us = 200;
+            }
+            self.time_passes(pause_us);
+            self.round();
+        }
+        assert!(
+            self.is_at_rest(),
+            "somebody is not served: {}",
+            self.who_waits()
+        );
+        self.rest();
+        self.summary.transactions += (self.shell.world.sessions.iter())
+            .map(|words| words.transactions)
+            .sum::<u64>();
+    }
+
+    /// What goes up, or down, as long as anybody is served.
+    fn progress(&self) -> (u64, usize) {
+        let words = self.shell.world.sessions.iter();
+        let transactions = words.map(|words| words.transactions).sum();
+        (transactions, self.shell.core.sessions().live())
+    }
+
+    /// Idle backends go, up to those that are kept; then nothing happens.
+    fn rest(&mut self) {
+        let mut opened = 0;
+        let idle_us = self.limits.backend_idle_timeout_us as u64;
+        // What is too many goes one after the other.
+        let rests_s = if self.at_once > 1 { 64 } else { 16 };
+        for second in 0..rests_s {
+            if second == 6 {
+                // One that ends later by idle_session_timeout leaves its place to a pool
+                // that lacks one.
+                for words in &mut self.shell.world.sessions {
+                    words.idle_timeout_us = 0;
+                }
+            }
+            if second == rests_s - 4 {
+                opened = self.shell.opened;
+            }
+            self.time_passes(SWEEP_US.max(idle_us));
+            for _ in 0..4 {
+                let slots = self.shell.processes.len();
+                self.shell.step_backends(40 * slots);
+                self.time_passes(5_000);
+                self.openings_go_on();
+                while !self.shell.questions.is_empty() {
+                    self.answer_question();
+                }
+                self.round();
+                // The event loop does not sleep before it is decided who goes.
+                let is_huge = self.at_once > 1;
+                while self.shell.core.room.has_more() || is_huge && self.shell.core.has_more() {
+                    self.time_passes(if is_huge { 100 } else { 0 });
+                    self.round();
+                }
+            }
+        }
+        self.shell.check_rest(opened);
+    }
+
+    /// As many as could be replaced, or it is not ours to end it.
+    fn unlock_if_hopeless(&mut self) {
+        let wanting = self.shell.world.clients.iter().flatten();
+        let blocked = wanting.filter(|client| client.wants_lock).count()
+            + (self.shell.processes.iter().flatten())
+                .filter(|process| process.is_blocked())
+                .count();
+        let most = self.may_be_blocked();
+        let core = &self.shell.core;
+        if blocked + core.dedicated_count() > most || core.has_own_limits() {
+            self.shell.world.lock = None;
+        }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let world = &self.shell.world;
+        let clients = world.clients.iter().flatten();
+        let mut unserved =
+            clients.filter(|client| client.asked > 0 || !client.greeted || client.has_gone);
+        let processes = self.shell.processes.iter().flatten();
+        let mut busy =
+            processes.filter(|process| !process.rests(world) || !process.outbox.is_empty());
+        unserved.next().is_none()
+            && busy.next().is_none()
+            && self.shell.skipping.is_empty()
+            && world
+                .pools
+                .iter()
+                .all(|pool| pool.queue.is_empty() && pool.queued == 0)
+            && self.shell.full.is_empty()
+            && !self.shell.core.has_full_queue()
+            && !self.shell.core.has_more()
+            && self.shell.core.longest_wait_us() == 0
+    }
+
+    /// Everything ends, and nothing is left.
+    pub(super) fn stop(&mut self) {
+        self.shell.tell(Event::Stop);
+        for turn in 0..3_000 {
+            // Dedicated sessions stay; the server ends them.
+            for process in self.shell.processes.iter_mut().flatten() {
+                if turn > 1_000 && !process.has_ended && process.may_end() {
+                    process.die(true);
+                }
+            }
+            let slots = self.shell.processes.len();
+            self.shell.step_backends(8 * slots);
+            self.openings_go_on();
+            self.time_passes(5_000);
+            self.round();
+            if self.shell.core.backend_count() == 0 && !self.shell.core.is_ending() {
+                break;
+            }
+        }
+        for turn in 0..200 {
+            self.time_passes(SWEEP_US);
+            self.round();
+            if turn > 1 && !self.shell.core.is_ending() {
+                break;
+            }
+        }
+        self.shell.tell(Event::Tick);
+        assert!(!self.shell.core.is_ending(), "it never comes to an end");
+        assert!(
+            self.shell.core.sessions().live() == 0,
+            "sessions are left: {} {:?}",
+            self.who_waits(),
+            self.shell
+                .core
+                .sessions()
+                .ids()
+                .map(|id| { self.shell.world.sessions[id as u32 as usize].clone() })
+                .collect::<Vec<_>>(),
+        );
+        self.shell.core.check_is_empty();
+        let free = Word::Free;
+        assert!(self
+            .shell
+            .world
+            .backends
+            .iter()
+            .all(|words| words.word == free));
+        assert!(self.shell.world.clients.iter().all(Option::is_none));
+        assert!(self.shell.skipping.is_empty());
+    }
+}

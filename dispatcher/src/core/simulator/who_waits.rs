@@ -1,0 +1,80 @@
+//! Who is not served, and what each has in hand: what a seed that has found something says.
+
+use super::scenario::Scenario;
+use crate::core::sessions::Whereabouts;
+
+impl Scenario {
+    pub(super) fn who_waits(&self) -> String {
+        let mut text = String::new();
+        let mut listed = 0;
+        let place = |id| {
+            self.shell
+                .core
+                .sessions()
+                .get(id)
+                .map(|session| session.whereabouts())
+        };
+        let mut ids: Vec<_> = self.shell.core.sessions().ids().collect();
+        ids.sort_by_key(|id| {
+            let client = self.shell.world.clients[*id as u32 as usize].as_ref();
+            let asks = client.is_some_and(|it| it.asked > 0 || !it.greeted || it.has_gone);
+            (!asks, !matches!(place(*id), Some(Whereabouts::Waiting(_))))
+        });
+        for id in ids {
+            let Some(session) = self.shell.core.sessions().get(id) else {
+                continue;
+            };
+            let index = id as u32 as usize;
+            let Some(client) = self.shell.world.clients[index].as_ref() else {
+                continue;
+            };
+            let is_unserved = client.asked > 0
+                || !client.greeted
+                || client.has_gone
+                || !matches!(session.whereabouts(), Whereabouts::Idle);
+            if is_unserved && listed < 5 {
+                listed += 1;
+                text += &format!(
+                    "\n{id:x} of pool {} is {:?}: asked {} greeted {} gone {} armed {:?} owner {} shown {:?}",
+                    session.pool(),
+                    session.whereabouts(),
+                    client.asked,
+                    client.greeted,
+                    client.has_gone,
+                    client.armed,
+                    self.shell.world.sessions[index].owner,
+                    self.shell.world.sessions[index].shown,
+                );
+            }
+        }
+        for (slot, process) in self.shell.processes.iter().enumerate() {
+            let words = &self.shell.world.backends[slot];
+            if let Some(process) = process {
+                text += &format!(
+                    "\nbackend {slot} of pool {}: {words:?} {process:?}",
+                    process.pool
+                );
+            }
+        }
+        for (number, pool) in self.shell.world.pools.iter().enumerate() {
+            if pool.queued != 0 || !pool.queue.is_empty() {
+                text += &format!("\npool {number}: {pool:?}");
+            }
+        }
+        let clients = self.shell.world.clients.iter().flatten();
+        let unserved =
+            clients.filter(|client| client.asked > 0 || !client.greeted || client.has_gone);
+        let processes = self.shell.processes.iter().flatten();
+        let busy = processes.filter(|it| !it.rests(&self.shell.world) || !it.outbox.is_empty());
+        text += &format!("\n{} unserved, {} busy", unserved.count(), busy.count());
+        text += &format!(
+            "\nfull {:?}, a queue is full {}, there is more: {}; skipping {}, waits {} us",
+            self.shell.full,
+            self.shell.core.has_full_queue(),
+            self.shell.core.what_is_more(),
+            self.shell.skipping.len(),
+            self.shell.core.longest_wait_us(),
+        );
+        text + &format!("\n{:?}", self.limits)
+    }
+}

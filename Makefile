@@ -40,15 +40,16 @@ MAJOR_PYTEST_FOLDERS ?= tests/behaviour
 # Tests that run in two modes run in this one only: normal or forced.
 TEST_MODE ?=
 # Test files that run at a time; much of a test is waiting.  check-major runs
-# one: CI has two majors side by side.
+# one, or so many: CI has other tests beside.
 TEST_WORKERS ?= 2
+MAJOR_TEST_WORKERS ?= 0
 
 # Tests ask the same pg_config.
 WITH_SERVER = PG_CONFIG=$(PG_CONFIG)
 
 .DEFAULT_GOAL := all
 .PHONY: all extension dispatcher install install-files uninstall uninstall-files \
-	setup setup-test setup-suite setup-bench demo run-demo run-bench check check-major check-unit check-fuzz \
+	setup setup-test setup-suite setup-bench demo run-demo run-bench check check-but-pytest check-major check-unit check-fuzz \
 	check-regress check-isolation check-pytest check-sanitize check-assert bench fuzz lint format clean help
 
 all: extension dispatcher ## Build the extension and the dispatcher
@@ -113,6 +114,12 @@ run-demo:
 
 # pytest comes last: its closing line counts the tests.
 check: setup-test ## Everything that must pass, on a clean clone
+	@$(MAKE) --no-print-directory check-but-pytest
+	@echo "==> behaviour, faults, drivers"
+	@$(MAKE) --no-print-directory check-pytest
+
+# What keeps the processors at work; pytest's tests wait much of their time.
+check-but-pytest:
 	@echo "==> build and install"
 	@$(MAKE) --no-print-directory install
 	@echo "==> lint"
@@ -129,8 +136,6 @@ check: setup-test ## Everything that must pass, on a clean clone
 	@$(MAKE) --no-print-directory check-regress
 	@echo "==> PostgreSQL's isolation suite"
 	@$(MAKE) --no-print-directory check-isolation
-	@echo "==> behaviour, faults, drivers"
-	@$(MAKE) --no-print-directory check-pytest
 
 # What differs from major to major: tools/with-postgres 17 make check-major, or
 # tools/with-source FOLDER make check-major
@@ -142,7 +147,7 @@ check-major: setup-suite ## Of check: what depends on the server's major
 	@echo "==> PostgreSQL's regression suite, under forced migration"
 	@$(MAKE) --no-print-directory check-regress REGRESS_OPTIONS="--only direct --only forced"
 	@echo "==> behaviour"
-	@$(MAKE) --no-print-directory check-pytest TEST_WORKERS=0 PYTEST_FOLDERS="$(MAJOR_PYTEST_FOLDERS)"
+	@$(MAKE) --no-print-directory check-pytest TEST_WORKERS=$(MAJOR_TEST_WORKERS) PYTEST_FOLDERS="$(MAJOR_PYTEST_FOLDERS)"
 
 # The extension is always built with -Wall -Wextra -Werror.
 lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md, variables and layers in C

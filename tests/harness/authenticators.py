@@ -154,6 +154,8 @@ class Kerberos(Service):
             "KRB5_CONFIG": str(directory / "krb5.conf"),
             "KRB5_KDC_PROFILE": str(directory / "kdc.conf"),
             "KRB5CCNAME": f"FILE:{directory}/tickets",
+            # Or the server would leave one in /var/tmp, of whom it has let in.
+            "KRB5RCACHENAME": "none:",
         }
         self._tool("kdb5_util", "create", "-s", "-P", "secret")
         for name, password in users.items():

@@ -207,7 +207,7 @@ def test_a_waiting_statement_that_is_cancelled_is_answered_at_once_and_never_exe
             assert (error["S"], error["C"]) == ("ERROR", "57014")
             assert error["M"] == "canceling statement due to user request"
         # as in stock, the log says so
-        said = "ERROR: canceling statement due to user request (SQLSTATE 57014)"
+        said = "ERROR:  canceling statement due to user request (SQLSTATE 57014)"
         wait_until(lambda: server.log().count(said) == 3, what="each is logged")
         # a cancel that comes late, and the next request, which waits its turn
         waiting.cancel_request()

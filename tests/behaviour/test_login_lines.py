@@ -102,6 +102,26 @@ def test_peer_lets_a_system_user_in_as_itself_and_nobody_else(server):
 
 
 @needs_other_users
+def test_the_log_names_a_peer_that_may_not_be_the_role(server):
+    server.set_parameters({"log_connections": True})
+    server.reload()
+    said = f'pg_baton: connection authenticated: identity="{OTHER}" method=peer'
+
+    def is_said() -> bool:
+        with server.new_log() as log:
+            outcome(server, server.pool_port, ONE, os_user=OTHER)
+            wait_until(lambda: "Peer authentication failed" in log(), 20, "a refusal")
+            return said in log()
+
+    try:
+        # The first ones may come before the reload.
+        wait_until(is_said, 20, said)
+    finally:
+        server.set_parameters({"log_connections": False})
+        server.reload()
+
+
+@needs_other_users
 def test_psql_of_another_system_user_comes_in_by_peer(server):
     done = subprocess.run(
         ["setpriv", f"--reuid={ONE}", "--clear-groups", server_program("psql"), "-XAtd", "postgres"]

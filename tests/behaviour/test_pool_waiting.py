@@ -46,7 +46,7 @@ def test_waiting_longer_than_session_wait_timeout_is_an_error_and_the_session_li
             assert error["S"] == "ERROR" and error["C"].startswith("53") and error["M"]
             # the operator reads it, too
             who = r"user=postgres database=postgres host=127\.0\.0\.1 port=\d+"
-            refused = rf"LOG: .*statement refused, {who}: ERROR: {error['M']} \(SQLSTATE 53300\)"
+            refused = rf"LOG: .*statement refused, {who}: ERROR:  {error['M']} \(SQLSTATE 53300\)"
             cluster.wait_for_log(refused, start=start)
         holder.query("COMMIT")
         assert waiter.query("SHOW my.kept") == [["yes"]]

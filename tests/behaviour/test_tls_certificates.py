@@ -12,6 +12,7 @@ import time
 
 import psycopg
 import pytest
+from harness.health import wait_until
 from harness.certificates import Authority, make_secure, openssl, put
 from harness.wire import SSL_REQUEST, startup
 
@@ -100,6 +101,8 @@ def visit(conninfo: str) -> str:
         text = str(error).strip().splitlines()[0]
         return re.sub(r"^.*? failed: ", "", re.sub(r"port \d+", "port", text))
 
+
+NAMED = re.compile(r'connection authenticated: identity="(.*)" method=(\S+)')
 
 VISITS = {
     "by_cert": ("by_cert", "by_cert", {}),
@@ -203,6 +206,23 @@ def test_the_log_names_who_came_by_certificate(server, authority):
     ):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+# Who goes without a word by himself leaves no last line.
+@pytest.mark.parametrize("case", sorted(set(VISITS) - {"md5_cannot_be_bound"}))
+def test_the_log_names_whom_the_server_names(server, authority, case):
+    """Also where the client proved who it is and may not be that role."""
+    user, certificate, more = VISITS[case]
+    chosen = options(authority, user, certificate, **more)
+    with server.new_log() as said:
+        visit(server.direct(**chosen))
+        expected = NAMED.findall(said())
+    with server.new_log() as said:
+        visit(server.pool(**chosen))
+        # A refusal or a greeting comes last.
+        wait_until(lambda: re.search("pg_baton: (login failed|connection authorized)", said()), 20, "the log says so")
+        lines = [line for line in said().splitlines() if "pg_baton: " in line]
+    assert NAMED.findall("\n".join(lines)) == expected
 
 
 def server_major(server) -> int:

@@ -185,11 +185,12 @@ fn put_field(out: &mut Vec<u8>, code: u8, text: &[u8]) {
     put_string(out, text);
 }
 
+/// Two blanks, as elog.c has: who looks for "FATAL:  " in a server's log finds ours, too.
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{}: {} (SQLSTATE {})",
+            "{}:  {} (SQLSTATE {})",
             self.severity.word(),
             String::from_utf8_lossy(&self.message),
             String::from_utf8_lossy(&self.sqlstate)

@@ -115,6 +115,16 @@ impl Answer {
         matches!(self.method, AUTH_SCRAM | AUTH_MD5 | AUTH_PASSWORD)
     }
 
+    /// pg_hba.conf's method is cert.
+    pub fn is_by_certificate(&self) -> bool {
+        self.method_name == b"cert"
+    }
+
+    /// The peer's system user may not be this role.
+    pub fn is_refused_peer(&self) -> bool {
+        self.method == AUTH_PEER && !self.peer_allowed
+    }
+
     /// Request number and answer.
     pub fn parse(payload: &[u8]) -> Result<(u32, Answer), Malformed> {
         let mut reader = Reader(payload);

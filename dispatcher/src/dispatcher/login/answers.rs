@@ -5,6 +5,7 @@ use super::native::Why;
 use super::Logins;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::questions::{Answer, Who, WhoByTls};
+use crate::dispatcher::parameters::Parameters;
 use crate::dispatcher::sys::socket;
 use crate::protocol::auth::server::{Claim, Learnt, Method, ServerAuth};
 use crate::protocol::messages;
@@ -120,6 +121,12 @@ impl Logins {
         if answer.refuse_before_authentication {
             if let Some(report) = &answer.refusal {
                 let report = report.clone();
+                // CheckCertAuth() (auth.c) knows it, whatever the map says then.
+                let names = login.socket.certificate();
+                let names = names.filter(|names| answer.is_by_certificate() && names.is_named());
+                if let Some(names) = names {
+                    log_authenticated(&self.parameters, &names.distinguished, &answer);
+                }
                 return self.fail(number, &report);
             }
         }
@@ -138,6 +145,10 @@ impl Logins {
         let Asked {
             startup, os_user, ..
         } = *asked;
+        if let Some(name) = os_user.as_deref().filter(|_| answer.is_refused_peer()) {
+            // As auth_peer() does.
+            log_authenticated(&self.parameters, name.as_bytes(), &answer);
+        }
         let method = match answer.method {
             AUTH_TRUST => Method::Trust,
             AUTH_REJECT => Method::Reject,
@@ -190,6 +201,7 @@ impl Logins {
         } = *proving;
         // Its certificate is another's: in place of AuthenticationOk.
         if let Some(report) = answer.refusal.clone().filter(|_| answer.refuse_proof) {
+            log_authenticated(&self.parameters, &startup.user, &answer);
             if out.is_empty() || self.send_to_login(number, &out) {
                 self.fail(number, &report);
             }
@@ -197,16 +209,12 @@ impl Logins {
         }
         messages::authentication_ok(&mut out);
         let certificate = login.socket.certificate();
-        let by_certificate = certificate.filter(|_| answer.method_name == b"cert");
-        let proves = answer.method != AUTH_TRUST || by_certificate.is_some();
-        if self.parameters.log_authentication && proves {
-            let user = String::from_utf8_lossy(&startup.user);
-            let subject = by_certificate.map(|names| String::from_utf8_lossy(&names.distinguished));
-            info!(
-                "connection authenticated: identity=\"{}\" method={}",
-                (os_user.as_deref()).unwrap_or(subject.as_deref().unwrap_or(&user)),
-                String::from_utf8_lossy(&answer.method_name),
-            );
+        let by_certificate = certificate.filter(|_| answer.is_by_certificate());
+        if answer.method != AUTH_TRUST || by_certificate.is_some() {
+            let subject = by_certificate.map(|names| names.distinguished.as_slice());
+            let identity = os_user.as_deref().map(str::as_bytes).or(subject);
+            let identity = identity.unwrap_or(&startup.user);
+            log_authenticated(&self.parameters, identity, &answer);
         }
         let proved = Proved {
             out,
@@ -273,5 +281,16 @@ impl Logins {
                 proved,
             })));
         }
+    }
+}
+
+/// A line of log_connections.
+fn log_authenticated(parameters: &Parameters, identity: &[u8], answer: &Answer) {
+    if parameters.log_authentication {
+        info!(
+            "connection authenticated: identity=\"{}\" method={}",
+            String::from_utf8_lossy(identity),
+            String::from_utf8_lossy(&answer.method_name),
+        );
     }
 }

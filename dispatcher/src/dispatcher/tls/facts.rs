@@ -44,6 +44,13 @@ pub struct Names {
     pub distinguished: Vec<u8>,
 }
 
+impl Names {
+    /// CheckCertAuth() (auth.c) takes who is not for nobody.
+    pub fn is_named(&self) -> bool {
+        !self.common.is_empty()
+    }
+}
+
 impl Facts {
     /// An error ends the connection, as in be_tls_open_server.
     pub fn of(ssl: &SslRef) -> Result<Facts, String> {

@@ -35,6 +35,7 @@ SIMULATE_SEED ?=
 SIMULATE_FROM ?=
 
 REGRESS_OPTIONS ?=
+TAP_OPTIONS ?=
 PYTEST_FOLDERS ?= tests/behaviour tests/faults tests/drivers
 MAJOR_PYTEST_FOLDERS ?= tests/behaviour
 # Tests that run in two modes run in this one only: normal or forced.
@@ -50,7 +51,7 @@ WITH_SERVER = PG_CONFIG=$(PG_CONFIG)
 .DEFAULT_GOAL := all
 .PHONY: all extension dispatcher install install-files uninstall uninstall-files \
 	setup setup-test setup-suite setup-bench demo run-demo run-bench check check-but-pytest check-major check-unit check-fuzz \
-	check-regress check-isolation check-pytest check-sanitize check-assert bench fuzz lint format clean help
+	check-regress check-isolation check-tap check-pytest check-sanitize check-assert bench fuzz lint format clean help
 
 all: extension dispatcher ## Build the extension and the dispatcher
 
@@ -136,6 +137,8 @@ check-but-pytest:
 	@$(MAKE) --no-print-directory check-regress
 	@echo "==> PostgreSQL's isolation suite"
 	@$(MAKE) --no-print-directory check-isolation
+	@echo "==> PostgreSQL's tests of who comes in"
+	@$(MAKE) --no-print-directory check-tap
 
 # What differs from major to major: tools/with-postgres 17 make check-major, or
 # tools/with-source FOLDER make check-major
@@ -146,6 +149,8 @@ check-major: setup-suite ## Of check: what depends on the server's major
 	@$(MAKE) --no-print-directory check-fuzz
 	@echo "==> PostgreSQL's regression suite, under forced migration"
 	@$(MAKE) --no-print-directory check-regress REGRESS_OPTIONS="--only direct --only forced"
+	@echo "==> PostgreSQL's tests of who comes in, under forced migration"
+	@$(MAKE) --no-print-directory check-tap TAP_OPTIONS="--only direct --only forced"
 	@echo "==> behaviour"
 	@$(MAKE) --no-print-directory check-pytest TEST_WORKERS=$(MAJOR_TEST_WORKERS) PYTEST_FOLDERS="$(MAJOR_PYTEST_FOLDERS)"
 
@@ -190,6 +195,10 @@ check-regress:
 
 check-isolation:
 	$(PYTHON) tests/isolation/run.py
+
+# TAP_OPTIONS names others: "src/bin/pg_dump src/test/subscription".
+check-tap:
+	$(WITH_SERVER) $(PYTHON) tests/tap/run.py $(TAP_OPTIONS)
 
 check-pytest:
 	$(WITH_SERVER) BATON_TEST_MODE=$(TEST_MODE) $(PYTHON) -m pytest \

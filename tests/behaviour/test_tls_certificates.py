@@ -12,8 +12,8 @@ import time
 
 import psycopg
 import pytest
-from harness.health import wait_until
 from harness.certificates import Authority, make_secure, openssl, put
+from harness.health import wait_until
 from harness.wire import SSL_REQUEST, startup
 
 HBA = [

@@ -1,0 +1,66 @@
+# PostgreSQL's own test clusters, unchanged but for one thing: the pool stands on the port
+# that the test knows, and the server on another that nobody is told.
+#
+# Loaded before a test (perl -MPooledCluster), it wraps four of the methods of
+# PostgreSQL::Test::Cluster, in 15 to 18.  All by which a test calls a node (connstr, PGPORT,
+# psql, pg_basebackup, primary_conninfo) goes by $node->port; pg_ctl asks postmaster.pid, so
+# it finds the server.  What loads the pool is in TEMP_CONFIG, which run.py writes.
+
+package PooledCluster;
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More ();
+use Time::HiRes qw(usleep);
+
+use constant { WAIT_S => 60, BETWEEN_LOOKS_US => 20_000 };
+
+# After what has written "port = ..." into the node's postgresql.conf.
+sub stand_before
+{
+	my ($node) = @_;
+
+	$node->{_server_port} //= PostgreSQL::Test::Cluster::get_free_port();
+	$node->append_conf('postgresql.conf',
+		"port = $node->{_server_port}\npg_baton.port = " . $node->port);
+}
+
+# A test goes on as soon as pg_ctl says that the server is there; the pool follows.
+sub wait_for_pool
+{
+	my ($node) = @_;
+
+	local %ENV = $node->_get_env();
+	for (my $looks = 0; $looks * BETWEEN_LOOKS_US < WAIT_S * 1_000_000; $looks++)
+	{
+		return
+		  if run_log([ 'pg_isready', '-q', '-h', $node->host, '-p', $node->port ]);
+		usleep(BETWEEN_LOOKS_US);
+	}
+	Test::More::BAIL_OUT('no pool on port ' . $node->port);
+}
+
+sub wrap
+{
+	my ($name, $after) = @_;
+	my $full = "PostgreSQL::Test::Cluster::$name";
+
+	no strict 'refs';
+	no warnings 'redefine';
+	my $method = \&$full;
+	*$full = sub {
+		my @got = wantarray ? $method->(@_) : scalar $method->(@_);
+		$after->($_[0]);
+		return wantarray ? @got : $got[0];
+	};
+}
+
+wrap('init', \&stand_before);
+wrap('init_from_backup', \&stand_before);
+wrap('start', sub { wait_for_pool($_[0]) if defined $_[0]->{_pid} });
+wrap('restart', \&wait_for_pool);
+
+1;

@@ -16,7 +16,7 @@
 
 /* ---------------------------------------------------------------------
  * Messages on the control socket (AF_UNIX, SOCK_SEQPACKET, path
- * "pg_baton.ctl" in the data directory), on the launcher's channel, and on
+ * "pg_stat_tmp/pg_baton.ctl" in the data directory), on the launcher's channel, and on
  * the pools' ready queues.  One frame a packet, at most BATON_FRAME_MAX bytes.
  * Frame = BatonFrame, then `length` bytes.  Strings within a payload are
  * u32 length + bytes; there is no alignment inside payloads.

@@ -12,6 +12,7 @@ import time
 import psycopg
 import pytest
 
+from harness.cluster import CONTROL_SOCKET
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import Load, assert_healthy, assert_nothing_spins, assert_serves, stop, wait_until
 from harness.plain import counts_descriptors, while_the_dispatcher_is_away
@@ -337,7 +338,7 @@ def test_views_of_a_dispatcher_that_accepts_nobody_can_be_cancelled(cluster):
                 knock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 crowd.append(knock)
                 knock.setblocking(False)
-                knock.connect(str(cluster.data / "pg_baton.ctl"))
+                knock.connect(str(cluster.data / CONTROL_SOCKET))
         with psycopg.connect(cluster.direct(), autocommit=True) as session:
             session.execute("SET statement_timeout = '500ms'")
             with pytest.raises(psycopg.errors.QueryCanceled):

@@ -12,6 +12,7 @@ from typing import Iterator
 import pytest
 
 from harness.account import become_server_user, run_as_server_user
+from harness.cluster import CONTROL_SOCKET
 from harness.health import assert_healthy, assert_nothing_spins, stop, wait_until
 from harness.plain import while_the_dispatcher_is_away
 from harness.wire import Wire, query, startup
@@ -45,7 +46,7 @@ def test_a_dispatcher_that_can_accept_nobody_does_not_spin(make_cluster):
             late.send(startup({"user": "postgres", "database": "postgres"}))
             stranger = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             directory = os.open(cluster.data, os.O_DIRECTORY)
-            stranger.connect(f"/proc/self/fd/{directory}/pg_baton.ctl")
+            stranger.connect(f"/proc/self/fd/{directory}/{CONTROL_SOCKET}")
             os.close(directory)
             cluster.wait_for_log("could not accept new connections: .*Too many open files")
             assert_nothing_spins(cluster)

@@ -65,6 +65,9 @@ BASE_PARAMETERS = {
     "lc_messages": "C",
 }
 
+# Of the dispatcher, in the data directory (channel.h says why there).
+CONTROL_SOCKET = "pg_stat_tmp/pg_baton.ctl"
+
 POOL_PARAMETERS = {
     "shared_preload_libraries": "pg_baton",
     # Tests hold backends on purpose: none is added for those that wait.

@@ -20,7 +20,7 @@ import termios
 from typing import Iterator, NoReturn
 
 from .account import become_server_user
-from .cluster import Cluster
+from .cluster import CONTROL_SOCKET, Cluster
 from .control_memory import ControlMemory, constant
 from .health import stop, wait_until
 
@@ -55,7 +55,7 @@ class Peer:
         directory = os.open(cluster.data, os.O_DIRECTORY)
         try:
             if not own_process:
-                self.socket.connect(f"/proc/self/fd/{directory}/pg_baton.ctl")
+                self.socket.connect(f"/proc/self/fd/{directory}/{CONTROL_SOCKET}")
                 return
             self.process = os.fork()
             if self.process == 0:
@@ -71,7 +71,7 @@ class Peer:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             become_server_user()
             os.fchdir(directory)
-            self.socket.connect("pg_baton.ctl")
+            self.socket.connect(CONTROL_SOCKET)
             os.chdir("/")
             # clients of the test, whose ends would not be seen
             number = self.socket.fileno()

@@ -44,8 +44,8 @@ const CONTROL: RawFd = 4;
 const CLIENT_NUMBER: u64 = 900;
 /// Below the limit that the server's processes have.
 const BELOW_LIMIT: u64 = 24;
-/// The control socket, in the data directory.
-const CONTROL_SOCKET: &str = "pg_baton.ctl";
+/// The control socket, in the data directory: where channel.h says, and why there.
+const CONTROL_SOCKET: &str = "pg_stat_tmp/pg_baton.ctl";
 /// How long to wait for PARAMETERS.
 const FIRST_WORD_MS: i32 = 30_000;
 
@@ -111,14 +111,16 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     let client_number = Arc::new(client_number);
 
     let directory = PathBuf::from(&parameters.data_directory);
-    let control_path = if parameters.data_directory.is_empty() {
-        PathBuf::from(CONTROL_SOCKET)
-    } else {
+    if !parameters.data_directory.is_empty() {
         // The path of a socket is short; the working directory is the data
         // directory already.
         std::env::set_current_dir(&directory).context("could not enter the data directory")?;
-        PathBuf::from(CONTROL_SOCKET)
-    };
+    }
+    let control_path = PathBuf::from(CONTROL_SOCKET);
+    if let Some(folder) = control_path.parent() {
+        // It is there since initdb, unless somebody took it for rubbish.
+        let _ = std::fs::create_dir(folder);
+    }
     let control_listener = socket::listen_unix(&control_path, Kind::Packets, 0o700, None)
         .context("could not listen on the control socket; does another dispatcher run?")?;
     // The ports come before anything that an earlier dispatcher may still use.

@@ -17,7 +17,12 @@
 #include "baton_shared.h"
 
 /* The dispatcher's control socket, in the data directory (our cwd). */
-#define BATON_CONTROL_SOCKET "pg_baton.ctl"
+/*
+ * In the data directory.  pg_rewind reads all that is there, and fails at a
+ * socket, but for what a server leaves behind for nobody: such as PG_STAT_TMP_DIR
+ * (excludeDirContents in filemap.c and basebackup.c; 15 to 18).
+ */
+#define BATON_CONTROL_SOCKET "pg_stat_tmp/pg_baton.ctl"
 
 #define BATON_FRAME_DESCRIPTORS (2 + BATON_SESSION_THREADS_MAX)
 

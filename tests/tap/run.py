@@ -38,7 +38,7 @@ DEFAULT_OUT = HERE.parents[1] / "build" / "tap"
 # With what pg_baton has to be told for one.
 SUITES: dict[str, dict[str, str]] = {
     # What calls the server that is to be the standby's next primary.
-    "src/bin/pg_rewind:001_basic": {},
+    "src/bin/pg_rewind:003_extrafiles": {},
     "src/test/authentication": {},
     # Clients that demand GSSAPI encryption where no line of pg_hba.conf does.
     "src/test/kerberos": {"pg_baton.gss_encryption": "on"},

@@ -11,9 +11,10 @@ import psycopg
 import pytest
 from harness import openssl_client
 from harness.certificates import Authority, client_hello, make_secure
+from harness.cluster import HOST
 from harness.health import wait_until
 from harness.processes import memory_kb
-from harness.wire import SSL_REQUEST, Wire, query, startup
+from harness.wire import SSL_REQUEST, Wire, query, startup, sync
 
 AUTHENTICATION_TIMEOUT_S = 3
 
@@ -37,6 +38,18 @@ def dispatcher(server) -> int:
 
 def descriptors(server) -> int:
     return len(os.listdir(f"/proc/{dispatcher(server)}/fd"))
+
+
+def descriptors_at_rest(server) -> int:
+    """When nothing of who has gone is left."""
+    seen: list[int] = []
+
+    def are_the_same() -> bool:
+        seen.append(descriptors(server))
+        return len(seen) > 20 and len(set(seen[-20:])) == 1
+
+    wait_until(are_the_same, what="descriptors are what they were")
+    return seen[-1]
 
 
 def knock(server) -> socket.socket:
@@ -170,6 +183,53 @@ def test_a_slow_reader_slows_nobody_but_itself_and_gets_all(server):
     for wire in slow:
         assert sum(message.type == "D" for message in wire.until_ready()) == rows
         wire.finish()
+
+
+NOT_READING = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'reads nothing' AND wait_event = 'ClientWrite'"
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.pool_only
+def test_who_takes_nothing_of_the_last_bytes_is_cut(server):
+    """The session has ended, and its client lives, reads nothing, and may go on to send."""
+    is_served(server)
+    before = descriptors_at_rest(server)
+    wires = []
+    for _ in range(4):
+        raw = socket.socket()
+        # before the connection is made: what the kernel takes in for it is little
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.settimeout(30)
+        raw.connect((HOST, server.pool_port))
+        wire = Wire(raw).secure()
+        wire.log_in("postgres", "postgres", application_name="reads nothing")
+        wire.send(query("SELECT repeat('x', 10000) FROM generate_series(1, 5000)"))
+        wires.append(wire)
+    full = 0
+
+    def are_full() -> bool:
+        nonlocal full
+        for wire in wires:
+            # has the relay send what the kernel takes by now
+            wire.send(sync())
+        full = full + 1 if server.sql(NOT_READING) == [(len(wires),)] else 0
+        return full > 20
+
+    wait_until(are_full, what="nothing goes on: all between backends and clients is full")
+    server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'reads nothing'")
+
+    def are_cut() -> bool:
+        for wire in wires[:2]:
+            with contextlib.suppress(OSError):
+                wire.send(query("SELECT 1"))
+        return descriptors(server) <= before
+
+    assert descriptors(server) > before
+    # LAST_BYTES_TIMEOUT (tls/threads.rs) is half of that
+    wait_until(are_cut, 60, "descriptors of who takes nothing are closed")
+    is_served(server)
+    for wire in wires:
+        wire.sock.close()
 
 
 def test_an_idle_session_costs_little(server):

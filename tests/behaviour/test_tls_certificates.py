@@ -12,7 +12,7 @@ import time
 
 import psycopg
 import pytest
-from harness.certificates import Authority, make_secure, openssl, put
+from harness.certificates import Authority, make_secure, openssl, put, show
 from harness.wire import SSL_REQUEST, startup
 
 HBA = [
@@ -136,6 +136,25 @@ def test_certificates_let_in_whom_the_server_lets_in(server, authority, case):
     assert visit(server.pool(**chosen)) == expected
     # again: answers are kept
     assert visit(server.pool(**chosen)) == expected
+
+
+def check_that_rsa_pss_can_be_bound_to(server, authority) -> None:
+    """The hash that binds is named in the signature's parameters, not by its kind."""
+    try:
+        for digest in ("sha256", "sha512"):
+            show(server, authority.sign_by_itself("pss", "rsa:2048", "-sigopt", "rsa_padding_mode:pss", f"-{digest}"))
+            for case, gets_in in (("bound", True), ("bound_and_wrong", False), ("not_bound", True)):
+                user, certificate, more = VISITS[case]
+                chosen = options(authority, user, certificate, **more)
+                expected = visit(server.direct(**chosen))
+                assert (expected == user) == gets_in
+                assert visit(server.pool(**chosen)) == expected
+    finally:
+        show(server, authority.server())
+
+
+def test_a_client_is_bound_to_a_certificate_that_is_signed_by_rsa_pss(server, authority):
+    check_that_rsa_pss_can_be_bound_to(server, authority)
 
 
 def test_backends_are_opened_by_the_certificate_s_line(server, authority):

@@ -6,6 +6,7 @@
 
 use super::key_file;
 use super::settings::Settings;
+use crate::dispatcher::sys::certificate::signature_digest;
 use crate::dispatcher::sys::openssl_memory;
 use openssl::bn::BigNum;
 use openssl::dh::Dh;
@@ -353,10 +354,8 @@ fn load_revoked(builder: &mut SslContextBuilder, settings: &Settings) -> Result<
 /// be_tls_get_certificate_hash: by the hash of the certificate's signature, and
 /// SHA-256 in place of MD5 and SHA-1. None if the signature has no such hash.
 fn certificate_hash(certificate: &X509Ref) -> Option<Vec<u8>> {
-    let signature = certificate.signature_algorithm().object().nid();
-    let digest = match signature.signature_algorithms()?.digest {
+    let digest = match signature_digest(certificate)? {
         Nid::MD5 | Nid::SHA1 => MessageDigest::sha256(),
-        Nid::UNDEF => return None,
         other => MessageDigest::from_nid(other)?,
     };
     Some(certificate.digest(digest).ok()?.to_vec())

@@ -60,7 +60,10 @@ impl ServerContext {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occasion {
     Start,
-    Reload,
+    Reload {
+        /// This program still may; if not, a passphrase cannot be asked for.
+        can_run_commands: bool,
+    },
 }
 
 /// ERR_SYSTEM_FLAG (openssl/err.h of 3.0): the rest of the code is an errno.
@@ -160,7 +163,14 @@ fn load_key(
         if !may_ask {
             return Ok(0);
         }
-        match key_file::passphrase(&settings.passphrase_command) {
+        let command = &settings.passphrase_command;
+        let given = match occasion {
+            Occasion::Reload { can_run_commands: false } => Err(format!(
+                "could not execute command \"{command}\": the dispatcher was to run none when it started, and has given that up until it is restarted"
+            )),
+            _ => key_file::passphrase(command),
+        };
+        match given {
             Ok(phrase) => {
                 let length = phrase.len().min(into.len());
                 into[..length].copy_from_slice(&phrase[..length]);
@@ -177,7 +187,7 @@ fn load_key(
         (Err(_), Some(why)) => return Err(why),
         (Err(_), None) if is_wanted && !may_ask => {
             return Err(match occasion {
-                Occasion::Reload => format!(
+                Occasion::Reload { .. } => format!(
                     "private key file \"{file}\" cannot be reloaded because it requires a passphrase"
                 ),
                 Occasion::Start => format!(

@@ -7,13 +7,14 @@
 use super::key_file;
 use super::settings::Settings;
 use crate::dispatcher::sys::certificate::signature_digest;
+use crate::dispatcher::sys::dh_parameters;
 use crate::dispatcher::sys::openssl_memory;
 use openssl::bn::BigNum;
-use openssl::dh::Dh;
+use openssl::dh::{Dh, DhRef};
 use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
-use openssl::pkey::PKey;
+use openssl::pkey::{PKey, Params};
 use openssl::ssl::{
     select_next_proto, AlpnError, Ssl, SslContext, SslContextBuilder, SslFiletype, SslMethod,
     SslMode, SslOptions, SslSessionCacheMode, SslVerifyMode, SslVersion,
@@ -243,7 +244,8 @@ fn set_dh(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), St
     if !file.is_empty() {
         let read = match std::fs::read(file) {
             Ok(bytes) => Dh::params_from_pem(&bytes)
-                .map_err(|error| format!("could not load DH parameters file: {}", reason(&error))),
+                .map_err(|error| format!("could not load DH parameters file: {}", reason(&error)))
+                .and_then(|read| check_dh(&read).map(|()| read)),
             Err(error) => {
                 let error = key_file::error_text(&error);
                 Err(format!(
@@ -265,6 +267,20 @@ fn set_dh(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), St
         .map_or_else(built_in, Ok)
         .and_then(|parameters| builder.set_tmp_dh(&parameters))
         .map_err(|error| format!("DH: could not set DH parameters: {}", reason(&error)))
+}
+
+/// As load_dh_file does, and what is wrong with them in its words.
+fn check_dh(parameters: &DhRef<Params>) -> Result<(), String> {
+    let faults = dh_parameters::faults(parameters)
+        .map_err(|error| format!("invalid DH parameters: {}", reason(&error)))?;
+    if faults.p_is_not_prime {
+        return Err("invalid DH parameters: p is not prime".to_owned());
+    }
+    if faults.generator_is_not_suitable && faults.p_is_not_safe_prime {
+        let what = "invalid DH parameters: neither suitable generator or safe prime";
+        return Err(what.to_owned());
+    }
+    Ok(())
 }
 
 fn set_ciphers(

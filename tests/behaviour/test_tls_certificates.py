@@ -260,6 +260,25 @@ def test_direct_negotiation_is_as_on_the_server_s_port(server):
     assert outcomes == ([(1,), (1,)] if server_major(server) >= 17 else ["refused", "refused"])
 
 
+def test_a_request_for_tls_within_direct_tls_is_refused_as_there(server):
+    """Once, and the client may go on; after the next the connection ends."""
+    if server_major(server) < 17:
+        pytest.skip("no TLS from the first byte on before 17")
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["postgresql"])
+    answers = []
+    for port in (server.port, server.pool_port):
+        for last in (startup({"user": "postgres", "database": "postgres"}), SSL_REQUEST):
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as raw, context.wrap_socket(raw) as connection:
+                connection.sendall(SSL_REQUEST)
+                first = connection.recv(1)
+                connection.sendall(last)
+                answers.append((first, connection.recv(1)))
+    assert answers == [(b"N", b"R"), (b"N", b"E")] * 2
+
+
 def test_another_protocol_by_alpn_is_refused_from_17_on(server):
     answers = []
     for port in (server.port, server.pool_port):

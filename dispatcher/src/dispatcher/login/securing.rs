@@ -167,7 +167,7 @@ impl Logins {
                 info!("received direct SSL connection request without ALPN protocol negotiation extension");
                 self.drop_login(number);
             }
-            Ok(facts) => self.secured(number, facts),
+            Ok(facts) => self.secured(number, facts, is_direct),
             Err(why) => {
                 if let Some(why) = why {
                     info!("{why}, {}", login.address);
@@ -177,11 +177,16 @@ impl Logins {
         }
     }
 
-    fn secured(&mut self, number: u32, facts: Arc<Facts>) {
+    fn secured(&mut self, number: u32, facts: Arc<Facts>, is_direct: bool) {
+        let major = self.parameters.server_major();
+        let reader = match is_direct {
+            true => StartupReader::within_direct_tls(major),
+            false => StartupReader::within_tls(major),
+        };
         if let Some(login) = self.logins.get_mut(number) {
             login.is_secured(facts);
             login.step_began_us = self.now.us;
-            login.phase = Phase::Startup(StartupReader::within_tls(self.parameters.server_major()));
+            login.phase = Phase::Startup(reader);
             self.event(number);
         }
     }

@@ -12,6 +12,7 @@ fn reader(choice: u8) -> StartupReader {
         0 => StartupReader::new(server_major, Tls::Refused),
         1 => StartupReader::new(server_major, Tls::Offered),
         2 => StartupReader::new(server_major, Tls::OfferedDirectly),
+        _ if choice & 16 != 0 => StartupReader::within_direct_tls(server_major),
         _ => StartupReader::within_tls(server_major),
     };
     reader.offering_gss(choice & 8 != 0)

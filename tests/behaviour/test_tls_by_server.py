@@ -10,7 +10,7 @@ import re
 import psycopg
 import pytest
 from harness.account import server_major
-from harness.certificates import make_secure, put
+from harness.certificates import make_secure, show
 from harness.health import wait_until
 from test_tls_certificates import (  # noqa: F401 (a fixture)
     HBA,
@@ -18,6 +18,7 @@ from test_tls_certificates import (  # noqa: F401 (a fixture)
     ROLES,
     VISITS,
     authority,
+    check_that_rsa_pss_can_be_bound_to,
     make_sslinfo,
     of_pg_stat_ssl,
     of_sslinfo,
@@ -70,28 +71,12 @@ def test_a_client_is_bound_to_the_certificate_that_it_was_shown(server, authorit
             return mode == ("native" if server.how == "native" else "shared")
 
     assert gets_in()
-    renewed = authority.server("renewed", key="rsa", digest="sha384")
-    put(server, renewed.certificate, "server.crt")
-    put(server, renewed.key, "server.key")
-    server.reload()
-    wait_until(lambda: shown(server) == renewed.certificate.read_text().split("-----")[2], what="the new one is shown")
+    show(server, authority.server("renewed", key="rsa", digest="sha384"))
     assert gets_in()
 
 
-def shown(server) -> str:
-    import socket
-    import ssl
-
-    from harness.wire import SSL_REQUEST
-
-    with socket.create_connection(("127.0.0.1", server.pool_port), timeout=20) as raw:
-        raw.sendall(SSL_REQUEST)
-        assert raw.recv(1) == b"S"
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        with context.wrap_socket(raw) as connection:
-            return ssl.DER_cert_to_PEM_cert(connection.getpeercert(True)).split("-----")[2]
+def test_a_client_is_bound_to_a_certificate_that_is_signed_by_rsa_pss(server, authority):  # noqa: F811
+    check_that_rsa_pss_can_be_bound_to(server, authority)
 
 
 @pytest.mark.parametrize("case", ["by_dn", "bound", "plain"])

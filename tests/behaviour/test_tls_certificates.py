@@ -12,7 +12,7 @@ import time
 
 import psycopg
 import pytest
-from harness.certificates import Authority, make_secure, openssl, put
+from harness.certificates import Authority, make_secure, openssl, put, show
 from harness.health import wait_until
 from harness.wire import SSL_REQUEST, startup
 
@@ -141,6 +141,25 @@ def test_certificates_let_in_whom_the_server_lets_in(server, authority, case):
     assert visit(server.pool(**chosen)) == expected
 
 
+def check_that_rsa_pss_can_be_bound_to(server, authority) -> None:
+    """The hash that binds is named in the signature's parameters, not by its kind."""
+    try:
+        for digest in ("sha256", "sha512"):
+            show(server, authority.sign_by_itself("pss", "rsa:2048", "-sigopt", "rsa_padding_mode:pss", f"-{digest}"))
+            for case, gets_in in (("bound", True), ("bound_and_wrong", False), ("not_bound", True)):
+                user, certificate, more = VISITS[case]
+                chosen = options(authority, user, certificate, **more)
+                expected = visit(server.direct(**chosen))
+                assert (expected == user) == gets_in
+                assert visit(server.pool(**chosen)) == expected
+    finally:
+        show(server, authority.server())
+
+
+def test_a_client_is_bound_to_a_certificate_that_is_signed_by_rsa_pss(server, authority):
+    check_that_rsa_pss_can_be_bound_to(server, authority)
+
+
 def test_backends_are_opened_by_the_certificate_s_line(server, authority):
     for user, certificate, more in (
         ("by_cert", "by_cert", {}),
@@ -259,6 +278,25 @@ def test_direct_negotiation_is_as_on_the_server_s_port(server):
         except psycopg.OperationalError:
             outcomes.append("refused")
     assert outcomes == ([(1,), (1,)] if server_major(server) >= 17 else ["refused", "refused"])
+
+
+def test_a_request_for_tls_within_direct_tls_is_refused_as_there(server):
+    """Once, and the client may go on; after the next the connection ends."""
+    if server_major(server) < 17:
+        pytest.skip("no TLS from the first byte on before 17")
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["postgresql"])
+    answers = []
+    for port in (server.port, server.pool_port):
+        for last in (startup({"user": "postgres", "database": "postgres"}), SSL_REQUEST):
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as raw, context.wrap_socket(raw) as connection:
+                connection.sendall(SSL_REQUEST)
+                first = connection.recv(1)
+                connection.sendall(last)
+                answers.append((first, connection.recv(1)))
+    assert answers == [(b"N", b"R"), (b"N", b"E")] * 2
 
 
 def test_another_protocol_by_alpn_is_refused_from_17_on(server):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import subprocess
 import psycopg
 import pytest
 from harness.account import server_program
-from harness.certificates import Authority, make_secure, openssl, put
+from harness.certificates import Authority, body, make_secure, openssl, put, show, shown
 from harness.cluster import HOST
 from harness.health import wait_until
 
@@ -139,6 +140,53 @@ def test_a_key_with_a_passphrase(make_cluster, authority, supports_reload):
             assert not offers_tls(cluster)
             restart_dispatcher(cluster)
         assert comes_in(cluster.pool)
+
+
+SUPPORTS_RELOAD = {"ssl_passphrase_command_supports_reload": True}
+WANTS_NEW_START = "could not execute command .*: the dispatcher was to run none when it started, and has given that up"
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("was", ["not_for_reloads", "empty", "without_ssl"])
+def test_a_passphrase_that_is_for_reloads_only_now(make_cluster, authority, was):
+    """A dispatcher that was to run no command has given that up, and says so; one that may have to has not."""
+    cluster = make_cluster(start=False)
+    make_secure(cluster, authority)
+    renewed = authority.server("renewed")
+    locked = authority.folder / "locked.key"
+    openssl("pkcs8", "-topk8", "-v2", "aes256", "-in", str(renewed.key), "-out", str(locked), "-passout", "pass:open sesame")
+    now = {"ssl": True, "ssl_passphrase_command": "echo 'open sesame'", **SUPPORTS_RELOAD}
+    before = {"not_for_reloads": {"ssl_passphrase_command_supports_reload": False}, "empty": {"ssl_passphrase_command": ""}}
+    cluster.set_parameters({**now, **before.get(was, {"ssl": False})})
+    cluster.start()
+    old = None if was == "without_ssl" else shown(cluster.pool_port)
+    put(cluster, renewed.certificate, "server.crt")
+    put(cluster, locked, "server.key")
+    start = len(cluster.log())
+    cluster.set_parameters(now)
+    cluster.reload()
+    new = body(renewed.certificate.read_text())
+    wait_until(lambda: shown(cluster.port) == new, what="the server's own reload")
+    if was == "without_ssl":
+        wait_until(lambda: offers_tls(cluster), what="TLS")
+    elif not has_landlock():
+        wait_until(lambda: shown(cluster.pool_port) == new, what="the pool's, where nothing can be given up")
+    else:
+        cluster.wait_for_log(f"pg_baton: .*{WANTS_NEW_START}", start=start)
+        assert shown(cluster.pool_port) == old
+        restart_dispatcher(cluster)
+    assert shown(cluster.pool_port) == new
+    # and from then on by reload
+    show(cluster, authority.server("again"))
+    put(cluster, renewed.certificate, "server.crt")
+    put(cluster, locked, "server.key")
+    cluster.reload()
+    wait_until(lambda: shown(cluster.pool_port) == new, what="what needs the passphrase again")
+
+
+def has_landlock() -> bool:
+    """The kernel can take access to files away."""
+    return ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, 1) > 0
 
 
 def offers_tls(cluster) -> bool:

@@ -5,6 +5,7 @@ told is the same there, and no longer what it was."""
 
 from __future__ import annotations
 
+import base64
 import re
 import subprocess
 from dataclasses import dataclass
@@ -26,6 +27,24 @@ def authority(run):
     return Authority(run.directory / "tls-parameters")
 
 
+# Modulus and generator: divisible by 3; and a prime of Mersenne's, which is no safe one,
+# with the generator of nothing but 1.
+WRONG_DH = {"composite.pem": (2**2203 + 1, 2), "weak.pem": (2**2203 - 1, 1)}
+
+
+def dh_parameters(modulus: int, generator: int) -> str:
+    """As PEM: SEQUENCE { INTEGER p, INTEGER g }."""
+
+    def der(tag: int, content: bytes) -> bytes:
+        length = len(content)
+        size = bytes([length]) if length < 128 else b"\x82" + length.to_bytes(2, "big")
+        return bytes([tag]) + size + content
+
+    numbers = b"".join(der(2, number.to_bytes(number.bit_length() // 8 + 1, "big")) for number in (modulus, generator))
+    text = base64.encodebytes(der(0x30, numbers)).decode()
+    return f"-----BEGIN DH PARAMETERS-----\n{text}-----END DH PARAMETERS-----\n"
+
+
 @pytest.fixture(scope="module")
 def server(run, authority):
     cluster = run.cluster("tls parameters")
@@ -35,6 +54,9 @@ def server(run, authority):
     put(cluster, pair.certificate, "other.crt")
     put(cluster, pair.key, "other.key")
     put(cluster, Authority(authority.folder / "strangers", "stranger").root.certificate, "strangers.crt")
+    for name, numbers in WRONG_DH.items():
+        (authority.folder / name).write_text(dh_parameters(*numbers))
+        put(cluster, authority.folder / name, name)
     cluster.start()
     yield cluster
     cluster.finish()
@@ -157,6 +179,8 @@ NONSENSE = {
     # the built-in ones serve
     "no_parameters_of_dh": {"ssl_dh_params_file": "nowhere.pem"},
     "a_certificate_for_parameters_of_dh": {"ssl_dh_params_file": "other.crt"},
+    "parameters_of_dh_without_a_prime": {"ssl_dh_params_file": "composite.pem"},
+    "parameters_of_dh_that_are_weak": {"ssl_dh_params_file": "weak.pem"},
 }
 if server_major() >= 18:
     NONSENSE["no_cipher_of_1.3"] = {"ssl_tls13_ciphers": "nonsense"}
@@ -173,7 +197,7 @@ def test_a_value_that_cannot_be_changes_nothing_and_both_logs_say_the_same(serve
     def complaints(who: str) -> list[str]:
         # the dispatcher has the detail in the same line
         log = re.sub(r"\n.*DETAIL: +", ": ", server.log()[start:])
-        return re.findall(f"(?m){who}((?:could not|private key|check of|ECDH).*)$", log)
+        return re.findall(f"(?m){who}((?:could not|private key|check of|ECDH|invalid DH).*)$", log)
 
     start = len(server.log())
     server.set_parameters(NONSENSE[name])

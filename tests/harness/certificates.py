@@ -8,13 +8,16 @@ copies of what is its own.
 from __future__ import annotations
 
 import shutil
+import socket
 import ssl
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from .account import give_to_server_user
-from .cluster import Cluster
+from .cluster import HOST, Cluster
+from .health import wait_until
+from .wire import SSL_REQUEST
 
 
 def openssl(*arguments: str, **options) -> str:
@@ -41,9 +44,13 @@ class Authority:
         self.root = self._self_signed(name)
 
     def _self_signed(self, name: str) -> Pair:
+        return self.sign_by_itself(name, "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+
+    def sign_by_itself(self, name: str, key: str, *options: str) -> Pair:
+        """Of a new key, of that kind (-newkey of openssl req)."""
         pair = Pair(self.folder / f"{name}.crt", self.folder / f"{name}.key")
         openssl(
-            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", str(self.days),
+            "req", "-x509", "-newkey", key, *options, "-nodes", "-days", str(self.days),
             "-subj", f"/CN={name}", "-keyout", str(pair.key), "-out", str(pair.certificate),
         )  # fmt: skip
         return pair
@@ -90,6 +97,31 @@ def make_secure(cluster: Cluster, authority: Authority, pair: Pair | None = None
     put(cluster, pair.key, "server.key")
     put(cluster, authority.root.certificate, "root.crt")
     cluster.set_parameters({"ssl": True, "ssl_ca_file": "root.crt", **parameters})
+
+
+def shown(port: int) -> str:
+    """The certificate that clients of a port are shown, as the middle of its file."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with socket.create_connection((HOST, port), timeout=20) as raw:
+        raw.sendall(SSL_REQUEST)
+        assert raw.recv(1) == b"S"
+        with context.wrap_socket(raw) as connection:
+            return body(ssl.DER_cert_to_PEM_cert(connection.getpeercert(True)))
+
+
+def body(text: str) -> str:
+    return text.split("-----")[2]
+
+
+def show(cluster: Cluster, pair: Pair) -> None:
+    """Both ports show this one from here on."""
+    put(cluster, pair.certificate, "server.crt")
+    put(cluster, pair.key, "server.key")
+    cluster.reload()
+    for port in (cluster.port, cluster.pool_port):
+        wait_until(lambda: shown(port) == body(pair.certificate.read_text()), what="the new certificate is shown")  # noqa: B023
 
 
 def client_hello() -> bytes:

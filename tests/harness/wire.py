@@ -234,8 +234,9 @@ class Wire:
             wire.secure()
         return wire
 
-    def secure(self) -> "Wire":
-        """Asks for TLS, gets it, and speaks it from here on; whose certificate it is does not matter.
+    def secure(self, context: ssl.SSLContext | None = None) -> "Wire":
+        """Asks for TLS, gets it, and speaks it from here on; whose certificate it is does
+        not matter, and it has none of its own, unless the context says otherwise.
 
         Raises LoginFailed with the error's fields, if that is the answer."""
         if isinstance(self.sock, ssl.SSLSocket):
@@ -248,7 +249,7 @@ class Wire:
         if answer != b"S":
             raise ConnectionError(f"answer to SSLRequest: {answer!r}")
         try:
-            self.sock = anybody().wrap_socket(self.sock)
+            self.sock = (context or anybody()).wrap_socket(self.sock)
         except ssl.SSLEOFError as error:
             raise ConnectionResetError("closed in the handshake") from error
         return self

@@ -125,8 +125,9 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
         .context("could not listen on the control socket; does another dispatcher run?")?;
     // The ports come before anything that an earlier dispatcher may still use.
     let listeners = listeners::open(&parameters)?;
-    let tls = TlsOffer::new(load_tls(&parameters));
-    give_up_files(&parameters);
+    let context = load_tls(&parameters);
+    let can_run_commands = !give_up_files(&parameters);
+    let tls = TlsOffer::new(context, can_run_commands);
 
     let own_pid = std::process::id();
     let server = control.header.postmaster_pid.load(SeqCst);
@@ -196,19 +197,24 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
 
 /// Before the threads start that serve clients, which inherit it. Not where a
 /// reload may have to run a command for a key's passphrase, which then may need to
-/// write as well.
-fn give_up_files(parameters: &Parameters) {
+/// write as well; also if `ssl` is off, which a reload can switch on. True if they are
+/// given up.
+fn give_up_files(parameters: &Parameters) -> bool {
     let tls = &parameters.tls;
-    if tls.is_on && !tls.passphrase_command.is_empty() && tls.passphrase_command_supports_reload {
+    if !tls.passphrase_command.is_empty() && tls.passphrase_command_supports_reload {
         info!("ssl_passphrase_command_supports_reload is on: the dispatcher keeps its access to files");
-        return;
+        return false;
     }
     match confine::files() {
-        Ok(()) => super::log::give_up_files(),
+        Ok(()) => {
+            super::log::give_up_files();
+            true
+        }
         Err(error) => {
             tracing::debug!(
                 "the kernel cannot take access to files away from this program: {error}"
             );
+            false
         }
     }
 }

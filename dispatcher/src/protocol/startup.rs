@@ -186,8 +186,16 @@ impl StartupReader {
         StartupReader { offers_gss, ..self }
     }
 
-    /// For what comes within TLS or another encryption, where nobody asks for one
-    /// again.
+    /// For what comes within TLS that the client has begun with of itself: a request
+    /// for it is refused, and the client may go on, as in ProcessStartupPacket
+    /// (backend_startup.c of 17). So is one for GSSAPI encryption, which TLS would have
+    /// to carry.
+    pub fn within_direct_tls(server_major: u32) -> StartupReader {
+        StartupReader::new(server_major, Tls::Refused)
+    }
+
+    /// For what comes within TLS or another encryption that was asked for, where nobody
+    /// asks for one again.
     pub fn within_tls(server_major: u32) -> StartupReader {
         StartupReader {
             server_major,

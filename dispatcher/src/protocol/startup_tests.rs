@@ -317,6 +317,26 @@ fn gss_encryption_is_another_s_to_begin_where_it_is_offered_and_once() {
 }
 
 #[test]
+fn within_tls_from_the_first_byte_on_a_request_for_more_is_refused_once() {
+    let (ssl, gss) = (packet(SSL_REQUEST_CODE, b""), packet(GSS_REQUEST_CODE, b""));
+    let mut reader = StartupReader::within_direct_tls(17);
+    assert_eq!(reader.feed(&ssl), (8, StartupEvent::Answer(b'N')));
+    assert_eq!(reader.feed(&gss), (8, StartupEvent::Answer(b'N')));
+    let mut again = StartupReader::within_direct_tls(17);
+    again.feed(&ssl);
+    assert!(matches!(again.feed(&ssl).1, StartupEvent::Failed(_)));
+    assert!(matches!(
+        reader.feed(&hello(b"user\0u\0\0")).1,
+        StartupEvent::Startup(_)
+    ));
+    // Where it was asked for, that was the one time.
+    for request in [ssl, gss] {
+        let mut asked = StartupReader::within_tls(17);
+        assert!(matches!(asked.feed(&request).1, StartupEvent::Failed(_)));
+    }
+}
+
+#[test]
 fn data_before_the_answer_about_encryption_end_the_connection() {
     for (code, word) in [(SSL_REQUEST_CODE, "SSL"), (GSS_REQUEST_CODE, "GSSAPI")] {
         let mut reader = StartupReader::new(15, Tls::Refused);

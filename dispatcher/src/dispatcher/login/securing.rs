@@ -25,13 +25,16 @@ pub struct TlsOffer {
     context: Option<Arc<ServerContext>>,
     /// Of the configuration that was read last.
     generation: u64,
+    /// Files have not been given up (start.rs).
+    can_run_commands: bool,
 }
 
 impl TlsOffer {
-    pub fn new(context: Option<ServerContext>) -> TlsOffer {
+    pub fn new(context: Option<ServerContext>, can_run_commands: bool) -> TlsOffer {
         TlsOffer {
             context: context.map(Arc::new),
             generation: 0,
+            can_run_commands,
         }
     }
 
@@ -57,11 +60,14 @@ impl Logins {
         self.tls.generation += 1;
         let generation = self.tls.generation;
         let (results, major) = (self.jobs.results(), self.parameters.server_major());
+        let occasion = Occasion::Reload {
+            can_run_commands: self.tls.can_run_commands,
+        };
         // Reads files, and may run a command.
         let started = std::thread::Builder::new()
             .name("tls-load".into())
             .spawn(move || {
-                let result = context::load(&settings, major, Occasion::Reload);
+                let result = context::load(&settings, major, occasion);
                 results.bring(Done::TlsLoaded { generation, result });
             });
         if let Err(error) = started {
@@ -161,7 +167,7 @@ impl Logins {
                 info!("received direct SSL connection request without ALPN protocol negotiation extension");
                 self.drop_login(number);
             }
-            Ok(facts) => self.secured(number, facts),
+            Ok(facts) => self.secured(number, facts, is_direct),
             Err(why) => {
                 if let Some(why) = why {
                     info!("{why}, {}", login.address);
@@ -171,11 +177,16 @@ impl Logins {
         }
     }
 
-    fn secured(&mut self, number: u32, facts: Arc<Facts>) {
+    fn secured(&mut self, number: u32, facts: Arc<Facts>, is_direct: bool) {
+        let major = self.parameters.server_major();
+        let reader = match is_direct {
+            true => StartupReader::within_direct_tls(major),
+            false => StartupReader::within_tls(major),
+        };
         if let Some(login) = self.logins.get_mut(number) {
             login.is_secured(facts);
             login.step_began_us = self.now.us;
-            login.phase = Phase::Startup(StartupReader::within_tls(self.parameters.server_major()));
+            login.phase = Phase::Startup(reader);
             self.event(number);
         }
     }

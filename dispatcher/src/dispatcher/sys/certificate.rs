@@ -1,9 +1,10 @@
-//! Names in certificates, as text, by OpenSSL's own functions: the crate has
-//! none of them.
+//! Names in certificates, as text, and the hash in their signature, by OpenSSL's own
+//! functions: the crate has none of them.
 
 use foreign_types::ForeignTypeRef;
 use openssl::asn1::Asn1StringRef;
-use openssl::x509::X509NameRef;
+use openssl::nid::Nid;
+use openssl::x509::{X509NameRef, X509Ref};
 use openssl_sys as ffi;
 use std::ffi::{c_char, c_int, c_ulong};
 
@@ -18,6 +19,13 @@ extern "C" {
         out: *mut ffi::BIO,
         string: *const ffi::ASN1_STRING,
         flags: c_ulong,
+    ) -> c_int;
+    fn X509_get_signature_info(
+        certificate: *mut ffi::X509,
+        digest: *mut c_int,
+        key: *mut c_int,
+        security_bits: *mut c_int,
+        flags: *mut u32,
     ) -> c_int;
 }
 
@@ -73,4 +81,18 @@ pub fn string_text(string: &Asn1StringRef) -> Option<Vec<u8>> {
     let flags = (STRFLGS_RFC2253 & !ESC_MSB) | UTF8_CONVERT;
     // SAFETY: as above.
     printed(|bio| unsafe { ASN1_STRING_print_ex(bio, string.as_ptr(), flags) } != -1)
+}
+
+/// With which hash it is signed: where that is a parameter of the signature (RSA-PSS),
+/// too. None if it is signed without one.
+pub fn signature_digest(certificate: &X509Ref) -> Option<Nid> {
+    let mut digest: c_int = 0;
+    let none = std::ptr::null_mut();
+    // SAFETY: the certificate and the number live through the call; nulls are what is
+    // not asked for.
+    let found = unsafe {
+        X509_get_signature_info(certificate.as_ptr(), &mut digest, none, none, none.cast())
+    };
+    let digest = Nid::from_raw(digest);
+    (found == 1 && digest != Nid::UNDEF).then_some(digest)
 }

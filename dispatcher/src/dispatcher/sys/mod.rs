@@ -9,6 +9,7 @@ pub mod address;
 pub mod certificate;
 pub mod confine;
 pub mod descriptors;
+pub mod dh_parameters;
 pub mod epoll;
 pub mod exchange_keys;
 pub mod memory;

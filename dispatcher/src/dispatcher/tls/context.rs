@@ -6,13 +6,15 @@
 
 use super::key_file;
 use super::settings::Settings;
+use crate::dispatcher::sys::certificate::signature_digest;
+use crate::dispatcher::sys::dh_parameters;
 use crate::dispatcher::sys::openssl_memory;
 use openssl::bn::BigNum;
-use openssl::dh::Dh;
+use openssl::dh::{Dh, DhRef};
 use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
-use openssl::pkey::PKey;
+use openssl::pkey::{PKey, Params};
 use openssl::ssl::{
     select_next_proto, AlpnError, Ssl, SslContext, SslContextBuilder, SslFiletype, SslMethod,
     SslMode, SslOptions, SslSessionCacheMode, SslVerifyMode, SslVersion,
@@ -59,7 +61,10 @@ impl ServerContext {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occasion {
     Start,
-    Reload,
+    Reload {
+        /// This program still may; if not, a passphrase cannot be asked for.
+        can_run_commands: bool,
+    },
 }
 
 /// ERR_SYSTEM_FLAG (openssl/err.h of 3.0): the rest of the code is an errno.
@@ -159,7 +164,14 @@ fn load_key(
         if !may_ask {
             return Ok(0);
         }
-        match key_file::passphrase(&settings.passphrase_command) {
+        let command = &settings.passphrase_command;
+        let given = match occasion {
+            Occasion::Reload { can_run_commands: false } => Err(format!(
+                "could not execute command \"{command}\": the dispatcher was to run none when it started, and has given that up until it is restarted"
+            )),
+            _ => key_file::passphrase(command),
+        };
+        match given {
             Ok(phrase) => {
                 let length = phrase.len().min(into.len());
                 into[..length].copy_from_slice(&phrase[..length]);
@@ -176,7 +188,7 @@ fn load_key(
         (Err(_), Some(why)) => return Err(why),
         (Err(_), None) if is_wanted && !may_ask => {
             return Err(match occasion {
-                Occasion::Reload => format!(
+                Occasion::Reload { .. } => format!(
                     "private key file \"{file}\" cannot be reloaded because it requires a passphrase"
                 ),
                 Occasion::Start => format!(
@@ -232,7 +244,8 @@ fn set_dh(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), St
     if !file.is_empty() {
         let read = match std::fs::read(file) {
             Ok(bytes) => Dh::params_from_pem(&bytes)
-                .map_err(|error| format!("could not load DH parameters file: {}", reason(&error))),
+                .map_err(|error| format!("could not load DH parameters file: {}", reason(&error)))
+                .and_then(|read| check_dh(&read).map(|()| read)),
             Err(error) => {
                 let error = key_file::error_text(&error);
                 Err(format!(
@@ -254,6 +267,20 @@ fn set_dh(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), St
         .map_or_else(built_in, Ok)
         .and_then(|parameters| builder.set_tmp_dh(&parameters))
         .map_err(|error| format!("DH: could not set DH parameters: {}", reason(&error)))
+}
+
+/// As load_dh_file does, and what is wrong with them in its words.
+fn check_dh(parameters: &DhRef<Params>) -> Result<(), String> {
+    let faults = dh_parameters::faults(parameters)
+        .map_err(|error| format!("invalid DH parameters: {}", reason(&error)))?;
+    if faults.p_is_not_prime {
+        return Err("invalid DH parameters: p is not prime".to_owned());
+    }
+    if faults.generator_is_not_suitable && faults.p_is_not_safe_prime {
+        let what = "invalid DH parameters: neither suitable generator or safe prime";
+        return Err(what.to_owned());
+    }
+    Ok(())
 }
 
 fn set_ciphers(
@@ -353,10 +380,8 @@ fn load_revoked(builder: &mut SslContextBuilder, settings: &Settings) -> Result<
 /// be_tls_get_certificate_hash: by the hash of the certificate's signature, and
 /// SHA-256 in place of MD5 and SHA-1. None if the signature has no such hash.
 fn certificate_hash(certificate: &X509Ref) -> Option<Vec<u8>> {
-    let signature = certificate.signature_algorithm().object().nid();
-    let digest = match signature.signature_algorithms()?.digest {
+    let digest = match signature_digest(certificate)? {
         Nid::MD5 | Nid::SHA1 => MessageDigest::sha256(),
-        Nid::UNDEF => return None,
         other => MessageDigest::from_nid(other)?,
     };
     Some(certificate.digest(digest).ok()?.to_vec())

@@ -13,6 +13,8 @@ pub struct Facts {
     /// As SSL_get_version names it.
     pub protocol: String,
     pub cipher: String,
+    /// Those that the algorithm takes (be_tls_get_cipher_bits), which may be more than
+    /// are secret.
     pub bits: i32,
     /// The client has chosen our protocol by ALPN.
     pub has_alpn: bool,
@@ -59,7 +61,7 @@ impl Facts {
         Ok(Facts {
             protocol: ssl.version_str().to_owned(),
             cipher: cipher.map_or("", |cipher| cipher.name()).to_owned(),
-            bits: cipher.map_or(0, |cipher| cipher.bits().secret),
+            bits: cipher.map_or(0, |cipher| cipher.bits().algorithm),
             has_alpn: ssl.selected_alpn_protocol().is_some(),
             certificate: certificate
                 .map(|certificate| Certificate::of(&certificate))

@@ -160,6 +160,7 @@ struct Running {
 struct Sockets {
     client: OwnedFd,
     backend: OwnedFd,
+    /// The client has taken something.
     has_written: bool,
     /// There may be more to be read of which no event will tell.
     client_has_more: bool,
@@ -179,8 +180,9 @@ impl Ends for Sockets {
     }
 
     fn write_client(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.has_written = true;
-        socket::send(self.client.as_raw_fd(), bytes)
+        let sent = socket::send(self.client.as_raw_fd(), bytes);
+        self.has_written |= sent.as_ref().is_ok_and(|length| *length > 0);
+        sent
     }
 
     fn read_backend(&mut self, into: &mut [u8]) -> io::Result<usize> {
@@ -489,7 +491,10 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             Turn::Over(why) => return self.end(number, why),
         }
         let wrote = std::mem::take(&mut running.sockets.has_written);
-        if running.relay.is_closing() && (wrote || running.closing_since.is_none()) {
+        // The relay finds its far end gone only when it reads there, which it does not
+        // while something waits to be sent: here that has been seen already.
+        let is_ending = running.relay.is_closing() || running.is_backend_out;
+        if is_ending && (wrote || running.closing_since.is_none()) {
             if running.closing_since.is_none() {
                 self.closing += 1;
             }

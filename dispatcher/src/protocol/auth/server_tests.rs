@@ -422,6 +422,32 @@ fn sasl_without_initial_data_gets_an_empty_challenge() {
 }
 
 #[test]
+fn who_was_told_that_there_is_no_channel_binding_is_refused() {
+    // Somebody has taken SCRAM-SHA-256-PLUS from the list on its way to the client.
+    let refusal = |flag: &str, channel_binding: Option<Vec<u8>>| {
+        let mut claim = claim(Method::Scram, Some(SCRAM));
+        claim.channel_binding = channel_binding;
+        let (mut auth, _) = ServerAuth::start(claim, &MockSecret::new(*b"mock"));
+        let message = format!("{flag},,n=,r=abc");
+        let length = (message.len() as u32).to_be_bytes();
+        let chosen = [b"SCRAM-SHA-256\0", &length[..], message.as_bytes()].concat();
+        match auth.feed(&p(&chosen)).1 {
+            Action::Send(_) => None,
+            Action::Failed(report) => Some(report),
+            other => panic!("{other:?}"),
+        }
+    };
+    let refused = Report::fatal(b"28000", "SCRAM channel binding negotiation error").with_detail(
+        "The client supports SCRAM channel binding but thinks the server does not.  However, this server does support channel binding.",
+    );
+    let hash = || Some(vec![7; 32]);
+    assert_eq!(refusal("y", hash()), Some(refused));
+    // It is right where there is none, and whoever supports none says so.
+    assert_eq!(refusal("y", None), None);
+    assert_eq!(refusal("n", hash()), None);
+}
+
+#[test]
 fn a_result_that_nobody_asked_for_logs_nobody_in() {
     let (mut auth, _) = start(Method::Scram, Some(SCRAM));
     let action = auth.password_checked(PasswordResult {

@@ -117,7 +117,7 @@ impl Logins {
             asked.role = answer.role;
             return self.send_on_errand(number, Errand::Login, ForServer::Client(asked));
         }
-        if answer.refuse_before_authentication {
+        if answer.refuse_before_authentication || answer.refuse_method {
             if let Some(report) = &answer.refusal {
                 let report = report.clone();
                 return self.fail(number, &report);

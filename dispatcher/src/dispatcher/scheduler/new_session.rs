@@ -34,8 +34,8 @@ pub struct NewClient {
     pub role: u32,
     pub database: u32,
     pub superuser: bool,
-    /// Only a backend can say whether it may connect.
-    pub ask_backend: bool,
+    /// By a backend: only one can say whether it may connect, or fires triggers.
+    pub must_be_greeted: bool,
     /// To be sent before anything else: ends with AuthenticationOk.
     pub out: Vec<u8>,
 }
@@ -146,7 +146,7 @@ impl Scheduler {
                 tls.map(|facts| facts.for_log()).unwrap_or_default(),
             );
         }
-        let is_ordinary = !client.ask_backend && Kind::is_ordinary(cleaned);
+        let is_ordinary = !client.must_be_greeted && Kind::is_ordinary(cleaned);
         let kept = (self.greetings.of(&kind, names_generation))
             .filter(|_| is_ordinary && !self.core.is_held(number));
         match kept {

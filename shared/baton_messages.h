@@ -117,7 +117,8 @@ typedef struct BatonFrame
 								 * nothing more may be assigned */
 
 #define BATON_MSG_AUTHENTICATED 27	/* BATON_TICKET_LOGIN: the server has let
-									 * the client in */
+									 * the client in.  u8 gss (1: by GSSAPI),
+									 * string its principal */
 
 #define BATON_MSG_NATIVE_IN 28	/* BATON_TICKET_NATIVE, _GSS: the server has
 								 * let the client in.  u32 role_oid, u8
@@ -194,6 +195,7 @@ typedef struct BatonFrame
 #define BATON_NATIVE_POOL_MODE 1
 #define BATON_NATIVE_BY_SERVER 2	/* if a backend authenticates it:
 									 * trusted_hba.c does not work */
+#define BATON_NATIVE_DELEGATION 3	/* its credentials go to one process */
 
 #define BATON_AUTH_TRUST 1
 #define BATON_AUTH_REJECT 2

@@ -205,6 +205,7 @@ impl Dispatcher {
             database: answer.database,
             superuser: answer.superuser,
             must_be_greeted: answer.ask_backend || answer.fires_triggers,
+            principal: proved.principal,
             out: proved.out,
         };
         if let Err(turned_away) = self.scheduler.begin_session(client) {

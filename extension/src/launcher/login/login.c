@@ -47,6 +47,7 @@
 #include "hba_match.h"
 #include "login.h"
 #include "login_trigger.h"
+#include "majors.h"
 #include "other_hooks.h"
 #include "pool_settings.h"
 #include "settings_standby.h"
@@ -345,6 +346,11 @@ choose_method(const Question *question, Answer *answer)
 			answer->peer_match = question->os_user != NULL && question->os_user[0] != '\0' &&
 				baton_rules_map(line->usermap, question->user, question->os_user);
 			break;
+		case uaGSS:
+			answer->method = BATON_AUTH_BY_SERVER;
+			if (baton_gss_delegates())
+				answer->native = BATON_NATIVE_DELEGATION;
+			break;
 		default:
 			answer->method = BATON_AUTH_BY_SERVER;
 			break;
@@ -504,7 +510,7 @@ decide(const Question *question, Answer *answer)
 	/* of one who does not exist, too, as it takes its time */
 	if (baton_pool_is_native(answer->role, answer->database))
 		answer->native = BATON_NATIVE_POOL_MODE;
-	else if (!baton_trusted_hba_works())
+	else if (answer->native == BATON_NATIVE_NOT && !baton_trusted_hba_works())
 		answer->native = BATON_NATIVE_BY_SERVER;
 	limit_answer(answer);
 

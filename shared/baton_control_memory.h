@@ -266,7 +266,7 @@ typedef struct BatonSessionSlot
 #define BATON_IDENTITY_SIZE 512
 
 /* What pg_stat_ssl shows of a session; texts with NUL at the end, cut as there */
-#define BATON_TLS_SIZE 328
+#define BATON_TLS_SIZE 280
 
 typedef struct BatonTls
 {
@@ -277,7 +277,6 @@ typedef struct BatonTls
 	uint8_t		client_dn[64];
 	uint8_t		client_serial[64];
 	uint8_t		issuer_dn[64];
-	uint8_t		reserved[48];
 } BatonTls;
 
 typedef struct BatonIdentity
@@ -303,7 +302,7 @@ typedef struct BatonIdentity
 	int64_t		idle_since_us;	/* when its state became idle */
 	uint64_t	query_id;		/* 0: none */
 	uint32_t	is_tracked;		/* 0: track_activities was off */
-	uint32_t	reserved0;
+	uint32_t	gss_authenticated;	/* 1: by GSSAPI; dispatcher */
 	uint8_t		application_name[64];	/* NUL at the end; dispatcher at first */
 	uint64_t	cancel;			/* atomic; session id that shall be cancelled
 								 * on the backend that holds it: set by any
@@ -311,7 +310,8 @@ typedef struct BatonIdentity
 								 * taken by the signal handler.  A backend
 								 * that takes the session forgets it first */
 	BatonTls	tls;			/* dispatcher */
-	uint64_t	reserved[2];
+	uint8_t		gss_principal[64];	/* as which, as pg_stat_gssapi shows it,
+									 * cut as there; dispatcher */
 } BatonIdentity;
 
 #define BATON_IDENTITY_OFF_PID 20

@@ -117,7 +117,8 @@ typedef struct BatonFrame
 								 * nothing more may be assigned */
 
 #define BATON_MSG_AUTHENTICATED 27	/* BATON_TICKET_LOGIN: the server has let
-									 * the client in */
+									 * the client in.  u8 gss (1: by GSSAPI),
+									 * string its principal */
 
 #define BATON_MSG_NATIVE_IN 28	/* BATON_TICKET_NATIVE, _GSS: the server has
 								 * let the client in.  u32 role_oid, u8
@@ -180,19 +181,21 @@ typedef struct BatonFrame
  *	refusal_message, string refusal_detail, string refusal_hint,
  *	u8 refuse_before_authentication (1: send the refusal at once, as for
  *	reject and no matching line; 0: only after the client has proved itself;
- *	2: then, in place of AuthenticationOk),
+ *	2: then, in place of AuthenticationOk; 3: as 1, unless a backend
+ *	authenticates it, which refuses it itself),
  *	string peer_role_match ("" or "1": for peer, whether os_user may log in),
  *	i64 good_until (TimestampTz: up to then the same question gets the same
  *	answer, request and counts of connections apart, unless login_generation
  *	is raised; 0: never again),
  *	u8 ask_backend (1: whether the role may connect to the database only a
- *	backend there can say, which greets the session itself then), u8 native
- *	(BATON_NATIVE_*)
+ *	backend there can say, which greets the session itself then; 2: one has to
+ *	greet it, for there are login triggers), u8 native (BATON_NATIVE_*)
  */
 #define BATON_NATIVE_NOT 0
 #define BATON_NATIVE_POOL_MODE 1
 #define BATON_NATIVE_BY_SERVER 2	/* if a backend authenticates it:
 									 * trusted_hba.c does not work */
+#define BATON_NATIVE_DELEGATION 3	/* its credentials go to one process */
 
 #define BATON_AUTH_TRUST 1
 #define BATON_AUTH_REJECT 2

@@ -41,6 +41,7 @@
 #include "login_watch.h"
 #include "opening_notices.h"
 #include "other_hooks.h"
+#include "overruled_hook.h"
 #include "pid_deadlock.h"
 #include "pid_log.h"
 #include "pid_notify.h"
@@ -89,9 +90,25 @@ start_shmem(void)
 static void
 client_authentication(Port *port, int status)
 {
+	if (baton_others_are_overruled())
+	{
+		/* called among the others: what is ours is done around them */
+		if (next_client_authentication)
+			next_client_authentication(port, status);
+		return;
+	}
 	baton_attach_authentication_ends();
 	if (next_client_authentication)
 		next_client_authentication(port, status);
+	baton_attach_authenticated(port, status);
+}
+
+/* In its place where a backend is the dispatcher's to open. */
+static void
+overruling_client_authentication(Port *port, int status)
+{
+	baton_attach_authentication_ends();
+	baton_others_tell(port, status);
 	baton_attach_authenticated(port, status);
 }
 
@@ -274,6 +291,8 @@ release(ResourceReleasePhase phase, bool is_commit, bool is_top, void *argument)
 static void
 emit_log(ErrorData *edata)
 {
+	/* may not return */
+	baton_overruled_log(edata);
 	baton_deadlock_log(edata);
 	baton_opening_notices_log(edata);
 	baton_tls_log(edata);
@@ -303,7 +322,8 @@ baton_hooks_install(void)
 	ExecutorStart_hook = executor_start;
 	next_object_access = object_access_hook;
 	object_access_hook = object_access;
-	baton_others_were(needs_fmgr_hook, next_client_authentication, client_authentication);
+	baton_others_were(needs_fmgr_hook, next_client_authentication, client_authentication,
+					  overruling_client_authentication);
 	needs_fmgr_hook = needs_fmgr;
 	next_fmgr = fmgr_hook;
 	fmgr_hook = call_function;

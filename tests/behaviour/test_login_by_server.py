@@ -148,7 +148,7 @@ def test_gss(make_cluster, run, monkeypatch):
         give_to_server_user(kerberos.keytab)
         cluster = make_cluster(
             parameters={**PARAMETERS, "krb_server_keyfile": str(kerberos.keytab)},
-            hba=["host all alice,bob all gss include_realm=0 krb_realm=EXAMPLE.NET"],
+            hba=["host all alice,bob all gss include_realm=0 krb_realm=EXAMPLE.NET", "local all alice trust"],
         )
         cluster.sql(ROLES)
 
@@ -166,6 +166,45 @@ def test_gss(make_cluster, run, monkeypatch):
         assert done.stdout == "alice|shared\n", done.stderr
         refused = psql("bob")
         assert 'GSSAPI authentication failed for user "bob"' in refused.stderr
+        assert_gss_is_shown(cluster)
+        if server_major() >= 16:
+            assert_delegation_is_native(cluster)
+
+
+def by_gss(conninfo) -> psycopg.Connection:
+    return psycopg.connect(conninfo(user="alice", host="localhost", hostaddr="127.0.0.1", gssencmode="disable"), autocommit=True)
+
+
+def assert_gss_is_shown(cluster) -> None:
+    """To itself and to others, on a backend or not; and never for who has come otherwise."""
+    shown = "SELECT gss_authenticated, principal, encrypted FROM pg_stat_gssapi WHERE pid = "
+    cluster.set_parameters({"pg_baton.max_backends": 1})
+    cluster.reload()
+    with by_gss(cluster.direct) as direct, by_gss(cluster.pool) as one:
+        expected = direct.execute(shown + "pg_backend_pid()").fetchone()
+        assert expected == (True, "alice@EXAMPLE.NET", False)
+        with psycopg.connect(cluster.pool(user="alice", host=str(cluster.home)), autocommit=True) as other:
+            pids = [session.execute("SELECT pg_backend_pid()").fetchone()[0] for session in (one, other)]
+            plain = (False, None, False)
+            for session in (one, other, one):
+                for pid, its in zip(pids, (expected, plain), strict=True):
+                    assert session.execute(shown + str(pid)).fetchone() == its
+            # who may not see that sees nothing
+            cluster.sql("CREATE ROLE blind LOGIN")
+            assert cluster.sql(shown + str(pids[0]), user="blind") == []
+
+
+def assert_delegation_is_native(cluster) -> None:
+    """What a client delegates lies in the process that has authenticated it."""
+    cluster.set_parameters({"gss_accept_delegation": True})
+    cluster.reload()
+
+    def is_native() -> bool:
+        with by_gss(cluster.pool) as session:
+            who = "SELECT mode, dedicated_cause FROM pg_baton_sessions WHERE pid = pg_backend_pid()"
+            return session.execute(who).fetchone() == ("native", "gss_accept_delegation")
+
+    wait_until(is_native, what="the parameter is in force")
 
 
 def bearer(token: str) -> bytes:

@@ -17,14 +17,14 @@ PARAMETERS = {"pg_baton.session_wait_timeout": "20s"}
 SETUP = [
     "CREATE ROLE alice LOGIN",
     "CREATE ROLE mallory LOGIN",
-    "CREATE TABLE logins (who text)",
+    "CREATE TABLE logins (who text, client inet, application text)",
     "GRANT INSERT ON logins TO public",
     """
     CREATE FUNCTION welcome() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN
       IF session_user = 'mallory' THEN
         RAISE EXCEPTION 'not you' USING ERRCODE = 'insufficient_privilege';
       END IF;
-      INSERT INTO public.logins VALUES (session_user);
+      INSERT INTO public.logins VALUES (session_user, inet_client_addr(), current_setting('application_name'));
       PERFORM set_config('welcome.seen', 'yes', false);
       SET DateStyle = 'German';
       RAISE NOTICE 'welcome';
@@ -72,3 +72,36 @@ def test_none_fires_any_more_once_it_is_dropped(trigger):
             one.execute("SHOW welcome.seen")
     assert trigger.sql("SELECT count(*) FROM logins") == [(0,)]
     trigger.sql("ALTER EVENT TRIGGER on_login ENABLE")
+
+
+def assert_they_see_the_client(cluster) -> None:
+    """Whoever logs in, and as often, on the pool's port as on the server's own."""
+    found = []
+    for conninfo in (cluster.direct, cluster.pool):
+        cluster.sql("TRUNCATE logins")
+        for name in ("first", "second", "first"):
+            psycopg.connect(conninfo(user="alice", password="correct", application_name=name)).close()
+        query = "SELECT application, host(client), count(*) FROM logins WHERE who = 'alice' GROUP BY 1, 2 ORDER BY 1, 2"
+        found.append(cluster.sql(query))
+    assert found[0] == found[1] == [("first", "127.0.0.1", 2), ("second", "127.0.0.1", 1)]
+
+
+def test_they_see_the_client(trigger):
+    assert_they_see_the_client(trigger)
+
+
+@pytest.mark.pool_only
+def test_they_fire_once_where_the_server_authenticates(make_cluster):
+    """For the session, and for no backend that authenticates."""
+    cluster = make_cluster(
+        parameters={"pg_baton.login": "server", "pg_baton.max_backends": 3},
+        hba=["host all alice all scram-sha-256"],
+    )
+    for statement in SETUP:
+        cluster.sql(statement)
+    cluster.sql("ALTER ROLE alice PASSWORD 'correct'")
+    cluster.sql("CREATE EVENT TRIGGER on_login ON login EXECUTE FUNCTION welcome()")
+    assert_they_see_the_client(cluster)
+    with pytest.raises(psycopg.OperationalError, match="not you"):
+        psycopg.connect(cluster.pool(user="mallory"))
+    cluster.sql("DROP EVENT TRIGGER on_login")

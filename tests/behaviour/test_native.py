@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from harness.account import run_as_server_user
+from harness.account import run_as_server_user, server_major
 from harness.health import wait_until
 from harness.plain import while_the_dispatcher_is_away
 from harness.wire import GSSENC_REQUEST, Wire, cancel, query, startup
@@ -285,22 +285,39 @@ def test_new_sessions_are_native_while_too_many_wait_and_no_longer(make_cluster)
 
 
 @pytest.mark.pool_only
-def test_native_sessions_leave_administrators_their_connections(make_cluster):
+@pytest.mark.parametrize(
+    "reserved",
+    [
+        {"superuser_reserved_connections": 2},
+        pytest.param(
+            {"superuser_reserved_connections": 1, "reserved_connections": 1},
+            marks=pytest.mark.skipif(server_major() < 16, reason="came with PostgreSQL 16"),
+        ),
+    ],
+    ids=["superusers", "agents"],
+)
+def test_native_sessions_leave_administrators_their_connections(make_cluster, reserved):
     cluster = make_cluster(
         parameters={
             "pg_baton.native_dbuser_names": "*/*",
             "max_connections": 8,
-            "superuser_reserved_connections": 2,
             "max_wal_senders": 2,
+            **reserved,
         }
     )
     cluster.sql("CREATE EXTENSION pg_baton")
-    cluster.sql("CREATE ROLE ordinary LOGIN")
+    cluster.sql("CREATE ROLE ordinary LOGIN; CREATE ROLE agent LOGIN")
     with contextlib.ExitStack() as stack:
         with pytest.raises(psycopg.OperationalError, match="reserved|too many clients"):
             for _ in range(8):
                 stack.enter_context(psycopg.connect(cluster.pool(user="ordinary")))
         assert cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(6,)]
+        if "reserved_connections" in reserved:
+            cluster.sql("GRANT pg_use_reserved_connections TO agent")
+            with psycopg.connect(cluster.pool(user="agent")) as agent:
+                assert is_native(cluster, agent)
+            clients = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+            wait_until(lambda: cluster.sql(clients) == [(7,)], what="the agent has gone")
         with psycopg.connect(cluster.pool()) as administrator:
             assert is_native(cluster, administrator)
 

@@ -10,6 +10,7 @@ import time
 import psycopg
 import pytest
 
+from harness.account import server_major
 from harness.health import Load, assert_healthy, wait_until
 from harness.processes import ITS_PROCESS
 from harness.wire import LoginFailed, QueryFailed, Wire, execute, query
@@ -175,21 +176,35 @@ def _succeeds(action) -> bool:
         return False
 
 
-def test_connections_reserved_for_administrators_are_never_taken(cluster_with):
+@pytest.mark.parametrize(
+    "reserved",
+    [
+        {"superuser_reserved_connections": 3},
+        pytest.param(
+            {"superuser_reserved_connections": 2, "reserved_connections": 1},
+            marks=pytest.mark.skipif(server_major() < 16, reason="came with PostgreSQL 16"),
+        ),
+    ],
+    ids=["superusers", "agents"],
+)
+def test_connections_reserved_for_administrators_are_never_taken(cluster_with, reserved):
     cluster = cluster_with(
         max_connections=10,
-        superuser_reserved_connections=3,
         pg_baton__max_backends=50,
         max_wal_senders=0,
+        **reserved,
     )
-    cluster.sql("CREATE ROLE worker LOGIN")
+    cluster.sql("CREATE ROLE worker LOGIN; CREATE ROLE agent LOGIN")
+    if "reserved_connections" in reserved:
+        cluster.sql("GRANT pg_use_reserved_connections TO agent")
     sessions = [login(cluster, user=user) for user in ["worker", "postgres"] * 6]
     try:
         for session in sessions:
             session.send(query("BEGIN"))
         time.sleep(2)
-        # The administrator gets in on the server's own port, three times.
-        admins = [psycopg.connect(cluster.direct()) for _ in range(3)]
+        # The administrator gets in on the server's own port, three times; or an agent once.
+        users = ["agent" if "reserved_connections" in reserved else "postgres", "postgres", "postgres"]
+        admins = [psycopg.connect(cluster.direct(user=user)) for user in users]
         for admin in admins:
             admin.close()
     finally:

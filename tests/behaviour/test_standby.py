@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from behaviour.test_login import login, shape
+from harness.account import server_major
 from harness.compare import same_as_direct
 from harness.health import assert_healthy, wait_until
 from harness.wire import QueryFailed, Wire, bind, execute, parse, query, sync
@@ -467,3 +468,40 @@ def test_a_backend_that_a_standby_could_not_replace_stays_for_its_session(run):
             assert session.query("SELECT 1") == [["1"]]
     finally:
         finish_pair(primary, standby)
+
+
+@pytest.mark.skipif(server_major() < 17, reason="login event triggers came with PostgreSQL 17")
+def test_a_login_trigger_that_comes_from_the_primary_fires_for_each_client(pair):
+    primary, standby = pair
+    primary.sql(
+        """
+        CREATE FUNCTION welcome() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN
+          PERFORM set_config('welcome.seen', inet_client_addr()::text, false);
+          RAISE NOTICE 'welcome';
+        END$$
+        """
+    )
+    primary.sql("CREATE ROLE welcomed LOGIN")
+    standby.replay(primary)
+    try:
+        # greeted before there is any, so that the greeting is kept
+        for _ in range(2):
+            psycopg.connect(standby.pool(user="welcomed")).close()
+        primary.sql("CREATE EVENT TRIGGER on_login ON login EXECUTE FUNCTION welcome()")
+        standby.replay(primary)
+        for _ in range(2):
+            same_as_direct(standby, ["SHOW welcome.seen", "SELECT 1"], user="welcomed")
+        # and the pool's backends come and go as ever
+        with psycopg.connect(standby.pool(user="welcomed"), autocommit=True) as session:
+            standby.set_parameters({"pg_baton.backend_idle_timeout": "1s"})
+            standby.reload()
+            if standby.pooled:
+                there = "SELECT count(*) FROM pg_baton_backends WHERE user_name = 'welcomed'"
+                wait_until(lambda: standby.sql(there) == [(0,)], what="idle backends have gone")
+            assert session.execute("SELECT 1").fetchone() == (1,)
+    finally:
+        standby.set_parameters({"pg_baton.backend_idle_timeout": None})
+        standby.reload()
+        for statement in ("DROP EVENT TRIGGER IF EXISTS on_login", "DROP FUNCTION welcome", "DROP ROLE welcomed"):
+            primary.sql(statement)
+        standby.replay(primary)

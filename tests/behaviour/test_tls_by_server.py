@@ -25,6 +25,7 @@ from test_tls_certificates import (  # noqa: F401 (a fixture)
     options,
     visit,
 )
+from test_login_by_server import built_library
 
 pytestmark = pytest.mark.pool_only
 
@@ -167,3 +168,44 @@ def test_replication_by_tls_is_bound_and_shown(server, authority):  # noqa: F811
     wait_until(comes_in, what="the new line is in force")
     said = r"replication connection authorized: user=scrammed.* SSL enabled \(protocol=TLSv1.3, cipher="
     wait_until(lambda: re.search(said, server.log_file.read_text(errors="replace")), what="the log says so")
+
+
+# whether or not anybody is asked for a password before
+WRONG = ["another_s", "nameless", "not_in_the_map", "another_dn", "another_certificate", "trusted_with_another"]
+# pg_hba.conf alone decides
+UNHEARD = ["without_one", "a_password_alone", "without_tls"]
+
+
+@pytest.mark.parametrize("how", ["library", "login_server"])
+def test_a_wrong_certificate_is_refused_by_the_server_and_watchers_see_it(make_cluster, run, authority, how):  # noqa: F811
+    """What the log says of such clients, a library that audits logins included, is what it
+    says of those on the server's own port."""
+    parameters = {"pg_baton.max_backends": 2}
+    if how == "library":
+        parameters["shared_preload_libraries"] = f"pg_baton, {built_library(run, 'login_audit')}"
+    else:
+        parameters["pg_baton.login"] = "server"
+    cluster = make_cluster(
+        start=False,
+        parameters=parameters,
+        hba=["local all postgres trust", "local all all reject", "host all postgres 127.0.0.1/32 trust", *HBA],
+        hba_replaces=True,
+    )
+    make_secure(cluster, authority)
+    cluster.write_ident(IDENT)
+    cluster.start()
+    cluster.sql(ROLES)
+    for case in [*WRONG, *UNHEARD]:
+        user, certificate, more = VISITS[case]
+        chosen = options(authority, user, certificate, **more)
+        told, said = [], []
+        for conninfo in (cluster.direct, cluster.pool):
+            with cluster.new_log() as log:
+                told.append(visit(conninfo(**chosen)))
+                lines = re.findall(r"(?:LOG|FATAL|DETAIL):  ((?:audit:|.*failed for user|Connection matched).*)", log())
+                said.append(sorted(re.sub(r"line \d+", "line", line) for line in lines))
+        assert told[0] == told[1], case
+        assert said[0] == said[1], case
+        heard = [line for line in said[1] if line.startswith("audit:")]
+        is_heard = how == "library" and case in WRONG
+        assert heard == ([f"audit: {user} from 127.0.0.1: out"] if is_heard else []), case

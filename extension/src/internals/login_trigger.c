@@ -18,7 +18,6 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "catalog/pg_database.h"
 #include "catalog/pg_event_trigger.h"
 #include "commands/event_trigger.h"
 #include "miscadmin.h"
@@ -45,12 +44,22 @@ baton_login_triggers_attach(void)
 }
 
 bool
+baton_login_triggers_marked(Form_pg_database database)
+{
+#if PG_VERSION_NUM >= 170000
+	return database->dathasloginevt;
+#else
+	return false;
+#endif
+}
+
+bool
 baton_login_triggers_exist(void)
 {
 #if PG_VERSION_NUM >= 170000
 	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
 	bool		exist = HeapTupleIsValid(tuple) &&
-	((Form_pg_database) GETSTRUCT(tuple))->dathasloginevt;
+	baton_login_triggers_marked((Form_pg_database) GETSTRUCT(tuple));
 
 	if (HeapTupleIsValid(tuple))
 		ReleaseSysCache(tuple);

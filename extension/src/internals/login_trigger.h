@@ -12,11 +12,16 @@
 #ifndef BATON_LOGIN_TRIGGER_H
 #define BATON_LOGIN_TRIGGER_H
 
+#include "catalog/pg_database.h"
+
 /* None shall fire for the backend's own start, which is nobody's login. */
 extern void baton_login_triggers_hold(void);
 
 /* Checks that, when it has started: NULL, or what is not as expected. */
 extern const char *baton_login_triggers_attach(void);
+
+/* Does the row of a database say that it has any? */
+extern bool baton_login_triggers_marked(Form_pg_database database);
 
 /* Has this database any?  In a transaction. */
 extern bool baton_login_triggers_exist(void);

@@ -12,6 +12,7 @@
 #include "catalog/pg_database.h"
 #include "catalog/pg_tablespace.h"
 #include "common/string.h"
+#include "libpq/auth.h"
 #include "libpq/libpq.h"
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
@@ -254,6 +255,16 @@ baton_user_namespaces(void)
 	return false;
 #else
 	return Db_user_namespace;
+#endif
+}
+
+bool
+baton_gss_delegates(void)
+{
+#if PG_VERSION_NUM >= 160000
+	return pg_gss_accept_delegation;
+#else
+	return false;
 #endif
 }
 

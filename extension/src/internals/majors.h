@@ -88,6 +88,9 @@ extern Buffer baton_shared_catalog_read(Oid catalog, BlockNumber block);
 /* Is the role's name another than the client's, by its database?  Up to 16. */
 extern bool baton_user_namespaces(void);
 
+/* Does a client of GSSAPI's leave credentials in its process?  From 16 on. */
+extern bool baton_gss_delegates(void);
+
 /* Is the role in force (SET ROLE, or the session's) a superuser? */
 extern bool baton_current_role_is_superuser(void);
 

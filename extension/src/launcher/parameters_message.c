@@ -160,9 +160,7 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "login_step_timeout_ms", baton_login_step_timeout_ms);
 	add_number(&pairs, &count, "max_login_bytes", (int64) baton_max_login_kb * 1024);
 	add_number(&pairs, &count, "enabled", baton_enabled ? 1 : 0);
-	add_number(&pairs, &count, "login_by_server",
-			   baton_login == BATON_LOGIN_SERVER ||
-			   (baton_login == BATON_LOGIN_AUTO && baton_others_authenticate()) ? 1 : 0);
+	add_number(&pairs, &count, "login_by_server", baton_server_authenticates() ? 1 : 0);
 	add_number(&pairs, &count, "gss_encryption", offers_gss() ? 1 : 0);
 	add(&pairs, &count, "native_dbuser_names", baton_native_dbuser_names);
 	add_number(&pairs, &count, "native_when_waiting", baton_native_when_waiting);

@@ -204,7 +204,8 @@ impl Dispatcher {
             role: answer.role,
             database: answer.database,
             superuser: answer.superuser,
-            ask_backend: answer.ask_backend,
+            must_be_greeted: answer.ask_backend || answer.fires_triggers,
+            principal: proved.principal,
             out: proved.out,
         };
         if let Err(turned_away) = self.scheduler.begin_session(client) {

@@ -121,9 +121,12 @@ impl Dispatcher {
             Peer::Backend(slot) => self.scheduler.backend_frame(slot, frame),
             Peer::Launcher => Ok(self.launcher_frame(frame)?),
             Peer::Authenticator(login, serial) if frame.kind == MSG_AUTHENTICATED => {
-                Reader(frame.payload).end()?;
+                let mut reader = Reader(frame.payload);
+                let by_gss = reader.u8()? != 0;
+                let principal = reader.string()?.to_vec();
+                reader.end()?;
                 self.connections.set_peer(number, Peer::Query);
-                self.logins.authenticated_by_server(login, serial);
+                (self.logins).authenticated_by_server(login, serial, by_gss.then_some(principal));
                 self.logins_want();
                 Ok(())
             }

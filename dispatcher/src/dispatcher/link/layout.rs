@@ -140,11 +140,11 @@ pub struct Identity {
     pub idle_since_us: AtomicI64,
     pub query_id: AtomicU64,
     pub is_tracked: AtomicU32,
-    pub reserved0: AtomicU32,
+    pub gss_authenticated: AtomicU32,
     pub application_name: [AtomicU8; 64],
     pub cancel: AtomicU64,
     pub tls: Tls,
-    pub reserved: [AtomicU64; 2],
+    pub gss_principal: [AtomicU8; 64],
 }
 
 /// What pg_stat_ssl shows of a session.
@@ -157,7 +157,6 @@ pub struct Tls {
     pub client_dn: [AtomicU8; 64],
     pub client_serial: [AtomicU8; 64],
     pub issuer_dn: [AtomicU8; 64],
-    pub reserved: [AtomicU8; 48],
 }
 
 /// Counters of one prepared statement of one session. Doubles as their bits.

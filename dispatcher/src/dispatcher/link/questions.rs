@@ -90,6 +90,9 @@ pub struct Answer {
     pub database_backends: i32,
     pub refusal: Option<Report>,
     pub refuse_before_authentication: bool,
+    /// At once, too, unless a backend authenticates it: that refuses it, and other
+    /// libraries' hooks hear of it. Its certificate is not this role's.
+    pub refuse_method: bool,
     /// The refusal comes when the client has proved itself, in place of
     /// AuthenticationOk: its certificate is not this role's.
     pub refuse_proof: bool,
@@ -99,6 +102,8 @@ pub struct Answer {
     pub good_until: i64,
     /// Only a backend can say whether this role may connect: it must greet.
     pub ask_backend: bool,
+    /// One must greet, for login triggers are to fire.
+    pub fires_triggers: bool,
     /// Whether it becomes native: BATON_NATIVE_*.
     pub native: u32,
 }
@@ -158,9 +163,12 @@ impl Answer {
         let refuse_when = reader.u8()?;
         answer.refuse_before_authentication = refuse_when == 1;
         answer.refuse_proof = refuse_when == 2;
+        answer.refuse_method = refuse_when == 3;
         answer.peer_allowed = reader.string()? == b"1";
         answer.good_until = reader.i64()?;
-        answer.ask_backend = reader.u8()? != 0;
+        let greeter = reader.u8()?;
+        answer.ask_backend = greeter == 1;
+        answer.fires_triggers = greeter == 2;
         answer.native = u32::from(reader.u8()?);
         Ok((request, answer))
     }
@@ -178,7 +186,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_as_the_header_says() {
-        let payload = |sqlstate: &[u8]| {
+        let of = |sqlstate: &[u8], refuse_when, greeter| {
             let frame = Writer::new(MSG_LOGIN_ANSWER, 0)
                 .u32(7)
                 .u32(AUTH_SCRAM)
@@ -196,14 +204,15 @@ mod tests {
                 .string(b"message")
                 .string(b"")
                 .string(b"hint")
-                .u8(1)
+                .u8(refuse_when)
                 .string(b"1")
                 .u64(9)
-                .u8(1)
+                .u8(greeter)
                 .u8(1)
                 .finish();
             frame[16..].to_vec()
         };
+        let payload = |sqlstate: &[u8]| of(sqlstate, 1, 1);
         let (request, answer) = Answer::parse(&payload(b"28000")).unwrap();
         assert_eq!(
             (request, answer.role_limit, answer.database_limit),
@@ -213,6 +222,9 @@ mod tests {
         assert_eq!((answer.good_until, answer.ask_backend), (9, true));
         assert_eq!(answer.native, NATIVE_POOL_MODE);
         assert!(answer.superuser && answer.peer_allowed && answer.refuse_before_authentication);
+        let other = Answer::parse(&of(b"28000", 3, 2)).unwrap().1;
+        assert!(other.refuse_method && !other.refuse_before_authentication && !other.refuse_proof);
+        assert!(other.fires_triggers && !other.ask_backend && !answer.fires_triggers);
         let report = answer.refusal.unwrap();
         assert_eq!((report.detail, report.hint), (None, Some(b"hint".to_vec())));
         assert!(Answer::parse(&payload(b"")).unwrap().1.refusal.is_none());

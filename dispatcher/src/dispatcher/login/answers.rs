@@ -101,6 +101,7 @@ impl Logins {
         let by_server = self.parameters.login_by_server || answer.method == AUTH_BY_SERVER;
         let why = match (answer.native, is_full) {
             (NATIVE_POOL_MODE, _) => Some(Why::PoolMode),
+            (NATIVE_DELEGATION, _) => Some(Why::Delegation),
             (NATIVE_BY_SERVER, _) if by_server => Some(Why::FailedCheck),
             (_, true) => Some(Why::PoolMemory),
             _ => None,
@@ -118,7 +119,7 @@ impl Logins {
             asked.role = answer.role;
             return self.send_on_errand(number, Errand::Login, ForServer::Client(asked));
         }
-        if answer.refuse_before_authentication {
+        if answer.refuse_before_authentication || answer.refuse_method {
             if let Some(report) = &answer.refusal {
                 let report = report.clone();
                 // CheckCertAuth() (auth.c) knows it, whatever the map says then.
@@ -220,6 +221,7 @@ impl Logins {
             out,
             verifier: answer.verifier.clone(),
             learnt,
+            principal: None,
         };
         let now = self.control.header.login_generation.load(SeqCst);
         let is_old = answer.demands_proof()
@@ -236,8 +238,13 @@ impl Logins {
         self.enter(number, startup, answer, proved);
     }
 
-    /// A backend has authenticated the client.
-    pub fn authenticated_by_server(&mut self, number: u32, serial: u64) {
+    /// A backend has authenticated the client; by GSSAPI as this principal.
+    pub fn authenticated_by_server(
+        &mut self,
+        number: u32,
+        serial: u64,
+        principal: Option<Vec<u8>>,
+    ) {
         let Some(login) = login_of(&mut self.logins, number, serial) else {
             return;
         };
@@ -255,6 +262,7 @@ impl Logins {
             out,
             verifier: Vec::new(),
             learnt: Learnt::VouchedFor,
+            principal,
         });
         login.phase = Phase::Asked(asked);
         self.ask(number);

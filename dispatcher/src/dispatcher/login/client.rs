@@ -92,6 +92,8 @@ pub struct Proved {
     /// What the client has proved itself against.
     pub verifier: Vec<u8>,
     pub learnt: Learnt,
+    /// As which GSSAPI knows it, if the server has asked that.
+    pub principal: Option<Vec<u8>>,
 }
 
 /// One client that is logging in.

@@ -27,6 +27,7 @@ pub enum Why {
     PoolMemory,
     FailedCheck,
     GssEncryption,
+    Delegation,
 }
 
 impl Why {
@@ -42,6 +43,7 @@ impl Why {
             Why::PoolMemory => "pool memory",
             Why::FailedCheck => "failed check",
             Why::GssEncryption => "GSSAPI encryption",
+            Why::Delegation => "gss_accept_delegation",
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::dispatcher::network::Origin;
 use crate::dispatcher::sessions::greetings::{
     clean_ascii, sort_out, Beginning, Greeting, Kind, Learning, Settings, Told, APPLICATION_NAME,
 };
+use crate::dispatcher::sessions::identity::Security;
 use crate::dispatcher::sys::socket::{self, Address};
 use crate::dispatcher::tls::HandedEnd;
 use crate::protocol::messages;
@@ -34,8 +35,10 @@ pub struct NewClient {
     pub role: u32,
     pub database: u32,
     pub superuser: bool,
-    /// Only a backend can say whether it may connect.
-    pub ask_backend: bool,
+    /// By a backend: only one can say whether it may connect, or fires triggers.
+    pub must_be_greeted: bool,
+    /// As which GSSAPI has authenticated it.
+    pub principal: Option<Vec<u8>>,
     /// To be sent before anything else: ends with AuthenticationOk.
     pub out: Vec<u8>,
 }
@@ -134,7 +137,11 @@ impl Scheduler {
         let cleaned = (application_name.as_ref()).map(|name| clean_ascii(name, server_major));
         let cleaned = cleaned.as_deref();
         let shown = cleaned.unwrap_or_default();
-        (self.control).show_identity(index, &record, &kind.pool, shown, tls.as_deref());
+        let security = Security {
+            tls: tls.as_deref(),
+            principal: client.principal.as_deref(),
+        };
+        (self.control).show_identity(index, &record, &kind.pool, shown, &security);
         if self.parameters.log_authorization {
             let name =
                 cleaned.map(|name| format!(" application_name={}", String::from_utf8_lossy(name)));
@@ -146,7 +153,7 @@ impl Scheduler {
                 tls.map(|facts| facts.for_log()).unwrap_or_default(),
             );
         }
-        let is_ordinary = !client.ask_backend && Kind::is_ordinary(cleaned);
+        let is_ordinary = !client.must_be_greeted && Kind::is_ordinary(cleaned);
         let kept = (self.greetings.of(&kind, names_generation))
             .filter(|_| is_ordinary && !self.core.is_held(number));
         match kept {

@@ -16,6 +16,12 @@ use crate::dispatcher::tls::facts::Facts;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+/// What pg_stat_ssl and pg_stat_gssapi show of a session.
+pub struct Security<'a> {
+    pub tls: Option<&'a Facts>,
+    pub principal: Option<&'a [u8]>,
+}
+
 /// The numbers after `first`, each once.
 fn numbers_from(first: u32) -> impl Iterator<Item = u32> {
     let most = i32::MAX as u32;
@@ -61,7 +67,7 @@ impl Control {
         record: &SessionRecord,
         key: &PoolKey,
         application_name: &[u8],
-        tls: Option<&Facts>,
+        security: &Security<'_>,
     ) {
         let identity = &self.identities[index as usize];
         identity.changes.fetch_or(1, SeqCst);
@@ -82,7 +88,10 @@ impl Control {
         identity.query_id.store(0, Relaxed);
         identity.is_tracked.store(1, Relaxed);
         put_text(&identity.application_name, application_name);
-        show_tls(&identity.tls, tls);
+        show_tls(&identity.tls, security.tls);
+        let principal = security.principal;
+        put_text(&identity.gss_principal, principal.unwrap_or_default());
+        (identity.gss_authenticated).store(u32::from(principal.is_some()), Relaxed);
         identity.changes.fetch_add(1, SeqCst);
         let used = &self.header.identities_used;
         used.fetch_max(index + 1, SeqCst);

@@ -100,7 +100,10 @@ change_row(TupleDesc columns, int n, Datum *values, bool *nulls, void *argument)
 	rows->shown[rows->shown_count++] = session;
 	values[pid_at] = Int32GetDatum(session);
 	if (baton_identity_read(baton_pid_find(session), &identity))
+	{
 		baton_tls_show(columns, &identity.tls, values, nulls);
+		baton_gss_show(columns, &identity, values, nulls);
+	}
 	return rows->wanted == 0 || rows->wanted == process || rows->wanted == session;
 }
 
@@ -108,7 +111,7 @@ change_row(TupleDesc columns, int n, Datum *values, bool *nulls, void *argument)
 typedef enum IdleColumn
 {
 	IDLE_NOTHING,
-	IDLE_FALSE,					/* no GSSAPI; TLS: see pid_tls.c */
+	IDLE_FALSE,					/* TLS, GSSAPI: see pid_tls.c */
 	IDLE_DATABASE,
 	IDLE_PID,
 	IDLE_ROLE,
@@ -251,6 +254,7 @@ add_idle(ReturnSetInfo *result, ActivityRows *rows)
 		for (int i = 0; i < columns->natts; i++)
 			values[i] = idle_value(idle, shown[i], &nulls[i]);
 		baton_tls_show(columns, &idle->identity.tls, values, nulls);
+		baton_gss_show(columns, &idle->identity, values, nulls);
 		tuplestore_putvalues(result->setResult, columns, values, nulls);
 		MemoryContextSwitchTo(caller);
 		MemoryContextReset(row_context);

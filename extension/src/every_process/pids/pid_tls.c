@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * pid_tls.c
- *		What pg_stat_ssl shows of a session.
+ *		What pg_stat_ssl and pg_stat_gssapi show of a session.
  *
  * A backend writes its connection's TLS into its entry when it starts
  * (pgstat_bestart, backend_status.c), and a pooled one has none; the dispatcher,
- * which speaks TLS with the client, has put it beside who the session is.  The
+ * which speaks TLS with the client, has put it beside who the session is, and so
+ * has it what the backend has said that authenticated the client by GSSAPI.  The
  * columns are found by name: 15 to 18 have the same.
  *
  * Texts are UTF-8 (X509_NAME_to_cstring in be-secure-openssl.c converts them
@@ -74,4 +75,16 @@ baton_tls_show(TupleDesc columns, const BatonTls *tls, Datum *values, bool *null
 		put(columns, values, nulls, "ssl_client_serial", false,
 			DirectFunctionCall3(numeric_in, CStringGetDatum(serial),
 								ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+}
+
+/* Encryption makes a session native, and so does delegation. */
+void
+baton_gss_show(TupleDesc columns, const BatonIdentity *identity, Datum *values, bool *nulls)
+{
+	int			authenticated = baton_rows_column(columns, "gss_auth");
+
+	if (identity->gss_authenticated == 0 || authenticated < 0 || nulls[authenticated])
+		return;
+	values[authenticated] = BoolGetDatum(true);
+	put(columns, values, nulls, "gss_princ", false, baton_tls_text(identity->gss_principal));
 }

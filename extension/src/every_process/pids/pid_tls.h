@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * pid_tls.h
- *		What pg_stat_ssl shows of a session.
+ *		What pg_stat_ssl and pg_stat_gssapi show of a session.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -19,6 +19,10 @@
  * without TLS, or NULL in all columns if its reader may not see it.
  */
 extern void baton_tls_show(TupleDesc columns, const BatonTls *tls, Datum *values, bool *nulls);
+
+/* Likewise what pg_stat_gssapi shows of it. */
+extern void baton_gss_show(TupleDesc columns, const BatonIdentity *identity, Datum *values,
+						   bool *nulls);
 
 /* Of the client of a native backend behind a relay (client_ticket.c); not in use: none. */
 extern BatonTls baton_relayed_tls;

@@ -46,6 +46,9 @@
 #include "control.h"
 #include "hba_match.h"
 #include "login.h"
+#include "login_trigger.h"
+#include "majors.h"
+#include "other_hooks.h"
 #include "pool_settings.h"
 #include "settings_standby.h"
 #include "shared_catalog.h"
@@ -87,10 +90,12 @@ typedef struct Answer
 	const char *refusal_detail;
 	const char *refusal_hint;
 	bool		refuse_first;
+	bool		refuse_method;	/* so, unless a backend authenticates it */
 	bool		refuse_proof;	/* in place of AuthenticationOk */
 	bool		peer_match;
 	TimestampTz good_until;		/* 0: not to be kept */
 	bool		ask_backend;	/* a backend must greet, and decides */
+	bool		fires_triggers; /* a backend must greet */
 	uint8		native;			/* BATON_NATIVE_* */
 } Answer;
 
@@ -149,10 +154,11 @@ write_answer(StringInfo out, uint32 request, const Answer *answer)
 	baton_wire_string(out, answer->refusal_message);
 	baton_wire_string(out, answer->refusal_detail);
 	baton_wire_string(out, answer->refusal_hint);
-	baton_wire_u8(out, answer->refuse_first ? 1 : answer->refuse_proof ? 2 : 0);
+	baton_wire_u8(out, answer->refuse_first ? 1 : answer->refuse_proof ? 2 :
+				  answer->refuse_method ? 3 : 0);
 	baton_wire_string(out, answer->peer_match ? "1" : "");
 	baton_wire_i64(out, answer->good_until);
-	baton_wire_u8(out, answer->ask_backend ? 1 : 0);
+	baton_wire_u8(out, answer->ask_backend ? 1 : answer->fires_triggers ? 2 : 0);
 	baton_wire_u8(out, answer->native);
 }
 
@@ -238,31 +244,35 @@ check_certificate(const Question *question, Answer *answer, const HbaLine *line)
 
 /*
  * Is the certificate this role's (CheckCertAuth in auth.c)?  If not, the
- * method has failed, and with the method's own words (auth_failed).
+ * method has failed, and with the method's own words (auth_failed).  Other
+ * libraries' ClientAuthentication_hook hears of that, as of a wrong password: so
+ * where backends authenticate, one refuses such a client, and writes the log.
  */
 static void
 check_certificate_name(const Question *question, Answer *answer, const HbaLine *line)
 {
 	const char *name = line->clientcertname == clientCertDN ?
 	question->distinguished_name : question->common_name;
+	bool		is_server_s = baton_server_authenticates() || answer->method == BATON_AUTH_BY_SERVER;
+	int			level = is_server_s ? DEBUG1 : LOG;
 
 	if (line->clientcert != clientCertFull || answer->refuse_first)
 		return;
 	if (name[0] == '\0')
-		ereport(LOG,
+		ereport(level,
 				(errmsg("certificate authentication failed for user \"%s\": client certificate contains no user name",
 						question->user)));
 	else if (baton_rules_map(line->usermap, question->user, name))
 		return;
 	else if (line->auth_method != uaCert)
-		ereport(LOG,
+		ereport(level,
 				(errmsg("certificate validation (clientcert=verify-full) failed for user \"%s\": %s mismatch",
 						question->user, line->clientcertname == clientCertDN ? "DN" : "CN")));
 
 	if (line->auth_method == uaCert || line->auth_method == uaTrust)
 	{
 		answer->method = BATON_AUTH_REJECT;
-		answer->refuse_first = true;
+		answer->refuse_method = true;
 		refuse(answer, ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION,
 			   line->auth_method == uaCert ?
 			   psprintf(_("certificate authentication failed for user \"%s\""), question->user) :
@@ -335,6 +345,11 @@ choose_method(const Question *question, Answer *answer)
 			answer->method = BATON_AUTH_PEER;
 			answer->peer_match = question->os_user != NULL && question->os_user[0] != '\0' &&
 				baton_rules_map(line->usermap, question->user, question->os_user);
+			break;
+		case uaGSS:
+			answer->method = BATON_AUTH_BY_SERVER;
+			if (baton_gss_delegates())
+				answer->native = BATON_NATIVE_DELEGATION;
 			break;
 		default:
 			answer->method = BATON_AUTH_BY_SERVER;
@@ -435,6 +450,8 @@ check_database(const Question *question, Answer *answer)
 	}
 
 	answer->ask_backend = privilege == BATON_PRIVILEGE_UNKNOWN;
+	/* greetings that are kept on a standby hear of none that is made */
+	answer->fires_triggers = RecoveryInProgress() && baton_login_triggers_marked(form);
 }
 
 static void
@@ -475,7 +492,7 @@ decide(const Question *question, Answer *answer)
 		refuse_unreadable(question, answer);
 	else
 		choose_method(question, answer);
-	if (answer->refuse_first)
+	if (answer->refuse_first || answer->refuse_method)
 		answer->verifier = "";	/* the dispatcher need not know it */
 	else if (answer->refuse_proof)
 	{
@@ -493,7 +510,7 @@ decide(const Question *question, Answer *answer)
 	/* of one who does not exist, too, as it takes its time */
 	if (baton_pool_is_native(answer->role, answer->database))
 		answer->native = BATON_NATIVE_POOL_MODE;
-	else if (!baton_trusted_hba_works())
+	else if (answer->native == BATON_NATIVE_NOT && !baton_trusted_hba_works())
 		answer->native = BATON_NATIVE_BY_SERVER;
 	limit_answer(answer);
 

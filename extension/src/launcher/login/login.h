@@ -19,7 +19,8 @@
  *
  * The order in which the server itself would refuse, and in which the
  * dispatcher therefore has to look at the answer:
- *	1. refuse_before_authentication: the refusal, at once
+ *	1. refuse_before_authentication: the refusal, at once; 3 is the method's
+ *	   own, and a backend's to say where one authenticates
  *	2. the method; a role that does not exist fails it at the cost of one
  *	   that does
  *	3. role_limit against role_backends and its own sessions of that role:

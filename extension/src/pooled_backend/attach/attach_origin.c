@@ -56,6 +56,7 @@
 #include "client_port.h"
 #include "client_ticket.h"
 #include "control.h"
+#include "other_hooks.h"
 #include "parameters.h"
 #include "shown_certificate.h"
 #include "trusted_hba.h"
@@ -324,7 +325,10 @@ first_message(char type, const char *body, size_t length)
 	if (slot != NULL)
 		begin(slot);
 	if (slot != NULL && is_vouched_for(body, length))
+	{
 		baton_trusted_hba_load();
+		baton_others_overrule();
+	}
 	result = server_methods->putmessage(type, body, length);
 	if (slot != NULL && read_origin(rest, &origin))
 	{

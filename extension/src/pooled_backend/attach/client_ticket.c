@@ -309,10 +309,27 @@ let_go(void)
 		PqCommMethods = server_methods;
 }
 
+/* How pg_stat_gssapi would show it. */
+static void
+write_gss(StringInfo out)
+{
+	const char *principal = NULL;
+	bool		by_gss = false;
+
+#ifdef ENABLE_GSS
+	by_gss = be_gssapi_get_auth(MyProcPort);
+	principal = be_gssapi_get_princ(MyProcPort);
+#endif
+	baton_wire_u8(out, by_gss ? 1 : 0);
+	baton_wire_string(out, principal != NULL ? principal : "");
+}
+
 /* The server lets the client in.  The dispatcher does the rest. */
 static void
 finish_login(void)
 {
+	StringInfoData how;
+
 	(void) server_methods->flush();
 
 	/* more than one message of GSSAPI's was read without us */
@@ -330,7 +347,9 @@ finish_login(void)
 				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
 				 errmsg("parameter \"%s\" has just been switched on", "db_user_namespace"),
 				 errhint("Connect again.")));
-	(void) baton_channel_send(dispatcher, BATON_MSG_AUTHENTICATED, 0, NULL, 0);
+	initStringInfo(&how);
+	write_gss(&how);
+	(void) baton_channel_send(dispatcher, BATON_MSG_AUTHENTICATED, 0, how.data, how.len);
 	proc_exit(0);
 }
 

@@ -138,6 +138,10 @@ impl Login {
         self.socket.secured(facts);
     }
 
+    pub fn is_relayed(&self) -> bool {
+        self.socket.is_relayed()
+    }
+
     pub fn tls(&self) -> Option<&Arc<Facts>> {
         self.socket.tls()
     }

@@ -18,7 +18,7 @@
 //! An errand belongs to its login, and ends with it.
 
 use super::client::{login_of, Errand, ForServer, Phase};
-use super::native::Native;
+use super::native::{Native, Why};
 use super::Logins;
 use crate::dispatcher::backends::server;
 use crate::dispatcher::link::layout::shared::*;
@@ -29,7 +29,7 @@ use crate::dispatcher::sys::socket::{self, Address};
 use crate::dispatcher::tls::facts::Facts;
 use crate::dispatcher::tokens::{token, Source};
 use crate::protocol::messages;
-use crate::protocol::startup::{CancelRequest, Startup};
+use crate::protocol::startup::{CancelRequest, StartupReader};
 use crate::protocol::Report;
 use std::collections::VecDeque;
 use std::io;
@@ -304,11 +304,7 @@ impl Logins {
             return None;
         }
         let taken = match it.errand {
-            Errand::Native(why) => {
-                let startup = self.forget_native_login(it.login)?;
-                let since = self.now.timestamp;
-                Taken::Native(Native::new(startup, why, pid, address, since))
-            }
+            Errand::Native(why) => Taken::Native(self.becomes_native(it.login, why, pid)?),
             Errand::Gss => {
                 self.is_encrypting(it.login, pid);
                 Taken::ToEncrypt(it.login, it.serial)
@@ -321,16 +317,19 @@ impl Logins {
     }
 
     /// The login's socket is a backend's by now.
-    fn forget_native_login(&mut self, number: u32) -> Option<Startup> {
-        let login = self.take_out(number)?;
+    fn becomes_native(&mut self, number: u32, why: Why, pid: u32) -> Option<Native> {
+        let mut login = self.take_out(number)?;
         self.client_number.let_go(login.fd());
-        match login.phase {
-            Phase::Errand {
-                what: ForServer::Client(asked),
-                ..
-            } => Some(asked.startup),
-            _ => None,
-        }
+        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));
+        let Phase::Errand {
+            what: ForServer::Client(asked),
+            ..
+        } = phase
+        else {
+            return None;
+        };
+        let since = self.now.timestamp;
+        Some(Native::new(&login, asked.startup, why, pid, since))
     }
 
     /// A cancel request that is for no session of ours may be for a connection of the

@@ -55,7 +55,7 @@ impl Logins {
                 let login = self.take_out(number)?;
                 self.client_number.let_go(login.fd());
                 let (why, since) = (Why::GssEncryption, self.now.timestamp);
-                Some(Native::new(*startup, why, pid, login.address, since))
+                Some(Native::new(&login, *startup, why, pid, since))
             }
             // The process has ended by now, and the connection ends with the login.
             StartupEvent::Cancel(request) => {

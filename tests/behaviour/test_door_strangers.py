@@ -33,17 +33,26 @@ def server(run):
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     cluster = run.cluster(
         "door strangers",
-        hba=["host all postgres 127.0.0.9/32 trust", "host all by_scram,nobody all scram-sha-256", "host all in_clear,no_one all password"],
+        hba=[
+            "host replication by_scram all scram-sha-256",
+            "host all postgres 127.0.0.9/32 trust",
+            "host all by_scram,nobody all scram-sha-256",
+            "host all in_clear,no_one all password",
+            # asks for a password before it looks for its server, which nobody needs
+            'host all by_server all ldap ldapserver=127.0.0.1 ldapprefix="cn="',
+        ],
         # longer than is waited for below: a login that is kept is seen
         parameters={
             "pg_baton.max_backends": 4,
             "pg_baton.max_unauthenticated": WAITING,
             "authentication_timeout": "10min",
+            # a backend for each that the server authenticates
+            "max_connections": WAITING + 100,
         },
     )
     make_secure(cluster, Authority(run.directory / "door-strangers"))
     cluster.start()
-    for role in ("by_scram", "in_clear"):
+    for role in ("by_scram", "in_clear", "by_server"):
         cluster.sql(f"CREATE ROLE {role} LOGIN PASSWORD 'correct'")
     cluster.sql("CREATE EXTENSION pg_baton")
     yield cluster
@@ -145,9 +154,21 @@ def asks_and_never_answers(server, number: int) -> socket.socket:
     return wire.sock
 
 
+def asks_a_backend_and_never_answers(server, number: int) -> socket.socket:
+    """One that authenticates it, or would be its own."""
+    wire = Wire.open(HOST, server.pool_port)
+    who = {"user": "by_server", "database": "postgres"}
+    if number % 10 == 0:
+        who = {"user": "by_scram", "database": "postgres", "replication": "true"}
+    wire.send(startup(who))
+    assert wire.read().type in "RE"
+    wire.send(message("p", text("guess"))[: number % 5])
+    return wire.sock
+
+
 KINDS = [
     silent, half_a_packet, a_long_packet, garbage, half_a_handshake, a_handshake_and_no_more, resets, guesses,
-    asks_and_never_answers, guesses_by_tls, renegotiates, changes_its_keys,
+    asks_and_never_answers, guesses_by_tls, renegotiates, changes_its_keys, asks_a_backend_and_never_answers,
 ]  # fmt: skip
 
 

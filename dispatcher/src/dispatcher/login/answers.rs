@@ -234,11 +234,7 @@ impl Logins {
             return;
         };
         let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));
-        let Phase::Errand {
-            what: ForServer::Client(mut asked),
-            ..
-        } = phase
-        else {
+        let Phase::Authenticating(mut asked) = phase else {
             return self.drop_login(number);
         };
         let mut out = Vec::new();

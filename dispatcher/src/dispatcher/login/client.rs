@@ -29,8 +29,12 @@ pub enum Phase {
     Asked(Box<Asked>),
     /// Authentication runs.
     Proving(Box<Proving>),
-    /// Somebody is on his way to the server, or there with the client's socket.
+    /// Somebody is on his way to the server.
     Errand { errand: Errand, what: ForServer },
+    /// A backend authenticates it.
+    Authenticating(Box<Asked>),
+    /// A backend authenticates it, and is its own if it lets it in (native.rs).
+    BecomingNative,
 }
 
 pub struct Asked {
@@ -121,7 +125,9 @@ impl Login {
             Phase::Securing { .. }
             | Phase::Encrypting { .. }
             | Phase::Asked(_)
-            | Phase::Errand { .. } => 0,
+            | Phase::Errand { .. }
+            | Phase::Authenticating(_)
+            | Phase::BecomingNative => 0,
         }
     }
 
@@ -150,19 +156,30 @@ impl Login {
         self.socket.certificate()
     }
 
-    /// It is the client's turn.
+    /// It is the client's turn, as far as can be seen from here.
     pub fn keeps_us(&self) -> bool {
-        self.shakes_hands() || self.wanted() > 0
+        !self.hears_us() || self.wanted() > 0
     }
 
     /// A handshake is going on.
     pub fn shakes_hands(&self) -> bool {
-        matches!(self.phase, Phase::Securing { .. }) || self.is_a_backend_s()
+        matches!(
+            self.phase,
+            Phase::Securing { .. } | Phase::Encrypting { .. }
+        )
     }
 
-    /// A process of the server speaks with it, in words that are not ours.
+    /// A process of the server has its socket as well, and speaks with it.
     pub fn is_a_backend_s(&self) -> bool {
-        matches!(self.phase, Phase::Encrypting { .. })
+        matches!(
+            self.phase,
+            Phase::Encrypting { .. } | Phase::Authenticating(_) | Phase::BecomingNative
+        )
+    }
+
+    /// What we send it would be understood.
+    pub fn hears_us(&self) -> bool {
+        !self.shakes_hands() && !self.is_a_backend_s()
     }
 }
 

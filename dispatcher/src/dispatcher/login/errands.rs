@@ -15,7 +15,10 @@
 //! A client that is to have GSSAPI encryption has no startup packet yet: the dispatcher
 //! sends one that has the ticket and names nobody (gss.rs).
 //!
-//! An errand belongs to its login, and ends with it.
+//! An errand belongs to its login, and ends with it. Once a backend has the client's
+//! socket the login goes on, until the backend has said that the client is authenticated
+//! or let in: the socket stays open here as well, it counts among those that have not
+//! logged in, the limits at the door hold, and to end it the socket is shut down.
 
 use super::client::{login_of, Errand, ForServer, Phase};
 use super::native::{Native, Why};
@@ -29,7 +32,7 @@ use crate::dispatcher::sys::socket::{self, Address};
 use crate::dispatcher::tls::facts::Facts;
 use crate::dispatcher::tokens::{token, Source};
 use crate::protocol::messages;
-use crate::protocol::startup::{CancelRequest, StartupReader};
+use crate::protocol::startup::CancelRequest;
 use crate::protocol::Report;
 use std::collections::VecDeque;
 use std::io;
@@ -309,18 +312,36 @@ impl Logins {
                 self.is_encrypting(it.login, pid);
                 Taken::ToEncrypt(it.login, it.serial)
             }
-            Errand::Login | Errand::Cancel => Taken::ToAuthenticate(it.login, it.serial),
+            Errand::Login | Errand::Cancel => {
+                self.is_authenticating(it.login);
+                Taken::ToAuthenticate(it.login, it.serial)
+            }
         };
         debug!("process {pid} has taken a client: {:?}", it.errand);
         self.next_errands();
         Some(taken)
     }
 
-    /// The login's socket is a backend's by now.
+    /// A backend has the login's socket, to authenticate it.
+    fn is_authenticating(&mut self, number: u32) {
+        if let Some(login) = self.logins.get_mut(number) {
+            let phase = std::mem::replace(&mut login.phase, Phase::BecomingNative);
+            login.phase = match phase {
+                Phase::Errand {
+                    what: ForServer::Client(asked),
+                    ..
+                } => Phase::Authenticating(asked),
+                phase => phase,
+            };
+            self.settle(number);
+        }
+    }
+
+    /// A backend has the login's socket, for life if it lets it in.
     fn becomes_native(&mut self, number: u32, why: Why, pid: u32) -> Option<Native> {
-        let mut login = self.take_out(number)?;
-        self.client_number.let_go(login.fd());
-        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));
+        let login = self.logins.get_mut(number)?;
+        let phase = std::mem::replace(&mut login.phase, Phase::BecomingNative);
+        self.settle(number);
         let Phase::Errand {
             what: ForServer::Client(asked),
             ..
@@ -328,8 +349,25 @@ impl Logins {
         else {
             return None;
         };
+        let login = self.logins.get(number)?;
         let since = self.now.timestamp;
-        Some(Native::new(&login, asked.startup, why, pid, since))
+        Some(Native::new(number, login, asked.startup, why, pid, since))
+    }
+
+    /// The server has let it in: its socket is its backend's alone.
+    pub fn native_is_in(&mut self, number: u32, serial: u64) {
+        if self.has(number, serial) {
+            if let Some(login) = self.take_out(number) {
+                self.client_number.let_go(login.fd());
+            }
+        }
+    }
+
+    /// The backend that was to be its own has ended, and told it why.
+    pub fn native_is_refused(&mut self, number: u32, serial: u64) {
+        if self.has(number, serial) {
+            self.drop_login(number);
+        }
     }
 
     /// A cancel request that is for no session of ours may be for a connection of the

@@ -285,11 +285,11 @@ impl Logins {
     pub fn forget(&mut self, number: u32) {
         if let Some(login) = self.take_out(number) {
             self.client_number.let_go(login.fd());
-            match login.phase {
-                Phase::Errand { .. } => self.recall_errand(number, login.serial),
-                // The process has the socket, too, and learns of it so.
-                Phase::Encrypting { .. } => socket::shutdown(login.fd()),
-                _ => {}
+            if matches!(login.phase, Phase::Errand { .. }) {
+                self.recall_errand(number, login.serial);
+            } else if login.is_a_backend_s() {
+                // That has the socket, too, and learns of it so.
+                socket::shutdown(login.fd());
             }
         }
     }
@@ -303,7 +303,7 @@ impl Logins {
     pub fn fail(&mut self, number: u32, report: &Report) {
         if let Some(login) = self.logins.get(number) {
             info!("login failed, {}: {report}", login.address);
-            if !login.is_a_backend_s() {
+            if login.hears_us() {
                 let _ = socket::send(login.fd(), &report.to_bytes());
             }
         }
@@ -381,10 +381,12 @@ impl Logins {
         }
     }
 
-    /// Nobody comes in any more.
+    /// Nobody comes in any more, but those that the server may still let in.
     pub fn stop(&mut self) {
         let report = Report::fatal(b"57P03", "the database system is shutting down");
-        let all: Vec<u32> = self.logins.iter().map(|(number, _)| number).collect();
+        let is_ours = |login: &Login| !matches!(login.phase, Phase::BecomingNative);
+        let ours = self.logins.iter().filter(|(_, login)| is_ours(login));
+        let all: Vec<u32> = ours.map(|(number, _)| number).collect();
         for number in all {
             self.fail(number, &report);
         }

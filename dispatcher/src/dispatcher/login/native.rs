@@ -61,11 +61,23 @@ pub struct Native {
     since: i64,
     /// As whom the server has let it in; None before that.
     role: Option<u32>,
+    /// As long as that: its login.
+    login: Option<LoginId>,
 }
+
+/// A login's number and serial.
+type LoginId = (u32, u64);
 
 impl Native {
     /// Of this login.
-    pub fn new(login: &Login, mut startup: Startup, why: Why, pid: u32, since: i64) -> Native {
+    pub fn new(
+        number: u32,
+        login: &Login,
+        mut startup: Startup,
+        why: Why,
+        pid: u32,
+        since: i64,
+    ) -> Native {
         let name = startup.take_settings().ok().and_then(|settings| {
             let is_it = |name: &[u8]| name.eq_ignore_ascii_case(b"application_name");
             let found = settings.into_iter().rev().find(|(name, _)| is_it(name));
@@ -84,6 +96,7 @@ impl Native {
             application_name: name.unwrap_or_default(),
             since,
             role: None,
+            login: Some((number, login.serial)),
         }
     }
 
@@ -135,17 +148,18 @@ fn count<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K, is_in: bool) {
 
 impl Natives {
     pub fn insert(&mut self, connection: u32, native: Native) {
-        self.remove(connection);
+        let _ = self.remove(connection);
         self.count(&native, true);
         self.relayed += usize::from(native.is_relayed);
         self.by_connection.insert(connection, native);
     }
 
-    pub fn remove(&mut self, connection: u32) {
-        if let Some(native) = self.by_connection.remove(&connection) {
-            self.count(&native, false);
-            self.relayed -= usize::from(native.is_relayed);
-        }
+    /// Its backend has ended. The login that has ended so.
+    pub fn remove(&mut self, connection: u32) -> Option<LoginId> {
+        let native = self.by_connection.remove(&connection)?;
+        self.count(&native, false);
+        self.relayed -= usize::from(native.is_relayed);
+        native.login
     }
 
     /// Those whose bytes go by this process.
@@ -174,6 +188,11 @@ impl Natives {
             self.count(&native, true);
             self.by_connection.insert(connection, native);
         }
+    }
+
+    /// The login that is one no more, since the server has let it in.
+    pub fn take_login(&mut self, connection: u32) -> Option<LoginId> {
+        self.by_connection.get_mut(&connection)?.login.take()
     }
 
     /// Those that the server has let in as this role.
@@ -234,6 +253,7 @@ mod tests {
             application_name: Vec::new(),
             since: 0,
             role: None,
+            login: Some((pid, 0)),
         }
     }
 

@@ -5,17 +5,21 @@ limits hold there as well."""
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import struct
 import time
 
 import psycopg
 import pytest
 from harness.cluster import HOST
-from harness.health import wait_until
-from harness.wire import Wire, startup
+from harness.health import stop, wait_until
+from harness.wire import Wire, cancel, query, startup
 
 pytestmark = pytest.mark.pool_only
 
 HBA = ["host all by_scram all scram-sha-256", "host replication by_scram all scram-sha-256"]
+ELSEWHERE = "127.0.0.2"
 MOST = 10
 WAYS = {
     "a_backend_authenticates_it": ({"login": "server"}, {"database": "postgres"}),
@@ -119,3 +123,46 @@ def test_who_gets_a_backend_of_its_own_waits_for_a_lock_as_long_as_on_the_server
         time.sleep(3)
         locker.rollback()
         assert [wire.until_ready()[-1].type for wire in wires] == ["Z", "Z"]
+
+
+def test_cancel_requests_for_the_server_keep_nobody_out_nor_each_other(door):
+    """They come faster than the postmaster forks, which stands still here."""
+    cluster = door(max_unauthenticated=100, native_dbuser_names="native/*")
+    Wire.login(HOST, cluster.pool_port).leave()
+    with Wire.login(HOST, cluster.pool_port, database="native") as native:
+        native.send(query("SELECT pg_sleep(600)"))
+        wrong = struct.pack("!I", struct.unpack("!I", native.cancel_key)[0] ^ 1)
+        stop(cluster.postmaster_pid())
+        try:
+            flood = [send_cancel(cluster, native.backend_pid, wrong) for _ in range(300)]
+            with Wire.login(HOST, cluster.pool_port) as session:
+                assert session.query("SELECT 1") == [["1"]]
+            own = send_cancel(cluster, native.backend_pid, native.cancel_key, ELSEWHERE)
+            flood += [send_cancel(cluster, native.backend_pid, wrong) for _ in range(300)]
+            wait_until(lambda: sum(one.has_input() for one in flood) > 500, what="most are let go")
+            assert not own.has_input()
+        finally:
+            os.kill(cluster.postmaster_pid(), signal.SIGCONT)
+        assert native.until_ready()[-2].fields()["C"] == "57014"
+        assert is_closed(own)
+        assert all(is_closed(one) for one in flood)
+        for one in [own, *flood]:
+            one.close()
+        logs_in(cluster, {"database": "native"})
+
+
+def send_cancel(cluster, pid: int, key: bytes, source: str = "") -> Wire:
+    wire = Wire.open(HOST, cluster.pool_port, source=source)
+    wire.send(cancel(pid, key))
+    return wire
+
+
+def test_a_cancel_request_for_no_process_of_the_server_does_not_reach_it(door):
+    cluster = door()
+    with cluster.new_log() as log:
+        for pid in (os.getpid(), 0, -1, 1):
+            with send_cancel(cluster, pid, b"\0\0\0\1") as wire:
+                assert is_closed(wire)
+            said = f"PID {pid} in cancel request did not match any process"
+            wait_until(lambda: f"LOG:  pg_baton: {said}" in log(), what="it is told")  # noqa: B023
+            assert log().count(said) == 1

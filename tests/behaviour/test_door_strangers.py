@@ -16,7 +16,7 @@ from harness.certificates import Authority, client_hello, make_secure
 from harness.cluster import HOST
 from harness.health import Load, assert_serves, wait_until
 from harness.processes import memory_kb
-from harness.wire import SSL_REQUEST, Wire, message, startup, text
+from harness.wire import SSL_REQUEST, Wire, cancel, message, startup, text
 
 pytestmark = pytest.mark.pool_only
 
@@ -55,6 +55,7 @@ def server(run):
     for role in ("by_scram", "in_clear", "by_server"):
         cluster.sql(f"CREATE ROLE {role} LOGIN PASSWORD 'correct'")
     cluster.sql("CREATE EXTENSION pg_baton")
+    ((cluster.a_process,),) = cluster.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")
     yield cluster
     cluster.finish()
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -166,9 +167,17 @@ def asks_a_backend_and_never_answers(server, number: int) -> socket.socket:
     return wire.sock
 
 
+def cancels_what_the_server_does(server, number: int) -> socket.socket:
+    """By a key that is wrong, a process that knows nothing of the pool."""
+    one = knock(server)
+    one.sendall(cancel(server.a_process, struct.pack("!I", number)))
+    return one
+
+
 KINDS = [
     silent, half_a_packet, a_long_packet, garbage, half_a_handshake, a_handshake_and_no_more, resets, guesses,
     asks_and_never_answers, guesses_by_tls, renegotiates, changes_its_keys, asks_a_backend_and_never_answers,
+    cancels_what_the_server_does,
 ]  # fmt: skip
 
 

@@ -156,7 +156,7 @@ impl Login {
         self.socket.certificate()
     }
 
-    /// It is the client's turn, as far as can be seen from here.
+    /// It is the client's turn, as far as can be seen from here, or it waits for nothing.
     pub fn keeps_us(&self) -> bool {
         !self.hears_us() || self.wanted() > 0
     }
@@ -177,9 +177,15 @@ impl Login {
         )
     }
 
+    /// It has sent a cancel request, which is the server's to obey.
+    pub fn cancels(&self) -> bool {
+        let errand = Errand::Cancel;
+        matches!(&self.phase, Phase::Errand { errand: its, .. } if *its == errand)
+    }
+
     /// What we send it would be understood.
     pub fn hears_us(&self) -> bool {
-        !self.shakes_hands() && !self.is_a_backend_s()
+        !self.shakes_hands() && !self.is_a_backend_s() && !self.cancels()
     }
 }
 

@@ -13,7 +13,7 @@
 //! | `door`, `limits`, `watch` | limits at the door, and whom they concern next |
 //! | `securing` | TLS |
 //! | `gss` | GSSAPI encryption |
-//! | `errands`, `native` | what the server is to do for a client |
+//! | `errands`, `native`, `cancels` | what the server is to do for a client |
 //! | `outcomes` | what other threads have found out |
 //! | `login_cache`, `launcher` | what the launcher was asked |
 //! | `admission` | may a client come in that has proved itself? |
@@ -21,6 +21,7 @@
 pub mod accepting;
 pub mod admission;
 mod answers;
+mod cancels;
 mod client;
 mod conversation;
 mod door;

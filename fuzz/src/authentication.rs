@@ -28,6 +28,7 @@ fn claim(choice: u8) -> Claim {
         verifier: verifier.map(String::into_bytes),
         peer_allowed: false,
         encryption_is_md5: choice & 16 != 0,
+        scram_iterations: 0,
         channel_binding: (choice & 32 != 0).then(|| vec![7; 32]),
     }
 }

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
+import struct
 import time
 
 import pytest
 from harness.certificates import Authority, make_secure
 from harness.cluster import HOST
-from harness.health import wait_until
+from harness.health import stop, wait_until
+from harness.impostor import Impostor
 from harness.wire import SSL_REQUEST, LoginFailed, Message, Wire, message, startup
 
 pytestmark = pytest.mark.pool_only
@@ -362,3 +366,27 @@ def test_a_limit_counts_from_the_next_reload_on(door, parameter):
     wait_until(lambda: not counts(cluster), what="the limit is off")
     for wire in inside:
         wire.finish()
+
+
+def test_the_dispatcher_is_told_how_passwords_are_stored(door):
+    """By which it makes up those of users that are not known, for each to take as long."""
+    cluster = door()
+    impostor = Impostor(cluster)
+    for encryption in ("md5", "scram-sha-256"):
+        cluster.set_parameters({"password_encryption": encryption})
+        stop(impostor.pid)
+        try:
+            with impostor.channel() as channel:
+                channel.settimeout(20)
+                cluster.reload()
+                said = channel.recv(65536)
+        finally:
+            os.kill(impostor.pid, signal.SIGCONT)
+        assert pair("password_encryption", encryption) in said
+        # it has not heard that
+        cluster.reload()
+        assert comes_in(cluster)
+
+
+def pair(name: str, value: str) -> bytes:
+    return b"".join(struct.pack("=I", len(text)) + text.encode() for text in (name, value))

@@ -16,7 +16,7 @@ from harness.certificates import Authority, client_hello, make_secure
 from harness.cluster import HOST
 from harness.health import Load, assert_serves, wait_until
 from harness.processes import memory_kb
-from harness.wire import SSL_REQUEST, Wire, message, startup, text
+from harness.wire import SSL_REQUEST, Wire, cancel, message, startup, text
 
 pytestmark = pytest.mark.pool_only
 
@@ -33,19 +33,29 @@ def server(run):
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     cluster = run.cluster(
         "door strangers",
-        hba=["host all postgres 127.0.0.9/32 trust", "host all by_scram,nobody all scram-sha-256", "host all in_clear,no_one all password"],
+        hba=[
+            "host replication by_scram all scram-sha-256",
+            "host all postgres 127.0.0.9/32 trust",
+            "host all by_scram,nobody all scram-sha-256",
+            "host all in_clear,no_one all password",
+            # asks for a password before it looks for its server, which nobody needs
+            'host all by_server all ldap ldapserver=127.0.0.1 ldapprefix="cn="',
+        ],
         # longer than is waited for below: a login that is kept is seen
         parameters={
             "pg_baton.max_backends": 4,
             "pg_baton.max_unauthenticated": WAITING,
             "authentication_timeout": "10min",
+            # a backend for each that the server authenticates
+            "max_connections": WAITING + 100,
         },
     )
     make_secure(cluster, Authority(run.directory / "door-strangers"))
     cluster.start()
-    for role in ("by_scram", "in_clear"):
+    for role in ("by_scram", "in_clear", "by_server"):
         cluster.sql(f"CREATE ROLE {role} LOGIN PASSWORD 'correct'")
     cluster.sql("CREATE EXTENSION pg_baton")
+    ((cluster.a_process,),) = cluster.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")
     yield cluster
     cluster.finish()
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -145,9 +155,29 @@ def asks_and_never_answers(server, number: int) -> socket.socket:
     return wire.sock
 
 
+def asks_a_backend_and_never_answers(server, number: int) -> socket.socket:
+    """One that authenticates it, or would be its own."""
+    wire = Wire.open(HOST, server.pool_port)
+    who = {"user": "by_server", "database": "postgres"}
+    if number % 10 == 0:
+        who = {"user": "by_scram", "database": "postgres", "replication": "true"}
+    wire.send(startup(who))
+    assert wire.read().type in "RE"
+    wire.send(message("p", text("guess"))[: number % 5])
+    return wire.sock
+
+
+def cancels_what_the_server_does(server, number: int) -> socket.socket:
+    """By a key that is wrong, a process that knows nothing of the pool."""
+    one = knock(server)
+    one.sendall(cancel(server.a_process, struct.pack("!I", number)))
+    return one
+
+
 KINDS = [
     silent, half_a_packet, a_long_packet, garbage, half_a_handshake, a_handshake_and_no_more, resets, guesses,
-    asks_and_never_answers, guesses_by_tls, renegotiates, changes_its_keys,
+    asks_and_never_answers, guesses_by_tls, renegotiates, changes_its_keys, asks_a_backend_and_never_answers,
+    cancels_what_the_server_does,
 ]  # fmt: skip
 
 

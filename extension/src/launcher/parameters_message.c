@@ -205,6 +205,14 @@ baton_parameters_send(int channel)
 	}
 
 	/*
+	 * As what an unknown user's password is taken to be stored, so that it
+	 * takes as long to refuse it.  scram_iterations came with 16.
+	 */
+	add(&pairs, &count, "password_encryption", server_setting("password_encryption"));
+	if (GetConfigOption("scram_iterations", true, false) != NULL)
+		add(&pairs, &count, "scram_iterations", server_setting("scram_iterations"));
+
+	/*
 	 * What a SCRAM exchange with a user that does not exist derives its salt
 	 * from (mock_scram_secret in auth-scram.c): with the same secret, both
 	 * ports give the same one.

@@ -1,5 +1,6 @@
 //! Clients come, log in, and become sessions.
 
+use super::orphans::is_backend;
 use super::Dispatcher;
 use crate::core::Event;
 use crate::dispatcher::jobs::Done;
@@ -12,6 +13,7 @@ use crate::dispatcher::scheduler::NewClient;
 use crate::dispatcher::sys::socket::Address;
 use crate::protocol::startup::{CancelRequest, Startup};
 use crate::protocol::Report;
+use std::sync::atomic::Ordering::SeqCst;
 use tracing::info;
 
 /// Connections taken from one listener before others get their turn.
@@ -151,7 +153,7 @@ impl Dispatcher {
                 self.cancels += 1;
                 self.scheduler.tell(Event::Cancel(id));
             }
-            None if u32::try_from(request.pid).is_ok_and(|pid| pid < FIRST_PID) => {
+            None if self.is_server_s(request.pid) => {
                 return self.logins.forward_cancel(login, request);
             }
             None => info!(
@@ -160,6 +162,14 @@ impl Dispatcher {
             ),
         }
         self.logins.forget(login);
+    }
+
+    /// The number of a process of the server. What it does, and whether the key is its
+    /// own, only the postmaster knows.
+    fn is_server_s(&self, pid: i32) -> bool {
+        let postmaster = self.control.header.postmaster_pid.load(SeqCst);
+        let pid = u32::try_from(pid).ok().filter(|pid| *pid < FIRST_PID);
+        pid.is_some_and(|pid| is_backend(pid, postmaster).is_some())
     }
 
     /// By the limits at the door.

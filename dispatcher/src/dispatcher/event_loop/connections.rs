@@ -91,7 +91,12 @@ impl Dispatcher {
                 Peer::Backend(slot) => self.scheduler.backend_gone(slot),
                 Peer::Launcher => self.launcher_gone(number),
                 Peer::Holder => self.scheduler.tell(Event::HoldEnded(number)),
-                Peer::Native => self.natives.remove(number),
+                Peer::Native => {
+                    if let Some((login, serial)) = self.natives.remove(number) {
+                        self.logins.native_is_refused(login, serial);
+                        self.logins_want();
+                    }
+                }
                 Peer::Authenticator(login, serial) => {
                     self.logins.not_authenticated(login, serial);
                     self.logins_want();
@@ -278,6 +283,9 @@ impl Dispatcher {
         });
         if room.is_ok() {
             self.natives.is_in(number, role);
+            if let Some((login, serial)) = self.natives.take_login(number) {
+                self.logins.native_is_in(login, serial);
+            }
         }
         let why = room.err();
         let why = why.map(|why| (why.message, why.detail.unwrap_or_default()));

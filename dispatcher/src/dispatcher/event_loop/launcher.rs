@@ -136,7 +136,7 @@ impl Dispatcher {
                 let settings = PoolSettings { values, sources };
                 self.scheduler.set_pool_limits(group, settings);
             }
-            MSG_SHUTDOWN => self.stop("the server is stopping"),
+            MSG_SHUTDOWN => self.server_stops(),
             _ => return Err(Malformed),
         }
         Ok(())

@@ -4,7 +4,8 @@
 //! once with 57P01, as do the others when their backend gives them back; the
 //! server itself ends backends, or lets them finish, by the kind of shutdown
 //! it was asked for. The dispatcher ends when no backend is left, or with the
-//! postmaster.
+//! postmaster. Native sessions by TLS are backends like others there: the server lets
+//! WAL senders go on until standbys have all, and transactions at a smart stop.
 
 use super::Dispatcher;
 use crate::core::Event;
@@ -28,6 +29,8 @@ pub struct Server {
     signals: OwnedFd,
     /// Since when; None: it goes on.
     stopping_since_us: Option<u64>,
+    /// It is the server that stops, not this process alone.
+    is_stopping_itself: bool,
 }
 
 impl Server {
@@ -51,6 +54,7 @@ impl Server {
             pid_file,
             signals,
             stopping_since_us: None,
+            is_stopping_itself: false,
         })
     }
 
@@ -101,8 +105,13 @@ impl Dispatcher {
     pub(super) fn pid_file_changed(&mut self) {
         let directory = &self.parameters.data_directory;
         if self.server.says_that_it_stops(directory) {
-            self.stop("the server is stopping");
+            self.server_stops();
         }
+    }
+
+    pub(super) fn server_stops(&mut self) {
+        self.server.is_stopping_itself = true;
+        self.stop("the server is stopping");
     }
 
     /// Begins to stop.
@@ -123,7 +132,12 @@ impl Dispatcher {
         if !self.server.is_stopping() {
             return;
         }
-        let left = self.scheduler.backend_count();
+        // By a signal to this process alone it would be waited for as long as they last.
+        let relayed = match self.server.is_stopping_itself {
+            true => self.natives.relayed(),
+            false => 0,
+        };
+        let left = self.scheduler.backend_count() + relayed;
         if left == 0 && !self.scheduler.is_ending() {
             info!("shut down");
             self.finished = true;

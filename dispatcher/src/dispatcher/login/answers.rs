@@ -15,6 +15,21 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::info;
 
+/// What is known of who says that it is this user.
+fn claim(user: &[u8], method: Method, answer: &Answer, parameters: &Parameters) -> Claim {
+    Claim {
+        user: user.to_vec(),
+        method,
+        verifier: (!answer.verifier.is_empty() && !answer.password_expired)
+            .then(|| answer.verifier.clone()),
+        peer_allowed: answer.peer_allowed,
+        // Of a line that says md5 the launcher has decided it.
+        encryption_is_md5: answer.method == AUTH_MD5 || parameters.stores_md5,
+        scram_iterations: parameters.scram_iterations,
+        channel_binding: None,
+    }
+}
+
 impl Logins {
     /// A client becomes native, if the server will have it.
     pub fn goes_native(&mut self, number: u32, startup: Startup, why: Why) {
@@ -161,13 +176,8 @@ impl Logins {
             _ => return self.drop_login(number),
         };
         let claim = Claim {
-            user: startup.user.clone(),
-            method,
-            verifier: (!answer.verifier.is_empty() && !answer.password_expired)
-                .then(|| answer.verifier.clone()),
-            peer_allowed: answer.peer_allowed,
-            encryption_is_md5: answer.method == AUTH_MD5,
             channel_binding: (login.socket.tls()).and_then(|facts| facts.end_point.clone()),
+            ..claim(&startup.user, method, &answer, &self.parameters)
         };
         let (auth, action) = ServerAuth::start(claim, &self.mock_secret);
         login.phase = Phase::Proving(Box::new(Proving {
@@ -249,11 +259,7 @@ impl Logins {
             return;
         };
         let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));
-        let Phase::Errand {
-            what: ForServer::Client(mut asked),
-            ..
-        } = phase
-        else {
+        let Phase::Authenticating(mut asked) = phase else {
             return self.drop_login(number);
         };
         let mut out = Vec::new();
@@ -292,6 +298,7 @@ impl Logins {
     }
 }
 
+<<<<<<< HEAD
 /// A line of log_connections.
 fn log_authenticated(parameters: &Parameters, identity: &[u8], answer: &Answer) {
     if parameters.log_authentication {
@@ -300,5 +307,30 @@ fn log_authenticated(parameters: &Parameters, identity: &[u8], answer: &Answer) 
             String::from_utf8_lossy(identity),
             String::from_utf8_lossy(&answer.method_name),
         );
+=======
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_user_s_password_is_taken_to_be_stored_as_those_that_are_set_now() {
+        let mut parameters = Parameters::default();
+        let is_md5 = |method, number, parameters: &Parameters| {
+            let answer = Answer {
+                method: number,
+                ..Answer::default()
+            };
+            claim(b"nobody", method, &answer, parameters).encryption_is_md5
+        };
+        assert!(!is_md5(Method::Password, AUTH_PASSWORD, &parameters));
+        assert!(is_md5(Method::Md5, AUTH_MD5, &parameters));
+        assert!(parameters.set("password_encryption", "md5"));
+        assert!(is_md5(Method::Password, AUTH_PASSWORD, &parameters));
+        assert!(parameters.set("password_encryption", "scram-sha-256"));
+        assert!(parameters.set("scram_iterations", "7000"));
+        assert!(!is_md5(Method::Password, AUTH_PASSWORD, &parameters));
+        let claim = claim(b"nobody", Method::Password, &Answer::default(), &parameters);
+        assert_eq!(claim.scram_iterations, 7000);
+>>>>>>> door
     }
 }

@@ -29,8 +29,12 @@ pub enum Phase {
     Asked(Box<Asked>),
     /// Authentication runs.
     Proving(Box<Proving>),
-    /// Somebody is on his way to the server, or there with the client's socket.
+    /// Somebody is on his way to the server.
     Errand { errand: Errand, what: ForServer },
+    /// A backend authenticates it.
+    Authenticating(Box<Asked>),
+    /// A backend authenticates it, and is its own if it lets it in (native.rs).
+    BecomingNative,
 }
 
 pub struct Asked {
@@ -123,7 +127,9 @@ impl Login {
             Phase::Securing { .. }
             | Phase::Encrypting { .. }
             | Phase::Asked(_)
-            | Phase::Errand { .. } => 0,
+            | Phase::Errand { .. }
+            | Phase::Authenticating(_)
+            | Phase::BecomingNative => 0,
         }
     }
 
@@ -140,6 +146,10 @@ impl Login {
         self.socket.secured(facts);
     }
 
+    pub fn is_relayed(&self) -> bool {
+        self.socket.is_relayed()
+    }
+
     pub fn tls(&self) -> Option<&Arc<Facts>> {
         self.socket.tls()
     }
@@ -148,19 +158,36 @@ impl Login {
         self.socket.certificate()
     }
 
-    /// It is the client's turn.
+    /// It is the client's turn, as far as can be seen from here, or it waits for nothing.
     pub fn keeps_us(&self) -> bool {
-        self.shakes_hands() || self.wanted() > 0
+        !self.hears_us() || self.wanted() > 0
     }
 
     /// A handshake is going on.
     pub fn shakes_hands(&self) -> bool {
-        matches!(self.phase, Phase::Securing { .. }) || self.is_a_backend_s()
+        matches!(
+            self.phase,
+            Phase::Securing { .. } | Phase::Encrypting { .. }
+        )
     }
 
-    /// A process of the server speaks with it, in words that are not ours.
+    /// A process of the server has its socket as well, and speaks with it.
     pub fn is_a_backend_s(&self) -> bool {
-        matches!(self.phase, Phase::Encrypting { .. })
+        matches!(
+            self.phase,
+            Phase::Encrypting { .. } | Phase::Authenticating(_) | Phase::BecomingNative
+        )
+    }
+
+    /// It has sent a cancel request, which is the server's to obey.
+    pub fn cancels(&self) -> bool {
+        let errand = Errand::Cancel;
+        matches!(&self.phase, Phase::Errand { errand: its, .. } if *its == errand)
+    }
+
+    /// What we send it would be understood.
+    pub fn hears_us(&self) -> bool {
+        !self.shakes_hands() && !self.is_a_backend_s() && !self.cancels()
     }
 }
 

@@ -73,7 +73,9 @@ impl Logins {
                 Phase::Securing { .. }
                 | Phase::Encrypting { .. }
                 | Phase::Asked(_)
-                | Phase::Errand { .. } => return,
+                | Phase::Errand { .. }
+                | Phase::Authenticating(_)
+                | Phase::BecomingNative => return,
             }
             // Less than there was room for: there is no more yet.
             if length < room || login_of(&mut self.logins, number, serial).is_none() {

@@ -3,7 +3,7 @@
 //! | what | when | what follows |
 //! |---|---|---|
 //! | logins a second | before a TLS handshake, else as the startup packet has come | 53300 |
-//! | connections that have not logged in | a client is accepted | one of those that keep us waiting goes, 53300 |
+//! | connections that have not logged in | a client is accepted | one of those that keep us waiting goes, 53300; without a word where it would not be understood |
 //! | time for a handshake, for each message | looked at 50 times a second, those whose time it is | closed without a word, as by authentication_timeout |
 //! | bytes before authentication | as they come | 54000; in a handshake closed |
 //! | sessions of an address, of a user (admission.rs) | after authentication, superusers apart | 53300 |
@@ -29,12 +29,11 @@ impl Logins {
         };
         let report = Report::fatal(b"53300", "sorry, too many clients already")
             .with_detail("Too many connections have not logged in yet.");
-        if self.logins.get(number).is_some_and(Login::shakes_hands) {
-            // It would not be understood: no answer, or one within a handshake.
-            debug!("a client did not shake hands before others came");
-            self.drop_login(number);
-        } else {
+        if self.logins.get(number).is_some_and(Login::hears_us) {
             self.fail(number, &report);
+        } else {
+            debug!("a client did not come in before others came");
+            self.drop_login(number);
         }
         true
     }
@@ -97,10 +96,13 @@ impl Logins {
     /// When it will have taken too long, for all or for what it is at.
     pub(super) fn due_us(&self, login: &Login) -> u64 {
         let limits = &self.parameters.door;
-        let limit_ms = match login.keeps_us() {
-            true if login.shakes_hands() => limits.handshake_timeout_ms,
-            true => limits.login_step_timeout_ms,
-            false => 0,
+        let limit_ms = match &login.phase {
+            _ if login.shakes_hands() => limits.handshake_timeout_ms,
+            _ if login.wanted() > 0 => limits.login_step_timeout_ms,
+            // By the server's own authentication_timeout, which is over before it may
+            // have to wait for something else.
+            Phase::BecomingNative => return u64::MAX,
+            _ => 0,
         };
         let step_us = match limit_ms {
             0 => u64::MAX,

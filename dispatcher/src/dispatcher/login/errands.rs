@@ -15,24 +15,30 @@
 //! A client that is to have GSSAPI encryption has no startup packet yet: the dispatcher
 //! sends one that has the ticket and names nobody (gss.rs).
 //!
-//! An errand belongs to its login, and ends with it.
+//! An errand belongs to its login, and ends with it. Once a backend has the client's
+//! socket the login goes on, until the backend has said that the client is authenticated
+//! or let in: the socket stays open here as well, it counts among those that have not
+//! logged in, the limits at the door hold, and to end it the socket is shut down.
 
+use super::cancels;
 use super::client::{login_of, Errand, ForServer, Phase};
-use super::native::Native;
+use super::native::{Native, Why};
 use super::Logins;
 use crate::dispatcher::backends::server;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::wire::Writer;
+use crate::dispatcher::network::Origin;
 use crate::dispatcher::sys::descriptors;
 use crate::dispatcher::sys::epoll;
 use crate::dispatcher::sys::socket::{self, Address};
 use crate::dispatcher::tls::facts::Facts;
 use crate::dispatcher::tokens::{token, Source};
 use crate::protocol::messages;
-use crate::protocol::startup::{CancelRequest, Startup};
+use crate::protocol::startup::CancelRequest;
 use crate::protocol::Report;
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
@@ -65,19 +71,25 @@ struct OnErrand {
     heard: Vec<u8>,
 }
 
-/// All of them, and who waits for a place.
+/// All of them, and who waits for a place. Cancel requests, which need no ticket, have
+/// places of their own behind the others'.
 #[derive(Default)]
 pub struct Errands {
     under_way: Vec<Option<OnErrand>>,
     waiting: VecDeque<(u32, u64)>,
+    cancels: cancels::Waiting,
 }
 
+const CLIENTS: Range<usize> = 0..TICKETS as usize;
+const CANCELS: Range<usize> = CLIENTS.end..CLIENTS.end + cancels::AT_ONCE;
+
 impl Errands {
-    fn free_place(&mut self) -> Option<u32> {
+    fn free_place(&mut self, places: Range<usize>) -> Option<u32> {
         if self.under_way.is_empty() {
-            self.under_way.resize_with(TICKETS as usize, || None);
+            self.under_way.resize_with(CANCELS.end, || None);
         }
-        let place = self.under_way.iter().position(Option::is_none)?;
+        let mut places = places.into_iter();
+        let place = places.find(|place| self.under_way[*place].is_none())?;
         u32::try_from(place).ok()
     }
 
@@ -125,10 +137,15 @@ impl Logins {
         let Some(login) = self.logins.get_mut(number) else {
             return;
         };
-        let serial = login.serial;
+        let (serial, origin) = (login.serial, Origin::of(&login.address));
         login.phase = Phase::Errand { errand, what };
         self.settle(number);
-        self.errands.waiting.push_back((number, serial));
+        if errand != Errand::Cancel {
+            self.errands.waiting.push_back((number, serial));
+        } else if let Some(gives_way) = self.errands.cancels.add(origin, serial, number) {
+            debug!("a cancel request is not brought to the server: too many wait");
+            self.forget(gives_way);
+        }
         self.next_errands();
     }
 
@@ -136,12 +153,18 @@ impl Logins {
     pub fn next_errands(&mut self) {
         while let Some((number, serial)) = self.errands.waiting.front().copied() {
             if login_of(&mut self.logins, number, serial).is_some() {
-                let Some(place) = self.errands.free_place() else {
-                    return;
+                let Some(place) = self.errands.free_place(CLIENTS) else {
+                    break;
                 };
                 self.begin_errand(place, number, serial);
             }
             self.errands.waiting.pop_front();
+        }
+        while let Some(place) = self.errands.free_place(CANCELS) {
+            let Some((number, serial)) = self.errands.cancels.take() else {
+                return;
+            };
+            self.begin_errand(place, number, serial);
         }
     }
 
@@ -184,7 +207,9 @@ impl Logins {
         if self.epoll.add(fd, epoll::IN | epoll::OUT, data).is_err() {
             return self.fail(number, &unreachable_server());
         }
-        self.control.header.tickets[place as usize].store(ticket, SeqCst);
+        if ticket != 0 {
+            self.control.header.tickets[place as usize].store(ticket, SeqCst);
+        }
         self.errands.under_way[place as usize] = Some(OnErrand {
             errand,
             login: number,
@@ -199,13 +224,16 @@ impl Logins {
     /// The connection is done with, and its ticket void.
     fn end_errand(&mut self, place: u32) -> Option<OnErrand> {
         let ended = self.errands.under_way.get_mut(place as usize)?.take()?;
-        self.control.header.tickets[place as usize].store(0, SeqCst);
+        if ended.ticket != 0 {
+            self.control.header.tickets[place as usize].store(0, SeqCst);
+        }
         let _ = self.epoll.delete(ended.connection.as_raw_fd());
         Some(ended)
     }
 
     /// Its login has ended.
     pub(super) fn recall_errand(&mut self, number: u32, serial: u64) {
+        self.errands.cancels.forget(serial);
         if let Some(place) = self.errands.of_login(number, serial) {
             self.end_errand(place);
         }
@@ -304,32 +332,66 @@ impl Logins {
             return None;
         }
         let taken = match it.errand {
-            Errand::Native(why) => {
-                let startup = self.forget_native_login(it.login)?;
-                let since = self.now.timestamp;
-                Taken::Native(Native::new(startup, why, pid, address, since))
-            }
+            Errand::Native(why) => Taken::Native(self.becomes_native(it.login, why, pid)?),
             Errand::Gss => {
                 self.is_encrypting(it.login, pid);
                 Taken::ToEncrypt(it.login, it.serial)
             }
-            Errand::Login | Errand::Cancel => Taken::ToAuthenticate(it.login, it.serial),
+            Errand::Login | Errand::Cancel => {
+                self.is_authenticating(it.login);
+                Taken::ToAuthenticate(it.login, it.serial)
+            }
         };
         debug!("process {pid} has taken a client: {:?}", it.errand);
         self.next_errands();
         Some(taken)
     }
 
-    /// The login's socket is a backend's by now.
-    fn forget_native_login(&mut self, number: u32) -> Option<Startup> {
-        let login = self.take_out(number)?;
-        self.client_number.let_go(login.fd());
-        match login.phase {
-            Phase::Errand {
-                what: ForServer::Client(asked),
-                ..
-            } => Some(asked.startup),
-            _ => None,
+    /// A backend has the login's socket, to authenticate it.
+    fn is_authenticating(&mut self, number: u32) {
+        if let Some(login) = self.logins.get_mut(number) {
+            let phase = std::mem::replace(&mut login.phase, Phase::BecomingNative);
+            login.phase = match phase {
+                Phase::Errand {
+                    what: ForServer::Client(asked),
+                    ..
+                } => Phase::Authenticating(asked),
+                phase => phase,
+            };
+            self.settle(number);
+        }
+    }
+
+    /// A backend has the login's socket, for life if it lets it in.
+    fn becomes_native(&mut self, number: u32, why: Why, pid: u32) -> Option<Native> {
+        let login = self.logins.get_mut(number)?;
+        let phase = std::mem::replace(&mut login.phase, Phase::BecomingNative);
+        self.settle(number);
+        let Phase::Errand {
+            what: ForServer::Client(asked),
+            ..
+        } = phase
+        else {
+            return None;
+        };
+        let login = self.logins.get(number)?;
+        let since = self.now.timestamp;
+        Some(Native::new(number, login, asked.startup, why, pid, since))
+    }
+
+    /// The server has let it in: its socket is its backend's alone.
+    pub fn native_is_in(&mut self, number: u32, serial: u64) {
+        if self.has(number, serial) {
+            if let Some(login) = self.take_out(number) {
+                self.client_number.let_go(login.fd());
+            }
+        }
+    }
+
+    /// The backend that was to be its own has ended, and told it why.
+    pub fn native_is_refused(&mut self, number: u32, serial: u64) {
+        if self.has(number, serial) {
+            self.drop_login(number);
         }
     }
 

@@ -3,10 +3,8 @@
 //! The keys cannot leave the process that negotiates them, and the startup packet
 //! comes after that. So who asks for it, and is to have it (pg_baton.gss_encryption),
 //! goes to a backend of its own at once, which answers, reads the packet, and tells it
-//! here (STARTUP; gss_startup.c is the extension's side). Up to there it is a login,
-//! whose socket stays open here as well: it counts among those that have not logged in,
-//! the limits at the door hold, and to end it the socket is shut down. From there on it
-//! is native.
+//! here (STARTUP; gss_startup.c is the extension's side). Up to there it is at a handshake,
+//! and from there on like any other that becomes native (errands.rs).
 //!
 //! Nothing may be sent to it from here once a process has taken it.
 
@@ -52,10 +50,11 @@ impl Logins {
         let mut reader = StartupReader::within_tls(self.parameters.server_major());
         match reader.feed(&bytes).1 {
             StartupEvent::Startup(startup) => {
-                let login = self.take_out(number)?;
-                self.client_number.let_go(login.fd());
+                login.phase = Phase::BecomingNative;
+                self.settle(number);
                 let (why, since) = (Why::GssEncryption, self.now.timestamp);
-                Some(Native::new(*startup, why, pid, login.address, since))
+                let login = self.logins.get(number)?;
+                Some(Native::new(number, login, *startup, why, pid, since))
             }
             // The process has ended by now, and the connection ends with the login.
             StartupEvent::Cancel(request) => {

@@ -13,7 +13,7 @@
 //! | `door`, `limits`, `watch` | limits at the door, and whom they concern next |
 //! | `securing` | TLS |
 //! | `gss` | GSSAPI encryption |
-//! | `errands`, `native` | what the server is to do for a client |
+//! | `errands`, `native`, `cancels` | what the server is to do for a client |
 //! | `outcomes` | what other threads have found out |
 //! | `login_cache`, `launcher` | what the launcher was asked |
 //! | `admission` | may a client come in that has proved itself? |
@@ -21,6 +21,7 @@
 pub mod accepting;
 pub mod admission;
 mod answers;
+mod cancels;
 mod client;
 mod conversation;
 mod door;
@@ -285,11 +286,11 @@ impl Logins {
     pub fn forget(&mut self, number: u32) {
         if let Some(login) = self.take_out(number) {
             self.client_number.let_go(login.fd());
-            match login.phase {
-                Phase::Errand { .. } => self.recall_errand(number, login.serial),
-                // The process has the socket, too, and learns of it so.
-                Phase::Encrypting { .. } => socket::shutdown(login.fd()),
-                _ => {}
+            if matches!(login.phase, Phase::Errand { .. }) {
+                self.recall_errand(number, login.serial);
+            } else if login.is_a_backend_s() {
+                // That has the socket, too, and learns of it so.
+                socket::shutdown(login.fd());
             }
         }
     }
@@ -303,7 +304,7 @@ impl Logins {
     pub fn fail(&mut self, number: u32, report: &Report) {
         if let Some(login) = self.logins.get(number) {
             info!("login failed, {}: {report}", login.address);
-            if !login.is_a_backend_s() {
+            if login.hears_us() {
                 let _ = socket::send(login.fd(), &report.to_bytes());
             }
         }
@@ -381,10 +382,12 @@ impl Logins {
         }
     }
 
-    /// Nobody comes in any more.
+    /// Nobody comes in any more, but those that the server may still let in.
     pub fn stop(&mut self) {
         let report = Report::fatal(b"57P03", "the database system is shutting down");
-        let all: Vec<u32> = self.logins.iter().map(|(number, _)| number).collect();
+        let is_ours = |login: &Login| !matches!(login.phase, Phase::BecomingNative);
+        let ours = self.logins.iter().filter(|(_, login)| is_ours(login));
+        let all: Vec<u32> = ours.map(|(number, _)| number).collect();
         for number in all {
             self.fail(number, &report);
         }

@@ -6,6 +6,7 @@
 //! nothing here may depend on who it is beyond the names that it gives: the
 //! server decides whether it may come in.
 
+use super::client::Login;
 use crate::dispatcher::link::rows::{port_of, Row};
 use crate::dispatcher::network::Origin;
 use crate::dispatcher::parameters::Parameters;
@@ -53,6 +54,8 @@ pub struct Native {
     why: Why,
     pid: u32,
     address: Address,
+    /// Its bytes go by this process (TLS).
+    is_relayed: bool,
     user: Vec<u8>,
     database: Vec<u8>,
     application_name: Vec<u8>,
@@ -60,10 +63,23 @@ pub struct Native {
     since: i64,
     /// As whom the server has let it in; None before that.
     role: Option<u32>,
+    /// As long as that: its login.
+    login: Option<LoginId>,
 }
 
+/// A login's number and serial.
+type LoginId = (u32, u64);
+
 impl Native {
-    pub fn new(mut startup: Startup, why: Why, pid: u32, address: Address, since: i64) -> Native {
+    /// Of this login.
+    pub fn new(
+        number: u32,
+        login: &Login,
+        mut startup: Startup,
+        why: Why,
+        pid: u32,
+        since: i64,
+    ) -> Native {
         let name = startup.take_settings().ok().and_then(|settings| {
             let is_it = |name: &[u8]| name.eq_ignore_ascii_case(b"application_name");
             let found = settings.into_iter().rev().find(|(name, _)| is_it(name));
@@ -72,7 +88,8 @@ impl Native {
         Native {
             why,
             pid,
-            address,
+            address: login.address,
+            is_relayed: login.is_relayed(),
             user: match why {
                 Why::UserNamespaces => startup.namespaced_user(),
                 _ => startup.user,
@@ -81,6 +98,7 @@ impl Native {
             application_name: name.unwrap_or_default(),
             since,
             role: None,
+            login: Some((number, login.serial)),
         }
     }
 
@@ -115,6 +133,7 @@ pub struct Natives {
     /// How many the server has let in, as this role, and from there.
     by_role: HashMap<u32, usize>,
     by_origin: HashMap<Origin, usize>,
+    relayed: usize,
 }
 
 /// One more or one less of these.
@@ -131,15 +150,23 @@ fn count<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K, is_in: bool) {
 
 impl Natives {
     pub fn insert(&mut self, connection: u32, native: Native) {
-        self.remove(connection);
+        let _ = self.remove(connection);
         self.count(&native, true);
+        self.relayed += usize::from(native.is_relayed);
         self.by_connection.insert(connection, native);
     }
 
-    pub fn remove(&mut self, connection: u32) {
-        if let Some(native) = self.by_connection.remove(&connection) {
-            self.count(&native, false);
-        }
+    /// Its backend has ended. The login that has ended so.
+    pub fn remove(&mut self, connection: u32) -> Option<LoginId> {
+        let native = self.by_connection.remove(&connection)?;
+        self.count(&native, false);
+        self.relayed -= usize::from(native.is_relayed);
+        native.login
+    }
+
+    /// Those whose bytes go by this process.
+    pub fn relayed(&self) -> usize {
+        self.relayed
     }
 
     fn count(&mut self, native: &Native, is_in: bool) {
@@ -160,8 +187,14 @@ impl Natives {
         if let Some(mut native) = self.by_connection.remove(&connection) {
             self.count(&native, false);
             native.role = Some(role);
-            self.insert(connection, native);
+            self.count(&native, true);
+            self.by_connection.insert(connection, native);
         }
+    }
+
+    /// The login that is one no more, since the server has let it in.
+    pub fn take_login(&mut self, connection: u32) -> Option<LoginId> {
+        self.by_connection.get_mut(&connection)?.login.take()
     }
 
     /// Those that the server has let in as this role.
@@ -216,11 +249,13 @@ mod tests {
             why: Why::Disabled,
             pid,
             address: Address::default(),
+            is_relayed: pid % 2 == 1,
             user: Vec::new(),
             database: Vec::new(),
             application_name: Vec::new(),
             since: 0,
             role: None,
+            login: Some((pid, 0)),
         }
     }
 
@@ -239,11 +274,13 @@ mod tests {
         all.is_in(1, 11);
         all.is_in(4, 11);
         assert_eq!((all.of_role(10), all.of_role(11)), (1, 2));
+        assert_eq!(all.relayed(), 2);
         for connection in 0..4 {
             all.remove(connection);
             all.remove(connection);
         }
         assert!(all.by_role.is_empty() && all.by_origin.is_empty());
+        assert_eq!(all.relayed(), 0);
     }
 
     #[test]

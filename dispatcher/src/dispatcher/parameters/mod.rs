@@ -78,6 +78,10 @@ pub struct Parameters {
     pub log_disconnections: bool,
     pub log_scheduling: bool,
     pub mock_authentication_nonce: Vec<u8>,
+    /// password_encryption: how passwords are stored that are set now.
+    pub stores_md5: bool,
+    /// 0: the server has no such parameter (15).
+    pub scram_iterations: u32,
     /// For who logs in.
     pub door: DoorLimits,
     pub tls: TlsSettings,
@@ -194,6 +198,11 @@ const TABLE: &[(&str, Set)] = &[
     flag!(log_authorization),
     flag!(log_disconnections),
     flag!(log_scheduling),
+    ("password_encryption", |parameters, text| {
+        parameters.stores_md5 = text == "md5";
+        Some(())
+    }),
+    number!(scram_iterations),
     ("mock_authentication_nonce", |parameters, text| {
         parameters.mock_authentication_nonce = (0..text.len() / 2)
             .map(|at| u8::from_str_radix(text.get(at * 2..at * 2 + 2)?, 16).ok())

@@ -81,6 +81,10 @@ impl HandedEnd {
         self.socket.as_raw_fd()
     }
 
+    pub fn is_relayed(&self) -> bool {
+        self.is_relayed
+    }
+
     pub fn tls(&self) -> Option<&Arc<Facts>> {
         self.tls.as_ref()
     }

@@ -13,6 +13,7 @@ fn start(method: Method, stored: &[u8], credentials: Credentials, chunk: usize) 
         verifier: Some(stored.to_vec()),
         peer_allowed: false,
         encryption_is_md5: false,
+        scram_iterations: 0,
         channel_binding: None,
     };
     let (mut server, mut server_action) = ServerAuth::start(claim, &MockSecret::random());

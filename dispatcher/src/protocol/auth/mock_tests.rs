@@ -7,6 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
 use std::time::{Duration, Instant};
 
+/// Of passwords that are set now.
+const ITERATIONS: u32 = 20_000;
+
 /// What a client sends that knows the protocol and not the password.
 fn refused(method: Method, verifier: Option<&[u8]>, is_md5: bool) -> Duration {
     let claim = Claim {
@@ -15,6 +18,7 @@ fn refused(method: Method, verifier: Option<&[u8]>, is_md5: bool) -> Duration {
         verifier: verifier.map(<[u8]>::to_vec),
         peer_allowed: false,
         encryption_is_md5: is_md5,
+        scram_iterations: ITERATIONS,
         channel_binding: None,
     };
     let mock = MockSecret::new(*b"mock");
@@ -78,12 +82,14 @@ fn a_user_who_does_not_exist_costs_the_same_work() {
     let key = || STANDARD.encode(rand::random::<[u8; 32]>());
     let (stored, server) = (key(), key());
     let scram = format!("SCRAM-SHA-256$4096:{}${stored}:{server}", made.salt).into_bytes();
+    let of_now = format!("SCRAM-SHA-256${ITERATIONS}:{}${stored}:{server}", made.salt).into_bytes();
     let md5 = b"md500000000000000000000000000000000";
     for (method, known, is_md5, times) in [
         (Method::Scram, &scram[..], false, 3_000),
         (Method::Md5, &scram[..], false, 3_000),
         (Method::Md5, &md5[..], true, 3_000),
-        (Method::Password, &scram[..], false, 20),
+        (Method::Password, &of_now[..], false, 20),
+        (Method::Password, &md5[..], true, 3_000),
     ] {
         let (with, without) = shortest(known, method, is_md5, times);
         let ratio = with.as_secs_f64() / without.as_secs_f64();

@@ -56,6 +56,9 @@ pub struct Claim {
     /// The server's password_encryption is md5: an unknown user is then
     /// treated as one whose password is stored so.
     pub encryption_is_md5: bool,
+    /// And else this often iterated, where it is compared here; 0: as by default. A
+    /// challenge says 4096 of an unknown user, as stock's does (mock_scram_secret).
+    pub scram_iterations: u32,
     /// tls-server-end-point of the client's TLS connection, if it has one: it
     /// is then offered SCRAM-SHA-256-PLUS.
     pub channel_binding: Option<Vec<u8>>,
@@ -194,9 +197,13 @@ impl ServerAuth {
     /// Begins; the action says what to do first.
     pub fn start(claim: Claim, mock: &MockSecret) -> (ServerAuth, Action) {
         let stored = claim.verifier.as_deref().and_then(Verifier::parse);
+        let mut made_up = mock.verifier(&claim.user);
+        if claim.method == Method::Password && claim.scram_iterations > 0 {
+            made_up.iterations = claim.scram_iterations;
+        }
         let verifier = match claim.method {
             Method::Trust | Method::Peer | Method::Reject => Verifier::Md5(Secret::new(*b"md5")),
-            _ => Verifier::Scram(mock.verifier(&claim.user)),
+            _ => Verifier::Scram(made_up),
         };
         let mut auth = ServerAuth {
             doomed: stored.is_none(),

@@ -39,6 +39,7 @@ fn claim(method: Method, stored: Option<&[u8]>) -> Claim {
         verifier: stored.map(<[u8]>::to_vec),
         peer_allowed: false,
         encryption_is_md5: false,
+        scram_iterations: 0,
         channel_binding: None,
     }
 }

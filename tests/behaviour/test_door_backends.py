@@ -1,0 +1,168 @@
+"""Whoever stands at the door, while the server has to do something for him: a backend
+authenticates him, or is to bring him a backend of his own or a cancel request. The
+limits hold there as well."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import struct
+import time
+
+import psycopg
+import pytest
+from harness.cluster import HOST
+from harness.health import stop, wait_until
+from harness.wire import Wire, cancel, query, startup
+
+pytestmark = pytest.mark.pool_only
+
+HBA = ["host all by_scram all scram-sha-256", "host replication by_scram all scram-sha-256"]
+ELSEWHERE = "127.0.0.2"
+MOST = 10
+WAYS = {
+    "a_backend_authenticates_it": ({"login": "server"}, {"database": "postgres"}),
+    "a_backend_becomes_its_own": ({"native_dbuser_names": "native/*"}, {"database": "native"}),
+    "a_wal_sender_becomes_its_own": ({}, {"replication": "true"}),
+}
+
+
+@pytest.fixture
+def door(make_cluster):
+    def make(server: dict[str, object] | None = None, **limits: object):
+        parameters = {f"pg_baton.{name}": value for name, value in limits.items()}
+        cluster = make_cluster(
+            hba=HBA, parameters={"pg_baton.max_backends": 4, "max_wal_senders": 40, **parameters, **(server or {})}
+        )
+        cluster.sql("CREATE EXTENSION pg_baton")
+        cluster.sql("CREATE ROLE by_scram LOGIN REPLICATION PASSWORD 'correct'")
+        cluster.sql("CREATE DATABASE native")
+        return cluster
+
+    return make
+
+
+def is_closed(wire: Wire) -> bool:
+    wire.sock.settimeout(20)
+    with contextlib.suppress(ConnectionResetError):
+        return wire.sock.recv(100) == b""
+    return True
+
+
+def ask(cluster, who: dict[str, str]) -> Wire:
+    """Comes as far as to be asked for its password."""
+    wire = Wire.open(HOST, cluster.pool_port)
+    wire.send(startup({"user": "by_scram", **who}))
+    assert wire.read().type == "R"
+    return wire
+
+
+def logs_in(cluster, who: dict[str, str]) -> None:
+    database = who.get("database", "")
+    options = {key: value for key, value in who.items() if key != "database"}
+    Wire.login(HOST, cluster.pool_port, user="by_scram", password="correct", database=database, **options).leave()
+
+
+def logins(cluster) -> int:
+    return cluster.sql("SELECT connections - sessions FROM pg_baton_dispatchers")[0][0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_says_nothing_to_a_backend_keeps_nobody_out(door, way):
+    limits, who = WAYS[way]
+    cluster = door(max_unauthenticated=MOST, **limits)
+    silent = []
+    for _ in range(4 * MOST):
+        silent.append(ask(cluster, who))
+        assert logins(cluster) <= MOST
+    logs_in(cluster, who)
+    logs_in(cluster, {"database": "postgres"})
+    assert all(is_closed(one) for one in silent[: 3 * MOST])
+    for one in silent:
+        one.close()
+    wait_until(lambda: logins(cluster) == 0, what="nobody logs in any more")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_is_let_in_is_no_login_any_more(door, way):
+    limits, who = WAYS[way]
+    cluster = door(max_unauthenticated=MOST, **limits)
+    database = who.get("database", "")
+    options = {key: value for key, value in who.items() if key != "database"}
+    inside = [
+        Wire.login(HOST, cluster.pool_port, user="by_scram", password="correct", database=database, **options)
+        for _ in range(MOST // 2)
+    ]
+    assert logins(cluster) == 0
+    silent = [ask(cluster, who) for _ in range(MOST + 2)]
+    for wire in [*inside, *silent]:
+        wire.close()
+    wait_until(lambda: logins(cluster) == 0, what="nobody logs in any more")
+
+
+def test_who_a_backend_speaks_with_hears_nothing_else_as_the_server_stops(door):
+    limits, who = WAYS["a_backend_authenticates_it"]
+    cluster = door(**limits)
+    with ask(cluster, who) as wire:
+        cluster.stop("fast")
+        # as on the server's own port
+        assert wire.until_closed() == []
+
+
+def test_who_gets_a_backend_of_its_own_waits_for_a_lock_as_long_as_on_the_server_s_port(door):
+    cluster = door({"authentication_timeout": "1s"}, native_dbuser_names="native/*")
+    with psycopg.connect(cluster.direct()) as locker, contextlib.ExitStack() as stack:
+        # the last thing that a connection waits for, when it has been authenticated
+        locker.execute("ALTER DATABASE native RENAME TO other")
+        wires = []
+        for port in (cluster.port, cluster.pool_port):
+            wire = stack.enter_context(Wire.open(HOST, port))
+            wire.send(startup({"user": "postgres", "database": "native"}))
+            wires.append(wire)
+        time.sleep(3)
+        locker.rollback()
+        assert [wire.until_ready()[-1].type for wire in wires] == ["Z", "Z"]
+
+
+def test_cancel_requests_for_the_server_keep_nobody_out_nor_each_other(door):
+    """They come faster than the postmaster forks, which stands still here."""
+    cluster = door(max_unauthenticated=100, native_dbuser_names="native/*")
+    Wire.login(HOST, cluster.pool_port).leave()
+    with Wire.login(HOST, cluster.pool_port, database="native") as native:
+        native.send(query("SELECT pg_sleep(600)"))
+        wrong = struct.pack("!I", struct.unpack("!I", native.cancel_key)[0] ^ 1)
+        stop(cluster.postmaster_pid())
+        try:
+            flood = [send_cancel(cluster, native.backend_pid, wrong) for _ in range(300)]
+            with Wire.login(HOST, cluster.pool_port) as session:
+                assert session.query("SELECT 1") == [["1"]]
+            own = send_cancel(cluster, native.backend_pid, native.cancel_key, ELSEWHERE)
+            flood += [send_cancel(cluster, native.backend_pid, wrong) for _ in range(300)]
+            wait_until(lambda: sum(one.has_input() for one in flood) > 500, what="most are let go")
+            assert not own.has_input()
+        finally:
+            os.kill(cluster.postmaster_pid(), signal.SIGCONT)
+        assert native.until_ready()[-2].fields()["C"] == "57014"
+        assert is_closed(own)
+        assert all(is_closed(one) for one in flood)
+        for one in [own, *flood]:
+            one.close()
+        logs_in(cluster, {"database": "native"})
+
+
+def send_cancel(cluster, pid: int, key: bytes, source: str = "") -> Wire:
+    wire = Wire.open(HOST, cluster.pool_port, source=source)
+    wire.send(cancel(pid, key))
+    return wire
+
+
+def test_a_cancel_request_for_no_process_of_the_server_does_not_reach_it(door):
+    cluster = door()
+    with cluster.new_log() as log:
+        for pid in (os.getpid(), 0, -1, 1):
+            with send_cancel(cluster, pid, b"\0\0\0\1") as wire:
+                assert is_closed(wire)
+            said = f"PID {pid} in cancel request did not match any process"
+            wait_until(lambda: f"LOG:  pg_baton: {said}" in log(), what="it is told")  # noqa: B023
+            assert log().count(said) == 1

@@ -14,7 +14,8 @@ somebody logs in anew, plain, again and again.  Each run is made again if others
 
 The attacker is a process of the same machine, whose CPU the load lacks too: it makes RATE
 connections a second at most, and waits while it has had more than SHARE of one core; what it
-took is in the table.  Peak memory and descriptors are the dispatcher's, read every 0.1 s.
+took is in the table.  What one of them costs the server, in CPU of all its processes, is
+measured with nobody else there.  Peak memory and descriptors are the dispatcher's, read every 0.1 s.
 Written to results/strangers.md and strangers.json after each round; a part of it to
 results/scratch.
 """
@@ -235,6 +236,23 @@ def run_once(kind: str | None, port: int, pids: tuple[int, ...], folder: Path, o
     return found
 
 
+def server_cpu_seconds(server: Server) -> float:
+    """Of all its processes so far, those that have ended included."""
+    postmaster = server.process.pid
+    words = Path(f"/proc/{postmaster}/stat").read_text().rpartition(")")[2].split()
+    ended = sum(map(int, words[13:15])) / os.sysconf("SC_CLK_TCK")
+    return ended + processes.cpu_seconds(list(processes.of_directory(server.data)))
+
+
+def cost_of_one(kind: str, server: Server, port: int, pids: tuple[int, ...], options: argparse.Namespace) -> float:
+    """Milliseconds of CPU, with nobody else there."""
+    quiet, before = descriptors(pids), server_cpu_seconds(server)
+    with attacked(kind, port, options) as about:
+        time.sleep(options.seconds / 2)
+    settle(pids, quiet)
+    return (server_cpu_seconds(server) - before) * 1000 / max(about["made"], 1)
+
+
 # ---- the table ---------------------------------------------------------------------
 
 
@@ -261,16 +279,17 @@ class Found:
                  f" {disturbance.described(self.others())}.", "",
                  "Throughput and p99 of the load: ratio to without, median of the rounds' ratios (throughput: of both"
                  " loads together, the least and the most). Attacker: its own share of the machine, which the load"
-                 " lacks whoever it talks to. Log-in: of somebody else, plain, median without and with, and the longest"
+                 " lacks whoever it talks to. CPU each: of all processes of the server, for one of them, with nobody"
+                 " else there. Log-in: of somebody else, plain, median without and with, and the longest"
                  " with. Memory and descriptors: the dispatcher's at most, and what it had before that.", ""]
         for target in TARGETS:
             if not self.cells[target]:
                 continue
             pooled = target == "pg_baton"
             lines += ["## " + ("At the pool's port" if pooled else "The same at the server's own port, without the pool"), "",
-                      "| strangers | a second | throughput, plain | by TLS | both | p99, plain | by TLS | attacker |"
+                      "| strangers | a second | throughput, plain | by TLS | both | p99, plain | by TLS | attacker | CPU each, ms |"
                       " log-in, ms |" + (" memory, MiB | descriptors |" if pooled else ""),
-                      "|---|---|---|---|---|---|---|---|---|" + ("---|---|" if pooled else "")]
+                      "|---|---|---|---|---|---|---|---|---|---|" + ("---|---|" if pooled else "")]
             for kind, pairs in self.cells[target].items():
                 lines.append(self.row(kind, pairs, pooled))
             lines.append("")
@@ -291,7 +310,7 @@ class Found:
                  *(f"{statistics.median(ratios(load, 'tps')):.2f}" for load in LOADS),
                  f"{min(both):.2f} to {max(both):.2f}",
                  *(f"{statistics.median(ratios(load, 'p99_ms')):.2f}" for load in LOADS),
-                 f"{middle('with', 'attacker_share'):.0%}",
+                 f"{middle('with', 'attacker_share'):.0%}", f"{middle('with', 'cost_ms'):.2f}",
                  f"{middle('without', 'log_in_ms'):.1f}, {middle('with', 'log_in_ms'):.1f},"
                  f" {middle('with', 'log_in_most_ms'):.0f}" + (f"; {refused} refused" if refused else "")]
         if pooled:
@@ -357,6 +376,7 @@ def main() -> int:
                             lambda: run_once(kind if which == "with" else None, port, pids, folder, options),  # noqa: B023
                             1 if options.once else disturbance.RUNS_MOST)
                         pair[which]["others"] = others
+                    pair["with"]["cost_ms"] = cost_of_one(kind, server, port, pids, options)
                     found.add(target, kind, pair)
                     ratio = [sum(pair[which][load]["tps"] for load in LOADS) for which in ("with", "without")]
                     print(f"bench: {target}, {kind}: {ratio[0] / ratio[1]:.2f}", file=sys.stderr, flush=True)

@@ -146,7 +146,8 @@ def attacked(kind: str | None, port: int, options: argparse.Namespace):
 
 
 def pgbench(port: int, seconds: int, secure: bool, folder: Path) -> dict[str, float]:
-    """Transactions a second, and milliseconds of the hundredth part that takes longest."""
+    """Transactions a second, and milliseconds of the hundredth part that takes longest; none
+    where there is no room for its clients."""
     prefix = folder / ("tls" if secure else "plain")
     (command,) = pgbench_commands(port, CLIENTS, "simple", "-S", "-T", str(seconds), "-l", f"--log-prefix={prefix}")
     environment = {**os.environ, "PGSSLMODE": "require" if secure else "disable", "PGGSSENCMODE": "disable"}
@@ -155,6 +156,8 @@ def pgbench(port: int, seconds: int, secure: bool, folder: Path) -> dict[str, fl
     for log in folder.glob(f"{prefix.name}.*"):
         took += [int(line.split()[2]) for line in log.read_text().splitlines()]
         log.unlink()
+    if "too many clients" in ran.stderr:
+        return {"tps": 0, "p99_ms": None}
     if ran.returncode != 0 or not took:
         raise SystemExit(f"bench: pgbench failed\n{ran.stdout[-1000:]}{ran.stderr[-1000:]}")
     took.sort()
@@ -281,7 +284,7 @@ class Found:
                  " loads together, the least and the most). Attacker: its own share of the machine, which the load"
                  " lacks whoever it talks to. CPU each: of all processes of the server, for one of them, with nobody"
                  " else there. Log-in: of somebody else, plain, median without and with, and the longest"
-                 " with. Memory and descriptors: the dispatcher's at most, and what it had before that.", ""]
+                 " with. No room: pgbench's clients did not come in. Memory and descriptors: the dispatcher's at most, and what it had before that.", ""]
         for target in TARGETS:
             if not self.cells[target]:
                 continue
@@ -297,8 +300,10 @@ class Found:
 
     @staticmethod
     def row(kind: str, pairs: list[dict[str, dict]], pooled: bool) -> str:
-        def ratios(load: str, what: str) -> list[float]:
-            return [pair["with"][load][what] / pair["without"][load][what] for pair in pairs]
+        def ratio(load: str, what: str) -> str:
+            if not all(pair["with"][load]["tps"] for pair in pairs):
+                return "no room"
+            return f"{statistics.median(pair['with'][load][what] / pair['without'][load][what] for pair in pairs):.2f}"
 
         def middle(which: str, what: str) -> float:
             return statistics.median([pair[which][what] for pair in pairs if pair[which][what] is not None] or [float("nan")])
@@ -307,9 +312,9 @@ class Found:
                 for pair in pairs]
         refused = sum(pair["with"]["log_ins_refused"] for pair in pairs)
         cells = [kind.replace("_", " "), f"{middle('with', 'rate'):,.0f}",
-                 *(f"{statistics.median(ratios(load, 'tps')):.2f}" for load in LOADS),
+                 *(ratio(load, "tps") for load in LOADS),
                  f"{min(both):.2f} to {max(both):.2f}",
-                 *(f"{statistics.median(ratios(load, 'p99_ms')):.2f}" for load in LOADS),
+                 *(ratio(load, "p99_ms") for load in LOADS),
                  f"{middle('with', 'attacker_share'):.0%}", f"{middle('with', 'cost_ms'):.2f}",
                  f"{middle('without', 'log_in_ms'):.1f}, {middle('with', 'log_in_ms'):.1f},"
                  f" {middle('with', 'log_in_most_ms'):.0f}" + (f"; {refused} refused" if refused else "")]
@@ -378,6 +383,8 @@ def main() -> int:
                         pair[which]["others"] = others
                     pair["with"]["cost_ms"] = cost_of_one(kind, server, port, pids, options)
                     found.add(target, kind, pair)
+                    if not all(pair["without"][load]["tps"] for load in LOADS):
+                        raise SystemExit("bench: no room for the load, and no strangers")
                     ratio = [sum(pair[which][load]["tps"] for load in LOADS) for which in ("with", "without")]
                     print(f"bench: {target}, {kind}: {ratio[0] / ratio[1]:.2f}", file=sys.stderr, flush=True)
             about["rounds"] = number

@@ -16,8 +16,8 @@ The attacker is a process of the same machine, whose CPU the load lacks too: it 
 connections a second at most, and waits while it has had more than SHARE of one core; what it
 took is in the table.  What one of them costs the server, in CPU of all its processes, is
 measured with nobody else there.  Peak memory and descriptors are the dispatcher's, read every 0.1 s.
-Written to results/strangers.md and strangers.json after each round; a part of it to
-results/scratch.
+Written to results/strangers.md and strangers.json after each round of a target; a part of
+it to results/scratch.
 """
 
 from __future__ import annotations
@@ -387,11 +387,11 @@ def main() -> int:
                         raise SystemExit("bench: no room for the load, and no strangers")
                     ratio = [sum(pair[which][load]["tps"] for load in LOADS) for which in ("with", "without")]
                     print(f"bench: {target}, {kind}: {ratio[0] / ratio[1]:.2f}", file=sys.stderr, flush=True)
-            about["rounds"] = number
-            options.path.parent.mkdir(exist_ok=True)
-            options.path.with_suffix(".md").write_text(found.report(about))
-            results = {"about": about, "cells": found.cells}
-            options.path.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
+                about["rounds"] = number
+                options.path.parent.mkdir(exist_ok=True)
+                options.path.with_suffix(".md").write_text(found.report(about))
+                results = {"about": about, "cells": found.cells}
+                options.path.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -252,6 +252,11 @@ bench-tls: setup-bench ## Measure TLS against PgBouncer's and the server's own
 	@$(MAKE) --no-print-directory all
 	PG_CONFIG=$(PG_CONFIG) python3 bench/tls.py $(BENCH_OPTIONS)
 
+.PHONY: bench-strangers
+bench-strangers: setup-bench ## Measure what strangers at the door cost a load beside them
+	@$(MAKE) --no-print-directory all
+	PG_CONFIG=$(PG_CONFIG) python3 bench/strangers.py $(BENCH_OPTIONS)
+
 clean: ## Remove what was built
 	$(MAKE) -C extension clean PG_CONFIG=$(PG_CONFIG)
 	rm -rf target .venv build bench/results/scratch

@@ -47,11 +47,11 @@ def others_cpu_seconds() -> float:
     return sum(used for pid, used in ticks.items() if not is_ours(pid)) / os.sysconf("SC_CLK_TCK")
 
 
-def undisturbed(run: Callable[[], Run]) -> tuple[Run, float]:
+def undisturbed(run: Callable[[], Run], most: int = RUNS_MOST) -> tuple[Run, float]:
     """What a run gives (blocks), made again while others take more than DISTURBED_SHARE
-    of all cores, RUNS_MOST times at most; of these the least disturbed, and their share."""
+    of all cores, so many times at most; of these the least disturbed, and their share."""
     found: list[tuple[float, Run]] = []
-    while not found or (found[-1][0] > DISTURBED_SHARE and len(found) < RUNS_MOST):
+    while not found or (found[-1][0] > DISTURBED_SHARE and len(found) < most):
         used, began = others_cpu_seconds(), time.monotonic()
         result = run()
         share = (others_cpu_seconds() - used) / (time.monotonic() - began) / (os.cpu_count() or 1)

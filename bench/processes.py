@@ -52,9 +52,10 @@ def cpu_of_each(pids: tuple[int, ...] | list[int]) -> dict[int, float]:
     found = {}
     for pid in pids:
         total = 0
-        for task in Path(f"/proc/{pid}/task").glob("*"):
-            with suppress(OSError, IndexError):
-                total += int((task / "schedstat").read_text().split()[0])
+        with suppress(OSError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                with suppress(OSError, IndexError):
+                    total += int((task / "schedstat").read_text().split()[0])
         found[pid] = total / 1e9
     return found
 

@@ -35,11 +35,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import builds  # noqa: E402
 import disturbance  # noqa: E402
+from cells import DIRECT_CLIENTS_MAX  # noqa: E402
 from processes import cpu_seconds  # noqa: E402
 from servers import HOST, USER, Bouncer, Server, pgbench_commands  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results"
 BACKENDS = 8
+MAX_CONNECTIONS = 600
 SCRAMMED, PASSWORD = "scrammed", "a password"
 BARS = {8: 1.2, 64: 1.3, 500: 1.3, 2000: 1.3}
 
@@ -58,14 +60,20 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 
 def scram(server: Server, folder: Path) -> dict[str, object]:
-    """A role with a password, on the server, and for PgBouncer, whose settings that takes."""
+    """A role with a password, on the server, and for PgBouncer, whose settings that takes.
+    PgBouncer gets what the server has, the role's verifier: of a password in the clear it
+    derives the keys anew at each log-in (build_adhoc_scram_secret), milliseconds of CPU that
+    nobody who cares for log-ins pays."""
     server.query(f"CREATE ROLE {SCRAMMED} LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
     rules = f"host all {SCRAMMED} {HOST}/32 scram-sha-256\n"
     lines = server.data / "pg_hba.conf"
     lines.write_text(rules + lines.read_text())
     server.query("SELECT pg_reload_conf()")
     users, hba = folder / "users", folder / "hba"
-    users.write_text(f'"{USER}" ""\n"{SCRAMMED}" "{PASSWORD}"\n')
+    verifier = server.query(f"SELECT rolpassword FROM pg_authid WHERE rolname = '{SCRAMMED}'")
+    if not verifier.startswith("SCRAM-SHA-256$"):
+        raise SystemExit(f"bench: no SCRAM verifier: {verifier}")
+    users.write_text(f'"{USER}" ""\n"{SCRAMMED}" "{verifier}"\n')
     hba.write_text(rules + f"host all all {HOST}/32 trust\n")
     return {"auth_type": "hba", "auth_file": users, "auth_hba_file": hba}
 
@@ -96,7 +104,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--clients", default="1,8,64,500,2000")
     parser.add_argument("--protocols", default="simple,prepared")
     parser.add_argument("--no-log-ins", action="store_true")
-    parser.add_argument("--direct-most", type=int, default=64, help="clients that the server itself gets at most")
+    parser.add_argument("--direct-most", type=int, default=DIRECT_CLIENTS_MAX,
+                        help="clients that the server itself gets at most")
     parser.add_argument("--same-curve", action="store_true", help="PgBouncer on P-256, too")
     options = parser.parse_args()
     every = parser.parse_args([])
@@ -139,7 +148,9 @@ class Cells:
                  f" {os.cpu_count()} cores shared by clients, pooler and server;"
                  f" {about['rounds']} rounds of {about['seconds']} s, the targets in turns; load average of the machine"
                  f" before it started: {about['load_before']}; {disturbance.described(self.others)}. Transactions or log-ins a second, medians; of PgBouncer:"
-                 " median of the rounds' ratios, and the least and the most.", "",
+                 " median of the rounds' ratios, and the least and the most. For SCRAM PgBouncer has the role's verifier,"
+                 f" as the server has. Direct with at most {about['direct_most']:,} clients: each is a process of the"
+                 f" server there, of which max_connections = {MAX_CONNECTIONS} allows no 2,000.", "",
                  "| cell | direct | pg_baton | PgBouncer | of PgBouncer | rounds | bar | |", "|---|---|---|---|---|---|---|---|"]
         missed = self.missed()
         for cell, found in self.tps.items():
@@ -168,7 +179,7 @@ def main() -> int:
     folder.chmod(0o755)
     cert, key = certificate(folder)
     build = builds.of_tree()
-    server = Server(build, BACKENDS, {"max_connections": "600", "ssl": "on", "ssl_cert_file": str(cert),
+    server = Server(build, BACKENDS, {"max_connections": str(MAX_CONNECTIONS), "ssl": "on", "ssl_cert_file": str(cert),
                                       "ssl_key_file": str(key)})
     bouncer = Bouncer(server, BACKENDS)
     cells = Cells()
@@ -181,7 +192,7 @@ def main() -> int:
         bouncer.start()
         about = {"date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "revision": builds.revision(build),
                  "server": server.query("SELECT split_part(version(), ' ', 2)"), "bouncer": bouncer.version,
-                 "seconds": options.seconds, "load_before": round(load_before, 1)}
+                 "seconds": options.seconds, "direct_most": options.direct_most, "load_before": round(load_before, 1)}
         pids = {"pg_baton": server.pool().pids, "PgBouncer": bouncer.target().pids, "direct": ()}
         ports = {"direct": server.port, "pg_baton": server.pool_port, "PgBouncer": bouncer.port}
 

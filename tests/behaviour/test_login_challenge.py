@@ -5,14 +5,10 @@ stopped: who gets a challenge all the same has had nobody asked about it."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-
 import pytest
 from behaviour.test_login import login, shape
 from harness.cluster import HOST
-from harness.health import stop, wait_until
+from harness.health import launcher_stopped, wait_until
 from harness.wire import Wire, startup
 
 HBA = ["host all ordinary,limited,nobody_at_all 127.0.0.1/32 scram-sha-256"]
@@ -38,16 +34,6 @@ def attempt(port: int, user: str, database: str, password: str) -> list[str]:
         wire.finish()
     wire.close()
     return shape(messages)
-
-
-@contextlib.contextmanager
-def launcher_stopped(server):
-    ((pid,),) = server.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_baton launcher'")
-    stop(pid)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.pool_only

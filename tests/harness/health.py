@@ -44,6 +44,17 @@ def stop(pid: int) -> None:
         raise
 
 
+@contextlib.contextmanager
+def launcher_stopped(cluster: Cluster):
+    """Nobody is asked about meanwhile."""
+    ((pid,),) = cluster.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_baton launcher'")
+    stop(pid)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 def start_two_backends(login, cluster: Cluster) -> None:
     """Two transactions at a time: from then on both backends of a pool are there."""
     with login(cluster) as one, login(cluster) as other:

@@ -10,7 +10,7 @@ import _ssl
 import ctypes
 import socket
 
-from .cluster import HOST
+from .ports import HOST
 from .wire import SSL_REQUEST
 
 # openssl/ssl.h, openssl/tls1.h, openssl/bio.h

@@ -204,6 +204,7 @@ impl Dispatcher {
             info!("login failed, {address}: {report}");
             return self.logins.turn_away(&socket, proved.out, &report);
         }
+        answer.lets_in();
         (self.scheduler).role_logged_in(answer.role, &proved.verifier, &proved.learnt);
         let client = NewClient {
             socket,

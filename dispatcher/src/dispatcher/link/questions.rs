@@ -5,6 +5,8 @@ use super::wire::{Malformed, Reader, Writer};
 use crate::dispatcher::sys::socket::Address;
 use crate::dispatcher::tls::facts::{Facts, Names};
 use crate::protocol::Report;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Arc;
 
 /// All that a question consists of, the client's port apart.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -106,6 +108,8 @@ pub struct Answer {
     pub fires_triggers: bool,
     /// Whether it becomes native: BATON_NATIVE_*.
     pub native: u32,
+    /// Somebody has come in by it; of all its copies.
+    pub has_let_in: Arc<AtomicBool>,
 }
 
 impl Answer {
@@ -113,6 +117,15 @@ impl Answer {
     /// must have been asked about since.
     pub fn counts_connections(&self) -> bool {
         self.role_limit >= 0 || self.database_limit >= 0
+    }
+
+    /// Somebody has come in by it.
+    pub fn lets_in(&self) {
+        self.has_let_in.store(true, Relaxed);
+    }
+
+    pub fn has_let_in(&self) -> bool {
+        self.has_let_in.load(Relaxed)
     }
 
     /// The client has to prove itself, by what this answer says.

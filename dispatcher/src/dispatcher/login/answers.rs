@@ -298,7 +298,6 @@ impl Logins {
     }
 }
 
-<<<<<<< HEAD
 /// A line of log_connections.
 fn log_authenticated(parameters: &Parameters, identity: &[u8], answer: &Answer) {
     if parameters.log_authentication {
@@ -307,7 +306,9 @@ fn log_authenticated(parameters: &Parameters, identity: &[u8], answer: &Answer) 
             String::from_utf8_lossy(identity),
             String::from_utf8_lossy(&answer.method_name),
         );
-=======
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,6 +332,5 @@ mod tests {
         assert!(!is_md5(Method::Password, AUTH_PASSWORD, &parameters));
         let claim = claim(b"nobody", Method::Password, &Answer::default(), &parameters);
         assert_eq!(claim.scram_iterations, 7000);
->>>>>>> door
     }
 }

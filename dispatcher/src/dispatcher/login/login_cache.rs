@@ -3,13 +3,18 @@
 //! Free of I/O. An answer is good as long as `login_generation` in CONTROL is
 //! what it was before the launcher was asked: whoever changes what an answer
 //! depends on raises it before it tells anybody (login_watch.c). Unknown users
-//! are kept like known ones, or the time of an answer would tell them apart.
+//! are kept like known ones, or the time of an answer would tell them apart. Answers by
+//! which somebody has come in are kept longer than all others, those of strangers' guesses:
+//! names can be made up for ever, and each time all others were forgotten, everybody's next
+//! login would wait for the launcher. A guess never comes in, whether its user is there or
+//! not, so that tells a stranger nothing.
 
 use crate::dispatcher::link::questions::{Answer, Who};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Answers kept; when there are more, it begins anew.
+/// Answers kept by which nobody has come in, and answers by which somebody has; when there
+/// are more, those begin anew.
 const MOST_ANSWERS: usize = 1000;
 
 /// The answers of one generation.
@@ -17,6 +22,8 @@ const MOST_ANSWERS: usize = 1000;
 pub struct LoginCache {
     generation: u64,
     answers: HashMap<Who, Arc<Answer>>,
+    /// Of these, those that were left when others were last forgotten.
+    left: usize,
 }
 
 impl LoginCache {
@@ -35,11 +42,23 @@ impl LoginCache {
         if generation < self.generation {
             return;
         }
-        if generation > self.generation || self.answers.len() >= MOST_ANSWERS {
+        if generation > self.generation {
             self.answers.clear();
+            self.left = 0;
             self.generation = generation;
         }
+        if self.answers.len() >= self.left + MOST_ANSWERS {
+            self.make_room();
+        }
         self.answers.insert(who, answer);
+    }
+
+    fn make_room(&mut self) {
+        self.answers.retain(|_, answer| answer.has_let_in());
+        if self.answers.len() > MOST_ANSWERS {
+            self.answers.clear();
+        }
+        self.left = self.answers.len();
     }
 
     /// Something has changed that raises no login_generation: these are past.
@@ -101,10 +120,35 @@ mod tests {
 
     #[test]
     fn the_number_of_answers_is_bounded() {
+        for comes_in in [false, true] {
+            let mut cache = LoginCache::default();
+            for number in 0..5 * MOST_ANSWERS {
+                let answer = answer(i64::MAX);
+                cache.keep(who(&number.to_string(), 0), 1, answer.clone());
+                if comes_in {
+                    answer.lets_in();
+                }
+                assert!(cache.answers.len() <= 2 * MOST_ANSWERS);
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_come_in_is_not_forgotten_for_those_who_have_not() {
         let mut cache = LoginCache::default();
+        for number in 0..MOST_ANSWERS / 2 {
+            let known = answer(i64::MAX);
+            cache.keep(who(&format!("known {number}"), 0), 1, known.clone());
+            known.lets_in();
+        }
+        cache.keep(who("guessed", 0), 1, answer(i64::MAX));
         for number in 0..3 * MOST_ANSWERS {
             cache.keep(who(&number.to_string(), 0), 1, answer(i64::MAX));
-            assert!(cache.answers.len() <= MOST_ANSWERS);
         }
+        for number in 0..MOST_ANSWERS / 2 {
+            let known = who(&format!("known {number}"), 0);
+            assert!(cache.find(&known, 1, 0).is_some());
+        }
+        assert!(cache.find(&who("guessed", 0), 1, 0).is_none());
     }
 }

@@ -1,20 +1,15 @@
 //! TLS: certificates and their end, and whether the pool's port offers it.
 
 use super::ask::Server;
+use super::dispatcher::{connect, first_answer, server_address};
 use super::{Findings, Level};
 use anyhow::Result;
 use openssl::asn1::Asn1Time;
 use openssl::x509::X509;
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
 
 const CHECK: &str = "certificates";
 /// So long before its end a certificate is spoken of.
 const DAYS_LEFT: i32 = 30;
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// SSLRequest: its length, 1234 and 5679.
-const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 pub fn look(server: &Server, is_up: bool, findings: &mut Findings) -> Result<()> {
     if !server.is_on("ssl") {
@@ -111,26 +106,13 @@ fn look_at_file(server: &Server, parameter: &str, file: &str, findings: &mut Fin
     }
 }
 
-fn first_answer(host: &str, port: u16) -> Option<u8> {
-    let mut stream = TcpStream::connect((host, port)).ok()?;
-    stream.set_read_timeout(Some(ANSWER_LIMIT)).ok()?;
-    stream.write_all(&SSL_REQUEST).ok()?;
-    let mut answer = [0];
-    stream.read_exact(&mut answer).ok()?;
-    Some(answer[0])
-}
-
 /// Does the dispatcher answer S? It has its own copy of key and certificate, and
 /// goes without where it could not load them.
 fn look_at_port(server: &Server, findings: &mut Findings) -> Result<()> {
-    let asked = server.rows("SELECT json_agg(host(inet_server_addr()))", None)?;
-    let host = asked
-        .first()
-        .and_then(|host| host.as_str())
-        .unwrap_or("127.0.0.1")
-        .to_owned();
+    let host = server_address(server)?.unwrap_or_else(|| "127.0.0.1".to_owned());
     let port = u16::try_from(server.number("pg_baton.port")).unwrap_or(0);
-    match first_answer(&host, port) {
+    let mut stream = connect(&host, port);
+    match stream.as_mut().and_then(first_answer) {
         Some(b'S') => findings.add(CHECK, Level::Ok, "the pool's port offers TLS"),
         Some(_) => findings.mended(
             CHECK,

@@ -1,9 +1,8 @@
-//! The library, the dispatcher, and what it says of its pools.
+//! The configuration, the library, and what the dispatcher says of its pools.
 
 use super::ask::Server;
 use super::{Findings, Level};
 use anyhow::Result;
-use std::fs;
 
 /// Mistakes in the files, and what waits for a restart.
 pub fn configuration(server: &Server, findings: &mut Findings) -> Result<()> {
@@ -62,108 +61,10 @@ pub fn is_loaded(server: &Server, findings: &mut Findings) -> bool {
     false
 }
 
-fn link(process: u32, what: &str) -> Option<String> {
-    let path = fs::read_link(format!("/proc/{process}/{what}")).ok()?;
-    Some(path.to_string_lossy().into_owned())
-}
-
-/// Have program or library been replaced since they were started?
-fn is_replaced(dispatcher: u32, postmaster: Option<u32>) -> Option<&'static str> {
-    if link(dispatcher, "exe").is_some_and(|path| path.ends_with(" (deleted)")) {
-        return Some("the dispatcher's program has been replaced since it was started");
-    }
-    let maps = fs::read_to_string(format!("/proc/{}/maps", postmaster?)).ok()?;
-    let mut lines = maps.lines();
-    lines
-        .any(|line| line.contains("/pg_baton.so") && line.ends_with(" (deleted)"))
-        .then_some("pg_baton.so has been replaced since the server was started")
-}
-
-/// Whether it is up and of this build; its process.
-pub fn dispatcher(server: &Server, findings: &mut Findings) -> Result<Option<u32>> {
-    let check = "dispatcher";
-    let extension = server.rows(
-        "SELECT json_agg(json_build_array(installed_version, default_version)) FROM pg_available_extensions \
-         WHERE name = 'pg_baton'",
-        None,
-    )?;
-    let versions = extension
-        .first()
-        .map(|row| (row[0].as_str(), row[1].as_str()));
-    let Some((Some(installed), Some(newest))) = versions else {
-        findings.mended(
-            check,
-            Level::Unknown,
-            "this database has no views to ask it by",
-            "CREATE EXTENSION pg_baton in it, or name one that has it",
-        );
-        return Ok(None);
-    };
-    if installed != newest {
-        let text = format!("the extension in this database is of version {installed}");
-        findings.mended(
-            check,
-            Level::Warning,
-            text,
-            format!("ALTER EXTENSION pg_baton UPDATE TO '{newest}'"),
-        );
-    }
-    let asked = server.rows("SELECT json_agg(d) FROM pg_baton_dispatchers d", None);
-    let row = match asked {
-        Ok(rows) => rows.into_iter().next(),
-        Err(error) => {
-            let program = server.text("pg_baton.dispatcher_program");
-            findings.mended(
-                check,
-                Level::Failure,
-                format!("it is not up: {error:#}"),
-                format!(
-                    "the server's log says why; {}",
-                    server.line("pg_baton.dispatcher_program", format!("'{program}'"))
-                ),
-            );
-            return Ok(None);
-        }
-    };
-    let Some(row) = row else {
-        findings.add(check, Level::Failure, "it says nothing of itself");
-        return Ok(None);
-    };
-    let pid = row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
-    let is_here = pid.filter(|pid| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        name.starts_with("baton-dispatch")
-    });
-    let postmaster = server.rows(
-        "SELECT json_agg(line) FROM (SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int AS line) a",
-        None,
-    )?;
-    let postmaster = postmaster.first().and_then(serde_json::Value::as_u64);
-    let postmaster = postmaster.and_then(|pid| u32::try_from(pid).ok());
-    match is_here.and_then(|pid| is_replaced(pid, postmaster)) {
-        Some(why) => findings.mended(
-            check,
-            Level::Warning,
-            why,
-            "restart the server: both are of one build",
-        ),
-        None => {
-            let (sessions, port) = (&row["sessions"], server.number("pg_baton.port"));
-            findings.add(
-                check,
-                Level::Ok,
-                format!("it is up on port {port}, with {sessions} sessions"),
-            );
-        }
-    }
-    failed_checks(server, findings)?;
-    Ok(is_here.or(pid))
-}
-
 /// What pg_baton has not found in this server as it expects it.
-fn failed_checks(server: &Server, findings: &mut Findings) -> Result<()> {
+pub fn failed_checks(server: &Server, findings: &mut Findings) -> Result<()> {
     let check = "self-checks";
-    let rows = server.rows("SELECT json_agg(f) FROM pg_baton_failed_checks f", None)?;
+    let rows = server.view("pg_baton_failed_checks")?;
     for row in &rows {
         let (costs, problem) = (row["costs"].as_str(), row["problem"].as_str());
         let text = format!(
@@ -185,7 +86,7 @@ fn failed_checks(server: &Server, findings: &mut Findings) -> Result<()> {
 }
 
 const WHO_CANNOT: &str = "SELECT json_agg(json_build_object('user', p.user_name, 'database', p.database, 'why', why)) \
-     FROM pg_baton_pools p LEFT JOIN pg_roles r ON r.rolname = p.user_name \
+     FROM {pools} p LEFT JOIN pg_roles r ON r.rolname = p.user_name \
      LEFT JOIN pg_database d ON d.datname = p.database, \
      LATERAL (SELECT CASE WHEN r.oid IS NULL THEN 'the role has gone or has another name' \
      WHEN NOT r.rolcanlogin THEN 'the role is NOLOGIN' \
@@ -198,7 +99,8 @@ const WHO_CANNOT: &str = "SELECT json_agg(json_build_object('user', p.user_name,
 /// Pools whose next backend could not log in; and who waits.
 pub fn pools(server: &Server, findings: &mut Findings) -> Result<()> {
     let check = "pools";
-    let found = server.rows(WHO_CANNOT, None)?;
+    let pools = server.view_name("pg_baton_pools");
+    let found = server.rows(&WHO_CANNOT.replace("{pools}", &pools), None)?;
     for row in &found {
         let name = |field: &str| row[field].as_str().unwrap_or("?").to_owned();
         findings.mended(
@@ -213,11 +115,11 @@ pub fn pools(server: &Server, findings: &mut Findings) -> Result<()> {
             "ALTER ROLE or GRANT that back, or let them disconnect",
         );
     }
-    let waiting = server.rows(
+    let waiting = format!(
         "SELECT json_agg(json_build_object('user', user_name, 'database', database, 'waiting', waiting, \
-         'longest', extract(epoch FROM longest_wait)::int)) FROM pg_baton_pools WHERE longest_wait > '5 s'",
-        None,
-    )?;
+         'longest', extract(epoch FROM longest_wait)::int)) FROM {pools} WHERE longest_wait > '5 s'"
+    );
+    let waiting = server.rows(&waiting, None)?;
     for row in &waiting {
         let name = |field: &str| row[field].as_str().unwrap_or("?").to_owned();
         findings.mended(

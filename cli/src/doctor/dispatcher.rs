@@ -31,6 +31,11 @@ impl Dispatcher {
         let pid = self.row.as_ref()?["pid"].as_u64()?;
         u32::try_from(pid).ok()
     }
+
+    /// Is each client authenticated by a backend?
+    pub fn login_by_server(&self) -> Option<bool> {
+        self.row.as_ref()?["login_by_server"].as_bool()
+    }
 }
 
 /// Whether it is up and of this build.

@@ -159,8 +159,8 @@ fn look(server: &Server, findings: &mut Findings) -> Result<()> {
     capacity::connections(server, findings);
     capacity::open_files(server, dispatcher.pid(), findings);
     capacity::memory(server, findings);
-    hba::lines(server, findings)?;
-    libraries::look(server, findings)?;
+    hba::lines(server, &dispatcher, findings)?;
+    libraries::look(server, &dispatcher, findings)?;
     certificates::look(server, dispatcher.is_up, findings)?;
     if dispatcher.row.is_some() {
         pool::failed_checks(server, findings)?;

@@ -168,7 +168,8 @@ CREATE FUNCTION pg_baton_get_pools(
     OUT longest_wait interval,
     OUT completed bigint,
     OUT memory_bytes bigint,
-    OUT memory_limit_bytes bigint)
+    OUT memory_limit_bytes bigint,
+    OUT can_open_backends boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pg_baton_get_pools'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
@@ -190,7 +191,8 @@ CREATE VIEW pg_baton_pools AS
         longest_wait,
         completed,
         memory_bytes,
-        memory_limit_bytes
+        memory_limit_bytes,
+        can_open_backends
     FROM pg_baton_get_pools();
 
 COMMENT ON VIEW pg_baton_pools IS
@@ -224,6 +226,8 @@ COMMENT ON COLUMN pg_baton_pools.memory_bytes IS
     'Memory that its sessions'' stored contexts account for';
 COMMENT ON COLUMN pg_baton_pools.memory_limit_bytes IS
     'How much they may, with those of the other pools of its user and database ("pg_baton.pool_memory"); NULL if there is no limit';
+COMMENT ON COLUMN pg_baton_pools.can_open_backends IS
+    'Could a backend in the place of one of these log in, on behalf of each of its sessions? NULL if not known; who reads it has the server asked, so look again';
 
 REVOKE ALL ON FUNCTION pg_baton_get_pools() FROM PUBLIC;
 REVOKE ALL ON pg_baton_pools FROM PUBLIC;
@@ -292,7 +296,8 @@ CREATE FUNCTION pg_baton_get_dispatchers(
     OUT memory_bytes bigint,
     OUT memory_limit_bytes bigint,
     OUT cpu_user_us bigint,
-    OUT cpu_system_us bigint)
+    OUT cpu_system_us bigint,
+    OUT login_by_server boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pg_baton_get_dispatchers'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
@@ -318,7 +323,8 @@ CREATE VIEW pg_baton_dispatchers AS
         memory_bytes,
         memory_limit_bytes,
         cpu_user_us,
-        cpu_system_us
+        cpu_system_us,
+        login_by_server
     FROM pg_baton_get_dispatchers();
 
 COMMENT ON VIEW pg_baton_dispatchers IS
@@ -360,6 +366,8 @@ COMMENT ON COLUMN pg_baton_dispatchers.cpu_user_us IS
     'Processor time it has used in user mode, microseconds';
 COMMENT ON COLUMN pg_baton_dispatchers.cpu_system_us IS
     'And in the kernel, microseconds';
+COMMENT ON COLUMN pg_baton_dispatchers.login_by_server IS
+    'Is each client authenticated by a backend ("pg_baton.login", or another library''s hook for authentication)?';
 
 REVOKE ALL ON FUNCTION pg_baton_get_dispatchers() FROM PUBLIC;
 REVOKE ALL ON pg_baton_dispatchers FROM PUBLIC;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import shutil
 import subprocess
@@ -10,40 +9,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from harness.account import pg_config, server_major, server_program
+from harness.account import pg_config, server_major
 from harness.certificates import Authority, make_secure, openssl, put
+from harness.doctor import doctor, findings, line_of, of, with_views
 from harness.health import wait_until
 
 pytestmark = pytest.mark.pool_only
-
-
-def doctor(cluster, *more: str, conninfo: str | None = None) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(cluster.run.stage.program).with_name("baton")), "doctor", "--psql", server_program("psql"), *more]
-    return subprocess.run([*command, conninfo or cluster.direct()], capture_output=True, text=True, timeout=120)
-
-
-def findings(cluster, status: int) -> list[dict]:
-    ran = doctor(cluster, "--json")
-    assert ran.returncode == status, ran.stdout + ran.stderr
-    said = json.loads(ran.stdout)
-    assert said["works"] == (status == 0)
-    return said["findings"]
-
-
-def of(found: list[dict], check: str, level: str) -> dict:
-    """The only finding of that kind."""
-    (one,) = (one for one in found if (one["check"], one["level"]) == (check, level))
-    return one
-
-
-def line_of(cluster, file: str, text: str) -> int:
-    lines = (cluster.data / file).read_text().splitlines()
-    return 1 + next(at for at, line in enumerate(lines) if text in line)
-
-
-def with_views(cluster):
-    cluster.sql("CREATE EXTENSION pg_baton")
-    return cluster
 
 
 def test_a_server_that_is_well_is_said_to_be(make_cluster):
@@ -108,7 +79,10 @@ def test_a_dispatcher_of_another_build(make_cluster, run):
 
 
 def test_a_database_without_the_views(make_cluster):
-    assert "CREATE EXTENSION" in of(findings(make_cluster(), 0), "dispatcher", "unknown")["mend"]
+    cluster = make_cluster()
+    found = findings(cluster, 0)
+    assert "CREATE EXTENSION" in of(found, "dispatcher", "unknown")["mend"]
+    assert f"answers on port {cluster.pool_port}" in of(found, "dispatcher", "ok")["text"]
 
 
 def test_more_backends_than_connections(make_cluster):
@@ -122,16 +96,19 @@ def test_more_backends_than_connections(make_cluster):
     assert "cannot all be there" in of(findings(cluster, 0), "connections", "warning")["text"]
 
 
-def test_more_sessions_than_open_files_and_more_memory_than_there_is(make_cluster):
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] > 900_000, reason="so many files may be open here"
+)
+def test_more_sessions_than_open_files(make_cluster):
     cluster = with_views(
         make_cluster(parameters={"pg_baton.max_sessions": 900_000, "track_activity_query_size": "100B"})
     )
-    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] > 900_000:
-        pytest.skip("so many files may be open here")
     one = of(findings(cluster, 1), "open files", "failure")
     assert "LimitNOFILE=" in one["mend"] and "pg_baton.max_sessions = " in one["mend"]
-    cluster.set_parameters({"pg_baton.session_memory": "2000GB", "pg_baton.max_sessions": 100})
-    cluster.restart()
+
+
+def test_more_memory_than_there_is(make_cluster):
+    cluster = with_views(make_cluster(parameters={"pg_baton.session_memory": "2000GB"}))
     assert "pg_baton.session_memory = " in of(findings(cluster, 1), "memory", "failure")["mend"]
 
 

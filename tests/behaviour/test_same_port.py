@@ -4,6 +4,7 @@ socket: what administrators run goes on working."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from harness.account import give_to_server_user, run_as_server_user, server_major, server_program
+from harness.doctor import findings, line_of, of, with_views
 from harness.health import stop, wait_until
 from harness.ports import free_port
 from harness.wire import Wire
@@ -125,11 +127,56 @@ def test_a_standby_streams_from_there(make_cluster):
 
 
 def test_two_that_would_listen_in_one_place_are_told_which_lines_to_change(make_cluster):
-    cluster = make_cluster(start=False)
-    cluster.set_parameters({"pg_baton.port": cluster.port})
+    """By the dispatcher, by the launcher (whose line is the only one in csvlog), and by the doctor."""
+    cluster = with_views(make_cluster())
+    (cluster.data / "pool.conf").write_text(f"# ours\n\npg_baton.port = {cluster.port}\n")
+    give_to_server_user(cluster.data / "pool.conf")
+    cluster.set_parameters({"pg_baton.port": None, "include": "pool.conf"})
+    cluster.stop()
     cluster.start(wait_for_pool=False)
     assert cluster.sql("SELECT 1") == [(1,)]
-    cluster.wait_for_log(r'the server itself listens there: change "port" or "pg_baton.port" in postgresql.conf')
+    theirs = f"{cluster.data}/postgresql.conf line {line_of(cluster, 'postgresql.conf', 'port = ')}"
+    ours = f"{cluster.data}/pool.conf line 3"
+    settings = re.escape(f'change "port" ({theirs}) or "pg_baton.port" ({ours})')
+    assert line_of(cluster, "postgresql.conf", "port = ") == line_of(cluster, "postgresql.conf", f"'{cluster.port}'")
+    cluster.wait_for_log(f"the server itself listens there: {settings}")
+    cluster.wait_for_log(f"HINT:  The server itself listens there: {settings}, and restart the server")
+    assert "another program already using that port" not in cluster.log()
+    one = of(findings(cluster, 1), "dispatcher", "failure")
+    assert f"the server itself listens on port {cluster.port}" in one["text"]
+    assert f"{ours}: pg_baton.port = " in one["mend"] and f"{theirs}: port = " in one["mend"]
+    cluster.sql("DROP EXTENSION pg_baton")
+    assert "the server itself listens" in of(findings(cluster, 1), "dispatcher", "failure")["text"]
+
+
+def test_a_port_that_is_the_command_line_s_is_said_to_be(make_cluster):
+    cluster = make_cluster(start=False)
+    cluster.set_parameters({"pg_baton.port": None})
+    data = ["-D", str(cluster.data)]
+    log = ["-l", str(cluster.log_file), "-o", f"-c pg_baton.port={cluster.port}"]
+    run_as_server_user([server_program("pg_ctl"), "start", "-w", *data, *log])
+    try:
+        cluster.wait_for_log(r'"pg_baton.port" \(command line\)')
+    finally:
+        run_as_server_user([server_program("pg_ctl"), "stop", "-w", "-m", "fast", *data])
+
+
+def test_an_address_that_is_the_server_s_alone_is_spoken_of_in_the_same_words(make_cluster):
+    """The pool comes up at the others."""
+    cluster = make_cluster(start=False)
+    cluster.set_parameters(
+        {
+            "pg_baton.port": cluster.port,
+            "pg_baton.listen_addresses": "127.0.0.1, 127.0.0.2",
+            "unix_socket_directories": "",
+        }
+    )
+    cluster.start(wait_for_pool=False)
+    cluster.wait_for_log(r'127\.0\.0\.1.*the server itself listens there: change "port" \(.*line \d+\) or "pg_baton.port"')
+    with Wire.login("127.0.0.2", cluster.port) as session:
+        assert session.query("SELECT 1") == [["1"]]
+    found = findings(cluster, 0)
+    assert "at 127.0.0.2" in of(found, "dispatcher", "ok")["text"]
 
 
 def upgrade(old_programs: str, old_data: Path, new) -> None:

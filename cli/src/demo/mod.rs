@@ -44,7 +44,7 @@ pub struct Arguments {
     /// The pool's port [default: the first free one from 6543 on]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// The pool where clients expect the server: on port 5432, and the server itself at its Unix socket only
+    /// The pool where clients expect the server, and the server itself at its Unix socket only: on port 5432, or the first free one after it (with --port that one, or none)
     #[arg(long)]
     same_port: bool,
     /// Backends of the pool

@@ -23,10 +23,15 @@ pub struct Server {
     settings: HashMap<String, Setting>,
     pub major: u32,
     config_file: String,
+    /// Of the extension in the database that is asked, quoted; None without it.
+    schema: Option<String>,
 }
 
 const SETTINGS: &str = "SELECT json_agg(json_build_object('name', name, 'value', setting, 'unit', coalesce(unit, ''), \
      'file', sourcefile, 'line', sourceline)) FROM pg_settings";
+
+const SCHEMA: &str = "SELECT json_agg(quote_ident(nspname)) FROM pg_extension e \
+     JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = 'pg_baton'";
 
 impl Server {
     /// Blocks, as all here does; the server's time-outs are psql's.
@@ -37,6 +42,7 @@ impl Server {
             settings: HashMap::new(),
             major: 0,
             config_file: String::new(),
+            schema: None,
         };
         let is_superuser = server.rows(
             "SELECT json_agg(rolsuper) FROM pg_roles WHERE rolname = current_user",
@@ -61,7 +67,35 @@ impl Server {
         }
         server.major = server.number("server_version_num") as u32 / 10_000;
         server.config_file = server.text("config_file");
+        let schema = server.rows(SCHEMA, None)?;
+        server.schema = schema.first().and_then(Value::as_str).map(str::to_owned);
         Ok(server)
+    }
+
+    pub fn has_views(&self) -> bool {
+        self.schema.is_some()
+    }
+
+    /// A view's name as a query has it: the extension may be outside the search_path.
+    pub fn view_name(&self, view: &str) -> String {
+        match &self.schema {
+            Some(schema) => format!("{schema}.{view}"),
+            None => view.to_owned(),
+        }
+    }
+
+    /// All rows of one of the extension's views.
+    pub fn view(&self, view: &str) -> Result<Vec<Value>> {
+        let sql = format!("SELECT json_agg(v) FROM {} v", self.view_name(view));
+        self.rows(&sql, None)
+    }
+
+    /// A file of the server's machine, which need not be this one. None: the server's
+    /// user may not read it, or it is not there.
+    pub fn file(&self, path: &str) -> Option<String> {
+        let sql = format!("SELECT json_agg(pg_read_file({}))", literal(path));
+        let rows = self.rows(&sql, None).ok()?;
+        rows.first()?.as_str().map(str::to_owned)
     }
 
     /// What a query gives that makes one JSON array, in this database.
@@ -149,6 +183,11 @@ impl Server {
     }
 }
 
+/// A constant of SQL, whatever standard_conforming_strings is.
+pub fn literal(text: &str) -> String {
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
 /// The same server, another database.
 fn with_database(conninfo: &str, database: &str) -> String {
     if conninfo.starts_with("postgres://") || conninfo.starts_with("postgresql://") {
@@ -172,6 +211,11 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_constant_means_what_it_is_made_of() {
+        assert_eq!(literal("it's \\n"), "E'it''s \\\\n'");
+    }
 
     #[test]
     fn a_database_takes_another_s_place() {

@@ -3,7 +3,6 @@
 
 use super::ask::Server;
 use super::{Findings, Level};
-use std::fs;
 
 /// Beside sessions and backends.
 const SPARE_FILES: i64 = 200;
@@ -55,12 +54,10 @@ pub fn connections(server: &Server, findings: &mut Findings) {
     }
 }
 
-/// A process's limit of open files; None if it is not to be seen.
-fn file_limit(process: u32) -> Option<i64> {
-    let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
-    let line = limits
-        .lines()
-        .find(|line| line.starts_with("Max open files"))?;
+/// A process's limit of open files, as /proc has it; None if that is not understood.
+fn file_limit(limits: &str) -> Option<i64> {
+    let mut lines = limits.lines();
+    let line = lines.find(|line| line.starts_with("Max open files"))?;
     match line.split_whitespace().nth(4)? {
         "unlimited" => Some(i64::MAX),
         hard => hard.parse().ok(),
@@ -70,11 +67,12 @@ fn file_limit(process: u32) -> Option<i64> {
 /// Open files against max_sessions. The dispatcher raises its limit to the hard one.
 pub fn open_files(server: &Server, dispatcher: Option<u32>, findings: &mut Findings) {
     let check = "open files";
-    let Some(most) = dispatcher.and_then(file_limit) else {
+    let limits = dispatcher.and_then(|pid| server.file(&format!("/proc/{pid}/limits")));
+    let Some(most) = limits.as_deref().and_then(file_limit) else {
         return findings.add(
             check,
             Level::Unknown,
-            "the dispatcher is not to be seen on this machine",
+            "the server cannot see how many the dispatcher may have",
         );
     };
     let sessions = server.number("pg_baton.max_sessions");
@@ -115,8 +113,8 @@ pub fn open_files(server: &Server, dispatcher: Option<u32>, findings: &mut Findi
     }
 }
 
-fn memory_bytes() -> Option<i64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
+/// As /proc/meminfo has it.
+fn memory_bytes(text: &str) -> Option<i64> {
     let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
     let kb: i64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kb * 1024)
@@ -129,8 +127,13 @@ fn in_mb(bytes: i64) -> i64 {
 /// What is set aside in advance against what the machine has.
 pub fn memory(server: &Server, findings: &mut Findings) {
     let check = "memory";
-    let Some(all) = memory_bytes() else {
-        return findings.add(check, Level::Unknown, "/proc/meminfo cannot be read");
+    let Some(all) = server
+        .file("/proc/meminfo")
+        .as_deref()
+        .and_then(memory_bytes)
+    else {
+        let text = "the server cannot read its machine's /proc/meminfo";
+        return findings.add(check, Level::Unknown, text);
     };
     let buffers = server.bytes("shared_buffers");
     let contexts = server.bytes("pg_baton.session_memory");
@@ -154,5 +157,25 @@ pub fn memory(server: &Server, findings: &mut Findings) {
         );
     } else {
         findings.add(check, Level::Ok, text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_is_read_as_the_kernel_writes_it() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
+                      Max open files            1024                 524288               files\n";
+        assert_eq!(file_limit(limits), Some(524_288));
+        assert_eq!(
+            file_limit("Max open files  1024  unlimited  files"),
+            Some(i64::MAX)
+        );
+        assert_eq!(file_limit("Max processes 1 2 processes"), None);
+        let memory = "MemTotal:       24683180 kB\nMemFree:        1 kB\n";
+        assert_eq!(memory_bytes(memory), Some(24_683_180 * 1024));
+        assert_eq!(memory_bytes(""), None);
     }
 }

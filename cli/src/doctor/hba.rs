@@ -2,6 +2,7 @@
 //! served.
 
 use super::ask::Server;
+use super::dispatcher::Dispatcher;
 use super::{libraries, Findings, Level};
 use anyhow::Result;
 use serde_json::Value;
@@ -22,17 +23,48 @@ enum Served {
     Dispatcher,
     /// By a backend, with the server's own code.
     Backend,
+    /// By a backend that is its own for life, as nobody's session is pooled.
+    Native,
     /// Not there.
     Never,
 }
 
-fn served(server: &Server, method: &str) -> Served {
-    // As the launcher decides (login_by_server in parameters_message.c).
-    let all_by_server = match server.text("pg_baton.login").as_str() {
-        "server" => true,
-        "auto" => libraries::hook_into_logins(server),
-        _ => false,
+/// What all lines have in common.
+struct Pool {
+    logins_are_the_server_s: bool,
+    /// No session shares backends: by which setting, and what it would have to be.
+    all_native: Option<(&'static str, &'static str)>,
+}
+
+fn pool(server: &Server, dispatcher: &Dispatcher) -> Pool {
+    let names = server.text("pg_baton.native_dbuser_names");
+    let all_native = if server.is_on("db_user_namespace") {
+        Some(("db_user_namespace", "off"))
+    } else if server.has("pg_baton.enabled") && !server.is_on("pg_baton.enabled") {
+        Some(("pg_baton.enabled", "on"))
+    } else if names_everybody(&names) {
+        Some(("pg_baton.native_dbuser_names", "''"))
+    } else {
+        None
     };
+    Pool {
+        logins_are_the_server_s: libraries::logins_are_the_server_s(server, dispatcher),
+        all_native,
+    }
+}
+
+/// Has a list of databases and users an entry of any user in any database?
+fn names_everybody(names: &str) -> bool {
+    let is_any = |name: &str| matches!(name.trim(), "*" | "_");
+    let mut entries = names.split(',').filter_map(|entry| entry.split_once('/'));
+    entries.any(|(database, user)| is_any(database) && is_any(user))
+}
+
+fn served(server: &Server, pool: &Pool, method: &str) -> Served {
+    if pool.all_native.is_some() {
+        return Served::Native;
+    }
+    let all_by_server = pool.logins_are_the_server_s;
     match method {
         "trust" | "reject" | "scram-sha-256" | "md5" | "password" | "peer" | "cert"
             if !all_by_server =>
@@ -112,7 +144,7 @@ fn line(row: &Value, file: &str) -> Line {
     }
 }
 
-pub fn lines(server: &Server, findings: &mut Findings) -> Result<()> {
+pub fn lines(server: &Server, dispatcher: &Dispatcher, findings: &mut Findings) -> Result<()> {
     let sql = if server.major >= 16 {
         RULES_OF_16
     } else {
@@ -120,23 +152,30 @@ pub fn lines(server: &Server, findings: &mut Findings) -> Result<()> {
     };
     let file = server.text("hba_file");
     let rows = server.rows(sql, None)?;
+    let pool = pool(server, dispatcher);
     for row in &rows {
-        look(server, &line(row, &file), findings);
+        look(server, &pool, &line(row, &file), findings);
     }
-    if server.is_on("db_user_namespace") {
-        findings.mended(
-            CHECK,
-            Level::Warning,
-            "every session is native, none shares backends, while db_user_namespace is on",
-            server.line("db_user_namespace", "off"),
+    let names = server.text("pg_baton.native_dbuser_names");
+    if let Some((parameter, value)) = pool.all_native {
+        let text = format!(
+            "every session is native, none shares backends, while {parameter} is {}",
+            server.text(parameter)
         );
+        findings.mended(CHECK, Level::Warning, text, server.line(parameter, value));
+    } else if !names.is_empty() {
+        let text = format!(
+            "sessions of {names} (database/user) are native, each a backend of its own: \
+             pg_baton.native_dbuser_names"
+        );
+        findings.add(CHECK, Level::Ok, text);
     }
     Ok(())
 }
 
 const CHECK: &str = "pg_hba.conf";
 
-fn look(server: &Server, line: &Line, findings: &mut Findings) {
+fn look(server: &Server, pool: &Pool, line: &Line, findings: &mut Findings) {
     let place = &line.place;
     let what = format!("{place} ({})", line.text);
     // It has an error as well, but does no harm.
@@ -151,7 +190,7 @@ fn look(server: &Server, line: &Line, findings: &mut Findings) {
     if line.kind == "hostgssenc" && line.method != "reject" {
         return look_at_gss(server, &what, findings);
     }
-    let served = served(server, &line.method);
+    let served = served(server, pool, &line.method);
     if let Served::Never = served {
         let mend = format!(
             "{place}: a line before it for these clients with scram-sha-256 or cert, or they connect to port {}",
@@ -199,7 +238,8 @@ fn look(server: &Server, line: &Line, findings: &mut Findings) {
             ),
         };
     }
-    let by = if line.databases == ["replication"] {
+    let is_native = matches!(served, Served::Native);
+    let by = if is_native || line.databases == ["replication"] {
         "by the server itself, each connection a backend of its own"
     } else if let Served::Backend = served {
         "by a backend with the server's own code, a fork each login"
@@ -226,6 +266,12 @@ fn look_at_gss(server: &Server, what: &str, findings: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn everybody_is_any_user_in_any_database() {
+        assert!(names_everybody("*/*") && names_everybody("a/b, _/*"));
+        assert!(!names_everybody("") && !names_everybody("d/*,*/u") && !names_everybody("\"*\"/*"));
+    }
 
     #[test]
     fn a_name_is_told_from_an_address() {

@@ -1,9 +1,11 @@
 //! Code that keeps a session's state in its process, where pg_baton cannot see it:
-//! preloaded libraries, and those that functions of a database are in.
+//! preloaded libraries, and those that functions and languages of a database are in.
 
-use super::ask::Server;
+use super::ask::{literal, Server};
+use super::dispatcher::Dispatcher;
 use super::{Findings, Level};
 use anyhow::Result;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 const CHECK: &str = "libraries";
@@ -20,7 +22,8 @@ fn is_known(name: &str) -> bool {
     })
 }
 
-/// Whose state dedicates a session: by what name they stand in the list.
+/// Whose state dedicates a session. The entry that lists all of it, where the library
+/// has no languages: these are listed each by its own name.
 const KEEPERS: &[(&str, &str)] = &[
     ("dblink", "dblink"),
     ("isn", "isn_weak"),
@@ -35,15 +38,14 @@ const KEEPERS: &[(&str, &str)] = &[
     ("libpljava-so", "java"),
 ];
 
-/// Hooks into what a client's login is: called for backends, not for clients.
-const OF_LOGINS: &[&str] = &[
-    "auth_delay",
-    "credcheck",
-    "login_hook",
-    "pgauditlogtofile",
-    "pg_auth_mon",
-    "sepgsql",
-];
+/// Hooks into what a client's login is (ClientAuthentication_hook), by name: whether
+/// there is one the dispatcher knows.
+const OF_LOGINS: &[&str] = &["auth_delay", "credcheck", "pgauditlogtofile", "pg_auth_mon"];
+
+/// Takes the client's label from its socket, in that hook: a pooled session has none.
+const LABELS_CLIENTS: &str = "sepgsql";
+/// Runs as a process starts (session_preload_libraries), not as a client logs in.
+const ONCE_A_BACKEND: &str = "login_hook";
 
 /// The file's name, without folder, suffix and version.
 fn base(library: &str) -> &str {
@@ -68,40 +70,140 @@ fn list(text: &str) -> impl Iterator<Item = String> + '_ {
     names.filter(|name| !name.is_empty())
 }
 
-/// Is one preloaded whose hook the server calls for each client it authenticates?
-pub fn hook_into_logins(server: &Server) -> bool {
-    list(&server.text("shared_preload_libraries"))
-        .any(|library| OF_LOGINS.contains(&base(&library)))
+/// Names as SQL has them: without quotes in small letters.
+fn identifiers(text: &str) -> BTreeSet<String> {
+    let names = text.split(',').map(str::trim);
+    let names = names.map(|name| match name.strip_prefix('"') {
+        Some(quoted) => quoted.trim_end_matches('"').to_owned(),
+        None => name.to_lowercase(),
+    });
+    names.filter(|name| !name.is_empty()).collect()
 }
 
-pub fn look(server: &Server, findings: &mut Findings) -> Result<()> {
-    // Library: where it is from.
-    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+/// With one more, as a parameter has it.
+fn with(names: &BTreeSet<String>, more: &[&str]) -> String {
+    let names = names.iter().map(String::as_str);
+    let all: Vec<_> = names.chain(more.iter().copied()).collect();
+    format!("'{}'", all.join(", "))
+}
+
+/// Is each client's login the server's? As the dispatcher has it from the launcher,
+/// which sees who has a hook; by what hooks are known to be if it cannot be asked.
+pub fn logins_are_the_server_s(server: &Server, dispatcher: &Dispatcher) -> bool {
+    if let Some(is_so) = dispatcher.login_by_server() {
+        return is_so;
+    }
+    match server.text("pg_baton.login").as_str() {
+        "server" => true,
+        "auto" => list(&server.text("shared_preload_libraries"))
+            .any(|library| OF_LOGINS.contains(&base(&library)) || base(&library) == LABELS_CLIENTS),
+        _ => false,
+    }
+}
+
+/// What a library is there for.
+#[derive(Default)]
+struct Library {
+    /// Where it is from.
+    places: BTreeSet<String>,
+    /// Of extensions and functions outside of any, those that are not listed as such;
+    /// false: there is none.
+    has_unlisted: bool,
+    /// Single functions that are listed.
+    functions: BTreeSet<String>,
+    /// Its languages, listed or not.
+    languages: BTreeSet<String>,
+}
+
+type Libraries = BTreeMap<String, Library>;
+
+/// C functions of a database by library and extension, and languages by that of their
+/// handler. Those that initdb makes are the server's own.
+const OF_DATABASE: &str = "SELECT json_agg(a) FROM (\
+     SELECT p.probin AS library, e.extname AS extension, NULL AS language, \
+     array_agg(DISTINCT p.proname) FILTER (WHERE p.proname = ANY (ARRAY[{listed}]::text[])) AS functions \
+     FROM pg_proc p \
+     LEFT JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e' \
+     LEFT JOIN pg_extension e ON e.oid = d.refobjid \
+     WHERE p.prolang = 13 AND p.probin IS NOT NULL AND p.oid >= 16384 AND NOT EXISTS \
+     (SELECT FROM pg_language l WHERE p.oid IN (l.lanplcallfoid, l.laninline, l.lanvalidator)) \
+     GROUP BY p.probin, e.extname \
+     UNION ALL \
+     SELECT p.probin, NULL, l.lanname, NULL FROM pg_language l JOIN pg_proc p ON p.oid = l.lanplcallfoid \
+     WHERE p.prolang = 13 AND p.probin IS NOT NULL AND p.oid >= 16384) a";
+
+/// What is set for roles and databases, and not for all.
+const OF_ROLES: &str = "SELECT json_agg(json_build_object('setting', c, 'role', r.rolname, 'database', d.datname)) \
+     FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) c LEFT JOIN pg_roles r ON r.oid = s.setrole \
+     LEFT JOIN pg_database d ON d.oid = s.setdatabase WHERE c ~* '^(session|local)_preload_libraries='";
+
+fn preloaded(server: &Server) -> Result<Libraries> {
+    let mut found = Libraries::new();
+    let mut add = |value: &str, place: &str| {
+        for library in list(value) {
+            let places = &mut found.entry(library).or_default().places;
+            places.insert(place.to_owned());
+        }
+    };
     for parameter in [
         "shared_preload_libraries",
         "session_preload_libraries",
         "local_preload_libraries",
     ] {
-        for library in list(&server.text(parameter)) {
-            found
-                .entry(library)
-                .or_default()
-                .insert(parameter.to_owned());
-        }
+        add(&server.text(parameter), parameter);
     }
+    for row in &server.rows(OF_ROLES, None)? {
+        let setting = row["setting"].as_str().unwrap_or_default();
+        let Some((parameter, value)) = setting.split_once('=') else {
+            continue;
+        };
+        let mut place = format!("{parameter} of");
+        if let Some(role) = row["role"].as_str() {
+            place += &format!(" role {role}");
+        }
+        if let Some(database) = row["database"].as_str() {
+            let joint = if row["role"].is_null() { " " } else { " in " };
+            place += &format!("{joint}database {database}");
+        }
+        if row["role"].is_null() && row["database"].is_null() {
+            place += " all roles";
+        }
+        add(value, &place);
+    }
+    Ok(found)
+}
+
+fn add_of_database(row: &Value, place: &str, listed: &BTreeSet<String>, found: &mut Libraries) {
+    let Some(library) = row["library"].as_str() else {
+        return;
+    };
+    let library = found.entry(library.to_owned()).or_default();
+    library.places.insert(place.to_owned());
+    if let Some(language) = row["language"].as_str() {
+        library.languages.insert(language.to_owned());
+        return;
+    }
+    let extension = row["extension"].as_str();
+    library.has_unlisted |= !extension.is_some_and(|name| listed.contains(name));
+    let functions = row["functions"].as_array().map_or(&[][..], Vec::as_slice);
+    let functions = functions.iter().filter_map(Value::as_str);
+    library.functions.extend(functions.map(str::to_owned));
+}
+
+fn all(server: &Server, listed: &BTreeSet<String>, findings: &mut Findings) -> Result<Libraries> {
+    let mut found = preloaded(server)?;
+    let constants: Vec<_> = listed.iter().map(|name| literal(name)).collect();
+    let sql = OF_DATABASE.replace("{listed}", &constants.join(", "));
     let databases = server.rows(
         "SELECT json_agg(datname ORDER BY datname) FROM pg_database WHERE datallowconn",
         None,
     )?;
-    for database in databases.iter().filter_map(|name| name.as_str()) {
-        // Those that initdb makes are the server's own.
-        let sql = "SELECT json_agg(DISTINCT probin) FROM pg_proc WHERE prolang = 13 AND probin IS NOT NULL \
-             AND oid >= 16384";
-        match server.rows(sql, Some(database)) {
-            Ok(libraries) => {
-                for library in libraries.iter().filter_map(|name| name.as_str()) {
-                    let places = found.entry(library.to_owned()).or_default();
-                    places.insert(format!("database {database}"));
+    for database in databases.iter().filter_map(Value::as_str) {
+        match server.rows(&sql, Some(database)) {
+            Ok(rows) => {
+                let place = format!("database {database}");
+                for row in &rows {
+                    add_of_database(row, &place, listed, &mut found);
                 }
             }
             Err(error) => findings.add(
@@ -111,59 +213,39 @@ pub fn look(server: &Server, findings: &mut Findings) -> Result<()> {
             ),
         }
     }
-    let listed: BTreeSet<String> = list(&server.text("pg_baton.dedicated_objects")).collect();
+    Ok(found)
+}
+
+pub fn look(server: &Server, dispatcher: &Dispatcher, findings: &mut Findings) -> Result<()> {
+    let listed = identifiers(&server.text("pg_baton.dedicated_objects"));
     let stateless: BTreeSet<String> = list(&server.text("pg_baton.stateless_libraries"))
         .map(|library| base(&library).to_owned())
         .collect();
     let mut quiet = Vec::new();
-    for (library, places) in &found {
-        let name = base(library);
-        let places = places.iter().cloned().collect::<Vec<_>>().join(", ");
+    let libraries = all(server, &listed, findings)?;
+    for (file, library) in &libraries {
+        let name = base(file);
+        let places = library.places.iter().cloned().collect::<Vec<_>>();
+        let what = format!("{name} ({})", places.join(", "));
+        if hooks_into_logins(server, dispatcher, name, &what, findings) {
+            continue;
+        }
         let keeper = KEEPERS.iter().find(|(keeper, _)| *keeper == name);
-        if OF_LOGINS.contains(&name) && server.text("pg_baton.login") == "dispatcher" {
-            findings.mended(
-                CHECK,
-                Level::Warning,
-                format!(
-                    "{name} ({places}) hooks into logins: what it forbids, delays or notes it does not for clients \
-                     that the dispatcher lets in"
-                ),
-                server.line("pg_baton.login", "auto"),
-            );
-        } else if OF_LOGINS.contains(&name) {
-            let text =
-                format!("{name} ({places}) hooks into logins: each is a backend's, a fork each");
-            findings.add(CHECK, Level::Ok, text);
-        } else if let Some((_, entry)) = keeper.filter(|(_, entry)| !listed.contains(*entry)) {
-            let value = listed
-                .iter()
-                .map(String::as_str)
-                .chain([*entry])
-                .collect::<Vec<_>>()
-                .join(", ");
-            findings.mended(
-                CHECK,
-                Level::Failure,
-                format!("{name} ({places}) keeps a session's state in its process, and is not listed: others see it"),
-                server.line("pg_baton.dedicated_objects", format!("'{value}'")),
-            );
-        } else if keeper.is_some() || is_known(name) || stateless.contains(name) {
+        if let Some((_, entry)) = keeper {
+            if !look_at_keeper(server, library, entry, &what, &listed, findings) {
+                quiet.push(name);
+            }
+        } else if is_known(name) || stateless.contains(name) {
             quiet.push(name);
         } else {
-            let value = stateless
-                .iter()
-                .map(String::as_str)
-                .chain([name])
-                .collect::<Vec<_>>()
-                .join(", ");
             findings.mended(
                 CHECK,
                 Level::Warning,
                 format!(
-                    "{name} ({places}): nobody here knows whether it keeps a session's state in its process, so whoever \
+                    "{what}: nobody here knows whether it keeps a session's state in its process, so whoever \
                      calls its functions keeps a backend; if it keeps none"
                 ),
-                server.line("pg_baton.stateless_libraries", format!("'{value}'")),
+                server.line("pg_baton.stateless_libraries", with(&stateless, &[name])),
             );
         }
     }
@@ -176,6 +258,105 @@ pub fn look(server: &Server, findings: &mut Findings) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// True: it is one of those, and what it does is said.
+fn hooks_into_logins(
+    server: &Server,
+    dispatcher: &Dispatcher,
+    name: &str,
+    what: &str,
+    findings: &mut Findings,
+) -> bool {
+    if name == LABELS_CLIENTS {
+        let text = format!(
+            "{what} labels a client by its socket as a backend lets it in, and sessions that share backends have \
+             no label of their own"
+        );
+        let mend = format!(
+            "{}, or pg_baton.native_dbuser_names for those who need one",
+            server.line("pg_baton.enabled", "off")
+        );
+        findings.mended(CHECK, Level::Failure, text, mend);
+        return true;
+    }
+    if name == ONCE_A_BACKEND {
+        let mut mend = format!(
+            "for those who need it {}",
+            server.line("pg_baton.native_dbuser_names", "'DATABASE/USER'")
+        );
+        if server.major >= 17 {
+            mend += ", or a login event trigger in its place";
+        }
+        let text = format!("{what} runs once a backend as that starts, and not for each client");
+        findings.mended(CHECK, Level::Warning, text, mend);
+        return true;
+    }
+    if !OF_LOGINS.contains(&name) {
+        return false;
+    }
+    if server.text("pg_baton.login") == "dispatcher" {
+        let text = format!(
+            "{what} hooks into logins: what it forbids, delays or notes it does not for clients that the dispatcher \
+             lets in"
+        );
+        let mend = server.line("pg_baton.login", "auto");
+        findings.mended(CHECK, Level::Warning, text, mend);
+        return true;
+    }
+    let hooks = logins_are_the_server_s(server, dispatcher);
+    if hooks {
+        let text = format!("{what} hooks into logins: each is a backend's, a fork each");
+        findings.add(CHECK, Level::Ok, text);
+    }
+    hooks
+}
+
+/// True: something is not listed, and that is said.
+fn look_at_keeper(
+    server: &Server,
+    library: &Library,
+    entry: &str,
+    what: &str,
+    listed: &BTreeSet<String>,
+    findings: &mut Findings,
+) -> bool {
+    let parameter = "pg_baton.dedicated_objects";
+    let languages: Vec<&str> = (library.languages.iter())
+        .filter(|name| !listed.contains(*name))
+        .map(String::as_str)
+        .collect();
+    if !languages.is_empty() {
+        let text = format!(
+            "{what} keeps a session's state in its process, and its language {} is not listed: others see it",
+            languages.join(", ")
+        );
+        let mend = server.line(parameter, with(listed, &languages));
+        findings.mended(CHECK, Level::Failure, text, mend);
+        return true;
+    }
+    // Functions of a language's own library keep what the language does.
+    if !library.languages.is_empty() || !library.has_unlisted || listed.contains(entry) {
+        return false;
+    }
+    if !library.functions.is_empty() {
+        let functions = library.functions.iter().cloned().collect::<Vec<_>>();
+        let text = format!(
+            "{what} keeps a session's state in its process, and of its functions only {} are listed: if others keep \
+             some",
+            functions.join(", ")
+        );
+        let mend = server.line(parameter, with(listed, &[entry]));
+        findings.mended(CHECK, Level::Warning, text, mend);
+        return true;
+    }
+    findings.mended(
+        CHECK,
+        Level::Failure,
+        format!("{what} keeps a session's state in its process, and is not listed: others see it"),
+        server.line(parameter, with(listed, &[entry])),
+    );
+    true
 }
 
 #[cfg(test)]
@@ -199,5 +380,7 @@ mod tests {
         assert!(!is_known("hypopg") && !is_known("") && !is_known("sepgsql"));
         let names: Vec<_> = list(" a, \"b\" ,,c").collect();
         assert_eq!(names, ["a", "b", "c"]);
+        let names: Vec<_> = identifiers("A, \"Bc\",,").into_iter().collect();
+        assert_eq!(names, ["Bc", "a"]);
     }
 }

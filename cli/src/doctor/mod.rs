@@ -1,15 +1,17 @@
 //! `baton doctor`: looks at a live server and says, a line each, what works and
 //! what would not, and which line of which file mends it.
 //!
-//! Everything is asked by psql on the server's own port, as a superuser; what only
-//! the machine knows (open files, memory) is said when the server runs on this one.
+//! Everything is asked by psql on the server's own port, as a superuser. What only the
+//! machine knows (open files, memory, replaced programs) the server reads in its own
+//! /proc: this machine may be another one, whose processes have the same numbers.
 //! Nothing is changed.
 //!
 //! | module | what it looks at |
 //! |---|---|
 //! | `ask` | psql, and where a parameter is set |
 //! | `capacity` | connections, open files, memory |
-//! | `pool` | library, dispatcher, self-checks, pools |
+//! | `dispatcher` | is it up, and of which build |
+//! | `pool` | configuration, library, self-checks, pools |
 //! | `hba` | each line of pg_hba.conf |
 //! | `libraries` | code that keeps a session's state in its process |
 //! | `certificates` | TLS |
@@ -17,6 +19,7 @@
 mod ask;
 mod capacity;
 mod certificates;
+mod dispatcher;
 mod hba;
 mod libraries;
 mod pool;
@@ -152,14 +155,15 @@ fn look(server: &Server, findings: &mut Findings) -> Result<()> {
     if !pool::is_loaded(server, findings) {
         return Ok(());
     }
-    let dispatcher = pool::dispatcher(server, findings)?;
+    let dispatcher = dispatcher::look(server, findings)?;
     capacity::connections(server, findings);
-    capacity::open_files(server, dispatcher, findings);
+    capacity::open_files(server, dispatcher.pid(), findings);
     capacity::memory(server, findings);
-    hba::lines(server, findings)?;
-    libraries::look(server, findings)?;
-    certificates::look(server, dispatcher.is_some(), findings)?;
-    if dispatcher.is_some() {
+    hba::lines(server, &dispatcher, findings)?;
+    libraries::look(server, &dispatcher, findings)?;
+    certificates::look(server, dispatcher.is_up, findings)?;
+    if dispatcher.row.is_some() {
+        pool::failed_checks(server, findings)?;
         pool::pools(server, findings)?;
     }
     Ok(())

@@ -1,9 +1,11 @@
-//! The library, the dispatcher, and what it says of its pools.
+//! The configuration, the library, and what the dispatcher says of its pools.
 
 use super::ask::Server;
 use super::{Findings, Level};
 use anyhow::Result;
-use std::fs;
+use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::Duration;
 
 /// Mistakes in the files, and what waits for a restart.
 pub fn configuration(server: &Server, findings: &mut Findings) -> Result<()> {
@@ -62,108 +64,10 @@ pub fn is_loaded(server: &Server, findings: &mut Findings) -> bool {
     false
 }
 
-fn link(process: u32, what: &str) -> Option<String> {
-    let path = fs::read_link(format!("/proc/{process}/{what}")).ok()?;
-    Some(path.to_string_lossy().into_owned())
-}
-
-/// Have program or library been replaced since they were started?
-fn is_replaced(dispatcher: u32, postmaster: Option<u32>) -> Option<&'static str> {
-    if link(dispatcher, "exe").is_some_and(|path| path.ends_with(" (deleted)")) {
-        return Some("the dispatcher's program has been replaced since it was started");
-    }
-    let maps = fs::read_to_string(format!("/proc/{}/maps", postmaster?)).ok()?;
-    let mut lines = maps.lines();
-    lines
-        .any(|line| line.contains("/pg_baton.so") && line.ends_with(" (deleted)"))
-        .then_some("pg_baton.so has been replaced since the server was started")
-}
-
-/// Whether it is up and of this build; its process.
-pub fn dispatcher(server: &Server, findings: &mut Findings) -> Result<Option<u32>> {
-    let check = "dispatcher";
-    let extension = server.rows(
-        "SELECT json_agg(json_build_array(installed_version, default_version)) FROM pg_available_extensions \
-         WHERE name = 'pg_baton'",
-        None,
-    )?;
-    let versions = extension
-        .first()
-        .map(|row| (row[0].as_str(), row[1].as_str()));
-    let Some((Some(installed), Some(newest))) = versions else {
-        findings.mended(
-            check,
-            Level::Unknown,
-            "this database has no views to ask it by",
-            "CREATE EXTENSION pg_baton in it, or name one that has it",
-        );
-        return Ok(None);
-    };
-    if installed != newest {
-        let text = format!("the extension in this database is of version {installed}");
-        findings.mended(
-            check,
-            Level::Warning,
-            text,
-            format!("ALTER EXTENSION pg_baton UPDATE TO '{newest}'"),
-        );
-    }
-    let asked = server.rows("SELECT json_agg(d) FROM pg_baton_dispatchers d", None);
-    let row = match asked {
-        Ok(rows) => rows.into_iter().next(),
-        Err(error) => {
-            let program = server.text("pg_baton.dispatcher_program");
-            findings.mended(
-                check,
-                Level::Failure,
-                format!("it is not up: {error:#}"),
-                format!(
-                    "the server's log says why; {}",
-                    server.line("pg_baton.dispatcher_program", format!("'{program}'"))
-                ),
-            );
-            return Ok(None);
-        }
-    };
-    let Some(row) = row else {
-        findings.add(check, Level::Failure, "it says nothing of itself");
-        return Ok(None);
-    };
-    let pid = row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
-    let is_here = pid.filter(|pid| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        name.starts_with("baton-dispatch")
-    });
-    let postmaster = server.rows(
-        "SELECT json_agg(line) FROM (SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int AS line) a",
-        None,
-    )?;
-    let postmaster = postmaster.first().and_then(serde_json::Value::as_u64);
-    let postmaster = postmaster.and_then(|pid| u32::try_from(pid).ok());
-    match is_here.and_then(|pid| is_replaced(pid, postmaster)) {
-        Some(why) => findings.mended(
-            check,
-            Level::Warning,
-            why,
-            "restart the server: both are of one build",
-        ),
-        None => {
-            let (sessions, port) = (&row["sessions"], server.number("pg_baton.port"));
-            findings.add(
-                check,
-                Level::Ok,
-                format!("it is up on port {port}, with {sessions} sessions"),
-            );
-        }
-    }
-    failed_checks(server, findings)?;
-    Ok(is_here.or(pid))
-}
-
 /// What pg_baton has not found in this server as it expects it.
-fn failed_checks(server: &Server, findings: &mut Findings) -> Result<()> {
+pub fn failed_checks(server: &Server, findings: &mut Findings) -> Result<()> {
     let check = "self-checks";
-    let rows = server.rows("SELECT json_agg(f) FROM pg_baton_failed_checks f", None)?;
+    let rows = server.view("pg_baton_failed_checks")?;
     for row in &rows {
         let (costs, problem) = (row["costs"].as_str(), row["problem"].as_str());
         let text = format!(
@@ -184,40 +88,90 @@ fn failed_checks(server: &Server, findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-const WHO_CANNOT: &str = "SELECT json_agg(json_build_object('user', p.user_name, 'database', p.database, 'why', why)) \
-     FROM pg_baton_pools p LEFT JOIN pg_roles r ON r.rolname = p.user_name \
-     LEFT JOIN pg_database d ON d.datname = p.database, \
-     LATERAL (SELECT CASE WHEN r.oid IS NULL THEN 'the role has gone or has another name' \
+/// Each pool with sessions: could a backend of it be replaced, and what is known of why
+/// not. The rest (a password, a line of pg_hba.conf, a CONNECTION LIMIT) no catalog tells.
+const POOLS: &str = "SELECT json_agg(json_build_object('user', p.user_name, 'database', p.database, \
+     'options', p.options, 'can', p.can_open_backends, 'why', \
+     CASE WHEN r.oid IS NULL THEN 'the role has gone or has another name' \
      WHEN NOT r.rolcanlogin THEN 'the role is NOLOGIN' \
      WHEN r.rolvaliduntil < now() THEN 'the role''s password has expired' \
      WHEN d.oid IS NULL THEN 'the database has gone or has another name' \
      WHEN NOT d.datallowconn THEN 'the database takes no connections' \
      WHEN NOT has_database_privilege(r.oid, d.oid, 'CONNECT') THEN 'the role has no CONNECT privilege' \
-     END AS why) w WHERE p.sessions > 0 AND why IS NOT NULL";
+     END)) FROM {pools} p LEFT JOIN pg_roles r ON r.rolname = p.user_name \
+     LEFT JOIN pg_database d ON d.datname = p.database WHERE p.sessions > 0";
+const OTHER_CAUSE: &str =
+    "a password, a line of pg_hba.conf or a CONNECTION LIMIT is not what it was as they came in";
+
+/// What is not known the dispatcher finds out when it is asked, for some pools at a time.
+const MOST_LOOKS: usize = 40;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
+/// Pools by their names; what was said of each.
+type Known = BTreeMap<(String, String, String), (Option<bool>, String)>;
+
+/// Blocks, until all is known or long enough.
+fn look_at_pools(server: &Server) -> Result<Known> {
+    let sql = POOLS.replace("{pools}", &server.view_name("pg_baton_pools"));
+    let mut known = Known::new();
+    for look in 0..MOST_LOOKS {
+        if look > 0 {
+            sleep(BETWEEN_LOOKS);
+        }
+        let rows = server.rows(&sql, None)?;
+        let mut seen = Known::new();
+        for row in &rows {
+            let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
+            let name = (text("user"), text("database"), text("options"));
+            // A no is good for a moment only, and is none again when others are known.
+            let before = known.get(&name).and_then(|(can, _)| *can);
+            let can = row["can"].as_bool().or(before);
+            // There are two of a name while an outdated one is left: the worse counts.
+            let other = seen.get(&name).map_or(Some(true), |(can, _)| *can);
+            let can = match (can, other) {
+                (Some(false), _) | (_, Some(false)) => Some(false),
+                (Some(true), Some(true)) => Some(true),
+                _ => None,
+            };
+            seen.insert(name, (can, text("why")));
+        }
+        known = seen;
+        if known.values().all(|(can, _)| can.is_some()) {
+            break;
+        }
+    }
+    Ok(known)
+}
 
 /// Pools whose next backend could not log in; and who waits.
 pub fn pools(server: &Server, findings: &mut Findings) -> Result<()> {
     let check = "pools";
-    let found = server.rows(WHO_CANNOT, None)?;
-    for row in &found {
-        let name = |field: &str| row[field].as_str().unwrap_or("?").to_owned();
+    let known = look_at_pools(server)?;
+    let cannot = known.iter().filter(|(_, (can, _))| *can == Some(false));
+    let mut is_well = true;
+    for ((user, database, _), (_, why)) in cannot {
+        is_well = false;
+        let why = if why.is_empty() { OTHER_CAUSE } else { why };
         findings.mended(
             check,
             Level::Failure,
-            format!(
-                "no more backends can log in for the sessions of {} in {}: {}",
-                name("user"),
-                name("database"),
-                name("why")
-            ),
-            "ALTER ROLE or GRANT that back, or let them disconnect",
+            format!("a backend that ends may not be replaced for the sessions of {user} in {database}: {why}"),
+            "give that back (ALTER ROLE, GRANT, pg_hba.conf), or have them log in anew",
         );
     }
-    let waiting = server.rows(
+    let unknown = known.values().filter(|(can, _)| can.is_none()).count();
+    if unknown > 0 {
+        is_well = false;
+        let text =
+            format!("of {unknown} pools it is not known whether another backend could log in");
+        findings.add(check, Level::Unknown, text);
+    }
+    let pools = server.view_name("pg_baton_pools");
+    let waiting = format!(
         "SELECT json_agg(json_build_object('user', user_name, 'database', database, 'waiting', waiting, \
-         'longest', extract(epoch FROM longest_wait)::int)) FROM pg_baton_pools WHERE longest_wait > '5 s'",
-        None,
-    )?;
+         'longest', extract(epoch FROM longest_wait)::int)) FROM {pools} WHERE longest_wait > '5 s'"
+    );
+    let waiting = server.rows(&waiting, None)?;
     for row in &waiting {
         let name = |field: &str| row[field].as_str().unwrap_or("?").to_owned();
         findings.mended(
@@ -234,7 +188,7 @@ pub fn pools(server: &Server, findings: &mut Findings) -> Result<()> {
                 + ", or end what holds them (pg_baton_sessions)",
         );
     }
-    if found.is_empty() && waiting.is_empty() {
+    if is_well && waiting.is_empty() {
         findings.add(
             check,
             Level::Ok,

@@ -111,6 +111,21 @@ impl Core {
         known.or((!can_ask).then_some(false))
     }
 
+    /// Could one that is opened in the place of one of its backends log in, on behalf of
+    /// each of a pool's sessions? None: that is not known.
+    pub fn can_open_backends(&self, number: u32, words: &impl Words) -> Option<bool> {
+        let pool = self.pool(number)?;
+        (pool.starts).are_replaceable(words.login_generation(), self.now.us)
+    }
+
+    /// Finds that out for a pool with sessions, if it is not known. True: the launcher
+    /// is asked.
+    pub fn ask_about_pool(&mut self, number: u32, words: &impl Words) -> bool {
+        let is_unknown =
+            self.sessions.members(number) > 0 && self.may_do_without(number, words).is_none();
+        is_unknown && !self.may_lose_all(number, words)
+    }
+
     /// As well; if it is not known it is no for now, and the launcher is asked.
     fn may_lose_all(&mut self, number: u32, words: &impl Words) -> bool {
         if let Some(known) = self.may_do_without(number, words) {

@@ -136,6 +136,8 @@ value_from_text(Oid type, char *text)
 			return Int32GetDatum((int32) number_from_text(text));
 		case INT8OID:
 			return Int64GetDatum(number_from_text(text));
+		case BOOLOID:
+			return BoolGetDatum(strcmp(text, "t") == 0);
 		case TIMESTAMPTZOID:
 			return TimestampTzGetDatum(baton_sound_timestamp(number_from_text(text)));
 		case INTERVALOID:

@@ -40,6 +40,7 @@
 #include "launcher.h"
 #include "majors.h"
 #include "parameters.h"
+#include "port_collision.h"
 #include "wire.h"
 
 #define CHANNEL_NUMBER 3
@@ -337,10 +338,19 @@ report_end(const BatonDispatcher *dispatcher, int status)
 		ereport(LOG,
 				(errmsg("pg_baton's dispatcher (PID %d) has ended", dispatcher->pid)));
 	else if (WIFEXITED(status) && WEXITSTATUS(status) == BATON_EXIT_PORT_TAKEN)
+	{
+		char	   *collision = baton_port_collision();
+
 		ereport(LOG,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("pg_baton's dispatcher could not listen on port %d", baton_port),
+				 collision != NULL ?
+				 errhint("The server itself listens there: change %s, and restart the server.",
+						 collision) :
 				 errhint("Is another program already using that port? If not, wait a few seconds; the launcher tries again.")));
+		if (collision != NULL)
+			pfree(collision);
+	}
 	else
 	{
 		char	   *how = wait_result_to_str(status);

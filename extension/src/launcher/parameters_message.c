@@ -35,6 +35,7 @@
 #include "other_hooks.h"
 #include "parameters.h"
 #include "parameters_message.h"
+#include "port_collision.h"
 #include "start_settings.h"
 #include "wire.h"
 
@@ -129,6 +130,7 @@ baton_parameters_send(int channel)
 	MemoryContext old_context = MemoryContextSwitchTo(context);
 	StringInfoData pairs;
 	StringInfoData payload;
+	char	   *collision;
 	uint32		count = 0;
 	bool		sent;
 
@@ -170,6 +172,8 @@ baton_parameters_send(int channel)
 
 	/* the server's */
 	add_number(&pairs, &count, "server_port", PostPortNumber);
+	collision = baton_port_collision();
+	add(&pairs, &count, "port_collision", collision != NULL ? collision : "");
 	add_number(&pairs, &count, "db_user_namespace", baton_user_namespaces() ? 1 : 0);
 	add(&pairs, &count, "unix_socket_directories", server_setting("unix_socket_directories"));
 	add(&pairs, &count, "unix_socket_group", server_setting("unix_socket_group"));

@@ -104,6 +104,7 @@ impl Dispatcher {
             .number(limit)
             .number(user_us)
             .number(system_us)
+            .flag(Some(self.parameters.login_by_server))
             .finish()
     }
 }

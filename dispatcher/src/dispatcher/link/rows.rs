@@ -42,6 +42,11 @@ impl Row {
         self.value(text.as_deref().map(str::as_bytes))
     }
 
+    /// None is NULL.
+    pub fn flag(self, value: Option<bool>) -> Row {
+        self.optional(value.map(|value| if value { "t" } else { "f" }))
+    }
+
     pub fn finish(self) -> Vec<u8> {
         let mut frame = self.writer.finish();
         // The number of columns comes first in the payload.

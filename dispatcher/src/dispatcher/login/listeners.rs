@@ -18,14 +18,13 @@ pub const EXIT_PORT_TAKEN: u8 = 75;
 /// Somebody else listens there.
 #[derive(Debug, thiserror::Error)]
 #[error("could not listen on {0}: the address is in use; {1}")]
-pub struct Taken(String, &'static str);
+pub struct Taken(String, String);
 
 /// By whom, as far as can be said.
 fn taken(address: String, parameters: &Parameters) -> Taken {
-    let by_whom = if parameters.port == parameters.server_port {
-        "the server itself listens there: change \"port\" or \"pg_baton.port\" in postgresql.conf"
-    } else {
-        "is another server or dispatcher running there?"
+    let by_whom = match parameters.port_collision.as_str() {
+        "" => "is another server or dispatcher running there?".to_owned(),
+        settings => format!("the server itself listens there: change {settings}"),
     };
     Taken(address, by_whom)
 }
@@ -85,8 +84,9 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
                     });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                    warn!("could not listen on {address}: {error}");
-                    taken = Some(self::taken(address.to_string(), parameters));
+                    let is_taken = self::taken(address.to_string(), parameters);
+                    warn!("{is_taken}");
+                    taken = Some(is_taken);
                 }
                 Err(error) => {
                     warn!("could not listen on {address}: {error}");

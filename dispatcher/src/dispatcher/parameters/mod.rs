@@ -34,6 +34,9 @@ pub struct Parameters {
     pub unix_socket_permissions: u32,
     pub unix_socket_group: String,
     pub server_port: u16,
+    /// Which settings to change if the pool cannot listen on its port, because it is
+    /// the server's as well; empty if it is not.
+    pub port_collision: String,
     pub max_backends: u32,
     pub min_backends: u32,
     /// -1: what the server's connections leave.
@@ -159,6 +162,7 @@ const TABLE: &[(&str, Set)] = &[
     }),
     text!(unix_socket_group),
     number!(server_port),
+    text!(port_collision),
     number!(max_backends),
     number!(min_backends),
     number!(max_dedicated),

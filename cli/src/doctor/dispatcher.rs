@@ -1,0 +1,346 @@
+//! The dispatcher: is it up, where does it listen, and is it of the build that is
+//! installed?
+
+use super::ask::Server;
+use super::{Findings, Level};
+use anyhow::Result;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+const CHECK: &str = "dispatcher";
+/// For each step of a connection to the pool's port.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// SSLRequest: its length, 1234 and 5679.
+pub const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+
+/// What is known of it.
+#[derive(Default)]
+pub struct Dispatcher {
+    pub is_up: bool,
+    /// What it says of itself, if it could be asked.
+    pub row: Option<Value>,
+}
+
+impl Dispatcher {
+    /// Its process on the server's machine.
+    pub fn pid(&self) -> Option<u32> {
+        let pid = self.row.as_ref()?["pid"].as_u64()?;
+        u32::try_from(pid).ok()
+    }
+
+    /// Is each client authenticated by a backend?
+    pub fn login_by_server(&self) -> Option<bool> {
+        self.row.as_ref()?["login_by_server"].as_bool()
+    }
+}
+
+/// Whether it is up and of this build.
+pub fn look(server: &Server, findings: &mut Findings) -> Result<Dispatcher> {
+    if !server.has_views() {
+        return look_without_views(server, findings);
+    }
+    look_at_version(server, findings)?;
+    let row = match server.view("pg_baton_dispatchers") {
+        Ok(rows) => rows.into_iter().next(),
+        Err(error) => {
+            if !collides(server, findings) {
+                let program = server.text("pg_baton.dispatcher_program");
+                findings.mended(
+                    CHECK,
+                    Level::Failure,
+                    format!("it is not up: {error:#}"),
+                    format!(
+                        "the server's log says why; {}",
+                        server.line("pg_baton.dispatcher_program", format!("'{program}'"))
+                    ),
+                );
+            }
+            return Ok(Dispatcher::default());
+        }
+    };
+    let Some(row) = row else {
+        findings.add(CHECK, Level::Failure, "it says nothing of itself");
+        return Ok(Dispatcher::default());
+    };
+    let (sessions, port) = (&row["sessions"], server.number("pg_baton.port"));
+    let up = format!("it is up on port {port}, with {sessions} sessions");
+    let dispatcher = Dispatcher {
+        is_up: true,
+        row: Some(row),
+    };
+    match replaced(server, dispatcher.pid()) {
+        Replaced::Yes(why) => findings.mended(
+            CHECK,
+            Level::Warning,
+            why,
+            "restart the server: both are of one build",
+        ),
+        Replaced::No => findings.add(CHECK, Level::Ok, up),
+        Replaced::Unknown => {
+            findings.add(CHECK, Level::Ok, up);
+            findings.add(
+                CHECK,
+                Level::Unknown,
+                "whether its program has been replaced since it was started the server cannot see",
+            );
+        }
+    }
+    Ok(dispatcher)
+}
+
+fn look_at_version(server: &Server, findings: &mut Findings) -> Result<()> {
+    let versions = server.rows(
+        "SELECT json_agg(json_build_array(installed_version, default_version)) FROM pg_available_extensions \
+         WHERE name = 'pg_baton'",
+        None,
+    )?;
+    let Some(versions) = versions.first() else {
+        return Ok(());
+    };
+    if let (Some(installed), Some(newest)) = (versions[0].as_str(), versions[1].as_str()) {
+        if installed != newest {
+            let text = format!("the extension in this database is of version {installed}");
+            let mend = format!("ALTER EXTENSION pg_baton UPDATE TO '{newest}'");
+            findings.mended(CHECK, Level::Warning, text, mend);
+        }
+    }
+    Ok(())
+}
+
+// ---- its build --------------------------------------------------------------
+
+#[derive(Debug, PartialEq, Eq)]
+enum Replaced {
+    Yes(&'static str),
+    No,
+    /// The server's user may not look.
+    Unknown,
+}
+
+/// Have program or library been replaced since they were started? By what they have
+/// mapped: a process that may do more than its user (a capability for ports below 1024,
+/// say) shows that to nobody.
+fn replaced(server: &Server, dispatcher: Option<u32>) -> Replaced {
+    let program = dispatcher.and_then(|pid| server.file(&format!("/proc/{pid}/maps")));
+    // The postmaster's, from which each backend is forked.
+    let library = server.file("/proc/self/maps");
+    judge(program.as_deref(), library.as_deref())
+}
+
+fn judge(program: Option<&str>, library: Option<&str>) -> Replaced {
+    let is_gone = |line: &str| line.ends_with(" (deleted)");
+    // A program's own text is mapped lowest.
+    let is_program_gone = program.and_then(|maps| maps.lines().next()).map(is_gone);
+    let mut libraries = library.unwrap_or_default().lines();
+    if libraries.any(|line| line.contains("/pg_baton.so") && is_gone(line)) {
+        return Replaced::Yes("pg_baton.so has been replaced since the server was started");
+    }
+    match is_program_gone {
+        Some(true) => {
+            Replaced::Yes("the dispatcher's program has been replaced since it was started")
+        }
+        Some(false) if library.is_some() => Replaced::No,
+        _ => Replaced::Unknown,
+    }
+}
+
+// ---- without views ----------------------------------------------------------
+
+/// Nothing but its port can be asked.
+fn look_without_views(server: &Server, findings: &mut Findings) -> Result<Dispatcher> {
+    findings.mended(
+        CHECK,
+        Level::Unknown,
+        "this database has no views to ask it by",
+        "CREATE EXTENSION pg_baton in it, or name one that has it",
+    );
+    if collides(server, findings) {
+        return Ok(Dispatcher::default());
+    }
+    let port = server.number("pg_baton.port");
+    let places = places(server)?;
+    let names = places.iter().map(Place::name).collect::<Vec<_>>();
+    let answering = places.iter().find(|place| place.answers());
+    match answering {
+        Some(place) => findings.add(
+            CHECK,
+            Level::Ok,
+            format!("it answers on port {port} at {}", place.name()),
+        ),
+        None => findings.mended(
+            CHECK,
+            Level::Failure,
+            format!("nobody answers on port {port} at {}", names.join(", ")),
+            "the server's log says why",
+        ),
+    }
+    Ok(Dispatcher {
+        is_up: answering.is_some(),
+        row: None,
+    })
+}
+
+/// Where a client may reach the pool.
+enum Place {
+    Host(String, u16),
+    Socket(String),
+}
+
+impl Place {
+    fn name(&self) -> String {
+        match self {
+            Place::Host(host, _) => host.clone(),
+            Place::Socket(path) => path.clone(),
+        }
+    }
+
+    /// Does somebody who knows the protocol? Blocks, for ANSWER_LIMIT a step.
+    fn answers(&self) -> bool {
+        match self {
+            Place::Host(host, port) => {
+                connect(host, *port).is_some_and(|mut stream| first_answer(&mut stream).is_some())
+            }
+            Place::Socket(path) => UnixStream::connect(path).is_ok_and(|mut stream| {
+                let limited = stream.set_read_timeout(Some(ANSWER_LIMIT)).is_ok()
+                    && stream.set_write_timeout(Some(ANSWER_LIMIT)).is_ok();
+                limited && first_answer(&mut stream).is_some()
+            }),
+        }
+    }
+}
+
+/// Blocks, for ANSWER_LIMIT an address, and so does what is read and written then.
+pub fn connect(host: &str, port: u16) -> Option<TcpStream> {
+    let mut addresses = (host, port).to_socket_addrs().ok()?;
+    let stream = addresses.find_map(|at| TcpStream::connect_timeout(&at, ANSWER_LIMIT).ok())?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT)).ok()?;
+    stream.set_write_timeout(Some(ANSWER_LIMIT)).ok()?;
+    Some(stream)
+}
+
+/// S or N, to who asks for TLS.
+pub fn first_answer(stream: &mut (impl Read + Write)) -> Option<u8> {
+    stream.write_all(&SSL_REQUEST).ok()?;
+    let mut answer = [0];
+    stream.read_exact(&mut answer).ok()?;
+    matches!(answer[0], b'S' | b'N').then_some(answer[0])
+}
+
+fn list(text: &str) -> Vec<String> {
+    let names = text
+        .split(',')
+        .map(|name| name.trim().trim_matches('"').to_owned());
+    names.filter(|name| !name.is_empty()).collect()
+}
+
+/// The address by which the server has been reached; None: its Unix socket.
+pub fn server_address(server: &Server) -> Result<Option<String>> {
+    let asked = server.rows("SELECT json_agg(host(inet_server_addr()))", None)?;
+    Ok(asked.first().and_then(Value::as_str).map(str::to_owned))
+}
+
+fn listen_addresses(server: &Server) -> String {
+    let own = server.text("pg_baton.listen_addresses");
+    if own.is_empty() {
+        server.text("listen_addresses")
+    } else {
+        own
+    }
+}
+
+/// All places where the pool is to listen that can be reached from here.
+fn places(server: &Server) -> Result<Vec<Place>> {
+    let port = u16::try_from(server.number("pg_baton.port")).unwrap_or(0);
+    let reached = server_address(server)?;
+    let mut places = Vec::new();
+    let is_shared = server.number("port") == i64::from(port);
+    let theirs = list(&server.text("listen_addresses"));
+    for address in list(&listen_addresses(server)) {
+        // Who answers there is the server.
+        if is_shared && has(&theirs, &address) {
+            continue;
+        }
+        let host = match address.as_str() {
+            "*" | "0.0.0.0" | "::" => reached.clone().unwrap_or_else(|| "localhost".to_owned()),
+            _ => address,
+        };
+        places.push(Place::Host(host, port));
+    }
+    for directory in list(&server.text("unix_socket_directories")) {
+        let path = format!("{directory}/.s.PGSQL.{port}");
+        if Path::new(&path).exists() || (places.is_empty() && reached.is_none()) {
+            places.push(Place::Socket(path));
+        }
+    }
+    Ok(places)
+}
+
+// ---- the server's own port ----------------------------------------------------
+
+/// Would it listen where the server does, and nowhere else? They can share a port's
+/// number, at other addresses and without Unix sockets, which are named by it.
+fn collides(server: &Server, findings: &mut Findings) -> bool {
+    let (port, own) = (server.number("port"), server.number("pg_baton.port"));
+    let sockets = server.text("unix_socket_directories");
+    let theirs = list(&server.text("listen_addresses"));
+    let ours = list(&listen_addresses(server));
+    if port != own || !share_all(&sockets, &theirs, &ours) {
+        return false;
+    }
+    findings.mended(
+        CHECK,
+        Level::Failure,
+        format!("it is not up: the server itself listens on port {port}, which is pg_baton.port as well"),
+        format!(
+            "{}, or {}, and restart the server",
+            server.line("pg_baton.port", "another"),
+            server.line("port", "another")
+        ),
+    );
+    true
+}
+
+/// With one port for both: is there none of our places where the server is not?
+fn share_all(sockets: &str, theirs: &[String], ours: &[String]) -> bool {
+    !list(sockets).is_empty() || (!ours.is_empty() && ours.iter().all(|one| has(theirs, one)))
+}
+
+fn has(addresses: &[String], address: &str) -> bool {
+    let mut addresses = addresses.iter();
+    addresses.any(|one| one == address || matches!(one.as_str(), "*" | "0.0.0.0" | "::"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: &str = "55d0-55d1 r--p 00000000 08:01 7 /usr/bin/baton-dispatcher\n7f00-7f01 r-xp 0 08:01 8 /lib/libc.so.6 (deleted)\n";
+    const GONE: &str = "55d0-55d1 r--p 00000000 08:01 7 /usr/bin/baton-dispatcher (deleted)\n";
+    const LIBRARY: &str = "7f00-7f01 r-xp 0 08:01 8 /usr/lib/pg_baton.so\n";
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_the_same() {
+        assert_eq!(judge(Some(HERE), Some(LIBRARY)), Replaced::No);
+        assert!(matches!(judge(Some(GONE), Some(LIBRARY)), Replaced::Yes(_)));
+        let gone = LIBRARY.replace(".so", ".so (deleted)");
+        assert!(matches!(judge(Some(HERE), Some(&gone)), Replaced::Yes(_)));
+        assert!(matches!(judge(None, Some(&gone)), Replaced::Yes(_)));
+        assert_eq!(judge(None, Some(LIBRARY)), Replaced::Unknown);
+        assert_eq!(judge(Some(HERE), None), Replaced::Unknown);
+        assert_eq!(judge(None, None), Replaced::Unknown);
+    }
+
+    #[test]
+    fn one_port_is_for_both_where_they_share_no_place() {
+        let of = |text: &str| list(text);
+        assert!(share_all("/tmp", &of("10.0.0.1"), &of("127.0.0.1")));
+        assert!(share_all("", &of("a, b"), &of("b")));
+        assert!(share_all("", &of("*"), &of("b")));
+        assert!(!share_all("", &of("a"), &of("b, a")));
+        assert!(!share_all("", &of("a"), &of("")));
+    }
+}

@@ -150,7 +150,7 @@ impl Scheduler {
                 String::from_utf8_lossy(&kind.pool.user),
                 String::from_utf8_lossy(&kind.pool.database),
                 name.unwrap_or_default(),
-                tls.map(|facts| facts.for_log()).unwrap_or_default(),
+                security.for_log(server_major),
             );
         }
         let is_ordinary = !client.must_be_greeted && Kind::is_ordinary(cleaned);

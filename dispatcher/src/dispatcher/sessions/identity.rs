@@ -22,6 +22,25 @@ pub struct Security<'a> {
     pub principal: Option<&'a [u8]>,
 }
 
+impl Security<'_> {
+    /// What stock adds to "connection authorized" (PerformAuthentication in postinit.c).
+    pub fn for_log(&self, server_major: u32) -> String {
+        let tls = self.tls.map(|facts| facts.for_log());
+        let gss = self.principal.map(|principal| {
+            let delegated = match server_major {
+                ..=15 => "",
+                // Who may delegate is native.
+                _ => " delegated_credentials=no,",
+            };
+            format!(
+                " GSS (authenticated=yes, encrypted=no,{delegated} principal={})",
+                String::from_utf8_lossy(principal)
+            )
+        });
+        tls.unwrap_or_default() + &gss.unwrap_or_default()
+    }
+}
+
 /// The numbers after `first`, each once.
 fn numbers_from(first: u32) -> impl Iterator<Item = u32> {
     let most = i32::MAX as u32;

@@ -1,7 +1,10 @@
 //! Frames of the control socket. They come from our own extension, which a bug
 //! elsewhere in its process may have gone wrong.
 
-use crate::dispatcher::link::wire::{pairs, Frame, Reader, Writer};
+use crate::dispatcher::link::backend_message::BackendSays;
+use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::questions::Answer;
+use crate::dispatcher::link::wire::{are_pairs, pairs, Frame, Reader, Writer};
 
 pub fn run(data: &[u8]) {
     let Ok(frame) = Frame::parse(data) else {
@@ -15,6 +18,8 @@ pub fn run(data: &[u8]) {
     let parsed = Frame::parse(&again).expect("what is written can be read");
     assert_eq!((parsed.kind, parsed.session), (frame.kind, frame.session));
     assert_eq!(parsed.payload, frame.payload);
+    backend_says(&frame);
+    launcher_answers(frame.payload);
     // What is in it says how it is read: a byte for each field.
     let mut fields = Reader(frame.payload);
     while let Ok(kind) = fields.u8() {
@@ -43,4 +48,86 @@ pub fn run(data: &[u8]) {
             return;
         }
     }
+}
+
+/// What was read of a backend's message is all that was in it.
+fn backend_says(frame: &Frame<'_>) {
+    let Ok(Some(said)) = BackendSays::parse(frame) else {
+        return;
+    };
+    let again = Writer::new(frame.kind, frame.session);
+    let again = match said {
+        BackendSays::Put {
+            kind,
+            key,
+            aux,
+            counters,
+            value,
+        } => {
+            let again = (again.u16(kind).u16(key.len() as u16).bytes(key))
+                .u32(u32::from(counters.is_some()))
+                .u64(aux as u64);
+            let again = match counters {
+                Some(it) => (it
+                    .costs
+                    .into_iter()
+                    .chain(it.plans.map(|plans| plans as u64)))
+                .fold(again, Writer::u64),
+                None => again,
+            };
+            again.bytes(value)
+        }
+        BackendSays::Delete { kind, key } => again.u16(kind).u16(key.len() as u16).bytes(key),
+        BackendSays::Release => again,
+        BackendSays::Greeted {
+            lasts,
+            notices,
+            reported,
+        } => {
+            are_messages(notices);
+            assert_eq!(strings_of(reported), reported);
+            again.u32(lasts).string(notices).bytes(reported)
+        }
+        BackendSays::Retiring { why } => again.string(why),
+        // Of several numbers the same is made.
+        BackendSays::Ended { .. } | BackendSays::Dedicated { .. } => {
+            return assert_eq!(frame.payload.len(), 4);
+        }
+    };
+    assert_eq!(again.finish()[16..], *frame.payload);
+}
+
+/// Each is a NoticeResponse, and they end where the bytes do: a client gets them as they are.
+fn are_messages(notices: &[u8]) {
+    let mut rest = notices;
+    while let Some((head, body)) = rest.split_at_checked(5) {
+        let length = u32::from_be_bytes(head[1..].try_into().expect("four bytes")) as usize;
+        assert!(head[0] == b'N' && length >= 4);
+        rest = &body[length - 4..];
+    }
+    assert!(rest.is_empty());
+}
+
+fn strings_of(reported: &[u8]) -> Vec<u8> {
+    assert!(are_pairs(reported));
+    pairs(reported)
+        .flat_map(|(name, value)| [name, b"\0", value, b"\0"].concat())
+        .collect()
+}
+
+/// The answer is the same whatever follows it, and nobody's limit is passed by it.
+fn launcher_answers(payload: &[u8]) {
+    let Ok((request, answer)) = Answer::parse(payload) else {
+        return;
+    };
+    let more = [payload, b"more"].concat();
+    let (again, same) = Answer::parse(&more).expect("there is more of it");
+    assert_eq!(again, request);
+    assert_eq!(format!("{same:?}"), format!("{answer:?}"));
+    if let Some(report) = &answer.refusal {
+        assert!(report.detail.as_ref().is_none_or(|text| !text.is_empty()));
+        assert!(report.hint.as_ref().is_none_or(|text| !text.is_empty()));
+    }
+    let fits = answer.fits(answer.role_limit, answer.role_backends, 1);
+    assert!(fits || (answer.role_limit >= 0 && !answer.superuser));
 }

@@ -11,7 +11,7 @@
 //! | `authentication` | what a client answers while it logs in, by each method |
 //! | `requests` | a session's requests: what is passed over, and what must be there before a backend reads |
 //! | `backend` | what a starting backend sends, to the decoder and to the login behind it |
-//! | `frames` | frames of the control socket |
+//! | `frames` | frames of the control socket: what a backend says there, what the launcher answers |
 //! | `tls` | a TLS client's bytes, and all that can happen to both ends of its relay |
 
 #![allow(dead_code, missing_docs, unused_imports)]

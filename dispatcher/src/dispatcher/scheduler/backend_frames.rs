@@ -8,39 +8,36 @@
 
 use super::Scheduler;
 use crate::core::{Ending, Event, SessionId, Tells, Whose};
+use crate::dispatcher::link::backend_message::BackendSays;
 use crate::dispatcher::link::connections::Offence;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::memory::arena::Content;
-use crate::dispatcher::link::memory::context::Staged;
-use crate::dispatcher::link::memory::control::Counters;
-use crate::dispatcher::link::wire::{self, Frame, Malformed, Reader};
-use crate::protocol::messages;
+use crate::dispatcher::link::memory::context::{Contexts, Staged};
+use crate::dispatcher::link::wire::{Frame, Malformed};
 use tracing::debug;
-
-/// Kinds of items that a backend may change; STARTUP is the dispatcher's.
-const KINDS: std::ops::RangeInclusive<u32> = KIND_RESET..=KIND_OTHER;
 
 impl Scheduler {
     pub fn backend_frame(&mut self, slot: u32, frame: Frame<'_>) -> Result<(), Offence> {
         let id = frame.session;
-        let mut reader = Reader(frame.payload);
-        match frame.kind {
-            MSG_PUT | MSG_DELETE => self.changed(slot, &frame),
-            MSG_RELEASE => {
-                reader.end()?;
-                self.released(slot, id)
-            }
-            MSG_GREETED => {
-                let lasts = reader.u32()?;
-                let length = reader.u32()? as usize;
-                let notices = reader.bytes(length)?;
-                let reported = reader.0;
-                if lasts > GREETING_NAMES
-                    || !messages::are_notices(notices)
-                    || !wire::are_pairs(reported)
-                {
-                    return Err(Malformed.into());
-                }
+        match BackendSays::parse(&frame)?.ok_or(Offence::OutOfOrder)? {
+            BackendSays::Put {
+                kind,
+                key,
+                aux,
+                counters,
+                value,
+            } => self.changed(slot, id, |contexts, staged| {
+                contexts.stage_put(staged, Content { kind, key, value }, counters, aux);
+            }),
+            BackendSays::Delete { kind, key } => self.changed(slot, id, |contexts, staged| {
+                contexts.stage_delete(staged, kind, key);
+            }),
+            BackendSays::Release => self.released(slot, id),
+            BackendSays::Greeted {
+                lasts,
+                notices,
+                reported,
+            } => {
                 let is_due = self.is_theirs(slot, id, Tells::InPlace)?;
                 if !is_due {
                     self.drop_staged(slot);
@@ -55,44 +52,31 @@ impl Scheduler {
                 self.put_staged(slot, staged);
                 Ok(())
             }
-            MSG_END => {
-                let ending = match reader.u32()? {
-                    END_CLIENT_CLOSED | END_CLIENT_TERMINATED => Ending::Left,
-                    END_ERROR => Ending::Cut,
-                    _ => return Err(Malformed.into()),
-                };
-                reader.end()?;
+            BackendSays::Ended { is_cut } => {
                 let is_due = self.is_theirs(slot, id, Tells::InPlace)?;
                 self.drop_staged(slot);
                 if is_due {
+                    let ending = if is_cut { Ending::Cut } else { Ending::Left };
                     self.tell(Event::Ended(id, ending));
                 }
                 self.tell(Event::MayBeFree(slot));
                 Ok(())
             }
             // Of itself alone; the session may have been given back since.
-            MSG_DEDICATED => {
-                let cause = reader.u32()?;
-                reader.end()?;
-                if cause as usize >= CAUSES.len() {
-                    return Err(Malformed.into());
-                }
+            BackendSays::Dedicated { has_cause } => {
                 if !self.core.sessions().was_there(id) {
                     return Err(Offence::NotTheirs(id));
                 }
-                self.tell(Event::Dedicated(slot, cause != CAUSE_NONE));
+                self.tell(Event::Dedicated(slot, has_cause));
                 Ok(())
             }
-            MSG_RETIRING => {
-                let why = reader.string()?;
-                reader.end()?;
+            BackendSays::Retiring { why } => {
                 let was_asked = why.is_empty();
                 let why = if was_asked { b"asked to" } else { why };
                 debug!("backend {slot} retires: {}", String::from_utf8_lossy(why));
                 self.tell(Event::Leaves { slot, was_asked });
                 Ok(())
             }
-            _ => Err(Offence::OutOfOrder),
         }
     }
 
@@ -106,46 +90,18 @@ impl Scheduler {
     }
 
     /// PUT and DELETE: staged until the session is given back.
-    fn changed(&mut self, slot: u32, frame: &Frame<'_>) -> Result<(), Offence> {
-        let id = frame.session;
-        let mut reader = Reader(frame.payload);
-        let kind = reader.u16()?;
-        if !KINDS.contains(&u32::from(kind)) {
-            return Err(Malformed.into());
-        }
-        let key_length = reader.u16()?;
-        let key = reader.bytes(usize::from(key_length))?;
-        let mut put = None;
-        if frame.kind == MSG_PUT {
-            let counters = match reader.u32()? {
-                0 => false,
-                1 => true,
-                _ => return Err(Malformed.into()),
-            };
-            let aux = reader.i64()?;
-            let mut counted = None;
-            if counters {
-                counted = Some(Counters {
-                    costs: [reader.u64()?, reader.u64()?],
-                    plans: [reader.i64()?, reader.i64()?],
-                });
-            }
-            let value = reader.0;
-            put = Some((Content { kind, key, value }, counted, aux));
-        } else {
-            reader.end()?;
-        }
+    fn changed(
+        &mut self,
+        slot: u32,
+        id: SessionId,
+        stage: impl FnOnce(&mut Contexts, &mut Staged),
+    ) -> Result<(), Offence> {
         if !self.is_theirs(slot, id, Tells::InPlace)? {
             self.drop_staged(slot);
             return Ok(());
         }
         let mut staged = self.staged_of(slot, id);
-        match put {
-            Some((content, counted, aux)) => {
-                self.contexts.stage_put(&mut staged, content, counted, aux);
-            }
-            None => self.contexts.stage_delete(&mut staged, kind, key),
-        }
+        stage(&mut self.contexts, &mut staged);
         self.put_staged(slot, staged);
         Ok(())
     }
@@ -160,14 +116,7 @@ impl Scheduler {
         if kind != MSG_PUT {
             return Err(Malformed.into());
         }
-        if self.is_theirs(slot, id, Tells::InPlace)? {
-            let mut staged = self.staged_of(slot, id);
-            self.contexts.stage_too_much(&mut staged);
-            self.put_staged(slot, staged);
-        } else {
-            self.drop_staged(slot);
-        }
-        Ok(())
+        self.changed(slot, id, Contexts::stage_too_much)
     }
 
     /// What a backend has staged of this session, and of no other.

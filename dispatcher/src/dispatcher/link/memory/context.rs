@@ -13,7 +13,8 @@
 //! Each change gives the record a version that no context had before.
 
 use super::arena::{Arena, Content, Full};
-use super::control::{Control, CounterPool, Counters, NO_COUNTER};
+use super::control::{Control, CounterPool, NO_COUNTER};
+use crate::dispatcher::link::backend_message::Counters;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::Item;
 use std::cmp::Ordering;

@@ -7,6 +7,7 @@
 //! session slots they hold; all others are freed.
 
 use crate::core::{index_of, SessionId, Shown, Word, Words};
+use crate::dispatcher::link::backend_message::Counters;
 use crate::dispatcher::link::handshake;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::{
@@ -187,14 +188,6 @@ impl Control {
             slot.num_generic_plans.store(counters.plans[1], Relaxed);
         }
     }
-}
-
-/// A `BatonStatementCounter`; only backends understand it.
-#[derive(Clone, Copy, Debug)]
-pub struct Counters {
-    /// The bytes of two floating-point numbers.
-    pub costs: [u64; 2],
-    pub plans: [i64; 2],
 }
 
 impl Words for Control {

@@ -1,7 +1,7 @@
 # PostgreSQL's own test clusters, unchanged but for one thing: the pool stands on the port
 # that the test knows, and the server on another that nobody is told.
 #
-# Loaded before a test (perl -MPooledCluster), it wraps four of the methods of
+# Loaded before a test (perl -MPooledCluster), it wraps five of the methods of
 # PostgreSQL::Test::Cluster, in 15 to 18.  All by which a test calls a node (connstr, PGPORT,
 # psql, pg_basebackup, primary_conninfo) goes by $node->port; pg_ctl asks postmaster.pid, so
 # it finds the server.  What loads the pool is in TEMP_CONFIG, which run.py writes.
@@ -33,6 +33,8 @@ sub wait_for_pool
 {
 	my ($node) = @_;
 
+	# It could not start, as some tests want it.
+	return unless defined $node->{_pid};
 	local %ENV = $node->_get_env();
 	for (my $looks = 0; $looks * BETWEEN_LOOKS_US < WAIT_S * 1_000_000; $looks++)
 	{
@@ -45,22 +47,40 @@ sub wait_for_pool
 
 sub wrap
 {
-	my ($name, $after) = @_;
+	my ($name, $before, $after) = @_;
 	my $full = "PostgreSQL::Test::Cluster::$name";
 
 	no strict 'refs';
 	no warnings 'redefine';
 	my $method = \&$full;
 	*$full = sub {
+		$before->($_[0]) if defined $before;
 		my @got = wantarray ? $method->(@_) : scalar $method->(@_);
 		$after->($_[0]);
 		return wantarray ? @got : $got[0];
 	};
 }
 
-wrap('init', \&stand_before);
-wrap('init_from_backup', \&stand_before);
-wrap('start', sub { wait_for_pool($_[0]) if defined $_[0]->{_pid} });
-wrap('restart', \&wait_for_pool);
+# A test goes on as soon as the postmaster has the signal, which lets nobody in by the old
+# rules from there on.  On the pool's port they count until its launcher has read the new ones.
+sub wait_for_reload
+{
+	my ($node, $offset) = @_;
+
+	for (my $looks = 0; $looks * BETWEEN_LOOKS_US < WAIT_S * 1_000_000; $looks++)
+	{
+		return
+		  if slurp_file($node->logfile, $offset) =~ /pg_baton: parameters reloaded/;
+		usleep(BETWEEN_LOOKS_US);
+	}
+	Test::More::BAIL_OUT('the pool has not read the parameters');
+}
+
+my $log_size;
+wrap('init', undef, \&stand_before);
+wrap('init_from_backup', undef, \&stand_before);
+wrap('start', undef, \&wait_for_pool);
+wrap('restart', undef, \&wait_for_pool);
+wrap('reload', sub { $log_size = -s $_[0]->logfile }, sub { wait_for_reload($_[0], $log_size) });
 
 1;

@@ -58,7 +58,7 @@ BUILT_WITH = {
     "with_ldap": "yes",
     "with_readline": "yes",
     "with_ssl": "openssl",
-    "PG_TEST_EXTRA": "kerberos ldap load_balance ssl",
+    "PG_TEST_EXTRA": "kerberos ldap libpq_encryption load_balance ssl",
 }
 
 
@@ -101,6 +101,8 @@ class Tests:
         self.run, self.source, self.out = run, source, out
         self.tree = run.directory / "source"
         self._copy("src/test/perl")
+        # Whose certificates others use, too.
+        self._copy("src/test/ssl")
         shutil.copy(HERE / "PooledCluster.pm", self.tree)
 
     def _copy(self, folder: str) -> None:

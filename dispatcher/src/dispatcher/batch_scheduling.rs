@@ -9,6 +9,10 @@
 //! long is a parameter's to say, or what it waits with the usual policy: where that is
 //! long as well, to interrupt others gains little.
 //! Backends do the same (batch_scheduling.c, which says more).
+//!
+//! Clients that log in by TLS or SCRAM compute for milliseconds between two answers of ours.
+//! Who waits until one of them is through keeps the others waiting, and processors idle, as
+//! there are few clients at a time. So while many log in so, threads have the usual policy.
 
 use super::sys::scheduling::{thread_waits, Policy};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,12 +32,23 @@ const OFTEN_US: u64 = 1_000_000;
 const USUAL_WAIT_TIMES: u64 = 3;
 /// How long that is is looked at anew after so long, if it counts.
 const USUAL_WAIT_KNOWN_US: u64 = 10_000_000;
+/// So many log-ins a second for which clients compute are many, counted for so long.
+const MANY_COMPUTED_A_SECOND: u64 = 100;
+const COUNTED_FOR_US: u64 = 100_000;
 /// It is not tried again for so long, doubled each time.
 const PAUSE_LEAST_US: u64 = 1_000_000;
 const PAUSE_MOST_US: u64 = 8_000_000;
 
 /// pg_baton.batch_scheduling_wait, microseconds, for all threads; 0: never.
 static MOST_WAIT_US: AtomicU64 = AtomicU64::new(0);
+
+/// Log-ins for which clients have computed: a handshake of TLS, or a proof of SCRAM.
+static COMPUTED: AtomicU64 = AtomicU64::new(0);
+
+/// There is one more.
+pub fn client_has_computed() {
+    COMPUTED.fetch_add(1, Relaxed);
+}
 
 pub fn set_most_wait_us(most_wait_us: u64) {
     MOST_WAIT_US.store(most_wait_us, Relaxed);
@@ -45,6 +60,7 @@ pub struct BatchScheduling {
     is_refused: bool,
     began: Instant,
     wakes_left: u32,
+    computed: Computed,
     decision: Decision,
 }
 
@@ -55,6 +71,7 @@ impl BatchScheduling {
             is_refused: false,
             began: Instant::now(),
             wakes_left: WAKES_A_LOOK,
+            computed: Computed::default(),
             decision: Decision::default(),
         }
     }
@@ -70,11 +87,16 @@ impl BatchScheduling {
             return;
         }
         let waits = thread_waits();
+        let at_us = self.began.elapsed().as_micros() as u64;
+        let clients_compute = self.computed.are_many(COMPUTED.load(Relaxed), at_us);
         // Who does not know for how long he waits has the usual policy.
-        let most_wait_us = waits.as_ref().map_or(0, |_| MOST_WAIT_US.load(Relaxed));
+        let most_wait_us = match &waits {
+            Ok(_) if !clients_compute => MOST_WAIT_US.load(Relaxed),
+            _ => 0,
+        };
         let (waited_ns, times_run) = waits.unwrap_or_default();
         let seen = Seen {
-            at_us: self.began.elapsed().as_micros() as u64,
+            at_us,
             waited_ns,
             times_run,
         };
@@ -102,6 +124,27 @@ struct Seen {
     /// For a processor.
     waited_ns: u64,
     times_run: u64,
+}
+
+/// How many log-ins there were for which clients compute, when they were last counted.
+#[derive(Debug, Default)]
+struct Computed {
+    at_us: u64,
+    all: u64,
+    are_many: bool,
+}
+
+impl Computed {
+    /// `all`: since the start.
+    fn are_many(&mut self, all: u64, now_us: u64) -> bool {
+        let for_us = now_us - self.at_us;
+        if for_us >= COUNTED_FOR_US {
+            let new = all - self.all;
+            self.are_many = new * 1_000_000 >= MANY_COMPUTED_A_SECOND * for_us;
+            (self.at_us, self.all) = (now_us, all);
+        }
+        self.are_many
+    }
 }
 
 /// Waits that are looked at one by one.
@@ -257,6 +300,17 @@ impl Decision {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_log_ins_for_which_clients_compute_are_seen_within_a_moment_and_few_are_not() {
+        let mut computed = Computed::default();
+        assert!(!computed.are_many(50, 99_999), "not counted yet");
+        assert!(computed.are_many(50, 100_000));
+        assert!(computed.are_many(50, 150_000), "not counted anew yet");
+        assert!(!computed.are_many(59, 200_000), "90 a second");
+        assert!(computed.are_many(69, 300_000), "100 a second");
+        assert!(!computed.are_many(169, 1_300_001), "over a longer time");
+    }
 
     /// Looks each so many microseconds, at which each wait was so long.
     struct Looks {

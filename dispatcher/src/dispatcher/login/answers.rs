@@ -3,6 +3,7 @@
 use super::client::{login_of, Asked, Effect, Entering, Errand, ForServer, Phase, Proved, Proving};
 use super::native::Why;
 use super::Logins;
+use crate::dispatcher::batch_scheduling;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::questions::{Answer, Who, WhoByTls};
 use crate::dispatcher::parameters::Parameters;
@@ -217,6 +218,9 @@ impl Logins {
                 self.fail(number, &report);
             }
             return;
+        }
+        if answer.method == AUTH_SCRAM {
+            batch_scheduling::client_has_computed();
         }
         messages::authentication_ok(&mut out);
         let certificate = login.socket.certificate();

@@ -14,7 +14,7 @@ use super::facts::Facts;
 use super::relay::{Buffers, Ends, Relay, Turn, Wants};
 use super::secure::Secure;
 use super::ClientEnd;
-use crate::dispatcher::batch_scheduling::BatchScheduling;
+use crate::dispatcher::batch_scheduling::{client_has_computed, BatchScheduling};
 use crate::dispatcher::sys::epoll::{self, Epoll};
 use crate::dispatcher::sys::prefetch::prefetch;
 use crate::dispatcher::sys::{process, socket};
@@ -476,6 +476,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         match turn {
             Turn::Going => {}
             Turn::Secured(mut facts) => {
+                client_has_computed();
                 if let Some(context) = running.context.take() {
                     facts.add(&context);
                 }

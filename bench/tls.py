@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """TLS: pg_baton, PgBouncer and the server itself, by pgbench with sslmode=require.
 
-    tls.py [--seconds 5] [--rounds 3] [--clients 1,8,64,500,2000] [--protocols simple,prepared] [--no-log-ins]
+    tls.py [--seconds 5] [--rounds 3] [--clients 1,8,64,500,2000] [--protocols simple,prepared]
+           [--no-log-ins | --only-log-ins] [--set NAME=VALUE]...
 
 All cells in each round, the targets in turns, each run made again if others disturbed it
 (disturbance.py); then log-ins a second, with and without TLS and SCRAM, and their CPU: of the
@@ -104,12 +105,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--clients", default="1,8,64,500,2000")
     parser.add_argument("--protocols", default="simple,prepared")
     parser.add_argument("--no-log-ins", action="store_true")
+    parser.add_argument("--only-log-ins", action="store_true")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the server")
     parser.add_argument("--direct-most", type=int, default=DIRECT_CLIENTS_MAX,
                         help="clients that the server itself gets at most")
     parser.add_argument("--same-curve", action="store_true", help="PgBouncer on P-256, too")
     options = parser.parse_args()
     every = parser.parse_args([])
-    parts = ("clients", "protocols", "no_log_ins", "same_curve")
+    parts = ("clients", "protocols", "no_log_ins", "only_log_ins", "set", "same_curve")
     is_part = any(getattr(options, part) != getattr(every, part) for part in parts)
     options.path = RESULTS / ("scratch/tls" if is_part else "tls")
     return options
@@ -180,7 +183,7 @@ def main() -> int:
     cert, key = certificate(folder)
     build = builds.of_tree()
     server = Server(build, BACKENDS, {"max_connections": str(MAX_CONNECTIONS), "ssl": "on", "ssl_cert_file": str(cert),
-                                      "ssl_key_file": str(key)})
+                                      "ssl_key_file": str(key), **dict(one.split("=", 1) for one in options.set)})
     bouncer = Bouncer(server, BACKENDS)
     cells = Cells()
     try:
@@ -222,7 +225,7 @@ def main() -> int:
                 # user, has for all.
                 server.restart()
                 pids["pg_baton"] = server.pool().pids
-            for protocol in options.protocols.split(","):
+            for protocol in () if options.only_log_ins else options.protocols.split(","):
                 for clients in (int(text) for text in options.clients.split(",")):
                     measure(f"{protocol}, {clients} clients", clients, protocol, options.seconds, True)
             for secure, user in ((secure, user) for secure in (True, False) for user in (USER, SCRAMMED)):

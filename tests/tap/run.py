@@ -45,8 +45,6 @@ SUITES: dict[str, dict[str, str]] = {
     "src/test/ldap": {},
     "src/test/postmaster": {},
     "src/test/ssl": {},
-    # Of 17 and later: who gets which encryption, by each way to ask for it.
-    "src/interfaces/libpq:005_negotiate_encryption": {"pg_baton.gss_encryption": "on"},
 }
 MODES = ("direct", "normal", "forced")
 FILE_TIMEOUT_S = 900
@@ -58,7 +56,7 @@ BUILT_WITH = {
     "with_ldap": "yes",
     "with_readline": "yes",
     "with_ssl": "openssl",
-    "PG_TEST_EXTRA": "kerberos ldap libpq_encryption load_balance ssl",
+    "PG_TEST_EXTRA": "kerberos ldap load_balance ssl",
 }
 
 

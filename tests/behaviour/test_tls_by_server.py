@@ -5,17 +5,16 @@ What the pool's port says is compared with what the server's own port says."""
 
 from __future__ import annotations
 
+import functools
 import re
 
 import psycopg
 import pytest
 from harness.account import server_major
-from harness.certificates import make_secure, show
+from harness.certificates import show
 from harness.health import wait_until
 from test_tls_certificates import (  # noqa: F401 (a fixture)
     HBA,
-    IDENT,
-    ROLES,
     VISITS,
     authority,
     check_that_rsa_pss_can_be_bound_to,
@@ -23,6 +22,7 @@ from test_tls_certificates import (  # noqa: F401 (a fixture)
     of_pg_stat_ssl,
     of_sslinfo,
     options,
+    start_with_certificates,
     visit,
 )
 from test_login_by_server import built_library
@@ -37,16 +37,9 @@ HOW = {
 
 @pytest.fixture(scope="module", params=HOW)
 def server(run, request, authority):  # noqa: F811
-    cluster = run.cluster(
-        f"tls {request.param}",
-        parameters={"pg_baton.max_backends": 4, "log_connections": True, **HOW[request.param]},
-        hba=["local all postgres trust", "local all all reject", "host all postgres 127.0.0.1/32 trust", *HBA],
-        hba_replaces=True,
-    )
-    make_secure(cluster, authority)
-    cluster.write_ident(IDENT)
-    cluster.start()
-    cluster.sql(ROLES)
+    make = functools.partial(run.cluster, f"tls {request.param}")
+    parameters = {"pg_baton.max_backends": 4, "log_connections": True, **HOW[request.param]}
+    cluster = start_with_certificates(make, authority, **parameters)
     cluster.sql("CREATE EXTENSION pg_baton; GRANT pg_monitor TO scrammed")
     cluster.how = request.param
     yield cluster
@@ -185,16 +178,8 @@ def test_a_wrong_certificate_is_refused_by_the_server_and_watchers_see_it(make_c
         parameters["shared_preload_libraries"] = f"pg_baton, {built_library(run, 'login_audit')}"
     else:
         parameters["pg_baton.login"] = "server"
-    cluster = make_cluster(
-        start=False,
-        parameters=parameters,
-        hba=["local all postgres trust", "local all all reject", "host all postgres 127.0.0.1/32 trust", *HBA],
-        hba_replaces=True,
-    )
-    make_secure(cluster, authority)
-    cluster.write_ident(IDENT)
-    cluster.start()
-    cluster.sql(ROLES)
+    make = functools.partial(make_cluster, start=False)
+    cluster = start_with_certificates(make, authority, **parameters)
     for case in [*WRONG, *UNHEARD]:
         user, certificate, more = VISITS[case]
         chosen = options(authority, user, certificate, **more)

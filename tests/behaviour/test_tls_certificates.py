@@ -5,6 +5,7 @@ What the pool's port says is compared with what the server's own port says.
 
 from __future__ import annotations
 
+import functools
 import re
 import socket
 import ssl
@@ -65,12 +66,10 @@ def authority(run):
     return authority
 
 
-@pytest.fixture(scope="module", params=["normal", "forced"])
-def server(run, request, authority):
-    forced = request.param == "forced"
-    cluster = run.cluster(
-        f"cert {request.param}",
-        parameters={"pg_baton.max_backends": 4, "pg_baton.force_migration": forced, "log_connections": True},
+def start_with_certificates(make, authority, **parameters):
+    """A cluster, made by `make`, whose clients are known by HBA, IDENT and ROLES."""
+    cluster = make(
+        parameters=parameters,
         hba=["local all postgres trust", "local all all reject", "host all postgres 127.0.0.1/32 trust", *HBA],
         hba_replaces=True,
     )
@@ -78,6 +77,14 @@ def server(run, request, authority):
     cluster.write_ident(IDENT)
     cluster.start()
     cluster.sql(ROLES)
+    return cluster
+
+
+@pytest.fixture(scope="module", params=["normal", "forced"])
+def server(run, request, authority):
+    parameters = {"pg_baton.max_backends": 4, "pg_baton.force_migration": request.param == "forced"}
+    make = functools.partial(run.cluster, f"cert {request.param}")
+    cluster = start_with_certificates(make, authority, log_connections=True, **parameters)
     yield cluster
     cluster.finish()
 

@@ -5,7 +5,7 @@
 //! (native.rs), or the connection ends; after authentication_timeout without a word,
 //! as in stock. The number of logins is bounded, and so is what each may send.
 
-use super::native::Why;
+use super::native::{LoggingIn, Why};
 use crate::dispatcher::link::questions::{Answer, Who};
 use crate::dispatcher::slab::Slab;
 use crate::dispatcher::sys::socket::Address;
@@ -146,8 +146,13 @@ impl Login {
         self.socket.secured(facts);
     }
 
-    pub fn is_relayed(&self) -> bool {
-        self.socket.is_relayed()
+    /// It has this number.
+    pub fn logging_in(&self, number: u32) -> LoggingIn {
+        LoggingIn {
+            id: (number, self.serial),
+            address: self.address,
+            is_relayed: self.socket.is_relayed(),
+        }
     }
 
     pub fn tls(&self) -> Option<&Arc<Facts>> {

@@ -374,9 +374,9 @@ impl Logins {
         else {
             return None;
         };
-        let login = self.logins.get(number)?;
+        let of = self.logins.get(number)?.logging_in(number);
         let since = self.now.timestamp;
-        Some(Native::new(number, login, asked.startup, why, pid, since))
+        Some(Native::new(of, asked.startup, why, pid, since))
     }
 
     /// The server has let it in: its socket is its backend's alone.

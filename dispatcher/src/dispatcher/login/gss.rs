@@ -53,8 +53,8 @@ impl Logins {
                 login.phase = Phase::BecomingNative;
                 self.settle(number);
                 let (why, since) = (Why::GssEncryption, self.now.timestamp);
-                let login = self.logins.get(number)?;
-                Some(Native::new(number, login, *startup, why, pid, since))
+                let of = self.logins.get(number)?.logging_in(number);
+                Some(Native::new(of, *startup, why, pid, since))
             }
             // The process has ended by now, and the connection ends with the login.
             StartupEvent::Cancel(request) => {

@@ -6,7 +6,6 @@
 //! nothing here may depend on who it is beyond the names that it gives: the
 //! server decides whether it may come in.
 
-use super::client::Login;
 use crate::dispatcher::link::rows::{port_of, Row};
 use crate::dispatcher::network::Origin;
 use crate::dispatcher::parameters::Parameters;
@@ -68,18 +67,17 @@ pub struct Native {
 }
 
 /// A login's number and serial.
-type LoginId = (u32, u64);
+pub type LoginId = (u32, u64);
+
+/// What is known of a login that becomes a native session.
+pub struct LoggingIn {
+    pub id: LoginId,
+    pub address: Address,
+    pub is_relayed: bool,
+}
 
 impl Native {
-    /// Of this login.
-    pub fn new(
-        number: u32,
-        login: &Login,
-        mut startup: Startup,
-        why: Why,
-        pid: u32,
-        since: i64,
-    ) -> Native {
+    pub fn new(of: LoggingIn, mut startup: Startup, why: Why, pid: u32, since: i64) -> Native {
         let name = startup.take_settings().ok().and_then(|settings| {
             let is_it = |name: &[u8]| name.eq_ignore_ascii_case(b"application_name");
             let found = settings.into_iter().rev().find(|(name, _)| is_it(name));
@@ -88,8 +86,8 @@ impl Native {
         Native {
             why,
             pid,
-            address: login.address,
-            is_relayed: login.is_relayed(),
+            address: of.address,
+            is_relayed: of.is_relayed,
             user: match why {
                 Why::UserNamespaces => startup.namespaced_user(),
                 _ => startup.user,
@@ -98,7 +96,7 @@ impl Native {
             application_name: name.unwrap_or_default(),
             since,
             role: None,
-            login: Some((number, login.serial)),
+            login: Some(of.id),
         }
     }
 

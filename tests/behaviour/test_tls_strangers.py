@@ -246,7 +246,7 @@ def test_who_takes_nothing_of_the_last_bytes_is_cut(server):
 
 
 # kB of the dispatcher's memory; with the kernel's 9.3 design/tls.md has the whole
-MOST_OF_IDLE = {"without_certificate": 14.7, "with_certificate": 20}
+MOST_OF_IDLE = {"without_certificate": 14.7, "with_certificate": 17}
 
 
 @pytest.mark.parametrize("kind", MOST_OF_IDLE)

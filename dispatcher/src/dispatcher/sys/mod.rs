@@ -17,6 +17,7 @@ pub mod openssl_memory;
 pub mod prefetch;
 pub mod process;
 pub mod scheduling;
+pub mod shown_certificates;
 pub mod socket;
 
 use std::io;

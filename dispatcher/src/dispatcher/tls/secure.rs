@@ -3,9 +3,9 @@
 //! that nothing it does ever has to wait for room.
 
 use super::facts::Facts;
-use crate::dispatcher::sys::exchange_keys;
 use crate::dispatcher::sys::openssl_memory::{self, working_for, WrittenTo};
 use crate::dispatcher::sys::prefetch::SessionPlaces;
+use crate::dispatcher::sys::{exchange_keys, shown_certificates};
 use openssl::ssl::{ErrorCode, ShutdownState, Ssl, SslStream};
 use std::io::{self, Read, Write};
 
@@ -104,8 +104,11 @@ impl Secure {
     pub fn accept(&mut self) -> Result<Option<Facts>, String> {
         match working_for(&mut self.written_to, || self.stream.accept()) {
             Ok(()) => {
-                exchange_keys::forget(self.stream.ssl());
-                Facts::of(self.stream.ssl()).map(Some)
+                let ssl = self.stream.ssl();
+                exchange_keys::forget(ssl);
+                let facts = Facts::of(ssl);
+                shown_certificates::empty(ssl);
+                facts.map(Some)
             }
             Err(error) => match error.code() {
                 ErrorCode::WANT_READ | ErrorCode::WANT_WRITE => Ok(None),

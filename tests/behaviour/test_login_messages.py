@@ -149,6 +149,24 @@ def test_malformed_startup_packets_get_what_the_server_gives(server, promise):
 
 
 def test_password_message_malformed(server):
+    def said(port: int, answer: bytes) -> list[str]:
+        with Wire.open("127.0.0.1", port, 20) as wire:
+            wire.send(startup({"user": "by_password", "database": "postgres"}))
+            assert wire.read().type == "R"
+            try:
+                wire.send(answer)
+                return shape(wire.until_closed(20))
+            except (Closed, OSError):
+                return ["closed"]
+
+    def outcome(port: int, answer: bytes) -> list[str]:
+        """Who closes a connection with input unread resets it, and its last words may be lost."""
+        for _ in range(10):
+            found = said(port, answer)
+            if found not in ([], ["closed"]):
+                break
+        return found
+
     for answer in (
         message("p", b""),
         message("Q", b"SELECT 1\0"),
@@ -156,17 +174,7 @@ def test_password_message_malformed(server):
         text("x"),
         message("p", b"x" * 70000),
     ):
-        seen = []
-        for port in (server.port, server.pool_port):
-            wire = Wire.open("127.0.0.1", port, 20)
-            wire.send(startup({"user": "by_password", "database": "postgres"}))
-            assert wire.read().type == "R"
-            try:
-                wire.send(answer)
-                seen.append(shape(wire.until_closed(20)))
-            except (Closed, OSError):
-                seen.append(["closed"])
-            wire.close()
+        seen = [outcome(port, answer) for port in (server.port, server.pool_port)]
         assert (seen[0] == []) == (seen[1] == []) or seen[0] != [], (answer[:20], seen)
         assert [line for line in seen[1] if "28P01" in line or "08P01" in line] == [
             line for line in seen[0] if "28P01" in line or "08P01" in line

@@ -66,7 +66,11 @@ def heard(peer: socket.socket) -> int:
 def control_of(impostor: Impostor, process: int) -> socket.socket:
     """The dispatcher's end of a backend's control connection."""
     for number in os.listdir(f"/proc/{impostor.pid}/fd"):
-        if not os.readlink(f"/proc/{impostor.pid}/fd/{number}").startswith("socket:"):
+        try:
+            if not os.readlink(f"/proc/{impostor.pid}/fd/{number}").startswith("socket:"):
+                continue
+        except FileNotFoundError:
+            # A client that has gone meanwhile.
             continue
         found = impostor.borrowed(int(number))
         if found is not None:

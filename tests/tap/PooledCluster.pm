@@ -1,7 +1,7 @@
 # PostgreSQL's own test clusters, unchanged but for one thing: the pool stands on the port
 # that the test knows, and the server on another that nobody is told.
 #
-# Loaded before a test (perl -MPooledCluster), it wraps five of the methods of
+# Loaded before a test (perl -MPooledCluster), it wraps six of the methods of
 # PostgreSQL::Test::Cluster, in 15 to 18.  All by which a test calls a node (connstr, PGPORT,
 # psql, pg_basebackup, primary_conninfo) goes by $node->port; pg_ctl asks postmaster.pid, so
 # it finds the server.  What loads the pool is in TEMP_CONFIG, which run.py writes.
@@ -76,6 +76,22 @@ sub wait_for_reload
 	Test::More::BAIL_OUT('the pool has not read the parameters');
 }
 
+# From 18 on a test waits in the log for the end of the process that has refused its client.
+# The pool refuses most without one, and its last word is this.
+sub heed_refusals
+{
+	my $wait_for_log = \&PostgreSQL::Test::Cluster::wait_for_log;
+
+	no warnings 'redefine';
+	*PostgreSQL::Test::Cluster::wait_for_log = sub {
+		my ($node, $regexp, $offset) = @_;
+		$regexp = qr/pg_baton: login failed|$regexp/
+		  if $regexp =~ /forked new client backend/;
+		return $wait_for_log->($node, $regexp, $offset);
+	};
+}
+
+heed_refusals();
 my $log_size;
 wrap('init', undef, \&stand_before);
 wrap('init_from_backup', undef, \&stand_before);

@@ -30,16 +30,25 @@ class Impostor:
         (self.pid,) = self.cluster.dispatcher_pids()
         return self.borrowed(3)
 
-    def _listener(self) -> socket.socket:
+    def all_borrowed(self) -> Iterator[socket.socket]:
+        """Each of its sockets, to be closed by the caller."""
         for number in os.listdir(f"/proc/{self.pid}/fd"):
-            if not os.readlink(f"/proc/{self.pid}/fd/{number}").startswith("socket:"):
+            try:
+                if not os.readlink(f"/proc/{self.pid}/fd/{number}").startswith("socket:"):
+                    continue
+            except FileNotFoundError:
+                # A client that has gone meanwhile.
                 continue
             found = self.borrowed(int(number))
             if found is not None:
-                listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                if listens and found.type == socket.SOCK_SEQPACKET:
-                    return found
-                found.close()
+                yield found
+
+    def _listener(self) -> socket.socket:
+        for found in self.all_borrowed():
+            listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if listens and found.type == socket.SOCK_SEQPACKET:
+                return found
+            found.close()
         raise AssertionError("the dispatcher does not listen")
 
     @contextlib.contextmanager
@@ -65,17 +74,9 @@ def heard(peer: socket.socket) -> int:
 
 def control_of(impostor: Impostor, process: int) -> socket.socket:
     """The dispatcher's end of a backend's control connection."""
-    for number in os.listdir(f"/proc/{impostor.pid}/fd"):
-        try:
-            if not os.readlink(f"/proc/{impostor.pid}/fd/{number}").startswith("socket:"):
-                continue
-        except FileNotFoundError:
-            # A client that has gone meanwhile.
-            continue
-        found = impostor.borrowed(int(number))
-        if found is not None:
-            peer = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            if struct.unpack("=iII", peer)[0] == process and found.type == socket.SOCK_SEQPACKET:
-                return found
-            found.close()
+    for found in impostor.all_borrowed():
+        peer = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        if struct.unpack("=iII", peer)[0] == process and found.type == socket.SOCK_SEQPACKET:
+            return found
+        found.close()
     raise AssertionError("the backend has no control connection")

@@ -93,9 +93,14 @@ impl Server {
     /// A file of the server's machine, which need not be this one. None: the server's
     /// user may not read it, or it is not there.
     pub fn file(&self, path: &str) -> Option<String> {
+        self.read_file(path).ok().flatten()
+    }
+
+    /// The same; an error is the server's.
+    pub fn read_file(&self, path: &str) -> Result<Option<String>> {
         let sql = format!("SELECT json_agg(pg_read_file({}))", literal(path));
-        let rows = self.rows(&sql, None).ok()?;
-        rows.first()?.as_str().map(str::to_owned)
+        let rows = self.rows(&sql, None)?;
+        Ok(rows.first().and_then(Value::as_str).map(str::to_owned))
     }
 
     /// What a query gives that makes one JSON array, in this database.

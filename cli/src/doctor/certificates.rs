@@ -44,14 +44,8 @@ pub fn look(server: &Server, is_up: bool, findings: &mut Findings) -> Result<()>
 
 /// None, and a line, if it cannot be read.
 fn read(server: &Server, parameter: &str, file: &str, findings: &mut Findings) -> Option<String> {
-    let sql = format!("SELECT json_agg(pg_read_file({}))", literal(file));
-    match server.rows(&sql, None) {
-        Ok(rows) => Some(
-            rows.first()
-                .and_then(Value::as_str)
-                .unwrap_or("")
-                .to_owned(),
-        ),
+    match server.read_file(file) {
+        Ok(text) => Some(text.unwrap_or_default()),
         Err(error) => {
             let text = format!("{file} cannot be read: {error:#}");
             let mend = server.line(parameter, format!("'{file}'"));

@@ -16,9 +16,8 @@
 
 #include "baton_shared.h"
 
-/* The dispatcher's control socket, in the data directory (our cwd). */
 /*
- * In the data directory.  pg_rewind reads all that is there, and fails at a
+ * The dispatcher's control socket, in the data directory (our cwd).  pg_rewind reads all that is there, and fails at a
  * socket, but for what a server leaves behind for nobody: such as PG_STAT_TMP_DIR
  * (excludeDirContents in filemap.c and basebackup.c; 15 to 18).
  */

@@ -257,7 +257,12 @@ class Wire:
     def has_input(self) -> bool:
         """Can something be read at once?"""
         of_tls = isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
-        return bool(self.buffer) or of_tls or bool(select.select([self.sock], [], [], 0)[0])
+        if self.buffer or of_tls:
+            return True
+        # not select(), which takes no descriptor beyond 1,023
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(0))
 
     @classmethod
     def login(

@@ -6,7 +6,8 @@
 Root, or the kernel does not show its tables (/proc/slabinfo).  In each round so many
 plain sessions, then so many by TLS, each of which has received 20 kB; and as many bare
 TCP connections within one process, by which the client's own end of a connection is
-known, so that it can be left out.  Of the kernel three figures, in bytes a session:
+known, so that it can be left out; and sessions by TLS whose clients show a certificate.
+TLS sessions are left alone until they rest (tls/rest.rs).  Of the kernel three figures, in bytes a session:
 
     objects     of the tables that grow, those in use (/proc/slabinfo): the sum of each
                 table's median.  Tables of files and processes are left out
@@ -16,7 +17,8 @@ known, so that it can be left out.  Of the kernel three figures, in bytes a sess
     available   the same by MemAvailable
 
 The medians of the rounds are printed, and of memory the least and the most; of the
-dispatcher's the most, as it uses again what an earlier round has left.
+dispatcher's the most.  The server is started anew for each kind of session: a dispatcher
+uses again what others have left.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ from tls import certificate  # noqa: E402
 BACKENDS = 4
 RECEIVED_BYTES = 20_000
 SETTLE_S = 3
-KINDS = ("bare", "plain", "TLS")
+# STEPS_BEFORE of tls/rest.rs, and how many can begin to rest in a second (MOST_A_STEP).
+BEFORE_REST_S, RESTING_A_SECOND = 12, 500
+CERTIFIED = "TLS, certificate"
+KINDS = ("bare", "plain", "TLS", CERTIFIED)
 MEMORY = ("MemFree", "Buffers", "Cached", "Shmem", "MemAvailable")
 FIGURES = ("dispatcher", "memory", "available")
 # The kernel's tables of files on disk and of processes, which others use as well.
@@ -90,11 +95,13 @@ def session(port: int, context: ssl.SSLContext | None) -> socket.socket:
     return sock
 
 
-def client(kind: str, port: int, sessions: int) -> int:
-    """Holds them until its standard input ends."""
+def client(kind: str, port: int, sessions: int, pair: str) -> int:
+    """Holds them until its standard input ends.  `pair` names a certificate with its key."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if kind == CERTIFIED:
+        context.load_cert_chain(pair)
     held = []
     listener = socket.create_server((HOST, 0), backlog=128)
     for _ in range(sessions):
@@ -102,16 +109,17 @@ def client(kind: str, port: int, sessions: int) -> int:
             held.append(socket.create_connection(listener.getsockname()))
             held.append(listener.accept()[0])
         else:
-            held.append(session(port, context if kind == "TLS" else None))
+            held.append(session(port, context if kind.startswith("TLS") else None))
     print("ready", flush=True)
     sys.stdin.read()
     return 0
 
 
 @contextmanager
-def holding(kind: str, port: int, sessions: int) -> Iterator[int]:
+def holding(kind: str, port: int, sessions: int, pair: Path) -> Iterator[int]:
     """Such a process, which is there already and has what it needs for itself."""
-    command = [sys.executable, __file__, "--client", kind, "--port", str(port), "--sessions", str(sessions)]
+    command = [sys.executable, __file__, "--client", kind, "--port", str(port), "--sessions", str(sessions),
+               "--pair", str(pair)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         if process.stdout.readline() != "ready\n":
@@ -142,8 +150,8 @@ def memory() -> dict[str, int]:
 class State:
     """Of the machine, and of the processes that take part."""
 
-    def __init__(self, dispatcher: tuple[int, ...], others: list[int]) -> None:
-        time.sleep(SETTLE_S)
+    def __init__(self, dispatcher: tuple[int, ...], others: list[int], settle_s: float = SETTLE_S) -> None:
+        time.sleep(settle_s)
         self.tables, self.memory = tables(), memory()
         self.dispatcher = processes.memory_kib(dispatcher)["RssAnon"] * 1024
         self.others = processes.memory_kib(others)["RssAnon"] * 1024
@@ -200,31 +208,36 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--client", choices=KINDS, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--pair", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
-        return client(options.client, options.port, options.sessions)
+        return client(options.client, options.port, options.sessions, options.pair)
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     folder = Path(tempfile.mkdtemp(prefix="baton-bench-"))
     folder.chmod(0o755)
     cert, key = certificate(folder)
+    pair = folder / "client.pem"
+    pair.write_text(cert.read_text() + key.read_text())
+    pair.chmod(0o600)
     server = Server(builds.of_tree(), BACKENDS, {
-        "ssl": "on", "ssl_cert_file": str(cert), "ssl_key_file": str(key),
+        "ssl": "on", "ssl_cert_file": str(cert), "ssl_key_file": str(key), "ssl_ca_file": str(cert),
         "pg_baton.max_sessions": str(options.sessions + 100), "autovacuum": "off",
     })
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
     try:
         server.start(1)
-        # what is needed once, whoever comes
-        for kind in KINDS:
-            with holding(kind, server.pool_port, 50):
-                pass
         for number in range(1, options.rounds + 1):
             for kind in KINDS:
+                server.restart()
+                # what is needed once, whoever comes
+                with holding(kind, server.pool_port, 50, pair):
+                    pass
                 pids = server.pool().pids
                 before = State(pids, server.backends())
-                with holding(kind, server.pool_port, options.sessions) as pid:
-                    after = State(pids, [*server.backends(), pid])
+                settle_s = BEFORE_REST_S + options.sessions / RESTING_A_SECOND if kind.startswith("TLS") else SETTLE_S
+                with holding(kind, server.pool_port, options.sessions, pair) as pid:
+                    after = State(pids, [*server.backends(), pid], settle_s)
                     found[kind].append(figures(before, after, options.sessions))
             print(f"bench: round {number} of {options.rounds}", file=sys.stderr, flush=True)
     finally:

@@ -26,8 +26,8 @@ fn server() -> &'static ServerContext {
     static SERVER: OnceLock<ServerContext> = OnceLock::new();
     SERVER.get_or_init(|| {
         // As the program does, before anything else of OpenSSL.
-        openssl_memory::overwrite_what_is_freed();
-        assert!(openssl_memory::is_overwritten_when_freed());
+        openssl_memory::take_over();
+        assert!(openssl_memory::is_taken_over());
         let folder = std::env::temp_dir().join(format!("baton-fuzz-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let (certificate, key) = self_signed();
@@ -109,8 +109,8 @@ impl Scene {
         ] {
             pipe.room = room;
         }
-        let session = server().session().unwrap();
-        let secure = Secure::new(session).unwrap_or_else(|why| panic!("{why}"));
+        let server = server();
+        let secure = Secure::new(|| server.session()).unwrap_or_else(|why| panic!("{why}"));
         Scene {
             relay: Relay::new(secure, 50_000),
             world,
@@ -198,7 +198,12 @@ impl Scene {
 
     fn step(&mut self, what: u8, how_much: usize) {
         match what % 12 {
-            0 => self.turn(),
+            0 => {
+                if how_much % 2 == 1 && !self.is_over {
+                    self.relay.rest();
+                }
+                self.turn();
+            }
             1 => {
                 let bytes: Vec<u8> = (self.sent_up..self.sent_up + how_much)
                     .map(pattern)
@@ -253,6 +258,7 @@ impl Scene {
 
     /// If nobody has ended and nothing was broken, all that was sent arrives.
     fn settle(&mut self) {
+        self.relay.rest();
         let mut idle = 0;
         while idle < 10 && !self.is_over {
             let before = (
@@ -309,6 +315,9 @@ pub fn run(data: &[u8]) {
     if !scene.shake_hands() {
         return;
     }
+    // What OpenSSL has made is where it can be put away (on pages of 4 kB).
+    scene.relay.rest();
+    assert!(scene.relay.is_at_rest());
     for step in script.chunks(2).take(300) {
         let how_much = usize::from(step.get(1).copied().unwrap_or(0));
         // Small amounts, and some of several records.

@@ -27,6 +27,7 @@ use super::sys::process;
 use super::sys::socket::{self, Kind};
 use super::threads;
 use super::tls::context::{self, Occasion, ServerContext};
+use super::tls::rest;
 use super::tls::threads::Relays;
 use super::tokens::{token, Source};
 use super::Arguments;
@@ -51,7 +52,7 @@ const FIRST_WORD_MS: i32 = 30_000;
 
 /// `baton-dispatcher`.
 pub fn main(_arguments: Arguments) -> Result<()> {
-    openssl_memory::overwrite_what_is_freed();
+    openssl_memory::take_over();
     // Before the first thread, which inherits what is blocked.
     let signals = process::signals().context("could not set up signals")?;
     let log = super::log::start();
@@ -101,6 +102,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     let mut buffer = vec![0; FRAME_MAX as usize];
     let parameters = Arc::new(first_parameters(&channel, &mut buffer)?);
     batch_scheduling::set_most_wait_us(parameters.batch_scheduling_wait_us);
+    rest::set_at_once(parameters.force_migration);
 
     // Backends have the limit that we were started with.
     let (soft, hard) =

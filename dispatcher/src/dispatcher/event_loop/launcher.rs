@@ -9,6 +9,7 @@ use crate::dispatcher::link::wire::{Frame, Malformed, Reader, Writer};
 use crate::dispatcher::login::launcher::{parse_parameters, Asker};
 use crate::dispatcher::parameters::Parameters;
 use crate::dispatcher::scheduler::Ask;
+use crate::dispatcher::tls::rest;
 use std::sync::Arc;
 use tracing::{info, warn};
 
@@ -148,6 +149,7 @@ impl Dispatcher {
         }
         info!("parameters reloaded");
         batch_scheduling::set_most_wait_us(parameters.batch_scheduling_wait_us);
+        rest::set_at_once(parameters.force_migration);
         self.parameters = Arc::new(parameters);
         self.logins.reconfigure(Arc::clone(&self.parameters));
         self.show_parameters();

@@ -17,8 +17,10 @@ pub mod openssl_memory;
 pub mod prefetch;
 pub mod process;
 pub mod scheduling;
+mod session_blocks;
 pub mod shown_certificates;
 pub mod socket;
+pub mod tls_session;
 
 use std::io;
 

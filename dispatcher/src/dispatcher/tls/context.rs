@@ -35,7 +35,7 @@ const FIRST_MAJOR_WITH_GROUPS: u32 = 18;
 
 /// SSL_OP_CLEANSE_PLAINTEXT (openssl/ssl.h of 3.0; 1.1.1 takes no notice): OpenSSL
 /// overwrites data in its own buffer once it has given them. That is for whoever has
-/// not called [`openssl_memory::overwrite_what_is_freed`], which costs less.
+/// not called [`openssl_memory::take_over`], which costs less.
 const CLEANSE_PLAINTEXT: SslOptions = SslOptions::from_bits_retain(1 << 1);
 
 /// What the server's key, certificate and rules come to.
@@ -105,7 +105,7 @@ pub fn load(
     builder.set_options(
         SslOptions::NO_TICKET | SslOptions::NO_COMPRESSION | SslOptions::NO_RENEGOTIATION,
     );
-    if !openssl_memory::is_overwritten_when_freed() {
+    if !openssl_memory::is_taken_over() {
         builder.set_options(CLEANSE_PLAINTEXT);
     }
     set_dh(&mut builder, settings)?;

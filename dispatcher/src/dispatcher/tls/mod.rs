@@ -18,6 +18,8 @@
 //! | `context` | from these to what OpenSSL makes sessions of |
 //! | `secure` | one TLS session: bytes in, bytes out, no I/O |
 //! | `relay` | one client's relay: what is read and written when; no system calls |
+//! | `rest` | which relays have nothing to do for a while |
+//! | `sockets` | a relay's two sockets |
 //! | `threads` | the threads that run relays |
 //! | `facts` | what a handshake has shown |
 //! | `certificates` | names of clients' certificates, by number |
@@ -27,8 +29,10 @@ pub mod context;
 pub mod facts;
 mod key_file;
 pub mod relay;
+pub mod rest;
 pub mod secure;
 pub mod settings;
+mod sockets;
 pub mod threads;
 
 use facts::{Facts, Names};

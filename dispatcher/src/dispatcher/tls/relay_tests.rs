@@ -37,7 +37,7 @@ impl Scene {
         client.set_verify(SslVerifyMode::NONE);
         client.set_max_proto_version(Some(version)).unwrap();
         let client = Ssl::new(&client.build()).unwrap();
-        let secure = Secure::new(Ssl::new(&server_context()).unwrap()).unwrap();
+        let secure = Secure::new(|| Ssl::new(&server_context())).unwrap();
         Scene {
             relay: Relay::new(secure, 0),
             world: World {

@@ -3,9 +3,9 @@
 //! that nothing it does ever has to wait for room.
 
 use super::facts::Facts;
-use crate::dispatcher::sys::openssl_memory::{self, working_for, WrittenTo};
-use crate::dispatcher::sys::prefetch::SessionPlaces;
-use crate::dispatcher::sys::{exchange_keys, shown_certificates};
+use crate::dispatcher::sys::tls_session::TlsSession;
+use crate::dispatcher::sys::{exchange_keys, openssl_memory, shown_certificates};
+use openssl::error::ErrorStack;
 use openssl::ssl::{ErrorCode, ShutdownState, Ssl, SslStream};
 use std::io::{self, Read, Write};
 
@@ -55,27 +55,21 @@ pub enum Came {
 
 /// The session.
 pub struct Secure {
-    stream: SslStream<Wire>,
-    /// What has been decrypted in there.
-    written_to: WrittenTo,
-    places: SessionPlaces,
+    session: TlsSession<Wire>,
 }
 
 impl Secure {
-    pub fn new(ssl: Ssl) -> Result<Secure, String> {
-        SslStream::new(ssl, Wire::default())
-            .map(|stream| Secure {
-                places: SessionPlaces::of(&stream),
-                stream,
-                written_to: WrittenTo::default(),
-            })
+    /// `open` has OpenSSL make one.
+    pub fn new(open: impl FnOnce() -> Result<Ssl, ErrorStack>) -> Result<Secure, String> {
+        TlsSession::new(open, Wire::default())
+            .map(|session| Secure { session })
             .map_err(|error| format!("could not initialize SSL connection: {error}"))
     }
 
     /// Gives it bytes of the wire, the first `length` of this buffer, for which
     /// it gives back what it has. All from before must have been read.
     pub fn lend(&mut self, buffer: &mut Vec<u8>, length: usize) {
-        let wire = self.stream.get_mut();
+        let wire = self.session.stream().get_mut();
         debug_assert!(wire.at == wire.end && length <= buffer.len());
         std::mem::swap(&mut wire.input, buffer);
         (wire.at, wire.end) = (0, length);
@@ -83,7 +77,7 @@ impl Secure {
 
     /// Takes the buffer back; what is left in it is kept apart.
     pub fn give_back(&mut self, buffer: &mut Vec<u8>) {
-        let wire = self.stream.get_mut();
+        let wire = self.session.stream().get_mut();
         let rest = wire.input[wire.at..wire.end].to_vec();
         (wire.at, wire.end) = (0, rest.len());
         *buffer = std::mem::replace(&mut wire.input, rest);
@@ -91,20 +85,20 @@ impl Secure {
 
     /// It is soon to be worked with.
     pub fn prefetch(&self) {
-        self.places.prefetch();
+        self.session.prefetch();
     }
 
     /// What is to be sent.
     pub fn output(&mut self) -> &mut Vec<u8> {
-        &mut self.stream.get_mut().output
+        &mut self.session.stream().get_mut().output
     }
 
     /// Goes on with the handshake; what it has shown once it is over. An error
     /// leaves an alert in the output.
     pub fn accept(&mut self) -> Result<Option<Facts>, String> {
-        match working_for(&mut self.written_to, || self.stream.accept()) {
+        match self.session.work(SslStream::accept) {
             Ok(()) => {
-                let ssl = self.stream.ssl();
+                let ssl = self.session.stream().ssl();
                 exchange_keys::forget(ssl);
                 let facts = Facts::of(ssl);
                 shown_certificates::empty(ssl);
@@ -122,7 +116,7 @@ impl Secure {
         if self.is_exhausted() {
             return Ok(Came::Nothing);
         }
-        match working_for(&mut self.written_to, || self.stream.ssl_read(into)) {
+        match self.session.work(|stream| stream.ssl_read(into)) {
             Ok(0) => Ok(Came::Nothing),
             Ok(length) => Ok(Came::Data(length)),
             Err(error) => match error.code() {
@@ -136,15 +130,17 @@ impl Secure {
     /// OpenSSL has taken all that has come, and given all data of it. What another
     /// kind of record comes to (the end, an alert) it says as it takes that
     /// (ssl3_read_bytes); reading ahead, where it would not, is off.
-    fn is_exhausted(&self) -> bool {
-        let wire = self.stream.get_ref();
-        wire.at == wire.end && self.stream.ssl().pending() == 0
+    fn is_exhausted(&mut self) -> bool {
+        let stream = self.session.stream();
+        let wire = stream.get_ref();
+        wire.at == wire.end && stream.ssl().pending() == 0
     }
 
     /// Takes all of it: there is always room in the output.
     pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         while !bytes.is_empty() {
-            let length = self.stream.ssl_write(bytes).map_err(|error| why(&error))?;
+            let written = self.session.work(|stream| stream.ssl_write(bytes));
+            let length = written.map_err(|error| why(&error))?;
             bytes = &bytes[length..];
         }
         Ok(())
@@ -152,16 +148,21 @@ impl Secure {
 
     /// Says that nothing more will come (close_notify), once.
     pub fn end(&mut self) {
-        if !self.stream.get_shutdown().contains(ShutdownState::SENT) {
+        let stream = self.session.stream();
+        if !stream.get_shutdown().contains(ShutdownState::SENT) {
             // Of no consequence: the connection is closed anyway.
-            let _ = self.stream.shutdown();
+            let _ = self.session.work(SslStream::shutdown);
         }
     }
-}
 
-impl Drop for Secure {
-    fn drop(&mut self) {
-        openssl_memory::about_to_free(self.written_to);
+    /// It has nothing to do for a while.
+    pub fn rest(&mut self) {
+        self.session.rest();
+    }
+
+    #[allow(dead_code, reason = "for tests and the fuzzer")]
+    pub fn is_at_rest(&self) -> bool {
+        self.session.is_at_rest()
     }
 }
 

@@ -11,8 +11,10 @@
 
 use super::context::ServerContext;
 use super::facts::Facts;
-use super::relay::{Buffers, Ends, Relay, Turn, Wants};
+use super::relay::{Buffers, Relay, Turn, Wants};
+use super::rest::{self, Rests};
 use super::secure::Secure;
+use super::sockets::{events, is_edge, Sockets};
 use super::ClientEnd;
 use crate::dispatcher::batch_scheduling::{client_has_computed, BatchScheduling};
 use crate::dispatcher::sys::epoll::{self, Epoll};
@@ -157,47 +159,6 @@ struct Running {
     closing_since: Option<Instant>,
 }
 
-struct Sockets {
-    client: OwnedFd,
-    backend: OwnedFd,
-    /// The client has taken something.
-    has_written: bool,
-    /// There may be more to be read of which no event will tell.
-    client_has_more: bool,
-    backend_has_more: bool,
-}
-
-/// Reads, and says whether all has been read: less than there is room for.
-fn read(end: &OwnedFd, has_more: &mut bool, into: &mut [u8]) -> io::Result<usize> {
-    let length = socket::receive(end.as_raw_fd(), into);
-    *has_more = length.as_ref().is_ok_and(|length| *length == into.len());
-    length
-}
-
-impl Ends for Sockets {
-    fn read_client(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        read(&self.client, &mut self.client_has_more, into)
-    }
-
-    fn write_client(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let sent = socket::send(self.client.as_raw_fd(), bytes);
-        self.has_written |= sent.as_ref().is_ok_and(|length| *length > 0);
-        sent
-    }
-
-    fn read_backend(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        read(&self.backend, &mut self.backend_has_more, into)
-    }
-
-    fn write_backend(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        socket::send(self.backend.as_raw_fd(), bytes)
-    }
-
-    fn end_backend(&mut self) {
-        socket::shutdown_write(self.backend.as_raw_fd());
-    }
-}
-
 struct Runner<T> {
     epoll: Epoll,
     commands: mpsc::Receiver<Command>,
@@ -206,29 +167,10 @@ struct Runner<T> {
     relays: Vec<Option<Box<Running>>>,
     free: Vec<usize>,
     buffers: Buffers,
+    rests: Rests,
+    last_step: Instant,
     closing: usize,
     is_finishing: bool,
-}
-
-/// What an end is waited for with.
-///
-/// A relay that has nothing to write reads all that has come, so it is told of
-/// news alone (EPOLLET): otherwise the kernel looks at each socket that was told of
-/// once more, in the next wait. Whoever leaves something there, or may have left
-/// an end behind it, has the kernel look again (EPOLL_CTL_MOD does, epoll(7)).
-fn events(input: bool, output: bool, is_open: bool) -> u32 {
-    let edges = epoll::IN | epoll::RDHUP | epoll::EDGES;
-    match (input, output) {
-        (true, false) if is_open => edges,
-        (true, false) => epoll::IN,
-        (true, true) => epoll::IN | epoll::OUT,
-        (false, true) => epoll::OUT,
-        (false, false) => 0,
-    }
-}
-
-fn is_edge(events: u32) -> bool {
-    events & epoll::EDGES != 0
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -257,6 +199,8 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             relays: Vec::new(),
             free: Vec::new(),
             buffers: Buffers::new(),
+            rests: Rests::default(),
+            last_step: Instant::now(),
             closing: 0,
             is_finishing: false,
         })
@@ -267,12 +211,20 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         let mut events = [epoll::no_event(); EVENTS_A_ROUND];
         let mut scheduling = BatchScheduling::of_this_thread();
         while !(self.is_finishing && self.free.len() == self.relays.len()) {
-            let timeout_ms = if self.closing > 0 { LOOK_MS } else { -1 };
+            let timeout_ms = match (self.rests.are_steps_needed(), self.closing > 0) {
+                (true, _) => rest::STEP.as_millis() as i32,
+                (false, true) => LOOK_MS,
+                (false, false) => -1,
+            };
             let count = self.epoll.wait(&mut events, timeout_ms)?;
             scheduling.woken();
             self.round(&events[..count]);
             if self.closing > 0 {
                 self.end_those_that_take_nothing();
+            }
+            if self.last_step.elapsed() >= rest::STEP {
+                self.last_step = Instant::now();
+                self.let_rest();
             }
         }
         Ok(())
@@ -355,11 +307,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             login,
             serial,
         } = new;
-        let secure = context
-            .session()
-            .map_err(|error| format!("could not initialize SSL connection: {error}"))
-            .and_then(Secure::new);
-        let secure = match secure {
+        let secure = match Secure::new(|| context.session()) {
             Ok(secure) => secure,
             Err(why) => {
                 (self.tell)(Handshake {
@@ -372,13 +320,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         };
         let running = Box::new(Running {
             relay: Relay::new(secure, most_bytes),
-            sockets: Sockets {
-                client: client.0,
-                backend: near,
-                has_written: false,
-                client_has_more: false,
-                backend_has_more: false,
-            },
+            sockets: Sockets::new(client, near),
             client_events: epoll::IN,
             backend_events: 0,
             is_backend_out: false,
@@ -398,6 +340,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
                 self.epoll.add(backend.as_raw_fd(), 0, data)
             });
         self.relays[number] = Some(running);
+        self.rests.used(number);
         if let Err(error) = watched {
             return self.end(
                 number,
@@ -502,7 +445,24 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             running.closing_since = Some(Instant::now());
         }
         if self.watch(number).is_err() {
-            self.end(number, None);
+            return self.end(number, None);
+        }
+        if rest::is_at_once() {
+            self.rest(number);
+        } else {
+            self.rests.used(number);
+        }
+    }
+
+    fn rest(&mut self, number: usize) {
+        if let Some(running) = self.relays[number].as_mut() {
+            running.relay.rest();
+        }
+    }
+
+    fn let_rest(&mut self) {
+        for number in self.rests.step() {
+            self.rest(number);
         }
     }
 
@@ -546,6 +506,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             return;
         };
         self.free.push(number);
+        self.rests.is_out(number);
         if running.closing_since.is_some() {
             self.closing -= 1;
         }

@@ -71,7 +71,10 @@ typedef struct BatonSessionRecord
 									 * sorted by key: from here ... */
 	uint32_t	statement_count;	/* ... so many */
 	uint8_t		cancel_key[32];
-	uint64_t	reserved[6];
+	uint32_t	authenticated;	/* heap offset of an AUTHENTICATED entry, 0 if
+								 * the client did not have to prove anything */
+	uint32_t	reserved1;
+	uint64_t	reserved[5];
 } BatonSessionRecord;
 
 #define BATON_RECORD_OFF_CANCEL_PID 32
@@ -81,6 +84,7 @@ typedef struct BatonSessionRecord
 #define BATON_RECORD_OFF_PEER_SCOPE 96
 #define BATON_RECORD_OFF_FIRST_STATEMENT 104
 #define BATON_RECORD_OFF_CANCEL_KEY 112
+#define BATON_RECORD_OFF_AUTHENTICATED 144
 
 /* record flags */
 #define BATON_RECORD_GREET 1	/* not greeted yet: the backend applies the
@@ -139,5 +143,9 @@ typedef struct BatonEntry
 #define BATON_KIND_UNNAMED 6	/* key empty; value: the unnamed statement */
 #define BATON_KIND_SEQUENCE 7	/* key: u32 relation oid */
 #define BATON_KIND_OTHER 8		/* key: what, value: state (lastval, ...) */
+#define BATON_KIND_AUTHENTICATED 9	/* key: the method, as pg_hba.conf names
+									 * it; value: as whom.  No item of a
+									 * context: the record has it, written by
+									 * the dispatcher */
 
 #endif							/* BATON_ARENA_MEMORY_H */

@@ -118,7 +118,9 @@ typedef struct BatonFrame
 
 #define BATON_MSG_AUTHENTICATED 27	/* BATON_TICKET_LOGIN: the server has let
 									 * the client in.  u8 gss (1: by GSSAPI),
-									 * string its principal */
+									 * string its principal, u8 whether it had
+									 * to prove anything, string how (from 16
+									 * on), string as whom */
 
 #define BATON_MSG_NATIVE_IN 28	/* BATON_TICKET_NATIVE, _GSS: the server has
 								 * let the client in.  u32 role_oid, u8

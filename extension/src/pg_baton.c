@@ -25,6 +25,7 @@
 #include "parameters.h"
 #include "pid_functions.h"
 #include "self_check.h"
+#include "system_user.h"
 #include "server_rules.h"
 #include "taint_watch.h"
 
@@ -51,6 +52,7 @@ _PG_init(void)
 	baton_attach_origin_init();
 	baton_taint_watch_init();
 	baton_pids_init();
+	baton_system_user_init();
 	baton_hooks_install();
 	baton_launcher_register();
 }

@@ -10,6 +10,7 @@ import time
 import psycopg
 import pytest
 
+from harness.account import server_major
 from harness.certificates import Authority, make_secure
 from harness.compare import same_as_direct
 from harness.health import wait_until
@@ -215,6 +216,17 @@ def test_a_certificate_that_is_hashed_otherwise_costs_channel_binding(make_clust
     with pytest.raises(psycopg.OperationalError, match="channel binding"):
         psycopg.connect(server.pool(**chosen, channel_binding="require"))
     assert failed_checks(server) == [("channel binding", True, True)]
+
+
+@pytest.mark.skipif(server_major() < 16, reason="SYSTEM_USER came with 16")
+def test_a_function_that_is_not_as_expected_costs_the_system_user(make_cluster):
+    """It is the backend's then, and all else is as ever."""
+    server = broken(make_cluster, "system_user")
+    with psycopg.connect(server.pool(user="alice")) as session:
+        session.execute("SELECT SYSTEM_USER")
+        assert causes(server) == [("shared", None, 1)]
+    same_as_direct(server, SCRIPT, user="alice")
+    assert failed_checks(server) == [("system user", True, True)]
 
 
 def test_nothing_is_said_of_a_server_that_is_as_expected(make_cluster):

@@ -28,7 +28,7 @@ GONE = (Closed, ConnectionError)
 
 # What a backend reads of a session.
 RECORD = ("id", "items", "item_count", "record_flags", "protocol", "cancel_key_length")
-RECORD += ("peer_family", "is_relayed", "first_statement", "statement_count")
+RECORD += ("peer_family", "is_relayed", "first_statement", "statement_count", "authenticated")
 
 # Something of each kind that a context may hold.
 SETUP = [

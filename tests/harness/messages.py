@@ -65,7 +65,7 @@ PAYLOADS = {
     "END": word(constant("BATON_END_ERROR")),
     "DEDICATED": word(1),
     "RETIRING": string(b""),
-    "AUTHENTICATED": b"\0" + string(b""),
+    "AUTHENTICATED": b"\0" + string(b"") + b"\0" + 2 * string(b""),
     "NATIVE_IN": struct.pack("=IB", 10, 1),
     "STARTUP": struct.pack("!I", 196608) + b"user\0postgres\0\0",
     "PARAMETERS": word(0),

@@ -35,8 +35,15 @@
 #include "builtin_table.h"
 #include "utils/fmgrtab.h"
 
-static const BatonBuiltin *replaced = NULL;
-static int	replaced_count = 0;
+/* Of those who have had some replaced: process IDs, SYSTEM_USER. */
+#define MOST_LISTS 2
+
+static struct
+{
+	const BatonBuiltin *builtins;
+	int			count;
+}			replaced[MOST_LISTS];
+static int	replaced_lists = 0;
 
 /* Where a part of the program lies, and whether it may be written. */
 typedef struct Place
@@ -98,9 +105,10 @@ baton_builtin_is_replaced(Oid function)
 {
 	if (function > fmgr_last_builtin_oid)
 		return false;
-	for (int i = 0; i < replaced_count; i++)
-		if (replaced[i].oid == function)
-			return true;
+	for (int list = 0; list < replaced_lists; list++)
+		for (int i = 0; i < replaced[list].count; i++)
+			if (replaced[list].builtins[i].oid == function)
+				return true;
 	return false;
 }
 
@@ -136,7 +144,8 @@ baton_builtins_replace(const BatonBuiltin *builtins, int count)
 				(errcode(ERRCODE_SYSTEM_ERROR),
 				 errmsg("the table of built-in functions cannot be made read-only again: %m")));
 
-	replaced = builtins;
-	replaced_count = count;
+	Assert(replaced_lists < MOST_LISTS);
+	replaced[replaced_lists].builtins = builtins;
+	replaced[replaced_lists++].count = count;
 	return NULL;
 }

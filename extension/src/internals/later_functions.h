@@ -17,6 +17,8 @@
 #include "utils/fmgrprotos.h"
 
 #if PG_VERSION_NUM < 160000
+#define F_SYSTEM_USER InvalidOid
+#define system_user ((PGFunction) NULL)
 #define F_PG_STAT_GET_BACKEND_SUBXACT InvalidOid
 #define pg_stat_get_backend_subxact ((PGFunction) NULL)
 #endif

@@ -46,7 +46,8 @@ static FailedCheck *failed_checks = NULL;	/* one for each cost */
 static bool unpooled = false;
 
 static const char *const costs[BATON_COSTS] = {
-	"pooling", "speed", "process IDs", "functions", "logins", "server logins", "channel binding"
+	"pooling", "speed", "process IDs", "functions", "logins", "server logins", "channel binding",
+	"system user"
 };
 
 PG_FUNCTION_INFO_V1(pg_baton_get_failed_checks);
@@ -96,7 +97,8 @@ baton_self_check_failed(BatonCost cost, const char *problem)
 		gettext_noop("Functions in PL/pgSQL are not kept apart by the settings of their callers."),
 		gettext_noop("Each client is authenticated by a backend of the server."),
 		gettext_noop("Clients that a backend authenticates have connections of their own for life."),
-		gettext_noop("Clients that a backend authenticates are not offered channel binding.")
+		gettext_noop("Clients that a backend authenticates are not offered channel binding."),
+		gettext_noop("SYSTEM_USER says how the backend was let in, not the session's client.")
 	};
 	FailedCheck *failed;
 	uint32		free_place = 0;

@@ -24,10 +24,11 @@ typedef enum
 	BATON_COSTS_LOGINS,			/* a backend authenticates each client */
 	BATON_COSTS_VOUCHING,		/* clients that only the server can
 								 * authenticate have connections of their own */
-	BATON_COSTS_BINDING			/* these are not offered channel binding */
+	BATON_COSTS_BINDING,		/* these are not offered channel binding */
+	BATON_COSTS_SYSTEM_USER		/* SYSTEM_USER is the backend's */
 } BatonCost;
 
-#define BATON_COSTS (BATON_COSTS_BINDING + 1)
+#define BATON_COSTS (BATON_COSTS_SYSTEM_USER + 1)
 
 /* Postmaster only, from _PG_init. */
 extern void baton_self_check_init(void);

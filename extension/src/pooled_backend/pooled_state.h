@@ -118,6 +118,11 @@ typedef struct BatonPlacedIdentity
 	uint8		address[16];
 	char		remote_host[INET6_ADDRSTRLEN + 16];
 	char		remote_port[16];
+	uint64		authenticated;	/* serial of the entry that the text is made
+								 * of; 0 for none */
+	char	   *authenticated_as;	/* method:identity, NULL if nobody had to
+									 * prove anything; MyClientConnectionInfo
+									 * points into it */
 } BatonPlacedIdentity;
 
 /* Parameters that were SET (param_records.c). */

@@ -217,6 +217,7 @@ impl Dispatcher {
             superuser: answer.superuser,
             must_be_greeted: answer.ask_backend || answer.fires_triggers,
             principal: proved.principal,
+            authenticated: proved.authenticated,
             out: proved.out,
         };
         if let Err(turned_away) = self.scheduler.begin_session(client) {

@@ -10,6 +10,7 @@ use crate::dispatcher::link::wire::{Frame, Malformed, Reader, Writer};
 use crate::dispatcher::login::errands::Taken;
 use crate::dispatcher::plaintext::overwrite;
 use crate::dispatcher::scheduler::{Hello, Refusal};
+use crate::dispatcher::sessions::identity::Authenticated;
 use crate::dispatcher::sys::epoll;
 use crate::dispatcher::tokens::Source;
 use std::os::fd::AsRawFd;
@@ -129,9 +130,19 @@ impl Dispatcher {
                 let mut reader = Reader(frame.payload);
                 let by_gss = reader.u8()? != 0;
                 let principal = reader.string()?.to_vec();
+                let had_to_prove = reader.u8()? != 0;
+                let authenticated = Authenticated {
+                    method: reader.string()?.to_vec(),
+                    identity: reader.string()?.to_vec(),
+                };
                 reader.end()?;
                 self.connections.set_peer(number, Peer::Query);
-                (self.logins).authenticated_by_server(login, serial, by_gss.then_some(principal));
+                (self.logins).authenticated_by_server(
+                    login,
+                    serial,
+                    by_gss.then_some(principal),
+                    had_to_prove.then_some(authenticated),
+                );
                 self.logins_want();
                 Ok(())
             }

@@ -207,7 +207,9 @@ pub struct SessionRecord {
     pub first_statement: u32,
     pub statement_count: u32,
     pub cancel_key: [u8; 32],
-    pub reserved: [u64; 6],
+    pub authenticated: u32,
+    pub reserved1: u32,
+    pub reserved: [u64; 5],
 }
 
 /// A reference from a session's context to an entry.
@@ -307,6 +309,10 @@ const _: () = {
         RECORD_OFF_FIRST_STATEMENT,
     );
     same(offset_of!(SessionRecord, cancel_key), RECORD_OFF_CANCEL_KEY);
+    same(
+        offset_of!(SessionRecord, authenticated),
+        RECORD_OFF_AUTHENTICATED,
+    );
     same(size_of::<Item>(), ITEM_SIZE);
     assert!(FRAME_HEADER_SIZE == 16 && ENTRY_HEADER_SIZE == 16);
 };

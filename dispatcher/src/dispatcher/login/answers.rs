@@ -7,6 +7,7 @@ use crate::dispatcher::batch_scheduling;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::questions::{Answer, Who, WhoByTls};
 use crate::dispatcher::parameters::Parameters;
+use crate::dispatcher::sessions::identity::Authenticated;
 use crate::dispatcher::sys::socket;
 use crate::protocol::auth::server::{Claim, Learnt, Method, ServerAuth};
 use crate::protocol::messages;
@@ -142,7 +143,7 @@ impl Logins {
                 let names = login.socket.certificate();
                 let names = names.filter(|names| answer.is_by_certificate() && names.is_named());
                 if let Some(names) = names {
-                    log_authenticated(&self.parameters, &names.distinguished, &answer);
+                    log_authenticated(&self.parameters, &by(&answer, &names.distinguished));
                 }
                 return self.fail(number, &report);
             }
@@ -164,7 +165,7 @@ impl Logins {
         } = *asked;
         if let Some(name) = os_user.as_deref().filter(|_| answer.is_refused_peer()) {
             // As auth_peer() does.
-            log_authenticated(&self.parameters, name.as_bytes(), &answer);
+            log_authenticated(&self.parameters, &by(&answer, name.as_bytes()));
         }
         let method = match answer.method {
             AUTH_TRUST => Method::Trust,
@@ -213,7 +214,7 @@ impl Logins {
         } = *proving;
         // Its certificate is another's: in place of AuthenticationOk.
         if let Some(report) = answer.refusal.clone().filter(|_| answer.refuse_proof) {
-            log_authenticated(&self.parameters, &startup.user, &answer);
+            log_authenticated(&self.parameters, &by(&answer, &startup.user));
             if out.is_empty() || self.send_to_login(number, &out) {
                 self.fail(number, &report);
             }
@@ -225,17 +226,21 @@ impl Logins {
         messages::authentication_ok(&mut out);
         let certificate = login.socket.certificate();
         let by_certificate = certificate.filter(|_| answer.is_by_certificate());
-        if answer.method != AUTH_TRUST || by_certificate.is_some() {
+        let had_to_prove = answer.method != AUTH_TRUST || by_certificate.is_some();
+        let authenticated = had_to_prove.then(|| {
             let subject = by_certificate.map(|names| names.distinguished.as_slice());
             let identity = os_user.as_deref().map(str::as_bytes).or(subject);
-            let identity = identity.unwrap_or(&startup.user);
-            log_authenticated(&self.parameters, identity, &answer);
+            by(&answer, identity.unwrap_or(&startup.user))
+        });
+        if let Some(authenticated) = &authenticated {
+            log_authenticated(&self.parameters, authenticated);
         }
         let proved = Proved {
             out,
             verifier: answer.verifier.clone(),
             learnt,
             principal: None,
+            authenticated,
         };
         let now = self.control.header.login_generation.load(SeqCst);
         let is_old = answer.demands_proof()
@@ -252,12 +257,13 @@ impl Logins {
         self.enter(number, startup, answer, proved);
     }
 
-    /// A backend has authenticated the client; by GSSAPI as this principal.
+    /// A backend has authenticated the client, as it says; by GSSAPI as this principal.
     pub fn authenticated_by_server(
         &mut self,
         number: u32,
         serial: u64,
         principal: Option<Vec<u8>>,
+        authenticated: Option<Authenticated>,
     ) {
         let Some(login) = login_of(&mut self.logins, number, serial) else {
             return;
@@ -273,6 +279,7 @@ impl Logins {
             verifier: Vec::new(),
             learnt: Learnt::VouchedFor,
             principal,
+            authenticated,
         });
         login.phase = Phase::Asked(asked);
         self.ask(number);
@@ -302,13 +309,21 @@ impl Logins {
     }
 }
 
+/// As this it has proved itself, by the method that the answer names.
+fn by(answer: &Answer, identity: &[u8]) -> Authenticated {
+    Authenticated {
+        method: answer.method_name.clone(),
+        identity: identity.to_vec(),
+    }
+}
+
 /// A line of log_connections.
-fn log_authenticated(parameters: &Parameters, identity: &[u8], answer: &Answer) {
+fn log_authenticated(parameters: &Parameters, authenticated: &Authenticated) {
     if parameters.log_authentication {
         info!(
             "connection authenticated: identity=\"{}\" method={}",
-            String::from_utf8_lossy(identity),
-            String::from_utf8_lossy(&answer.method_name),
+            String::from_utf8_lossy(&authenticated.identity),
+            String::from_utf8_lossy(&authenticated.method),
         );
     }
 }

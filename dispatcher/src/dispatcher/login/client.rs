@@ -7,6 +7,7 @@
 
 use super::native::{LoggingIn, Why};
 use crate::dispatcher::link::questions::{Answer, Who};
+use crate::dispatcher::sessions::identity::Authenticated;
 use crate::dispatcher::slab::Slab;
 use crate::dispatcher::sys::socket::Address;
 use crate::dispatcher::tls::facts::{Facts, Names};
@@ -98,6 +99,8 @@ pub struct Proved {
     pub learnt: Learnt,
     /// As which GSSAPI knows it, if the server has asked that.
     pub principal: Option<Vec<u8>>,
+    /// None if it did not have to prove anything.
+    pub authenticated: Option<Authenticated>,
 }
 
 /// One client that is logging in.

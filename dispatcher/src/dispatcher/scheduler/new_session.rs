@@ -14,7 +14,7 @@ use crate::dispatcher::network::Origin;
 use crate::dispatcher::sessions::greetings::{
     clean_ascii, sort_out, Beginning, Greeting, Kind, Learning, Settings, Told, APPLICATION_NAME,
 };
-use crate::dispatcher::sessions::identity::Security;
+use crate::dispatcher::sessions::identity::{Authenticated, Security};
 use crate::dispatcher::sys::socket::{self, Address};
 use crate::dispatcher::tls::HandedEnd;
 use crate::protocol::messages;
@@ -39,6 +39,8 @@ pub struct NewClient {
     pub must_be_greeted: bool,
     /// As which GSSAPI has authenticated it.
     pub principal: Option<Vec<u8>>,
+    /// How it has proved itself, if it had to.
+    pub authenticated: Option<Authenticated>,
     /// To be sent before anything else: ends with AuthenticationOk.
     pub out: Vec<u8>,
 }
@@ -127,6 +129,11 @@ impl Scheduler {
             }
         }
         self.contexts.arena.put_record(index, &record);
+        let is_known = client.authenticated.as_ref().is_none_or(|authenticated| {
+            let Authenticated { method, identity } = authenticated;
+            let put = self.contexts.put_authenticated(index, method, identity);
+            put.is_ok()
+        });
         let slot = &self.control.sessions[index as usize];
         self.control.clear_session(index);
         slot.id.store(id, SeqCst);
@@ -155,12 +162,12 @@ impl Scheduler {
         }
         let is_ordinary = !client.must_be_greeted && Kind::is_ordinary(cleaned);
         let kept = (self.greetings.of(&kind, names_generation))
-            .filter(|_| is_ordinary && !self.core.is_held(number));
+            .filter(|_| is_known && is_ordinary && !self.core.is_held(number));
         match kept {
             Some(greeting) => self.greet_from_here(id, &greeting, cleaned, watched, out),
             None => {
                 let name = application_name.as_deref();
-                let stored = self.store_beginning(index, &kind, name);
+                let stored = is_known && self.store_beginning(index, &kind, name);
                 let added = self.sockets.add_unarmed(id, watched);
                 if !self.sockets.send(id, &out) || added.is_err() {
                     self.tell(Event::Ended(id, Ending::Cut));

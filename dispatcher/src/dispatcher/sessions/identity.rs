@@ -22,6 +22,15 @@ pub struct Security<'a> {
     pub principal: Option<&'a [u8]>,
 }
 
+/// How a client has proved itself, and as whom: what SYSTEM_USER says, and
+/// "connection authenticated" in the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Authenticated {
+    /// As pg_hba.conf names it (hba_authname in hba.c).
+    pub method: Vec<u8>,
+    pub identity: Vec<u8>,
+}
+
 impl Security<'_> {
     /// What stock adds to "connection authorized" (PerformAuthentication in postinit.c).
     pub fn for_log(&self, server_major: u32) -> String {

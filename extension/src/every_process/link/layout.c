@@ -52,6 +52,7 @@ CHECK_OFFSET(BatonSessionRecord, login_time_us, BATON_RECORD_OFF_LOGIN_TIME);
 CHECK_OFFSET(BatonSessionRecord, peer_family, BATON_RECORD_OFF_PEER_FAMILY);
 CHECK_OFFSET(BatonSessionRecord, peer_address, BATON_RECORD_OFF_PEER_ADDRESS);
 CHECK_OFFSET(BatonSessionRecord, peer_scope, BATON_RECORD_OFF_PEER_SCOPE);
+CHECK_OFFSET(BatonSessionRecord, authenticated, BATON_RECORD_OFF_AUTHENTICATED);
 CHECK_OFFSET(BatonSessionRecord, first_statement,
 			 BATON_RECORD_OFF_FIRST_STATEMENT);
 CHECK_OFFSET(BatonSessionRecord, cancel_key, BATON_RECORD_OFF_CANCEL_KEY);

@@ -66,6 +66,7 @@
 
 #include "backend_entry.h"
 #include "channel.h"
+#include "client_identity.h"
 #include "client_port.h"
 #include "client_ticket.h"
 #include "control.h"
@@ -324,6 +325,18 @@ write_gss(StringInfo out)
 	baton_wire_string(out, principal != NULL ? principal : "");
 }
 
+/* What SYSTEM_USER would say. */
+static void
+write_identity(StringInfo out)
+{
+	const char *method;
+	const char *identity = baton_client_identity(&method);
+
+	baton_wire_u8(out, identity != NULL ? 1 : 0);
+	baton_wire_string(out, method);
+	baton_wire_string(out, identity != NULL ? identity : "");
+}
+
 /* The server lets the client in.  The dispatcher does the rest. */
 static void
 finish_login(void)
@@ -349,6 +362,7 @@ finish_login(void)
 				 errhint("Connect again.")));
 	initStringInfo(&how);
 	write_gss(&how);
+	write_identity(&how);
 	(void) baton_channel_send(dispatcher, BATON_MSG_AUTHENTICATED, 0, how.data, how.len);
 	proc_exit(0);
 }

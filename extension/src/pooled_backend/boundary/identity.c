@@ -2,7 +2,7 @@
  *
  * identity.c
  *		Who the backend says it serves: addresses in MyProcPort (log lines,
- *		inet_client_addr) and in pg_stat_activity, start times.
+ *		inet_client_addr) and in pg_stat_activity, start times, SYSTEM_USER.
  *
  * MyProcPort's strings point into BatonPlaced; nothing in the server
  * frees them (remote_host and remote_port are set once, in BackendInitialize,
@@ -22,9 +22,12 @@
 #include "utils/backend_status.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "arena.h"
 #include "backend_entry.h"
+#include "client_identity.h"
 #include "client_port.h"
 #include "control.h"
 #include "identity.h"
@@ -62,6 +65,40 @@ write_remote(const BatonSessionRecord *record)
 	placed->remote_port[pg_ultoa_n(record->peer_port, placed->remote_port)] = '\0';
 }
 
+/* How its client has proved itself.  All sessions of one user share an entry. */
+static void
+put_authenticated(const BatonSessionRecord *record)
+{
+	BatonStored stored;
+	const BatonStored *entry = NULL;
+	char	   *copy;
+
+	if (!baton_client_identities())
+		return;
+	if (record->authenticated != 0)
+		entry = baton_entry(&stored, record->authenticated);
+	if ((entry != NULL ? entry->serial : 0) == placed->authenticated)
+		return;
+
+	/* nobody's, should there be no memory for the next one's */
+	baton_client_identity_put(NULL);
+	placed->authenticated = 0;
+	if (placed->authenticated_as != NULL)
+		pfree(placed->authenticated_as);
+	placed->authenticated_as = NULL;
+	if (entry == NULL || entry->kind != BATON_KIND_AUTHENTICATED)
+		return;
+
+	copy = MemoryContextAllocZero(TopMemoryContext,
+								  (Size) entry->key_length + 1 + entry->value_length + 1);
+	memcpy(copy, entry->key, entry->key_length);
+	copy[entry->key_length] = ':';
+	memcpy(copy + entry->key_length + 1, entry->value, entry->value_length);
+	placed->authenticated_as = copy;
+	placed->authenticated = entry->serial;
+	baton_client_identity_put(copy);
+}
+
 void
 baton_identity_put(const BatonSessionRecord *record)
 {
@@ -82,6 +119,7 @@ baton_identity_put(const BatonSessionRecord *record)
 	write_remote(record);
 	baton_port_set_remote_text(placed->remote_host, placed->remote_port);
 	baton_port_set_protocol(record->protocol);
+	put_authenticated(record);
 
 	/* see keepalive.c */
 	baton_port_forget_keepalives();

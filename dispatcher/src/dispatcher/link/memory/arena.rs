@@ -421,6 +421,16 @@ impl Arena {
         (self.record_word(index, 16), self.record_word(index, 20))
     }
 
+    /// How its client has proved itself: an entry that is the session's, 0 for none,
+    /// which its record names from now on.
+    pub fn replace_authenticated(&mut self, index: u32, entry: u32) -> u32 {
+        let at = ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize;
+        let offset = RECORD_OFF_AUTHENTICATED as usize;
+        let before = self.record_word(index, offset);
+        self.put_u32(at + offset, entry);
+        before
+    }
+
     /// Process ID and key, as in BackendKeyData.
     pub fn record_cancel(&self, index: u32) -> (i32, &[u8]) {
         let pid = RECORD_OFF_CANCEL_PID as usize;

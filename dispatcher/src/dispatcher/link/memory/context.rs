@@ -299,6 +299,26 @@ impl Contexts {
             self.arena.release(item.entry);
         }
         self.arena.put_record_context(index, 0, (0, 0), 0..0, 0);
+        match self.arena.replace_authenticated(index, 0) {
+            0 => {}
+            entry => self.arena.release(entry),
+        }
+    }
+
+    /// How the client of session `index` has proved itself, for as long as that lives.
+    pub fn put_authenticated(
+        &mut self,
+        index: u32,
+        method: &[u8],
+        identity: &[u8],
+    ) -> Result<(), Full> {
+        let entry = self.arena.intern(Content {
+            kind: KIND_AUTHENTICATED as u16,
+            key: method,
+            value: identity,
+        })?;
+        self.arena.replace_authenticated(index, entry);
+        Ok(())
     }
 
     /// The items of a session.

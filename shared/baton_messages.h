@@ -148,6 +148,10 @@ typedef struct BatonFrame
 									 * memory, BATON_MODE_*), u32
 									 * BATON_SOURCE_* */
 
+#define BATON_MSG_PASSPHRASE 34 /* of the server's key, all of the frame:
+								 * comes before the PARAMETERS that have the
+								 * key loaded, if there is one */
+
 /* where a pool's setting comes from, by pg_settings' words; the last one counts */
 #define BATON_SOURCE_DEFAULT 0
 #define BATON_SOURCE_FILE 1

@@ -54,7 +54,7 @@ fn server() -> &'static ServerContext {
         ] {
             assert!(settings.set(name, value));
         }
-        let loaded = context::load(&settings, 18, Occasion::Start);
+        let loaded = context::load(&settings, 18, Occasion::Start, &None);
         let _ = std::fs::remove_dir_all(&folder);
         loaded.unwrap_or_else(|why| panic!("{why}"))
     })

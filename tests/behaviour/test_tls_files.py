@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -143,13 +142,12 @@ def test_a_key_with_a_passphrase(make_cluster, authority, supports_reload):
 
 
 SUPPORTS_RELOAD = {"ssl_passphrase_command_supports_reload": True}
-WANTS_NEW_START = "could not execute command .*: the dispatcher was to run none when it started, and has given that up"
 
 
 @pytest.mark.pool_only
 @pytest.mark.parametrize("was", ["not_for_reloads", "empty", "without_ssl"])
-def test_a_passphrase_that_is_for_reloads_only_now(make_cluster, authority, was):
-    """A dispatcher that was to run no command has given that up, and says so; one that may have to has not."""
+def test_a_passphrase_that_comes_with_a_reload_is_asked_for(make_cluster, authority, was):
+    """By the launcher: the dispatcher can run no command."""
     cluster = make_cluster(start=False)
     make_secure(cluster, authority)
     renewed = authority.server("renewed")
@@ -159,34 +157,48 @@ def test_a_passphrase_that_is_for_reloads_only_now(make_cluster, authority, was)
     before = {"not_for_reloads": {"ssl_passphrase_command_supports_reload": False}, "empty": {"ssl_passphrase_command": ""}}
     cluster.set_parameters({**now, **before.get(was, {"ssl": False})})
     cluster.start()
-    old = None if was == "without_ssl" else shown(cluster.pool_port)
     put(cluster, renewed.certificate, "server.crt")
     put(cluster, locked, "server.key")
-    start = len(cluster.log())
     cluster.set_parameters(now)
     cluster.reload()
     new = body(renewed.certificate.read_text())
     wait_until(lambda: shown(cluster.port) == new, what="the server's own reload")
-    if was == "without_ssl":
-        wait_until(lambda: offers_tls(cluster), what="TLS")
-    elif not has_landlock():
-        wait_until(lambda: shown(cluster.pool_port) == new, what="the pool's, where nothing can be given up")
-    else:
-        cluster.wait_for_log(f"pg_baton: .*{WANTS_NEW_START}", start=start)
-        assert shown(cluster.pool_port) == old
-        restart_dispatcher(cluster)
-    assert shown(cluster.pool_port) == new
-    # and from then on by reload
+    wait_until(lambda: offers_tls(cluster) and shown(cluster.pool_port) == new, what="the pool's")
+    # and again; a new dispatcher likewise
     show(cluster, authority.server("again"))
     put(cluster, renewed.certificate, "server.crt")
     put(cluster, locked, "server.key")
     cluster.reload()
     wait_until(lambda: shown(cluster.pool_port) == new, what="what needs the passphrase again")
+    restart_dispatcher(cluster)
+    assert shown(cluster.pool_port) == new
 
 
-def has_landlock() -> bool:
-    """The kernel can take access to files away."""
-    return ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, 1) > 0
+@pytest.mark.pool_only
+def test_the_passphrase_s_command_is_run_where_the_key_needs_it_alone(make_cluster, authority):
+    """It may have somebody asked, and what it prints is no one's but the key's."""
+    cluster = make_cluster(start=False)
+    make_secure(cluster, authority)
+    asked = cluster.data / "asked"
+    cluster.set_parameters({"ssl_passphrase_command": "date >> asked; echo 'open sesame'", **SUPPORTS_RELOAD})
+    cluster.start()
+    show(cluster, authority.server("other"))
+    renewed = authority.server("renewed")
+    put(cluster, renewed.certificate, "server.crt")
+    put(cluster, renewed.key, "server.key")
+    cluster.reload()
+    wait_until(lambda: shown(cluster.pool_port) == body(renewed.certificate.read_text()), what="the reload")
+    assert not asked.exists()
+    # one that fails leaves the old in force, and the log says why
+    locked = authority.folder / "locked.key"
+    openssl("pkcs8", "-topk8", "-v2", "aes256", "-in", str(renewed.key), "-out", str(locked), "-passout", "pass:open sesame")
+    put(cluster, locked, "server.key")
+    cluster.set_parameters({"ssl_passphrase_command": "date >> asked; exit 1"})
+    start = len(cluster.log())
+    cluster.reload()
+    cluster.wait_for_log('pg_baton: .*"server.key": ssl_passphrase_command has given no passphrase', start=start)
+    assert asked.exists()
+    assert shown(cluster.pool_port) == body(renewed.certificate.read_text())
 
 
 def offers_tls(cluster) -> bool:

@@ -70,6 +70,7 @@ PAYLOADS = {
     "STARTUP": struct.pack("!I", 196608) + b"user\0postgres\0\0",
     "PARAMETERS": word(0),
     "LOGIN_ANSWER": bytes(64),
+    "PASSPHRASE": b"open sesame",
     "SHUTDOWN": word(1),
     "POOL_SETTINGS": bytes(36),
     "LOGIN_QUESTION": question(),

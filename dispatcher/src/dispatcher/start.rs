@@ -18,6 +18,7 @@ use super::login::listeners::{self, EXIT_PORT_TAKEN};
 use super::login::securing::TlsOffer;
 use super::login::{Logins, Means};
 use super::parameters::Parameters;
+use super::plaintext::overwrite;
 use super::scheduler::Scheduler;
 use super::sys::confine;
 use super::sys::epoll::{self, ClientNumber, Epoll};
@@ -26,7 +27,7 @@ use super::sys::openssl_memory;
 use super::sys::process;
 use super::sys::socket::{self, Kind};
 use super::threads;
-use super::tls::context::{self, Occasion, ServerContext};
+use super::tls::context::{self, Occasion, Passphrase, ServerContext};
 use super::tls::rest;
 use super::tls::threads::Relays;
 use super::tokens::{token, Source};
@@ -38,6 +39,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::info;
+use zeroize::Zeroizing;
 
 const CHANNEL: RawFd = 3;
 const CONTROL: RawFd = 4;
@@ -68,12 +70,13 @@ pub fn main(_arguments: Arguments) -> Result<()> {
     }
 }
 
-/// Waits for the launcher's first word. Blocks.
-fn first_parameters(channel: &OwnedFd, buffer: &mut [u8]) -> Result<Parameters> {
+/// Waits for the launcher's first words. Blocks.
+fn first_parameters(channel: &OwnedFd, buffer: &mut [u8]) -> Result<(Parameters, Passphrase)> {
     let waiting = Epoll::new()?;
     waiting.add(channel.as_raw_fd(), epoll::IN, 0)?;
     let mut events = [epoll::no_event()];
     let mut parameters = Parameters::default();
+    let mut passphrase = None;
     for _ in 0..100 {
         if waiting.wait(&mut events, FIRST_WORD_MS)? == 0 {
             bail!("the launcher has not sent its parameters");
@@ -86,7 +89,11 @@ fn first_parameters(channel: &OwnedFd, buffer: &mut [u8]) -> Result<Parameters> 
         let frame = Frame::parse(&buffer[..length])?;
         if frame.kind == MSG_PARAMETERS {
             parse_parameters(frame.payload, &mut parameters)?;
-            return Ok(parameters);
+            return Ok((parameters, passphrase));
+        }
+        if frame.kind == MSG_PASSPHRASE {
+            passphrase = Some(Zeroizing::new(frame.payload.to_vec()));
+            overwrite(&mut buffer[..length]);
         }
     }
     bail!("the launcher did not send its parameters first")
@@ -100,7 +107,8 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     let control = Control::open(control_fd.as_raw_fd())?;
 
     let mut buffer = vec![0; FRAME_MAX as usize];
-    let parameters = Arc::new(first_parameters(&channel, &mut buffer)?);
+    let (parameters, passphrase) = first_parameters(&channel, &mut buffer)?;
+    let parameters = Arc::new(parameters);
     batch_scheduling::set_most_wait_us(parameters.batch_scheduling_wait_us);
     rest::set_at_once(parameters.force_migration);
 
@@ -127,9 +135,9 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
         .context("could not listen on the control socket; does another dispatcher run?")?;
     // The ports come before anything that an earlier dispatcher may still use.
     let listeners = listeners::open(&parameters)?;
-    let context = load_tls(&parameters);
-    let can_run_commands = !give_up_files(&parameters);
-    let tls = TlsOffer::new(context, can_run_commands);
+    let tls = TlsOffer::new(load_tls(&parameters, &passphrase));
+    drop(passphrase);
+    give_up_files();
 
     let own_pid = std::process::id();
     let server = control.header.postmaster_pid.load(SeqCst);
@@ -197,37 +205,28 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     Ok((dispatcher, epolls))
 }
 
-/// Before the threads start that serve clients, which inherit it. Not where a
-/// reload may have to run a command for a key's passphrase, which then may need to
-/// write as well; also if `ssl` is off, which a reload can switch on. True if they are
-/// given up.
-fn give_up_files(parameters: &Parameters) -> bool {
-    let tls = &parameters.tls;
-    if !tls.passphrase_command.is_empty() && tls.passphrase_command_supports_reload {
-        info!("ssl_passphrase_command_supports_reload is on: the dispatcher keeps its access to files");
-        return false;
-    }
+/// Before the threads start that serve clients, which inherit it.
+fn give_up_files() {
     match confine::files() {
-        Ok(()) => {
-            super::log::give_up_files();
-            true
-        }
-        Err(error) => {
-            tracing::debug!(
-                "the kernel cannot take access to files away from this program: {error}"
-            );
-            false
-        }
+        Ok(()) => super::log::give_up_files(),
+        Err(error) => tracing::debug!(
+            "the kernel cannot take access to files away from this program: {error}"
+        ),
     }
 }
 
 /// As stock where a process cannot load it (SubPostmasterMain): clients that
 /// ask for TLS get none, and the log says why. Each reload tries again. Blocks.
-fn load_tls(parameters: &Parameters) -> Option<ServerContext> {
+fn load_tls(parameters: &Parameters, passphrase: &Passphrase) -> Option<ServerContext> {
     if !parameters.tls.is_on {
         return None;
     }
-    let loaded = context::load(&parameters.tls, parameters.server_major(), Occasion::Start);
+    let loaded = context::load(
+        &parameters.tls,
+        parameters.server_major(),
+        Occasion::Start,
+        passphrase,
+    );
     if let Err(why) = &loaded {
         tracing::error!("{why}");
         tracing::error!("SSL configuration could not be loaded: clients cannot use TLS until it is mended and reloaded");

@@ -45,6 +45,7 @@
 #include "channel.h"
 #include "control.h"
 #include "hba_match.h"
+#include "key_passphrase.h"
 #include "launcher.h"
 #include "login.h"
 #include "login_watch.h"
@@ -166,10 +167,12 @@ lose_dispatcher(void)
 }
 
 static void
-send_parameters(void)
+send_parameters(bool is_start)
 {
 	BatonControlMemory->force_migration = baton_force_migration ? 1 : 0;
-	if (dispatcher.channel >= 0 && !baton_parameters_send(dispatcher.channel))
+	if (dispatcher.channel >= 0 &&
+		!(baton_key_passphrase_send(dispatcher.channel, is_start) &&
+		  baton_parameters_send(dispatcher.channel)))
 		lose_dispatcher();
 }
 
@@ -180,15 +183,18 @@ send_parameters(void)
 static void
 get_dispatcher(void)
 {
+	bool		is_adopted;
+
 	started_at = GetCurrentTimestamp();
 	if (server_is_stopping() ||
-		(!baton_dispatcher_adopt(&dispatcher) && !baton_dispatcher_spawn(&dispatcher)))
+		(!(is_adopted = baton_dispatcher_adopt(&dispatcher)) &&
+		 !baton_dispatcher_spawn(&dispatcher)))
 	{
 		start_at = TimestampTzPlusMilliseconds(started_at, LONGEST_DELAY_MS);
 		return;
 	}
 	watch();
-	send_parameters();
+	send_parameters(!is_adopted);
 }
 
 static void
@@ -198,7 +204,7 @@ reload(void)
 	ProcessConfigFile(PGC_SIGHUP);
 	baton_hba_load();
 	baton_login_changed();
-	send_parameters();
+	send_parameters(false);
 }
 
 /*

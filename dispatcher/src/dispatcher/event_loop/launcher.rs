@@ -105,6 +105,7 @@ impl Dispatcher {
 
     pub(super) fn launcher_frame(&mut self, frame: Frame<'_>) -> Result<(), Malformed> {
         match frame.kind {
+            MSG_PASSPHRASE => self.logins.keep_passphrase(frame.payload),
             MSG_PARAMETERS => {
                 let mut parameters = Parameters::clone(&self.parameters);
                 parse_parameters(frame.payload, &mut parameters)?;

@@ -10,7 +10,7 @@ use super::client::{login_of, Phase};
 use super::Logins;
 use crate::dispatcher::jobs::Done;
 use crate::dispatcher::sys::socket::{self, Keepalives};
-use crate::dispatcher::tls::context::{self, Occasion, ServerContext};
+use crate::dispatcher::tls::context::{self, Occasion, Passphrase, ServerContext};
 use crate::dispatcher::tls::facts::Facts;
 use crate::dispatcher::tls::threads::{Handshake, NewRelay};
 use crate::dispatcher::tls::HandedEnd;
@@ -18,6 +18,7 @@ use crate::protocol::startup::{StartupReader, Tls};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use tracing::{info, warn};
+use zeroize::Zeroizing;
 
 /// What TLS sessions begin with; None while there is none to offer.
 #[derive(Default)]
@@ -25,16 +26,16 @@ pub struct TlsOffer {
     context: Option<Arc<ServerContext>>,
     /// Of the configuration that was read last.
     generation: u64,
-    /// Files have not been given up (start.rs).
-    can_run_commands: bool,
+    /// For the next one that is read.
+    passphrase: Passphrase,
 }
 
 impl TlsOffer {
-    pub fn new(context: Option<ServerContext>, can_run_commands: bool) -> TlsOffer {
+    pub fn new(context: Option<ServerContext>) -> TlsOffer {
         TlsOffer {
             context: context.map(Arc::new),
             generation: 0,
-            can_run_commands,
+            passphrase: None,
         }
     }
 
@@ -49,8 +50,14 @@ impl TlsOffer {
 }
 
 impl Logins {
+    /// What ssl_passphrase_command has said, for the configuration that comes next.
+    pub fn keep_passphrase(&mut self, passphrase: &[u8]) {
+        self.tls.passphrase = Some(Zeroizing::new(passphrase.to_vec()));
+    }
+
     /// The configuration has been read again; so may be the files it names.
     pub(super) fn reload_tls(&mut self) {
+        let passphrase = self.tls.passphrase.take();
         let settings = self.parameters.tls.clone();
         if !settings.is_on {
             self.tls.context = None;
@@ -60,14 +67,11 @@ impl Logins {
         self.tls.generation += 1;
         let generation = self.tls.generation;
         let (results, major) = (self.jobs.results(), self.parameters.server_major());
-        let occasion = Occasion::Reload {
-            can_run_commands: self.tls.can_run_commands,
-        };
-        // Reads files, and may run a command.
+        // Reads files.
         let started = std::thread::Builder::new()
             .name("tls-load".into())
             .spawn(move || {
-                let result = context::load(&settings, major, occasion);
+                let result = context::load(&settings, major, Occasion::Reload, &passphrase);
                 results.bring(Done::TlsLoaded { generation, result });
             });
         if let Err(error) = started {

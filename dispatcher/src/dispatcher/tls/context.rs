@@ -61,11 +61,12 @@ impl ServerContext {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occasion {
     Start,
-    Reload {
-        /// This program still may; if not, a passphrase cannot be asked for.
-        can_run_commands: bool,
-    },
+    Reload,
 }
+
+/// Of the private key, as the launcher has been given it; None if it was not to ask, or
+/// nobody said one.
+pub type Passphrase = Option<Zeroizing<Vec<u8>>>;
 
 /// ERR_SYSTEM_FLAG (openssl/err.h of 3.0): the rest of the code is an errno.
 const SYSTEM_ERROR: u64 = 1 << 31;
@@ -90,13 +91,14 @@ pub fn load(
     settings: &Settings,
     server_major: u32,
     occasion: Occasion,
+    passphrase: &Passphrase,
 ) -> Result<ServerContext, String> {
     let mut builder = SslContext::builder(SslMethod::tls_server())
         .map_err(|error| format!("could not create SSL context: {}", reason(&error)))?;
     // A relay that has nothing to do keeps no buffers.
     builder.set_mode(SslMode::ACCEPT_MOVING_WRITE_BUFFER | SslMode::RELEASE_BUFFERS);
     load_certificate(&mut builder, settings)?;
-    load_key(&mut builder, settings, occasion)?;
+    load_key(&mut builder, settings, occasion, passphrase)?;
     set_versions(&mut builder, settings)?;
     builder
         .set_num_tickets(0)
@@ -142,6 +144,7 @@ fn load_key(
     builder: &mut SslContextBuilder,
     settings: &Settings,
     occasion: Occasion,
+    passphrase: &Passphrase,
 ) -> Result<(), String> {
     let file = &settings.key_file;
     key_file::check_permissions(file)?;
@@ -158,46 +161,29 @@ fn load_key(
     let may_ask =
         has_command && (occasion == Occasion::Start || settings.passphrase_command_supports_reload);
     let mut is_wanted = false;
-    let mut failure = None;
     let key = PKey::private_key_from_pem_callback(&bytes, |into| {
         is_wanted = true;
-        if !may_ask {
+        let Some(phrase) = passphrase.as_ref().filter(|_| may_ask) else {
             return Ok(0);
-        }
-        let command = &settings.passphrase_command;
-        let given = match occasion {
-            Occasion::Reload { can_run_commands: false } => Err(format!(
-                "could not execute command \"{command}\": the dispatcher was to run none when it started, and has given that up until it is restarted"
-            )),
-            _ => key_file::passphrase(command),
         };
-        match given {
-            Ok(phrase) => {
-                let length = phrase.len().min(into.len());
-                into[..length].copy_from_slice(&phrase[..length]);
-                Ok(length)
-            }
-            Err(why) => {
-                failure = Some(why);
-                Ok(0)
-            }
-        }
+        let length = phrase.len().min(into.len());
+        into[..length].copy_from_slice(&phrase[..length]);
+        Ok(length)
     });
-    let key = match (key, failure) {
-        (Ok(key), _) => key,
-        (Err(_), Some(why)) => return Err(why),
-        (Err(_), None) if is_wanted && !may_ask => {
-            return Err(match occasion {
-                Occasion::Reload { .. } => format!(
-                    "private key file \"{file}\" cannot be reloaded because it requires a passphrase"
-                ),
-                Occasion::Start => format!(
-                    "private key file \"{file}\" requires a passphrase: set ssl_passphrase_command"
-                ),
-            });
-        }
-        (Err(error), None) => return Err(not_loaded(&error)),
-    };
+    let key = key.map_err(|error| match (is_wanted, passphrase) {
+        (true, _) if !may_ask => match occasion {
+            Occasion::Reload => format!(
+                "private key file \"{file}\" cannot be reloaded because it requires a passphrase"
+            ),
+            Occasion::Start => format!(
+                "private key file \"{file}\" requires a passphrase: set ssl_passphrase_command"
+            ),
+        },
+        (true, None) => format!(
+            "could not load private key file \"{file}\": ssl_passphrase_command has given no passphrase"
+        ),
+        _ => not_loaded(&error),
+    })?;
     // Another's than the certificate's is found here already.
     builder
         .set_private_key(&key)

@@ -247,6 +247,7 @@ def test_who_takes_nothing_of_the_last_bytes_is_cut(server):
 
 # kB of the dispatcher's memory, with OpenSSL 3.0 to 3.6; design/tls.md has the kernel's
 MOST_OF_IDLE = {"without_certificate": 10.5, "with_certificate": 12.5}
+MOST_AFTERWARDS = 14.7
 
 
 @pytest.mark.parametrize("kind", MOST_OF_IDLE)
@@ -283,7 +284,8 @@ def test_an_idle_session_costs_little(make_cluster, authority, kind):
             assert wire.query(f"SELECT repeat('{what}', 20000)") == [[what * 20000]]
     for wire in idle[::2]:
         wire.close()
-    wait_until(lambda: cost() < MOST_OF_IDLE[kind], 60, what="who is left is put away again")
+    # with what the C library keeps of those who have gone
+    wait_until(lambda: cost() < MOST_AFTERWARDS, 60, what="who is left is put away again")
     for wire in [*warm, *idle[1::2]]:
         assert wire.query("SELECT 3") == [["3"]]
         wire.close()

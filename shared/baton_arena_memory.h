@@ -20,7 +20,15 @@
  * item arrays.  Heap offsets are in units of 8 bytes from the arena's start.
  * ---------------------------------------------------------------------
  */
-#define BATON_ARENA_HEADER_SIZE 4096
+#define BATON_ARENA_HEADER_SIZE 36864	/* 4096, and the accounts */
+
+/*
+ * What the contexts of each role take of the heap: so many u64, behind the
+ * header's first 4096 bytes.  An entry that several sessions hold counts for the
+ * role that had it first.  Roles whose OIDs have the same hash share one.
+ */
+#define BATON_ARENA_ACCOUNTS 4096
+#define BATON_ARENA_OFF_ACCOUNTS 4096
 
 typedef struct BatonArena
 {
@@ -73,7 +81,7 @@ typedef struct BatonSessionRecord
 	uint8_t		cancel_key[32];
 	uint32_t	authenticated;	/* heap offset of an AUTHENTICATED entry, 0 if
 								 * the client did not have to prove anything */
-	uint32_t	reserved1;
+	uint32_t	account;		/* of its role, below BATON_ARENA_ACCOUNTS */
 	uint64_t	reserved[5];
 } BatonSessionRecord;
 
@@ -85,6 +93,7 @@ typedef struct BatonSessionRecord
 #define BATON_RECORD_OFF_FIRST_STATEMENT 104
 #define BATON_RECORD_OFF_CANCEL_KEY 112
 #define BATON_RECORD_OFF_AUTHENTICATED 144
+#define BATON_RECORD_OFF_ACCOUNT 148
 
 /* record flags */
 #define BATON_RECORD_GREET 1	/* not greeted yet: the backend applies the
@@ -110,6 +119,9 @@ typedef struct BatonItem
  * Followed by key and value, without padding between them.
  */
 #define BATON_ENTRY_HEADER_SIZE 16
+
+/* A u32 so many bytes before an entry: references to it. */
+#define BATON_ENTRY_REFERENCES_BEFORE 8
 
 typedef struct BatonEntry
 {

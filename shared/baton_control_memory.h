@@ -19,12 +19,15 @@
 /* Clients that may be on their way to a backend of their own at one time */
 #define BATON_TICKETS 256
 
+/* The latest changes that raised login_generation */
+#define BATON_LOGIN_CHANGES 512
+
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, session slots,
  * statement counters; each region at the offset the header names.
  * ---------------------------------------------------------------------
  */
-#define BATON_CONTROL_HEADER_SIZE 4096
+#define BATON_CONTROL_HEADER_SIZE 8192
 
 typedef struct BatonControl
 {
@@ -92,7 +95,28 @@ typedef struct BatonControl
 									 * after a name in a setting or startup
 									 * option may have come to mean something
 									 * else; written by backends */
+	uint64_t	login_changes[BATON_LOGIN_CHANGES]; /* atomic; what changed as
+													 * login_generation became
+													 * a number, at its
+													 * remainder by
+													 * BATON_LOGIN_CHANGES:
+													 * see below.  Written
+													 * after the raise */
 } BatonControl;
+
+/*
+ * A login change: kind << 62 | the low 30 bits of the number << 32 | hash.  A
+ * reader that does not find the number it looks for, because the change is not
+ * yet written or a later one has its place, takes it as BATON_LOGIN_CHANGE_ALL.
+ */
+#define BATON_LOGIN_CHANGE_ALL 0
+#define BATON_LOGIN_CHANGE_ROLE 1	/* nothing but the row of the role whose
+									 * name has this hash (AUTHNAME) */
+#define BATON_LOGIN_CHANGE_DATABASE 2	/* nothing but the row of the database
+										 * whose OID has this hash
+										 * (DATABASEOID) */
+#define BATON_LOGIN_CHANGE_MEMBERSHIPS 3	/* memberships, or names of
+											 * groups; hash is 0 */
 
 /*
  * The mark of a database's and a role's OIDs as pg_db_role_setting has them
@@ -115,6 +139,7 @@ typedef struct BatonControl
 #define BATON_CONTROL_OFF_IDENTITY_OFFSET 1152
 #define BATON_CONTROL_OFF_TICKETS 1184
 #define BATON_CONTROL_OFF_NAMES_GENERATION 3232
+#define BATON_CONTROL_OFF_LOGIN_CHANGES 3240
 
 /*
  * Backend slot: one pooled backend.  The dispatcher allots it before it opens
@@ -136,7 +161,7 @@ typedef struct BatonBackendSlot
 	uint64_t	transactions;	/* served to any session; backend */
 	uint64_t	switches;		/* sessions put in place; backend */
 	uint64_t	settings_generation;	/* as it was when it started; backend */
-	int64_t		state_since_us; /* TimestampTz microseconds; backend */
+	int64_t		state_since_us; /* of CLOCK_MONOTONIC, microseconds; backend */
 	uint32_t	pool;			/* pool slot index; dispatcher */
 	uint32_t	dedicated_cause;	/* BATON_CAUSE_* or 0; backend */
 	uint32_t	xact_status;	/* 'I','T','E' at last boundary; backend */
@@ -248,7 +273,7 @@ typedef struct BatonSessionSlot
 	uint32_t	dedicated_cause;	/* BATON_CAUSE_*; backend */
 	uint32_t	state;			/* BATON_STATE_*; owner */
 	uint32_t	idle_session_timeout_ms;	/* the session's value; backend */
-	int64_t		state_since_us; /* TimestampTz microseconds; owner */
+	int64_t		state_since_us; /* of CLOCK_MONOTONIC, microseconds; owner */
 	uint64_t	transactions;	/* backend */
 	uint64_t	migrations;		/* times it came to another backend than the
 								 * last; backend */
@@ -299,7 +324,8 @@ typedef struct BatonIdentity
 	uint8_t		peer_address[16];
 	int64_t		query_start_us; /* of its last query, 0: none; backend, as all
 								 * that follows */
-	int64_t		idle_since_us;	/* when its state became idle */
+	int64_t		idle_since_us;	/* when its state became idle; when its wait
+								 * for a backend began, dispatcher */
 	uint64_t	query_id;		/* 0: none */
 	uint32_t	is_tracked;		/* 0: track_activities was off */
 	uint32_t	gss_authenticated;	/* 1: by GSSAPI; dispatcher */
@@ -339,6 +365,15 @@ typedef struct BatonIdentity
 #define BATON_SESSION_SOCKET_SET 16 /* the kernel may have other keepalives or
 									 * another timeout of its socket than it
 									 * has of any; whoever set them */
+#define BATON_SESSION_LATE 32	/* with LOOKED_AT: statement_timeout is over */
+#define BATON_SESSION_PAUSE 0xffffff00	/* with BEGUN: the session's
+										 * statement_timeout in ms, 0 if it
+										 * has none (or one of hours); with
+										 * LOOKED_AT: what is left of it; and
+										 * with LATE: so many messages had
+										 * come when it was over */
+#define BATON_SESSION_PAUSE_SHIFT 8
+#define BATON_SESSION_PAUSE_MAX 0xffffff
 
 /*
  * So many bytes of a message may begin to be read before it is whole.  The

@@ -42,7 +42,8 @@ typedef struct BatonFrame
 #define BATON_MSG_HELLO_BACKEND 1	/* u32 layout_version, u32 slot, u64
 									 * attach_token, u32 pid, u32 role_oid,
 									 * u32 database_oid, u8 superuser: as whom
-									 * and where it has logged in */
+									 * and where it has logged in; u8 whether
+									 * it can become another role's */
 #define BATON_MSG_HELLO_LAUNCHER 2	/* u32 layout_version, u64 secret, u32 pid */
 #define BATON_MSG_HELLO_QUERY 3 /* u32 layout_version, u64 secret, u32 what
 								 * (BATON_QUERY_*), then see there */
@@ -83,6 +84,10 @@ typedef struct BatonFrame
 #define BATON_MSG_NATIVE_ANSWER 18	/* string: why there may be no such
 									 * session (53300), "" if it is welcome;
 									 * string: detail */
+
+#define BATON_MSG_END_IDLE 19	/* session: end it if it has been idle in its
+								 * transaction since then, i64 state_since_us
+								 * (pg_baton.extra_idle_timeout) */
 
 #define BATON_TICKET_NATIVE 0	/* an ordinary connection for life */
 #define BATON_TICKET_LOGIN 1	/* authenticate it, say so, and exit */
@@ -128,11 +133,30 @@ typedef struct BatonFrame
 #define BATON_MSG_STARTUP 29	/* BATON_TICKET_GSS: the client's startup
 								 * packet, or cancel request, as it was within
 								 * the encryption, without its length */
+#define BATON_MSG_AWAITS_CLIENT 35	/* until the server has let the client in:
+									 * u8: the client has been asked and owes
+									 * the answer (1), or has given it (0) */
+
+/*
+ * A backend becomes another role's.  It has taken the room_ticket, holds no session, and
+ * waits (GIVES_WAY); the dispatcher says of which pool it is from now on (BECOME), or that
+ * it exits (RETIRE).  Then it is idle in its new pool (BECAME), or has ended.
+ */
+#define BATON_MSG_GIVES_WAY 60
+#define BATON_MSG_BECOME 61		/* u32 pool slot, u32 role_oid, u32
+								 * database_oid, u8 superuser, string the
+								 * role's name; descriptor: the pool's ready
+								 * queue (read end) */
+#define BATON_MSG_BECAME 62		/* u32 role_oid, u32 database_oid, u8
+								 * superuser: as whom it serves now */
 
 /* For how long others of the session's kind may be told the same. */
 #define BATON_GREETING_NEVER 0
 #define BATON_GREETING_ALWAYS 1 /* while login_generation and settings stay */
 #define BATON_GREETING_NAMES 2	/* and names_generation */
+#define BATON_GREETING_OF_ROLES 4	/* or-ed in: other roles were looked up */
+#define BATON_GREETING_BY_PRIVILEGES 8	/* or-ed in: a startup option is not
+										 * every role's to set */
 
 #define BATON_END_CLIENT_CLOSED 1
 #define BATON_END_CLIENT_TERMINATED 2	/* 'X' */
@@ -195,8 +219,16 @@ typedef struct BatonFrame
  *	is raised; 0: never again),
  *	u8 ask_backend (1: whether the role may connect to the database only a
  *	backend there can say, which greets the session itself then; 2: one has to
- *	greet it, for there are login triggers), u8 native (BATON_NATIVE_*)
+ *	greet it, for there are login triggers), u8 native (BATON_NATIVE_*),
+ *	i32 pool_max_sessions of its role and database (-1: none), u8 concerns
+ *	(which login changes concern the answer beside those of its hashes, or-ed:
+ *	1: of any role, 2: of any database, 4: of memberships), u32 role_hash (the
+ *	AUTHNAME hash of the user's name, whether there is such a role or not),
+ *	u32 database_hash (the DATABASEOID hash)
  */
+#define BATON_CONCERNS_ANY_ROLE 1
+#define BATON_CONCERNS_ANY_DATABASE 2
+#define BATON_CONCERNS_MEMBERSHIPS 4
 #define BATON_NATIVE_NOT 0
 #define BATON_NATIVE_POOL_MODE 1
 #define BATON_NATIVE_BY_SERVER 2	/* if a backend authenticates it:
@@ -225,10 +257,10 @@ typedef struct BatonFrame
 
 /*
  * The pool shall leave a database (database_leave.c).  Follows: u8 forced (1:
- * its sessions are ended, too), string database; the frame's session is the
- * one that asks, 0 if none.  A ROW a user that has sessions there: user,
- * number.  The connection stays open, and the database is held as long; the
- * same frame may be sent again.
+ * its sessions are ended, too), u32 the database's OID; the frame's session is
+ * the one that asks, 0 if none.  A ROW a role that has sessions there, without
+ * columns: u32 the role's OID, u32 sessions.  The connection stays open, and the
+ * database is held as long; the same frame may be sent again.
  */
 #define BATON_QUERY_LEAVE_DATABASE 5
 

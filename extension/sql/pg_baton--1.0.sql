@@ -297,7 +297,8 @@ CREATE FUNCTION pg_baton_get_dispatchers(
     OUT memory_limit_bytes bigint,
     OUT cpu_user_us bigint,
     OUT cpu_system_us bigint,
-    OUT login_by_server boolean)
+    OUT login_by_server boolean,
+    OUT longest_turn_us bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pg_baton_get_dispatchers'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
@@ -324,7 +325,8 @@ CREATE VIEW pg_baton_dispatchers AS
         memory_limit_bytes,
         cpu_user_us,
         cpu_system_us,
-        login_by_server
+        login_by_server,
+        longest_turn_us
     FROM pg_baton_get_dispatchers();
 
 COMMENT ON VIEW pg_baton_dispatchers IS
@@ -368,6 +370,8 @@ COMMENT ON COLUMN pg_baton_dispatchers.cpu_system_us IS
     'And in the kernel, microseconds';
 COMMENT ON COLUMN pg_baton_dispatchers.login_by_server IS
     'Is each client authenticated by a backend ("pg_baton.login", or another library''s hook for authentication)?';
+COMMENT ON COLUMN pg_baton_dispatchers.longest_turn_us IS
+    'The longest that it has not looked for events, since it started: processor time, microseconds';
 
 REVOKE ALL ON FUNCTION pg_baton_get_dispatchers() FROM PUBLIC;
 REVOKE ALL ON pg_baton_dispatchers FROM PUBLIC;

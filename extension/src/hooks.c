@@ -31,7 +31,9 @@
 #include "utils/resowner.h"
 
 #include "attach.h"
+#include "become.h"
 #include "builtin_table.h"
+#include "catalog_age.h"
 #include "control.h"
 #include "database_leave.h"
 #include "function_table.h"
@@ -47,6 +49,7 @@
 #include "pid_notify.h"
 #include "settings_watch.h"
 #include "statement_environment.h"
+#include "statement_names.h"
 #include "statement_notice.h"
 #include "statement_planning.h"
 #include "statement_settings.h"
@@ -145,6 +148,7 @@ process_utility(PlannedStmt *statement, const char *query_string,
 	baton_taint_utility_begins(&utility);
 	baton_functions_utility_begins(&utility);
 	baton_notify_utility_begins(&utility);
+	baton_role_check();
 	/* reads a catalog */
 	baton_settings_utility_begins(&utility);
 	/* fails if the client has cancelled what it runs */
@@ -169,6 +173,9 @@ static void
 post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 {
 	baton_settings_analysis_ends(pstate);
+	baton_names_query_analysed(query);
+	baton_functions_analysed(pstate, query);
+	baton_role_check();
 	baton_cancel_fire();
 	if (next_post_parse_analyze)
 		next_post_parse_analyze(pstate, query, jstate);
@@ -194,6 +201,7 @@ plan(Query *parse, const char *query_string, int cursor_options,
 static void
 executor_start(QueryDesc *query_desc, int eflags)
 {
+	baton_role_check();
 	baton_cancel_fire();
 	if (next_executor_start)
 		next_executor_start(query_desc, eflags);
@@ -207,9 +215,14 @@ object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg
 	if (next_object_access)
 		next_object_access(access, class, object, sub, argument);
 	if (access == OAT_FUNCTION_EXECUTE)
+	{
+		baton_role_check();
 		baton_cancel_fire();
+	}
 	baton_taint_object_access(access, class, object, sub);
 	baton_functions_object_access(access, object);
+	if (access == OAT_FUNCTION_EXECUTE)
+		baton_catalog_age_function(object);
 	baton_settings_object_access(access, class, object, argument);
 }
 
@@ -227,6 +240,8 @@ needs_fmgr(Oid function)
 	/* not to be called by its address, past the table (builtin_table.c) */
 	if (baton_builtin_is_replaced(function))
 		return true;
+	baton_catalog_age_function(function);
+	baton_planning_looks_up(function);
 	needed = baton_taint_function(function);
 	needed |= baton_others_need_calls(function);
 	return baton_functions_need_calls(function) || needed;

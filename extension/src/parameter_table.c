@@ -167,9 +167,20 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_max_extra_backends,
 		.context = PGC_SIGHUP,
 		.boot = -1,.least = -1,.most = MAX_BACKENDS,
-		.short_description = "Sets the maximum number of backends besides pg_baton.max_backends while transactions hold those without doing anything.",
-		.long_description = "Started one after another where sessions wait, and transactions wait for locks, disk or their clients. "
+		.short_description = "Sets the maximum number of backends besides pg_baton.max_backends in a stall.",
+		.long_description = "Started while sessions wait, and transactions or starts keep all backends for so long that none of them gets one. "
 		"-1 means as many as max_connections leaves, which is the most in any case.",
+	},
+	{
+		.name = "pg_baton.extra_idle_timeout",
+		.type = PARAMETER_INT,
+		.variable = &baton_extra_idle_timeout_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = 10 * 1000,.least = 0,.most = INT_MAX,
+		.short_description = "Sets the maximum time a session may keep a backend idle while a role that has none waits for one.",
+		.long_description = "It counts for sessions that are idle in a transaction and for clients that do not read their results, "
+		"where no more backends may be started. Zero turns the limit off.",
 	},
 	{
 		.name = "pg_baton.min_backends",
@@ -419,23 +430,15 @@ static const ParameterDefinition definitions[] =
 		"A session whose context does not fit stays on its backend (cause \"context memory\").",
 	},
 	{
-		.name = "pg_baton.backend_statements",
+		.name = "pg_baton.backend_cache_memory",
 		.type = PARAMETER_INT,
-		.variable = &baton_backend_statements,
+		.variable = &baton_backend_cache_memory_kb,
 		.context = PGC_SIGHUP,
-		.boot = 1000,.least = 1,.most = INT_MAX,
-		.short_description = "Sets the maximum number of prepared statements a backend keeps ready.",
-		.long_description = "Of all the sessions it has served, least recently used ones dropped first; "
-		"a statement that was dropped is made again when its session comes back.",
-	},
-	{
-		.name = "pg_baton.backend_function_environments",
-		.type = PARAMETER_INT,
-		.variable = &baton_backend_function_environments,
-		.context = PGC_SIGHUP,
-		.boot = 64,.least = 2,.most = 10000,
-		.short_description = "Sets the maximum number of environments a backend keeps compiled PL/pgSQL functions for.",
-		.long_description = "An environment is what compiling and planning depend on: role, search_path, DateStyle and the like.",
+		.flags = GUC_UNIT_KB,
+		.boot = 64 * 1024,.least = 1024,.most = INT_MAX,
+		.short_description = "Sets the maximum memory that a backend keeps for later sessions.",
+		.long_description = "Prepared statements and compiled PL/pgSQL functions, least recently used ones dropped first. "
+		"A backend that is still far beyond it is replaced.",
 	},
 	{
 		.name = "pg_baton.dedicated_objects",
@@ -481,6 +484,16 @@ static const ParameterDefinition definitions[] =
 		.boot = false,
 		.short_description = "Has each transaction of a session served by another backend than its last.",
 		.long_description = "For tests: it proves that nothing of a session is lost between backends, and is slow.",
+	},
+	{
+		.name = "pg_baton.force_role_changes",
+		.type = PARAMETER_BOOL,
+		.variable = &baton_force_role_changes,
+		.context = PGC_SIGHUP,
+		.flags = GUC_NOT_IN_SAMPLE,
+		.boot = false,
+		.short_description = "Has a backend serve a superuser between any two sessions.",
+		.long_description = "For tests: it proves that nothing of a role is left in a backend that becomes another's.",
 	},
 	{
 		.name = "pg_baton.break_self_check",

@@ -23,6 +23,7 @@
 #include "log_settings.h"
 #include "parameter_table.h"
 #include "parameters.h"
+#include "own_statistics.h"
 #include "pid_functions.h"
 #include "self_check.h"
 #include "system_user.h"
@@ -53,6 +54,7 @@ _PG_init(void)
 	baton_taint_watch_init();
 	baton_pids_init();
 	baton_system_user_init();
+	baton_own_statistics_init();
 	baton_hooks_install();
 	baton_launcher_register();
 }

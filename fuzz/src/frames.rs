@@ -78,7 +78,7 @@ fn backend_says(frame: &Frame<'_>) {
             again.bytes(value)
         }
         BackendSays::Delete { kind, key } => again.u16(kind).u16(key.len() as u16).bytes(key),
-        BackendSays::Release => again,
+        BackendSays::Release | BackendSays::GivesWay => again,
         BackendSays::Greeted {
             lasts,
             notices,
@@ -90,6 +90,7 @@ fn backend_says(frame: &Frame<'_>) {
         }
         BackendSays::Retiring { why } => again.string(why),
         // Of several numbers the same is made.
+        BackendSays::Became { .. } => return assert_eq!(frame.payload.len(), 9),
         BackendSays::Ended { .. } | BackendSays::Dedicated { .. } => {
             return assert_eq!(frame.payload.len(), 4);
         }

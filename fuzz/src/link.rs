@@ -4,6 +4,8 @@
 pub mod backend_message;
 #[path = "../../dispatcher/src/dispatcher/link/layout.rs"]
 pub mod layout;
+#[path = "../../dispatcher/src/dispatcher/link/login_changes.rs"]
+pub mod login_changes;
 #[path = "../../dispatcher/src/dispatcher/link/questions.rs"]
 pub mod questions;
 #[path = "../../dispatcher/src/dispatcher/link/wire.rs"]

@@ -9,11 +9,13 @@ import os
 import signal
 import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 from harness.cluster import HOST
 from harness.health import stop, wait_until
+from harness.slow_ldap import SlowLdap
 from harness.wire import Wire, cancel, query, startup
 
 pytestmark = pytest.mark.pool_only
@@ -99,6 +101,37 @@ def test_who_is_let_in_is_no_login_any_more(door, way):
     for wire in [*inside, *silent]:
         wire.close()
     wait_until(lambda: logins(cluster) == 0, what="nobody logs in any more")
+
+
+def test_a_burst_of_slow_logins_all_get_in_a_few_at_a_time(make_cluster):
+    """From one address, each longer at it than a client may owe an answer; many times as many as may be at it."""
+    with SlowLdap(1.2) as ldap:
+        cluster = make_cluster(
+            hba=[ldap.line("by_ldap")], parameters={"pg_baton.max_backends": 2, "max_connections": 40}
+        )
+        cluster.sql("CREATE ROLE by_ldap LOGIN")
+
+        def log_in(_: int) -> Wire:
+            return Wire.login(HOST, cluster.pool_port, user="by_ldap", password="any", timeout_s=60)
+
+        with ThreadPoolExecutor(24) as threads:
+            sessions = list(threads.map(log_in, range(24)))
+        for session in sessions:
+            assert session.query("SELECT current_user") == [["by_ldap"]]
+            session.close()
+        # an eighth, less what is for other addresses
+        assert 1 < ldap.most <= 40 // 8
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_takes_long_to_answer_may_while_nobody_waits(door, way):
+    limits, who = WAYS[way]
+    cluster = door(**limits)
+    with ask(cluster, who) as slow:
+        time.sleep(2)
+        logs_in(cluster, who)
+        assert slow.silent(0.1)
+        wait_until(lambda: logins(cluster) == 1, what="the slow one alone logs in")
 
 
 def test_who_a_backend_speaks_with_hears_nothing_else_as_the_server_stops(door):

@@ -37,8 +37,9 @@ def server(run):
             "pg_baton.max_backends": 4,
             "pg_baton.max_unauthenticated": WAITING,
             "authentication_timeout": "10min",
-            # a backend for each that the server authenticates
+            # a backend for each that the server authenticates, and a good part of that at a time
             "max_connections": WAITING + 100,
+            "max_wal_senders": WAITING,
         },
     )
     make_secure(cluster, Authority(run.directory / "door-strangers"))

@@ -187,12 +187,49 @@ def test_who_may_not_drop_it_disturbs_nobody(server, wanted, way):
     with login(server, way, user="db_stranger") as stranger:
         for statement in ("DROP DATABASE wanted", "DROP DATABASE wanted WITH (FORCE)", STATEMENTS["rename"][0]):
             assert error_of(stranger, statement)["C"] == "42501"
-    server.sql("ALTER DATABASE wanted OWNER TO db_owner")
-    with login(server, way, user="db_owner") as owner:
-        failure = error_of(owner, "DROP DATABASE wanted WITH (FORCE)")
-        assert failure["M"] == "must be a superuser to terminate superuser process"
     assert user.query("SELECT 2") == [["2"]]
     user.finish()
+
+
+# Whose session is in the database, as it is when its owner drops it by force.
+WHOSE = {
+    "a superuser's": [],
+    "a renamed superuser's": ["ALTER ROLE db_user RENAME TO db_renamed"],
+    "one whose name another role has": [
+        "ALTER ROLE db_user RENAME TO db_renamed",
+        "CREATE ROLE db_user",
+        "GRANT db_user TO db_owner",
+    ],
+    "no superuser's any more": ["ALTER ROLE db_user NOSUPERUSER"],
+    "a role's that the owner is a member of": ["ALTER ROLE db_user NOSUPERUSER", "GRANT db_user TO db_owner"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("whose", WHOSE)
+def test_force_ends_only_whom_its_user_may_end(server, way, whose):
+    """Roles are what they are now, by OID, and a refusal has the server's own words, on any major."""
+    seen = []
+    for users_way in WAYS:
+        server.sql("CREATE ROLE db_user LOGIN SUPERUSER")
+        server.sql("CREATE DATABASE wanted OWNER db_owner")
+        user = login(server, users_way, user="db_user", database="wanted")
+        user.query("SELECT 1")
+        for change in WHOSE[whose]:
+            server.sql(change)
+        with login(server, way, user="db_owner") as owner:
+            try:
+                outcome = owner.query("DROP DATABASE wanted WITH (FORCE)")
+            except QueryFailed as failure:
+                outcome = {key: value for key, value in failure.fields.items() if key not in "FLR"}
+                assert user.query("SELECT 2") == [["2"]]
+        user.close()
+        seen.append(outcome)
+        server.sql("DROP DATABASE IF EXISTS wanted WITH (FORCE)")
+        for role in ("db_user", "db_renamed"):
+            server.sql(f"DROP ROLE IF EXISTS {role}")
+    assert seen[0] == seen[1]
+    assert isinstance(seen[0], dict) == ("member" not in whose)
 
 
 @pytest.mark.parametrize("way", WAYS)

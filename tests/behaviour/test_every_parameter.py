@@ -14,10 +14,9 @@ TREE = Path(__file__).resolve().parents[2]
 
 # Where each is changed by a reload, or as a role's or database's.
 CHANGED_BY = {
-    "backend_function_environments": "test_parameter_reloads.py",
+    "backend_cache_memory": "test_parameter_reloads.py",
     "backend_idle_timeout": "test_parameter_reloads.py",
     "backend_lifetime": "test_pool_shares.py",
-    "backend_statements": "test_parameter_reloads.py",
     "batch_scheduling_wait": "test_batch_scheduling.py",
     "dedicated_objects": "test_dedicated.py",
     "dedicating_parameters": "test_dedicated.py",
@@ -25,6 +24,7 @@ CHANGED_BY = {
     "dispatcher_program": "test_parameter_reloads.py",
     "dispatchers": "test_parameter_reloads.py",
     "enabled": "test_native.py",
+    "extra_idle_timeout": "test_starvation.py",
     "force_migration": "test_pool.py",
     "gss_encryption": "test_gss_encryption.py",
     "handshake_timeout": "test_door.py",
@@ -51,6 +51,7 @@ CHANGED_BY = {
     "pool_mode": "test_pool_settings.py",
     "pool_reserve": "test_pool_shares.py",
     "pool_weight": "test_pool_shares.py",
+    "force_role_changes": "test_role_changes.py",
     "session_wait_timeout": "test_parameter_reloads.py",
     "sharing_threshold": "test_pool_modes.py",
     "stateless_libraries": "test_unlisted_libraries.py",

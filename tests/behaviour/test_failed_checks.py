@@ -229,6 +229,13 @@ def test_a_function_that_is_not_as_expected_costs_the_system_user(make_cluster):
     assert failed_checks(server) == [("system user", True, True)]
 
 
+def test_statistics_that_cannot_be_told_apart_are_said_so(make_cluster):
+    """They are the backend's then, and all else is as ever."""
+    server = broken(make_cluster, "own_statistics")
+    same_as_direct(server, SCRIPT, user="alice")
+    assert failed_checks(server) == [("statistics", True, True)]
+
+
 def test_nothing_is_said_of_a_server_that_is_as_expected(make_cluster):
     server = broken(make_cluster, "")
     same_as_direct(server, SCRIPT, user="alice")

@@ -13,6 +13,11 @@ SETUP = [
     "CREATE TABLE public.thing AS SELECT 'behind'::text AS x, 1 AS a",
     "CREATE FUNCTION public.which(bigint) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN 'behind'; END $$",
     "CREATE DOMAIN public.kind AS text DEFAULT 'behind'",
+    "CREATE FUNCTION public.shown(public.thing) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN 'behind'; END $$",
+    # of a literal and a time the first is chosen, for the second keeps the third from it
+    "CREATE FUNCTION public.vague(time, time) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN 'behind'; END $$",
+    "CREATE FUNCTION public.vague(int, time) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN 'neither'; END $$",
+    "CREATE FUNCTION public.vague(timestamptz, time) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN 'front'; END $$",
 ]
 
 # A statement of one value, and what hides what it means.
@@ -47,6 +52,32 @@ HIDING = {
         "SELECT which($1::int) || ''",
         ["CREATE FUNCTION public.which(int) RETURNS text LANGUAGE sql AS $$SELECT 'front'$$"],
         ["DROP FUNCTION public.which(int)"],
+    ),
+    "a function that fits better, called by its schema": (
+        "SELECT public.which($1::int)",
+        ["CREATE FUNCTION public.which(int) RETURNS text LANGUAGE sql AS $$SELECT 'front'$$"],
+        ["DROP FUNCTION public.which(int)"],
+    ),
+    "a function, called like a column": (
+        "SELECT thing.shown FROM thing WHERE a = $1",
+        ["CREATE FUNCTION front.shown(public.thing) RETURNS text LANGUAGE sql AS $$SELECT 'front'$$"],
+        ["DROP FUNCTION front.shown"],
+    ),
+    "a function renamed": (
+        "SELECT which($1::int) || '' || ''",
+        ["CREATE FUNCTION front.other(bigint) RETURNS text LANGUAGE sql AS $$SELECT 'front'$$",
+         "ALTER FUNCTION front.other RENAME TO which"],
+        ["ALTER FUNCTION front.which RENAME TO other", "DROP FUNCTION front.other"],
+    ),
+    "a function that goes, though it was not meant": (
+        "SELECT vague('2020-01-01 12:00', make_time($1, 0, 0))",
+        ["DROP FUNCTION public.vague(int, time)"],
+        ["CREATE FUNCTION public.vague(int, time) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN 'neither'; END $$"],
+    ),
+    "a function that is called otherwise, though it was not meant": (
+        "SELECT vague('2020-01-01 12:00', make_time($1, 0, 0)) || ''",
+        ["ALTER FUNCTION public.vague(int, time) RENAME TO clear"],
+        ["ALTER FUNCTION public.clear(int, time) RENAME TO vague"],
     ),
     "a type": (
         "SELECT CASE WHEN pg_typeof(''::kind)::oid = to_regtype('public.kind')::oid AND $1 > 0 THEN 'behind'"

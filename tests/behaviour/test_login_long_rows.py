@@ -95,7 +95,7 @@ def test_such_a_role_that_rules_name_as_a_group_is_looked_up_by_a_backend(make_c
     server = make_cluster(hba=["host only_here +too_long 127.0.0.1/32 trust"])
     server.sql("CREATE ROLE too_long; CREATE ROLE near_it LOGIN IN ROLE too_long")
     server.sql("CREATE DATABASE only_here")
-    assert attempt(server.pool(user="near_it", dbname="only_here")) == "in"
+    # before the first login: what was learnt of a member outlasts a change of the group's row
     server.sql(f"ALTER ROLE too_long PASSWORD '{long_verifier()}'")
     looked_up_by_a_backend(server, "near_it", "only_here")
     server.sql("ALTER ROLE too_long PASSWORD NULL")

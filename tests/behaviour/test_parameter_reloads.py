@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.account import server_major
 from harness.health import wait_until
 from harness.ports import HOST
 from harness.wire import Wire, bind, execute, parse, query, sync
@@ -236,47 +235,40 @@ def most_in_a_backend(server, watchers: list[Wire], what: str) -> int:
     return most
 
 
-def test_backend_statements_counts_for_backends_that_are_there(server, set_to, crowd):
-    """Each keeps no more than it may, and everybody has all that he has prepared."""
-    many = 60
-    session, *watchers = crowd(server, 1 + BACKENDS)
-    session.ask(b"".join(parse(f"SELECT {n}", f"s{n}") for n in range(many)) + sync())
-
-    def kept() -> int:
-        for _ in range(2 * BACKENDS):
-            answer = session.ask(b"".join(bind([], f"s{n}") + execute() for n in range(many)) + sync())
-            assert [int(m.row()[0]) for m in answer if m.type == "D"] == list(range(many))
-        return most_in_a_backend(server, watchers, "name = 'CachedPlanSource'")
-
-    assert kept() >= many
-    set_to("backend_statements", 10)
-    wait_until(lambda: kept() <= 20, what="only a few are kept")
-    set_to("backend_statements", 1000)
-    wait_until(lambda: kept() >= many, what="all are kept again")
-
-
-def test_backend_function_environments_counts_for_backends_that_are_there(server, set_to, crowd):
+def test_backend_cache_memory_counts_for_backends_that_are_there(server, set_to, crowd):
+    """Each drops the statements and functions that no session has, and everybody has his all the same."""
     many = 30
     session, *watchers = crowd(server, 1 + BACKENDS)
     session.query("CREATE OR REPLACE FUNCTION own() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1; END'")
+    # 100 kB each, analysed
+    wide = ", ".join(f"1 + {n} + length('{n}')" for n in range(200))
+    session.ask(b"".join(parse(f"SELECT {n}, {wide}", f"s{n}") for n in range(many)) + sync())
 
-    def kept() -> int:
+    def kept() -> tuple[int, int]:
+        return (
+            most_in_a_backend(server, watchers, "name = 'CachedPlanSource'"),
+            most_in_a_backend(server, watchers, "name = 'PL/pgSQL function' AND ident LIKE 'own%'"),
+        )
+
+    def use() -> None:
         for _ in range(2 * BACKENDS):
+            answer = session.ask(b"".join(bind([], f"s{n}") + execute() for n in range(many)) + sync())
+            assert [int(m.row()[0]) for m in answer if m.type == "D"] == list(range(many))
             calls = "".join(f"SET search_path = public, s{n}; SELECT own();" for n in range(many))
             assert [m.row() for m in session.ask(query(calls)) if m.type == "D"] == [[b"1"]] * many
-        return most_in_a_backend(server, watchers, "name = 'PL/pgSQL function' AND ident LIKE 'own%'")
+
+    def few_are_kept() -> bool:
+        statements, functions = kept()
+        return statements < many and functions < many
 
     try:
-        assert kept() >= many
-        set_to("backend_function_environments", 5)
-        if server_major() in (16, 17):
-            # plpgsql_free_function_memory() cannot be called there (function_cache_15.c):
-            # what is dropped is overwritten by what comes.
-            assert max(kept() for _ in range(3)) <= many + 5
-        else:
-            wait_until(lambda: kept() <= 6, what="only a few are kept")
-        set_to("backend_function_environments", 64)
-        wait_until(lambda: kept() >= many, what="all are kept again")
+        use()
+        assert min(kept()) >= many
+        set_to("backend_cache_memory", "1MB")
+        wait_until(few_are_kept, what="only a few are kept")
+        set_to("backend_cache_memory", "64MB")
+        use()
+        assert min(kept()) >= many
     finally:
         session.query("DROP FUNCTION own()")
 

@@ -483,6 +483,27 @@ def test_existing_session_keeps_and_new_session_sees_alter_role_set(server):
         server.sql("ALTER ROLE bob RESET work_mem")
 
 
+def test_existing_sessions_keep_a_custom_parameter_without_a_value(server):
+    """It is there, and empty, for who has set it and rolled that back; ALTER ROLE gives
+    it a value for those who come later."""
+    conninfo = server.pool(user="bob")
+    asked = "SELECT current_setting('app.region', true), current_setting('app.tenant', true)"
+    others = {"options": "-c app.tenant=t1"}
+    try:
+        with psycopg.connect(conninfo) as one, psycopg.connect(conninfo, **others) as two:
+            for session in (one, two):
+                session.execute("SET app.region = 'north'")
+                session.rollback()
+            server.sql("ALTER ROLE bob SET app.region = 'south'")
+            with psycopg.connect(conninfo) as new:
+                for _ in range(5):
+                    for session, wanted in ((two, ("", "t1")), (one, ("", None)), (new, ("south", None))):
+                        assert session.execute(asked).fetchone() == wanted
+                        session.rollback()
+    finally:
+        server.sql("ALTER ROLE bob RESET app.region")
+
+
 def test_existing_session_keeps_and_new_session_sees_alter_database_set(server):
     server.sql("CREATE DATABASE changing")
     conninfo = server.pool(dbname="changing")

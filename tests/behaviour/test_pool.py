@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from harness.account import server_major
+from harness.control_memory import ControlMemory
 from harness.health import Load, assert_healthy, wait_until
 from harness.processes import ITS_PROCESS
 from harness.wire import LoginFailed, QueryFailed, Wire, execute, query
@@ -302,6 +303,29 @@ def test_many_clients_on_few_backends_all_get_their_own_answers(cluster_with):
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+def test_a_session_is_idle_by_a_clock_that_nobody_sets(cluster_with):
+    """Since when it is idle stands as a moment of the monotonic clock: views reckon with its age, and so does
+    idle_session_timeout."""
+    cluster = cluster_with(pg_baton__max_backends=2)
+    memory = ControlMemory(cluster)
+    age = "SELECT extract(epoch FROM now() - state_since)::int FROM pg_baton_sessions WHERE application_name = 'watched'"
+
+    def idle_for(session: int, seconds: int) -> None:
+        memory.session_slot(session).state_since_us = int((time.monotonic() - seconds) * 1_000_000)
+
+    with login(cluster, application_name="watched", options="-c idle_session_timeout=2h") as watched:
+        watched.query("SELECT 1")
+        ((session,),) = cluster.sql("SELECT id FROM pg_baton_sessions WHERE application_name = 'watched'")
+        for seconds in (0, 3600):
+            idle_for(session, seconds)
+            ((shown,),) = cluster.sql(age)
+            assert seconds <= shown < seconds + 60
+        assert watched.query("SELECT 1") == [["1"]]
+        wait_until(lambda: cluster.sql(age) == [(0,)], what="it is idle anew")
+        idle_for(session, 3 * 3600)
+        assert [m.fields()["C"] for m in watched.until_closed(20) if m.type == "E"] == ["57P05"]
 
 
 def test_views_show_sessions_backends_pools_and_the_dispatcher(cluster_with):

@@ -24,8 +24,8 @@ LINES = {
     "assigned": OF_SESSION + r'waited_ms=(?P<waited>\d+\.\d{3}) why="(?P<why>[^"]+)"',
     "dedicated": OF_SESSION + r'why="(?P<why>[^"]+)"',
     "shared": OF_SESSION + r'was="(?P<why>[^"]+)"',
-    "grew": r'slot=\d+ backends=(?P<backends>\d+) waiting=\d+ why="(?P<why>[^"]+)"',
-    "shrank": r'slot=\d+ (backend_pid=\d+ )?backends=(?P<backends>\d+) waiting=\d+ why="(?P<why>[^"]+)"',
+    "grew": r'slot=\d+ (?P<process>backend_pid=\d+ )?backends=(?P<backends>\d+) waiting=\d+ why="(?P<why>[^"]+)"',
+    "shrank": r'slot=\d+ (?P<process>backend_pid=\d+ )?backends=(?P<backends>\d+) waiting=\d+ why="(?P<why>[^"]+)"',
 }
 NAMES = r" user=(?P<user>\S+) database=\S+(?P<room> for_user=\S+ for_database=\S+)?$"
 
@@ -186,9 +186,11 @@ def test_a_line_says_why_a_pool_has_grown_or_shrunk(server, login):
 
     login(user="other").query("SELECT 1")
     wait_until(lambda: "room for another pool" in whys(seen(), "shrank", user="postgres"))
-    room = [line["room"] for kind, line in read(seen()) if kind == "shrank"]
-    assert room == [" for_user=other for_database=postgres"]
+    room = [line for kind, line in read(seen()) if kind == "shrank"]
+    assert [line["room"] for line in room] == [" for_user=other for_database=postgres"]
     assert whys(seen(), "grew", user="other") == ["sessions wait"]
+    # The process that one pool has lost is the one that the other has got.
+    assert room[0]["process"] == [line for kind, line in read(seen()) if kind == "grew"][-1]["process"]
 
     set_and_reload(server, max_backends=4)
     server.sql("ALTER ROLE other SET pg_baton.pool_min_backends = 2")

@@ -155,6 +155,20 @@ def test_memory_contexts_are_logged_of_who_has_some(three):
 
 
 @pytest.mark.pool_only
+def test_when_a_wait_began_is_the_same_time_whenever_it_is_shown(three):
+    server, sessions = three
+
+    def shown(name: str) -> tuple:
+        pid = sessions[name].backend_pid
+        return server.sql(f"SELECT query_start, state_change FROM pg_stat_activity WHERE pid = {pid}")[0]
+
+    query_start, state_change = shown("waiting")
+    assert query_start == state_change
+    assert query_start > shown("served")[0]
+    assert {shown("waiting") for _ in range(20)} == {(query_start, state_change)}
+
+
+@pytest.mark.pool_only
 def test_the_functions_by_number_show_what_pg_stat_activity_shows(three):
     server, sessions = three
     ((version,),) = server.sql("SHOW server_version_num")

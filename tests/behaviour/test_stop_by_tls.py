@@ -72,6 +72,8 @@ def still_runs(cluster) -> None:
 
 def is_gone(cluster) -> None:
     wait_until(lambda: not cluster.processes(), what="the server and its dispatcher are gone")
+    # A process that exits has no folder any more a moment before it can be waited for.
+    cluster.process.wait(timeout=20)
 
 
 def walreceiver(standby) -> int:

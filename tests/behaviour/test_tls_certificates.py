@@ -242,11 +242,14 @@ def test_the_log_names_whom_the_server_names(server, authority, case):
     chosen = options(authority, user, certificate, **more)
     with server.new_log() as said:
         visit(server.direct(**chosen))
-        expected = NAMED.findall(said())
+        # Not what a backend says that the pool opens for the case before.
+        lines = [line for line in said().splitlines() if "[127.0.0.1(" in line]
+        expected = NAMED.findall("\n".join(lines))
     with server.new_log() as said:
         visit(server.pool(**chosen))
-        # A refusal or a greeting comes last.
-        wait_until(lambda: re.search("pg_baton: (login failed|connection authorized)", said()), 20, "the log says so")
+        # A refusal or a greeting comes last; of many refusals their number.
+        last = "pg_baton: (login failed|connection authorized|.* more like these)"
+        wait_until(lambda: re.search(last, said()), 20, "the log says so")
         lines = [line for line in said().splitlines() if "pg_baton: " in line]
     assert NAMED.findall("\n".join(lines)) == expected
 

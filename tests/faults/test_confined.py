@@ -59,8 +59,8 @@ def test_a_dispatcher_writes_no_file_and_starts_no_program(make_cluster):
 
 def test_no_thread_of_the_dispatcher_has_kept_what_the_others_gave_up(make_cluster):
     """Who controls the process has all of its threads; one that writes the log, whatever
-    is logged."""
-    cluster = make_cluster(parameters={"pg_baton.dispatcher_log": "error"})
+    is logged. One writes it to the collector's pipe only."""
+    cluster = make_cluster(parameters={"pg_baton.dispatcher_log": "error", "logging_collector": True})
     cluster.sql("CREATE EXTENSION pg_baton")
     (pid,) = cluster.dispatcher_pids()
 

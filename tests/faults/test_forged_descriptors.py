@@ -17,7 +17,7 @@ import pytest
 from harness.control_memory import ControlMemory, constant
 from harness.health import assert_healthy, assert_nothing_spins, wait_until
 from harness.hostile import Peer, frame
-from harness.impostor import Impostor, control_of, heard
+from harness.impostor import Impostor, control_of, heard, send_descriptors
 from harness.messages import PAYLOADS, each, question
 from harness.processes import descriptors
 from harness.wire import Closed, QueryFailed, Wire, query, startup
@@ -107,7 +107,7 @@ def test_a_backend_closes_what_comes_with_anything_but_a_session(make_cluster, m
         with control_of(world.impostor, pid) as control:
             for what, (packet,) in each(0, {"ASSIGN"}).items():
                 for count in (1, 3, 10, 12, 200):
-                    socket.send_fds(control, [packet], [mark] * count)
+                    send_descriptors(control, packet, [mark] * count)
                 assert session.query("SELECT 1") == [["1"]], what
         assert session.query("SHOW my.own") == [["kept"]]
         wait_until(lambda: marked(pid) == 0, 20, "they are closed")
@@ -135,7 +135,7 @@ def test_the_launcher_keeps_nothing_that_is_sent_to_it(make_cluster, mark):
     ((launcher,),) = world.cluster.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_baton launcher'")
     with world.impostor.channel() as channel:
         for _ in range(20):
-            socket.send_fds(channel, [frame("LOGIN_QUESTION", 0, question())], [mark] * 7)
+            send_descriptors(channel, frame("LOGIN_QUESTION", 0, question()), [mark] * 7)
     world.come("new", "another").finish()  # it has answered since
     assert marked(launcher) == 0
     assert_healthy(world.cluster)
@@ -249,7 +249,7 @@ def test_whatever_stands_in_the_queue_harms_nobody_else(make_cluster, mark):
         own = world.session("busy")
         number = world.memory.backend_slot(slot).pool
         with world.queue(ours=True) as queue:
-            socket.send_fds(queue, [packet.replace(b"OWNOWNOW", struct.pack("=Q", own))], numbers)
+            send_descriptors(queue, packet.replace(b"OWNOWNOW", struct.pack("=Q", own)), numbers)
         world.memory.pool_slot(number).queued += 1
         try:
             busy.query("COMMIT", timeout_s=20)

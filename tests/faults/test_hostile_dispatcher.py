@@ -11,7 +11,7 @@ import pytest
 from harness.control_memory import ControlMemory, constant
 from harness.health import assert_healthy, wait_until
 from harness.hostile import MORE, frame, string
-from harness.impostor import Impostor, control_of, heard
+from harness.impostor import Impostor, control_of, heard, send_descriptors
 from harness.messages import PAYLOADS, VERSION, client, each, question, word
 from harness.wire import Closed, QueryFailed, Wire, startup
 
@@ -196,7 +196,7 @@ def test_no_question_to_the_launcher_crashes_the_server(make_cluster):
     with world.impostor.channel() as channel:
         for what, lie in harmless.items():
             number = os.open("/dev/null", os.O_RDONLY)
-            socket.send_fds(channel, [frame("LOGIN_QUESTION", 0, lie)], [number] * 4)
+            send_descriptors(channel, frame("LOGIN_QUESTION", 0, lie), [number] * 4)
             os.close(number)
     for what, lie in wrong.items():
         with world.impostor.channel() as channel:
@@ -236,7 +236,7 @@ def test_no_message_to_a_backend_crashes_the_server(make_cluster, busy):
             if isinstance(lie, tuple):
                 packet = frame(lie[0], session if lie[1] == "own" else lie[1])
             with control_of(world.impostor, process) as control:
-                socket.send_fds(control, [packet], descriptors)
+                send_descriptors(control, packet, descriptors)
             try:
                 victim.query("SELECT 1", timeout_s=20)
             except (QueryFailed, Closed, ConnectionError):

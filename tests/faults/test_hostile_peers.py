@@ -114,7 +114,7 @@ def test_a_message_of_a_wrong_length_or_out_of_order_ends_its_backend(make_clust
             frame("PUT", session, value, MORE),
             frame("PUT", world.ids["idle"], b"more"),
         ],
-        "HELLO again": [frame("HELLO_BACKEND", 0, bytes(29))],
+        "HELLO again": [frame("HELLO_BACKEND", 0, bytes(30))],
         "a launcher's": [frame("SHUTDOWN", 0, word(1))],
         "a launcher's answer": [frame("LOGIN_ANSWER", 0, bytes(64))],
         "a dispatcher's": [frame("ASSIGN", session)],
@@ -131,10 +131,10 @@ def test_what_is_not_a_backend_s_to_say_ends_it(make_cluster):
 
 
 @pytest.mark.parametrize("pool", ["its own pool", "another pool"])
-@pytest.mark.parametrize("kind", ["DEDICATED", "RETIRING"])
+@pytest.mark.parametrize("kind", ["DEDICATED", "RETIRING", "GIVES_WAY"])
 def test_what_a_backend_says_of_itself_is_nobody_else_s_whomever_it_names(make_cluster, kind, pool):
     world = World(make_cluster, pool == "its own pool")
-    named = world.ids | (world.never() | {"none": 0, "all": 2**64 - 1} if kind == "RETIRING" else {})
+    named = world.ids | (world.never() | {"none": 0, "all": 2**64 - 1} if kind != "DEDICATED" else {})
     counts = "SELECT sum(dedicated), sum(sessions) FROM pg_baton_pools"
     with nobody_starts(world.cluster):
         for whose, session in named.items():
@@ -283,13 +283,16 @@ def test_who_takes_a_client_and_says_anything_but_that_it_is_in_loses_it(make_cl
     world = make_ticket_world(make_cluster)
     own = TICKETS[kind]
     in_order = [frame(own, 0, PAYLOADS[own])]
-    lies = each(0, {own}) | each(world.ids["busy"], {own})
+    # whose turn it is, says who authenticates
+    own_words = {own} if kind == "gss" else {own, "AWAITS_CLIENT"}
+    lies = each(0, own_words) | each(world.ids["busy"], own_words)
     lies |= {
         "its ticket again": [],
         f"nothing of {own}": [frame(own, 0, PAYLOADS[own][:-1])] if PAYLOADS[own] else [frame(own, 0, b"\0")],
         f"more than {own}": [frame(own, 0, PAYLOADS[own] + b"x")],
         f"{own} in pieces": [frame(own, 0, PAYLOADS[own], MORE), *in_order],
         f"{own}, longer than it is": [frame(own, 0, PAYLOADS[own], length=99)],
+        "whose turn it is, twice": [frame("AWAITS_CLIENT", 0, b"\1\1")],
     }
     with nobody_starts(world.cluster):
         for what, lie in lies.items():
@@ -410,7 +413,7 @@ def test_a_stranger_at_the_control_socket_is_turned_away(make_cluster):
     world = World(make_cluster, same_pool=True)
     version, secret = word(constant("BATON_LAYOUT_VERSION")), struct.pack("=Q", world.memory.header.secret)
     wrong = struct.pack("=Q", world.memory.header.secret ^ 1)
-    backend = version + struct.pack("=IQIIIB", 1, 1, 1, 10, 5, 1)
+    backend = version + struct.pack("=IQIIIBB", 1, 1, 1, 10, 5, 1, 1)
     sessions = word(constant("BATON_QUERY_SESSIONS"))
     packets = {
         "nothing of ours": [b"GET / HTTP/1.0\r\n\r\n"],

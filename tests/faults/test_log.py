@@ -1,9 +1,11 @@
-"""A log that takes nothing: the collector is stopped, or its disk is full."""
+"""The dispatcher's log: a collector that takes nothing, and a file that takes all."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,8 @@ pytestmark = pytest.mark.pool_only
 # A pipe holds 64 kB: each login is two lines of the dispatcher's with its name.
 LOGINS = 600
 NAME = "x" * 60
+# sys/ptrace.h
+PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
 
 
 def test_a_log_that_takes_nothing_holds_up_no_session(make_cluster):
@@ -59,3 +63,22 @@ def test_a_log_that_takes_nothing_holds_up_no_session(make_cluster):
             what="the lines that waited are written",
         )
     assert_healthy(cluster)
+
+
+def halt(thread: int) -> None:
+    """Until this process ends, or the thread's; SIGSTOP would halt all of its process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for request in (PTRACE_SEIZE, PTRACE_INTERRUPT):
+        assert libc.ptrace(request, thread, None, None) == 0, os.strerror(ctypes.get_errno())
+
+
+def test_a_log_file_has_the_line_of_a_login_that_was_answered(make_cluster):
+    """As directly: who looks after its answer finds the line (PostgreSQL's own tests do).
+    A thread of its own would come to it later, on a machine at work."""
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 2, "log_connections": True})
+    (dispatcher,) = cluster.dispatcher_pids()
+    for comm in Path(f"/proc/{dispatcher}/task").glob("*/comm"):
+        if comm.read_text() == "log\n":
+            halt(int(comm.parent.name))
+    with cluster.new_log() as log, Wire.login("127.0.0.1", cluster.pool_port, application_name=NAME):
+        assert f"application_name={NAME}" in log()

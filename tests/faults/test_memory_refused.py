@@ -211,6 +211,13 @@ def test_whatever_request_for_memory_is_refused_the_answer_is_whole(refused, goe
         refuser.refuse(pids, number, goes_on)
         found = ask_all(sessions, number)
         without = 0 if refuser.stop() else without + 1
+        # what is refused as the last answer's session is put away ends it after that answer
+        for own, session in list(sessions.items()):
+            messages = told(session, query("SELECT 1"))
+            if not messages or messages[-1].type != "Z":
+                sessions.pop(own).close()
+                fatal = [m.fields() for m in messages if m.type == "E"]
+                found += [f"{w['S']} {w['C']}" for w in fatal]
         # an unnamed statement whose message was refused is not there
         assert set(found) <= {"ERROR 53200", "FATAL 53200", "ERROR 26000"}, found
         errors += found

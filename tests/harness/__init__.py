@@ -9,5 +9,6 @@ control_memory.py what server and dispatcher share, by the layout's own header
 wire.py      a small client of the protocol that can send any bytes
 compare.py   the same script through the pool and directly
 doctor.py    what `baton doctor` says of a cluster
+bystanders.py well-behaved clients beside an attack, whose progress is counted
 health.py    is a cluster well, and a load that checks its own answers
 """

@@ -41,6 +41,7 @@ ALARMS = (
     "terminated abnormally",
     "thread 'main' panicked",
     "panicked at",
+    "program failed at",
     "AddressSanitizer",
     "runtime error:",
     "leaked",
@@ -333,7 +334,7 @@ class Cluster:
 
     def start(self, wait_for_pool: bool = True) -> Cluster:
         assert self.process is None or self.process.poll() is not None, "already running"
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PG") or k.startswith("PG_OOM_")}
         environment["LC_ALL"] = "C.UTF-8"
         environment.setdefault("RUST_BACKTRACE", "1")
         if self.pooled and self.run.stage.preload:

@@ -6,14 +6,29 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import struct
+import time
 from typing import Iterator
 
 from .cluster import Cluster
 from .health import stop
 from .processes import borrowed_socket
+
+
+def send_descriptors(through: socket.socket, packet: bytes, descriptors: list[int], limit_s: float = 20.0) -> None:
+    """As soon as the other end has taken enough of what was sent before: a socket of the dispatcher's does
+    not wait by itself."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            socket.send_fds(through, [packet], descriptors)
+            return
+        except BlockingIOError:
+            assert time.monotonic() < deadline, "nobody takes what was sent"
+            select.select([], [through], [], 0.05)
 
 
 class Impostor:

@@ -45,7 +45,7 @@ VERSION = word(constant("BATON_LAYOUT_VERSION"))
 
 # Whole, and of nobody: the token, the ticket and the secret are none that there are.
 PAYLOADS = {
-    "HELLO_BACKEND": VERSION + struct.pack("=IQIIIB", 1, 1, 1, 10, 5, 1),
+    "HELLO_BACKEND": VERSION + struct.pack("=IQIIIBB", 1, 1, 1, 10, 5, 1, 1),
     "HELLO_LAUNCHER": VERSION + struct.pack("=QI", 1, 1),
     "HELLO_QUERY": VERSION + struct.pack("=QI", 1, constant("BATON_QUERY_SESSIONS")),
     "HELLO_TICKET": VERSION + struct.pack("=QI", 257, 1),
@@ -56,6 +56,7 @@ PAYLOADS = {
     "RETIRE": b"",
     "RECALL": b"",
     "EVICT": b"",
+    "END_IDLE": struct.pack("=q", 1),
     "CLIENT": client(),
     "NATIVE_ANSWER": string(b"") * 2,
     "PUT": put(constant("BATON_KIND_PARAMETER"), b"my.own", b"forged"),
@@ -65,9 +66,13 @@ PAYLOADS = {
     "END": word(constant("BATON_END_ERROR")),
     "DEDICATED": word(1),
     "RETIRING": string(b""),
+    "GIVES_WAY": b"",
+    "BECOME": struct.pack("=IIIB", 0, 10, 5, 1) + string(b"postgres"),
+    "BECAME": struct.pack("=IIB", 10, 5, 1),
     "AUTHENTICATED": b"\0" + string(b"") + b"\0" + 2 * string(b""),
     "NATIVE_IN": struct.pack("=IB", 10, 1),
     "STARTUP": struct.pack("!I", 196608) + b"user\0postgres\0\0",
+    "AWAITS_CLIENT": b"\1",
     "PARAMETERS": word(0),
     "LOGIN_ANSWER": bytes(64),
     "PASSPHRASE": b"open sesame",
@@ -79,7 +84,7 @@ PAYLOADS = {
     "DONE": b"",
 }
 
-A_BACKEND_S = {"PUT", "DELETE", "RELEASE", "GREETED", "END", "DEDICATED", "RETIRING"}
+A_BACKEND_S = {"PUT", "DELETE", "RELEASE", "GREETED", "END", "DEDICATED", "RETIRING", "GIVES_WAY"}
 
 
 def each(session: int = 0, but: set[str] = frozenset()) -> dict[str, list[bytes]]:

@@ -391,6 +391,13 @@ class Wire:
                 raise QueryFailed(found.fields())
         return [[None if c is None else c.decode() for c in found.row()] for found in messages if found.type == "D"]
 
+    def analyses(self, text: str) -> int:
+        """How many queries are analysed for this one, itself included."""
+        self.query("SET client_min_messages = log; SET log_parser_stats = on")
+        answer = self.ask(query(text))
+        self.query("RESET log_parser_stats; RESET client_min_messages")
+        return sum(m.type == "N" and m.fields()["M"].startswith("PARSE ANALYSIS") for m in answer)
+
     def unread_by_server(self) -> int | None:
         """Bytes that have come to the server's end of this TCP connection, and that
         nobody has read there; None if it is not to be found (the kernel's list

@@ -222,7 +222,7 @@ def report(file: Path, mode: str, outcome: Outcome) -> None:
 class Tally:
     same: int = 0
     listed: int = 0
-    unexpected: int = 0
+    unexpected: list[str] = field(default_factory=list)
 
     def compare(self, file: Path, direct: Outcome, pool: Outcome) -> None:
         found = differences(direct, pool)
@@ -231,7 +231,8 @@ class Tally:
             name = f"{file.stem}: {difference}"
             cause = next((cause for pattern, cause in allowed_differences() if pattern.search(name)), None)
             self.listed += cause is not None
-            self.unexpected += cause is None
+            if cause is None:
+                self.unexpected.append(name)
             print(f"    {difference} ({f'listed: {cause}' if cause else 'NOT LISTED'})", flush=True)
 
 
@@ -257,7 +258,8 @@ def main() -> int:
                     report(file, mode, outcome)
                     if mode != "direct" and "direct" in outcomes:
                         tally.compare(file, outcomes["direct"], outcome)
-        print(f"{tally.same} checks the same, {tally.listed} differ as listed, {tally.unexpected} differ otherwise")
+        print(*tally.unexpected, sep="\n", end="\n" if tally.unexpected else "")
+        print(f"{tally.same} checks the same, {tally.listed} differ as listed, {len(tally.unexpected)} differ otherwise")
         # No check at all would prove nothing.
         return 1 if tally.unexpected or ("direct" in modes and len(modes) > 1 and not tally.same) else 0
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:

@@ -1,4 +1,10 @@
 //! Asking the server by psql, which knows how to reach it as its user does.
+//!
+//! It is asked as a superuser in databases where others create objects, and set
+//! search_path by ALTER DATABASE. So each session's first statement has names and
+//! operators looked up in pg_catalog alone, and the extension's views are asked only if
+//! nobody but superusers can replace them. What runs before, event triggers on login
+//! (17 and later), only superusers can create.
 
 use anyhow::{bail, Context, Result};
 use serde_json::Value;
@@ -23,15 +29,32 @@ pub struct Server {
     settings: HashMap<String, Setting>,
     pub major: u32,
     config_file: String,
-    /// Of the extension in the database that is asked, quoted; None without it.
+    /// Of the extension in the database that is asked, quoted; None without it, or if
+    /// its views are not to be asked.
     schema: Option<String>,
+    /// No superuser, and can replace the extension's views.
+    pub views_owner: Option<String>,
 }
 
 const SETTINGS: &str = "SELECT json_agg(json_build_object('name', name, 'value', setting, 'unit', coalesce(unit, ''), \
      'file', sourcefile, 'line', sourceline)) FROM pg_settings";
 
-const SCHEMA: &str = "SELECT json_agg(quote_ident(nspname)) FROM pg_extension e \
-     JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = 'pg_baton'";
+const PINNED: &str = "SET search_path = pg_catalog, pg_temp";
+
+/// The extension's schema, and one who owns it, the extension or what is in that, and is
+/// no superuser: the owner of a schema can rename it and put another in its place. 6171
+/// is pg_database_owner (pg_authid.dat), whose only member is the database's owner.
+const SCHEMA: &str = "WITH extension AS (SELECT * FROM pg_extension WHERE extname = 'pg_baton'), \
+     members AS (SELECT d.classid, d.objid FROM pg_depend d JOIN extension e ON e.oid = d.refobjid \
+     WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'), \
+     owners AS (SELECT extowner AS owner FROM extension \
+     UNION SELECT CASE n.nspowner WHEN 6171 THEN d.datdba ELSE n.nspowner END FROM extension e \
+     JOIN pg_namespace n ON n.oid = e.extnamespace JOIN pg_database d ON d.datname = current_database() \
+     UNION SELECT c.relowner FROM members m JOIN pg_class c ON m.classid = 'pg_class'::regclass AND c.oid = m.objid \
+     UNION SELECT p.proowner FROM members m JOIN pg_proc p ON m.classid = 'pg_proc'::regclass AND p.oid = m.objid) \
+     SELECT json_agg(json_build_object('schema', quote_ident(n.nspname), 'owner', \
+     (SELECT min(r.rolname::text) FROM owners o JOIN pg_roles r ON r.oid = o.owner WHERE NOT r.rolsuper))) \
+     FROM extension e JOIN pg_namespace n ON n.oid = e.extnamespace";
 
 impl Server {
     /// Blocks, as all here does; the server's time-outs are psql's.
@@ -43,12 +66,10 @@ impl Server {
             major: 0,
             config_file: String::new(),
             schema: None,
+            views_owner: None,
         };
-        let is_superuser = server.rows(
-            "SELECT json_agg(rolsuper) FROM pg_roles WHERE rolname = current_user",
-            None,
-        )?;
-        if is_superuser != [Value::Bool(true)] {
+        let is_superuser = server.rows("SELECT json_agg(current_setting('is_superuser'))", None)?;
+        if is_superuser != [Value::from("on")] {
             bail!("ask as a superuser: pg_hba.conf and files of certificates are shown to no one else");
         }
         for row in server.rows(SETTINGS, None)? {
@@ -67,8 +88,10 @@ impl Server {
         }
         server.major = server.number("server_version_num") as u32 / 10_000;
         server.config_file = server.text("config_file");
-        let schema = server.rows(SCHEMA, None)?;
-        server.schema = schema.first().and_then(Value::as_str).map(str::to_owned);
+        let found = server.rows(SCHEMA, None)?;
+        let text = |name: &str| found.first()?[name].as_str().map(str::to_owned);
+        server.views_owner = text("owner");
+        server.schema = text("schema").filter(|_| server.views_owner.is_none());
         Ok(server)
     }
 
@@ -114,7 +137,7 @@ impl Server {
             "--set",
             "ON_ERROR_STOP=1",
         ]);
-        command.args(["--command", sql]);
+        command.args(["--command", PINNED, "--command", sql]);
         // Of several, the later counts; and a name is a name.
         if let Some(conninfo) = &self.conninfo {
             command.args(["--dbname", conninfo]);

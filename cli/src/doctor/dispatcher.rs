@@ -152,12 +152,20 @@ fn judge(program: Option<&str>, library: Option<&str>) -> Replaced {
 
 /// Nothing but its port can be asked.
 fn look_without_views(server: &Server, findings: &mut Findings) -> Result<Dispatcher> {
-    findings.mended(
-        CHECK,
-        Level::Unknown,
-        "this database has no views to ask it by",
-        "CREATE EXTENSION pg_baton in it, or name one that has it",
-    );
+    match &server.views_owner {
+        Some(owner) => findings.mended(
+            CHECK,
+            Level::Unknown,
+            format!("its views in this database are not asked: {owner}, no superuser, could replace them"),
+            "ALTER EXTENSION pg_baton SET SCHEMA, to one that a superuser owns",
+        ),
+        None => findings.mended(
+            CHECK,
+            Level::Unknown,
+            "this database has no views to ask it by",
+            "CREATE EXTENSION pg_baton in it, or name one that has it",
+        ),
+    }
     if collides(server, findings) {
         return Ok(Dispatcher::default());
     }

@@ -42,12 +42,12 @@ impl Crowd {
 
 impl Core {
     /// May one more of this key come in? A superuser may in any case, as with CONNECTION
-    /// LIMIT (InitializeSessionUserId in miscinit.c). Until the launcher has said what is
-    /// set for the role in the database, everybody may.
-    pub fn may_come_in(&self, key: &PoolKey) -> Result<(), NoSession> {
+    /// LIMIT (InitializeSessionUserId in miscinit.c). As long as the launcher has not said
+    /// what is set for the role in the database, what it said of this client counts.
+    pub fn may_come_in(&self, key: &PoolKey, at_login: Option<usize>) -> Result<(), NoSession> {
         let group = group_of(key);
         let limits = self.groups.get(group).and_then(Group::limits);
-        let most = limits.and_then(|limits| limits.max_sessions);
+        let most = limits.map_or(at_login, |limits| limits.max_sessions);
         match most.filter(|_| !key.superuser) {
             Some(most) if self.session_tally.of_group(group) >= most => {
                 Err(NoSession::PoolLimit(most))

@@ -85,11 +85,19 @@ impl Core {
             return;
         };
         let (number, life) = (backend.pool(), backend.life());
-        (self.passing).has_started(now_us.saturating_sub(backend.started_us()));
+        let after_us = now_us.saturating_sub(backend.started_us());
         let generation = backend.login_generation();
         let from = backend.was_opened_for();
+        let has_become = backend.has_become();
+        match has_become {
+            true => self.passing.has_become(after_us),
+            false => self.passing.has_started(after_us),
+        }
         if let Some(pool) = self.pool_mut(number) {
-            pool.starts.has_attached(from, generation, now_us);
+            match has_become {
+                true => pool.starts.has_come(),
+                false => pool.starts.has_attached(from, generation, now_us),
+            }
         }
         if life.is_leaving() {
             self.act(Action::Retire(slot));
@@ -138,6 +146,10 @@ impl Core {
     pub(super) fn give_up_starting(&mut self, words: &impl Words) {
         let latest_us = self.now.us.saturating_sub(START_LIMIT_US);
         while let Some(slot) = self.backends.next_started_before(latest_us) {
+            if self.backends.get(slot).is_some_and(|it| it.has_become()) {
+                // It has attached long ago, and ends by itself if it cannot.
+                continue;
+            }
             let text = "a backend did not attach in time; is pg_baton in shared_preload_libraries?";
             self.open_failed(slot, Failure::Protocol(text.into()), None, words);
         }

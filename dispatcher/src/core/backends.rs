@@ -9,6 +9,7 @@ mod life;
 
 pub use life::{Life, Lives};
 
+use super::idle_clients::IdleClient;
 use super::origin::{Origin, Provenance};
 use super::stall::Seen;
 use counts::{Counted, Counts};
@@ -26,6 +27,8 @@ pub struct Backend {
     held: bool,
     /// When it was last looked at for that.
     seen: Option<Seen>,
+    /// What its client keeps it waiting for, and since when.
+    idle_client: Option<IdleClient>,
     /// Since when it says that it exits: it has no session, and gets none.
     exits_since_us: Option<u64>,
     /// It goes so that this pool may have its place.
@@ -40,6 +43,10 @@ pub struct Backend {
     login_generation: u64,
     /// Tells it from others that have had its slot.
     serial: u64,
+    /// Its process can become another role's (become.rs).
+    serves_roles: bool,
+    /// That is how it came to its pool: its process has served another before.
+    has_become: bool,
 }
 
 impl Backend {
@@ -74,6 +81,18 @@ impl Backend {
 
     pub fn login_generation(&self) -> u64 {
         self.login_generation
+    }
+
+    pub fn serves_roles(&self) -> bool {
+        self.serves_roles
+    }
+
+    pub fn set_serves_roles(&mut self, serves_roles: bool) {
+        self.serves_roles = serves_roles;
+    }
+
+    pub fn has_become(&self) -> bool {
+        self.has_become
     }
 
     // ---- how it comes ------------------------------------------------------
@@ -134,9 +153,13 @@ impl Backend {
         self.seen
     }
 
-    /// Is it time to look at it, which is at work and may be held, or was?
-    pub fn is_to_be_seen(&self, may_be_held: bool, now_us: u64) -> bool {
-        match may_be_held {
+    pub fn idle_client(&self) -> Option<IdleClient> {
+        self.idle_client
+    }
+
+    /// Is it time to look at it, which is at work, or was held?
+    pub fn is_to_be_seen(&self, is_at_work: bool, now_us: u64) -> bool {
+        match is_at_work {
             true => self.seen.is_none_or(|seen| seen.is_past(now_us)),
             false => self.held,
         }
@@ -277,6 +300,24 @@ impl Backends {
     /// A slot for a new backend.
     pub fn start(&mut self, pool: u32, now_us: u64, login_generation: u64) -> Option<u32> {
         let slot = self.free.pop()?;
+        self.begin(slot, pool, now_us, login_generation);
+        Some(slot)
+    }
+
+    /// The process in this slot, which leaves its pool, starts anew as one of another.
+    pub fn become_of(&mut self, slot: u32, pool: u32, now_us: u64, login_generation: u64) {
+        let serves_roles = self.get(slot).is_some_and(Backend::serves_roles);
+        let since_us = self.get(slot).and_then(Backend::exits_since_us);
+        self.remove(slot);
+        self.free.retain(|other| *other != slot);
+        self.begin(slot, pool, since_us.unwrap_or(now_us), login_generation);
+        if let Some(backend) = self.get_mut(slot) {
+            backend.serves_roles = serves_roles;
+            backend.has_become = true;
+        }
+    }
+
+    fn begin(&mut self, slot: u32, pool: u32, now_us: u64, login_generation: u64) {
         self.next_serial += 1;
         self.table[slot as usize] = Some(Backend {
             pool,
@@ -285,6 +326,7 @@ impl Backends {
             dedicated_since_us: None,
             held: false,
             seen: None,
+            idle_client: None,
             exits_since_us: None,
             makes_room_for: None,
             leaving_at: 0,
@@ -293,12 +335,13 @@ impl Backends {
             attached_us: now_us,
             login_generation,
             serial: self.next_serial,
+            serves_roles: false,
+            has_become: false,
         });
         self.end = self.end.max(slot + 1);
         let is = self.get(slot).map(Backend::counted);
         self.counts.change(None, is);
         self.started.push_back((slot, self.next_serial));
-        Some(slot)
     }
 
     /// Of the last one that was started.
@@ -337,6 +380,12 @@ impl Backends {
         self.set_held(slot, held);
         if let Some(backend) = self.get_mut(slot) {
             backend.seen = seen;
+        }
+    }
+
+    pub fn set_idle_client(&mut self, slot: u32, is: Option<IdleClient>) {
+        if let Some(backend) = self.get_mut(slot) {
+            backend.idle_client = is;
         }
     }
 

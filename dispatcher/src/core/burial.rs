@@ -97,6 +97,7 @@ impl Core {
         };
         let (number, exits_since_us) = (backend.pool(), backend.exits_since_us());
         let why = self.why_forgotten(slot);
+        self.did_not_become(slot);
         if !self.backends.is_gone(slot) {
             return;
         }
@@ -349,5 +350,6 @@ fn may_have_in_hand(slot: u32, words: &impl Words) -> bool {
         return false;
     }
     let index = index_of(words.backend_session(slot));
-    words.holder(index) != Some(slot) || words.shown(index) != Shown::Other
+    words.holder(index) != Some(slot)
+        || !matches!(words.shown(index), Shown::Other | Shown::InTransaction)
 }

@@ -19,7 +19,7 @@ impl Core {
         words: &impl Words,
     ) -> Result<SessionId, NoSession> {
         let pool = self.pool(number).ok_or(NoSession::Full)?;
-        self.may_come_in(pool.key())?;
+        self.may_come_in(pool.key(), None)?;
         let usable = |index| words.index_is_free(index);
         let created = self.sessions.create(number, from, usable);
         let id = created.ok_or(NoSession::Full)?;

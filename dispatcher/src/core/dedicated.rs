@@ -4,14 +4,16 @@
 //! How many there may be is places.rs's to say. One that becomes dedicated
 //! gives its place among the shared backends back, and another starts there.
 //! Beyond the bound it holds a place of theirs instead; when others wait in
-//! vain for what is left, the last one ends (MSG_EVICT).
+//! vain for what is left, one of the role with most ends (MSG_EVICT).
 
-use super::places::Places;
+use super::places::{Places, Role};
 use super::{index_of, Action, Core, Shown, Words};
 
 /// Others wait in vain if they have waited so long, or a quarter of what they
 /// may.
 const IN_VAIN_US: u64 = 1_000_000;
+/// A superuser who has waited so long needs no place that others leave.
+const SUPERUSER_WAITS_US: u64 = 100_000;
 /// From the word to a backend that its session is to end until it is taken not to have
 /// heard.
 const EVICTION_US: u64 = 1_000_000;
@@ -35,8 +37,41 @@ impl Core {
             max_backends: self.limits.max_backends,
             max_dedicated: self.limits.max_dedicated,
             held: self.backends.held(),
+            boost: self.stall.boost(),
             max_extra: self.limits.max_extra,
             ceiling: self.limits.ceiling,
+            for_superusers: self.limits.for_superusers,
+            role: Role::default(),
+        }
+    }
+
+    /// And for this pool's role.
+    pub(super) fn places_for(&self, number: u32, words: &impl Words) -> Places {
+        self.places_without(0, number, words)
+    }
+
+    /// When so many backends have gone.
+    pub(super) fn places_without(&self, gone: usize, number: u32, words: &impl Words) -> Places {
+        let places = self.places(gone);
+        let Some(key) = self.pool_key(number) else {
+            return places;
+        };
+        let backends = self.backend_tally.of_role(key.role_oid);
+        let role = |is_superuser_in_need| Role {
+            backends,
+            is_superuser_in_need,
+        };
+        let places = Places {
+            role: role(false),
+            ..places
+        };
+        let is_in_need = || self.oldest_wait_us(number, words) >= Some(SUPERUSER_WAITS_US);
+        match key.superuser && places.room() == 0 && is_in_need() {
+            true => Places {
+                role: role(true),
+                ..places
+            },
+            false => places,
         }
     }
 
@@ -76,12 +111,7 @@ impl Core {
         if self.backends.dedicated() == 0 || !places.has_excess() {
             return;
         }
-        let in_vain_us = match self.limits.session_wait_timeout_us {
-            0 => IN_VAIN_US,
-            timeout_us => IN_VAIN_US.min(timeout_us / 4),
-        };
-        let longest_us = self.longest_seen_us();
-        if longest_us.is_none_or(|waited_us| waited_us < in_vain_us) {
+        if self.longest_seen_us() < Some(self.in_vain_us()) {
             return;
         }
         if self.is_one_being_evicted() {
@@ -91,24 +121,44 @@ impl Core {
             let session = words.backend_session(slot);
             session != 0 && words.shown(index_of(session)) == Shown::Idle
         };
+        let role_backends = |slot: u32| {
+            let pool = self.backends.get(slot).map(|backend| backend.pool());
+            pool.map_or(0, |pool| self.role_backends(pool))
+        };
         let slots = self.backends.by_dedication().iter().map(|(_, slot)| *slot);
-        let chosen = (self.excess).choose(slots, places.most_dedicated(), is_idle);
+        let most = places.most_dedicated();
+        let mut excess = self.excess;
+        let chosen = excess.choose(slots, most, is_idle, role_backends);
+        self.excess = excess;
         let Some((slot, backend)) = chosen.and_then(|slot| Some((slot, self.backends.get(slot)?)))
         else {
             return;
         };
-        self.evicted = Some(Evicted {
-            slot,
-            serial: backend.serial(),
-            at_us: self.now.us,
-        });
+        let serial = backend.serial();
+        self.is_evicted(slot, serial);
         let id = words.backend_session(slot);
         self.act(Action::Evict { slot, id });
     }
 
+    /// Who has waited so long waits in vain.
+    pub(super) fn in_vain_us(&self) -> u64 {
+        match self.limits.session_wait_timeout_us {
+            0 => IN_VAIN_US,
+            timeout_us => IN_VAIN_US.min(timeout_us / 4),
+        }
+    }
+
+    pub(super) fn is_evicted(&mut self, slot: u32, serial: u64) {
+        self.evicted = Some(Evicted {
+            slot,
+            serial,
+            at_us: self.now.us,
+        });
+    }
+
     /// Was one told to end a moment ago, and may not have heard yet? There is one at a
     /// time.
-    fn is_one_being_evicted(&self) -> bool {
+    pub(super) fn is_one_being_evicted(&self) -> bool {
         self.evicted.is_some_and(|evicted| {
             let backend = self.backends.get(evicted.slot);
             let is_there = backend.is_some_and(|backend| backend.serial() == evicted.serial);

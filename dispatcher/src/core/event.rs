@@ -1,9 +1,10 @@
 //! What happens to the core, and what it asks for in return.
 
+use super::idle_clients::ClientOwes;
 use super::ids::SessionId;
 use super::origin::Provenance;
 use super::pool_changes::PoolChange;
-use super::who_is_in::Users;
+use super::who_is_in::Roles;
 use super::words::Word;
 use crate::protocol::auth::client::Failure;
 
@@ -77,6 +78,8 @@ pub enum Event {
         slot: u32,
         was_asked: bool,
     },
+    /// A backend has taken the ticket, holds no session, and waits for what it is to be.
+    GivesWay(u32),
     /// A slot that an earlier dispatcher's backend had is free.
     SlotFreed(u32),
     /// The ticket was taken back; or, `false`, somebody had it already.
@@ -86,6 +89,8 @@ pub enum Event {
         slot: u32,
         transactions: u64,
         cpu_us: u64,
+        /// The socket of its session's client has no room: what was sent is not read.
+        is_unread: bool,
     },
 
     /// A hold on a database has ended; by its number.
@@ -258,6 +263,12 @@ pub enum Action {
         slot: u32,
         pool: u32,
     },
+    /// A backend that gives way becomes one of this pool; answered by `Attached`, after
+    /// `Core::has_become` has agreed, or by `BackendGone`.
+    Become {
+        slot: u32,
+        pool: u32,
+    },
     /// Asks a backend to exit at its next boundary.
     Retire(u32),
     /// Asks a backend for a session that lingers on it.
@@ -269,6 +280,13 @@ pub enum Action {
     Evict {
         slot: u32,
         id: SessionId,
+    },
+    /// Ends a session whose client keeps a backend waiting, if it still does.
+    EndIdle {
+        slot: u32,
+        id: SessionId,
+        waits_for: ClientOwes,
+        idle_us: u64,
     },
     /// Sessions of this pool, or (None) of all, keep their backends from now on;
     /// or not any more.
@@ -318,7 +336,7 @@ pub enum Action {
     /// Who is in the database of this hold: some of them, or (`is_all`) the last.
     TellWhoIsIn {
         number: u32,
-        users: Users,
+        roles: Roles,
         is_all: bool,
     },
     /// A new failure to start backends for a pool, which is worth a line.

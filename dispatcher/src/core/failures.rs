@@ -4,6 +4,20 @@ use super::origin::Origin;
 use super::{Action, Core, SessionId, Then, Why, Words};
 use crate::protocol::auth::client::Failure;
 
+/// Clients that are told in a round that no backend will greet them, and sessions that are
+/// looked at for that.
+const ENDED_AT_ONCE: usize = 64;
+const LOOKED_AT_ONCE: usize = 1024;
+
+/// The sessions that waited when a pool's start failed, from the first on.
+pub struct Ungreeted {
+    pool: u32,
+    over_unix: Option<bool>,
+    /// Of those that were looked at: they wait on.
+    stay: usize,
+    left: usize,
+}
+
 impl Core {
     /// Where but one more may come in, two that start at a time are both
     /// refused: the server counts them before it lets them in
@@ -77,22 +91,54 @@ impl Core {
     }
 
     /// `over_unix`: a login failed, each has a failure of its own.
-    pub(super) fn end_ungreeted(&mut self, number: u32, over_unix: Option<bool>) {
-        let waiting: Vec<SessionId> = self.sessions.fifo(number).collect();
-        for id in waiting {
-            let failure = match over_unix {
-                Some(over_unix) => self.own_failure(number, id, over_unix),
-                None => self.pool(number).and_then(|pool| pool.starts.failure()),
-            };
-            let Some(failure) = failure else {
+    pub(super) fn end_ungreeted(&mut self, pool: u32, over_unix: Option<bool>) {
+        self.ungreeted.push_back(Ungreeted {
+            pool,
+            over_unix,
+            stay: 0,
+            left: self.sessions.fifo(pool).count(),
+        });
+    }
+
+    /// In each round: the next ones of these.
+    pub(super) fn end_ungreeted_on(&mut self) {
+        let (mut may_end, mut may_look) = (ENDED_AT_ONCE, LOOKED_AT_ONCE);
+        while let Some(mut of) = self.ungreeted.pop_front() {
+            let next = self.sessions.fifo(of.pool).skip(of.stay);
+            let some: Vec<SessionId> = next.take(of.left.min(may_look)).collect();
+            // As long as it has a backend they wait for that.
+            if some.is_empty() || self.backends.lives(of.pool).attached() > 0 {
                 continue;
-            };
-            let ungreeted = (self.sessions.get(id)).is_some_and(|session| session.is_ungreeted());
-            if (ungreeted || failure.is_no_database()) && is_final(failure) {
-                let why = Why::Failed(Box::new(failure.clone()));
-                self.end(id, why);
+            }
+            for id in some {
+                of.left -= 1;
+                may_look -= 1;
+                match self.why_ungreeted(of.pool, id, of.over_unix) {
+                    Some(why) => {
+                        may_end -= 1;
+                        self.end(id, why);
+                    }
+                    None => of.stay += 1,
+                }
+                if may_end == 0 {
+                    break;
+                }
+            }
+            self.ungreeted.push_front(of);
+            if may_end == 0 || may_look == 0 {
+                return;
             }
         }
+    }
+
+    fn why_ungreeted(&self, number: u32, id: SessionId, over_unix: Option<bool>) -> Option<Why> {
+        let failure = match over_unix {
+            Some(over_unix) => self.own_failure(number, id, over_unix),
+            None => self.pool(number).and_then(|pool| pool.starts.failure()),
+        }?;
+        let is_ungreeted = (self.sessions.get(id)).is_some_and(|session| session.is_ungreeted());
+        let ends = (is_ungreeted || failure.is_no_database()) && is_final(failure);
+        ends.then(|| Why::Failed(Box::new(failure.clone())))
     }
 }
 

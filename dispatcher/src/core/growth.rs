@@ -63,8 +63,16 @@ impl Growth {
         }
     }
 
+    /// Those beyond the usual number are for sessions that wait alone.
     pub fn starts(&self) -> usize {
-        self.wanted().min(self.own_room).min(self.places.room())
+        let for_waiting = self.for_waiting().min(self.room());
+        let usual = self.places.usual_room().min(self.own_room);
+        for_waiting.max(self.wanted().min(usual))
+    }
+
+    /// How many backends the pool could start, if it wanted them.
+    pub fn room(&self) -> usize {
+        self.own_room.min(self.places.room())
     }
 
     /// Sessions wait, and nothing may be started for them.
@@ -150,6 +158,7 @@ mod tests {
             own_room: usize::MAX,
             places: Places {
                 max_backends: 8,
+                max_extra: Some(2),
                 ceiling: 10,
                 ..Places::default()
             },

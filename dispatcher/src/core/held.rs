@@ -1,11 +1,12 @@
-//! Backends that transactions hold without doing anything, while others wait.
+//! Backends that transactions hold for long, while others wait.
 //!
 //! What that means is stall.rs's to say, and places.rs's how many may be added
 //! for them. How much processor time a backend has used the shell tells
 //! (`Action::Measure`).
 
+use super::backends::Life;
 use super::cursor::Cursor;
-use super::stall::Seen;
+use super::stall::{Seen, Since, Waiting, SLOW_START_US};
 use super::{Action, Core, Word, Words};
 
 /// Backends, and pools, that are looked at in a tick: as there are ten ticks from one look
@@ -16,30 +17,35 @@ const LOOKED_AT_ONCE: usize = if cfg!(test) { 4 } else { 256 };
 #[derive(Debug, Default)]
 pub struct LookForHeld {
     backends: Cursor,
-    next_pool: u32,
-    pools: Vec<u32>,
-    /// So often transactions were seen to have completed.
-    completed: u64,
+    /// Sessions that waited and have got a backend.
+    pub handed_out: u64,
 }
 
 impl Core {
+    /// Is it one whose transactions count as held, or that a dedicated session has?
+    fn may_be_idle(&self, slot: u32) -> bool {
+        self.backends.may_be_held(slot) || self.backends.life(slot) == Some(Life::Dedicated)
+    }
+
     /// In each tick.
     pub(super) fn look_for_held(&mut self, words: &impl Words) {
-        self.stall.allow_none();
-        let longest_us = self.longest_seen_us();
         let held = self.backends.held();
-        if longest_us.is_none() && held == 0 {
+        let waiting = Waiting {
+            sessions: self.waiting(words),
+            longest_us: self.longest_seen_us(),
+            without_us: self.longest_without_us(),
+        };
+        let (boost, timeout_us) = (self.stall.boost(), self.limits.session_wait_timeout_us);
+        let handed_out = self.held.handed_out;
+        (self.stall).look(self.now.us, handed_out, waiting, timeout_us, held);
+        if waiting.longest_us.is_none() && held == 0 {
             return;
         }
-        self.look_whether_any_complete(words);
-        let completed = self.held.completed;
-        let timeout_us = self.limits.session_wait_timeout_us;
-        let is_stalled = self
-            .stall
-            .is_there(self.now.us, completed, longest_us, timeout_us);
-        if is_stalled && self.places(0).room() == 0 && self.limits.max_extra != Some(0) {
-            self.stall.allow_steps(self.now.us, held);
-        } else if held == 0 {
+        if self.stall.boost() > boost {
+            self.mark_waiting();
+        }
+        let are_more = self.places(0).has_more_than_held();
+        if held == 0 && !are_more && !self.stall.allows_one() {
             return;
         }
         for _ in 0..LOOKED_AT_ONCE.min(self.backends.end() as usize) {
@@ -48,26 +54,18 @@ impl Core {
             let Some((slot, backend)) = found else {
                 continue;
             };
-            let may_be_held = self.backends.may_be_held(slot) && words.backend(slot) == Word::Busy;
-            if backend.is_to_be_seen(may_be_held, self.now.us) {
+            if backend.life() == Life::Starting {
+                let is_slow = self.now.us >= backend.started_us() + SLOW_START_US;
+                let was_held = backend.is_held();
+                let is_held = is_slow && (was_held || self.places(0).has_more_than_held());
+                self.backends.is_seen(slot, None, is_held);
+                continue;
+            }
+            let is_at_work = self.may_be_idle(slot) && words.backend(slot) == Word::Busy;
+            if backend.is_to_be_seen(is_at_work, self.now.us) {
                 self.actions.push_back(Action::Measure(slot));
             }
         }
-    }
-
-    /// Has any pool completed transactions since it was looked at?
-    fn look_whether_any_complete(&mut self, words: &impl Words) {
-        let mut some = std::mem::take(&mut self.held.pools);
-        let pools = self.pools.with_backends();
-        pools.some_from(self.held.next_pool, LOOKED_AT_ONCE, &mut some);
-        self.held.next_pool = some.last().map_or(0, |last| last + 1);
-        for number in &some {
-            let completed = words.completed(*number);
-            if let Some(pool) = self.pools.get_mut(*number) {
-                self.held.completed += u64::from(pool.has_completed(completed));
-            }
-        }
-        self.held.pools = some;
     }
 
     /// What a backend has done so far.
@@ -76,29 +74,38 @@ impl Core {
         slot: u32,
         transactions: u64,
         cpu_us: u64,
+        is_unread: bool,
         words: &impl Words,
     ) {
-        let is_busy = self.backends.may_be_held(slot) && words.backend(slot) == Word::Busy;
+        let may_be_held = self.backends.may_be_held(slot);
+        let is_busy = self.may_be_idle(slot) && words.backend(slot) == Word::Busy;
         let now = Seen {
             at_us: self.now.us,
             transactions,
             cpu_us,
         };
+        self.look_at_client(slot, is_unread, now, words);
         let Some(backend) = self.backends.get(slot) else {
             return;
         };
         let was_held = backend.is_held();
-        let is_held = match backend.seen() {
-            Some(before) if is_busy => match now.is_held_since(&before) {
+        let since = match backend.seen() {
+            Some(before) if is_busy => match now.since(&before) {
                 None => return,
-                // Its turn comes.
-                Some(true) if !was_held && !self.stall.allows_one() => return,
-                Some(is_held) => is_held,
+                Some(since) => since,
             },
-            _ => false,
+            _ => Since::Moved,
         };
-        let seen = is_busy.then_some(now);
-        self.backends.is_seen(slot, seen, is_held);
+        let is_held = since != Since::Moved
+            && may_be_held
+            && (was_held
+                || self.places(0).has_more_than_held()
+                || since == Since::Idled && self.stall.allows_one());
+        if since == Since::Idled && may_be_held && !is_held {
+            // Its turn comes: it is measured again in the next tick.
+            return;
+        }
+        self.backends.is_seen(slot, is_busy.then_some(now), is_held);
         if is_held && !was_held {
             self.stall.step();
             self.mark_waiting();

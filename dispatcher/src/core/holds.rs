@@ -15,7 +15,6 @@
 
 use super::sessions::Location;
 use super::{Action, Core, SessionId, Then, Words};
-use std::sync::Arc;
 
 /// Ready queues that are emptied in a round: some system calls each.
 const TAKEN_BACK_AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
@@ -24,7 +23,8 @@ const TAKEN_BACK_AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
 pub struct Hold {
     /// Its holder's number. None: he has gone, and not all have been looked at yet.
     number: Option<u32>,
-    database: Arc<[u8]>,
+    /// A name may be another database's by now.
+    database_oid: u32,
     /// Its sessions are ended.
     forced: bool,
     /// Ready queues are still to be emptied: those of pools from this one on.
@@ -42,23 +42,22 @@ impl Core {
     pub fn hold(
         &mut self,
         number: u32,
-        database: &[u8],
+        database_oid: u32,
         forced: bool,
         own: SessionId,
         words: &impl Words,
     ) {
-        let database: Arc<[u8]> = database.into();
         self.holds.retain(|hold| hold.number != Some(number));
         self.holds.push(Hold {
             number: Some(number),
-            database: Arc::clone(&database),
+            database_oid,
             forced,
             to_take_back: forced.then_some(0),
             own,
             #[cfg(test)]
             to_end: Vec::new(),
         });
-        self.who_is_in.begin(number, database, own);
+        self.who_is_in.begin(number, database_oid, own);
         match forced {
             // They end, and are counted then.
             true => self.take_back_on(),
@@ -81,7 +80,7 @@ impl Core {
             let Some(from) = hold.to_take_back else {
                 continue;
             };
-            let pools = self.pools.in_database(&hold.database, from);
+            let pools = self.pools.in_database(hold.database_oid, from);
             let pools: Vec<u32> = pools.take(left).collect();
             left -= pools.len();
             hold.to_take_back = pools.last().map_or(Some(from), |last| Some(last + 1));
@@ -102,7 +101,7 @@ impl Core {
             let Some(from) = hold.to_take_back else {
                 continue;
             };
-            let mut left = self.pools.in_database(&hold.database, from);
+            let mut left = self.pools.in_database(hold.database_oid, from);
             if left.next().is_none() {
                 hold.to_take_back = None;
                 begins = true;
@@ -168,8 +167,9 @@ impl Core {
             true => None,
             false => self.pool(number),
         };
-        let is_on =
-            move |hold: &&Hold| pool.is_some_and(|pool| pool.key().database == *hold.database);
+        let is_on = move |hold: &&Hold| {
+            pool.is_some_and(|pool| pool.key().database_oid == hold.database_oid)
+        };
         self.holds.iter().filter(is_on)
     }
 
@@ -205,7 +205,7 @@ impl Core {
     #[cfg(test)]
     fn note_who_is_to_end(&mut self, at: usize, words: &impl Words) {
         let hold = &self.holds[at];
-        let pools = self.pools.in_database(&hold.database, 0);
+        let pools = self.pools.in_database(hold.database_oid, 0);
         let ids = pools.flat_map(|number| self.sessions.of_pool(number));
         let to_end = ids
             .filter(|id| hold.forced && self.is_forced_out(*id, words) && self.is_ours(*id, words));

@@ -72,6 +72,8 @@ pub struct Room {
     tried: usize,
     /// Nobody could go.
     not_before_us: u64,
+    /// A turn may be over then.
+    looks_again_us: Option<u64>,
     /// It goes on in the next round, without anything having happened.
     goes_on: bool,
     /// What it goes on with, when all backends have been seen.
@@ -140,6 +142,11 @@ impl Room {
         !self.offered.is_empty()
     }
 
+    /// When it is to be looked again, if not in the next tick.
+    pub fn looks_again_us(&self) -> Option<u64> {
+        self.looks_again_us
+    }
+
     /// Pools that get the places that have just become free, in this order.
     pub fn meant_for(&self) -> &[u32] {
         &self.meant_for
@@ -201,6 +208,14 @@ impl Core {
     /// Told in each round, after the pools have been looked at.
     pub(super) fn make_room(&mut self, words: &impl Words) {
         self.room.goes_on = false;
+        if self
+            .room
+            .looks_again_us
+            .is_some_and(|then_us| self.now.us >= then_us)
+        {
+            self.room.looks_again_us = None;
+            self.room.is_due |= !self.room.is_offered();
+        }
         if !self.room.is_due || self.now.us < self.room.not_before_us {
             return;
         }
@@ -251,7 +266,8 @@ impl Core {
         if claims.is_empty() {
             self.room.untaken_since_us = None;
         }
-        let places = self.places(self.going_backends(words));
+        let going = self.going_backends(words);
+        let places = self.places(going);
         let is_surplus = self.room.lasting_surplus(places.has_surplus(), self.now.us);
         if !is_surplus && claims.is_empty() {
             return;
@@ -270,6 +286,7 @@ impl Core {
         let waiting = self.in_all(claims.len());
         let is_untaken = |since_us| self.now.us >= since_us + UNTAKEN_US;
         let rules = Rules::new(self.now.us, timeout_us, all.len(), waiting, passing_us)
+            .with_becoming(self.passing.becoming_us())
             .with_any_end(self.room.untaken_since_us.is_some_and(is_untaken))
             .with_ending_at_once(if are_few { 1 } else { all.len() / ENDING_PART });
         let rules = match are_few {
@@ -277,7 +294,13 @@ impl Core {
             false => rules.with_sample(all.len(), all.part()),
         };
         rules.sort(&mut claims);
-        claims.drain(..places.room().min(claims.len()));
+        // Of places that are left or about to be, a claim gets one its role may take.
+        let mut room = places.room();
+        claims.retain(|claim| {
+            let gets_one = room > 0 && self.places_without(going, claim.pool, words).room() > 0;
+            room -= usize::from(gets_one);
+            !gets_one
+        });
         if is_surplus {
             let claim = None;
             let rules = &rules;
@@ -290,6 +313,9 @@ impl Core {
             }
         } else {
             self.give_to_first(&rules, &claims, &mut all, words);
+            if !self.room.is_offered() && !claims.is_empty() {
+                self.room.looks_again_us = rules.looks_again_us();
+            }
         }
         self.holdings.put_back(all);
         if are_few {
@@ -361,8 +387,8 @@ impl Core {
     }
 
     /// The order in which pools get what is free.
-    pub(super) fn place_key(&self, number: u32, words: &impl Words) -> (usize, bool, u64) {
-        let backends = self.own_backends(number);
+    pub(super) fn place_key(&self, number: u32, words: &impl Words) -> (usize, bool, bool, u64) {
+        let backends = (self.role_backends(number), self.own_backends(number));
         let waited_us = self.oldest_wait_us(number, words).unwrap_or(0);
         let since_us = self.now.us.saturating_sub(waited_us);
         place_key(&self.room.meant_for, number, backends, since_us)
@@ -393,16 +419,23 @@ impl Core {
                 },
                 weight: self.weight(number),
                 is_lacking: pool.is_lacking(),
+                is_role_without: self.role_backends(number) == 0,
+                has_its_share: self.places_for(number, words).has_its_share(),
                 is_owed: backends < self.reserved(number) && may_be_reserved,
             })
         };
         pools.into_iter().filter_map(claim).collect()
     }
 
+    /// Does somebody wait in a pool, and none may be started?
+    pub(super) fn wants_place(&self, number: u32, words: &impl Words) -> bool {
+        self.waiting_in(number, words) > 0
+            && (self.growth(number, words)).is_some_and(|growth| growth.wants_room())
+    }
+
     /// Does a pool want another's place?
     pub(super) fn look_whether_it_lacks(&mut self, number: u32, words: &impl Words) -> bool {
-        let wants = self.waiting_in(number, words) > 0
-            && (self.growth(number, words)).is_some_and(|growth| growth.wants_room());
+        let wants = self.wants_place(number, words);
         let now_us = self.now.us;
         if let Some(pool) = self.pool_mut(number) {
             pool.lacks(wants, now_us);

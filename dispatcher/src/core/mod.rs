@@ -26,6 +26,7 @@
 //! | `whose` | may this backend speak of that session? |
 //! | `admission` | who comes in, and when new sessions are native because too many wait |
 //! | `attach`, `leave`, `burial`, `shrink` | a backend comes, goes, has ended, may go |
+//! | `become_of` | one that goes for another pool becomes that pool's instead |
 //! | `room`, `make_room`, `holdings`, `candidates` | which backend gives way for another pool, of those that were seen |
 //! | `within_limits` | which does, where the server has a limit of its own |
 //! | `passing` | what that has cost of late |
@@ -37,6 +38,7 @@
 mod admission;
 mod attach;
 mod backends;
+mod become_of;
 mod burial;
 mod cancel;
 mod candidates;
@@ -50,6 +52,7 @@ mod growth;
 mod held;
 mod holdings;
 mod holds;
+mod idle_clients;
 mod ids;
 mod lap;
 mod leave;
@@ -88,15 +91,17 @@ pub use admission::NoSession;
 pub use attach::{Attach, Identity, Stranger};
 pub use backends::Backend;
 pub use event::{Action, Ending, Event, Look, Says, Skipped, Then, Why};
+pub use idle_clients::ClientOwes;
 pub use ids::{index_of, SessionId};
 pub use origin::{Origin, Provenance};
+pub use places::may_take;
 pub use pool_changes::PoolChange;
 #[cfg(test)]
 pub use pool_changes::Reason;
 pub use pool_limits::{PoolLimits, PoolMode, PoolSettings};
 pub use pools::{MarkOf, PoolKey};
 pub use tally::Tally;
-pub use who_is_in::Users;
+pub use who_is_in::Roles;
 pub use whose::{Tells, Whose};
 pub use words::{Shown, Word, Words};
 
@@ -105,6 +110,7 @@ use backends::Backends;
 use burial::Burials;
 use cursor::Cursor;
 use dedicated::Evicted;
+use failures::Ungreeted;
 use groups::Groups;
 use held::LookForHeld;
 use holdings::Holdings;
@@ -113,7 +119,7 @@ use make_room::Room;
 use moves::Moves;
 use outdate::Settling;
 use passing::Passing;
-use places::Excess;
+use places::{Excess, Places};
 use pool_memory::MemoryLaps;
 use pool_set::PoolSet;
 use pools::Pools;
@@ -134,12 +140,20 @@ pub struct Now {
     pub us: u64,
     /// As TimestampTz; may be set back, or forward.
     pub timestamp: i64,
+    /// Of the monotonic clock as the server's processes read it.
+    pub shared_us: i64,
 }
 
 impl Now {
-    /// Since this TimestampTz, which another process has written, and may be anything.
+    /// Since this moment of the server's processes, one of which has written it: it may be
+    /// anything.
     fn passed_us(self, since: i64) -> i64 {
-        self.timestamp.saturating_sub(since)
+        self.shared_us.saturating_sub(since)
+    }
+
+    /// The same as TimestampTz.
+    pub fn timestamp_of(self, since: i64) -> i64 {
+        self.timestamp.saturating_sub(self.passed_us(since))
     }
 }
 
@@ -152,10 +166,14 @@ pub struct Limits {
     pub backends_for_takings: usize,
     /// None: what is left.
     pub max_dedicated: Option<usize>,
-    /// Beyond max_backends, while transactions hold those. None: what is left.
+    /// Beyond max_backends, in a stall. None: what is left.
     pub max_extra: Option<usize>,
+    /// 0: none.
+    pub extra_idle_timeout_us: u64,
     /// Up to so many sessions each keeps a backend of its own.
     pub sharing_threshold: usize,
+    /// Beyond the ceiling, for superusers who have next to none.
+    pub for_superusers: usize,
     /// Backends that there may be at all: what the server's connections leave.
     /// Orphans have some, too; but they must not keep a new dispatcher from
     /// serving anybody.
@@ -215,6 +233,10 @@ pub struct Core {
     launcher_is_up: bool,
     stopping: bool,
     wants: Wants,
+    /// Pools in which some have waited too long.
+    expiring: PoolSet,
+    /// Whose clients no backend will greet.
+    ungreeted: VecDeque<Ungreeted>,
     sweeping: Sweeping,
     burials: Burials,
     settling: Settling,
@@ -269,6 +291,8 @@ impl Core {
             launcher_is_up: true,
             stopping: false,
             wants: Wants::default(),
+            expiring: PoolSet::new(pools),
+            ungreeted: VecDeque::new(),
             sweeping: Sweeping::default(),
             burials: Burials::default(),
             settling: Settling::default(),
@@ -311,12 +335,16 @@ impl Core {
             Event::Cancel(id) => self.cancel(id, words),
             Event::Terminate(id) => self.terminate(id, words),
 
-            Event::Claimed | Event::Queued => self.go_on(words),
+            Event::Claimed => {
+                self.held.handed_out += 1;
+                self.go_on(words);
+            }
+            Event::Queued => self.go_on(words),
             Event::ClaimLost(id) => self.claim_lost(id, words),
             Event::NotSent { pool, id, to_queue } => self.not_sent(pool, id, to_queue, words),
             Event::QueueFull { pool, id } => self.queue_full(pool, id, words),
             Event::QueueHasRoom(pool) => self.queue_has_room(pool),
-            Event::TakenBack(id) => self.sessions.wait_on(id),
+            Event::TakenBack(id) => self.taken_back(id),
             Event::QueueDrained(pool) => self.queue_drained(pool),
 
             Event::Attached(slot) => self.attached(slot),
@@ -324,13 +352,15 @@ impl Core {
             Event::Dedicated(slot, dedicated) => self.told_dedicated(slot, dedicated),
             Event::MayBeFree(slot) => self.may_be_free(slot),
             Event::Leaves { slot, was_asked } => self.leaves(slot, was_asked, words),
+            Event::GivesWay(slot) => self.gives_way(slot, words),
             Event::SlotFreed(slot) => self.backends.release(slot),
             Event::TicketBack(is_ours) => self.ticket_back(is_ours, words),
             Event::Measured {
                 slot,
                 transactions,
                 cpu_us,
-            } => self.measured(slot, transactions, cpu_us, words),
+                is_unread,
+            } => self.measured(slot, transactions, cpu_us, is_unread, words),
 
             Event::HoldEnded(number) => self.hold_ended(number, words),
             Event::LauncherIs { up } => self.launcher_is_up = up,
@@ -339,6 +369,8 @@ impl Core {
             Event::Tick => self.tick(words),
             Event::Sweep => self.sweep(words),
             Event::RoundEnds => {
+                self.expire_on();
+                self.end_ungreeted_on();
                 self.settle_on();
                 self.bury_on(words);
                 self.move_on();
@@ -368,7 +400,7 @@ impl Core {
             Then::Cancel(id) => self.cancel_located(id, words),
             Then::Terminate(id) => self.terminate_located(id, words),
             Then::EndUngreeted { pool, over_unix } => self.end_ungreeted(pool, over_unix),
-            Then::Expire(pool) => self.expire(pool),
+            Then::Expire(pool) => self.expiring.insert(pool),
             Then::LeaveUngreeted(id) => self.leave_ungreeted(id),
             Then::Bury { slot, is_last } => self.bury(slot, is_last, words),
             Then::Move { old, new } => self.move_sessions(old, new),
@@ -381,6 +413,7 @@ impl Core {
         self.look_for_held(words);
         self.look_who_has_missing(words);
         self.evict_excess(words);
+        self.end_idle_client(words);
         self.room.look_again();
         if self.stopping {
             self.end_given_back(words);
@@ -395,7 +428,7 @@ impl Core {
     }
 
     /// What there may be to go on with, and whether there is.
-    fn more(&self) -> [(&'static str, bool); 14] {
+    fn more(&self) -> [(&'static str, bool); 16] {
         [
             ("dirty", !self.dirty.is_empty()),
             ("burials", !self.burials.is_empty()),
@@ -403,6 +436,8 @@ impl Core {
             ("moves", self.moves.has_more()),
             ("retiring", !self.retiring.is_empty()),
             ("wants", self.wants.has_more()),
+            ("expiring", !self.expiring.is_empty()),
+            ("ungreeted", !self.ungreeted.is_empty()),
             ("room", self.room.has_more()),
             ("limits", self.limit_looks.has_more()),
             ("sweeping", self.sweeping.has_more()),
@@ -429,6 +464,12 @@ impl Core {
             || self.burials.are_some_missing()
     }
 
+    /// So long it may be waited for what happens, if that is less than a tick.
+    pub fn patience_us(&self) -> Option<u64> {
+        let then_us = self.room.looks_again_us()?;
+        Some(then_us.saturating_sub(self.now.us))
+    }
+
     pub fn sessions(&self) -> &Sessions {
         &self.sessions
     }
@@ -440,6 +481,13 @@ impl Core {
     /// Of all pools, starting ones included.
     pub fn backend_count(&self) -> usize {
         self.backends.total()
+    }
+
+    /// How many native sessions there may be, where nothing but the pool and they have any
+    /// of these connections.
+    pub fn most_native(&self, ceiling: usize) -> usize {
+        let places = self.places(0);
+        Places { ceiling, ..places }.most_native()
     }
 
     pub fn settings_generation(&self) -> u64 {

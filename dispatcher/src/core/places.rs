@@ -4,8 +4,33 @@
 //! that it serves nobody else. `max_backends` bounds the shared ones alone;
 //! those apart have bounds of their own, in what the server's connections
 //! leave. So sessions that keep their backends cost the others memory, and no
-//! backend. In a stall, those that are *held* (stall.rs) are replaced as well.
-//! docs/design/pools.md has the reasons.
+//! backend. In a stall (stall.rs) there are *extra* ones besides, and the last of
+//! these are kept for roles that have few backends. docs/design/pools.md has the reasons.
+
+use std::cmp::Reverse;
+
+/// A superuser's first backend needs no place, and some more need none of the pool's,
+/// whatever keeps the first busy: the server keeps connections for superusers.
+const SUPERUSERS_FIRST: usize = 3;
+/// Of all connections this part is never for shared or dedicated backends.
+const STALL_PART: usize = 8;
+
+/// How many more may a role take that has `own`, where `left` are left? Of the last
+/// `kept` it takes only as long as it has fewer than are left. So whatever one role
+/// does, another that has none gets one.
+pub fn may_take(own: usize, left: usize, kept: usize) -> usize {
+    let freely = left.saturating_sub(kept);
+    freely.max((left + 1).saturating_sub(own) / 2).min(left)
+}
+
+/// What a role has, and whether it has a right to connections that are reserved.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Role {
+    /// Its backends of all pools, starting and leaving ones included.
+    pub backends: usize,
+    /// A superuser's session has waited in vain.
+    pub is_superuser_in_need: bool,
+}
 
 /// What there is, and what there may be.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,8 +39,10 @@ pub struct Places {
     pub total: usize,
     /// Of these, dedicated.
     pub dedicated: usize,
-    /// Of the others, held by transactions that do nothing.
+    /// Of the others, held by transactions that last.
     pub held: usize,
+    /// So many more may be started, as nobody who waits gets on (stall.rs).
+    pub boost: usize,
     /// pg_baton.max_extra_backends; None: what is left.
     pub max_extra: Option<usize>,
     /// pg_baton.max_backends
@@ -24,17 +51,44 @@ pub struct Places {
     pub max_dedicated: Option<usize>,
     /// Connections of the server that the pool may have.
     pub ceiling: usize,
+    /// Beyond the ceiling, for superusers.
+    pub for_superusers: usize,
+    /// The role that wants one.
+    pub role: Role,
 }
 
 impl Places {
-    fn most_shared(&self) -> usize {
-        self.max_backends.min(self.ceiling)
+    fn most_extra(&self) -> usize {
+        self.max_extra.unwrap_or(usize::MAX)
     }
 
-    /// What is apart never takes what the shared ones may have.
-    pub fn most_dedicated(&self) -> usize {
+    /// Of the ceiling an eighth is for a stall.
+    pub fn most_shared(&self) -> usize {
+        let for_stall = (self.ceiling / STALL_PART).min(self.most_extra());
+        self.max_backends.min(self.ceiling - for_stall)
+    }
+
+    /// Extra ones that only roles with few backends get: a quarter of what the shared
+    /// ones leave, or what they have to leave.
+    fn kept(&self) -> usize {
         let left = self.ceiling - self.most_shared();
+        (left / 4)
+            .max(self.ceiling / STALL_PART)
+            .min(left)
+            .min(self.most_extra())
+    }
+
+    /// What is apart never takes what the shared ones may have, nor what is kept.
+    pub fn most_dedicated(&self) -> usize {
+        let left = self.ceiling - self.most_shared() - self.kept();
         self.max_dedicated.map_or(left, |most| most.min(left))
+    }
+
+    /// Connections of the ceiling that neither shared backends nor a stall may need, nor
+    /// others have. As many native sessions may be there.
+    pub fn most_native(&self) -> usize {
+        let apart = self.total.saturating_sub(self.most_shared());
+        (self.ceiling - self.most_shared() - self.kept()).saturating_sub(apart)
     }
 
     /// Dedicated backends beyond their bound hold places of the shared ones,
@@ -53,24 +107,67 @@ impl Places {
         (self.most_shared() / 4).max(1)
     }
 
-    /// Places beyond max_backends for those that are held.
+    /// Places beyond max_backends in a stall.
     fn extra(&self) -> usize {
-        self.max_extra.map_or(self.held, |most| most.min(self.held))
+        (self.held + self.boost).min(self.most_extra())
+    }
+
+    /// As many as there may be without a stall.
+    fn most_usual(&self) -> usize {
+        self.most_shared() + self.apart()
     }
 
     /// As many as there may be now.
     fn most(&self) -> usize {
-        (self.most_shared() + self.apart() + self.extra()).min(self.ceiling)
+        (self.most_usual() + self.extra()).min(self.ceiling)
     }
 
-    /// Is the nth that is added, counted from 0, there for one that is held?
+    /// Connections that are left to the pool.
+    pub fn left(&self) -> usize {
+        self.ceiling.saturating_sub(self.total)
+    }
+
+    /// Are few left, and has the role so many that it takes nobody else's place?
+    pub fn has_its_share(&self) -> bool {
+        let left = self.left();
+        left <= self.kept() && self.role.backends > self.most_shared().max(left)
+    }
+
+    /// Is the nth that is added, counted from 0, there because of a stall?
     pub fn is_extra(&self, nth: usize) -> bool {
-        self.total + nth >= self.most_shared() + self.apart()
+        self.total + nth >= self.most_usual()
     }
 
-    /// How many may be added.
+    /// Are there some because of a stall?
+    pub fn has_extra(&self) -> bool {
+        self.total > self.most_usual()
+    }
+
+    /// How many may be added, in a stall or not, whatever role they are for.
+    pub fn usual_room(&self) -> usize {
+        self.most_usual()
+            .min(self.ceiling)
+            .saturating_sub(self.total)
+    }
+
+    /// How many may be added, for this role.
     pub fn room(&self) -> usize {
-        self.most().saturating_sub(self.total)
+        let usual = self.usual_room();
+        let extra = self.most().saturating_sub(self.total).saturating_sub(usual);
+        let left = self.left().saturating_sub(usual);
+        let own = self.role.backends + usual;
+        let room = usual + extra.min(may_take(own, left, self.kept()));
+        room.max(self.room_of_superuser())
+    }
+
+    fn room_of_superuser(&self) -> usize {
+        let is_one_of_the_first = match self.role.backends {
+            0 => true,
+            // One that is left may have been made for another role.
+            own => own < SUPERUSERS_FIRST && self.total >= self.ceiling,
+        };
+        let is_there_one = self.total < self.ceiling + self.for_superusers;
+        usize::from(self.role.is_superuser_in_need && is_one_of_the_first && is_there_one)
     }
 
     /// More than there may be, however they came to be so many.
@@ -82,8 +179,18 @@ impl Places {
     /// More shared ones than there may be: sessions are not dedicated any more,
     /// or max_backends was lowered.
     pub fn has_surplus(&self) -> bool {
+        self.shared_beyond_usual() > self.extra()
+    }
+
+    /// More shared ones beyond the usual number than are held: in a stall those that were
+    /// started for it are taken, too.
+    pub fn has_more_than_held(&self) -> bool {
+        self.shared_beyond_usual() > self.held
+    }
+
+    fn shared_beyond_usual(&self) -> usize {
         let shared = self.total.saturating_sub(self.dedicated);
-        shared > self.left_for_shared().max(self.kept_for_shared()) + self.extra()
+        shared.saturating_sub(self.left_for_shared().max(self.kept_for_shared()))
     }
 
     /// Dedicated sessions have taken so much that one has to end, if others
@@ -96,10 +203,10 @@ impl Places {
 /// Dedicated sessions that are looked at for one that may end, in one go.
 const LOOKED_AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
 
-/// Which dedicated session ends: who came last of those that are idle between two
-/// transactions. Whoever has got a place within the bound keeps it, though all that came
-/// later are at work.
-#[derive(Debug, Default)]
+/// Which dedicated session ends: of those that are idle between two transactions one of
+/// the role that has most backends, of these the one that came last. Whoever has got a
+/// place within the bound keeps it, though all that came later are at work.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Excess {
     /// So many that came last were at work when they were looked at.
     at_work: usize,
@@ -113,6 +220,7 @@ impl Excess {
         slots: impl DoubleEndedIterator<Item = u32> + ExactSizeIterator,
         most_dedicated: usize,
         is_idle: impl Fn(u32) -> bool,
+        role_backends: impl Fn(u32) -> usize,
     ) -> Option<u32> {
         let beyond = slots.len().saturating_sub(most_dedicated);
         let before = std::mem::take(&mut self.at_work);
@@ -122,7 +230,9 @@ impl Excess {
             .rev()
             .skip(before)
             .take(most)
-            .find(|slot| is_idle(*slot));
+            .filter(|slot| is_idle(*slot))
+            // The first of several.
+            .min_by_key(|slot| Reverse(role_backends(*slot)));
         if found.is_none() {
             self.at_work = before + most;
         }
@@ -159,14 +269,14 @@ mod tests {
             total: 8,
             ..places()
         };
-        for dedicated in 1..=89 {
+        for dedicated in 1..=67 {
             now.dedicated = dedicated;
             assert_eq!(now.room(), 1, "{dedicated}");
             assert!(!now.has_surplus() && !now.has_excess());
             now.total += 1;
         }
-        // Up to what the server leaves.
-        assert_eq!((now.total, now.most_dedicated()), (97, 89));
+        // Up to what the server leaves, but for what is kept.
+        assert_eq!((now.total, now.most_dedicated()), (75, 67));
     }
 
     #[test]
@@ -225,10 +335,10 @@ mod tests {
         assert!(now.has_surplus());
         now.held = 90;
         now.max_extra = None;
-        assert_eq!(now.room(), 97 - 11);
+        assert_eq!(now.room(), 97 - 11 - 22);
         // And not at the cost of a dedicated session's place.
         now.total = 97;
-        now.dedicated = 80;
+        now.dedicated = 67;
         assert_eq!(now.room(), 0);
         assert!(!now.has_surplus() && !now.has_excess());
     }
@@ -244,11 +354,58 @@ mod tests {
             };
             (now.most_shared(), now.most_dedicated())
         };
-        assert_eq!(bounds(8, None, 1197), (8, 1189));
+        assert_eq!(bounds(8, None, 1197), (8, 892));
         assert_eq!(bounds(8, Some(500), 1197), (8, 500));
-        assert_eq!(bounds(8, Some(500), 97), (8, 89));
+        assert_eq!(bounds(8, Some(500), 97), (8, 67));
         assert_eq!(bounds(8, Some(0), 97), (8, 0));
-        assert_eq!(bounds(200, None, 97), (97, 0));
+        assert_eq!(bounds(200, None, 97), (85, 0));
+    }
+
+    #[test]
+    fn without_extra_ones_nothing_is_kept_for_them() {
+        let now = Places {
+            max_extra: Some(0),
+            ..places()
+        };
+        assert_eq!((now.most_shared(), now.most_dedicated()), (8, 89));
+    }
+
+    #[test]
+    fn whatever_one_role_takes_another_gets_some() {
+        let mut now = Places {
+            total: 8,
+            boost: 1000,
+            ..places()
+        };
+        let mut had = Vec::new();
+        for _ in 0..6 {
+            now.role.backends = if had.is_empty() { 8 } else { 0 };
+            while now.room() > 0 {
+                now.role.backends += 1;
+                now.total += 1;
+            }
+            had.push(now.role.backends);
+        }
+        assert_eq!(had, [75, 11, 6, 3, 1, 1]);
+    }
+
+    #[test]
+    fn a_superuser_in_need_gets_one_beyond_the_ceiling() {
+        let mut now = Places {
+            total: 97,
+            for_superusers: 5,
+            ..places()
+        };
+        assert_eq!(now.room(), 0);
+        now.role.is_superuser_in_need = true;
+        for backends in 0..3 {
+            (now.total, now.role.backends) = (97 + backends, backends);
+            assert_eq!(now.room(), 1);
+        }
+        (now.total, now.role.backends) = (100, 3);
+        assert_eq!(now.room(), 0);
+        (now.total, now.role.backends) = (102, 0);
+        assert_eq!(now.room(), 0);
     }
 
     #[test]
@@ -256,7 +413,7 @@ mod tests {
         let choose = |slots: &[u32], most_dedicated| {
             let mut excess = Excess::default();
             let is_idle = |slot| slot != 2;
-            excess.choose(slots.iter().copied(), most_dedicated, is_idle)
+            excess.choose(slots.iter().copied(), most_dedicated, is_idle, |_| 1)
         };
         assert_eq!(choose(&[1, 3, 2], 0), Some(3));
         assert_eq!(choose(&[2], 0), None);
@@ -264,6 +421,15 @@ mod tests {
         assert_eq!(choose(&[1, 3, 2], 1), Some(3));
         assert_eq!(choose(&[1, 3, 2], 2), None);
         assert_eq!(choose(&[1], 2), None);
+    }
+
+    #[test]
+    fn one_of_the_role_with_most_ends_before_others_that_came_later() {
+        let mut excess = Excess::default();
+        let of_role = |slot| if slot < 2 { 5 } else { 1 };
+        // Two are looked at in one go.
+        let slots = [7, 1, 2].into_iter();
+        assert_eq!(excess.choose(slots, 0, |_| true, of_role), Some(1));
     }
 
     #[test]
@@ -276,7 +442,10 @@ mod tests {
             slot < 4
         };
         let found: Vec<Option<u32>> = (0..5)
-            .map(|_| excess.choose(all.clone().collect::<Vec<u32>>().into_iter(), 3, is_idle))
+            .map(|_| {
+                let slots = all.clone().collect::<Vec<u32>>().into_iter();
+                excess.choose(slots, 3, is_idle, |_| 1)
+            })
             .collect();
         // Five of six are at work; and it begins anew with who came last.
         assert_eq!(found, [None, None, Some(3), None, None]);

@@ -41,6 +41,8 @@ pub enum Reason {
     BeyondLimit,
     /// That pool's sessions wait: for a place among all,
     RoomFor(u32),
+    /// as no more may be started, and its client let it wait for long (idle_clients.rs),
+    RoomFromIdle(u32),
     /// among those of its role in its database,
     RoomWithinPoolLimit(u32),
     /// or within a limit of the server's on connections.
@@ -76,6 +78,7 @@ impl Reason {
     pub fn for_pool(self) -> Option<u32> {
         match self {
             Reason::RoomFor(pool)
+            | Reason::RoomFromIdle(pool)
             | Reason::RoomWithinPoolLimit(pool)
             | Reason::RoomWithinConnectionLimit(pool) => Some(pool),
             _ => None,
@@ -95,6 +98,7 @@ impl Reason {
             Reason::Surplus => "max_backends",
             Reason::BeyondLimit => "pool_max_backends",
             Reason::RoomFor(_) => "room for another pool",
+            Reason::RoomFromIdle(_) => "extra_idle_timeout",
             Reason::RoomWithinPoolLimit(_) => "room within pool_max_backends",
             Reason::RoomWithinConnectionLimit(_) => "room within a connection limit",
             Reason::Hold => "database wanted by a statement",

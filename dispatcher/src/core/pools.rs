@@ -45,8 +45,8 @@ pub struct Pools {
     current: HashMap<Arc<PoolKey>, u32>,
     /// Those whose sessions are to move when another of their key has a backend.
     outdated: HashMap<Arc<PoolKey>, Vec<u32>>,
-    /// By the database's name.
-    in_database: HashMap<Vec<u8>, BTreeSet<u32>>,
+    /// By the database's OID.
+    in_database: HashMap<u32, BTreeSet<u32>>,
     /// A bit a pool: many may share one, and of these many change at once.
     by_mark: HashMap<usize, PoolSet>,
     mark_of: MarkOf,
@@ -104,9 +104,9 @@ impl Pools {
         &self.with_backends
     }
 
-    /// Those of a database, by its name, from this number on.
-    pub fn in_database(&self, database: &[u8], from: u32) -> impl Iterator<Item = u32> + '_ {
-        let pools = self.in_database.get(database);
+    /// Those of a database, by its OID, from this number on.
+    pub fn in_database(&self, database: u32, from: u32) -> impl Iterator<Item = u32> + '_ {
+        let pools = self.in_database.get(&database);
         let pools = pools.into_iter();
         pools.flat_map(move |pools| pools.range(from..).copied())
     }
@@ -134,7 +134,7 @@ impl Pools {
             let of_mark = of_mark.or_insert_with(|| PoolSet::new(self.table.len()));
             of_mark.insert(number);
         }
-        let of_database = self.in_database.entry(key.database.clone());
+        let of_database = self.in_database.entry(key.database_oid);
         of_database.or_default().insert(number);
         let pool = Pool::new(key.clone(), self.next_serial, self.settings_generation);
         self.table[number as usize] = Some(Box::new(pool));
@@ -168,11 +168,11 @@ impl Pools {
                 }
             }
         }
-        let database = &pool.key().database;
-        if let Some(in_database) = self.in_database.get_mut(database) {
+        let database = pool.key().database_oid;
+        if let Some(in_database) = self.in_database.get_mut(&database) {
             in_database.remove(&number);
             if in_database.is_empty() {
-                self.in_database.remove(database);
+                self.in_database.remove(&database);
             }
         }
         self.existing.remove(number);
@@ -382,7 +382,7 @@ impl Pools {
         let mut of_group: HashMap<GroupKey, usize> = HashMap::new();
         for number in there {
             let pool = self.get(number).expect("it is there");
-            assert!(self.in_database[&pool.key().database].contains(&number));
+            assert!(self.in_database[&pool.key().database_oid].contains(&number));
             in_database += 1;
             let marks: BTreeSet<usize> = self.marks_of(pool.key()).into_iter().collect();
             assert!(marks.iter().all(|mark| self.by_mark[mark].contains(number)));

@@ -14,6 +14,17 @@ pub const DEFAULT_WEIGHT: u64 = 100;
 const TURN_US: u64 = 100_000;
 /// and so many times as long as it takes to pass a backend on (passing.rs).
 const LONG_TURN: u64 = 16;
+/// Where a backend becomes the other pool's (become_of.rs) the processors work for others
+/// meanwhile: a turn is so many times as long as that takes,
+const BECOMING_TURN: u64 = 8;
+/// but no shorter than this.
+const SHORTEST_TURN_US: u64 = 5_000;
+/// A part of such a turn is enough to tell that a backend is not between two statements.
+const QUIET_PART: u64 = 4;
+/// Of a turn this part passes until it is looked again whether one is over, where turns are
+/// shorter than the time between two ticks.
+const LOOK_PART: u64 = 4;
+const SHORTEST_LOOK_US: u64 = 500;
 /// Where so many pools take turns that a round of them would take longer than this, it
 /// is as much shorter as it has to be, but no less than so many times: each is served
 /// evenly over some seconds.
@@ -81,6 +92,10 @@ pub struct Claim {
     pub is_lacking: bool,
     /// It has fewer than are reserved for it.
     pub is_owed: bool,
+    /// Its role has no backend at all, of whatever pool.
+    pub is_role_without: bool,
+    /// Its role has as much as it may take while others are in want (places.rs).
+    pub has_its_share: bool,
 }
 
 /// A backend that serves a pool's sessions.
@@ -129,8 +144,14 @@ pub enum Choice {
 pub struct Rules {
     now_us: u64,
     turn_us: u64,
+    /// Where backends become the other pool's.
+    becoming_turn_us: Option<u64>,
     /// However much a pool weighs.
     most_turn_us: u64,
+    /// Of a backend that has served nobody yet: it came for nothing if it went.
+    unserved_us: u64,
+    /// A backend that is free for so long is not between two statements.
+    quiet_us: u64,
     late_us: u64,
     urgent_us: u64,
     /// Of turns that are over any may end, not only the one that is for longest: that
@@ -178,6 +199,9 @@ impl Rules {
             now_us,
             turn_us,
             most_turn_us: round_us / turns,
+            becoming_turn_us: None,
+            unserved_us: TURN_US,
+            quiet_us: QUIET_US,
             // Who is late overrules the order of turns: not before two rounds.
             late_us: limit(LATE_US.max(2 * turns * turn_us), 4),
             urgent_us: if timeout_us == 0 {
@@ -189,6 +213,38 @@ impl Rules {
             ending_at_once: 1,
             sample: None,
         }
+    }
+
+    /// Backends become the pools' to which they are passed on, within so long.
+    pub fn with_becoming(self, becoming_us: Option<u64>) -> Rules {
+        let turn_us = becoming_us.map(|becoming_us| {
+            let turn_us = (BECOMING_TURN * becoming_us).max(SHORTEST_TURN_US);
+            turn_us.min(self.turn_us)
+        });
+        Rules {
+            becoming_turn_us: turn_us,
+            ..self
+        }
+    }
+
+    /// A pool without a backend gets one of those that may become its after a short turn.
+    /// Those that have some come to shares that last, and not by turns.
+    fn for_claim(self, claim: &Claim) -> Rules {
+        match self.becoming_turn_us {
+            Some(turn_us) if claim.backends == 0 => Rules {
+                turn_us,
+                unserved_us: turn_us.min(TURN_US),
+                quiet_us: (turn_us / QUIET_PART).min(QUIET_US),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
+    /// Nobody could go: when it is to be looked again, if not in the next tick.
+    pub fn looks_again_us(&self) -> Option<u64> {
+        let turn_us = self.becoming_turn_us?;
+        Some(self.now_us + (turn_us / LOOK_PART).max(SHORTEST_LOOK_US))
     }
 
     /// Not all are compared: of so many; and of those that are free this part.
@@ -226,7 +282,8 @@ impl Rules {
     /// For whom room is made first: for whom it is reserved; who is late, the
     /// longest wait first; who has no backend, the longest without first, so that
     /// who asks now and then need not wait for a round of those that always do;
-    /// then the others.
+    /// then the others. Among late ones, and among those without, roles that have no
+    /// backend at all come first: a role has as many pools as it likes.
     pub fn sort(&self, claims: &mut [Claim]) {
         claims.sort_by_key(|claim| {
             let (class, since_us) = if claim.is_owed {
@@ -238,7 +295,7 @@ impl Rules {
             } else {
                 (3, 0)
             };
-            (class, since_us, claim.since_us)
+            (class, !claim.is_role_without, since_us, claim.since_us)
         });
     }
 
@@ -249,11 +306,10 @@ impl Rules {
 
     /// For how long its turn is over.
     fn over_for_us(&self, held: &Holding) -> Option<u64> {
-        // One that has served nobody yet came for nothing if it went.
         let turn_us = if held.has_served {
             (self.turn_us * held.weight / DEFAULT_WEIGHT).min(self.most_turn_us)
         } else {
-            TURN_US
+            self.unserved_us
         };
         self.now_us.checked_sub(held.since_us + turn_us)
     }
@@ -265,12 +321,15 @@ impl Rules {
         if !held.has_sessions || free_us >= TURN_US {
             return true;
         }
+        if claim.has_its_share {
+            return false;
+        }
         let presses = claim.backends == 0 || self.waited_us(claim) >= self.turn_us;
-        presses && (self.is_over(held) || free_us >= QUIET_US)
+        presses && (self.is_over(held) || free_us >= self.quiet_us)
     }
 
     fn may_go(&self, claim: &Claim, held: &Holding, has_larger: bool) -> bool {
-        if !self.is_over(held) {
+        if !self.is_over(held) || claim.has_its_share {
             return false;
         }
         let waits_longer = held
@@ -339,44 +398,46 @@ impl Rules {
         I: IntoIterator<Item = &'a Holding>,
         I::IntoIter: Clone,
     {
+        let rules = self.for_claim(claim);
         let all = all.into_iter();
-        let kept_before = self.kept_before(claim, all.clone());
+        let kept_before = rules.kept_before(claim, all.clone());
         let others = || {
             all.clone().filter(|held| {
                 let is_kept = || held.last_free().is_some_and(|free| free < kept_before);
                 held.pool != claim.pool && !held.is_reserved && !is_kept()
             })
         };
-        let free = others().filter(|held| self.may_go_free(claim, held));
+        let free = others().filter(|held| rules.may_go_free(claim, held));
         if let Some(held) = free.max_by_key(|held| held.free_for_us) {
             return Choice::Free(held.slot);
         }
-        let has_larger = others().any(|held| held.backends > 1 && self.is_over(held));
+        let has_larger = others().any(|held| held.backends > 1 && rules.is_over(held));
         let mut busy: Vec<&'a Holding> = others()
-            .filter(|held| self.may_go(claim, held, has_larger))
+            .filter(|held| rules.may_go(claim, held, has_larger))
             .collect();
-        if !self.may_any_end && busy.iter().all(|held| held.backends == 1) {
+        if !rules.may_any_end && busy.iter().all(|held| held.backends == 1) {
             // Where turns are taken, so that none is longer by luck.
-            let over_for_us = |held: &&Holding| self.over_for_us(held);
-            if self.ending_at_once == 1 {
+            let over_for_us = |held: &&Holding| rules.over_for_us(held);
+            if rules.ending_at_once == 1 {
                 let first = busy.iter().copied().max_by_key(over_for_us);
                 busy = first.into_iter().collect();
-            } else if self.ending_at_once < busy.len() {
-                let at = busy.len() - self.ending_at_once;
+            } else if rules.ending_at_once < busy.len() {
+                let at = busy.len() - rules.ending_at_once;
                 busy.select_nth_unstable_by_key(at, over_for_us);
                 busy.drain(..at);
             }
             return first_of(&busy, false);
         }
-        first_of(&busy, !self.is_late(claim))
+        first_of(&busy, !rules.is_late(claim))
     }
 
     /// It was chosen by what was so a moment ago; `is_free`: as one that is free. May it
     /// go by what is so now?
     pub fn may_still_go(&self, claim: &Claim, held: &Holding, is_free: bool) -> bool {
+        let rules = self.for_claim(claim);
         let may_go = match is_free {
-            true => self.may_go_free(claim, held),
-            false => self.may_go(claim, held, false),
+            true => rules.may_go_free(claim, held),
+            false => rules.may_go(claim, held, false),
         };
         held.pool != claim.pool && !held.is_reserved && may_go
     }
@@ -399,15 +460,16 @@ where
 }
 
 /// Who gets a place that has become free: the pool for which it was made,
-/// then who has no backend, then who waits longest.
+/// then whose role has no backend, who has none, and who waits longest.
 pub fn place_key(
     meant_for: &[u32],
     number: u32,
-    backends: usize,
+    (of_role, backends): (usize, usize),
     since_us: u64,
-) -> (usize, bool, u64) {
+) -> (usize, bool, bool, u64) {
     let place = meant_for.iter().position(|pool| *pool == number);
-    (place.unwrap_or(usize::MAX), backends > 0, since_us)
+    let place = place.unwrap_or(usize::MAX);
+    (place, of_role > 0, backends > 0, since_us)
 }
 
 /// All of these, or those of the largest pools only.

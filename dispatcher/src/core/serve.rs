@@ -19,6 +19,8 @@ const FORCED_PATIENCE_US: u64 = 300_000;
 /// Backends of one pool that are looked at in a round, and pools where it counts how all
 /// of them are: some 10 microseconds.
 const LOOKED_AT_ONCE: usize = 256;
+/// Backends of a pool that are looked at for two free ones.
+const SPARE_LOOKS: usize = 256;
 
 /// Pools that are being served.
 pub struct Round {
@@ -181,6 +183,22 @@ impl Core {
         self.sessions.waiting(number) + self.queued(number, words)
     }
 
+    /// Could a session hold a backend of its pool, and one would be left for the others,
+    /// there or to be started? Of very many backends some are looked at.
+    pub fn has_backend_to_spare(&self, id: SessionId, words: &impl Words) -> bool {
+        let Some(number) = self.sessions.get(id).map(|session| session.pool()) else {
+            return false;
+        };
+        if self.waiting_in(number, words) > 0 {
+            return false;
+        }
+        let slots = self.pool_backends(number).iter().take(SPARE_LOOKS);
+        let free = slots.filter(|slot| words.backend(**slot).is_free());
+        let free = free.take(2).count();
+        let room = || self.growth(number, words).map_or(0, |growth| growth.room());
+        free == 2 || free + room() >= 2
+    }
+
     /// Hands out one that waits in a pool's FIFO; false if that is all. Who is
     /// in the ready queue came before: as long as it holds somebody, the next
     /// goes there too, even if a backend shows itself idle, as each does for a
@@ -304,6 +322,14 @@ impl Core {
             pool.queue.has_room();
         }
         self.mark_dirty(number);
+    }
+
+    pub(super) fn taken_back(&mut self, id: SessionId) {
+        let number = self.sessions.get(id).map(|session| session.pool());
+        if let Some(pool) = number.and_then(|number| self.pool_mut(number)) {
+            pool.queue.is_taken_back();
+        }
+        self.sessions.wait_on(id);
     }
 
     pub(super) fn queue_drained(&mut self, number: u32) {
@@ -435,7 +461,7 @@ impl Core {
         // is missed, and looked for again in the next round. The other way round he
         // would get a second backend.
         let starting = self.backends.lives(number).starting() + self.about_to_serve(number, words);
-        let places = self.places(0);
+        let places = self.places_for(number, words);
         Some(Growth {
             waiting: self.waiting_in(number, words),
             starting,
@@ -527,6 +553,8 @@ impl Core {
         }
         self.pools.add_backend(number, slot);
         self.count_use(number);
+        #[cfg(test)]
+        self.check_share(number);
         self.tell_growth(slot, number, why);
         self.act(Action::Open { slot, pool: number });
     }

@@ -8,32 +8,49 @@ use super::sessions::{Need, Whereabouts};
 use super::{Action, Core, SessionId, Skipped, Then, Why};
 use crate::protocol::auth::client::Failure;
 
+/// Ended, or passed over, in one round: a word to each client.
+const EXPIRED_AT_ONCE: usize = 64;
+
 impl Core {
-    /// Ends a pool's waits that have reached their limit, longest first.
-    pub(super) fn expire_waits(&mut self, number: u32, longest_us: Option<u64>) {
+    /// Ends a pool's waits that have reached their limit, longest first. True if the
+    /// longest has.
+    pub(super) fn expire_waits(&mut self, number: u32, longest_us: Option<u64>) -> bool {
         let limit_us = self.limits.session_wait_timeout_us;
-        if limit_us > 0 && longest_us.is_some_and(|longest_us| longest_us >= limit_us) {
+        let is_over = limit_us > 0 && longest_us >= Some(limit_us);
+        if is_over {
             // The longest waits may be in the ready queue.
             self.act(Action::TakeBack(number));
             self.then(Then::Expire(number));
         }
+        is_over
     }
 
-    pub(super) fn expire(&mut self, number: u32) {
-        let limit_us = self.limits.session_wait_timeout_us;
-        while let Some(id) = self.sessions.longest_waiting(number) {
-            let Some(session) = self.sessions.get(id) else {
-                return;
-            };
-            if self.now.us.saturating_sub(session.waits_since_us()) < limit_us {
-                return;
+    /// In each round: some of those, of whichever pool.
+    pub(super) fn expire_on(&mut self) {
+        let mut left = EXPIRED_AT_ONCE;
+        while let Some(number) = self.expiring.first_from(0) {
+            while let Some(id) = self.waits_too_long(number) {
+                if left == 0 {
+                    return;
+                }
+                left -= 1;
+                let is_ungreeted = (self.sessions.get(id)).is_some_and(|session| {
+                    session.whereabouts() == Whereabouts::Waiting(Need::Greeting)
+                });
+                match is_ungreeted {
+                    true => self.end(id, Why::WaitedTooLong),
+                    false => self.skip(id, Skipped::WaitedTooLong, false),
+                }
             }
-            if session.whereabouts() == Whereabouts::Waiting(Need::Greeting) {
-                self.end(id, Why::WaitedTooLong);
-            } else {
-                self.skip(id, Skipped::WaitedTooLong, false);
-            }
+            self.expiring.remove(number);
         }
+    }
+
+    fn waits_too_long(&self, number: u32) -> Option<SessionId> {
+        let id = self.sessions.longest_waiting(number)?;
+        let waits_since_us = self.sessions.get(id)?.waits_since_us();
+        let waited_us = self.now.us.saturating_sub(waits_since_us);
+        (waited_us >= self.limits.session_wait_timeout_us).then_some(id)
     }
 
     /// Out of the FIFO, its request to be passed over.

@@ -27,6 +27,10 @@ pub struct Wants {
     /// time before.
     since_us: Option<u64>,
     all_since_us: Option<u64>,
+    /// The longest wait, among those looked at last, of sessions whose role has no backend.
+    without_us: Option<u64>,
+    /// Of these, that no backend may be started for; and the pool.
+    in_vain: Option<(u64, u32)>,
     /// Pools without a backend whose sessions have begun to wait since the last tick.
     new: Vec<u32>,
     /// There may be places: so many are still to be looked at for that, from there on.
@@ -48,6 +52,8 @@ impl Default for Wants {
             next: 0,
             since_us: None,
             all_since_us: None,
+            without_us: None,
+            in_vain: None,
             new: Vec::new(),
             left: 0,
             next_for_place: 0,
@@ -85,12 +91,20 @@ impl Core {
         let mut turn = std::mem::take(&mut self.wants.turn);
         let all = self.in_want.len();
         (self.in_want).some_from(self.wants.next, self.wants.at_once, &mut turn);
-        let mut since_us = None;
+        let (mut since_us, mut without_us, mut in_vain) = (None, None, None);
         for number in turn.iter().copied() {
             let waited_us = self.oldest_wait_us(number, words);
             let its_since_us = waited_us.map(|waited_us| self.now.us.saturating_sub(waited_us));
             since_us = earlier(since_us, its_since_us);
-            self.expire_waits(number, waited_us);
+            self.count_handed_out(number, words);
+            let is_over = self.expire_waits(number, waited_us);
+            if let Some(waited_us) = waited_us.filter(|_| self.role_backends(number) == 0) {
+                without_us = without_us.max(Some(waited_us));
+                let is_longest = in_vain.is_none_or(|(other_us, _)| waited_us > other_us);
+                if !is_over && is_longest && self.wants_place(number, words) {
+                    in_vain = Some((waited_us, number));
+                }
+            }
             if self.waiting_in(number, words) > 0 {
                 self.mark_dirty(number);
             } else {
@@ -100,6 +114,8 @@ impl Core {
         }
         let are_all = turn.len() == all;
         self.wants.turn = turn;
+        self.wants.without_us = without_us;
+        self.wants.in_vain = in_vain;
         self.wants.end_turn(since_us, are_all);
     }
 
@@ -107,6 +123,28 @@ impl Core {
     pub(super) fn longest_seen_us(&self) -> Option<u64> {
         let since_us = earlier(self.wants.since_us, self.wants.all_since_us);
         since_us.map(|since_us| self.now.us.saturating_sub(since_us))
+    }
+
+    pub(super) fn longest_without_us(&self) -> Option<u64> {
+        self.wants.without_us
+    }
+
+    /// Of these, the longest in vain, and its pool: no backend may be started for it.
+    pub(super) fn longest_in_vain(&self) -> Option<(u64, u32)> {
+        self.wants.in_vain
+    }
+
+    /// How many backends a pool's role has, of all its pools.
+    pub(super) fn role_backends(&self, number: u32) -> usize {
+        let role = self.pool_key(number).map(|key| key.role_oid);
+        role.map_or(0, |role| self.backend_tally.of_role(role))
+    }
+
+    fn count_handed_out(&mut self, number: u32, words: &impl Words) {
+        let queued = self.queued(number, words);
+        if let Some(pool) = self.pools.get_mut(number) {
+            self.held.handed_out += pool.queue.take_taken(queued);
+        }
     }
 
     #[cfg(test)]

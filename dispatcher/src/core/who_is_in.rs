@@ -2,7 +2,7 @@
 //!
 //! There may be as many pools in it as sessions, and it is asked again every 100 ms
 //! (database_leave.c). So some are counted in each round, and the rows are told as they
-//! are found: of a user there may be several, which add up.
+//! are found: of a role there may be several, which add up.
 //!
 //! Backends are looked at first, for who is just being greeted, and then pools, for who
 //! has been. So nobody is missed whose greeting ends in between. Who comes into a pool
@@ -18,7 +18,6 @@
 use super::pool_changes::Reason;
 use super::{Action, Core, SessionId, Words};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 /// What one event does, in units of a look at a backend: 256 pools, or 512 backends that
 /// go. Where the simulator runs so little that what comes in between comes in between.
@@ -28,34 +27,34 @@ const LOOK: usize = 1;
 const RETIRE: usize = 16;
 const COUNT: usize = 32;
 
-/// Sessions, by user.
-pub type Users = BTreeMap<Vec<u8>, u32>;
+/// Sessions, by the role's OID: a name may be another role's by now.
+pub type Roles = BTreeMap<u32, u32>;
 
 /// For one hold.
 struct Counting {
     /// Its holder's number.
     number: u32,
-    database: Arc<[u8]>,
+    database_oid: u32,
     /// The session that executes the statement.
     own: SessionId,
     /// The first that have not been looked at. Pools are when all backends have been.
     next_slot: u32,
     next_pool: u32,
     /// Found, and not told yet.
-    users: Users,
+    roles: Roles,
     is_empty: bool,
     /// It is the second time: backends are told to go.
     is_last: bool,
     #[cfg(test)]
-    told: Users,
+    told: Roles,
     #[cfg(test)]
     events: usize,
 }
 
 impl Counting {
-    fn add(&mut self, user: &[u8], count: usize) {
+    fn add(&mut self, role: u32, count: usize) {
         if count > 0 {
-            *self.users.entry(user.to_vec()).or_default() += count as u32;
+            *self.roles.entry(role).or_default() += count as u32;
             self.is_empty = false;
         }
     }
@@ -71,19 +70,19 @@ impl WhoIsIn {
     }
 
     /// It begins, anew if it is under way.
-    pub fn begin(&mut self, number: u32, database: Arc<[u8]>, own: SessionId) {
+    pub fn begin(&mut self, number: u32, database_oid: u32, own: SessionId) {
         self.end(number);
         self.0.push_back(Counting {
             number,
-            database,
+            database_oid,
             own,
             next_slot: 0,
             next_pool: 0,
-            users: Users::new(),
+            roles: Roles::new(),
             is_empty: true,
             is_last: false,
             #[cfg(test)]
-            told: Users::new(),
+            told: Roles::new(),
             #[cfg(test)]
             events: 0,
         });
@@ -104,13 +103,13 @@ impl Core {
                 return;
             };
             let is_all = self.count_on(&mut counting, &mut left, words);
-            let users = std::mem::take(&mut counting.users);
+            let roles = std::mem::take(&mut counting.roles);
             #[cfg(test)]
-            self.check_who_is_in(&mut counting, &users, is_all, words);
-            if is_all || !users.is_empty() {
+            self.check_who_is_in(&mut counting, &roles, is_all, words);
+            if is_all || !roles.is_empty() {
                 self.act(Action::TellWhoIsIn {
                     number: counting.number,
-                    users,
+                    roles,
                     is_all,
                 });
             }
@@ -131,7 +130,7 @@ impl Core {
                 *left = left.saturating_sub(cost);
                 it.next_slot += 1;
             }
-            let pools = self.pools.in_database(&it.database, it.next_pool);
+            let pools = self.pools.in_database(it.database_oid, it.next_pool);
             let pools: Vec<u32> = pools.take(left.div_ceil(COUNT) + 1).collect();
             for number in pools {
                 if *left == 0 {
@@ -152,7 +151,7 @@ impl Core {
     /// Is somebody being greeted there? If nobody was found at all, it goes.
     fn look_at_backend(&mut self, it: &mut Counting, slot: u32, words: &impl Words) -> usize {
         let pool_of_slot = (self.backends.get(slot)).and_then(|it| self.pool(it.pool()));
-        if pool_of_slot.is_none_or(|pool| pool.key().database != *it.database) {
+        if pool_of_slot.is_none_or(|pool| pool.key().database_oid != it.database_oid) {
             return LOOK;
         }
         let id = words.backend_session(slot);
@@ -160,7 +159,7 @@ impl Core {
             // It may have moved.
             let number = self.sessions.get(id).map(|session| session.pool());
             if let Some(pool) = number.and_then(|number| self.pool(number)) {
-                it.add(&pool.key().user, 1);
+                it.add(pool.key().role_oid, 1);
             }
         }
         if it.is_last && it.is_empty {
@@ -177,7 +176,7 @@ impl Core {
         let own = self.sessions.get(it.own);
         let own_is_in = own.is_some_and(|own| own.pool() == number && !own.is_ungreeted());
         let count = self.sessions.greeted_members(number) - usize::from(own_is_in);
-        it.add(&pool.key().user, count);
+        it.add(pool.key().role_oid, count);
     }
 
     /// A session has been greeted.
@@ -199,9 +198,9 @@ impl Core {
         };
         for counting in &mut self.who_is_in.0 {
             let is_counted = |number: u32| number < counting.next_pool;
-            let concerns = pool.key().database == *counting.database && id != counting.own;
+            let concerns = pool.key().database_oid == counting.database_oid && id != counting.own;
             if concerns && is_counted(number) && !is_counted(before) {
-                counting.add(&pool.key().user, 1);
+                counting.add(pool.key().role_oid, 1);
             }
         }
     }
@@ -212,31 +211,31 @@ impl Core {
     fn check_who_is_in(
         &self,
         counting: &mut Counting,
-        users: &Users,
+        roles: &Roles,
         is_all: bool,
         words: &impl Words,
     ) {
         counting.events += 1;
-        for (user, count) in users {
-            *counting.told.entry(user.clone()).or_default() += count;
+        for (role, count) in roles {
+            *counting.told.entry(*role).or_default() += count;
         }
         if !is_all {
             return;
         }
-        let (mut greeted, mut found) = (Users::new(), Users::new());
-        for number in self.pools.in_database(&counting.database, 0) {
+        let (mut greeted, mut found) = (Roles::new(), Roles::new());
+        for number in self.pools.in_database(counting.database_oid, 0) {
             for id in self.sessions.of_pool(number) {
                 let pool = self.pool(number).expect("it is there");
                 if id != counting.own && self.is_in_database(id, words) {
-                    *found.entry(pool.key().user.clone()).or_default() += 1;
+                    *found.entry(pool.key().role_oid).or_default() += 1;
                 }
                 if id != counting.own && !self.is_ungreeted(id) {
-                    *greeted.entry(pool.key().user.clone()).or_default() += 1;
+                    *greeted.entry(pool.key().role_oid).or_default() += 1;
                 }
             }
         }
         let told = &counting.told;
-        let is_told = |(user, count): (&Vec<u8>, &u32)| told.get(user) >= Some(count);
+        let is_told = |(role, count): (&u32, &u32)| told.get(role) >= Some(count);
         assert!(greeted.iter().all(is_told), "{told:?} of {greeted:?}");
         assert!(
             counting.events > 1 || *told == found,

@@ -30,6 +30,7 @@ impl Word {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     Idle,
+    InTransaction,
     Waiting,
     Other,
 }
@@ -50,8 +51,6 @@ pub trait Words {
     /// Messages in a pool's ready queue. It may count one that has just been
     /// taken, or whose taker died of it.
     fn queued(&self, pool: u32) -> i32;
-    /// Transactions that a pool's backends have completed; only ever compared.
-    fn completed(&self, pool: u32) -> u64;
 
     /// The backend slot that holds a session; a slot that there is.
     fn holder(&self, index: u32) -> Option<u32>;

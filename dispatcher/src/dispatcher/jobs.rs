@@ -195,6 +195,11 @@ impl Jobs {
     pub fn woken(&self) {
         process::drain(&self.jobs.results.wake);
     }
+
+    /// There may be more to take.
+    pub fn wake_again(&self) {
+        process::signal_event(&self.jobs.results.wake);
+    }
 }
 
 /// Until nobody is left to give work, or to take what came of it.

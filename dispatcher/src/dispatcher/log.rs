@@ -1,8 +1,10 @@
 //! The log: standard error is the server's, so lines look like the server's.
 //!
-//! It is a pipe to the log collector, which may be slow, stopped or at a full
-//! disk: so a thread writes, and the loop never waits for it. Lines that do not
-//! fit in between are lost, and the next one that is written says how many.
+//! A pipe to the log collector may be slow, stopped or at a full disk: so a thread
+//! writes to it, and the loop never waits for it. Lines that do not fit in between
+//! are lost, and the next one that is written says how many. A file takes a line at
+//! once, so that whoever has had an answer finds in it what a backend of stock would
+//! have written before.
 //!
 //! The thread has begun before files are given up (confine.rs), which each thread
 //! does for itself and for those that it starts. So it is told to, or who controls
@@ -10,13 +12,16 @@
 
 use super::sys::confine;
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 use tracing::{Event, Level, Subscriber};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::EnvFilter;
@@ -105,7 +110,7 @@ const LINES_WAITING: usize = 8_192;
 /// What writes the log. Dropped at the end of the program, it writes what still
 /// waits, for at most a second.
 pub struct Log {
-    _worker: WorkerGuard,
+    _worker: Option<WorkerGuard>,
 }
 
 /// The thread that writes is to give files up.
@@ -154,10 +159,58 @@ fn lost_lines(now: SystemTime, lost: usize) -> String {
     format!("{time} UTC [{pid}] WARNING:  pg_baton: {lost} lines of the dispatcher's log were lost, because the log took none\n")
 }
 
+/// The last line of a program that has found a fault of its own.
+fn panic_line(now: SystemTime, place: &str, what: &str) -> String {
+    let (time, pid) = (timestamp(now), std::process::id());
+    let text = on_one_entry(&format!(
+        "the dispatcher's program failed at {place}: {what}"
+    ));
+    format!("{time} UTC [{pid}] FATAL:  pg_baton: {text}\n")
+}
+
+/// A panic is written at once, by who has it, as a line like the server's: the thread
+/// that writes others may not come to it.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        let payload = panic.payload();
+        let what = (payload.downcast_ref::<&str>().copied())
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let place = place.as_deref().unwrap_or("an unknown place");
+        let line = panic_line(SystemTime::now(), place, what.unwrap_or("no message"));
+        let _ = io::stderr().lock().write_all(line.as_bytes());
+    }));
+}
+
 /// Begins to log to standard error; `BATON_LOG` filters (default: info). To be
 /// called once signals are blocked, which the thread inherits.
 pub fn start() -> Log {
+    log_panics();
     let filter = EnvFilter::try_from_env("BATON_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let (writer, worker) = if stderr_is_a_file() {
+        (BoxMakeWriter::new(io::stderr), None)
+    } else {
+        let (lines, worker) = by_a_thread();
+        (BoxMakeWriter::new(lines), Some(worker))
+    };
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(writer)
+        // It would say of a full disk on standard error, and fail where that is the file.
+        .log_internal_errors(false)
+        .event_format(ServerFormat)
+        .try_init();
+    Log { _worker: worker }
+}
+
+fn stderr_is_a_file() -> bool {
+    let stderr = io::stderr().as_fd().try_clone_to_owned().map(File::from);
+    (stderr.and_then(|stderr| stderr.metadata())).is_ok_and(|data| data.is_file())
+}
+
+/// What takes lines, and who writes them to standard error.
+fn by_a_thread() -> (NonBlocking, WorkerGuard) {
     let lost = Arc::<OnceLock<ErrorCounter>>::default();
     let (writer, worker) = NonBlockingBuilder::default()
         .lossy(true)
@@ -170,13 +223,7 @@ pub fn start() -> Log {
         });
     let _ = lost.set(writer.error_counter());
     let _ = LINES.set(writer.clone());
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        .with_writer(writer)
-        .event_format(ServerFormat)
-        .try_init();
-    Log { _worker: worker }
+    (writer, worker)
 }
 
 /// The thread that writes does as this one has done (`confine::files`).
@@ -196,6 +243,17 @@ mod tests {
     fn a_name_with_a_line_s_end_makes_no_entry() {
         let text = on_one_entry("user=x\n2001-01-01 LOG:  forged");
         assert_eq!(text, "user=x\n\t2001-01-01 LOG:  forged");
+    }
+
+    #[test]
+    fn a_panic_is_one_entry_that_names_its_place() {
+        let line = panic_line(SystemTime::UNIX_EPOCH, "src/a.rs:1:2", "two\nlines");
+        let (head, rest) = line.split_once("FATAL:  ").unwrap();
+        assert!(head.starts_with("1970-01-01 00:00:00.000 UTC ["));
+        assert_eq!(
+            rest,
+            "pg_baton: the dispatcher's program failed at src/a.rs:1:2: two\n\tlines\n"
+        );
     }
 
     #[test]

@@ -19,7 +19,7 @@
 //! | `link` | memory and frames shared with the server; control connections |
 //! | `jobs`, `tls` | other threads: passwords, names, TLS |
 //! | `batch_scheduling` | whether a thread that is woken may interrupt others |
-//! | `parameters`, `network`, `tokens`, `slab`, `plaintext`, `log` | what it is told; small things that many need |
+//! | `parameters`, `network`, `tokens`, `slab`, `plaintext`, `log`, `work` | what it is told; small things that many need |
 //! | `sys` | system calls; all unsafe code |
 
 mod backends;
@@ -40,6 +40,7 @@ mod sys;
 mod threads;
 mod tls;
 mod tokens;
+mod work;
 
 pub use start::main;
 

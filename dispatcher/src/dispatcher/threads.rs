@@ -25,6 +25,7 @@ mod load;
 
 use super::batch_scheduling::BatchScheduling;
 use super::event_loop::batching::{Arrivals, Nap};
+use super::event_loop::turns::TurnClock;
 use super::event_loop::Dispatcher;
 use super::sys::epoll::{self, Epoll, Event};
 use super::sys::process;
@@ -34,7 +35,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-const EVENTS_A_ROUND: usize = 256;
+/// Of one epoll: those that hand a session over take some 15 microseconds each.
+const EVENTS_A_ROUND: usize = 128;
 
 /// What is behind the lock.
 struct Shared {
@@ -196,6 +198,7 @@ fn wait_for_all(shared: &Mutex<Shared>, epoll: &Epoll, others: &mut Others) -> i
     let mut events = [epoll::no_event(); 2 * EVENTS_A_ROUND];
     let mut arrivals = Arrivals::default();
     let mut scheduling = BatchScheduling::of_this_thread();
+    let mut clock = TurnClock::default();
     let mut own = lock(shared);
     while !own.dispatcher.is_finished() {
         let nap = own.dispatcher.nap(&arrivals, true);
@@ -215,7 +218,7 @@ fn wait_for_all(shared: &Mutex<Shared>, epoll: &Epoll, others: &mut Others) -> i
         if own.dispatcher.is_finished() {
             break;
         }
-        own.dispatcher.round(&events[..count]);
+        own.dispatcher.round(&events[..count], &mut clock);
         arrivals.came(count, own.dispatcher.now_us());
         others.look(&mut own, epoll, count)?;
     }
@@ -227,6 +230,7 @@ fn wait_for_sessions(shared: &Mutex<Shared>, epoll: &Epoll, awake: &Condvar) -> 
     let mut events = [epoll::no_event(); EVENTS_A_ROUND];
     let mut arrivals = Arrivals::default();
     let mut scheduling = BatchScheduling::of_this_thread();
+    let mut clock = TurnClock::default();
     loop {
         let mut own = lock(shared);
         while !own.are_all_awake {
@@ -244,7 +248,7 @@ fn wait_for_sessions(shared: &Mutex<Shared>, epoll: &Epoll, awake: &Condvar) -> 
         if own.dispatcher.is_finished() {
             return Ok(());
         }
-        own.dispatcher.round(&events[..count]);
+        own.dispatcher.round(&events[..count], &mut clock);
         own.handled_by_others += count;
         arrivals.came(count, own.dispatcher.now_us());
         let needed_ms = if own.dispatcher.is_finished() {

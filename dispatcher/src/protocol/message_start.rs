@@ -17,18 +17,28 @@ pub enum Start {
     Ready,
     /// That cannot be before so many bytes are there.
     Needs(usize),
+    /// All messages are whole, and none of them is answered before a Sync or Flush:
+    /// a backend that has nothing else to do may run them, as the server would.
+    /// `needed`: as above.
+    Pauses { needed: usize, messages: u32 },
 }
 
 /// `available` bytes lie in the socket, and `bytes` are the first of them.
 /// `may_begin` is BATON_MESSAGE_MAY_BEGIN.
 pub fn look(bytes: &[u8], available: usize, may_begin: usize) -> Start {
-    let mut at = 0;
+    let (mut at, mut messages) = (0, 0);
     loop {
         if available >= may_begin || (at < available && at >= bytes.len()) {
             return Start::Ready;
         }
         let Some(&message_type) = bytes.get(at) else {
-            return Start::Needs(at + 1);
+            return match at {
+                0 => Start::Needs(1),
+                _ => Start::Pauses {
+                    needed: at + 1,
+                    messages,
+                },
+            };
         };
         let Ok(limit) = limit_of(message_type) else {
             // The server says so, and ends the session.
@@ -54,7 +64,10 @@ pub fn look(bytes: &[u8], available: usize, may_begin: usize) -> Start {
         match message_type {
             // Parse, Bind, Describe, Execute, Close: without a Sync or Flush
             // behind them there is no answer.
-            b'P' | b'B' | b'D' | b'E' | b'C' => at = end,
+            b'P' | b'B' | b'D' | b'E' | b'C' => {
+                at = end;
+                messages += 1;
+            }
             _ => return Start::Ready,
         }
     }
@@ -95,7 +108,11 @@ mod tests {
     fn a_batch_is_read_when_something_in_it_is_answered() {
         let parts = [message(b'P', 9), message(b'B', 12), message(b'E', 5)];
         let batch = parts.concat();
-        assert_eq!(all(&batch), Start::Needs(batch.len() + 1));
+        let pauses = Start::Pauses {
+            needed: batch.len() + 1,
+            messages: 3,
+        };
+        assert_eq!(all(&batch), pauses);
         assert_eq!(all(&batch[..batch.len() - 1]), Start::Needs(batch.len()));
         for end in [b'S', b'H', b'Q', b'F'] {
             let whole = [batch.clone(), message(end, 0)].concat();

@@ -55,6 +55,7 @@
 #include "majors.h"
 #include "pooled_state.h"
 #include "question.h"
+#include "signal_permission.h"
 #include "wire.h"
 
 /* A dispatcher that says nothing for so long has no say. */
@@ -276,30 +277,12 @@ pause_ms(long ms)
 }
 
 /*
- * TerminateOtherDBBackends' conditions (procarray.c): whoever ends sessions
- * of a role must be one of it, or allowed to signal.
+ * How many sessions are there?  -1: nobody says so.  With check_rights, an ERROR
+ * if the user may not end one of them: the rules and the texts of
+ * TerminateOtherDBBackends() (procarray.c) are pg_terminate_backend()'s.
  */
-static void
-check_may_end(const char *user)
-{
-	Oid			role = get_role_oid(user, true);
-
-	if (!OidIsValid(role))
-		return;
-	if (superuser_arg(role) && !superuser())
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("must be a superuser to terminate superuser process")));
-	if (!has_privs_of_role(GetUserId(), role) &&
-		!has_privs_of_role(GetUserId(), ROLE_PG_SIGNAL_BACKEND))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("must be a member of the role whose process is being terminated or member of pg_signal_backend")));
-}
-
-/* How many sessions are there?  -1: nobody says so. */
 static int
-ask(int fd, const char *database, bool forced, bool check_rights)
+ask(int fd, Oid database, bool forced, bool check_rights)
 {
 	StringInfoData question;
 	BatonIncoming incoming;
@@ -308,7 +291,7 @@ ask(int fd, const char *database, bool forced, bool check_rights)
 
 	baton_question_init(&question, BATON_QUERY_LEAVE_DATABASE);
 	baton_wire_u8(&question, forced);
-	baton_wire_string(&question, database);
+	baton_wire_u32(&question, database);
 	sent = baton_channel_send(fd, BATON_MSG_HELLO_QUERY, baton_session_held(),
 							  question.data, question.len);
 	pfree(question.data);
@@ -318,8 +301,7 @@ ask(int fd, const char *database, bool forced, bool check_rights)
 	for (;;)
 	{
 		BatonWireReader in;
-		char	   *user;
-		char	   *number;
+		Oid			role;
 
 		if (baton_answer_next(fd, ANSWER_TIMEOUT_MS, &incoming) != BATON_RECEIVED_FRAME)
 			return -1;
@@ -330,14 +312,12 @@ ask(int fd, const char *database, bool forced, bool check_rights)
 		in.at = incoming.payload;
 		in.end = incoming.payload + incoming.frame.length;
 		in.bad = false;
-		(void) baton_wire_read_u32(&in);
-		user = baton_wire_read_string(&in);
-		number = baton_wire_read_string(&in);
-		if (in.bad || user == NULL || number == NULL)
+		role = baton_wire_read_u32(&in);
+		sessions += (int) baton_wire_read_u32(&in);
+		if (in.bad)
 			return -1;
 		if (check_rights)
-			check_may_end(user);
-		sessions += atoi(number);
+			baton_check_may_terminate(role);
 	}
 }
 
@@ -403,18 +383,18 @@ baton_database_utility_begins(BatonUtility *utility)
 	fd = open_hold();
 	if (fd < 0)
 		return;
-	sessions = ask(fd, demand.database, false, demand.forced);
+	sessions = ask(fd, database, false, demand.forced);
 	if (demand.forced && sessions > 0)
 	{
 		/* those in backends end with them, which the statement sees to */
-		(void) ask(fd, demand.database, true, false);
+		(void) ask(fd, database, true, false);
 		return;
 	}
 
 	for (int i = 0; sessions > 0 && i < LEAVE_TRIES; i++)
 	{
 		pause_ms(LEAVE_STEP_MS);
-		sessions = ask(fd, demand.database, false, false);
+		sessions = ask(fd, database, false, false);
 	}
 	if (sessions > 0)
 		fail_busy(&demand, database, sessions);

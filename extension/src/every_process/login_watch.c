@@ -10,6 +10,20 @@
  *	  or pg_parameter_acl, in whatever process of the server, and
  *	- by the launcher, when it has read its configuration files again.
  *
+ * The process that raises it also writes what has changed into
+ * control->login_changes, and raises it once for each entry: a role that changes
+ * its own password, or creates roles, in a loop must not empty the answers kept
+ * for all others.
+ *	- A changed row of pg_authid concerns the answers for that role's name.  What
+ *	  other roles may do depends on their memberships in it and on its name, not
+ *	  on its attributes.  Up to 15 rolinherit is an exception, see login.c.
+ *	- A changed row of pg_auth_members concerns the answers that depend on
+ *	  memberships at all: few do, and which roles are members of which through
+ *	  others is costly to find out.  A rename concerns them, too, for lines of
+ *	  pg_hba.conf have groups by name.  So does a commit that changes several
+ *	  roles, in which one may have taken the name of another.
+ *	- A changed row of pg_database concerns the answers for that database.
+ *
  * Likewise what clients are greeted with follows from what names in settings and
  * startup options mean (reset_greet.c): of text search configurations, of the
  * schemas that they are looked for in, of tablespaces and access methods.
@@ -59,24 +73,89 @@
 #include "control.h"
 #include "login_watch.h"
 
+/* Of a commit that changes more rows of a catalog than this, all answers are old. */
+#define MOST_ROWS 32
+
+/* The rows with messages of one catalog cache. */
+typedef struct Rows
+{
+	int			count;			/* more than MOST_ROWS: not all are here */
+	uint32		hashes[MOST_ROWS];
+} Rows;
+
 /* What a login depends on. */
 typedef struct Changes
 {
 	bool		logins;			/* login_generation is for */
 	bool		names;			/* names_generation is for */
+	bool		others;			/* of what logins depend on, more than what is
+								 * below */
+	bool		memberships;
+	Rows		role_names;
+	Rows		role_oids;
+	Rows		databases;
 } Changes;
 
 /* Of the commit under way. */
-static Changes change_pending = {false, false};
+static Changes change_pending = {0};
 
 /* Has a change been made that stays even if this transaction fails? */
-static Changes change_made = {false, false};
+static struct
+{
+	bool		logins;
+	bool		names;
+}			change_made = {0};
+
+/* Most transactions have none, and this is costly beside the rest of theirs. */
+static void
+forget_pending(void)
+{
+	if (change_pending.logins || change_pending.names)
+		memset(&change_pending, 0, sizeof(change_pending));
+}
+
+static void
+logins_changed(uint64 kind, uint32 hash)
+{
+	uint64		generation;
+
+	if (BatonControlMemory == NULL)
+		return;
+	generation = pg_atomic_fetch_add_u64(baton_atomic_u64(BatonControlMemory->login_generation), 1) + 1;
+	pg_atomic_write_u64(baton_atomic_u64(BatonControlMemory->login_changes[generation % BATON_LOGIN_CHANGES]),
+						kind << 62 | (generation & 0x3FFFFFFF) << 32 | hash);
+}
 
 void
 baton_login_changed(void)
 {
-	if (BatonControlMemory != NULL)
-		pg_atomic_fetch_add_u64(baton_atomic_u64(BatonControlMemory->login_generation), 1);
+	logins_changed(BATON_LOGIN_CHANGE_ALL, 0);
+}
+
+static void
+tell_rows(uint64 kind, const Rows *rows)
+{
+	for (int i = 0; i < rows->count; i++)
+		logins_changed(kind, rows->hashes[i]);
+}
+
+static void
+tell_changes(const Changes *changes)
+{
+	const Rows *names = &changes->role_names;
+	const Rows *databases = &changes->databases;
+
+	/* each changed row of pg_authid has messages of both caches */
+	if (changes->others || names->count > MOST_ROWS || databases->count > MOST_ROWS ||
+		(names->count == 0) != (changes->role_oids.count == 0))
+	{
+		baton_login_changed();
+		return;
+	}
+	tell_rows(BATON_LOGIN_CHANGE_ROLE, names);
+	tell_rows(BATON_LOGIN_CHANGE_DATABASE, databases);
+	if (changes->memberships || names->count > 1)
+		logins_changed(BATON_LOGIN_CHANGE_MEMBERSHIPS, 0);
 }
 
 static void
@@ -87,6 +166,19 @@ names_changed(void)
 }
 
 static void
+add_row(Rows *rows, uint32 hash)
+{
+	if (rows->count > MOST_ROWS)
+		return;
+	for (int i = 0; i < rows->count; i++)
+		if (rows->hashes[i] == hash)
+			return;
+	if (rows->count < MOST_ROWS)
+		rows->hashes[rows->count] = hash;
+	rows->count++;
+}
+
+static void
 look_at_catalog(Oid catalog, Changes *changes)
 {
 	switch (catalog)
@@ -94,7 +186,7 @@ look_at_catalog(Oid catalog, Changes *changes)
 		case AuthIdRelationId:
 		case AuthMemRelationId:
 		case DatabaseRelationId:
-			changes->logins = true;
+			changes->logins = changes->others = true;
 			break;
 		case TSConfigRelationId:
 		case NamespaceRelationId:
@@ -113,13 +205,24 @@ look_at(const SharedInvalidationMessage *message, Changes *changes)
 	switch (message->id)
 	{
 		case AUTHNAME:
+			changes->logins = true;
+			add_row(&changes->role_names, message->cc.hashValue);
+			break;
 		case AUTHOID:
+			changes->logins = true;
+			add_row(&changes->role_oids, message->cc.hashValue);
+			break;
+		case DATABASEOID:
+			changes->logins = true;
+			add_row(&changes->databases, message->cc.hashValue);
+			break;
 		case AUTHMEMMEMROLE:
 		case AUTHMEMROLEMEM:
-		case DATABASEOID:
+			changes->logins = changes->memberships = true;
+			break;
 		case PARAMETERACLNAME:
 		case PARAMETERACLOID:
-			changes->logins = true;
+			changes->logins = changes->others = true;
 			break;
 		case TSCONFIGNAMENSP:
 		case TSCONFIGOID:
@@ -138,19 +241,17 @@ look_at(const SharedInvalidationMessage *message, Changes *changes)
 	}
 }
 
-static Changes
-transaction_changes(void)
+static void
+look_at_transaction(Changes *found)
 {
 	SharedInvalidationMessage *messages;
 	bool		init_file;
-	Changes		found = {false, false};
 	int			count = xactGetCommittedInvalidationMessages(&messages, &init_file);
 
-	for (int i = 0; i < count && !(found.logins && found.names); i++)
-		look_at(&messages[i], &found);
+	for (int i = 0; i < count && !(found->others && found->names); i++)
+		look_at(&messages[i], found);
 	if (messages != NULL)
 		pfree(messages);
-	return found;
 }
 
 void
@@ -159,14 +260,12 @@ baton_login_transaction(XactEvent event)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			change_pending = transaction_changes();
+			forget_pending();
+			look_at_transaction(&change_pending);
 			break;
 		case XACT_EVENT_PREPARE:
 		case XACT_EVENT_ABORT:
-			change_pending = (Changes)
-			{
-				false, false
-			};
+			forget_pending();
 			break;
 		default:
 			break;
@@ -179,18 +278,14 @@ baton_login_release(ResourceReleasePhase phase, bool is_commit, bool is_top)
 {
 	if (!is_top || phase != RESOURCE_RELEASE_AFTER_LOCKS)
 		return;
-	if (change_made.logins || (change_pending.logins && is_commit))
+	if (change_made.logins)
 		baton_login_changed();
+	else if (change_pending.logins && is_commit)
+		tell_changes(&change_pending);
 	if (change_made.names || (change_pending.names && is_commit))
 		names_changed();
-	change_pending = (Changes)
-	{
-		false, false
-	};
-	change_made = (Changes)
-	{
-		false, false
-	};
+	forget_pending();
+	change_made.logins = change_made.names = false;
 }
 
 void
@@ -204,8 +299,5 @@ baton_login_utility_begins(BatonUtility *utility)
 		change_made.logins = true;
 	else if (IsA(utility->statement, TransactionStmt) &&
 			 ((const TransactionStmt *) utility->statement)->kind == TRANS_STMT_COMMIT_PREPARED)
-		change_made = (Changes)
-	{
-		true, true
-	};
+		change_made.logins = change_made.names = true;
 }

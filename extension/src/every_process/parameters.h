@@ -33,6 +33,7 @@ extern int	baton_max_backends;
 extern int	baton_min_backends;
 extern int	baton_max_dedicated;
 extern int	baton_max_extra_backends;
+extern int	baton_extra_idle_timeout_ms;
 extern int	baton_dispatchers;
 extern int	baton_sharing_threshold;
 extern int	baton_backend_idle_timeout_ms;
@@ -50,6 +51,7 @@ extern int	baton_handshake_timeout_ms;
 extern int	baton_login_step_timeout_ms;
 extern int	baton_max_login_kb;
 extern bool baton_force_migration;
+extern bool baton_force_role_changes;
 extern bool baton_enabled;
 extern int	baton_login;
 extern int	baton_gss_encryption;
@@ -70,8 +72,7 @@ extern char *baton_attach_option;
 extern void baton_parameters_forget_attach(void);
 
 /* Owned by other files, which say what they do with them. */
-extern int	baton_backend_statements;	/* statement_common.c */
-extern int	baton_backend_function_environments;	/* function_table.c */
+extern int	baton_backend_cache_memory_kb;	/* cache_memory.c */
 extern char *baton_dedicated_objects;	/* taint_listed.c */
 extern char *baton_stateless_libraries; /* taint_library.c */
 

@@ -130,17 +130,6 @@ baton_role_wipe(BatonRole *role)
 		explicit_bzero(role->verifier, strlen(role->verifier));
 }
 
-Oid
-baton_role_oid(const char *name)
-{
-	BatonRole	role;
-
-	if (!baton_role_by_name(name, &role))
-		return InvalidOid;
-	baton_role_wipe(&role);
-	return role.oid;
-}
-
 HeapTuple
 baton_database_row(const char *name)
 {

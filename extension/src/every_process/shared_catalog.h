@@ -40,9 +40,6 @@ extern bool baton_role_by_name(const char *name, BatonRole *role);
 /* Overwrites the verifier: nobody needs it any more. */
 extern void baton_role_wipe(BatonRole *role);
 
-/* InvalidOid if there is no such role. */
-extern Oid	baton_role_oid(const char *name);
-
 /*
  * Scans a shared catalog for rows with that value, by the index if the process
  * has come far enough to use one.  `equal` is the type's equality function.

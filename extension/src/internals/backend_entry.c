@@ -100,6 +100,18 @@ baton_entry_show(TimestampTz start, const BatonIdentity *identity)
 	PGSTAT_END_WRITE_ACTIVITY(entry);
 }
 
+void
+baton_entry_set_role(Oid role)
+{
+	volatile PgBackendStatus *entry = MyBEEntry;
+
+	if (entry == NULL)
+		return;
+	PGSTAT_BEGIN_WRITE_ACTIVITY(entry);
+	entry->st_userid = role;
+	PGSTAT_END_WRITE_ACTIVITY(entry);
+}
+
 /*
  * One aligned word, which a reader copies whole: the rest of the entry may then
  * be taken to be nobody's, as it is.

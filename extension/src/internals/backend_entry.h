@@ -28,6 +28,9 @@ extern void baton_entry_begin_as_nobody(SockAddr *address);
 extern void baton_entry_show(TimestampTz start, const BatonIdentity *identity);
 extern void baton_entry_forget_session(void);
 
+/* This backend's own entry: the role that it is shown as. */
+extern void baton_entry_set_role(Oid role);
+
 /* This backend's own entry: the TLS that its client has with somebody else. */
 extern void baton_entry_set_tls(const BatonTls *tls);
 

@@ -35,8 +35,8 @@
 #include "builtin_table.h"
 #include "utils/fmgrtab.h"
 
-/* Of those who have had some replaced: process IDs, SYSTEM_USER. */
-#define MOST_LISTS 2
+/* Of those who have had some replaced: process IDs, SYSTEM_USER, statistics. */
+#define MOST_LISTS 3
 
 static struct
 {

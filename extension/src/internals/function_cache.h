@@ -19,10 +19,6 @@
 #define BATON_SQL_FUNCTIONS_ARE_KEPT
 #endif
 
-/* plpgsql_free_function_memory() in pl_funcs.c; NULL: it is not exported */
-struct PLpgSQL_function;
-typedef void (*BatonFreeFunction) (struct PLpgSQL_function *function);
-
 /*
  * The table; NULL if it was not found.  From 18 on it is made if need be, which
  * takes a transaction.
@@ -33,14 +29,17 @@ extern HTAB *baton_function_cache_find(void);
 extern HTAB *baton_function_cache_create(MemoryContext context);
 extern int	baton_function_cache_own_words(void);
 
+/* Once, with a function of plpgsql's library; NULL, or why it cannot be done. */
+extern const char *baton_function_cache_attach(const void *of_plpgsql);
+
 /* Has it functions of plpgsql's? */
 extern bool baton_function_cache_in_use(HTAB *table);
 
 /*
  * Takes plpgsql's functions of that OID (InvalidOid: all) out, and frees what
- * does not run.  Or has plpgsql do so as it next looks for them.
+ * does not run.
  */
-extern void baton_function_cache_free(HTAB *table, Oid only, BatonFreeFunction free_function);
+extern void baton_function_cache_free(HTAB *table, Oid only);
 
 /*
  * Takes the functions in SQL out, and frees what is not in use.  There are none

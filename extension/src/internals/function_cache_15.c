@@ -7,11 +7,12 @@
  * delete_function() there takes a function out, and frees it unless it runs
  * (use_count).  An entry is a struct plpgsql_hashent, mirrored here.
  *
- * plpgsql_free_function_memory() (pl_funcs.c) can be called up to 15; from 16 on
- * a library's symbols are hidden.  There a function is made to look out of date,
- * and plpgsql_compile() deletes it as it next meets it (pl_comp.c, 16 and 17:
- * fn_xmin and fn_tid are compared with pg_proc's tuple).  Until then its memory
- * is kept.
+ * plpgsql_free_function_memory() (pl_funcs.c) is hidden from 16 on, so its work is
+ * done here: it frees the plan of each expression of the function, and the
+ * function's context.  The expressions are found by their plans: what a plan
+ * source was prepared with has plpgsql_parser_setup() (the one ParserSetupHook
+ * of that library) and the PLpgSQL_expr, whose `func` is the function
+ * (exec_prepare_plan, pl_exec.c).  All these plans are saved (SPI_keepplan).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -21,10 +22,14 @@
 
 #if PG_VERSION_NUM < 180000
 
+#include <dlfcn.h>
+
 #include "plpgsql.h"
+#include "utils/memutils.h"
 
 #include "function_cache.h"
 #include "hash_table.h"
+#include "plan_source.h"
 
 #define TABLE_NAME "PLpgSQL function hash"
 #define TABLE_INITIAL_ELEMENTS 128
@@ -67,38 +72,104 @@ baton_function_cache_in_use(HTAB *table)
 	return hash_get_num_entries(table) != 0;
 }
 
-static void
-take_out(HTAB *table, FunctionEntry *entry, BatonFreeFunction free_function)
+/* Functions that are being freed, by address. */
+typedef struct Freed
 {
-	PLpgSQL_function *function = entry->function;
+	PLpgSQL_function **functions;
+	int			count;
+} Freed;
 
-	if (free_function == NULL)
+static const void *plpgsql_base = NULL; /* where its library is */
+
+static const void *
+library_of(const void *address)
+{
+	Dl_info		info;
+
+	return dladdr(address, &info) != 0 ? info.dli_fbase : NULL;
+}
+
+const char *
+baton_function_cache_attach(const void *of_plpgsql)
+{
+	plpgsql_base = library_of(of_plpgsql);
+	return plpgsql_base == NULL ? "the library was not found" : baton_plan_attach();
+}
+
+static bool
+is_plpgsql_parser(ParserSetupHook setup)
+{
+	static ParserSetupHook known = NULL;
+
+	if (setup != known && library_of((const void *) setup) == plpgsql_base)
+		known = setup;
+	return setup == known;
+}
+
+static int
+compare_functions(const void *one, const void *other)
+{
+	const PLpgSQL_function *a = *(PLpgSQL_function *const *) one;
+	const PLpgSQL_function *b = *(PLpgSQL_function *const *) other;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Where the expression has its plan, if it is of a function that is freed. */
+static SPIPlanPtr *
+plan_of_freed(void *argument, const void *context)
+{
+	PLpgSQL_expr *expression = argument;
+	const Freed *freed = context;
+
+	if (bsearch(&expression->func, freed->functions, freed->count,
+				sizeof(PLpgSQL_function *), compare_functions) == NULL)
+		return NULL;
+	return &expression->plan;
+}
+
+static void
+free_functions(Freed *freed)
+{
+	qsort(freed->functions, freed->count, sizeof(PLpgSQL_function *), compare_functions);
+	baton_plan_free_spi(is_plpgsql_parser, plan_of_freed, freed);
+	for (int i = 0; i < freed->count; i++)
 	{
-		function->fn_xmin = InvalidTransactionId;
-		ItemPointerSetInvalid(&function->fn_tid);
-		return;
-	}
-	function->fn_hashkey = NULL;
-	hash_search(table, &entry->key, HASH_REMOVE, NULL);
-	if (function->use_count == 0)
-	{
-		free_function(function);
+		PLpgSQL_function *function = freed->functions[i];
+
+		if (function->fn_cxt != NULL)
+			MemoryContextDelete(function->fn_cxt);
 		pfree(function);
 	}
-	else
-		ItemPointerSetInvalid(&function->fn_tid);
 }
 
 void
-baton_function_cache_free(HTAB *table, Oid only, BatonFreeFunction free_function)
+baton_function_cache_free(HTAB *table, Oid only)
 {
 	HASH_SEQ_STATUS scan;
 	FunctionEntry *entry;
+	Freed		freed = {0};
 
+	if (hash_get_num_entries(table) == 0)
+		return;
+	freed.functions = palloc(hash_get_num_entries(table) * sizeof(PLpgSQL_function *));
 	hash_seq_init(&scan, table);
 	while ((entry = hash_seq_search(&scan)) != NULL)
-		if (!OidIsValid(only) || entry->key.funcOid == only)
-			take_out(table, entry, free_function);
+	{
+		PLpgSQL_function *function = entry->function;
+
+		if (OidIsValid(only) && entry->key.funcOid != only)
+			continue;
+		function->fn_hashkey = NULL;
+		hash_search(table, &entry->key, HASH_REMOVE, NULL);
+		if (function->use_count == 0)
+			freed.functions[freed.count++] = function;
+		else
+			ItemPointerSetInvalid(&function->fn_tid);
+	}
+	if (freed.count > 0)
+		free_functions(&freed);
+	pfree(freed.functions);
 }
 
 void

@@ -121,6 +121,12 @@ baton_function_cache_create(MemoryContext context)
 					   HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
 }
 
+const char *
+baton_function_cache_attach(const void *of_plpgsql)
+{
+	return NULL;				/* a function says itself how it is freed */
+}
+
 /* The pointers to what was allocated for it, and to the two functions. */
 int
 baton_function_cache_own_words(void)
@@ -156,7 +162,6 @@ baton_function_cache_in_use(HTAB *table)
 	return found;
 }
 
-/* The library does not offer it, and a function's callback does the same. */
 /* As cfunc_hashtable_delete() in funccache.c. */
 static CachedFunction *
 take_out(HTAB *table, FunctionEntry *entry)
@@ -172,7 +177,7 @@ take_out(HTAB *table, FunctionEntry *entry)
 }
 
 void
-baton_function_cache_free(HTAB *table, Oid only, BatonFreeFunction free_function)
+baton_function_cache_free(HTAB *table, Oid only)
 {
 	HASH_SEQ_STATUS scan;
 	FunctionEntry *entry;

@@ -21,6 +21,8 @@
 #define system_user ((PGFunction) NULL)
 #define F_PG_STAT_GET_BACKEND_SUBXACT InvalidOid
 #define pg_stat_get_backend_subxact ((PGFunction) NULL)
+#define F_PG_STAT_GET_XACT_TUPLES_NEWPAGE_UPDATED InvalidOid
+#define pg_stat_get_xact_tuples_newpage_updated ((PGFunction) NULL)
 #endif
 
 #if PG_VERSION_NUM < 180000

@@ -101,6 +101,22 @@ baton_has_free_connections(int count)
 #endif
 }
 
+/* InitPostgres() in postinit.c */
+void
+baton_connections_are_reserved(void)
+{
+#if PG_VERSION_NUM >= 160000
+	ereport(FATAL,
+			(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
+			 errmsg("remaining connection slots are reserved for roles with the %s attribute",
+					"SUPERUSER")));
+#else
+	ereport(FATAL,
+			(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
+			 errmsg("remaining connection slots are reserved for non-replication superuser connections")));
+#endif
+}
+
 bool
 baton_authenticated_is_superuser(void)
 {

@@ -46,6 +46,9 @@ extern WaitEventSet *baton_wait_set_create(int events);
 extern int	baton_reserved_connections(void);
 extern bool baton_has_free_connections(int count);
 
+/* FATAL: those that are left are kept for administrators. */
+extern void baton_connections_are_reserved(void);
+
 /* Is the role that the backend was started for a superuser?  In a transaction. */
 extern bool baton_authenticated_is_superuser(void);
 

@@ -11,6 +11,9 @@
  * the server's once, in a transaction.  Were it another one day, the server's is
  * asked after all.
  *
+ * Of a cache whose key is an OID the hash is murmurhash32() of it, which is a
+ * bijection: so the hash tells the OID.
+ *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------
@@ -19,10 +22,12 @@
 
 #include "common/hashfn.h"
 #include "port/pg_bitutils.h"
+#include "utils/fmgroids.h"
 
 #include "name_hash.h"
 
 static bool is_the_servers = false;
+static bool oid_is_the_servers = false;
 
 static uint32
 compute(const char *name, Oid schema)
@@ -47,10 +52,44 @@ baton_name_hash_check(void)
 		if (compute(names[i], 11 + i) != ask(RELNAMENSP, names[i], 11 + i) ||
 			compute(names[i], 70000 + i) != ask(TYPENAMENSP, names[i], 70000 + i))
 			is_the_servers = false;
+	oid_is_the_servers = GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(F_NOW)) ==
+		baton_name_hash_of_oid(F_NOW);
+}
+
+uint32
+baton_name_hash_of_oid(Oid object)
+{
+	return murmurhash32(object);
+}
+
+/* The steps of murmurhash32() backwards, with the inverse factors. */
+bool
+baton_name_hash_oid(uint32 hash, Oid *object)
+{
+	hash ^= hash >> 16;
+	hash *= 0x7ed1b41d;
+	hash ^= (hash >> 13) ^ (hash >> 26);
+	hash *= 0xa5cb9243;
+	hash ^= hash >> 16;
+	*object = hash;
+	return oid_is_the_servers;
 }
 
 uint32
 baton_name_hash(int cache, const char *name, Oid schema)
 {
 	return is_the_servers ? compute(name, schema) : ask(cache, name, schema);
+}
+
+bool
+baton_name_hash_parts(uint32 hash, Oid schema, uint32 *name_hash)
+{
+	*name_hash = hash ^ pg_rotate_left32(murmurhash32(schema), 8);
+	return is_the_servers;
+}
+
+uint32
+baton_name_hash_alone(const char *name)
+{
+	return DatumGetUInt32(hash_any((const unsigned char *) name, strlen(name)));
 }

@@ -21,6 +21,8 @@
  *	  what it has planned.
  *	- DropCachedPlan() frees the plan's context, and gives its reference to the
  *	  generic plan back.
+ *	- SPI_keepplan() (spi.c) saves the plan sources of a plan; SPI_freeplan() drops
+ *	  them with the plan.
  *	- Whoever finds is_valid false makes the trees, or the plan, anew, under the
  *	  locks of that moment.
  *
@@ -33,6 +35,7 @@
 #include "parser/analyze.h"
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 
 #include "plan_source.h"
 
@@ -225,6 +228,98 @@ baton_plan_invalidate(CachedPlanSource *plan)
 	plan->is_valid = false;
 	if (plan->gplan != NULL)
 		plan->gplan->is_valid = false;
+}
+
+/*
+ * Does it have functions of users, which may have been inlined?  The planner
+ * notes each (record_plan_function_dependency, setrefs.c), and the caller's
+ * privilege only when it inlines one (inline_function, clauses.c).
+ */
+static bool
+has_user_functions(const CachedPlan *plan)
+{
+	ListCell   *statement;
+	ListCell   *item;
+
+	foreach(statement, plan->stmt_list)
+		foreach(item, lfirst_node(PlannedStmt, statement)->invalItems)
+		if (lfirst_node(PlanInvalItem, item)->cacheId == PROCOID)
+		return true;
+	return false;
+}
+
+/*
+ * As PlanCacheRoleCallback() does where plancache.c has it.
+ */
+void
+baton_plan_roles_change(bool memberships)
+{
+	dlist_node *node;
+
+	if (saved_plans == NULL)
+		return;
+	for (node = saved_plans->next; node != saved_plans; node = node->next)
+	{
+		CachedPlanSource *plan = dlist_container(CachedPlanSource, node, node);
+
+		if (!plan->is_valid || plan->raw_parse_tree == NULL ||
+			!stmt_requires_parse_analysis(plan->raw_parse_tree))
+			continue;
+		if (plan->dependsOnRLS)
+			baton_plan_invalidate(plan);
+		else if (plan->gplan != NULL && plan->gplan->is_valid &&
+				 (plan->gplan->dependsOnRole ||
+				  (memberships && has_user_functions(plan->gplan))))
+			plan->gplan->is_valid = false;
+	}
+}
+
+Size
+baton_plan_bytes(const CachedPlanSource *plan, int references)
+{
+	Size		bytes = MemoryContextMemAllocated(plan->context, true);
+
+	if (plan->gplan != NULL && plan->gplan->refcount <= references)
+		bytes += MemoryContextMemAllocated(plan->gplan->context, true);
+	return bytes;
+}
+
+/*
+ * SPI_keepplan() saves each plan source of the plan, and SPI_freeplan() takes
+ * them out of the list again: so all are found before any is freed.
+ */
+void
+baton_plan_free_spi(bool (*is_parser) (ParserSetupHook setup),
+					SPIPlanPtr *(*find) (void *argument, const void *context),
+					const void *context)
+{
+	List	   *found = NIL;
+	ListCell   *cell;
+	dlist_node *node;
+
+	for (node = saved_plans->next; node != saved_plans; node = node->next)
+	{
+		CachedPlanSource *plan = dlist_container(CachedPlanSource, node, node);
+		SPIPlanPtr *place;
+
+		if (plan->parserSetup == NULL || !is_parser(plan->parserSetup))
+			continue;
+		place = find(plan->parserSetupArg, context);
+		if (place != NULL)
+			found = lappend(found, place);
+	}
+	foreach(cell, found)
+	{
+		SPIPlanPtr *place = lfirst(cell);
+		SPIPlanPtr	plan = *place;
+
+		/* one of several sources has led here already */
+		if (plan == NULL)
+			continue;
+		*place = NULL;
+		SPI_freeplan(plan);
+	}
+	list_free(found);
 }
 
 void

@@ -13,6 +13,7 @@
 #ifndef BATON_PLAN_SOURCE_H
 #define BATON_PLAN_SOURCE_H
 
+#include "executor/spi.h"
 #include "utils/plancache.h"
 
 #include "baton_shared.h"
@@ -57,6 +58,26 @@ extern void baton_plan_invalidate(CachedPlanSource *plan);
 
 /* The same of the trees alone. */
 extern void baton_plan_invalidate_trees(CachedPlanSource *plan);
+
+/*
+ * What depends on roles is to be made again, of all saved plans.  `memberships`:
+ * who may execute a function may have changed, too.
+ */
+extern void baton_plan_roles_change(bool memberships);
+
+/*
+ * The bytes of its memory contexts, and of its generic plan's if no more than so
+ * many plan sources refer to that.
+ */
+extern Size baton_plan_bytes(const CachedPlanSource *plan, int references);
+
+/*
+ * Frees the SPI plans that were prepared with this parser setup, and whose
+ * argument for it is wanted.
+ */
+extern void baton_plan_free_spi(bool (*is_parser) (ParserSetupHook setup),
+								SPIPlanPtr *(*find) (void *argument, const void *context),
+								const void *context);
 
 /* What is called as each analysis begins, and with what. */
 extern void baton_plan_set_parser(CachedPlanSource *plan, ParserSetupHook setup, void *argument);

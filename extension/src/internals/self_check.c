@@ -47,7 +47,7 @@ static bool unpooled = false;
 
 static const char *const costs[BATON_COSTS] = {
 	"pooling", "speed", "process IDs", "functions", "logins", "server logins", "channel binding",
-	"system user"
+	"system user", "statistics", "roles"
 };
 
 PG_FUNCTION_INFO_V1(pg_baton_get_failed_checks);
@@ -98,7 +98,9 @@ baton_self_check_failed(BatonCost cost, const char *problem)
 		gettext_noop("Each client is authenticated by a backend of the server."),
 		gettext_noop("Clients that a backend authenticates have connections of their own for life."),
 		gettext_noop("Clients that a backend authenticates are not offered channel binding."),
-		gettext_noop("SYSTEM_USER says how the backend was let in, not the session's client.")
+		gettext_noop("SYSTEM_USER says how the backend was let in, not the session's client."),
+		gettext_noop("The views pg_stat_xact_* show what other sessions have counted in the backend, too."),
+		gettext_noop("Each backend serves one role for life.")
 	};
 	FailedCheck *failed;
 	uint32		free_place = 0;

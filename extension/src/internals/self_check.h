@@ -25,10 +25,12 @@ typedef enum
 	BATON_COSTS_VOUCHING,		/* clients that only the server can
 								 * authenticate have connections of their own */
 	BATON_COSTS_BINDING,		/* these are not offered channel binding */
-	BATON_COSTS_SYSTEM_USER		/* SYSTEM_USER is the backend's */
+	BATON_COSTS_SYSTEM_USER,	/* SYSTEM_USER is the backend's */
+	BATON_COSTS_STATISTICS,		/* pg_stat_xact_* shows other sessions' counts */
+	BATON_COSTS_ROLES			/* a backend serves one role for life */
 } BatonCost;
 
-#define BATON_COSTS (BATON_COSTS_SYSTEM_USER + 1)
+#define BATON_COSTS (BATON_COSTS_ROLES + 1)
 
 /* Postmaster only, from _PG_init. */
 extern void baton_self_check_init(void);

@@ -18,6 +18,8 @@
  */
 #include "postgres.h"
 
+#include "utils/timestamp.h"
+
 #include "sound_timestamp.h"
 
 TimestampTz

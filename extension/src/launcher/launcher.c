@@ -40,7 +40,6 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/pidfile.h"
-#include "utils/timestamp.h"
 
 #include "channel.h"
 #include "control.h"
@@ -50,6 +49,7 @@
 #include "login.h"
 #include "login_watch.h"
 #include "majors.h"
+#include "monotonic.h"
 #include "parameters.h"
 #include "parameters_message.h"
 #include "pool_settings.h"
@@ -74,8 +74,8 @@
 PGDLLEXPORT void baton_launcher_main(Datum argument);
 
 static BatonDispatcher dispatcher = {.pid = 0,.adopted = -1,.channel = -1};
-static TimestampTz started_at = 0;	/* the dispatcher */
-static TimestampTz start_at = 0;	/* the next one, once there is none */
+static int64 started_at_us = 0; /* the dispatcher */
+static int64 start_at_us = 0;	/* the next one, once there is none */
 static int	delay_ms = 0;		/* the last wait before a start */
 static WaitEventSet *events = NULL;
 
@@ -158,11 +158,11 @@ watch(void)
 static void
 lose_dispatcher(void)
 {
-	bool		quick = GetCurrentTimestamp() - started_at < QUICK_DEATH_US;
+	bool		quick = baton_monotonic_us() - started_at_us < QUICK_DEATH_US;
 
 	baton_dispatcher_end(&dispatcher);
 	delay_ms = !quick ? 0 : delay_ms == 0 ? FIRST_DELAY_MS : Min(delay_ms * 2, LONGEST_DELAY_MS);
-	start_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay_ms);
+	start_at_us = baton_monotonic_us() + (int64) delay_ms * 1000;
 	watch();
 }
 
@@ -185,12 +185,12 @@ get_dispatcher(void)
 {
 	bool		is_adopted;
 
-	started_at = GetCurrentTimestamp();
+	started_at_us = baton_monotonic_us();
 	if (server_is_stopping() ||
 		(!(is_adopted = baton_dispatcher_adopt(&dispatcher)) &&
 		 !baton_dispatcher_spawn(&dispatcher)))
 	{
-		start_at = TimestampTzPlusMilliseconds(started_at, LONGEST_DELAY_MS);
+		start_at_us = started_at_us + LONGEST_DELAY_MS * INT64CONST(1000);
 		return;
 	}
 	watch();
@@ -315,7 +315,7 @@ baton_launcher_main(Datum argument)
 	baton_login_changed();
 	BatonControlMemory->force_migration = baton_force_migration ? 1 : 0;
 	watch();
-	start_at = GetCurrentTimestamp();
+	start_at_us = baton_monotonic_us();
 
 	for (;;)
 	{
@@ -329,7 +329,7 @@ baton_launcher_main(Datum argument)
 
 		if (dispatcher.channel < 0)
 		{
-			timeout_ms = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), start_at);
+			timeout_ms = baton_ms_until(start_at_us);
 			if (timeout_ms <= 0)
 			{
 				get_dispatcher();

@@ -7,8 +7,8 @@
  * these descriptors and no others: 0 and 1 /dev/null, 2 the server's stderr,
  * 3 the channel, 4 the CONTROL memory.  It is in a session of its own
  * (setsid), so that a signal to the server's process group does not reach it;
- * it watches the postmaster by itself.  Its oom_score_adj is what the
- * postmaster gave us, its children (fork_process.c): that of a backend.
+ * it watches the postmaster by itself.  Its oom_score_adj is the
+ * postmaster's, where the kernel lets us go back to that (protect_from_oom).
  *
  * Between fork and exec the child calls what is safe after a fork only:
  * everything that allocates, or asks where the program is, comes before.
@@ -57,7 +57,7 @@
 #define LAST_RESORT "/usr/local/bin"
 
 pg_noreturn static void become_dispatcher(const char *path, char *const arguments[],
-										  int null_fd, int channel_fd, int control_fd);
+										  const char *oom_score, int null_fd, int channel_fd, int control_fd);
 
 static bool
 is_program(const char *path)
@@ -109,12 +109,52 @@ find_program(char *path)
 	return is_program(path);
 }
 
+/*
+ * The postmaster's oom_score_adj, "" if it cannot be read.  Where PG_OOM_ADJUST_FILE
+ * is set fork_process() (fork_process.c, 15 to 18) has raised ours, so that the kernel ends a backend before the postmaster.
+ */
+static void
+read_oom_score(char *score, Size size)
+{
+	char		path[64];
+	ssize_t		length = -1;
+	int			fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", (int) PostmasterPid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0)
+	{
+		length = read(fd, score, size - 1);
+		close(fd);
+	}
+	score[Max(length, 0)] = '\0';
+}
+
+/*
+ * The dispatcher's end is every session's, like the postmaster's.  Without
+ * CAP_SYS_RESOURCE a process may go down to what one with it has set before
+ * (__set_oom_adj, fs/proc/base.c), which is the service manager's value.
+ */
+static void
+protect_from_oom(const char *score)
+{
+	int			fd = score[0] == '\0' ? -1 : open("/proc/self/oom_score_adj", O_WRONLY);
+
+	if (fd >= 0)
+	{
+		(void) !write(fd, score, strlen(score));
+		(void) close(fd);
+	}
+}
+
 /* In the child, after fork: only what is safe there.  Never returns. */
 static void
-become_dispatcher(const char *path, char *const arguments[],
+become_dispatcher(const char *path, char *const arguments[], const char *oom_score,
 				  int null_fd, int channel_fd, int control_fd)
 {
 	sigset_t	none;
+
+	protect_from_oom(oom_score);
 
 	/* a handler is reset by exec, but an ignored signal stays ignored */
 	for (int number = 1; number < NSIG; number++)
@@ -152,6 +192,7 @@ baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 {
 	char		path[MAXPGPATH];
 	char	   *arguments[] = {"baton-dispatcher", NULL};
+	char		oom_score[16];
 	struct timeval send_timeout = {.tv_sec = SEND_TIMEOUT_S,.tv_usec = 0};
 	sigset_t	all;
 	sigset_t	old;
@@ -196,6 +237,8 @@ baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 	else
 		unsetenv("BATON_LOG");
 
+	read_oom_score(oom_score, sizeof(oom_score));
+
 	/* it maps what the header describes */
 	baton_control_restore();
 
@@ -209,7 +252,7 @@ baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 		(void) sigprocmask(SIG_SETMASK, &all, &old);
 		pid = fork();
 		if (pid == 0)
-			become_dispatcher(path, arguments, null_fd, channel_fd, control_fd);
+			become_dispatcher(path, arguments, oom_score, null_fd, channel_fd, control_fd);
 		{
 			int			save_errno = errno;
 

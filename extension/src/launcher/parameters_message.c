@@ -20,6 +20,7 @@
 #include "libpq/pqcomm.h"
 #include "miscadmin.h"
 #include "postmaster/postmaster.h"
+#include "replication/walsender.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
@@ -145,6 +146,7 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "min_backends", baton_min_backends);
 	add_number(&pairs, &count, "max_dedicated", baton_max_dedicated);
 	add_number(&pairs, &count, "max_extra_backends", baton_max_extra_backends);
+	add_number(&pairs, &count, "extra_idle_timeout_ms", baton_extra_idle_timeout_ms);
 	add_number(&pairs, &count, "sharing_threshold", baton_sharing_threshold);
 	add_number(&pairs, &count, "dispatchers", baton_dispatchers);
 	add_number(&pairs, &count, "backend_idle_timeout_ms", baton_backend_idle_timeout_ms);
@@ -180,6 +182,7 @@ baton_parameters_send(int channel)
 	add(&pairs, &count, "unix_socket_permissions", psprintf("%04o", Unix_socket_permissions));
 	add_number(&pairs, &count, "authentication_timeout_ms", (int64) AuthenticationTimeout * 1000);
 	add_number(&pairs, &count, "max_connections", MaxConnections);
+	add_number(&pairs, &count, "max_wal_senders", max_wal_senders);
 	add_number(&pairs, &count, "superuser_reserved_connections", baton_reserved_connections());
 	add(&pairs, &count, "server_version", server_setting("server_version"));
 	add(&pairs, &count, "data_directory", DataDir);

@@ -51,7 +51,7 @@ baton_arena_map(int fd, uint64 size)
 	int			seals;
 
 	/* nor may it become shorter than it is */
-	if (size < sizeof(header) ||
+	if (size < BATON_ARENA_HEADER_SIZE ||
 		fstat(fd, &status) != 0 || (uint64) status.st_size < size ||
 		(seals = fcntl(fd, F_GET_SEALS)) < 0 || (seals & F_SEAL_SHRINK) == 0)
 	{
@@ -170,9 +170,44 @@ baton_entry_copy_value(const BatonStored *entry)
 }
 
 bool
-baton_arena_has_room(Size bytes)
+baton_entry_is_shared(uint32 heap_offset)
+{
+	uint32		references;
+
+	if (heap_offset == 0)
+		return false;
+	memcpy(&references, heap_piece(heap_offset - BATON_ENTRY_REFERENCES_BEFORE / 8,
+								   sizeof(references)),
+		   sizeof(references));
+	return references > 1;
+}
+
+/* No role may take more than what is left (arena.rs). */
+bool
+baton_arena_has_room(uint32 account, Size bytes)
 {
 	const BatonArena *header = (const BatonArena *) arena;
+	const uint64 *accounts = (const uint64 *) (arena + BATON_ARENA_OFF_ACCOUNTS);
+	uint64		used = header->heap_used;
+	uint64		limit = header->heap_limit;
+	uint64		left = used < limit ? limit - used : 0;
+	uint64		taken = accounts[account % BATON_ARENA_ACCOUNTS];
 
-	return bytes == 0 || header->heap_used + bytes <= header->heap_limit;
+	return bytes == 0 || (bytes <= left && taken <= left - bytes);
+}
+
+/*
+ * What is replaced is freed when all of the change has come: until then both are
+ * there.  So the heap's reserve is used, up to a quarter of it.
+ */
+bool
+baton_arena_has_room_to_shrink(Size bytes)
+{
+	const BatonArena *header = (const BatonArena *) arena;
+	uint64		used = header->heap_used;
+	uint64		limit = header->heap_limit;
+	uint64		all = header->total_size - header->heap_offset;
+
+	return all > limit && used <= limit + (all - limit) / 4 &&
+		bytes <= limit + (all - limit) / 4 - used;
 }

@@ -15,8 +15,14 @@
 /* Maps it read-only; NULL if all is well, else why not. Closes fd. */
 extern const char *baton_arena_map(int fd, uint64 size);
 
-/* Would so many bytes more keep within pg_baton.session_memory? */
-extern bool baton_arena_has_room(Size bytes);
+/*
+ * Would so many bytes more keep within pg_baton.session_memory, and within the
+ * share of a role's account?
+ */
+extern bool baton_arena_has_room(uint32 account, Size bytes);
+
+/* Is there room for a change of so many bytes that frees as many? */
+extern bool baton_arena_has_room_to_shrink(Size bytes);
 
 /*
  * A session's record, its items, and the entries they name.  ereport(ERROR)s for
@@ -48,6 +54,9 @@ typedef struct BatonStored
 
 /* Fills and returns `stored`. */
 extern const BatonStored *baton_entry(BatonStored *stored, uint32 heap_offset);
+
+/* Does more than one session have it?  So it was a moment ago. */
+extern bool baton_entry_is_shared(uint32 heap_offset);
 
 /* A copy of its value, with a zero byte behind it; palloc'd. */
 extern char *baton_entry_copy_value(const BatonStored *entry);

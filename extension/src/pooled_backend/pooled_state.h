@@ -55,6 +55,8 @@ typedef struct BatonServedInput
 	bool		is_whole;		/* what it says now was seen to its end */
 	bool		is_timed;		/* it was seen not to be whole, and shall not
 								 * take for ever */
+	uint32		until_timeout;	/* statement_timeout was over when so many
+								 * messages, not answered yet, had come */
 	Size		peeked_length;	/* how much the last look saw */
 } BatonServedInput;
 
@@ -71,7 +73,8 @@ typedef struct BatonServedMessage
 typedef struct BatonServedCancel
 {
 	bool		armed;			/* fires when the next thing runs */
-	volatile sig_atomic_t has_spoken;	/* it came with a request */
+	volatile sig_atomic_t has_spoken;	/* it came with a request, of which
+										 * nothing has begun to run */
 	volatile sig_atomic_t held_back;	/* one came that means what it asked */
 } BatonServedCancel;
 
@@ -85,6 +88,7 @@ typedef struct BatonServedNotice
 typedef struct BatonServedSession
 {
 	uint64		session;		/* 0: nobody is served */
+	Oid			role;			/* the authenticated user that it must have */
 	uint32		cause;			/* BATON_CAUSE_*, as the dispatcher was last
 								 * told */
 	bool		greeted_here;
@@ -118,6 +122,7 @@ typedef struct BatonPlacedIdentity
 	uint8		address[16];
 	char		remote_host[INET6_ADDRSTRLEN + 16];
 	char		remote_port[16];
+	char		user_name[NAMEDATALEN]; /* if it has become another role's */
 	uint64		authenticated;	/* serial of the entry that the text is made
 								 * of; 0 for none */
 	char	   *authenticated_as;	/* method:identity, NULL if nobody had to
@@ -181,6 +186,7 @@ typedef struct BatonPlacedHeld
 	uint32		sweep_from;		/* with so many names, some may go */
 
 	/* the session's own list */
+	uint64		session;		/* whose it is, or was last */
 	bool		is_open;		/* until it has ended */
 	const BatonItem *items;
 	uint32		statement_count;
@@ -207,6 +213,8 @@ typedef struct BatonPlacedUnnamed
 	uint64		owner;			/* the session whose it is */
 	uint64		serial;			/* the entry it is equal to, 0: not known */
 	bool		captured;		/* the owner's context has it */
+	bool		is_put_off;		/* the plan is an empty one: it is turned into
+								 * the owner's when that is asked for */
 
 	/* of the session that was installed last */
 	uint64		session;
@@ -215,6 +223,7 @@ typedef struct BatonPlacedUnnamed
 	bool		fill_next;		/* the next unnamed ParseComplete answers the
 								 * empty Parse that was injected */
 	bool		is_empty;		/* it has, and the plan is still that one */
+	bool		put_off_next;	/* and it may stay that one for now */
 } BatonPlacedUnnamed;
 
 /*
@@ -252,6 +261,16 @@ typedef struct BatonPlacedTies
 										 * tried */
 } BatonPlacedTies;
 
+/* Counters of pgstat.c that have not been reported (own_statistics.c). */
+typedef struct BatonPlacedStatistics
+{
+	uint64		session;		/* whose they all are; 0: nobody's, there are
+								 * none; none there is: of several */
+	int64		reported_at;	/* by us, for a session that came */
+	int			wanted;			/* so many hand-overs report, somebody has
+								 * asked */
+} BatonPlacedStatistics;
+
 typedef struct BatonPlacedState
 {
 	BatonPlacedContext context;
@@ -266,6 +285,7 @@ typedef struct BatonPlacedState
 	BatonPlacedEnvironment environment;
 	BatonPlacedUnnamed unnamed;
 	BatonPlacedTies ties;
+	BatonPlacedStatistics statistics;
 } BatonPlacedState;
 
 /* ---- the backend itself ------------------------------------------------- */
@@ -302,6 +322,19 @@ typedef struct BatonSelfSockets
 	struct WaitEventSet *idle_set;
 } BatonSelfSockets;
 
+/* Its memory (cache_memory.c). */
+typedef struct BatonSelfMemory
+{
+	uint64		uses;			/* counts what is used of the caches: what was
+								 * used later has the greater number */
+	uint64		looked_uses;	/* as it was at the last look */
+	int64		looked_ms;
+	int64		began_ms;
+	Size		first_resident; /* as they were when it attached */
+	Size		first_contexts;
+	bool		used_since_look;
+} BatonSelfMemory;
+
 typedef struct BatonSelfState
 {
 	/* filled at attach */
@@ -321,11 +354,17 @@ typedef struct BatonSelfState
 	bool		notes_ties;		/* attached: the hooks of taint_watch.c note
 								 * what they see, and nothing otherwise */
 	bool		retire_wanted;	/* it ends as soon as nobody needs it (idle.c) */
+	bool		has_ticket;		/* if so, for the place of another pool's: it
+								 * may become that pool's instead (become.c) */
+	bool		serves_roles;	/* it can */
+	bool		is_superuser;	/* was the authenticated user, when it became
+								 * that */
 	volatile sig_atomic_t holds_cancels;	/* in the boundary, or in messages
 											 * of ours: nothing of the
 											 * client's runs (cancel.c) */
 	BatonSelfBoundary boundary;
 	BatonSelfSockets sockets;
+	BatonSelfMemory memory;
 } BatonSelfState;
 
 #define BATON_HIDDEN __attribute__((visibility("hidden")))

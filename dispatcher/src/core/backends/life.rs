@@ -33,10 +33,13 @@ impl Life {
         matches!(self, Life::Unwanted | Life::Leaving { .. } | Life::Gone)
     }
 
-    /// Held by a transaction that does nothing: one that is told to go stays
+    /// Held by a transaction, or by its own start: one that is told to go stays
     /// until the transaction has ended, and so does its extra place.
     pub fn may_be_held(self) -> bool {
-        matches!(self, Life::Shared | Life::Leaving { dedicated: false })
+        matches!(
+            self,
+            Life::Starting | Life::Shared | Life::Leaving { dedicated: false }
+        )
     }
 
     pub fn is_dedicated(self) -> bool {

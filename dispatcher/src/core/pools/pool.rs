@@ -72,8 +72,6 @@ pub struct Pool {
     /// Of all of its backends, that are told to go; that are woken.
     retiring: Walk,
     waking: Walk,
-    /// Transactions of its backends, when that was last looked at.
-    completed: u64,
     /// When the last backend left that serves its sessions in turn; 0: it has not had
     /// any.
     without_since_us: u64,
@@ -113,7 +111,6 @@ impl Pool {
             oldest: None,
             retiring: Walk::default(),
             waking: Walk::default(),
-            completed: 0,
             without_since_us: 0,
             starts: Starts::default(),
             queue: ReadyQueue::default(),
@@ -240,12 +237,6 @@ impl Pool {
 
     pub fn has_backends(&self) -> bool {
         self.all_backends().next().is_some()
-    }
-
-    /// So many transactions of its backends are completed now. Are these others than
-    /// when it was last looked at?
-    pub fn has_completed(&mut self, completed: u64) -> bool {
-        std::mem::replace(&mut self.completed, completed) != completed
     }
 
     pub fn without_since_us(&self) -> u64 {

@@ -11,6 +11,10 @@ const DEPTH: usize = 64;
 pub struct ReadyQueue {
     /// What was sent into it last, oldest first.
     sent: VecDeque<SessionId>,
+    /// How many were, those left out that were taken back.
+    all_sent: u64,
+    /// How many backends had taken when it was looked at.
+    seen_taken: u64,
     /// It was full: an event tells when it is not.
     is_full: bool,
     /// Nothing can be sent for the moment, to backends of the pool either.
@@ -32,11 +36,13 @@ impl ReadyQueue {
             self.sent.pop_front();
         }
         self.sent.push_back(id);
+        self.all_sent += 1;
     }
 
     /// The one that was sent last is not in it: it is full.
     pub fn was_full(&mut self) {
         self.sent.pop_back();
+        self.is_taken_back();
         self.is_full = true;
     }
 
@@ -48,6 +54,19 @@ impl ReadyQueue {
     pub fn has_room(&mut self) {
         self.is_full = false;
         self.rests = false;
+    }
+
+    /// One that was in it is in the FIFO again.
+    pub fn is_taken_back(&mut self) {
+        self.all_sent = self.all_sent.saturating_sub(1);
+    }
+
+    /// How many backends have taken from it since it was looked at, as `queued` are in it.
+    pub fn take_taken(&mut self, queued: usize) -> u64 {
+        let taken = self.all_sent.saturating_sub(queued as u64);
+        let more = taken.saturating_sub(self.seen_taken);
+        self.seen_taken += more;
+        more
     }
 
     /// All that was in it is taken back.

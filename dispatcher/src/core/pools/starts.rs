@@ -21,6 +21,9 @@ pub struct Starts {
     /// Backends with no higher serial that are still starting are not let in: what they
     /// read has changed.
     stale_serial: u64,
+    /// A backend of another role's did not become one of this pool: the next one is a
+    /// process of its own.
+    needs_process: bool,
 }
 
 impl Starts {
@@ -73,10 +76,24 @@ impl Starts {
     /// A backend has come: on behalf of a client from there, or by the dispatcher's own
     /// connection; by what counted at `login_generation`.
     pub fn has_attached(&mut self, from: Option<Provenance>, login_generation: u64, now_us: u64) {
-        self.retry.succeeded();
+        self.has_come();
         self.failed_origins.has_attached();
-        self.failure = None;
         self.replaceable.attached(from, login_generation, now_us);
+    }
+
+    /// A backend has come, be it one that has served another role: no login was needed.
+    pub fn has_come(&mut self) {
+        self.retry.succeeded();
+        self.failure = None;
+        self.needs_process = false;
+    }
+
+    pub fn may_become(&self) -> bool {
+        !self.needs_process
+    }
+
+    pub fn did_not_become(&mut self) {
+        self.needs_process = true;
     }
 
     /// Two that started at a time were perhaps both refused, where one may come in. True:

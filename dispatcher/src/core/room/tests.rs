@@ -20,6 +20,8 @@ fn claim(backends: usize, waited_us: u64) -> Claim {
         weight: DEFAULT_WEIGHT,
         is_lacking: false,
         is_owed: false,
+        is_role_without: false,
+        has_its_share: false,
     }
 }
 
@@ -252,6 +254,8 @@ fn who_asks_now_and_then_comes_before_those_that_always_do() {
     // But not before who is late, nor he before whom a place is reserved for.
     let owed = Claim {
         is_owed: true,
+        is_role_without: false,
+        has_its_share: false,
         ..without(3, 0, 0)
     };
     let mut claims = [
@@ -292,6 +296,8 @@ fn what_is_reserved_is_nobody_else_s() {
     // For whom it is reserved takes it at once, but nobody's last.
     let owed = Claim {
         is_owed: true,
+        is_role_without: false,
+        has_its_share: false,
         ..claim(1, 0)
     };
     let choose = |of| rules().choose(&owed, &[held(1, 1, of)]);
@@ -346,7 +352,9 @@ fn a_round_of_many_pools_takes_shorter_turns() {
 #[test]
 fn a_place_is_for_whom_it_was_made_then_for_who_has_none_then_for_who_waits_longest() {
     let mut pools = [(1, 0, 30), (2, 1, 10), (3, 0, 20), (4, 1, 40), (5, 1, 5)];
-    pools.sort_by_key(|(pool, backends, since)| place_key(&[4], *pool, *backends, *since));
+    pools.sort_by_key(|(pool, backends, since)| {
+        place_key(&[4], *pool, (*backends, *backends), *since)
+    });
     assert_eq!(pools.map(|(pool, _, _)| pool), [4, 3, 1, 5, 2]);
 }
 
@@ -404,6 +412,8 @@ fn simulate(clients: &[usize], backends: usize, timeout_us: u64) -> (Vec<u32>, u
                     weight: DEFAULT_WEIGHT,
                     is_lacking: false,
                     is_owed: false,
+                    is_role_without: false,
+                    has_its_share: false,
                 })
             })
             .collect();
@@ -503,4 +513,23 @@ fn nobody_waits_too_long_for_turns_however_short_the_wait_and_many_the_pools() {
     let (answers, longest_us, _) = simulate(&[40, 1, 1, 1, 1, 1], 4, 2_000_000);
     assert!(answers.iter().all(|count| *count > 0), "{answers:?}");
     assert!(longest_us < 2_000_000, "{longest_us}");
+}
+
+#[test]
+fn turns_are_short_where_backends_become_the_other_pool_s() {
+    let rules = Rules::new(0, 60_000_000, 8, 50, 25_000);
+    let turn_us = |becoming_us, backends| {
+        let rules = rules.with_becoming(becoming_us);
+        rules.for_claim(&claim(backends, 0)).turn_us
+    };
+    assert_eq!(turn_us(None, 0), SHORT_TURN * 25_000);
+    assert_eq!(turn_us(Some(1_000), 0), BECOMING_TURN * 1_000);
+    assert_eq!(turn_us(Some(10), 0), SHORTEST_TURN_US);
+    // No longer than those of pools that get processes.
+    assert_eq!(turn_us(Some(1_000_000), 0), SHORT_TURN * 25_000);
+    // Who has one comes to a share that lasts.
+    assert_eq!(turn_us(Some(1_000), 1), SHORT_TURN * 25_000);
+    assert_eq!(rules.looks_again_us(), None);
+    let looks_us = rules.with_becoming(Some(1_000)).looks_again_us();
+    assert_eq!(looks_us, Some(BECOMING_TURN * 1_000 / LOOK_PART));
 }

@@ -1,11 +1,11 @@
 //! What the shell does as the core tells it to, on the simulated world: the dispatcher's
 //! `carry_out.rs` without system calls. Between two actions backends may go on.
 
-use super::process::ToBackend;
+use super::process::{Process, ToBackend};
 use super::shell::{Opening, Shell};
 use super::world::{Armed, FREE, NO_SESSION, QUEUE_HOLDS};
 use crate::core::{
-    index_of, Action, Ending, Event, Says, SessionId, Shown, Then, Why, Word, Words,
+    index_of, Action, ClientOwes, Ending, Event, Says, SessionId, Shown, Then, Why, Word, Words,
 };
 
 /// What follows from one event has an end: a claim may be lost again and again, but
@@ -17,6 +17,9 @@ impl Shell {
         let mut done = 0;
         while let Some(action) = self.core.next_action() {
             done += 1;
+            // Backends that start are bounded by max_connections, whatever clients send.
+            let starts = matches!(action, Action::Open { .. } | Action::TellPool(..));
+            self.costs.actions += u64::from(!starts);
             assert!(done < MOST_ACTIONS, "it never comes to an end: {action:?}");
             self.note(|| format!("    {action:?}"));
             if self.is_only_looked_at(&action) {
@@ -42,7 +45,7 @@ impl Shell {
     }
 
     fn act(&mut self, action: Action) {
-        let now = self.world.timestamp;
+        let now = self.world.now_us as i64;
         match action {
             Action::Claim { slot, seen, id } => {
                 let pool = self.core.sessions().get(id).map(|session| session.pool());
@@ -108,7 +111,8 @@ impl Shell {
             }
             Action::CloseQueue(pool) => {
                 let slots = self.processes.iter().flatten();
-                let mut of_pool = slots.filter(|process| process.pool == pool);
+                let takes = |it: &&Process| it.pool == pool && !it.gives_way() && !it.has_ended;
+                let mut of_pool = slots.filter(takes);
                 assert!(
                     of_pool.next().is_none(),
                     "a queue closed that one takes from"
@@ -180,6 +184,13 @@ impl Shell {
                     change: self.world.settings.changes,
                 });
             }
+            Action::Become { slot, pool } => {
+                self.core.check_opened(pool);
+                self.turns.opened(&self.core, pool, &self.world);
+                self.became += 1;
+                self.world.backends[slot as usize].retire = 0;
+                self.send(slot, ToBackend::Become(pool));
+            }
             Action::Retire(slot) => {
                 self.world.backends[slot as usize].retire = 1;
                 self.send(slot, ToBackend::Retire);
@@ -194,6 +205,30 @@ impl Shell {
             Action::Evict { slot, id } => {
                 self.core.check_evicted(slot);
                 self.send(slot, ToBackend::Evict(id));
+            }
+            Action::EndIdle {
+                slot,
+                id,
+                waits_for,
+                idle_us,
+            } => {
+                let process = self.processes[slot as usize].as_ref();
+                let process = process.filter(|it| it.held() == id && !it.has_ended);
+                if let Some(since_us) = process.and_then(Process::idles_since_us) {
+                    let really_us = self.world.now_us - since_us;
+                    (self.core).check_idle_ended(slot, idle_us, really_us, &self.world);
+                }
+                self.idle_ended += 1;
+                match waits_for {
+                    ClientOwes::Request { since } => self.send(slot, ToBackend::EndIdle(id, since)),
+                    ClientOwes::Reading { .. }
+                        if process.is_none_or(|it| !it.is_unread(&self.world)) => {}
+                    ClientOwes::Reading { .. } => {
+                        if let Some(client) = self.world.client(id) {
+                            client.has_gone = true;
+                        }
+                    }
+                }
             }
             Action::Keep { pool, keeps } => match pool {
                 Some(pool) => self.world.pools[pool as usize].keeps = keeps,
@@ -238,14 +273,15 @@ impl Shell {
             }
             Action::Measure(slot) => {
                 let process = self.processes[slot as usize].as_ref();
-                let held = self.core.held_count();
+                let (held, was_surplus) = (self.core.held_count(), self.core.is_surplus());
                 let event = Event::Measured {
                     slot,
                     transactions: self.world.backends[slot as usize].served,
                     cpu_us: process.map_or(0, |process| process.cpu_us(self.world.now_us)),
+                    is_unread: process.is_some_and(|process| process.is_unread(&self.world)),
                 };
                 self.handle(event);
-                self.core.check_held(held, self.waited_us);
+                self.core.check_held(held, self.waited_us, was_surplus);
             }
             Action::ClearTicket { slot, ticket } => {
                 let retire = &mut self.world.backends[slot as usize].retire;

@@ -251,7 +251,11 @@ impl Shell {
             FromBackend::Release(0) => return,
             FromBackend::Release(id) => (id, Tells::Back),
             FromBackend::Greeted(id) | FromBackend::End(id, _) => (id, Tells::InPlace),
-            FromBackend::Dedicated(_) | FromBackend::Retiring | FromBackend::Closed => return,
+            FromBackend::Dedicated(_)
+            | FromBackend::Retiring
+            | FromBackend::GivesWay
+            | FromBackend::Became
+            | FromBackend::Closed => return,
         };
         let whose = self.core.whose(slot, id, tells, &self.world);
         let session = self.core.sessions().get(id);

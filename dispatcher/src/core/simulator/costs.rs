@@ -80,6 +80,8 @@ fn costs_of_one_choice() {
         weight: DEFAULT_WEIGHT,
         is_lacking: false,
         is_owed: false,
+        is_role_without: false,
+        has_its_share: false,
     };
     for backends in [1_000, 4_000, 10_000] {
         let held = |slot: u32| Holding {
@@ -190,7 +192,7 @@ fn hold(shell: &mut Shell, forced: bool) {
     shell.unanswered.insert(1);
     shell.found = 0;
     let began = Instant::now();
-    (shell.core).hold(1, b"database", forced, 0, &shell.world);
+    (shell.core).hold(1, 1, forced, 0, &shell.world);
     say("  a hold begins", began);
     shell.carry_out();
     while shell.core.is_taking_hold() || shell.core.is_ending() {

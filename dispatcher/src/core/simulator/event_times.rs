@@ -1,4 +1,5 @@
-//! How long the core takes for an event, by its kind, if somebody asks (costs.rs).
+//! How much the core does in a turn of the loop, and how long it takes for an event, by its
+//! kind, if somebody asks (costs.rs).
 
 use super::world::World;
 use crate::core::{Core, Event};
@@ -10,11 +11,29 @@ use std::time::Instant;
 pub struct EventTimes {
     pub are_kept: bool,
     by_kind: BTreeMap<String, Vec<u64>>,
+    /// Of this turn: words that were read, actions, and events.
+    words: u64,
+    pub actions: u64,
+    events: u64,
 }
 
 impl EventTimes {
     /// Tells the core, and notes how long that took.
     pub fn handle(&mut self, core: &mut Core, event: Event, words: &World) {
+        let before = words.words_read.get();
+        self.handle_timed(core, event, words);
+        self.words += words.words_read.get() - before;
+        self.events += 1;
+    }
+
+    /// A turn is over: its events, and how many words and actions these had it read and do.
+    pub fn turn_ends(&mut self) -> (u64, u64, u64) {
+        let turn = (self.events, self.words, self.actions);
+        (self.events, self.words, self.actions) = (0, 0, 0);
+        turn
+    }
+
+    fn handle_timed(&mut self, core: &mut Core, event: Event, words: &World) {
         if !self.are_kept {
             return core.handle(event, words);
         }

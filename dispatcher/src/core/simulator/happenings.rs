@@ -4,7 +4,7 @@ use super::coming_in::SUPERUSER;
 use super::random::Random;
 use super::scenario::Scenario;
 use super::settings::mark_of;
-use super::world::{Armed, Client};
+use super::world::{Armed, Client, Idles};
 use crate::core::{Event, PoolKey, Provenance, SessionId, Shown};
 use crate::protocol::auth::client::Failure;
 
@@ -90,6 +90,12 @@ impl Scenario {
         let transaction_us = self
             .random()
             .between(5, if is_long { 2_000_000 } else { 2_000 });
+        // Nor by chance, and none in the seeds that were kept before there was this.
+        let (idles, transaction_us) = match id as u32 % 4 {
+            0 if self.limits.extra_idle_timeout_us > 0 => (Idles::InTransaction, 3_000_000),
+            1 if self.limits.extra_idle_timeout_us > 0 => (Idles::Unread, 3_000_000),
+            _ => (Idles::Not, transaction_us),
+        };
         let idle_timeout_us = match self.random().below(20) {
             0 => self.random().between(1_000_000, 4_000_000) as i64,
             _ => 0,
@@ -113,11 +119,12 @@ impl Scenario {
             taints: 0,
             transaction_us,
             wants_lock: false,
+            idles,
         });
         if !greeted {
             self.shell.tell(Event::ToGreet(id));
         } else {
-            let now = self.shell.world.timestamp;
+            let now = self.shell.world.now_us as i64;
             let words = self.shell.world.session(id);
             words.shown = crate::core::Shown::Idle;
             words.since_us = now;
@@ -307,7 +314,6 @@ impl Scenario {
         }
         self.summary.holds += 1;
         self.holds.push(number);
-        let database = format!("database {number}").into_bytes();
         let forced = self.random().once_in(2);
         let shell = &mut self.shell;
         // Not by chance: the seeds that are kept shall mean what they did.
@@ -316,7 +322,7 @@ impl Scenario {
         let own = own.last().unwrap_or(0);
         shell.unanswered.insert(number);
         let core = &mut shell.core;
-        core.hold(number, &database, forced, own, &shell.world);
+        core.hold(number, number, forced, own, &shell.world);
         shell.carry_out();
     }
 

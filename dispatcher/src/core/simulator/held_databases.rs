@@ -18,7 +18,7 @@ fn crowds() -> Vec<Crowd> {
 fn hold(steady: &mut Steady<'_>, forced: bool) {
     let shell = &mut steady.shell;
     shell.unanswered.insert(1);
-    (shell.core).hold(1, b"database", forced, 0, &shell.world);
+    (shell.core).hold(1, 1, forced, 0, &shell.world);
     shell.carry_out();
 }
 

@@ -11,12 +11,12 @@ impl Shell {
             Action::TellPool(change) => self.told(change),
             Action::TellWhoIsIn {
                 number,
-                users,
+                roles,
                 is_all,
             } => {
                 let waits = self.unanswered.contains(number);
                 assert!(waits, "who is in a database is told to nobody");
-                self.found += users.values().sum::<u32>();
+                self.found += roles.values().sum::<u32>();
                 if *is_all {
                     self.unanswered.remove(number);
                 }
@@ -35,8 +35,11 @@ impl Shell {
         let process = self.processes[change.slot as usize].as_ref();
         match change.why {
             Reason::Ended => assert!(process.is_some_and(|process| process.has_ended)),
-            Reason::NotStarted => assert!(process.is_none()),
-            Reason::RoomWithinPoolLimit(pool) | Reason::RoomWithinConnectionLimit(pool) => {
+            // Or it did not become another pool's.
+            Reason::NotStarted => assert!(process.is_none_or(|process| process.has_ended)),
+            Reason::RoomFromIdle(pool)
+            | Reason::RoomWithinPoolLimit(pool)
+            | Reason::RoomWithinConnectionLimit(pool) => {
                 self.turns.goes_for(pool);
             }
             _ => {}

@@ -47,7 +47,15 @@ use std::time::{Duration, Instant};
 use summary::Summary;
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 17] = [
+const FOUND: [(u64, &str); 19] = [
+    (
+        197,
+        "a place in a stall that a role may not take counted as the one it gets: no room was made",
+    ),
+    (
+        314,
+        "places for a stall were taken by pools that keep min_backends, and nobody who waited got one",
+    ),
     (
         7232,
         "a queue taken back amid a round, as its counter was wrong: its first one was overtaken",

@@ -72,7 +72,7 @@ impl Scenario {
     pub(super) fn begin_session(&mut self, key: PoolKey, from: Provenance) -> Option<SessionId> {
         if let Some(coming_in) = &self.coming_in {
             let expected = coming_in.expected_limit(&key, &self.shell);
-            let may = self.shell.core.may_come_in(&key);
+            let may = self.shell.core.may_come_in(&key, None);
             assert_eq!(may, expected, "one comes of {key:?}");
             self.summary.beyond_limit += u64::from(may.is_err());
             if let Some(pool) = self.shell.core.find_pool(&key).filter(|_| may.is_err()) {

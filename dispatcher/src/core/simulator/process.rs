@@ -3,7 +3,7 @@
 //! between here.
 
 use super::random::Random;
-use super::world::{Armed, World, TICKET_TAKEN};
+use super::world::{Armed, Idles, World, TICKET_TAKEN};
 use crate::core::{SessionId, Shown, Word};
 use std::collections::VecDeque;
 
@@ -16,6 +16,10 @@ pub enum ToBackend {
     Retire,
     Recall(SessionId),
     Evict(SessionId),
+    /// If it is idle in a transaction since then.
+    EndIdle(SessionId, i64),
+    /// It is this pool's from now on.
+    Become(u32),
 }
 
 /// What the backend sends.
@@ -26,6 +30,8 @@ pub enum FromBackend {
     End(SessionId, bool),
     Dedicated(bool),
     Retiring,
+    GivesWay,
+    Became,
     /// The connection's end; last.
     Closed,
 }
@@ -47,6 +53,8 @@ enum Step {
     Run(u64),
     /// A transaction that waits for the lock, and takes so long when it has it.
     Blocked(u64),
+    /// A transaction in which it waits for its client, until then.
+    Idles(u64),
     /// Giving back: what it shows is written, the owner, the word, then told.
     GiveOwner(Word, Next),
     GiveWord(Word, Next),
@@ -54,6 +62,8 @@ enum Step {
     /// Taking: named in the slot, then the owner, then greeted.
     TakeOwner,
     Greet,
+    /// It has taken the ticket, and waits for what it is to be.
+    GivesWay,
     Exit,
 }
 
@@ -134,8 +144,23 @@ impl Process {
         matches!(self.step, Step::Blocked(_))
     }
 
+    /// Since when it waits for its client.
+    pub fn idles_since_us(&self) -> Option<u64> {
+        matches!(self.step, Step::Idles(_)).then_some(self.begun_us)
+    }
+
+    /// Its client does not read.
+    pub fn is_unread(&self, world: &World) -> bool {
+        let client = world.clients[self.held as u32 as usize].as_ref();
+        self.idles_since_us().is_some() && client.is_some_and(|it| it.idles == Idles::Unread)
+    }
+
     pub fn has_ticket(&self) -> bool {
         self.has_ticket
+    }
+
+    pub fn gives_way(&self) -> bool {
+        self.step == Step::GivesWay
     }
 
     pub fn held(&self) -> SessionId {
@@ -146,8 +171,12 @@ impl Process {
     pub fn rests(&self, world: &World) -> bool {
         match self.step {
             Step::Sleep => self.inbox.is_empty() && !self.client_speaks(world),
+            Step::GivesWay => self.inbox.is_empty(),
             Step::Run(until_us) => world.now_us < until_us,
             Step::Blocked(_) => world.is_locked(),
+            Step::Idles(until_us) => {
+                world.now_us < until_us && self.inbox.is_empty() && !self.client_has_gone(world)
+            }
             Step::Exit => true,
             _ => false,
         }
@@ -165,6 +194,11 @@ impl Process {
             && client.is_some_and(|client| {
                 client.id == self.held && (client.asked > 0 || client.has_gone)
             })
+    }
+
+    fn client_has_gone(&self, world: &World) -> bool {
+        let client = world.clients[self.held as u32 as usize].as_ref();
+        client.is_none_or(|client| client.id != self.held || client.has_gone || client.closed)
     }
 
     fn claim(&self, world: &mut World, word: Word) -> bool {
@@ -193,7 +227,14 @@ impl Process {
         let step = self.step;
         matches!(
             step,
-            Step::Top | Step::Listen | Step::Sleep | Step::Run(_) | Step::Blocked(_) | Step::Greet
+            Step::Top
+                | Step::Listen
+                | Step::Sleep
+                | Step::Run(_)
+                | Step::Blocked(_)
+                | Step::Idles(_)
+                | Step::Greet
+                | Step::GivesWay
         )
     }
 
@@ -275,6 +316,7 @@ impl Process {
                 self.begun_us = world.now_us;
                 Step::Run(world.now_us + takes_us)
             }
+            Step::Idles(until_us) => self.idle_in_transaction(until_us, world, random),
             Step::GiveOwner(word, next) => {
                 world.session(self.leaving).owner = 0;
                 world.backends[slot].session = 0;
@@ -299,7 +341,7 @@ impl Process {
             Step::TakeOwner => {
                 let (id, number) = (self.held, self.slot + 1);
                 self.in_hand = 0;
-                let now = world.timestamp;
+                let now = world.now_us as i64;
                 let words = world.session(id);
                 words.owner = number;
                 words.shown = Shown::Other;
@@ -316,6 +358,7 @@ impl Process {
                     _ => Step::Top,
                 }
             }
+            Step::GivesWay => self.give_way(world, random),
             Step::Greet => {
                 if let Some(client) = world.client(self.held) {
                     client.greeted = true;
@@ -377,6 +420,10 @@ impl Process {
             return self.give_back(world, word, Next::Top, world.force_migration);
         }
         if self.held == 0 && self.retire_wanted && self.claim(world, Word::Retiring) {
+            if self.has_ticket {
+                self.outbox.push_back(FromBackend::GivesWay);
+                return Step::GivesWay;
+            }
             self.outbox.push_back(FromBackend::Retiring);
             self.die(true);
             return Step::Exit;
@@ -392,10 +439,33 @@ impl Process {
         Step::Free
     }
 
+    /// become_or_retire() in become.c.
+    fn give_way(&mut self, world: &mut World, random: &mut Random) -> Step {
+        match self.inbox.pop_front() {
+            Some(ToBackend::Become(_)) if !world.is_plain && random.once_in(16) => self.die(true),
+            Some(ToBackend::Become(pool)) => {
+                self.pool = pool;
+                self.change = world.settings.changes;
+                self.retire_wanted = false;
+                self.has_ticket = false;
+                world.backends[self.slot as usize].served = 0;
+                world.set_word(self.slot, Word::Idle);
+                self.outbox.push_back(FromBackend::Became);
+                return Step::Top;
+            }
+            Some(ToBackend::Retire) if world.backends[self.slot as usize].retire == 1 => {
+                self.die(true);
+            }
+            Some(ToBackend::Poke) => world.backends[self.slot as usize].poked = false,
+            _ => {}
+        }
+        self.step
+    }
+
     fn give_back(&mut self, world: &mut World, word: Word, next: Next, tells: bool) -> Step {
         self.tells = tells || std::mem::take(&mut self.greeted_here);
         self.leaving = std::mem::take(&mut self.held);
-        let now = world.timestamp;
+        let now = world.now_us as i64;
         let words = world.session(self.leaving);
         words.shown = Shown::Idle;
         words.since_us = now;
@@ -449,12 +519,21 @@ impl Process {
                 return Step::Blocked(takes_us);
             }
             self.begun_us = now_us;
-            return Step::Run(now_us + takes_us);
+            let idles = world.client(id).map_or(Idles::Not, |client| client.idles);
+            if idles == Idles::Not || cancelled {
+                return Step::Run(now_us + takes_us);
+            }
+            if idles == Idles::InTransaction {
+                let now = world.now_us as i64;
+                let words = world.session(id);
+                (words.shown, words.since_us) = (Shown::InTransaction, now);
+            }
+            return Step::Idles(now_us + takes_us);
         }
         if self.just_taken {
             // Greeted, or its message went elsewhere.
             self.just_taken = false;
-            let now = world.timestamp;
+            let now = world.now_us as i64;
             let words = world.session(id);
             words.cancelled = false;
             words.shown = Shown::Idle;
@@ -507,7 +586,7 @@ impl Process {
                 }
             }
             ToBackend::Poke => world.backends[self.slot as usize].poked = false,
-            ToBackend::Retire => {}
+            ToBackend::Retire | ToBackend::EndIdle(..) | ToBackend::Become(_) => {}
         }
         if self.inbox.is_empty() {
             Step::Top
@@ -516,15 +595,41 @@ impl Process {
         }
     }
 
+    /// What it is told meanwhile it hears at once, unless it waits to write.
+    fn idle_in_transaction(
+        &mut self,
+        until_us: u64,
+        world: &mut World,
+        random: &mut Random,
+    ) -> Step {
+        if world.now_us >= until_us || self.client_has_gone(world) {
+            // It has used no processor time.
+            self.begun_us = world.now_us;
+            return self.end_transaction(world, random);
+        }
+        if world.session(self.held).shown != Shown::InTransaction {
+            return self.step;
+        }
+        match self.inbox.pop_front() {
+            Some(ToBackend::EndIdle(id, since))
+                if id == self.held && since == world.session(id).since_us =>
+            {
+                self.die(true);
+            }
+            Some(ToBackend::Poke) => world.backends[self.slot as usize].poked = false,
+            _ => {}
+        }
+        self.step
+    }
+
     fn end_transaction(&mut self, world: &mut World, random: &mut Random) -> Step {
         let id = self.held;
         world.backends[self.slot as usize].served += 1;
-        world.pools[self.pool as usize].completed += 1;
         self.cpu_us += world.now_us - self.begun_us.min(world.now_us);
         if world.lock == Some(id) {
             world.lock = None;
         }
-        let now = world.timestamp;
+        let now = world.now_us as i64;
         let words = world.session(id);
         words.transactions += 1;
         words.shown = Shown::Idle;

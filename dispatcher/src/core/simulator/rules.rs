@@ -18,6 +18,12 @@ impl Core {
     pub(super) fn check_opened(&self, pool: u32) {
         assert!(!self.group_is_overdrawn(pool), "beyond its limit");
         assert!(!self.is_held(pool), "its database is another's");
+        // A superuser in need has had one more.
+        let mut all = self.pools.existing().iter();
+        if all.any(|number| self.is_superuser_s(number)) {
+            assert!(self.backends.total() <= self.limits.ceiling);
+            return;
+        }
         assert!(
             !self.places(0).is_overdrawn(),
             "more backends than there are places"
@@ -30,7 +36,8 @@ impl Core {
         let limits = &self.limits;
         let dedicated = count(&|slot| self.backends.life(slot).is_some_and(Life::is_dedicated));
         let held = count(&|slot| self.backends.get(slot).is_some_and(Backend::is_held));
-        let extra = limits.max_extra.unwrap_or(held).min(held);
+        let extra = limits.max_extra.unwrap_or(usize::MAX);
+        let extra = extra.min(held + self.stall.boost());
         let shared = count(&|_| true) - dedicated;
         let most_dedicated = limits.max_dedicated.unwrap_or(limits.ceiling);
         assert!(
@@ -38,6 +45,25 @@ impl Core {
                 && shared <= limits.max_backends + extra
                 && shared + dedicated <= limits.max_backends + most_dedicated + extra,
             "{shared} shared, {dedicated} dedicated, {held} held by {limits:?}"
+        );
+    }
+
+    /// One more is started for a pool. If it is an extra one there are as many left as its
+    /// role has, or more than are kept for roles with few.
+    pub(in crate::core) fn check_share(&self, pool: u32) {
+        let (own, places, limits) = (self.role_backends(pool), self.places(0), &self.limits);
+        let total = self.backends.total();
+        let is_extra = total > places.most_shared() + places.most_dedicated();
+        if !is_extra || self.is_superuser_s(pool) && own <= 4 {
+            return;
+        }
+        let left = limits.ceiling - total;
+        let beyond = limits.ceiling - places.most_shared();
+        let kept = (beyond / 4).max(limits.ceiling / 8).min(beyond);
+        let kept = limits.max_extra.map_or(kept, |most| kept.min(most));
+        assert!(
+            own <= left + 1 || left >= kept,
+            "a role has {own} backends, and {left} of {kept} are left: {places:?}"
         );
     }
 
@@ -90,6 +116,34 @@ impl Core {
             before >= places.most_dedicated(),
             "{before} came before it, and there may be {}",
             places.most_dedicated()
+        );
+    }
+
+    /// A client is ended that has been idle for so long, by what the core has seen, and really.
+    pub(super) fn check_idle_ended(
+        &self,
+        slot: u32,
+        idle_us: u64,
+        really_us: u64,
+        words: &impl Words,
+    ) {
+        let least_us = self.limits.extra_idle_timeout_us;
+        assert!(
+            least_us > 0 && idle_us >= least_us && really_us >= idle_us,
+            "idle for {idle_us} by what was seen, {really_us} really, and the limit is {least_us}"
+        );
+        assert!(
+            self.places(0).has_extra(),
+            "ended though there is no extra one"
+        );
+        let waits_in_vain =
+            |number: u32| self.role_backends(number) == 0 && self.waiting_in(number, words) > 0;
+        let pool = self.backends.get(slot).map(Backend::pool);
+        assert!(pool.is_some_and(|pool| self.role_backends(pool) > 0));
+        let mut all = self.pools.existing().iter();
+        assert!(
+            all.any(waits_in_vain),
+            "ended, and no role is without a backend"
         );
     }
 
@@ -210,16 +264,16 @@ impl Core {
         );
     }
 
-    /// One more backend is taken to be held: somebody had waited for so long when the
-    /// tick came.
-    pub(super) fn check_held(&self, before: usize, waited_us: u64) {
+    /// One more backend is taken to be held: there are more than may be otherwise, or
+    /// somebody had waited for so long when the tick came.
+    pub(super) fn check_held(&self, before: usize, waited_us: u64, was_surplus: bool) {
         let timeout_us = self.limits.session_wait_timeout_us;
         let least_us = match timeout_us {
-            0 => 500_000,
-            timeout_us => (timeout_us / 4).min(500_000),
+            0 => 100_000,
+            timeout_us => (timeout_us / 4).min(100_000),
         };
         assert!(
-            self.backends.held() <= before || waited_us >= least_us,
+            self.backends.held() <= before || was_surplus || waited_us >= least_us,
             "more are held, and nobody waits for long"
         );
     }
@@ -254,6 +308,10 @@ impl Core {
 
     pub(super) fn held_count(&self) -> usize {
         self.backends.held()
+    }
+
+    pub(super) fn is_surplus(&self) -> bool {
+        self.places(0).has_surplus()
     }
 }
 

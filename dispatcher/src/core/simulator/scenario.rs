@@ -68,7 +68,10 @@ impl Scenario {
             max_dedicated,
             sharing_threshold: random.below(2) * random.below(12),
             max_extra: random.once_in(3).then(|| random.below(5)),
+            // Not by chance: the seeds that are kept shall mean what they did.
+            extra_idle_timeout_us: if seed % 8 == 5 { 300_000 } else { 0 },
             ceiling: slots,
+            for_superusers: 0,
             session_wait_timeout_us: if random.once_in(3) {
                 random.between(50_000, 3_000_000)
             } else {
@@ -153,6 +156,8 @@ impl Scenario {
         self.summary.reasons = shell.told.reasons.clone();
         self.summary.woken_for_memory = shell.woken_for_memory;
         self.summary.given_up = shell.given_up;
+        self.summary.became = shell.became;
+        self.summary.idle_ended = shell.idle_ended;
         self.summary.most_served_before = shell.turns.most_served_before;
         self.summary.most_places_before = shell.turns.most_places_before;
     }
@@ -253,6 +258,7 @@ impl Scenario {
         shell.core.set_clock(Now {
             us: shell.world.now_us,
             timestamp: shell.world.timestamp,
+            shared_us: shell.world.now_us as i64,
         });
     }
 
@@ -264,11 +270,23 @@ impl Scenario {
         }
         self.shell.bury_dead();
         let now_us = self.shell.world.now_us;
-        if now_us >= self.last_tick_us + TICK_US {
+        let is_tick = now_us >= self.last_tick_us + TICK_US;
+        if is_tick {
             self.ticks_us
                 .push_front(std::mem::replace(&mut self.last_tick_us, now_us));
             self.shell.waited_us = self.shell.core.longest_of_all_us(&self.shell.world);
             self.shell.tell(Event::Tick);
+        }
+        if now_us >= self.last_sweep_us + SWEEP_US {
+            self.last_sweep_us = now_us;
+            if !self.shell.core.sweeping.has_pools() {
+                self.too_old = self.shell.core.too_old();
+            }
+            self.shell.tell(Event::Sweep);
+        }
+        self.shell.tell(Event::RoundEnds);
+        // Of very many some have their turn in each round.
+        if is_tick && self.shell.core.expiring.is_empty() {
             let limit_us = self.limits.session_wait_timeout_us;
             let waited_us = self.shell.core.longest_wait_us();
             // Where there are many pools each has its turn in some ticks.
@@ -288,14 +306,6 @@ impl Scenario {
                 "{waited_us} us waited"
             );
         }
-        if now_us >= self.last_sweep_us + SWEEP_US {
-            self.last_sweep_us = now_us;
-            if !self.shell.core.sweeping.has_pools() {
-                self.too_old = self.shell.core.too_old();
-            }
-            self.shell.tell(Event::Sweep);
-        }
-        self.shell.tell(Event::RoundEnds);
         // A sweep of very many is not through when the next one begins (sweeps.rs has them).
         if self.at_once == 1 {
             self.shell.core.check_lifetime(&mut self.too_old);

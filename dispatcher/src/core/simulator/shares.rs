@@ -4,7 +4,7 @@
 
 use super::random::Random;
 use super::shell::Shell;
-use super::world::{Armed, Client};
+use super::world::{Armed, Client, Idles};
 use crate::core::{Event, Limits, Now, PoolKey, PoolLimits, Provenance, SessionId, Shown};
 
 const STEP_US: u64 = 200;
@@ -169,7 +169,7 @@ impl Steady<'_> {
         let id = id.expect("there is room");
         let group = (role as u32, database_oid);
         shell.check_newcomer(id, group);
-        let now = shell.world.timestamp;
+        let now = shell.world.now_us as i64;
         let words = shell.world.session(id);
         words.is_free = false;
         words.shown = Shown::Idle;
@@ -189,6 +189,7 @@ impl Steady<'_> {
             taints: 0,
             transaction_us: crowd.map_or(1, |crowd| crowd.transaction_us),
             wants_lock: false,
+            idles: Idles::Not,
         });
         id
     }
@@ -219,6 +220,7 @@ impl Steady<'_> {
             self.shell.core.set_clock(Now {
                 us: now_us,
                 timestamp: self.shell.world.timestamp,
+                shared_us: now_us as i64,
             });
             self.shell.deliver(1000);
             self.shell.queues_with_room();
@@ -379,9 +381,10 @@ pub(super) fn come_to_equal_shares(steady: &mut Steady<'_>) {
     assert_eq!(steady.shares(), [8, 0]);
     steady.go_on(6_000_000, false);
     assert_eq!(steady.shares(), [4, 4]);
-    let opened = steady.shell.opened;
+    let passed_on = |steady: &Steady<'_>| steady.shell.opened + steady.shell.became;
+    let before = passed_on(steady);
     steady.go_on(10_000_000, false);
-    assert_eq!((steady.shares(), steady.shell.opened), (vec![4, 4], opened));
+    assert_eq!((steady.shares(), passed_on(steady)), (vec![4, 4], before));
 }
 
 /// However many each had when the other came, and however short its sessions wait; and

@@ -11,6 +11,12 @@ use super::world::{Armed, World, QUEUE_HOLDS};
 use crate::core::{Attach, Core, Ending, Event, Identity, Limits, SessionId};
 use std::collections::{BTreeSet, VecDeque};
 
+/// A word is read in some nanoseconds, an action takes some microseconds.
+const WORDS_A_TURN: u64 = 20_000;
+const WORDS_AN_EVENT: u64 = 2_048;
+const ACTIONS_A_TURN: u64 = 600;
+const ACTIONS_AN_EVENT: u64 = 8;
+
 /// A backend that is being opened: when it comes, or fails.
 pub struct Opening {
     pub slot: u32,
@@ -42,6 +48,10 @@ pub struct Shell {
     pub waited_us: u64,
     /// Backends that were to be opened.
     pub opened: u64,
+    /// Backends that became another pool's.
+    pub became: u64,
+    /// Clients ended that kept a backend idle.
+    pub idle_ended: u64,
     /// Backends have died of what makes all of them end.
     pub waits_ended: u64,
     pub claims_lost: u64,
@@ -95,6 +105,8 @@ impl Shell {
             start_us: 4_000,
             waited_us: 0,
             opened: 0,
+            became: 0,
+            idle_ended: 0,
             waits_ended: 0,
             claims_lost: 0,
             queue_was_full: 0,
@@ -121,10 +133,31 @@ impl Shell {
         let seen = self.world.backends_seen.get();
         self.costs.handle(&mut self.core, event, &self.world);
         self.carry_out();
+        if event == Event::MakeRoom {
+            self.turn_ends();
+        }
         let looks = self.world.looks.get() - before;
         self.most_looks = self.most_looks.max(looks);
         let seen = self.world.backends_seen.get() - seen;
         self.most_backends_seen = self.most_backends_seen.max(seen);
+    }
+
+    /// However many sessions, pools and backends there are: in a turn no more is done than
+    /// what its events cause, and a slice of each thing that goes on.
+    fn turn_ends(&mut self) {
+        let (events, words, actions) = self.costs.turn_ends();
+        // Who must not go back to the same backend is compared with each, in tests only.
+        if self.core.is_migration_forced() {
+            return;
+        }
+        assert!(
+            words <= WORDS_A_TURN + WORDS_AN_EVENT * events,
+            "{words} words were read in a turn of {events} events"
+        );
+        assert!(
+            actions <= ACTIONS_A_TURN + ACTIONS_AN_EVENT * events,
+            "{actions} actions in a turn of {events} events"
+        );
     }
 
     pub fn note(&mut self, text: impl Fn() -> String) {
@@ -205,6 +238,30 @@ impl Shell {
                         "backend {slot} goes for a pool, and has taken no ticket"
                     );
                 }
+                FromBackend::GivesWay => {
+                    let before = self.core.makes_room(slot);
+                    self.tell(Event::GivesWay(slot));
+                    let makes_room = self.core.makes_room(slot).filter(|_| before.is_none());
+                    if let Some(pool) = makes_room {
+                        self.turns.is_made_for(&self.core, pool, &self.world);
+                    }
+                }
+                FromBackend::Became => {
+                    let number = self.core.backend(slot).map(|backend| backend.pool());
+                    let key = number.and_then(|number| self.core.pool_key(number));
+                    let identity = key.map(|key| Identity {
+                        role_oid: key.role_oid,
+                        database_oid: key.database_oid,
+                        superuser: key.superuser,
+                    });
+                    let may = identity.and_then(|identity| self.core.has_become(slot, identity));
+                    if may == Some(true) {
+                        self.tell(Event::Attached(slot));
+                    } else if let Some(process) = self.processes[slot as usize].as_mut() {
+                        process.die(false);
+                    }
+                    self.carry_out();
+                }
                 FromBackend::Closed => {}
             }
         }
@@ -239,6 +296,7 @@ impl Shell {
         let verdict = self.core.may_attach(slot, identity, &self.world);
         if verdict == Attach::Welcome(pool) {
             self.processes[slot as usize] = Some(Process::new(slot, pool, change, &mut self.world));
+            self.core.serves_roles(slot);
             self.tell(Event::Attached(slot));
         } else {
             assert_eq!(verdict, Attach::Stale);

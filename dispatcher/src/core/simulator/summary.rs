@@ -23,6 +23,10 @@ pub struct Summary {
     pub woken_for_memory: u64,
     /// Backends that did not come.
     pub given_up: u64,
+    /// Those that became another pool's.
+    pub became: u64,
+    /// Clients that kept a backend idle.
+    pub idle_ended: u64,
     /// Refused by pool_max_sessions; for want of a slot; native as too many wait.
     pub beyond_limit: u64,
     pub without_slot: u64,
@@ -53,6 +57,8 @@ impl Summary {
         self.kept += other.kept;
         self.woken_for_memory += other.woken_for_memory;
         self.given_up += other.given_up;
+        self.became += other.became;
+        self.idle_ended += other.idle_ended;
         self.beyond_limit += other.beyond_limit;
         self.without_slot += other.without_slot;
         self.natives += other.natives;
@@ -71,9 +77,10 @@ impl Summary {
         assert!(self.lost_in_hand > 0);
         assert!(self.cancels > 0 && self.refused > 0 && self.holds > 0);
         assert!(self.locks > 0 && self.kept > 0 && self.woken_for_memory > 0);
-        assert!(self.given_up > 0);
+        assert!(self.given_up > 0 && self.became > 0);
+        assert!(self.idle_ended > 0);
         assert!(self.beyond_limit > 0 && self.without_slot > 0 && self.natives > 0);
         // All but the one that is no scheduler's.
-        assert_eq!(self.reasons.len(), 17, "{:?}", self.reasons);
+        assert_eq!(self.reasons.len(), 18, "{:?}", self.reasons);
     }
 }

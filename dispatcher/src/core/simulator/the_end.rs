@@ -95,8 +95,13 @@ impl Scenario {
     fn rest(&mut self) {
         let mut opened = 0;
         let idle_us = self.limits.backend_idle_timeout_us as u64;
-        // What is too many goes one after the other.
-        let rests_s = if self.at_once > 1 { 64 } else { 16 };
+        // What is too many goes one after the other, some four in a second.
+        let backends = self.shell.core.places(0).total as u64;
+        let rests_s = if self.at_once > 1 {
+            64.max(backends / 3)
+        } else {
+            16
+        };
         for second in 0..rests_s {
             if second == 6 {
                 // One that ends later by idle_session_timeout leaves its place to a pool

@@ -35,7 +35,7 @@ impl Core {
         let limits = &self.limits;
         let is_possible = match change.why {
             Reason::Waiting | Reason::Outdated | Reason::RoomForOthers => true,
-            Reason::Stall => self.backends.held() > 0 && limits.max_extra != Some(0),
+            Reason::Stall => limits.max_extra != Some(0) || self.is_superuser_s(change.pool),
             Reason::Least => self.min_backends(change.pool) > 0,
             Reason::Takings => !limits.force_migration && limits.backends_for_takings > 0,
             Reason::ForcedMigration => limits.force_migration,
@@ -47,6 +47,7 @@ impl Core {
                 .limits_of(change.pool)
                 .is_some_and(|limits| limits.max_backends.is_some()),
             Reason::RoomFor(other)
+            | Reason::RoomFromIdle(other)
             | Reason::RoomWithinPoolLimit(other)
             | Reason::RoomWithinConnectionLimit(other) => other != change.pool,
             Reason::Hold => self.is_held(change.pool),
@@ -57,6 +58,10 @@ impl Core {
             Reason::Ended | Reason::NotStarted => true,
         };
         assert!(is_possible, "{change:?}");
+    }
+
+    pub(super) fn is_superuser_s(&self, pool: u32) -> bool {
+        self.pool_key(pool).is_some_and(|key| key.superuser)
     }
 
     /// Backends, by slot, and their pools; those that go left out.

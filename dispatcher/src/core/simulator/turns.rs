@@ -5,11 +5,12 @@
 //! than that, as the lines are served by turns. Whoever is taken back out of the ready
 //! queue has not been served; and that may give the other line a turn each time.
 //!
-//! Between pools: one without a backend whose first session is *late* comes before all
-//! whose sessions came after that one, but those for which places are reserved, and those
-//! that get one of a pool of their own role and database, which has a limit there. Places
-//! that were on their way to others then are no more than there are backends. Where
-//! there are so many pools that some are compared at a time this is not looked at.
+//! Between pools: one without a backend, nor its role in other pools, whose first session
+//! is *late* comes before all whose sessions came after that one, but those for which
+//! places are reserved, and those that get one of a pool of their own role and database,
+//! which has a limit there. Places that were on their way to others then are no more than
+//! there are backends. Where there are so many pools that some are compared at a time this
+//! is not looked at.
 
 use crate::core::sessions::Of;
 use crate::core::{Core, SessionId, Words};
@@ -185,7 +186,10 @@ impl Turns {
                 continue;
             };
             let before = self.late.get(&number).filter(|it| it.since_us == since_us);
-            let later = |place: &&(u32, u64)| place.0 != number && place.1 > since_us;
+            // A role with backends in other pools may take fewer (may_take, places.rs).
+            let is_restrained = core.role_backends(number) > 0;
+            let later =
+                |place: &&(u32, u64)| !is_restrained && place.0 != number && place.1 > since_us;
             let passed_over =
                 before.map_or(0, |it| it.passed_over + places.iter().filter(later).count());
             let most = core.all_places();
@@ -207,7 +211,7 @@ impl Turns {
 }
 
 impl Core {
-    fn is_migration_forced(&self) -> bool {
+    pub(super) fn is_migration_forced(&self) -> bool {
         self.limits.force_migration
     }
 

@@ -63,7 +63,6 @@ pub const NO_SESSION: SessionWords = SessionWords {
 pub struct PoolWords {
     pub queued: i32,
     pub queue: VecDeque<SessionId>,
-    pub completed: u64,
     /// Its sessions keep their backends.
     pub keeps: bool,
     pub memory_left: i64,
@@ -75,6 +74,14 @@ pub enum Armed {
     Not,
     ForEnd,
     Fully,
+}
+
+/// What a client lets a backend wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Idles {
+    Not,
+    InTransaction,
+    Unread,
 }
 
 /// A client and its socket.
@@ -104,6 +111,8 @@ pub struct Client {
     pub transaction_us: u64,
     /// Its next transaction waits for the lock.
     pub wants_lock: bool,
+    /// For most of a transaction the backend waits for it.
+    pub idles: Idles,
 }
 
 pub struct World {
@@ -127,6 +136,8 @@ pub struct World {
     pub looks: Cell<u64>,
     /// So often it was asked since when a backend is what it is.
     pub backends_seen: Cell<u64>,
+    /// So many words of backends, sessions and pools were read.
+    pub words_read: Cell<u64>,
 }
 
 impl World {
@@ -147,7 +158,12 @@ impl World {
             is_plain: false,
             looks: Cell::new(0),
             backends_seen: Cell::new(0),
+            words_read: Cell::new(0),
         }
+    }
+
+    fn count_word(&self) {
+        self.words_read.set(self.words_read.get() + 1);
     }
 
     pub fn client(&mut self, id: SessionId) -> Option<&mut Client> {
@@ -170,7 +186,7 @@ impl World {
     pub fn set_word(&mut self, slot: u32, word: Word) {
         let words = &mut self.backends[slot as usize];
         words.word = word;
-        words.since_us = self.timestamp;
+        words.since_us = self.now_us as i64;
     }
 
     /// The event that a socket would make now, if any: has the client hung up?
@@ -188,19 +204,23 @@ impl World {
 
 impl Words for World {
     fn backend(&self, slot: u32) -> Word {
+        self.count_word();
         self.backends[slot as usize].word
     }
 
     fn backend_since_us(&self, slot: u32) -> i64 {
+        self.count_word();
         self.backends_seen.set(self.backends_seen.get() + 1);
         self.backends[slot as usize].since_us
     }
 
     fn backend_session(&self, slot: u32) -> SessionId {
+        self.count_word();
         self.backends[slot as usize].session
     }
 
     fn backend_keeps(&self, slot: u32) -> bool {
+        self.count_word();
         self.backends[slot as usize].keeps
     }
 
@@ -213,43 +233,48 @@ impl Words for World {
     }
 
     fn queued(&self, pool: u32) -> i32 {
+        self.count_word();
         self.looks.set(self.looks.get() + 1);
         self.pools[pool as usize].queued
     }
 
-    fn completed(&self, pool: u32) -> u64 {
-        self.pools[pool as usize].completed
-    }
-
     fn holder(&self, index: u32) -> Option<u32> {
+        self.count_word();
         self.sessions[index as usize].owner.checked_sub(1)
     }
 
     fn shown(&self, index: u32) -> Shown {
+        self.count_word();
         self.sessions[index as usize].shown
     }
 
     fn session_since_us(&self, index: u32) -> i64 {
+        self.count_word();
         self.sessions[index as usize].since_us
     }
 
     fn index_is_free(&self, index: u32) -> bool {
+        self.count_word();
         self.sessions[index as usize].is_free
     }
 
     fn last_backend(&self, index: u32) -> Option<u32> {
+        self.count_word();
         self.sessions[index as usize].last_backend.checked_sub(1)
     }
 
     fn transactions(&self, index: u32) -> u64 {
+        self.count_word();
         self.sessions[index as usize].transactions
     }
 
     fn is_cancelled(&self, index: u32) -> bool {
+        self.count_word();
         self.sessions[index as usize].cancelled
     }
 
     fn idle_timeout_us(&self, index: u32) -> i64 {
+        self.count_word();
         self.sessions[index as usize].idle_timeout_us
     }
 

@@ -7,8 +7,8 @@
 
 use crate::core::{index_of, Event, SessionId, Word};
 use crate::dispatcher::link::layout::shared::*;
-use crate::dispatcher::link::memory::context::Staged;
 use crate::dispatcher::link::memory::control::Control;
+use crate::dispatcher::link::memory::staged::Staged;
 use crate::dispatcher::link::{handshake, wire};
 use crate::dispatcher::sys::{descriptors, process, socket};
 use std::io;
@@ -116,6 +116,11 @@ impl Links {
         self.links.get(slot as usize)?.as_ref()
     }
 
+    /// The number of its control connection.
+    pub fn connection_of(&self, slot: u32) -> Option<u32> {
+        self.link(slot).map(|link| link.connection)
+    }
+
     fn fd(&self, slot: u32) -> Option<RawFd> {
         let socket = self.link(slot)?.socket.as_ref()?;
         Some(socket.as_raw_fd())
@@ -210,6 +215,12 @@ impl Links {
         }
     }
 
+    /// Sends a small frame and a descriptor.
+    pub fn send_with(&self, slot: u32, frame: &[u8], carried: RawFd) -> io::Result<()> {
+        let fd = self.fd(slot).ok_or(io::ErrorKind::NotConnected)?;
+        descriptors::send(fd, frame, &[carried])
+    }
+
     /// One that has been poked is not poked again before it has read that.
     pub fn poke(&self, slot: u32) {
         let poked = &self.control.backends[slot as usize].poked;
@@ -252,6 +263,11 @@ impl Links {
         self.send(slot, &wire::bare(MSG_EVICT, id));
     }
 
+    pub fn end_idle(&self, slot: u32, id: SessionId, since: i64) {
+        let frame = wire::Writer::new(MSG_END_IDLE, id).u64(since as u64);
+        self.send(slot, &frame.finish());
+    }
+
     pub fn offer(&self, ticket: u32, slots: &[u32]) {
         let backends = self.control.backends;
         let retire = slots.iter().map(|slot| &backends[*slot as usize].retire);
@@ -275,12 +291,13 @@ impl Links {
         let _ = retire.compare_exchange(ticket, RETIRE_NOT, SeqCst, SeqCst);
     }
 
-    pub fn measure(&self, slot: u32) -> Event {
+    pub fn measure(&self, slot: u32, is_unread: bool) -> Event {
         let backend = &self.control.backends[slot as usize];
         Event::Measured {
             slot,
             transactions: backend.transactions.load(Relaxed),
             cpu_us: process::cpu_time_of(self.process_of(slot)).unwrap_or(0),
+            is_unread,
         }
     }
 

@@ -6,18 +6,21 @@ use crate::core::Event;
 use crate::dispatcher::jobs::Done;
 use crate::dispatcher::link::layout::shared::FIRST_PID;
 use crate::dispatcher::login::accepting::Came;
+use crate::dispatcher::login::cancels::{Guess, Sender};
 use crate::dispatcher::login::launcher::Asker;
 use crate::dispatcher::login::native::{why_native, Why};
 use crate::dispatcher::login::{admission, Effect, Entering};
 use crate::dispatcher::scheduler::NewClient;
 use crate::dispatcher::sys::socket::Address;
+use crate::dispatcher::work;
 use crate::protocol::startup::{CancelRequest, Startup};
 use crate::protocol::Report;
 use std::sync::atomic::Ordering::SeqCst;
-use tracing::info;
 
-/// Connections taken from one listener before others get their turn.
-const ACCEPTS_A_ROUND: usize = 64;
+/// Connections taken in one round, from all listeners together.
+pub(super) const ACCEPTS_A_ROUND: usize = 64;
+/// Of what other threads have found out for logins.
+const RESULTS_A_ROUND: usize = 64;
 
 impl Dispatcher {
     pub(super) fn accept_clients(&mut self, index: u32) {
@@ -25,6 +28,10 @@ impl Dispatcher {
         // needs no second look, and a crowd is let in fast enough.
         let most = (self.round_events / 4).clamp(1, ACCEPTS_A_ROUND);
         for _ in 0..most {
+            if self.accepts_left == 0 {
+                return;
+            }
+            self.accepts_left -= 1;
             match self.ports.accept(index, self.now.us) {
                 Came::Client {
                     socket,
@@ -35,16 +42,23 @@ impl Dispatcher {
                     self.logins_want();
                 }
                 Came::TurnedAway => self.logins.count_turned_away(),
-                Came::Gone => {}
+                Came::Gone(error) => {
+                    let line = format_args!("could not accept new connection: {error}");
+                    self.logins.log("accept", line);
+                }
                 Came::Nobody => return,
             }
         }
     }
 
-    /// What other threads have found out.
+    /// What other threads have found out, some of it.
     pub(super) fn jobs_done(&mut self) {
         self.jobs.woken();
-        while let Some(done) = self.jobs.take() {
+        for _ in 0..RESULTS_A_ROUND {
+            let Some(done) = self.jobs.take() else {
+                return;
+            };
+            self.turns.work += work::LOGIN;
             match done {
                 Done::Password {
                     login,
@@ -68,6 +82,7 @@ impl Dispatcher {
             }
             self.logins_want();
         }
+        self.jobs.wake_again();
     }
 
     /// Does what logins want of others. To be called after each thing that they are
@@ -147,20 +162,42 @@ impl Dispatcher {
         None
     }
 
+    /// Whoever has sent wrong keys of late is not heard: not even whether this one is
+    /// right (login/cancels.rs).
     fn cancel_requested(&mut self, login: u32, request: CancelRequest) {
-        match self.scheduler.session_of_key(request.pid, &request.key) {
+        let Some(from) = self.logins.sender_of(login) else {
+            return;
+        };
+        let has_session = match from {
+            Sender::Network(origin) => self.scheduler.sessions_from(&origin) > 0,
+            Sender::User(_) => true,
+        };
+        if !self.logins.may_guess(from, has_session) {
+            let line = format_args!("cancel requests {from} are ignored: too many were wrong");
+            self.logins.log_of("cancel", b"ignored", line);
+            return self.logins.forget(login);
+        }
+        let guess = match self.scheduler.session_of_key(request.pid, &request.key) {
             Some(id) => {
                 self.cancels += 1;
                 self.scheduler.tell(Event::Cancel(id));
+                Guess::Right
             }
             None if self.is_server_s(request.pid) => {
+                self.logins.has_guessed(from, has_session, Guess::Server);
                 return self.logins.forward_cancel(login, request);
             }
-            None => info!(
-                "PID {} in cancel request did not match any process",
-                request.pid
-            ),
-        }
+            None => {
+                let pid = request.pid;
+                let line = format_args!("PID {pid} in cancel request did not match any process");
+                self.logins.log_of("cancel", b"no match", line);
+                match self.scheduler.has_pid(pid) {
+                    true => Guess::WrongKey,
+                    false => Guess::NoSession,
+                }
+            }
+        };
+        self.logins.has_guessed(from, has_session, guess);
         self.logins.forget(login);
     }
 
@@ -201,7 +238,7 @@ impl Dispatcher {
             .and_then(|()| admission::admit(&self.scheduler, &self.parameters, &startup, &answer))
             .and_then(|()| self.has_room_for(&address, answer.role, answer.superuser));
         if let Err(report) = may_enter {
-            info!("login failed, {address}: {report}");
+            self.logins.log_failure(&address, &report);
             return self.logins.turn_away(&socket, proved.out, &report);
         }
         answer.lets_in();
@@ -215,6 +252,8 @@ impl Dispatcher {
             role: answer.role,
             database: answer.database,
             superuser: answer.superuser,
+            max_sessions: answer.max_sessions,
+            marks: answer.marks,
             must_be_greeted: answer.ask_backend || answer.fires_triggers,
             principal: proved.principal,
             authenticated: proved.authenticated,
@@ -222,7 +261,7 @@ impl Dispatcher {
         };
         if let Err(turned_away) = self.scheduler.begin_session(client) {
             let (socket, out, report) = *turned_away;
-            info!("login failed, {address}: {report}");
+            self.logins.log_failure(&address, &report);
             self.logins.turn_away(&socket, out, &report);
         }
     }

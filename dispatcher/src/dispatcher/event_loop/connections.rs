@@ -6,15 +6,34 @@ use crate::dispatcher::link::connections::{
     is_last_word, Offence, Peer, Received, Then, PACKETS_A_ROUND,
 };
 use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::memory::context::Contexts;
 use crate::dispatcher::link::wire::{Frame, Malformed, Reader, Writer};
+use crate::dispatcher::login::admission;
 use crate::dispatcher::login::errands::Taken;
+use crate::dispatcher::login::native::LoginId;
 use crate::dispatcher::plaintext::overwrite;
 use crate::dispatcher::scheduler::{Hello, Refusal};
 use crate::dispatcher::sessions::identity::Authenticated;
 use crate::dispatcher::sys::epoll;
 use crate::dispatcher::tokens::Source;
+use crate::dispatcher::work;
 use std::os::fd::AsRawFd;
 use tracing::{info, warn};
+
+/// Packets taken in one round from all connections together; each has its share.
+const PACKETS_OF_ALL: usize = 1024;
+/// A packet of so many bytes counts once more for each of these.
+const BYTES_A_PACKET: usize = 4096;
+
+/// From one connection before others get their turn, with so many events in the round.
+fn packets_a_round(events: usize) -> usize {
+    (PACKETS_OF_ALL / events.max(1)).clamp(8, PACKETS_A_ROUND)
+}
+
+/// It came in pieces: `payload` is all of a buffer.
+fn is_long_put(frame: &Frame<'_>) -> bool {
+    frame.kind == MSG_PUT && Contexts::is_long(frame.payload.len())
+}
 
 impl Dispatcher {
     pub(super) fn accept_connections(&mut self) {
@@ -29,8 +48,25 @@ impl Dispatcher {
             self.connections.send_unsent(number);
             self.read_on(number);
         }
-        if events & (epoll::IN | epoll::HUP | epoll::ERR) != 0 {
+        if events & (epoll::IN | epoll::HUP | epoll::ERR) != 0 && !self.is_busy_with(number) {
             self.read_connection(number);
+        }
+    }
+
+    /// What this connection's backend has said is not done yet: what comes later, its
+    /// end as well, is read later.
+    fn is_busy_with(&self, number: u32) -> bool {
+        match self.connections.peer(number) {
+            Some(Peer::Backend(slot)) => self.scheduler.is_busy_with(slot),
+            _ => false,
+        }
+    }
+
+    /// At the end of each round.
+    pub(super) fn go_on_with_contexts(&mut self) {
+        self.scheduler.go_on_with_contexts();
+        for number in self.scheduler.take_heard_again() {
+            self.connections.hear(number, true);
         }
     }
 
@@ -38,14 +74,22 @@ impl Dispatcher {
         let mut buffer = std::mem::take(&mut self.buffer);
         let (mut whole, longest) = (Vec::new(), self.scheduler.longest_value());
         let mut used = 0;
-        for _ in 0..PACKETS_A_ROUND {
+        let mut left = packets_a_round(self.round_events);
+        while left > 0 {
             let Some(length) = self.connections.receive(number, &mut buffer) else {
                 break;
             };
             used = used.max(length);
+            let weight = 1 + length / BYTES_A_PACKET;
+            left = left.saturating_sub(weight);
+            self.turns.work += weight * work::PACKET;
             let packet = &buffer[..length];
             let received = (self.connections).assemble(number, packet, longest, &mut whole);
             let result = match received {
+                Ok(Received::Whole(frame)) if is_long_put(&frame) => {
+                    let session = frame.session;
+                    self.put_long(number, session, std::mem::take(&mut whole))
+                }
                 Ok(Received::Whole(frame)) => self.frame(number, frame),
                 Ok(Received::TooLong(kind, session)) => self.too_long(number, kind, session),
                 Ok(Received::Part) => Ok(()),
@@ -53,6 +97,10 @@ impl Dispatcher {
             };
             if let Err(offence) = result {
                 self.expel(number, offence);
+                break;
+            }
+            if self.is_busy_with(number) {
+                self.connections.hear(number, false);
                 break;
             }
             if is_last_word(packet) {
@@ -97,6 +145,7 @@ impl Dispatcher {
                         self.logins.native_is_refused(login, serial);
                         self.logins_want();
                     }
+                    self.look_at_others();
                 }
                 Peer::Authenticator(login, serial) => {
                     self.logins.not_authenticated(login, serial);
@@ -146,11 +195,19 @@ impl Dispatcher {
                 self.logins_want();
                 Ok(())
             }
+            Peer::Authenticator(login, serial) if frame.kind == MSG_AWAITS_CLIENT => {
+                Ok(self.is_awaited((login, serial), Reader(frame.payload))?)
+            }
+            Peer::Native if frame.kind == MSG_AWAITS_CLIENT => {
+                let login = self.natives.login(number).ok_or(Offence::OutOfOrder)?;
+                Ok(self.is_awaited(login, Reader(frame.payload))?)
+            }
             Peer::Encrypting(login, serial) if frame.kind == MSG_STARTUP => {
                 let encrypted = self.logins.encrypted(login, serial, frame.payload);
                 match encrypted {
                     Some(native) => {
                         self.natives.insert(number, native);
+                        self.look_at_others();
                         self.connections.set_peer(number, Peer::Native);
                     }
                     None => {
@@ -176,6 +233,18 @@ impl Dispatcher {
         match self.connections.peer(number) {
             Some(Peer::Backend(slot)) => self.scheduler.too_long(slot, kind, session),
             _ => Err(Malformed.into()),
+        }
+    }
+
+    fn put_long(
+        &mut self,
+        number: u32,
+        session: SessionId,
+        payload: Vec<u8>,
+    ) -> Result<(), Offence> {
+        match self.connections.peer(number) {
+            Some(Peer::Backend(slot)) => self.scheduler.put_long(slot, session, payload),
+            _ => Err(Offence::OutOfOrder),
         }
     }
 
@@ -236,6 +305,7 @@ impl Dispatcher {
             database_oid: reader.u32()?,
             superuser: reader.u8()? != 0,
         };
+        let serves_roles = reader.u8()? != 0;
         reader.end()?;
         let Some(socket) = self.connections.socket(number) else {
             return Ok(());
@@ -245,6 +315,7 @@ impl Dispatcher {
             secret,
             pid,
             identity,
+            serves_roles,
         };
         let is_process = self.connections.is_process(number, pid);
         match (self.scheduler).hello_backend(&hello, number, socket, is_process) {
@@ -267,6 +338,7 @@ impl Dispatcher {
         match taken {
             Some(Taken::Native(native)) => {
                 self.natives.insert(number, native);
+                self.look_at_others();
                 self.connections.set_peer(number, Peer::Native);
             }
             Some(Taken::ToAuthenticate(login, serial)) => {
@@ -283,6 +355,18 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// Whose turn it is between a client and the process that is to let it in.
+    fn is_awaited(
+        &mut self,
+        (login, serial): LoginId,
+        mut reader: Reader<'_>,
+    ) -> Result<(), Malformed> {
+        let is_awaited = reader.u8()? != 0;
+        reader.end()?;
+        self.logins.is_awaited(login, serial, is_awaited);
+        Ok(())
+    }
+
     /// The server has let a native session in. What it is told if that is one session
     /// too many.
     fn native_is_in(&mut self, number: u32, mut reader: Reader<'_>) -> Result<(), Malformed> {
@@ -291,6 +375,9 @@ impl Dispatcher {
         let address = self.natives.address(number);
         let room = address.map_or(Ok(()), |address| {
             self.has_room_for(&address, role, superuser)
+        });
+        let room = room.and_then(|()| {
+            admission::has_room_for_native(&self.scheduler, &self.natives, superuser)
         });
         if room.is_ok() {
             self.natives.is_in(number, role);
@@ -315,7 +402,7 @@ impl Dispatcher {
         mut reader: Reader<'_>,
     ) -> Result<(), Malformed> {
         let forced = reader.u8()? != 0;
-        let database = reader.string()?;
+        let database = reader.u32()?;
         reader.end()?;
         self.scheduler.hold(number, database, forced, own);
         self.connections.set_peer(number, Peer::Holder);
@@ -323,13 +410,11 @@ impl Dispatcher {
     }
 
     /// At the end of each round: who is in a database that is held, as far as it is known.
-    /// The rows of a user add up.
+    /// The rows of a role add up.
     pub(super) fn tell_holders(&mut self) {
         for found in self.scheduler.take_found() {
-            let rows = found.users.into_iter().map(|(user, count)| {
-                let row = Writer::new(MSG_ROW, 0).u32(2).string(&user);
-                row.string(count.to_string().as_bytes()).finish()
-            });
+            let rows = (found.roles.into_iter())
+                .map(|(role, count)| Writer::new(MSG_ROW, 0).u32(role).u32(count).finish());
             let done = found.is_all.then(|| Writer::new(MSG_DONE, 0).finish());
             let frames = rows.chain(done).collect();
             (self.connections).send_all(found.number, frames, Then::Wait);

@@ -154,7 +154,6 @@ impl Dispatcher {
         self.parameters = Arc::new(parameters);
         self.logins.reconfigure(Arc::clone(&self.parameters));
         self.show_parameters();
-        let orphans = self.orphans.count();
-        (self.scheduler).reconfigure(Arc::clone(&self.parameters), orphans);
+        (self.scheduler).reconfigure(Arc::clone(&self.parameters));
     }
 }

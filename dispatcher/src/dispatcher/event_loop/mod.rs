@@ -17,6 +17,7 @@
 //! | `queries` | views are answered |
 //! | `orphans` | backends of an earlier dispatcher end |
 //! | `timers`, `batching` | time; when a thread need not wake up for each session |
+//! | `turns` | how long a round takes |
 //! | `shutdown` | the end |
 
 pub mod batching;
@@ -27,6 +28,7 @@ pub mod orphans;
 mod queries;
 mod shutdown;
 mod timers;
+pub mod turns;
 
 use super::jobs::Jobs;
 use super::link::connections::{Connections, Peer};
@@ -50,8 +52,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 use timers::Timers;
+use turns::{TurnClock, Turns};
 
 /// Microseconds from 1970 to 2000, the epoch of TimestampTz.
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
@@ -60,11 +63,15 @@ const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
 pub struct Dispatcher {
     control: Control,
     parameters: Arc<Parameters>,
-    started: Instant,
+    /// Of the monotonic clock.
+    began_us: i64,
     started_at: i64,
     now: Now,
     /// Events of this round.
     round_events: usize,
+    /// Clients that may still be let in in this round, and rows still be sent.
+    accepts_left: usize,
+    rows_left: usize,
     finished: bool,
 
     scheduler: Scheduler,
@@ -81,6 +88,7 @@ pub struct Dispatcher {
     orphans: Orphans,
     server: Server,
     timers: Timers,
+    turns: Turns,
     /// Wakes the main thread.
     wake: OwnedFd,
     /// Requests to cancel that were for a session of ours.
@@ -136,13 +144,12 @@ impl Dispatcher {
         let mut dispatcher = Dispatcher {
             control,
             parameters,
-            started: Instant::now(),
+            began_us: process::monotonic_us(),
             started_at: timestamp(),
-            now: Now {
-                us: 0,
-                timestamp: timestamp(),
-            },
+            now: Now::default(),
             round_events: 0,
+            accepts_left: 0,
+            rows_left: 0,
             finished: false,
             scheduler: parts.scheduler,
             logins: parts.logins,
@@ -157,6 +164,7 @@ impl Dispatcher {
             orphans: Orphans::new(control, parts.orphans),
             server,
             timers: Timers::default(),
+            turns: Turns::default(),
             wake,
             cancels: 0,
             closed_sockets: 0,
@@ -172,10 +180,17 @@ impl Dispatcher {
         Ok(dispatcher)
     }
 
+    /// Since the start.
+    fn passed_us(&self, shared_us: i64) -> u64 {
+        (shared_us - self.began_us) as u64
+    }
+
     fn read_clock(&mut self) {
+        let shared_us = process::monotonic_us();
         self.now = Now {
-            us: self.started.elapsed().as_micros() as u64,
+            us: self.passed_us(shared_us),
             timestamp: timestamp(),
+            shared_us,
         };
         self.scheduler.set_clock(self.now);
         self.logins.set_clock(self.now);
@@ -207,19 +222,28 @@ impl Dispatcher {
     }
 
     /// What has come, and what time has brought.
-    pub fn round(&mut self, events: &[Event]) {
+    pub fn round(&mut self, events: &[Event], clock: &mut TurnClock) {
         self.read_clock();
+        clock.begins(self.now.us);
+        self.turns.begins(self.now.us, events.len());
         self.look_at_settings();
         self.round_events = events.len();
+        self.accepts_left = clients::ACCEPTS_A_ROUND;
+        self.rows_left = queries::ROWS_A_ROUND;
         for event in events {
             self.event(*event);
         }
         self.bury_dead();
         self.tick();
+        self.end_some_logins();
+        self.go_on_with_contexts();
         self.scheduler.tell(Happened::RoundEnds);
         self.scheduler.tell(Happened::MakeRoom);
         self.ask_what_pools_want();
         self.tell_holders();
+        self.turns.work += self.scheduler.take_work() + self.logins.take_work();
+        let now_us = self.passed_us(process::monotonic_us());
+        self.turns.ends(clock, now_us);
     }
 
     fn event(&mut self, event: Event) {

@@ -10,11 +10,12 @@ use crate::dispatcher::link::rows::Row;
 use crate::dispatcher::link::wire::Writer;
 use crate::dispatcher::scheduler::{Rows, View};
 use crate::dispatcher::sys::process;
+use crate::dispatcher::work;
 use std::collections::HashMap;
 
-/// Looked at for one reader in a round: rows of so many sessions take some 300
-/// microseconds.
-const A_SLICE: u32 = 256;
+/// Looked at for all readers in a round: rows of so many sessions take a millisecond, with
+/// sending them.
+pub(super) const ROWS_A_ROUND: usize = 256;
 
 /// Who reads, and how far he has come, by control connection.
 #[derive(Default)]
@@ -43,11 +44,18 @@ impl Dispatcher {
         if self.connections.has_unsent(number) {
             return;
         }
-        let mut rows = self.scheduler.rows(&mut at.rows, A_SLICE);
+        // Its event comes again.
+        let most = self.rows_left;
+        if most == 0 {
+            return;
+        }
+        let mut rows = self.scheduler.rows(&mut at.rows, most as u32);
         if rows.is_none() && at.rows.view == View::Sessions {
-            rows = (self.natives).rows(&mut at.next_native, A_SLICE as usize);
+            rows = (self.natives).rows(&mut at.next_native, most);
         }
         if let Some(rows) = rows {
+            self.rows_left = 0;
+            self.turns.work += rows.len() * work::ROW;
             return self.connections.send_all(number, rows, Then::More);
         }
         self.readers.forget(number);
@@ -69,7 +77,7 @@ impl Dispatcher {
             let next_native = 0;
             let reader = Reader { rows, next_native };
             self.readers.at.insert(number, reader);
-            return self.read_on(number);
+            return self.connections.send_all(number, Vec::new(), Then::More);
         }
         let mut rows = match what {
             QUERY_DISPATCHERS => vec![self.dispatcher_row()],
@@ -105,6 +113,7 @@ impl Dispatcher {
             .number(user_us)
             .number(system_us)
             .flag(Some(self.parameters.login_by_server))
+            .number(self.turns.longest_us)
             .finish()
     }
 }

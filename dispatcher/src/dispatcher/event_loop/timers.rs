@@ -44,7 +44,7 @@ impl Dispatcher {
 
     /// Is there something that must not wait for an event?
     pub(super) fn is_urgent(&self) -> bool {
-        self.scheduler.has_more() || self.connections.has_dead()
+        self.scheduler.has_more() || self.logins.has_more() || self.connections.has_dead()
     }
 
     /// How long the loop may sleep.
@@ -57,7 +57,8 @@ impl Dispatcher {
         } else {
             SWEEP_US
         };
-        (period / 1000) as i32
+        let period = (self.scheduler.patience_us()).map_or(period, |patience| patience.min(period));
+        period.div_ceil(1000) as i32
     }
 
     /// Called in each round.
@@ -67,11 +68,8 @@ impl Dispatcher {
             return;
         }
         self.look_at_descriptors();
-        self.logins.expire();
-        self.logins.next_errands();
-        if let Some(report) = self.not_now() {
-            self.logins.expire_questions(&report);
-        }
+        self.look_at_others();
+        self.logins.tick();
         self.logins_want();
         self.scheduler.tick();
         self.stop_tick();
@@ -81,8 +79,18 @@ impl Dispatcher {
         }
     }
 
+    /// In each round.
+    pub(super) fn end_some_logins(&mut self) {
+        if self.logins.has_more() {
+            let report = self.not_now();
+            self.logins.end_some(report.as_ref());
+            self.logins_want();
+        }
+    }
+
     fn sweep(&mut self) {
         self.forget_questions();
+        self.logins.log_left_out();
         self.connections.expire_silent(self.now.us);
         self.look_at_orphans(true);
         self.scheduler.sweep();
@@ -91,8 +99,16 @@ impl Dispatcher {
     fn look_at_orphans(&mut self, begins: bool) {
         let now_us = self.now.us;
         if (self.orphans).look(begins, now_us, &mut self.scheduler) {
-            self.scheduler.set_limits(self.orphans.count());
+            self.look_at_others();
         }
+    }
+
+    /// Who has connections of the server besides the pool's backends.
+    pub(super) fn look_at_others(&mut self) {
+        let others = self.natives.connections_in() + self.logins.connections();
+        (self.scheduler).others_are(self.orphans.count(), others);
+        let left = self.scheduler.connections_left();
+        self.logins.connections_left(left);
     }
 
     /// Listeners that rest are tried again, and want of descriptors is news again

@@ -42,6 +42,13 @@ pub enum BackendSays<'a> {
     Retiring {
         why: &'a [u8],
     },
+    GivesWay,
+    /// As whom it serves now.
+    Became {
+        role_oid: u32,
+        database_oid: u32,
+        superuser: bool,
+    },
 }
 
 /// A `BatonStatementCounter`; only backends understand it.
@@ -89,7 +96,7 @@ impl<'a> BackendSays<'a> {
                 let lasts = reader.u32()?;
                 let notices = reader.string()?;
                 let reported = reader.0;
-                if lasts > GREETING_NAMES
+                if lasts & !(GREETING_OF_ROLES | GREETING_BY_PRIVILEGES) > GREETING_NAMES
                     || !messages::are_notices(notices)
                     || !wire::are_pairs(reported)
                 {
@@ -114,6 +121,12 @@ impl<'a> BackendSays<'a> {
             },
             MSG_RETIRING => BackendSays::Retiring {
                 why: reader.string()?,
+            },
+            MSG_GIVES_WAY => BackendSays::GivesWay,
+            MSG_BECAME => BackendSays::Became {
+                role_oid: reader.u32()?,
+                database_oid: reader.u32()?,
+                superuser: reader.u8()? != 0,
             },
             _ => return Ok(None),
         };

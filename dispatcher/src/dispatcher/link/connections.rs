@@ -232,6 +232,16 @@ impl Connections {
         Some(number)
     }
 
+    /// What comes there is, or is not, to make events.
+    pub fn hear(&self, number: u32, hears: bool) {
+        if let Some(connection) = self.connections.get(number).filter(|it| !it.dead) {
+            let events = if hears { epoll::IN } else { 0 };
+            let data = token(Source::Control, number);
+            let fd = connection.socket.as_raw_fd();
+            let _ = self.epoll.modify(fd, events, data);
+        }
+    }
+
     // ---- who they are ------------------------------------------------------
 
     pub fn peer(&self, number: u32) -> Option<Peer> {
@@ -336,11 +346,15 @@ impl Connections {
             return;
         };
         let fd = connection.socket.as_raw_fd();
-        if connection.unsent.is_empty() && socket::send(fd, &frame).is_ok() {
+        let waits = !connection.unsent.is_empty();
+        if !waits && socket::send(fd, &frame).is_ok() {
             return;
         }
         connection.unsent.push_back(frame);
-        self.send_unsent(number);
+        // Else an event says when it takes more.
+        if !waits {
+            self.send_unsent(number);
+        }
     }
 
     /// Sends these frames, as fast as they are taken.

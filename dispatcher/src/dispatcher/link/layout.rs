@@ -6,6 +6,7 @@
 //! process may write at any time, are atomics; what a field means and who may
 //! write it is said in the header, not here.
 
+use super::login_changes::LoginChanged;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU16, AtomicU32, AtomicU64, AtomicU8};
@@ -51,12 +52,19 @@ pub struct ControlHeader {
     pub keeps_sessions: AtomicU32,
     pub tickets: [AtomicU64; TICKETS as usize],
     pub names_generation: AtomicU64,
+    pub login_changes: [AtomicU64; LOGIN_CHANGES as usize],
 }
 
 impl ControlHeader {
     pub fn read_settings_marks(&self) -> Vec<u32> {
         let marks = self.settings_marks.iter();
         marks.map(|mark| mark.load(SeqCst)).collect()
+    }
+
+    /// What has changed for logins since login_generation was `from`, now that
+    /// it is `to`.
+    pub fn login_changed(&self, from: u64, to: u64) -> LoginChanged {
+        LoginChanged::between(&self.login_changes, from, to)
     }
 }
 
@@ -208,7 +216,7 @@ pub struct SessionRecord {
     pub statement_count: u32,
     pub cancel_key: [u8; 32],
     pub authenticated: u32,
-    pub reserved1: u32,
+    pub account: u32,
     pub reserved: [u64; 5],
 }
 
@@ -259,6 +267,10 @@ const _: () = {
         offset_of!(ControlHeader, names_generation),
         CONTROL_OFF_NAMES_GENERATION,
     );
+    same(
+        offset_of!(ControlHeader, login_changes),
+        CONTROL_OFF_LOGIN_CHANGES,
+    );
     same(size_of::<BackendSlot>(), BACKEND_SLOT_SIZE);
     same(offset_of!(BackendSlot, served), BACKEND_OFF_SERVED);
     same(size_of::<Identity>(), IDENTITY_SIZE);
@@ -288,7 +300,7 @@ const _: () = {
         SESSION_OFF_TRANSACTIONS,
     );
     same(size_of::<StatementCounter>(), COUNTER_SLOT_SIZE);
-    assert!(size_of::<ArenaHeader>() <= ARENA_HEADER_SIZE as usize);
+    assert!(size_of::<ArenaHeader>() <= ARENA_OFF_ACCOUNTS as usize);
     same(size_of::<SessionRecord>(), RECORD_SIZE);
     same(offset_of!(SessionRecord, cancel_pid), RECORD_OFF_CANCEL_PID);
     same(
@@ -313,6 +325,7 @@ const _: () = {
         offset_of!(SessionRecord, authenticated),
         RECORD_OFF_AUTHENTICATED,
     );
+    same(offset_of!(SessionRecord, account), RECORD_OFF_ACCOUNT);
     same(size_of::<Item>(), ITEM_SIZE);
     assert!(FRAME_HEADER_SIZE == 16 && ENTRY_HEADER_SIZE == 16);
 };

@@ -5,6 +5,7 @@ pub mod backend_message;
 pub mod connections;
 pub mod handshake;
 pub mod layout;
+pub mod login_changes;
 pub mod memory;
 pub mod questions;
 pub mod rows;

@@ -1,6 +1,7 @@
 //! What the launcher is asked about a client, and what it answers.
 
 use super::layout::shared::*;
+use super::login_changes::LoginMarks;
 use super::wire::{Malformed, Reader, Writer};
 use crate::dispatcher::sys::socket::Address;
 use crate::dispatcher::tls::facts::{Facts, Names};
@@ -108,6 +109,10 @@ pub struct Answer {
     pub fires_triggers: bool,
     /// Whether it becomes native: BATON_NATIVE_*.
     pub native: u32,
+    /// pg_baton.pool_max_sessions for its role and database; None: no limit.
+    pub max_sessions: Option<usize>,
+    /// Which changes make it old.
+    pub marks: LoginMarks,
     /// Somebody has come in by it; of all its copies.
     pub has_let_in: Arc<AtomicBool>,
 }
@@ -183,6 +188,15 @@ impl Answer {
         answer.ask_backend = greeter == 1;
         answer.fires_triggers = greeter == 2;
         answer.native = u32::from(reader.u8()?);
+        answer.max_sessions = usize::try_from(reader.i32()?).ok();
+        let concerns = u32::from(reader.u8()?);
+        answer.marks = LoginMarks {
+            any_role: concerns & CONCERNS_ANY_ROLE != 0,
+            any_database: concerns & CONCERNS_ANY_DATABASE != 0,
+            memberships: concerns & CONCERNS_MEMBERSHIPS != 0,
+            role_hash: reader.u32()?,
+            database_hash: reader.u32()?,
+        };
         Ok((request, answer))
     }
 
@@ -222,6 +236,10 @@ mod tests {
                 .u64(9)
                 .u8(greeter)
                 .u8(1)
+                .u32(4)
+                .u8((CONCERNS_ANY_DATABASE | CONCERNS_MEMBERSHIPS) as u8)
+                .u32(11)
+                .u32(12)
                 .finish();
             frame[16..].to_vec()
         };
@@ -233,7 +251,18 @@ mod tests {
         );
         assert_eq!((answer.role, answer.database), (10, 5));
         assert_eq!((answer.good_until, answer.ask_backend), (9, true));
-        assert_eq!(answer.native, NATIVE_POOL_MODE);
+        assert_eq!(
+            (answer.native, answer.max_sessions),
+            (NATIVE_POOL_MODE, Some(4))
+        );
+        let marks = LoginMarks {
+            any_role: false,
+            any_database: true,
+            memberships: true,
+            role_hash: 11,
+            database_hash: 12,
+        };
+        assert_eq!(answer.marks, marks);
         assert!(answer.superuser && answer.peer_allowed && answer.refuse_before_authentication);
         let other = Answer::parse(&of(b"28000", 3, 2)).unwrap().1;
         assert!(other.refuse_method && !other.refuse_before_authentication && !other.refuse_proof);

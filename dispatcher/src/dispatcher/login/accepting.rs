@@ -14,7 +14,7 @@ use crate::protocol::Report;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use tracing::{info, warn};
+use tracing::warn;
 
 const REST_US: u64 = 100_000;
 
@@ -36,8 +36,8 @@ pub enum Came {
     },
     /// One who has been told that there is no room.
     TurnedAway,
-    /// One who is gone already.
-    Gone,
+    /// One who is gone already, or the network is unwell.
+    Gone(io::Error),
     Nobody,
 }
 
@@ -115,8 +115,7 @@ impl Ports {
         }
         if !socket::is_out_of_descriptors(&error) {
             // The client is gone already, or the network is unwell: next.
-            info!("could not accept new connection: {error}");
-            return Came::Gone;
+            return Came::Gone(error);
         }
         match self.accept_without_descriptors(fd) {
             Ok(()) => Came::TurnedAway,

@@ -1,6 +1,7 @@
 //! May a client that has proved itself come in?
 
 use super::native::Natives;
+use crate::core::may_take;
 use crate::dispatcher::link::questions::Answer;
 use crate::dispatcher::network::Origin;
 use crate::dispatcher::parameters::{door, Parameters};
@@ -38,14 +39,67 @@ pub fn admit(
     if let Some(report) = &answer.refusal {
         return Err(report.clone());
     }
-    if sessions.live_sessions() >= parameters.max_sessions as usize {
-        return Err(Report::fatal(b"53300", "sorry, too many clients already"));
-    }
+    has_session_left(sessions, parameters, answer)?;
     let with_it = tally.in_database(answer.database) + 1;
     if !answer.fits(answer.database_limit, answer.database_backends, with_it) {
         return Err(too_many("database", &startup.database));
     }
     Ok(())
+}
+
+/// Part of pg_baton.max_sessions that only roles with few sessions get.
+const FEW_PART: usize = 10;
+
+/// Of max_sessions some are left for superusers, as of max_connections; and the last
+/// ones of the others are for roles that have fewer than are left.
+fn has_session_left(
+    sessions: &Scheduler,
+    parameters: &Parameters,
+    answer: &Answer,
+) -> Result<(), Report> {
+    let most = parameters.max_sessions as usize;
+    let left = most.saturating_sub(sessions.live_sessions());
+    let kept = most / FEW_PART;
+    let reserved = (parameters.superuser_reserved_connections as usize).min(kept);
+    let for_all = match answer.superuser {
+        true => left,
+        false => left.saturating_sub(reserved),
+    };
+    let own = sessions.session_tally().of_role(answer.role);
+    if for_all == 0 && left > 0 {
+        // InitPostgres, postinit.c
+        let whose = match parameters.server_major() {
+            15 => "non-replication superuser connections",
+            _ => "roles with the SUPERUSER attribute",
+        };
+        let text = format!("remaining connection slots are reserved for {whose}");
+        Err(Report::fatal(b"53300", text))
+    } else if for_all == 0 {
+        Err(Report::fatal(b"53300", "sorry, too many clients already"))
+    } else if !answer.superuser && may_take(own, for_all, kept) == 0 {
+        let detail = format!(
+            "The role has {own} sessions, and the last {kept} of pg_baton.max_sessions are for roles that have few."
+        );
+        Err(Report::fatal(b"53300", "sorry, too many clients already").with_detail(detail))
+    } else {
+        Ok(())
+    }
+}
+
+/// May the server keep one more native session? Those leave to the pool what its shared
+/// backends may need, and what is kept in a stall.
+pub fn has_room_for_native(
+    sessions: &Scheduler,
+    natives: &Natives,
+    superuser: bool,
+) -> Result<(), Report> {
+    // It is counted already.
+    if superuser || natives.connections() <= sessions.most_native() {
+        return Ok(());
+    }
+    let report = Report::fatal(b"53300", "sorry, too many clients already");
+    Err(report
+        .with_detail("Native sessions leave the pool the connections that its backends need."))
 }
 
 /// May one who has proved himself have one more session, by the limits at the door?

@@ -67,8 +67,10 @@ impl Logins {
         );
         let generation = self.control.header.login_generation.load(SeqCst);
         // Nobody else says whether the server is there at all.
-        let cache = self.launcher_is_up.then_some(&self.cache);
-        let known = cache.and_then(|cache| cache.find(&who, generation, self.now.timestamp));
+        let cache = self.launcher_is_up.then_some(&mut self.cache);
+        let (header, now) = (&self.control.header, self.now.timestamp);
+        let changed = |from, to| header.login_changed(from, to);
+        let known = cache.and_then(|cache| cache.find(&who, generation, now, changed));
         // A challenge has nothing to do with counts, and who has proved itself is asked
         // about again. Otherwise it would come later than that of a role that does not
         // exist, which has no limit.
@@ -95,7 +97,9 @@ impl Logins {
 
     /// It may be said again.
     pub fn keep_answer(&mut self, who: Who, generation: u64, answer: Arc<Answer>) {
-        self.cache.keep(who, generation, answer);
+        let header = &self.control.header;
+        let changed = |from, to| header.login_changed(from, to);
+        self.cache.keep(who, generation, answer, changed);
     }
 
     /// The launcher has answered. `is_full`: contexts of that role's sessions in that
@@ -265,6 +269,8 @@ impl Logins {
         principal: Option<Vec<u8>>,
         authenticated: Option<Authenticated>,
     ) {
+        self.place_is_free(serial);
+        self.next_errands();
         let Some(login) = login_of(&mut self.logins, number, serial) else {
             return;
         };
@@ -287,10 +293,13 @@ impl Logins {
 
     /// The backend that was to authenticate it has ended, and told it why.
     pub fn not_authenticated(&mut self, number: u32, serial: u64) {
+        self.place_is_free(serial);
         if login_of(&mut self.logins, number, serial).is_some() {
-            info!("login failed: the server has refused it");
+            let line = format_args!("login failed: the server has refused it");
+            self.log_of("refused by the server", b"", line);
             self.drop_login(number);
         }
+        self.next_errands();
     }
 
     /// May it come in? As in stock that is decided after it has proved itself.

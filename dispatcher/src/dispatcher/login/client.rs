@@ -30,8 +30,12 @@ pub enum Phase {
     Asked(Box<Asked>),
     /// Authentication runs.
     Proving(Box<Proving>),
-    /// Somebody is on his way to the server.
-    Errand { errand: Errand, what: ForServer },
+    /// Somebody is on his way to the server, or will be.
+    Errand {
+        errand: Errand,
+        what: ForServer,
+        has_begun: bool,
+    },
     /// A backend authenticates it.
     Authenticating(Box<Asked>),
     /// A backend authenticates it, and is its own if it lets it in (native.rs).
@@ -166,9 +170,20 @@ impl Login {
         self.socket.certificate()
     }
 
-    /// It is the client's turn, as far as can be seen from here, or it waits for nothing.
+    /// It is the client's turn, as far as can be seen from here, or it waits for nothing, or for
+    /// a process of the server that others have.
     pub fn keeps_us(&self) -> bool {
-        !self.hears_us() || self.wanted() > 0
+        !self.hears_us() || self.wanted() > 0 || self.waits_for_a_place()
+    }
+
+    fn waits_for_a_place(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Errand {
+                has_begun: false,
+                ..
+            }
+        )
     }
 
     /// A handshake is going on.

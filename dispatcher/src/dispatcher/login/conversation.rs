@@ -9,10 +9,11 @@ use super::client::{login_of, Effect, Phase};
 use super::Logins;
 use crate::dispatcher::jobs::Job;
 use crate::dispatcher::sys::socket;
+use crate::dispatcher::work;
 use crate::protocol::auth::server::Action;
 use crate::protocol::startup::{Startup, StartupError, StartupEvent};
 use std::io;
-use tracing::{debug, info};
+use tracing::debug;
 use zeroize::Zeroize;
 
 /// Messages handled for one client before others get their turn.
@@ -23,6 +24,7 @@ impl Logins {
     pub fn event(&mut self, number: u32) {
         let mut bytes = [0; 4096];
         for _ in 0..STEPS_A_ROUND {
+            self.work += work::LOGIN;
             let Some(login) = self.logins.get_mut(number) else {
                 return;
             };
@@ -34,7 +36,7 @@ impl Logins {
             let length = match socket::receive(login.fd(), &mut bytes[..room]) {
                 Ok(0) => {
                     if matches!(&login.phase, Phase::Startup(reader) if reader.in_packet()) {
-                        info!("incomplete startup packet");
+                        self.log("startup packet", format_args!("incomplete startup packet"));
                     }
                     return self.drop_login(number);
                 }
@@ -109,9 +111,10 @@ impl Logins {
 
     fn startup_failed(&mut self, number: u32, error: StartupError) {
         match error {
-            StartupError::Close(why) => info!("{why}"),
+            StartupError::Close(why) => self.log("startup packet", format_args!("{why}")),
             StartupError::Fatal { send, report } => {
-                info!("login failed: {report}");
+                let kind = String::from_utf8_lossy(&report.sqlstate);
+                self.log(&kind, format_args!("login failed: {report}"));
                 if let Some(login) = self.logins.get(number) {
                     let _ = socket::send(login.fd(), &send);
                 }

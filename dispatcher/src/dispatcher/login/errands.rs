@@ -12,6 +12,8 @@
 //!
 //! Tickets are few (BATON_TICKETS), and good for the moment of a fork; who
 //! comes when all are given waits, as the postmaster forks one at a time anyway.
+//! So does who comes when clients that are not let in yet have as many of the server's
+//! connections, or WAL senders, as they may (places.rs).
 //! A client that is to have GSSAPI encryption has no startup packet yet: the dispatcher
 //! sends one that has the ticket and names nobody (gss.rs).
 //!
@@ -23,6 +25,7 @@
 use super::cancels;
 use super::client::{login_of, Errand, ForServer, Phase};
 use super::native::{Native, Why};
+use super::places::Places;
 use super::Logins;
 use crate::dispatcher::backends::server;
 use crate::dispatcher::link::layout::shared::*;
@@ -34,15 +37,14 @@ use crate::dispatcher::sys::socket::{self, Address};
 use crate::dispatcher::tls::facts::Facts;
 use crate::dispatcher::tokens::{token, Source};
 use crate::protocol::messages;
-use crate::protocol::startup::CancelRequest;
+use crate::protocol::startup::{CancelRequest, Replication};
 use crate::protocol::Report;
-use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
-use tracing::{debug, info};
+use tracing::debug;
 
 /// The server's words to a client before its backend has come: an error.
 const MOST_WORDS: usize = 16 * 1024;
@@ -76,9 +78,16 @@ struct OnErrand {
 #[derive(Default)]
 pub struct Errands {
     under_way: Vec<Option<OnErrand>>,
-    waiting: VecDeque<(u32, u64)>,
+    connections: Places,
+    /// These take nothing of max_connections.
+    wal_senders: Places,
     cancels: cancels::Waiting,
+    /// Of max_connections, that are left to the pool.
+    connections_left: usize,
 }
+
+/// Connections to the server that are opened in one go: each takes 20 microseconds or more.
+const BEGUN_AT_ONCE: usize = 32;
 
 const CLIENTS: Range<usize> = 0..TICKETS as usize;
 const CANCELS: Range<usize> = CLIENTS.end..CLIENTS.end + cancels::AT_ONCE;
@@ -138,34 +147,124 @@ impl Logins {
             return;
         };
         let (serial, origin) = (login.serial, Origin::of(&login.address));
-        login.phase = Phase::Errand { errand, what };
+        let places = match &what {
+            ForServer::Client(asked) if asked.startup.replication != Replication::No => {
+                Some(&mut self.errands.wal_senders)
+            }
+            ForServer::Client(_) | ForServer::Nameless => Some(&mut self.errands.connections),
+            ForServer::Cancel(_) => None,
+        };
+        let mut gives_way = None;
+        match places {
+            Some(places) => places.add(origin, serial, number),
+            None => gives_way = self.errands.cancels.add(origin, serial, number),
+        }
+        login.phase = Phase::Errand {
+            errand,
+            what,
+            has_begun: false,
+        };
         self.settle(number);
-        if errand != Errand::Cancel {
-            self.errands.waiting.push_back((number, serial));
-        } else if let Some(gives_way) = self.errands.cancels.add(origin, serial, number) {
+        if let Some(gives_way) = gives_way {
             debug!("a cancel request is not brought to the server: too many wait");
             self.forget(gives_way);
         }
         self.next_errands();
     }
 
-    /// Those who wait, while there are places.
+    /// Those who wait, while there are places; some of them, for the place of one that
+    /// fails at once is free again.
     pub fn next_errands(&mut self) {
-        while let Some((number, serial)) = self.errands.waiting.front().copied() {
-            if login_of(&mut self.logins, number, serial).is_some() {
-                let Some(place) = self.errands.free_place(CLIENTS) else {
-                    break;
-                };
-                self.begin_errand(place, number, serial);
-            }
-            self.errands.waiting.pop_front();
+        let (connections, wal_senders) = self.most_places();
+        for _ in 0..BEGUN_AT_ONCE {
+            let Some(place) = self.errands.free_place(CLIENTS) else {
+                break;
+            };
+            let next = self.errands.connections.take(connections);
+            let Some((number, serial)) =
+                next.or_else(|| self.errands.wal_senders.take(wal_senders))
+            else {
+                break;
+            };
+            self.begin_errand(place, number, serial);
         }
-        while let Some(place) = self.errands.free_place(CANCELS) {
+        self.take_places_back();
+        for _ in CANCELS {
+            let Some(place) = self.errands.free_place(CANCELS) else {
+                return;
+            };
             let Some((number, serial)) = self.errands.cancels.take() else {
                 return;
             };
             self.begin_errand(place, number, serial);
         }
+    }
+
+    /// Connections, and WAL senders. Where the pool has all connections that it may
+    /// have, half of those that it leaves to the server's own port.
+    fn most_places(&self) -> (usize, usize) {
+        let taken = self.errands.connections.taken();
+        let connections = (self.parameters.most_not_let_in())
+            .min(self.errands.connections_left + taken)
+            .max(self.parameters.for_own_port() as usize / 2)
+            .max(1);
+        (connections, self.parameters.most_wal_senders_not_let_in())
+    }
+
+    /// Those that owe an answer, while others wait.
+    fn take_places_back(&mut self) {
+        let (connections, wal_senders) = self.most_places();
+        let now_us = self.now.us;
+        for _ in 0..BEGUN_AT_ONCE {
+            let gone = self.errands.connections.gives_way(connections, now_us);
+            let Some(number) =
+                gone.or_else(|| self.errands.wal_senders.gives_way(wal_senders, now_us))
+            else {
+                return;
+            };
+            if let Some(login) = self.logins.get(number) {
+                let address = login.address;
+                let line =
+                    format_args!("login failed, {address}: it said nothing, and others waited");
+                self.log_of("said nothing while others waited", b"", line);
+            }
+            self.drop_login(number);
+        }
+    }
+
+    /// It is this client's turn, or not any more, as the process says that it has.
+    pub fn is_awaited(&mut self, number: u32, serial: u64, is_awaited: bool) {
+        if !self.has(number, serial) {
+            return;
+        }
+        for places in [&mut self.errands.connections, &mut self.errands.wal_senders] {
+            match is_awaited {
+                true => places.owes(number, serial, self.now.us),
+                false => places.owes_nothing(number),
+            }
+        }
+    }
+
+    /// The login that had this number owes nothing.
+    pub(super) fn owes_nothing(&mut self, number: u32) {
+        self.errands.connections.owes_nothing(number);
+        self.errands.wal_senders.owes_nothing(number);
+    }
+
+    /// No process of the server's is there for it any more, or it is let in.
+    pub(super) fn place_is_free(&mut self, serial: u64) {
+        self.errands.connections.ended(serial);
+        self.errands.wal_senders.ended(serial);
+    }
+
+    /// Connections of the server that clients have which it has not let in.
+    pub fn connections(&self) -> usize {
+        self.errands.connections.taken()
+    }
+
+    /// So many are left to the pool.
+    pub fn connections_left(&mut self, left: usize) {
+        self.errands.connections_left = left;
     }
 
     fn begin_errand(&mut self, place: u32, number: u32, serial: u64) {
@@ -179,9 +278,15 @@ impl Logins {
         let Some(login) = login_of(&mut self.logins, number, serial) else {
             return;
         };
-        let Phase::Errand { errand, what } = &login.phase else {
+        let Phase::Errand {
+            errand,
+            what,
+            has_begun,
+        } = &mut login.phase
+        else {
             return;
         };
+        *has_begun = true;
         let errand = *errand;
         let (ticket, unsent) = match what {
             ForServer::Client(asked) => {
@@ -219,6 +324,7 @@ impl Logins {
             unsent,
             heard: Vec::new(),
         });
+        self.settle(number);
     }
 
     /// The connection is done with, and its ticket void.
@@ -234,6 +340,7 @@ impl Logins {
     /// Its login has ended.
     pub(super) fn recall_errand(&mut self, number: u32, serial: u64) {
         self.errands.cancels.forget(serial);
+        self.place_is_free(serial);
         if let Some(place) = self.errands.of_login(number, serial) {
             self.end_errand(place);
         }
@@ -281,8 +388,10 @@ impl Logins {
         }
         // An error, and nothing else: else the server has not taken it for a ticket's.
         if it.heard.first() == Some(&b'E') {
-            info!("login failed, {}: the server refused it", login.address);
             let _ = socket::send(login.fd(), &it.heard);
+            let address = login.address;
+            let line = format_args!("login failed, {address}: the server refused it");
+            self.log_of("refused by the server", b"", line);
             return self.drop_login(it.login);
         }
         self.fail(it.login, &unreachable_server());
@@ -335,6 +444,7 @@ impl Logins {
             Errand::Native(why) => Taken::Native(self.becomes_native(it.login, why, pid)?),
             Errand::Gss => {
                 self.is_encrypting(it.login, pid);
+                self.is_awaited(it.login, it.serial, true);
                 Taken::ToEncrypt(it.login, it.serial)
             }
             Errand::Login | Errand::Cancel => {
@@ -381,18 +491,22 @@ impl Logins {
 
     /// The server has let it in: its socket is its backend's alone.
     pub fn native_is_in(&mut self, number: u32, serial: u64) {
+        self.place_is_free(serial);
         if self.has(number, serial) {
             if let Some(login) = self.take_out(number) {
                 self.client_number.let_go(login.fd());
             }
         }
+        self.next_errands();
     }
 
     /// The backend that was to be its own has ended, and told it why.
     pub fn native_is_refused(&mut self, number: u32, serial: u64) {
+        self.place_is_free(serial);
         if self.has(number, serial) {
             self.drop_login(number);
         }
+        self.next_errands();
     }
 
     /// A cancel request that is for no session of ours may be for a connection of the

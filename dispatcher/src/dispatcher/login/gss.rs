@@ -12,7 +12,6 @@ use super::client::{login_of, Effect, Errand, ForServer, Phase};
 use super::native::{Native, Why};
 use super::Logins;
 use crate::protocol::startup::{StartupError, StartupEvent, StartupReader};
-use tracing::info;
 
 impl Logins {
     /// A client has asked for it, and has not been answered.
@@ -35,6 +34,16 @@ impl Logins {
     /// The process has read its first packet. What has become of it, if it is a native
     /// session now.
     pub fn encrypted(&mut self, number: u32, serial: u64, packet: &[u8]) -> Option<Native> {
+        self.is_awaited(number, serial, false);
+        let native = self.has_told_packet(number, serial, packet);
+        if native.is_none() {
+            self.place_is_free(serial);
+            self.next_errands();
+        }
+        native
+    }
+
+    fn has_told_packet(&mut self, number: u32, serial: u64, packet: &[u8]) -> Option<Native> {
         let most = self.parameters.door.login_bytes;
         let login = login_of(&mut self.logins, number, serial)?;
         let Phase::Encrypting { pid } = login.phase else {
@@ -63,7 +72,8 @@ impl Logins {
             }
             // The process tells it why.
             StartupEvent::Failed(StartupError::Fatal { report, .. }) => {
-                info!("login failed: {report}");
+                let kind = String::from_utf8_lossy(&report.sqlstate);
+                self.log(&kind, format_args!("login failed: {report}"));
                 let login = self.take_out(number)?;
                 self.client_number.let_go(login.fd());
                 self.failed += 1;
@@ -78,9 +88,13 @@ impl Logins {
 
     /// The process has ended before that.
     pub fn not_encrypted(&mut self, number: u32, serial: u64) {
+        self.place_is_free(serial);
         if let Some(login) = login_of(&mut self.logins, number, serial) {
-            info!("login failed, {}: no GSSAPI encryption", login.address);
+            let address = login.address;
+            let line = format_args!("login failed, {address}: no GSSAPI encryption");
+            self.log_of("GSSAPI", b"", line);
             self.drop_login(number);
         }
+        self.next_errands();
     }
 }

@@ -50,9 +50,10 @@ impl Rates {
         if let Some(origin) = origin.filter(|_| rate > 0) {
             if self.each.len() >= MOST_ADDRESSES {
                 self.each.retain(|_, due| *due > now_us);
-            }
-            if self.each.len() >= MOST_ADDRESSES {
-                self.each.clear();
+                // Else the next ones would have them all looked at again.
+                if self.each.len() >= MOST_ADDRESSES / 2 {
+                    self.each.clear();
+                }
             }
             if !admit(self.each.entry(origin).or_default(), rate, now_us) {
                 return Err(too_many(

@@ -14,6 +14,8 @@
 //! | `securing` | TLS |
 //! | `gss` | GSSAPI encryption |
 //! | `errands`, `native`, `cancels` | what the server is to do for a client |
+//! | `places`, `queue` | how many of its processes there are for that, and who waits |
+//! | `lines` | which lines of the log strangers may cause |
 //! | `outcomes` | what other threads have found out |
 //! | `login_cache`, `launcher` | what the launcher was asked |
 //! | `admission` | may a client come in that has proved itself? |
@@ -21,7 +23,7 @@
 pub mod accepting;
 pub mod admission;
 mod answers;
-mod cancels;
+pub mod cancels;
 mod client;
 mod conversation;
 mod door;
@@ -29,10 +31,13 @@ pub mod errands;
 mod gss;
 pub mod launcher;
 mod limits;
+mod lines;
 pub mod listeners;
 mod login_cache;
 pub mod native;
 mod outcomes;
+mod places;
+mod queue;
 pub mod securing;
 mod watch;
 
@@ -48,15 +53,19 @@ use crate::dispatcher::sys::socket::{self, Address};
 use crate::dispatcher::tls::threads::Relays;
 use crate::dispatcher::tls::{ClientEnd, HandedEnd};
 use crate::dispatcher::tokens::{token, Source};
+use crate::dispatcher::work;
 use crate::protocol::auth::verifier::MockSecret;
 use crate::protocol::startup::StartupReader;
 use crate::protocol::Report;
+use cancels::Guesses;
 use client::{Login, Phase};
 use errands::Errands;
 use limits::Rates;
+use lines::Lines;
 use login_cache::LoginCache;
 use securing::TlsOffer;
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Range;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
@@ -67,6 +76,9 @@ use watch::Watch;
 const SPARE_LOGINS: usize = 1000;
 /// Logins to which a new configuration is applied in a tick.
 const SETTLED_AT_ONCE: usize = 256;
+/// Logins that are ended for want of time, or of a launcher, in a round: some 10
+/// microseconds each.
+const ENDED_AT_ONCE: usize = 64;
 /// Who can only be told that there is no room has so long to ask.
 const IN_VAIN_US: u64 = 5_000_000;
 
@@ -85,12 +97,18 @@ pub struct Logins {
     effects: VecDeque<Effect>,
     errands: Errands,
     rates: Rates,
+    guesses: Guesses,
+    lines: Lines,
     watch: Watch,
     /// To be settled when nothing is wanted of others any more: most who come are past
     /// being watched by then.
     unsettled: Vec<u32>,
     /// The configuration has been loaded anew since these were looked at.
     to_settle: Range<u32>,
+    /// In the next round, too, some are ended.
+    ends_more: bool,
+    /// Pieces of work since the round began.
+    work: usize,
     cache: LoginCache,
     tls: TlsOffer,
     relays: Relays,
@@ -139,9 +157,13 @@ impl Logins {
             effects: VecDeque::new(),
             errands: Errands::default(),
             rates: Rates::default(),
+            guesses: Guesses::default(),
+            lines: Lines::default(),
             watch: Watch::default(),
             unsettled: Vec::new(),
             to_settle: 0..0,
+            ends_more: false,
+            work: 0,
             cache: LoginCache::default(),
             tls: means.tls,
             relays: means.relays,
@@ -219,6 +241,7 @@ impl Logins {
 
     pub fn begin(&mut self, client: OwnedFd, address: Address, local: Option<Address>) {
         self.accepted += 1;
+        self.work += work::LOGIN;
         if self.parameters.log_receipt {
             info!("connection received: {address}");
         }
@@ -275,6 +298,7 @@ impl Logins {
 
     /// The connection ends here; its descriptor with it.
     fn drop_login(&mut self, number: u32) {
+        self.work += work::LOGIN_END;
         if let Some(login) = self.logins.get(number) {
             socket::discard_input(login.fd());
             self.failed += 1;
@@ -298,17 +322,46 @@ impl Logins {
     /// It is a login no more.
     fn take_out(&mut self, number: u32) -> Option<Login> {
         self.watch.forget(number);
+        self.owes_nothing(number);
         self.logins.remove(number)
     }
 
     pub fn fail(&mut self, number: u32, report: &Report) {
         if let Some(login) = self.logins.get(number) {
-            info!("login failed, {}: {report}", login.address);
+            let address = login.address;
             if login.hears_us() {
                 let _ = socket::send(login.fd(), &report.to_bytes());
             }
+            self.log_failure(&address, report);
         }
         self.drop_login(number);
+    }
+
+    /// A line that a stranger can cause, of this kind (lines.rs).
+    pub fn log(&mut self, kind: &str, says: fmt::Arguments<'_>) {
+        let line = says.to_string();
+        self.log_of(kind, line.as_bytes(), says);
+    }
+
+    /// The same, where lines that say more than `what` are not new by that.
+    pub fn log_of(&mut self, kind: &str, what: &[u8], says: fmt::Arguments<'_>) {
+        if self.lines.may_be_logged(kind, what) {
+            info!("{says}");
+        }
+    }
+
+    /// From this address; what differs by that alone is the same.
+    pub fn log_failure(&mut self, address: &Address, report: &Report) {
+        let kind = String::from_utf8_lossy(&report.sqlstate);
+        let line = format_args!("login failed, {address}: {report}");
+        self.log_of(&kind, &report.message, line);
+    }
+
+    /// Once a second: what was not logged.
+    pub fn log_left_out(&mut self) {
+        for (kind, count) in self.lines.look(self.now.us) {
+            info!("... and {count} more like these in the last 10 s ({kind})");
+        }
     }
 
     /// A client that has come as far as to be let in, and is not.
@@ -356,12 +409,35 @@ impl Logins {
 
     // ---- time --------------------------------------------------------------
 
-    /// In each tick: drops the logins whose time is up, without a word, as stock
-    /// does.
-    pub fn expire(&mut self) {
+    /// In each tick.
+    pub fn tick(&mut self) {
         self.settle_on();
+        self.next_errands();
+        self.ends_more = true;
+    }
+
+    /// Are some to be ended without anything having happened?
+    pub fn has_more(&self) -> bool {
+        self.ends_more
+    }
+
+    /// In each tick, and in the rounds after it as long as there are more: ends those
+    /// whose time is up, without a word, as stock does; and with `refusal` those that
+    /// wait for a launcher that does not come.
+    pub fn end_some(&mut self, refusal: Option<&Report>) {
+        self.ends_more = false;
+        self.expire();
+        if let Some(report) = refusal {
+            self.refuse_asked(report);
+        }
+    }
+
+    fn expire(&mut self) {
         let now_us = self.now.us;
-        while let Some(number) = self.watch.next_due(now_us) {
+        for _ in 0..ENDED_AT_ONCE {
+            let Some(number) = self.watch.next_due(now_us) else {
+                return;
+            };
             let due_us = self.logins.get(number).map(|login| self.due_us(login));
             if due_us.is_some_and(|due_us| due_us <= now_us) {
                 debug!("a client did not log in in time");
@@ -370,16 +446,25 @@ impl Logins {
                 self.settle(number);
             }
         }
+        self.ends_more = true;
     }
 
-    /// Those who wait for a launcher that does not come are told this.
-    pub fn expire_questions(&mut self, report: &Report) {
-        for number in self.watch.asked() {
+    fn refuse_asked(&mut self, report: &Report) {
+        let asked = self.watch.asked(ENDED_AT_ONCE);
+        self.ends_more |= asked.len() == ENDED_AT_ONCE;
+        for number in asked {
             let login = self.logins.get(number);
             if login.is_some_and(|login| matches!(login.phase, Phase::Asked(_))) {
                 self.fail(number, report);
+            } else {
+                self.settle(number);
             }
         }
+    }
+
+    /// Since this was asked last.
+    pub fn take_work(&mut self) -> usize {
+        std::mem::take(&mut self.work)
     }
 
     /// Nobody comes in any more, but those that the server may still let in.

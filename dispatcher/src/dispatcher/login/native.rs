@@ -100,6 +100,11 @@ impl Native {
         }
     }
 
+    /// Walsenders count in max_wal_senders alone.
+    fn is_connection(&self) -> bool {
+        self.why != Why::Replication
+    }
+
     /// What it does is known to the server alone (pg_stat_activity).
     fn row(&self) -> Vec<u8> {
         let unknown: Option<u64> = None;
@@ -132,6 +137,10 @@ pub struct Natives {
     by_role: HashMap<u32, usize>,
     by_origin: HashMap<Origin, usize>,
     relayed: usize,
+    /// Those that take of max_connections.
+    connections: usize,
+    /// Of these, those that the server has not let in yet.
+    logging_in: usize,
 }
 
 /// One more or one less of these.
@@ -151,6 +160,8 @@ impl Natives {
         let _ = self.remove(connection);
         self.count(&native, true);
         self.relayed += usize::from(native.is_relayed);
+        self.connections += usize::from(native.is_connection());
+        self.logging_in += usize::from(native.is_connection() && native.login.is_some());
         self.by_connection.insert(connection, native);
     }
 
@@ -159,7 +170,24 @@ impl Natives {
         let native = self.by_connection.remove(&connection)?;
         self.count(&native, false);
         self.relayed -= usize::from(native.is_relayed);
+        self.connections -= usize::from(native.is_connection());
+        self.logging_in -= usize::from(native.is_connection() && native.login.is_some());
         native.login
+    }
+
+    /// Those that count in max_connections, those that log in included.
+    pub fn connections(&self) -> usize {
+        self.connections
+    }
+
+    /// Of these, those that the server has let in.
+    pub fn connections_in(&self) -> usize {
+        self.connections - self.logging_in
+    }
+
+    /// Whose login it is, until the server has let it in.
+    pub fn login(&self, connection: u32) -> Option<LoginId> {
+        self.by_connection.get(&connection)?.login
     }
 
     /// Those whose bytes go by this process.
@@ -192,7 +220,10 @@ impl Natives {
 
     /// The login that is one no more, since the server has let it in.
     pub fn take_login(&mut self, connection: u32) -> Option<LoginId> {
-        self.by_connection.get_mut(&connection)?.login.take()
+        let native = self.by_connection.get_mut(&connection)?;
+        let login = native.login.take()?;
+        self.logging_in -= usize::from(native.is_connection());
+        Some(login)
     }
 
     /// Those that the server has let in as this role.

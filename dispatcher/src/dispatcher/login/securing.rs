@@ -17,7 +17,7 @@ use crate::dispatcher::tls::HandedEnd;
 use crate::protocol::startup::{StartupReader, Tls};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use tracing::{info, warn};
+use tracing::warn;
 use zeroize::Zeroizing;
 
 /// What TLS sessions begin with; None while there is none to offer.
@@ -168,13 +168,15 @@ impl Logins {
         };
         match result {
             Ok(facts) if is_direct && !facts.has_alpn => {
-                info!("received direct SSL connection request without ALPN protocol negotiation extension");
+                let why = "received direct SSL connection request without ALPN protocol negotiation extension";
+                self.log("TLS", format_args!("{why}"));
                 self.drop_login(number);
             }
             Ok(facts) => self.secured(number, facts, is_direct),
             Err(why) => {
                 if let Some(why) = why {
-                    info!("{why}, {}", login.address);
+                    let address = login.address;
+                    self.log_of("TLS", why.as_bytes(), format_args!("{why}, {address}"));
                 }
                 self.drop_login(number);
             }

@@ -80,9 +80,9 @@ impl Watch {
         self.keep_us.next()
     }
 
-    /// Those that wait for the launcher.
-    pub fn asked(&self) -> Vec<u32> {
-        self.asked.iter().copied().collect()
+    /// Some of those that wait for the launcher, at most so many.
+    pub fn asked(&self, most: usize) -> Vec<u32> {
+        self.asked.iter().copied().take(most).collect()
     }
 }
 
@@ -137,16 +137,16 @@ mod tests {
         let mut watch = Watch::default();
         watch.note(3, seen(1, 500));
         watch.note(4, seen(2, 500));
-        assert_eq!((watch.who_goes(), watch.asked()), (Some(3), vec![]));
+        assert_eq!((watch.who_goes(), watch.asked(9)), (Some(3), vec![]));
         let asked = Seen {
             keeps_us: false,
             is_asked: true,
             ..seen(1, 500)
         };
         watch.note(3, asked);
-        assert_eq!((watch.who_goes(), watch.asked()), (Some(4), vec![3]));
+        assert_eq!((watch.who_goes(), watch.asked(9)), (Some(4), vec![3]));
         watch.forget(4);
         watch.forget(3);
-        assert_eq!((watch.who_goes(), watch.asked()), (None, vec![]));
+        assert_eq!((watch.who_goes(), watch.asked(9)), (None, vec![]));
     }
 }

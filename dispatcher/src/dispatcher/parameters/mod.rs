@@ -20,6 +20,16 @@ use std::sync::OnceLock;
 /// at work, as each waits for its client now and then.
 const BACKENDS_A_PROCESSOR: usize = 4;
 
+/// A tenth of max_connections is left to clients of the server's own port, but so many
+/// at least, and no more than so many. A superuser's first backends may be among them.
+const FOR_OWN_PORT: std::ops::RangeInclusive<u32> = 4..=10;
+
+/// Of max_connections this part, and at least so many, are for clients that have yet to
+/// be let in by the server itself.
+const NOT_LET_IN_PART: u32 = 8;
+const FEWEST_NOT_LET_IN: u32 = 4;
+const WAL_SENDERS_NOT_LET_IN_PART: usize = 4;
+
 fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
@@ -43,6 +53,7 @@ pub struct Parameters {
     pub max_dedicated: i32,
     /// -1: likewise.
     pub max_extra_backends: i32,
+    pub extra_idle_timeout_ms: u64,
     pub sharing_threshold: u32,
     /// Threads that wait for sessions.
     pub dispatchers: u32,
@@ -66,6 +77,7 @@ pub struct Parameters {
     /// 0: never.
     pub native_when_waiting: u32,
     pub max_connections: u32,
+    pub max_wal_senders: u32,
     pub superuser_reserved_connections: u32,
     pub server_version: String,
     pub data_directory: String,
@@ -167,6 +179,7 @@ const TABLE: &[(&str, Set)] = &[
     number!(min_backends),
     number!(max_dedicated),
     number!(max_extra_backends),
+    number!(extra_idle_timeout_ms),
     number!(sharing_threshold),
     number!(dispatchers),
     number!(backend_idle_timeout_ms),
@@ -187,6 +200,7 @@ const TABLE: &[(&str, Set)] = &[
     }),
     number!(native_when_waiting),
     number!(max_connections),
+    number!(max_wal_senders),
     number!(superuser_reserved_connections),
     text!(server_version),
     text!(data_directory),
@@ -228,23 +242,48 @@ impl Parameters {
     }
 
     /// Most backends of the pool that may exist, dedicated ones included: what
-    /// the server leaves beside the administrators' connections.
-    pub fn backend_ceiling(&self, slots: usize, orphans: usize) -> usize {
+    /// the server leaves beside the administrators' connections, and some for clients
+    /// of its own port. `others`: connections that are there besides.
+    pub fn backend_ceiling(&self, slots: usize, others: usize) -> usize {
         let server = self
             .max_connections
-            .saturating_sub(self.superuser_reserved_connections) as usize;
-        server.saturating_sub(orphans).max(1).min(slots)
+            .saturating_sub(self.superuser_reserved_connections + self.for_own_port())
+            as usize;
+        server.saturating_sub(others).max(1).min(slots)
+    }
+
+    /// Connections that the pool leaves to clients of the server's own port.
+    pub fn for_own_port(&self) -> u32 {
+        let tenth = self.max_connections / 10;
+        let own = tenth.clamp(*FOR_OWN_PORT.start(), *FOR_OWN_PORT.end());
+        own.min(self.max_connections / 4)
+    }
+
+    /// So many of the server's connections may have clients that it has not let in yet: an
+    /// eighth.
+    pub fn most_not_let_in(&self) -> usize {
+        let part = self.max_connections / NOT_LET_IN_PART;
+        part.max(FEWEST_NOT_LET_IN) as usize
+    }
+
+    /// And so many of its WAL senders: standbys have the others.
+    pub fn most_wal_senders_not_let_in(&self) -> usize {
+        (self.max_wal_senders as usize / WAL_SENDERS_NOT_LET_IN_PART).max(1)
     }
 
     /// What the scheduler goes by.
-    pub fn limits(&self, slots: usize, orphans: usize) -> Limits {
+    pub fn limits(&self, slots: usize, others: usize) -> Limits {
         Limits {
             max_backends: self.max_backends as usize,
             min_backends: self.min_backends as usize,
             max_dedicated: usize::try_from(self.max_dedicated).ok(),
             max_extra: usize::try_from(self.max_extra_backends).ok(),
+            extra_idle_timeout_us: self.extra_idle_timeout_ms * 1000,
             sharing_threshold: self.sharing_threshold as usize,
-            ceiling: self.backend_ceiling(slots, orphans),
+            ceiling: self.backend_ceiling(slots, others),
+            // One is left, for the server's own port.
+            for_superusers: (self.for_own_port() + self.superuser_reserved_connections)
+                .saturating_sub(1) as usize,
             session_wait_timeout_us: self.session_wait_timeout_ms * 1000,
             backend_idle_timeout_us: self.backend_idle_timeout_ms as i64 * 1000,
             backend_lifetime_us: self.backend_lifetime_ms * 1000,
@@ -300,14 +339,15 @@ mod tests {
     }
 
     #[test]
-    fn the_ceiling_leaves_administrators_their_connections() {
+    fn the_ceiling_leaves_administrators_and_direct_clients_theirs() {
         let parameters = Parameters {
             max_connections: 100,
             superuser_reserved_connections: 3,
             ..Parameters::default()
         };
-        assert_eq!(parameters.backend_ceiling(100, 0), 97);
+        assert_eq!(parameters.backend_ceiling(100, 0), 87);
         assert_eq!(parameters.backend_ceiling(50, 0), 50);
-        assert_eq!(parameters.backend_ceiling(100, 7), 90);
+        assert_eq!(parameters.backend_ceiling(100, 7), 80);
+        assert_eq!(parameters.limits(100, 0).for_superusers, 12);
     }
 }

@@ -24,6 +24,8 @@ pub struct Hello {
     pub secret: u64,
     pub pid: u32,
     pub identity: Identity,
+    /// It can become another role's.
+    pub serves_roles: bool,
 }
 
 /// Why it may not.
@@ -84,7 +86,7 @@ impl Scheduler {
             over_unix,
         };
         let memory = &self.control.backends[slot as usize];
-        let now = self.now.timestamp;
+        let now = self.now.shared_us;
         self.openings.begin(new, socket, || {
             memory.pool.store(pool, SeqCst);
             memory.session.store(0, SeqCst);
@@ -95,6 +97,34 @@ impl Scheduler {
             memory.state.store(BACKEND_STARTING, SeqCst);
             debug!("starting backend {slot} for pool {pool}");
         })
+    }
+
+    /// A backend that gives way becomes one of this pool. Should it not be told, it ends.
+    pub(super) fn become_of(&mut self, slot: u32, pool: u32) {
+        let Some(key) = self.core.pool_key(pool).cloned() else {
+            return self.links.end(slot);
+        };
+        if let Err(error) = self.queues.open(pool) {
+            warn!("could not create a ready queue: {error}");
+            return self.links.end(slot);
+        }
+        let memory = &self.control.backends[slot as usize];
+        memory.pool.store(pool, SeqCst);
+        memory.retire.store(RETIRE_NOT, SeqCst);
+        // Its state stays RETIRING until it serves: a dispatcher that takes over must not
+        // give the slot to another.
+        let frame = Writer::new(MSG_BECOME, 0)
+            .u32(pool)
+            .u32(key.role_oid)
+            .u32(key.database_oid)
+            .u8(u8::from(key.superuser))
+            .string(&key.user)
+            .finish();
+        if let Err(error) = self.links.send_with(slot, &frame, self.queues.end(pool)) {
+            warn!("backend {slot} could not be told of its new pool, and ends: {error}");
+            self.links.end(slot);
+        }
+        debug!("backend {slot} becomes one of pool {pool}");
     }
 
     /// Something is to be read or written on an opening backend's connection.
@@ -176,6 +206,9 @@ impl Scheduler {
         memory.pid.store(pid, SeqCst);
         self.openings.close(slot);
         self.links.attach(slot, connection, socket, (pid, pidfd));
+        if hello.serves_roles {
+            self.core.serves_roles(slot);
+        }
         debug!("backend {slot} has attached, process ID {pid}");
         self.tell(Event::Attached(slot));
         Ok(())
@@ -198,7 +231,7 @@ impl Scheduler {
     /// A backend's connection has ended.
     pub fn backend_gone(&mut self, slot: u32) {
         let mut staged = self.links.lost(slot);
-        let changed = staged.session;
+        let changed = self.apply_no_more(slot).unwrap_or(staged.session);
         self.contexts.discard(&mut staged);
         // Changes that came without the word that gives the session back: it must
         // not go on with what it had before.

@@ -6,13 +6,15 @@
 //! connection, and its process its life; the session that was named does not
 //! notice. What came too late, as its session has ended meanwhile, is dropped.
 
+use super::news::Then;
 use super::Scheduler;
-use crate::core::{Ending, Event, SessionId, Tells, Whose};
+use crate::core::{Ending, Event, Identity, SessionId, Tells, Whose};
 use crate::dispatcher::link::backend_message::BackendSays;
 use crate::dispatcher::link::connections::Offence;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::memory::arena::Content;
-use crate::dispatcher::link::memory::context::{Contexts, Staged};
+use crate::dispatcher::link::memory::context::Contexts;
+use crate::dispatcher::link::memory::staged::Staged;
 use crate::dispatcher::link::wire::{Frame, Malformed};
 use tracing::debug;
 
@@ -47,9 +49,7 @@ impl Scheduler {
                 if !session.is_some_and(|session| session.is_ungreeted()) {
                     return Err(Offence::OutOfOrder);
                 }
-                let mut staged = self.take_staged(slot);
-                self.greeted(slot, id, lasts, &mut staged, notices, reported);
-                self.put_staged(slot, staged);
+                self.greeted(slot, id, lasts, notices, reported);
                 Ok(())
             }
             BackendSays::Ended { is_cut } => {
@@ -75,6 +75,33 @@ impl Scheduler {
                 let why = if was_asked { b"asked to" } else { why };
                 debug!("backend {slot} retires: {}", String::from_utf8_lossy(why));
                 self.tell(Event::Leaves { slot, was_asked });
+                Ok(())
+            }
+            BackendSays::GivesWay => {
+                self.tell(Event::GivesWay(slot));
+                Ok(())
+            }
+            BackendSays::Became {
+                role_oid,
+                database_oid,
+                superuser,
+            } => {
+                let identity = Identity {
+                    role_oid,
+                    database_oid,
+                    superuser,
+                };
+                match self.core.has_become(slot, identity) {
+                    Some(true) => {
+                        let since_us = self.core.backend(slot).map_or(0, |it| it.started_us());
+                        let after_us = self.now.us.saturating_sub(since_us);
+                        debug!("backend {slot} has become another pool's within {after_us} us");
+                        self.tell(Event::Attached(slot));
+                    }
+                    // Settings have changed meanwhile, or it is not what it was to be.
+                    Some(false) => self.links.end(slot),
+                    None => return Err(Offence::OutOfOrder),
+                }
                 Ok(())
             }
         }
@@ -120,7 +147,7 @@ impl Scheduler {
     }
 
     /// What a backend has staged of this session, and of no other.
-    fn staged_of(&mut self, slot: u32, id: SessionId) -> Staged {
+    pub(super) fn staged_of(&mut self, slot: u32, id: SessionId) -> Staged {
         let mut staged = self.take_staged(slot);
         if staged.session != id {
             self.contexts.discard(&mut staged);
@@ -136,22 +163,47 @@ impl Scheduler {
             self.drop_staged(slot);
             return Ok(());
         }
-        let mut staged = self.take_staged(slot);
-        let fits = self.apply_staged(id, &mut staged, false);
-        self.put_staged(slot, staged);
-        if fits && self.shall_end(id) {
-            self.tell(Event::Terminate(id));
-        } else if fits {
-            self.tell(Event::GivenBack(id));
-        }
+        self.apply_staged(slot, id, Then::Released);
         Ok(())
     }
 
-    fn take_staged(&mut self, slot: u32) -> Staged {
+    /// A PUT of a value that is long: `payload` is that message's.
+    pub fn put_long(&mut self, slot: u32, id: SessionId, payload: Vec<u8>) -> Result<(), Offence> {
+        let frame = Frame {
+            kind: MSG_PUT,
+            session: id,
+            more: false,
+            payload: &payload,
+        };
+        let Some(BackendSays::Put {
+            kind,
+            key,
+            aux,
+            counters,
+            value,
+        }) = BackendSays::parse(&frame)?
+        else {
+            return Err(Malformed.into());
+        };
+        if !self.is_theirs(slot, id, Tells::InPlace)? {
+            self.drop_staged(slot);
+            return Ok(());
+        }
+        let (key, length) = (key.to_vec(), value.len());
+        let mut staged = self.staged_of(slot, id);
+        let item = (kind, key.as_slice());
+        if (self.contexts).store(&mut staged, item, length, payload, slot) {
+            self.takes_long(slot, id, Then::Stored { counters, aux });
+        }
+        self.put_staged(slot, staged);
+        Ok(())
+    }
+
+    pub(super) fn take_staged(&mut self, slot: u32) -> Staged {
         self.links.take_staged(slot)
     }
 
-    fn put_staged(&mut self, slot: u32, staged: Staged) {
+    pub(super) fn put_staged(&mut self, slot: u32, staged: Staged) {
         if let Err(mut staged) = self.links.put_staged(slot, staged) {
             self.contexts.discard(&mut staged);
         }

@@ -5,13 +5,12 @@
 
 use super::{reports, Ask, Found, Scheduler};
 use crate::core::{
-    index_of, Action, Core, Ending, Event, Look, PoolKey, Says, SessionId, Skipped, Tally, Why,
-    Word,
+    index_of, Action, ClientOwes, Core, Ending, Event, Look, PoolKey, Says, SessionId, Skipped,
+    Tally, Why, Word,
 };
 use crate::dispatcher::backends::links::Claim;
 use crate::dispatcher::link::layout::shared::*;
-use crate::dispatcher::link::memory::arena::Full;
-use crate::dispatcher::link::memory::context::{Contexts, Staged};
+use crate::dispatcher::link::memory::context::Contexts;
 use crate::dispatcher::sessions::skipping::Progress;
 use crate::dispatcher::sys::socket;
 use crate::protocol::Report;
@@ -21,6 +20,7 @@ use tracing::{debug, info, warn};
 impl Scheduler {
     pub(super) fn carry_out(&mut self) {
         while let Some(action) = self.core.next_action() {
+            self.actions += 1;
             self.act(action);
         }
     }
@@ -70,7 +70,9 @@ impl Scheduler {
             Action::ShowWaiting(id) => {
                 let slot = &self.control.sessions[index_of(id) as usize];
                 slot.state.store(STATE_WAITING, Relaxed);
-                slot.state_since_us.store(self.now.timestamp, Relaxed);
+                slot.state_since_us.store(self.now.shared_us, Relaxed);
+                let identity = &self.control.identities[index_of(id) as usize];
+                identity.idle_since_us.store(self.now.timestamp, Relaxed);
             }
             Action::Arm(id) => self.arm(id),
             Action::ArmForEnd(id) => {
@@ -105,6 +107,7 @@ impl Scheduler {
             }
 
             Action::Open { slot, pool } => self.open_backend(slot, pool),
+            Action::Become { slot, pool } => self.become_of(slot, pool),
             Action::Retire(slot) => self.links.retire(slot),
             Action::Recall { slot, id } => self.links.recall(slot, id),
             Action::Evict { slot, id } => {
@@ -137,8 +140,15 @@ impl Scheduler {
                 let event = self.links.take_ticket_back(ticket);
                 self.back(event);
             }
+            Action::EndIdle {
+                slot,
+                id,
+                waits_for,
+                idle_us,
+            } => self.end_idle(slot, id, waits_for, idle_us),
             Action::Measure(slot) => {
-                let event = self.links.measure(slot);
+                let held = self.control.backends[slot as usize].session.load(SeqCst);
+                let event = self.links.measure(slot, self.is_unread(held));
                 self.back(event);
             }
             Action::ClearTicket { slot, ticket } => self.links.clear_ticket(slot, ticket),
@@ -149,11 +159,11 @@ impl Scheduler {
             Action::AskLauncher { pool, serial, from } => self.ask_for_pool(pool, serial, from),
             Action::TellWhoIsIn {
                 number,
-                users,
+                roles,
                 is_all,
             } => self.found.push(Found {
                 number,
-                users,
+                roles,
                 is_all,
             }),
             Action::TellFailure(pool) => self.tell_failure(pool),
@@ -238,6 +248,35 @@ impl Scheduler {
         }
     }
 
+    /// Has a client not read what was sent, so that its socket has no room?
+    fn is_unread(&self, id: SessionId) -> bool {
+        let fd = self.sockets.fd(id);
+        id != 0 && fd >= 0 && !socket::has_room(fd)
+    }
+
+    /// A client that does not read would not read why, either: its connection ends. The
+    /// backend ends one that is idle in its transaction, if it still is.
+    fn end_idle(&mut self, slot: u32, id: SessionId, waits_for: ClientOwes, idle_us: u64) {
+        let what = match waits_for {
+            ClientOwes::Request { since } => {
+                self.links.end_idle(slot, id, since);
+                "is idle in its transaction"
+            }
+            ClientOwes::Reading { .. } if self.is_unread(id) => {
+                socket::shutdown(self.sockets.fd(id));
+                "has not read its results"
+            }
+            ClientOwes::Reading { .. } => return,
+        };
+        self.idle_ended += 1;
+        info!(
+            "session is ended, its client {what} for {} s, and others wait in vain ({} so far): {}",
+            idle_us / 1_000_000,
+            self.idle_ended,
+            self.name_in_log(id)
+        );
+    }
+
     fn tell_failure(&self, pool: u32) {
         let (_, failure) = self.core.why_it_waits(pool);
         if let (Some(failure), Some(key)) = (failure, self.core.pool_key(pool)) {
@@ -256,7 +295,7 @@ impl Scheduler {
         let slot = &self.control.sessions[index_of(id) as usize];
         slot.owner.store(0, SeqCst);
         if slot.state.swap(STATE_IDLE, SeqCst) != STATE_IDLE {
-            slot.state_since_us.store(self.now.timestamp, Relaxed);
+            slot.state_since_us.store(self.now.shared_us, Relaxed);
         }
         self.begun.forget(id);
         if let Err(error) = self.sockets.arm(id) {
@@ -277,7 +316,7 @@ impl Scheduler {
     /// Its socket's next event is skip_on's; idle_session_timeout counts from here.
     fn await_rest(&mut self, id: SessionId) {
         let slot = &self.control.sessions[index_of(id) as usize];
-        slot.state_since_us.store(self.now.timestamp, Relaxed);
+        slot.state_since_us.store(self.now.shared_us, Relaxed);
         if self.sockets.arm(id).is_err() {
             self.cut(id);
         }
@@ -313,7 +352,8 @@ impl Scheduler {
     /// answered.
     fn nothing_asked(&mut self, id: SessionId) {
         let flags = &self.control.sessions[index_of(id) as usize].flags;
-        flags.fetch_and(!(SESSION_BEGUN | SESSION_LOOKED_AT), SeqCst);
+        let begun = SESSION_BEGUN | SESSION_LOOKED_AT | SESSION_LATE | SESSION_PAUSE;
+        flags.fetch_and(!begun, SeqCst);
         if socket::unread(self.sockets.fd(id)) > 0 {
             // It has been read exactly so far: rest_may_begin, idle.c.
             flags.fetch_or(SESSION_LOOKED_AT, SeqCst);
@@ -367,6 +407,7 @@ impl Scheduler {
                 self.identity_in_log(index, pool),
             );
         }
+        self.nothing_is_applied(id);
         self.contexts.end(index);
         self.control.clear_session(index);
         self.skippers.forget(id);
@@ -388,47 +429,6 @@ impl Scheduler {
     pub(super) fn shall_end(&self, id: SessionId) -> bool {
         let identity = &self.control.identities[index_of(id) as usize];
         identity.terminate.load(SeqCst) == id
-    }
-
-    // ---- contexts ----------------------------------------------------------
-
-    /// RELEASE or GREETED: what was staged becomes the session's context.
-    /// False if it did not fit; the session has then ended.
-    pub(super) fn apply_staged(
-        &mut self,
-        id: SessionId,
-        staged: &mut Staged,
-        greeted: bool,
-    ) -> bool {
-        let is_live = self.core.sessions().get(id).is_some();
-        if !is_live || staged.session != id {
-            let of_other = staged.session != 0 && staged.session != id;
-            self.contexts.discard(staged);
-            if of_other {
-                warn!("changes of another session than the one given back were dropped");
-            }
-            if !greeted {
-                return is_live;
-            }
-        }
-        if !is_live {
-            return false;
-        }
-        match self.contexts.apply(index_of(id), staged, greeted) {
-            Ok(grown) => {
-                self.tell(Event::Stored { id, grown });
-                true
-            }
-            Err(Full) => {
-                let report = Report::fatal(b"53200", "out of memory")
-                    .with_detail(
-                        "The session's context does not fit into pg_baton's session memory.",
-                    )
-                    .with_hint("Raise pg_baton.session_memory.");
-                self.end_with(id, &report);
-                false
-            }
-        }
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `new_session` | from a client that may come in to a session, and its greeting |
 //! | `attach` | backends: opened, attached, gone |
 //! | `backend_frames` | what backends say |
+//! | `news` | what backends have said of contexts, applied |
 //! | `reports` | what a session is told that is ended from here |
 //! | `settings` | what has changed outside: parameters, roles' settings, limits |
 //! | `views` | rows about sessions, backends and pools |
@@ -19,6 +20,7 @@ mod attach;
 mod backend_frames;
 mod carry_out;
 mod new_session;
+mod news;
 mod reports;
 mod scheduling_log;
 mod settings;
@@ -29,7 +31,7 @@ pub use new_session::NewClient;
 pub use settings::{Ask, Found};
 pub use views::{Rows, View};
 
-use crate::core::{Core, Ending, Event, Now, SessionId, Tally};
+use crate::core::{index_of, Core, Ending, Event, Now, SessionId, Tally};
 use crate::dispatcher::backends::links::Links;
 use crate::dispatcher::backends::opening::Openings;
 use crate::dispatcher::backends::queues::Queues;
@@ -50,6 +52,8 @@ use crate::dispatcher::sys::memory;
 use crate::dispatcher::tls::certificates::Certificates;
 use crate::protocol::auth::server::Learnt;
 use anyhow::{Context as _, Result};
+use news::Pending;
+use std::collections::HashMap;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
@@ -87,9 +91,20 @@ pub struct Scheduler {
     asks: Vec<Ask>,
     /// What those who hold databases are to be told.
     found: Vec<Found>,
+    /// What backends have said that takes long, by slot.
+    pending: HashMap<u32, Pending>,
+    /// Backends, by slot, whose is done.
+    heard_again: Vec<u32>,
     is_stopping: bool,
+    /// Carried out since somebody asked.
+    actions: usize,
+    /// Backends of an earlier dispatcher, and native sessions.
+    orphans: usize,
+    natives: usize,
     /// Sessions begun since the start.
     begun_sessions: u64,
+    /// Of these, ended for pg_baton.extra_idle_timeout.
+    idle_ended: u64,
 }
 
 /// Counts since the start.
@@ -150,8 +165,14 @@ impl Scheduler {
             certificates: Certificates::default(),
             asks: Vec::new(),
             found: Vec::new(),
+            pending: HashMap::new(),
+            heard_again: Vec::new(),
             is_stopping: false,
+            actions: 0,
+            orphans,
+            natives: 0,
             begun_sessions: 0,
+            idle_ended: 0,
         })
     }
 
@@ -174,7 +195,9 @@ impl Scheduler {
         let heard = if self.is_stopping {
             Heard::Speaks
         } else {
-            self.begun.heard(id, events, &self.sockets)
+            let (core, control) = (&self.core, &self.control);
+            let spares = |id| core.has_backend_to_spare(id, control);
+            (self.begun).heard(id, events, self.now.us, &self.sockets, spares)
         };
         match heard {
             Heard::Begins => {}
@@ -191,12 +214,17 @@ impl Scheduler {
         for pool in self.queues.take_unsendable() {
             self.tell(Event::QueueHasRoom(pool));
         }
+        for id in self.begun.tick(self.now.us, &self.sockets) {
+            self.tell(Event::Ended(id, Ending::Cut));
+        }
         self.tell(Event::Tick);
     }
 
     /// Once a second.
     pub fn sweep(&mut self) {
-        if let Some(id) = self.begun.sweep(&self.sockets) {
+        let (core, control) = (&self.core, &self.control);
+        let spares = |id| core.has_backend_to_spare(id, control);
+        if let Some(id) = self.begun.sweep(self.now.us, &self.sockets, spares) {
             self.tell(Event::Ended(id, Ending::Cut));
         }
         self.links.poke_damaged();
@@ -210,12 +238,17 @@ impl Scheduler {
     }
 
     pub fn needs_ticks(&self) -> bool {
-        self.queues.has_unsendable() || self.core.needs_ticks()
+        self.queues.has_unsendable() || self.begun.needs_ticks() || self.core.needs_ticks()
+    }
+
+    /// So long it may be waited for what happens, if that is less than a tick.
+    pub fn patience_us(&self) -> Option<u64> {
+        self.core.patience_us()
     }
 
     /// Is there something to be done without anything having happened?
     pub fn has_more(&self) -> bool {
-        self.core.has_more() || self.links.has_failed()
+        self.core.has_more() || self.links.has_failed() || self.contexts.has_work()
     }
 
     /// The server, or this dispatcher, ends: sessions that nobody serves do so at
@@ -236,8 +269,28 @@ impl Scheduler {
         self.core.sessions().get(id).is_some()
     }
 
+    /// Most native sessions that there may be: all connections that the pool does not need,
+    /// where sessions share backends.
+    pub fn most_native(&self) -> usize {
+        match self.parameters.enabled && self.live_sessions() > 0 {
+            true => {
+                let slots = self.control.backends.len();
+                let ceiling = self.parameters.backend_ceiling(slots, self.orphans);
+                self.core.most_native(ceiling)
+            }
+            false => usize::MAX,
+        }
+    }
+
     pub fn live_sessions(&self) -> usize {
         self.core.sessions().live()
+    }
+
+    /// Of the server's, that the pool may still have.
+    pub fn connections_left(&self) -> usize {
+        let slots = self.control.backends.len();
+        let ceiling = (self.parameters).backend_ceiling(slots, self.orphans + self.natives);
+        ceiling.saturating_sub(self.core.backend_count())
     }
 
     pub fn backend_count(&self) -> usize {
@@ -292,6 +345,13 @@ impl Scheduler {
         let is_its =
             its_pid == pid && its_key.len() == key.len() && openssl::memcmp::eq(its_key, key);
         is_its.then_some(id)
+    }
+
+    /// Has a session this process ID?
+    pub fn has_pid(&self, pid: i32) -> bool {
+        let index = self.control.slot_of_pid(pid);
+        let id = index.and_then(|index| self.core.sessions().in_slot(index));
+        id.is_some_and(|id| self.contexts.arena.record_cancel(index_of(id)).0 == pid)
     }
 
     /// Sockets of sessions closed since the start.

@@ -1,14 +1,15 @@
 //! From a client that may come in to a session, and its greeting: from what is kept
 //! (sessions/greetings.rs), or by a backend.
 
+use super::news::{Greeted, Then};
 use super::reports::no_session;
 use super::Scheduler;
 use crate::core::{index_of, Ending, Event, NoSession, PoolKey, SessionId};
 use crate::dispatcher::backends::origin::provenance;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::{Item, SessionRecord};
+use crate::dispatcher::link::login_changes::LoginMarks;
 use crate::dispatcher::link::memory::arena::Content;
-use crate::dispatcher::link::memory::context::Staged;
 use crate::dispatcher::link::memory::control::NO_COUNTER;
 use crate::dispatcher::network::Origin;
 use crate::dispatcher::sessions::greetings::{
@@ -23,6 +24,9 @@ use crate::protocol::Report;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tracing::{info, warn};
 
+/// A greeting with more is not kept: to copy it would take too long.
+const MOST_ITEMS: usize = 4096;
+
 /// A client that has proved itself, and may come in.
 pub struct NewClient {
     pub socket: HandedEnd,
@@ -35,6 +39,10 @@ pub struct NewClient {
     pub role: u32,
     pub database: u32,
     pub superuser: bool,
+    /// pg_baton.pool_max_sessions as of its login.
+    pub max_sessions: Option<usize>,
+    /// Which changes of roles and databases concern it.
+    pub marks: LoginMarks,
     /// By a backend: only one can say whether it may connect, or fires triggers.
     pub must_be_greeted: bool,
     /// As which GSSAPI has authenticated it.
@@ -74,7 +82,7 @@ impl Scheduler {
             options: settings.backend_only,
         };
         // Before a pool is made for it.
-        if let Err(why) = self.core.may_come_in(&key) {
+        if let Err(why) = self.core.may_come_in(&key, client.max_sessions) {
             return Err(Box::new((socket, out, no_session(&key.user, why))));
         }
         let user = key.user.clone();
@@ -95,7 +103,7 @@ impl Scheduler {
         self.sockets.insert(id, socket.into_socket(), origin);
         let index = index_of(id);
         let login_generation = self.control.header.login_generation.load(SeqCst);
-        self.greetings.note_login_generation(login_generation);
+        self.note_login_generation(login_generation);
         // Before a backend looks anything up.
         let names_generation = self.control.header.names_generation.load(SeqCst);
         let kind = Kind {
@@ -105,6 +113,11 @@ impl Scheduler {
             is_local: address.is_local(),
             is_relayed: tls.is_some(),
             settings_generation: self.core.pool_settings_generation(number),
+            // Who may come in by them has been asked.
+            marks: LoginMarks {
+                memberships: false,
+                ..client.marks
+            },
         };
         let newest = messages::newest_protocol(server_major);
         let mut record = SessionRecord {
@@ -120,6 +133,7 @@ impl Scheduler {
             peer_address: address.bytes,
             peer_scope: address.scope,
             is_relayed: u32::from(tls.is_some()),
+            account: self.contexts.arena.account_of_role(client.role),
             ..SessionRecord::default()
         };
         if !address.is_local() {
@@ -137,7 +151,7 @@ impl Scheduler {
         let slot = &self.control.sessions[index as usize];
         self.control.clear_session(index);
         slot.id.store(id, SeqCst);
-        slot.state_since_us.store(self.now.timestamp, Relaxed);
+        slot.state_since_us.store(self.now.shared_us, Relaxed);
         slot.state.store(STATE_LOGIN, SeqCst);
         self.begun_sessions += 1;
         let application_name = settings.application_name;
@@ -180,6 +194,7 @@ impl Scheduler {
                             kind,
                             keepalives: socket::keepalives(fd),
                             names_generation,
+                            login_generation,
                         });
                     }
                     self.tell(Event::ToGreet(id));
@@ -187,6 +202,12 @@ impl Scheduler {
             }
         }
         Ok(())
+    }
+
+    fn note_login_generation(&mut self, generation: u64) {
+        let header = &self.control.header;
+        let changed = |from, to| header.login_changed(from, to);
+        self.greetings.note_login_generation(generation, changed);
     }
 
     fn settings_of(&self, startup: &mut Startup) -> Result<Settings, Report> {
@@ -216,12 +237,14 @@ impl Scheduler {
 
     fn store_context(&mut self, index: u32, items: &[Beginning<'_>], flags: u32) -> bool {
         let mut stored = Vec::with_capacity(items.len());
+        let account = self.contexts.arena.account(index);
         for (kind, key, value) in items {
-            match self.contexts.arena.intern(Content {
+            let content = Content {
                 kind: *kind,
                 key,
                 value,
-            }) {
+            };
+            match self.contexts.arena.intern(account, content) {
                 Ok(entry) => stored.push(Item {
                     entry,
                     counter: NO_COUNTER,
@@ -282,32 +305,52 @@ impl Scheduler {
         slot: u32,
         id: SessionId,
         lasts: u32,
-        staged: &mut Staged,
         notices: &[u8],
         reported: &[u8],
     ) {
-        if staged.session != id {
-            self.contexts.discard(staged);
-            staged.session = id;
-        }
+        let mut staged = self.staged_of(slot, id);
         let content = Content {
             kind: KIND_REPORTED as u16,
             key: b"",
             value: reported,
         };
-        self.contexts.stage_put(staged, content, None, 0);
-        if !self.apply_staged(id, staged, true) {
-            return;
-        }
+        self.contexts.stage_put(&mut staged, content, None, 0);
+        self.put_staged(slot, staged);
+        let greeted = Greeted {
+            lasts,
+            notices: notices.to_vec(),
+            reported: reported.to_vec(),
+        };
+        self.apply_staged(slot, id, Then::Greeted(greeted));
+    }
+
+    /// What it was greeted with is its context.
+    pub(super) fn greeting_applied(&mut self, slot: u32, id: SessionId, greeted: &Greeted) {
+        let Greeted {
+            lasts,
+            notices,
+            reported,
+        } = greeted;
         self.tell(Event::Greeted(id));
         let seen = self.control.backends[slot as usize]
             .settings_generation
             .load(SeqCst);
         let login_generation = self.control.header.login_generation.load(SeqCst);
-        let Some(learning) = self.greetings.learnt(id, login_generation, seen) else {
+        self.note_login_generation(login_generation);
+        let Some(learning) = self.greetings.learnt(id, seen) else {
             return;
         };
-        if lasts == GREETING_NEVER {
+        let flags = *lasts & (GREETING_OF_ROLES | GREETING_BY_PRIVILEGES);
+        let lasts = *lasts & !flags;
+        let by_privileges = lasts == GREETING_NAMES || flags & GREETING_BY_PRIVILEGES != 0;
+        // Up to 15 a role's privileges hang on the rolinherit of others (login.c).
+        let of_roles = flags & GREETING_OF_ROLES != 0
+            || (by_privileges && self.parameters.server_major() < 16);
+        let of_memberships = of_roles || by_privileges;
+        if of_memberships && learning.login_generation != login_generation {
+            return;
+        }
+        if lasts == GREETING_NEVER || self.contexts.items(index_of(id)).count() > MOST_ITEMS {
             return;
         }
         let items = self
@@ -326,6 +369,8 @@ impl Scheduler {
                 .load(Relaxed),
             keepalives: (learning.keepalives, socket::keepalives(self.sockets.fd(id))),
             names_generation: (lasts == GREETING_NAMES).then_some(learning.names_generation),
+            of_roles,
+            of_memberships,
         };
         self.greetings.keep(learning.kind, greeting);
     }

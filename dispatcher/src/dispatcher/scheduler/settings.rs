@@ -3,7 +3,7 @@
 
 use super::Scheduler;
 use crate::core::{
-    Event, Identity, PoolKey, PoolLimits, PoolSettings, Provenance, SessionId, Users,
+    Event, Identity, PoolKey, PoolLimits, PoolSettings, Provenance, Roles, SessionId,
 };
 use crate::dispatcher::backends::origin::address_of;
 use crate::dispatcher::link::layout::settings_mark;
@@ -38,7 +38,7 @@ pub enum Ask {
 pub struct Found {
     /// The hold's.
     pub number: u32,
-    pub users: Users,
+    pub roles: Roles,
     pub is_all: bool,
 }
 
@@ -87,7 +87,7 @@ impl Scheduler {
     }
 
     /// The configuration has been loaded anew.
-    pub fn reconfigure(&mut self, parameters: Arc<Parameters>, orphans: usize) {
+    pub fn reconfigure(&mut self, parameters: Arc<Parameters>) {
         let before = std::mem::replace(&mut self.parameters, parameters);
         let now = Arc::clone(&self.parameters);
         if now.configuration_generation != before.configuration_generation {
@@ -98,15 +98,24 @@ impl Scheduler {
             self.core.outdate_pools();
             self.greetings.forget_all();
         }
-        self.set_limits(orphans);
+        self.follow_limits();
         // What is set for nobody in particular may have changed.
         self.ask_limits_again();
     }
 
+    /// So many other connections of the server are there, or will be in a moment.
+    pub fn others_are(&mut self, orphans: usize, natives: usize) {
+        if (self.orphans, self.natives) != (orphans, natives) {
+            (self.orphans, self.natives) = (orphans, natives);
+            self.follow_limits();
+        }
+    }
+
     /// What the core goes by follows the configuration, and who else has
     /// connections of the server.
-    pub fn set_limits(&mut self, orphans: usize) {
-        let limits = (self.parameters).limits(self.control.backends.len(), orphans);
+    fn follow_limits(&mut self) {
+        let others = self.orphans + self.natives;
+        let limits = (self.parameters).limits(self.control.backends.len(), others);
         self.core.set_limits(limits);
     }
 
@@ -206,7 +215,7 @@ impl Scheduler {
 
     /// Takes or confirms a hold on a database (holds.rs); `take_found` says who is
     /// there.
-    pub fn hold(&mut self, number: u32, database: &[u8], forced: bool, own: SessionId) {
+    pub fn hold(&mut self, number: u32, database: u32, forced: bool, own: SessionId) {
         (self.core).hold(number, database, forced, own, &self.control);
         self.carry_out();
     }

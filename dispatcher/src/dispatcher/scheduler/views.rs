@@ -163,7 +163,7 @@ impl Scheduler {
                 .optional(why)
                 .optional(pid)
                 .number(login)
-                .number(slot.state_since_us.load(Relaxed))
+                .number(self.now.timestamp_of(slot.state_since_us.load(Relaxed)))
                 .number(slot.transactions.load(Relaxed))
                 .number(slot.migrations.load(Relaxed))
                 .number(self.contexts.bytes(index))
@@ -191,7 +191,7 @@ impl Scheduler {
             .optional(cause(slot.dedicated_cause.load(Relaxed)))
             .number(slot.transactions.load(Relaxed))
             .number(slot.switches.load(Relaxed))
-            .number(slot.state_since_us.load(Relaxed));
+            .number(self.now.timestamp_of(slot.state_since_us.load(Relaxed)));
         Some(row.finish())
     }
 

@@ -15,6 +15,13 @@
 //! packet that was read in part holds the memory of all of it, which may close
 //! the window (__tcp_select_window, net/ipv4/tcp_output.c). So of those that
 //! make no headway one at a time may begin.
+//!
+//! A batch whose messages are whole, but none of which is answered before its Sync,
+//! is run as on a direct connection if its pool has a backend free for it and another
+//! one for the others. Those for which it had none are looked at once a second, and one
+//! may begin. When the session's statement_timeout is over it waits for a backend as
+//! any other does, which raises the error where the server would: as it reads the next
+//! message (statement_timed_out, held_client.c).
 
 use super::sockets::Sockets;
 use crate::core::{index_of, SessionId};
@@ -24,7 +31,7 @@ use crate::dispatcher::link::memory::control::Control;
 use crate::dispatcher::plaintext::overwrite;
 use crate::dispatcher::sys::{epoll, socket};
 use crate::protocol::message_start::{look, Start};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -32,7 +39,9 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 /// A client has stopped, or cannot go on: fewer bytes are fewer writes than a
 /// socket holds.
 const STUCK_BYTES: usize = 64;
-/// Looked at once a second.
+/// A statement_timeout that ends so soon is over: what has come shall have been run by then.
+const SOON_US: u64 = 10_000;
+/// Looked at once a second, or in a tick.
 const SWEPT_AT_ONCE: usize = 512;
 
 /// A session that has sent part of a message.
@@ -42,6 +51,12 @@ struct Part {
     needed: usize,
     /// How many there were a second ago.
     seen: usize,
+    /// Its messages are whole, and what is awaited is their Sync.
+    pauses: bool,
+    /// So many whole messages,
+    messages: u32,
+    /// which statement_timeout ends at this time.
+    due_us: Option<u64>,
 }
 
 /// What an event on a session's socket means.
@@ -60,6 +75,8 @@ pub enum Heard {
 pub struct Begun {
     control: Control,
     parts: BTreeMap<SessionId, Part>,
+    /// Those that have one, by `due_us`.
+    due: BTreeSet<(u64, SessionId)>,
     /// Looked at last in a sweep.
     swept: SessionId,
     /// Who may begin though he makes no headway, and how many transactions he had.
@@ -71,6 +88,7 @@ impl Begun {
         Begun {
             control,
             parts: BTreeMap::new(),
+            due: BTreeSet::new(),
             swept: 0,
             granted: None,
         }
@@ -85,18 +103,34 @@ impl Begun {
     }
 
     pub fn forget(&mut self, id: SessionId) {
-        self.parts.remove(&id);
+        self.remove(id);
+    }
+
+    fn remove(&mut self, id: SessionId) -> Option<Part> {
+        let part = self.parts.remove(&id)?;
+        if let Some(due_us) = part.due_us {
+            self.due.remove(&(due_us, id));
+        }
+        Some(part)
     }
 
     /// An event on a session's socket.
-    pub fn heard(&mut self, id: SessionId, events: u32, sockets: &Sockets) -> Heard {
+    /// `spares`: could this session hold a backend, and its pool has another one?
+    pub fn heard(
+        &mut self,
+        id: SessionId,
+        events: u32,
+        now_us: u64,
+        sockets: &Sockets,
+        spares: impl Fn(SessionId) -> bool,
+    ) -> Heard {
         let fd = sockets.fd(id);
         if fd < 0 {
             return Heard::Speaks;
         }
         let slot = self.slot(id);
-        let has_begun = slot.flags.load(Relaxed) & SESSION_BEGUN != 0;
-        if !has_begun || slot.owner.load(SeqCst) != 0 {
+        let flags = slot.flags.load(Relaxed);
+        if flags & SESSION_BEGUN == 0 || slot.owner.load(SeqCst) != 0 {
             return Heard::Speaks;
         }
         let is_last = events & (epoll::RDHUP | epoll::HUP | epoll::ERR) != 0;
@@ -105,12 +139,29 @@ impl Begun {
         if known.is_some_and(|part| available < part.needed) && !is_last {
             return Heard::Begins;
         }
-        match start_of(fd, available) {
-            Start::Ready => self.is_ready(id, sockets),
+        let start = start_of(fd, available);
+        match start {
+            Start::Ready => self.is_ready(id, now_us, sockets),
             // The rest will never come.
-            Start::Needs(_) if is_last => Heard::Broken,
-            Start::Needs(needed) => {
-                self.parts.entry(id).or_default().needed = needed;
+            _ if is_last => Heard::Broken,
+            _ if is_over(known.and_then(|part| part.due_us), now_us) => {
+                self.is_ready(id, now_us, sockets)
+            }
+            Start::Pauses { .. } if spares(id) => self.is_ready(id, now_us, sockets),
+            Start::Needs(needed) | Start::Pauses { needed, .. } => {
+                let part = self.parts.entry(id).or_default();
+                part.needed = needed;
+                part.pauses = false;
+                if let Start::Pauses { messages, .. } = start {
+                    part.pauses = true;
+                    part.messages = messages;
+                    let timeout_ms = flags >> SESSION_PAUSE_SHIFT;
+                    if part.due_us.is_none() && timeout_ms > 0 {
+                        let due_us = now_us + u64::from(timeout_ms) * 1000;
+                        part.due_us = Some(due_us);
+                        self.due.insert((due_us, id));
+                    }
+                }
                 // The first time; it makes an event at once, as something is there.
                 if known.is_none() && sockets.watch_edges(id).is_err() {
                     return Heard::Broken;
@@ -123,14 +174,22 @@ impl Begun {
     /// Is what has come part of a message, and no more? Nobody may have looked yet.
     pub fn is_part(&self, id: SessionId, sockets: &Sockets) -> bool {
         let fd = sockets.fd(id);
-        self.has(id) || fd >= 0 && matches!(start_of(fd, socket::unread(fd)), Start::Needs(_))
+        self.has(id) || fd >= 0 && start_of(fd, socket::unread(fd)) != Start::Ready
     }
 
-    fn is_ready(&mut self, id: SessionId, sockets: &Sockets) -> Heard {
+    fn is_ready(&mut self, id: SessionId, now_us: u64, sockets: &Sockets) -> Heard {
         let slot = self.slot(id);
-        slot.flags.fetch_and(!SESSION_BEGUN, SeqCst);
-        slot.flags.fetch_or(SESSION_LOOKED_AT, SeqCst);
-        if self.parts.remove(&id).is_none() {
+        let part = self.remove(id);
+        let (late, pause) = part.map_or((0, 0), |part| match part.due_us {
+            None => (0, 0),
+            Some(due_us) if due_us <= now_us + SOON_US => (SESSION_LATE, part.messages),
+            // No longer than it was.
+            Some(due_us) => (0, ((due_us - now_us) / 1000) as u32),
+        });
+        (slot.flags).fetch_and(!(SESSION_BEGUN | SESSION_LATE | SESSION_PAUSE), SeqCst);
+        let looked_at = SESSION_LOOKED_AT | late | pause << SESSION_PAUSE_SHIFT;
+        slot.flags.fetch_or(looked_at, SeqCst);
+        if part.is_none() {
             return Heard::Speaks;
         }
         // Back to one event; or each further packet would make one, whoever
@@ -141,13 +200,35 @@ impl Begun {
         }
     }
 
-    /// Once a second: lets one of those begin that may be unable to go on. One
-    /// whose connection is of no more use comes back.
-    pub fn sweep(&mut self, sockets: &Sockets) -> Option<SessionId> {
-        if self.parts.is_empty() || self.is_granted(sockets) {
+    pub fn needs_ticks(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// In each tick: those that pause for as long as statement_timeout begin. Those whose
+    /// connection is of no more use come back.
+    pub fn tick(&mut self, now_us: u64, sockets: &Sockets) -> Vec<SessionId> {
+        let over = self.due.range(..=(now_us, SessionId::MAX));
+        let over: Vec<SessionId> = over.map(|(_, id)| *id).take(SWEPT_AT_ONCE).collect();
+        let mut broken = over;
+        broken.retain(|id| self.is_ready(*id, now_us, sockets) == Heard::Broken);
+        broken
+    }
+
+    /// Once a second: lets one of those begin that may be unable to go on, and one
+    /// that pauses, if its pool has a backend to spare for it. One whose connection
+    /// is of no more use comes back.
+    pub fn sweep(
+        &mut self,
+        now_us: u64,
+        sockets: &Sockets,
+        spares: impl Fn(SessionId) -> bool,
+    ) -> Option<SessionId> {
+        if self.parts.is_empty() {
             return None;
         }
+        let may_grant = !self.is_granted(sockets);
         let mut stuck = None;
+        let mut paused = None;
         // A part of them: a few system calls for each.
         let mut some: Vec<SessionId> = (self.parts.range(self.swept + 1..))
             .map(|(id, _)| *id)
@@ -165,13 +246,23 @@ impl Begun {
             let available = socket::unread(fd);
             let is_still = available > 0 && available == part.seen;
             part.seen = available;
-            if is_still && may_be_full(fd, available) {
+            if part.pauses {
+                if paused.is_none() && spares(id) {
+                    paused = Some(id);
+                }
+            } else if may_grant && is_still && may_be_full(fd, available) {
                 stuck = Some(id);
             }
         }
-        let id = stuck?;
-        self.granted = Some((id, self.slot(id).transactions.load(Relaxed)));
-        (self.is_ready(id, sockets) == Heard::Broken).then_some(id)
+        if let Some(id) = stuck {
+            self.granted = Some((id, self.slot(id).transactions.load(Relaxed)));
+        }
+        let begin = [stuck, paused].into_iter().flatten();
+        // Both are let begin: a broken one is met again by its next event.
+        begin.fold(None, |broken, id| {
+            let is_broken = self.is_ready(id, now_us, sockets) == Heard::Broken;
+            broken.or(is_broken.then_some(id))
+        })
     }
 
     /// Has one been let that has not been answered yet?
@@ -181,6 +272,10 @@ impl Begun {
         };
         sockets.fd(id) >= 0 && self.slot(id).transactions.load(Relaxed) == transactions
     }
+}
+
+fn is_over(due_us: Option<u64>, now_us: u64) -> bool {
+    due_us.is_some_and(|due_us| now_us >= due_us)
 }
 
 /// Is it that the kernel takes no more of what a client has begun to send?

@@ -12,6 +12,7 @@
 
 use crate::core::{PoolKey, SessionId};
 use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::login_changes::{LoginChanged, LoginMarks};
 use crate::dispatcher::link::wire;
 use crate::dispatcher::sys::socket::Keepalives;
 use crate::protocol::messages;
@@ -40,6 +41,8 @@ pub struct Kind {
     pub is_relayed: bool,
     /// The pool's.
     pub settings_generation: u64,
+    /// Of its user and database: which changes make a greeting old.
+    pub marks: LoginMarks,
 }
 
 impl Kind {
@@ -63,6 +66,10 @@ pub struct Greeting {
     pub keepalives: (Keepalives, Keepalives),
     /// A name was looked up for it: it is good while this names_generation stays.
     pub names_generation: Option<u64>,
+    /// Other roles than its client's were looked at for it.
+    pub of_roles: bool,
+    /// Or which roles its own is a member of.
+    pub of_memberships: bool,
 }
 
 /// What clients of one kind are told, ready to be sent but for the value of
@@ -157,6 +164,7 @@ pub struct Learning {
     /// As its socket has them.
     pub keepalives: Keepalives,
     pub names_generation: u64,
+    pub login_generation: u64,
 }
 
 /// Greetings kept, and what is to be learnt from greetings under way.
@@ -178,12 +186,24 @@ impl Greetings {
         self.not_before_us = now_us + RELOAD_GRACE_US;
     }
 
-    /// The first who comes under a new login_generation: all others are old.
-    pub fn note_login_generation(&mut self, generation: u64) {
-        if self.login_generation != generation {
-            self.login_generation = generation;
-            self.forget_all();
+    /// The first who comes under a new login_generation: what is old by then goes.
+    pub fn note_login_generation(
+        &mut self,
+        generation: u64,
+        changed: impl Fn(u64, u64) -> LoginChanged,
+    ) {
+        if self.login_generation == generation {
+            return;
         }
+        let changed = changed(self.login_generation, generation);
+        self.kept.retain(|kind, greeting| {
+            !(changed.concerns(&kind.marks)
+                || (greeting.of_roles && changed.has_roles())
+                || (greeting.of_memberships && changed.has_memberships()))
+        });
+        self.learning
+            .retain(|_, learning| !changed.concerns(&learning.kind.marks));
+        self.login_generation = generation;
     }
 
     pub fn forget_all(&mut self) {
@@ -218,15 +238,9 @@ impl Greetings {
 
     /// It has been greeted, by a backend that has seen settings up to this
     /// generation: what was known of it before, if that is to be kept.
-    pub fn learnt(
-        &mut self,
-        id: SessionId,
-        login_generation: u64,
-        settings_generation: u64,
-    ) -> Option<Learning> {
+    pub fn learnt(&mut self, id: SessionId, settings_generation: u64) -> Option<Learning> {
         let learning = self.learning.remove(&id)?;
-        let is_current = settings_generation >= learning.kind.settings_generation
-            && self.login_generation == login_generation;
+        let is_current = settings_generation >= learning.kind.settings_generation;
         is_current.then_some(learning)
     }
 

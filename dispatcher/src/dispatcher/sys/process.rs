@@ -218,13 +218,22 @@ pub fn cpu_time_of(pid: u32) -> Option<u64> {
     u64::try_from(microseconds).ok()
 }
 
-/// Processor time that this thread has used, microseconds.
-pub fn thread_cpu_us() -> u64 {
+fn clock_us(clock: libc::clockid_t) -> i64 {
     // SAFETY: zeros are a valid value.
     let mut time: libc::timespec = unsafe { std::mem::zeroed() };
-    // SAFETY: `time` lives through the call, which knows each thread's own clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    (time.tv_sec * 1_000_000 + time.tv_nsec / 1000) as u64
+    // SAFETY: `time` lives through the call.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec * 1_000_000 + time.tv_nsec / 1000
+}
+
+/// Processor time that this thread has used, microseconds.
+pub fn thread_cpu_us() -> u64 {
+    clock_us(libc::CLOCK_THREAD_CPUTIME_ID) as u64
+}
+
+/// As baton_monotonic_us() (monotonic.h).
+pub fn monotonic_us() -> i64 {
+    clock_us(libc::CLOCK_MONOTONIC)
 }
 
 /// Processor time used so far: in user mode and in the kernel.

@@ -319,6 +319,17 @@ pub fn unread(fd: RawFd) -> usize {
     usize::try_from(length).unwrap_or(0)
 }
 
+/// Can something be sent, or is the connection over?
+pub fn has_room(fd: RawFd) -> bool {
+    let mut wanted = libc::pollfd {
+        fd,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: `wanted` lives through the call, which does not wait.
+    unsafe { libc::poll(&mut wanted, 1, 0) != 0 }
+}
+
 /// The memory that what is unread takes, and how much it may.
 pub fn receive_memory(fd: RawFd) -> Option<(u32, u32)> {
     // SK_MEMINFO_RMEM_ALLOC and SK_MEMINFO_RCVBUF (linux/sock_diag.h) are first.

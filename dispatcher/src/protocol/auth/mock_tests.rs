@@ -66,12 +66,17 @@ fn refused(method: Method, verifier: Option<&[u8]>, is_md5: bool) -> Duration {
     }
 }
 
-/// The shortest of many, which nothing else on the machine has a part in.
+/// The shortest of many, which nothing else on the machine has a part in: of `times`, and
+/// of as many again, up to `ROUNDS`, while one of the two is more than twice the other.
 fn shortest(known: &[u8], method: Method, is_md5: bool, times: u32) -> (Duration, Duration) {
+    const ROUNDS: u32 = 20;
     let (mut with, mut without) = (Duration::MAX, Duration::MAX);
-    for _ in 0..times {
+    for round in 1..=ROUNDS * times {
         with = with.min(refused(method, Some(known), is_md5));
         without = without.min(refused(method, None, is_md5));
+        if round % times == 0 && with < 2 * without && without < 2 * with {
+            break;
+        }
     }
     (with, without)
 }
@@ -92,11 +97,7 @@ fn a_user_who_does_not_exist_costs_the_same_work() {
         (Method::Password, &md5[..], true, 3_000),
     ] {
         let (with, without) = shortest(known, method, is_md5, times);
-        let ratio = with.as_secs_f64() / without.as_secs_f64();
-        assert!(
-            (0.5..2.0).contains(&ratio),
-            "{method:?}: {with:?}, {without:?}"
-        );
-        println!("{method:?}: {with:?} {without:?} {ratio:.2}");
+        println!("{method:?}: {with:?} {without:?}");
+        assert!(with < 2 * without && without < 2 * with, "{method:?}");
     }
 }

@@ -31,10 +31,10 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/procsignal.h"
-#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #include "channel.h"
+#include "monotonic.h"
 
 /* How long to wait for a dispatcher that does not accept, and how often. */
 #define CONNECT_LIMIT_MS 10000
@@ -129,7 +129,7 @@ baton_channel_connect(void)
 static bool
 send_frame(int fd, const BatonFrame *frame, const char *payload)
 {
-	TimestampTz since = 0;
+	int64		since_us = 0;
 	struct iovec parts[2];
 	struct msghdr message;
 
@@ -154,11 +154,11 @@ send_frame(int fd, const BatonFrame *frame, const char *payload)
 			return false;
 
 		left_ms = send_limit_ms(fd);
-		if (since == 0)
-			since = GetCurrentTimestamp();
+		if (since_us == 0)
+			since_us = baton_monotonic_us();
 		else if (left_ms >= 0)
 		{
-			left_ms -= TimestampDifferenceMilliseconds(since, GetCurrentTimestamp());
+			left_ms -= (long) ((baton_monotonic_us() - since_us) / 1000);
 			if (left_ms <= 0)
 				return false;
 		}

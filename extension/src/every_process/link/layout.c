@@ -28,6 +28,7 @@ CHECK_OFFSET(BatonControl, next_pid, BATON_CONTROL_OFF_NEXT_PID);
 CHECK_OFFSET(BatonControl, identity_offset, BATON_CONTROL_OFF_IDENTITY_OFFSET);
 CHECK_OFFSET(BatonControl, tickets, BATON_CONTROL_OFF_TICKETS);
 CHECK_OFFSET(BatonControl, names_generation, BATON_CONTROL_OFF_NAMES_GENERATION);
+CHECK_OFFSET(BatonControl, login_changes, BATON_CONTROL_OFF_LOGIN_CHANGES);
 CHECK_SIZE(BatonBackendSlot, BATON_BACKEND_SLOT_SIZE);
 CHECK_OFFSET(BatonBackendSlot, cancel, BATON_BACKEND_OFF_CANCEL);
 CHECK_OFFSET(BatonBackendSlot, state_since_us, BATON_BACKEND_OFF_STATE_SINCE);
@@ -53,6 +54,9 @@ CHECK_OFFSET(BatonSessionRecord, peer_family, BATON_RECORD_OFF_PEER_FAMILY);
 CHECK_OFFSET(BatonSessionRecord, peer_address, BATON_RECORD_OFF_PEER_ADDRESS);
 CHECK_OFFSET(BatonSessionRecord, peer_scope, BATON_RECORD_OFF_PEER_SCOPE);
 CHECK_OFFSET(BatonSessionRecord, authenticated, BATON_RECORD_OFF_AUTHENTICATED);
+StaticAssertDecl(BATON_ARENA_OFF_ACCOUNTS + 8 * BATON_ARENA_ACCOUNTS == BATON_ARENA_HEADER_SIZE,
+				 "the accounts end with the header");
+CHECK_OFFSET(BatonSessionRecord, account, BATON_RECORD_OFF_ACCOUNT);
 CHECK_OFFSET(BatonSessionRecord, first_statement,
 			 BATON_RECORD_OFF_FIRST_STATEMENT);
 CHECK_OFFSET(BatonSessionRecord, cancel_key, BATON_RECORD_OFF_CANCEL_KEY);

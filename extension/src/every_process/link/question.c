@@ -17,10 +17,10 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
-#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #include "control.h"
+#include "monotonic.h"
 #include "question.h"
 #include "wire.h"
 
@@ -36,7 +36,7 @@ baton_question_init(StringInfo message, uint32 what)
 BatonReceived
 baton_answer_next(int fd, int timeout_ms, BatonIncoming *incoming)
 {
-	TimestampTz give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+	int64		give_up_us = baton_monotonic_us() + (int64) timeout_ms * 1000;
 
 	for (;;)
 	{
@@ -49,7 +49,7 @@ baton_answer_next(int fd, int timeout_ms, BatonIncoming *incoming)
 			baton_incoming_close(incoming);
 			return received;
 		}
-		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), give_up);
+		left = baton_ms_until(give_up_us);
 		if (left <= 0)
 			return BATON_RECEIVED_NOTHING;
 		(void) WaitLatchOrSocket(MyLatch,

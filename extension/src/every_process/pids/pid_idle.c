@@ -24,7 +24,6 @@
 #include "majors.h"
 #include "pid_idle.h"
 #include "session_pid.h"
-#include "sound_timestamp.h"
 
 BatonIdleSession *
 baton_idle_begin(void)
@@ -73,7 +72,7 @@ baton_idle_read(uint32 index, BatonIdleSession *idle)
 	else if (idle->is_waiting)
 	{
 		idle->query = "<waiting for a backend>";
-		idle->query_start = idle->state_change = baton_sound_timestamp(slot->state_since_us);
+		idle->query_start = idle->state_change;
 	}
 	else if (idle->buffer[0] != '\0')
 	{

@@ -29,18 +29,18 @@
 
 #include "common/ip.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #include "hba_host.h"
+#include "monotonic.h"
 
 #define CACHE_ENTRIES 64
-#define CACHE_LIFETIME_US (60 * USECS_PER_SEC)
+#define CACHE_LIFETIME_US (60 * INT64CONST(1000000))
 
 /* A name and the addresses it has. */
 typedef struct ForwardEntry
 {
 	char	   *name;			/* NULL: not in use */
-	TimestampTz asked;
+	int64		asked_us;
 	int			count;
 	SockAddr   *addresses;
 } ForwardEntry;
@@ -49,7 +49,7 @@ typedef struct ForwardEntry
 typedef struct ReverseEntry
 {
 	SockAddr	address;
-	TimestampTz asked;			/* 0: not in use */
+	int64		asked_us;		/* 0: not in use */
 	char	   *name;			/* NULL: none */
 } ReverseEntry;
 
@@ -75,11 +75,9 @@ same_host(const SockAddr *a, const SockAddr *b)
 }
 
 static bool
-fresh(TimestampTz asked)
+fresh(int64 asked_us)
 {
-	TimestampTz now = GetCurrentTimestamp();
-
-	return asked != 0 && asked <= now && now - asked < CACHE_LIFETIME_US;
+	return asked_us != 0 && baton_monotonic_us() - asked_us < CACHE_LIFETIME_US;
 }
 
 /* Blocks while the name server is asked. */
@@ -116,7 +114,7 @@ ask_forward(ForwardEntry *entry, const char *name)
 	}
 	if (answer != NULL)
 		freeaddrinfo(answer);
-	entry->asked = GetCurrentTimestamp();
+	entry->asked_us = baton_monotonic_us();
 }
 
 static bool
@@ -133,7 +131,7 @@ name_has_address(const char *name, const SockAddr *client)
 		forward_next = (forward_next + 1) % CACHE_ENTRIES;
 		ask_forward(entry, name);
 	}
-	else if (!fresh(entry->asked))
+	else if (!fresh(entry->asked_us))
 		ask_forward(entry, name);
 
 	for (int i = 0; i < entry->count; i++)
@@ -150,9 +148,9 @@ name_of_address(const SockAddr *client)
 	char		name[NI_MAXHOST];
 
 	for (int i = 0; i < CACHE_ENTRIES; i++)
-		if (reverse_cache[i].asked != 0 && same_host(&reverse_cache[i].address, client))
+		if (reverse_cache[i].asked_us != 0 && same_host(&reverse_cache[i].address, client))
 			entry = &reverse_cache[i];
-	if (entry != NULL && fresh(entry->asked))
+	if (entry != NULL && fresh(entry->asked_us))
 		return entry->name;
 	if (entry == NULL)
 	{
@@ -167,7 +165,7 @@ name_of_address(const SockAddr *client)
 	if (pg_getnameinfo_all(&client->addr, client->salen, name, sizeof(name),
 						   NULL, 0, NI_NAMEREQD) == 0)
 		entry->name = MemoryContextStrdup(TopMemoryContext, name);
-	entry->asked = GetCurrentTimestamp();
+	entry->asked_us = baton_monotonic_us();
 	return entry->name;
 }
 

@@ -76,6 +76,12 @@ baton_hba_init(void)
 	ident_file.is_known = !baton_rules_have_maps();
 }
 
+static bool
+is_same_role(const char *text)
+{
+	return strcmp(text, "samerole") == 0 || strcmp(text, "samegroup") == 0;
+}
+
 static void
 read_token(RuleFile *file, const AuthToken *token)
 {
@@ -84,7 +90,7 @@ read_token(RuleFile *file, const AuthToken *token)
 		return;
 	if (token->string[0] == '+')
 		file->groups = lappend(file->groups, pstrdup(token->string + 1));
-	else if (strcmp(token->string, "samerole") == 0 || strcmp(token->string, "samegroup") == 0)
+	else if (is_same_role(token->string))
 		file->names_same_role = true;
 }
 
@@ -269,35 +275,72 @@ address_counts(const BatonClient *client, const HbaLine *line)
 	return false;
 }
 
-const HbaLine *
-baton_hba_match(const BatonClient *client, bool *by_network)
+static bool
+is_groups_token(const AuthToken *token)
 {
-	const HbaLine *match = baton_rules_match(client, NULL);
-	const char *host = NULL;
+	return !token->quoted &&
+		(token->string[0] == '+' || is_same_role(token->string));
+}
+
+static bool
+has_groups(List *tokens)
+{
 	ListCell   *cell;
 
-	*by_network = false;
-	if (client->address.addr.ss_family == AF_UNIX)
-		return match;
+	foreach(cell, tokens)
+	{
+		if (is_groups_token((const AuthToken *) lfirst(cell)))
+			return true;
+	}
+	return false;
+}
 
-	/* without the lines with host names: what of the network comes before? */
+/* By what the lines decide, up to the one that matches without host names. */
+typedef struct Reached
+{
+	bool		network;		/* interfaces or name servers count */
+	bool		groups;			/* memberships do */
+	const char *host;
+} Reached;
+
+static Reached
+look_at_reached(const BatonClient *client, const HbaLine *match)
+{
+	Reached		reached = {false, false, NULL};
+	bool		is_local = client->address.addr.ss_family == AF_UNIX;
+	ListCell   *cell;
+
+	if (match != NULL && match->usermap != NULL)
+		reached.groups = ident_file.groups != NIL;
 	foreach(cell, hba_file.lines)
 	{
 		const HbaLine *line = (const HbaLine *) lfirst(cell);
 
-		if (address_counts(client, line))
+		reached.groups = reached.groups || has_groups(line->roles) || has_groups(line->databases);
+		if (!is_local && address_counts(client, line))
 		{
 			if (line->ip_cmp_method == ipCmpSameHost || line->ip_cmp_method == ipCmpSameNet)
-				*by_network = true;
+				reached.network = true;
 			if (line->hostname != NULL)
 			{
-				*by_network = true;
-				if (host == NULL)
-					host = baton_host_name(line->hostname, &client->address);
+				reached.network = true;
+				if (reached.host == NULL)
+					reached.host = baton_host_name(line->hostname, &client->address);
 			}
 		}
 		if (match != NULL && baton_rules_same_line(line, match))
 			break;
 	}
-	return host != NULL ? baton_rules_match(client, host) : match;
+	return reached;
+}
+
+const HbaLine *
+baton_hba_match(const BatonClient *client, bool *by_network, bool *by_groups)
+{
+	const HbaLine *match = baton_rules_match(client, NULL);
+	Reached		reached = look_at_reached(client, match);
+
+	*by_network = reached.network;
+	*by_groups = reached.groups;
+	return reached.host != NULL ? baton_rules_match(client, reached.host) : match;
 }

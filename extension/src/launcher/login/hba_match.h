@@ -33,9 +33,10 @@ extern bool baton_hba_can_answer(const BatonClient *client);
  * Within a transaction, if baton_hba_can_answer().  May block while a name server
  * is asked, if lines with host names are reached (hba_host.c).  *by_network is
  * set if name servers or this machine's interfaces had a say: they change
- * unnoticed.
+ * unnoticed.  *by_groups is set if memberships may have had one.
  */
-extern const HbaLine *baton_hba_match(const BatonClient *client, bool *by_network);
+extern const HbaLine *baton_hba_match(const BatonClient *client, bool *by_network,
+									  bool *by_groups);
 
 /*
  * Is there a line that only a client with GSSAPI encryption can come in by, or that

@@ -39,6 +39,7 @@
 #include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "address.h"
@@ -97,6 +98,10 @@ typedef struct Answer
 	bool		ask_backend;	/* a backend must greet, and decides */
 	bool		fires_triggers; /* a backend must greet */
 	uint8		native;			/* BATON_NATIVE_* */
+	int32		max_sessions;	/* pg_baton.pool_max_sessions; -1: none */
+	uint8		concerns;		/* BATON_CONCERNS_*, beside the two hashes */
+	uint32		role_hash;		/* see login_watch.c */
+	uint32		database_hash;
 } Answer;
 
 static bool
@@ -160,6 +165,10 @@ write_answer(StringInfo out, uint32 request, const Answer *answer)
 	baton_wire_i64(out, answer->good_until);
 	baton_wire_u8(out, answer->ask_backend ? 1 : answer->fires_triggers ? 2 : 0);
 	baton_wire_u8(out, answer->native);
+	baton_wire_i32(out, answer->max_sessions);
+	baton_wire_u8(out, answer->concerns);
+	baton_wire_u32(out, answer->role_hash);
+	baton_wire_u32(out, answer->database_hash);
 }
 
 static void
@@ -296,6 +305,7 @@ choose_method(const Question *question, Answer *answer)
 	BatonClient client;
 	const HbaLine *line;
 	bool		by_network;
+	bool		by_groups;
 	int			type;
 
 	client.address = question->address;
@@ -308,9 +318,11 @@ choose_method(const Question *question, Answer *answer)
 		answer->good_until = 0;
 		return;
 	}
-	line = baton_hba_match(&client, &by_network);
+	line = baton_hba_match(&client, &by_network, &by_groups);
 	if (by_network)
 		answer->good_until = 0;
+	if (by_groups)
+		answer->concerns |= BATON_CONCERNS_MEMBERSHIPS;
 	if (line == NULL)
 	{
 		refuse_by_hba(question, answer, false);
@@ -408,6 +420,20 @@ check_role(const Question *question, Answer *answer, const BatonRole *role)
 	return true;
 }
 
+/*
+ * Where not everybody may connect, a role may by its memberships; up to 15 that
+ * depends on rolinherit of the roles between (roles_is_member_of in acl.c; from 16
+ * on on pg_auth_members), too.  Whose answer it is must not matter here, or the
+ * time of an answer would tell who exists.
+ */
+static uint8
+concerns_of_privileges(HeapTuple row)
+{
+	if (baton_connect_privilege(row, InvalidOid) == BATON_PRIVILEGE_HELD)
+		return 0;
+	return BATON_CONCERNS_MEMBERSHIPS | (baton_owner_is_member(false) ? 0 : BATON_CONCERNS_ANY_ROLE);
+}
+
 /* As InitPostgres and CheckMyDatabase. */
 static void
 check_database(const Question *question, Answer *answer)
@@ -424,6 +450,9 @@ check_database(const Question *question, Answer *answer)
 	}
 	form = (Form_pg_database) GETSTRUCT(row);
 	answer->database = form->oid;
+	answer->database_hash = GetSysCacheHashValue1(DATABASEOID, ObjectIdGetDatum(form->oid));
+	answer->concerns &= ~BATON_CONCERNS_ANY_DATABASE;
+	answer->concerns |= concerns_of_privileges(row);
 
 	if (database_is_invalid_form(form))
 	{
@@ -462,7 +491,10 @@ init_answer(Answer *answer)
 	answer->verifier = "";
 	answer->role_limit = -1;
 	answer->database_limit = -1;
+	answer->max_sessions = -1;
 	answer->good_until = PG_INT64_MAX;
+	answer->concerns = BATON_CONCERNS_ANY_ROLE | BATON_CONCERNS_ANY_DATABASE |
+		BATON_CONCERNS_MEMBERSHIPS;
 }
 
 /*
@@ -487,6 +519,8 @@ decide(const Question *question, Answer *answer)
 	BatonRole	role;
 
 	baton_roles_hold();
+	answer->role_hash = GetSysCacheHashValue1(AUTHNAME, CStringGetDatum(question->user));
+	answer->concerns &= ~(BATON_CONCERNS_ANY_ROLE | BATON_CONCERNS_MEMBERSHIPS);
 	look_up_role(question, answer, &role);
 	if (OidIsValid(role.oid) && !role.readable)
 		refuse_unreadable(question, answer);
@@ -506,9 +540,12 @@ decide(const Question *question, Answer *answer)
 		Answer		unused = *answer;
 
 		check_database(question, &unused);
+		/* and to be forgotten when theirs are */
+		answer->concerns = unused.concerns;
+		answer->database_hash = unused.database_hash;
 	}
 	/* of one who does not exist, too, as it takes its time */
-	if (baton_pool_is_native(answer->role, answer->database))
+	if (baton_pool_is_native(answer->role, answer->database, &answer->max_sessions))
 		answer->native = BATON_NATIVE_POOL_MODE;
 	else if (answer->native == BATON_NATIVE_NOT && !baton_trusted_hba_works())
 		answer->native = BATON_NATIVE_BY_SERVER;

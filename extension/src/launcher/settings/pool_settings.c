@@ -10,8 +10,9 @@
  * So the dispatcher asks the launcher, and again whenever settings_watch.c has
  * noticed a change.  What no row says is what the configuration says.
  *
- * A row that is stored out of line cannot be read here (shared_catalog.c); that
- * takes settings of some 2 kB for one role.  Its values do not count, and the log
+ * A role may add settings of its own to its row, and so make it as long as it
+ * likes.  A row that is stored out of line is read by shared_toast.c; one that is
+ * too long, or cannot be read, is taken to set the strictest limits, and the log
  * says so.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -20,6 +21,7 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/htup_details.h"
 #include "access/tupdesc.h"
 #include "access/xact.h"
@@ -29,11 +31,13 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 #include "baton_shared.h"
 #include "guc_table.h"
 #include "pool_settings.h"
 #include "settings_scan.h"
+#include "shared_toast.h"
 #include "wire.h"
 
 int			baton_pool_max_backends;
@@ -70,12 +74,34 @@ static const PoolSetting settings[] =
 
 #define SETTINGS lengthof(settings)
 
+/*
+ * A row of more settings is not looked through: it would hold up all logins.
+ */
+#define LONGEST_ROW (64 * 1024)
+
+/* What such a row sets; of others a role can only gain by losing them. */
+static const struct
+{
+	int		   *configured;
+	int			value;
+}			strictest[] =
+
+{
+	{&baton_pool_max_backends, 1},
+	{&baton_pool_min_backends, 0},
+	{&baton_pool_max_sessions, 0},
+	{&baton_pool_weight, 1},
+	{&baton_pool_reserve, 0},
+	{&baton_pool_memory_kb, 1024},
+};
+
 /* Who is asked about, and what has been found. */
 typedef struct Search
 {
 	Oid			role;
 	Oid			database;
 	TupleDesc	description;
+	List	   *rows;			/* about them, copied */
 	int			values[SETTINGS];
 	uint32		sources[SETTINGS];	/* BATON_SOURCE_*: the greater, the more
 									 * closely it is about them */
@@ -146,31 +172,74 @@ configured_source(const PoolSetting *setting)
 	return record->source == PGC_S_ARGV ? BATON_SOURCE_COMMAND_LINE : BATON_SOURCE_FILE;
 }
 
+/* The page is locked: later. */
 static void
-look_at_row(HeapTuple row, void *argument)
+keep_row(HeapTuple row, void *argument)
 {
 	Search	   *search = argument;
+	uint32		source;
+
+	if (is_about((Form_pg_db_role_setting) GETSTRUCT(row), search, &source))
+		search->rows = lappend(search->rows, heap_copytuple(row));
+}
+
+/* Its settings; NULL if they cannot be looked through. */
+static ArrayType *
+row_settings(Datum stored)
+{
+	struct varlena *value = (struct varlena *) DatumGetPointer(stored);
+
+	if (toast_raw_datum_size(stored) > LONGEST_ROW)
+		return NULL;
+	if (VARATT_IS_EXTERNAL(value))
+		value = baton_shared_toast_fetch(value, PgDbRoleSettingToastTable,
+										 PgDbRoleSettingToastIndex);
+	return value == NULL ? NULL : DatumGetArrayTypeP(PointerGetDatum(value));
+}
+
+static void
+set_strictest(Search *search, const FormData_pg_db_role_setting *row, uint32 source)
+{
+	ereport(LOG,
+			(errmsg("settings of role %u in database %u are too long, so no further sessions of theirs are let in on pg_baton's port",
+					row->setrole, row->setdatabase),
+			 errdetail("Limits of a pool may be among more than %d bytes of settings.", LONGEST_ROW),
+			 errhint("Make fewer or shorter settings by ALTER ROLE or ALTER DATABASE.")));
+	for (int i = 0; i < (int) SETTINGS; i++)
+	{
+		for (int n = 0; n < (int) lengthof(strictest); n++)
+		{
+			if (settings[i].configured == strictest[n].configured && source > search->sources[i])
+			{
+				search->values[i] = strictest[n].value;
+				search->sources[i] = source;
+			}
+		}
+	}
+}
+
+static void
+look_at_row(HeapTuple row, Search *search)
+{
+	Form_pg_db_role_setting form = (Form_pg_db_role_setting) GETSTRUCT(row);
+	ArrayType  *array;
 	uint32		source;
 	bool		is_null;
 	Datum		stored;
 	Datum	   *texts;
 	int			count;
 
-	if (!is_about((Form_pg_db_role_setting) GETSTRUCT(row), search, &source))
-		return;
 	stored = heap_getattr(row, Anum_pg_db_role_setting_setconfig,
 						  search->description, &is_null);
-	if (is_null)
+	if (is_null || !is_about(form, search, &source))
 		return;
-	if (VARATT_IS_EXTERNAL(DatumGetPointer(stored)))
+	array = row_settings(stored);
+	if (array == NULL)
 	{
-		ereport(LOG,
-				(errmsg("settings of role %u in database %u are too long for pg_baton to look for limits of a pool",
-						search->role, search->database)));
+		set_strictest(search, form, source);
 		return;
 	}
-	deconstruct_array(DatumGetArrayTypeP(stored), TEXTOID, -1, false, TYPALIGN_INT,
-					  &texts, NULL, &count);
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &texts, NULL, &count);
 	for (int i = 0; i < count; i++)
 		read_setting(search, TextDatumGetCString(texts[i]), source);
 }
@@ -178,6 +247,9 @@ look_at_row(HeapTuple row, void *argument)
 static void
 search_settings(Search *search)
 {
+	Snapshot	snapshot;
+	ListCell   *cell;
+
 	/* an oid is stored as an int4 is, which is among the built-in entries */
 	search->description = CreateTemplateTupleDesc(Natts_pg_db_role_setting);
 	TupleDescInitBuiltinEntry(search->description, Anum_pg_db_role_setting_setdatabase,
@@ -191,21 +263,31 @@ search_settings(Search *search)
 		search->values[i] = *settings[i].configured;
 		search->sources[i] = configured_source(&settings[i]);
 	}
-	baton_settings_scan(look_at_row, search);
+	/* as old as the rows, or what is toasted of them might go meanwhile */
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	search->rows = NIL;
+	baton_settings_scan(keep_row, search);
+	foreach(cell, search->rows)
+		look_at_row((HeapTuple) lfirst(cell), search);
+	list_free_deep(search->rows);
+	UnregisterSnapshot(snapshot);
 }
 
 bool
-baton_pool_is_native(Oid role, Oid database)
+baton_pool_is_native(Oid role, Oid database, int32 *max_sessions)
 {
 	Search		search = {.role = role,.database = database};
+	bool		is_native = false;
 
 	search_settings(&search);
 	for (int i = 0; i < (int) SETTINGS; i++)
 	{
 		if (settings[i].configured == &baton_pool_mode)
-			return search.values[i] == BATON_MODE_NATIVE;
+			is_native = search.values[i] == BATON_MODE_NATIVE;
+		else if (settings[i].configured == &baton_pool_max_sessions)
+			*max_sessions = search.values[i];
 	}
-	return false;
+	return is_native;
 }
 
 bool
@@ -219,6 +301,7 @@ baton_pool_settings_answer(const char *bytes, Size length, StringInfo answer)
 		return false;
 	memcpy(&role, bytes, sizeof(role));
 	memcpy(&database, bytes + sizeof(role), sizeof(database));
+	memset(&search, 0, sizeof(search));
 	search.role = role;
 	search.database = database;
 

@@ -34,7 +34,10 @@ extern const struct config_enum_entry baton_pool_modes[];
  */
 extern bool baton_pool_settings_answer(const char *bytes, Size length, StringInfo answer);
 
-/* Shall a role's sessions in a database be native?  In a transaction. */
-extern bool baton_pool_is_native(Oid role, Oid database);
+/*
+ * For a client that logs in: shall a role's sessions in a database be native, and how
+ * many may there be (-1: no limit)?  In a transaction.
+ */
+extern bool baton_pool_is_native(Oid role, Oid database, int32 *max_sessions);
 
 #endif							/* BATON_POOL_SETTINGS_H */

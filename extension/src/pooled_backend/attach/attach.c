@@ -31,6 +31,7 @@
 #include "arena.h"
 #include "attach.h"
 #include "attach_origin.h"
+#include "become.h"
 #include "boundary.h"
 #include "channel.h"
 #include "client_port.h"
@@ -196,6 +197,7 @@ attach(void)
 	uint32		pid = MyProcPid;
 	uint32		role;
 	uint8		role_is_superuser;
+	uint8		serves_roles;
 	uint64		epoch;
 	const char *problem;
 	bool		is_superuser;
@@ -209,18 +211,20 @@ attach(void)
 						"pg_baton.attach")));
 
 	/*
-	 * Superusers' pools, too, leave the connections that are reserved for
-	 * administrators alone (InitPostgres checks that for others only).
-	 * superuser() may look into pg_authid, hence the transaction.
+	 * A superuser's backend may have one of the connections that are reserved
+	 * (InitPostgres lets it), as on the server's own port.  Some are left,
+	 * for superusers who come there.  superuser() may look into pg_authid,
+	 * hence the transaction.
 	 */
 	StartTransactionCommand();
 	is_superuser = superuser();
 	role_is_superuser = baton_authenticated_is_superuser() ? 1 : 0;
+	BatonSelf.is_superuser = role_is_superuser != 0;
+	BatonSelf.serves_roles = baton_become_attach();
+	serves_roles = BatonSelf.serves_roles ? 1 : 0;
 	CommitTransactionCommand();
-	if (is_superuser && !baton_has_free_connections(baton_reserved_connections()))
-		ereport(FATAL,
-				(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
-				 errmsg("remaining connection slots are reserved for non-replication superuser connections")));
+	if (is_superuser && !baton_has_free_connections((baton_reserved_connections() + 1) / 2))
+		baton_connections_are_reserved();
 
 	epoch = BatonControlMemory->dispatcher_epoch;
 	pg_read_barrier();
@@ -244,6 +248,7 @@ attach(void)
 	appendBinaryStringInfo(&hello, (char *) &role, sizeof(role));
 	appendBinaryStringInfo(&hello, (char *) &MyDatabaseId, sizeof(MyDatabaseId));
 	appendBinaryStringInfo(&hello, (char *) &role_is_superuser, sizeof(role_is_superuser));
+	appendBinaryStringInfo(&hello, (char *) &serves_roles, sizeof(serves_roles));
 	if (!baton_channel_send(BatonSelf.control, BATON_MSG_HELLO_BACKEND, 0,
 							hello.data, hello.len))
 		refuse("the dispatcher closed the control connection");
@@ -266,6 +271,7 @@ attach(void)
 	problem = check_server();
 	if (problem != NULL)
 		baton_self_check_failed(BATON_COSTS_POOLING, problem);
+	BatonSelf.serves_roles &= !baton_unpooled();
 
 	/*
 	 * A dispatcher that takes over frees the slots of backends that are still

@@ -25,6 +25,11 @@
  * errors, log.  Of what the client sends such a backend reads only what it has
  * asked for (ticket_message.c): the rest is the session's.
  *
+ * Whose turn it is, the dispatcher is told (AWAITS_CLIENT): it takes the process
+ * from a client that owes an answer when others wait for one, and never from a client for whom
+ * the server asks somebody else.  So every answer is awaited here, before the
+ * server reads it: all of it, or where it is encrypted its first byte.
+ *
  * Who may do so: whoever knows a ticket that the dispatcher has just written to
  * CONTROL; a client's own packet comes after our option, and of all names only
  * the first is looked at.  The dispatcher gives each ticket's client out once.
@@ -406,6 +411,35 @@ begin_native(void)
 				 errdetail("%s", detail)));
 }
 
+/* It is the client's turn, or no longer. */
+static void
+tell_turn(bool is_client_s)
+{
+	char		turn = is_client_s ? 1 : 0;
+
+	/* one that has gone takes nothing away any more */
+	(void) baton_channel_send(dispatcher, BATON_MSG_AWAITS_CLIENT, 0, &turn, 1);
+}
+
+/* Waits for the answer; true if all of it is in pqcomm.c's buffer. */
+static bool
+await_answer(void)
+{
+	bool		is_whole = false;
+
+	tell_turn(true);
+	if (kind == BATON_TICKET_GSS)
+	{
+		pq_startmsgread();
+		(void) pq_peekbyte();
+		pq_endmsgread();
+	}
+	else
+		is_whole = baton_ticket_message_await();
+	tell_turn(false);
+	return is_whole;
+}
+
 /* What the server has to say up to BackendKeyData. */
 static int
 ticket_message(char type, const char *body, size_t length)
@@ -477,9 +511,9 @@ ticket_flush(void)
 	asked = REQUEST_NONE;
 	baton_ticket_message_end();
 	result = server_methods->flush();
-	if (result == 0 && awaits && (kind == BATON_TICKET_LOGIN || binds))
+	if (result == 0 && awaits)
 	{
-		is_whole = baton_ticket_message_await();
+		is_whole = await_answer();
 		baton_port_claim_tls(is_whole && binds);
 	}
 	return result;

@@ -19,6 +19,7 @@
 #include "backend_state.h"
 #include "channel.h"
 #include "client_input.h"
+#include "context_unnamed.h"
 #include "dispatcher_loss.h"
 #include "handover.h"
 #include "held_client.h"
@@ -75,6 +76,22 @@ baton_assignments_take_next(void)
 }
 
 /*
+ * Can the held session be shared again, once it has no large unnamed statement?
+ * Then it is given back.
+ */
+static bool
+gives_way(uint32 cause)
+{
+	if (!baton_session_lacks(cause) ||
+		!baton_unnamed_give_up(baton_session_held()) ||
+		!baton_state_claim(BATON_BACKEND_BUSY) ||
+		!baton_session_release(BATON_BACKEND_IDLE, true))
+		return false;
+	baton_socket_clear();
+	return true;
+}
+
+/*
  * The held session, dedicated and between two transactions, ends: those like it
  * have taken what others need.
  */
@@ -92,6 +109,33 @@ evict(uint32 cause)
 	baton_input_discard_unread();
 	if (!baton_client_left(cause, BATON_END_ERROR))
 		baton_backend_retire("a session left something that cannot be cleaned");
+}
+
+/*
+ * The held session has been idle in its transaction for longer than
+ * pg_baton.extra_idle_timeout, a role without a backend waits, and no more may be
+ * started.  As idle_in_transaction_session_timeout would, it ends the process, too:
+ * its place is what the other role needs.
+ */
+static void
+end_idle(const BatonIncoming *incoming)
+{
+	BatonSessionSlot *slot;
+	int64		since;
+
+	if (!IsTransactionOrTransactionBlock() || incoming->frame.session == 0 ||
+		baton_session_held() != incoming->frame.session ||
+		incoming->frame.length != sizeof(since))
+		return;
+	memcpy(&since, incoming->payload, sizeof(since));
+	slot = baton_session_slot(baton_session_held());
+	if (slot->state != BATON_STATE_IDLE_IN_TRANSACTION || slot->state_since_us != since)
+		return;					/* it has spoken meanwhile */
+	ereport(FATAL,
+			(errcode(ERRCODE_IDLE_IN_TRANSACTION_SESSION_TIMEOUT),
+			 errmsg("terminating connection due to idle-in-transaction timeout"),
+			 errdetail("It kept a backend idle for longer than \"%s\", and others waited in vain for one.",
+					   "pg_baton.extra_idle_timeout")));
 }
 
 void
@@ -136,9 +180,13 @@ baton_assignments_handle(uint32 cause)
 				if (cause != BATON_CAUSE_NONE && !IsTransactionOrTransactionBlock() &&
 					baton_session_held() == incoming.frame.session)
 				{
-					evict(cause);
+					if (!gives_way(cause))
+						evict(cause);
 					return;
 				}
+				break;
+			case BATON_MSG_END_IDLE:
+				end_idle(&incoming);
 				break;
 			case BATON_MSG_POKE:
 				/* before the queue is looked at: the next one may be sent */

@@ -22,17 +22,17 @@
 #include <sys/socket.h>
 
 #include "storage/ipc.h"
-#include "utils/timestamp.h"
 
 #include "backend_state.h"
 #include "channel.h"
 #include "control.h"
+#include "monotonic.h"
 #include "pooled_state.h"
 
 void
 baton_state_set(uint32 state)
 {
-	BatonSelf.slot->state_since_us = GetCurrentTimestamp();
+	BatonSelf.slot->state_since_us = baton_monotonic_us();
 	pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->state), state);
 	pg_memory_barrier();
 }
@@ -93,6 +93,8 @@ baton_retire_asked(void)
 		return false;
 	if (asked == BATON_RETIRE_NOW)
 		return true;
-	return pg_atomic_compare_exchange_u32(baton_atomic_u32(BatonControlMemory->room_ticket),
-										  &asked, BATON_TICKET_TAKEN | BatonSelf.slot_index);
+	BatonSelf.has_ticket =
+		pg_atomic_compare_exchange_u32(baton_atomic_u32(BatonControlMemory->room_ticket),
+									   &asked, BATON_TICKET_TAKEN | BatonSelf.slot_index);
+	return BatonSelf.has_ticket;
 }

@@ -41,9 +41,8 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "utils/timestamp.h"
-
 #include "batch_scheduling.h"
+#include "monotonic.h"
 #include "parameters.h"
 
 /* Times woken between two looks, and until the first one with the other policy */
@@ -77,18 +76,18 @@ typedef struct
 	bool		is_batch;
 	/* It cannot be done, or is not ours to do. */
 	bool		is_refused;
-	/* As of the last look. */
-	TimestampTz looked_at;
+	/* As of the last look; times are the monotonic clock's. */
+	int64		looked_at;
 	int64		waited_ns;
 	int64		times_run;
 
 	/* With the usual policy, on average, and when it was looked at last. */
 	int64		usual_wait_us;
-	TimestampTz usual_wait_at;
+	int64		usual_wait_at;
 	/* It has that policy for one look, to see how long it waits then. */
 	bool		is_looking_at_usual;
-	TimestampTz tried_at;
-	TimestampTz not_before;
+	int64		tried_at;
+	int64		not_before;
 	int64		pause_us;
 
 	/*
@@ -184,13 +183,13 @@ interrupt_again(void)
 }
 
 static bool
-is_usual_wait_known(TimestampTz now)
+is_usual_wait_known(int64 now)
 {
 	return now - scheduling.usual_wait_at < USUAL_WAIT_KNOWN_US;
 }
 
 static void
-usual_wait_was(int64 mean_us, TimestampTz now)
+usual_wait_was(int64 mean_us, int64 now)
 {
 	scheduling.usual_wait_us = is_usual_wait_known(now) ?
 		(3 * scheduling.usual_wait_us + mean_us) / 4 : mean_us;
@@ -199,7 +198,7 @@ usual_wait_was(int64 mean_us, TimestampTz now)
 
 /* If it does for as long as the pause was, the next one is short. */
 static void
-goes_well(TimestampTz now)
+goes_well(int64 now)
 {
 	if (now - scheduling.tried_at > scheduling.pause_us)
 		scheduling.pause_us = PAUSE_LEAST_US;
@@ -208,7 +207,7 @@ goes_well(TimestampTz now)
 static void
 look(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	int64		now = baton_monotonic_us();
 	int64		waited_ns;
 	int64		times_run;
 	int64		wait_ns;

@@ -49,7 +49,6 @@
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 #include "utils/timeout.h"
-#include "utils/timestamp.h"
 
 #include "arena.h"
 #include "boundary.h"
@@ -65,6 +64,8 @@
 #include "login_trigger.h"
 #include "majors.h"
 #include "message_timeout.h"
+#include "monotonic.h"
+#include "own_statistics.h"
 #include "parameters.h"
 #include "pid_deadlock.h"
 #include "pid_notify.h"
@@ -244,6 +245,8 @@ boundary_putmessage(char type, const char *s, size_t len)
 				self->batch_begun = true;
 			if (unlikely(BatonServed.message.is_timed))
 				baton_message_timeout_end();
+			if (unlikely(BatonServed.input.until_timeout > 0) && !self->injecting)
+				baton_client_is_told(type);
 		}
 	}
 
@@ -391,7 +394,13 @@ answered(char status, bool ready)
 				pg_atomic_fetch_add_u64(baton_atomic_u64(BatonSelf.pool->completed), 1);
 			}
 		}
-		slot->state_since_us = GetCurrentTimestamp();
+		slot->state_since_us = baton_monotonic_us();
+		if (status == 'I')
+			baton_own_statistics_begin(slot->state_since_us);
+		/* what comes next has been read, or will be, without a look at it */
+		if (unlikely(baton_unnamed_is_put_off()) &&
+			(BatonSelf.control < 0 || baton_input_is_buffered()))
+			baton_unnamed_make(NULL, 0);
 		if (BatonSelf.control < 0)
 		{
 			/* an ordinary connection for good */

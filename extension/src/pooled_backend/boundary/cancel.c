@@ -29,9 +29,10 @@
  *
  * Putting a session in place takes longer than stock's reading of a message
  * that is there.  If it was handed over because it has asked something, a
- * cancel that names it and comes meanwhile means that, and is armed as well.
- * Not so for one that idles in place: whatever is in its socket when we come
- * to look may have been sent after the cancel.
+ * cancel that names it and comes before anything of that runs means it, and is
+ * kept until then; PostgresMain throws away one that is raised before it has
+ * read the message.  Not so for one that idles in place: whatever is in its
+ * socket when we come to look may have been sent after the cancel.
  *
  * session_signal() and the order of the words it reads are modelled with the
  * dispatcher's side in dispatcher/src/dispatcher/link/handshake/model.rs: who
@@ -80,10 +81,10 @@ session_signal(SIGNAL_ARGS)
 	}
 	if (cancelled)
 	{
-		if (!BatonSelf.holds_cancels)
-			StatementCancelHandler(SIGINT);
-		else if (BatonServed.cancel.has_spoken)
+		if (BatonServed.cancel.has_spoken)
 			BatonServed.cancel.held_back = true;
+		else if (!BatonSelf.holds_cancels)
+			StatementCancelHandler(SIGINT);
 	}
 	if (here != 0 && baton_pid_is_terminated(here))
 	{
@@ -106,12 +107,6 @@ void
 baton_cancel_unhold(void)
 {
 	BatonSelf.holds_cancels = false;
-	BatonServed.cancel.has_spoken = false;
-	if (BatonServed.cancel.held_back)
-	{
-		BatonServed.cancel.held_back = false;
-		BatonServed.cancel.armed = true;
-	}
 	if (BatonServed.session != 0 && baton_pid_is_terminated(BatonServed.session))
 		die(SIGTERM);
 }
@@ -147,14 +142,23 @@ baton_cancel_arm(void)
 void
 baton_cancel_disarm(void)
 {
+	baton_cancel_session_asks(false);
 	BatonServed.cancel.armed = false;
 }
 
 void
 baton_cancel_fire(void)
 {
-	if (unlikely(BatonServed.cancel.armed))
+	if (likely(!BatonServed.cancel.has_spoken && !BatonServed.cancel.armed))
+		return;
+	/* a message of ours */
+	if (BatonSelf.holds_cancels)
+		return;
+	/* from here on the handler raises it itself */
+	BatonServed.cancel.has_spoken = false;
+	if (BatonServed.cancel.held_back || BatonServed.cancel.armed)
 	{
+		BatonServed.cancel.held_back = false;
 		BatonServed.cancel.armed = false;
 		QueryCancelPending = true;
 		InterruptPending = true;

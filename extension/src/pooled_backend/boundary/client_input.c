@@ -82,14 +82,12 @@ is_one_of(const char *types, char type)
 }
 
 /*
- * Whoever has sent half a message costs nobody a backend: is there one, among
- * those that begin with these bytes, that the server answers, or that ends the
- * session?  What lies behind the bytes that were looked at is given the benefit
- * of the doubt.  message_start.rs has the same rule, and its tests.  A function
- * of its arguments.
+ * What lies behind the bytes that were looked at is given the benefit of the
+ * doubt.  message_start.rs has the same rule, and its tests.  A function of its
+ * arguments.
  */
-static bool
-batch_may_begin(const char *bytes, Size length, Size available)
+static InputExtent
+batch_extent(const char *bytes, Size length, Size available)
 {
 	Size		at = 0;
 
@@ -98,23 +96,25 @@ batch_may_begin(const char *bytes, Size length, Size available)
 		uint32		size;
 
 		if (at >= length || bytes[at] == 'X' || !is_one_of("QFPBDECSHdcf", bytes[at]))
-			return true;		/* the latter is refused at once */
+			return INPUT_ENOUGH;	/* the latter is refused at once */
 		if (available - at < 5)
-			return false;
+			return INPUT_PART;
 		if (length - at < 5)
-			return true;
+			return INPUT_ENOUGH;
 		memcpy(&size, bytes + at + 1, sizeof(size));
 		size = pg_ntoh32(size);
 		if (size < 4 || size > PQ_LARGE_MESSAGE_LIMIT ||
 			(size > PQ_SMALL_MESSAGE_LIMIT && !is_one_of("QFPBd", bytes[at])))
-			return true;		/* so is this */
+			return INPUT_ENOUGH;	/* so is this */
 		if (size > available - at - 1)
-			return false;
+			return INPUT_PART;
 		if (!is_one_of("PBDEC", bytes[at]))
-			return true;
+			return INPUT_ENOUGH;
 		at += 1 + (Size) size;
 	}
-	return available >= BATON_MESSAGE_MAY_BEGIN;
+	if (available >= BATON_MESSAGE_MAY_BEGIN)
+		return INPUT_ENOUGH;
+	return available > 0 ? INPUT_PAUSE : INPUT_PART;
 }
 
 /* CopyData, CopyDone and CopyFail; no COPY is on between two commands. */
@@ -164,15 +164,15 @@ baton_input_unread(void)
 	return unread;
 }
 
-bool
-baton_input_may_begin(void)
+InputExtent
+baton_input_extent(void)
 {
 	Size		available = BatonServed.input.peeked_length;
 
 	/* the kernel is asked only where the bytes at hand may not be all */
 	if (BatonServed.input.peeked_length == sizeof(peeked))
 		available = Max(available, baton_input_unread());
-	return batch_may_begin(peeked, BatonServed.input.peeked_length, available);
+	return batch_extent(peeked, BatonServed.input.peeked_length, available);
 }
 
 /*

@@ -33,11 +33,17 @@ extern bool baton_input_is_whole(void);
 /* How many bytes the client has sent that are still in its socket. */
 extern Size baton_input_unread(void);
 
-/*
- * Is there enough of it for a backend to read, though not all?  Enough is a
- * message that is answered, whatever follows it, or BATON_MESSAGE_MAY_BEGIN.
- */
-extern bool baton_input_may_begin(void);
+/* How much of a batch is there, as far as that decides whether a backend reads it. */
+typedef enum
+{
+	INPUT_PART,					/* part of a message */
+	INPUT_PAUSE,				/* whole messages, none of which is answered
+								 * before a Sync or Flush */
+	INPUT_ENOUGH				/* a message that is answered, whatever
+								 * follows it, or BATON_MESSAGE_MAY_BEGIN */
+} InputExtent;
+
+extern InputExtent baton_input_extent(void);
 
 /*
  * Reads into pqcomm.c's buffer what the socket, known to be readable, has.

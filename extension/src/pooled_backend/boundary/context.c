@@ -31,6 +31,7 @@
 #include "utils/memutils.h"
 
 #include "arena.h"
+#include "catalog_age.h"
 #include "connect_privilege.h"
 #include "context.h"
 #include "context_params.h"
@@ -87,6 +88,7 @@ baton_context_attach(void)
 		context_context = AllocSetContextCreate(TopMemoryContext,
 												"pg_baton session context",
 												ALLOCSET_DEFAULT_SIZES);
+	baton_catalog_age_attach();
 	for (int i = 0; i < (int) lengthof(parts); i++)
 	{
 		const char *problem = parts[i].attach();
@@ -200,6 +202,7 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 		return BATON_GREETING_NEVER;
 	}
 	baton_functions_session_changes();
+	baton_catalog_session_changes();
 	BatonPlaced.context.session = record->id;
 	BatonPlaced.context.version = 0;
 	baton_reset_follow_reload();
@@ -245,7 +248,10 @@ baton_context_install(const BatonSessionRecord *record)
 		record->id != BatonPlaced.context.session)
 	{
 		if (record->id != BatonPlaced.context.session)
+		{
 			baton_functions_session_changes();
+			baton_catalog_session_changes();
+		}
 		BatonPlaced.context.session = record->id;
 		BatonPlaced.context.version = 0;
 		sort_out(record);
@@ -296,6 +302,15 @@ baton_context_forget(uint64 session)
 	BatonPlaced.context.version = 0;
 	baton_reset_neutralise();
 	baton_params_forget();
+}
+
+void
+baton_context_leave(void)
+{
+	baton_reset_follow_reload();
+	if (BatonPlaced.context.session != 0)
+		baton_context_forget(BatonPlaced.context.session);
+	baton_temporary_install(false);
 }
 
 void

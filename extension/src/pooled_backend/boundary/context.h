@@ -55,6 +55,9 @@ extern bool baton_context_capture(uint64 session);
 /* The session has ended; forget everything of it, back to base. */
 extern void baton_context_forget(uint64 session);
 
+/* Nothing of a session's stays in place, and none is held. */
+extern void baton_context_leave(void);
+
 /* ConfigReloadPending was seen: process it as the base must see it. */
 extern void baton_context_reload(void);
 

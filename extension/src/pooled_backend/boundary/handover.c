@@ -35,15 +35,17 @@
 #include "libpq/libpq-be.h"
 #include "libpq/pqformat.h"
 #include "miscadmin.h"
+#include "monotonic.h"
 #include "pgstat.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timeout.h"
-#include "utils/timestamp.h"
 
 #include "arena.h"
+#include "become.h"
+#include "cache_memory.h"
 #include "channel.h"
 #include "client_input.h"
 #include "context.h"
@@ -55,13 +57,14 @@
 #include "login_trigger.h"
 #include "message_timeout.h"
 #include "opening_notices.h"
+#include "own_statistics.h"
+#include "parameters.h"
 #include "pooled_state.h"
 #include "portal_counter.h"
 #include "scheduling_log.h"
 #include "self_check.h"
 #include "session_pid.h"
 #include "socket_switch.h"
-#include "sound_timestamp.h"
 #include "wire.h"
 
 void
@@ -197,10 +200,12 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	bool		is_new = record != NULL && (record->record_flags & BATON_RECORD_GREET) != 0;
 	uint32		held_off = QueryCancelHoldoffCount;
 	bool		failed = false;
-	TimestampTz waits_since;
+	int64		waits_since;
 	bool		is_last = slot->last_backend == BatonSelf.slot_index + 1;
 
 	Assert(BatonServed.session == 0);
+	if (unlikely(baton_force_role_changes) && BatonSelf.serves_roles)
+		baton_become_there_and_back();
 	BatonServed.greeted_here = is_new;
 	BatonServed.input.just_taken = true;
 	BatonServed.input.installed = true;
@@ -224,14 +229,16 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	pg_memory_barrier();
 	BatonSelf.in_hand = 0;
 	waits_since = slot->state == BATON_STATE_WAITING ?
-		baton_sound_timestamp(slot->state_since_us) : 0;
+		slot->state_since_us : 0;
 	slot->state = BATON_STATE_ACTIVE;
-	slot->state_since_us = GetCurrentTimestamp();
+	slot->state_since_us = baton_monotonic_us();
 	if (!is_last)
 		slot->migrations++;
 	slot->last_backend = BatonSelf.slot_index + 1;
 	BatonSelf.slot->switches++;
+	BatonServed.role = baton_identity((uint32) session)->role_oid;
 	BatonServed.session = session;
+	baton_own_statistics_begin(slot->state_since_us);
 	baton_pid_take(session);
 	baton_socket_put(fd);
 
@@ -246,6 +253,7 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 
 	PG_TRY();
 	{
+		baton_role_check();
 		baton_identity_put(record);
 		baton_keepalive_relayed(record->is_relayed != 0);
 		/* now that lines are the session's */
@@ -337,8 +345,10 @@ static uint32
 lacks_memory(void)
 {
 	int64		growth = baton_delta_growth();
+	Size		size = baton_delta_size();
 
-	if (!baton_arena_has_room(baton_delta_size()))
+	if (size > 0 && !baton_arena_has_room(baton_record(BatonServed.session)->account, size) &&
+		!(baton_delta_shrinks() && baton_arena_has_room_to_shrink(size)))
 		return BATON_CAUSE_CONTEXT_MEMORY;
 
 	/* who takes nothing more is welcome even where there is too much */
@@ -386,6 +396,8 @@ forget_served(void)
 	/* what stands elsewhere: a timer, and the buffer of its changes */
 	baton_message_timeout_end();
 	baton_delta_drop();
+	/* what it had in use counts from now on */
+	baton_cache_memory_used();
 
 	BatonServed = nobody;
 }
@@ -420,14 +432,17 @@ baton_session_release(uint32 state_after, bool tell_always)
 	 * in time; else the rate limit of pgstat_report_stat holds as in stock.
 	 */
 	if (BatonControlMemory->force_migration != 0)
+	{
 		pgstat_report_stat(true);
+		baton_own_statistics_reported();
+	}
 
 	baton_idle_timeouts_end();
 
 	baton_delta_send(BatonSelf.control, session);
 
 	slot->state = BATON_STATE_IDLE;
-	slot->state_since_us = BatonSelf.slot->state_since_us = GetCurrentTimestamp();
+	slot->state_since_us = BatonSelf.slot->state_since_us = baton_monotonic_us();
 	slot->idle_session_timeout_ms = IdleSessionTimeout;
 	slot->unnamed_portals = baton_portal_counter();
 	baton_keepalive_leave(slot);

@@ -48,6 +48,13 @@ extern bool baton_session_release(uint32 state_after, bool tell_always);
  */
 extern uint32 baton_session_lacks_memory(void);
 
+/* Is it one of these? */
+static inline bool
+baton_session_lacks(uint32 cause)
+{
+	return cause == BATON_CAUSE_CONTEXT_MEMORY || cause == BATON_CAUSE_POOL_MEMORY;
+}
+
 /*
  * PostgresMain has armed its timeouts for an idle session before
  * ReadyForQuery, but nobody, or another session, is idle here.

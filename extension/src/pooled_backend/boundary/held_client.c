@@ -13,12 +13,15 @@
 #include "access/xact.h"
 #include "libpq/libpq.h"
 #include "miscadmin.h"
+#include "monotonic.h"
 #include "pgstat.h"
+#include "storage/proc.h"
 #include "tcop/tcopprot.h"
-#include "utils/timestamp.h"
+#include "utils/timeout.h"
 
 #include "backend_state.h"
 #include "context.h"
+#include "context_unnamed.h"
 #include "control.h"
 #include "handover.h"
 #include "held_client.h"
@@ -43,11 +46,18 @@ baton_client_rest_may_begin(void)
 							   BATON_SESSION_LOOKED_AT);
 }
 
-/* Too little to be read, and nobody has said otherwise? */
+/*
+ * Too little to be read?  Whole messages without a Sync would hold the backend until
+ * the Sync comes, so the dispatcher decides on that (has_backend_to_spare, serve.rs).
+ * Such a pause is no part of a message: message_timeout does not count.
+ */
 static bool
-only_begins(void)
+only_begins(bool *is_part)
 {
-	return !baton_input_may_begin() &&
+	InputExtent extent = baton_input_extent();
+
+	*is_part = extent != INPUT_PAUSE;
+	return extent != INPUT_ENOUGH &&
 		(baton_session_slot(baton_session_held())->flags & BATON_SESSION_LOOKED_AT) == 0;
 }
 
@@ -55,7 +65,7 @@ ClientSays
 baton_client_listen(bool ready, bool may_leave)
 {
 	ClientSays	says;
-	bool		read = ready && !input->installed && !may_leave;
+	bool		read = ready && !input->installed && !may_leave && !baton_unnamed_is_put_off();
 
 	/*
 	 * An installed session's first message must stay in the socket until it
@@ -78,9 +88,11 @@ baton_client_listen(bool ready, bool may_leave)
 		if (unlikely(may_leave && !input->is_whole &&
 					 (says == CLIENT_SPEAKS || says == CLIENT_SENDS_NOOP)))
 		{
-			if (only_begins())
+			bool		is_part;
+
+			if (only_begins(&is_part))
 				return CLIENT_BEGINS;
-			input->is_timed = true;
+			input->is_timed = is_part;
 		}
 	}
 
@@ -113,15 +125,33 @@ baton_client_runs(StringInfo messages)
 	input->just_taken = false;
 	input->installed = false;
 	slot->state = BATON_STATE_ACTIVE;
-	slot->state_since_us = GetCurrentTimestamp();
+	slot->state_since_us = baton_monotonic_us();
 	if (unlikely(slot->flags & BATON_SESSION_LOOKED_AT))
-		pg_atomic_fetch_and_u32(baton_atomic_u32(slot->flags),
-								~(uint32) BATON_SESSION_LOOKED_AT);
+	{
+		uint32		flags = pg_atomic_fetch_and_u32(baton_atomic_u32(slot->flags),
+													~(uint32) (BATON_SESSION_LOOKED_AT |
+															   BATON_SESSION_LATE |
+															   BATON_SESSION_PAUSE));
+		int			pause = flags >> BATON_SESSION_PAUSE_SHIFT;
+
+		/*
+		 * start_xact_command (postgres.c) leaves a timer alone that runs; a
+		 * Close does not call it.
+		 */
+		if (flags & BATON_SESSION_LATE)
+			input->until_timeout = pause;
+		else if (pause > 0 && baton_input_peeked(&length)[0] != 'C')
+			enable_timeout_after(STATEMENT_TIMEOUT, pause);
+	}
 	if (unlikely(input->is_timed))
 		baton_message_timeout_begin(false);
 
 	/* one that has stayed here has its unnamed statement here */
 	first_bytes = baton_input_peeked(&length);
+	/* it is no longer what comes next */
+	input->peeked_length = 0;
+	if (!check_unnamed && unlikely(baton_unnamed_is_put_off()))
+		baton_unnamed_make(first_bytes, length);
 	return check_unnamed &&
 		baton_context_unnamed(baton_session_held(), first_bytes, length, messages);
 }
@@ -134,19 +164,42 @@ baton_client_asks_nothing(void)
 	input->just_taken = false;
 	baton_session_void_cancel();
 	slot->state = BATON_STATE_IDLE;
-	slot->state_since_us = GetCurrentTimestamp();
+	slot->state_since_us = baton_monotonic_us();
+}
+
+/* The timer runs for what has been answered: only an Execute turns it off. */
+static void
+statement_timed_out(void)
+{
+	if (!get_timeout_active(STATEMENT_TIMEOUT))
+		return;
+	enable_timeout_after(STATEMENT_TIMEOUT, 0);
+	/* the signal comes after a microsecond, or once there is time for it */
+	while (!get_timeout_indicator(STATEMENT_TIMEOUT, false))
+		pg_usleep(10);
+}
+
+void
+baton_client_is_told(char type)
+{
+	if (type == 'E' || type == 'Z')
+		input->until_timeout = 0;
+	else if (strchr("123CITns", type) != NULL && --input->until_timeout == 0)
+		statement_timed_out();
 }
 
 bool
 baton_client_waits_for_rest(void)
 {
+	pg_atomic_uint32 *flags = baton_atomic_u32(baton_session_slot(baton_session_held())->flags);
+	uint32		timeout_ms = StatementTimeout <= BATON_SESSION_PAUSE_MAX ? StatementTimeout : 0;
+
 	baton_client_asks_nothing();
-	pg_atomic_fetch_or_u32(baton_atomic_u32(baton_session_slot(baton_session_held())->flags),
-						   BATON_SESSION_BEGUN);
+	pg_atomic_fetch_and_u32(flags, ~(uint32) BATON_SESSION_PAUSE);
+	pg_atomic_fetch_or_u32(flags, BATON_SESSION_BEGUN | timeout_ms << BATON_SESSION_PAUSE_SHIFT);
 	if (!baton_session_release(BATON_BACKEND_IDLE, baton_migration_forced()))
 	{
-		pg_atomic_fetch_and_u32(baton_atomic_u32(baton_session_slot(baton_session_held())->flags),
-								~(uint32) BATON_SESSION_BEGUN);
+		pg_atomic_fetch_and_u32(flags, ~(uint32) (BATON_SESSION_BEGUN | BATON_SESSION_PAUSE));
 		return false;
 	}
 	baton_socket_clear();

@@ -47,6 +47,13 @@ extern void baton_client_rest_may_begin(void);
 extern bool baton_client_waits_for_rest(void);
 
 /*
+ * The client is about to be told this.  A batch may have waited outside of any backend
+ * for longer than its session's statement_timeout (BATON_SESSION_PAUSE): the server
+ * would then read the next message to raise its error.
+ */
+extern void baton_client_is_told(char type);
+
+/*
  * It has gone (BATON_END_*), and its session with it.  True if the backend is
  * clean.  False: it must exit.
  */

@@ -29,8 +29,8 @@ extern void baton_cancel_arm(void);
 extern void baton_cancel_disarm(void);
 
 /*
- * Between these nothing of the client's runs; a cancel of the session in place
- * that means what it has asked already is armed at the end.
+ * Between these nothing of the client's runs.  A cancel of the session in place
+ * is kept if the session has asked something, and means nothing otherwise.
  */
 extern void baton_cancel_hold(void);
 extern void baton_cancel_unhold(void);
@@ -44,7 +44,7 @@ extern void baton_cancel_session_asks(bool asks);
  */
 extern void baton_terminate_check(uint64 session);
 
-/* Something begins to run: cancels it, by ERROR, if that was armed. */
+/* Something begins to run: cancels it, by ERROR, if one was armed or kept. */
 extern void baton_cancel_fire(void);
 
 #endif							/* BATON_IDENTITY_H */

@@ -39,8 +39,11 @@
 #include "assignments.h"
 #include "backend_state.h"
 #include "batch_scheduling.h"
+#include "become.h"
+#include "cache_memory.h"
 #include "channel.h"
 #include "context.h"
+#include "context_unnamed.h"
 #include "control.h"
 #include "dispatcher_loss.h"
 #include "handover.h"
@@ -50,9 +53,12 @@
 #include "idle.h"
 #include "majors.h"
 #include "message_timeout.h"
+#include "own_statistics.h"
 #include "pooled_state.h"
 #include "socket_switch.h"
 #include "taint.h"
+
+#define LACKS_MEMORY_LOOK_MS 1000
 
 /* What PostgresMain's wait for a command would process. */
 static void
@@ -65,6 +71,7 @@ handle_interrupts(void)
 	{
 		IdleStatsUpdateTimeoutPending = false;
 		pgstat_report_stat(true);
+		baton_own_statistics_reported();
 	}
 	if (catchupInterruptPending)
 		ProcessCatchupInterrupt();
@@ -75,18 +82,18 @@ handle_interrupts(void)
 }
 
 /*
- * Sleeps until there is something to look at.  True if that is the client's
+ * Sleeps until there is something to look at, or for so long.  True if that is the client's
  * socket, and nothing else has happened that might have changed whose it is.
  */
 static bool
-sleep_idle(uint32 cause)
+sleep_idle(uint32 cause, long timeout_ms)
 {
 	WaitEvent	events[FeBeWaitSetNEvents + 1];
 	int			count;
 	bool		client_ready = true;
 
 	baton_socket_expect_sleep();
-	count = WaitEventSetWait(baton_socket_idle_set(), -1, events, lengthof(events),
+	count = WaitEventSetWait(baton_socket_idle_set(), timeout_ms, events, lengthof(events),
 							 WAIT_EVENT_CLIENT_READ);
 	baton_batch_scheduling_woken();
 	for (int i = 0; i < count; i++)
@@ -150,7 +157,7 @@ wait_in_transaction(void)
 				continue;
 			}
 		}
-		ready = sleep_idle(BATON_CAUSE_OTHER);
+		ready = sleep_idle(BATON_CAUSE_OTHER, -1);
 	}
 	return true;
 }
@@ -215,7 +222,12 @@ pass_baton(void)
 	}
 
 	if (baton_session_held() == 0 && BatonSelf.retire_wanted && baton_state_claim(BATON_BACKEND_RETIRING))
-		baton_backend_retire("");
+	{
+		if (!BatonSelf.has_ticket || !BatonSelf.serves_roles)
+			baton_backend_retire("");
+		baton_become_or_retire();
+		return true;
+	}
 
 	/*
 	 * From here on the dispatcher may assign.  Full barrier (in set_state),
@@ -256,6 +268,16 @@ told_to_keep(void)
 }
 
 /*
+ * How long to sleep.  Nobody wakes a backend whose session lacks memory when
+ * others have begun to wait, or there is room.
+ */
+static long
+sleep_time(uint32 cause)
+{
+	return baton_session_lacks(cause) ? LACKS_MEMORY_LOOK_MS : baton_cache_memory_sleep();
+}
+
+/*
  * The held session, if any, is between two transactions.  Returns when the
  * session in place has begun to speak.
  */
@@ -266,6 +288,7 @@ wait_for_session(void)
 	bool		look_for_cause = true;
 	bool		ready = false;
 
+	baton_cache_memory_used();
 	for (;;)
 	{
 		if (BatonSelf.control < 0)
@@ -280,6 +303,7 @@ wait_for_session(void)
 		if (InterruptPending || catchupInterruptPending || notifyInterruptPending ||
 			ConfigReloadPending)
 			handle_interrupts();
+		baton_cache_memory_look();
 
 		if (baton_session_held() == 0)
 		{
@@ -293,6 +317,9 @@ wait_for_session(void)
 				cause = baton_session_lacks_memory();
 			if (cause == BATON_CAUSE_NONE)
 				cause = told_to_keep();
+			if (baton_session_lacks(cause) && baton_queue_has_some() &&
+				baton_unnamed_give_up(baton_session_held()))
+				continue;
 			baton_session_note_cause(cause);
 			look_for_cause = false;
 		}
@@ -349,7 +376,7 @@ wait_for_session(void)
 		/* who has been given back is not shown by a backend that sleeps */
 		if (baton_session_held() == 0)
 			baton_identity_clear();
-		ready = sleep_idle(cause);
+		ready = sleep_idle(cause, sleep_time(cause));
 		look_for_cause = true;	/* it may be another session now */
 	}
 }
@@ -358,6 +385,7 @@ void
 baton_idle_start(void)
 {
 	baton_session_start();
+	baton_cache_memory_start();
 	baton_message_timeout_start();
 	baton_hold_limit_start();
 	baton_state_set(BATON_BACKEND_IDLE);

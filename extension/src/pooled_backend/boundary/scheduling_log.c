@@ -22,8 +22,8 @@
 
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
-#include "utils/timestamp.h"
 
+#include "monotonic.h"
 #include "pooled_state.h"
 #include "scheduling_log.h"
 
@@ -61,12 +61,12 @@ write_line(uint64 session, const char *what, const char *fields)
  */
 void
 baton_scheduling_log_taken(uint64 session, BatonTakenBy why, bool is_last,
-						   TimestampTz waits_since)
+						   int64 waits_since)
 {
-	int64		waited_us = waits_since == 0 ? 0 : GetCurrentTimestamp() - waits_since;
+	int64		waited_us = waits_since == 0 ? 0 : baton_monotonic_us() - waits_since;
 	char		fields[128];
 
-	/* the clock may have been set back */
+	/* another process has written it */
 	waited_us = Max(waited_us, 0);
 	snprintf(fields, sizeof(fields), "waited_ms=%lld.%03d why=\"%s\"",
 			 (long long) (waited_us / 1000), (int) (waited_us % 1000),

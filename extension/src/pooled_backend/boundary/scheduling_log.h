@@ -10,7 +10,6 @@
 #ifndef BATON_SCHEDULING_LOG_H
 #define BATON_SCHEDULING_LOG_H
 
-#include "datatype/timestamp.h"
 
 #include "parameters.h"
 
@@ -23,7 +22,7 @@ typedef enum BatonTakenBy
 } BatonTakenBy;
 
 extern void baton_scheduling_log_taken(uint64 session, BatonTakenBy why, bool is_last,
-									   TimestampTz waits_since);
+									   int64 waits_since);
 extern void baton_scheduling_log_cause(uint64 session, uint32 cause, uint32 cause_before);
 
 #endif							/* BATON_SCHEDULING_LOG_H */

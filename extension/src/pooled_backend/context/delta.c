@@ -64,6 +64,7 @@ static bool initialised = false;
 static int	change_count = 0;	/* collected */
 static int	settled_count = 0;	/* were left when they were settled last */
 static int64 growth = 0;
+static int64 growth_in_memory = 0;	/* of what no other session has */
 
 static void
 append(const void *data, Size length)
@@ -115,6 +116,7 @@ baton_delta_put(uint16 kind, const char *key, Size key_length,
 			   sizeof(counter) + sizeof(aux) + counter_length + value_length))
 		return;
 	growth += ITEM_BYTES(key_length, value_length);
+	growth_in_memory += ITEM_BYTES(key_length, value_length);
 	append(&kind, sizeof(kind));
 	append(&key_length16, sizeof(key_length16));
 	append(key, key_length);
@@ -156,6 +158,12 @@ int64
 baton_delta_growth(void)
 {
 	return growth;
+}
+
+bool
+baton_delta_shrinks(void)
+{
+	return !BatonServed.delta_too_large && growth_in_memory <= 0;
 }
 
 /* As items stand in a context; a change before a later one of the same item. */
@@ -224,12 +232,11 @@ find_changes(DeltaChange *changes)
 	}
 }
 
-/* What the changes, sorted as items are, take away of what is stored. */
-static int64
-bytes_replaced(const DeltaChange *changes, const BatonSessionRecord *record)
+/* Takes off what the changes, sorted as items are, replace or delete. */
+static void
+subtract_replaced(const DeltaChange *changes, const BatonSessionRecord *record)
 {
 	const BatonItem *items = baton_record_items(record);
-	int64		bytes = 0;
 	uint32		item = 0;
 
 	for (int i = 0; i < change_count; i++)
@@ -246,12 +253,17 @@ bytes_replaced(const DeltaChange *changes, const BatonSessionRecord *record)
 											 change->kind, change->key, change->key_length);
 
 			if (order == 0)
-				bytes += ITEM_BYTES(entry->key_length, entry->value_length);
+			{
+				int64		bytes = ITEM_BYTES(entry->key_length, entry->value_length);
+
+				growth -= bytes;
+				if (!baton_entry_is_shared(items[item].entry))
+					growth_in_memory -= bytes;
+			}
 			if (order > 0)
 				break;
 		}
 	}
-	return bytes;
 }
 
 /* The others move up, in their order. */
@@ -305,7 +317,8 @@ baton_delta_settle(const BatonSessionRecord *record)
 		else
 			growth += changes[i].bytes;
 	}
-	growth -= bytes_replaced(changes, record);
+	growth_in_memory = growth;
+	subtract_replaced(changes, record);
 	if (some_void)
 		remove_void(changes);
 	settled_count = change_count;
@@ -339,7 +352,7 @@ baton_delta_drop(void)
 {
 	BatonServed.delta_too_large = false;
 	change_count = settled_count = 0;
-	growth = 0;
+	growth = growth_in_memory = 0;
 	if (!initialised)
 		return;
 	resetStringInfo(&collected);

@@ -40,6 +40,12 @@ extern Size baton_delta_size(void);
 extern int64 baton_delta_growth(void);
 
 /*
+ * Does what is collected free as much memory as it takes?  Known once it has been
+ * settled.
+ */
+extern bool baton_delta_shrinks(void);
+
+/*
  * Changes that later ones have made void go.  Those are what a session collects
  * that has to stay, and changes the same things again, or takes them away.
  */

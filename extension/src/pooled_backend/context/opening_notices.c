@@ -36,6 +36,7 @@
 #define MOST_NOTICES 16
 
 static bool starting = true;
+static bool becoming = false;	/* another role's settings are applied */
 static List *notices = NIL;
 
 static char *
@@ -73,7 +74,7 @@ is_checked_anew(const ErrorData *edata)
 void
 baton_opening_notices_log(ErrorData *edata)
 {
-	if (starting && edata->elevel == WARNING && edata->output_to_client &&
+	if (((starting && edata->output_to_client) || becoming) && edata->elevel == WARNING &&
 		MyProcPort != NULL && debug_query_string == NULL &&
 		list_length(notices) < MOST_NOTICES && !is_checked_anew(edata))
 		keep(edata);
@@ -83,6 +84,36 @@ void
 baton_opening_notices_end(void)
 {
 	starting = false;
+}
+
+/*
+ * CheckMyDatabase's are of the database, and stay; the others are of the settings that go.
+ * Warnings go to the log and to the sessions that are greeted, and to no client now.
+ */
+void
+baton_opening_notices_begin_role(void)
+{
+	ListCell   *cell;
+
+	foreach(cell, notices)
+	{
+		ErrorData  *edata = lfirst(cell);
+
+		if (edata->funcname == NULL || strcmp(edata->funcname, "CheckMyDatabase") != 0)
+		{
+			FreeErrorData(edata);
+			notices = foreach_delete_current(notices, cell);
+		}
+	}
+	becoming = true;
+	whereToSendOutput = DestNone;
+}
+
+void
+baton_opening_notices_end_role(void)
+{
+	becoming = false;
+	whereToSendOutput = DestRemote;
 }
 
 /* One field, if there is a text for it. */

@@ -18,6 +18,13 @@ extern void baton_opening_notices_log(ErrorData *edata);
 /* The backend has attached: it is warned of nothing more. */
 extern void baton_opening_notices_end(void);
 
+/*
+ * While the backend takes another role's settings, what it is warned of takes the place
+ * of the warnings about the settings before.  After an error in between it must end.
+ */
+extern void baton_opening_notices_begin_role(void);
+extern void baton_opening_notices_end_role(void);
+
 /* Tells the client in place, and appends the messages as they were sent. */
 extern void baton_opening_notices_send(StringInfo sent);
 

@@ -65,6 +65,22 @@ baton_param_is_whole(const BatonParam *param)
 	return param->header.form != BATON_PARAM_VALUE || param->string != NULL;
 }
 
+bool
+baton_param_exists(const char *name)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &BatonPlaced.params.list)
+	{
+		const BatonParam *param = dlist_container(BatonParam, node, iter.cur);
+
+		if (param->header.form == BATON_PARAM_EXISTS &&
+			baton_guc_compare_names(param->name, name) == 0)
+			return true;
+	}
+	return false;
+}
+
 static int
 compare_names(const char *a, Size a_length, const char *b, Size b_length)
 {

@@ -73,6 +73,9 @@ extern void baton_param_drop(BatonParam *param);
  */
 extern bool baton_param_is_whole(const BatonParam *param);
 
+/* Has the session that is put in place the placeholder, without a value? */
+extern bool baton_param_exists(const char *name);
+
 /* By name; and the one of that name, or NULL. */
 extern void baton_params_sort(BatonParam **params, int count);
 extern BatonParam *baton_params_find(BatonParam **sorted, int count,

@@ -18,9 +18,10 @@
  * the order of process_settings (postinit.c), and checked as there, with its
  * WARNING if they are refused.  So is the search path, by which some are
  * looked up.  Others of the same kind are told the same without a look while
- * login_generation stays, if it was a role that was looked up, or else
- * names_generation (login_watch.c raises them when what a check hook has looked
- * at changes).  On a standby nobody raises them, and each greeting counts for one
+ * login_generation stays, or no role or membership changes, if it was a role that was
+ * looked up, or else names_generation (login_watch.c raises them when what a check hook
+ * has looked at changes).  A startup option that a role may set by a privilege is told
+ * the same while no membership changes.  On a standby nobody raises them, and each greeting counts for one
  * session only.  So does one with a setting that is refused: each login has its
  * WARNING in the server's log.
  *
@@ -39,21 +40,12 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
-#include "access/htup_details.h"
-#include "access/table.h"
 #include "access/xlog.h"
-#include "catalog/pg_db_role_setting.h"
-#include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "parser/scansup.h"
 #include "utils/acl.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
-#include "utils/rel.h"
-#include "utils/snapmgr.h"
 
 #include "arena.h"
 #include "context_guc.h"
@@ -63,12 +55,14 @@
 #include "majors.h"
 #include "reset_item.h"
 #include "reset_plain.h"
+#include "role_settings.h"
 
 /* The one that is being made. */
 static struct
 {
 	bool		on_standby;		/* as it begins */
 	uint32		lasts;			/* BATON_GREETING_* */
+	uint32		flags;			/* BATON_GREETING_OF_ROLES, _BY_PRIVILEGES */
 }			greeting;
 
 static void
@@ -95,6 +89,8 @@ note_checked(const struct config_generic *record, const char *text)
 		strcmp(record->name, "default_tablespace") != 0 &&
 		strcmp(record->name, "default_table_access_method") != 0)
 		return;
+	if (is_identity)
+		greeting.flags |= BATON_GREETING_OF_ROLES;
 	if (greeting.on_standby)
 		greeting_lasts(BATON_GREETING_NEVER);
 	else if (!is_identity)
@@ -180,6 +176,9 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 			elog(ERROR, "could not find parameter \"%s\"", name);
 	}
 	note_checked(record, text);
+	/* by GRANT ... ON PARAMETER, to it or to a role that it is a member of */
+	if (record->context == PGC_SUSET || record->context == PGC_SU_BACKEND)
+		greeting.flags |= BATON_GREETING_BY_PRIVILEGES;
 	/* else as set_config_option would have done: nothing */
 	if (record->reset_source <= PGC_S_CLIENT)
 		give_value(record, text, PGC_S_CLIENT, context);
@@ -233,64 +232,6 @@ look_at_setting(const char *name, const char *text, GucSource source)
 		greeting_lasts(BATON_GREETING_NEVER);
 	if (good && is_looked_up(record) && !has_item(record))
 		give_value(record, text, source, PGC_SUSET);
-}
-
-/* As ApplySetting (pg_db_role_setting.c). */
-static void
-look_at_settings(Relation relation, Snapshot snapshot, Oid database, Oid role,
-				 GucSource source)
-{
-	SysScanDesc scan;
-	ScanKeyData keys[2];
-	HeapTuple	tuple;
-
-	ScanKeyInit(&keys[0], Anum_pg_db_role_setting_setdatabase,
-				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(database));
-	ScanKeyInit(&keys[1], Anum_pg_db_role_setting_setrole,
-				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(role));
-	scan = systable_beginscan(relation, DbRoleSettingDatidRolidIndexId, true,
-							  snapshot, 2, keys);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		bool		is_null;
-		Datum		array = heap_getattr(tuple, Anum_pg_db_role_setting_setconfig,
-										 RelationGetDescr(relation), &is_null);
-		Datum	   *texts;
-		bool	   *nulls;
-		int			count;
-
-		if (is_null)
-			continue;
-		deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false,
-						  TYPALIGN_INT, &texts, &nulls, &count);
-		for (int i = 0; i < count; i++)
-		{
-			char	   *name = nulls[i] ? "" : TextDatumGetCString(texts[i]);
-			char	   *equals = strchr(name, '=');
-
-			if (equals == NULL)
-				continue;
-			*equals = '\0';
-			look_at_setting(name, equals + 1, source);
-		}
-	}
-	systable_endscan(scan);
-}
-
-/* In the order of process_settings (postinit.c): the first that is good counts. */
-static void
-look_settings_up(void)
-{
-	Relation	relation = table_open(DbRoleSettingRelationId, AccessShareLock);
-	Snapshot	snapshot = RegisterSnapshot(GetCatalogSnapshot(DbRoleSettingRelationId));
-	Oid			role = GetAuthenticatedUserId();
-
-	look_at_settings(relation, snapshot, MyDatabaseId, role, PGC_S_DATABASE_USER);
-	look_at_settings(relation, snapshot, InvalidOid, role, PGC_S_USER);
-	look_at_settings(relation, snapshot, MyDatabaseId, InvalidOid, PGC_S_DATABASE);
-	look_at_settings(relation, snapshot, InvalidOid, InvalidOid, PGC_S_GLOBAL);
-	UnregisterSnapshot(snapshot);
-	table_close(relation, AccessShareLock);
 }
 
 /* ---- greeting ----------------------------------------------------------- */
@@ -351,6 +292,7 @@ baton_reset_prepare_greeting(void)
 	/* before the transaction has got its invalidation messages */
 	greeting.on_standby = RecoveryInProgress();
 	greeting.lasts = BATON_GREETING_ALWAYS;
+	greeting.flags = 0;
 	baton_reset_neutralise();
 	baton_plain_apply();
 }
@@ -382,12 +324,12 @@ baton_reset_greet(const BatonEntryList *startup)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("conversion between %s and %s is not supported",
 						pg_encoding_to_char(unsupported), GetDatabaseEncodingName())));
-	look_settings_up();
+	baton_role_settings_each(GetAuthenticatedUserId(), look_at_setting);
 
 	/* the backend's own count but for those that this session had looked up */
 	(void) baton_plain_undo();
 	for (int i = 0; i < (int) lengthof(looked_up); i++)
 		baton_plain_apply_to(looked_up[i]);
 	put_items();
-	return greeting.lasts;
+	return greeting.lasts | greeting.flags;
 }

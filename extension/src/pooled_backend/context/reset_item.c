@@ -21,7 +21,9 @@
 
 #include "context_guc.h"
 #include "context_placeholders.h"
+#include "guc_memory.h"
 #include "guc_value.h"
+#include "param_records.h"
 #include "pooled_state.h"
 #include "reset_item.h"
 
@@ -105,13 +107,18 @@ baton_reset_give(struct config_generic *record, const BatonGucCell *cell)
 	baton_guc_set_reset(record, cell);
 }
 
-/* A placeholder without any value is there for nobody. */
-static void
-hide_if_empty(struct config_generic *record)
+/*
+ * A placeholder without any value is there for the session that has it: as one
+ * that its predecessor had, too, it may have stayed in place (choose(),
+ * param_install.c), or the files are read again.
+ */
+void
+baton_reset_hide_if_empty(struct config_generic *record)
 {
 	if ((record->flags & GUC_CUSTOM_PLACEHOLDER) &&
 		record->reset_source == PGC_S_DEFAULT &&
-		record->source == PGC_S_DEFAULT)
+		record->source == PGC_S_DEFAULT &&
+		!baton_param_exists(record->name))
 		baton_placeholder_hide(record);
 }
 
@@ -137,7 +144,7 @@ exchange_absent(BatonResetItem *item)
 		}
 		item->other = baton_guc_reset_cell(record);
 		baton_reset_give(record, &empty);
-		hide_if_empty(record);
+		baton_reset_hide_if_empty(record);
 		item->out = true;
 		return;
 	}
@@ -225,7 +232,27 @@ baton_reset_item_undo(BatonResetItem *item)
 	if (record == NULL || item->absent)
 		return;
 	baton_guc_release(record, &item->other.value);
-	hide_if_empty(record);
+	baton_reset_hide_if_empty(record);
+}
+
+void
+baton_reset_item_keep(BatonResetItem *item)
+{
+	struct config_generic *record;
+
+	if (!item->exchanged)
+		return;
+	item->exchanged = false;
+	if (!item->absent)
+	{
+		record = baton_guc_find(item->name);
+		if (record != NULL)
+			baton_guc_release(record, &item->other.value);
+		return;
+	}
+	/* the placeholder is out, and refers to neither */
+	baton_guc_free(item->other.value.val.stringval);
+	baton_guc_free(item->other.value.extra);
 }
 
 void

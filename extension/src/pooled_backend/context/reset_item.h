@@ -66,6 +66,12 @@ extern void baton_reset_item_apply(BatonResetItem *item);
 /* The backend's own value is in force again. */
 extern void baton_reset_item_undo(BatonResetItem *item);
 
+/* The item's value becomes the backend's own, which is no more. */
+extern void baton_reset_item_keep(BatonResetItem *item);
+
+/* A placeholder without any value is there for nobody. */
+extern void baton_reset_hide_if_empty(struct config_generic *record);
+
 /* Exchanges the value in force and the one kept beside it. */
 extern void baton_reset_item_exchange(BatonResetItem *item);
 

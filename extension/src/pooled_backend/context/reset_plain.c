@@ -40,6 +40,7 @@ typedef struct PlainValue
 /* Those that the backend has such a setting for. */
 static PlainValue *own_settings = NULL;
 static int	own_setting_count = 0;
+static int	own_setting_size = 0;
 
 /* Until attach: all that are not as they were compiled in. */
 static PlainValue *recorded = NULL;
@@ -154,6 +155,7 @@ baton_plain_attach(void)
 
 	variables = baton_guc_records(&count);
 	own_settings = palloc(count * sizeof(*own_settings));
+	own_setting_size = count;
 	own_setting_count = 0;
 	for (int i = 0; i < count; i++)
 	{
@@ -177,6 +179,101 @@ baton_plain_attach(void)
 		pfree(recorded);
 	recorded = NULL;
 	recorded_count = 0;
+}
+
+/* ---- another role's settings -------------------------------------------- */
+
+static void
+forget_one(PlainValue *plain)
+{
+	pfree(plain->name);
+	pfree(plain->value.data);
+}
+
+void
+baton_plain_forget_settings(void)
+{
+	dlist_mutable_iter iter;
+
+	Assert(dlist_is_empty(&BatonPlaced.resets.items));
+	for (int i = 0; i < own_setting_count; i++)
+	{
+		/* it would stay in force for another role */
+		if (own_settings[i].value.len == 0)
+			elog(ERROR, "parameter \"%s\" has no value without its setting",
+				 own_settings[i].name);
+	}
+	baton_plain_apply();
+	dlist_foreach_modify(iter, &BatonPlaced.resets.items)
+	{
+		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
+
+		baton_reset_item_keep(item);
+		baton_reset_item_drop(item);
+	}
+	for (int i = 0; i < own_setting_count; i++)
+		forget_one(&own_settings[i]);
+	own_setting_count = 0;
+}
+
+void
+baton_plain_expect(const char *name)
+{
+	struct config_generic *record = baton_guc_find(name);
+	MemoryContext old;
+	PlainValue *plain;
+
+	for (int i = 0; i < own_setting_count; i++)
+	{
+		if (baton_guc_compare_names(own_settings[i].name, name) == 0)
+			return;
+	}
+	/* one that was taken out for sessions without it is the same placeholder */
+	if (record == NULL && strchr(name, GUC_QUALIFIER_SEPARATOR) != NULL)
+		record = baton_placeholder_create(name);
+	if (record == NULL)
+		return;
+
+	old = MemoryContextSwitchTo(baton_reset_context);
+	if (own_setting_count == own_setting_size)
+	{
+		own_settings = repalloc(own_settings, 2 * own_setting_size * sizeof(*own_settings));
+		own_setting_size *= 2;
+	}
+	plain = &own_settings[own_setting_count];
+	plain->name = pstrdup(record->name);
+	initStringInfo(&plain->value);
+	if (record->reset_source == PGC_S_DEFAULT)
+		recorded_value(record, &plain->value);
+	else
+	{
+		BatonGucCell cell = baton_guc_reset_cell(record);
+
+		baton_reset_append_value(record, &cell, NULL, &plain->value);
+	}
+	own_setting_count++;
+	MemoryContextSwitchTo(old);
+}
+
+void
+baton_plain_expect_no_more(void)
+{
+	int			kept = 0;
+
+	for (int i = 0; i < own_setting_count; i++)
+	{
+		struct config_generic *record = baton_guc_find(own_settings[i].name);
+
+		if (record != NULL && baton_reset_is_setting(record))
+		{
+			own_settings[kept++] = own_settings[i];
+			continue;
+		}
+		if (record != NULL)
+			baton_reset_hide_if_empty(record);
+		forget_one(&own_settings[i]);
+	}
+	own_setting_count = kept;
 }
 
 bool

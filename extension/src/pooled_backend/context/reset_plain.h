@@ -33,6 +33,15 @@ extern bool baton_files_were_read(void);
 extern void baton_plain_record(void);
 extern void baton_plain_attach(void);
 
+/*
+ * Another role's settings take the place of the backend's own: these become what the
+ * files say, then each is announced before it is applied, and in the end those that came
+ * to nothing are forgotten.  No item may be there.
+ */
+extern void baton_plain_forget_settings(void);
+extern void baton_plain_expect(const char *name);
+extern void baton_plain_expect_no_more(void);
+
 /* Has the backend such settings? */
 extern bool baton_plain_any(void);
 

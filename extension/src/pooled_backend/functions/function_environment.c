@@ -46,6 +46,7 @@
 static const char *const other_settings[] = {
 	"search_path", "standard_conforming_strings", "backslash_quote",
 	"extra_float_digits", "bytea_output", "quote_all_identifiers",
+	"session_replication_role",
 	"plpgsql.variable_conflict", "plpgsql.print_strict_params"
 };
 
@@ -169,6 +170,18 @@ baton_environment_hash(void)
 							  hash_bytes_extended((const unsigned char *) text, strlen(text), 0));
 	}
 	return hash;
+}
+
+void
+baton_environment_forget(Environment *environment)
+{
+	environment->role = InvalidOid;
+	for (int i = 0; i < string_count; i++)
+	{
+		if (environment->strings[i] != NULL)
+			pfree(environment->strings[i]);
+		environment->strings[i] = NULL;
+	}
 }
 
 void

@@ -44,6 +44,9 @@ extern uint64 baton_environment_hash(void);
 extern void baton_environment_note(Environment *environment,
 								   MemoryContext context);
 
+/* What it was is forgotten. */
+extern void baton_environment_forget(Environment *environment);
+
 /* Is that setting a part of it? */
 extern bool baton_environment_has(const char *setting);
 

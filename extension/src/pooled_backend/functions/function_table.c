@@ -47,7 +47,11 @@
  *
  * A function that changes the environment while it runs may have made plans in
  * either.  It is noted, and freed before another session uses that table;
- * the session itself keeps it, as on a connection of its own.
+ * the session itself keeps it, as on a connection of its own.  So is one whose
+ * plans hold the time ('now'), or what a user's immutable function has returned.
+ * What a function's names mean now is asked when another session comes
+ * (function_names.c), and what types its plans are for as its statements begin
+ * (function_records.c).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -67,18 +71,29 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"
+#include "utils/plancache.h"
 #include "utils/syscache.h"
 
+#include "catalog_age.h"
 #include "function_cache.h"
 #include "function_environment.h"
+#include "function_names.h"
+#include "function_records.h"
 #include "function_table.h"
 #include "hash_table.h"
 #include "other_hooks.h"
 #include "parameters.h"
 #include "pooled_state.h"
 #include "self_check.h"
+#include "statement_bindings.h"
+#include "statement_names.h"
+#include "statement_planning.h"
 
-int			baton_backend_function_environments = 64;
+/* With more of them, the one used longest ago is used for a new environment. */
+#define MOST_TABLES 1000
+
+/* Lists by the hash of their environment; a power of two. */
+#define BUCKETS 256
 
 typedef struct FunctionTable
 {
@@ -86,8 +101,13 @@ typedef struct FunctionTable
 	Environment environment;
 	uint64		content;		/* a number no other content ever had */
 	int			running;		/* calls that began with it in place */
-	List	   *mixed;			/* functions with plans of more environments */
-	uint64		mixed_by;		/* the session that ran them */
+	uint64		session;		/* that has used it last */
+	List	   *mixed;			/* functions with plans that are that one's
+								 * alone */
+	FunctionNames *names;		/* NULL: never used */
+	bool		is_first;		/* whose content was plpgsql's own: stays */
+	uint64		last_use;		/* a number of BatonSelf.memory.uses */
+	dlist_node	bucket_node;	/* if it has an environment */
 	dlist_node	node;			/* in by_use, last used first */
 } FunctionTable;
 
@@ -99,6 +119,10 @@ struct BatonCall
 	FunctionTable *table;		/* of the outermost of those */
 	uint64		changes;		/* at its begin */
 	uint64		set_configs;	/* at its begin */
+	Oid			function;
+	struct BatonCall *outer;	/* that ran when it began */
+	bool		watches;		/* it is shown its statements
+								 * (function_records.c) */
 	bool		own_clauses;	/* SECURITY DEFINER or SET */
 	bool		others;			/* other hooks want to see its calls */
 	Datum		next;			/* the argument of the hook after ours */
@@ -115,13 +139,14 @@ static State state = NOT_LOADED;
 static bool pooled = false;
 static PGFunction call_handler = NULL;
 static PGFunction validator = NULL;
-static BatonFreeFunction free_function_memory;
 static HTAB *plpgsql_handle = NULL; /* what plpgsql's static points to */
 static HTAB *sql_handle = NULL; /* the same one, where SQL's functions are
 								 * kept */
 static MemoryContext table_context = NULL;
 static FunctionTable *in_place = NULL;
+static BatonCall *running = NULL;	/* the innermost call */
 static dlist_head by_use = DLIST_STATIC_INIT(by_use);
+static dlist_head buckets[BUCKETS];
 static int	tables = 0;
 static uint64 contents = 0;
 static uint64 changes = 0;		/* of settings in an environment, by SET */
@@ -139,7 +164,6 @@ new_table(HTAB *handle)
 
 	table->handle = handle;
 	table->content = ++contents;
-	dlist_push_head(&by_use, &table->node);
 	tables++;
 	return table;
 }
@@ -153,6 +177,7 @@ place(FunctionTable *table)
 	baton_function_cache_forget_sql(plpgsql_handle);
 	baton_hash_exchange(plpgsql_handle, in_place->handle, table->handle);
 	in_place = table;
+	baton_function_records_stay_begins();
 }
 
 /* Frees the functions of that OID; InvalidOid: all. */
@@ -161,7 +186,7 @@ free_functions(FunctionTable *table, Oid only)
 {
 	table->content = ++contents;
 	baton_function_cache_free(table == in_place ? plpgsql_handle : table->handle,
-							  only, free_function_memory);
+							  only);
 }
 
 static void
@@ -176,61 +201,98 @@ forget_mixed(FunctionTable *table)
 }
 
 static void
-make_empty(FunctionTable *table)
+free_all(FunctionTable *table)
 {
-	table->environment.role = InvalidOid;
 	free_functions(table, InvalidOid);
 	list_free(table->mixed);
 	table->mixed = NIL;
 }
 
-static int
-most_tables(void)
+static void
+make_empty(FunctionTable *table)
 {
-	return Max(baton_backend_function_environments, 2);
+	if (table->environment.role != InvalidOid)
+		dlist_delete(&table->bucket_node);
+	table->environment.role = InvalidOid;
+	free_all(table);
+
+	/* it is the next to be used again */
+	dlist_delete(&table->node);
+	dlist_push_tail(&by_use, &table->node);
+}
+
+/* The function may have plans that are for its session alone. */
+static void
+mix(FunctionTable *table, Oid function)
+{
+	MemoryContext caller = MemoryContextSwitchTo(table_context);
+
+	table->mixed = list_append_unique_oid(table->mixed, function);
+	MemoryContextSwitchTo(caller);
 }
 
 /*
- * There are more tables than there may be with functions, since nested calls
- * needed them or a reload has lowered the limit: those that were used longest ago
- * are empty from now on.
+ * Another session comes to use the table: functions go that it would not have
+ * compiled or planned so.
  */
 static void
-trim_tables(void)
+take_over(FunctionTable *table)
+{
+	table->session = baton_session_held();
+	baton_function_records_stay_begins();
+	baton_names_look_up_functions();
+	if (table->names == NULL)
+		table->names = baton_function_names_create(table_context);
+	else if (baton_function_names_outdated(table->names))
+	{
+		free_all(table);
+		baton_function_names_clear(table->names);
+	}
+	if (table->mixed != NIL)
+		forget_mixed(table);
+}
+
+/* The least recently used one with an environment that does not run; or NULL. */
+static FunctionTable *
+oldest(bool or_in_place)
 {
 	dlist_iter	iter;
-	int			count = 0;
 
-	dlist_foreach(iter, &by_use)
+	dlist_reverse_foreach(iter, &by_use)
 	{
 		FunctionTable *table = dlist_container(FunctionTable, node, iter.cur);
 
-		if (++count > most_tables() && table->environment.role != InvalidOid &&
-			table->running == 0 && table != in_place)
-			make_empty(table);
+		if (table->environment.role != InvalidOid && table->running == 0 &&
+			(or_in_place || table != in_place))
+			return table;
 	}
+	return NULL;
 }
 
-/* An empty table: a new one, or the one that was used longest ago. */
+/* An empty table: one that is left, the one used longest ago, or a new one. */
 static FunctionTable *
 empty_table(void)
 {
-	dlist_iter	iter;
+	FunctionTable *table = dlist_container(FunctionTable, node, dlist_tail_node(&by_use));
 
-	if (tables >= most_tables())
+	if (table->environment.role == InvalidOid && table->running == 0 && table != in_place)
+		return table;
+	if (tables >= MOST_TABLES && (table = oldest(false)) != NULL)
 	{
-		dlist_reverse_foreach(iter, &by_use)
-		{
-			FunctionTable *table = dlist_container(FunctionTable, node, iter.cur);
-
-			if (table->running > 0 || table == in_place)
-				continue;
-			make_empty(table);
-			return table;
-		}
-		/* all run: nested calls */
+		make_empty(table);
+		return table;
 	}
-	return new_table(baton_function_cache_create(table_context));
+	table = new_table(baton_function_cache_create(table_context));
+	dlist_push_tail(&by_use, &table->node);
+	return table;
+}
+
+static void
+note_environment(FunctionTable *table)
+{
+	baton_environment_note(&table->environment, table_context);
+	if (table->environment.role != InvalidOid)
+		dlist_push_head(&buckets[table->environment.hash % BUCKETS], &table->bucket_node);
 }
 
 /* Puts the table of the environment in force in place. */
@@ -241,9 +303,9 @@ choose_table(void)
 	uint64		hash = baton_environment_hash();
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &by_use)
+	dlist_foreach(iter, &buckets[hash % BUCKETS])
 	{
-		FunctionTable *one = dlist_container(FunctionTable, node, iter.cur);
+		FunctionTable *one = dlist_container(FunctionTable, bucket_node, iter.cur);
 
 		if (one->environment.hash == hash && baton_environment_matches(&one->environment))
 		{
@@ -254,13 +316,55 @@ choose_table(void)
 	if (table == NULL)
 	{
 		table = empty_table();
-		baton_environment_note(&table->environment, table_context);
+		note_environment(table);
+		if (table->names != NULL)
+			baton_function_names_clear(table->names);
 	}
 	dlist_move_head(&by_use, &table->node);
 	place(table);
-	if (unlikely(tables > most_tables()))
-		trim_tables();
 }
+
+/* ---- what they take ---------------------------------------------------- */
+
+/* That one, if it was used before. */
+static FunctionTable *
+oldest_before(uint64 before)
+{
+	FunctionTable *table = state == USABLE ? oldest(true) : NULL;
+
+	return table != NULL && table->last_use <= before ? table : NULL;
+}
+
+uint64
+baton_functions_oldest(uint64 before)
+{
+	FunctionTable *table = oldest_before(before);
+
+	return table == NULL ? 0 : table->last_use;
+}
+
+void
+baton_functions_drop_oldest(uint64 before)
+{
+	FunctionTable *table = oldest_before(before);
+
+	if (table == NULL)
+		return;
+	make_empty(table);
+	if (table == in_place || table->is_first ||
+		hash_get_num_entries(table->handle) != 0)
+		return;
+	dlist_delete(&table->node);
+	tables--;
+	hash_destroy(table->handle);
+	if (table->names != NULL)
+		baton_function_names_destroy(table->names);
+	baton_environment_forget(&table->environment);
+	pfree(table);
+}
+
+static void planned(bool folds, bool inlines);
+static void copied(Oid function);
 
 /* ---- attach ------------------------------------------------------------ */
 
@@ -273,12 +377,12 @@ attach(const char *library)
 	HTAB	   *other;
 
 	dlist_init(&by_use);
+	for (int i = 0; i < BUCKETS; i++)
+		dlist_init(&buckets[i]);
 	tables = 0;
 	call_handler = load_external_function(library, "plpgsql_call_handler",
 										  true, &file);
 	validator = lookup_external_function(file, "plpgsql_validator");
-	free_function_memory = (BatonFreeFunction)
-		lookup_external_function(file, "plpgsql_free_function_memory");
 	if (validator == NULL)
 		return "the library lacks a function";
 
@@ -288,6 +392,9 @@ attach(const char *library)
 	plpgsql_handle = baton_function_cache_find();
 	if (plpgsql_handle == NULL)
 		return "the table of functions was not found";
+	problem = baton_function_cache_attach((const void *) call_handler);
+	if (problem != NULL)
+		return problem;
 
 	if (table_context == NULL)
 		table_context = AllocSetContextCreate(TopMemoryContext,
@@ -299,10 +406,16 @@ attach(const char *library)
 	if (baton_function_cache_in_use(plpgsql_handle))
 		return "it has been used before";
 
+	baton_function_names_attach();
+	baton_function_records_attach();
+	baton_planning_watch(planned);
+	baton_planning_watch_copies(copied);
 	original = new_table(baton_hash_make_room(table_context));
+	dlist_push_head(&by_use, &original->node);
+	original->is_first = true;
 	in_place = original;
-	baton_environment_note(&original->environment, table_context);
-	(void) new_table(other);
+	note_environment(original);
+	dlist_push_tail(&by_use, &new_table(other)->node);
 	return NULL;
 }
 
@@ -394,16 +507,27 @@ baton_functions_call_begins(FmgrInfo *function, BatonCall *call)
 {
 	if (!baton_environment_matches(&in_place->environment))
 		choose_table();
-	if (in_place->mixed != NIL && in_place->mixed_by != baton_session_held())
-		forget_mixed(in_place);
+	in_place->last_use = ++BatonSelf.memory.uses;
+	if (in_place->session != baton_session_held() || in_place->names == NULL)
+		take_over(in_place);
 
 	if (call->content != in_place->content)
 	{
+		baton_function_names_add(in_place->names, function->fn_oid);
 		function->fn_extra = NULL;
 		call->content = in_place->content;
 	}
+	if (call->depth == 0)
+	{
+		/* a function that is not compiled yet may have some */
+		call->watches = function->fn_extra == NULL ||
+			baton_function_records_has(function->fn_extra);
+	}
+	baton_function_records_watch(call->watches);
 	if (call->depth++ == 0)
 	{
+		call->outer = running;
+		running = call;
 		call->table = in_place;
 		call->table->running++;
 		call->changes = changes;
@@ -436,15 +560,50 @@ baton_functions_call_ends(const FmgrInfo *function, BatonCall *call)
 
 	if (call->depth == 0 || --call->depth > 0)
 		return;
+	running = call->outer;
+	baton_function_records_watch(running != NULL && running->watches);
 	table->running--;
-	if (has_changed(call))
-	{
-		MemoryContext caller = MemoryContextSwitchTo(table_context);
+	if (has_changed(call) ||
+		(call->watches && !baton_function_records_can_watch() &&
+		 function->fn_extra != NULL && call->content == table->content &&
+		 baton_function_records_has(function->fn_extra)))
+		mix(table, function->fn_oid);
+}
 
-		table->mixed = list_append_unique_oid(table->mixed, function->fn_oid);
-		table->mixed_by = baton_session_held();
-		MemoryContextSwitchTo(caller);
-	}
+/*
+ * A query is analysed while a function runs: its own, or, by the planner, the body
+ * of a function in SQL, which becomes a part of a plan.  What EXECUTE runs is not
+ * kept.
+ */
+void
+baton_functions_analysed(ParseState *pstate, Query *query)
+{
+	if (running == NULL ||
+		!(baton_function_records_is_own(pstate) || baton_planning_is_under_way()))
+		return;
+	baton_function_records_analysed(pstate);
+	baton_function_names_analysed(running->table->names, query);
+	if (baton_bindings_moment(query, pstate->p_sourcetext))
+		mix(running->table, running->function);
+}
+
+/* Likewise, of a plan that is kept. */
+static void
+planned(bool folds, bool inlines)
+{
+	if (running == NULL)
+		return;
+	if (folds)
+		mix(running->table, running->function);
+	if (inlines)
+		baton_function_names_inlined(running->table->names);
+}
+
+static void
+copied(Oid function)
+{
+	if (running != NULL && running->table->names != NULL)
+		baton_function_names_copied(running->table->names, function);
 }
 
 /* What is kept with a FmgrInfo from its first call on. */
@@ -455,6 +614,7 @@ make_call(const FmgrInfo *function)
 	HeapTuple	tuple = SearchSysCache1(PROCOID,
 										ObjectIdGetDatum(function->fn_oid));
 
+	call->function = function->fn_oid;
 	call->own_clauses = HeapTupleIsValid(tuple) &&
 		(((Form_pg_proc) GETSTRUCT(tuple))->prosecdef ||
 		 !heap_attisnull(tuple, Anum_pg_proc_proconfig, NULL));
@@ -557,6 +717,15 @@ baton_functions_attach(void)
 void
 baton_functions_session_changes(void)
 {
+	static uint64 casts = 0;
+
 	if (sql_handle != NULL)
 		baton_function_cache_forget_sql(sql_handle);
+
+	/* those that assignments need (get_cast_hashentry, pl_exec.c) */
+	if (state == USABLE && casts != baton_catalog_changed(BATON_CATALOG_CASTS))
+	{
+		casts = baton_catalog_changed(BATON_CATALOG_CASTS);
+		ResetPlanCache();
+	}
 }

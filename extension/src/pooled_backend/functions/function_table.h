@@ -14,6 +14,7 @@
 
 #include "catalog/objectaccess.h"
 #include "fmgr.h"
+#include "parser/parse_node.h"
 
 #include "utility_statement.h"
 
@@ -23,6 +24,14 @@ extern void baton_functions_begin(void);
 /* Once, at attach.  NULL, or why this backend cannot pool. */
 extern const char *baton_functions_attach(void);
 
+/*
+ * The last use of the environment that was used longest ago, if it was used no
+ * later than `before` (numbers of BatonSelf.memory.uses); 0: there is none.  And
+ * frees its functions.
+ */
+extern uint64 baton_functions_oldest(uint64 before);
+extern void baton_functions_drop_oldest(uint64 before);
+
 /* Another session is put in place than the one before. */
 extern void baton_functions_session_changes(void);
 
@@ -30,6 +39,7 @@ extern void baton_functions_session_changes(void);
 extern void baton_functions_utility_begins(const BatonUtility *utility);
 extern void baton_functions_object_access(ObjectAccessType access, Oid object);
 extern void baton_functions_transaction(void);
+extern void baton_functions_analysed(ParseState *pstate, Query *query);
 
 /*
  * Likewise, of a function that is looked up: shall its calls be seen?  And of a

@@ -28,6 +28,15 @@
  * calls these, and one that it refuses drops nothing: so only a message that
  * is seen to be well formed counts.
  *
+ * To turn a plan into another takes a raw parse, of 2 ms for 1 MB.  So that is put
+ * off while the session's messages, up to a Sync, are seen not to mean the unnamed
+ * statement: the plan here is an empty one meanwhile.  Each boundary looks again,
+ * and one that cannot see what comes next makes the statement.
+ *
+ * A session whose large unnamed statement does not fit into the memory for
+ * contexts keeps its backend, until others wait for one: then it loses the
+ * statement (docs/limits.md).
+ *
  * The text is an item of the context; whether it is alive is a flag in the
  * session slot, because it dies much more often than it changes.
  *
@@ -54,6 +63,9 @@
 /* The name that exec_parse_message() gives the context. */
 #define UNNAMED_CONTEXT_NAME "unnamed prepared statement"
 
+/* A text of so many bytes does not keep a backend for itself while others wait. */
+#define LARGE_TEXT (64 * 1024)
+
 static BatonPlacedUnnamed *const placed = &BatonPlaced.unnamed;
 
 /* Allocated in the plan's context, so it dies with the plan. */
@@ -61,7 +73,10 @@ static void
 plan_has_gone(void *argument)
 {
 	if (placed->plan == (CachedPlanSource *) argument)
+	{
 		placed->plan = NULL;
+		placed->is_put_off = false;
+	}
 }
 
 /* The session's entry; if there is one its item follows the named statements'. */
@@ -92,7 +107,7 @@ plan_is(uint64 session, const BatonStored *entry)
 	StringInfoData value;
 	bool		result;
 
-	if (placed->owner != session)
+	if (placed->owner != session || placed->is_put_off)
 		return false;
 	if (placed->serial != 0)
 		return placed->serial == entry->serial;
@@ -129,7 +144,29 @@ fill(uint64 session)
 	placed->owner = session;
 	placed->serial = entry->serial;
 	placed->captured = true;
+	placed->is_put_off = false;
 	return true;
+}
+
+/* The plan here, which is empty, stands for the session's until that is asked for. */
+static void
+stands_for(uint64 session, const BatonStored *entry)
+{
+	placed->owner = session;
+	placed->serial = entry->serial;
+	placed->captured = true;
+	placed->is_put_off = true;
+}
+
+/* As of a Parse of an empty text. */
+static void
+put_off(uint64 session, const BatonStored *entry)
+{
+	CachedPlanSource *empty = CreateCachedPlan(NULL, "", CMDTAG_UNKNOWN);
+
+	baton_plan_complete(empty, NULL, 0, CURSOR_OPT_PARALLEL_OK, true, NULL);
+	baton_plan_become(placed->plan, empty);
+	stands_for(session, entry);
 }
 
 void
@@ -162,9 +199,18 @@ baton_unnamed_note_message(char type)
 	placed->owner = placed->session;
 	placed->serial = 0;
 	placed->captured = false;
+	placed->is_put_off = false;
 	if (placed->fill_next)
 	{
+		BatonStored stored;
+		const BatonStored *entry = find_entry(baton_record(placed->session), &stored);
+
 		placed->fill_next = false;
+		if (placed->put_off_next && entry != NULL)
+		{
+			stands_for(placed->session, entry);
+			return;
+		}
 		placed->is_empty = true;
 		placed->is_empty = !fill(placed->session);
 		return;
@@ -219,6 +265,8 @@ baton_unnamed_capture(uint64 session)
 		return false;
 	}
 	note_alive(session, true);
+	if (placed->is_put_off)
+		return false;
 	if (placed->captured)
 	{
 		if (!baton_settings_changed(placed->plan))
@@ -254,6 +302,20 @@ baton_unnamed_forget(uint64 session)
 	if (placed->session == session)
 		placed->session = 0;
 	placed->fill_next = false;
+}
+
+bool
+baton_unnamed_give_up(uint64 session)
+{
+	if (placed->plan == NULL || placed->owner != session ||
+		strlen(placed->plan->query_string) < LARGE_TEXT)
+		return false;
+	/* the next session here closes it, or turns it into its own */
+	placed->owner = 0;
+	placed->put_since = true;
+	note_alive(session, false);
+	baton_delta_delete(BATON_KIND_UNNAMED, "", 0);
+	return true;
 }
 
 /* A message whose body is a string of bytes, then Sync. */
@@ -327,6 +389,70 @@ drops_statement(const char *bytes, Size length)
 	return at == end;
 }
 
+/*
+ * Do these bytes hold all messages up to a Sync, and does none of them mean the
+ * unnamed statement, or end it?  A function of its arguments.
+ */
+static bool
+leaves_statement_alone(const char *bytes, Size length)
+{
+	while (length >= 5)
+	{
+		const char *name = bytes + 5;
+		const char *end;
+		uint32		size;
+
+		memcpy(&size, bytes + 1, sizeof(size));
+		size = pg_ntoh32(size);
+		if (size < 4 || size > length - 1)
+			return false;
+		end = bytes + 1 + size;
+		switch (bytes[0])
+		{
+			case 'S':
+				return size == 4;
+			case 'E':
+				break;
+			case 'B':
+				name = memchr(name, '\0', end - name);
+				if (name == NULL || ++name >= end || *name == '\0')
+					return false;
+				break;
+			case 'P':
+				if (name >= end || *name == '\0')
+					return false;
+				break;
+			case 'D':
+			case 'C':
+				if (end - name < 2 || (*name != 'P' && (*name != 'S' || name[1] == '\0')))
+					return false;
+				break;
+			default:
+				return false;
+		}
+		length -= 1 + (Size) size;
+		bytes = end;
+	}
+	return false;
+}
+
+bool
+baton_unnamed_is_put_off(void)
+{
+	return placed->is_put_off && placed->plan != NULL &&
+		placed->owner == BatonServed.session;
+}
+
+void
+baton_unnamed_make(const char *first_bytes, Size length)
+{
+	if (!leaves_statement_alone(first_bytes, length) && !fill(BatonServed.session))
+	{
+		placed->is_empty = true;
+		baton_unnamed_injected();
+	}
+}
+
 bool
 baton_unnamed_messages(uint64 session, const char *first_bytes, Size length,
 					   StringInfo messages)
@@ -343,9 +469,19 @@ baton_unnamed_messages(uint64 session, const char *first_bytes, Size length,
 
 	if (slot->flags & BATON_SESSION_UNNAMED)
 		entry = find_entry(baton_record(session), &stored);
-	if (entry != NULL && placed->plan != NULL &&
-		(plan_is(session, entry) || fill(session)))
-		return false;
+	placed->put_off_next = leaves_statement_alone(first_bytes, length);
+	if (entry != NULL && placed->plan != NULL)
+	{
+		if (plan_is(session, entry))
+			return false;
+		if (placed->put_off_next)
+		{
+			put_off(session, entry);
+			return false;
+		}
+		if (fill(session))
+			return false;
+	}
 	if (entry != NULL && placed->plan == NULL)
 	{
 		/* unnamed, no text, no parameter types */

@@ -21,6 +21,19 @@ extern void baton_unnamed_forget(uint64 session);
 extern bool baton_unnamed_messages(uint64 session, const char *first_bytes,
 								   Size length, StringInfo messages);
 
+/*
+ * The session has no unnamed statement any more, if that is so large that others
+ * should not wait for want of memory for it.  False if it is not.
+ */
+extern bool baton_unnamed_give_up(uint64 session);
+
+/*
+ * Is the unnamed statement of the session in place still to be made?  And makes
+ * it, unless these bytes, which the client sends next, do not ask for it.
+ */
+extern bool baton_unnamed_is_put_off(void);
+extern void baton_unnamed_make(const char *first_bytes, Size length);
+
 /* Must see the messages that answer injected ones, too. */
 extern void baton_unnamed_note_message(char type);
 

@@ -36,8 +36,8 @@ typedef struct HeldStatement
 	int			own_generation; /* of the generic plan, if it was made in that
 								 * environment */
 	bool		folds;			/* a generic plan holds what a user's
-								 * immutable function has returned, */
-	bool		folds_private;	/* with placeholders of the session */
+								 * immutable function has returned */
+	bool		inlines;		/* or perhaps a function in SQL */
 	CustomPlans custom;			/* what was learnt of them, if not from the
 								 * common statement */
 	CommonStatement *twin;		/* prepared here: the common statement that it

@@ -24,6 +24,7 @@
 #include "common/hashfn.h"
 #include "parser/analyze.h"
 #include "plan_source.h"
+#include "pooled_state.h"
 #include "statement_common.h"
 #include "statement_description.h"
 #include "statement_make.h"
@@ -73,10 +74,9 @@ typedef struct EntryMemo
 
 #define ENTRY_MEMOS 1024
 
-int			baton_backend_statements = 1000;
-
 static common_hash *map = NULL;
 static dlist_head by_use = DLIST_STATIC_INIT(by_use);
+static dlist_head new_ones = DLIST_STATIC_INIT(new_ones);
 static uint64 drops = 0;
 static EntryMemo *memos = NULL;
 
@@ -90,34 +90,73 @@ baton_common_attach(void)
 }
 
 static void
+set_new(CommonStatement *common, bool is_new)
+{
+	if (common->is_new == is_new)
+		return;
+	common->is_new = is_new;
+	if (is_new)
+		dlist_push_head(&new_ones, &common->new_node);
+	else
+		dlist_delete(&common->new_node);
+}
+
+static void
 drop(CommonStatement *common)
 {
 	Assert(common->pins == 0);
 	drops++;
+	set_new(common, false);
 	common_delete(map, &common->key);
 	dlist_delete(&common->use_node);
 	DropCachedPlan(common->plan);
 }
 
-void
-baton_common_trim(void)
+/* The least recently used one that no session has; NULL: there is none. */
+static CommonStatement *
+oldest(void)
 {
-	while (map->members > (uint32) baton_backend_statements)
-	{
-		CommonStatement *oldest = NULL;
-		dlist_node *node;
+	dlist_iter	iter;
 
-		for (node = by_use.head.prev; node != &by_use.head; node = node->prev)
-		{
-			oldest = dlist_container(CommonStatement, use_node, node);
-			if (oldest->pins == 0)
-				break;
-			oldest = NULL;
-		}
-		if (oldest == NULL)
-			break;				/* a session has them all */
-		drop(oldest);
+	if (map == NULL)
+		return NULL;
+	dlist_reverse_foreach(iter, &by_use)
+	{
+		CommonStatement *common = dlist_container(CommonStatement, use_node, iter.cur);
+
+		if (common->pins == 0)
+			return common;
 	}
+	return NULL;
+}
+
+uint64
+baton_common_oldest(void)
+{
+	CommonStatement *common = oldest();
+
+	return common == NULL ? 0 : common->last_use;
+}
+
+Size
+baton_common_drop_oldest(void)
+{
+	CommonStatement *common = oldest();
+	Size		bytes;
+
+	if (common == NULL)
+		return 0;
+	bytes = baton_plan_bytes(common->plan, 1);
+	drop(common);
+	return bytes;
+}
+
+/* It is used: it goes to the head of the list. */
+static void
+note_use(CommonStatement *common)
+{
+	common->last_use = ++BatonSelf.memory.uses;
+	dlist_move_head(&by_use, &common->use_node);
 }
 
 static void
@@ -154,9 +193,11 @@ add(CachedPlanSource *plan, const CommonKey *key)
 	common->plan = plan;
 	common->generic_cost = -1;
 	common->names = baton_names_collect(plan);
+	set_new(common, true);
 	common_insert(map, &common->key, &found);
 	Assert(!found);
 	dlist_push_head(&by_use, &common->use_node);
+	note_use(common);
 	return common;
 }
 
@@ -182,10 +223,12 @@ find_or_make(const char *value, uint32 length, uint64 environment)
 }
 
 void
-baton_common_analysed(CommonStatement *common)
+baton_common_analysed(CommonStatement *common, uint64 session)
 {
+	common->analyst = session;
 	common->custom.known = common->custom.alike = false;
 	baton_names_analysed(common->names);
+	set_new(common, true);
 }
 
 /* An object was made that it may mean: is to be analysed again. */
@@ -214,29 +257,27 @@ baton_common_object_made(uint32 hash)
 	}
 }
 
+/* Those that are not valid will be new again when they are. */
 static void
-look_at_names(void)
+look_at_new_ones(void)
 {
-	dlist_iter	iter;
-
-	if (!baton_names_to_look_at())
-		return;
-	dlist_foreach(iter, &by_use)
+	while (!dlist_is_empty(&new_ones) && baton_names_can_look())
 	{
-		CommonStatement *common = dlist_container(CommonStatement, use_node, iter.cur);
+		CommonStatement *common = dlist_head_element(CommonStatement, new_node, &new_ones);
 
 		if (common->plan->is_valid && baton_names_look_at(common->names, common->plan))
 			invalidate(common);
+		set_new(common, false);
 	}
-	baton_names_looked_at();
 }
 
 BATON_STOP_POINT CommonStatement *
-baton_common_get(const BatonStored *entry, uint64 environment)
+baton_common_get(const BatonStored *entry, uint64 environment, uint64 session)
 {
 	EntryMemo  *memo = &memos[entry->serial % ENTRY_MEMOS];
 
-	look_at_names();
+	baton_names_look_up_functions();
+	look_at_new_ones();
 	if (memo->serial != entry->serial || memo->environment != environment ||
 		memo->drops != drops || memo->common == NULL)
 	{
@@ -251,7 +292,11 @@ baton_common_get(const BatonStored *entry, uint64 environment)
 		memo->environment = environment;
 		memo->drops = drops;
 	}
-	dlist_move_head(&by_use, &memo->common->use_node);
+	/* a time that was read is its session's alone */
+	if (memo->common->analyst != session && memo->common->plan->is_valid &&
+		baton_names_moment(memo->common->names))
+		invalidate(memo->common);
+	note_use(memo->common);
 	return memo->common;
 }
 
@@ -260,7 +305,7 @@ baton_common_find(const char *value, uint32 length, uint64 environment)
 {
 	CommonKey	key;
 
-	look_at_names();
+	look_at_new_ones();
 	set_key(&key, value, length, environment);
 	return find(&key);
 }

@@ -32,26 +32,26 @@ typedef struct CommonStatement
 	CachedPlanSource *plan;		/* never executed: what is executed refers to
 								 * what this one has */
 	double		generic_cost;	/* of the plan's generic plan */
-	bool		folds;			/* which is not for sessions with placeholders
-								 * (statement_environment.c) */
+	uint64		analyst;		/* session that the trees were made in */
 	CustomPlans custom;
 	StatementNames *names;
 	int			pins;			/* sessions' plans that refer to it */
 	bool		watched;		/* see baton_common_watch() */
+	uint64		last_use;		/* a number of BatonSelf.memory.uses */
 	dlist_node	use_node;		/* in the list by use, last used first */
+	bool		is_new;			/* its names are still to be looked at */
+	dlist_node	new_node;		/* then, in a list of such */
 } CommonStatement;
-
-/* Bound of what a backend keeps. */
-extern PGDLLIMPORT int baton_backend_statements;
 
 extern void baton_common_attach(void);
 
 /*
- * The statement that an entry describes, for this environment; made, if it is
- * not there, without analysis.  NULL if the description cannot be understood.
+ * The statement that an entry of a session describes, for this environment; made,
+ * if it is not there, without analysis.  NULL if the description cannot be understood.
  * What is needed for the making is left in the current memory context.
  */
-extern CommonStatement *baton_common_get(const BatonStored *entry, uint64 environment);
+extern CommonStatement *baton_common_get(const BatonStored *entry, uint64 environment,
+										 uint64 session);
 
 /* The statement of that content, if it is there. */
 extern CommonStatement *baton_common_find(const char *value, uint32 length,
@@ -73,13 +73,17 @@ extern void baton_common_watch(void);
 extern bool baton_common_lost_any(void);
 extern bool baton_common_lost(const char *value, uint32 length);
 
-/* Its plan has got other query trees. */
-extern void baton_common_analysed(CommonStatement *common);
+/* Its plan has got other query trees, made in that session. */
+extern void baton_common_analysed(CommonStatement *common, uint64 session);
 
 /* See statement_names.h. */
 extern void baton_common_object_made(uint32 hash);
 
-/* Down to the bound, those used longest ago first. */
-extern void baton_common_trim(void);
+/*
+ * The last use of the least recently used one that no session has; 0: there is
+ * none.  And drops that one: the bytes that this frees.
+ */
+extern uint64 baton_common_oldest(void);
+extern Size baton_common_drop_oldest(void);
 
 #endif							/* BATON_STATEMENT_COMMON_H */

@@ -15,8 +15,7 @@
  * current_setting() and the user's functions can read.  current_setting() is
  * stable, so the planner takes it for an estimate at most.  A user's function that is
  * called immutable, but reads one, is folded: so it is noticed if the planner
- * executes such a function, and the generic plan is then shared by sessions
- * without placeholders only.
+ * executes such a function, and the generic plan is then its session's only.
  *
  * The environment is read when a statement is looked up for the first time since
  * its session came.  Usually nothing was set since the session was put in place:
@@ -80,7 +79,6 @@ static int	setting_count = 0;
 static uint64 known_table = 0;
 static uint64 known_changes = 0;
 static KnownEnvironment *known = NULL;
-static bool has_placeholders = false;
 
 static void (*before_change) (void) = NULL;
 
@@ -143,13 +141,9 @@ find_settings(void)
 		pfree(settings);
 	settings = NULL;
 	setting_count = 0;
-	has_placeholders = false;
 	settings = MemoryContextAlloc(TopMemoryContext, count * sizeof(Setting));
 	for (int i = 0; i < count; i++)
 	{
-		if ((records[i]->flags & GUC_CUSTOM_PLACEHOLDER) != 0 &&
-			!baton_guc_is_removed(records[i]))
-			has_placeholders = true;
 		if (is_taken(records[i]))
 		{
 			settings[setting_count].type = records[i]->vartype;
@@ -174,13 +168,6 @@ look_for_settings(void)
 	if (settings == NULL || known_changes != baton_placeholder_changes ||
 		known_table != baton_guc_table_version())
 		find_settings();
-}
-
-bool
-baton_environment_has_placeholders(void)
-{
-	look_for_settings();
-	return has_placeholders;
 }
 
 static uint64

@@ -37,12 +37,6 @@ extern void baton_environment_look_at_role(void);
 extern void baton_environment_is_volatile(void);
 extern void baton_environment_is_stable(void);
 
-/*
- * Has the session parameters that only the user's functions read?  They are no
- * part of the environment.
- */
-extern bool baton_environment_has_placeholders(void);
-
 /* From hooks.c: a transaction or subtransaction is on its way to an end. */
 extern void baton_environment_transaction(void);
 

@@ -182,7 +182,7 @@ make(HeldStatement *held, const BatonItem *item)
 	/* an error may have left something */
 	MemoryContextReset(work_context);
 	held->environment = baton_statement_environment();
-	common = baton_common_get(entry, held->environment);
+	common = baton_common_get(entry, held->environment, placed->session);
 	if (common == NULL)
 	{
 		ereport(LOG,
@@ -209,8 +209,7 @@ make(HeldStatement *held, const BatonItem *item)
 					  baton_statement_is_from_sql(common->key.value, common->key.length),
 					  held->prepare_time);
 	SaveCachedPlan(view);
-	if (common->plan->gplan != NULL &&
-		!(common->folds && baton_environment_has_placeholders()))
+	if (common->plan->gplan != NULL)
 	{
 		baton_plan_share_generic(common->plan, view);
 
@@ -410,6 +409,7 @@ baton_held_tie(HeldStatement *held, CachedPlanSource *plan)
 	held->own_generation = -1;
 	held->counter = BATON_NO_COUNTER;
 	held->counter_due = false;
+	held->folds = held->inlines = false;
 	memset(&held->custom, 0, sizeof(held->custom));
 	held->spared.due = 0;
 	held->twin = NULL;
@@ -458,7 +458,7 @@ baton_held_settle(void)
 }
 
 void
-baton_held_folds(const char *query_string)
+baton_held_folds(const char *query_string, bool folds, bool inlines)
 {
 	dlist_iter	iter;
 
@@ -468,8 +468,8 @@ baton_held_folds(const char *query_string)
 
 		if (held->plan == NULL || held->plan->query_string != query_string)
 			continue;
-		held->folds = true;
-		held->folds_private |= baton_environment_has_placeholders();
+		held->folds |= folds;
+		held->inlines |= inlines;
 	}
 }
 
@@ -528,13 +528,34 @@ baton_held_close(void)
 	MemoryContextReset(placed->memory);
 	placed->sweep_from = 0;
 	placed->fresh = 0;
-	baton_common_trim();
+}
+
+Size
+baton_held_bytes(void)
+{
+	dlist_iter	iter;
+	Size		bytes = 0;
+
+	if (placed->map == NULL)
+		return 0;
+	dlist_foreach(iter, &placed->list)
+	{
+		HeldStatement *held = dlist_container(HeldStatement, node, iter.cur);
+
+		if (held->plan == NULL)
+			continue;
+		bytes += baton_plan_bytes(held->plan, 1);
+		if (held->common != NULL)
+			bytes += baton_plan_bytes(held->common->plan, 2);
+	}
+	return bytes;
 }
 
 void
 baton_held_open(const BatonSessionRecord *session_record)
 {
 	placed->is_open = true;
+	placed->session = session_record->id;
 	placed->statement_count = session_record->statement_count;
 	placed->items = placed->statement_count == 0 ? NULL :
 		baton_record_items(session_record) + session_record->first_statement;

@@ -18,6 +18,9 @@ extern const char *baton_held_attach(void);
 /* The session that was in place leaves: what is of use to others is kept. */
 extern void baton_held_close(void);
 
+/* The bytes of what the session in place has looked up. */
+extern Size baton_held_bytes(void);
+
 /* The session of the record comes. */
 extern void baton_held_open(const BatonSessionRecord *record);
 
@@ -30,8 +33,8 @@ extern void baton_held_look_up_described(void);
 /* What of the plans was made up to now was made in their own environment. */
 extern void baton_held_settle(void);
 
-/* The generic plan of that text is made, and holds such. */
-extern void baton_held_folds(const char *query_string);
+/* The generic plan of that text is made, and holds such (held_statement.h). */
+extern void baton_held_folds(const char *query_string, bool folds, bool inlines);
 
 /* Looks a statement up, as the server will. */
 extern void baton_held_look_up(const char *name);

@@ -69,17 +69,21 @@ note_discard(void)
 }
 
 /*
- * assign_session_replication_role() (guc.c) does so, too: on behalf of the
- * session in place, or to put another's value in place, which is done outside
- * transactions.
+ * assign_session_replication_role() (guc.c, 15; guc_tables.c and trigger.c later)
+ * resets all plans, since it decides which rules a query is rewritten by.  Not when
+ * another session's value is put in place: what is kept for several sessions is kept
+ * apart by it (statement_environment.c, function_environment.c).
  */
 static void
 watch_replication_role(int value, void *extra)
 {
-	if (value != SessionReplicationRole && IsTransactionOrTransactionBlock() &&
-		BatonPlaced.statements.session != 0 &&
-		BatonPlaced.statements.session == baton_session_held())
-		note_discard();
+	if (value != SessionReplicationRole && BatonPlaced.statements.session != 0)
+	{
+		if (BatonPlaced.statements.session != baton_session_held())
+			return;
+		if (IsTransactionOrTransactionBlock())
+			note_discard();
+	}
 	server_assign_replication_role(value, extra);
 }
 

@@ -4,8 +4,9 @@
  *		What is noticed while a statement is planned.
  *
  * Whether the planner has executed a function of a user's that is called
- * immutable: what that read, placeholders above all, is in the plan then
- * (statement_environment.c).  And what a custom plan teaches of the next one
+ * immutable: what that read (a table, a placeholder, the time) is in the plan
+ * then, which is for its session only.  Whether it may have copied a function in
+ * SQL into the plan.  And what a custom plan teaches of the next one
  * (statement_sparing.c).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -18,6 +19,7 @@
 #include "catalog/pg_proc.h"
 #include "utils/lsyscache.h"
 
+#include "statement_bindings.h"
 #include "statement_environment.h"
 #include "statement_held.h"
 #include "statement_names.h"
@@ -27,6 +29,8 @@
 
 static int	planning = 0;		/* calls of the planner, nested */
 static bool folded = false;		/* it has executed an immutable function */
+static void (*watcher) (bool folds, bool inlines) = NULL;
+static void (*copy_watcher) (Oid function) = NULL;
 
 void
 baton_planning_function(Oid function)
@@ -34,6 +38,32 @@ baton_planning_function(Oid function)
 	if (planning > 0 && function >= FirstNormalObjectId &&
 		func_volatile(function) == PROVOLATILE_IMMUTABLE)
 		folded = true;
+}
+
+void
+baton_planning_watch(void (*planned) (bool folds, bool inlines))
+{
+	watcher = planned;
+}
+
+void
+baton_planning_watch_copies(void (*copied) (Oid function))
+{
+	copy_watcher = copied;
+}
+
+/* inline_function() and inline_set_returning_function() (clauses.c), 15 to 18. */
+void
+baton_planning_looks_up(Oid function)
+{
+	if (planning > 0 && copy_watcher != NULL && baton_bindings_is_users_sql(function))
+		copy_watcher(function);
+}
+
+bool
+baton_planning_is_under_way(void)
+{
+	return planning > 0;
 }
 
 PlannedStmt *
@@ -44,18 +74,24 @@ baton_planning_run(Query *parse, const char *query_string, int cursor_options,
 	bool		folded_before = folded;
 	bool		learns;
 	bool		alike;
+	bool		inlines;
 
 	baton_environment_look_at_role();
 	learns = planning == 0 && parameters != NULL && baton_sparing_asks(query_string);
 	alike = learns && baton_values_are_indifferent(parse);
 	baton_names_in_transaction();
+	inlines = parameters == NULL && baton_bindings_call_sql(parse);
 	folded = false;
 	planning++;
 	PG_TRY();
 	{
 		result = planner(parse, query_string, cursor_options, parameters);
-		if (folded && parameters == NULL)
-			baton_held_folds(query_string);
+		if ((folded || inlines) && parameters == NULL)
+		{
+			baton_held_folds(query_string, folded, inlines);
+			if (watcher != NULL)
+				watcher(folded, inlines);
+		}
 		if (learns)
 			baton_sparing_learn(query_string, alike, result);
 	}

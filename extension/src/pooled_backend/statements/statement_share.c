@@ -17,6 +17,7 @@
 #include "postgres.h"
 
 #include "plan_source.h"
+#include "pooled_state.h"
 #include "statement_settings.h"
 #include "statement_share.h"
 #include "utils/memutils.h"
@@ -37,8 +38,7 @@ generic_plan_is_own(const HeldStatement *held)
 	const CachedPlan *generic = held->plan->gplan;
 
 	return generic != NULL && generic->is_valid &&
-		generic->generation == held->own_generation &&
-		!held->folds_private;
+		generic->generation == held->own_generation && !held->folds;
 }
 
 /* Hands a generic plan, and what was learnt of custom plans, to the common statement. */
@@ -54,7 +54,8 @@ hand_over_plans(HeldStatement *held, CommonStatement *common)
 	{
 		baton_plan_give_generic(from, plan);
 		common->generic_cost = from->generic_cost;
-		common->folds = held->folds;
+		if (held->inlines)
+			baton_names_inlined(common->names);
 	}
 	if (common->custom.alike && plan->gplan != NULL && plan->gplan->is_valid &&
 		!baton_values_fit(&common->custom, common->generic_cost))
@@ -73,9 +74,35 @@ baton_share_view(HeldStatement *held)
 	if (trees_are_own(held) && baton_settings_fit(view, plan))
 	{
 		baton_plan_give_trees(view, plan);
-		baton_common_analysed(common);
+		baton_common_analysed(common, BatonPlaced.held.session);
 	}
 	if (view->query_context == NULL && plan->is_valid)
+		hand_over_plans(held, common);
+}
+
+/*
+ * What the session has prepared is kept already.  If its analysis came to another
+ * result, that one is what sessions get from now on.
+ */
+static void
+share_with(HeldStatement *held, CommonStatement *common)
+{
+	CachedPlanSource *plan = held->plan;
+	bool		same = common->plan->is_valid &&
+	equal(plan->query_list, common->plan->query_list);
+
+	if (!same)
+	{
+		if (!baton_settings_fit(plan, common->plan))
+		{
+			baton_plan_invalidate(common->plan);
+			return;
+		}
+		baton_plan_give_trees(plan, common->plan);
+		baton_plan_drop_generic(common->plan);
+		baton_common_analysed(common, BatonPlaced.held.session);
+	}
+	if (!same || held->twin == common)
 		hand_over_plans(held, common);
 }
 
@@ -93,11 +120,13 @@ baton_share_plan(HeldStatement *held)
 							   held->environment);
 	if (common == NULL)
 	{
-		if (held->twin != NULL && held->twin->plan->is_valid)
-			hand_over_plans(held, held->twin);
+		share_with(held, baton_common_find(held->value, held->value_length,
+										   held->environment));
 		return false;
 	}
-	common->folds = held->folds;
+	common->analyst = BatonPlaced.held.session;
+	if (held->inlines && plan->gplan != NULL)
+		baton_names_inlined(common->names);
 	common->custom = held->custom;
 	return true;
 }

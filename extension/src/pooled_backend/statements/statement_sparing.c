@@ -37,8 +37,7 @@ baton_sparing_begin(CachedPlanSource *plan, HeldStatement *held,
 {
 	if (!common->custom.alike || !common->plan->is_valid || !plan->is_valid ||
 		BatonPlaced.environment.epoch == 0 ||
-		plan_cache_mode != PLAN_CACHE_MODE_AUTO || BatonServed.notice.discards_plans ||
-		(common->folds && baton_environment_has_placeholders()))
+		plan_cache_mode != PLAN_CACHE_MODE_AUTO || BatonServed.notice.discards_plans)
 		return;
 	baton_counters_spare(plan, &held->spared, common->custom.cost);
 	BatonPlaced.held.spared++;
@@ -66,7 +65,6 @@ baton_sparing_find_twin(HeldStatement *held, bool from_sql)
 
 	common = baton_common_find(value.data, value.len, held->environment);
 	if (common == NULL || !common->custom.alike || !common->plan->is_valid ||
-		(common->folds && baton_environment_has_placeholders()) ||
 		!equal(plan->query_list, common->plan->query_list))
 		return;
 	held->twin = common;

@@ -11,11 +11,21 @@
 //! sizes. If a class has none left and the heap's end is reached, a larger
 //! class's block serves.
 //!
-//! Before each entry, hidden from backends, lie its reference count and the
-//! link of its hash chain; so a session context costs nothing outside of the
-//! arena. `used` counts blocks in use; `limit` is what the user allows. The
-//! heap itself is larger, so that news already on their way when the limit is
-//! reached still fit: see `heap_limit` in the header.
+//! A value longer than [`SHARED_MOST`] is nobody else's: to compare it, or to hash
+//! it, would take too long. When its last reference is gone it is overwritten in
+//! pieces ([`Arena::overwrite`]), as [`Contexts::work`](super::context::Contexts::work)
+//! finds the time.
+//!
+//! Before each entry lie its account, its reference count and the link of its
+//! hash chain; so a session context costs nothing outside of the arena. `used`
+//! counts blocks in use; `limit` is what the user allows. The heap itself is
+//! larger, so that news already on their way when the limit is reached still
+//! fit: see `heap_limit` in the header.
+//!
+//! Each role has an account of the blocks that its sessions have caused. No role
+//! may take more than what is left for all others: backends keep sessions whose
+//! changes would (baton_arena_has_room, arena.c). So one alone is stopped at half of
+//! the limit, and a second one finds a quarter.
 
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::{ArenaHeader, Item, SessionRecord};
@@ -25,10 +35,17 @@ use std::ops::Range;
 
 /// Heap offsets count units of this many bytes.
 const UNIT: usize = 8;
-/// References and hash link before an entry.
-const PREFIX: usize = 8;
+/// Account, a gap, references and hash link before an entry.
+const PREFIX: usize = 16;
+/// References and hash link: a backend looks at the references, too (arena.c).
+const LINKS: usize = ENTRY_REFERENCES_BEFORE as usize;
+/// The account before an array of items.
+const ITEMS_PREFIX: usize = 8;
 const HEADER: usize = ENTRY_HEADER_SIZE as usize;
 const CLASSES: usize = 8 * 32;
+/// The longest value that is looked up, and shared by those who have the same: to
+/// hash one takes some 150 microseconds.
+pub const SHARED_MOST: usize = 256 << 10;
 
 /// The heap has no room for it.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -48,12 +65,51 @@ pub struct Arena {
     heap_offset: usize,
     heap_next: usize,
     free: Vec<Vec<u32>>,
-    buckets: Vec<u32>,
+    buckets: Buckets,
     entries: usize,
+    /// Long values without a reference, and how many bytes of each are to be
+    /// overwritten before its block is free.
+    ending: Vec<(u32, usize)>,
     next_serial: u64,
     hasher: RandomState,
     used: usize,
     limit: usize,
+}
+
+/// The first entry of each hash chain. A new entry splits one bucket at most (linear
+/// hashing), so that no single one waits until all have been sorted anew.
+struct Buckets {
+    heads: Vec<u32>,
+    /// The power of two that `heads` has reached.
+    base: usize,
+}
+
+impl Buckets {
+    fn new() -> Buckets {
+        Buckets {
+            heads: vec![0; 1024],
+            base: 1024,
+        }
+    }
+
+    fn of(&self, hash: u64) -> usize {
+        let wide = hash as usize & (2 * self.base - 1);
+        if wide < self.heads.len() {
+            wide
+        } else {
+            wide & (self.base - 1)
+        }
+    }
+
+    /// One more; the first entry of the chain that is split for it.
+    fn grow(&mut self) -> u32 {
+        let split = self.heads.len() - self.base;
+        self.heads.push(0);
+        if self.heads.len() == 2 * self.base {
+            self.base *= 2;
+        }
+        std::mem::take(&mut self.heads[split])
+    }
 }
 
 /// The smallest class whose blocks hold `bytes`, and their size in bytes.
@@ -92,8 +148,9 @@ impl Arena {
             heap_offset,
             heap_next: heap_offset,
             free: vec![Vec::new(); CLASSES],
-            buckets: vec![0; 1024],
+            buckets: Buckets::new(),
             entries: 0,
+            ending: Vec::new(),
             next_serial: serial_base,
             hasher: RandomState::new(),
             used: 0,
@@ -148,6 +205,36 @@ impl Arena {
         self.publish();
     }
 
+    // ---- accounts --------------------------------------------------------
+
+    /// The account of a role.
+    pub fn account_of_role(&self, role: u32) -> u32 {
+        (self.hasher.hash_one(role) % u64::from(ARENA_ACCOUNTS)) as u32
+    }
+
+    /// The account of session `index`, as its record says.
+    pub fn account(&self, index: u32) -> u32 {
+        self.record_word(index, RECORD_OFF_ACCOUNT as usize) % ARENA_ACCOUNTS
+    }
+
+    fn account_at(account: u32) -> usize {
+        ARENA_OFF_ACCOUNTS as usize + account as usize * 8
+    }
+
+    fn taken_by(&self, account: u32) -> usize {
+        let at = Self::account_at(account);
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.memory[at..at + 8]);
+        u64::from_ne_bytes(bytes) as usize
+    }
+
+    /// May so many bytes more be of that account? The rule of baton_arena_has_room.
+    #[cfg(test)]
+    fn has_room_for(&self, account: u32, bytes: usize) -> bool {
+        let left = self.limit.saturating_sub(self.used);
+        bytes <= left && self.taken_by(account) + bytes <= left
+    }
+
     fn publish(&mut self) {
         let offset = std::mem::offset_of!(ArenaHeader, heap_used);
         self.put_u64(offset, self.used as u64);
@@ -170,7 +257,8 @@ impl Arena {
 
     // ---- blocks ----------------------------------------------------------
 
-    fn allocate(&mut self, bytes: usize) -> Result<usize, Full> {
+    /// A block that begins with its account.
+    fn allocate(&mut self, account: u32, bytes: usize) -> Result<usize, Full> {
         let (class, size) = class_of(bytes);
         let at = if let Some(unit) = self.free[class].pop() {
             unit as usize * UNIT
@@ -190,6 +278,9 @@ impl Arena {
             at
         };
         self.used += size;
+        self.put_u32(at, account);
+        let taken = self.taken_by(account) + size;
+        self.put_u64(Self::account_at(account), taken as u64);
         self.publish();
         Ok(at)
     }
@@ -211,6 +302,9 @@ impl Arena {
     fn release_block(&mut self, at: usize, bytes: usize) {
         let (class, size) = class_of(bytes);
         self.free[class].push((at / UNIT) as u32);
+        let account = self.u32_at(at);
+        let taken = self.taken_by(account) - size;
+        self.put_u64(Self::account_at(account), taken as u64);
         self.used -= size;
         self.publish();
     }
@@ -237,57 +331,127 @@ impl Arena {
         let hash = self
             .hasher
             .hash_one((content.kind, content.key, content.value));
-        hash as usize & (self.buckets.len() - 1)
+        self.buckets.of(hash)
     }
 
-    /// The entry with this content, with one more reference.
-    pub fn intern(&mut self, content: Content<'_>) -> Result<u32, Full> {
+    fn next_in_chain(&self, entry: u32) -> u32 {
+        self.u32_at(entry as usize * UNIT - 4)
+    }
+
+    /// Puts an entry before the others of its chain.
+    fn link(&mut self, entry: u32, bucket: usize) {
+        let first = std::mem::replace(&mut self.buckets.heads[bucket], entry);
+        self.put_u32(entry as usize * UNIT - 4, first);
+    }
+
+    fn unlink(&mut self, entry: u32) {
+        let bucket = self.bucket_of(self.content(entry));
+        let next = self.next_in_chain(entry);
+        let mut link = self.buckets.heads[bucket];
+        if link == entry {
+            self.buckets.heads[bucket] = next;
+            return;
+        }
+        loop {
+            assert!(link != 0, "an entry that is in no chain");
+            let following = self.next_in_chain(link);
+            if following == entry {
+                return self.put_u32(link as usize * UNIT - 4, next);
+            }
+            link = following;
+        }
+    }
+
+    /// The entry with this content, with one more reference; a new one is of that
+    /// account.
+    pub fn intern(&mut self, account: u32, content: Content<'_>) -> Result<u32, Full> {
+        if content.value.len() > SHARED_MOST {
+            let length = content.value.len();
+            let entry = self.begin_long(account, content.kind, content.key, length)?;
+            self.write_value(entry, 0, content.value);
+            return Ok(entry);
+        }
         let bucket = self.bucket_of(content);
-        let mut entry = self.buckets[bucket];
+        let mut entry = self.buckets.heads[bucket];
         while entry != 0 {
             if self.content(entry) == content {
                 self.retain(entry);
                 return Ok(entry);
             }
-            entry = self.u32_at(entry as usize * UNIT - 4);
+            entry = self.next_in_chain(entry);
         }
-        let (Ok(key_length), Ok(value_length)) = (
-            u16::try_from(content.key.len()),
-            u32::try_from(content.value.len()),
-        ) else {
-            return Err(Full);
-        };
-        let block = self.allocate(PREFIX + HEADER + content.key.len() + content.value.len())?;
-        let at = block + PREFIX;
-        let entry = (at / UNIT) as u32;
-        self.put_u32(block, 1);
-        self.put_u32(block + 4, self.buckets[bucket]);
-        self.put_u64(at, self.next_serial);
-        self.next_serial += 1;
-        self.memory[at + 8..at + 10].copy_from_slice(&content.kind.to_ne_bytes());
-        self.memory[at + 10..at + 12].copy_from_slice(&key_length.to_ne_bytes());
-        self.put_u32(at + 12, value_length);
-        let key = at + HEADER;
-        let value = key + content.key.len();
-        self.memory[key..value].copy_from_slice(content.key);
-        self.memory[value..value + content.value.len()].copy_from_slice(content.value);
-        self.buckets[bucket] = entry;
-        self.entries += 1;
-        if self.entries > self.buckets.len() {
-            self.grow_buckets();
+        let length = content.value.len();
+        let entry = self.make_entry(account, content.kind, content.key, length)?;
+        self.write_value(entry, 0, content.value);
+        self.link(entry, bucket);
+        if self.entries > self.buckets.heads.len() {
+            let mut split = self.buckets.grow();
+            while split != 0 {
+                let next = self.next_in_chain(split);
+                let bucket = self.bucket_of(self.content(split));
+                self.link(split, bucket);
+                split = next;
+            }
         }
         Ok(entry)
     }
 
+    /// An entry for a value longer than SHARED_MOST, to be written by `write_value`.
+    pub fn begin_long(
+        &mut self,
+        account: u32,
+        kind: u16,
+        key: &[u8],
+        length: usize,
+    ) -> Result<u32, Full> {
+        assert!(length > SHARED_MOST);
+        self.make_entry(account, kind, key, length)
+    }
+
+    /// With one reference, in no chain, its value still to be written.
+    fn make_entry(
+        &mut self,
+        account: u32,
+        kind: u16,
+        key: &[u8],
+        length: usize,
+    ) -> Result<u32, Full> {
+        let (Ok(key_length), Ok(value_length)) = (u16::try_from(key.len()), u32::try_from(length))
+        else {
+            return Err(Full);
+        };
+        let block = self.allocate(account, PREFIX + HEADER + key.len() + length)?;
+        let at = block + PREFIX;
+        self.put_u32(at - LINKS, 1);
+        self.put_u32(at - LINKS + 4, 0);
+        self.put_u64(at, self.next_serial);
+        self.next_serial += 1;
+        self.memory[at + 8..at + 10].copy_from_slice(&kind.to_ne_bytes());
+        self.memory[at + 10..at + 12].copy_from_slice(&key_length.to_ne_bytes());
+        self.put_u32(at + 12, value_length);
+        let key_at = at + HEADER;
+        self.memory[key_at..key_at + key.len()].copy_from_slice(key);
+        self.entries += 1;
+        Ok((at / UNIT) as u32)
+    }
+
+    /// A piece of an entry's value, before anybody reads it.
+    pub fn write_value(&mut self, entry: u32, from: usize, piece: &[u8]) {
+        let content = self.content(entry);
+        assert!(from + piece.len() <= content.value.len());
+        let at = entry as usize * UNIT + HEADER + content.key.len() + from;
+        self.memory[at..at + piece.len()].copy_from_slice(piece);
+    }
+
     pub fn retain(&mut self, entry: u32) {
-        let at = entry as usize * UNIT - PREFIX;
+        let at = entry as usize * UNIT - LINKS;
         let references = self.u32_at(at);
         assert!(references > 0, "a reference to an entry that is gone");
         self.put_u32(at, references + 1);
     }
 
     pub fn release(&mut self, entry: u32) {
-        let at = entry as usize * UNIT - PREFIX;
+        let at = entry as usize * UNIT - LINKS;
         let references = self.u32_at(at);
         assert!(references > 0, "an entry released too often");
         self.put_u32(at, references - 1);
@@ -295,82 +459,73 @@ impl Arena {
             return;
         }
         let content = self.content(entry);
+        let is_long = content.value.len() > SHARED_MOST;
         let length = PREFIX + HEADER + content.key.len() + content.value.len();
-        let bucket = self.bucket_of(content);
-        let next = self.u32_at(at + 4);
-        let mut link = self.buckets[bucket];
-        if link == entry {
-            self.buckets[bucket] = next;
-        } else {
-            loop {
-                assert!(link != 0, "an entry that is in no chain");
-                let link_at = link as usize * UNIT - 4;
-                link = self.u32_at(link_at);
-                if link == entry {
-                    self.put_u32(link_at, next);
-                    break;
-                }
-            }
-        }
         self.entries -= 1;
+        if is_long {
+            return self.ending.push((entry, length));
+        }
+        self.unlink(entry);
         // A session's words, which all backends could read.
-        self.memory[at + PREFIX + HEADER..at + length].fill(0);
-        self.release_block(at, length);
+        let block = entry as usize * UNIT - PREFIX;
+        self.memory[block + PREFIX + HEADER..block + length].fill(0);
+        self.release_block(block, length);
     }
 
-    fn grow_buckets(&mut self) {
-        let old = std::mem::take(&mut self.buckets);
-        self.buckets = vec![0; old.len() * 4];
-        for mut entry in old {
-            while entry != 0 {
-                let link_at = entry as usize * UNIT - 4;
-                let next = self.u32_at(link_at);
-                let bucket = self.bucket_of(self.content(entry));
-                self.put_u32(link_at, self.buckets[bucket]);
-                self.buckets[bucket] = entry;
-                entry = next;
-            }
+    /// Are there long values to be overwritten?
+    pub fn is_overwriting(&self) -> bool {
+        !self.ending.is_empty()
+    }
+
+    /// Overwrites at most so many bytes of long values that are of no more use, from
+    /// their ends; how many it did.
+    pub fn overwrite(&mut self, most: usize) -> usize {
+        let Some((entry, left)) = self.ending.last_mut() else {
+            return 0;
+        };
+        let at = *entry as usize * UNIT - PREFIX;
+        let from = left.saturating_sub(most).max(PREFIX + HEADER);
+        let done = *left - from;
+        self.memory[at + from..at + *left].fill(0);
+        *left = from;
+        if from == PREFIX + HEADER {
+            let entry = *entry;
+            self.ending.pop();
+            // Its lengths are still there.
+            let content = self.content(entry);
+            let length = PREFIX + HEADER + content.key.len() + content.value.len();
+            self.release_block(at, length);
         }
+        done
     }
 
     // ---- item arrays and records -----------------------------------------
 
-    /// Stores an array; its place. An empty one takes none (0).
-    pub fn store_items(&mut self, items: &[Item]) -> Result<u32, Full> {
-        self.store_items_instead(0, 0, items)
+    /// Room for an array of so many items; its place. An empty one takes none (0).
+    pub fn allocate_items(&mut self, account: u32, count: usize) -> Result<u32, Full> {
+        match count {
+            0 => Ok(0),
+            _ => {
+                let block = self.allocate(account, ITEMS_PREFIX + items_room(count))?;
+                Ok(((block + ITEMS_PREFIX) / UNIT) as u32)
+            }
+        }
     }
 
-    /// Stores an array instead of the one of `old_count` items at `old_place`,
-    /// there if it fits. On `Full` the old one is as it was.
-    pub fn store_items_instead(
-        &mut self,
-        old_place: u32,
-        old_count: usize,
-        items: &[Item],
-    ) -> Result<u32, Full> {
-        if items.is_empty() {
-            self.release_items(old_place, old_count);
-            return Ok(0);
-        }
-        let at = if items_room(items.len()) == items_room(old_count) {
-            old_place as usize * UNIT
-        } else {
-            let at = self.allocate(items_room(items.len()))?;
-            self.release_items(old_place, old_count);
-            at
-        };
-        let mut position = at;
+    /// Writes a part of an array, from item `at` on.
+    pub fn write_items(&mut self, place: u32, at: usize, items: &[Item]) {
+        let mut position = place as usize * UNIT + at * ITEM_SIZE as usize;
         for item in items {
             let bytes = bytes_of(item);
             self.memory[position..position + bytes.len()].copy_from_slice(bytes);
             position += bytes.len();
         }
-        Ok((at / UNIT) as u32)
     }
 
     pub fn release_items(&mut self, place: u32, count: usize) {
         if count > 0 {
-            self.release_block(place as usize * UNIT, items_room(count));
+            let block = place as usize * UNIT - ITEMS_PREFIX;
+            self.release_block(block, ITEMS_PREFIX + items_room(count));
         }
     }
 
@@ -419,6 +574,13 @@ impl Arena {
     /// Place and number of a session's items, as its record says.
     pub fn record_items(&self, index: u32) -> (u32, u32) {
         (self.record_word(index, 16), self.record_word(index, 20))
+    }
+
+    /// Which of them are statements.
+    pub fn record_statements(&self, index: u32) -> Range<usize> {
+        let first = RECORD_OFF_FIRST_STATEMENT as usize;
+        let from = self.record_word(index, first) as usize;
+        from..from + self.record_word(index, first + 4) as usize
     }
 
     /// How its client has proved itself: an entry that is the session's, 0 for none,
@@ -477,7 +639,8 @@ mod tests {
     use super::*;
 
     fn arena(bytes: usize) -> Arena {
-        Arena::new(Box::leak(vec![0; bytes].into_boxed_slice()), 4, bytes, 1)
+        let all = bytes + (ARENA_HEADER_SIZE - ARENA_OFF_ACCOUNTS) as usize;
+        Arena::new(Box::leak(vec![0; all].into_boxed_slice()), 4, bytes, 1)
     }
 
     fn content<'a>(key: &'a [u8], value: &'a [u8]) -> Content<'a> {
@@ -506,11 +669,11 @@ mod tests {
     #[test]
     fn equal_content_is_one_entry_and_goes_with_its_last_reference() {
         let mut arena = arena(1 << 16);
-        let one = arena.intern(content(b"a", b"1")).unwrap();
+        let one = arena.intern(1, content(b"a", b"1")).unwrap();
         let used = arena.used();
-        assert_eq!(arena.intern(content(b"a", b"1")), Ok(one));
+        assert_eq!(arena.intern(1, content(b"a", b"1")), Ok(one));
         assert_eq!(arena.used(), used);
-        let other = arena.intern(content(b"a1", b"")).unwrap();
+        let other = arena.intern(1, content(b"a1", b"")).unwrap();
         assert_ne!(one, other);
         assert_eq!(arena.content(one), content(b"a", b"1"));
         arena.release(one);
@@ -525,7 +688,11 @@ mod tests {
         let mut arena = arena(1 << 22);
         for round in 0..3 {
             let entries: Vec<_> = (0..5000u32)
-                .map(|i| arena.intern(content(&i.to_ne_bytes(), &[7; 40])).unwrap())
+                .map(|i| {
+                    arena
+                        .intern(1, content(&i.to_ne_bytes(), &[7; 40]))
+                        .unwrap()
+                })
                 .collect();
             for (i, entry) in entries.iter().enumerate() {
                 assert_eq!(
@@ -544,19 +711,61 @@ mod tests {
     #[test]
     fn a_full_heap_says_so_and_larger_free_blocks_serve() {
         let mut arena = arena(8192);
-        let big = arena.intern(content(b"big", &[1; 2000])).unwrap();
+        let big = arena.intern(1, content(b"big", &[1; 2000])).unwrap();
         let mut small = Vec::new();
-        while let Ok(entry) = arena.intern(content(&(small.len() as u32).to_ne_bytes(), &[2; 100]))
+        while let Ok(entry) =
+            arena.intern(1, content(&(small.len() as u32).to_ne_bytes(), &[2; 100]))
         {
             small.push(entry);
         }
-        assert_eq!(arena.intern(content(b"x", &[3; 3000])), Err(Full));
+        assert_eq!(arena.intern(1, content(b"x", &[3; 3000])), Err(Full));
         arena.release(big);
         for i in 0..10u32 {
-            small.push(arena.intern(content(&[9, i as u8], &[2; 100])).unwrap());
+            small.push(arena.intern(1, content(&[9, i as u8], &[2; 100])).unwrap());
         }
         small.into_iter().for_each(|entry| arena.release(entry));
         assert_eq!(arena.used(), 0);
+    }
+
+    #[test]
+    fn a_long_value_is_nobody_else_s_and_goes_in_pieces() {
+        let mut arena = arena(8 << 20);
+        let long = vec![7; SHARED_MOST + 1];
+        let entries = [(); 2].map(|()| arena.intern(1, content(b"key", &long)).unwrap());
+        assert_ne!(entries[0], entries[1]);
+        arena.release(entries[0]);
+        assert_eq!(arena.content(entries[1]).value, long);
+        let at = entries[0] as usize * UNIT + HEADER;
+        let mut pieces = 0;
+        while arena.is_overwriting() {
+            assert!(arena.overwrite(100_000) <= 100_000);
+            pieces += 1;
+        }
+        assert_eq!(pieces, 3);
+        assert!(arena.memory[at..at + long.len()]
+            .iter()
+            .all(|byte| *byte == 0));
+        arena.release(entries[1]);
+        while arena.overwrite(1 << 20) > 0 {}
+        assert_eq!((arena.used(), arena.entries()), (0, 0));
+    }
+
+    #[test]
+    fn a_new_entry_moves_those_of_one_bucket_and_no_others() {
+        let mut arena = arena(1 << 22);
+        let chains = |arena: &Arena| {
+            let heads = arena.buckets.heads.iter();
+            heads.filter(|head| **head != 0).count()
+        };
+        for number in 0..20_000_u32 {
+            let (buckets, before) = (arena.buckets.heads.len(), chains(&arena));
+            arena
+                .intern(1, content(&number.to_ne_bytes(), b""))
+                .unwrap();
+            assert!(arena.buckets.heads.len() <= buckets + 1);
+            assert!(chains(&arena).abs_diff(before) <= 2);
+        }
+        assert!(chains(&arena) > 10_000);
     }
 
     #[test]
@@ -574,11 +783,47 @@ mod tests {
                 aux: 10,
             },
         ];
-        let place = arena.store_items(&items).unwrap();
+        let place = arena.allocate_items(1, 2).unwrap();
+        arena.write_items(place, 0, &items);
         assert_eq!([arena.item(place, 0), arena.item(place, 1)], items);
+        arena.write_items(place, 1, &items[..1]);
+        assert_eq!(arena.item(place, 1), items[0]);
         arena.release_items(place, 2);
         assert_eq!(arena.used(), 0);
-        assert_eq!(arena.store_items(&[]), Ok(0));
+        assert_eq!(arena.allocate_items(1, 0), Ok(0));
+    }
+
+    #[test]
+    fn an_account_takes_no_more_than_what_is_left() {
+        let mut arena = arena(1 << 20);
+        arena.set_limit(1 << 18);
+        let fill = |arena: &mut Arena, account: u32| {
+            let mut entries = Vec::new();
+            while arena.has_room_for(account, 1000) {
+                let number = entries.len() as u16;
+                let key = [account as u8, number as u8, (number >> 8) as u8];
+                entries.push(arena.intern(account, content(&key, &[1; 900])).unwrap());
+            }
+            entries
+        };
+        let first = fill(&mut arena, 1);
+        let half = arena.taken_by(1);
+        assert!(half.abs_diff(1 << 17) < 2000, "{half}");
+        let second = fill(&mut arena, 2);
+        let quarter = arena.taken_by(2);
+        assert!(quarter.abs_diff(1 << 16) < 2000, "{quarter}");
+        assert_eq!(arena.used(), half + quarter);
+        // Who has an entry, too, does not take it over.
+        let shared = arena.intern(3, content(&[1, 0, 0], &[1; 900]));
+        assert_eq!((shared, arena.taken_by(3)), (Ok(first[0]), 0));
+        let array = arena.allocate_items(3, 9).unwrap();
+        assert!(arena.taken_by(3) > 9 * 16);
+        arena.release_items(array, 9);
+        for entry in first.iter().chain(&second).chain(&first[..1]) {
+            arena.release(*entry);
+        }
+        let taken = [1, 2, 3].map(|account| arena.taken_by(account));
+        assert_eq!((taken, arena.used()), ([0; 3], 0));
     }
 
     #[test]
@@ -593,17 +838,19 @@ mod tests {
         let mut places = vec![0; sessions];
         for count in 1..=most {
             for place in &mut places {
-                let items = vec![item; count];
-                *place = arena
-                    .store_items_instead(*place, count - 1, &items)
-                    .unwrap();
+                if items_room(count) != items_room(count - 1) {
+                    let larger = arena.allocate_items(1, count).unwrap();
+                    arena.release_items(*place, count - 1);
+                    *place = larger;
+                }
+                arena.write_items(*place, 0, &vec![item; count]);
             }
         }
         assert_eq!(arena.item(places[7], most - 1), item);
         let touched = arena.heap_next - arena.heap_offset;
         assert!(touched < 4 * arena.used(), "{touched} of {}", arena.used());
         for place in places {
-            assert_eq!(arena.store_items_instead(place, most, &[]), Ok(0));
+            arena.release_items(place, most);
         }
         assert_eq!(arena.used(), 0);
     }

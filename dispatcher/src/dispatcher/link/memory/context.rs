@@ -10,40 +10,22 @@
 //! here and by a backend that wants one statement of a thousand. STARTUP items
 //! alone stand as they came: they are applied in that order, and never looked for.
 //!
+//! What one client has sent may be of any size: what is more than a moment's work is
+//! done in slices ([`super::work`]).
+//!
 //! Each change gives the record a version that no context had before.
 
-use super::arena::{Arena, Content, Full};
+use super::arena::{Arena, Content, Full, SHARED_MOST};
+use super::bytes_of_item;
 use super::control::{Control, CounterPool, NO_COUNTER};
+use super::merge::Merge;
+use super::staged::{Change, Sorted, Staged};
+use super::work::{begin_storing, Finished, Garbage, Task, Units, Work, UNITS_AT_ONCE};
 use crate::dispatcher::link::backend_message::Counters;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::Item;
 use std::cmp::Ordering;
 use std::ops::Range;
-
-/// One change that waits to be applied.
-#[derive(Debug)]
-pub enum Change {
-    Put {
-        entry: u32,
-        counters: Option<Counters>,
-        aux: i64,
-    },
-    Delete {
-        kind: u16,
-        key: Vec<u8>,
-    },
-}
-
-/// Changes of one session, in the order they came.
-#[derive(Debug, Default)]
-pub struct Staged {
-    pub session: u64,
-    changes: Vec<Change>,
-    /// What they take, whether or not others have the same.
-    bytes: usize,
-    /// A change did not fit: the context must not be applied.
-    overflow: bool,
-}
 
 /// What one change takes beside key and value.
 const CHANGE_BYTES: usize =
@@ -51,14 +33,19 @@ const CHANGE_BYTES: usize =
 /// While half of the heap's headroom is gone, each backend may stage no more than
 /// this: the rest is for what others have on its way.
 const ON_THEIR_WAY: usize = 1 << 20;
+/// A value longer than this is stored in slices.
+const LONG: usize = 1 << 20;
+const _: () = assert!(LONG > SHARED_MOST);
 
 /// All contexts; owns the arena and the statement counters.
 pub struct Contexts {
     pub arena: Arena,
-    counters: CounterPool,
-    control: Control,
+    pub(super) counters: CounterPool,
+    pub(super) control: Control,
+    pub(super) work: Work,
     next_version: u64,
-    scratch: Vec<Item>,
+    /// Bytes that each session's context accounts for, by its index.
+    sizes: Vec<i64>,
 }
 
 impl Contexts {
@@ -67,8 +54,9 @@ impl Contexts {
             arena,
             counters: CounterPool::new(control.counters.len() as u32),
             control,
+            work: Work::default(),
             next_version: version_base,
-            scratch: Vec::new(),
+            sizes: Vec::new(),
         }
     }
 
@@ -116,13 +104,69 @@ impl Contexts {
         if !self.may_stage(staged, content.key.len() + content.value.len()) {
             return;
         }
-        match self.arena.intern(content) {
-            Ok(entry) => staged.changes.push(Change::Put {
-                entry,
-                counters,
-                aux,
-            }),
+        let account = self.arena.account(staged.session as u32);
+        match self.arena.intern(account, content) {
+            Ok(entry) => self.stage(
+                staged,
+                Change::Put {
+                    entry,
+                    counters,
+                    aux,
+                },
+            ),
             Err(Full) => staged.overflow = true,
+        }
+    }
+
+    fn stage(&mut self, staged: &mut Staged, change: Change) {
+        for superseded in staged.changes.push(change, &self.arena) {
+            self.release_change(Some(superseded));
+        }
+    }
+
+    /// Is a PUT of so many bytes to be stored in slices (`store`)?
+    pub fn is_long(length: usize) -> bool {
+        length > LONG
+    }
+
+    /// Begins to store the value at the end of `bytes`, which is long, for `tag`;
+    /// `stage_stored` is next. False: it is not to be kept, and nothing is left to do.
+    pub fn store(
+        &mut self,
+        staged: &mut Staged,
+        (kind, key): (u16, &[u8]),
+        length: usize,
+        bytes: Vec<u8>,
+        tag: u32,
+    ) -> bool {
+        if !self.may_stage(staged, key.len() + length) {
+            self.let_go_of(Garbage::Bytes(bytes));
+            return false;
+        }
+        let account = self.arena.account(staged.session as u32);
+        match begin_storing(&mut self.arena, account, (kind, key), length, bytes) {
+            Ok(storing) => self.begin_task(tag, Task::Store(storing)),
+            Err(Full) => staged.overflow = true,
+        }
+        !staged.overflow
+    }
+
+    /// Stages a PUT of a value that has been stored.
+    pub fn stage_stored(
+        &mut self,
+        staged: &mut Staged,
+        entry: u32,
+        counters: Option<Counters>,
+        aux: i64,
+    ) {
+        let change = Change::Put {
+            entry,
+            counters,
+            aux,
+        };
+        match staged.overflow {
+            true => self.release_change(Some(change)),
+            false => self.stage(staged, change),
         }
     }
 
@@ -131,134 +175,162 @@ impl Contexts {
         if !self.may_stage(staged, key.len()) {
             return;
         }
-        staged.changes.push(Change::Delete {
-            kind,
-            key: key.to_vec(),
-        });
+        let key = key.into();
+        self.stage(staged, Change::Delete { kind, key });
     }
 
     /// Forgets what is staged.
     pub fn discard(&mut self, staged: &mut Staged) {
-        for change in staged.changes.drain(..) {
-            if let Change::Put { entry, .. } = change {
-                self.arena.release(entry);
-            }
-        }
-        *staged = Staged::default();
+        let changes = std::mem::take(staged).changes;
+        self.let_go_of(Garbage::Changes(changes.into_any_order()));
     }
 
-    fn load(&mut self, index: u32) {
-        let (place, count) = self.arena.record_items(index);
-        self.scratch.clear();
-        for position in 0..count as usize {
-            self.scratch.push(self.arena.item(place, position));
-        }
-    }
-
-    /// Where the item of that kind and key is in what is loaded, or would be.
-    fn find(&self, kind: u16, key: &[u8]) -> Result<usize, usize> {
-        self.scratch.binary_search_by(|item| {
-            let content = self.arena.content(item.entry);
-            content.kind.cmp(&kind).then_with(|| content.key.cmp(key))
-        })
-    }
-
-    /// Which of these items are statements.
-    fn statements(&self, items: &[Item]) -> Range<usize> {
-        let from = |kind: u32| {
-            items.partition_point(|item| u32::from(self.arena.content(item.entry).kind) < kind)
-        };
+    /// Which of so many items, of a kind and key each, are statements.
+    fn statements<'a>(count: usize, kind_of: impl Fn(usize) -> u16 + 'a) -> Range<usize> {
+        let from = |kind: u32| partition_point(count, |at| u32::from(kind_of(at)) < kind);
         from(KIND_STATEMENT)..from(KIND_STATEMENT + 1)
     }
 
     /// Makes what is staged the context of session `index`; by how many bytes it has
     /// grown. STARTUP items go if `greeted`. On `Full` the context is what it was
-    /// before.
-    pub fn apply(&mut self, index: u32, staged: &mut Staged, greeted: bool) -> Result<i64, Full> {
+    /// before. None: it takes longer; `go_on` says so to `tag` when it is done, and
+    /// nothing else may be applied to this session or by this tag until then.
+    pub fn apply(
+        &mut self,
+        index: u32,
+        staged: &mut Staged,
+        greeted: bool,
+        tag: u32,
+    ) -> Option<Result<i64, Full>> {
         if staged.overflow {
             self.discard(staged);
-            return Err(Full);
+            return Some(Err(Full));
         }
-        self.load(index);
-        let mut dropped: Vec<Item> = Vec::new();
-        let mut allotted: Vec<u32> = Vec::new();
-        let mut grown = 0;
-        if greeted {
-            let arena = &self.arena;
-            let (gone, kept): (Vec<Item>, Vec<Item>) = self
-                .scratch
-                .iter()
-                .partition(|item| u32::from(arena.content(item.entry).kind) == KIND_STARTUP);
-            dropped = gone;
-            self.scratch = kept;
+        let changes = std::mem::take(staged).changes;
+        let (sorted, superseded) = changes.sort(&self.arena);
+        for change in superseded {
+            self.release_change(Some(change));
         }
-        for change in &staged.changes {
-            match change {
-                Change::Put {
-                    entry,
-                    counters,
-                    aux,
-                } => {
-                    let content = self.arena.content(*entry);
-                    grown += bytes_of_item(content);
-                    let found = self.find(content.kind, content.key);
-                    let mut number = NO_COUNTER;
-                    if let Some(counters) = counters {
-                        if let Some(new) = self.counters.allot() {
-                            self.control.set_counters(new, counters);
-                            allotted.push(new);
-                            number = new;
-                        }
-                    }
-                    let item = Item {
-                        entry: *entry,
-                        counter: number,
-                        aux: *aux,
-                    };
-                    match found {
-                        Ok(position) => {
-                            dropped.push(std::mem::replace(&mut self.scratch[position], item));
-                        }
-                        Err(position) => self.scratch.insert(position, item),
-                    }
-                }
-                Change::Delete { kind, key } => {
-                    if let Ok(position) = self.find(*kind, key) {
-                        dropped.push(self.scratch.remove(position));
-                    }
-                }
+        if !greeted {
+            if let Some(grown) = self.replace(index, &sorted) {
+                return Some(Ok(grown));
             }
         }
-        let items = std::mem::take(&mut self.scratch);
-        let (old_place, old_count) = self.arena.record_items(index);
-        let stored = self
-            .arena
-            .store_items_instead(old_place, old_count as usize, &items);
-        let count = items.len() as u32;
-        let statements = self.statements(&items);
-        self.scratch = items;
-        let Ok(place) = stored else {
-            for counter in allotted {
-                self.counters.release(counter);
-            }
-            self.discard(staged);
-            return Err(Full);
+        let from = match greeted {
+            true => self.startup_items(index),
+            false => 0,
         };
-        for item in dropped {
-            grown -= bytes_of_item(self.arena.content(item.entry));
-            self.counters.release(item.counter);
-            self.arena.release(item.entry);
+        let merge = Merge::new(&self.arena, index, sorted, from);
+        let mut units = Units::new(UNITS_AT_ONCE);
+        let task = self.task(Task::Merge(Box::new(merge)), &mut units);
+        self.count_work(&units);
+        match task {
+            Ok(Finished::Applied(result)) => Some(result),
+            Ok(Finished::Stored(_)) => None,
+            Err(task) => {
+                self.begin_task(tag, task);
+                None
+            }
         }
-        *staged = Staged::default();
-        let version = self.version();
-        self.arena
-            .put_record_context(index, version, (place, count), statements, 0);
-        Ok(grown)
     }
 
-    fn version(&mut self) -> u64 {
+    /// How many STARTUP items there are, which are the first ones.
+    fn startup_items(&self, index: u32) -> usize {
+        let (place, count) = self.arena.record_items(index);
+        let kind = |at| self.arena.content(self.arena.item(place, at).entry).kind;
+        partition_point(count as usize, |at| u32::from(kind(at)) <= KIND_STARTUP)
+    }
+
+    /// Where the item of that kind and key is.
+    fn find(&self, index: u32, kind: u16, key: &[u8]) -> Option<usize> {
+        let (place, count) = self.arena.record_items(index);
+        let content = |at| self.arena.content(self.arena.item(place, at).entry);
+        let at = partition_point(count as usize, |at| {
+            let content = content(at);
+            (content.kind, content.key) < (kind, key)
+        });
+        let is_it = |at| {
+            let content = content(at);
+            (content.kind, content.key) == (kind, key)
+        };
+        (at < count as usize && is_it(at)).then_some(at)
+    }
+
+    /// If a few changes put other items in the place of those that are there: no item
+    /// moves, however many there are.
+    fn replace(&mut self, index: u32, changes: &Sorted) -> Option<i64> {
+        let changes = changes.as_slice()?;
+        let found = changes.iter().map(|change| {
+            change.entry()?;
+            let (kind, key) = change.place(&self.arena);
+            self.find(index, kind, key)
+        });
+        let places: Vec<usize> = found.collect::<Option<_>>()?;
+        let (place, count) = self.arena.record_items(index);
+        let mut grown = 0;
+        for (change, at) in changes.iter().zip(places) {
+            let Change::Put {
+                entry,
+                counters,
+                aux,
+            } = change
+            else {
+                continue;
+            };
+            let before = self.arena.item(place, at);
+            let bytes = |entry| bytes_of_item(self.arena.content(entry));
+            grown += bytes(*entry) - bytes(before.entry);
+            let item = Item {
+                entry: *entry,
+                counter: self.allot_counter(counters.as_ref()),
+                aux: *aux,
+            };
+            self.arena.write_items(place, at, &[item]);
+            self.counters.release(before.counter);
+            self.arena.release(before.entry);
+        }
+        let statements = self.arena.record_statements(index);
+        self.put_context(index, (place, count), statements, grown, 0);
+        Some(grown)
+    }
+
+    fn allot_counter(&mut self, counters: Option<&Counters>) -> u32 {
+        let Some(counters) = counters else {
+            return NO_COUNTER;
+        };
+        let number = self.counters.allot();
+        if let Some(number) = number {
+            self.control.set_counters(number, counters);
+        }
+        number.unwrap_or(NO_COUNTER)
+    }
+
+    /// A merge has succeeded.
+    pub(super) fn merged(&mut self, merge: Merge) -> i64 {
+        let index = merge.index;
+        let (items, place, grown, remains) = merge.finish();
+        let kind = |at: usize| self.arena.content(items[at].entry).kind;
+        let statements = Self::statements(items.len(), kind);
+        self.put_context(index, (place, items.len() as u32), statements, grown, 0);
+        self.throw_away(remains);
+        grown
+    }
+
+    fn put_context(
+        &mut self,
+        index: u32,
+        items: (u32, u32),
+        statements: Range<usize>,
+        grown: i64,
+        flags: u32,
+    ) {
         self.next_version += 1;
-        self.next_version
+        let version = self.next_version;
+        (self.arena).put_record_context(index, version, items, statements, flags);
+        if self.sizes.len() <= index as usize {
+            self.sizes.resize(index as usize + 1, 0);
+        }
+        self.sizes[index as usize] += grown;
     }
 
     /// The context of a new session: `items` with a reference each, which the
@@ -272,15 +344,16 @@ impl Contexts {
                 order => order,
             }
         });
-        match self.arena.store_items(&items) {
+        let account = self.arena.account(index);
+        match self.arena.allocate_items(account, items.len()) {
             Ok(place) => {
-                let version = self.version();
-                let statements = self.statements(&items);
+                self.arena.write_items(place, 0, &items);
+                let content = |at: usize| self.arena.content(items[at].entry);
+                let statements = Self::statements(items.len(), |at| content(at).kind);
+                let bytes = (0..items.len()).map(|at| bytes_of_item(content(at))).sum();
                 let place = (place, items.len() as u32);
-                self.arena
-                    .put_record_context(index, version, place, statements, flags);
-                let contents = items.iter().map(|item| self.arena.content(item.entry));
-                Ok(contents.map(bytes_of_item).sum())
+                self.put_context(index, place, statements, bytes, flags);
+                Ok(bytes)
             }
             Err(Full) => {
                 items.iter().for_each(|item| self.arena.release(item.entry));
@@ -289,16 +362,19 @@ impl Contexts {
         }
     }
 
-    /// The session has ended.
+    /// The session has ended. A task of its is cancelled by who began it.
     pub fn end(&mut self, index: u32) {
-        self.load(index);
         let (place, count) = self.arena.record_items(index);
-        self.arena.release_items(place, count as usize);
-        for item in std::mem::take(&mut self.scratch) {
-            self.counters.release(item.counter);
-            self.arena.release(item.entry);
-        }
+        let count = count as usize;
         self.arena.put_record_context(index, 0, (0, 0), 0..0, 0);
+        self.let_go_of(Garbage::Array {
+            place,
+            count,
+            left: count,
+        });
+        if let Some(bytes) = self.sizes.get_mut(index as usize) {
+            *bytes = 0;
+        }
         match self.arena.replace_authenticated(index, 0) {
             0 => {}
             entry => self.arena.release(entry),
@@ -312,11 +388,12 @@ impl Contexts {
         method: &[u8],
         identity: &[u8],
     ) -> Result<(), Full> {
-        let entry = self.arena.intern(Content {
+        let content = Content {
             kind: KIND_AUTHENTICATED as u16,
             key: method,
             value: identity,
-        })?;
+        };
+        let entry = self.arena.intern(self.arena.account(index), content)?;
         self.arena.replace_authenticated(index, entry);
         Ok(())
     }
@@ -329,35 +406,48 @@ impl Contexts {
 
     /// The value of one item of a session.
     pub fn value(&self, index: u32, kind: u32, key: &[u8]) -> Option<&[u8]> {
-        self.items(index)
-            .map(|item| self.arena.content(item.entry))
-            .find(|content| {
-                u32::from(content.kind) == kind && content.key.eq_ignore_ascii_case(key)
-            })
+        let (place, _) = self.arena.record_items(index);
+        let content = |at| self.arena.content(self.arena.item(place, at).entry);
+        if kind != KIND_STARTUP {
+            let at = self.find(index, kind as u16, key)?;
+            return Some(content(at).value);
+        }
+        (0..self.startup_items(index))
+            .map(content)
+            .find(|content| content.key.eq_ignore_ascii_case(key))
             .map(|content| content.value)
     }
 
     /// Bytes that a session's context accounts for.
     pub fn bytes(&self, index: u32) -> i64 {
-        self.items(index)
-            .map(|item| bytes_of_item(self.arena.content(item.entry)))
-            .sum()
+        self.sizes.get(index as usize).copied().unwrap_or(0)
     }
 }
 
-/// What an item accounts for; baton_delta_growth (delta.c) does the same sum.
-fn bytes_of_item(content: Content<'_>) -> i64 {
-    i64::from(ITEM_SIZE + ENTRY_HEADER_SIZE) + (content.key.len() + content.value.len()) as i64
+/// Of so many, sorted by that: how many are.
+fn partition_point(count: usize, is_before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match is_before(middle) {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    low
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::dispatcher::sys::memory::{self, SharedMapping};
     use std::os::fd::AsRawFd;
 
     fn contexts() -> Contexts {
-        let bytes = 1 << 20;
+        contexts_of(1 << 20)
+    }
+
+    pub fn contexts_of(bytes: usize) -> Contexts {
         let memory = Box::leak(vec![0; bytes].into_boxed_slice());
         let control = memory::unsealed(1 << 16).unwrap();
         let mapping = SharedMapping::open(control.as_raw_fd()).unwrap();
@@ -374,7 +464,7 @@ mod tests {
         Contexts::new(Arena::new(memory, 2, bytes, 1), control, 0)
     }
 
-    fn shown(contexts: &Contexts, index: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pub fn shown(contexts: &Contexts, index: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
         let contents = contexts
             .items(index)
             .map(|item| contexts.arena.content(item.entry));
@@ -398,11 +488,14 @@ mod tests {
         let items = kinds.map(|(kind, key)| Item {
             entry: contexts
                 .arena
-                .intern(Content {
-                    kind: kind as u16,
-                    key: key.as_bytes(),
-                    value: b"",
-                })
+                .intern(
+                    1,
+                    Content {
+                        kind: kind as u16,
+                        key: key.as_bytes(),
+                        value: b"",
+                    },
+                )
                 .unwrap(),
             counter: NO_COUNTER,
             aux: 0,
@@ -416,9 +509,7 @@ mod tests {
             keys,
             ["b", "a", "b", "work_mem", "one", "two", "unnamed"].map(|key| key.as_bytes().to_vec())
         );
-        contexts.load(0);
-        let loaded = contexts.scratch.clone();
-        assert_eq!(contexts.statements(&loaded), 4..6);
+        assert_eq!(contexts.arena.record_statements(0), 4..6);
         contexts.end(0);
         assert_eq!(contexts.arena.entries(), 0);
     }
@@ -444,14 +535,20 @@ mod tests {
             put(&mut contexts, &mut endless, &number.to_string(), 200);
             contexts.stage_delete(&mut endless, KIND_PARAMETER as u16, &[b'x'; 200]);
         }
-        assert!(endless.changes.is_empty() && contexts.arena.used() < 1 << 18);
+        while contexts.has_work() {
+            contexts.go_on();
+        }
+        assert!(endless.changes.len() == 0 && contexts.arena.used() < 1 << 18);
         put(&mut contexts, &mut other, "own", 5000);
-        assert_eq!(contexts.apply(0, &mut endless, false), Err(Full));
-        assert!(contexts.apply(1, &mut other, false).is_ok());
+        assert_eq!(
+            contexts.apply(0, &mut endless, false, 0).unwrap(),
+            Err(Full)
+        );
+        assert!(contexts.apply(1, &mut other, false, 0).unwrap().is_ok());
         assert_eq!(shown(&contexts, 1)[0].1.len(), 5000);
         // and what it stages then counts from nothing
         put(&mut contexts, &mut endless, "own", 5000);
-        assert!(contexts.apply(0, &mut endless, false).is_ok());
+        assert!(contexts.apply(0, &mut endless, false, 0).unwrap().is_ok());
     }
 
     /// The first session gets all changes at once, the second each by itself.
@@ -479,10 +576,10 @@ mod tests {
                     contexts.stage_put(staged, content, None, 0);
                 }
             }
-            grown[1] += contexts.apply(1, &mut alone, false).unwrap();
+            grown[1] += contexts.apply(1, &mut alone, false, 0).unwrap().unwrap();
             assert_eq!(grown[1], contexts.bytes(1));
         }
-        grown[0] = contexts.apply(0, &mut at_once, false).unwrap();
+        grown[0] = contexts.apply(0, &mut at_once, false, 0).unwrap().unwrap();
         assert_eq!(grown, [contexts.bytes(0), contexts.bytes(1)]);
         assert!(!shown(&contexts, 0).is_empty());
         assert_eq!(shown(&contexts, 0), shown(&contexts, 1));

@@ -228,10 +228,6 @@ impl Words for Control {
         self.pools[pool as usize].queued.load(SeqCst)
     }
 
-    fn completed(&self, pool: u32) -> u64 {
-        self.pools[pool as usize].completed.load(Relaxed)
-    }
-
     fn holder(&self, index: u32) -> Option<u32> {
         let slot = self.sessions.get(index as usize)?;
         let holder = slot.owner.load(SeqCst).checked_sub(1)?;
@@ -243,6 +239,7 @@ impl Words for Control {
         let slot = self.sessions.get(index as usize);
         match slot.map(|slot| slot.state.load(SeqCst)) {
             Some(STATE_IDLE) => Shown::Idle,
+            Some(STATE_IDLE_IN_TRANSACTION) => Shown::InTransaction,
             Some(STATE_WAITING) => Shown::Waiting,
             _ => Shown::Other,
         }

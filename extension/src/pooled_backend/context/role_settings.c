@@ -1,0 +1,204 @@
+/*-------------------------------------------------------------------------
+ *
+ * role_settings.c
+ *		What ALTER ROLE SET and ALTER DATABASE SET say for a role.
+ *
+ * process_settings() (postinit.c, 15 to 18) reads them once, when a backend starts.  Here
+ * they are read again: for a new session, of which some are names that are looked up
+ * (reset_greet.c), and for a backend that becomes another role's.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/pg_db_role_setting.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "context_guc.h"
+#include "opening_notices.h"
+#include "reset_plain.h"
+#include "role_settings.h"
+
+/*
+ * Only a starting backend takes them, or a process once.  Other parameters of context
+ * backend are never settings: set_config_option() refuses them at PGC_SUSET.
+ */
+static const char *const start_only[] = {
+	"session_preload_libraries", "local_preload_libraries", "temp_buffers"
+};
+
+/* The text of such a setting as the backend was started with it; NULL: it had none. */
+static char *own_start_only[lengthof(start_only)];
+
+/* As ApplySetting (pg_db_role_setting.c). */
+static void
+each_of(Relation relation, Snapshot snapshot, Oid database, Oid role, GucSource source,
+		void (*each) (const char *name, const char *text, GucSource source))
+{
+	SysScanDesc scan;
+	ScanKeyData keys[2];
+	HeapTuple	tuple;
+
+	ScanKeyInit(&keys[0], Anum_pg_db_role_setting_setdatabase,
+				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(database));
+	ScanKeyInit(&keys[1], Anum_pg_db_role_setting_setrole,
+				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(role));
+	scan = systable_beginscan(relation, DbRoleSettingDatidRolidIndexId, true,
+							  snapshot, 2, keys);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		bool		is_null;
+		Datum		array = heap_getattr(tuple, Anum_pg_db_role_setting_setconfig,
+										 RelationGetDescr(relation), &is_null);
+		Datum	   *texts;
+		bool	   *nulls;
+		int			count;
+
+		if (is_null)
+			continue;
+		deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false,
+						  TYPALIGN_INT, &texts, &nulls, &count);
+		for (int i = 0; i < count; i++)
+		{
+			char	   *name = nulls[i] ? "" : TextDatumGetCString(texts[i]);
+			char	   *equals = strchr(name, '=');
+
+			if (equals == NULL)
+				continue;
+			*equals = '\0';
+			each(name, equals + 1, source);
+		}
+	}
+	systable_endscan(scan);
+}
+
+void
+baton_role_settings_each(Oid role, void (*each) (const char *name, const char *text,
+												 GucSource source))
+{
+	Relation	relation = table_open(DbRoleSettingRelationId, AccessShareLock);
+	Snapshot	snapshot = RegisterSnapshot(GetCatalogSnapshot(DbRoleSettingRelationId));
+
+	each_of(relation, snapshot, MyDatabaseId, role, PGC_S_DATABASE_USER, each);
+	each_of(relation, snapshot, InvalidOid, role, PGC_S_USER, each);
+	each_of(relation, snapshot, MyDatabaseId, InvalidOid, PGC_S_DATABASE, each);
+	each_of(relation, snapshot, InvalidOid, InvalidOid, PGC_S_GLOBAL, each);
+	UnregisterSnapshot(snapshot);
+	table_close(relation, AccessShareLock);
+}
+
+typedef struct Setting
+{
+	char	   *name;
+	char	   *text;
+	GucSource	source;
+} Setting;
+
+/* Being read. */
+static List *found;
+
+static void
+add_found(const char *name, const char *text, GucSource source)
+{
+	Setting    *setting = palloc(sizeof(Setting));
+
+	setting->name = pstrdup(name);
+	setting->text = pstrdup(text);
+	setting->source = source;
+	found = lappend(found, setting);
+}
+
+List *
+baton_role_settings_read(Oid role)
+{
+	found = NIL;
+	baton_role_settings_each(role, add_found);
+	return found;
+}
+
+/* ---- what only a start takes -------------------------------------------- */
+
+/* The text of the one that counts; NULL: there is none. */
+static const char *
+text_of(const List *settings, const char *name)
+{
+	ListCell   *cell;
+
+	foreach(cell, settings)
+	{
+		const Setting *setting = lfirst(cell);
+
+		if (baton_guc_compare_names(setting->name, name) == 0)
+			return setting->text;
+	}
+	return NULL;
+}
+
+/*
+ * As they are now, and not as the start has read them: a change between the two makes
+ * the pool an outdated one (outdate.rs), and its backends become nobody's.
+ */
+void
+baton_role_settings_attach(void)
+{
+	List	   *settings = baton_role_settings_read(GetAuthenticatedUserId());
+
+	for (int i = 0; i < (int) lengthof(start_only); i++)
+	{
+		const char *text = text_of(settings, start_only[i]);
+
+		if (text !=NULL)
+			own_start_only[i] = MemoryContextStrdup(TopMemoryContext, text);
+	}
+}
+
+bool
+baton_role_settings_need_start(const List *settings)
+{
+	for (int i = 0; i < (int) lengthof(start_only); i++)
+	{
+		const char *text = text_of(settings, start_only[i]);
+		const char *own = own_start_only[i];
+
+		if (text == NULL || own == NULL ? text !=own : strcmp(text, own) != 0)
+			return true;
+	}
+	return false;
+}
+
+/* ---- a backend becomes another role's ----------------------------------- */
+
+void
+baton_role_settings_apply(const List *settings)
+{
+	ListCell   *cell;
+
+	baton_opening_notices_begin_role();
+	foreach(cell, settings)
+	{
+		const Setting *setting = lfirst(cell);
+
+		/* what is in force is as it should be, and cannot be given twice */
+		if (baton_guc_compare_names(setting->name, "temp_buffers") == 0)
+			continue;
+		/* as ProcessGUCArray (guc.c) */
+		baton_plain_expect(setting->name);
+		(void) set_config_option(setting->name, setting->text, PGC_SUSET, setting->source,
+								 GUC_ACTION_SET, true, 0, false);
+	}
+	baton_opening_notices_end_role();
+	baton_plain_expect_no_more();
+	baton_guc_report_touched = true;
+}

@@ -1,0 +1,362 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement_bindings.c
+ *		What a statement's trees and plan hold of the moment they were made at.
+ *
+ * Parse analysis turns literals into constants: the name of an object into its
+ * OID, an enum's label into its OID, 'now' into the time.  The planner copies
+ * the body of a function in SQL into its caller (inline_function, clauses.c).
+ * PostgreSQL sends no invalidation when the same literal or body would mean
+ * something else; docs/design/shared-caches.md says what follows for sharing.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/transam.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/syscache.h"
+
+#include "statement_bindings.h"
+
+typedef struct Finding
+{
+	BatonBindings *bindings;
+	const char *text;			/* NULL: it has no word for a moment */
+	Size		length;
+} Finding;
+
+/* What datetime.c reads as a moment, wherever it stands in a literal. */
+static const char *const moment_words[] = {"now", "today", "tomorrow", "yesterday"};
+static const char moment_letters[] = "nNtTyY";
+
+static bool
+is_letter(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* The text may go on beyond its length. */
+static bool
+has_moment_word(const char *text, Size length)
+{
+	for (const char *at = text; (at = strpbrk(at, moment_letters)) != NULL && at < text +length; at++)
+	{
+		if (at > text &&is_letter(at[-1]))
+			continue;
+		for (int i = 0; i < (int) lengthof(moment_words); i++)
+		{
+			Size		size = strlen(moment_words[i]);
+
+			if (size <= (Size) (text +length - at) &&
+				pg_strncasecmp(at, moment_words[i], size) == 0 &&
+				(at + size == text +length || !is_letter(at[size])))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* Does the literal at this place of the text have such a word? */
+static bool
+literal_is_moment(const Finding *finding, int location)
+{
+	const char *begin;
+	const char *end;
+
+	if (location < 0 || (Size) location >= finding->length)
+		return false;
+	begin = finding->text +location;
+	if (*begin >= '0' && *begin <= '9')
+		return false;
+	if (*begin == '$')
+		return true;			/* its end is not looked for */
+	begin = strchr(begin, '\'');
+	if (begin == NULL)
+		return false;
+	end = strchr(++begin, '\'');
+	if (end == NULL)
+		end = finding->text +finding->length;
+	/* escapes (E, U&) may hide one */
+	return memchr(begin, '\\', end - begin) != NULL || has_moment_word(begin, end - begin);
+}
+
+/* Can a value of this type have been read from a word for a moment? */
+static bool
+may_be_moment(Oid type)
+{
+	switch (type)
+	{
+		case BOOLOID:
+		case BPCHAROID:
+		case BYTEAOID:
+		case CSTRINGOID:
+		case FLOAT4OID:
+		case FLOAT8OID:
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case INTERVALOID:
+		case JSONBOID:
+		case JSONOID:
+		case NAMEOID:
+		case NUMERICOID:
+		case OIDOID:
+		case REGCLASSOID:
+		case TEXTARRAYOID:
+		case TEXTOID:
+		case UNKNOWNOID:
+		case UUIDOID:
+		case VARCHAROID:
+			return false;
+		default:
+			return true;
+	}
+}
+
+static void
+look_at_constant(Finding *finding, const Const *constant)
+{
+	BatonBindings *found = finding->bindings;
+
+	switch (constant->consttype)
+	{
+		case REGCLASSOID:
+		case REGTYPEOID:
+			found->objects = true;
+			break;
+		case REGPROCOID:
+		case REGPROCEDUREOID:
+			found->functions = true;
+			break;
+		case REGROLEOID:
+			found->roles = true;
+			break;
+		case REGCLASSARRAYOID:
+		case REGTYPEARRAYOID:
+		case REGPROCARRAYOID:
+		case REGPROCEDUREARRAYOID:
+		case REGROLEARRAYOID:
+			found->objects = found->functions = found->roles = true;
+			break;
+		default:
+			if (constant->consttype >= FirstNormalObjectId)
+				found->constants = true;
+			break;
+	}
+	if (finding->text !=NULL && !found->moment && may_be_moment(constant->consttype))
+		found->moment = literal_is_moment(finding, constant->location);
+}
+
+static bool
+find(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Const))
+	{
+		look_at_constant(context, (Const *) node);
+		return false;
+	}
+	if (IsA(node, Query))
+	{
+		Query	   *query = (Query *) node;
+
+		if (query->utilityStmt != NULL && IsA(query->utilityStmt, ExplainStmt))
+			return find(((ExplainStmt *) query->utilityStmt)->query, context);
+		if (query->utilityStmt != NULL && IsA(query->utilityStmt, CreateTableAsStmt))
+			return find(((CreateTableAsStmt *) query->utilityStmt)->query, context);
+		if (query->utilityStmt != NULL && IsA(query->utilityStmt, DeclareCursorStmt))
+			return find(((DeclareCursorStmt *) query->utilityStmt)->query, context);
+		return query_tree_walker(query, find, context, 0);
+	}
+	return expression_tree_walker(node, find, context);
+}
+
+static void
+begin(Finding *finding, BatonBindings *bindings, const char *text)
+{
+	finding->bindings = bindings;
+	finding->text = NULL;
+	finding->length = 0;
+	if (text == NULL)
+		return;
+	finding->length = strlen(text);
+	if (strchr(text, '\\') != NULL || has_moment_word(text, finding->length))
+		finding->text = text;
+}
+
+void
+baton_bindings_find(BatonBindings *bindings, List *queries, const char *text)
+{
+	Finding		finding;
+	ListCell   *cell;
+
+	begin(&finding, bindings, text);
+	foreach(cell, queries)
+		(void) find(lfirst(cell), &finding);
+}
+
+/* The OIDs that the walker has put into a list, which is its context. */
+static List *
+found_in(List *queries, bool (*walker) (Node *node, void *context))
+{
+	List	   *oids = NIL;
+	ListCell   *cell;
+
+	foreach(cell, queries)
+		(void) walker(lfirst(cell), &oids);
+	return oids;
+}
+
+static void
+add_type(List **types, Oid type)
+{
+	if (type >= FirstNormalObjectId)
+		*types = list_append_unique_oid(*types, type);
+}
+
+static void
+add_types(List **types, List *more)
+{
+	ListCell   *cell;
+
+	foreach(cell, more)
+		add_type(types, lfirst_oid(cell));
+}
+
+static bool
+find_types(Node *node, void *context)
+{
+	ListCell   *cell;
+
+	if (node == NULL)
+		return false;
+	switch (nodeTag(node))
+	{
+		case T_Const:
+		case T_Param:
+		case T_FuncExpr:
+		case T_RowExpr:
+		case T_ArrayExpr:
+		case T_RelabelType:
+		case T_CoerceViaIO:
+		case T_CoerceToDomain:
+		case T_ArrayCoerceExpr:
+		case T_ConvertRowtypeExpr:
+		case T_FieldStore:
+			add_type(context, exprType(node));
+			break;
+		case T_FieldSelect:
+			add_type(context, exprType((Node *) ((FieldSelect *) node)->arg));
+			break;
+		case T_TableFunc:
+			add_types(context, ((TableFunc *) node)->coltypes);
+			break;
+		case T_RangeTblEntry:
+			foreach(cell, ((RangeTblEntry *) node)->functions)
+				add_types(context, ((RangeTblFunction *) lfirst(cell))->funccoltypes);
+			return false;
+		case T_Query:
+			return query_tree_walker((Query *) node, find_types, context,
+									 QTW_EXAMINE_RTES_BEFORE);
+		default:
+			break;
+	}
+	return expression_tree_walker(node, find_types, context);
+}
+
+List *
+baton_bindings_types(List *queries)
+{
+	return found_in(queries, find_types);
+}
+
+/* Rules and defaults that are stored have lost the place in their text (readfuncs.c). */
+static bool
+find_functions(Node *node, void *context)
+{
+	List	  **functions = context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, FuncExpr))
+	{
+		const FuncExpr *call = (FuncExpr *) node;
+
+		if (call->location >= 0 && (call->funcformat == COERCE_EXPLICIT_CALL ||
+									call->funcformat == COERCE_SQL_SYNTAX))
+			*functions = list_append_unique_oid(*functions, call->funcid);
+	}
+	else if (IsA(node, Aggref) && ((Aggref *) node)->location >= 0)
+		*functions = list_append_unique_oid(*functions, ((Aggref *) node)->aggfnoid);
+	else if (IsA(node, WindowFunc) && ((WindowFunc *) node)->location >= 0)
+		*functions = list_append_unique_oid(*functions, ((WindowFunc *) node)->winfnoid);
+	else if (IsA(node, Query))
+		return query_tree_walker((Query *) node, find_functions, context, 0);
+	return expression_tree_walker(node, find_functions, context);
+}
+
+List *
+baton_bindings_functions(List *queries)
+{
+	return found_in(queries, find_functions);
+}
+
+bool
+baton_bindings_moment(Query *query, const char *text)
+{
+	BatonBindings bindings = {0};
+	Finding		finding;
+
+	begin(&finding, &bindings, text);
+	if (finding.text !=NULL)
+		(void) find((Node *) query, &finding);
+	return bindings.moment;
+}
+
+bool
+baton_bindings_is_users_sql(Oid function)
+{
+	HeapTuple	tuple;
+	bool		result;
+
+	if (function < FirstNormalObjectId)
+		return false;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	result = ((Form_pg_proc) GETSTRUCT(tuple))->prolang == SQLlanguageId;
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+static bool
+is_users_sql(Oid function, void *context)
+{
+	return baton_bindings_is_users_sql(function);
+}
+
+static bool
+calls_sql(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (check_functions_in_node(node, is_users_sql, context))
+		return true;
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, calls_sql, context, 0);
+	return expression_tree_walker(node, calls_sql, context);
+}
+
+bool
+baton_bindings_call_sql(Query *query)
+{
+	return calls_sql((Node *) query, NULL);
+}

@@ -1,0 +1,223 @@
+"""A backend becomes another role's, and nothing of the role before is left in it.
+
+There is one backend, so that who comes next is served by the process that served the
+last one. What a session finds is compared with a direct connection of its role."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.health import assert_healthy, wait_until
+from harness.wire import QueryFailed, Wire
+
+pytestmark = pytest.mark.pool_only
+
+SETUP = [
+    "CREATE ROLE plain LOGIN",
+    "CREATE ROLE member LOGIN",
+    "CREATE ROLE outsider LOGIN NOINHERIT",
+    "CREATE ROLE chief LOGIN SUPERUSER",
+    "CREATE ROLE team NOLOGIN",
+    "GRANT team TO member, outsider",
+    "GRANT pg_read_all_stats TO team",
+    "CREATE SCHEMA plain AUTHORIZATION plain",
+    "CREATE SCHEMA member AUTHORIZATION member",
+    "CREATE TABLE plain.own AS SELECT 'of plain' AS whose",
+    "CREATE TABLE member.own AS SELECT 'of member' AS whose",
+    "ALTER TABLE plain.own OWNER TO plain",
+    "ALTER TABLE member.own OWNER TO member",
+    "CREATE TABLE rows AS SELECT 'plain' AS owner UNION SELECT 'member' UNION SELECT 'chief'",
+    "ALTER TABLE rows ENABLE ROW LEVEL SECURITY",
+    "CREATE POLICY mine ON rows USING (owner = current_user)",
+    "GRANT SELECT ON rows TO PUBLIC",
+    "CREATE TABLE secret AS SELECT 42 AS answer",
+    "GRANT SELECT ON secret TO team",
+    "CREATE FUNCTION who() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN current_user || '/' || session_user; END $$",
+    "CREATE FUNCTION definer() RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS"
+    " $$ BEGIN RETURN current_user || '/' || session_user; END $$",
+    "CREATE FUNCTION inlined() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 7'",
+    "REVOKE EXECUTE ON FUNCTION inlined() FROM PUBLIC",
+    "GRANT EXECUTE ON FUNCTION inlined() TO member",
+    "ALTER ROLE plain SET work_mem = '5MB'",
+    "ALTER ROLE plain SET my.own = 'of plain'",
+    "ALTER ROLE plain IN DATABASE postgres SET statement_timeout = '77s'",
+    "ALTER ROLE member SET role = 'team'",
+    "ALTER ROLE member SET search_path = 'member', 'public'",
+    "ALTER ROLE chief SET log_min_duration_statement = '10min'",
+    "ALTER ROLE outsider SET client_encoding = 'LATIN1'",
+    "ALTER ROLE outsider SET default_text_search_config = 'nonsuch'",
+    "ALTER DATABASE postgres SET lock_timeout = '99s'",
+    "ALTER ROLE ALL SET idle_in_transaction_session_timeout = '88s'",
+]
+
+ROLES = ("plain", "member", "chief", "outsider", "postgres")
+
+SETTINGS = (
+    "SELECT name, setting, source, reset_val, context FROM pg_settings"
+    " WHERE source NOT IN ('default', 'configuration file', 'command line', 'override')"
+    " AND name NOT IN ('application_name') ORDER BY name"
+)
+
+LOOKS = [
+    "SELECT session_user, current_user, current_setting('is_superuser'), current_setting('session_authorization'),"
+    " current_setting('role')",
+    SETTINGS,
+    "SELECT current_setting('my.own', true)",
+    "SELECT current_schemas(true)",
+    "SELECT * FROM own",
+    "SELECT * FROM rows ORDER BY owner",
+    "SELECT * FROM secret",
+    "SELECT who(), definer()",
+    "SELECT inlined()",
+    "SELECT count(*) > 0 FROM pg_authid",
+    "SELECT usename FROM pg_stat_activity WHERE pid = pg_backend_pid()",
+    "SELECT pg_stat_get_backend_userid(n)::regrole FROM pg_stat_get_backend_idset() n"
+    " WHERE pg_stat_get_backend_pid(n) = pg_backend_pid()",
+    "SET SESSION AUTHORIZATION plain",
+    "SELECT session_user, current_user, current_setting('is_superuser')",
+    "RESET SESSION AUTHORIZATION",
+    "SELECT session_user, current_user, current_setting('is_superuser')",
+    "SET ROLE team",
+    "SELECT current_user",
+    "RESET ROLE",
+    "SELECT current_user",
+    "SET work_mem = '6MB'",
+    "RESET work_mem",
+    "SHOW work_mem",
+    "SET statement_timeout = 5000",
+    "CREATE TEMP TABLE t (a int)",
+    "SELECT relowner::regrole FROM pg_class WHERE relname = 't'",
+    "DISCARD ALL",
+    "SELECT session_user, current_user, current_setting('is_superuser'), current_setting('role')",
+    SETTINGS,
+    "PREPARE p AS SELECT whose, current_user FROM own",
+    "EXECUTE p",
+    "EXPLAIN (COSTS OFF) SELECT * FROM rows",
+]
+
+
+def told(wire: Wire, sql: str):
+    try:
+        return wire.query(sql)
+    except QueryFailed as failure:
+        return str(failure)
+
+
+def looks(port: int, role: str) -> list:
+    with Wire.login("127.0.0.1", port, user=role) as wire:
+        return [(sql, told(wire, sql)) for sql in LOOKS]
+
+
+def processes_of(server) -> set:
+    return {pid for (pid,) in server.sql("SELECT pid FROM pg_baton_backends WHERE state <> 'starting'")}
+
+
+@pytest.fixture
+def prepared(make_cluster):
+    def make(**parameters):
+        cluster = make_cluster(parameters={f"pg_baton.{name}": value for name, value in parameters.items()})
+        cluster.sql("CREATE EXTENSION pg_baton")
+        for statement in SETUP[:-2]:
+            cluster.sql(statement)
+        with Wire.login("127.0.0.1", cluster.port) as wire:
+            for statement in SETUP[-2:]:
+                wire.query(statement)
+        return cluster
+
+    return make
+
+
+def test_each_role_finds_what_a_direct_connection_finds(prepared):
+    server = prepared(max_backends=1, min_backends=0)
+    direct = {role: looks(server.port, role) for role in ROLES}
+    first = None
+    for round in range(3):
+        for role in ROLES if round % 2 == 0 else reversed(ROLES):
+            for one, other in zip(looks(server.pool_port, role), direct[role]):
+                assert one == other, role
+            found = processes_of(server)
+            first = first or found
+            assert found == first, "one process has served them all"
+    assert_healthy(server)
+
+
+def test_roles_take_turns_on_one_process(prepared):
+    """A session that was served before goes on with what it has set."""
+    server = prepared(max_backends=1, min_backends=0)
+    wires = {role: Wire.login("127.0.0.1", server.pool_port, user=role) for role in ROLES}
+    try:
+        for role, wire in wires.items():
+            wire.query(f"SET my.word = 'of {role}'")
+            wire.query("PREPARE p AS SELECT current_user, current_setting('my.word')")
+        for _ in range(4):
+            for role, wire in wires.items():
+                current = "team" if role == "member" else role
+                assert wire.query("EXECUTE p") == [[current, f"of {role}"]]
+                assert wire.query("SELECT session_user") == [[role]]
+        assert len(processes_of(server)) == 1
+    finally:
+        for wire in wires.values():
+            wire.close()
+    assert_healthy(server)
+
+
+def test_nothing_of_a_superuser_is_left_between_any_two_transactions(prepared):
+    server = prepared(max_backends=2)
+    direct = {role: looks(server.port, role) for role in ROLES}
+    server.set_parameters({"pg_baton.force_migration": "on", "pg_baton.force_role_changes": "on"})
+    server.reload()
+    for role in ROLES:
+        for one, other in zip(looks(server.pool_port, role), direct[role]):
+            assert one == other, role
+    assert_healthy(server)
+
+
+def test_settings_are_those_of_the_moment(prepared):
+    server = prepared(max_backends=1, min_backends=0)
+    with Wire.login("127.0.0.1", server.pool_port, user="plain") as plain:
+        assert plain.query("SHOW work_mem") == [["5MB"]]
+        server.sql("ALTER ROLE member SET work_mem = '9MB'")
+        with Wire.login("127.0.0.1", server.pool_port, user="member") as member:
+            assert member.query("SHOW work_mem") == [["9MB"]]
+            server.sql("ALTER ROLE member SET work_mem = '10MB'")
+            assert plain.query("SHOW work_mem") == [["5MB"]]
+            assert member.query("SHOW work_mem") == [["9MB"]]
+        with Wire.login("127.0.0.1", server.pool_port, user="member") as member:
+            assert member.query("SHOW work_mem") == [["10MB"]]
+    assert_healthy(server)
+
+
+def test_libraries_of_a_role_are_not_in_another_s_backend(prepared):
+    server = prepared(max_backends=1, min_backends=0)
+    server.sql("ALTER ROLE chief SET session_preload_libraries = 'auto_explain'")
+    shown = "SELECT current_setting('auto_explain.log_analyze', true)"
+    with Wire.login("127.0.0.1", server.pool_port, user="plain") as plain:
+        assert plain.query(shown) == [[None]]
+    with Wire.login("127.0.0.1", server.pool_port, user="chief") as chief:
+        assert chief.query(shown) == [["off"]]
+    with Wire.login("127.0.0.1", server.pool_port, user="plain") as plain:
+        assert plain.query(shown) == [[None]]
+    assert_healthy(server)
+
+
+def test_a_switch_left_out_is_caught_before_anything_runs(prepared):
+    server = prepared(max_backends=1, min_backends=0, break_self_check="role_switch")
+    with Wire.login("127.0.0.1", server.pool_port, user="chief") as chief:
+        assert chief.query("SELECT count(*) > 0 FROM pg_authid") == [["t"]]
+    with pytest.raises(Exception):
+        with Wire.login("127.0.0.1", server.pool_port, user="plain") as plain:
+            plain.query("SELECT count(*) FROM pg_authid")
+    server.expect_in_log("bug of pg_baton")
+    wait_until(lambda: "This is a bug of pg_baton" in server.log(), what="it is in the log")
+
+
+def test_without_the_check_of_the_server_a_backend_keeps_its_role(prepared):
+    server = prepared(max_backends=1, min_backends=0, break_self_check="roles")
+    seen = []
+    for role in ("plain", "chief", "plain"):
+        with Wire.login("127.0.0.1", server.pool_port, user=role) as wire:
+            assert wire.query("SELECT session_user") == [[role]]
+        seen.append(processes_of(server))
+    assert seen[0] != seen[1]
+    assert server.sql("SELECT costs FROM pg_baton_failed_checks") == [("roles",)]
+    assert_healthy(server)

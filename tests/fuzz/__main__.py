@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -24,6 +25,9 @@ SEEDS = Path(__file__).resolve().parent / "seeds"
 STEPS_AN_EPISODE = 400
 SHRINK_LIMIT_S = 60.0
 DATABASE = "fuzz"
+DDL_SHARE = 0.0
+# The dispatcher's loop is to look for events again within this (docs/design/scheduler.md).
+LONGEST_TURN_US = 5000
 
 
 def arguments() -> argparse.Namespace:
@@ -39,6 +43,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tls", action="store_true", default=tls_wanted(),
                         help="all sessions by TLS; so with BATON_TEST_TLS=1")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the pool's server")
+    parser.add_argument("--ddl", type=float, default=DDL_SHARE, metavar="SHARE",
+                        help="of operations that are or depend on DDL beside sessions [%(default)s]")
+    parser.add_argument("--counts", action="store_true", help="say how many operations of each kind there were about DDL")
     parser.add_argument("--script", type=Path, help="run a kept script instead")
     parser.add_argument("--no-seeds", action="store_true", help="do not run the kept scripts first")
     parser.add_argument("--no-shrink", action="store_true")
@@ -58,8 +65,12 @@ class Fuzzer:
         self.episodes = 0
         self.differences = 0
         self.migrations = 0
+        self.loose = 0
+        self.counts: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
         self.started = time.monotonic()
         self.shown = self.started
+        self.longest_turn_us = 0
         common = {"lock_timeout": "60ms", "max_connections": "100"}
         pool = dict(value.split("=", 1) for value in options.set)
         pooled = options.against == "pool"
@@ -105,14 +116,18 @@ class Fuzzer:
         """One generated episode; False if it found a difference."""
         episode = self.episode()
         try:
-            difference = episode.run(episode.generate(seed, steps, self.backends), self.count)
+            difference = episode.run(episode.generate(seed, steps, self.backends, self.options.ddl), self.count)
         finally:
             episode.close()
             self.migrations += episode.other.migrations
+            self.loose += episode.loose
+            self.counts += episode.counts
+            self.failed += episode.failed
         self.episodes += 1
         if not difference:
             return True
-        self.report(f"--seed {seed} --steps {difference.step + 1}", f"found-{seed}", episode.done, difference)
+        ddl = f" --ddl {self.options.ddl}" if self.options.ddl else ""
+        self.report(f"--seed {seed} --steps {difference.step + 1}{ddl}", f"found-{seed}", episode.done, difference)
         return False
 
     def report(self, replay: str, name: str, script: list[Operation], difference: Difference) -> None:
@@ -168,6 +183,12 @@ class Fuzzer:
             steps -= options.episode
             seed += 1
 
+    def look_at_turns(self) -> None:
+        """How long the dispatcher's longest turn was, in processor time."""
+        if self.options.against == "pool":
+            rows = self.other.sql("SELECT longest_turn_us FROM pg_baton_dispatchers")
+            self.longest_turn_us = max((us for (us,) in rows), default=0)
+
     def finish(self) -> None:
         """Stops both servers and proves that nothing is left of them."""
         for cluster in (self.direct, self.other):
@@ -180,13 +201,21 @@ def main() -> int:
     try:
         fuzzer.start()
         fuzzer.go()
+        fuzzer.look_at_turns()
         fuzzer.finish()
     finally:
         fuzzer.run.close()
+    if options.counts:
+        for kind, count in sorted(fuzzer.counts.items()):
+            print(f"fuzz: {count:7} {kind}, {fuzzer.failed[kind]} of them with an error")
     seconds = time.monotonic() - fuzzer.started
     print(f"fuzz: {fuzzer.steps} operations in {fuzzer.episodes} episodes, {fuzzer.differences} differences,"
-          f" {fuzzer.migrations} migrations of sessions open at an episode's end,"
+          f" {fuzzer.loose} not compared, {fuzzer.migrations} migrations of sessions open at an episode's end,"
           f" {seconds:.0f} s", flush=True)
+    if options.against == "pool":
+        is_long = fuzzer.longest_turn_us > LONGEST_TURN_US
+        print(f"fuzz: the dispatcher's longest turn: {fuzzer.longest_turn_us} us"
+              f"{f', MORE THAN {LONGEST_TURN_US}' if is_long else ''}", flush=True)
     # Whether the fuzzer is any good is asked with a broken world.
     return int((fuzzer.differences == 0) == (options.against == "broken"))
 

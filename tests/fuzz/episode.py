@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import difflib
+import re
 import time
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Callable, Iterable, Iterator
 
+from .ddl import DdlGenerator
 from .generator import Generator, Operation, SessionView
+from .history import COMPILED, History, Verdict
 from .vocabulary import RARE
 from .world import World
 
 NOTIFICATION_LIMIT_S = 20.0
+
+# With these a session's own settings change; who stores a custom parameter for a role or
+# database has it from there on, empty (validate_option_array_item in guc.c).
+SETTINGS_GO = re.compile(r"RESET ALL|DISCARD ALL|(?:SET|RESET) app\.tenant")
+SETTING_TOPICS = ("tenant",)
+# With these its search_path may, or whom "$user" in it means.
+PATH_GOES = re.compile(r"search_path|SCHEMA|RESET ALL|DISCARD ALL|ROLE|AUTHORIZATION|'role'")
+
+# What it shows of other processes is the same once these wait.
+LOOKS_AT_WAITS = "wait_event"
+# May execute what the session has sent before, with that in it.
+EXECUTES = re.compile(r"EXECUTE|Bind")
+
+# Who asks first for the transaction's counters may be told of none (docs/limits.md).
+COUNT = re.compile(r"^row \[b'\d+'\]$")
 
 # So often it is looked whether backends are free; after each Flush besides.
 BUSY_STEPS = 50
@@ -49,9 +68,18 @@ class Episode:
         self.other = other
         self.views = [SessionView() for _ in direct.sessions]
         self.done: list[Operation] = []
+        self.history = History(len(direct.sessions))
+        self.counts: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+        """Operations about DDL, by kind, and those that began with an error."""
+        self.may_look_at_waits: set[int] = set()
+        """Sessions that may have prepared something that does."""
+        self.loose = 0
+        """Operations that may have been answered otherwise."""
 
-    def generate(self, seed: int, steps: int, backends: int) -> Iterator[Operation]:
-        generator = Generator(seed, len(self.direct.sessions), self.direct.database, backends, self.direct.pids)
+    def generate(self, seed: int, steps: int, backends: int, ddl: float) -> Iterator[Operation]:
+        rest = len(self.direct.sessions), self.direct.database, backends, self.direct.pids
+        generator = DdlGenerator(seed, *rest, self.history, ddl) if ddl else Generator(seed, *rest)
         for _ in range(steps):
             yield generator.next(self.views)
 
@@ -70,13 +98,50 @@ class Episode:
         self.direct.close()
         self.other.close()
 
+    def _verdict(self, operation: Operation) -> Verdict:
+        idle = [view.status == "I" for view in self.views]
+        return self.history.verdict(operation.session, operation.about, idle[operation.session], all(idle))
+
+    def _note(self, operation: Operation) -> None:
+        if operation.connect is not None:
+            if not self.views[operation.session].connected:
+                self.history.note_connect(operation.session, operation.connect)
+            return
+        about = operation.about
+        if not about.admin and SETTINGS_GO.search(operation.label):
+            about = replace(about, own_changes=about.own_changes + SETTING_TOPICS)
+        if not about.admin and PATH_GOES.search(operation.label):
+            about = replace(about, own_changes=about.own_changes + (COMPILED,))
+        self.history.note(operation.session, about)
+
+    def _looks_at_waits(self, operation: Operation) -> bool:
+        session, label = operation.session, operation.label
+        if LOOKS_AT_WAITS in label:
+            self.may_look_at_waits.add(session)
+            return True
+        if operation.connect is not None and not self.views[session].connected:
+            self.may_look_at_waits.discard(session)
+        return session in self.may_look_at_waits and EXECUTES.search(label) is not None
+
     def _step(self, step: int, operation: Operation) -> Difference | None:
-        if "wait_event" in operation.label:
+        verdict = Verdict.STRICT if operation.connect or operation.disconnect else self._verdict(operation)
+        if verdict is Verdict.SKIP:
+            return None
+        self._note(operation)
+        if self._looks_at_waits(operation):
             self.direct.all_wait()
             self.other.all_wait()
         direct = self.direct.perform(operation)
         other = self.other.perform(operation)
-        if direct != other:
+        if operation.about.kind:
+            self.counts[operation.about.kind] += 1
+            self.failed[operation.about.kind] += any(line.startswith("error") for line in direct)
+        if verdict is Verdict.LOOSE:
+            self.loose += 1
+        elif direct != other and "pg_stat_xact" in operation.label and (
+                other == [COUNT.sub("row [b'0']", line) for line in direct]):
+            self.loose += 1
+        elif direct != other:
             return Difference(step, operation, "answer", tuple(direct), tuple(other))
         someone_left = False
         for view, session in zip(self.views, self.direct.sessions):
@@ -84,6 +149,7 @@ class Episode:
             view.connected = session.wire is not None
             view.status = session.status
             view.seeded = view.seeded and view.connected
+        self.history.note_status(operation.session, self.views[operation.session].status == "I")
         if operation.label in RARE and not any(line.startswith("error") for line in direct):
             view = self.views[operation.session]
             view.seeded = view.connected

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from harness import wire
 
 from . import vocabulary as words
+from .history import About
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Operation:
     behind: bytes = b""
     ends: int | None = None
     """The session that it ends, if it may."""
+    about: About = About()
 
 
 @dataclass
@@ -88,6 +90,7 @@ class Generator:
         self.database = database
         self.backends = backends
         self.kinds = [(kind, weight) for kind, weight in self.KINDS if pids or kind != "pids"]
+        self.shows_others = True
 
     def next(self, views: list[SessionView]) -> Operation:
         session = self.random.randrange(self.sessions)
@@ -108,8 +111,12 @@ class Generator:
             kind = "probe"
         if kind == "server_setting":
             return self.server_setting(session)
-        if kind == "pids" and self.random.random() < 0.4:
-            return self.another_s_pid(session)
+        if kind == "pids":
+            # Within a transaction stock shows others as they were when it looked first, the pool as
+            # they are (docs/limits.md).
+            self.shows_others = view.status == "I"
+            if self.random.random() < 0.4:
+                return self.another_s_pid(session)
         if kind == "random" and not view.seeded:
             kind = "set"
         if kind in ("transaction_end", "savepoint") and view.status == "I" and self.random.random() < 0.8:
@@ -505,13 +512,18 @@ class Generator:
     # -- process IDs -------------------------------------------------------------
 
     def _pids(self, script: Script) -> None:
-        self._either(script, self._pick(words.PIDS))
+        self._either(script, self._pick(self._shown(words.PIDS)))
+
+    def _shown(self, texts: tuple[str, ...]) -> list[str]:
+        of_others = ("#PIDn#", "pids=")
+        return [it for it in texts if self.shows_others or "pg_stat_" not in it or not any(w in it for w in of_others)]
 
     def another_s_pid(self, session: int) -> Operation:
         """One that is not connected (any more) is as good."""
         other = (session + self.random.randrange(1, self.sessions)) % self.sessions
         ends = self.random.random() < 0.1
-        text = (words.END_ANOTHER if ends else self._pick(words.PIDS_OF_OTHERS)).replace("#PIDn#", pid_mark(other))
+        text = words.END_ANOTHER if ends else self._pick(self._shown(words.PIDS_OF_OTHERS))
+        text = text.replace("#PIDn#", pid_mark(other))
         return Operation(session, text, (wire.query(text),), ends=other if ends else None)
 
     # -- the server --------------------------------------------------------------

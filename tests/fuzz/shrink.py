@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Callable
 
 from .episode import Difference
 from .generator import Operation
+from .history import About
 
 # Runs a script in fresh worlds; the difference it shows, if any.
 Runner = Callable[[list[Operation]], Difference | None]
@@ -63,6 +65,7 @@ def save(script: list[Operation], path: Path) -> None:
             "disconnect": operation.disconnect,
             "behind": base64.b64encode(operation.behind).decode(),
             "ends": operation.ends,
+            "about": asdict(operation.about),
         }
         for operation in script
     ]
@@ -79,6 +82,8 @@ def load(path: Path) -> list[Operation]:
             row["disconnect"],
             base64.b64decode(row.get("behind", "")),
             row.get("ends"),
+            About(**{name: tuple(value) if isinstance(value, list) else value
+                     for name, value in row.get("about", {}).items()}),
         )
         for row in json.loads(path.read_text())
     ]

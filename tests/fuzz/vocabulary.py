@@ -264,8 +264,9 @@ PROBES = (
     "SELECT name, setting, unit, source, boot_val, reset_val, pending_restart FROM pg_settings"
     " WHERE source NOT IN ('default', 'configuration file', 'override', 'command line', 'environment variable')"
     " AND name NOT LIKE 'pg_baton.%' ORDER BY name COLLATE \"C\"",
+    # Without those that may be executed loosely (history.py): their counters may differ.
     "SELECT name, statement, parameter_types, from_sql, generic_plans, custom_plans"
-    " FROM pg_prepared_statements ORDER BY name COLLATE \"C\"",
+    " FROM pg_prepared_statements WHERE name NOT LIKE 'ddl%' ORDER BY name COLLATE \"C\"",
     "SELECT name, statement, is_holdable, is_binary, is_scrollable FROM pg_cursors ORDER BY name COLLATE \"C\"",
     "SELECT classid, objid, objsubid, mode, granted FROM pg_locks"
     " WHERE locktype = 'advisory' AND pid = pg_backend_pid() ORDER BY 1, 2, 3, 4",

@@ -19,12 +19,14 @@ from harness.compare import describe
 from harness.health import wait_until
 from harness.wire import Closed, Message, QueryFailed, Wire, query
 
+from . import ddl_words
 from . import vocabulary as words
 from .generator import SERVER, Operation, pid_mark
 
 SETTLE_LIMIT_S = 20.0
 ANSWER_LIMIT_S = 30.0
 SERVER_LIMIT_S = 60.0
+ADMIN_LOCK_LIMIT_S = 10
 OBJECT_IN_USE = "55006"
 TEMPORARY_SCHEMA = re.compile(r"pg_(toast_)?temp_\d+")
 # Toast tables are called after the oid of theirs.
@@ -35,14 +37,30 @@ SOME_PIDS = re.compile(r"pids=\{(\d[^}]*)\}")
 # Where an error was raised: what was asked of the server's functions may be
 # refused by the pool's.
 ERROR_PLACE = re.compile(r" F='[^']*' L='\d+' R='\w+'")
+# A compiled function is called as it was when it was compiled, with its schema or without,
+# and with quote_all_identifiers or without, which counts for the types of its arguments, too.
+COMPILED_NAME = re.compile(r"(PL/pgSQL function )((?:[\w.\"]+\.)?[\w\"]+)(\([^)]*\))?")
+# A statement that is analysed again waits for locks then, and names its place; so does a
+# function that is compiled again, of which only its statement tells otherwise.
+PLACE_OF_WAIT = re.compile(r"(C='55P03' M='[^']*').*?(?= F='|$)")
 # Locks that tell of a session's state; the rest are of the moment.  A relation
-# that is not committed yet has no name for us, only an oid.
+# that is not committed yet has no name for us, only an oid.  Plans may be made again,
+# and who plans locks indexes, and conf, since IMMUTABLE functions read it.  Who first
+# looks at a partition locks its parent.
 LOCKS = (
     r"SELECT locktype, regexp_replace(coalesce(relation::regclass::text, ''), '^\d+$', 'new'), mode, classid, objid, objsubid, count(*)"
     " FROM pg_locks WHERE database = (SELECT oid FROM pg_database WHERE datname = '{database}')"
     " AND locktype IN ('relation', 'advisory') AND pid <> pg_backend_pid()"
+    " AND relation IS DISTINCT FROM to_regclass('public.conf')"
+    " AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = relation AND relkind IN ('i', 'I') AND relname ~ '^(ledger|part)')"
+    " AND NOT (relation IS NOT DISTINCT FROM to_regclass('public.part') AND mode = 'AccessShareLock')"
     " GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6"
 )
+
+
+def compiled_name(found: re.Match[str]) -> str:
+    name = found[2].replace('"', "").removeprefix("public.")
+    return found[1] + name + (found[3] or "").replace('"', "")
 
 
 class Session:
@@ -79,11 +97,12 @@ class World:
         self.pids = pids
         self.whose: dict[int, str] = {}
         self.migrations = 0
+        self.watcher: Wire | None = None
 
     def lay_out(self) -> None:
         """A database as vocabulary.py describes it, and the roles as new."""
         with self._patient() as wire:
-            wire.query(words.ROLE_RESET)
+            wire.query(words.ROLE_RESET + ddl_words.ROLE_RESET)
             if wire.query("SELECT 1 FROM pg_file_settings WHERE sourcefile LIKE '%postgresql.auto.conf'"):
                 self._change_server(wire, "ALTER SYSTEM RESET ALL")
             self._change_database(wire, f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
@@ -91,6 +110,9 @@ class World:
             wire.finish()
 
     def close(self) -> None:
+        if self.watcher:
+            self.watcher.finish()
+            self.watcher = None
         if self.cluster.pooled:
             # Proof that the sessions really moved.
             with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
@@ -116,6 +138,8 @@ class World:
                 self._change_server(wire, operation.label.removeprefix(SERVER))
                 wire.finish()
             return ["reloaded"]
+        if operation.about.admin:
+            return self._by_admin(operation)
         if session.wire is None:
             return ["not connected"]
         if operation.disconnect:
@@ -128,6 +152,14 @@ class World:
             lines = [ERROR_PLACE.sub("", line) for line in lines]
         if operation.ends is not None and "row [b't']" in lines:
             lines += self._ended(self.sessions[operation.ends])
+        return lines
+
+    def _by_admin(self, operation: Operation) -> list[str]:
+        """By a connection of its own to the server itself."""
+        options = f"-c lock_timeout={ADMIN_LOCK_LIMIT_S}s"
+        with Wire.login(HOST, self.cluster.port, SUPERUSER, self.database, options=options) as wire:
+            lines = [self._line(message) for message in wire.ask(*operation.segments)]
+            wire.leave()
         return lines
 
     def _with_pids(self, segment: bytes) -> bytes:
@@ -152,6 +184,12 @@ class World:
     def _patient(self) -> Wire:
         """A connection to the server itself, which waits for locks as long as it takes."""
         return Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres", options="-c lock_timeout=0")
+
+    def _watch(self) -> Wire:
+        """A connection to the server itself, in the database: relations have names there."""
+        if self.watcher is None:
+            self.watcher = Wire.login(HOST, self.cluster.port, SUPERUSER, self.database)
+        return self.watcher
 
     def _change_database(self, wire: Wire, statement: str) -> None:
         """The server waits five seconds only for those who are still in a database."""
@@ -241,6 +279,8 @@ class World:
 
     def _line(self, message: Message) -> str:
         line = TEMPORARY_SCHEMA.sub("pg_temp_N", describe(message))
+        if message.type in "EN":
+            line = PLACE_OF_WAIT.sub(r"\1", COMPILED_NAME.sub(compiled_name, line))
         if message.type == "A" and self.pids:
             line += f" from {self._who(int.from_bytes(message.body[:4], 'big'))}"
         if message.type in "DN":
@@ -319,26 +359,23 @@ class World:
         """Waits until the locks held are those of the other world, or, with no
         other world, until they stay the same; gives them."""
         deadline = time.monotonic() + SETTLE_LIMIT_S
-        # In the database itself, where its relations have names.
-        with Wire.login(HOST, self.cluster.port, SUPERUSER, self.database) as wire:
-            before: list[str] | None = None
-            while True:
-                found = wire.query(LOCKS.format(database=self.database))
-                rows = sorted(TOAST_TABLE.sub("pg_toast_N", TEMPORARY_SCHEMA.sub("pg_temp_N", str(row)))
-                              for row in found)
-                if locks_elsewhere is None:
-                    ours = wire.query(
-                        "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
-                        f" AND datname = '{self.database}' AND pid <> pg_backend_pid()")
-                    connected = sum(1 for session in self.sessions if session.wire)
-                    done = rows == before and int(ours[0][0] or 0) <= connected
-                else:
-                    done = rows == locks_elsewhere
-                if done or time.monotonic() > deadline:
-                    wire.finish()
-                    return rows
-                before = rows
-                time.sleep(0.005)
+        before: list[str] | None = None
+        while True:
+            all_gone = True
+            if locks_elsewhere is None:
+                # Before the locks: one that has ended has none only once it is shown no more.
+                ours = self._watch().query(
+                    "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+                    f" AND datname = '{self.database}' AND pid <> pg_backend_pid()")
+                all_gone = int(ours[0][0] or 0) <= sum(1 for session in self.sessions if session.wire)
+            found = self._watch().query(LOCKS.format(database=self.database))
+            rows = sorted(TOAST_TABLE.sub("pg_toast_N", TEMPORARY_SCHEMA.sub("pg_temp_N", str(row)))
+                          for row in found)
+            done = all_gone and rows == (before if locks_elsewhere is None else locks_elsewhere)
+            if done or time.monotonic() > deadline:
+                return rows
+            before = rows
+            time.sleep(0.002)
 
 
 class BrokenWorld(World):
@@ -362,13 +399,14 @@ class BrokenWorld(World):
 def make_template(cluster: Cluster) -> None:
     """Once a cluster: roles, and the database that episodes copy."""
     with Wire.login(HOST, cluster.port, SUPERUSER, "postgres") as wire:
-        for sql in (words.ROLE_SETUP, "CREATE DATABASE fuzz_template"):
+        for sql in (words.ROLE_SETUP + ddl_words.ROLE_SETUP, "CREATE DATABASE fuzz_template"):
             wire.query(sql)
         if cluster.pooled:
             wire.query("CREATE EXTENSION IF NOT EXISTS pg_baton")
         wire.finish()
     with Wire.login(HOST, cluster.port, SUPERUSER, "fuzz_template") as wire:
-        for found in wire.ask(query(words.DATABASE_SETUP)):
-            if found.type == "E":
-                raise RuntimeError(f"the layout fails: {found.fields()}")
+        for layout in (words.DATABASE_SETUP, ddl_words.DATABASE_SETUP):
+            for found in wire.ask(query(layout)):
+                if found.type == "E":
+                    raise RuntimeError(f"the layout fails: {found.fields()}")
         wire.finish()

@@ -17,10 +17,13 @@ SELECT_ONLY = (
     *((protocol, clients, "baton-load", "PgBouncer", 1.3) for clients in (2000, 10_000) for protocol in PROTOCOLS),
 )
 
-# Of the applications' workloads: against whom, at least; from so many clients on.
+# Of the applications' workloads: against whom, at least; from so many clients on. Of several
+# against the same, the last one that applies.
 APPLICATIONS = {
     "statements": (("base", 0.85, 64), ("PgBouncer", 1.5, 64)),
     "transactions": (("base", 0.9, 64), ("PgBouncer", 1.5, 64)),
+    "functions": (("direct", 0.9, 64), ("direct", 1, 400)),
+    "records": (("direct", 0.9, 64), ("direct", 1, 400)),
     "settings": (("base", 0.9, 64),),
     "temporary": (("direct", 0.95, 16), ("PgBouncer", 0.95, 16)),
 }
@@ -48,11 +51,12 @@ def applications(raw: dict) -> list[tuple[str, str, str, str]]:
     bars = Bars()
     for one in raw["cells"]:
         cell = one["cell"]
-        for other, bar, from_clients in APPLICATIONS.get(cell["workload"], ()):
-            if cell["clients"] >= from_clients:
-                name = f"our own, {cell['base']['name']}" if other == "base" else other
-                bars.at_least(f"{cell['workload']}, {cell['clients']:,} clients, to {name}", bar,
-                              ratio(one, "pg_baton", other))
+        wanted = {other: bar for other, bar, from_clients in APPLICATIONS.get(cell["workload"], ())
+                  if cell["clients"] >= from_clients}
+        for other, bar in wanted.items():
+            name = f"our own, {cell['base']['name']}" if other == "base" else other
+            bars.at_least(f"{cell['workload']}, {cell['protocol']}, {cell['clients']:,} clients, to {name}", bar,
+                          ratio(one, "pg_baton", other))
     for one in raw["cells"]:
         if one["cell"]["workload"] == "tpc-b" and one["cell"]["clients"] >= 64:
             bars.at_most(f"dispatcher CPU a transaction, TPC-B, {one['cell']['clients']} clients", TPC_B_DISPATCHER_US,

@@ -2,8 +2,8 @@
 
 Two groups: "classic" is pgbench's select-only and TPC-B, one statement a
 session; "applications" is what applications do: many prepared statements, each
-session its own choice of them, transactions of many round trips, settings,
-temporary tables.
+session its own choice of them, transactions of many round trips, functions in
+PL/pgSQL, settings, temporary tables.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ ALL = ("direct", "pg_baton", "PgBouncer")
 
 STATEMENTS = ("--stock", "200", "--own", "60", "--prepare", "use")
 ONE_STATEMENT = ("--prepare", "use")
+FUNCTIONS = ("--functions", "--stock", "5", "--own", "5")
+# The sixth function's record has a type of its own in each third session.
+RECORDS = ("--functions", "--stock", "6", "--own", "6")
 TRANSACTION = ("--stock", "200", "--own", "72", "--statements", "20", "--mixed")
 
 
@@ -77,6 +80,11 @@ def applications(quick: bool) -> list[Cell]:
     found += [Cell(group, "transactions", "prepared", clients, "baton-load", TRANSACTION,
                    Base("8 clients", 8, TRANSACTION) if clients > 8 else None)
               for clients in ((2000,) if quick else (8, 64, 400, 2000, 5000))]
+    found += [Cell(group, "functions", protocol, clients, "baton-load", FUNCTIONS)
+              for protocol in ("simple", "prepared") for clients in ((64,) if quick else (64, 400))]
+    # PgBouncer's sessions fail at a plan for another one's type.
+    found += [Cell(group, "records", "prepared", clients, "baton-load", RECORDS, against=("direct", "pg_baton"))
+              for clients in ((64,) if quick else (64, 400))]
     # PgBouncer cannot keep settings in transaction mode.
     found += [Cell(group, "settings", "simple", clients, "baton-load", ("--settings",),
                    Base("without settings", clients), against=("direct", "pg_baton"))

@@ -29,6 +29,8 @@ CLASSIC = (
 APPLICATIONS = {
     "statements": "a random 60 of 200 prepared statements a session",
     "transactions": "transactions of 20 statements, 72 of 200 prepared ones a session",
+    "functions": "a call of one of five PL/pgSQL functions with records and dynamic SQL",
+    "records": "the same and a sixth, whose record's type differs between sessions",
     "settings": "three settings of its own a session",
     "temporary": "a temporary table on commit drop a transaction",
 }
@@ -68,7 +70,8 @@ def of_applications(raw: dict) -> list[str]:
             to_own = ratio(one, "pg_baton", "base")
             own = [f"{thousands(middle(figures(one, 'base')))} ({cell['base']['name']})",
                    "" if to_own is None else f"{to_own:.2f}"]
-        lines.append(f"| {APPLICATIONS[cell['workload']]}; {cell['clients']:,} clients | "
+        protocol = f", {cell['protocol']}" if cell["workload"] == "functions" else ""
+        lines.append(f"| {APPLICATIONS[cell['workload']]}{protocol}; {cell['clients']:,} clients | "
                      + " | ".join([*row, *own]) + " |")
     about = raw["about"]
     lines += ["", f"{about['date']}, {about['rounds']} rounds of {about['seconds']:g} s, load average before:"

@@ -13,6 +13,10 @@ WORKLOADS = {
                   " the second second on",
     "transactions": "BEGIN, 20 statements (a tenth updates, a tenth inserts, a fifth joins), COMMIT, each a round trip;"
                     " each session a random 72 of 200 prepared statements, prepared at login",
+    "functions": "a call of one of five PL/pgSQL functions (bench/functions.sql): loops over records, row types,"
+                 " EXECUTE format(...) USING, INTO a record and in a loop, of a relation that differs between sessions",
+    "records": "the same with a sixth function, whose record has another type in each third session; PgBouncer fails"
+               " (42804)",
     "settings": "select-only; each session has set app.tenant_id, statement_timeout and timezone to values of its own",
     "temporary": "a transaction creates a temporary table on commit drop, fills it with ten rows and reads it",
     "tpc-b": "pgbench's",
@@ -64,11 +68,11 @@ def of_applications(cells: list[dict], bouncer: str) -> list[str]:
     lines += [f"- **{name}**: {text}." for name, text in WORKLOADS.items() if name in present]
     lines += ["", "Our own: pg_baton with one statement (statements), with 8 clients (transactions), without settings"
               f" (settings). CPU of a transaction in us; {bouncer} cannot keep settings in transaction mode.", "",
-              "| workload | clients | direct tps | pg_baton | PgBouncer | our own | to direct | to PgBouncer |"
+              "| workload | protocol | clients | direct tps | pg_baton | PgBouncer | our own | to direct | to PgBouncer |"
               " to our own | p50, p99 ms direct | pg_baton | PgBouncer | CPU dispatcher | backends | PgBouncer |",
-              "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
+              "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for one in cells:
-        row = [one["cell"]["workload"], f"{one['cell']['clients']:,}"]
+        row = [one["cell"]["workload"], one["cell"]["protocol"], f"{one['cell']['clients']:,}"]
         row += [number(middle(figures(one, target))) for target in (*TARGETS, "base")]
         row += [number(ratio(one, "pg_baton", other), ".2f") for other in ("direct", "PgBouncer", "base")]
         for target in TARGETS:

@@ -6,8 +6,8 @@ in bench/results/, from which README.md's tables are made.
     bench/run.py [--quick] [--rounds N] [--seconds S] [--only WORDS] [--name NAME]
 
 The full run takes about an hour, --quick about 6 minutes, --only applications
-about 13 (three rounds).  --only chooses cells by words that all must be theirs
-(applications, classic, statements, transactions, settings, temporary, tpc-b,
+about 16 (three rounds).  --only chooses cells by words that all must be theirs
+(applications, classic, statements, transactions, functions, records, settings, temporary, tpc-b,
 select-only, reconnecting, a protocol, a number of clients, a generator; "64|400"
 for either); "tls" alone is the table of bench/tls.py, "fairness" alone those of bench/fairness.py, which the full
 run makes, too.  What a part gives goes to bench/results/scratch, but the groups of the applications, of fairness and

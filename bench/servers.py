@@ -23,6 +23,7 @@ START_LIMIT_S = 90
 STOP_LIMIT_S = 60
 QUERY_LIMIT_S = 60
 LOAD = REPOSITORY / "target/release/baton-load"
+FUNCTIONS = REPOSITORY / "bench/functions.sql"
 USER = "demo"
 SERVER_USER = "postgres"
 
@@ -103,6 +104,8 @@ class Server:
         self.query(f"CREATE DATABASE {USER}", database="postgres")
         subprocess.run([program("pgbench"), "-i", "-q", "-s", str(scale), "-h", HOST, "-p", str(self.port),
                         "-U", USER, USER], check=True, capture_output=True)
+        subprocess.run([program("psql"), "-Xq", "-v", "ON_ERROR_STOP=1", "-h", HOST, "-p", str(self.port), "-U", USER,
+                        "-f", str(FUNCTIONS), USER], check=True, capture_output=True)
         self.wait_for(self.pool_port, USER)
 
     def launch(self) -> None:

@@ -24,7 +24,7 @@ use anyhow::{bail, Result};
 use clap::{Parser, ValueEnum};
 use drive::{Driver, Outcome};
 use histogram::Histogram;
-use script::Script;
+use script::{Script, StockKind};
 use span::Span;
 use std::io::{BufRead, Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -106,6 +106,9 @@ pub struct Arguments {
     /// The stock has joins, updates and inserts, too
     #[arg(long)]
     mixed: bool,
+    /// The stock is calls of the functions of bench/functions.sql
+    #[arg(long, conflicts_with_all = ["mixed", "temporary_table", "text"])]
+    functions: bool,
     /// A transaction makes, fills and reads a temporary table on commit drop
     #[arg(long, conflicts_with_all = ["stock", "own", "statements", "mixed", "protocol"])]
     temporary_table: bool,
@@ -162,7 +165,11 @@ impl Arguments {
             stock: self.stock,
             own: self.own,
             statements: self.statements,
-            mixed: self.mixed,
+            stock_kind: match (self.functions, self.mixed) {
+                (true, _) => StockKind::Functions,
+                (false, true) => StockKind::Mixed,
+                (false, false) => StockKind::Reads,
+            },
             temporary: self.temporary_table,
             settings: self.settings,
             text: self.text.clone(),

@@ -20,6 +20,17 @@ const TIME_ZONES: [&str; 5] = [
     "UTC",
 ];
 
+/// What kinds of statements a stock has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum StockKind {
+    /// Look-ups of one account.
+    Reads,
+    /// Joins, updates and inserts as well.
+    Mixed,
+    /// Calls of the PL/pgSQL functions of bench/functions.sql.
+    Functions,
+}
+
 /// What all sessions of a run have in common.
 #[derive(Clone)]
 pub struct Script {
@@ -36,8 +47,8 @@ pub struct Script {
     pub own: u32,
     /// Statements a transaction; more than one stand between BEGIN and COMMIT.
     pub statements: u32,
-    /// The stock has joins, updates and inserts.
-    pub mixed: bool,
+    /// What kinds of statements the stock has.
+    pub stock_kind: StockKind,
     /// A transaction makes and fills a temporary table that its end drops.
     pub temporary: bool,
     /// Three settings of its own a session.
@@ -169,11 +180,11 @@ impl Script {
         let value = client.accounts[account].to_string();
         match self.protocol {
             Protocol::Simple => {
-                wire::query(out, &self.text(client.own[place], &value));
+                wire::query(out, &self.text(client, place, &value));
                 return;
             }
             Protocol::Extended => {
-                wire::parse(out, "", &self.text(client.own[place], "$1"));
+                wire::parse(out, "", &self.text(client, place, "$1"));
                 wire::bind_and_execute(out, "", &[&value]);
             }
             Protocol::Prepared => {
@@ -187,30 +198,59 @@ impl Script {
     }
 
     fn parse(&self, client: &mut Client, place: usize, out: &mut Vec<u8>) {
-        wire::parse(out, &name(place), &self.text(client.own[place], "$1"));
+        wire::parse(out, &name(place), &self.text(client, place, "$1"));
         client.prepared[place] = true;
     }
 
-    /// The statement with this number of the stock.  The first one is pgbench's
-    /// select-only; unless they are mixed all the others cost what it costs.
-    fn text(&self, number: u32, account: &str) -> String {
-        match (number, if self.mixed { number % 10 } else { 0 }) {
-            (0, _) => format!("SELECT abalance FROM pgbench_accounts WHERE aid = {account};"),
-            (_, 3 | 6) => format!(
-                "SELECT a.abalance, b.bbalance, {number} AS number \
-                 FROM pgbench_accounts a JOIN pgbench_branches b USING (bid) WHERE a.aid = {account};"
-            ),
-            (_, 8) => format!(
-                "UPDATE pgbench_accounts SET abalance = abalance + {number} WHERE aid = {account};"
-            ),
-            (_, 9) => format!(
-                "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) \
-                 VALUES (1, 1, {account}, {number}, CURRENT_TIMESTAMP);"
-            ),
-            _ => format!(
-                "SELECT abalance, {number} AS number FROM pgbench_accounts WHERE aid = {account};"
-            ),
+    /// A client's statement at this place.
+    fn text(&self, client: &Client, place: usize, account: &str) -> String {
+        match self.stock_kind {
+            StockKind::Functions => call(client.own[place], client.number, account),
+            kind => read_or_write(client.own[place], kind == StockKind::Mixed, account),
         }
+    }
+}
+
+/// The statement with this number of the stock.  The first one is pgbench's
+/// select-only; unless they are mixed all the others cost what it costs.
+fn read_or_write(number: u32, mixed: bool, account: &str) -> String {
+    match (number, if mixed { number % 10 } else { 0 }) {
+        (0, _) => format!("SELECT abalance FROM pgbench_accounts WHERE aid = {account};"),
+        (_, 3 | 6) => format!(
+            "SELECT a.abalance, b.bbalance, {number} AS number \
+             FROM pgbench_accounts a JOIN pgbench_branches b USING (bid) WHERE a.aid = {account};"
+        ),
+        (_, 8) => format!(
+            "UPDATE pgbench_accounts SET abalance = abalance + {number} WHERE aid = {account};"
+        ),
+        (_, 9) => format!(
+            "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) \
+             VALUES (1, 1, {account}, {number}, CURRENT_TIMESTAMP);"
+        ),
+        _ => format!(
+            "SELECT abalance, {number} AS number FROM pgbench_accounts WHERE aid = {account};"
+        ),
+    }
+}
+
+/// The call with this number of the stock, by the session with that number: its
+/// relation and its type are always the same, but other sessions have others.
+fn call(number: u32, session: u32, account: &str) -> String {
+    let kind = session % 3;
+    match number % 6 {
+        0 => format!("SELECT bench_loop({account}), {number} AS number;"),
+        1 => {
+            let (table, key, column) = [
+                ("pgbench_accounts", "aid", "abalance"),
+                ("pgbench_tellers", "tid", "tbalance"),
+                ("pgbench_branches", "bid", "bbalance"),
+            ][kind as usize];
+            format!("SELECT bench_dynamic('{table}', '{key}', '{column}', {account}), {number} AS number;")
+        }
+        2 => format!("SELECT *, {number} AS number FROM bench_row({account});"),
+        3 => format!("SELECT bench_write({account}, {number});"),
+        4 => format!("SELECT *, {number} AS number FROM bench_rows({account});"),
+        _ => format!("SELECT bench_own_type({kind}, {account}), {number} AS number;"),
     }
 }
 
@@ -234,7 +274,7 @@ fn settings(number: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Client, Script};
+    use super::{Client, Script, StockKind};
     use crate::{Prepare, Protocol};
     use std::collections::HashSet;
 
@@ -245,7 +285,7 @@ mod tests {
         stock: 1,
         own: 1,
         statements: 1,
-        mixed: false,
+        stock_kind: StockKind::Reads,
         temporary: false,
         settings: false,
         text: None,
@@ -327,7 +367,7 @@ mod tests {
             stock: 200,
             own: 72,
             statements: 20,
-            mixed: true,
+            stock_kind: StockKind::Mixed,
             ..PLAIN
         };
         let mut client = script.client(1, 0);
@@ -391,14 +431,39 @@ mod tests {
 
     #[test]
     fn every_statement_of_the_stock_has_a_text_of_its_own() {
-        for mixed in [false, true] {
+        for stock_kind in [StockKind::Reads, StockKind::Mixed, StockKind::Functions] {
             let script = Script {
                 stock: 200,
-                mixed,
+                own: 200,
+                stock_kind,
                 ..PLAIN
             };
-            let texts: HashSet<String> = (0..200).map(|number| script.text(number, "$1")).collect();
+            let client = script.client(1, 0);
+            let texts: HashSet<String> = (0..200)
+                .map(|place| script.text(&client, place, "$1"))
+                .collect();
             assert_eq!(texts.len(), 200);
         }
+    }
+
+    #[test]
+    fn a_session_s_records_have_one_type() {
+        let script = Script {
+            stock: 6,
+            own: 6,
+            stock_kind: StockKind::Functions,
+            ..PLAIN
+        };
+        let kinds: Vec<HashSet<String>> = (0..3)
+            .map(|number| {
+                let client = script.client(1, number);
+                (0..6)
+                    .map(|place| script.text(&client, place, "$1"))
+                    .filter(|text| text.contains("bench_own_type"))
+                    .collect()
+            })
+            .collect();
+        assert!(kinds.iter().all(|texts| texts.len() == 1));
+        assert!(kinds[0] != kinds[1] && kinds[1] != kinds[2] && kinds[0] != kinds[2]);
     }
 }

@@ -35,8 +35,9 @@ SIMULATE_SEED ?=
 SIMULATE_FROM ?=
 
 REGRESS_OPTIONS ?=
+SUITES ?=
 TAP_OPTIONS ?=
-PYTEST_FOLDERS ?= tests/behaviour tests/faults tests/drivers
+PYTEST_FOLDERS ?= tests/behaviour tests/faults tests/abuse tests/drivers
 MAJOR_PYTEST_FOLDERS ?= tests/behaviour
 # Tests that run in two modes run in this one only: normal or forced.
 TEST_MODE ?=
@@ -133,6 +134,8 @@ check-but-pytest:
 	@$(MAKE) --no-print-directory fuzz-parsers FUZZ_PARSERS_SECONDS=60
 	@echo "==> fuzzer of session state"
 	@$(MAKE) --no-print-directory check-fuzz
+	@echo "==> fuzzer of session state, with DDL beside sessions"
+	@$(MAKE) --no-print-directory check-fuzz-ddl
 	@echo "==> PostgreSQL's regression suite"
 	@$(MAKE) --no-print-directory check-regress
 	@echo "==> PostgreSQL's isolation suite"
@@ -147,6 +150,8 @@ check-major: setup-suite ## Of check: what depends on the server's major
 	@$(MAKE) --no-print-directory install
 	@echo "==> fuzzer of session state"
 	@$(MAKE) --no-print-directory check-fuzz
+	@echo "==> fuzzer of session state, with DDL beside sessions"
+	@$(MAKE) --no-print-directory check-fuzz-ddl FUZZ_CHECK_STEPS=1200
 	@echo "==> PostgreSQL's regression suite, under forced migration"
 	@$(MAKE) --no-print-directory check-regress REGRESS_OPTIONS="--only direct --only forced"
 	@echo "==> PostgreSQL's tests of who comes in, under forced migration"
@@ -155,13 +160,15 @@ check-major: setup-suite ## Of check: what depends on the server's major
 	@$(MAKE) --no-print-directory check-pytest TEST_WORKERS=$(MAJOR_TEST_WORKERS) PYTEST_FOLDERS="$(MAJOR_PYTEST_FOLDERS)"
 
 # The extension is always built with -Wall -Wextra -Werror.
-lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md, variables and layers in C
+lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md, variables and layers in C, comparisons of names
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(WITH_SERVER) tools/indent --check
 	tools/check-proven
 	tools/check-statics
 	tools/check-includes
+	tools/check-names
+	tools/check-clocks
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 	CARGO_TARGET_DIR=target/fuzz $(CARGO) clippy --release --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 
@@ -190,6 +197,10 @@ check-fuzz:
 	$(WITH_SERVER) $(PYTHON) -m tests.fuzz --seed 1 --steps $(FUZZ_CHECK_STEPS)
 	$(WITH_SERVER) BATON_TEST_SET=pg_baton.dispatchers=4 $(PYTHON) -m tests.fuzz --seed 2 --steps 2000
 
+.PHONY: check-fuzz-ddl
+check-fuzz-ddl:
+	$(WITH_SERVER) $(PYTHON) -m tests.fuzz --seed 1000 --steps $(FUZZ_CHECK_STEPS) --ddl 0.7 --no-seeds
+
 check-regress:
 	$(WITH_SERVER) tests/regress/run $(REGRESS_OPTIONS)
 
@@ -199,6 +210,11 @@ check-isolation:
 # TAP_OPTIONS names others: "src/bin/pg_dump src/test/subscription".
 check-tap:
 	$(WITH_SERVER) $(PYTHON) tests/tap/run.py $(TAP_OPTIONS)
+
+.PHONY: check-suites
+# SUITES="pgx django" runs these; tests/suites/run.py --list names all.
+check-suites: ## Drivers' and frameworks' own suites, as directly (SUITES: pgx asyncpg django sqlalchemy)
+	$(WITH_SERVER) $(PYTHON) tests/suites/run.py $(SUITES)
 
 check-pytest:
 	$(WITH_SERVER) BATON_TEST_MODE=$(TEST_MODE) $(PYTHON) -m pytest \

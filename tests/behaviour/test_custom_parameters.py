@@ -44,6 +44,7 @@ def test_custom_parameter_stays_its_session_s_wherever_its_name_sorts(server, na
 
 
 CONFLICT = "SELECT setting, source FROM pg_settings WHERE name = 'plpgsql.variable_conflict'"
+OF_ANOTHER_PROCESS = "-c temp_buffers=900"  # a start alone takes it
 LOAD = "DO $$BEGIN END$$"  # the procedural language's library comes with its first use
 
 
@@ -65,8 +66,8 @@ def test_a_library_s_parameter_takes_a_value_only_from_who_may_set_it(server, ho
     """The value was accepted because nobody knew the parameter yet; a backend
     that has the library asks as loading it would have done."""
     options = {"options": "-c plpgsql.variable_conflict=use_column"} if how == "startup" else {}
-    # With one backend for all, another user's session makes the next one fresh.
-    with connect(server, user="alice") as before:
+    # With one backend for all, a session that only another process can serve makes the next one fresh.
+    with connect(server, user="alice", options=OF_ANOTHER_PROCESS) as before:
         before.execute("SELECT 1")
     with connect(server, user=user, **options) as one, connect(server, user=user) as other:
         if how == "set":
@@ -81,7 +82,7 @@ def test_a_library_s_parameter_takes_a_value_only_from_who_may_set_it(server, ho
 
 
 def test_a_name_that_a_library_reserves_is_dropped_where_it_is_loaded(server):
-    with connect(server, user="alice") as before:
+    with connect(server, user="alice", options=OF_ANOTHER_PROCESS) as before:
         before.execute("SELECT 1")
     with connect(server, user="bob") as one, connect(server, user="bob") as other:
         one.execute("SET plpgsql.no_such = 'x'")

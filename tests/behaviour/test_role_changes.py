@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from harness.debugger import needs_gdb, stopped_at
 from harness.health import assert_healthy, wait_until
-from harness.wire import QueryFailed, Wire
+from harness.wire import QueryFailed, Wire, bind, execute, function_call, parse, query, sync
 
 pytestmark = pytest.mark.pool_only
 
@@ -211,6 +212,44 @@ def test_a_switch_left_out_is_caught_before_anything_runs(prepared):
     wait_until(lambda: "This is a bug of pg_baton" in server.log(), what="it is in the log")
 
 
+# Each comes by one of the four places alone that compare the role.
+BEGINNINGS = {
+    "analysis": lambda function: parse("SELECT 1") + sync(),
+    "execution": lambda function: bind([], "insert") + execute() + sync(),
+    "utility": lambda function: bind([], "comment") + execute() + sync(),
+    "fast_path": lambda function: function_call(function, [b"4711"]),
+}
+
+
+PREPARED = {
+    "insert": "INSERT INTO marked VALUES ('run')",
+    "comment": "COMMENT ON TABLE plain.own IS 'run'",
+}
+
+
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_nothing_begins_as_a_role_that_is_not_the_session_s(prepared, beginning):
+    """The session comes back to its backend, and there the role is another than its own."""
+    server = prepared(max_backends=1, min_backends=0, break_self_check="session_role")
+    server.sql("CREATE TABLE marked (how text); GRANT INSERT ON marked TO plain")
+    # of the server's own, which runs no statement
+    ((function,),) = server.sql("SELECT 'lo_create(oid)'::regprocedure::oid::int")
+    with Wire.login("127.0.0.1", server.pool_port, user="plain") as plain:
+        # its first transaction, after which it is given back
+        first = [parse(text, name) + bind([], name) + execute() for name, text in PREPARED.items()]
+        assert "E" not in [m.type for m in plain.ask(*first, sync())]
+        server.sql("COMMENT ON TABLE plain.own IS NULL")
+        plain.send(BEGINNINGS[beginning](function))
+        answer = plain.until_closed()
+    server.expect_in_log("bug of pg_baton")
+    # at the end of analysis a statement of the protocol has been taken, and not answered yet
+    assert [m.type for m in answer] in (["E"], ["2", "E"]), answer
+    assert answer[-1].fields()["S"] == "FATAL"
+    assert "and the session of role" in answer[-1].fields()["M"]
+    assert server.sql("SELECT count(*), obj_description('plain.own'::regclass) FROM marked") == [(1, None)]
+    assert server.sql("SELECT count(*) FROM pg_largeobject_metadata") == [(0,)]
+
+
 def test_without_the_check_of_the_server_a_backend_keeps_its_role(prepared):
     server = prepared(max_backends=1, min_backends=0, break_self_check="roles")
     seen = []
@@ -220,4 +259,75 @@ def test_without_the_check_of_the_server_a_backend_keeps_its_role(prepared):
         seen.append(processes_of(server))
     assert seen[0] != seen[1]
     assert server.sql("SELECT costs FROM pg_baton_failed_checks") == [("roles",)]
+    assert_healthy(server)
+
+
+CONNECTION = [
+    "CREATE EXTENSION postgres_fdw",
+    "CREATE SERVER far FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '127.0.0.1', port '{port}', dbname 'postgres')",
+    "CREATE USER MAPPING FOR PUBLIC SERVER far OPTIONS (user 'postgres')",
+    "CREATE FOREIGN TABLE far (answer int) SERVER far OPTIONS (schema_name 'public', table_name 'secret')",
+    "GRANT SELECT ON far TO PUBLIC",
+]
+
+
+def test_a_superuser_s_connection_is_no_use_to_another_role(prepared):
+    """postgres_fdw asks only superusers for no password, and only as it connects."""
+    server = prepared(max_backends=1, min_backends=0)
+    for statement in CONNECTION:
+        server.sql(statement.format(port=server.port))
+    asked = "SELECT answer FROM far"
+    with Wire.login("127.0.0.1", server.port, user="plain") as direct:
+        refused = told(direct, asked)
+        assert "2F003" in refused
+    with Wire.login("127.0.0.1", server.pool_port, user="chief") as chief:
+        with Wire.login("127.0.0.1", server.pool_port, user="plain") as plain:
+            for _ in range(3):
+                assert chief.query(asked) == [["42"]]
+                assert told(plain, asked) == refused
+                assert told(plain, "SELECT count(*) FROM postgres_fdw_get_connections()") == [["0"]]
+    assert_healthy(server)
+
+
+@needs_gdb
+def test_what_a_superuser_asked_is_never_shown_as_another_s(prepared):
+    """While the backend is the next role's already, and serves no session of it yet."""
+    server = prepared(max_backends=1, min_backends=0, session_pids=False)
+    shown = "SELECT usename, query FROM pg_stat_activity WHERE pid = {pid}"
+    with (
+        Wire.login("127.0.0.1", server.pool_port, user="chief") as chief,
+        Wire.login("127.0.0.1", server.port, user="plain") as beside,
+        Wire.login("127.0.0.1", server.pool_port, user="plain") as plain,
+    ):
+        # who has made one transaction is given back at once
+        for _ in range(3):
+            chief.query("SELECT 'of the chief'")
+        (pid,) = processes_of(server)
+        with stopped_at(pid, "init_ps_display") as stop:
+            plain.send(parse("SELECT 1") + bind() + execute() + sync())
+            stop.wait()
+            assert beside.query(shown.format(pid=pid)) == [["plain", ""]]
+        plain.until_ready()
+    assert_healthy(server)
+
+
+@needs_gdb
+def test_a_role_dropped_as_the_backend_becomes_its_ends_that_backend_alone(prepared):
+    server = prepared(max_backends=1, min_backends=0)
+    server.sql("CREATE ROLE brief LOGIN")
+    with (
+        Wire.login("127.0.0.1", server.port) as beside,
+        Wire.login("127.0.0.1", server.pool_port, user="brief") as brief,
+        Wire.login("127.0.0.1", server.pool_port, user="plain") as plain,
+    ):
+        assert plain.query("SELECT 1") == [["1"]]
+        (pid,) = processes_of(server)
+        with stopped_at(pid, "InitializeSessionUserId") as stop:
+            brief.send(query("SELECT 1"))
+            stop.wait()
+            beside.query("DROP ROLE brief")
+        brief.close()
+        # no restart of the server after a crash
+        assert beside.query("SELECT 1") == [["1"]]
+        assert plain.query("SELECT session_user") == [["plain"]]
     assert_healthy(server)

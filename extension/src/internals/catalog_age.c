@@ -139,6 +139,14 @@ baton_catalog_age_function(Oid function)
 			domains_hold_functions = true;
 }
 
+void
+baton_catalog_forget_domains(void)
+{
+	if (domains_hold_functions)
+		CallSyscacheCallbacks(CONSTROID, 0);
+	domains_hold_functions = false;
+}
+
 uint64
 baton_catalog_changed(BatonCatalog catalog)
 {

@@ -55,4 +55,7 @@ extern void baton_catalog_age_watch(void (*changes) (BatonCatalog catalog, uint3
 /* A function is looked up to be executed, or to be copied into its caller. */
 extern void baton_catalog_age_function(Oid function);
 
+/* Domains' constraints that hold what a function has returned, or one's body, are planned anew. */
+extern void baton_catalog_forget_domains(void);
+
 #endif							/* BATON_CATALOG_AGE_H */

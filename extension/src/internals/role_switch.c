@@ -18,6 +18,11 @@
  * the function calls only superuser_arg() looks at that variable, for the bootstrap
  * superuser, which is one anyway.
  *
+ * If the process ends meanwhile (FATAL: the role has just been dropped), PG_FINALLY is not
+ * reached, and ProcKill() (proc.c, up to 17) would not tell the postmaster that the process
+ * has cleaned up, who takes that for a crash.  So the variable is restored as the process
+ * begins to end, too.
+ *
  * Builds with assertions need AuthenticatedUserId to be invalid before.  The variable is
  * static; GetAuthenticatedUserId() loads it, and the first load relative to the
  * instruction pointer in its code is that load.  The address is used only if it lies in
@@ -32,10 +37,18 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "storage/proc.h"
 
 #include "program_data.h"
 #include "role_switch.h"
+
+/* before_shmem_exit callback */
+static void
+restore_under_postmaster(int code, Datum argument)
+{
+	IsUnderPostmaster = true;
+}
 
 #ifdef USE_ASSERT_CHECKING
 
@@ -76,8 +89,8 @@ is_authenticated_user(Oid *variable)
 	return follows;
 }
 
-const char *
-baton_role_switch_attach(void)
+static const char *
+find_authenticated_user(void)
 {
 	Oid		   *variable = variable_loaded_by((const uint8 *) GetAuthenticatedUserId);
 
@@ -97,8 +110,8 @@ forget_authenticated_user(void)
 
 #else
 
-const char *
-baton_role_switch_attach(void)
+static const char *
+find_authenticated_user(void)
 {
 	return NULL;
 }
@@ -109,6 +122,13 @@ forget_authenticated_user(void)
 }
 
 #endif
+
+const char *
+baton_role_switch_attach(void)
+{
+	before_shmem_exit(restore_under_postmaster, (Datum) 0);
+	return find_authenticated_user();
+}
 
 void
 baton_role_switch(Oid role)

@@ -43,14 +43,17 @@
 #include "client_port.h"
 #include "context.h"
 #include "control.h"
+#include "identity.h"
 #include "majors.h"
 #include "own_transaction.h"
 #include "parameters.h"
 #include "reset_plain.h"
+#include "role_caches.h"
 #include "role_settings.h"
 #include "role_switch.h"
 #include "self_check.h"
 #include "stop_point.h"
+#include "taint_library.h"
 #include "wire.h"
 
 /* What a role must be for the backend to become its. */
@@ -71,7 +74,10 @@ baton_become_attach(void)
 	if (problem != NULL)
 		baton_self_check_failed(BATON_COSTS_ROLES, problem);
 	else
+	{
 		baton_role_settings_attach();
+		baton_role_caches_attach();
+	}
 	return problem == NULL;
 }
 
@@ -139,6 +145,8 @@ take_role(const Role *role, bool logs_in)
 	const char *why;
 
 	baton_context_leave();
+	/* what pg_stat_activity shows of it is not the next role's to see */
+	baton_identity_clear();
 
 	/*
 	 * before settings are read: what is committed later makes the backend out
@@ -149,6 +157,8 @@ take_role(const Role *role, bool logs_in)
 	baton_own_transaction_start();
 	AcceptInvalidationMessages();
 	why = why_not(role, logs_in);
+	if (why == NULL && baton_taint_library_of_one_role() != NULL)
+		why = "a library keeps what is its role's";
 	if (why == NULL)
 		settings = baton_role_settings_read(role->oid);
 	if (why == NULL && baton_role_settings_need_start(settings))
@@ -159,6 +169,7 @@ take_role(const Role *role, bool logs_in)
 		if (!baton_self_check_is_broken("role_switch"))
 		{
 			baton_role_switch(role->oid);
+			baton_role_caches_forget();
 			if (!baton_role_is_in_force(role->oid))
 				elog(FATAL, "the backend is not of role %u as it should be", role->oid);
 		}

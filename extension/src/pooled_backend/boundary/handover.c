@@ -254,6 +254,9 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	PG_TRY();
 	{
 		baton_role_check();
+		/* tests: as if the role had changed since, whatever did it */
+		if (unlikely(baton_self_check_is_broken("session_role")) && slot->transactions > 0)
+			BatonServed.role = InvalidOid;
 		baton_identity_put(record);
 		baton_keepalive_relayed(record->is_relayed != 0);
 		/* now that lines are the session's */

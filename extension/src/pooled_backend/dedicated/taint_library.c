@@ -41,6 +41,15 @@ static const char *const known[] = {
 #include "known_libraries.inc"
 };
 
+/*
+ * Known, but what they keep is of use to whoever comes next, whatever his rights: a
+ * connection that was made without asking for a password, an interpreter's variables.
+ */
+static const char *const of_one_role[] = {
+	"dblink", "libpljava-so", "orafce", "pg_variables", "pllua", "plperl", "plpython3", "plr",
+	"pltcl", "plv8", "postgres_fdw"
+};
+
 static List *used = NIL;		/* names, in TopMemoryContext */
 
 /*
@@ -128,6 +137,21 @@ baton_taint_library_look(void)
 		baton_taint_library_stale = false;
 	}
 	return baton_taint_library_found;
+}
+
+const char *
+baton_taint_library_of_one_role(void)
+{
+	ListCell   *cell;
+
+	(void) baton_taint_library_look();
+	foreach(cell, used)
+	{
+		for (int i = 0; i < (int) lengthof(of_one_role); i++)
+			if (strcmp(lfirst(cell), of_one_role[i]) == 0)
+				return of_one_role[i];
+	}
+	return NULL;
 }
 
 void

@@ -30,6 +30,12 @@ extern bool baton_taint_library_look(void);
 /* Has this backend used one?  It then belongs to the session in place. */
 extern bool baton_taint_library_found;
 
+/*
+ * NULL, or the listed library that has been used here and keeps what no other role may
+ * come by: the process is its role's for life.
+ */
+extern const char *baton_taint_library_of_one_role(void);
+
 static inline bool
 baton_uses_unlisted_library(void)
 {

@@ -43,7 +43,7 @@ typedef struct CommonEntry
 static inline bool
 same_key(const CommonKey *one, const CommonKey *other)
 {
-	return one->environment == other->environment && one->length == other->length &&
+	return baton_same_environment(one->environment, other->environment) && one->length == other->length &&
 		memcmp(one->value, other->value, one->length) == 0;
 }
 
@@ -51,7 +51,7 @@ same_key(const CommonKey *one, const CommonKey *other)
 #define SH_ELEMENT_TYPE CommonEntry
 #define SH_KEY_TYPE const CommonKey *
 #define SH_KEY key
-#define SH_HASH_KEY(tb, key) ((key)->hash ^ (uint32) (key)->environment)
+#define SH_HASH_KEY(tb, key) ((key)->hash ^ (uint32) (key)->environment.number ^ (key)->environment.role)
 #define SH_EQUAL(tb, a, b) same_key(a, b)
 #define SH_SCOPE static inline
 #define SH_USE_NONDEFAULT_ALLOCATOR
@@ -67,7 +67,7 @@ BATON_MAP_ALLOCATOR(common)
 typedef struct EntryMemo
 {
 	uint64		serial;
-	uint64		environment;
+	StatementEnvironment environment;
 	uint64		drops;			/* as it was then: nothing has gone since */
 	CommonStatement *common;
 } EntryMemo;
@@ -160,7 +160,7 @@ note_use(CommonStatement *common)
 }
 
 static void
-set_key(CommonKey *key, const char *value, uint32 length, uint64 environment)
+set_key(CommonKey *key, const char *value, uint32 length, StatementEnvironment environment)
 {
 	key->environment = environment;
 	key->value = value;
@@ -202,7 +202,7 @@ add(CachedPlanSource *plan, const CommonKey *key)
 }
 
 static CommonStatement *
-find_or_make(const char *value, uint32 length, uint64 environment)
+find_or_make(const char *value, uint32 length, StatementEnvironment environment)
 {
 	CommonKey	key;
 	CommonStatement *common;
@@ -272,13 +272,13 @@ look_at_new_ones(void)
 }
 
 BATON_STOP_POINT CommonStatement *
-baton_common_get(const BatonStored *entry, uint64 environment, uint64 session)
+baton_common_get(const BatonStored *entry, StatementEnvironment environment, uint64 session)
 {
 	EntryMemo  *memo = &memos[entry->serial % ENTRY_MEMOS];
 
 	baton_names_look_up_functions();
 	look_at_new_ones();
-	if (memo->serial != entry->serial || memo->environment != environment ||
+	if (memo->serial != entry->serial || !baton_same_environment(memo->environment, environment) ||
 		memo->drops != drops || memo->common == NULL)
 	{
 		/* it is taken apart: of a copy */
@@ -301,7 +301,7 @@ baton_common_get(const BatonStored *entry, uint64 environment, uint64 session)
 }
 
 CommonStatement *
-baton_common_find(const char *value, uint32 length, uint64 environment)
+baton_common_find(const char *value, uint32 length, StatementEnvironment environment)
 {
 	CommonKey	key;
 
@@ -312,7 +312,7 @@ baton_common_find(const char *value, uint32 length, uint64 environment)
 
 CommonStatement *
 baton_common_keep(CachedPlanSource *plan, const char *value, uint32 length,
-				  uint64 environment)
+				  StatementEnvironment environment)
 {
 	CommonKey	key;
 	CommonStatement *common;

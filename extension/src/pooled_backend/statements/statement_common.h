@@ -12,6 +12,7 @@
 
 #include "arena.h"
 #include "lib/ilist.h"
+#include "statement_environment.h"
 #include "statement_names.h"
 #include "statement_values.h"
 #include "utils/plancache.h"
@@ -19,7 +20,7 @@
 /* What statements are told apart by. */
 typedef struct CommonKey
 {
-	uint64		environment;	/* statement_environment.c */
+	StatementEnvironment environment;	/* statement_environment.c */
 	uint32		hash;			/* of the value */
 	uint32		length;
 	const char *value;			/* the description, statement_description.c */
@@ -50,19 +51,19 @@ extern void baton_common_attach(void);
  * if it is not there, without analysis.  NULL if the description cannot be understood.
  * What is needed for the making is left in the current memory context.
  */
-extern CommonStatement *baton_common_get(const BatonStored *entry, uint64 environment,
+extern CommonStatement *baton_common_get(const BatonStored *entry, StatementEnvironment environment,
 										 uint64 session);
 
 /* The statement of that content, if it is there. */
 extern CommonStatement *baton_common_find(const char *value, uint32 length,
-										  uint64 environment);
+										  StatementEnvironment environment);
 
 /*
  * Keeps a session's own plan for all.  NULL if there is one of its content
  * already.
  */
 extern CommonStatement *baton_common_keep(CachedPlanSource *plan, const char *value,
-										  uint32 length, uint64 environment);
+										  uint32 length, StatementEnvironment environment);
 
 /*
  * The session begins to do what may make plans invalid.  Is there a statement,

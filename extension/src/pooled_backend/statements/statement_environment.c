@@ -173,7 +173,7 @@ look_for_settings(void)
 static uint64
 read_environment(void)
 {
-	uint64		sum = GetUserId();
+	uint64		sum = 0;
 
 	look_for_settings();
 	for (int i = 0; i < setting_count; i++)
@@ -234,11 +234,12 @@ baton_environment_look_at_role(void)
 	placed->epoch_user = user;
 }
 
-uint64
+StatementEnvironment
 baton_statement_environment(void)
 {
 	KnownEnvironment *entry = NULL;
 	uint64		environment;
+	StatementEnvironment result;
 
 	baton_environment_look_at_role();
 	if (known == NULL)
@@ -264,7 +265,9 @@ baton_statement_environment(void)
 		environment = mix(environment, 1);
 	if (baton_may_have_temporary_objects())
 		environment = mix(environment, baton_session_held());
-	return environment;
+	result.number = environment;
+	result.role = GetUserId();
+	return result;
 }
 
 void

@@ -12,8 +12,24 @@
 
 #include "baton_shared.h"
 
-/* The environment in force, as a number; equal number, equal environment. */
-extern uint64 baton_statement_environment(void);
+/*
+ * An environment.  The role is compared itself: settings that give a wanted number can be
+ * found, and must not give the rights of another.
+ */
+typedef struct StatementEnvironment
+{
+	uint64		number;			/* equal number, equal settings */
+	Oid			role;
+} StatementEnvironment;
+
+static inline bool
+baton_same_environment(StatementEnvironment one, StatementEnvironment other)
+{
+	return one.number == other.number && one.role == other.role;
+}
+
+/* The environment in force. */
+extern StatementEnvironment baton_statement_environment(void);
 
 /*
  * Once: who must know before the environment changes, of plans that are still

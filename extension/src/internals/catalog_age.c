@@ -41,6 +41,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "miscadmin.h"
 #include "nodes/memnodes.h"
@@ -108,10 +109,16 @@ baton_catalog_age_attach(void)
 		{PROCOID, BATON_CATALOG_FUNCTIONS},
 	};
 
+	MemoryContext caller = CurrentMemoryContext;
+
 	if (attached)
 		return;
 	attached = true;
+	/* the cache may have to be made, from its catalog */
+	StartTransactionCommand();
 	database_hash = GetSysCacheHashValue1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(caller);
 	for (int i = 0; i < (int) lengthof(watched); i++)
 		CacheRegisterSyscacheCallback(watched[i].cache, note_change,
 									  Int32GetDatum(watched[i].catalog));

@@ -13,15 +13,13 @@
  * function itself).  SetConfigOption() with PGC_S_OVERRIDE replaces a value and a reset
  * value of that source, and pushes no stack entry (makeDefault in set_config_option).
  *
- * Decision: it is called again, by OID.  IsUnderPostmaster is false meanwhile: rolcanlogin
- * and rolconnlimit are checked by the caller, who can go on without the role.  Of what
- * the function calls only superuser_arg() looks at that variable, for the bootstrap
- * superuser, which is one anyway.
+ * Decision: it is called again, by OID, as a starting backend calls it.  Its login checks
+ * (rolcanlogin, rolconnlimit) are FATAL; the caller has made them before, and can go on
+ * without the role, so here they fail only if something has changed since.
  *
- * If the process ends meanwhile (FATAL: the role has just been dropped), PG_FINALLY is not
- * reached, and ProcKill() (proc.c, up to 17) would not tell the postmaster that the process
- * has cleaned up, who takes that for a crash.  So the variable is restored as the process
- * begins to end, too.
+ * Tried and left: IsUnderPostmaster = false for the call, which leaves these checks out.
+ * A process that ended then had not told the postmaster that it has cleaned up
+ * (ProcKill, proc.c, up to 17): the server restarted as after a crash.
  *
  * Builds with assertions need AuthenticatedUserId to be invalid before.  The variable is
  * static; GetAuthenticatedUserId() loads it, and the first load relative to the
@@ -37,18 +35,10 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/ipc.h"
 #include "storage/proc.h"
 
 #include "program_data.h"
 #include "role_switch.h"
-
-/* before_shmem_exit callback */
-static void
-restore_under_postmaster(int code, Datum argument)
-{
-	IsUnderPostmaster = true;
-}
 
 #ifdef USE_ASSERT_CHECKING
 
@@ -89,8 +79,8 @@ is_authenticated_user(Oid *variable)
 	return follows;
 }
 
-static const char *
-find_authenticated_user(void)
+const char *
+baton_role_switch_attach(void)
 {
 	Oid		   *variable = variable_loaded_by((const uint8 *) GetAuthenticatedUserId);
 
@@ -110,8 +100,8 @@ forget_authenticated_user(void)
 
 #else
 
-static const char *
-find_authenticated_user(void)
+const char *
+baton_role_switch_attach(void)
 {
 	return NULL;
 }
@@ -123,33 +113,17 @@ forget_authenticated_user(void)
 
 #endif
 
-const char *
-baton_role_switch_attach(void)
-{
-	before_shmem_exit(restore_under_postmaster, (Datum) 0);
-	return find_authenticated_user();
-}
-
 void
 baton_role_switch(Oid role)
 {
 	Assert(!OidIsValid(GetCurrentRoleId()));
 
 	forget_authenticated_user();
-	IsUnderPostmaster = false;
-	PG_TRY();
-	{
 #if PG_VERSION_NUM >= 170000
-		InitializeSessionUserId(NULL, role, true);
+	InitializeSessionUserId(NULL, role, false);
 #else
-		InitializeSessionUserId(NULL, role);
+	InitializeSessionUserId(NULL, role);
 #endif
-	}
-	PG_FINALLY();
-	{
-		IsUnderPostmaster = true;
-	}
-	PG_END_TRY();
 }
 
 bool

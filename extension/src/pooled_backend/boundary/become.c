@@ -88,7 +88,7 @@ baton_become_attach(void)
  * InitializeSessionUserId() in miscinit.c and CheckMyDatabase() in postinit.c.
  */
 static const char *
-why_not(const Role *role, bool logs_in)
+why_not(const Role *role)
 {
 	HeapTuple	row = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role->oid));
 	HeapTuple	database;
@@ -100,13 +100,13 @@ why_not(const Role *role, bool logs_in)
 	form = (Form_pg_authid) GETSTRUCT(row);
 	if (form->rolsuper != role->is_superuser)
 		why = "the role has become a superuser, or is none any more";
-	else if (logs_in && !form->rolcanlogin)
+	else if (!form->rolcanlogin)
 		why = "the role is not permitted to log in";
-	else if (logs_in && form->rolconnlimit >= 0 && !form->rolsuper &&
+	else if (form->rolconnlimit >= 0 && !form->rolsuper &&
 			 CountUserBackends(role->oid) >= form->rolconnlimit)
 		why = "too many connections for the role";
 	ReleaseSysCache(row);
-	if (why != NULL || !logs_in)
+	if (why != NULL)
 		return why;
 
 	database = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
@@ -137,7 +137,7 @@ show_role(const Role *role)
 
 /* Why not, if the role is not to be had; nothing has changed then. */
 static BATON_STOP_POINT const char *
-take_role(const Role *role, bool logs_in)
+take_role(const Role *role)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	List	   *settings = NIL;
@@ -156,7 +156,7 @@ take_role(const Role *role, bool logs_in)
 
 	baton_own_transaction_start();
 	AcceptInvalidationMessages();
-	why = why_not(role, logs_in);
+	why = why_not(role);
 	if (why == NULL && baton_taint_library_of_one_role() != NULL)
 		why = "a library keeps what is its role's";
 	if (why == NULL)
@@ -220,7 +220,7 @@ become(const BatonIncoming *incoming)
 	MemoryContextSwitchTo(own);
 	if (!read_become(incoming, &pool, &database, &role) || database != MyDatabaseId)
 		elog(FATAL, "the dispatcher's word of another role is not understood");
-	why = take_role(&role, true);
+	why = take_role(&role);
 	if (why != NULL)
 		baton_backend_retire(why);
 
@@ -288,12 +288,12 @@ baton_become_there_and_back(void)
 	const Role	other = {.oid = BOOTSTRAP_SUPERUSERID,.is_superuser = true,.name = "another"};
 	const char *why;
 
-	/* a role that is gone, or is another by now, cannot be had again */
+	/* a role that is gone, is another by now or may not log in, cannot be had again */
 	baton_own_transaction_start();
-	why = why_not(&own, false);
+	why = why_not(&own);
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(caller);
-	if (why == NULL && take_role(&other, false) == NULL && take_role(&own, false) != NULL)
+	if (why == NULL && take_role(&other) == NULL && take_role(&own) != NULL)
 		elog(FATAL, "the backend's own role is not to be had any more");
 	pfree(unconstify(char *, own.name));
 }

@@ -147,7 +147,8 @@ impl Core {
         let latest_us = self.now.us.saturating_sub(START_LIMIT_US);
         while let Some(slot) = self.backends.next_started_before(latest_us) {
             if self.backends.get(slot).is_some_and(|it| it.has_become()) {
-                // It has attached long ago, and ends by itself if it cannot.
+                // It has attached long ago: its end is told by its process.
+                self.act(Action::EndProcess(slot));
                 continue;
             }
             let text = "a backend did not attach in time; is pg_baton in shared_preload_libraries?";

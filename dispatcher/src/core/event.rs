@@ -271,6 +271,8 @@ pub enum Action {
     },
     /// Asks a backend to exit at its next boundary.
     Retire(u32),
+    /// Ends a backend that does not come to one.
+    EndProcess(u32),
     /// Asks a backend for a session that lingers on it.
     Recall {
         slot: u32,

@@ -195,6 +195,11 @@ impl Shell {
                 self.world.backends[slot as usize].retire = 1;
                 self.send(slot, ToBackend::Retire);
             }
+            Action::EndProcess(slot) => {
+                if let Some(process) = self.processes[slot as usize].as_mut() {
+                    process.die(false);
+                }
+            }
             Action::Recall { slot, id } => {
                 let held = match id {
                     0 => self.world.backend_session(slot),

@@ -109,6 +109,10 @@ impl Scheduler {
             Action::Open { slot, pool } => self.open_backend(slot, pool),
             Action::Become { slot, pool } => self.become_of(slot, pool),
             Action::Retire(slot) => self.links.retire(slot),
+            Action::EndProcess(slot) => {
+                warn!("backend {slot} did not become another role's in time, and is ended");
+                self.links.end(slot);
+            }
             Action::Recall { slot, id } => self.links.recall(slot, id),
             Action::Evict { slot, id } => {
                 let name = self.name_in_log(id);

@@ -288,7 +288,10 @@ baton_become_there_and_back(void)
 	const Role	other = {.oid = BOOTSTRAP_SUPERUSERID,.is_superuser = true,.name = "another"};
 	const char *why;
 
-	/* a role that is gone, is another by now or may not log in, cannot be had again */
+	/*
+	 * a role that is gone, is another by now or may not log in, cannot be had
+	 * again
+	 */
 	baton_own_transaction_start();
 	why = why_not(&own);
 	CommitTransactionCommand();

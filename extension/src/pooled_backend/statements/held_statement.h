@@ -31,7 +31,8 @@ typedef struct HeldStatement
 	struct PlanTie *tie;		/* the plan's, which tells that it has gone */
 	CommonStatement *common;	/* that the plan refers to; NULL: it was
 								 * prepared here */
-	StatementEnvironment environment;	/* that it was looked up or prepared in */
+	StatementEnvironment environment;	/* that it was looked up or prepared
+										 * in */
 	uint64		epoch;			/* and when that was */
 	int			own_generation; /* of the generic plan, if it was made in that
 								 * environment */

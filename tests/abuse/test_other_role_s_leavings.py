@@ -5,7 +5,6 @@ Steps are drawn from fixed seeds and counted, so what failed once fails again.""
 
 from __future__ import annotations
 
-import contextlib
 import random
 
 import pytest
@@ -14,7 +13,7 @@ from harness.cluster import HOST
 from harness.health import assert_healthy
 from harness.wire import (
     Closed,
-    LoginFailed,
+    QueryFailed,
     Wire,
     bind,
     execute,
@@ -276,6 +275,16 @@ class Turns:
     def login(self, role: str) -> Wire:
         return Wire.login(HOST, self.port, user=role)
 
+    def say(self, wire: Wire, role: str, what: bytes) -> Wire:
+        """Of who has been ended meanwhile a new session says it."""
+        try:
+            wire.send(what)
+        except OSError:
+            wire.close()
+            wire = self.login(role)
+            wire.send(what)
+        return wire
+
     def calls(self) -> list[bytes]:
         answer, looks, reads, definer, _ = self.fast
         return [function_call(answer, []), function_call(reads, [b"PG_VERSION"]), function_call(definer, [])]
@@ -332,6 +341,53 @@ def try_all(turns: Turns, low: Wire, expected: list, what: str) -> None:
 
 def processes_of(cluster) -> set:
     return {pid for (pid,) in cluster.sql("SELECT pid FROM pg_baton_backends WHERE state <> 'starting'")}
+
+
+# What one that is ended, or whose backend is, is told.
+ENDED = {"57P01", "57014"}
+
+
+def test_a_superuser_who_is_cancelled_or_ended_leaves_nothing(prepared):
+    """Both ask at once; the superuser's statement is cancelled, or the process ended, as the roles change."""
+    cluster = prepared(max_backends=1, min_backends=0)
+    expected, _ = as_directly(cluster)
+    chance = random.Random(3)
+    turns = Turns(cluster, cluster.pool_port)
+    # those that do not depend on one before
+    alone = (b"SELECT", b"TABLE", b"COPY", b"INSERT", b"DO", b"EXPLAIN")
+    direct = [(probe, answer) for probe, answer in zip(turns.probes(), expected) if probe[5:].startswith(alone)]
+    chief, low = turns.login("chief"), turns.login("low")
+    as_direct = 0
+    with Wire.login(HOST, cluster.port) as beside:
+        for number in range(ROUNDS):
+            chief = turns.say(
+                chief, "chief", query(f"BEGIN; {SET_ALL}; SET LOCAL ROLE low; SET SESSION AUTHORIZATION low; COMMIT{SAID}")
+            )
+            probe, answer = chance.choice(direct)
+            low = turns.say(low, "low", probe)
+            if number % 3 == 0:
+                chief.cancel_request()
+            elif number % 5 == 0:
+                beside.query(f"SELECT pg_terminate_backend(pid) FROM pg_baton_backends {SAID}")
+            try:
+                chief.until_ready()
+                # a cancel has left the transaction
+                chief.query(f"ROLLBACK{SAID}")
+                chief.query(f"RESET SESSION AUTHORIZATION; RESET ALL{SAID}")
+            except (Closed, OSError, QueryFailed):
+                chief.close()
+                chief = turns.login("chief")
+            try:
+                found = told(low)
+                assert found == answer or {part[2] for part in found if part[0] == "E"} <= ENDED, (probe, found)
+                as_direct += found == answer
+            except (Closed, OSError):
+                low.close()
+                low = turns.login("low")
+    chief.close()
+    low.close()
+    assert as_direct > ROUNDS // 2, as_direct
+    assert_healthy(cluster)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

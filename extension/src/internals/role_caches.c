@@ -10,12 +10,16 @@
  * constraints of domains (typcache.c).  Statements and functions are told apart by role
  * (statement_environment.c, function_environment.c).
  *
- * Decision: they are dropped when the authenticated user changes.  Of relations those
- * whose expressions call any function of a user's; the list is read from the catalogs,
- * and again once an index or a partitioned table has changed.
+ * Decision: they are dropped when the authenticated user changes.  Of relations those whose
+ * entries hold any such expression, found by a walk through the relation cache.  The work is
+ * bounded by what the process has used.  The catalogs are not read: the expressions in them
+ * are as many and as long as any role that may create a table likes.
  *
- * What PostgreSQL 15 to 18 guarantee: RelationCacheInvalidateEntry() removes an entry
- * that is not in use, as a message of an invalidation would.  A cast of PL/pgSQL's
+ * What PostgreSQL 15 to 18 guarantee: the relation cache is a hash table named "Relcache by
+ * OID" of RelIdCacheEnt (relcache.c), which is found as hash_table.c says and compared with
+ * what RelationIdGetRelation() returns.  RelationCacheInvalidateEntry() removes an entry
+ * that is not in use, as a message of an invalidation would.  A partition's constraint
+ * (rd_partcheck) is a copy of its parent's key, in an entry of its own.  A cast of PL/pgSQL's
  * (get_cast_hashentry, pl_exec.c), which is kept as well, has nothing inlined: its argument
  * is a CaseTestExpr (inline_function).
  *
@@ -25,132 +29,79 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
-#include "access/htup_details.h"
-#include "access/table.h"
-#include "access/transam.h"
-#include "catalog/pg_index.h"
-#include "catalog/pg_partitioned_table.h"
-#include "nodes/nodeFuncs.h"
-#include "utils/builtins.h"
+#include "catalog/pg_class.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
-#include "utils/syscache.h"
 
 #include "catalog_age.h"
+#include "hash_table.h"
 #include "role_caches.h"
 
-static bool attached = false;
-static MemoryContext memory = NULL;
-static List *relations = NIL;	/* whose expressions call users' functions */
-static bool relations_known = false;
-
-static void
-forget_relations(Datum argument, int cache, uint32 hash)
+/* As relcache.c has it. */
+typedef struct RelIdCacheEnt
 {
-	relations_known = false;
+	Oid			reloid;
+	Relation	reldesc;
+} RelIdCacheEnt;
+
+static HTAB *relation_cache = NULL;
+
+static bool
+is_relation_cache(HTAB *table)
+{
+	Oid			oid = RelationRelationId;
+	RelIdCacheEnt *entry;
+	Relation	relation;
+	bool		is_it;
+
+	relation = RelationIdGetRelation(oid);
+	entry = hash_search(table, &oid, HASH_FIND, NULL);
+	is_it = entry != NULL && entry->reloid == oid && entry->reldesc == relation;
+	RelationClose(relation);
+	return is_it;
 }
 
-void
+const char *
 baton_role_caches_attach(void)
 {
-	if (attached)
-		return;
-	attached = true;
-	memory = AllocSetContextCreate(TopMemoryContext, "pg_baton role caches",
-								   ALLOCSET_SMALL_SIZES);
-	CacheRegisterSyscacheCallback(INDEXRELID, forget_relations, (Datum) 0);
-	CacheRegisterSyscacheCallback(PARTRELID, forget_relations, (Datum) 0);
-}
+	HTAB	   *table;
 
-/* ---- relations ----------------------------------------------------------- */
-
-static bool
-is_users(Oid function, void *context)
-{
-	return function >= FirstNormalObjectId;
-}
-
-static bool
-calls_users(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	return check_functions_in_node(node, is_users, context) ||
-		expression_tree_walker(node, calls_users, context);
-}
-
-static bool
-tree_calls_users(HeapTuple tuple, TupleDesc description, AttrNumber attribute)
-{
-	bool		is_null;
-	Datum		tree = heap_getattr(tuple, attribute, description, &is_null);
-
-	return !is_null && calls_users(stringToNode(TextDatumGetCString(tree)), NULL);
-}
-
-static void
-add_relation(Oid relation)
-{
-	MemoryContext caller = MemoryContextSwitchTo(memory);
-
-	relations = lappend_oid(relations, relation);
-	MemoryContextSwitchTo(caller);
-}
-
-static void
-read_indexes(void)
-{
-	Relation	catalog = table_open(IndexRelationId, AccessShareLock);
-	TupleDesc	description = RelationGetDescr(catalog);
-	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
-	HeapTuple	tuple;
-
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		if (tree_calls_users(tuple, description, Anum_pg_index_indexprs) ||
-			tree_calls_users(tuple, description, Anum_pg_index_indpred))
-			add_relation(((Form_pg_index) GETSTRUCT(tuple))->indexrelid);
-	}
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
-}
-
-static void
-read_partitioned_tables(void)
-{
-	Relation	catalog = table_open(PartitionedRelationId, AccessShareLock);
-	TupleDesc	description = RelationGetDescr(catalog);
-	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
-	HeapTuple	tuple;
-
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		if (tree_calls_users(tuple, description, Anum_pg_partitioned_table_partexprs))
-			add_relation(((Form_pg_partitioned_table) GETSTRUCT(tuple))->partrelid);
-	}
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
+	if (relation_cache != NULL)
+		return NULL;			/* done before */
+	table = baton_hash_find("Relcache by OID");
+	if (table == NULL || !is_relation_cache(table))
+		return "the relation cache is not where it is expected";
+	relation_cache = table;
+	return NULL;
 }
 
 static void
 forget_expressions(void)
 {
+	HASH_SEQ_STATUS walk;
+	RelIdCacheEnt *entry;
+	List	   *relations = NIL;
 	ListCell   *cell;
 
-	if (!relations_known)
+	hash_seq_init(&walk, relation_cache);
+	while ((entry = hash_seq_search(&walk)) != NULL)
 	{
-		MemoryContextReset(memory);
-		relations = NIL;
-		/* what is heard of meanwhile makes it unknown again */
-		relations_known = true;
-		read_indexes();
-		read_partitioned_tables();
+		Relation	relation = entry->reldesc;
+
+		if (relation->rd_indexprs != NIL || relation->rd_indpred != NIL ||
+			relation->rd_partkey != NULL || relation->rd_partcheck != NIL)
+			relations = lappend_oid(relations, entry->reloid);
 	}
+
+	/*
+	 * not in the walk, of which more than the entry it has come to may be
+	 * removed
+	 */
 	foreach(cell, relations)
 		RelationCacheInvalidateEntry(lfirst_oid(cell));
+	list_free(relations);
 }
 
 void

@@ -10,8 +10,8 @@
 #ifndef BATON_ROLE_CACHES_H
 #define BATON_ROLE_CACHES_H
 
-/* Once a backend. */
-extern void baton_role_caches_attach(void);
+/* Once a backend, in a transaction.  What is not as expected; NULL if all is. */
+extern const char *baton_role_caches_attach(void);
 
 /*
  * The authenticated user has changed.  In a transaction that has nothing open.

@@ -69,15 +69,14 @@ baton_become_attach(void)
 {
 	const char *problem = baton_role_switch_attach();
 
+	if (problem == NULL)
+		problem = baton_role_caches_attach();
 	if (problem == NULL && baton_self_check_is_broken("roles"))
 		problem = "broken on purpose";
 	if (problem != NULL)
 		baton_self_check_failed(BATON_COSTS_ROLES, problem);
 	else
-	{
 		baton_role_settings_attach();
-		baton_role_caches_attach();
-	}
 	return problem == NULL;
 }
 

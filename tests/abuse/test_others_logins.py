@@ -235,3 +235,62 @@ def test_a_startup_option_by_a_group_s_privilege_is_refused_without_it(cluster):
     assert let_in != refused
     cluster.sql("REVOKE lent FROM other")
     assert compare() == refused
+
+
+def settings_mark(database: int, role: int) -> int:
+    """BATON_SETTINGS_MARK (baton_control_memory.h): pairs that share one change together."""
+    mixed = (database * 0x9E3779B1 ^ role * 0x85EBCA77) & 0xFFFFFFFF
+    return 0 if database == role == 0 else 1 + (mixed >> 16) % 255
+
+
+# More than 16, which were once as many as a transaction remembered of.
+MADE = [f"made{number}" for number in range(24)]
+
+# By whom, statements, each a transaction.
+SETTINGS = {
+    "many": ("maker", ["; ".join(f"ALTER ROLE {role} SET work_mem = '3MB'" for role in MADE)]),
+    "dropped_role": ("maker", [f"ALTER ROLE {MADE[0]} SET work_mem = '3MB'", f"DROP ROLE {MADE[0]}"]),
+    "dropped_database": ("owner", ["ALTER DATABASE low_db SET work_mem = '3MB'", "DROP DATABASE low_db"]),
+    "prepared": (
+        "maker",
+        [f"BEGIN; ALTER ROLE {MADE[0]} SET work_mem = '3MB'; PREPARE TRANSACTION 'p'", "COMMIT PREPARED 'p'"],
+    ),
+}
+
+
+@pytest.mark.parametrize("change", SETTINGS)
+def test_another_s_settings_cost_no_backend(cluster, change):
+    """A pool's backends stay, whatever others set for themselves and whatever becomes of it."""
+    by, statements = SETTINGS[change]
+    cluster.sql("CREATE ROLE maker LOGIN CREATEROLE")
+    with Wire.login(HOST, cluster.port, user="maker", database="postgres") as maker:
+
+        def oid(catalog: str, column: str, name: str) -> int:
+            return cluster.sql(f"SELECT oid::int FROM {catalog} WHERE {column} = '{name}'")[0][0]
+
+        postgres, other = oid("pg_database", "datname", "postgres"), oid("pg_roles", "rolname", "other")
+        of_other = {settings_mark(*pair) for pair in [(0, other), (postgres, other), (postgres, 0), (0, 0)]}
+        while settings_mark(oid("pg_database", "datname", "low_db"), 0) in of_other:
+            cluster.sql("DROP DATABASE low_db")
+            cluster.sql("CREATE DATABASE low_db OWNER owner")
+        for role in MADE:
+            maker.query(f"CREATE ROLE {role}")
+            while settings_mark(0, oid("pg_roles", "rolname", role)) in of_other:
+                maker.query(f"DROP ROLE {role}")
+                maker.query(f"CREATE ROLE {role}")
+
+        def backend() -> list[tuple]:
+            """Of a new session of `other`, which its pool has for it."""
+            with Wire.login(HOST, cluster.pool_port, user="other") as wire:
+                wire.query("SELECT 1")
+                found = cluster.sql("SELECT pid FROM pg_baton_backends WHERE user_name = 'other'")
+                wire.leave()
+            return found
+
+        first = backend()
+        with Wire.login(HOST, cluster.port, user=by, database="postgres") as changing:
+            for statement in statements:
+                changing.query(statement)
+        time.sleep(0.5)  # the dispatcher has looked at what changed
+        for _ in range(3):
+            assert backend() == first

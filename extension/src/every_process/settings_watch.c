@@ -18,14 +18,18 @@
  * pg_db_role_setting.c calls it for ALTER ROLE and ALTER DATABASE, SET and
  * RESET.  If nothing called it, but the transaction has an invalidation message
  * for the catalog, a superuser has changed rows himself, which is taken for a
- * change of everybody's.  A savepoint rolled back is not told apart: a
+ * change of everybody's; DROP ROLE and DROP DATABASE by others delete the rows of what
+ * is gone, and concern nobody.  A savepoint rolled back is not told apart: a
  * generation too many costs a few new backends, no more.  What else changes of
  * a role or a database counts at logins only (login_watch.c), or makes it
  * another one: a pool is one of OIDs, and of a superuser or not (pool.rs).
  *
  * A prepared transaction is committed by whoever likes, possibly after a
  * restart, and no hook tells what it did.  So COMMIT PREPARED compares
- * pg_db_role_setting, which is small, before and after.
+ * pg_db_role_setting, which is small, before and after, mark by mark.
+ *
+ * No role's changes, however many in a transaction, count as another's but by a mark
+ * that they share: everybody's backends would have to start anew.
  *
  * An event trigger that comes or changes is a change of its database, too: it
  * may be one on login, and what clients were greeted with before must not be
@@ -44,6 +48,8 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_db_role_setting.h"
 #include "common/hashfn.h"
 #include "nodes/parsenodes.h"
@@ -56,17 +62,12 @@
 #include "login_trigger.h"
 #include "settings_watch.h"
 
-/* What this transaction's commit changes of what a starting backend reads. */
-#define CHANGES_KEPT 16
+/* What this transaction's commit changes of what a starting backend reads: by mark. */
+static bool changes[BATON_SETTINGS_MARKS];
+static bool has_changes = false;
 
-typedef struct Change
-{
-	Oid			database;
-	Oid			role;
-} Change;
-
-static Change changes[CHANGES_KEPT];
-static int	change_count = 0;
+/* It has dropped a role or database, and settings with it (DropSetting). */
+static bool has_dropped = false;
 
 void
 baton_role_settings_changed(Oid database, Oid role)
@@ -79,23 +80,32 @@ baton_role_settings_changed(Oid database, Oid role)
 	pg_atomic_fetch_add_u64(baton_atomic_u64(BatonControlMemory->settings_generation), 1);
 }
 
-/* More than can be kept count as a change of everybody's. */
 static void
 note_change(Oid database, Oid role)
 {
-	for (int i = 0; i < change_count; i++)
+	changes[BATON_SETTINGS_MARK(database, role)] = true;
+	has_changes = true;
+}
+
+static void
+forget_changes(void)
+{
+	if (has_changes)
+		memset(changes, 0, sizeof(changes));
+	has_changes = has_dropped = false;
+}
+
+static void
+tell_changes(void)
+{
+	if (!has_changes || BatonControlMemory == NULL)
+		return;
+	for (int mark = 0; mark < BATON_SETTINGS_MARKS; mark++)
 	{
-		if (changes[i].database == database && changes[i].role == role)
-			return;
+		if (changes[mark])
+			pg_atomic_fetch_add_u32(baton_atomic_u32(BatonControlMemory->settings_marks[mark]), 1);
 	}
-	if (change_count == CHANGES_KEPT)
-	{
-		change_count = 0;
-		database = role = InvalidOid;
-	}
-	changes[change_count].database = database;
-	changes[change_count].role = role;
-	change_count++;
+	pg_atomic_fetch_add_u64(baton_atomic_u64(BatonControlMemory->settings_generation), 1);
 }
 
 void
@@ -106,6 +116,8 @@ baton_settings_object_access(ObjectAccessType access, Oid class, Oid object, voi
 	else if ((access == OAT_POST_CREATE || access == OAT_POST_ALTER) &&
 			 baton_may_be_login_trigger(class))
 		note_change(MyDatabaseId, InvalidOid);
+	else if (access == OAT_DROP && (class == AuthIdRelationId || class == DatabaseRelationId))
+		has_dropped = true;
 }
 
 /* Has this transaction changed the catalog?  See RelationInvalidatesSnapshotsOnly(). */
@@ -125,23 +137,29 @@ catalog_changed(void)
 	return found;
 }
 
+/* Only a superuser changes rows himself. */
+static bool
+rows_changed(void)
+{
+	return !has_changes && catalog_changed() && (!has_dropped || superuser_arg(GetSessionUserId()));
+}
+
 void
 baton_settings_transaction(XactEvent event)
 {
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			if (change_count == 0 && catalog_changed())
+			if (rows_changed())
 				note_change(InvalidOid, InvalidOid);
 			break;
 		case XACT_EVENT_COMMIT:
-			for (int i = 0; i < change_count; i++)
-				baton_role_settings_changed(changes[i].database, changes[i].role);
-			change_count = 0;
+			tell_changes();
+			forget_changes();
 			break;
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
-			change_count = 0;
+			forget_changes();
 			break;
 		default:
 			break;
@@ -164,21 +182,26 @@ baton_settings_row_hash(HeapTuple tuple)
 	return hash_bytes_extended((unsigned char *) &row, sizeof(row), 0);
 }
 
-/* One number for what is in pg_db_role_setting, in any order. */
-static uint64
-settings_fingerprint(void)
+/* For each mark one number for what is in pg_db_role_setting, in any order. */
+static uint64 *
+settings_fingerprints(void)
 {
 	Relation	relation = table_open(DbRoleSettingRelationId, AccessShareLock);
 	SysScanDesc scan;
 	HeapTuple	tuple;
-	uint64		fingerprint = 0;
+	uint64	   *fingerprints = palloc0(BATON_SETTINGS_MARKS * sizeof(uint64));
 
 	scan = systable_beginscan(relation, InvalidOid, false, NULL, 0, NULL);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		fingerprint += baton_settings_row_hash(tuple);
+	{
+		Form_pg_db_role_setting row = (Form_pg_db_role_setting) GETSTRUCT(tuple);
+
+		fingerprints[BATON_SETTINGS_MARK(row->setdatabase, row->setrole)] +=
+			baton_settings_row_hash(tuple);
+	}
 	systable_endscan(scan);
 	table_close(relation, AccessShareLock);
-	return fingerprint;
+	return fingerprints;
 }
 
 void
@@ -188,20 +211,26 @@ baton_settings_utility_begins(BatonUtility *utility)
 	if (IsA(utility->statement, TransactionStmt) &&
 		((const TransactionStmt *) utility->statement)->kind == TRANS_STMT_COMMIT_PREPARED &&
 		utility->top_level && !IsTransactionBlock())
-	{
-		utility->settings_before = settings_fingerprint();
-		utility->compares_settings = true;
-	}
+		utility->settings_before = settings_fingerprints();
 }
 
 void
 baton_settings_utility_done(const BatonUtility *utility)
 {
-	if (!utility->compares_settings)
+	uint64	   *after;
+
+	if (utility->settings_before == NULL)
 		return;
 
 	/* no invalidation message comes for a catalog without a cache */
 	InvalidateCatalogSnapshot();
-	if (settings_fingerprint() != utility->settings_before)
-		note_change(InvalidOid, InvalidOid);
+	after = settings_fingerprints();
+	for (int mark = 0; mark < BATON_SETTINGS_MARKS; mark++)
+	{
+		if (after[mark] == utility->settings_before[mark])
+			continue;
+		changes[mark] = true;
+		has_changes = true;
+	}
+	pfree(after);
 }

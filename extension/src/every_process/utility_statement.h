@@ -25,8 +25,8 @@ typedef struct BatonUtility
 	bool		loads;			/* taint_watch.c: LOAD */
 	bool		prepares;		/* statement_notice.c: PREPARE */
 	bool		discards_plans; /* statement_notice.c: DISCARD PLANS or ALL */
-	bool		compares_settings;	/* settings_watch.c: with what is here */
-	uint64		settings_before;
+	uint64	   *settings_before;	/* settings_watch.c: to compare with;
+									 * NULL: not */
 } BatonUtility;
 
 #endif							/* BATON_UTILITY_STATEMENT_H */

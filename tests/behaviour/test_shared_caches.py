@@ -41,6 +41,7 @@ TENANT = [
 DROP_LOW = ["DROP OWNED BY low", "DROP ROLE low"]
 
 NESTED = ["CREATE TYPE w.within AS (a int)", "CREATE TYPE w.pair AS (i w.within, x int)"]
+PAIR = ["CREATE TYPE w.pair AS (a int, b text)"]
 CLASS = "CREATE OPERATOR CLASS w.{name} DEFAULT FOR TYPE w.k USING btree AS OPERATOR 1 w.{order}, OPERATOR 3 w.=, OPERATOR 5 w.{other}, FUNCTION 1 w.{name}_cmp"
 OPCLASS = [
     "CREATE TYPE w.k AS (v int)", "CREATE TABLE w.keys (a w.k)", "INSERT INTO w.keys SELECT ROW(n)::w.k FROM generate_series(1, 3) n",
@@ -164,6 +165,10 @@ STATEMENTS = {
         [*NESTED, "CREATE DOMAIN w.outside AS w.pair[]"], ["EXECUTE s"],
         ["PREPARE s AS SELECT '{\"(\\\"(1)\\\",2)\"}'::outside::text"],
         ["ALTER TYPE w.within DROP ATTRIBUTE a, ADD ATTRIBUTE a text"],
+    ),
+    "attribute_of_a_type_gets_another_type": History(
+        PAIR, ["EXECUTE s"], ["PREPARE s AS SELECT array_agg(q)::text FROM (SELECT '(2,y)'::pair AS q) q"],
+        ["ALTER TYPE w.pair ALTER ATTRIBUTE a TYPE numeric"],
     ),
     "operator_class_exchanged": History(
         OPCLASS, ["EXECUTE s"], ["PREPARE s AS SELECT string_agg(k.a::text, ',') FROM (SELECT a FROM keys ORDER BY a) k"],
@@ -316,6 +321,17 @@ FUNCTIONS = {
          function("f", "SELECT p.* INTO x FROM (SELECT (p).* FROM pairs) p; y := (x).i; RETURN concat(x, y, to_json(x));", "x pair; y record;")],
         ["SELECT f()"], [],
         ["ALTER TYPE w.within DROP ATTRIBUTE a, ADD ATTRIBUTE a text"],
+    ),
+    "attribute_dropped_from_what_a_function_returns": History(
+        [*PAIR, function("g", "RETURN NEXT r;", "r pair;", returns="SETOF w.pair"),
+         function("f", "FOR r IN SELECT * FROM g() LOOP said := concat(said, r); END LOOP; RETURN said;", "r record; said text;")],
+        ["SELECT f()"], [],
+        ["ALTER TYPE w.pair DROP ATTRIBUTE b"],
+    ),
+    "attribute_of_a_constant_s_type_gets_another_type": History(
+        [*PAIR, function("f", "RETURN (SELECT array_agg(q)::text FROM (SELECT '(2,y)'::pair AS q) q);")],
+        ["SELECT f()"], [],
+        ["ALTER TYPE w.pair ALTER ATTRIBUTE a TYPE numeric"],
     ),
     "operator_class_exchanged": History(
         [*OPCLASS, function("f", "RETURN (SELECT string_agg(k.a::text, ',') FROM (SELECT a FROM keys ORDER BY a) k);")],

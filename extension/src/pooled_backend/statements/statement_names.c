@@ -26,7 +26,9 @@
  * with, and so do the types that it is made of, and the relations that hold the
  * attributes of composite ones: a statement holds the type's OID, of which
  * plancache.c is not told, and constants as they were laid out.  The catalog is asked
- * for the names when a query is analysed.
+ * for the names when a query is analysed.  An attribute that is dropped, renamed or
+ * gets another type writes no row of pg_class or pg_type: the relation cache tells of
+ * it, by the relation's OID.
  *
  * A transaction begins by taking in what other backends have committed
  * (AtStart_Cache, xact.c), and a plan is used in one: so what was there when a
@@ -92,6 +94,9 @@ typedef struct Collecting
 								 * nothing else */
 } Collecting;
 
+/* Of a relation that holds a type's attributes; its OID is hashed. */
+#define ROW_SALT 0x5BD1E995
+
 #define RECENT_MAX 4096
 #define BITMAP_BITS 65536
 
@@ -107,7 +112,8 @@ typedef struct TypeCalled
 {
 	Oid			type;			/* the key */
 	uint64		made;			/* how much had been */
-	List	   *hashes;			/* of name and schema; empty: it has gone */
+	List	   *hashes;			/* of name and schema, and of relations with
+								 * attributes; empty: it has gone */
 } TypeCalled;
 
 static MemoryContext types_context = NULL;
@@ -195,6 +201,22 @@ note_made(Datum argument, int cache, uint32 hash)
 	note_named(cache == TYPENAMENSP ? hash ^ BATON_TYPE_SALT : hash);
 }
 
+static uint32
+hash_of_row(Oid relation)
+{
+	return baton_name_hash_of_oid(relation) ^ ROW_SALT;
+}
+
+/* One without an OID comes with those of all names. */
+static void
+note_row(Datum argument, Oid relation)
+{
+	uint32		hash = hash_of_row(relation);
+
+	if (relation >= FirstNormalObjectId && is_in_bitmap(hash))
+		note_named(hash);
+}
+
 /*
  * Statements have taken over what they need, but those that were not looked
  * at yet: any object may be meant by these (hash_names).
@@ -224,6 +246,7 @@ baton_names_attach(BatonObjectMade made_callback)
 	forget_types();
 	CacheRegisterSyscacheCallback(RELNAMENSP, note_made, (Datum) 0);
 	CacheRegisterSyscacheCallback(TYPENAMENSP, note_made, (Datum) 0);
+	CacheRegisterRelcacheCallback(note_row, (Datum) 0);
 	baton_called_attach();
 	baton_catalog_age_watch(note_catalog);
 }
@@ -286,6 +309,11 @@ find_names_of_type(List **hashes, Oid type)
 	type = form->oid;
 	base = form->typbasetype;
 	is_composite = form->typtype == TYPTYPE_COMPOSITE;
+	if (is_composite)
+	{
+		*hashes = lappend_int(*hashes, hash_of_row(form->typrelid));
+		baton_names_expect(hash_of_row(form->typrelid));
+	}
 	ReleaseSysCache(tuple);
 	if (base >= FirstNormalObjectId)
 		find_names_of_type(hashes, base);

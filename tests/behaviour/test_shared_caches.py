@@ -391,6 +391,12 @@ FUNCTIONS = {
         ["SELECT f()"], [],
         ["CREATE CAST (w.c AS text) WITH FUNCTION w.c2(w.c) AS ASSIGNMENT"],
     ),
+    "cast_of_a_returned_value_added": History(
+        ["CREATE FUNCTION w.c2(timestamptz) RETURNS int LANGUAGE plpgsql AS $$BEGIN RETURN 99; END$$",
+         function("f", "RETURN '2020-01-01'::timestamptz;", returns="int")],
+        ["SELECT f()"], [],
+        ["CREATE CAST (timestamptz AS int) WITH FUNCTION w.c2(timestamptz) AS ASSIGNMENT"],
+    ),
     "immutable_function_reads_a_setting": History(
         [*TENANT, function("mine", "RETURN (SELECT string_agg(v, ',') FROM account);"),
          function("told", "RETURN tenant();")],

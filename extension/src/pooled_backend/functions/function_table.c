@@ -232,13 +232,29 @@ mix(FunctionTable *table, Oid function)
 }
 
 /*
+ * Casts that assignments need are planned once in a process (get_cast_hashentry,
+ * pl_exec.c): after any change of a cast they are made anew.
+ */
+static void
+renew_casts(void)
+{
+	static uint64 casts = 0;
+
+	if (casts == baton_catalog_changed(BATON_CATALOG_CASTS))
+		return;
+	casts = baton_catalog_changed(BATON_CATALOG_CASTS);
+	ResetPlanCache();
+}
+
+/*
  * Another session comes to use the table: functions go that it would not have
- * compiled or planned so.
+ * compiled or planned so.  Its transaction has taken in what others have committed.
  */
 static void
 take_over(FunctionTable *table)
 {
 	table->session = baton_session_held();
+	renew_casts();
 	baton_function_records_stay_begins();
 	baton_names_look_up_functions();
 	if (table->names == NULL)
@@ -717,15 +733,8 @@ baton_functions_attach(void)
 void
 baton_functions_session_changes(void)
 {
-	static uint64 casts = 0;
-
 	if (sql_handle != NULL)
 		baton_function_cache_forget_sql(sql_handle);
-
-	/* those that assignments need (get_cast_hashentry, pl_exec.c) */
-	if (state == USABLE && casts != baton_catalog_changed(BATON_CATALOG_CASTS))
-	{
-		casts = baton_catalog_changed(BATON_CATALOG_CASTS);
-		ResetPlanCache();
-	}
+	if (state == USABLE)
+		renew_casts();
 }

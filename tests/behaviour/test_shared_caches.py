@@ -333,6 +333,13 @@ FUNCTIONS = {
         ["SELECT f()"], [],
         ["ALTER TYPE w.pair ALTER ATTRIBUTE a TYPE numeric"],
     ),
+    "default_of_a_domain_changed": History(
+        ["CREATE DOMAIN w.kind AS int DEFAULT 1", "CREATE TABLE w.kinds (v text, k w.kind)",
+         function("f", "INSERT INTO kinds (v) VALUES ('v') RETURNING k INTO x; UPDATE kinds SET k = DEFAULT RETURNING k INTO y;"
+                  " DELETE FROM kinds; RETURN concat(x, y);", "x int; y int;")],
+        ["SELECT f()"], [],
+        ["ALTER DOMAIN w.kind SET DEFAULT 7"],
+    ),
     "operator_class_exchanged": History(
         [*OPCLASS, function("f", "RETURN (SELECT string_agg(k.a::text, ',') FROM (SELECT a FROM keys ORDER BY a) k);")],
         ["SELECT f()"], [],

@@ -336,9 +336,8 @@ baton_function_names_copied(FunctionNames *names, Oid function)
 }
 
 void
-baton_function_names_analysed(FunctionNames *names, Query *query)
+baton_function_names_rewritten(FunctionNames *names, Query *query)
 {
-	List	   *functions = baton_bindings_functions(list_make1(query));
 	List	   *types = baton_bindings_types(list_make1(query));
 	ListCell   *cell;
 
@@ -355,6 +354,15 @@ baton_function_names_analysed(FunctionNames *names, Query *query)
 		}
 	}
 	list_free(types);
+}
+
+void
+baton_function_names_analysed(FunctionNames *names, Query *query)
+{
+	List	   *functions = baton_bindings_functions(list_make1(query));
+	ListCell   *cell;
+
+	baton_function_names_rewritten(names, query);
 	baton_bindings_find(&names->bindings, list_make1(query), NULL);
 	if (functions != NIL)
 	{

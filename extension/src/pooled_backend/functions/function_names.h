@@ -30,6 +30,9 @@ extern void baton_function_names_copied(FunctionNames *names, Oid function);
 
 /* One was: a query of its was analysed, or planned with a function in SQL. */
 extern void baton_function_names_analysed(FunctionNames *names, Query *query);
+
+/* Likewise, one that was rewritten: its types count as well. */
+extern void baton_function_names_rewritten(FunctionNames *names, Query *query);
 extern void baton_function_names_inlined(FunctionNames *names);
 
 /*

@@ -381,6 +381,7 @@ baton_functions_drop_oldest(uint64 before)
 
 static void planned(bool folds, bool inlines);
 static void copied(Oid function);
+static void rewritten(Query *query);
 
 /* ---- attach ------------------------------------------------------------ */
 
@@ -426,6 +427,7 @@ attach(const char *library)
 	baton_function_records_attach();
 	baton_planning_watch(planned);
 	baton_planning_watch_copies(copied);
+	baton_planning_watch_rewritten(rewritten);
 	original = new_table(baton_hash_make_room(table_context));
 	dlist_push_head(&by_use, &original->node);
 	original->is_first = true;
@@ -620,6 +622,15 @@ copied(Oid function)
 {
 	if (running != NULL && running->table->names != NULL)
 		baton_function_names_copied(running->table->names, function);
+}
+
+static void
+rewritten(Query *query)
+{
+	if (running == NULL || running->table->names == NULL)
+		return;
+	baton_names_query_analysed(query);
+	baton_function_names_rewritten(running->table->names, query);
 }
 
 /* What is kept with a FmgrInfo from its first call on. */

@@ -31,6 +31,7 @@ static int	planning = 0;		/* calls of the planner, nested */
 static bool folded = false;		/* it has executed an immutable function */
 static void (*watcher) (bool folds, bool inlines) = NULL;
 static void (*copy_watcher) (Oid function) = NULL;
+static void (*rewritten_watcher) (Query *query) = NULL;
 
 void
 baton_planning_function(Oid function)
@@ -50,6 +51,12 @@ void
 baton_planning_watch_copies(void (*copied) (Oid function))
 {
 	copy_watcher = copied;
+}
+
+void
+baton_planning_watch_rewritten(void (*rewritten) (Query *query))
+{
+	rewritten_watcher = rewritten;
 }
 
 /* inline_function() and inline_set_returning_function() (clauses.c), 15 to 18. */
@@ -81,6 +88,8 @@ baton_planning_run(Query *parse, const char *query_string, int cursor_options,
 	alike = learns && baton_values_are_indifferent(parse);
 	baton_names_in_transaction();
 	inlines = parameters == NULL && baton_bindings_call_sql(parse);
+	if (parse->commandType != CMD_SELECT && rewritten_watcher != NULL)
+		rewritten_watcher(parse);
 	folded = false;
 	planning++;
 	PG_TRY();

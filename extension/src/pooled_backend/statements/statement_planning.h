@@ -24,6 +24,12 @@ extern void baton_planning_watch(void (*planned) (bool folds, bool inlines));
 /* Calls this when a function in SQL of a user's may be copied into a plan. */
 extern void baton_planning_watch_copies(void (*copied) (Oid function));
 
+/*
+ * Calls this when a query that writes is planned: the rewriter has put the columns'
+ * defaults into it, a domain's among them.
+ */
+extern void baton_planning_watch_rewritten(void (*rewritten) (Query *query));
+
 /* A function is looked up (hooks.c): the planner asks before it copies one. */
 extern void baton_planning_looks_up(Oid function);
 

@@ -391,6 +391,32 @@ FUNCTIONS = {
         ["SELECT f()"], [],
         ["ALTER TYPE w.st RENAME VALUE 'active' TO 'legacy'", "ALTER TYPE w.st RENAME VALUE 'off' TO 'active'"],
     ),
+    "enum_labels_of_a_procedure_s_argument_swapped": History(
+        ["CREATE TYPE w.st AS ENUM ('active', 'off')",
+         "CREATE PROCEDURE w.p(s w.st, INOUT said text) LANGUAGE plpgsql AS $$BEGIN said := s; END$$",
+         function("f", "CALL p('active', said); RETURN said;", "said text;")],
+        ["SELECT f()"], [],
+        ["ALTER TYPE w.st RENAME VALUE 'active' TO 'legacy'", "ALTER TYPE w.st RENAME VALUE 'off' TO 'active'"],
+    ),
+    "procedure_that_was_not_meant_goes": History(
+        [*(f"CREATE PROCEDURE w.vague({kind}, time, INOUT said text) LANGUAGE plpgsql AS $$BEGIN said := '{kind}'; END$$"
+           for kind in ("time", "int", "timestamptz")),
+         function("f", "CALL vague('2020-01-01 12:00', '12:00'::time, said); RETURN said;", "said text;")],
+        ["SELECT f()"], [],
+        ["DROP PROCEDURE w.vague(int, time, text)"],
+    ),
+    "function_that_an_explained_query_did_not_mean_goes": History(
+        [*VAGUE, function("f", "FOR r IN EXPLAIN (VERBOSE, COSTS OFF) SELECT vague('2020-01-01 12:00', '12:00'::time) LOOP"
+                          " said := concat(said, r); END LOOP; RETURN said;", "r record; said text;")],
+        ["SELECT f()"], [],
+        ["DROP FUNCTION w.vague(int, time)"],
+    ),
+    "sampling_method_goes": History(
+        ["CREATE EXTENSION IF NOT EXISTS tsm_system_rows SCHEMA w",
+         function("f", "RETURN (SELECT count(*) FROM pg_class TABLESAMPLE system_rows(1));")],
+        ["SELECT f()"], [],
+        ["DROP EXTENSION tsm_system_rows"],
+    ),
     "cast_added": History(
         ["CREATE TYPE w.c AS (v int)",
          "CREATE FUNCTION w.c2(w.c) RETURNS text LANGUAGE plpgsql AS $$BEGIN RETURN 'second'; END$$",

@@ -154,6 +154,26 @@ look_at_constant(Finding *finding, const Const *constant)
 		found->moment = literal_is_moment(finding, constant->location);
 }
 
+typedef bool (*Walker) (Node *node, void *context);
+
+/* What a query consists of; of a utility command, what is analysed with it. */
+static bool
+walk_query(Query *query, Walker walker, void *context, int flags)
+{
+	Node	   *utility = query->utilityStmt;
+
+	if (utility != NULL && IsA(utility, ExplainStmt))
+		return walker(((ExplainStmt *) utility)->query, context);
+	if (utility != NULL && IsA(utility, CreateTableAsStmt))
+		return walker(((CreateTableAsStmt *) utility)->query, context);
+	if (utility != NULL && IsA(utility, DeclareCursorStmt))
+		return walker(((DeclareCursorStmt *) utility)->query, context);
+	if (utility != NULL && IsA(utility, CallStmt))
+		return walker((Node *) ((CallStmt *) utility)->funcexpr, context) ||
+			walker((Node *) ((CallStmt *) utility)->outargs, context);
+	return query_tree_walker(query, walker, context, flags);
+}
+
 static bool
 find(Node *node, void *context)
 {
@@ -165,17 +185,7 @@ find(Node *node, void *context)
 		return false;
 	}
 	if (IsA(node, Query))
-	{
-		Query	   *query = (Query *) node;
-
-		if (query->utilityStmt != NULL && IsA(query->utilityStmt, ExplainStmt))
-			return find(((ExplainStmt *) query->utilityStmt)->query, context);
-		if (query->utilityStmt != NULL && IsA(query->utilityStmt, CreateTableAsStmt))
-			return find(((CreateTableAsStmt *) query->utilityStmt)->query, context);
-		if (query->utilityStmt != NULL && IsA(query->utilityStmt, DeclareCursorStmt))
-			return find(((DeclareCursorStmt *) query->utilityStmt)->query, context);
-		return query_tree_walker(query, find, context, 0);
-	}
+		return walk_query((Query *) node, find, context, 0);
 	return expression_tree_walker(node, find, context);
 }
 
@@ -205,7 +215,7 @@ baton_bindings_find(BatonBindings *bindings, List *queries, const char *text)
 
 /* The OIDs that the walker has put into a list, which is its context. */
 static List *
-found_in(List *queries, bool (*walker) (Node *node, void *context))
+found_in(List *queries, Walker walker)
 {
 	List	   *oids = NIL;
 	ListCell   *cell;
@@ -264,8 +274,8 @@ find_types(Node *node, void *context)
 				add_types(context, ((RangeTblFunction *) lfirst(cell))->funccoltypes);
 			return false;
 		case T_Query:
-			return query_tree_walker((Query *) node, find_types, context,
-									 QTW_EXAMINE_RTES_BEFORE);
+			return walk_query((Query *) node, find_types, context,
+							  QTW_EXAMINE_RTES_BEFORE);
 		default:
 			break;
 	}
@@ -298,8 +308,10 @@ find_functions(Node *node, void *context)
 		*functions = list_append_unique_oid(*functions, ((Aggref *) node)->aggfnoid);
 	else if (IsA(node, WindowFunc) && ((WindowFunc *) node)->location >= 0)
 		*functions = list_append_unique_oid(*functions, ((WindowFunc *) node)->winfnoid);
+	else if (IsA(node, TableSampleClause))
+		*functions = list_append_unique_oid(*functions, ((TableSampleClause *) node)->tsmhandler);
 	else if (IsA(node, Query))
-		return query_tree_walker((Query *) node, find_functions, context, 0);
+		return walk_query((Query *) node, find_functions, context, 0);
 	return expression_tree_walker(node, find_functions, context);
 }
 

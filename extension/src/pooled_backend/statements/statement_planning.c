@@ -88,7 +88,7 @@ baton_planning_run(Query *parse, const char *query_string, int cursor_options,
 	alike = learns && baton_values_are_indifferent(parse);
 	baton_names_in_transaction();
 	inlines = parameters == NULL && baton_bindings_call_sql(parse);
-	if (parse->commandType != CMD_SELECT && rewritten_watcher != NULL)
+	if ((parse->commandType != CMD_SELECT || parse->hasModifyingCTE) && rewritten_watcher != NULL)
 		rewritten_watcher(parse);
 	folded = false;
 	planning++;

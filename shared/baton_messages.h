@@ -41,9 +41,9 @@ typedef struct BatonFrame
 /* anyone -> dispatcher, first message on a control connection */
 #define BATON_MSG_HELLO_BACKEND 1	/* u32 layout_version, u32 slot, u64
 									 * attach_token, u32 pid, u32 role_oid,
-									 * u32 database_oid, u8 superuser: as whom
-									 * and where it has logged in; u8 whether
-									 * it can become another role's */
+									 * u32 database_oid: for whom it was
+									 * opened and where; u8 whether it can
+									 * become another role's */
 #define BATON_MSG_HELLO_LAUNCHER 2	/* u32 layout_version, u64 secret, u32 pid */
 #define BATON_MSG_HELLO_QUERY 3 /* u32 layout_version, u64 secret, u32 what
 								 * (BATON_QUERY_*), then see there */
@@ -144,11 +144,11 @@ typedef struct BatonFrame
  */
 #define BATON_MSG_GIVES_WAY 60
 #define BATON_MSG_BECOME 61		/* u32 pool slot, u32 role_oid, u32
-								 * database_oid, u8 superuser, string the
-								 * role's name; descriptor: the pool's ready
-								 * queue (read end) */
-#define BATON_MSG_BECAME 62		/* u32 role_oid, u32 database_oid, u8
-								 * superuser: as whom it serves now */
+								 * database_oid, string the role's name at its
+								 * logins; descriptor: the pool's ready queue
+								 * (read end) */
+#define BATON_MSG_BECAME 62		/* u32 role_oid, u32 database_oid: as whom it
+								 * serves now */
 
 /* For how long others of the session's kind may be told the same. */
 #define BATON_GREETING_NEVER 0
@@ -231,7 +231,7 @@ typedef struct BatonFrame
 #define BATON_CONCERNS_MEMBERSHIPS 4
 #define BATON_NATIVE_NOT 0
 #define BATON_NATIVE_POOL_MODE 1
-#define BATON_NATIVE_BY_SERVER 2	/* if a backend authenticates it:
+#define BATON_NATIVE_FAILED_CHECK 2 /* no backend of the pool can be opened:
 									 * trusted_hba.c does not work */
 #define BATON_NATIVE_DELEGATION 3	/* its credentials go to one process */
 

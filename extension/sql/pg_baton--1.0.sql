@@ -168,8 +168,7 @@ CREATE FUNCTION pg_baton_get_pools(
     OUT longest_wait interval,
     OUT completed bigint,
     OUT memory_bytes bigint,
-    OUT memory_limit_bytes bigint,
-    OUT can_open_backends boolean)
+    OUT memory_limit_bytes bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pg_baton_get_pools'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
@@ -191,8 +190,7 @@ CREATE VIEW pg_baton_pools AS
         longest_wait,
         completed,
         memory_bytes,
-        memory_limit_bytes,
-        can_open_backends
+        memory_limit_bytes
     FROM pg_baton_get_pools();
 
 COMMENT ON VIEW pg_baton_pools IS
@@ -226,9 +224,6 @@ COMMENT ON COLUMN pg_baton_pools.memory_bytes IS
     'Memory that its sessions'' stored contexts account for';
 COMMENT ON COLUMN pg_baton_pools.memory_limit_bytes IS
     'How much they may, with those of the other pools of its user and database ("pg_baton.pool_memory"); NULL if there is no limit';
-COMMENT ON COLUMN pg_baton_pools.can_open_backends IS
-    'Could a backend in the place of one of these log in, on behalf of each of its sessions? NULL if not known; who reads it has the server asked, so look again';
-
 REVOKE ALL ON FUNCTION pg_baton_get_pools() FROM PUBLIC;
 REVOKE ALL ON pg_baton_pools FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION pg_baton_get_pools() TO pg_monitor;

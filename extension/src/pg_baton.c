@@ -16,7 +16,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 
-#include "attach_origin.h"
+#include "opening.h"
 #include "control.h"
 #include "hooks.h"
 #include "launcher.h"
@@ -50,7 +50,7 @@ _PG_init(void)
 	baton_self_check_init();
 	baton_rules_init(BATON_LAUNCHER_FUNCTION);
 	baton_log_settings_init();
-	baton_attach_origin_init();
+	baton_opening_init();
 	baton_taint_watch_init();
 	baton_pids_init();
 	baton_system_user_init();

@@ -239,17 +239,6 @@ def test_libraries_that_nobody_listed(make_cluster):
     assert "of_our_own" in of(findings(cluster, 0), "libraries", "ok")["text"]
 
 
-def test_a_pool_whose_next_backend_could_not_log_in(make_cluster):
-    cluster = with_views(make_cluster())
-    cluster.sql("CREATE ROLE leaver LOGIN")
-    with psycopg.connect(cluster.pool(user="leaver"), autocommit=True) as session:
-        assert findings(cluster, 0)
-        cluster.sql("ALTER ROLE leaver NOLOGIN")
-        one = of(findings(cluster, 1), "pools", "failure")
-        assert "leaver in postgres: the role is NOLOGIN" in one["text"]
-        assert session.execute("SELECT 1").fetchone() == (1,)
-
-
 def test_a_self_check_that_failed(make_cluster):
     cluster = with_views(make_cluster(parameters={"pg_baton.break_self_check": "wait_sets"}))
     with psycopg.connect(cluster.pool()) as session:

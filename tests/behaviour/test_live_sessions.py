@@ -37,6 +37,15 @@ def enter(port: int, user: str = "live", database: str = "live", password: str =
     return Wire.login("127.0.0.1", port, user=user, database=database, password=password)
 
 
+def may_enter(server) -> bool:
+    try:
+        enter(server.pool_port).close()
+    except Exception as refusal:
+        assert "pg_hba.conf" in str(refusal)
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def idle_backends_go(server):
     """Meanwhile only: where a change finds no backend any more, there is nothing to see."""
@@ -47,18 +56,6 @@ def idle_backends_go(server):
     finally:
         server.set_parameters({"pg_baton.backend_idle_timeout": None})
         server.reload()
-
-
-def others_backends_have_gone(server) -> None:
-    """What has been idle for pg_baton.backend_idle_timeout goes; twice that."""
-    with idle_backends_go(server):
-        for _ in range(2):
-            with Wire.login("127.0.0.1", server.pool_port, database="elsewhere") as other:
-                other.query("SELECT 1")
-            wait_until(
-                lambda: server.sql("SELECT count(*) FROM pg_baton_backends WHERE database = 'elsewhere'") == [(0,)],
-                what="idle backends have gone",
-            )
 
 
 def without_numbers(found):
@@ -130,19 +127,54 @@ def test_what_counts_for_new_logins_leaves_live_sessions_as_they_are(roles, chan
             assert after[0] == after[1] == after[2], change
 
 
-@pytest.mark.parametrize("change", ["nologin", "renamed_and_made_anew", "password"])
-def test_a_backend_that_could_not_be_replaced_stays_for_its_session(roles, change):
-    """Beyond pg_baton.backend_idle_timeout, for the next one could not log in."""
+# By these no backend could log in as the role any more, or another role would.
+CLOSES_LOGIN = [
+    "renamed", "renamed_and_made_anew", "nologin", "role_limit", "expired", "connect_revoked", "settings", "password",
+    "password_and_settings", "password_s_owner_made_anew",
+]
+
+# What may be done, and by whom: each as a direct connection answers it.
+ASKED = [
+    WHO,
+    "SET SESSION AUTHORIZATION postgres",
+    "CREATE ROLE live_other",
+    "SELECT rolname FROM pg_authid",
+    "SELECT pg_read_file('postgresql.conf')",
+    "RESET SESSION AUTHORIZATION; " + WHO,
+    "SELECT setting, reset_val, source FROM pg_settings WHERE name IN ('work_mem', 'role')",
+    "DISCARD ALL",
+    WHO,
+]
+
+
+@pytest.mark.parametrize("change", CLOSES_LOGIN)
+def test_a_session_is_served_by_new_backends_though_its_role_could_not_log_in(roles, change):
+    """Its backends have gone: each that comes is opened as whoever may log in, becomes its
+    role's, and has that one's privileges and settings, and no others."""
     user = "live_scram" if "live_scram" in CHANGES[change][0] else "live"
-    with enter(roles.port, user) as direct, enter(roles.pool_port, user) as session:
-        assert outcome(direct) == outcome(session)
+    with (
+        enter(roles.port, user) as direct,
+        enter(roles.pool_port, user) as first,
+        enter(roles.pool_port, user) as second,
+    ):
+        assert outcome(direct) == outcome(first) == outcome(second)
         for statement in CHANGES[change]:
             roles.sql(statement)
-        others_backends_have_gone(roles)
-        assert outcome(session) == outcome(direct)
+        with idle_backends_go(roles):
+            wait_until(
+                lambda: roles.sql("SELECT count(*) FROM pg_baton_backends WHERE user_name ~ '^live'") == [(0,)],
+                what="its backends have gone",
+            )
+        # Two at once, which one backend cannot serve.
+        assert first.query("BEGIN") == second.query("BEGIN")
+        assert outcome(first) == outcome(second) == outcome(direct)
+        assert first.query("COMMIT") == second.query("COMMIT")
+        for sql in ASKED:
+            expected = outcome(direct, sql)
+            assert [outcome(session, sql) for session in (first, second)] == [expected] * 2, sql
 
 
-def test_a_session_without_a_backend_never_becomes_another_role(roles):
+def test_a_session_goes_on_when_its_line_of_pg_hba_has_gone(roles):
     with enter(roles.pool_port) as session:
         assert outcome(session)[0][0] == "live"
         with idle_backends_go(roles):
@@ -150,15 +182,14 @@ def test_a_session_without_a_backend_never_becomes_another_role(roles):
                 lambda: roles.sql("SELECT count(*) FROM pg_baton_backends WHERE user_name = 'live'") == [(0,)],
                 what="its backend has gone",
             )
-        roles.sql("ALTER ROLE live RENAME TO live_old")
-        roles.sql("CREATE ROLE live LOGIN SUPERUSER")
-        with enter(roles.pool_port) as new:
-            assert outcome(new)[0][2] == "on"
-            found = outcome(session)
-            assert "53300" in found, found
-        roles.sql("ALTER ROLE live RENAME TO live_new")
-        roles.sql("ALTER ROLE live_old RENAME TO live")
-        wait_until(lambda: outcome(session)[0][:3] == ["live", "live", "off"], what="it can log in again")
+        roles.write_hba(["host all live all reject", "local all live reject", *HBA])
+        roles.reload()
+        try:
+            wait_until(lambda: not may_enter(roles), what="nobody comes in any more")
+            assert outcome(session)[0][0] == "live"
+        finally:
+            roles.write_hba(HBA)
+            roles.reload()
 
 
 DEMOTIONS = {

@@ -322,7 +322,7 @@ def test_a_role_dropped_as_the_backend_becomes_its_ends_that_backend_alone(prepa
     ):
         assert plain.query("SELECT 1") == [["1"]]
         (pid,) = processes_of(server)
-        with stopped_at(pid, "InitializeSessionUserId") as stop:
+        with stopped_at(pid, "SetAuthenticatedUserId") as stop:
             brief.send(query("SELECT 1"))
             stop.wait()
             beside.query("DROP ROLE brief")

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Iterator
 
@@ -19,7 +20,8 @@ import pytest
 from harness.debugger import needs_gdb
 from harness.health import assert_healthy, stop, wait_until
 from harness.plain import while_the_dispatcher_is_away
-from harness.wire import Closed, Wire, query
+from harness.control_memory import ControlMemory, constant
+from harness.wire import Closed, Wire, query, startup
 
 HOST = "127.0.0.1"
 
@@ -50,20 +52,30 @@ def drop(cluster) -> None:
         admin.query("DROP DATABASE wanted", timeout_s=30)
 
 
-def waits_in_extension(cluster) -> set[int]:
-    return {pid for (pid,) in cluster.sql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'Extension'")}
+def is_asleep(pid: int) -> bool:
+    """In a wait of the kernel's, for a second and longer."""
+    def switches() -> str:
+        status = Path(f"/proc/{pid}/status").read_text()
+        return "".join(line for line in status.splitlines() if line.startswith(("State", "voluntary")))
+    before = switches()
+    time.sleep(1)
+    return "sleeping" in before and before == switches()
 
 
 def test_a_backend_that_is_not_welcomed_holds_up_nobody(cluster):
     """It asks as those do that the dispatcher opens."""
-    launcher = waits_in_extension(cluster)
+    memory = ControlMemory(cluster)
+    slot = memory.header.backend_slots - 1
+    words = memory.backend_slot(slot)
     with dispatcher_stopped(cluster), Wire.open(HOST, cluster.port) as wire:
+        words.attach_token, words.state = 1, constant("BATON_BACKEND_STARTING")
+        options = f"-c pg_baton.attach={slot}:1:10"
+        wire.send(startup({"user": "postgres", "database": "postgres", "options": options, "_pq_.pg_baton": ""}))
         # it is welcomed, or not, behind its first ReadyForQuery
-        assert wire.log_in("postgres", "postgres", options="-c pg_baton.attach=0:1")[-1].type == "Z"
-        wait_until(lambda: waits_in_extension(cluster) - launcher, what="a backend waits for its welcome")
+        wire.until_ready(20)
+        wait_until(lambda: is_asleep(words.pid), what="a backend waits for its welcome")
         drop(cluster)
-        (pid,) = waits_in_extension(cluster) - launcher
-        assert cluster.sql(f"SELECT pg_terminate_backend({pid}, 20000)") == [(True,)]
+        os.kill(words.pid, signal.SIGTERM)
         assert [m.fields()["C"] for m in wire.until_closed(20) if m.type == "E"] == ["57P01"]
     assert_healthy(cluster)
 

@@ -41,6 +41,13 @@ class World:
         wire.send(startup({"user": "postgres", "database": "postgres"} | parameters))
         return wire
 
+    def opens(self, slot: int) -> Wire:
+        """A backend of the pool's, for the bootstrap superuser."""
+        words = self.memory.backend_slot(slot)
+        words.attach_token = 1
+        words.state = constant("BATON_BACKEND_STARTING")
+        return self.comes(options=f"-c pg_baton.attach={slot}:1:10", **{"_pq_.pg_baton": ""})
+
     def with_ticket(self) -> Wire:
         self.memory.header.tickets[TICKET % constant("BATON_TICKETS")] = TICKET
         return self.comes(**{f"_pq_.pg_baton.{TICKET:016x}": ""})
@@ -158,7 +165,7 @@ def test_no_welcome_crashes_the_server(make_cluster):
     with world.impostor.in_its_place() as listener:
         for what, lie in lies.items():
             for count in (0, 2, 3, 11):
-                wire = world.comes(options=f"-c pg_baton.attach={slot}:1")
+                wire = world.opens(slot)
                 peer, _ = listener.accept()
                 assert heard(peer) == constant("BATON_MSG_HELLO_BACKEND")
                 socket.send_fds(peer, [lie], [memory] * count)

@@ -413,7 +413,7 @@ def test_a_stranger_at_the_control_socket_is_turned_away(make_cluster):
     world = World(make_cluster, same_pool=True)
     version, secret = word(constant("BATON_LAYOUT_VERSION")), struct.pack("=Q", world.memory.header.secret)
     wrong = struct.pack("=Q", world.memory.header.secret ^ 1)
-    backend = version + struct.pack("=IQIIIBB", 1, 1, 1, 10, 5, 1, 1)
+    backend = version + struct.pack("=IQIIIB", 1, 1, 1, 10, 5, 1)
     sessions = word(constant("BATON_QUERY_SESSIONS"))
     packets = {
         "nothing of ours": [b"GET / HTTP/1.0\r\n\r\n"],

@@ -165,7 +165,7 @@ class Backend(Peer):
     """Attached in the slot that is expected to be filled next."""
 
     def __init__(
-        self, cluster: Cluster, memory: ControlMemory, role: int, database: int, superuser: bool = False
+        self, cluster: Cluster, memory: ControlMemory, role: int, database: int
     ) -> None:
         super().__init__(cluster, own_process=True)
         self.memory = memory
@@ -183,7 +183,7 @@ class Backend(Peer):
         self.slot = found[0]
         words = memory.backend_slot(self.slot)
         version = constant("BATON_LAYOUT_VERSION")
-        who = struct.pack("=IIQIIIBB", version, self.slot, words.attach_token, self.process, role, database, superuser, 0)
+        who = struct.pack("=IIQIIIB", version, self.slot, words.attach_token, self.process, role, database, 0)
         self.send(frame("HELLO_BACKEND", 0, who))
         kind, _, _ = self.receive()
         assert kind == constant("BATON_MSG_WELCOME"), kind

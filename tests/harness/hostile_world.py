@@ -25,7 +25,6 @@ class World:
         self.user = "postgres" if same_pool else "liar"
         ((self.role,),) = self.cluster.sql(f"SELECT oid FROM pg_roles WHERE rolname = '{self.user}'")
         ((self.database,),) = self.cluster.sql("SELECT oid FROM pg_database WHERE datname = 'postgres'")
-        self.superuser = same_pool
         self.idle = self.come("postgres", "idle")
         self.busy = self.come("postgres", "busy")
         self.busy.query("BEGIN")
@@ -65,7 +64,7 @@ class World:
         return found[0][0] if found else None
 
     def liar(self) -> Backend:
-        return Backend(self.cluster, self.memory, self.role, self.database, self.superuser)
+        return Backend(self.cluster, self.memory, self.role, self.database)
 
     def never(self) -> dict[str, int]:
         """Names of sessions that there have never been."""

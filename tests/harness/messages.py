@@ -45,7 +45,7 @@ VERSION = word(constant("BATON_LAYOUT_VERSION"))
 
 # Whole, and of nobody: the token, the ticket and the secret are none that there are.
 PAYLOADS = {
-    "HELLO_BACKEND": VERSION + struct.pack("=IQIIIBB", 1, 1, 1, 10, 5, 1, 1),
+    "HELLO_BACKEND": VERSION + struct.pack("=IQIIIB", 1, 1, 1, 10, 5, 1),
     "HELLO_LAUNCHER": VERSION + struct.pack("=QI", 1, 1),
     "HELLO_QUERY": VERSION + struct.pack("=QI", 1, constant("BATON_QUERY_SESSIONS")),
     "HELLO_TICKET": VERSION + struct.pack("=QI", 257, 1),
@@ -67,8 +67,8 @@ PAYLOADS = {
     "DEDICATED": word(1),
     "RETIRING": string(b""),
     "GIVES_WAY": b"",
-    "BECOME": struct.pack("=IIIB", 0, 10, 5, 1) + string(b"postgres"),
-    "BECAME": struct.pack("=IIB", 10, 5, 1),
+    "BECOME": struct.pack("=III", 0, 10, 5) + string(b"postgres"),
+    "BECAME": struct.pack("=II", 10, 5),
     "AUTHENTICATED": b"\0" + string(b"") + b"\0" + 2 * string(b""),
     "NATIVE_IN": struct.pack("=IB", 10, 1),
     "STARTUP": struct.pack("!I", 196608) + b"user\0postgres\0\0",

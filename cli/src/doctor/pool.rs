@@ -3,9 +3,6 @@
 use super::ask::Server;
 use super::{Findings, Level};
 use anyhow::Result;
-use std::collections::BTreeMap;
-use std::thread::sleep;
-use std::time::Duration;
 
 /// Mistakes in the files, and what waits for a restart.
 pub fn configuration(server: &Server, findings: &mut Findings) -> Result<()> {
@@ -88,84 +85,9 @@ pub fn failed_checks(server: &Server, findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// Each pool with sessions: could a backend of it be replaced, and what is known of why
-/// not. The rest (a password, a line of pg_hba.conf, a CONNECTION LIMIT) no catalog tells.
-const POOLS: &str = "SELECT json_agg(json_build_object('user', p.user_name, 'database', p.database, \
-     'options', p.options, 'can', p.can_open_backends, 'why', \
-     CASE WHEN r.oid IS NULL THEN 'the role has gone or has another name' \
-     WHEN NOT r.rolcanlogin THEN 'the role is NOLOGIN' \
-     WHEN r.rolvaliduntil < now() THEN 'the role''s password has expired' \
-     WHEN d.oid IS NULL THEN 'the database has gone or has another name' \
-     WHEN NOT d.datallowconn THEN 'the database takes no connections' \
-     WHEN NOT has_database_privilege(r.oid, d.oid, 'CONNECT') THEN 'the role has no CONNECT privilege' \
-     END)) FROM {pools} p LEFT JOIN pg_roles r ON r.rolname = p.user_name \
-     LEFT JOIN pg_database d ON d.datname = p.database WHERE p.sessions > 0";
-const OTHER_CAUSE: &str =
-    "a password, a line of pg_hba.conf or a CONNECTION LIMIT is not what it was as they came in";
-
-/// What is not known the dispatcher finds out when it is asked, for some pools at a time.
-const MOST_LOOKS: usize = 40;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
-
-/// Pools by their names; what was said of each.
-type Known = BTreeMap<(String, String, String), (Option<bool>, String)>;
-
-/// Blocks, until all is known or long enough.
-fn look_at_pools(server: &Server) -> Result<Known> {
-    let sql = POOLS.replace("{pools}", &server.view_name("pg_baton_pools"));
-    let mut known = Known::new();
-    for look in 0..MOST_LOOKS {
-        if look > 0 {
-            sleep(BETWEEN_LOOKS);
-        }
-        let rows = server.rows(&sql, None)?;
-        let mut seen = Known::new();
-        for row in &rows {
-            let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
-            let name = (text("user"), text("database"), text("options"));
-            // A no is good for a moment only, and is none again when others are known.
-            let before = known.get(&name).and_then(|(can, _)| *can);
-            let can = row["can"].as_bool().or(before);
-            // There are two of a name while an outdated one is left: the worse counts.
-            let other = seen.get(&name).map_or(Some(true), |(can, _)| *can);
-            let can = match (can, other) {
-                (Some(false), _) | (_, Some(false)) => Some(false),
-                (Some(true), Some(true)) => Some(true),
-                _ => None,
-            };
-            seen.insert(name, (can, text("why")));
-        }
-        known = seen;
-        if known.values().all(|(can, _)| can.is_some()) {
-            break;
-        }
-    }
-    Ok(known)
-}
-
-/// Pools whose next backend could not log in; and who waits.
+/// Pools in which somebody waits.
 pub fn pools(server: &Server, findings: &mut Findings) -> Result<()> {
     let check = "pools";
-    let known = look_at_pools(server)?;
-    let cannot = known.iter().filter(|(_, (can, _))| *can == Some(false));
-    let mut is_well = true;
-    for ((user, database, _), (_, why)) in cannot {
-        is_well = false;
-        let why = if why.is_empty() { OTHER_CAUSE } else { why };
-        findings.mended(
-            check,
-            Level::Failure,
-            format!("a backend that ends may not be replaced for the sessions of {user} in {database}: {why}"),
-            "give that back (ALTER ROLE, GRANT, pg_hba.conf), or have them log in anew",
-        );
-    }
-    let unknown = known.values().filter(|(can, _)| can.is_none()).count();
-    if unknown > 0 {
-        is_well = false;
-        let text =
-            format!("of {unknown} pools it is not known whether another backend could log in");
-        findings.add(check, Level::Unknown, text);
-    }
     let pools = server.view_name("pg_baton_pools");
     let waiting = format!(
         "SELECT json_agg(json_build_object('user', user_name, 'database', database, 'waiting', waiting, \
@@ -188,12 +110,8 @@ pub fn pools(server: &Server, findings: &mut Findings) -> Result<()> {
                 + ", or end what holds them (pg_baton_sessions)",
         );
     }
-    if is_well && waiting.is_empty() {
-        findings.add(
-            check,
-            Level::Ok,
-            "all can have more backends, and nobody waits for long",
-        );
+    if waiting.is_empty() {
+        findings.add(check, Level::Ok, "nobody waits for long");
     }
     Ok(())
 }

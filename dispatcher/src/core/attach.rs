@@ -1,8 +1,9 @@
 //! A backend comes: it has logged in and attached, or it has not.
 
 use super::pools::PoolKey;
-use super::{Action, Core, Origin, Words};
-use crate::protocol::auth::client::Failure;
+use super::{Action, Core, Words};
+use crate::protocol::opening::Failure;
+use crate::protocol::Report;
 
 /// A backend that takes longer to start is given up.
 const START_LIMIT_US: u64 = 60_000_000;
@@ -12,16 +13,6 @@ const START_LIMIT_US: u64 = 60_000_000;
 pub struct Identity {
     pub role_oid: u32,
     pub database_oid: u32,
-    pub superuser: bool,
-}
-
-/// A backend that has logged in by a pool's names and is not what the pool is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stranger {
-    Role,
-    Database,
-    /// The same role, which has become a superuser or is none any more.
-    Superuser(bool),
 }
 
 /// What becomes of a backend that attaches.
@@ -37,17 +28,9 @@ pub enum Attach {
 }
 
 impl Identity {
-    /// None if it is the pool's.
-    pub fn compare(&self, key: &PoolKey) -> Option<Stranger> {
-        if self.role_oid != key.role_oid {
-            Some(Stranger::Role)
-        } else if self.database_oid != key.database_oid {
-            Some(Stranger::Database)
-        } else if self.superuser != key.superuser {
-            Some(Stranger::Superuser(self.superuser))
-        } else {
-            None
-        }
+    /// Is it of that role, in that database? By now a name may be another database's.
+    pub fn is_of(&self, key: &PoolKey) -> bool {
+        (self.role_oid, self.database_oid) == (key.role_oid, key.database_oid)
     }
 }
 
@@ -70,9 +53,13 @@ impl Core {
         let Some(pool) = self.pool(number) else {
             return Attach::Unexpected;
         };
-        if let Some(stranger) = identity.compare(pool.key()) {
+        if !identity.is_of(pool.key()) {
+            let name = String::from_utf8_lossy(&pool.key().database).into_owned();
+            let text = format!("database \"{name}\" does not exist");
+            let report = Report::fatal(b"3D000", text)
+                .with_detail("It seems to have just been dropped or renamed.");
             self.forget_backend(slot);
-            self.stranger_came(number, stranger, words);
+            self.start_failed(number, Failure::ServerError(report), words);
             return Attach::Stranger;
         }
         Attach::Welcome(number)
@@ -86,18 +73,13 @@ impl Core {
         };
         let (number, life) = (backend.pool(), backend.life());
         let after_us = now_us.saturating_sub(backend.started_us());
-        let generation = backend.login_generation();
-        let from = backend.was_opened_for();
         let has_become = backend.has_become();
         match has_become {
             true => self.passing.has_become(after_us),
             false => self.passing.has_started(after_us),
         }
         if let Some(pool) = self.pool_mut(number) {
-            match has_become {
-                true => pool.starts.has_come(),
-                false => pool.starts.has_attached(from, generation, now_us),
-            }
+            pool.starts.has_come();
         }
         if life.is_leaving() {
             self.act(Action::Retire(slot));
@@ -106,41 +88,14 @@ impl Core {
         self.mark_dirty(number);
     }
 
-    /// A backend could not be opened. `over_unix`: how the server was reached,
-    /// if it was.
-    pub fn open_failed(
-        &mut self,
-        slot: u32,
-        failure: Failure,
-        over_unix: Option<bool>,
-        words: &impl Words,
-    ) {
+    /// A backend could not be opened.
+    pub fn open_failed(&mut self, slot: u32, failure: Failure, words: &impl Words) {
         let Some(backend) = self.backends.get(slot).filter(|b| b.life().is_starting()) else {
             return;
         };
-        let (number, origin) = (backend.pool(), backend.origin());
+        let number = backend.pool();
         self.forget_backend(slot);
-        match over_unix {
-            _ if self.in_each_other_s_way(number, &failure) => {}
-            Some(over_unix) if failure.is_login() => {
-                self.login_failed(number, origin, over_unix, failure, words);
-            }
-            _ => self.start_failed(number, failure, words),
-        }
-    }
-
-    /// On whose behalf a backend is opened that is about to log in; it is
-    /// remembered. A client's descriptor can be sent over a Unix socket only.
-    pub fn origin_for(
-        &mut self,
-        slot: u32,
-        over_unix: bool,
-        login_generation: u64,
-    ) -> Option<Origin> {
-        let number = self.backends.get(slot)?.pool();
-        let origin = self.choose_origin(number, over_unix, login_generation);
-        self.backends.get_mut(slot)?.opens_for(origin);
-        origin
+        self.start_failed(number, failure, words);
     }
 
     pub(super) fn give_up_starting(&mut self, words: &impl Words) {
@@ -152,7 +107,7 @@ impl Core {
                 continue;
             }
             let text = "a backend did not attach in time; is pg_baton in shared_preload_libraries?";
-            self.open_failed(slot, Failure::Protocol(text.into()), None, words);
+            self.open_failed(slot, Failure::Protocol(text.into()), words);
         }
     }
 }

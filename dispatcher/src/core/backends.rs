@@ -10,7 +10,6 @@ mod life;
 pub use life::{Life, Lives};
 
 use super::idle_clients::IdleClient;
-use super::origin::{Origin, Provenance};
 use super::stall::Seen;
 use counts::{Counted, Counts};
 use std::collections::VecDeque;
@@ -19,8 +18,6 @@ use std::collections::VecDeque;
 pub struct Backend {
     pool: u32,
     life: Life,
-    /// On whose behalf it is opened.
-    origin: Option<Origin>,
     /// Since when its session is dedicated.
     dedicated_since_us: Option<u64>,
     /// A transaction holds it and does nothing (stall.rs).
@@ -39,8 +36,6 @@ pub struct Backend {
     is_told_lost: bool,
     started_us: u64,
     attached_us: u64,
-    /// Words' login_generation before it started.
-    login_generation: u64,
     /// Tells it from others that have had its slot.
     serial: u64,
     /// Its process can become another role's (become.rs).
@@ -79,10 +74,6 @@ impl Backend {
         self.serial
     }
 
-    pub fn login_generation(&self) -> u64 {
-        self.login_generation
-    }
-
     pub fn serves_roles(&self) -> bool {
         self.serves_roles
     }
@@ -93,29 +84,6 @@ impl Backend {
 
     pub fn has_become(&self) -> bool {
         self.has_become
-    }
-
-    // ---- how it comes ------------------------------------------------------
-
-    /// On whose behalf it is opened, as long as it is.
-    pub fn origin(&self) -> Option<Origin> {
-        self.origin
-    }
-
-    pub fn opens_for(&mut self, origin: Option<Origin>) {
-        self.origin = origin;
-    }
-
-    /// It has come: from where was the client that let it in?
-    pub fn was_opened_for(&mut self) -> Option<Provenance> {
-        self.origin.take().map(|origin| origin.from)
-    }
-
-    /// A client from there has come in by what counts now.
-    pub fn has_let_in(&mut self, from: Provenance) {
-        if let Some(origin) = self.origin.as_mut() {
-            origin.is_past |= origin.from == from;
-        }
     }
 
     // ---- how it goes -------------------------------------------------------
@@ -298,31 +266,30 @@ impl Backends {
     }
 
     /// A slot for a new backend.
-    pub fn start(&mut self, pool: u32, now_us: u64, login_generation: u64) -> Option<u32> {
+    pub fn start(&mut self, pool: u32, now_us: u64) -> Option<u32> {
         let slot = self.free.pop()?;
-        self.begin(slot, pool, now_us, login_generation);
+        self.begin(slot, pool, now_us);
         Some(slot)
     }
 
     /// The process in this slot, which leaves its pool, starts anew as one of another.
-    pub fn become_of(&mut self, slot: u32, pool: u32, now_us: u64, login_generation: u64) {
+    pub fn become_of(&mut self, slot: u32, pool: u32, now_us: u64) {
         let serves_roles = self.get(slot).is_some_and(Backend::serves_roles);
         let since_us = self.get(slot).and_then(Backend::exits_since_us);
         self.remove(slot);
         self.free.retain(|other| *other != slot);
-        self.begin(slot, pool, since_us.unwrap_or(now_us), login_generation);
+        self.begin(slot, pool, since_us.unwrap_or(now_us));
         if let Some(backend) = self.get_mut(slot) {
             backend.serves_roles = serves_roles;
             backend.has_become = true;
         }
     }
 
-    fn begin(&mut self, slot: u32, pool: u32, now_us: u64, login_generation: u64) {
+    fn begin(&mut self, slot: u32, pool: u32, now_us: u64) {
         self.next_serial += 1;
         self.table[slot as usize] = Some(Backend {
             pool,
             life: Life::Starting,
-            origin: None,
             dedicated_since_us: None,
             held: false,
             seen: None,
@@ -333,7 +300,6 @@ impl Backends {
             is_told_lost: false,
             started_us: now_us,
             attached_us: now_us,
-            login_generation,
             serial: self.next_serial,
             serves_roles: false,
             has_become: false,
@@ -540,9 +506,9 @@ mod tests {
     #[test]
     fn counts_follow_what_each_backend_is() {
         let mut backends = Backends::new(3, |slot| slot != 1);
-        assert_eq!(backends.start(0, 0, 0), Some(0));
-        assert_eq!(backends.start(0, 0, 0), Some(2));
-        assert_eq!(backends.start(0, 0, 0), None);
+        assert_eq!(backends.start(0, 0), Some(0));
+        assert_eq!(backends.start(0, 0), Some(2));
+        assert_eq!(backends.start(0, 0), None);
         backends.attached(0, 5);
         assert!(backends.set_dedicated(0, true, 9) && !backends.set_dedicated(0, true, 9));
         assert!(backends.may_serve(0) && !backends.is_shared(0));

@@ -29,7 +29,7 @@ impl Core {
         };
         self.tell_loss(slot, why);
         match heir.filter(|pool| self.may_become(slot, *pool, words)) {
-            Some(pool) => self.become_of(slot, pool, words),
+            Some(pool) => self.become_of(slot, pool),
             None => self.act(super::Action::Retire(slot)),
         }
     }
@@ -53,19 +53,19 @@ impl Core {
             && self.places_without(1, number, words).room() > 0
     }
 
-    fn become_of(&mut self, slot: u32, number: u32, words: &impl Words) {
+    fn become_of(&mut self, slot: u32, number: u32) {
         let Some(old) = self.backends.get(slot).map(|backend| backend.pool()) else {
             return;
         };
         // Each with all that it had when a change came.
         self.settle(old);
         self.settle(number);
-        let (now_us, generation) = (self.now.us, words.login_generation());
+        let now_us = self.now.us;
         let together = self.backends.lives(number).starting() > 0;
         if let Some(pool) = self.pools.get(old) {
             self.backend_tally.take(pool.key(), 1);
         }
-        self.backends.become_of(slot, number, now_us, generation);
+        self.backends.become_of(slot, number, now_us);
         if self.backends.lives(old).attached() == 0 {
             // As when one has gone: nobody is left to take what is in the queue.
             self.act(super::Action::TakeBack(old));
@@ -94,7 +94,7 @@ impl Core {
         let backend = backend.filter(|it| it.has_become() && it.life().is_starting())?;
         let number = backend.pool();
         self.settle(number);
-        let is_its = (self.pool(number)).is_some_and(|pool| identity.compare(pool.key()).is_none());
+        let is_its = (self.pool(number)).is_some_and(|pool| identity.is_of(pool.key()));
         Some(is_its && !self.is_stale(slot))
     }
 

@@ -5,9 +5,7 @@
 //! (serve.rs). From there it comes back by its next event, by RELEASE, or ends.
 
 use super::sessions::{Location, Need, Of, Whereabouts};
-use super::{
-    index_of, Action, Core, Ending, Look, NoSession, Provenance, Says, SessionId, Then, Why, Words,
-};
+use super::{index_of, Action, Core, Ending, Look, NoSession, Says, SessionId, Then, Why, Words};
 
 impl Core {
     /// Makes a session of a client that has logged in. Its client is silent until
@@ -15,21 +13,18 @@ impl Core {
     pub fn begin_session(
         &mut self,
         number: u32,
-        from: Provenance,
         words: &impl Words,
     ) -> Result<SessionId, NoSession> {
         let pool = self.pool(number).ok_or(NoSession::Full)?;
         self.may_come_in(pool.key(), None)?;
         let usable = |index| words.index_is_free(index);
-        let created = self.sessions.create(number, from, usable);
+        let created = self.sessions.create(number, usable);
         let id = created.ok_or(NoSession::Full)?;
-        if let Some(pool) = self.pools.get_mut(number) {
-            pool.starts.comes_from(from);
+        if let Some(pool) = self.pools.get(number) {
             self.session_tally.add(pool.key(), 1);
         }
         self.count_use(number);
         self.follow_limits(number);
-        self.let_in(number, from);
         self.look_at_threshold();
         Ok(id)
     }
@@ -194,11 +189,10 @@ impl Core {
     /// Forgets a session; how its connection ends is said by `why`.
     pub(super) fn end(&mut self, id: SessionId, why: Why) {
         self.nothing_is_stored(id);
-        let Some((number, from)) = self.sessions.remove(id) else {
+        let Some(number) = self.sessions.remove(id) else {
             return;
         };
-        if let Some(pool) = self.pools.get_mut(number) {
-            pool.starts.gone_from(from);
+        if let Some(pool) = self.pools.get(number) {
             self.session_tally.take(pool.key(), 1);
         }
         self.count_use(number);

@@ -2,11 +2,10 @@
 
 use super::idle_clients::ClientOwes;
 use super::ids::SessionId;
-use super::origin::Provenance;
 use super::pool_changes::PoolChange;
 use super::who_is_in::Roles;
 use super::words::Word;
-use crate::protocol::auth::client::Failure;
+use crate::protocol::opening::Failure;
 
 /// What has happened. Whoever tells carries out the actions before he tells
 /// the next.
@@ -98,11 +97,6 @@ pub enum Event {
     LauncherIs {
         up: bool,
     },
-    /// Backends were opened as `old`'s role, which has changed: its pool now.
-    Replaced {
-        old: u32,
-        new: Option<u32>,
-    },
 
     /// By time: what has limits in milliseconds.
     Tick,
@@ -125,10 +119,7 @@ pub enum Event {
 pub enum Then {
     Cancel(SessionId),
     Terminate(SessionId),
-    EndUngreeted {
-        pool: u32,
-        over_unix: Option<bool>,
-    },
+    EndUngreeted(u32),
     Expire(u32),
     LeaveUngreeted(SessionId),
     Bury {
@@ -328,13 +319,6 @@ pub enum Action {
         role: u32,
         database: u32,
     },
-    /// Could another backend of the pool log in for clients from there?
-    /// Answered by `Core::pool_answered`.
-    AskLauncher {
-        pool: u32,
-        serial: u64,
-        from: Provenance,
-    },
     /// Who is in the database of this hold: some of them, or (`is_all`) the last.
     TellWhoIsIn {
         number: u32,
@@ -345,19 +329,10 @@ pub enum Action {
     TellFailure(u32),
     /// A pool has grown or shrunk: a line of the scheduling log.
     TellPool(PoolChange),
-    /// The pool's role is a superuser now, or no more; answered by `Replaced`.
-    FindPool {
-        old: u32,
-        superuser: bool,
-    },
     /// What this session's greeting would teach is past.
     ForgetGreeting(SessionId),
     /// So is what any session was greeted with.
     ForgetAllGreetings,
-    /// A pool is no more; whose it was.
-    PoolDropped {
-        pool: u32,
-        role: u32,
-    },
+    PoolDropped(u32),
     Then(Then),
 }

@@ -1,8 +1,7 @@
 //! When no backend can be started: what is tried next, and who is told.
 
-use super::origin::Origin;
 use super::{Action, Core, SessionId, Then, Why, Words};
-use crate::protocol::auth::client::Failure;
+use crate::protocol::opening::Failure;
 
 /// Clients that are told in a round that no backend will greet them, and sessions that are
 /// looked at for that.
@@ -12,89 +11,44 @@ const LOOKED_AT_ONCE: usize = 1024;
 /// The sessions that waited when a pool's start failed, from the first on.
 pub struct Ungreeted {
     pool: u32,
-    over_unix: Option<bool>,
     /// Of those that were looked at: they wait on.
     stay: usize,
     left: usize,
 }
 
 impl Core {
-    /// Where but one more may come in, two that start at a time are both
-    /// refused: the server counts them before it lets them in
-    /// (CountUserBackends and CountDBConnections, InitPostgres, 15 to 18). True:
-    /// that may be why, and the next one starts alone.
-    pub(super) fn in_each_other_s_way(&mut self, number: u32, failure: &Failure) -> bool {
-        let now_us = self.now.us;
-        let pool = self.pool_mut(number);
-        if !pool.is_some_and(|pool| pool.starts.were_in_each_other_s_way(failure, now_us)) {
-            return false;
-        }
-        self.mark_dirty(number);
-        true
-    }
-
-    /// The server does not let a backend in: the line that let a client in has
-    /// changed since, say. Others are tried, and last the dispatcher's own way.
-    pub(super) fn login_failed(
-        &mut self,
-        number: u32,
-        origin: Option<Origin>,
-        over_unix: bool,
-        failure: Failure,
-        words: &impl Words,
-    ) {
-        let Some(pool) = self.pool_mut(number) else {
-            return;
-        };
-        let Some(failure) = pool.starts.was_refused(origin, failure) else {
-            return self.mark_dirty(number);
-        };
-        self.note_failure(number, failure, Some(over_unix), words);
-    }
-
     /// A backend could not be started: tell those who cannot be helped by
-    /// waiting, and try again later for the rest.
+    /// waiting, and try again later for the rest. If it was for want of room, that is made.
     pub(super) fn start_failed(&mut self, number: u32, failure: Failure, words: &impl Words) {
-        self.note_failure(number, failure, None, words);
-    }
-
-    /// To be tried again later. If it was for want of room, that is made; or else nobody
-    /// is to wait in vain.
-    fn note_failure(
-        &mut self,
-        number: u32,
-        failure: Failure,
-        over_unix: Option<bool>,
-        words: &impl Words,
-    ) {
         let now_us = self.now.us;
         let Some(pool) = self.pool_mut(number) else {
             return;
         };
-        let limit = failure.limit();
+        if pool.starts.were_in_each_other_s_way(&failure, now_us) {
+            return self.mark_dirty(number);
+        }
+        let is_of_a_limit = failure.is_of_a_limit();
         if pool.starts.failed(failure, now_us) {
             self.act(Action::TellFailure(number));
         }
-        match limit {
-            Some(limit) => self.make_room_within_limits(number, limit, over_unix, words),
-            None => self.begin_to_end_ungreeted(number, over_unix),
+        match is_of_a_limit {
+            true => self.make_room_within_limit(number, words),
+            false => self.begin_to_end_ungreeted(number),
         }
     }
 
-    /// Ends the clients that no backend will greet, each for the failure that
-    /// is its own. As long as the pool has a backend they wait for that.
-    pub(super) fn begin_to_end_ungreeted(&mut self, pool: u32, over_unix: Option<bool>) {
+    /// Ends the clients that no backend will greet. As long as the pool has a backend they
+    /// wait for that.
+    pub(super) fn begin_to_end_ungreeted(&mut self, pool: u32) {
         if (self.pool(pool)).is_some_and(|pool| !pool.has_backends()) {
             self.act(Action::TakeBack(pool));
-            self.then(Then::EndUngreeted { pool, over_unix });
+            self.then(Then::EndUngreeted(pool));
         }
     }
 
-    /// `over_unix`: a login failed, each has a failure of its own.
-    pub(super) fn end_ungreeted(&mut self, pool: u32, over_unix: Option<bool>) {
+    pub(super) fn end_ungreeted(&mut self, pool: u32) {
         self.ungreeted.push_back(Ungreeted {
             pool,
-            over_unix,
             stay: 0,
             left: self.sessions.fifo(pool).count(),
         });
@@ -113,7 +67,7 @@ impl Core {
             for id in some {
                 of.left -= 1;
                 may_look -= 1;
-                match self.why_ungreeted(of.pool, id, of.over_unix) {
+                match self.why_ungreeted(of.pool, id) {
                     Some(why) => {
                         may_end -= 1;
                         self.end(id, why);
@@ -131,11 +85,8 @@ impl Core {
         }
     }
 
-    fn why_ungreeted(&self, number: u32, id: SessionId, over_unix: Option<bool>) -> Option<Why> {
-        let failure = match over_unix {
-            Some(over_unix) => self.own_failure(number, id, over_unix),
-            None => self.pool(number).and_then(|pool| pool.starts.failure()),
-        }?;
+    fn why_ungreeted(&self, number: u32, id: SessionId) -> Option<Why> {
+        let failure = self.pool(number).and_then(|pool| pool.starts.failure())?;
         let is_ungreeted = (self.sessions.get(id)).is_some_and(|session| session.is_ungreeted());
         let ends = (is_ungreeted || failure.is_no_database()) && is_final(failure);
         ends.then(|| Why::Failed(Box::new(failure.clone())))
@@ -151,8 +102,7 @@ fn is_final(failure: &Failure) -> bool {
             let state = &report.sqlstate;
             !state.starts_with(b"57P") && !state.starts_with(b"08")
         }
-        Failure::NoCredentials(_) | Failure::UnsupportedMethod(_) => true,
-        Failure::ServerNotProven | Failure::Protocol(_) => false,
+        Failure::Protocol(_) => false,
     }
 }
 
@@ -168,7 +118,6 @@ mod tests {
         assert!(is_final(&error(b"3D000")));
         assert!(is_final(&error(b"58P01")));
         assert!(!is_final(&error(b"57P03")));
-        assert!(is_final(&Failure::NoCredentials("scram-sha-256")));
         assert!(!is_final(&Failure::Protocol("x".into())));
     }
 }

@@ -141,14 +141,7 @@ impl Core {
         };
         self.is_evicted(slot, serial);
         // Its place is not for others of its own pool that wait.
-        let pool = self
-            .backends
-            .get(slot)
-            .map_or(waits, |backend| backend.pool());
-        let may_go = || self.may_do_without(pool, words) == Some(true);
-        if self.serving_backends(pool) > 1 || may_go() {
-            self.retire_for(slot, waits, Reason::RoomFromIdle(waits));
-        }
+        self.retire_for(slot, waits, Reason::RoomFromIdle(waits));
         self.act(Action::EndIdle {
             slot,
             id: client.session,

@@ -15,8 +15,6 @@ use super::candidates::Candidates;
 use super::pool_changes::Reason;
 use super::room::{choose_surplus, place_key, Choice, Claim, Holding, Rules};
 use super::{Action, Core, Word, Words};
-use std::borrow::Cow;
-use std::collections::HashSet;
 
 /// Lower ones mean something else in a slot (BATON_RETIRE_FIRST_TICKET), and higher
 /// ones that it was taken (BATON_TICKET_TAKEN).
@@ -30,10 +28,8 @@ const SURPLUS_US: u64 = 1_000_000;
 const MOST_TRIED: usize = 32;
 /// so often in all. The others come to their turn in the next tick.
 const MOST_LOOKS: usize = 8192;
-/// Pools that the launcher is asked about at a time: may the last backend of each go?
-const MOST_ASKED: usize = 16;
-/// Of very many backends so many choices come to nothing, because the last of a pool has
-/// to stay or all is different by now, before it is waited for the next tick.
+/// Of very many backends so many choices come to nothing, because all is different by now,
+/// before it is waited for the next tick.
 const MOST_IN_VAIN: usize = 16;
 /// From so many backends on, where nobody could go, it is not looked for room as often as
 /// a pool without one comes, but once in a microsecond for each: it costs a tenth of that.
@@ -81,26 +77,14 @@ pub struct Room {
 }
 
 /// How far it has come to decide who goes.
+#[derive(Default)]
 struct Deciding {
     /// For a pool without a backend that is late, or is not, nobody goes.
     is_hopeless: [bool; 2],
     /// Choices that came to nothing.
     in_vain: usize,
-    /// Of so many pools more it may be asked whether the last may go.
-    may_ask: usize,
     /// In so many parts of all that were seen there is nobody for this pool.
     nobody_in: (usize, Option<u32>),
-}
-
-impl Default for Deciding {
-    fn default() -> Deciding {
-        Deciding {
-            is_hopeless: [false; 2],
-            in_vain: 0,
-            may_ask: MOST_ASKED,
-            nobody_in: (0, None),
-        }
-    }
 }
 
 /// For whom somebody is looked for, by which rules; no claim: there are too many.
@@ -307,7 +291,7 @@ impl Core {
             let wanted = Wanted { claim, rules };
             let mut deciding = self.room.deciding.take().unwrap_or_default();
             if are_few {
-                self.choose_and_offer(wanted, all.all(), words);
+                self.choose_and_offer(wanted, all.all());
             } else if !self.choose_one(wanted, &mut all, &mut deciding, words) {
                 self.decide_on(deciding);
             }
@@ -365,7 +349,7 @@ impl Core {
             }
             may_choose -= 1;
             if are_few {
-                self.choose_and_offer(wanted, all.all(), words);
+                self.choose_and_offer(wanted, all.all());
             }
             if self.room.is_offered() {
                 return;
@@ -458,30 +442,12 @@ impl Core {
         going * leaving.len() / some.max(1)
     }
 
-    /// Gives the ticket to whom is chosen, but to no pool's last backend that could not be
-    /// replaced.
-    fn choose_and_offer(&mut self, wanted: Wanted, all: &[Holding], words: &impl Words) {
-        let mut all = Cow::Borrowed(all);
-        let mut may_ask = MOST_ASKED;
-        loop {
-            let slots = match wanted.choose(all.iter()) {
-                Choice::Nobody => return,
-                Choice::Free(slot) => vec![slot],
-                Choice::First(slots) => slots,
-            };
-            let spared = self.spared(&slots, &mut may_ask, words);
-            if spared.is_empty() {
-                return self.offer(wanted.claim, slots);
-            }
-            let mut others = all.into_owned();
-            others.retain(|held| {
-                let is_known_to_stay = || {
-                    let may_go = self.may_do_without(held.pool, words);
-                    held.backends == 1 && !may_go.unwrap_or(may_ask > 0)
-                };
-                !spared.contains(&held.pool) && !is_known_to_stay()
-            });
-            all = others.into();
+    /// Gives the ticket to whom is chosen.
+    fn choose_and_offer(&mut self, wanted: Wanted, all: &[Holding]) {
+        match wanted.choose(all.iter()) {
+            Choice::Nobody => {}
+            Choice::Free(slot) => self.offer(wanted.claim, vec![slot]),
+            Choice::First(slots) => self.offer(wanted.claim, slots),
         }
     }
 
@@ -514,13 +480,8 @@ impl Core {
             let held = self.holding_now(*slot, words).filter(|_| is_new);
             held.is_some_and(|held| wanted.may_still_go(&held, is_free))
         };
-        let mut still: Vec<u32> = slots.iter().copied().filter(may_go).collect();
-        let spared = self.spared(&still, &mut deciding.may_ask, words);
-        still.retain(|slot| {
-            let pool = self.backends.get(*slot).map(|backend| backend.pool());
-            pool.is_some_and(|pool| !spared.contains(&pool))
-        });
-        // Who has gone meanwhile, or may not go, is not chosen again: others are.
+        let still: Vec<u32> = slots.iter().copied().filter(may_go).collect();
+        // Who has gone meanwhile is not chosen again: others are.
         for slot in &still {
             seen[*slot as usize] = false;
         }
@@ -541,32 +502,6 @@ impl Core {
         let first = self.room.ticket as usize * most;
         let nth = |nth: usize| slots[(first + nth) % slots.len()];
         (0..most).map(nth).collect()
-    }
-
-    /// The pools of which the last would go, and that may not lose it.
-    fn spared(&mut self, slots: &[u32], may_ask: &mut usize, words: &impl Words) -> HashSet<u32> {
-        let mut spared = HashSet::new();
-        for slot in slots {
-            let Some(pool) = self.backends.get(*slot).map(|backend| backend.pool()) else {
-                continue;
-            };
-            if self.serving_backends(pool) == 1 && !self.may_lose_last(pool, may_ask, words) {
-                spared.insert(pool);
-            }
-        }
-        spared
-    }
-
-    /// May this pool's last backend go? The launcher is asked of so many.
-    fn may_lose_last(&mut self, number: u32, may_ask: &mut usize, words: &impl Words) -> bool {
-        match self.may_do_without(number, words) {
-            Some(known) => known,
-            None if *may_ask == 0 => false,
-            None => {
-                *may_ask -= 1;
-                self.may_lose_one(number, words)
-            }
-        }
     }
 
     fn offer(&mut self, claim: Option<&Claim>, slots: Vec<u32>) {

@@ -33,7 +33,7 @@
 //! | `pool_changes` | why a pool has grown or shrunk, for the log |
 //! | `growth` | how many it starts now |
 //! | `outdate`, `moves` | settings have changed: pools are outdated, and their sessions go over to those in their places |
-//! | `pools`, `pool_table`, `origin`, `replaceable`, `failures` | pools, and on whose behalf their backends log in |
+//! | `pools`, `pool_table`, `failures` | pools, and what becomes of those whose backends cannot start |
 
 mod admission;
 mod attach;
@@ -59,7 +59,6 @@ mod leave;
 mod make_room;
 mod modes;
 mod moves;
-mod origin;
 mod outdate;
 mod passing;
 mod places;
@@ -69,7 +68,6 @@ mod pool_memory;
 mod pool_set;
 mod pool_table;
 mod pools;
-mod replaceable;
 mod room;
 mod serve;
 mod sessions;
@@ -88,12 +86,11 @@ mod within_limits;
 mod words;
 
 pub use admission::NoSession;
-pub use attach::{Attach, Identity, Stranger};
+pub use attach::{Attach, Identity};
 pub use backends::Backend;
 pub use event::{Action, Ending, Event, Look, Says, Skipped, Then, Why};
 pub use idle_clients::ClientOwes;
 pub use ids::{index_of, SessionId};
-pub use origin::{Origin, Provenance};
 pub use places::may_take;
 pub use pool_changes::PoolChange;
 #[cfg(test)]
@@ -364,7 +361,6 @@ impl Core {
 
             Event::HoldEnded(number) => self.hold_ended(number, words),
             Event::LauncherIs { up } => self.launcher_is_up = up,
-            Event::Replaced { old, new } => self.replaced(old, new, words),
 
             Event::Tick => self.tick(words),
             Event::Sweep => self.sweep(words),
@@ -399,7 +395,7 @@ impl Core {
         match then {
             Then::Cancel(id) => self.cancel_located(id, words),
             Then::Terminate(id) => self.terminate_located(id, words),
-            Then::EndUngreeted { pool, over_unix } => self.end_ungreeted(pool, over_unix),
+            Then::EndUngreeted(pool) => self.end_ungreeted(pool),
             Then::Expire(pool) => self.expiring.insert(pool),
             Then::LeaveUngreeted(id) => self.leave_ungreeted(id),
             Then::Bury { slot, is_last } => self.bury(slot, is_last, words),

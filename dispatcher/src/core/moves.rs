@@ -114,16 +114,14 @@ impl Core {
         let Some(session) = self.sessions.get(id) else {
             return false;
         };
-        let (from, bytes) = (session.from(), session.context_bytes());
+        let bytes = session.context_bytes();
         if session.is_ungreeted() {
             self.act(Action::ForgetGreeting(id));
         }
         if let Some(pool) = self.pools.get_mut(old) {
-            pool.starts.gone_from(from);
             self.session_tally.take(pool.key(), 1);
         }
         if let Some(pool) = self.pools.get_mut(new) {
-            pool.starts.comes_from(from);
             self.session_tally.add(pool.key(), 1);
         }
         self.memory_moves(old, new, bytes);

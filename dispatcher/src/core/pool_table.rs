@@ -2,9 +2,7 @@
 
 use super::pools::Pool;
 use super::tally::Tally;
-use super::{Action, Core, Identity, PoolKey, Stranger, Words};
-use crate::protocol::auth::client::Failure;
-use crate::protocol::Report;
+use super::{Action, Core, PoolKey};
 use std::sync::Arc;
 
 impl Core {
@@ -66,51 +64,6 @@ impl Core {
         }
     }
 
-    /// A backend that logged in for this pool is not the pool's; it has gone.
-    pub(super) fn stranger_came(&mut self, number: u32, stranger: Stranger, words: &impl Words) {
-        let Some(pool) = self.pool(number) else {
-            return;
-        };
-        let name = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
-        let report = match stranger {
-            Stranger::Role => Report::fatal(
-                b"28000",
-                format!("role \"{}\" does not exist", name(&pool.key().user)),
-            )
-            .with_detail("It has been renamed or dropped; another role has its name now.")
-            .with_hint("Connect again."),
-            Stranger::Database => Report::fatal(
-                b"3D000",
-                format!("database \"{}\" does not exist", name(&pool.key().database)),
-            )
-            .with_detail("It seems to have just been dropped or renamed."),
-            Stranger::Superuser(superuser) => {
-                // Sessions whose backends logged in before the change keep
-                // them. If there is none left, they go on with backends of the
-                // role as it is now: what it may do the server asks of the
-                // catalog in any case.
-                if self.backends.lives(number).may_serve() > 0 {
-                    return self.role_changed(number, words);
-                }
-                let old = number;
-                return self.act(Action::FindPool { old, superuser });
-            }
-        };
-        self.start_failed(number, Failure::ServerError(report), words);
-    }
-
-    fn role_changed(&mut self, number: u32, words: &impl Words) {
-        let text = "the role has become a superuser or is none any more";
-        self.start_failed(number, Failure::Protocol(text.into()), words);
-    }
-
-    pub(super) fn replaced(&mut self, old: u32, new: Option<u32>, words: &impl Words) {
-        match new {
-            Some(new) => self.begin_to_move(old, new),
-            None => self.role_changed(old, words),
-        }
-    }
-
     /// A pool that nobody uses goes.
     pub(super) fn drop_if_unused(&mut self, number: u32) {
         let is_dirty = self.pool(number).is_some_and(Pool::is_dirty);
@@ -125,8 +78,7 @@ impl Core {
             self.leaves_group(number, pool.key());
             self.burial_goes_on(number, pool.moved_to());
             self.moves.forget_from(number);
-            let (pool, role) = (number, pool.key().role_oid);
-            self.act(Action::PoolDropped { pool, role });
+            self.act(Action::PoolDropped(number));
         }
     }
 
@@ -169,16 +121,5 @@ impl Core {
     /// Sessions by role and by database, of all pools.
     pub fn session_tally(&self) -> &Tally {
         &self.session_tally
-    }
-
-    /// Backends, starting ones included.
-    pub fn backend_tally(&self) -> &Tally {
-        &self.backend_tally
-    }
-
-    /// Could this identity be one of the pool's backends?
-    pub fn is_of_pool(&self, number: u32, identity: Identity) -> bool {
-        self.pool(number)
-            .is_some_and(|pool| identity.compare(pool.key()).is_none())
     }
 }

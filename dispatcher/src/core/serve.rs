@@ -530,7 +530,7 @@ impl Core {
             pool.has_asked_for_one();
         }
         for nth in 0..growth.starts().min(most) {
-            self.open(number, growth.why_start(nth), words);
+            self.open(number, growth.why_start(nth));
         }
         if growth.is_at_its_limit() {
             self.make_room_in_group(number, words);
@@ -540,10 +540,9 @@ impl Core {
         }
     }
 
-    fn open(&mut self, number: u32, why: Reason, words: &impl Words) {
-        let generation = words.login_generation();
+    fn open(&mut self, number: u32, why: Reason) {
         let before = self.backends.lives(number);
-        let Some(slot) = self.backends.start(number, self.now.us, generation) else {
+        let Some(slot) = self.backends.start(number, self.now.us) else {
             return;
         };
         let together = before.starting() > 0;

@@ -16,7 +16,6 @@ mod lists;
 
 use super::event::Skipped;
 use super::ids::{index_of, name, SessionId};
-use super::origin::Provenance;
 use super::words::{Shown, Words};
 pub use lists::Of;
 use lists::{Link, Lists, NOBODY, NONE, UNLINKED};
@@ -105,7 +104,6 @@ pub struct Session {
     turn: u64,
     /// In which it waits, or did last.
     line: Of,
-    from: Provenance,
     /// Of its context, as far as it is stored.
     context_bytes: i64,
     links: [Link; 2],
@@ -153,10 +151,6 @@ impl Session {
 
     pub fn context_bytes(&self) -> i64 {
         self.context_bytes
-    }
-
-    pub fn from(&self) -> Provenance {
-        self.from
     }
 }
 
@@ -212,12 +206,7 @@ impl Sessions {
 
     /// Makes a session; None if there is no slot that may be used (an orphaned
     /// backend may still hold one).
-    pub fn create(
-        &mut self,
-        pool: u32,
-        from: Provenance,
-        usable: impl Fn(u32) -> bool,
-    ) -> Option<SessionId> {
+    pub fn create(&mut self, pool: u32, usable: impl Fn(u32) -> bool) -> Option<SessionId> {
         let mut skipped = Vec::new();
         let mut found = None;
         while let Some(index) = self.next_slot() {
@@ -233,7 +222,6 @@ impl Sessions {
         session.generation = (session.generation.wrapping_add(1) & 0x7fff_ffff).max(1);
         session.is_live = true;
         session.pool = pool;
-        session.from = from;
         session.context_bytes = 0;
         session.whereabouts = Whereabouts::Idle;
         let generation = session.generation;
@@ -264,7 +252,6 @@ impl Sessions {
             waits_since_us: 0,
             turn: 0,
             line: Of::Quiet,
-            from: Provenance::default(),
             context_bytes: 0,
             links: [UNLINKED; 2],
         });
@@ -296,16 +283,16 @@ impl Sessions {
     }
 
     /// Takes a session out; its pool.
-    pub fn remove(&mut self, session: SessionId) -> Option<(u32, Provenance)> {
+    pub fn remove(&mut self, session: SessionId) -> Option<u32> {
         let found = self.get(session)?;
-        let (pool, from) = (found.pool, found.from);
+        let pool = found.pool;
         let index = index_of(session);
         self.put(session, Whereabouts::Idle);
         self.unlink(Of::Pool, index);
         self.table[index as usize].is_live = false;
         self.free.push(index);
         self.live -= 1;
-        Some((pool, from))
+        Some(pool)
     }
 
     /// Of its context so much more, or less, is stored; its pool.
@@ -468,7 +455,7 @@ mod tests {
     }
 
     fn create(sessions: &mut Sessions, pool: u32) -> Option<SessionId> {
-        sessions.create(pool, Provenance::default(), |_| true)
+        sessions.create(pool, |_| true)
     }
 
     #[test]
@@ -493,10 +480,9 @@ mod tests {
     #[test]
     fn a_slot_that_an_orphan_holds_is_left_alone() {
         let mut sessions = sessions(3);
-        let from = Provenance::default();
-        let session = sessions.create(0, from, |index| index == 2).unwrap();
+        let session = sessions.create(0, |index| index == 2).unwrap();
         assert_eq!(index_of(session), 2);
-        assert!(sessions.create(0, from, |index| index == 2).is_none());
+        assert!(sessions.create(0, |index| index == 2).is_none());
         assert!(create(&mut sessions, 0).is_some());
         assert!(create(&mut sessions, 0).is_some());
     }

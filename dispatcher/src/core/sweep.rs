@@ -97,7 +97,7 @@ impl Core {
         self.look_for_old(number, &slots);
         if is_over {
             self.shrink_to_limit(number, words);
-            self.retire_old(number, words);
+            self.retire_old(number);
         }
         if self.is_left(number) {
             let pool = self.pool(number).filter(|_| is_over);

@@ -6,7 +6,7 @@
 
 use super::sessions::{Need, Whereabouts};
 use super::{Action, Core, SessionId, Skipped, Then, Why};
-use crate::protocol::auth::client::Failure;
+use crate::protocol::opening::Failure;
 
 /// Ended, or passed over, in one round: a word to each client.
 const EXPIRED_AT_ONCE: usize = 64;

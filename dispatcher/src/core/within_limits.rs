@@ -1,40 +1,24 @@
-//! Room within a limit of the server's: it has refused a backend, for it has too many
-//! connections, of all, or of a role or a database with CONNECTION LIMIT.
+//! Room within the server's limit: it has refused a backend, for it has too many
+//! connections.
 //!
-//! A free backend of another pool that counts there goes, for it is sessions that count:
-//! the one that has been free for longest. Where there are very many backends they are
+//! A free backend of another pool goes: the one that has been free for longest. Where there are very many backends they are
 //! looked at some at a time, in each round (holdings.rs), for one pool after the other;
 //! who waits there goes on waiting until all have been.
 
 use super::holdings::Walk;
 use super::pool_changes::Reason;
-use super::{Core, PoolKey, Words};
-use crate::protocol::LimitOf;
+use super::{Core, Words};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 /// Of very many those that are kept, which have been free for longest.
 const MOST_KEPT: usize = 16;
 
-impl LimitOf {
-    /// Do backends of this pool count there where those of the other do?
-    fn is_one_for(self, key: &PoolKey, other: &PoolKey) -> bool {
-        match self {
-            LimitOf::Role => key.role_oid == other.role_oid,
-            LimitOf::Database => key.database_oid == other.database_oid,
-            LimitOf::Server => true,
-        }
-    }
-}
-
 /// For a pool whose backend was refused.
 #[derive(Debug)]
 struct LimitLook {
     pool: u32,
     serial: u64,
-    limit: LimitOf,
-    /// How the server was reached, if that is what is to be told where there is no room.
-    over_unix: Option<bool>,
     walk: Walk,
     /// Those that have been seen and may go: for how long they have been free, and their
     /// slots.
@@ -56,13 +40,7 @@ impl LimitLooks {
 impl Core {
     /// The server has refused a backend of this pool. If nobody can go, nor is going, who
     /// waits there to be greeted is told why not.
-    pub(super) fn make_room_within_limits(
-        &mut self,
-        number: u32,
-        limit: LimitOf,
-        over_unix: Option<bool>,
-        words: &impl Words,
-    ) {
+    pub(super) fn make_room_within_limit(&mut self, number: u32, words: &impl Words) {
         let Some(serial) = self.pool_serial(number) else {
             return;
         };
@@ -73,8 +51,6 @@ impl Core {
         let mut look = LimitLook {
             pool: number,
             serial,
-            limit,
-            over_unix,
             walk: Walk::default(),
             free: Vec::new(),
         };
@@ -112,7 +88,7 @@ impl Core {
             let Some(number) = look.walk.pool(self) else {
                 break;
             };
-            if !self.counts_for(look, number) || !self.may_lose_some(number, words) {
+            if number == look.pool {
                 look.walk.pass_pool();
                 left -= 1;
                 continue;
@@ -128,18 +104,6 @@ impl Core {
         look.walk.pool(self).is_none()
     }
 
-    /// Does a backend of this pool make room by going?
-    fn counts_for(&self, look: &LimitLook, number: u32) -> bool {
-        let (own, other) = (self.pool_key(look.pool), self.pool_key(number));
-        let keys = own.zip(other).filter(|_| number != look.pool);
-        keys.is_some_and(|(own, other)| look.limit.is_one_for(own, other))
-    }
-
-    fn may_lose_some(&self, number: u32, words: &impl Words) -> bool {
-        let serving = self.serving_backends(number);
-        serving > 1 || serving == 1 && self.may_do_without(number, words) != Some(false)
-    }
-
     /// If it may be asked to go, and is.
     fn free_for_us(&self, slot: u32, words: &impl Words) -> Option<u64> {
         let is_free = self.backends.is_shared(slot) && words.backend(slot).is_free();
@@ -153,13 +117,12 @@ impl Core {
         for (_, slot) in &look.free {
             // It may be another by now, or at work.
             let other = self.backends.get(*slot).map(|backend| backend.pool());
-            let counts = other.filter(|other| self.counts_for(&look, *other));
-            let counts = counts.filter(|_| self.free_for_us(*slot, words).is_some());
-            if counts.is_some_and(|other| self.may_lose_one(other, words)) {
+            let is_other = other.is_some_and(|other| other != number);
+            if is_other && self.free_for_us(*slot, words).is_some() {
                 let why = Reason::RoomWithinConnectionLimit(number);
                 return self.retire_for(*slot, number, why);
             }
         }
-        self.begin_to_end_ungreeted(number, look.over_unix);
+        self.begin_to_end_ungreeted(number);
     }
 }

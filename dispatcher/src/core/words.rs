@@ -63,9 +63,6 @@ pub trait Words {
     /// It was cancelled on its way to a backend.
     fn is_cancelled(&self, index: u32) -> bool;
     fn idle_timeout_us(&self, index: u32) -> i64;
-
-    /// Raised before anything changes that decides who may log in.
-    fn login_generation(&self) -> u64;
     /// The backend that has taken the ticket which was out last, if one has.
     fn ticket_taker(&self) -> Option<u32>;
 }

@@ -1,4 +1,4 @@
-//! Work that takes too long for the event loop: making keys of passwords, which
+//! Work that takes too long for the event loop: checking passwords, which
 //! costs CPU, and asking the name service, which may wait for a network.
 //!
 //! One thread each. How often a password is hashed is said by its verifier, and
@@ -6,16 +6,14 @@
 //! slices. A new job gets its first slice at once, and nearly all need no other;
 //! the rest take turns. Nobody's work goes on when who waits for it has gone.
 //!
-//! The number of jobs is bounded by the number of logins and starting backends.
+//! The number of jobs is bounded by the number of logins.
 //! Results are brought by a channel; an eventfd tells the event loop that there
 //! are some.
 
 use crate::dispatcher::sys::process;
 use crate::dispatcher::tls::context::ServerContext;
 use crate::dispatcher::tls::threads::Handshake;
-use crate::protocol::auth::client::DeriveJob;
-use crate::protocol::auth::keys::Keys;
-use crate::protocol::auth::server::{PasswordJob, PasswordResult};
+use crate::protocol::auth::server::PasswordJob;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -26,18 +24,11 @@ use std::sync::Arc;
 /// two milliseconds, and all that a usual password needs.
 const SLICE_ITERATIONS: u32 = 8192;
 
-/// Work to do; number and serial name who waits for it.
-pub enum Job {
-    Password {
-        login: u32,
-        serial: u64,
-        job: PasswordJob,
-    },
-    Derive {
-        backend: u32,
-        serial: u64,
-        job: DeriveJob,
-    },
+/// A client's password to be checked; number and serial name who waits for it.
+pub struct Job {
+    pub login: u32,
+    pub serial: u64,
+    pub job: PasswordJob,
 }
 
 /// A user's name to be found.
@@ -52,12 +43,7 @@ pub enum Done {
     Password {
         login: u32,
         serial: u64,
-        result: PasswordResult,
-    },
-    Derive {
-        backend: u32,
-        serial: u64,
-        keys: Keys,
+        matches: bool,
     },
     /// Of a client that speaks TLS.
     Handshake(Handshake),
@@ -75,37 +61,14 @@ pub enum Done {
 }
 
 impl Job {
-    fn is_wanted(&self) -> bool {
-        match self {
-            Job::Password { job, .. } => job.is_wanted(),
-            Job::Derive { job, .. } => job.is_wanted(),
-        }
-    }
-
     /// Does a part of it.
     fn step(&mut self) -> Option<Done> {
-        match self {
-            Job::Password { login, serial, job } => {
-                let result = job.step(SLICE_ITERATIONS)?;
-                Some(Done::Password {
-                    login: *login,
-                    serial: *serial,
-                    result,
-                })
-            }
-            Job::Derive {
-                backend,
-                serial,
-                job,
-            } => {
-                let keys = job.step(SLICE_ITERATIONS)?;
-                Some(Done::Derive {
-                    backend: *backend,
-                    serial: *serial,
-                    keys,
-                })
-            }
-        }
+        let matches = self.job.step(SLICE_ITERATIONS)?;
+        Some(Done::Password {
+            login: self.login,
+            serial: self.serial,
+            matches,
+        })
     }
 }
 
@@ -217,7 +180,7 @@ fn do_work(jobs: &mpsc::Receiver<Job>, bring: impl Fn(Done) -> bool) {
             Err(TryRecvError::Disconnected) => return,
         };
         for mut job in new.into_iter().chain(unfinished.pop_front()) {
-            if !job.is_wanted() {
+            if !job.job.is_wanted() {
                 continue;
             }
             match job.step() {
@@ -255,7 +218,7 @@ mod tests {
     fn job(login: u32, iterations: u32) -> (std::sync::Arc<()>, Job) {
         let (wanted, job) = password_job(iterations);
         let serial = 0;
-        (wanted, Job::Password { login, serial, job })
+        (wanted, Job { login, serial, job })
     }
 
     #[test]

@@ -172,7 +172,6 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
         orphans.len(),
         Arc::clone(&client_number),
         &epolls,
-        jobs.input(),
     )?;
     let means = Means {
         control,

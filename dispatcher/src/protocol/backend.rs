@@ -5,7 +5,7 @@
 //! message longer than [`MAX_MESSAGE`], is an error: what answers is then no
 //! PostgreSQL, or not in a state that we know.
 
-use super::report::{LimitOf, Report, Severity};
+use super::report::{Report, Severity};
 
 /// Longest message taken, its type byte included.
 pub const MAX_MESSAGE: usize = 65_536;
@@ -16,22 +16,12 @@ const MOST_TEXT: usize = 1_000;
 /// A message from a starting backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackendMessage {
-    /// What the server asks, or how it went.
-    Authentication(Authentication),
+    /// What the server asks, or how it went (0: all is well); and what belongs to it.
+    Authentication(u32, Vec<u8>),
     /// A reported parameter.
-    ParameterStatus {
-        /// Its name.
-        name: Vec<u8>,
-        /// Its value.
-        value: Vec<u8>,
-    },
+    ParameterStatus,
     /// What cancels this backend's query.
-    BackendKeyData {
-        /// Process id.
-        pid: i32,
-        /// Four bytes, or more from protocol 3.2 on.
-        key: Vec<u8>,
-    },
+    BackendKeyData,
     /// The backend is ready; the transaction status.
     ReadyForQuery(u8),
     /// An error; while a backend starts always its end.
@@ -40,25 +30,6 @@ pub enum BackendMessage {
     Notice(Report),
     /// The server speaks an older minor version than asked for.
     NegotiateProtocolVersion,
-}
-
-/// The kinds of Authentication message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Authentication {
-    /// All is well.
-    Ok,
-    /// Wants the password in clear.
-    Cleartext,
-    /// Wants the password hashed with this salt.
-    Md5([u8; 4]),
-    /// Offers these mechanisms.
-    Sasl(Vec<Vec<u8>>),
-    /// Goes on with SASL.
-    SaslContinue(Vec<u8>),
-    /// Ends SASL.
-    SaslFinal(Vec<u8>),
-    /// GSSAPI, SSPI and others that a dispatcher has no means for.
-    Other(u32),
 }
 
 /// What came is nothing a starting backend sends.
@@ -87,11 +58,6 @@ pub struct BackendDecoder {
 }
 
 impl BackendDecoder {
-    /// For a new connection.
-    pub fn new() -> BackendDecoder {
-        BackendDecoder::default()
-    }
-
     /// Adds bytes; [`BackendDecoder::next_message`] must be called until it
     /// has none, or what is held grows.
     pub fn feed(&mut self, input: &[u8]) {
@@ -139,18 +105,19 @@ fn no_process(text: &[u8]) -> DecodeError {
 fn decode(message_type: u8, body: &[u8]) -> Option<BackendMessage> {
     let mut reader = Reader(body);
     let message = match message_type {
-        b'R' => BackendMessage::Authentication(authentication(&mut reader)?),
-        b'S' => BackendMessage::ParameterStatus {
-            name: reader.string()?.to_vec(),
-            value: reader.string()?.to_vec(),
-        },
+        b'R' => BackendMessage::Authentication(reader.word()?, reader.rest().to_vec()),
+        b'S' => {
+            reader.string()?;
+            reader.string()?;
+            BackendMessage::ParameterStatus
+        }
         b'K' => {
-            let pid = reader.word()? as i32;
-            let key = reader.rest().to_vec();
-            if key.len() < 4 || key.len() > 256 {
+            reader.word()?;
+            // Four bytes, or more from protocol 3.2 on.
+            if !(4..=256).contains(&reader.rest().len()) {
                 return None;
             }
-            BackendMessage::BackendKeyData { pid, key }
+            BackendMessage::BackendKeyData
         }
         b'Z' => BackendMessage::ReadyForQuery(reader.byte()?),
         b'E' => BackendMessage::Error(report(&mut reader, Severity::Error)?),
@@ -162,40 +129,6 @@ fn decode(message_type: u8, body: &[u8]) -> Option<BackendMessage> {
         _ => return None,
     };
     reader.0.is_empty().then_some(message)
-}
-
-fn authentication(reader: &mut Reader<'_>) -> Option<Authentication> {
-    Some(match reader.word()? {
-        0 => Authentication::Ok,
-        3 => Authentication::Cleartext,
-        5 => Authentication::Md5(reader.rest().try_into().ok()?),
-        10 => {
-            let mut mechanisms = Vec::new();
-            loop {
-                match reader.string()? {
-                    b"" => break Authentication::Sasl(mechanisms),
-                    name => mechanisms.push(name.to_vec()),
-                }
-            }
-        }
-        11 => Authentication::SaslContinue(reader.rest().to_vec()),
-        12 => Authentication::SaslFinal(reader.rest().to_vec()),
-        other => {
-            reader.rest();
-            Authentication::Other(other)
-        }
-    })
-}
-
-/// Where a role's CONNECTION LIMIT is looked at (miscinit.c), and a database's
-/// (postinit.c). The same SQLSTATE from elsewhere is about the server's own
-/// connections, and the text is in any language.
-fn connection_limit(routine: &[u8]) -> Option<LimitOf> {
-    match routine {
-        b"InitializeSessionUserId" => Some(LimitOf::Role),
-        b"CheckMyDatabase" => Some(LimitOf::Database),
-        _ => None,
-    }
 }
 
 fn report(reader: &mut Reader<'_>, severity: Severity) -> Option<Report> {
@@ -222,10 +155,7 @@ fn report(reader: &mut Reader<'_>, severity: Severity) -> Option<Report> {
             b'H' => report.hint = Some(text),
             b'F' => report.place.file = text,
             b'L' => report.place.line = text,
-            b'R' => {
-                report.connection_limit = connection_limit(&text);
-                report.place.routine = text;
-            }
+            b'R' => report.place.routine = text,
             _ => {}
         }
     }

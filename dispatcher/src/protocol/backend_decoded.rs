@@ -5,7 +5,7 @@ use crate::protocol::backend::{BackendDecoder, BackendMessage, DecodeError};
 
 /// What is read when the bytes come in pieces of this size.
 pub fn all(bytes: &[u8], chunk: usize) -> (Vec<BackendMessage>, Option<DecodeError>) {
-    let mut decoder = BackendDecoder::new();
+    let mut decoder = BackendDecoder::default();
     let mut found = Vec::new();
     for piece in bytes.chunks(chunk) {
         decoder.feed(piece);

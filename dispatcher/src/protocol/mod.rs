@@ -20,18 +20,20 @@
 //! | [`messages`] | encoders of the other messages, both directions |
 //! | [`frontend`] | one message of a client at a time; passing over a whole request |
 //! | [`backend`] | bounded decoder of what a backend sends while it starts |
-//! | [`auth`] | both sides of authentication |
+//! | [`opening`] | the start of a backend |
+//! | [`auth`] | authentication of clients |
 
 pub mod auth;
 pub mod backend;
 pub mod frontend;
 pub mod message_start;
 pub mod messages;
+pub mod opening;
 pub mod options;
 pub mod report;
 pub mod startup;
 
-pub use report::{LimitOf, Report, Severity};
+pub use report::{Report, Severity};
 
 #[cfg(test)]
 mod random_tests;

@@ -51,8 +51,6 @@ pub struct Report {
     pub detail: Option<Vec<u8>>,
     /// What to do about it.
     pub hint: Option<Vec<u8>>,
-    /// Whose CONNECTION LIMIT is reached, if that is what it says; not passed on.
-    pub connection_limit: Option<LimitOf>,
     /// Where it was raised; boxed, since reports are handed on as errors.
     pub place: Box<Place>,
 }
@@ -85,14 +83,6 @@ impl Place {
     }
 }
 
-/// Of what there are as many connections as may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitOf {
-    Server,
-    Role,
-    Database,
-}
-
 impl Report {
     /// A FATAL report: the session ends after it.
     #[track_caller]
@@ -116,7 +106,6 @@ impl Report {
             message: message.into(),
             detail: None,
             hint: None,
-            connection_limit: None,
             place: Box::new(Place::ours(Location::caller())),
         }
     }

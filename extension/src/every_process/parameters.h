@@ -62,10 +62,10 @@ extern char *baton_dispatcher_program;
 extern char *baton_dispatcher_log;
 extern bool baton_log_scheduling;
 
-/* What follows in a startup packet's options: <slot>:<token>[:<client>]. */
+/* What follows in a startup packet's options: <slot>:<token>:<role>. */
 #define BATON_ATTACH_OPTION "pg_baton.attach="
 
-/* "<slot>:<token>" in a backend that the dispatcher has opened, else empty */
+/* "<slot>:<token>:<role>" in a backend that the dispatcher has opened, else empty */
 extern char *baton_attach_option;
 
 /* Blanks it: it is nothing for the eyes of the sessions to come. */

@@ -50,14 +50,14 @@ baton_shared_scan(Relation catalog, Oid index, AttrNumber attribute,
 							  NULL, 1, &key);
 }
 
-/* A copy of the row whose attribute, of type name, is that; or NULL. */
+/* A copy of the row whose attribute is that; or NULL. */
 static HeapTuple
-row_by_name(Relation catalog, Oid index, AttrNumber attribute, const char *name)
+row_by(Relation catalog, Oid index, AttrNumber attribute, RegProcedure equal, Datum value)
 {
 	SysScanDesc scan;
 	HeapTuple	row;
 
-	scan = baton_shared_scan(catalog, index, attribute, F_NAMEEQ, CStringGetDatum(name));
+	scan = baton_shared_scan(catalog, index, attribute, equal, value);
 	row = systable_getnext(scan);
 	if (HeapTupleIsValid(row))
 		row = heap_copytuple(row);
@@ -82,12 +82,11 @@ baton_roles_hold(void)
 	LockRelationOid(AuthMemMemRoleIndexId, AccessShareLock);
 }
 
-bool
-baton_role_by_name(const char *name, BatonRole *role)
+static bool
+role_by(Oid index, AttrNumber attribute, RegProcedure equal, Datum value, BatonRole *role)
 {
 	Relation	catalog = table_open(AuthIdRelationId, AccessShareLock);
-	HeapTuple	row = row_by_name(catalog, AuthIdRolnameIndexId,
-								  Anum_pg_authid_rolname, name);
+	HeapTuple	row = row_by(catalog, index, attribute, equal, value);
 	bool		found = HeapTupleIsValid(row);
 
 	memset(role, 0, sizeof(*role));
@@ -95,9 +94,9 @@ baton_role_by_name(const char *name, BatonRole *role)
 	if (found)
 	{
 		Form_pg_authid form = (Form_pg_authid) GETSTRUCT(row);
-		Datum		value;
 		bool		is_null;
 
+		strlcpy(role->name, NameStr(form->rolname), NAMEDATALEN);
 		role->oid = form->oid;
 		role->superuser = form->rolsuper;
 		role->can_login = form->rolcanlogin;
@@ -123,6 +122,41 @@ baton_role_by_name(const char *name, BatonRole *role)
 	return found;
 }
 
+bool
+baton_role_by_name(const char *name, BatonRole *role)
+{
+	return role_by(AuthIdRolnameIndexId, Anum_pg_authid_rolname, F_NAMEEQ,
+				   CStringGetDatum(name), role);
+}
+
+bool
+baton_role_by_oid(Oid oid, BatonRole *role)
+{
+	return role_by(AuthIdOidIndexId, Anum_pg_authid_oid, F_OIDEQ, ObjectIdGetDatum(oid), role);
+}
+
+char *
+baton_superuser_who_may_log_in(void)
+{
+	Relation	catalog = table_open(AuthIdRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
+	HeapTuple	row;
+	char	   *name = NULL;
+
+	while (HeapTupleIsValid(row = systable_getnext(scan)))
+	{
+		Form_pg_authid form = (Form_pg_authid) GETSTRUCT(row);
+
+		if (!form->rolsuper || !form->rolcanlogin || HeapTupleHasExternal(row))
+			continue;
+		if (name == NULL || form->oid == BOOTSTRAP_SUPERUSERID)
+			name = pstrdup(NameStr(form->rolname));
+	}
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	return name;
+}
+
 void
 baton_role_wipe(BatonRole *role)
 {
@@ -134,8 +168,8 @@ HeapTuple
 baton_database_row(const char *name)
 {
 	Relation	catalog = table_open(DatabaseRelationId, AccessShareLock);
-	HeapTuple	row = row_by_name(catalog, DatabaseNameIndexId,
-								  Anum_pg_database_datname, name);
+	HeapTuple	row = row_by(catalog, DatabaseNameIndexId, Anum_pg_database_datname,
+							 F_NAMEEQ, CStringGetDatum(name));
 
 	table_close(catalog, AccessShareLock);
 	return row;

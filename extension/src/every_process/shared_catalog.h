@@ -18,6 +18,7 @@
 typedef struct BatonRole
 {
 	Oid			oid;
+	char		name[NAMEDATALEN];
 	bool		superuser;
 	bool		can_login;
 	int32		connection_limit;	/* -1: none */
@@ -36,6 +37,10 @@ extern void baton_roles_hold(void);
 
 /* False if there is no such role. */
 extern bool baton_role_by_name(const char *name, BatonRole *role);
+extern bool baton_role_by_oid(Oid oid, BatonRole *role);
+
+/* The first there is, if it may; NULL: none may. */
+extern char *baton_superuser_who_may_log_in(void);
 
 /* Overwrites the verifier: nobody needs it any more. */
 extern void baton_role_wipe(BatonRole *role);

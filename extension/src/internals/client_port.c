@@ -167,35 +167,6 @@ baton_port_forget_certificate(void)
 	baton_port_set_certificate(false, NULL, NULL);
 }
 
-BatonPortPeer
-baton_port_peer(void)
-{
-	BatonPortPeer peer = {
-		.socket = MyProcPort->sock,
-		.address = MyProcPort->raddr,
-		.hostname = MyProcPort->remote_hostname,
-		.hostname_resolv = MyProcPort->remote_hostname_resolv
-	};
-
-	return peer;
-}
-
-void
-baton_port_set_peer(const BatonPortPeer *peer)
-{
-	MyProcPort->sock = peer->socket;
-	MyProcPort->raddr = peer->address;
-	MyProcPort->remote_hostname = peer->hostname;
-	MyProcPort->remote_hostname_resolv = peer->hostname_resolv;
-}
-
-void
-baton_port_assume_remote(const BatonPortEnd *remote)
-{
-	set_end(&MyProcPort->raddr, remote);
-	forget_hostname();
-}
-
 /* What SQL says of the client's end: address, and port. */
 static bool
 is_shown(const char *address, int port)

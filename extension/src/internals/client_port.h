@@ -70,19 +70,4 @@ extern void baton_port_claim_tls(bool claimed);
 extern void baton_port_set_certificate(bool valid, char *common_name, char *distinguished_name);
 extern void baton_port_forget_certificate(void);
 
-/* Who is at the other end, to be put back. */
-typedef struct BatonPortPeer
-{
-	pgsocket	socket;
-	SockAddr	address;
-	char	   *hostname;
-	int			hostname_resolv;
-} BatonPortPeer;
-
-extern BatonPortPeer baton_port_peer(void);
-extern void baton_port_set_peer(const BatonPortPeer *peer);
-
-/* The client is at that end, of which no more is known. */
-extern void baton_port_assume_remote(const BatonPortEnd *remote);
-
 #endif							/* BATON_CLIENT_PORT_H */

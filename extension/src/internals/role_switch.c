@@ -7,19 +7,19 @@
  * backend's start.  SET SESSION AUTHORIZATION does not change it, and it decides who may
  * use that command, what RESET returns to, and MyProc->roleId.
  *
- * What PostgreSQL 15 to 18 guarantee: nothing in InitializeSessionUserId() depends on
- * being called once, but Assert(!OidIsValid(AuthenticatedUserId)) in
- * SetAuthenticatedUserId() (in 15 before 15.9, 16 before 16.5 and 17 before 17.1 in the
- * function itself).  SetConfigOption() with PGC_S_OVERRIDE replaces a value and a reset
- * value of that source, and pushes no stack entry (makeDefault in set_config_option).
+ * What PostgreSQL guarantees: a parallel worker takes its leader's user over by
+ * SetAuthenticatedUserId() (miscinit.c; ParallelWorkerMain in parallel.c), which only
+ * sets that variable and MyProc->roleId; in 15 and 16 the superuser's flag, too.  The
+ * rest of InitializeSessionUserId() is SetConfigOption() of session_authorization with
+ * PGC_S_OVERRIDE, which replaces a value and a reset value of that source, and pushes no
+ * stack entry (makeDefault in set_config_option).  Its check hook (variable.c, 15 to 18)
+ * finds the role by its name, and lets it be the authenticated user's own.
+ * SetAuthenticatedUserId() came with 15.9, 16.5 and 17.1; in releases before a backend
+ * has one role for life.
  *
- * Decision: it is called again, by OID, as a starting backend calls it.  Its login checks
- * (rolcanlogin, rolconnlimit) are FATAL; the caller has made them before, and can go on
- * without the role, so here they fail only if something has changed since.
- *
- * Tried and left: IsUnderPostmaster = false for the call, which leaves these checks out.
- * A process that ended then had not told the postmaster that it has cleaned up
- * (ProcKill, proc.c, up to 17): the server restarted as after a crash.
+ * Decision: these two, and not InitializeSessionUserId(), whose login checks (rolcanlogin,
+ * rolconnlimit) are FATAL.  A session has logged in: on the server's own port nobody
+ * would ask it again.
  *
  * Builds with assertions need AuthenticatedUserId to be invalid before.  The variable is
  * static; GetAuthenticatedUserId() loads it, and the first load relative to the
@@ -34,11 +34,17 @@
  */
 #include "postgres.h"
 
+#include <dlfcn.h>
+
 #include "miscadmin.h"
 #include "storage/proc.h"
+#include "utils/guc.h"
 
 #include "program_data.h"
 #include "role_switch.h"
+
+/* SetAuthenticatedUserId(), which not all releases have. */
+static void *set_authenticated_user = NULL;
 
 #ifdef USE_ASSERT_CHECKING
 
@@ -79,8 +85,8 @@ is_authenticated_user(Oid *variable)
 	return follows;
 }
 
-const char *
-baton_role_switch_attach(void)
+static const char *
+find_authenticated_user(void)
 {
 	Oid		   *variable = variable_loaded_by((const uint8 *) GetAuthenticatedUserId);
 
@@ -100,8 +106,8 @@ forget_authenticated_user(void)
 
 #else
 
-const char *
-baton_role_switch_attach(void)
+static const char *
+find_authenticated_user(void)
 {
 	return NULL;
 }
@@ -113,17 +119,27 @@ forget_authenticated_user(void)
 
 #endif
 
+const char *
+baton_role_switch_attach(void)
+{
+	set_authenticated_user = dlsym(RTLD_DEFAULT, "SetAuthenticatedUserId");
+	if (set_authenticated_user == NULL)
+		return "the authenticated user cannot be set in this minor release";
+	return find_authenticated_user();
+}
+
 void
-baton_role_switch(Oid role)
+baton_role_switch(Oid role, const char *name, bool is_superuser)
 {
 	Assert(!OidIsValid(GetCurrentRoleId()));
 
 	forget_authenticated_user();
 #if PG_VERSION_NUM >= 170000
-	InitializeSessionUserId(NULL, role, false);
+	((void (*) (Oid)) set_authenticated_user) (role);
 #else
-	InitializeSessionUserId(NULL, role);
+	((void (*) (Oid, bool)) set_authenticated_user) (role, is_superuser);
 #endif
+	SetConfigOption("session_authorization", name, PGC_BACKEND, PGC_S_OVERRIDE);
 }
 
 bool

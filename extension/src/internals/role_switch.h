@@ -17,11 +17,11 @@
 extern const char *baton_role_switch_attach(void);
 
 /*
- * Makes `role` the authenticated user, the session user and the current user, and what
+ * Makes `role`, whose name is that now, the authenticated user, the session user and the current user, and what
  * RESET SESSION AUTHORIZATION returns to.  In a transaction; SET ROLE must not be active.
  * After an error the process must end.
  */
-extern void baton_role_switch(Oid role);
+extern void baton_role_switch(Oid role, const char *name, bool is_superuser);
 
 /* Is `role` all of these, and the role of this process to others? */
 extern bool baton_role_is_in_force(Oid role);

@@ -46,7 +46,7 @@ static FailedCheck *failed_checks = NULL;	/* one for each cost */
 static bool unpooled = false;
 
 static const char *const costs[BATON_COSTS] = {
-	"pooling", "speed", "process IDs", "functions", "logins", "server logins", "channel binding",
+	"pooling", "speed", "process IDs", "functions", "logins", "backends", "channel binding",
 	"system user", "statistics", "roles"
 };
 

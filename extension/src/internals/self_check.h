@@ -22,8 +22,8 @@ typedef enum
 								 * numbers */
 	BATON_COSTS_FUNCTIONS,		/* PL/pgSQL's plans may be another session's */
 	BATON_COSTS_LOGINS,			/* a backend authenticates each client */
-	BATON_COSTS_VOUCHING,		/* clients that only the server can
-								 * authenticate have connections of their own */
+	BATON_COSTS_BACKENDS,		/* none can be opened: clients have
+								 * connections of their own */
 	BATON_COSTS_BINDING,		/* these are not offered channel binding */
 	BATON_COSTS_SYSTEM_USER,	/* SYSTEM_USER is the backend's */
 	BATON_COSTS_STATISTICS,		/* pg_stat_xact_* shows other sessions' counts */

@@ -1,13 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * trusted_hba.c
- *		A starting backend that the dispatcher vouches for.
+ *		The rules by which a backend that the dispatcher opens is let in.
  *
- * Where the server authenticates a client by ldap, pam and so on
- * (client_ticket.c), nobody but the client can do so again: no password is known,
- * and the pool needs further backends while nobody logs in.  The session that they
- * are for has been let in by the server, which on its own port never asks it
- * again, either.  So its pool's backends are opened as the dispatcher's own.
+ * Its pool's sessions have been let in by the server's rules, which on the server's own port
+ * never ask them again.  So nor is a backend asked that is opened for them (opening.c).
  *
  * What PostgreSQL guarantees: ClientAuthentication() goes by the lines that
  * load_hba() (hba.c, 15 to 18) has read last in this process.  The postmaster
@@ -95,7 +92,7 @@ baton_trusted_hba_check(void)
 		!baton_self_check_is_broken("trusted_rules");
 	CommitTransactionCommand();
 	if (!works)
-		baton_self_check_failed(BATON_COSTS_VOUCHING, "rules of our own are not gone by");
+		baton_self_check_failed(BATON_COSTS_BACKENDS, "rules of our own are not gone by");
 }
 
 bool

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * trusted_hba.h
- *		A starting backend that the dispatcher vouches for.
+ *		The rules by which a backend that the dispatcher opens is let in.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *

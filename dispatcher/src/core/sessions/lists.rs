@@ -139,6 +139,7 @@ impl Sessions {
     }
 
     /// All sessions of a pool.
+    #[cfg(test)]
     pub fn of_pool(&self, pool: u32) -> impl Iterator<Item = SessionId> + '_ {
         self.list(Of::Pool, pool)
     }

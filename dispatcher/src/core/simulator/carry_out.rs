@@ -171,8 +171,6 @@ impl Shell {
                 assert_eq!(self.world.backend(slot), Word::Free);
                 self.opened += 1;
                 self.world.set_word(slot, Word::Starting);
-                let generation = self.world.login_generation;
-                self.core.origin_for(slot, true, generation);
                 let mut at_us = self.world.now_us + self.random.between(1, self.start_us);
                 if self.are_some_lost && self.opened % 16 == 5 {
                     at_us = u64::MAX;
@@ -258,7 +256,7 @@ impl Shell {
                 self.world.backends[slot as usize] = FREE;
             }
             Action::Offer { ticket, slots } => {
-                self.core.check_offer(&slots, &self.world);
+                self.core.check_offer(&slots);
                 for slot in &slots {
                     self.world.backends[*slot as usize].retire = ticket;
                 }
@@ -295,11 +293,7 @@ impl Shell {
                 }
             }
             Action::AskLimits { role, database } => self.asked_limits.push((role, database)),
-            Action::AskLauncher { pool, serial, from } => {
-                self.questions.push_back((pool, serial, from));
-            }
-            Action::FindPool { old, .. } => self.handle(Event::Replaced { old, new: None }),
-            Action::PoolDropped { pool, .. } => {
+            Action::PoolDropped(pool) => {
                 assert!(self.world.pools[pool as usize].queue.is_empty());
                 self.full.retain(|other| *other != pool);
                 self.world.pools[pool as usize].queued = 0;

@@ -5,8 +5,8 @@ use super::random::Random;
 use super::scenario::Scenario;
 use super::settings::mark_of;
 use super::world::{Armed, Client, Idles};
-use crate::core::{Event, PoolKey, Provenance, SessionId, Shown};
-use crate::protocol::auth::client::Failure;
+use crate::core::{Event, PoolKey, SessionId, Shown};
+use crate::protocol::opening::Failure;
 
 impl Scenario {
     pub(super) fn something_happens(&mut self) {
@@ -27,7 +27,7 @@ impl Scenario {
                 93..=94 => self.change_limits(),
                 95 => self.hold(),
                 96 => self.settings_change(),
-                97 => self.may_log_in = !self.may_log_in || self.random().once_in(2),
+                97 => self.may_start = !self.may_start || self.random().once_in(2),
                 98 => {
                     let up = self.random().once_in(2);
                     self.shell.tell(Event::LauncherIs { up });
@@ -72,14 +72,13 @@ impl Scenario {
         }
         let number = self.pools;
         let number = self.random().below(number as usize) as u32;
-        let from = Provenance::User(self.random().below(4) as u32);
         let mut key = Self::key(number);
         let group = (key.role_oid, key.database_oid);
         key.superuser = self.coming_in.is_some() && key.role_oid == SUPERUSER;
         if self.is_native(&key) {
             return;
         }
-        let Some(id) = self.begin_session(key, from) else {
+        let Some(id) = self.begin_session(key) else {
             return;
         };
         self.summary.sessions += 1;
@@ -252,17 +251,15 @@ impl Scenario {
             .map(|opening| opening.slot)
             .collect();
         for slot in slots {
-            self.fail(slot, Failure::Protocol("the server has gone".into()), None);
+            self.fail(slot, Failure::Protocol("the server has gone".into()));
         }
     }
 
-    pub(super) fn fail(&mut self, slot: u32, failure: Failure, over_unix: Option<bool>) {
+    pub(super) fn fail(&mut self, slot: u32, failure: Failure) {
         let shell = &mut self.shell;
         shell.note(|| format!("opening {slot} fails: {failure:?}"));
         shell.openings.retain(|opening| opening.slot != slot);
-        shell
-            .core
-            .open_failed(slot, failure, over_unix, &shell.world);
+        shell.core.open_failed(slot, failure, &shell.world);
         shell.carry_out();
     }
 

@@ -3,7 +3,7 @@
 use super::coming_in::{CONTEXT_BYTES, LOOK_AGAIN_US};
 use super::scenario::Scenario;
 use super::settings::mark_of;
-use crate::core::{NoSession, PoolKey, Provenance, SessionId};
+use crate::core::{NoSession, PoolKey, SessionId};
 
 impl Scenario {
     /// Now and then a superuser sets how many sessions there may be, for any of those
@@ -69,7 +69,7 @@ impl Scenario {
     }
 
     /// A client has logged in, and becomes a session if it may.
-    pub(super) fn begin_session(&mut self, key: PoolKey, from: Provenance) -> Option<SessionId> {
+    pub(super) fn begin_session(&mut self, key: PoolKey) -> Option<SessionId> {
         if let Some(coming_in) = &self.coming_in {
             let expected = coming_in.expected_limit(&key, &self.shell);
             let may = self.shell.core.may_come_in(&key, None);
@@ -78,7 +78,7 @@ impl Scenario {
             if let Some(pool) = self.shell.core.find_pool(&key).filter(|_| may.is_err()) {
                 // Nor does one who has not asked come in.
                 let shell = &mut self.shell;
-                let begun = shell.core.begin_session(pool, from, &shell.world);
+                let begun = shell.core.begin_session(pool, &shell.world);
                 assert_eq!(begun.map(|_| ()), expected, "one comes of {key:?}");
             }
             may.ok()?;
@@ -89,7 +89,7 @@ impl Scenario {
         self.shell.carry_out();
         let shell = &mut self.shell;
         let is_full = !shell.world.sessions.iter().any(|slot| slot.is_free);
-        let begun = shell.core.begin_session(pool, from, &shell.world);
+        let begun = shell.core.begin_session(pool, &shell.world);
         if let Some(coming_in) = &mut self.coming_in {
             // It was asked before a pool was made.
             let expected = if is_full {

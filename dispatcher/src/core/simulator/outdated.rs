@@ -333,33 +333,3 @@ fn none_of_those_that_started_before_a_change_is_let_in_and_all_that_start_after
         assert_eq!(life, is_let_in.then_some(Life::Shared), "{slot}");
     }
 }
-
-/// Who starts stands before who has come: it is looked for from the end.
-#[test]
-fn all_that_start_hear_of_who_has_come_in() {
-    let crowds = [crowd(0, 0)];
-    let mut steady = Steady::new(&crowds, limits(6));
-    let ids: Vec<SessionId> = (0..6).map(|_| steady.log_in(0)).collect();
-    for id in ids {
-        ask(&mut steady, id);
-    }
-    steady.go_on(400, false);
-    let number = only_pool(&steady);
-    let slots = steady.shell.core.pool_backends(number).to_vec();
-    let has_heard = |steady: &Steady<'_>| -> Vec<bool> {
-        let origins = slots.iter().map(|slot| {
-            let backend = steady.shell.core.backend(*slot);
-            backend.and_then(|backend| backend.origin())
-        });
-        origins
-            .map(|origin| origin.is_some_and(|it| it.is_past))
-            .collect()
-    };
-    assert_eq!(slots.len(), 6);
-    for slot in [slots[2], slots[5]] {
-        steady.shell.attach(slot, number);
-    }
-    assert_eq!(has_heard(&steady), [false; 6]);
-    steady.log_in(0);
-    assert_eq!(has_heard(&steady), [true, true, false, true, true, false]);
-}

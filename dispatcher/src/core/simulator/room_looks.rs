@@ -4,8 +4,8 @@ use super::many::ask;
 use super::random::Random;
 use super::shares::{busy, come_to_equal_shares, limits, quiet, Crowd, Steady};
 use crate::core::{Limits, Words};
-use crate::protocol::auth::client::Failure;
-use crate::protocol::{LimitOf, Report};
+use crate::protocol::opening::Failure;
+use crate::protocol::Report;
 
 const AT_ONCE: usize = 8;
 /// Looked at once more before they are told.
@@ -126,36 +126,26 @@ fn of_very_many_those_that_have_gone_are_not_chosen_again() {
     assert!(passed_on > 200, "{passed_on}");
 }
 
-/// Backends of a role with CONNECTION LIMIT, which may have one: whoever wants another
-/// one is refused as long as there is one.
-fn refuse(steady: &mut Steady<'_>, role: u32) -> usize {
+/// The server has no more connections than these: whoever wants another one is refused.
+fn refuse(steady: &mut Steady<'_>, most: usize) -> usize {
     let shell = &mut steady.shell;
-    let is_its = |pool: u32| {
-        let key = shell.core.pool_key(pool);
-        key.is_some_and(|key| key.role_oid == role)
-    };
-    let processes = shell.processes.iter().flatten();
-    let there = processes.filter(|process| is_its(process.pool)).count();
-    let openings = shell.openings.iter().filter(|it| is_its(it.pool));
-    let slots: Vec<u32> = openings.map(|it| it.slot).collect();
-    if there == 0 {
+    if shell.processes.iter().flatten().count() < most {
         return 0;
     }
+    let slots: Vec<u32> = shell.openings.iter().map(|it| it.slot).collect();
     for slot in &slots {
-        let mut report = Report::fatal(b"53300", "too many connections for role");
-        report.connection_limit = Some(LimitOf::Role);
+        let report = Report::fatal(b"53300", "sorry, too many clients already");
         shell.openings.retain(|opening| opening.slot != *slot);
         let failure = Failure::ServerError(report);
-        (shell.core).open_failed(*slot, failure, Some(true), &shell.world);
+        (shell.core).open_failed(*slot, failure, &shell.world);
         shell.carry_out();
     }
     slots.len()
 }
 
-/// All have a backend that is free, and one role asks in another database: of 40 backends
-/// one counts for its limit.
+/// All have a backend that is free, and somebody asks in another database.
 #[test]
-fn a_role_at_its_connection_limit_passes_its_backend_on_however_many_others_have() {
+fn a_server_that_is_full_has_room_when_one_that_is_free_has_gone() {
     let role = 25;
     let crowds: Vec<Crowd> = (0..40)
         .map(|pool| Crowd {
@@ -180,13 +170,12 @@ fn a_role_at_its_connection_limit_passes_its_backend_on_however_many_others_have
     steady.shell.most_backends_seen = 0;
     for _ in 0..1_000 {
         steady.go_on(200, false);
-        refused += refuse(&mut steady, role as u32);
+        refused += refuse(&mut steady, 40);
         rounds += u32::from(steady.shell.core.limit_looks.has_more());
     }
     let client = steady.shell.world.client(other).expect("it is there");
     assert_eq!(client.answered, 1, "refused {refused} times");
-    // On a client's behalf and by the dispatcher's own connection; then there was room.
-    assert_eq!(refused, 2);
+    assert_eq!(refused, 1);
     assert!(rounds >= 40 / AT_ONCE as u32, "{rounds}");
     assert!(steady.shell.most_backends_seen <= AT_ONCE as u64 + OFFERED);
     let reasons = &steady.shell.told.reasons;

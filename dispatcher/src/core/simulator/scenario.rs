@@ -7,7 +7,7 @@ use super::rules::TooOld;
 use super::shell::Shell;
 use super::summary::Summary;
 use crate::core::{Event, Limits, Now, PoolLimits};
-use crate::protocol::auth::client::Failure;
+use crate::protocol::opening::Failure;
 use crate::protocol::Report;
 use std::collections::VecDeque;
 
@@ -38,7 +38,7 @@ pub struct Scenario {
     pub(super) is_troubled: bool,
     /// Backends of these say what is not so, and end with whom they have in hand.
     pub(super) has_liars: bool,
-    pub(super) may_log_in: bool,
+    pub(super) may_start: bool,
     pub(super) holds: Vec<u32>,
     pub(super) has_crashed: bool,
     /// Who may come in, in the seeds that know limits of that.
@@ -128,7 +128,7 @@ impl Scenario {
             is_troubled,
             // Nor by chance, and none that was kept before there was this.
             has_liars: matches!(seed % 16, 3 | 14) || is_huge,
-            may_log_in: true,
+            may_start: true,
             holds: Vec::new(),
             has_crashed: false,
             coming_in,
@@ -201,16 +201,6 @@ impl Scenario {
                 coming_in.is_told(group, limits, &self.shell);
             }
         }
-        let Some((pool, serial, from)) = self.shell.questions.pop_front() else {
-            return;
-        };
-        let may = (self.may_log_in && !self.random().once_in(4)).then_some(i64::MAX);
-        let generation = self.shell.world.login_generation;
-        let shell = &mut self.shell;
-        shell
-            .core
-            .pool_answered(pool, serial, from, generation, may, &shell.world);
-        shell.carry_out();
     }
 
     pub(super) fn openings_go_on(&mut self) {
@@ -234,7 +224,7 @@ impl Scenario {
             {
                 continue;
             }
-            let refused = self.is_troubled && (!self.may_log_in || self.random().once_in(30));
+            let refused = self.is_troubled && (!self.may_start || self.random().once_in(30));
             if refused {
                 self.summary.refused += 1;
                 let state = match self.random().below(4) {
@@ -244,7 +234,7 @@ impl Scenario {
                     _ => b"08006",
                 };
                 let failure = Failure::ServerError(Report::fatal(state, "no"));
-                self.fail(slot, failure, Some(true));
+                self.fail(slot, failure);
                 continue;
             }
             self.shell.attach(slot, pool);

@@ -16,7 +16,6 @@ impl Shell {
             .insert(mark, (settings.changes, generation));
         self.core.settings_changed(generation, &[mark]);
         self.carry_out();
-        self.world.login_generation += 1;
     }
 
     /// The configuration is loaded anew, with what starting backends read.

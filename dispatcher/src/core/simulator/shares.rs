@@ -5,7 +5,7 @@
 use super::random::Random;
 use super::shell::Shell;
 use super::world::{Armed, Client, Idles};
-use crate::core::{Event, Limits, Now, PoolKey, PoolLimits, Provenance, SessionId, Shown};
+use crate::core::{Event, Limits, Now, PoolKey, PoolLimits, SessionId, Shown};
 
 const STEP_US: u64 = 200;
 const TICK_US: u64 = 20_000;
@@ -163,9 +163,8 @@ impl Steady<'_> {
         let found = shell.core.find_pool(&key);
         let number = found.or_else(|| shell.core.create_pool(key));
         shell.carry_out();
-        let from = Provenance::User(1);
         let number = number.expect("there is room");
-        let id = shell.core.begin_session(number, from, &shell.world);
+        let id = shell.core.begin_session(number, &shell.world);
         let id = id.expect("there is room");
         let group = (role as u32, database_oid);
         shell.check_newcomer(id, group);
@@ -321,15 +320,6 @@ impl Steady<'_> {
             let limits = PoolLimits::of([-1, -1, -1, 0, weight, reserve, -1]);
             self.shell.core.set_pool_limits((role, database), limits);
             self.shell.carry_out();
-        }
-        while let Some((pool, serial, from)) = self.shell.questions.pop_front() {
-            let shell = &mut self.shell;
-            let generation = shell.world.login_generation;
-            let may = Some(i64::MAX);
-            shell
-                .core
-                .pool_answered(pool, serial, from, generation, may, &shell.world);
-            shell.carry_out();
         }
     }
 

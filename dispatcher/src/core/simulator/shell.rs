@@ -32,7 +32,6 @@ pub struct Shell {
     pub processes: Vec<Option<Process>>,
     pub openings: Vec<Opening>,
     /// Questions to the launcher.
-    pub questions: VecDeque<(u32, u64, crate::core::Provenance)>,
     pub asked_limits: Vec<(u32, u32)>,
     pub random: Random,
     /// Sessions whose request is passed over.
@@ -95,7 +94,6 @@ impl Shell {
             world,
             processes: (0..backends).map(|_| None).collect(),
             openings: Vec::new(),
-            questions: VecDeque::new(),
             asked_limits: Vec::new(),
             random,
             skipping: Vec::new(),
@@ -252,7 +250,6 @@ impl Shell {
                     let identity = key.map(|key| Identity {
                         role_oid: key.role_oid,
                         database_oid: key.database_oid,
-                        superuser: key.superuser,
                     });
                     let may = identity.and_then(|identity| self.core.has_become(slot, identity));
                     if may == Some(true) {
@@ -291,7 +288,6 @@ impl Shell {
         let identity = Identity {
             role_oid: key.role_oid,
             database_oid: key.database_oid,
-            superuser: key.superuser,
         };
         let verdict = self.core.may_attach(slot, identity, &self.world);
         if verdict == Attach::Welcome(pool) {

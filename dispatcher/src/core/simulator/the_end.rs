@@ -12,7 +12,7 @@ impl Scenario {
     /// Nothing new happens, all obstacles go: then everybody is served.
     pub(super) fn come_to_rest(&mut self) {
         self.is_troubled = false;
-        self.may_log_in = true;
+        self.may_start = true;
         self.shell.start_us = 4_000;
         self.shell.are_some_lost = false;
         let now_us = self.shell.world.now_us;
@@ -119,9 +119,6 @@ impl Scenario {
                 self.shell.step_backends(40 * slots);
                 self.time_passes(5_000);
                 self.openings_go_on();
-                while !self.shell.questions.is_empty() {
-                    self.answer_question();
-                }
                 self.round();
                 // The event loop does not sleep before it is decided who goes.
                 let is_huge = self.at_once > 1;

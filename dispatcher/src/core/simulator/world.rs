@@ -125,7 +125,6 @@ pub struct World {
     pub ticket: u32,
     /// Whoever has it lets go of it at the end of his next transaction.
     pub lock: Option<SessionId>,
-    pub login_generation: u64,
     pub settings: Settings,
     pub force_migration: bool,
     /// All sessions keep their backends.
@@ -151,7 +150,6 @@ impl World {
             clients: vec![None; sessions],
             ticket: 0,
             lock: None,
-            login_generation: 1,
             settings: Settings::default(),
             force_migration: false,
             keeps: false,
@@ -276,10 +274,6 @@ impl Words for World {
     fn idle_timeout_us(&self, index: u32) -> i64 {
         self.count_word();
         self.sessions[index as usize].idle_timeout_us
-    }
-
-    fn login_generation(&self) -> u64 {
-        self.login_generation
     }
 
     fn ticket_taker(&self) -> Option<u32> {

@@ -6,13 +6,9 @@
 //! | `links` | the control connections of attached backends; words that wake them |
 //! | `queues` | the pools' ready queues |
 //! | `opening` | connections by which backends are opened |
-//! | `origin` | on whose behalf, as the server is told it |
-//! | `roles` | what the roles of clients have proved themselves with |
 //! | `server` | the way to the server |
 
 pub mod links;
 pub mod opening;
-pub mod origin;
 pub mod queues;
-pub mod roles;
 pub mod server;

@@ -4,32 +4,28 @@
 //! that connection once the server says ReadyForQuery: by then the backend
 //! connects to the control socket by itself and shows the token of its slot
 //! (scheduler/attach.rs). From there on the control connection is the backend: its
-//! end is the backend's.
+//! end is the backend's. The server lets it in by the token, whatever pg_hba.conf says
+//! (the extension's opening.c).
 
-use super::origin::{send_client, suffix, PROTOCOL_OPTION, TRUSTED_OPTION};
-use crate::core::{Origin, PoolKey, SessionId};
-use crate::dispatcher::jobs::{Job, JobsIn};
+use crate::core::PoolKey;
 use crate::dispatcher::sys::epoll::{self, Epoll};
 use crate::dispatcher::sys::socket;
-use crate::dispatcher::tls::facts::Names;
 use crate::dispatcher::tokens::{token, Source};
-use crate::protocol::auth::client::{BackendLogin, Credentials, Failure, LoginAction};
-use crate::protocol::auth::keys::Keys;
 use crate::protocol::messages::MOST_STARTUP_BYTES;
+use crate::protocol::opening::{BackendStart, Failure, Start};
 use crate::protocol::Report;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use zeroize::Zeroizing;
+
+/// The protocol option that makes the server's backend call the extension
+/// before it authenticates; its value does not matter.
+const PROTOCOL_OPTION: (&[u8], &[u8]) = (b"_pq_.pg_baton", b"");
 
 /// The connection by which a backend is opened.
 struct Opening {
-    serial: u64,
     socket: OwnedFd,
-    login: BackendLogin,
-    origin: Option<Origin>,
-    /// The server is reached over a Unix socket.
-    over_unix: bool,
+    start: BackendStart,
     /// Not sent yet; the startup packet while it connects.
     unsent: Vec<u8>,
 }
@@ -40,77 +36,50 @@ pub struct NewBackend<'a> {
     pub key: &'a PoolKey,
     /// Shown by who attaches in that slot.
     pub secret: u64,
-    /// On whose behalf; None: on nobody's.
-    pub origin: Option<Origin>,
-    /// Of his certificate.
-    pub names: Option<&'a Names>,
     /// The server makes a role's name of the client's and the database's.
     pub db_user_namespace: bool,
-    /// The server has let its role's clients in by itself.
-    pub is_vouched_for: bool,
-    pub credentials: Credentials,
-    pub over_unix: bool,
-}
-
-/// Why a backend could not be opened; and how the server was reached, if it was.
-pub type OpenFailed = (Failure, Option<bool>);
-
-pub fn failed(text: impl Into<String>) -> OpenFailed {
-    (Failure::Protocol(text.into()), None)
 }
 
 impl NewBackend<'_> {
-    /// The login, and the startup packet that it begins with.
-    fn start(self) -> Result<(BackendLogin, Vec<u8>), OpenFailed> {
-        let suffix = self
-            .origin
-            .map(|origin| suffix(origin.from, self.names))
-            .unwrap_or_default();
+    /// The startup packet, and what reads the answers.
+    fn start(self) -> Result<(BackendStart, Vec<u8>), Failure> {
         let (slot, secret, key) = (self.slot, self.secret, self.key);
-        let mut options = format!("-c pg_baton.attach={slot}:{secret:x}{suffix}").into_bytes();
+        let role = key.role_oid;
+        let mut options = format!("-c pg_baton.attach={slot}:{secret:x}:{role}").into_bytes();
         for (name, value) in &key.options {
             options.extend_from_slice(b" -c ");
             escape_option(&mut options, name);
             options.push(b'=');
             escape_option(&mut options, value);
         }
-        let mut packet_options: Vec<(&[u8], &[u8])> = vec![(b"options", &options)];
-        if self.origin.is_some() {
-            packet_options.push(PROTOCOL_OPTION);
-        }
-        if self.is_vouched_for {
-            packet_options.push(TRUSTED_OPTION);
-        }
         // What ends so is a role's own name, whatever the database.
         let global: &[u8] = if self.db_user_namespace { b"@" } else { b"" };
         let user = [&key.user, global].concat();
-        let (login, packet) =
-            BackendLogin::start(&user, &key.database, &packet_options, self.credentials);
+        let parameters = [(b"options".as_slice(), options.as_slice()), PROTOCOL_OPTION];
+        let (start, packet) = BackendStart::begin(&user, &key.database, &parameters);
         if packet.len() > MOST_STARTUP_BYTES {
             let report = Report::fatal(b"54000", "startup options are too long for the pool")
                 .with_detail(
                 "Blanks and backslashes in options that only a starting backend takes count twice.",
             );
-            return Err((Failure::ServerError(report), None));
+            return Err(Failure::ServerError(report));
         }
-        Ok((login, packet))
+        Ok((start, packet))
     }
 }
 
 /// All of them, by backend slot.
 pub struct Openings {
     epoll: Arc<Epoll>,
-    jobs: JobsIn,
     openings: Vec<Option<Opening>>,
-    /// Backends begun since the start; tells users of a slot apart, too.
+    /// Backends begun since the start.
     begun: u64,
 }
 
 impl Openings {
-    pub fn new(slots: usize, epoll: Arc<Epoll>, jobs: JobsIn) -> Openings {
+    pub fn new(slots: usize, epoll: Arc<Epoll>) -> Openings {
         Openings {
             epoll,
-            jobs,
             openings: (0..slots).map(|_| None).collect(),
             begun: 0,
         }
@@ -127,41 +96,27 @@ impl Openings {
         new: NewBackend<'_>,
         socket: OwnedFd,
         ready: impl FnOnce(),
-    ) -> Result<(), OpenFailed> {
-        let (slot, origin, over_unix) = (new.slot, new.origin, new.over_unix);
-        let (login, unsent) = new.start()?;
+    ) -> Result<(), Failure> {
+        let slot = new.slot;
+        let (start, unsent) = new.start()?;
         ready();
         let fd = socket.as_raw_fd();
         self.begun += 1;
         self.openings[slot as usize] = Some(Opening {
-            serial: self.begun,
             socket,
-            login,
-            origin,
-            over_unix,
+            start,
             unsent,
         });
         let data = token(Source::Opening, slot);
-        if (self.epoll.add(fd, epoll::IN | epoll::OUT, data)).is_err() {
-            let text = "could not wait for the server";
-            return Err((Failure::Protocol(text.into()), Some(over_unix)));
-        }
-        Ok(())
+        (self.epoll.add(fd, epoll::IN | epoll::OUT, data))
+            .map_err(|error| Failure::Protocol(format!("could not wait for the server: {error}")))
     }
 
-    fn get(&mut self, slot: u32) -> Option<&mut Opening> {
-        self.openings.get_mut(slot as usize)?.as_mut()
-    }
-
-    /// Something is to be read or written on an opening backend's connection. `client`
-    /// has the socket of a session.
-    pub fn event(
-        &mut self,
-        slot: u32,
-        client: impl Fn(SessionId) -> RawFd,
-    ) -> Result<(), OpenFailed> {
-        let epoll = Arc::clone(&self.epoll);
-        let Some(opening) = self.get(slot) else {
+    /// Something is to be read or written on an opening backend's connection. What
+    /// follows when it is ready happens on the control socket.
+    pub fn event(&mut self, slot: u32) -> Result<(), Failure> {
+        let opening = self.openings.get_mut(slot as usize);
+        let Some(opening) = opening.and_then(Option::as_mut) else {
             return Ok(());
         };
         let fd = opening.socket.as_raw_fd();
@@ -172,7 +127,8 @@ impl Openings {
                 Ok(length) => {
                     opening.unsent.drain(..length);
                     if opening.unsent.is_empty() {
-                        let _ = epoll.modify(fd, epoll::IN, token(Source::Opening, slot));
+                        let data = token(Source::Opening, slot);
+                        let _ = self.epoll.modify(fd, epoll::IN, data);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -181,84 +137,20 @@ impl Openings {
         }
         let mut bytes = [0; 8192];
         let heard = socket::receive(fd, &mut bytes);
-        let action = match heard {
-            Ok(length) if length > 0 => match (opening.login.feed(&bytes[..length]), lost) {
-                (LoginAction::NeedMore, Some(why)) => LoginAction::Failed(Failure::Protocol(why)),
-                (action, _) => action,
+        match heard {
+            Ok(length) if length > 0 => match (opening.start.feed(&bytes[..length]), lost) {
+                (Start::Failed(failure), _) => Err(failure),
+                (Start::NeedsMore, Some(why)) => Err(Failure::Protocol(why)),
+                _ => Ok(()),
             },
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && lost.is_none() => {
-                return Ok(())
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && lost.is_none() => Ok(()),
             // The backend closes it when it has attached; the connection is then no longer
             // here. Else it has died.
-            heard => LoginAction::Failed(Failure::Protocol(lost.unwrap_or_else(|| match heard {
+            heard => Err(Failure::Protocol(lost.unwrap_or_else(|| match heard {
                 Err(error) => error.to_string(),
                 Ok(_) => "the server closed the connection while a backend was starting".into(),
             }))),
-        };
-        self.go_on(slot, action, client)
-    }
-
-    fn go_on(
-        &mut self,
-        slot: u32,
-        mut action: LoginAction,
-        client: impl Fn(SessionId) -> RawFd,
-    ) -> Result<(), OpenFailed> {
-        let Some(opening) = self.openings.get_mut(slot as usize) else {
-            return Ok(());
-        };
-        let Some(opening) = opening.as_mut() else {
-            return Ok(());
-        };
-        let fd = opening.socket.as_raw_fd();
-        loop {
-            match action {
-                // Ready: what follows happens on the control socket.
-                LoginAction::NeedMore | LoginAction::Ready(_) => return Ok(()),
-                LoginAction::Send(bytes) => {
-                    // May be a password.
-                    let bytes = Zeroizing::new(bytes);
-                    // A few hundred bytes into an empty socket.
-                    if socket::send(fd, &bytes).ok() != Some(bytes.len()) {
-                        let text = "could not send to the server";
-                        return Err(opening.failed(Failure::Protocol(text.into())));
-                    }
-                    action = opening.login.next_action();
-                }
-                LoginAction::Negotiated => {
-                    if let Some(origin) = opening.origin.filter(|it| it.from.is_local()) {
-                        send_client(fd, client(origin.session));
-                    }
-                    action = opening.login.next_action();
-                }
-                LoginAction::Derive(job) => {
-                    self.jobs.give(Job::Derive {
-                        backend: slot,
-                        serial: opening.serial,
-                        job,
-                    });
-                    return Ok(());
-                }
-                LoginAction::Failed(failure) => return Err(opening.failed(failure)),
-            }
         }
-    }
-
-    /// The keys that were asked for.
-    pub fn derived(
-        &mut self,
-        slot: u32,
-        serial: u64,
-        keys: &Keys,
-        client: impl Fn(SessionId) -> RawFd,
-    ) -> Result<(), OpenFailed> {
-        let opening = self.get(slot);
-        let Some(opening) = opening.filter(|opening| opening.serial == serial) else {
-            return Ok(());
-        };
-        let action = opening.login.derived(keys);
-        self.go_on(slot, action, client)
     }
 
     /// The opening connection has done its work.
@@ -267,12 +159,6 @@ impl Openings {
         if let Some(opening) = opening.and_then(Option::take) {
             let _ = self.epoll.delete(opening.socket.as_raw_fd());
         }
-    }
-}
-
-impl Opening {
-    fn failed(&self, failure: Failure) -> OpenFailed {
-        (failure, Some(self.over_unix))
     }
 }
 

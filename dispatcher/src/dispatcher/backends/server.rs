@@ -36,22 +36,22 @@ pub fn socket_path(directory: impl AsRef<Path>, port: u16) -> PathBuf {
     directory.as_ref().join(format!(".s.PGSQL.{port}"))
 }
 
-/// A connection, and whether it is a Unix socket's. A server that has too many
+/// A connection. A server that has too many
 /// who wait to be accepted (EAGAIN) is there: it is tried again later, and not by
 /// TCP, where other lines of pg_hba.conf count.
-pub fn connect(parameters: &Parameters) -> io::Result<(OwnedFd, bool)> {
+pub fn connect(parameters: &Parameters) -> io::Result<OwnedFd> {
     let port = parameters.server_port;
     let mut last = None;
     for directory in directories(&parameters.unix_socket_directories) {
         match socket::connect_unix(&socket_path(&directory, port), Kind::Stream) {
-            Ok(socket) => return Ok((socket, true)),
+            Ok(socket) => return Ok(socket),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
             Err(error) => last = Some(error),
         }
     }
     for address in socket::loopback(port) {
         match socket::connect_tcp(&address) {
-            Ok(socket) => return Ok((socket, false)),
+            Ok(socket) => return Ok(socket),
             Err(error) => last = last.or(Some(error)),
         }
     }

@@ -63,13 +63,8 @@ impl Dispatcher {
                 Done::Password {
                     login,
                     serial,
-                    result,
-                } => self.logins.password_checked(login, serial, result),
-                Done::Derive {
-                    backend,
-                    serial,
-                    keys,
-                } => self.scheduler.derived(backend, serial, &keys),
+                    matches,
+                } => self.logins.password_checked(login, serial, matches),
                 Done::Name {
                     login,
                     serial,
@@ -102,7 +97,7 @@ impl Dispatcher {
                     who,
                 } => {
                     let settings = self.scheduler.settings_generation();
-                    let asker = Asker::Login(login, serial);
+                    let asker = Asker { login, serial };
                     (self.launcher).ask(asker, &address, who, settings, &mut self.connections);
                 }
                 Effect::Known {
@@ -242,7 +237,6 @@ impl Dispatcher {
             return self.logins.turn_away(&socket, proved.out, &report);
         }
         answer.lets_in();
-        (self.scheduler).role_logged_in(answer.role, &proved.verifier, &proved.learnt);
         let client = NewClient {
             socket,
             address,

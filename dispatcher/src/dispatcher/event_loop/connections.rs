@@ -303,7 +303,6 @@ impl Dispatcher {
         let identity = Identity {
             role_oid: reader.u32()?,
             database_oid: reader.u32()?,
-            superuser: reader.u8()? != 0,
         };
         let serves_roles = reader.u8()? != 0;
         reader.end()?;

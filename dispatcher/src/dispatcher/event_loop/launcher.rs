@@ -4,11 +4,10 @@ use super::Dispatcher;
 use crate::core::PoolSettings;
 use crate::dispatcher::batch_scheduling;
 use crate::dispatcher::link::layout::shared::*;
-use crate::dispatcher::link::questions::{Answer, Who, WhoByTls};
+use crate::dispatcher::link::questions::Answer;
 use crate::dispatcher::link::wire::{Frame, Malformed, Reader, Writer};
 use crate::dispatcher::login::launcher::{parse_parameters, Asker};
 use crate::dispatcher::parameters::Parameters;
-use crate::dispatcher::scheduler::Ask;
 use crate::dispatcher::tls::rest;
 use std::sync::Arc;
 use tracing::{info, warn};
@@ -43,40 +42,16 @@ impl Dispatcher {
     /// launcher that comes later is asked about limits anew.
     pub(super) fn ask_what_pools_want(&mut self) {
         for ask in self.scheduler.take_asks() {
-            match ask {
-                Ask::Limits { role, database } => {
-                    let frame = Writer::new(MSG_POOL_QUESTION, 0).u32(role).u32(database);
-                    self.launcher.send(frame.finish(), &mut self.connections);
-                }
-                Ask::Pool {
-                    pool,
-                    serial,
-                    from,
-                    key,
-                    address,
-                    has_tls,
-                    names,
-                } => {
-                    let tls = has_tls.then(|| WhoByTls {
-                        has_ca: self.logins.has_ca(),
-                        certificate: names,
-                    });
-                    let who = Who::new(&key.user, &key.database, String::new(), &address, tls);
-                    let asker = Asker::Pool(pool, serial, from);
-                    let settings = self.scheduler.settings_generation();
-                    (self.launcher).ask(asker, &address, who, settings, &mut self.connections);
-                }
-            }
+            let (role, database) = (ask.role, ask.database);
+            let frame = Writer::new(MSG_POOL_QUESTION, 0).u32(role).u32(database);
+            self.launcher.send(frame.finish(), &mut self.connections);
         }
     }
 
     /// Questions whose asker has gone are forgotten.
     pub(super) fn forget_questions(&mut self) {
-        let (logins, scheduler) = (&self.logins, &self.scheduler);
-        self.launcher.forget_questions(|asker| match asker {
-            Asker::Login(number, serial) => logins.has(number, serial),
-            Asker::Pool(number, serial, _) => scheduler.pool_serial(number) == Some(serial),
-        });
+        let logins = &self.logins;
+        (self.launcher).forget_questions(|Asker { login, serial }| logins.has(login, serial));
     }
 
     pub(super) fn login_answered(
@@ -92,15 +67,8 @@ impl Dispatcher {
     }
 
     fn answered(&mut self, asker: Asker, generation: u64, answer: Arc<Answer>) {
-        match asker {
-            Asker::Login(number, serial) => {
-                self.login_answered(number, serial, generation, answer);
-                self.logins_want();
-            }
-            Asker::Pool(number, serial, from) => {
-                (self.scheduler).pool_answered(number, serial, from, generation, &answer);
-            }
-        }
+        self.login_answered(asker.login, asker.serial, generation, answer);
+        self.logins_want();
     }
 
     pub(super) fn launcher_frame(&mut self, frame: Frame<'_>) -> Result<(), Malformed> {
@@ -118,9 +86,8 @@ impl Dispatcher {
                 self.look_at_settings();
                 if let Some(question) = self.launcher.answered(request) {
                     let (asker, generation) = (question.asker, question.generation);
-                    // A pool does not say which user of the machine it is.
                     let is_of_now = question.settings == self.scheduler.settings_generation();
-                    if answer.good_until != 0 && is_of_now && matches!(asker, Asker::Login(..)) {
+                    if answer.good_until != 0 && is_of_now {
                         (self.logins).keep_answer(question.who, generation, answer.clone());
                     }
                     self.answered(asker, generation, answer);

@@ -47,7 +47,6 @@ pub enum BackendSays<'a> {
     Became {
         role_oid: u32,
         database_oid: u32,
-        superuser: bool,
     },
 }
 
@@ -126,7 +125,6 @@ impl<'a> BackendSays<'a> {
             MSG_BECAME => BackendSays::Became {
                 role_oid: reader.u32()?,
                 database_oid: reader.u32()?,
-                superuser: reader.u8()? != 0,
             },
             _ => return Ok(None),
         };

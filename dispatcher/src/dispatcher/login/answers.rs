@@ -9,7 +9,7 @@ use crate::dispatcher::link::questions::{Answer, Who, WhoByTls};
 use crate::dispatcher::parameters::Parameters;
 use crate::dispatcher::sessions::identity::Authenticated;
 use crate::dispatcher::sys::socket;
-use crate::protocol::auth::server::{Claim, Learnt, Method, ServerAuth};
+use crate::protocol::auth::server::{Claim, Method, ServerAuth};
 use crate::protocol::messages;
 use crate::protocol::startup::{Startup, StartupReader};
 use crate::protocol::Report;
@@ -123,7 +123,7 @@ impl Logins {
         let why = match (answer.native, is_full) {
             (NATIVE_POOL_MODE, _) => Some(Why::PoolMode),
             (NATIVE_DELEGATION, _) => Some(Why::Delegation),
-            (NATIVE_BY_SERVER, _) if by_server => Some(Why::FailedCheck),
+            (NATIVE_FAILED_CHECK, _) => Some(Why::FailedCheck),
             (_, true) => Some(Why::PoolMemory),
             _ => None,
         };
@@ -201,7 +201,7 @@ impl Logins {
 
     /// The client is who it says. What the launcher said of it before it began
     /// to prove that may have become old meanwhile.
-    pub(super) fn login_proved(&mut self, number: u32, mut out: Vec<u8>, learnt: Learnt) {
+    pub(super) fn login_proved(&mut self, number: u32, mut out: Vec<u8>) {
         let Some(login) = self.logins.get_mut(number) else {
             return;
         };
@@ -241,8 +241,6 @@ impl Logins {
         }
         let proved = Proved {
             out,
-            verifier: answer.verifier.clone(),
-            learnt,
             principal: None,
             authenticated,
         };
@@ -282,8 +280,6 @@ impl Logins {
         messages::authentication_ok(&mut out);
         asked.proved = Some(Proved {
             out,
-            verifier: Vec::new(),
-            learnt: Learnt::VouchedFor,
             principal,
             authenticated,
         });

@@ -12,7 +12,7 @@ use crate::dispatcher::slab::Slab;
 use crate::dispatcher::sys::socket::Address;
 use crate::dispatcher::tls::facts::{Facts, Names};
 use crate::dispatcher::tls::{ClientEnd, HandedEnd};
-use crate::protocol::auth::server::{Learnt, ServerAuth};
+use crate::protocol::auth::server::ServerAuth;
 use crate::protocol::startup::{CancelRequest, Startup, StartupReader};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -98,9 +98,6 @@ pub struct Proving {
 pub struct Proved {
     /// To be sent before anything else: ends with AuthenticationOk.
     pub out: Vec<u8>,
-    /// What the client has proved itself against.
-    pub verifier: Vec<u8>,
-    pub learnt: Learnt,
     /// As which GSSAPI knows it, if the server has asked that.
     pub principal: Option<Vec<u8>>,
     /// None if it did not have to prove anything.

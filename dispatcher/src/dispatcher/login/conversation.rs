@@ -131,7 +131,7 @@ impl Logins {
             Action::VerifyPassword(job) => {
                 if let Some(login) = self.logins.get(number) {
                     let serial = login.serial;
-                    self.jobs.give(Job::Password {
+                    self.jobs.give(Job {
                         login: number,
                         serial,
                         job: *job,
@@ -139,8 +139,8 @@ impl Logins {
                 }
                 false
             }
-            Action::Done { send, learnt } => {
-                self.login_proved(number, send, learnt);
+            Action::Done { send } => {
+                self.login_proved(number, send);
                 false
             }
             Action::Failed(report) => {

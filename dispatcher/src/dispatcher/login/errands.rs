@@ -269,7 +269,7 @@ impl Logins {
 
     fn begin_errand(&mut self, place: u32, number: u32, serial: u64) {
         let connection = match server::connect(&self.parameters) {
-            Ok((connection, _)) => connection,
+            Ok(connection) => connection,
             Err(error) => {
                 let text = format!("could not connect to the server: {error}");
                 return self.fail(number, &Report::fatal(b"57P03", text));

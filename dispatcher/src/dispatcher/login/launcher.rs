@@ -5,7 +5,6 @@
 //! a crash) sessions go on, and nobody can log in: who comes waits a moment, for
 //! a launcher that ended alone is soon replaced.
 
-use crate::core::Provenance;
 use crate::dispatcher::link::connections::Connections;
 use crate::dispatcher::link::memory::control::Control;
 use crate::dispatcher::link::questions::{Answer, Who};
@@ -30,16 +29,15 @@ struct Link {
     /// When the last one went.
     lost_us: u64,
     next_request: u32,
-    /// By request; bounded by the logins and the pools.
+    /// By request; bounded by the logins.
     questions: HashMap<u32, Question>,
 }
 
 /// Who wants to know; the serial tells it from an earlier one of that number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asker {
-    Login(u32, u64),
-    /// For its clients from there.
-    Pool(u32, u64, Provenance),
+pub struct Asker {
+    pub login: u32,
+    pub serial: u64,
 }
 
 /// A question that has been answered, or given up.
@@ -120,7 +118,7 @@ impl Launcher {
         }
     }
 
-    /// Asks about a client, or about a pool's clients from somewhere.
+    /// Asks about a client.
     pub fn ask(
         &mut self,
         asker: Asker,
@@ -207,7 +205,10 @@ mod tests {
         for (request, asked) in [(1, 1), (2, 0)] {
             let who = Who::new(b"u", b"d", String::new(), &Address::default(), None);
             let question = Question {
-                asker: Asker::Login(request, 0),
+                asker: Asker {
+                    login: request,
+                    serial: 0,
+                },
                 who,
                 generation: 0,
                 settings: 0,
@@ -220,7 +221,7 @@ mod tests {
         assert_eq!((frames.len(), given_up.len()), (2, 0));
         let (frames, given_up) = link.ask_again();
         assert_eq!(frames, [[2]]);
-        assert_eq!(given_up[0].asker, Asker::Login(1, 0));
+        assert_eq!(given_up[0].asker.login, 1);
         assert_eq!(link.ask_again().1.len(), 1);
         assert!(link.questions.is_empty());
     }

@@ -4,7 +4,6 @@ use super::client::{login_of, Phase};
 use super::Logins;
 use crate::dispatcher::jobs::Name;
 use crate::dispatcher::sys::socket;
-use crate::protocol::auth::server::PasswordResult;
 
 impl Logins {
     /// Asks the name service, on its own thread, who is at the other end.
@@ -32,12 +31,12 @@ impl Logins {
         }
     }
 
-    pub fn password_checked(&mut self, number: u32, serial: u64, result: PasswordResult) {
+    pub fn password_checked(&mut self, number: u32, serial: u64, matches: bool) {
         let Some(login) = login_of(&mut self.logins, number, serial) else {
             return;
         };
         if let Phase::Proving(proving) = &mut login.phase {
-            let action = proving.auth.password_checked(result);
+            let action = proving.auth.password_checked(matches);
             if self.auth_action(number, action) {
                 self.await_login(number);
             }

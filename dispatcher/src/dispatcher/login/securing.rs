@@ -92,11 +92,6 @@ impl Logins {
         }
     }
 
-    /// Would a certificate of a client be checked?
-    pub fn has_ca(&self) -> bool {
-        (self.tls.context.as_ref()).is_some_and(|context| context.has_ca)
-    }
-
     /// Has a relay begin. `direct`: with these bytes, that the client has begun
     /// with of itself; else it has asked, and is answered here.
     pub(super) fn begin_tls(&mut self, number: u32, direct: Option<&[u8]>) {

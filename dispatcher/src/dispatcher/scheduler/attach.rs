@@ -2,13 +2,12 @@
 
 use super::Scheduler;
 use crate::core::{Attach, Ending, Event, Identity, Tells, Whose};
-use crate::dispatcher::backends::opening::{failed, NewBackend, OpenFailed};
+use crate::dispatcher::backends::opening::NewBackend;
 use crate::dispatcher::backends::server;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::wire::{Malformed, Writer};
 use crate::dispatcher::sys::{descriptors, process};
-use crate::protocol::auth::client::Failure;
-use crate::protocol::auth::keys::Keys;
+use crate::protocol::opening::Failure;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
@@ -45,22 +44,19 @@ impl Scheduler {
 
     /// Begins to open a backend for a pool.
     pub(super) fn open_backend(&mut self, slot: u32, pool: u32) {
-        if let Err((failure, over_unix)) = self.try_to_open(slot, pool) {
-            self.open_failed(slot, failure, over_unix);
+        if let Err(failure) = self.try_to_open(slot, pool) {
+            self.core.open_failed(slot, failure, &self.control);
         }
     }
 
-    fn open_failed(&mut self, slot: u32, failure: Failure, over_unix: Option<bool>) {
-        (self.core).open_failed(slot, failure, over_unix, &self.control);
-    }
-
-    fn try_to_open(&mut self, slot: u32, pool: u32) -> Result<(), OpenFailed> {
+    fn try_to_open(&mut self, slot: u32, pool: u32) -> Result<(), Failure> {
+        let failed = |text| Failure::Protocol(text);
         let Some(key) = self.core.pool_key(pool).cloned() else {
-            return Err(failed("its pool has gone"));
+            return Err(failed("its pool has gone".into()));
         };
         (self.queues.open(pool))
             .map_err(|error| failed(format!("could not create a ready queue: {error}")))?;
-        let (socket, over_unix) = server::connect(&self.parameters)
+        let socket = server::connect(&self.parameters)
             .map_err(|error| failed(format!("could not connect to the server: {error}")))?;
         let secret = loop {
             let secret: u64 = rand::random();
@@ -68,22 +64,11 @@ impl Scheduler {
                 break secret;
             }
         };
-        let generation = self.control.header.login_generation.load(SeqCst);
-        let is_vouched_for = self.roles.are_vouched_for(key.role_oid);
-        // On nobody's behalf, then: there is none who could log in again.
-        let origin = (!is_vouched_for)
-            .then(|| self.core.origin_for(slot, over_unix, generation))
-            .flatten();
         let new = NewBackend {
             slot,
             key: &key,
             secret,
-            origin,
-            names: origin.and_then(|origin| self.certificates.names(origin.from.tls())),
             db_user_namespace: self.parameters.db_user_namespace,
-            is_vouched_for,
-            credentials: self.roles.credentials(key.role_oid),
-            over_unix,
         };
         let memory = &self.control.backends[slot as usize];
         let now = self.now.shared_us;
@@ -117,7 +102,6 @@ impl Scheduler {
             .u32(pool)
             .u32(key.role_oid)
             .u32(key.database_oid)
-            .u8(u8::from(key.superuser))
             .string(&key.user)
             .finish();
         if let Err(error) = self.links.send_with(slot, &frame, self.queues.end(pool)) {
@@ -129,27 +113,14 @@ impl Scheduler {
 
     /// Something is to be read or written on an opening backend's connection.
     pub fn opening_event(&mut self, slot: u32) {
-        let sockets = &self.sockets;
-        let result = self.openings.event(slot, |id| sockets.fd(id));
-        self.opening_result(slot, result);
-    }
-
-    /// The keys that an opening backend's login needs.
-    pub fn derived(&mut self, slot: u32, serial: u64, keys: &Keys) {
-        let sockets = &self.sockets;
-        let result = (self.openings).derived(slot, serial, keys, |id| sockets.fd(id));
-        self.opening_result(slot, result);
-    }
-
-    fn opening_result(&mut self, slot: u32, result: Result<(), OpenFailed>) {
-        let Err((failure, over_unix)) = result else {
+        let Err(failure) = self.openings.event(slot) else {
             return;
         };
         if self.links.is_attached(slot) {
             // The control connection tells from here on.
             return self.openings.close(slot);
         }
-        self.open_failed(slot, failure, over_unix);
+        self.core.open_failed(slot, failure, &self.control);
         self.carry_out();
     }
 

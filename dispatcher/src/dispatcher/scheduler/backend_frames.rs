@@ -84,12 +84,10 @@ impl Scheduler {
             BackendSays::Became {
                 role_oid,
                 database_oid,
-                superuser,
             } => {
                 let identity = Identity {
                     role_oid,
                     database_oid,
-                    superuser,
                 };
                 match self.core.has_become(slot, identity) {
                     Some(true) => {

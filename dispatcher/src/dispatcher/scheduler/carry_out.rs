@@ -3,10 +3,10 @@
 //! Each action is a few system calls and words in shared memory; what can go wrong
 //! with one goes back as an event.
 
-use super::{reports, Ask, Found, Scheduler};
+use super::{reports, AskLimits, Found, Scheduler};
 use crate::core::{
     index_of, Action, ClientOwes, Core, Ending, Event, Look, PoolKey, Says, SessionId, Skipped,
-    Tally, Why, Word,
+    Why, Word,
 };
 use crate::dispatcher::backends::links::Claim;
 use crate::dispatcher::link::layout::shared::*;
@@ -158,9 +158,8 @@ impl Scheduler {
             Action::ClearTicket { slot, ticket } => self.links.clear_ticket(slot, ticket),
 
             Action::AskLimits { role, database } => {
-                self.asks.push(Ask::Limits { role, database });
+                self.asks.push(AskLimits { role, database });
             }
-            Action::AskLauncher { pool, serial, from } => self.ask_for_pool(pool, serial, from),
             Action::TellWhoIsIn {
                 number,
                 roles,
@@ -172,23 +171,9 @@ impl Scheduler {
             }),
             Action::TellFailure(pool) => self.tell_failure(pool),
             Action::TellPool(change) => self.tell_pool(&change),
-            Action::FindPool { old, superuser } => {
-                let key = self.core.pool_key(old).map(|key| (**key).clone());
-                let new = key.and_then(|mut key| {
-                    key.superuser = superuser;
-                    self.pool_for(key)
-                });
-                self.back(Event::Replaced { old, new });
-            }
             Action::ForgetGreeting(id) => self.greetings.forget_session(id),
             Action::ForgetAllGreetings => self.greetings.forget_all(),
-            Action::PoolDropped { pool, role } => {
-                let is_somebody = |tally: &Tally| tally.of_role(role) > 0;
-                if !is_somebody(self.core.session_tally())
-                    && !is_somebody(self.core.backend_tally())
-                {
-                    self.roles.forget(role);
-                }
+            Action::PoolDropped(pool) => {
                 self.close_queue(pool);
                 self.queues.end_pool(pool);
             }

@@ -28,15 +28,13 @@ mod views;
 
 pub use attach::{Hello, Refusal};
 pub use new_session::NewClient;
-pub use settings::{Ask, Found};
+pub use settings::{AskLimits, Found};
 pub use views::{Rows, View};
 
 use crate::core::{index_of, Core, Ending, Event, Now, SessionId, Tally};
 use crate::dispatcher::backends::links::Links;
 use crate::dispatcher::backends::opening::Openings;
 use crate::dispatcher::backends::queues::Queues;
-use crate::dispatcher::backends::roles::Roles;
-use crate::dispatcher::jobs::JobsIn;
 use crate::dispatcher::link::layout::settings_mark;
 use crate::dispatcher::link::memory::arena::Arena;
 use crate::dispatcher::link::memory::context::Contexts;
@@ -49,8 +47,6 @@ use crate::dispatcher::sessions::skipping::Skippers;
 use crate::dispatcher::sessions::sockets::Sockets;
 use crate::dispatcher::sys::epoll::{self, ClientNumber, Epoll};
 use crate::dispatcher::sys::memory;
-use crate::dispatcher::tls::certificates::Certificates;
-use crate::protocol::auth::server::Learnt;
 use anyhow::{Context as _, Result};
 use news::Pending;
 use std::collections::HashMap;
@@ -84,11 +80,9 @@ pub struct Scheduler {
     links: Links,
     queues: Queues,
     openings: Openings,
-    roles: Roles,
-    certificates: Certificates,
 
     /// What the launcher is to be asked.
-    asks: Vec<Ask>,
+    asks: Vec<AskLimits>,
     /// What those who hold databases are to be told.
     found: Vec<Found>,
     /// What backends have said that takes long, by slot.
@@ -123,7 +117,6 @@ impl Scheduler {
         orphans: usize,
         number: Arc<ClientNumber>,
         epolls: &[Arc<Epoll>],
-        jobs: JobsIn,
     ) -> Result<Scheduler> {
         let session_slots = control.sessions.len() as u32;
         let limit = parameters.session_memory();
@@ -160,9 +153,7 @@ impl Scheduler {
             greetings: Greetings::default(),
             links: Links::new(control),
             queues: Queues::new(control, Arc::clone(&main)),
-            openings: Openings::new(control.backends.len(), main, jobs),
-            roles: Roles::default(),
-            certificates: Certificates::default(),
+            openings: Openings::new(control.backends.len(), main),
             asks: Vec::new(),
             found: Vec::new(),
             pending: HashMap::new(),
@@ -229,12 +220,6 @@ impl Scheduler {
         }
         self.links.poke_damaged();
         self.tell(Event::Sweep);
-        let (sessions, backends) = (self.core.session_tally(), self.core.backend_tally());
-        self.roles
-            .keep_new(|role| sessions.of_role(role) > 0 || backends.of_role(role) > 0);
-        let sessions = self.core.sessions();
-        let of_session = |slot| Some(sessions.get(sessions.in_slot(slot)?)?.from().tls());
-        (self.certificates).sweep(sessions.slots_used(), of_session);
     }
 
     pub fn needs_ticks(&self) -> bool {
@@ -373,10 +358,5 @@ impl Scheduler {
     pub fn saturated_queues(&self) -> Option<Vec<RawFd>> {
         let pools = self.core.saturated_pools(QUEUED_MIN, &self.control)?;
         Some(pools.iter().map(|pool| self.queues.entry(*pool)).collect())
-    }
-
-    /// A role has proved itself here.
-    pub fn role_logged_in(&mut self, role: u32, verifier: &[u8], learnt: &Learnt) {
-        self.roles.logged_in(role, verifier, learnt);
     }
 }

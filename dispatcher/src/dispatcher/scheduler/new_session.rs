@@ -5,7 +5,6 @@ use super::news::{Greeted, Then};
 use super::reports::no_session;
 use super::Scheduler;
 use crate::core::{index_of, Ending, Event, NoSession, PoolKey, SessionId};
-use crate::dispatcher::backends::origin::provenance;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::{Item, SessionRecord};
 use crate::dispatcher::link::login_changes::LoginMarks;
@@ -93,8 +92,7 @@ impl Scheduler {
         };
         let fd = socket.fd();
         let tls = socket.tls().cloned();
-        let from = provenance(&address, fd, self.certificates.number(tls.as_deref()));
-        let begun = self.core.begin_session(number, from, &self.control);
+        let begun = self.core.begin_session(number, &self.control);
         let (Ok(id), Some(pool)) = (begun, self.core.pool_key(number).cloned()) else {
             let why = begun.err().unwrap_or(NoSession::Full);
             return Err(Box::new((socket, out, no_session(&user, why))));

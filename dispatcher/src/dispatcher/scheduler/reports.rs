@@ -2,11 +2,8 @@
 
 use crate::core::{Core, NoSession, Skipped, Why};
 use crate::dispatcher::parameters::Parameters;
-use crate::protocol::auth::client::Failure;
+use crate::protocol::opening::Failure;
 use crate::protocol::{Report, Severity};
-
-/// A backend logs in as its pool's client did (backends/origin.rs).
-const LOGIN_HINT: &str = "The line of pg_hba.conf that let this client in, or the password of its role, may have changed since: let it connect again.";
 
 /// Of a session of this pool. None: nothing.
 pub fn last_word(core: &Core, parameters: &Parameters, pool: u32, why: &Why) -> Option<Report> {
@@ -62,7 +59,7 @@ fn waited(core: &Core, parameters: &Parameters, pool: u32, severity: Severity) -
     let report = report.with_hint(if has_backend || failure.is_none() {
         "All backends of the pool are busy. Raise pg_baton.max_backends or pg_baton.session_wait_timeout."
     } else {
-        "What counts for logins may have changed since this session logged in."
+        "The database may have ceased to accept connections, or the role have been dropped, since this session logged in."
     });
     match failure {
         Some(failure) => report.with_detail(format!(
@@ -76,27 +73,18 @@ fn waited(core: &Core, parameters: &Parameters, pool: u32, severity: Severity) -
 fn failure_report(failure: &Failure, user: &[u8]) -> Report {
     match failure {
         Failure::ServerError(report) => {
-            let is_login = report.sqlstate.starts_with(b"28");
             let mut report = report.clone();
             report.severity = Severity::Fatal;
-            if is_login && report.hint.is_none() {
-                report = report
-                    .with_detail("pg_baton's dispatcher could not open a backend.")
-                    .with_hint(LOGIN_HINT);
-            }
             report
         }
-        other => Report::fatal(
-            b"28000",
+        Failure::Protocol(what) => Report::fatal(
+            b"58000",
             format!(
                 "no backend can be opened for user \"{}\"",
                 String::from_utf8_lossy(user)
             ),
         )
-        .with_detail(format!(
-            "For connections of pg_baton's dispatcher, {other}."
-        ))
-        .with_hint(LOGIN_HINT),
+        .with_detail(what.as_bytes()),
     }
 }
 
@@ -105,10 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_cannot_be_served_is_told_which_line_counts() {
-        let report = failure_report(&Failure::NoCredentials("scram-sha-256"), b"u");
-        assert_eq!(&report.sqlstate, b"28000");
-        assert!(String::from_utf8_lossy(report.hint.as_deref().unwrap()).contains("pg_hba.conf"));
+    fn who_cannot_be_served_is_told_so_and_his_connection_ends() {
         let error = Failure::ServerError(Report::new(Severity::Error, b"3D000", "no"));
         assert_eq!(failure_report(&error, b"u").severity, Severity::Fatal);
     }

@@ -1,37 +1,16 @@
-//! What has changed outside: parameters, settings of roles and databases, limits;
-//! and what the launcher is asked about pools.
+//! What has changed outside: parameters, settings of roles and databases, limits.
 
 use super::Scheduler;
-use crate::core::{
-    Event, Identity, PoolKey, PoolLimits, PoolSettings, Provenance, Roles, SessionId,
-};
-use crate::dispatcher::backends::origin::address_of;
+use crate::core::{Event, PoolLimits, PoolSettings, Roles, SessionId};
 use crate::dispatcher::link::layout::settings_mark;
-use crate::dispatcher::link::layout::shared::*;
-use crate::dispatcher::link::questions::Answer;
 use crate::dispatcher::parameters::Parameters;
-use crate::dispatcher::sys::socket::Address;
-use crate::dispatcher::tls::certificates;
-use crate::dispatcher::tls::facts::Names;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
-use tracing::debug;
 
-/// What the launcher is to be asked.
-pub enum Ask {
-    /// Which limits has this role in this database?
-    Limits { role: u32, database: u32 },
-    /// Could another backend of the pool log in for clients from there?
-    Pool {
-        pool: u32,
-        serial: u64,
-        from: Provenance,
-        key: Arc<PoolKey>,
-        address: Address,
-        /// They speak TLS; with a certificate of these names, if with any.
-        has_tls: bool,
-        names: Option<Names>,
-    },
+/// The launcher is to be asked: which limits has this role in this database?
+pub struct AskLimits {
+    pub role: u32,
+    pub database: u32,
 }
 
 /// Who is in a database that is held: some, or (`is_all`) the last of them.
@@ -126,7 +105,7 @@ impl Scheduler {
     }
 
     /// What has to be asked since the last time.
-    pub fn take_asks(&mut self) -> Vec<Ask> {
+    pub fn take_asks(&mut self) -> Vec<AskLimits> {
         std::mem::take(&mut self.asks)
     }
 
@@ -138,76 +117,6 @@ impl Scheduler {
     pub fn set_pool_limits(&mut self, group: (u32, u32), settings: PoolSettings) {
         (self.core).set_pool_limits(group, PoolLimits::of(settings.values));
         self.core.keep_settings(group, settings);
-        self.carry_out();
-    }
-
-    /// Could another backend of a pool log in for clients from there?
-    pub(super) fn ask_for_pool(&mut self, pool: u32, serial: u64, from: Provenance) {
-        let Some(key) = self.core.pool_key(pool).cloned() else {
-            return;
-        };
-        self.asks.push(Ask::Pool {
-            pool,
-            serial,
-            from,
-            key,
-            address: address_of(from),
-            has_tls: from.tls() != certificates::PLAIN,
-            names: self.certificates.names(from.tls()).cloned(),
-        });
-    }
-
-    /// Tells a pool from an earlier one of its number.
-    pub fn pool_serial(&self, pool: u32) -> Option<u64> {
-        self.core.pool_serial(pool)
-    }
-
-    /// The launcher has said what a pool's role may do from there.
-    pub fn pool_answered(
-        &mut self,
-        pool: u32,
-        serial: u64,
-        from: Provenance,
-        generation: u64,
-        answer: &Answer,
-    ) {
-        let Some(key) = self.core.pool_key(pool).cloned() else {
-            return;
-        };
-        let identity = Identity {
-            role_oid: answer.role,
-            database_oid: answer.database,
-            superuser: answer.superuser,
-        };
-        let proves = match answer.method {
-            // Its backends are let in by rules of ours, whatever the method is.
-            _ if self.roles.are_vouched_for(key.role_oid) => true,
-            // Which user of the machine asked has been left out.
-            AUTH_TRUST | AUTH_PEER => true,
-            AUTH_SCRAM | AUTH_MD5 | AUTH_PASSWORD => {
-                // An expired one comes without its verifier.
-                self.roles.knows(key.role_oid, &answer.verifier)
-            }
-            _ => false,
-        };
-        let tally = self.core.backend_tally();
-        let of_role = tally.of_role(key.role_oid);
-        let in_database = tally.in_database(key.database_oid);
-        let may = answer.refusal.is_none()
-            && !answer.ask_backend
-            && self.core.is_of_pool(pool, identity)
-            && proves
-            && answer.fits(answer.role_limit, answer.role_backends, of_role)
-            && answer.fits(answer.database_limit, answer.database_backends, in_database);
-        debug!("another backend of pool {pool} could log in: {may}");
-        let good_until = if answer.counts_connections() {
-            0
-        } else {
-            answer.good_until
-        };
-        let until = may.then_some(good_until);
-        self.core
-            .pool_answered(pool, serial, from, generation, until, &self.control);
         self.carry_out();
     }
 

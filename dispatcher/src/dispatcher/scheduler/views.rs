@@ -7,7 +7,6 @@ use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::memory::context::Contexts;
 use crate::dispatcher::link::rows::{port_of, Row};
 use crate::dispatcher::link::wire;
-use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 fn cause(number: u32) -> Option<&'static str> {
@@ -74,32 +73,23 @@ pub enum View {
     PoolSettings,
 }
 
-/// So many pools the launcher is asked about for one reader: it has logins to answer, too.
-const MOST_ASKED: usize = 64;
-
 /// What somebody reads, and how far he has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
     pub view: View,
     next: u32,
-    /// Pools that the launcher has been asked about for him.
-    asked: usize,
 }
 
 impl Rows {
     pub fn of(view: View) -> Rows {
-        Rows {
-            view,
-            next: 0,
-            asked: 0,
-        }
+        Rows { view, next: 0 }
     }
 }
 
 impl Scheduler {
     /// The next rows: of at most so many numbers; None if there are no more. Who comes
     /// or goes meanwhile may be there or not.
-    pub fn rows(&mut self, at: &mut Rows, most: u32) -> Option<Vec<Vec<u8>>> {
+    pub fn rows(&self, at: &mut Rows, most: u32) -> Option<Vec<Vec<u8>>> {
         let end = match at.view {
             View::Sessions => self.core.sessions().slots_used(),
             View::Backends => self.control.backends.len() as u32,
@@ -112,9 +102,6 @@ impl Scheduler {
             return None;
         }
         at.next = to;
-        if at.view == View::Pools {
-            self.find_out_about(from..to, &mut at.asked);
-        }
         let row = |number| match at.view {
             View::Sessions => self.session_row(number),
             View::Backends => self.backend_row(number),
@@ -122,18 +109,6 @@ impl Scheduler {
             View::PoolSettings => self.pool_setting_row(number),
         };
         Some((from..to).filter_map(row).collect())
-    }
-
-    /// What `can_open_backends` says, where it is not known: the launcher answers in a
-    /// moment, and who looks again sees it.
-    fn find_out_about(&mut self, pools: Range<u32>, asked: &mut usize) {
-        for pool in pools {
-            if *asked >= MOST_ASKED {
-                break;
-            }
-            *asked += usize::from(self.core.ask_about_pool(pool, &self.control));
-        }
-        self.carry_out();
     }
 
     fn session_row(&self, index: u32) -> Option<Vec<u8>> {
@@ -232,8 +207,7 @@ impl Scheduler {
             .optional(self.core.oldest_wait_us(number, &self.control))
             .number(completed)
             .number(memory)
-            .optional(most)
-            .flag(self.core.can_open_backends(number, &self.control));
+            .optional(most);
         Some(row.finish())
     }
 

@@ -16,6 +16,7 @@ pub struct Address {
 
 impl Address {
     /// Of a Unix socket.
+    #[cfg(test)]
     pub fn local() -> Address {
         Address {
             family: libc::AF_UNIX as u16,

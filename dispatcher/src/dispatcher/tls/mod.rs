@@ -22,9 +22,7 @@
 //! | `sockets` | a relay's two sockets |
 //! | `threads` | the threads that run relays |
 //! | `facts` | what a handshake has shown |
-//! | `certificates` | names of clients' certificates, by number |
 
-pub mod certificates;
 pub mod context;
 pub mod facts;
 mod key_file;

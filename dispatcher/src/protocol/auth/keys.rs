@@ -29,6 +29,7 @@ impl Keys {
     }
 
     /// Proves that one knows the password.
+    #[cfg(test)]
     pub fn client_key(&self) -> &Key {
         &self.0[0]
     }

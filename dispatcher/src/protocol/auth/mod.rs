@@ -1,14 +1,11 @@
-//! Authentication, both sides of it.
+//! Authentication of clients.
 //!
 //! [`server`] decides whether a client may log in, in place of the server and
-//! with its rules; what it learns on the way opens backends by [`client`],
-//! which speaks to the server as any client would. [`keys`], [`scram`] and
-//! [`verifier`] are the mechanics both share.
+//! with its rules. [`keys`], [`scram`] and [`verifier`] are the mechanics.
 //!
 //! Turning a password into keys costs about a millisecond of CPU
 //! (PBKDF2), so it is a job of its own that the caller runs on another thread.
 
-pub mod client;
 pub mod keys;
 pub mod scram;
 mod scram_text;
@@ -17,7 +14,7 @@ pub mod verifier;
 
 use zeroize::Zeroizing;
 
-/// A password, ClientKey or the like: never shown by `Debug`, overwritten
+/// A password, key or the like: never shown by `Debug`, overwritten
 /// when dropped. It lies in one place of the heap, wherever it is moved.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<Vec<u8>>);
@@ -42,3 +39,5 @@ impl std::fmt::Debug for Secret {
 
 #[cfg(test)]
 mod mock_tests;
+#[cfg(test)]
+mod test_client;

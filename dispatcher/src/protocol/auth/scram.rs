@@ -1,8 +1,6 @@
 //! SCRAM-SHA-256 (RFC 5802, RFC 7677): proofs, and the messages.
 //!
-//! The server's half reads messages exactly as auth-scram.c of the server
-//! does, error for error; the client's half is what libpq would send without
-//! channel binding.
+//! Messages are read exactly as auth-scram.c of the server does, error for error.
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
@@ -25,8 +23,6 @@ fn nonce() -> String {
     STANDARD.encode(rand::random::<[u8; NONCE_BYTES]>())
 }
 
-// ---- server --------------------------------------------------------------
-
 /// What of channel binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Binding {
@@ -47,15 +43,6 @@ pub struct ServerExchange {
     client_first_bare: Vec<u8>,
     server_first: Vec<u8>,
     full_nonce: Vec<u8>,
-}
-
-/// What the client's proof showed.
-#[derive(Debug)]
-pub struct Proven {
-    /// The server's final message.
-    pub server_final: Vec<u8>,
-    /// The key that the proof was made with.
-    pub client_key: Key,
 }
 
 impl ServerExchange {
@@ -192,8 +179,9 @@ impl ServerExchange {
     }
 
     /// Reads the client's final message (read_client_final_message) and
-    /// checks its proof. None if the proof is wrong; the work is the same.
-    pub fn finish(&self, message: &[u8]) -> Result<Option<Proven>, Report> {
+    /// checks its proof: the server's final message. None if the proof is wrong; the work
+    /// is the same.
+    pub fn finish(&self, message: &[u8]) -> Result<Option<Vec<u8>>, Report> {
         check_text(message)?;
         let mut reader = AttributeReader::new(message);
         match (reader.value_of(b'c')?, self.channel_binding_flag) {
@@ -250,100 +238,8 @@ impl ServerExchange {
         if !equal(&stored_key(&client_key), &self.verifier.stored_key) {
             return Ok(None);
         }
-        Ok(Some(Proven {
-            server_final: format!("v={}", STANDARD.encode(server_signature)).into_bytes(),
-            client_key,
-        }))
-    }
-}
-
-// ---- client --------------------------------------------------------------
-
-/// The client's side of one exchange.
-#[derive(Debug)]
-pub struct ClientExchange {
-    nonce: String,
-}
-
-/// The server's first message, read.
-#[derive(Debug, Clone)]
-pub struct Challenge {
-    /// Decoded.
-    pub salt: Vec<u8>,
-    /// As the server says.
-    pub iterations: u32,
-    nonce: String,
-    server_first: Vec<u8>,
-}
-
-/// The most iterations we would compute: minutes of CPU are a fault.
-const MAX_ITERATIONS: u32 = 10_000_000;
-
-impl ClientExchange {
-    /// With a new nonce.
-    pub fn new() -> ClientExchange {
-        ClientExchange { nonce: nonce() }
-    }
-
-    fn first_bare(&self) -> Vec<u8> {
-        // The server takes the user's name from the startup packet.
-        format!("n=,r={}", self.nonce).into_bytes()
-    }
-
-    /// The first message.
-    pub fn client_first(&self) -> Vec<u8> {
-        [b"n,,".as_slice(), &self.first_bare()].concat()
-    }
-
-    /// Reads the server's first message; None if it is not well formed.
-    pub fn challenge(&self, server_first: &[u8]) -> Option<Challenge> {
-        let text = std::str::from_utf8(server_first).ok()?;
-        let mut parts = text.split(',');
-        let nonce = parts.next()?.strip_prefix("r=")?;
-        let salt = parts.next()?.strip_prefix("s=")?;
-        let iterations: u32 = parts.next()?.strip_prefix("i=")?.parse().ok()?;
-        if nonce.len() <= self.nonce.len()
-            || !nonce.starts_with(&self.nonce)
-            || !(1..=MAX_ITERATIONS).contains(&iterations)
-        {
-            return None;
-        }
-        Some(Challenge {
-            salt: STANDARD.decode(salt).ok()?,
-            iterations,
-            nonce: nonce.to_owned(),
-            server_first: server_first.to_vec(),
-        })
-    }
-
-    /// The final message, and the server's answer if it is who it should be
-    /// (known only if its key is).
-    pub fn client_final(
-        &self,
-        challenge: &Challenge,
-        client_key: &Key,
-        server_key: Option<&Key>,
-    ) -> (Vec<u8>, Option<Vec<u8>>) {
-        let without_proof = format!("c=biws,r={}", challenge.nonce);
-        let first_bare = self.first_bare();
-        let auth_message: [&[u8]; 5] = [
-            &first_bare,
-            b",",
-            &challenge.server_first,
-            b",",
-            without_proof.as_bytes(),
-        ];
-        let proof = xor(client_key, &hmac(&stored_key(client_key), &auth_message));
-        let message = format!("{without_proof},p={}", STANDARD.encode(proof)).into_bytes();
-        let answer = server_key
-            .map(|key| format!("v={}", STANDARD.encode(hmac(key, &auth_message))).into_bytes());
-        (message, answer)
-    }
-}
-
-impl Default for ClientExchange {
-    fn default() -> ClientExchange {
-        ClientExchange::new()
+        let answer = format!("v={}", STANDARD.encode(server_signature));
+        Ok(Some(answer.into_bytes()))
     }
 }
 

@@ -1,4 +1,5 @@
 use super::super::keys::prepare;
+use super::super::test_client::ClientExchange;
 use super::*;
 
 // The exchange of RFC 7677, section 3.
@@ -27,18 +28,14 @@ fn detail(report: &Report) -> String {
 fn server_speaks_the_rfcs_exchange() {
     let exchange = exchange();
     assert_eq!(exchange.server_first(), SERVER_FIRST);
-    let proven = exchange.finish(CLIENT_FINAL).unwrap().unwrap();
-    assert_eq!(proven.server_final, SERVER_FINAL);
-    assert_eq!(
-        proven.client_key,
-        *verifier().derive(b"pencil").client_key()
-    );
+    let server_final = exchange.finish(CLIENT_FINAL).unwrap();
+    assert_eq!(server_final.as_deref(), Some(SERVER_FINAL));
 }
 
 #[test]
 fn client_speaks_the_rfcs_exchange_but_for_the_user_name() {
-    // The RFC's client names the user; ours leaves that to the startup
-    // packet, so that the proof is another, and the server side judges it.
+    // The RFC's client names the user; libpq leaves that to the startup
+    // packet, so that the proof is another.
     let client = ClientExchange {
         nonce: "rOprNGfwEbeRWgbNEkqO".to_owned(),
     };
@@ -50,13 +47,10 @@ fn client_speaks_the_rfcs_exchange_but_for_the_user_name() {
         SERVER_NONCE,
     )
     .unwrap();
-    let challenge = client.challenge(server.server_first()).unwrap();
+    let challenge = client.challenge(server.server_first());
     let keys = verifier().derive(b"pencil");
-    let (message, expected) =
-        client.client_final(&challenge, keys.client_key(), Some(keys.server_key()));
-    let proven = server.finish(&message).unwrap().unwrap();
-    assert_eq!(Some(proven.server_final), expected);
-    assert_eq!(proven.client_key, *keys.client_key());
+    let (message, expected) = client.client_final(&challenge, keys.client_key(), keys.server_key());
+    assert_eq!(server.finish(&message).unwrap(), Some(expected));
 }
 
 #[test]
@@ -65,8 +59,8 @@ fn a_wrong_proof_is_none_and_no_error() {
     let client = ClientExchange::new();
     let server =
         ServerExchange::start(verifier(), Binding::Impossible, &client.client_first()).unwrap();
-    let challenge = client.challenge(server.server_first()).unwrap();
-    let (message, _) = client.client_final(&challenge, wrong.client_key(), None);
+    let challenge = client.challenge(server.server_first());
+    let (message, _) = client.client_final(&challenge, wrong.client_key(), wrong.server_key());
     assert!(server.finish(&message).unwrap().is_none());
 }
 
@@ -183,29 +177,6 @@ fn malformed_final_messages_get_the_servers_texts() {
         assert_eq!(String::from_utf8_lossy(&report.message), text, "{message}");
         assert_eq!(detail(&report), more, "{message}");
     }
-}
-
-#[test]
-fn client_refuses_malformed_challenges() {
-    let client = ClientExchange {
-        nonce: "abc".to_owned(),
-    };
-    for bad in [
-        "",
-        "r=abc",
-        "r=abc,s=AAAA,i=4096",
-        "r=xyzabc,s=AAAA,i=4096",
-        "r=abcd,s=*,i=4096",
-        "r=abcd,s=AAAA,i=0",
-        "r=abcd,s=AAAA,i=-1",
-        "r=abcd,s=AAAA,i=4294967295",
-        "r=abcd,s=AAAA",
-        "e=other-error",
-    ] {
-        assert!(client.challenge(bad.as_bytes()).is_none(), "{bad}");
-    }
-    assert!(client.challenge(b"\xff").is_none());
-    assert!(client.challenge(b"r=abcd,s=AAAA,i=4096").is_some());
 }
 
 #[test]

@@ -64,21 +64,6 @@ pub struct Claim {
     pub channel_binding: Option<Vec<u8>>,
 }
 
-/// What was learnt of the client while it proved itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Learnt {
-    /// Nothing that opens a backend.
-    Nothing,
-    /// The key its SCRAM proof was made with: opens any backend that asks for
-    /// SCRAM as this role, as long as the password stays the same.
-    ClientKey(Secret),
-    /// The password itself.
-    Password(Secret),
-    /// The server has let the client in, and nothing was learnt by which anybody
-    /// could log in again.
-    VouchedFor,
-}
-
 /// What to do next.
 #[derive(Debug)]
 pub enum Action {
@@ -94,8 +79,6 @@ pub enum Action {
     Done {
         /// The last message of the exchange.
         send: Vec<u8>,
-        /// What was learnt.
-        learnt: Learnt,
     },
     /// Send this and close.
     Failed(Report),
@@ -114,13 +97,6 @@ pub struct PasswordJob {
     wanted: Weak<()>,
 }
 
-/// What a [`PasswordJob`] found.
-#[derive(Debug)]
-pub struct PasswordResult {
-    matches: bool,
-    password: Secret,
-}
-
 impl PasswordJob {
     /// Does anybody wait for it?
     pub fn is_wanted(&self) -> bool {
@@ -128,10 +104,10 @@ impl PasswordJob {
     }
 
     /// plain_crypt_verify (backend/libpq/crypt.c), so many iterations of it.
-    /// Blocks for their CPU time. Done with when it has given a result.
-    pub fn step(&mut self, iterations: u32) -> Option<PasswordResult> {
+    /// Blocks for their CPU time. Is it the password? None: not known yet.
+    pub fn step(&mut self, iterations: u32) -> Option<bool> {
         let password = self.password.expose();
-        let matches = match &self.verifier {
+        Some(match &self.verifier {
             Verifier::Md5(stored) => verifier::equal(
                 &verifier::md5_encrypt(password, &self.user),
                 stored.expose(),
@@ -143,10 +119,6 @@ impl PasswordJob {
                 let keys = derivation.step(iterations)?;
                 verifier::equal(keys.server_key(), &stored.server_key)
             }
-        };
-        Some(PasswordResult {
-            matches,
-            password: std::mem::replace(&mut self.password, Secret::new([])),
         })
     }
 }
@@ -313,14 +285,11 @@ impl ServerAuth {
     }
 
     /// Goes on after [`Action::VerifyPassword`].
-    pub fn password_checked(&mut self, result: PasswordResult) -> Action {
+    pub fn password_checked(&mut self, matches: bool) -> Action {
         let expected = matches!(self.state, State::Checking(_));
         self.state = State::Over;
-        if expected && result.matches && !self.doomed {
-            Action::Done {
-                send: Vec::new(),
-                learnt: Learnt::Password(result.password),
-            }
+        if expected && matches && !self.doomed {
+            Action::Done { send: Vec::new() }
         } else {
             self.wrong_password()
         }
@@ -393,11 +362,8 @@ impl ServerAuth {
             },
             State::SaslFirst => self.sasl_first(body.expose()),
             State::SaslFinal(exchange) => match exchange.finish(body.expose()) {
-                Ok(Some(proven)) if !self.doomed => Action::Done {
-                    send: bytes_of(|out| {
-                        messages::authentication_sasl_final(out, &proven.server_final)
-                    }),
-                    learnt: Learnt::ClientKey(Secret::new(proven.client_key)),
+                Ok(Some(last)) if !self.doomed => Action::Done {
+                    send: bytes_of(|out| messages::authentication_sasl_final(out, &last)),
                 },
                 Ok(_) => self.wrong_password(),
                 Err(report) => Action::Failed(report),
@@ -475,10 +441,7 @@ fn sasl_initial(body: &[u8], has_plus: bool) -> Result<(bool, Option<&[u8]>), Re
 }
 
 fn done_with_nothing() -> Action {
-    Action::Done {
-        send: Vec::new(),
-        learnt: Learnt::Nothing,
-    }
+    Action::Done { send: Vec::new() }
 }
 
 fn bytes_of(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -493,17 +456,6 @@ fn sending(encode: impl FnOnce(&mut Vec<u8>)) -> Action {
 
 fn quoting(before: &str, name: &[u8], after: &str) -> Vec<u8> {
     [before.as_bytes(), name, after.as_bytes()].concat()
-}
-
-impl Learnt {
-    #[cfg(test)]
-    /// The ClientKey, if that is what was learnt.
-    pub fn client_key(&self) -> Option<super::keys::Key> {
-        match self {
-            Learnt::ClientKey(key) => key.expose().try_into().ok(),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -548,7 +548,7 @@ decide(const Question *question, Answer *answer)
 	if (baton_pool_is_native(answer->role, answer->database, &answer->max_sessions))
 		answer->native = BATON_NATIVE_POOL_MODE;
 	else if (answer->native == BATON_NATIVE_NOT && !baton_trusted_hba_works())
-		answer->native = BATON_NATIVE_BY_SERVER;
+		answer->native = BATON_NATIVE_FAILED_CHECK;
 	limit_answer(answer);
 
 	/* the answer's own is wiped when it has been sent */

@@ -4,7 +4,7 @@
  *		How an ordinary backend becomes a pooled one.
  *
  * The dispatcher connects as any client would, with the startup option
- * pg_baton.attach=<slot>:<token>[:<client>].  ClientAuthentication_hook, which every
+ * pg_baton.attach=<slot>:<token>:<role>.  ClientAuthentication_hook, which every
  * backend runs once its client has proved itself, sees the option and puts
  * the boundary in place (boundary.c); the first ReadyForQuery then calls
  * baton_attach.  The token is checked by the dispatcher: a client that sends
@@ -30,7 +30,6 @@
 
 #include "arena.h"
 #include "attach.h"
-#include "attach_origin.h"
 #include "become.h"
 #include "boundary.h"
 #include "channel.h"
@@ -42,6 +41,7 @@
 #include "keepalive.h"
 #include "login_trigger.h"
 #include "majors.h"
+#include "opening.h"
 #include "opening_notices.h"
 #include "parameters.h"
 #include "pooled_state.h"
@@ -65,7 +65,6 @@ void
 baton_attach_authentication_ends(void)
 {
 	baton_ticket_authenticated();
-	baton_attach_origin_end();
 	baton_barrier_catch_up();
 }
 
@@ -78,6 +77,7 @@ baton_attach_authenticated(Port *port, int status)
 	{
 		generation_before_settings =
 			pg_atomic_read_u64(baton_atomic_u64(BatonControlMemory->settings_generation));
+		baton_opening_authenticated();
 		baton_boundary_install(attach);
 		baton_functions_begin();
 	}
@@ -179,6 +179,20 @@ check_server(void)
 }
 
 /*
+ * As InitPostgres (postinit.c) asks of a role that has no use for reserved connections;
+ * it has not asked, if it is a superuser as whom the backend was started.  A superuser's
+ * backend may have one of them, as on the server's own port, but some are left for
+ * superusers who come there.
+ */
+static int
+connections_to_leave(Oid role)
+{
+	if (BatonSelf.is_superuser)
+		return (baton_reserved_connections() + 1) / 2;
+	return GetAuthenticatedUserId() == role ? 0 : baton_reserved_connections();
+}
+
+/*
  * At the first boundary: speaks to the dispatcher and takes the socket over.
  * ereport(FATAL)s, to the dispatcher's own connection, if this backend cannot pool.
  */
@@ -196,13 +210,13 @@ attach(void)
 	uint64		token64;
 	uint32		pid = MyProcPid;
 	uint32		role;
-	uint8		role_is_superuser;
+	char	   *login_name;
 	uint8		serves_roles;
 	uint64		epoch;
 	const char *problem;
-	bool		is_superuser;
 
-	if (baton_attach_option == NULL ||
+	role = baton_opened_for(&login_name);
+	if (baton_attach_option == NULL || !OidIsValid(role) ||
 		sscanf(baton_attach_option, "%u:%llx", &slot_index, &token) != 2 ||
 		slot_index >= BatonControlMade.backend_slots)
 		ereport(FATAL,
@@ -210,20 +224,13 @@ attach(void)
 				 errmsg("invalid value for parameter \"%s\": only pg_baton's dispatcher may set it",
 						"pg_baton.attach")));
 
-	/*
-	 * A superuser's backend may have one of the connections that are reserved
-	 * (InitPostgres lets it), as on the server's own port.  Some are left,
-	 * for superusers who come there.  superuser() may look into pg_authid,
-	 * hence the transaction.
-	 */
+	/* superuser_arg() may look into pg_authid */
 	StartTransactionCommand();
-	is_superuser = superuser();
-	role_is_superuser = baton_authenticated_is_superuser() ? 1 : 0;
-	BatonSelf.is_superuser = role_is_superuser != 0;
+	BatonSelf.is_superuser = superuser_arg(role);
 	BatonSelf.serves_roles = baton_become_attach();
 	serves_roles = BatonSelf.serves_roles ? 1 : 0;
 	CommitTransactionCommand();
-	if (is_superuser && !baton_has_free_connections((baton_reserved_connections() + 1) / 2))
+	if (!baton_has_free_connections(connections_to_leave(role)))
 		baton_connections_are_reserved();
 
 	epoch = BatonControlMemory->dispatcher_epoch;
@@ -243,11 +250,8 @@ attach(void)
 	appendBinaryStringInfo(&hello, (char *) &token64, sizeof(token64));
 	appendBinaryStringInfo(&hello, (char *) &pid, sizeof(pid));
 
-	/* the names may be another's than when the pool was made */
-	role = GetAuthenticatedUserId();
 	appendBinaryStringInfo(&hello, (char *) &role, sizeof(role));
 	appendBinaryStringInfo(&hello, (char *) &MyDatabaseId, sizeof(MyDatabaseId));
-	appendBinaryStringInfo(&hello, (char *) &role_is_superuser, sizeof(role_is_superuser));
 	appendBinaryStringInfo(&hello, (char *) &serves_roles, sizeof(serves_roles));
 	if (!baton_channel_send(BatonSelf.control, BATON_MSG_HELLO_BACKEND, 0,
 							hello.data, hello.len))
@@ -297,4 +301,12 @@ attach(void)
 	before_shmem_exit(retire_at_exit, (Datum) 0);
 	baton_cancel_attach();
 	baton_identity_clear();
+	baton_port_set_user(login_name);
+	if (GetAuthenticatedUserId() != role)
+	{
+		problem = BatonSelf.serves_roles ? baton_become_role(role, login_name) :
+			"backends have one role for life";
+		if (problem != NULL)
+			refuse(problem);
+	}
 }

@@ -10,7 +10,7 @@
  * packet, byte for byte, with one protocol option before all others, whose name
  * carries a ticket.  The server reads the packet as it would have read it from
  * the client, does not know the option, and answers it with
- * NegotiateProtocolVersion (see attach_origin.c), as the first thing that it
+ * NegotiateProtocolVersion (see opening.c), as the first thing that it
  * sends.  Here that message is caught, and the ticket read from it; the backend
  * asks the dispatcher for the client's socket over the control socket, puts it
  * in the place of its own, and goes on: with the client's address, and
@@ -35,7 +35,7 @@
  * the first is looked at.  The dispatcher gives each ticket's client out once.
  *
  * A client that came by TLS has a relay between (docs/design/tls.md).  As in
- * attach_origin.c, the backend says ssl_in_use only while check_hba() and what
+ * opening.c, the backend says ssl_in_use only while check_hba() and what
  * comes before the first message look at it: secure_read() and secure_write()
  * would take it at its word.
  *
@@ -569,6 +569,8 @@ baton_ticket_authenticated(void)
 	if (dispatcher < 0)
 		return;
 	baton_port_claim_tls(false);
+	baton_port_forget_certificate();
+	baton_certificate_remove(port);
 
 	/* these options are a client's, who is not the dispatcher */
 	if (port->cmdline_options != NULL && strstr(port->cmdline_options, BATON_ATTACH_OPTION) != NULL)

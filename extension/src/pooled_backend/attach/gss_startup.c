@@ -9,7 +9,7 @@
  * negotiate, before anybody knows who the client is; but the startup packet that
  * has brought it a ticket is the dispatcher's, and the server reads no second one
  * (ProcessStartupPacket() is static, and calls out in one place only: see
- * attach_origin.c).
+ * opening.c).
  *
  * What PostgreSQL guarantees, in 15 to 18 (postmaster.c, backend_startup.c since
  * 17): to answer 'G' and to call secure_open_gssapi() is all that

@@ -12,8 +12,11 @@
  * is not one in which the dispatcher assigns.
  *
  * Errors: each ends the process (boundary.c), and with it no session.  So no step needs a
- * way back.  A role that may not log in is no error: the process ends as one that was
+ * way back.  A role that is not to be had is no error: the process ends as one that was
  * asked to, and the dispatcher opens a backend for the pool, by which the cause is told.
+ *
+ * Whether the role may log in is not asked: its sessions have, and on the server's own port
+ * nobody would ask them again after NOLOGIN, CONNECTION LIMIT or REVOKE CONNECT.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -26,10 +29,8 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_authid.h"
-#include "catalog/pg_database.h"
 #include "libpq/libpq-be.h"
 #include "storage/ipc.h"
-#include "storage/procarray.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/ps_status.h"
@@ -56,12 +57,13 @@
 #include "taint_library.h"
 #include "wire.h"
 
-/* What a role must be for the backend to become its. */
+/* As it is now, but for the name. */
 typedef struct Role
 {
 	Oid			oid;
 	bool		is_superuser;
-	const char *name;			/* as its sessions have logged in */
+	const char *login_name;		/* as its sessions have logged in */
+	char		name[NAMEDATALEN];
 } Role;
 
 bool
@@ -82,42 +84,20 @@ baton_become_attach(void)
 
 /* ---- the role ------------------------------------------------------------ */
 
-/*
- * Why a starting backend would not be let in, or would not be what the pool's are:
- * InitializeSessionUserId() in miscinit.c and CheckMyDatabase() in postinit.c.
- */
-static const char *
-why_not(const Role *role)
+/* False if it has been dropped. */
+static bool
+look_up(Role *role)
 {
 	HeapTuple	row = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role->oid));
-	HeapTuple	database;
 	Form_pg_authid form;
-	const char *why = NULL;
 
 	if (!HeapTupleIsValid(row))
-		return "the role has been dropped";
+		return false;
 	form = (Form_pg_authid) GETSTRUCT(row);
-	if (form->rolsuper != role->is_superuser)
-		why = "the role has become a superuser, or is none any more";
-	else if (!form->rolcanlogin)
-		why = "the role is not permitted to log in";
-	else if (form->rolconnlimit >= 0 && !form->rolsuper &&
-			 CountUserBackends(role->oid) >= form->rolconnlimit)
-		why = "too many connections for the role";
+	role->is_superuser = form->rolsuper;
+	strlcpy(role->name, NameStr(form->rolname), NAMEDATALEN);
 	ReleaseSysCache(row);
-	if (why != NULL)
-		return why;
-
-	database = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
-	if (!HeapTupleIsValid(database))
-		return "the database has been dropped";
-	if (!((Form_pg_database) GETSTRUCT(database))->datallowconn)
-		why = "the database is not currently accepting connections";
-	ReleaseSysCache(database);
-	if (why == NULL && !role->is_superuser &&
-		baton_database_aclcheck(MyDatabaseId, role->oid, ACL_CONNECT) != ACLCHECK_OK)
-		why = "permission denied for database";
-	return why;
+	return true;
 }
 
 /* What log lines, the views and ps say. */
@@ -126,22 +106,22 @@ show_role(const Role *role)
 {
 	char	   *title;
 
-	strlcpy(BatonPlaced.identity.user_name, role->name, NAMEDATALEN);
+	strlcpy(BatonPlaced.identity.user_name, role->login_name, NAMEDATALEN);
 	baton_port_set_user(BatonPlaced.identity.user_name);
 	baton_entry_set_role(role->oid);
-	title = psprintf("%s %s [local]", role->name, MyProcPort->database_name);
+	title = psprintf("%s %s [local]", role->login_name, MyProcPort->database_name);
 	init_ps_display(title);
 	pfree(title);
 }
 
 /* Why not, if the role is not to be had; nothing has changed then. */
 static BATON_STOP_POINT const char *
-take_role(const Role *role)
+take_role(Role *role)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	List	   *settings = NIL;
 	uint64		generation;
-	const char *why;
+	const char *why = NULL;
 
 	baton_context_leave();
 	/* what pg_stat_activity shows of it is not the next role's to see */
@@ -155,7 +135,8 @@ take_role(const Role *role)
 
 	baton_own_transaction_start();
 	AcceptInvalidationMessages();
-	why = why_not(role);
+	if (!look_up(role))
+		why = "the role has been dropped";
 	if (why == NULL && baton_taint_library_of_one_role() != NULL)
 		why = "a library keeps what is its role's";
 	if (why == NULL)
@@ -167,7 +148,7 @@ take_role(const Role *role)
 		baton_plain_forget_settings();
 		if (!baton_self_check_is_broken("role_switch"))
 		{
-			baton_role_switch(role->oid);
+			baton_role_switch(role->oid, role->name, role->is_superuser);
 			baton_role_caches_forget();
 			if (!baton_role_is_in_force(role->oid))
 				elog(FATAL, "the backend is not of role %u as it should be", role->oid);
@@ -182,7 +163,16 @@ take_role(const Role *role)
 		return why;
 
 	BatonSelf.slot->settings_generation = generation;
+	BatonSelf.is_superuser = role->is_superuser;
 	return NULL;
+}
+
+const char *
+baton_become_role(Oid role, const char *login_name)
+{
+	Role		own = {.oid = role,.login_name = login_name};
+
+	return take_role(&own);
 }
 
 /* ---- another pool -------------------------------------------------------- */
@@ -199,9 +189,8 @@ read_become(const BatonIncoming *incoming, uint32 *pool, Oid *database, Role *ro
 	*pool = baton_wire_read_u32(&in);
 	role->oid = baton_wire_read_u32(&in);
 	*database = baton_wire_read_u32(&in);
-	role->is_superuser = baton_wire_read_u8(&in) != 0;
-	role->name = baton_wire_read_string(&in);
-	return !in.bad && in.at == in.end && role->name != NULL &&
+	role->login_name = baton_wire_read_string(&in);
+	return !in.bad && in.at == in.end && role->login_name != NULL &&
 		*pool < BatonControlMade.pool_slots && incoming->descriptor_count == 1;
 }
 
@@ -227,7 +216,6 @@ become(const BatonIncoming *incoming)
 	BatonSelf.queue = incoming->descriptors[0];
 	BatonSelf.pool = baton_pool_slot(pool);
 	BatonSelf.slot->transactions = 0;
-	BatonSelf.is_superuser = role.is_superuser;
 	BatonSelf.retire_wanted = false;
 	BatonSelf.has_ticket = false;
 
@@ -239,7 +227,6 @@ become(const BatonIncoming *incoming)
 	initStringInfo(&payload);
 	baton_wire_u32(&payload, role.oid);
 	baton_wire_u32(&payload, database);
-	baton_wire_u8(&payload, role.is_superuser ? 1 : 0);
 	(void) baton_channel_send(BatonSelf.control, BATON_MSG_BECAME, 0, payload.data, payload.len);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(own);
@@ -279,25 +266,18 @@ void
 baton_become_there_and_back(void)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	Role		own = {
-		.oid = GetAuthenticatedUserId(),
-		.is_superuser = BatonSelf.is_superuser,
-		.name = pstrdup(MyProcPort->user_name)
-	};
-	const Role	other = {.oid = BOOTSTRAP_SUPERUSERID,.is_superuser = true,.name = "another"};
-	const char *why;
+	Role		own = {.oid = GetAuthenticatedUserId(),.login_name = pstrdup(MyProcPort->user_name)};
+	Role		other = {.oid = BOOTSTRAP_SUPERUSERID,.login_name = "another"};
+	bool		is_there;
 
-	/*
-	 * a role that is gone, is another by now or may not log in, cannot be had
-	 * again
-	 */
+	/* a role that is gone cannot be had again */
 	baton_own_transaction_start();
-	why = why_not(&own);
+	is_there = look_up(&own);
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(caller);
-	if (why == NULL && take_role(&other) == NULL && take_role(&own) != NULL)
+	if (is_there && take_role(&other) == NULL && take_role(&own) != NULL)
 		elog(FATAL, "the backend's own role is not to be had any more");
-	pfree(unconstify(char *, own.name));
+	pfree(unconstify(char *, own.login_name));
 }
 
 void

@@ -19,6 +19,12 @@
 extern bool baton_become_attach(void);
 
 /*
+ * It becomes this one's, whose sessions have logged in by that name: at attach, if it was
+ * started as somebody who may log in.  Why not, if the role is not to be had.
+ */
+extern const char *baton_become_role(Oid role, const char *login_name);
+
+/*
  * The backend has taken the ticket, holds no session, and its slot is RETIRING: it tells
  * the dispatcher, and returns when it is idle in another pool; or exits.
  */

@@ -273,10 +273,6 @@ impl Words for Control {
         i64::from(slot.idle_session_timeout_ms.load(Relaxed)) * 1000
     }
 
-    fn login_generation(&self) -> u64 {
-        self.header.login_generation.load(SeqCst)
-    }
-
     fn ticket_taker(&self) -> Option<u32> {
         handshake::ticket_taker(&self.header.room_ticket)
     }

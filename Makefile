@@ -28,6 +28,8 @@ FUZZ_SEED ?=
 FUZZ_PARSERS_SECONDS ?= 3600
 # make check fuzzes this many operations.
 FUZZ_CHECK_STEPS ?= 6000
+# As many of sessions of many roles.
+FUZZ_CHECK_ROLES_STEPS ?= 1200
 # make simulate runs this long, at most so many seeds, or this one.
 SIMULATE_SECONDS ?= 600
 SIMULATE_SEEDS ?=
@@ -136,6 +138,8 @@ check-but-pytest:
 	@$(MAKE) --no-print-directory check-fuzz
 	@echo "==> fuzzer of session state, with DDL beside sessions"
 	@$(MAKE) --no-print-directory check-fuzz-ddl
+	@echo "==> fuzzer of session state, of many roles on few backends"
+	@$(MAKE) --no-print-directory check-fuzz-roles
 	@echo "==> PostgreSQL's regression suite"
 	@$(MAKE) --no-print-directory check-regress
 	@echo "==> PostgreSQL's isolation suite"
@@ -152,6 +156,8 @@ check-major: setup-suite ## Of check: what depends on the server's major
 	@$(MAKE) --no-print-directory check-fuzz
 	@echo "==> fuzzer of session state, with DDL beside sessions"
 	@$(MAKE) --no-print-directory check-fuzz-ddl FUZZ_CHECK_STEPS=1200
+	@echo "==> fuzzer of session state, of many roles on few backends"
+	@$(MAKE) --no-print-directory check-fuzz-roles
 	@echo "==> PostgreSQL's regression suite, under forced migration"
 	@$(MAKE) --no-print-directory check-regress REGRESS_OPTIONS="--only direct --only forced"
 	@echo "==> PostgreSQL's tests of who comes in, under forced migration"
@@ -200,6 +206,11 @@ check-fuzz:
 .PHONY: check-fuzz-ddl
 check-fuzz-ddl:
 	$(WITH_SERVER) $(PYTHON) -m tests.fuzz --seed 1000 --steps $(FUZZ_CHECK_STEPS) --ddl 0.7 --no-seeds
+
+# The roles that sessions live as are not shut out or renamed (--shut-out).
+.PHONY: check-fuzz-roles
+check-fuzz-roles:
+	$(WITH_SERVER) $(PYTHON) -m tests.fuzz --seed 2000 --steps $(FUZZ_CHECK_ROLES_STEPS) --roles 0.7 --no-seeds
 
 check-regress:
 	$(WITH_SERVER) tests/regress/run $(REGRESS_OPTIONS)

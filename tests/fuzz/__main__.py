@@ -17,6 +17,7 @@ from harness.stage import tls_wanted  # noqa: E402
 
 from .episode import Difference, Episode  # noqa: E402
 from .generator import Operation  # noqa: E402
+from .role_words import HBA  # noqa: E402
 from .shrink import load, save, show, shrink  # noqa: E402
 from .world import BrokenWorld, World, make_template  # noqa: E402
 
@@ -26,6 +27,10 @@ STEPS_AN_EPISODE = 400
 SHRINK_LIMIT_S = 60.0
 DATABASE = "fuzz"
 DDL_SHARE = 0.0
+SESSIONS = 5
+# Sessions of many roles, and few backends for them.
+SESSIONS_OF_ROLES = 12
+BACKENDS_OF_ROLES = 3
 # The dispatcher's loop is to look for events again within this (docs/design/scheduler.md).
 LONGEST_TURN_US = 5000
 
@@ -36,7 +41,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help=f"operations in all [{STEPS_AN_EPISODE} unless --seconds]")
     parser.add_argument("--seconds", type=float, help="go on for so long")
     parser.add_argument("--episode", type=int, default=STEPS_AN_EPISODE, help="operations an episode [%(default)s]")
-    parser.add_argument("--sessions", type=int, default=5, help="[%(default)s]")
+    parser.add_argument("--sessions", type=int, help=f"[{SESSIONS}, {SESSIONS_OF_ROLES} with --roles]")
     parser.add_argument("--against", choices=("pool", "direct", "broken"), default="pool",
                         help="what to compare direct connections with [pool]")
     parser.add_argument("--normal", action="store_true", help="without forced migration")
@@ -45,12 +50,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the pool's server")
     parser.add_argument("--ddl", type=float, default=DDL_SHARE, metavar="SHARE",
                         help="of operations that are or depend on DDL beside sessions [%(default)s]")
+    parser.add_argument("--roles", type=float, default=0.0, metavar="SHARE",
+                        help="the same, of roles: sessions of many roles in one database, on few backends")
+    parser.add_argument("--shut-out", action="store_true",
+                        help="with --roles: roles are kept from logging in, renamed and dropped while sessions of theirs live")
     parser.add_argument("--counts", action="store_true", help="say how many operations of each kind there were about DDL")
     parser.add_argument("--script", type=Path, help="run a kept script instead")
     parser.add_argument("--no-seeds", action="store_true", help="do not run the kept scripts first")
     parser.add_argument("--no-shrink", action="store_true")
     parser.add_argument("--keep-going", type=int, default=0, metavar="N", help="stop after N+1 differences")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.sessions = options.sessions or (SESSIONS_OF_ROLES if options.roles else SESSIONS)
+    return options
 
 
 class Fuzzer:
@@ -77,13 +88,15 @@ class Fuzzer:
         if pooled:
             # A dedicated session or one in a transaction keeps its backend;
             # forced migration needs two more.
-            pool = {"pg_baton.max_backends": options.sessions + 3,
-                    "pg_baton.force_migration": not options.normal, **pool}
+            pool = {"pg_baton.max_backends": BACKENDS_OF_ROLES if options.roles else options.sessions + 3,
+                    "pg_baton.force_migration": not options.normal,
+                    "pg_baton.force_role_changes": bool(options.roles) and not options.normal, **pool}
         # Forced migration wants one that nobody holds.
-        most = int(pool.get("pg_baton.max_backends", options.sessions + 3))
+        most = int(pool.get("pg_baton.max_backends", BACKENDS_OF_ROLES if options.roles else options.sessions + 3))
         self.backends = most if options.normal else max(most - 1, 1)
-        self.direct = self.run.cluster("direct", parameters=common, pooled=False)
-        self.other = self.run.cluster(options.against, parameters={**common, **pool}, pooled=pooled)
+        hba = HBA if options.roles else ()
+        self.direct = self.run.cluster("direct", parameters=common, pooled=False, hba=hba)
+        self.other = self.run.cluster(options.against, parameters={**common, **pool}, pooled=pooled, hba=hba)
 
         if options.tls:
             authority = Authority(self.run.directory / "certificates")
@@ -97,12 +110,14 @@ class Fuzzer:
 
     def episode(self) -> Episode:
         count = self.options.sessions
+        roles = bool(self.options.roles)
         world = BrokenWorld if self.options.against == "broken" else World
         pids = "pg_baton.session_pids=off" not in self.options.set
         return Episode(
-            World(self.direct, "direct", self.direct.port, count, DATABASE, pids, self.options.tls),
+            World(self.direct, "direct", self.direct.port, count, DATABASE, pids, self.options.tls, roles),
             world(self.other, self.options.against, self.other.pool_port, count, DATABASE, pids,
-                  self.options.tls),
+                  self.options.tls, roles),
+            self.options.shut_out,
         )
 
     def try_script(self, script: list[Operation]) -> Difference | None:
@@ -116,7 +131,8 @@ class Fuzzer:
         """One generated episode; False if it found a difference."""
         episode = self.episode()
         try:
-            difference = episode.run(episode.generate(seed, steps, self.backends, self.options.ddl), self.count)
+            difference = episode.run(episode.generate(seed, steps, self.backends,
+                                                     self.options.ddl or self.options.roles), self.count)
         finally:
             episode.close()
             self.migrations += episode.other.migrations
@@ -127,6 +143,8 @@ class Fuzzer:
         if not difference:
             return True
         ddl = f" --ddl {self.options.ddl}" if self.options.ddl else ""
+        if self.options.roles:
+            ddl = f" --roles {self.options.roles}{' --shut-out' if self.options.shut_out else ''}"
         self.report(f"--seed {seed} --steps {difference.step + 1}{ddl}", f"found-{seed}", episode.done, difference)
         return False
 

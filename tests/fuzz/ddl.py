@@ -19,7 +19,6 @@ from .history import PATH, PATH_SCHEMA, SESSION, About, History, Verdict
 PREPARED_LIMIT = 10
 TEXT_OID = 25
 TRIES = 8
-GROUPS_AN_EPISODE = 2
 CLIENTS_AN_EPISODE = (1, 1, 2, 3)
 
 
@@ -31,6 +30,13 @@ class DdlGenerator(Generator):
         ("call", 14), ("setting", 4), ("leave", 6), ("statistics", 1),
     )
 
+    GROUPS = words.GROUPS
+    USES = words.USES
+    GROUPS_AN_EPISODE = 2
+    WRAPPER = "use"
+    # Who may change what the groups name.
+    MIGHTY: tuple[str, ...] = ("postgres",)
+
     def __init__(self, seed: int, sessions: int, database: str, backends: int, pids: bool,
                  history: History, share: float) -> None:
         super().__init__(seed, sessions, database, backends, pids)
@@ -39,10 +45,10 @@ class DdlGenerator(Generator):
         self.counter = 0
         self.prepared: list[list[tuple[str, Group, Use, bool]]] = [[] for _ in range(sessions)]
         """Name, what it asks of which group, whether by the protocol."""
-        groups = self.random.sample(words.GROUPS, GROUPS_AN_EPISODE)
+        groups = self.random.sample(self.GROUPS, self.GROUPS_AN_EPISODE)
         self.changes = [(group, change) for group in groups for change in group.changes]
         self.own = [(group, change) for group in groups for change in group.own]
-        self.uses = [number for number, (group, _) in enumerate(words.USES) if group in groups]
+        self.uses = [number for number, (group, _) in enumerate(self.USES) if group in groups]
         self.calls = [(group, call) for group in groups for call in group.calls]
         about_path = any(PATH in change.untold for _, change in self.changes)
         self.paths = [path for path in words.SEARCH_PATHS if PATH_SCHEMA in path or not about_path]
@@ -103,15 +109,17 @@ class DdlGenerator(Generator):
         group, change = self._pick(self.changes)
         sql = change.sql.replace(":database", self.database)
         return Operation(session, f"admin: {sql}", (wire.query(sql),),
-                         about=About(admin=True, changes=change.untold, kind=f"{group.name}: change"))
+                         about=About(admin=True, changes=change.untold, shuts_out=change.shuts_out,
+                                     kind=f"{group.name}: change"))
 
     def _ddl_own_change(self, session: int) -> Operation | None:
-        if self.users[session] != "postgres" and self.random.random() < 0.9:
+        if self.users[session] not in self.MIGHTY and self.random.random() < 0.9:
             return None
         group, change = self._pick(self.changes)
         sql = change.sql.replace(":database", self.database)
         return Operation(session, sql, (wire.query(sql),),
-                         about=About(changes=change.untold, alters=True, kind=f"{group.name}: change by a session"))
+                         about=About(changes=change.untold, shuts_out=change.shuts_out, alters=True,
+                                     kind=f"{group.name}: change by a session"))
 
     def _ddl_own(self, session: int) -> Operation | None:
         if not self.own:
@@ -142,7 +150,7 @@ class DdlGenerator(Generator):
         """Analysed and planned now."""
         if not self.uses:
             return None
-        group, use = words.USES[self._pick(self.uses)]
+        group, use = self.USES[self._pick(self.uses)]
         script = Script()
         form = self.random.randrange(6) if use.wrapped else self.random.randrange(2)
         if form <= 1:
@@ -166,7 +174,7 @@ class DdlGenerator(Generator):
     def _ddl_prepare(self, session: int) -> Operation | None:
         if not self.uses:
             return None
-        group, use = words.USES[self._pick(self.uses)]
+        group, use = self.USES[self._pick(self.uses)]
         held = self.prepared[session]
         # Often what another session has prepared, too.
         others = [one for number, mine in enumerate(self.prepared) if number != session for one in mine]
@@ -227,11 +235,11 @@ class DdlGenerator(Generator):
         if not self.uses:
             return None
         number = self._pick(self.uses)
-        group, use = words.USES[number]
+        group, use = self.USES[number]
         if not use.wrapped:
             return None
         script = Script()
-        function = "sql_use" if self.random.random() < 0.15 else "use"
+        function = f"sql_{self.WRAPPER}" if self.random.random() < 0.15 else self.WRAPPER
         for _ in range(self._pick((1, 1, 2, 7))):
             argument = quote(self._pick(use.values)) if use.values else ""
             self._query(script, f"SELECT public.{function}_{number}({argument}) -- {use.query[:60]}")

@@ -18,6 +18,8 @@ class Change:
     sql: str
     untold: tuple[str, ...] = ()
     """Topics of which sessions hear nothing that makes them look again (history.py)."""
+    shuts_out: tuple[str, ...] = ()
+    """Roles (role_words.py) that may not log in afterwards, or as somebody else."""
 
 
 @dataclass(frozen=True)
@@ -692,14 +694,14 @@ STATISTICS = (
 USES = [(group, use) for group in GROUPS for use in group.uses]
 
 
-def _wrappers() -> str:
+def wrappers(uses: list[tuple[Group, Use]], name: str) -> str:
     """Functions that ask what the uses ask."""
     made = []
-    for number, (_, use) in enumerate(USES):
+    for number, (_, use) in enumerate(uses):
         if use.wrapped:
             argument = "text" if use.values else ""
-            made.append(returns("text", f"public.use_{number}", f"BEGIN RETURN ({use.query}); END", argument))
-            made.append(returns("text", f"public.sql_use_{number}", use.query, argument, "sql"))
+            made.append(returns("text", f"public.{name}_{number}", f"BEGIN RETURN ({use.query}); END", argument))
+            made.append(returns("text", f"public.sql_{name}_{number}", use.query, argument, "sql"))
     return "; ".join(made)
 
 
@@ -712,6 +714,6 @@ DATABASE_SETUP = f"""
 SET check_function_bodies = off;
 {SCHEMAS}
 {" ".join(group.setup for group in GROUPS)}
-{_wrappers()};
+{wrappers(USES, "use")};
 {returns("text", "public.dynamic", "DECLARE t text; BEGIN EXECUTE $1 INTO t; RETURN t; END", "q text")};
 """

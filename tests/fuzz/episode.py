@@ -11,7 +11,9 @@ from typing import Callable, Iterable, Iterator
 
 from .ddl import DdlGenerator
 from .generator import Generator, Operation, SessionView
-from .history import COMPILED, History, Verdict
+from .history import COMPILED, PLACE, History, Verdict
+from .role_words import EVERYBODY
+from .roles import RolesGenerator
 from .vocabulary import RARE
 from .world import World
 
@@ -63,9 +65,13 @@ class Difference:
 class Episode:
     """Runs operations in both worlds until they differ."""
 
-    def __init__(self, direct: World, other: World) -> None:
+    def __init__(self, direct: World, other: World, shuts_out: bool = False) -> None:
         self.direct = direct
         self.other = other
+        self.shuts_out = shuts_out
+        """Are roles shut out while sessions of theirs live?"""
+        self.users = [""] * len(direct.sessions)
+        """As whom each session has logged in, if it is connected."""
         self.views = [SessionView() for _ in direct.sessions]
         self.done: list[Operation] = []
         self.history = History(len(direct.sessions))
@@ -79,7 +85,10 @@ class Episode:
 
     def generate(self, seed: int, steps: int, backends: int, ddl: float) -> Iterator[Operation]:
         rest = len(self.direct.sessions), self.direct.database, backends, self.direct.pids
-        generator = DdlGenerator(seed, *rest, self.history, ddl) if ddl else Generator(seed, *rest)
+        if self.direct.roles:
+            generator: Generator = RolesGenerator(seed, *rest, self.history, ddl)
+        else:
+            generator = DdlGenerator(seed, *rest, self.history, ddl) if ddl else Generator(seed, *rest)
         for _ in range(steps):
             yield generator.next(self.views)
 
@@ -99,6 +108,9 @@ class Episode:
         self.other.close()
 
     def _verdict(self, operation: Operation) -> Verdict:
+        shut_out = operation.about.shuts_out
+        if not self.shuts_out and any(user and (user in shut_out or EVERYBODY in shut_out) for user in self.users):
+            return Verdict.SKIP
         idle = [view.status == "I" for view in self.views]
         return self.history.verdict(operation.session, operation.about, idle[operation.session], all(idle))
 
@@ -111,7 +123,7 @@ class Episode:
         if not about.admin and SETTINGS_GO.search(operation.label):
             about = replace(about, own_changes=about.own_changes + SETTING_TOPICS)
         if not about.admin and PATH_GOES.search(operation.label):
-            about = replace(about, own_changes=about.own_changes + (COMPILED,))
+            about = replace(about, own_changes=about.own_changes + (COMPILED, PLACE))
         self.history.note(operation.session, about)
 
     def _looks_at_waits(self, operation: Operation) -> bool:
@@ -143,9 +155,14 @@ class Episode:
             self.loose += 1
         elif direct != other:
             return Difference(step, operation, "answer", tuple(direct), tuple(other))
-        someone_left = False
-        for view, session in zip(self.views, self.direct.sessions):
+        # One that is not let in holds a connection for a moment, which CONNECTION LIMIT counts.
+        someone_left = operation.connect is not None and any(line.startswith("error") for line in direct)
+        if operation.connect is not None and not self.views[operation.session].connected:
+            self.users[operation.session] = dict(operation.connect)["user"]
+        for number, (view, session) in enumerate(zip(self.views, self.direct.sessions)):
             someone_left = someone_left or (view.connected and session.wire is None)
+            if session.wire is None:
+                self.users[number] = ""
             view.connected = session.wire is not None
             view.status = session.status
             view.seeded = view.seeded and view.connected

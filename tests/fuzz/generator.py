@@ -92,6 +92,9 @@ class Generator:
         self.kinds = [(kind, weight) for kind, weight in self.KINDS if pids or kind != "pids"]
         self.shows_others = True
 
+    USERS = words.USERS
+    ROLES = words.ROLES
+
     def next(self, views: list[SessionView]) -> Operation:
         session = self.random.randrange(self.sessions)
         # As many as there are backends are in transactions: all others would
@@ -469,7 +472,7 @@ class Generator:
         self._either(script, self._pick((f"NOTIFY {channel}, '{payload}'", f"SELECT pg_notify('{channel}', '{payload}')")))
 
     def _identity(self, script: Script) -> None:
-        role = self._pick(words.ROLES)
+        role = self._pick(self.ROLES)
         self._either(script, self._pick((
             f"SET ROLE {role}", f"SET ROLE {role}", f"SET LOCAL ROLE {role}", f"SET SESSION AUTHORIZATION {role}",
             f"SET LOCAL SESSION AUTHORIZATION {role}", "RESET ROLE", "RESET SESSION AUTHORIZATION",
@@ -540,7 +543,7 @@ class Generator:
         for _ in range(self._pick((0, 0, 1, 1, 2))):
             name, value = self._pick(words.STARTUP)
             options[name] = value
-        options["user"] = self._pick(words.USERS)
+        options["user"] = self._pick(self.USERS)
         return Operation(session, f"connect {options}", connect=tuple(options.items()))
 
 

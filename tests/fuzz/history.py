@@ -36,6 +36,10 @@ PATH_SCHEMA = "club"
 # The topic of functions that are compiled by search_path.
 COMPILED = "compiled"
 
+# The topic of schemas that a statement has found names in: whether a role may use them is asked
+# when it is analysed, in the pool as it comes back to a backend, too.
+PLACE = "place"
+
 # What a session has learnt of a topic, if it was more than one value.
 SEVERAL = "several values"
 
@@ -69,6 +73,8 @@ class About:
     """Changes the catalog, in the session's own transaction."""
     asks: bool = False
     """Asks for what such changes are about."""
+    shuts_out: tuple[str, ...] = ()
+    """Roles that may not log in afterwards, or as somebody else."""
     kind: str = ""
     """For counting."""
 

@@ -19,7 +19,7 @@ from harness.compare import describe
 from harness.health import wait_until
 from harness.wire import Closed, Message, QueryFailed, Wire, query
 
-from . import ddl_words
+from . import ddl_words, role_words
 from . import vocabulary as words
 from .generator import SERVER, Operation, pid_mark
 
@@ -27,6 +27,7 @@ SETTLE_LIMIT_S = 20.0
 ANSWER_LIMIT_S = 30.0
 SERVER_LIMIT_S = 60.0
 ADMIN_LOCK_LIMIT_S = 10
+ADMIN_OPTIONS = "-c role=none -c default_transaction_read_only=off -c client_encoding=UTF8 -c TimeZone=UTC"
 OBJECT_IN_USE = "55006"
 TEMPORARY_SCHEMA = re.compile(r"pg_(toast_)?temp_\d+")
 # Toast tables are called after the oid of theirs.
@@ -36,13 +37,15 @@ ONE_PID = re.compile(r"((?:pid=|PID ))(\d+)")
 SOME_PIDS = re.compile(r"pids=\{(\d[^}]*)\}")
 # Where an error was raised: what was asked of the server's functions may be
 # refused by the pool's.
-ERROR_PLACE = re.compile(r" F='[^']*' L='\d+' R='\w+'")
+ERROR_PLACE = re.compile(r" F='[^']*' L='\d+' R='[\w:]+'")
 # A compiled function is called as it was when it was compiled, with its schema or without,
 # and with quote_all_identifiers or without, which counts for the types of its arguments, too.
 COMPILED_NAME = re.compile(r"(PL/pgSQL function )((?:[\w.\"]+\.)?[\w\"]+)(\([^)]*\))?")
 # A statement that is analysed again waits for locks then, and names its place; so does a
 # function that is compiled again, of which only its statement tells otherwise.
 PLACE_OF_WAIT = re.compile(r"(C='55P03' M='[^']*').*?(?= F='|$)")
+# A role that has been dropped has only its number, which differs from world to world.
+DROPPED_ROLE = re.compile(r"(\b(?:role|OID|oid|user)(?: with)?(?: OID)?:? )\d{5,}")
 # Locks that tell of a session's state; the rest are of the moment.  A relation
 # that is not committed yet has no name for us, only an oid.  Plans may be made again,
 # and who plans locks indexes, and conf, since IMMUTABLE functions read it.  Who first
@@ -87,11 +90,13 @@ class World:
         database: str,
         pids: bool = True,
         secure: bool = False,
+        roles: bool = False,
     ) -> None:
         self.cluster = cluster
         self.name = name
         self.port = port
         self.secure = secure
+        self.roles = roles
         self.database = database
         self.sessions = [Session() for _ in range(sessions)]
         self.pids = pids
@@ -106,8 +111,14 @@ class World:
             if wire.query("SELECT 1 FROM pg_file_settings WHERE sourcefile LIKE '%postgresql.auto.conf'"):
                 self._change_server(wire, "ALTER SYSTEM RESET ALL")
             self._change_database(wire, f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
+            if self.roles:
+                wire.query(role_words.ROLE_RESET)
             self._change_database(wire, f"CREATE DATABASE {self.database} TEMPLATE fuzz_template")
             wire.finish()
+        if self.roles:
+            with self._admin(self.database) as wire:
+                lay_out(wire, role_words.DATABASE_SETUP.replace(":database", self.database))
+                wire.finish()
 
     def close(self) -> None:
         if self.watcher:
@@ -115,7 +126,7 @@ class World:
             self.watcher = None
         if self.cluster.pooled:
             # Proof that the sessions really moved.
-            with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+            with self._admin("postgres") as wire:
                 rows = wire.query(f"SELECT sum(migrations) FROM pg_baton_sessions WHERE database = '{self.database}'")
                 self.migrations += int(rows[0][0] or 0)
                 wire.finish()
@@ -124,6 +135,8 @@ class World:
                 session.wire.finish()
                 session.wire = None
         with self._patient() as wire:
+            if self.roles:
+                wire.query(role_words.EVERYBODY_RESET)
             self._change_database(wire, f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
             wire.finish()
 
@@ -157,7 +170,7 @@ class World:
     def _by_admin(self, operation: Operation) -> list[str]:
         """By a connection of its own to the server itself."""
         options = f"-c lock_timeout={ADMIN_LOCK_LIMIT_S}s"
-        with Wire.login(HOST, self.cluster.port, SUPERUSER, self.database, options=options) as wire:
+        with self._admin(self.database, options) as wire:
             lines = [self._line(message) for message in wire.ask(*operation.segments)]
             wire.leave()
         return lines
@@ -181,14 +194,18 @@ class World:
         self._drop(session)
         return [f"it hears {fields['S']} {fields['C']} {fields['M']}" for fields in told]
 
+    def _admin(self, database: str, options: str = "") -> Wire:
+        """A connection to the server itself, whatever is set for all roles and databases."""
+        return Wire.login(HOST, self.cluster.port, SUPERUSER, database, options=f"{ADMIN_OPTIONS} {options}")
+
     def _patient(self) -> Wire:
         """A connection to the server itself, which waits for locks as long as it takes."""
-        return Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres", options="-c lock_timeout=0")
+        return self._admin("postgres", "-c lock_timeout=0")
 
     def _watch(self) -> Wire:
         """A connection to the server itself, in the database: relations have names there."""
         if self.watcher is None:
-            self.watcher = Wire.login(HOST, self.cluster.port, SUPERUSER, self.database)
+            self.watcher = self._admin(self.database)
         return self.watcher
 
     def _change_database(self, wire: Wire, statement: str) -> None:
@@ -235,7 +252,8 @@ class World:
             print(self.state(), file=sys.stderr, flush=True)
             wire.close()
             return [f"no answer: {failure}"]
-        lines = sorted(self._line(message) for message in messages)
+        # The dispatcher may write an error itself, so it has another place (docs/limits.md).
+        lines = sorted(ERROR_PLACE.sub("", self._line(message)) for message in messages)
         session.notifications = []
         if messages and messages[-1].type == "Z":
             session.wire = wire
@@ -278,8 +296,12 @@ class World:
         session.status = "I"
 
     def _line(self, message: Message) -> str:
+        if message.type == "R":
+            # Without nonces and salts.
+            return f"authentication {int.from_bytes(message.body[:4], 'big')}"
         line = TEMPORARY_SCHEMA.sub("pg_temp_N", describe(message))
         if message.type in "EN":
+            line = DROPPED_ROLE.sub(r"\1N", line)
             line = PLACE_OF_WAIT.sub(r"\1", COMPILED_NAME.sub(compiled_name, line))
         if message.type == "A" and self.pids:
             line += f" from {self._who(int.from_bytes(message.body[:4], 'big'))}"
@@ -303,7 +325,7 @@ class World:
         """What everybody is doing, for a report on a session that hangs."""
         found = [self.cluster.log_tail(20)]
         if self.cluster.pooled:
-            with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+            with self._admin("postgres") as wire:
                 for view in ("sessions", "backends", "pools"):
                     found.append(f"--- {view}")
                     found += [str(row) for row in wire.query(f"SELECT * FROM pg_baton_{view}")]
@@ -331,7 +353,7 @@ class World:
         if not self.cluster.pooled:
             return []
         deadline = time.monotonic() + SETTLE_LIMIT_S
-        with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+        with self._admin("postgres") as wire:
             while True:
                 rows = wire.query(
                     "SELECT user_name, application_name, state FROM pg_baton_sessions"
@@ -345,7 +367,7 @@ class World:
         """Waits until all processes wait for something: one that has just
         answered does so a moment later."""
         deadline = time.monotonic() + SETTLE_LIMIT_S
-        with Wire.login(HOST, self.cluster.port, SUPERUSER, "postgres") as wire:
+        with self._admin("postgres") as wire:
             while time.monotonic() < deadline:
                 running = wire.query(
                     "SELECT FROM pg_stat_activity WHERE backend_type = 'client backend'"
@@ -406,7 +428,11 @@ def make_template(cluster: Cluster) -> None:
         wire.finish()
     with Wire.login(HOST, cluster.port, SUPERUSER, "fuzz_template") as wire:
         for layout in (words.DATABASE_SETUP, ddl_words.DATABASE_SETUP):
-            for found in wire.ask(query(layout)):
-                if found.type == "E":
-                    raise RuntimeError(f"the layout fails: {found.fields()}")
+            lay_out(wire, layout)
         wire.finish()
+
+
+def lay_out(wire: Wire, layout: str) -> None:
+    for found in wire.ask(query(layout)):
+        if found.type == "E":
+            raise RuntimeError(f"the layout fails: {found.fields()}")

@@ -170,7 +170,7 @@ WHO = """
         {"user": "bob"},
         {"user": "nobody"},
         {"options": "-c no_such_parameter=1"},
-        {"options": "-c pg_baton.attach=0:1:2:7f000001000000000000000000000000:0"},
+        {"options": "-c pg_baton.attach=0:1:10"},
         {"replication": "database"},
         {"replication": "nonsense"},
     ],

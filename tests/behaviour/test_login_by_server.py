@@ -84,7 +84,7 @@ def test_nobody_vouches_for_himself(make_cluster):
     """Neither on the server's port nor on the pool's, nor while a backend of the pool's starts."""
     cluster = make_cluster(parameters=PARAMETERS, hba=["host all alice all reject", "local all alice reject"])
     cluster.sql(ROLES)
-    options = "-c pg_baton.attach=0:1:2:7f000001000000000000000000000000:0"
+    options = "-c pg_baton.attach=0:1:10"
     for port in (cluster.port, cluster.pool_port):
         for host in ("127.0.0.1", str(cluster.home)):
             for fake in ("_pq_.pg_baton_trusted", "_pq_.pg_baton", "_pq_.pg_baton.0000000000000001"):

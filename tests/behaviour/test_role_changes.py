@@ -331,3 +331,19 @@ def test_a_role_dropped_as_the_backend_becomes_its_ends_that_backend_alone(prepa
         assert beside.query("SELECT 1") == [["1"]]
         assert plain.query("SELECT session_user") == [["plain"]]
     assert_healthy(server)
+
+
+def test_the_encoding_without_a_setting_is_the_database_s(prepared):
+    """A reload that takes a parameter out of the files leaves the postmaster with SQL_ASCII."""
+    server = prepared(max_backends=1, min_backends=0)
+    for statement in ("SET work_mem = '5MB'", "RESET work_mem"):
+        before = server.sql("SELECT pg_conf_load_time()")
+        server.sql(f"ALTER SYSTEM {statement}")
+        server.reload()
+        wait_until(lambda: server.sql("SELECT pg_conf_load_time()") != before, what="the files have been read")
+    with Wire.login("127.0.0.1", server.pool_port, user="outsider") as wire:
+        assert wire.query("SHOW client_encoding") == [["LATIN1"]]
+    with Wire.login("127.0.0.1", server.pool_port, user="plain") as wire:
+        assert wire.query("SHOW client_encoding") == [["UTF8"]]
+        assert wire.query("SELECT 'é'") == [["é"]]
+    assert_healthy(server)

@@ -99,6 +99,15 @@ baton_plain_record(void)
 		/* the rest has what was compiled in */
 		if (cell.source == PGC_S_DEFAULT)
 			continue;
+
+		/*
+		 * The postmaster, which has no database, has SQL_ASCII here once a
+		 * reload has taken a parameter out of the files: not a client's
+		 * (ProcessConfigFileInternal in guc-file.l, make_default()).
+		 */
+		if (cell.source == PGC_S_DYNAMIC_DEFAULT &&
+			strcmp(variables[i]->name, "client_encoding") == 0)
+			continue;
 		plain = &recorded[recorded_count++];
 		plain->name = pstrdup(variables[i]->name);
 		initStringInfo(&plain->value);

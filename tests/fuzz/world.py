@@ -55,7 +55,7 @@ LOCKS = (
     " FROM pg_locks WHERE database = (SELECT oid FROM pg_database WHERE datname = '{database}')"
     " AND locktype IN ('relation', 'advisory') AND pid <> pg_backend_pid()"
     " AND relation IS DISTINCT FROM to_regclass('public.conf')"
-    " AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = relation AND relkind IN ('i', 'I') AND relname ~ '^(ledger|part)')"
+    " AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = relation AND relkind IN ('i', 'I') AND relname ~ '^(ledger|part|pg_)')"
     " AND NOT (relation IS NOT DISTINCT FROM to_regclass('public.part') AND mode = 'AccessShareLock')"
     " GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6"
 )

@@ -62,7 +62,10 @@ def test_the_progress_of_a_command_is_its_session_s(server):
             mixed(server)
             session.send(query("COPY copied FROM STDIN"))
             session.read_until("G", 20)
-            assert server.sql("SELECT pid, command FROM pg_stat_progress_copy") == [(session.backend_pid, "COPY FROM")]
+            # BeginCopyFrom() says it a moment after it has asked for data.
+            shown = [(session.backend_pid, "COPY FROM")]
+            progress = "SELECT pid, command FROM pg_stat_progress_copy"
+            wait_until(lambda: server.sql(progress) == shown, what="the command is shown")
             session.send(b"c\0\0\0\4")
             session.until_ready(20)
         assert server.sql("SELECT pid FROM pg_stat_progress_copy") == []

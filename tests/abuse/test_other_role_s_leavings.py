@@ -223,7 +223,7 @@ PROBES = [
     "SELECT lastval()",
     "SELECT pg_my_temp_schema()",
     "SELECT pg_listening_channels()",
-    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'",
+    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
     "SELECT current_setting('chief.note', true), current_setting('chief.more', true), current_setting('chief.x', true)",
     "SELECT current_setting('auto_explain.log_min_duration', true)",
     "SHOW is_superuser",

@@ -94,9 +94,6 @@ pub enum Event {
 
     /// A hold on a database has ended; by its number.
     HoldEnded(u32),
-    LauncherIs {
-        up: bool,
-    },
 
     /// By time: what has limits in milliseconds.
     Tick,

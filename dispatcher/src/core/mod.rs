@@ -227,7 +227,6 @@ pub struct Core {
     /// Pools whose backends are, as their mode is another.
     waking: PoolSet,
     crowd: Crowd,
-    launcher_is_up: bool,
     stopping: bool,
     wants: Wants,
     /// Pools in which some have waited too long.
@@ -285,7 +284,6 @@ impl Core {
             to_wake: Cursor::default(),
             waking: PoolSet::new(pools),
             crowd: Crowd::default(),
-            launcher_is_up: true,
             stopping: false,
             wants: Wants::default(),
             expiring: PoolSet::new(pools),
@@ -360,7 +358,6 @@ impl Core {
             } => self.measured(slot, transactions, cpu_us, is_unread, words),
 
             Event::HoldEnded(number) => self.hold_ended(number, words),
-            Event::LauncherIs { up } => self.launcher_is_up = up,
 
             Event::Tick => self.tick(words),
             Event::Sweep => self.sweep(words),

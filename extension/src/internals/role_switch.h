@@ -17,8 +17,9 @@
 extern const char *baton_role_switch_attach(void);
 
 /*
- * Makes `role`, whose name is that now, the authenticated user, the session user and the current user, and what
- * RESET SESSION AUTHORIZATION returns to.  In a transaction; SET ROLE must not be active.
+ * Makes `role`, whose name is that now, the authenticated user, the session user and the
+ * current user, and what RESET SESSION AUTHORIZATION returns to.  In a transaction; SET
+ * ROLE must not be active.
  * After an error the process must end.
  */
 extern void baton_role_switch(Oid role, const char *name, bool is_superuser);

@@ -28,10 +28,6 @@ impl Scenario {
                 95 => self.hold(),
                 96 => self.settings_change(),
                 97 => self.may_start = !self.may_start || self.random().once_in(2),
-                98 => {
-                    let up = self.random().once_in(2);
-                    self.shell.tell(Event::LauncherIs { up });
-                }
                 _ => {
                     let by = self.random().between(0, 20_000_000) as i64 - 10_000_000;
                     self.shell.world.timestamp += by;

@@ -23,7 +23,6 @@ impl Scenario {
         for number in std::mem::take(&mut self.holds) {
             self.shell.tell(Event::HoldEnded(number));
         }
-        self.shell.tell(Event::LauncherIs { up: true });
         self.limits.session_wait_timeout_us = 0;
         self.limits.sharing_threshold = 0;
         self.limits.backend_lifetime_us = 0;

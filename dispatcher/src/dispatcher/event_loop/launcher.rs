@@ -17,7 +17,6 @@ impl Dispatcher {
     pub(super) fn launcher_connected(&mut self, number: u32) {
         let old = self.launcher.is_at(number);
         self.logins.launcher_is(true);
-        self.scheduler.launcher_is(true);
         if let Some(old) = old {
             self.connections.close(old);
         }
@@ -31,7 +30,6 @@ impl Dispatcher {
     pub(super) fn launcher_gone(&mut self, number: u32) {
         if self.launcher.is_gone(number, self.now.us) {
             self.logins.launcher_is(false);
-            self.scheduler.launcher_is(false);
             if !self.server.is_stopping() {
                 warn!("the launcher has gone; sessions go on, nobody can log in until it is back");
             }

@@ -173,8 +173,6 @@ impl Dispatcher {
         dispatcher.show_parameters();
         if let Some(number) = dispatcher.connections.add(parts.channel, Peer::Launcher) {
             dispatcher.launcher_connected(number);
-        } else {
-            dispatcher.scheduler.launcher_is(false);
         }
         dispatcher.pid_file_changed();
         Ok(dispatcher)

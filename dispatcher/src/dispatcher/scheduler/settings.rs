@@ -1,7 +1,7 @@
 //! What has changed outside: parameters, settings of roles and databases, limits.
 
 use super::Scheduler;
-use crate::core::{Event, PoolLimits, PoolSettings, Roles, SessionId};
+use crate::core::{PoolLimits, PoolSettings, Roles, SessionId};
 use crate::dispatcher::link::layout::settings_mark;
 use crate::dispatcher::parameters::Parameters;
 use std::sync::atomic::Ordering::SeqCst;
@@ -99,10 +99,6 @@ impl Scheduler {
     }
 
     // ---- the launcher ------------------------------------------------------
-
-    pub fn launcher_is(&mut self, up: bool) {
-        self.tell(Event::LauncherIs { up });
-    }
 
     /// What has to be asked since the last time.
     pub fn take_asks(&mut self) -> Vec<AskLimits> {

@@ -7,8 +7,8 @@
  * pg_baton.attach=<slot>:<token>:<role>.  ClientAuthentication_hook, which every
  * backend runs once its client has proved itself, sees the option and puts
  * the boundary in place (boundary.c); the first ReadyForQuery then calls
- * baton_attach.  The token is checked by the dispatcher: a client that sends
- * such an option by itself is refused.
+ * baton_attach.  The token is checked before (opening.c), and by the dispatcher: a client
+ * that sends such an option by itself is refused.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *

@@ -65,7 +65,9 @@ typedef struct BatonSessionRecord
 	int32_t		cancel_pid;		/* as sent in BackendKeyData */
 	uint32_t	cancel_key_length;	/* 4; 32 with protocol 3.2 */
 	int64_t		login_time_us;	/* TimestampTz microseconds: backend_start */
-	uint64_t	settings_generation;	/* control's value at login */
+	uint64_t	start_settings; /* a hash of the settings of its role and
+								 * database that only a starting backend
+								 * takes, as of its greeting */
 	uint16_t	peer_family;	/* AF_INET, AF_INET6, AF_UNIX */
 	uint16_t	peer_port;		/* host byte order */
 	uint16_t	local_port;		/* host byte order */
@@ -82,11 +84,19 @@ typedef struct BatonSessionRecord
 	uint32_t	authenticated;	/* heap offset of an AUTHENTICATED entry, 0 if
 								 * the client did not have to prove anything */
 	uint32_t	account;		/* of its role, below BATON_ARENA_ACCOUNTS */
-	uint64_t	reserved[5];
+	uint32_t	settings_marks[BATON_SETTINGS_MARKS_OF];	/* as they were at its
+															 * login: control's, of
+															 * all, of its database,
+															 * of its role, of both */
+	uint32_t	starts;			/* which configuration starting backends read
+								 * at its login: see the backend slot */
+	uint32_t	reserved1;
+	uint64_t	reserved[2];
 } BatonSessionRecord;
 
 #define BATON_RECORD_OFF_CANCEL_PID 32
 #define BATON_RECORD_OFF_LOGIN_TIME 40
+#define BATON_RECORD_OFF_START_SETTINGS 48
 #define BATON_RECORD_OFF_PEER_FAMILY 56
 #define BATON_RECORD_OFF_PEER_ADDRESS 64
 #define BATON_RECORD_OFF_PEER_SCOPE 96
@@ -94,6 +104,7 @@ typedef struct BatonSessionRecord
 #define BATON_RECORD_OFF_CANCEL_KEY 112
 #define BATON_RECORD_OFF_AUTHENTICATED 144
 #define BATON_RECORD_OFF_ACCOUNT 148
+#define BATON_RECORD_OFF_SETTINGS_MARKS 152
 
 /* record flags */
 #define BATON_RECORD_GREET 1	/* not greeted yet: the backend applies the

@@ -16,6 +16,9 @@
 
 #define BATON_SETTINGS_MARKS 256
 
+/* So many of them concern a role in a database: see BATON_SETTINGS_MARK */
+#define BATON_SETTINGS_MARKS_OF 4
+
 /* Clients that may be on their way to a backend of their own at one time */
 #define BATON_TICKETS 256
 
@@ -120,7 +123,8 @@ typedef struct BatonControl
 
 /*
  * The mark of a database's and a role's OIDs as pg_db_role_setting has them
- * (0: all).  Several may share one: they are then taken as changed together.
+ * (0: all).  Several may share one: they are then taken as changed together, which
+ * costs a look at pg_db_role_setting at the next login.
  * A change of which it is not known whose it is raises that of 0 and 0, which
  * no other pair has.
  */
@@ -160,7 +164,10 @@ typedef struct BatonBackendSlot
 								 * be shown by the backend that attaches */
 	uint64_t	transactions;	/* served to any session; backend */
 	uint64_t	switches;		/* sessions put in place; backend */
-	uint64_t	settings_generation;	/* as it was when it started; backend */
+	uint32_t	starts;			/* so often what the configuration says to
+								 * starting backends had changed when it was
+								 * started; dispatcher */
+	uint32_t	reserved0;
 	int64_t		state_since_us; /* of CLOCK_MONOTONIC, microseconds; backend */
 	uint32_t	pool;			/* pool slot index; dispatcher */
 	uint32_t	dedicated_cause;	/* BATON_CAUSE_* or 0; backend */

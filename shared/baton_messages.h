@@ -109,7 +109,8 @@ typedef struct BatonFrame
 								 * socket itself and sends nothing, unless it
 								 * has greeted the session: see
 								 * baton_session_release) */
-#define BATON_MSG_GREETED 23	/* session; u32 BATON_GREETING_*; u32 length,
+#define BATON_MSG_GREETED 23	/* session; u32 BATON_GREETING_*; u64
+								 * start_settings, for its record; u32 length,
 								 * so many bytes of NoticeResponses, REPORTED
 								 * value, as above: what was sent.  The
 								 * backend keeps the session */
@@ -118,8 +119,8 @@ typedef struct BatonFrame
 								 * closes its socket and forgets it */
 #define BATON_MSG_DEDICATED 25	/* session; u32 cause (BATON_CAUSE_*); 0 means
 								 * shared again */
-#define BATON_MSG_RETIRING 26	/* string: why, empty if it was asked to;
-								 * nothing more may be assigned */
+#define BATON_MSG_RETIRING 26	/* u32 BATON_RETIRES_*, string: why; nothing
+								 * more may be assigned */
 
 #define BATON_MSG_AUTHENTICATED 27	/* BATON_TICKET_LOGIN: the server has let
 									 * the client in.  u8 gss (1: by GSSAPI),
@@ -157,6 +158,11 @@ typedef struct BatonFrame
 #define BATON_GREETING_OF_ROLES 4	/* or-ed in: other roles were looked up */
 #define BATON_GREETING_BY_PRIVILEGES 8	/* or-ed in: a startup option is not
 										 * every role's to set */
+
+#define BATON_RETIRES_ASKED 0	/* it was asked to */
+#define BATON_RETIRES_UNCLEAN 1 /* what a session left cannot be cleaned */
+#define BATON_RETIRES_SETTINGS 2	/* a session needs one that has been
+									 * started after settings changed */
 
 #define BATON_END_CLIENT_CLOSED 1
 #define BATON_END_CLIENT_TERMINATED 2	/* 'X' */

@@ -81,14 +81,16 @@ fn backend_says(frame: &Frame<'_>) {
         BackendSays::Release | BackendSays::GivesWay => again,
         BackendSays::Greeted {
             lasts,
+            start_settings,
             notices,
             reported,
         } => {
             are_messages(notices);
             assert_eq!(strings_of(reported), reported);
-            again.u32(lasts).string(notices).bytes(reported)
+            let again = again.u32(lasts).u64(start_settings);
+            again.string(notices).bytes(reported)
         }
-        BackendSays::Retiring { why } => again.string(why),
+        BackendSays::Retiring { cause, why } => again.u32(cause).string(why),
         // Of several numbers the same is made.
         BackendSays::Became { .. } => return assert_eq!(frame.payload.len(), 9),
         BackendSays::Ended { .. } | BackendSays::Dedicated { .. } => {

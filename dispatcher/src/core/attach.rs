@@ -22,8 +22,6 @@ pub enum Attach {
     Welcome(u32),
     /// Nobody is expected in this slot.
     Unexpected,
-    /// What it has read when it started has changed.
-    Stale,
     Stranger,
 }
 
@@ -38,18 +36,10 @@ impl Core {
     /// May it attach? One that may not is forgotten at once; one that may is
     /// there when it was welcomed (`Attached`).
     pub fn may_attach(&mut self, slot: u32, identity: Identity, words: &impl Words) -> Attach {
-        if let Some(number) = self.backends.get(slot).map(|backend| backend.pool()) {
-            self.settle(number);
-        }
         let Some(backend) = self.backends.get(slot).filter(|b| b.life().is_starting()) else {
             return Attach::Unexpected;
         };
         let number = backend.pool();
-        if self.is_stale(slot) {
-            self.forget_backend(slot);
-            self.mark_dirty(number);
-            return Attach::Stale;
-        }
         let Some(pool) = self.pool(number) else {
             return Attach::Unexpected;
         };
@@ -84,7 +74,6 @@ impl Core {
         if life.is_leaving() {
             self.act(Action::Retire(slot));
         }
-        self.absorb_outdated(number);
         self.mark_dirty(number);
     }
 

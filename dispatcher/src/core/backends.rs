@@ -310,11 +310,6 @@ impl Backends {
         self.started.push_back((slot, self.next_serial));
     }
 
-    /// Of the last one that was started.
-    pub fn last_serial(&self) -> u64 {
-        self.next_serial
-    }
-
     /// One that was started before then, and is starting still; each is named once.
     pub fn next_started_before(&mut self, then_us: u64) -> Option<u32> {
         while let Some((slot, serial)) = self.started.front().copied() {

@@ -57,9 +57,6 @@ impl Core {
         let Some(old) = self.backends.get(slot).map(|backend| backend.pool()) else {
             return;
         };
-        // Each with all that it had when a change came.
-        self.settle(old);
-        self.settle(number);
         let now_us = self.now.us;
         let together = self.backends.lives(number).starting() > 0;
         if let Some(pool) = self.pools.get(old) {
@@ -93,9 +90,8 @@ impl Core {
         let backend = self.backends.get(slot);
         let backend = backend.filter(|it| it.has_become() && it.life().is_starting())?;
         let number = backend.pool();
-        self.settle(number);
-        let is_its = (self.pool(number)).is_some_and(|pool| identity.is_of(pool.key()));
-        Some(is_its && !self.is_stale(slot))
+        let pool = self.pool(number);
+        Some(pool.is_some_and(|pool| identity.is_of(pool.key())))
     }
 
     /// A backend has attached whose process can become another role's.

@@ -10,7 +10,7 @@
 //! time. Until then its slot is nobody else's (`Life::Gone`), by which alone they
 //! can be told from those of who has it next. A session that has been looked at goes
 //! to the end of its pool's list, behind those that have come meanwhile: so the list
-//! needs no place of its own to go on from, whoever comes, ends, or moves. One burial
+//! needs no place of its own to go on from, whoever comes or ends. One burial
 //! goes on at a time; backends of its pool that ended before it began are buried
 //! together, as they do when the server crashes.
 //!
@@ -21,7 +21,6 @@
 //! then, nobody else has it.
 
 use super::backends::Life;
-use super::pools::Pool;
 use super::sessions::{Location, Whereabouts};
 use super::{index_of, Action, Core, Ending, Look, SessionId, Shown, Then, Why, Word, Words};
 
@@ -56,7 +55,7 @@ struct Missing {
 #[derive(Debug, Default)]
 struct Burial {
     dead: Vec<Dead>,
-    /// Whose sessions are looked at: those of the pool, or of where they have moved.
+    /// Whose sessions are looked at.
     pool: u32,
     /// Still to be looked at there.
     left: usize,
@@ -161,13 +160,11 @@ impl Core {
             if burial.left == 0 {
                 // To go on, or to begin another one, costs something, too.
                 budget = budget.saturating_sub(1);
-                if !self.follow(&mut burial) {
-                    self.look_for_missing(burial.dead[0].pool, burial.missing);
-                    for dead in burial.dead {
-                        self.buried(dead.slot, dead.pool);
-                    }
-                    continue;
+                self.look_for_missing(burial.pool, burial.missing);
+                for dead in burial.dead {
+                    self.buried(dead.slot, dead.pool);
                 }
+                continue;
             }
             self.burials.now = Some(burial);
         }
@@ -187,31 +184,6 @@ impl Core {
         })
     }
 
-    /// On to the pool where the sessions are that have moved, if they have. No way leads
-    /// back (pools.rs).
-    fn follow(&self, burial: &mut Burial) -> bool {
-        let moved_to = self.pool(burial.pool).and_then(Pool::moved_to);
-        let Some(next) = moved_to else {
-            return false;
-        };
-        burial.pool = next;
-        burial.left = self.sessions.members(next);
-        true
-    }
-
-    /// A pool is no more: whoever was looked for there is further on.
-    pub(super) fn burial_goes_on(&mut self, from: u32, to: Option<u32>) {
-        let is_there = |burial: &&mut Burial| burial.pool == from;
-        let Some(burial) = self.burials.now.as_mut().filter(is_there) else {
-            return;
-        };
-        burial.left = 0;
-        if let Some(to) = to {
-            burial.pool = to;
-            burial.left = self.sessions.members(to);
-        }
-    }
-
     /// Had one of these this session: in its slot, sent to it, taken from the queue, or
     /// given back and not armed yet?
     fn look_for(&mut self, id: SessionId, burial: &mut Burial, words: &impl Words) {
@@ -219,7 +191,6 @@ impl Core {
             return;
         };
         let dead = &burial.dead;
-        // One that has moved may be in the queue of either pool.
         let (queue, queued) = (session.queue(), session.queued());
         let is_dead = |slot: u32| dead.iter().any(|dead| dead.slot == slot);
         let may_have_taken = |dead: &&Dead| queue == dead.pool && queued < dead.before;

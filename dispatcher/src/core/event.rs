@@ -72,10 +72,10 @@ pub enum Event {
     Dedicated(u32, bool),
     /// A backend may have become free.
     MayBeFree(u32),
-    /// A backend says that it exits; as it was asked to, or for a reason of its own.
+    /// A backend says that it exits.
     Leaves {
         slot: u32,
-        was_asked: bool,
+        cause: Leaving,
     },
     /// A backend has taken the ticket, holds no session, and waits for what it is to be.
     GivesWay(u32),
@@ -124,12 +124,18 @@ pub enum Then {
         /// Of its pool.
         is_last: bool,
     },
-    Move {
-        old: u32,
-        new: u32,
-    },
     /// Sessions of databases that are dropped by force, or all.
     EndSessions,
+}
+
+/// Why a backend exits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    Asked,
+    /// What a session left there cannot be cleaned.
+    Unclean,
+    /// A session has come that needs one with what starting backends read now.
+    Outdated,
 }
 
 /// Why a socket is looked at.
@@ -326,9 +332,7 @@ pub enum Action {
     TellFailure(u32),
     /// A pool has grown or shrunk: a line of the scheduling log.
     TellPool(PoolChange),
-    /// What this session's greeting would teach is past.
-    ForgetGreeting(SessionId),
-    /// So is what any session was greeted with.
+    /// What any session was greeted with is past.
     ForgetAllGreetings,
     PoolDropped(u32),
     Then(Then),

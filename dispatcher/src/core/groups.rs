@@ -11,22 +11,29 @@ use super::ids::GroupKey;
 use super::lap::Lap;
 use super::pool_limits::{group_of, PoolLimits, PoolSettings};
 use super::pool_memory::GroupMemory;
+use super::pool_set::PoolSet;
 use super::{Action, Core, PoolKey};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// Groups that the launcher is asked about in a round, where it is asked about all.
 const ASKED_AT_ONCE: usize = if cfg!(test) { 8 } else { 256 };
 /// Pools that follow new limits of their group in one go: some 100 microseconds.
 const FOLLOWING_AT_ONCE: usize = 256;
 
+/// Which mark tells of settings of this database and role; 0 means all.
+pub type MarkOf = fn(database: u32, role: u32) -> usize;
+
+/// The mark of what is set for nobody in particular. No other has it.
+const MARK_OF_ALL: usize = 0;
+
 /// Pools of one role and database.
 #[derive(Default)]
 pub struct Group {
+    key: GroupKey,
     /// None: the launcher has been asked.
     limits: Option<PoolLimits>,
     settings: PoolSettings,
-    /// One, as a rule, and those that are outdated; or one for each choice of startup
-    /// options.
+    /// One, as a rule; or one for each choice of startup options.
     pools: BTreeSet<u32>,
     memory: GroupMemory,
     /// Of pools that are still to follow the limits.
@@ -52,12 +59,6 @@ impl Group {
         &self.pools
     }
 
-    /// From this one on, round to those before it.
-    pub fn pools_from(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
-        let before = self.pools.range(..number);
-        self.pools.range(number..).chain(before).copied()
-    }
-
     fn has_another(&mut self, is_new: bool) {
         self.memory.has_another(self.pools.len(), is_new);
         self.following.has_another(self.pools.len(), is_new);
@@ -70,10 +71,18 @@ pub struct Groups {
     table: Vec<Group>,
     /// Numbers that no group has.
     free: Vec<u32>,
-    /// In order: the launcher is asked in the same one each time.
-    by_key: BTreeMap<GroupKey, u32>,
-    /// The launcher is to be asked again, from this one on.
-    to_ask_from: Option<GroupKey>,
+    by_key: HashMap<GroupKey, u32>,
+    /// By the marks of its settings, that of all included; a bit a group, by its number:
+    /// many may share one, and of these many change at once.
+    by_mark: HashMap<usize, PoolSet>,
+    mark_of: MarkOf,
+    /// So many groups there may be: as many as pools.
+    most: usize,
+    /// The launcher is to be asked about these, as their settings have changed.
+    changed: PoolSet,
+    /// The one to begin with: those behind have their turn though the first ones change
+    /// all the time.
+    next_changed: u32,
     at_once: usize,
     /// Groups of which pools are still to follow. One that is no more, or of which all
     /// have, is passed over.
@@ -82,21 +91,23 @@ pub struct Groups {
     some: Vec<u32>,
 }
 
-impl Default for Groups {
-    fn default() -> Groups {
+impl Groups {
+    pub fn new(most: usize, mark_of: MarkOf) -> Groups {
         Groups {
             table: Vec::new(),
             free: Vec::new(),
-            by_key: BTreeMap::new(),
-            to_ask_from: None,
+            by_key: HashMap::new(),
+            by_mark: HashMap::new(),
+            mark_of,
+            most,
+            changed: PoolSet::new(most),
+            next_changed: 0,
             at_once: FOLLOWING_AT_ONCE,
             following: VecDeque::new(),
             some: Vec::new(),
         }
     }
-}
 
-impl Groups {
     pub fn get(&self, key: GroupKey) -> Option<&Group> {
         self.table.get(*self.by_key.get(&key)? as usize)
     }
@@ -129,8 +140,16 @@ impl Groups {
         });
         let group = &mut self.table[number as usize];
         let is_first = group.pools.is_empty();
+        group.key = key;
         group.pools.insert(pool);
         group.has_another(true);
+        if is_first {
+            for mark in self.marks_of(key) {
+                let of_mark = self.by_mark.entry(mark);
+                let of_mark = of_mark.or_insert_with(|| PoolSet::new(self.most));
+                of_mark.insert(number);
+            }
+        }
         (number, is_first)
     }
 
@@ -145,11 +164,38 @@ impl Groups {
             *group = Group::default();
             self.by_key.remove(&key);
             self.free.push(number);
+            self.changed.remove(number);
+            for mark in self.marks_of(key) {
+                if let Some(of_mark) = self.by_mark.get_mut(&mark) {
+                    of_mark.remove(number);
+                    if of_mark.is_empty() {
+                        self.by_mark.remove(&mark);
+                    }
+                }
+            }
+        }
+    }
+
+    fn marks_of(&self, (role, database): GroupKey) -> [usize; 4] {
+        let of = self.mark_of;
+        [
+            MARK_OF_ALL,
+            of(database, 0),
+            of(0, role),
+            of(database, role),
+        ]
+    }
+
+    /// Settings of which these marks tell have changed: the launcher is to be asked about
+    /// whom they concern, some in each round.
+    fn settings_changed(&mut self, marks: &[usize]) {
+        for concerned in marks.iter().filter_map(|mark| self.by_mark.get(mark)) {
+            self.changed.insert_all(concerned);
         }
     }
 
     pub fn are_to_be_asked_for(&self) -> bool {
-        self.to_ask_from.is_some()
+        !self.changed.is_empty()
     }
 
     /// Are pools still to follow the limits of their group?
@@ -163,15 +209,14 @@ impl Groups {
         self.at_once = at_once;
     }
 
-    /// So many, and no others, until it is begun anew.
     fn next_to_ask(&mut self, most: usize) -> Vec<GroupKey> {
-        let Some(from) = self.to_ask_from.take() else {
-            return Vec::new();
-        };
-        let mut rest = self.by_key.range(from..).map(|(key, _)| *key);
-        let some = rest.by_ref().take(most).collect();
-        self.to_ask_from = rest.next();
-        some
+        let mut some = Vec::new();
+        self.changed.some_from(self.next_changed, most, &mut some);
+        self.next_changed = some.last().map_or(0, |last| last + 1);
+        let key_of = |number: &u32| self.table[*number as usize].key;
+        let keys = some.iter().map(key_of).collect();
+        some.iter().for_each(|number| self.changed.remove(*number));
+        keys
     }
 }
 
@@ -212,9 +257,14 @@ impl Core {
         self.act(Action::AskLimits { role, database });
     }
 
+    /// Settings of roles or databases have changed, those of which these marks tell.
+    pub fn settings_changed(&mut self, marks: &[usize]) {
+        self.groups.settings_changed(marks);
+    }
+
     /// Of all groups, some in each round; what is known counts until then.
     pub fn ask_limits_again(&mut self) {
-        self.groups.to_ask_from = Some((0, 0));
+        self.groups.settings_changed(&[MARK_OF_ALL]);
     }
 
     /// In each round: the next ones.
@@ -313,6 +363,19 @@ impl Core {
         }
         listed.sort_unstable();
         assert_eq!(listed, pools);
+        let is_there = |number| self.groups.table[number as usize].pools.first().is_some();
+        assert!(
+            self.groups.changed.iter().all(is_there),
+            "a change of what is no more"
+        );
+        for (key, number) in &self.groups.by_key {
+            let marks = self.groups.marks_of(*key);
+            assert!(marks
+                .iter()
+                .all(|mark| self.groups.by_mark[mark].contains(*number)));
+        }
+        let mut by_mark = self.groups.by_mark.values().flat_map(PoolSet::iter);
+        assert!(by_mark.all(is_there), "found by what is past");
         let free = self.groups.free.len();
         assert_eq!(free + self.groups.by_key.len(), self.groups.table.len());
     }

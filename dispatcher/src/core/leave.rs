@@ -1,7 +1,7 @@
 //! A backend goes, or changes whom it serves.
 
 use super::pool_changes::Reason;
-use super::{Action, Core, Words};
+use super::{Action, Core, Leaving, Words};
 
 impl Core {
     /// Asks a backend to exit at its next boundary, and gives it no more.
@@ -26,27 +26,25 @@ impl Core {
         }
     }
 
-    /// A backend exits, as it was asked to or for a reason of its own.
-    pub(super) fn leaves(&mut self, slot: u32, was_asked: bool, words: &impl Words) {
+    /// A backend exits, as it was asked to or for a reason of its own. What it has in hand
+    /// it gives back.
+    pub(super) fn leaves(&mut self, slot: u32, cause: Leaving, words: &impl Words) {
         self.backends.retire(slot);
         let now_us = self.now.us;
         if let Some(backend) = self.backends.get_mut(slot) {
             backend.exits(now_us);
         }
         let makes_room = self.backend_retires(slot, words);
-        let why = match makes_room.unwrap_or(Reason::RoomForOthers) {
-            why if was_asked => why,
-            _ => Reason::Unclean,
+        let why = match cause {
+            Leaving::Asked => makes_room.unwrap_or(Reason::RoomForOthers),
+            Leaving::Unclean => Reason::Unclean,
+            Leaving::Outdated => Reason::Outdated,
         };
         self.tell_loss(slot, why);
     }
 
     /// Frees a slot.
     pub(super) fn forget_backend(&mut self, slot: u32) {
-        if let Some(number) = self.backends.get(slot).map(|backend| backend.pool()) {
-            // With all that it had when the change came.
-            self.settle(number);
-        }
         self.tell_loss(slot, self.why_forgotten(slot));
         let Some(backend) = self.backends.remove(slot) else {
             return;

@@ -32,7 +32,6 @@
 //! | `passing` | what that has cost of late |
 //! | `pool_changes` | why a pool has grown or shrunk, for the log |
 //! | `growth` | how many it starts now |
-//! | `outdate`, `moves` | settings have changed: pools are outdated, and their sessions go over to those in their places |
 //! | `pools`, `pool_table`, `failures` | pools, and what becomes of those whose backends cannot start |
 
 mod admission;
@@ -58,8 +57,6 @@ mod lap;
 mod leave;
 mod make_room;
 mod modes;
-mod moves;
-mod outdate;
 mod passing;
 mod places;
 mod pool_changes;
@@ -88,7 +85,8 @@ mod words;
 pub use admission::NoSession;
 pub use attach::{Attach, Identity};
 pub use backends::Backend;
-pub use event::{Action, Ending, Event, Look, Says, Skipped, Then, Why};
+pub use event::{Action, Ending, Event, Leaving, Look, Says, Skipped, Then, Why};
+pub use groups::MarkOf;
 pub use idle_clients::ClientOwes;
 pub use ids::{index_of, SessionId};
 pub use places::may_take;
@@ -96,7 +94,7 @@ pub use pool_changes::PoolChange;
 #[cfg(test)]
 pub use pool_changes::Reason;
 pub use pool_limits::{PoolLimits, PoolMode, PoolSettings};
-pub use pools::{MarkOf, PoolKey};
+pub use pools::PoolKey;
 pub use tally::Tally;
 pub use who_is_in::Roles;
 pub use whose::{Tells, Whose};
@@ -113,8 +111,6 @@ use held::LookForHeld;
 use holdings::Holdings;
 use holds::Hold;
 use make_room::Room;
-use moves::Moves;
-use outdate::Settling;
 use passing::Passing;
 use places::{Excess, Places};
 use pool_memory::MemoryLaps;
@@ -235,10 +231,6 @@ pub struct Core {
     ungreeted: VecDeque<Ungreeted>,
     sweeping: Sweeping,
     burials: Burials,
-    settling: Settling,
-    moves: Moves,
-    /// Pools whose backends all go.
-    retiring: PoolSet,
     endings: Endings,
     actions: VecDeque<Action>,
 }
@@ -260,10 +252,10 @@ impl Core {
             limits,
             sessions: Sessions::new(session_slots, pools, first_generation),
             backends: Backends::new(backend_slots, |slot| words.slot_is_free(slot)),
-            pools: Pools::new(pools, mark_of),
+            pools: Pools::new(pools),
             unused: PoolSet::new(pools),
             unused_from: 0,
-            groups: Groups::default(),
+            groups: Groups::new(pools, mark_of),
             memory_laps: MemoryLaps::default(),
             session_tally: Tally::default(),
             backend_tally: Tally::default(),
@@ -290,9 +282,6 @@ impl Core {
             ungreeted: VecDeque::new(),
             sweeping: Sweeping::default(),
             burials: Burials::default(),
-            settling: Settling::default(),
-            moves: Moves::default(),
-            retiring: PoolSet::new(pools),
             endings: Endings::default(),
             actions: VecDeque::new(),
         }
@@ -346,7 +335,7 @@ impl Core {
             Event::BackendGone(slot) => self.backend_gone(slot),
             Event::Dedicated(slot, dedicated) => self.told_dedicated(slot, dedicated),
             Event::MayBeFree(slot) => self.may_be_free(slot),
-            Event::Leaves { slot, was_asked } => self.leaves(slot, was_asked, words),
+            Event::Leaves { slot, cause } => self.leaves(slot, cause, words),
             Event::GivesWay(slot) => self.gives_way(slot, words),
             Event::SlotFreed(slot) => self.backends.release(slot),
             Event::TicketBack(is_ours) => self.ticket_back(is_ours, words),
@@ -364,10 +353,7 @@ impl Core {
             Event::RoundEnds => {
                 self.expire_on();
                 self.end_ungreeted_on();
-                self.settle_on();
                 self.bury_on(words);
-                self.move_on();
-                self.retire_on();
                 self.take_back_on();
                 self.end_on(words);
                 self.count_who_is_in(words);
@@ -396,7 +382,6 @@ impl Core {
             Then::Expire(pool) => self.expiring.insert(pool),
             Then::LeaveUngreeted(id) => self.leave_ungreeted(id),
             Then::Bury { slot, is_last } => self.bury(slot, is_last, words),
-            Then::Move { old, new } => self.move_sessions(old, new),
             Then::EndSessions => self.end_sessions(words),
         }
     }
@@ -421,13 +406,10 @@ impl Core {
     }
 
     /// What there may be to go on with, and whether there is.
-    fn more(&self) -> [(&'static str, bool); 16] {
+    fn more(&self) -> [(&'static str, bool); 13] {
         [
             ("dirty", !self.dirty.is_empty()),
             ("burials", !self.burials.is_empty()),
-            ("changed", !self.pools.changed().is_empty()),
-            ("moves", self.moves.has_more()),
-            ("retiring", !self.retiring.is_empty()),
             ("wants", self.wants.has_more()),
             ("expiring", !self.expiring.is_empty()),
             ("ungreeted", !self.ungreeted.is_empty()),
@@ -481,10 +463,6 @@ impl Core {
     pub fn most_native(&self, ceiling: usize) -> usize {
         let places = self.places(0);
         Places { ceiling, ..places }.most_native()
-    }
-
-    pub fn settings_generation(&self) -> u64 {
-        self.pools.settings_generation()
     }
 
     /// The configuration has been loaded anew.

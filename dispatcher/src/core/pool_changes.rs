@@ -49,7 +49,7 @@ pub enum Reason {
     RoomWithinConnectionLimit(u32),
     /// A statement wants the database for itself.
     Hold,
-    /// What a backend reads when it starts has changed, or whom its role is.
+    /// What a backend reads when it starts has changed, and a session has come since.
     Outdated,
     Stops,
     /// It was asked to make room, and says so when nobody knows for whom any more.
@@ -148,7 +148,6 @@ impl Core {
     /// Why a backend is forgotten that nobody has told of before.
     pub(super) fn why_forgotten(&self, slot: u32) -> Reason {
         match self.backends.life(slot) {
-            _ if self.is_stale(slot) => Reason::Outdated,
             Some(life) if life.is_starting() => Reason::NotStarted,
             _ => Reason::Ended,
         }

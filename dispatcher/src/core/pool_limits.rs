@@ -3,8 +3,7 @@
 //! Pools of one role and database (startup options split them) are a *group* and
 //! have their limits together (groups.rs). What these are the launcher is asked when the
 //! first of them is made, and again when settings change; until it has answered
-//! each has one backend. An outdated pool does not count: it goes as soon as its
-//! successor has got a backend, which it must not be in the way of.
+//! each has one backend.
 
 use super::ids::GroupKey;
 use super::pool_changes::Reason;
@@ -131,10 +130,7 @@ impl Core {
     /// Backends that count for a pool's limit: not dedicated ones.
     fn group_backends(&self, number: u32) -> usize {
         let pool = self.pool(number);
-        pool.map_or(0, |pool| match pool.is_outdated() {
-            true => pool.shared().len(),
-            false => self.pools.backends_of_group(group_of(pool.key())),
-        })
+        pool.map_or(0, |pool| self.pools.backends_of_group(group_of(pool.key())))
     }
 
     /// How many more backends a pool may have by its own limit.

@@ -134,15 +134,6 @@ impl Core {
         self.stored(id, -bytes.unwrap_or(0));
     }
 
-    /// A session moves from one pool of a group to another.
-    pub(super) fn memory_moves(&mut self, old: u32, new: u32, bytes: i64) {
-        for (number, grown) in [(old, -bytes), (new, bytes)] {
-            if let Some(pool) = self.pool_mut(number) {
-                pool.memory.bytes += grown;
-            }
-        }
-    }
-
     fn memory_left(&self, key: GroupKey) -> Option<i64> {
         let group = self.groups.get(key)?;
         Some(group.limits()?.memory? - group.memory().bytes)

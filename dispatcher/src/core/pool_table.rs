@@ -15,9 +15,7 @@ impl Core {
     }
 
     /// The pool that sessions of this key come into.
-    pub fn find_pool(&mut self, key: &PoolKey) -> Option<u32> {
-        let found = self.pools.find(key)?;
-        self.settle(found);
+    pub fn find_pool(&self, key: &PoolKey) -> Option<u32> {
         self.pools.find(key)
     }
 
@@ -67,17 +65,14 @@ impl Core {
     /// A pool that nobody uses goes.
     pub(super) fn drop_if_unused(&mut self, number: u32) {
         let is_dirty = self.pool(number).is_some_and(Pool::is_dirty);
-        if !self.unused.contains(number) || is_dirty || self.moves.go_to(number) {
+        if !self.unused.contains(number) || is_dirty {
             return;
         }
         if let Some(pool) = self.pools.remove(number) {
             self.unused.remove(number);
             self.in_want.remove(number);
-            self.retiring.remove(number);
             self.waking.remove(number);
             self.leaves_group(number, pool.key());
-            self.burial_goes_on(number, pool.moved_to());
-            self.moves.forget_from(number);
             self.act(Action::PoolDropped(number));
         }
     }
@@ -96,12 +91,6 @@ impl Core {
 
     pub fn pool_serial(&self, number: u32) -> Option<u64> {
         self.pool(number).map(Pool::serial)
-    }
-
-    /// The settings that its backends have read are not older than this.
-    pub fn pool_settings_generation(&self, number: u32) -> u64 {
-        self.pool(number)
-            .map_or(0, |pool| pool.settings_generation())
     }
 
     /// Those that are not dedicated.

@@ -206,7 +206,7 @@ impl Core {
     fn hand_out(&mut self, number: u32, words: &impl Words) -> bool {
         let rests = self.pool(number).is_none_or(|pool| pool.queue.rests())
             || self.round.interrupted.contains(&number);
-        if rests || self.moves.go_from(number) || self.is_forced(number) {
+        if rests || self.is_forced(number) {
             return false;
         }
         let forced = self.limits.force_migration;
@@ -454,7 +454,7 @@ impl Core {
     pub(super) fn growth(&self, number: u32, words: &impl Words) -> Option<Growth> {
         let pool = self.pool(number)?;
         let may_not_yet = !pool.starts.may_be_tried(self.now.us) || self.is_held(number);
-        if self.stopping || may_not_yet || self.moves.go_from(number) {
+        if self.stopping || may_not_yet {
             return None;
         }
         // Before those that wait are counted: who has been taken between the two
@@ -515,8 +515,6 @@ impl Core {
         if self.has_enough(number, words) {
             return;
         }
-        // Who starts from here on reads what counts now.
-        self.settle(number);
         let (Some(growth), Some(pool)) = (self.growth(number, words), self.pool(number)) else {
             return;
         };

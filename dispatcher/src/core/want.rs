@@ -151,8 +151,6 @@ impl Core {
     pub(super) fn look_at_few(&mut self) {
         self.wants.at_once = 32;
         self.round.look_at_few();
-        self.moves.move_few();
-        self.settling.settle_few(3);
     }
 
     #[cfg(test)]

@@ -5,10 +5,9 @@
 //! are found: of a role there may be several, which add up.
 //!
 //! Backends are looked at first, for who is just being greeted, and then pools, for who
-//! has been. So nobody is missed whose greeting ends in between. Who comes into a pool
-//! that has been counted, by his greeting or from another pool (moves.rs), is counted
-//! as he does. Who ends or goes to a pool that is still to be counted may be one too many,
-//! until it is asked again.
+//! has been. So nobody is missed whose greeting ends in between. Who is greeted in a pool
+//! that has been counted is counted then. Who ends may be one too many, until it is asked
+//! again.
 //!
 //! Nobody is greeted for whom a backend would have to start (growth), but those that
 //! are there go on and greet who logs in meanwhile. So where nobody was found all are
@@ -156,7 +155,6 @@ impl Core {
         }
         let id = words.backend_session(slot);
         if id != it.own && self.is_ungreeted(id) && self.is_in_database(id, words) {
-            // It may have moved.
             let number = self.sessions.get(id).map(|session| session.pool());
             if let Some(pool) = number.and_then(|number| self.pool(number)) {
                 it.add(pool.key().role_oid, 1);
@@ -183,13 +181,12 @@ impl Core {
     pub(super) fn greeted(&mut self, id: SessionId) {
         self.sessions.greeted(id);
         if self.who_is_in.has_more() {
-            self.comes_into(id, u32::MAX);
+            self.comes_into(id);
         }
     }
 
-    /// A session is in its pool now, and was in this one: that is to be known where the
-    /// one has been counted and the other has not.
-    pub(super) fn comes_into(&mut self, id: SessionId, before: u32) {
+    /// A session is in its pool now: that is to be known where that has been counted.
+    fn comes_into(&mut self, id: SessionId) {
         let session = self.sessions.get(id).filter(|it| !it.is_ungreeted());
         let Some((number, pool)) =
             session.and_then(|session| Some((session.pool(), self.pools.get(session.pool())?)))
@@ -199,7 +196,7 @@ impl Core {
         for counting in &mut self.who_is_in.0 {
             let is_counted = |number: u32| number < counting.next_pool;
             let concerns = pool.key().database_oid == counting.database_oid && id != counting.own;
-            if concerns && is_counted(number) && !is_counted(before) {
+            if concerns && is_counted(number) {
                 counting.add(pool.key().role_oid, 1);
             }
         }

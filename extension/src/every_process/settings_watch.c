@@ -5,14 +5,15 @@
  *
  * A backend reads pg_db_role_setting once, at its start (process_settings()
  * in postinit.c).  A client that connects after ALTER ROLE or ALTER DATABASE
- * SET expects the new state, so pooled backends from before must not serve it:
- * the transaction that commits such a change raises the mark of the role and
- * the database that it is about, so that nobody else's backends need be
- * replaced, and then control->settings_generation, in whatever process of the
- * server it runs.
- * It is raised after the change has become visible (XACT_EVENT_COMMIT comes
- * after ProcArrayEndTransaction() in CommitTransaction()); who reads the
- * generation before the catalog can therefore only look older than he is.
+ * SET expects the new state.  So the transaction that commits such a change raises
+ * the mark of the role and the database that it is about, and then
+ * control->settings_generation, by which the dispatcher sees that there is one, in
+ * whatever process of the server it runs.  A pooled backend that is to greet a
+ * session which began after that reads the settings of its role again first
+ * (baton_settings_suit in become.c); nobody else is concerned.
+ * Marks are raised after the change has become visible (XACT_EVENT_COMMIT comes
+ * after ProcArrayEndTransaction() in CommitTransaction()); who reads a
+ * mark before the catalog can therefore only look older than he is.
  *
  * The changes are seen by object_access_hook: AlterSetting() in
  * pg_db_role_setting.c calls it for ALTER ROLE and ALTER DATABASE, SET and
@@ -20,7 +21,7 @@
  * for the catalog, a superuser has changed rows himself, which is taken for a
  * change of everybody's; DROP ROLE and DROP DATABASE by others delete the rows of what
  * is gone, and concern nobody.  A savepoint rolled back is not told apart: a
- * generation too many costs a few new backends, no more.  What else changes of
+ * mark too many costs a look at the next login, no more.  What else changes of
  * a role or a database counts at logins only (login_watch.c), or makes it
  * another one: a pool is one of OIDs, and of a superuser or not (pool.rs).
  *
@@ -29,7 +30,7 @@
  * pg_db_role_setting, which is small, before and after, mark by mark.
  *
  * No role's changes, however many in a transaction, count as another's but by a mark
- * that they share: everybody's backends would have to start anew.
+ * that they share.
  *
  * An event trigger that comes or changes is a change of its database, too: it
  * may be one on login, and what clients were greeted with before must not be

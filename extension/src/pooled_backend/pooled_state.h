@@ -359,6 +359,10 @@ typedef struct BatonSelfState
 	bool		serves_roles;	/* it can */
 	bool		is_superuser;	/* was the authenticated user, when it became
 								 * that */
+	uint32		starts;			/* its slot's, as of its start */
+	uint64		start_settings; /* a hash of the settings of role and database
+								 * that it has from its start alone
+								 * (role_settings.c) */
 	volatile sig_atomic_t holds_cancels;	/* in the boundary, or in messages
 											 * of ours: nothing of the
 											 * client's runs (cancel.c) */

@@ -5,8 +5,7 @@
 //! need a backend wait in the pool's FIFO, whose length the number of sessions
 //! bounds ([`Sessions`](crate::core::sessions) has it).
 //!
-//! What the table of pools finds it by, its key, its backends, and whether it is
-//! outdated, only the table changes.
+//! What the table of pools finds it by, its key and its backends, only the table changes.
 
 use super::look::Look;
 use super::ready_queue::ReadyQueue;
@@ -48,16 +47,6 @@ pub struct Pool {
     key: Arc<PoolKey>,
     /// Tells it from another one that had its number.
     serial: u64,
-    /// control's value since which its backends have all been started.
-    settings_generation: u64,
-    /// What a starting backend reads has changed: it serves the sessions it
-    /// has, and clients who come now get another pool.
-    outdated: bool,
-    /// Where its sessions are now, if they have moved. `Pools` sees to it that this is
-    /// a pool that exists, and that no way of them leads back.
-    pub(super) moved_to: Option<u32>,
-    /// Pools whose sessions have moved here, and that exist.
-    pub(super) moved_from: Vec<u32>,
     /// Slots of its backends that are not dedicated. What is done for each
     /// session that speaks goes through these only.
     shared: Vec<u32>,
@@ -69,8 +58,7 @@ pub struct Pool {
     swept: usize,
     /// The one of these that came first.
     oldest: Option<Oldest>,
-    /// Of all of its backends, that are told to go; that are woken.
-    retiring: Walk,
+    /// Of all of its backends, that are woken.
     waking: Walk,
     /// When the last backend left that serves its sessions in turn; 0: it has not had
     /// any.
@@ -96,20 +84,15 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(key: Arc<PoolKey>, serial: u64, settings_generation: u64) -> Pool {
+    pub(super) fn new(key: Arc<PoolKey>, serial: u64) -> Pool {
         Pool {
             key,
             serial,
-            settings_generation,
-            outdated: false,
-            moved_to: None,
-            moved_from: Vec::new(),
             shared: Vec::new(),
             dedicated: Vec::new(),
             staying: 0,
             swept: 0,
             oldest: None,
-            retiring: Walk::default(),
             waking: Walk::default(),
             without_since_us: 0,
             starts: Starts::default(),
@@ -197,28 +180,6 @@ impl Pool {
         self.lack = Lack::default();
     }
 
-    // ---- settings ----------------------------------------------------------
-
-    pub fn settings_generation(&self) -> u64 {
-        self.settings_generation
-    }
-
-    pub fn is_outdated(&self) -> bool {
-        self.outdated
-    }
-
-    pub(super) fn outdate(&mut self) {
-        self.outdated = true;
-    }
-
-    pub(super) fn set_settings_generation(&mut self, generation: u64) {
-        self.settings_generation = generation;
-    }
-
-    pub fn moved_to(&self) -> Option<u32> {
-        self.moved_to
-    }
-
     // ---- backends ----------------------------------------------------------
 
     /// Slots of those that are not dedicated.
@@ -281,17 +242,10 @@ impl Pool {
     }
 
     fn is_taken_out(&mut self, at: usize, of_dedicated: bool) {
-        for walk in [&mut self.retiring, &mut self.waking] {
-            walk.is_taken_out(at, of_dedicated);
-        }
+        self.waking.is_taken_out(at, of_dedicated);
     }
 
     // ---- what concerns all of them, some in each round ----------------------
-
-    /// It never begins anew: whoever it has passed goes.
-    pub fn next_to_retire(&mut self) -> Option<u32> {
-        self.retiring.next(&self.shared, &self.dedicated)
-    }
 
     pub(super) fn begin_to_wake(&mut self) {
         self.waking = Walk::default();

@@ -9,9 +9,6 @@ pub struct Starts {
     together: bool,
     /// Why the last start failed.
     failure: Option<Failure>,
-    /// Backends with no higher serial that are still starting are not let in: what they
-    /// read has changed.
-    stale_serial: u64,
     /// A backend of another role's did not become one of this pool: the next one is a
     /// process of its own.
     needs_process: bool,
@@ -26,15 +23,6 @@ impl Starts {
     /// After a failure one at a time, until one succeeds.
     pub fn are_one_at_a_time(&self) -> bool {
         self.retry.is_waiting()
-    }
-
-    /// Of all that have been started, those that have not come.
-    pub fn are_stale_up_to(&mut self, serial: u64) {
-        self.stale_serial = serial;
-    }
-
-    pub fn is_stale(&self, serial: u64) -> bool {
-        serial <= self.stale_serial
     }
 
     /// One is started; `together` with another.

@@ -1,9 +1,9 @@
-//! The ways that sessions have moved are as long as the pools that are left of them.
+//! What goes through a pool's backends comes to each of them.
 
 use super::*;
 
 fn four() -> Pools {
-    let mut pools = Pools::new(4, |_, _| 1);
+    let mut pools = Pools::new(4);
     for name in [b"a", b"b", b"c", b"d"] {
         let key = PoolKey {
             user: name.to_vec(),
@@ -16,48 +16,6 @@ fn four() -> Pools {
         pools.add(key);
     }
     pools
-}
-
-/// Where the sessions are that once were in a pool.
-fn end_of_way(pools: &Pools, from: u32) -> u32 {
-    let mut at = from;
-    for _ in 0..10 {
-        match pools.get(at).and_then(Pool::moved_to) {
-            Some(next) => at = next,
-            None => return at,
-        }
-    }
-    panic!("a way that leads back");
-}
-
-#[test]
-fn who_moved_through_a_pool_that_is_no_more_is_found_from_where_he_came() {
-    let mut pools = four();
-    pools.have_moved(0, 1);
-    pools.have_moved(1, 2);
-    pools.remove(1);
-    assert_eq!(end_of_way(&pools, 0), 2);
-    pools.have_moved(2, 3);
-    pools.remove(2);
-    assert_eq!(end_of_way(&pools, 0), 3);
-}
-
-#[test]
-fn no_way_leads_into_another_pool_that_has_got_the_number() {
-    let mut pools = four();
-    pools.have_moved(0, 1);
-    let key = pools.get(1).map(|pool| PoolKey::clone(pool.key()));
-    pools.remove(1);
-    assert_eq!(pools.add(key.unwrap()), Some(1));
-    assert_eq!(end_of_way(&pools, 0), 0);
-}
-
-#[test]
-fn who_moves_back_is_where_he_was() {
-    let mut pools = four();
-    pools.have_moved(0, 1);
-    pools.have_moved(1, 0);
-    assert_eq!((end_of_way(&pools, 0), end_of_way(&pools, 1)), (0, 0));
 }
 
 #[test]

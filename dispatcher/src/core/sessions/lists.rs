@@ -163,51 +163,14 @@ impl Sessions {
         })
     }
 
-    /// One session of a pool becomes another's; who waits keeps his turn, and moves before
-    /// the others, the longest wait of his line first. `behind`: who was put into a line
-    /// before; one after the other they go through it once, however many there are.
-    pub fn move_one(
-        &mut self,
-        old: u32,
-        new: u32,
-        behind: &mut Option<SessionId>,
-    ) -> Option<SessionId> {
-        let lists = [Of::Quiet, Of::Busy, Of::Pool];
-        let id = lists.into_iter().find_map(|of| self.first_of(old, of))?;
-        let index = index_of(id);
-        let Session {
-            whereabouts, line, ..
-        } = self.table[index as usize];
-        let waits = matches!(whereabouts, Whereabouts::Waiting(_));
-        if waits {
-            self.unlink(line, index);
-        }
-        self.unlink(Of::Pool, index);
-        self.table[index as usize].pool = new;
-        self.link(Of::Pool, index, NONE);
-        self.count_ungreeted(new, Whereabouts::Idle, whereabouts);
-        self.count_ungreeted(old, whereabouts, Whereabouts::Idle);
-        if waits {
-            self.link_by_turn(index, behind.replace(id));
-        }
-        Some(id)
-    }
-
-    /// Into its line, by turn: at one of its ends, as a rule; or behind this one, if that
-    /// stands there and before it.
-    pub(super) fn link_by_turn(&mut self, index: u32, behind: Option<SessionId>) {
+    /// Into its line, by turn: at one of its ends, as a rule.
+    pub(super) fn link_by_turn(&mut self, index: u32) {
         let Session {
             pool, turn, line, ..
         } = self.table[index as usize];
         let list = *self.of(pool, line);
-        let stands_before = |found: &&Session| {
-            let waits = matches!(found.whereabouts, Whereabouts::Waiting(_));
-            waits && found.pool == pool && found.line == line && found.turn < turn
-        };
-        let behind = behind.and_then(|id| self.get(id)).filter(stands_before);
-        let first = behind.map_or(list.first, |found| found.links[line.link()].after);
         let is_last = list.last == NONE || self.table[list.last as usize].turn < turn;
-        let mut next = if is_last { NONE } else { first };
+        let mut next = if is_last { NONE } else { list.first };
         while let Some(found) = self.table.get(next as usize) {
             if found.turn > turn {
                 break;

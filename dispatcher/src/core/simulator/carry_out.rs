@@ -5,7 +5,7 @@ use super::process::{Process, ToBackend};
 use super::shell::{Opening, Shell};
 use super::world::{Armed, FREE, NO_SESSION, QUEUE_HOLDS};
 use crate::core::{
-    index_of, Action, ClientOwes, Ending, Event, Says, SessionId, Shown, Then, Why, Word, Words,
+    index_of, Action, ClientOwes, Ending, Event, Says, SessionId, Shown, Why, Word, Words,
 };
 
 /// What follows from one event has an end: a claim may be lost again and again, but
@@ -303,14 +303,8 @@ impl Shell {
             | Action::TellPool(_)
             | Action::CheckQueue(_)
             | Action::TellFailure(_)
-            | Action::ForgetGreeting(_)
             | Action::ForgetAllGreetings => {}
-            Action::Then(then) => {
-                if let Then::Move { new, .. } = then {
-                    self.turns.moves_into(new);
-                }
-                self.handle(Event::Then(then));
-            }
+            Action::Then(then) => self.handle(Event::Then(then)),
         }
     }
 

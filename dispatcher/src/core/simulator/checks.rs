@@ -59,7 +59,8 @@ impl Core {
         self.check_tallies();
         self.backends.check();
         self.check_reserves();
-        self.check_outdated();
+        let mut waking = self.waking.iter();
+        assert!(waking.all(|number| self.pool(number).is_some()));
         let mut dedicated = 0;
         let mut total = 0;
         let mut leaving = 0;
@@ -136,7 +137,6 @@ impl Core {
                 || pool.is_dirty()
                 || pool.queue.is_full()
                 || pool.queue.rests()
-                || self.moves.go_from(number)
                 || self.is_forced(number)
             {
                 continue;
@@ -249,6 +249,7 @@ impl Shell {
             FromBackend::Greeted(id) | FromBackend::End(id, _) => (id, Tells::InPlace),
             FromBackend::Dedicated(_)
             | FromBackend::Retiring
+            | FromBackend::Outdated
             | FromBackend::GivesWay
             | FromBackend::Became
             | FromBackend::Closed => return,

@@ -98,7 +98,7 @@ impl ComingIn {
             known.most = most(&known.limits, sessions);
         }
         let core = &shell.core;
-        let are_to_be_asked = core.groups.are_to_be_asked_for() || !core.pools.changed().is_empty();
+        let are_to_be_asked = core.groups.are_to_be_asked_for();
         if !shell.asked_limits.is_empty() || are_to_be_asked {
             return;
         }

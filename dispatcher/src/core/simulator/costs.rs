@@ -135,37 +135,10 @@ fn costs_of_what_concerns_many_at_once() {
         steady.go_on(300_000, false);
         let shell = &mut steady.shell;
 
-        let generation = shell.core.settings_generation() + 1;
         let began = Instant::now();
-        shell.core.settings_changed(generation, &[mark_of(0, 0)]);
+        shell.core.settings_changed(&[mark_of(0, 0)]);
         say("  settings of one role", began);
         shell.carry_out();
-        let id = steady.log_in(0);
-        let client = steady.shell.world.client(id).expect("it is there");
-        client.asked = 1;
-        steady.shell.costs.are_kept = true;
-        steady.go_on(100_000, false);
-        steady.shell.costs.say("  until they have moved");
-
-        let shell = &mut steady.shell;
-        let members = |number: &u32| shell.core.sessions().members(*number);
-        let old = shell.core.pools().max_by_key(members);
-        let old = old.expect("there is one");
-        let mut key = (**shell.core.pool_key(old).expect("it is there")).clone();
-        key.options = vec![(b"a".to_vec(), b"b".to_vec())];
-        let new = shell.core.create_pool(key).expect("there is room");
-        shell.carry_out();
-        let began = Instant::now();
-        shell.core.move_sessions(old, new);
-        say("  a pool's sessions move, the first of them", began);
-        while shell.core.next_action().is_some() {}
-        shell.costs.are_kept = true;
-        for _ in 0..60 {
-            shell.tell(Event::RoundEnds);
-        }
-        shell.costs.are_kept = false;
-        shell.costs.say("  the others");
-
         shell.costs.are_kept = true;
         hold(shell, false);
         let began = Instant::now();
@@ -255,20 +228,18 @@ fn costs_of_memory_that_very_many_pools_share() {
     }
 }
 
-/// Of 10,000 pools what starting backends read changes; of one with 1,000 backends its
-/// pool_mode does, and then, when it has no session any more, what they read.
+/// Of 10,000 pools what is set changes; of one with 1,000 backends its pool_mode does.
 #[test]
 #[ignore = "figures only"]
 fn costs_of_settings_that_change() {
     let tenants: Vec<Crowd> = (0..10_000).map(|pool| busy(pool, 1)).collect();
     type Change = fn(&mut Core);
-    let settings: [(&str, Change); 3] = [
-        ("what all read", Core::outdate_pools),
+    let settings: [(&str, Change); 2] = [
         ("what all roles have", |core| {
-            core.settings_changed(core.settings_generation() + 1, &[0]);
+            core.settings_changed(&[0]);
         }),
         ("what one database has", |core| {
-            core.settings_changed(core.settings_generation() + 1, &[mark_of(1, 0)]);
+            core.settings_changed(&[mark_of(1, 0)]);
         }),
     ];
     for (title, change) in settings {
@@ -294,21 +265,6 @@ fn costs_of_settings_that_change() {
         rounds(shell, "  and then");
         steady.go_on(100_000, false);
     }
-    for client in steady.shell.world.clients.iter_mut().flatten() {
-        client.has_gone = true;
-    }
-    steady.go_on(300_000, false);
-    let shell = &mut steady.shell;
-    assert_eq!(shell.core.sessions().live(), 0);
-    say_times(
-        "backends without a session",
-        shell.core.backend_count() as u64,
-    );
-    let began = Instant::now();
-    shell.core.outdate_pools();
-    say("they go", began);
-    shell.carry_out();
-    rounds(shell, "  and then");
 }
 
 /// Until there is nothing left of it.

@@ -58,7 +58,8 @@ impl Scenario {
             role_oid: number % 5,
             database_oid: number % 3,
             superuser: false,
-            options: vec![(b"number".to_vec(), number.to_string().into_bytes())],
+            // Two pools of a database have the same: a backend may go from one to the other.
+            options: vec![(b"number".to_vec(), (number / 6).to_string().into_bytes())],
         }
     }
 
@@ -102,7 +103,7 @@ impl Scenario {
         self.shell.world.clients[index] = Some(Client {
             id,
             group,
-            needs_change: self.shell.world.settings.needed_by(group),
+            needs: self.shell.world.settings.needed_by(group),
             context_bytes: 0,
             asked: 0,
             answered: 0,

@@ -23,7 +23,6 @@ mod looked_at;
 mod many;
 mod memory;
 mod newcomers;
-mod outdated;
 mod process;
 mod random;
 mod room_looks;

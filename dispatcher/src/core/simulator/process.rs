@@ -3,6 +3,7 @@
 //! between here.
 
 use super::random::Random;
+use super::settings::Needs;
 use super::world::{Armed, Idles, World, TICKET_TAKEN};
 use crate::core::{SessionId, Shown, Word};
 use std::collections::VecDeque;
@@ -30,6 +31,8 @@ pub enum FromBackend {
     End(SessionId, bool),
     Dedicated(bool),
     Retiring,
+    /// So it is, as a session needs one that was started later.
+    Outdated,
     GivesWay,
     Became,
     /// The connection's end; last.
@@ -79,8 +82,10 @@ enum Next {
 pub struct Process {
     pub slot: u32,
     pub pool: u32,
-    /// Of settings: up to this one it has read.
-    change: u64,
+    /// Of settings: all up to this one were there when it was started.
+    started: u64,
+    /// And up to this one it has read.
+    read: u64,
     pub inbox: VecDeque<ToBackend>,
     pub outbox: VecDeque<FromBackend>,
     step: Step,
@@ -106,12 +111,13 @@ pub struct Process {
 
 impl Process {
     /// It has attached.
-    pub fn new(slot: u32, pool: u32, change: u64, world: &mut World) -> Process {
+    pub fn new(slot: u32, pool: u32, started: u64, world: &mut World) -> Process {
         world.set_word(slot, Word::Idle);
         Process {
             slot,
             pool,
-            change,
+            started,
+            read: started,
             inbox: VecDeque::new(),
             // "I am idle".
             outbox: VecDeque::from([FromBackend::Release(0)]),
@@ -348,9 +354,10 @@ impl Process {
                 words.since_us = now;
                 words.last_backend = number;
                 self.just_taken = true;
-                let needs = world.client(id).map_or(0, |client| client.needs_change);
+                let needs = world.client(id).map_or(Needs::default(), |it| it.needs);
+                let is_greeted = world.client(id).is_none_or(|it| it.greeted);
                 assert!(
-                    self.change >= needs,
+                    self.started >= needs.start && (is_greeted || self.read >= needs.change),
                     "{id:x} is served by what was set before it came"
                 );
                 match world.client(id) {
@@ -445,7 +452,7 @@ impl Process {
             Some(ToBackend::Become(_)) if !world.is_plain && random.once_in(16) => self.die(true),
             Some(ToBackend::Become(pool)) => {
                 self.pool = pool;
-                self.change = world.settings.changes;
+                self.read = world.settings.changes;
                 self.retire_wanted = false;
                 self.has_ticket = false;
                 world.backends[self.slot as usize].served = 0;
@@ -481,7 +488,20 @@ impl Process {
         self.take(world)
     }
 
+    /// What it needs of settings (baton_settings_suit in become.c): one that is too old
+    /// for a session ends, and gives it back.
     fn take(&mut self, world: &mut World) -> Step {
+        if let Some(client) = world.client(self.in_hand) {
+            let (needs, greeted) = (client.needs, client.greeted);
+            if self.started < needs.start {
+                self.outbox.push_back(FromBackend::Outdated);
+                self.die(true);
+                return Step::Exit;
+            }
+            if !greeted && self.read < needs.change {
+                self.read = world.settings.changes;
+            }
+        }
         self.held = self.in_hand;
         world.backends[self.slot as usize].session = self.held;
         Step::TakeOwner

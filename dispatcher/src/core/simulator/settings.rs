@@ -1,6 +1,7 @@
 //! What is set for roles and databases, and what all starting backends read: when it
 //! changed.
 
+use super::shell::Shell;
 use std::collections::BTreeMap;
 
 /// By which mark changes of settings are told; some share one, as in baton_shared.h.
@@ -11,29 +12,59 @@ pub fn mark_of(database: u32, role: u32) -> usize {
     }
 }
 
+/// The last changes that concern a session, as of its login.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Who greets it has read this one.
+    pub change: u64,
+    /// Who serves it has been started after this one.
+    pub start: u64,
+}
+
 #[derive(Default)]
 pub struct Settings {
     /// So often something has changed: who starts now has read all of it.
     pub changes: u64,
     /// The last change of what all starting backends read.
-    pub starts: u64,
-    /// The last change that this mark tells of, and its generation.
-    pub by_mark: BTreeMap<usize, (u64, u64)>,
+    starts: u64,
+    /// The last changes that this mark tells of.
+    by_mark: BTreeMap<usize, Needs>,
 }
 
 impl Settings {
-    /// The last change that concerns a role in a database, and its generation.
-    pub fn newest_for(&self, (role, database): (u32, u32)) -> (u64, u64) {
+    pub fn needed_by(&self, (role, database): (u32, u32)) -> Needs {
         let marks = [(database, 0), (0, role), (database, role)];
         let marks = marks.map(|(database, role)| mark_of(database, role));
         let of_marks = marks.iter().chain(&[0]);
-        let found = of_marks.filter_map(|mark| self.by_mark.get(mark).copied());
-        let (change, generation) = found.max().unwrap_or_default();
-        (change.max(self.starts), generation)
+        let found: Vec<&Needs> = of_marks.filter_map(|mark| self.by_mark.get(mark)).collect();
+        let change = found.iter().map(|needs| needs.change).max();
+        let start = found.iter().map(|needs| needs.start).max();
+        Needs {
+            change: change.unwrap_or(0),
+            start: start.unwrap_or(0).max(self.starts),
+        }
+    }
+}
+
+impl Shell {
+    /// Somebody sets something for a role, a database, or both. Now and then it is
+    /// something that only a starting backend takes.
+    pub fn settings_change(&mut self, mark: usize) {
+        let settings = &mut self.world.settings;
+        settings.changes += 1;
+        let needs = settings.by_mark.entry(mark).or_default();
+        needs.change = settings.changes;
+        if settings.changes % 3 == 0 {
+            needs.start = settings.changes;
+        }
+        self.core.settings_changed(&[mark]);
+        self.carry_out();
     }
 
-    /// Who comes now is to be served by backends that have read up to this change.
-    pub fn needed_by(&self, group: (u32, u32)) -> u64 {
-        self.newest_for(group).0
+    /// The configuration is loaded anew, with what starting backends read.
+    pub fn starts_change(&mut self) {
+        let settings = &mut self.world.settings;
+        settings.changes += 1;
+        settings.starts = settings.changes;
     }
 }

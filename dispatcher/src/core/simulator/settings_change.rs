@@ -1,75 +1,209 @@
-//! Settings change; and nobody is served by a backend that has read what was so before he
-//! came, and is no more.
+//! Settings that concern more pools, or pools with more backends, than a round looks at;
+//! and what a change of them costs the sessions that are there: nothing.
 
-use super::shell::Shell;
-use crate::core::backends::Life;
-use crate::core::{Core, SessionId};
+use super::many::ask;
+use super::settings::mark_of;
+use super::shares::{limits, Crowd, Steady};
+use super::sweeps::{crowd, only_pool, with_all_backends};
+use crate::core::{Event, PoolLimits, SessionId};
 
-impl Shell {
-    /// Somebody sets something for a role, a database, or both.
-    pub fn settings_change(&mut self, mark: usize) {
-        let generation = self.core.settings_generation() + 1;
-        let settings = &mut self.world.settings;
-        settings.changes += 1;
-        settings
-            .by_mark
-            .insert(mark, (settings.changes, generation));
-        self.core.settings_changed(generation, &[mark]);
-        self.carry_out();
-    }
+/// Groups that the launcher is asked about in a round (`ASKED_AT_ONCE`); backends of a
+/// round (`look_at_few`).
+const AT_ONCE: usize = 8;
+const BACKENDS_AT_ONCE: usize = 4;
+const POOLS: usize = 20;
+const BACKENDS: usize = 18;
 
-    /// The configuration is loaded anew, with what starting backends read.
-    pub fn starts_change(&mut self) {
-        let settings = &mut self.world.settings;
-        settings.changes += 1;
-        settings.starts = settings.changes;
-        self.core.outdate_pools();
-        self.carry_out();
-    }
+fn each_with_one() -> Vec<Crowd> {
+    (0..POOLS).map(|pool| crowd(pool, 1)).collect()
+}
 
-    /// Who has just come is greeted by what is kept for settings as they are now.
-    pub fn check_newcomer(&self, id: SessionId, group: (u32, u32)) {
-        let session = self.core.sessions().get(id).expect("it has just come");
-        let known = self.core.pool_settings_generation(session.pool());
-        let (_, generation) = self.world.settings.newest_for(group);
-        assert!(
-            known >= generation,
-            "greeted by settings {known} of {generation}"
-        );
-        let is_current = self.core.pool(session.pool()).map(|it| !it.is_outdated());
-        assert_eq!(is_current, Some(true), "a new session of an outdated pool");
+/// Each pool has a session and a backend.
+fn tenants(crowds: &[Crowd]) -> Steady<'_> {
+    with_all_backends(crowds, limits(2 * POOLS))
+}
+
+/// Nobody sleeps before it is over.
+fn round_ends(steady: &mut Steady<'_>) {
+    assert!(steady.shell.core.has_more(), "it sleeps");
+    steady.shell.tell(Event::RoundEnds);
+}
+
+fn is_answered(steady: &mut Steady<'_>, id: SessionId) -> bool {
+    let before = steady.shell.world.client(id).map(|client| client.answered);
+    ask(steady, id);
+    steady.go_on(300_000, false);
+    let now = steady.shell.world.client(id).map(|client| client.answered);
+    now == before.map(|before| before + 1)
+}
+
+#[test]
+fn the_launcher_is_asked_about_all_limits_some_in_a_round() {
+    let crowds = each_with_one();
+    for mark in [0, mark_of(1, 0)] {
+        let mut steady = tenants(&crowds);
+        steady.shell.asked_limits.clear();
+        steady.shell.settings_change(mark);
+        assert!(steady.shell.asked_limits.is_empty(), "in the event");
+        for round in 1..=POOLS.div_ceil(AT_ONCE) {
+            round_ends(&mut steady);
+            assert_eq!(steady.shell.asked_limits.len(), POOLS.min(AT_ONCE * round));
+        }
+        steady.shell.asked_limits.sort_unstable();
+        let all: Vec<(u32, u32)> = (0..POOLS as u32).map(|role| (role, 1)).collect();
+        assert_eq!(steady.shell.asked_limits, all);
     }
 }
 
-impl Core {
-    /// Of an outdated pool from which all have moved nobody stays; and nothing is to be done
-    /// to pools that are no more.
-    pub(super) fn check_outdated(&self) {
-        let mut listed = self.retiring.iter().chain(self.waking.iter());
-        assert!(listed.all(|number| self.pool(number).is_some()));
-        for number in self.pools.existing().iter() {
-            let pool = self.pool(number).expect("it exists");
-            let is_over = pool.moved_to().is_some() && !self.moves.go_from(number);
-            if !pool.is_outdated() || !is_over || self.sessions.members(number) > 0 {
-                continue;
-            }
-            let mut lives = pool.all_backends().map(|slot| self.backends.life(slot));
-            assert!(
-                lives.all(|life| life.is_some_and(Life::is_leaving))
-                    || self.retiring.contains(number),
-                "a backend of pool {number} stays, whose sessions have moved"
-            );
-        }
-    }
+#[test]
+fn and_about_those_alone_whose_settings_have_changed() {
+    let crowds = each_with_one();
+    let mut steady = tenants(&crowds);
+    steady.shell.asked_limits.clear();
+    steady.shell.settings_change(mark_of(0, 4));
+    let is_concerned = |role: &u32| steady.shell.world.settings.needed_by((*role, 1)).change > 0;
+    let concerned: Vec<u32> = (0..POOLS as u32).filter(is_concerned).collect();
+    assert!(!concerned.is_empty() && concerned.len() < POOLS);
+    round_ends(&mut steady);
+    let asked = steady.shell.asked_limits.iter().map(|(role, _)| *role);
+    let mut asked: Vec<u32> = asked.collect();
+    asked.sort_unstable();
+    assert_eq!(asked, concerned);
+    assert!(!steady.shell.core.has_more());
+}
 
-    /// At rest no outdated pool has backends, and no session.
-    pub(super) fn check_none_is_left(&self) {
-        for number in self.pools.with_backends().iter() {
-            let lives = self.backends.lives(number);
-            assert!(
-                !self.is_left(number) || lives.may_serve() == 0,
-                "outdated pool {number} has backends, and no session"
-            );
+/// The first ones' settings change in each round.
+#[test]
+fn and_about_the_last_ones_however_often_the_first_ones_change() {
+    let crowds = each_with_one();
+    let mut steady = tenants(&crowds);
+    steady.shell.asked_limits.clear();
+    for _ in 1..=POOLS.div_ceil(AT_ONCE) {
+        steady.shell.settings_change(mark_of(1, 0));
+        round_ends(&mut steady);
+    }
+    let asked = &steady.shell.asked_limits;
+    let is_asked = |role: &u32| asked.contains(&(*role, 1));
+    assert!((0..POOLS as u32).all(|role| is_asked(&role)), "{asked:?}");
+}
+
+#[test]
+fn no_change_costs_a_session_that_was_there_its_backend() {
+    let crowds = [crowd(0, 2)];
+    let mut steady = with_all_backends(&crowds, limits(4));
+    let opened = steady.shell.opened;
+    for _ in 0..3 {
+        steady.shell.settings_change(0);
+        steady.shell.starts_change();
+        for member in 0..2 {
+            let id = steady.members[member].id;
+            assert!(is_answered(&mut steady, id));
         }
     }
+    assert_eq!((steady.shell.opened, steady.shell.outdated), (opened, 0));
+}
+
+/// And who was there is served by these as well.
+#[test]
+fn who_comes_after_a_reload_is_served_by_backends_from_after_it() {
+    let crowds = [crowd(0, BACKENDS)];
+    let mut steady = with_all_backends(&crowds, limits(BACKENDS));
+    let number = only_pool(&steady);
+    steady.shell.starts_change();
+    let new = steady.log_in(0);
+    // Those that he is handed to end, and no others; whoever serves him is from after it.
+    for _ in 0..3 {
+        assert!(is_answered(&mut steady, new));
+    }
+    assert!(steady.shell.outdated > 0);
+    let old = steady.members[0].id;
+    assert!(is_answered(&mut steady, old));
+    let session = steady.shell.core.sessions().get(new);
+    assert_eq!(session.map(|session| session.pool()), Some(number));
+}
+
+#[test]
+fn one_that_starts_as_it_changes_serves_who_came_before() {
+    let crowds = [crowd(0, 0)];
+    let mut steady = Steady::new(&crowds, limits(8));
+    let old = steady.log_in(0);
+    ask(&mut steady, old);
+    steady.go_on(400, false);
+    steady.shell.starts_change();
+    steady.go_on(200_000, false);
+    let client = steady.shell.world.client(old).expect("it is there");
+    assert_eq!(client.answered, 1);
+    assert_eq!((steady.shell.opened, steady.shell.outdated), (1, 0));
+    // Who comes after it has one for himself.
+    let new = steady.log_in(0);
+    assert!(is_answered(&mut steady, new));
+    assert_eq!((steady.shell.opened, steady.shell.outdated), (2, 1));
+}
+
+/// Before each who comes they change again: each has the backend that was started for him.
+#[test]
+fn who_comes_while_they_change_all_the_time_is_served() {
+    let crowds = [crowd(0, 0)];
+    let mut steady = Steady::new(&crowds, limits(2));
+    for _ in 0..5 {
+        let id = steady.log_in(0);
+        ask(&mut steady, id);
+        for _ in 0..300 {
+            steady.go_on(1_000, false);
+            steady.shell.starts_change();
+        }
+        let client = steady.shell.world.client(id).expect("it is there");
+        assert_eq!(client.answered, 1);
+    }
+    assert!(steady.shell.opened <= 5);
+}
+
+/// Their pool_mode is not dedicated any more.
+#[test]
+fn very_many_backends_that_keep_their_sessions_no_longer_are_woken_some_in_a_round() {
+    let crowds = [crowd(0, BACKENDS)];
+    let mut steady = with_all_backends(&crowds, limits(BACKENDS));
+    steady.shell.core.look_at_few();
+    let set = |steady: &mut Steady<'_>, mode| {
+        let set = PoolLimits::of([-1, -1, -1, mode, 0, 0, -1]);
+        steady.shell.core.set_pool_limits((0, 1), set);
+        steady.shell.carry_out();
+    };
+    let ids: Vec<SessionId> = steady.members.iter().map(|member| member.id).collect();
+    let in_vain = |steady: &Steady<'_>| {
+        let world = &steady.shell.world;
+        let processes = steady.shell.processes.iter().flatten();
+        processes.filter(|it| it.keeps_in_vain(world)).count()
+    };
+    for _ in 0..2 {
+        set(&mut steady, 1);
+        for id in &ids {
+            ask(&mut steady, *id);
+        }
+        steady.go_on(1_000_000, false);
+        assert_eq!(steady.shell.core.dedicated_count(), BACKENDS);
+        set(&mut steady, 0);
+        assert_eq!(in_vain(&steady), BACKENDS);
+        for round in 1..=BACKENDS.div_ceil(BACKENDS_AT_ONCE) {
+            round_ends(&mut steady);
+            let woken = round * BACKENDS_AT_ONCE;
+            assert_eq!(in_vain(&steady), BACKENDS.saturating_sub(woken));
+        }
+        steady.go_on(100_000, false);
+        assert_eq!(steady.shell.core.dedicated_count(), 0);
+    }
+}
+
+/// Another one gets its number.
+#[test]
+fn nothing_is_to_be_done_to_a_pool_that_is_no_more() {
+    let crowds = each_with_one();
+    let steady = &mut tenants(&crowds);
+    let core = &mut steady.shell.core;
+    let mut key = (**core.pool_key(0).expect("it is there")).clone();
+    key.options = vec![(b"a".to_vec(), b"b".to_vec())];
+    let number = core.create_pool(key).expect("there is room");
+    core.waking.insert(number);
+    core.drop_if_unused(number);
+    assert!(core.pool(number).is_none() && !core.waking.contains(number));
 }

@@ -167,7 +167,6 @@ impl Steady<'_> {
         let id = shell.core.begin_session(number, &shell.world);
         let id = id.expect("there is room");
         let group = (role as u32, database_oid);
-        shell.check_newcomer(id, group);
         let now = shell.world.now_us as i64;
         let words = shell.world.session(id);
         words.is_free = false;
@@ -176,7 +175,7 @@ impl Steady<'_> {
         self.shell.world.clients[id as u32 as usize] = Some(Client {
             id,
             group,
-            needs_change: self.shell.world.settings.needed_by(group),
+            needs: self.shell.world.settings.needed_by(group),
             context_bytes: 0,
             asked: 0,
             answered: 0,

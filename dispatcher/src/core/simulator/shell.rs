@@ -8,7 +8,7 @@ use super::settings::mark_of;
 use super::told::Told;
 use super::turns::Turns;
 use super::world::{Armed, World, QUEUE_HOLDS};
-use crate::core::{Attach, Core, Ending, Event, Identity, Limits, SessionId};
+use crate::core::{Attach, Core, Ending, Event, Identity, Leaving, Limits, SessionId};
 use std::collections::{BTreeSet, VecDeque};
 
 /// A word is read in some nanoseconds, an action takes some microseconds.
@@ -22,7 +22,7 @@ pub struct Opening {
     pub slot: u32,
     pub pool: u32,
     pub at_us: u64,
-    /// It reads what is set up to this change (settings.rs).
+    /// It was opened after this change (settings.rs).
     pub change: u64,
 }
 
@@ -49,6 +49,8 @@ pub struct Shell {
     pub opened: u64,
     /// Backends that became another pool's.
     pub became: u64,
+    /// Backends that ended as a session needed a later one.
+    pub outdated: u64,
     /// Clients ended that kept a backend idle.
     pub idle_ended: u64,
     /// Backends have died of what makes all of them end.
@@ -104,6 +106,7 @@ impl Shell {
             waited_us: 0,
             opened: 0,
             became: 0,
+            outdated: 0,
             idle_ended: 0,
             waits_ended: 0,
             claims_lost: 0,
@@ -223,8 +226,8 @@ impl Shell {
                 FromBackend::Dedicated(dedicated) => self.tell(Event::Dedicated(slot, dedicated)),
                 FromBackend::Retiring => {
                     let before = self.core.makes_room(slot);
-                    let was_asked = true;
-                    self.tell(Event::Leaves { slot, was_asked });
+                    let cause = Leaving::Asked;
+                    self.tell(Event::Leaves { slot, cause });
                     let makes_room = self.core.makes_room(slot).filter(|_| before.is_none());
                     if let Some(pool) = makes_room {
                         self.turns.is_made_for(&self.core, pool, &self.world);
@@ -235,6 +238,11 @@ impl Shell {
                             || process.is_some_and(Process::has_ticket),
                         "backend {slot} goes for a pool, and has taken no ticket"
                     );
+                }
+                FromBackend::Outdated => {
+                    let cause = Leaving::Outdated;
+                    self.outdated += 1;
+                    self.tell(Event::Leaves { slot, cause });
                 }
                 FromBackend::GivesWay => {
                     let before = self.core.makes_room(slot);
@@ -290,14 +298,10 @@ impl Shell {
             database_oid: key.database_oid,
         };
         let verdict = self.core.may_attach(slot, identity, &self.world);
-        if verdict == Attach::Welcome(pool) {
-            self.processes[slot as usize] = Some(Process::new(slot, pool, change, &mut self.world));
-            self.core.serves_roles(slot);
-            self.tell(Event::Attached(slot));
-        } else {
-            assert_eq!(verdict, Attach::Stale);
-            self.carry_out();
-        }
+        assert_eq!(verdict, Attach::Welcome(pool));
+        self.processes[slot as usize] = Some(Process::new(slot, pool, change, &mut self.world));
+        self.core.serves_roles(slot);
+        self.tell(Event::Attached(slot));
     }
 
     /// Sockets' events and backends' frames, some of them, in any order.

@@ -104,21 +104,6 @@ fn of_very_many_backends_the_oldest_goes_and_one_in_each_sweep() {
 }
 
 #[test]
-fn an_outdated_pool_s_very_many_backends_go_when_it_has_no_session() {
-    let crowds = [crowd(0, BACKENDS)];
-    let mut steady = with_all_backends(&crowds, limits(BACKENDS));
-    steady.shell.starts_change();
-    let ids: Vec<SessionId> = steady.members.iter().map(|member| member.id).collect();
-    for id in ids {
-        let client = steady.shell.world.client(id).expect("it is there");
-        client.has_gone = true;
-    }
-    // One sweep.
-    steady.go_on(SWEEP_US, false);
-    assert_eq!(steady.shell.core.backend_count(), 0);
-}
-
-#[test]
 fn beyond_a_lowered_limit_very_many_go() {
     let crowds = [crowd(0, BACKENDS)];
     let mut steady = with_all_backends(&crowds, limits(BACKENDS));

@@ -51,8 +51,6 @@ struct Late {
 pub struct Turns {
     pools: BTreeMap<u32, HandedOut>,
     waiters: BTreeMap<SessionId, Waiter>,
-    /// Into these pools others have moved, who may stand before those that wait there.
-    moved_into: Vec<u32>,
     late: BTreeMap<u32, Late>,
     /// Places that were made for a pool, and counted then.
     made_for: BTreeMap<u32, usize>,
@@ -91,10 +89,6 @@ impl Turns {
         self.waiters.clear();
     }
 
-    pub fn moves_into(&mut self, pool: u32) {
-        self.moved_into.push(pool);
-    }
-
     /// A backend goes so that this pool gets its place.
     pub fn is_made_for(&mut self, core: &Core, pool: u32, words: &impl Words) {
         self.goes_for(pool);
@@ -130,22 +124,16 @@ impl Turns {
 
     fn check_lines(&mut self, core: &Core) {
         let mut waiters = BTreeMap::new();
-        let moved_into = std::mem::take(&mut self.moved_into);
         if core.is_migration_forced() {
             return self.is_forced();
         }
         for number in core.existing_pools() {
             let now = self.pools.get(&number).copied().unwrap_or_default();
-            let begins = moved_into.contains(&number);
-            if core.moves.go_to(number) {
-                self.moved_into.push(number);
-            }
             for line in [Of::Quiet, Of::Busy] {
                 for (ahead, id) in core.sessions().list(line, number).enumerate() {
                     let turn = core.sessions().get(id).map_or(0, |session| session.turn());
                     let known = self.waiters.get(&id).copied();
                     let known = known.filter(|it| it.turn == turn && it.pool == number);
-                    let known = known.filter(|_| !begins);
                     let waiter = known.unwrap_or(Waiter {
                         turn,
                         pool: number,

@@ -1,7 +1,7 @@
 //! What the core is shown, and all that lies behind it: shared words, kernel
 //! queues, the epoll, sockets. Written after baton_shared.h and the kernel.
 
-use super::settings::Settings;
+use super::settings::{Needs, Settings};
 use crate::core::{index_of, SessionId, Shown, Word, Words};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -90,8 +90,8 @@ pub struct Client {
     pub id: SessionId,
     /// Role and database.
     pub group: (u32, u32),
-    /// Of settings: up to this one its backends are to have read (settings.rs).
-    pub needs_change: u64,
+    /// Of settings (settings.rs).
+    pub needs: Needs,
     /// Of its context, as far as it is stored.
     pub context_bytes: i64,
     /// Requests in its socket that nobody has read.

@@ -28,6 +28,7 @@ pub enum BackendSays<'a> {
     /// `notices` are whole messages; `reported` is pairs of strings.
     Greeted {
         lasts: u32,
+        start_settings: u64,
         notices: &'a [u8],
         reported: &'a [u8],
     },
@@ -38,8 +39,9 @@ pub enum BackendSays<'a> {
     Dedicated {
         has_cause: bool,
     },
-    /// Empty: it was asked to.
     Retiring {
+        /// `RETIRES_*`
+        cause: u32,
         why: &'a [u8],
     },
     GivesWay,
@@ -93,6 +95,7 @@ impl<'a> BackendSays<'a> {
             MSG_RELEASE => BackendSays::Release,
             MSG_GREETED => {
                 let lasts = reader.u32()?;
+                let start_settings = reader.u64()?;
                 let notices = reader.string()?;
                 let reported = reader.0;
                 if lasts & !(GREETING_OF_ROLES | GREETING_BY_PRIVILEGES) > GREETING_NAMES
@@ -103,6 +106,7 @@ impl<'a> BackendSays<'a> {
                 }
                 return Ok(Some(BackendSays::Greeted {
                     lasts,
+                    start_settings,
                     notices,
                     reported,
                 }));
@@ -119,6 +123,10 @@ impl<'a> BackendSays<'a> {
                 },
             },
             MSG_RETIRING => BackendSays::Retiring {
+                cause: match reader.u32()? {
+                    cause @ RETIRES_ASKED..=RETIRES_SETTINGS => cause,
+                    _ => return Err(Malformed),
+                },
                 why: reader.string()?,
             },
             MSG_GIVES_WAY => BackendSays::GivesWay,

@@ -61,12 +61,26 @@ impl ControlHeader {
         marks.map(|mark| mark.load(SeqCst)).collect()
     }
 
+    /// Those that concern a role in a database.
+    pub fn settings_marks_of(&self, database_oid: u32, role_oid: u32) -> SettingsMarks {
+        [
+            (0, 0),
+            (database_oid, 0),
+            (0, role_oid),
+            (database_oid, role_oid),
+        ]
+        .map(|(database, role)| self.settings_marks[settings_mark(database, role)].load(SeqCst))
+    }
+
     /// What has changed for logins since login_generation was `from`, now that
     /// it is `to`.
     pub fn login_changed(&self, from: u64, to: u64) -> LoginChanged {
         LoginChanged::between(&self.login_changes, from, to)
     }
 }
+
+/// The values of marks, in the order that the header names.
+pub type SettingsMarks = [u32; SETTINGS_MARKS_OF as usize];
 
 /// Which of the marks is raised for a role's settings in a database; both as
 /// the extension computes it.
@@ -88,7 +102,8 @@ pub struct BackendSlot {
     pub attach_token: AtomicU64,
     pub transactions: AtomicU64,
     pub switches: AtomicU64,
-    pub settings_generation: AtomicU64,
+    pub starts: AtomicU32,
+    pub reserved0: AtomicU32,
     pub state_since_us: AtomicI64,
     pub pool: AtomicU32,
     pub dedicated_cause: AtomicU32,
@@ -203,7 +218,7 @@ pub struct SessionRecord {
     pub cancel_pid: i32,
     pub cancel_key_length: u32,
     pub login_time_us: i64,
-    pub settings_generation: u64,
+    pub start_settings: u64,
     pub peer_family: u16,
     pub peer_port: u16,
     pub local_port: u16,
@@ -217,7 +232,10 @@ pub struct SessionRecord {
     pub cancel_key: [u8; 32],
     pub authenticated: u32,
     pub account: u32,
-    pub reserved: [u64; 5],
+    pub settings_marks: SettingsMarks,
+    pub starts: u32,
+    pub reserved1: u32,
+    pub reserved: [u64; 2],
 }
 
 /// A reference from a session's context to an entry.
@@ -326,6 +344,14 @@ const _: () = {
         RECORD_OFF_AUTHENTICATED,
     );
     same(offset_of!(SessionRecord, account), RECORD_OFF_ACCOUNT);
+    same(
+        offset_of!(SessionRecord, start_settings),
+        RECORD_OFF_START_SETTINGS,
+    );
+    same(
+        offset_of!(SessionRecord, settings_marks),
+        RECORD_OFF_SETTINGS_MARKS,
+    );
     same(size_of::<Item>(), ITEM_SIZE);
     assert!(FRAME_HEADER_SIZE == 16 && ENTRY_HEADER_SIZE == 16);
 };

@@ -71,9 +71,10 @@ impl Scheduler {
             db_user_namespace: self.parameters.db_user_namespace,
         };
         let memory = &self.control.backends[slot as usize];
-        let now = self.now.shared_us;
+        let (now, starts) = (self.now.shared_us, self.starts);
         self.openings.begin(new, socket, || {
             memory.pool.store(pool, SeqCst);
+            memory.starts.store(starts, SeqCst);
             memory.session.store(0, SeqCst);
             memory.cancel.store(0, SeqCst);
             memory.pid.store(0, SeqCst);
@@ -152,7 +153,6 @@ impl Scheduler {
         let Attach::Welcome(pool) = verdict else {
             self.carry_out();
             return Err(Refusal::Told(match verdict {
-                Attach::Stale => "settings that it has read when it started have changed",
                 Attach::Stranger => "it is not who its pool is for",
                 _ => "no backend is expected in this slot",
             }));

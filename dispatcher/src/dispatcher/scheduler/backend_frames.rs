@@ -6,9 +6,9 @@
 //! connection, and its process its life; the session that was named does not
 //! notice. What came too late, as its session has ended meanwhile, is dropped.
 
-use super::news::Then;
+use super::news::{Greeted, Then};
 use super::Scheduler;
-use crate::core::{Ending, Event, Identity, SessionId, Tells, Whose};
+use crate::core::{Ending, Event, Identity, Leaving, SessionId, Tells, Whose};
 use crate::dispatcher::link::backend_message::BackendSays;
 use crate::dispatcher::link::connections::Offence;
 use crate::dispatcher::link::layout::shared::*;
@@ -37,6 +37,7 @@ impl Scheduler {
             BackendSays::Release => self.released(slot, id),
             BackendSays::Greeted {
                 lasts,
+                start_settings,
                 notices,
                 reported,
             } => {
@@ -49,7 +50,13 @@ impl Scheduler {
                 if !session.is_some_and(|session| session.is_ungreeted()) {
                     return Err(Offence::OutOfOrder);
                 }
-                self.greeted(slot, id, lasts, notices, reported);
+                let greeted = Greeted {
+                    lasts,
+                    start_settings,
+                    notices: notices.to_vec(),
+                    reported: reported.to_vec(),
+                };
+                self.greeted(slot, id, greeted);
                 Ok(())
             }
             BackendSays::Ended { is_cut } => {
@@ -70,11 +77,15 @@ impl Scheduler {
                 self.tell(Event::Dedicated(slot, has_cause));
                 Ok(())
             }
-            BackendSays::Retiring { why } => {
-                let was_asked = why.is_empty();
-                let why = if was_asked { b"asked to" } else { why };
-                debug!("backend {slot} retires: {}", String::from_utf8_lossy(why));
-                self.tell(Event::Leaves { slot, was_asked });
+            BackendSays::Retiring { cause, why } => {
+                let why = String::from_utf8_lossy(why);
+                let cause = match cause {
+                    RETIRES_ASKED => Leaving::Asked,
+                    RETIRES_SETTINGS => Leaving::Outdated,
+                    _ => Leaving::Unclean,
+                };
+                debug!("backend {slot} retires: {cause:?} {why}");
+                self.tell(Event::Leaves { slot, cause });
                 Ok(())
             }
             BackendSays::GivesWay => {
@@ -96,7 +107,7 @@ impl Scheduler {
                         debug!("backend {slot} has become another pool's within {after_us} us");
                         self.tell(Event::Attached(slot));
                     }
-                    // Settings have changed meanwhile, or it is not what it was to be.
+                    // It is not what it was to be.
                     Some(false) => self.links.end(slot),
                     None => return Err(Offence::OutOfOrder),
                 }

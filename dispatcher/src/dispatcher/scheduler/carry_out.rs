@@ -171,7 +171,6 @@ impl Scheduler {
             }),
             Action::TellFailure(pool) => self.tell_failure(pool),
             Action::TellPool(change) => self.tell_pool(&change),
-            Action::ForgetGreeting(id) => self.greetings.forget_session(id),
             Action::ForgetAllGreetings => self.greetings.forget_all(),
             Action::PoolDropped(pool) => {
                 self.close_queue(pool);

@@ -69,8 +69,11 @@ pub struct Scheduler {
     contexts: Contexts,
     arena_fd: OwnedFd,
     arena_size: u64,
-    /// control's settings_marks as of the core's settings_generation.
+    /// control's, as of the last look.
+    settings_generation: u64,
     settings_marks: Vec<u32>,
+    /// So often what the configuration says to starting backends has changed.
+    starts: u32,
 
     sockets: Sockets,
     begun: Begun,
@@ -126,7 +129,7 @@ impl Scheduler {
         // Serials and versions of an earlier dispatcher are below these.
         let base = control.header.dispatcher_epoch.load(SeqCst) << 40;
         let arena = Arena::new(arena_memory, session_slots, limit, base);
-        let mut core = Core::new(
+        let core = Core::new(
             parameters.limits(control.backends.len(), orphans),
             session_slots,
             control.pools.len(),
@@ -135,8 +138,8 @@ impl Scheduler {
             settings_mark,
             &control,
         );
-        let generation = control.header.settings_generation.load(SeqCst);
-        core.settings_changed(generation, &[]);
+        // Before the marks, which are raised before it.
+        let settings_generation = control.header.settings_generation.load(SeqCst);
         let main = Arc::clone(&epolls[0]);
         Ok(Scheduler {
             core,
@@ -146,6 +149,8 @@ impl Scheduler {
             contexts: Contexts::new(arena, control, base),
             arena_fd,
             arena_size: arena_size as u64,
+            settings_generation,
+            starts: 0,
             settings_marks: control.header.read_settings_marks(),
             sockets: Sockets::new(number, epolls.to_vec()),
             begun: Begun::new(control),

@@ -100,6 +100,8 @@ impl Scheduler {
         let origin = Origin::of(&address);
         self.sockets.insert(id, socket.into_socket(), origin);
         let index = index_of(id);
+        // Before a backend reads what is set, and what is kept is looked for.
+        let settings_marks = (self.control.header).settings_marks_of(client.database, client.role);
         let login_generation = self.control.header.login_generation.load(SeqCst);
         self.note_login_generation(login_generation);
         // Before a backend looks anything up.
@@ -110,7 +112,6 @@ impl Scheduler {
             has_application_name: settings.application_name.is_some(),
             is_local: address.is_local(),
             is_relayed: tls.is_some(),
-            settings_generation: self.core.pool_settings_generation(number),
             // Who may come in by them has been asked.
             marks: LoginMarks {
                 memberships: false,
@@ -125,7 +126,8 @@ impl Scheduler {
             cancel_key_length: messages::cancel_key_bytes(startup.protocol, newest) as u32,
             cancel_key: rand::random(),
             login_time_us: self.now.timestamp,
-            settings_generation: self.core.settings_generation(),
+            settings_marks,
+            starts: self.starts,
             peer_family: address.family,
             peer_port: address.port,
             peer_address: address.bytes,
@@ -173,7 +175,7 @@ impl Scheduler {
             );
         }
         let is_ordinary = !client.must_be_greeted && Kind::is_ordinary(cleaned);
-        let kept = (self.greetings.of(&kind, names_generation))
+        let kept = (self.greetings.of(&kind, &settings_marks, names_generation))
             .filter(|_| is_known && is_ordinary && !self.core.is_held(number));
         match kept {
             Some(greeting) => self.greet_from_here(id, &greeting, cleaned, watched, out),
@@ -190,6 +192,7 @@ impl Scheduler {
                         let now_us = self.now.us;
                         (self.greetings).learn_from(id, now_us, || Learning {
                             kind,
+                            settings_marks,
                             keepalives: socket::keepalives(fd),
                             names_generation,
                             login_generation,
@@ -275,6 +278,7 @@ impl Scheduler {
         let items = greeting.for_client(application_name, &mut out);
         let index = index_of(id);
         let stored = self.store_context(index, &items, 0);
+        (self.contexts.arena).put_record_start_settings(index, greeting.start_settings);
         let (pid, key) = self.contexts.arena.record_cancel(index);
         messages::backend_key_data(&mut out, pid, key);
         messages::ready_for_query(&mut out, b'I');
@@ -297,45 +301,34 @@ impl Scheduler {
         }
     }
 
-    /// GREETED: the backend has greeted, and keeps the session. `lasts`: GREETING_*.
-    pub(super) fn greeted(
-        &mut self,
-        slot: u32,
-        id: SessionId,
-        lasts: u32,
-        notices: &[u8],
-        reported: &[u8],
-    ) {
+    /// GREETED: the backend has greeted, and keeps the session.
+    pub(super) fn greeted(&mut self, slot: u32, id: SessionId, greeted: Greeted) {
         let mut staged = self.staged_of(slot, id);
         let content = Content {
             kind: KIND_REPORTED as u16,
             key: b"",
-            value: reported,
+            value: &greeted.reported,
         };
         self.contexts.stage_put(&mut staged, content, None, 0);
         self.put_staged(slot, staged);
-        let greeted = Greeted {
-            lasts,
-            notices: notices.to_vec(),
-            reported: reported.to_vec(),
-        };
         self.apply_staged(slot, id, Then::Greeted(greeted));
     }
 
     /// What it was greeted with is its context.
-    pub(super) fn greeting_applied(&mut self, slot: u32, id: SessionId, greeted: &Greeted) {
+    pub(super) fn greeting_applied(&mut self, id: SessionId, greeted: &Greeted) {
         let Greeted {
             lasts,
+            start_settings,
             notices,
             reported,
         } = greeted;
+        (self.contexts.arena).put_record_start_settings(index_of(id), *start_settings);
         self.tell(Event::Greeted(id));
-        let seen = self.control.backends[slot as usize]
-            .settings_generation
-            .load(SeqCst);
         let login_generation = self.control.header.login_generation.load(SeqCst);
         self.note_login_generation(login_generation);
-        let Some(learning) = self.greetings.learnt(id, seen) else {
+        let header = &self.control.header;
+        let marks = |pool: &PoolKey| header.settings_marks_of(pool.database_oid, pool.role_oid);
+        let Some(learning) = self.greetings.learnt(id, marks) else {
             return;
         };
         let flags = *lasts & (GREETING_OF_ROLES | GREETING_BY_PRIVILEGES);
@@ -361,6 +354,8 @@ impl Scheduler {
             .collect();
         let greeting = Greeting {
             items,
+            settings_marks: learning.settings_marks,
+            start_settings: *start_settings,
             told: Told::new(notices, reported),
             idle_session_timeout_ms: self.control.sessions[index_of(id) as usize]
                 .idle_session_timeout_ms

@@ -16,6 +16,7 @@ use tracing::warn;
 /// What a greeting was.
 pub struct Greeted {
     pub lasts: u32,
+    pub start_settings: u64,
     pub notices: Vec<u8>,
     pub reported: Vec<u8>,
 }
@@ -55,12 +56,12 @@ impl Scheduler {
             return;
         }
         match (self.contexts).apply(index_of(id), &mut staged, greeted, slot) {
-            Some(result) => self.applied(slot, id, &then, result),
+            Some(result) => self.applied(id, &then, result),
             None => self.takes_long(slot, id, then),
         }
     }
 
-    fn applied(&mut self, slot: u32, id: SessionId, then: &Then, result: Result<i64, Full>) {
+    fn applied(&mut self, id: SessionId, then: &Then, result: Result<i64, Full>) {
         let Ok(grown) = result else {
             let report = Report::fatal(b"53200", "out of memory")
                 .with_detail("The session's context does not fit into pg_baton's session memory.")
@@ -69,7 +70,7 @@ impl Scheduler {
         };
         self.tell(Event::Stored { id, grown });
         match then {
-            Then::Greeted(greeted) => self.greeting_applied(slot, id, greeted),
+            Then::Greeted(greeted) => self.greeting_applied(id, greeted),
             Then::Released => self.take_given_back(id),
             Then::Stored { .. } => {}
         }
@@ -104,7 +105,7 @@ impl Scheduler {
         };
         self.heard_again.push(slot);
         match (finished, then) {
-            (Finished::Applied(result), then) => self.applied(slot, id, &then, result),
+            (Finished::Applied(result), then) => self.applied(id, &then, result),
             (Finished::Stored(entry), Then::Stored { counters, aux }) => {
                 let mut staged = self.staged_of(slot, id);
                 (self.contexts).stage_stored(&mut staged, entry, counters, aux);

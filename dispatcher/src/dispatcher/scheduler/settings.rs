@@ -49,20 +49,19 @@ impl Scheduler {
     /// Have a role's or a database's settings changed?
     pub fn look_at_settings(&mut self) -> Option<Changed> {
         let generation = self.control.header.settings_generation.load(SeqCst);
-        if generation == self.core.settings_generation() {
+        if generation == self.settings_generation {
             return None;
         }
+        self.settings_generation = generation;
         let now = self.control.header.read_settings_marks();
         let before = std::mem::replace(&mut self.settings_marks, now.clone());
         let changed = Changed { before, now };
-        self.core.settings_changed(generation, &changed.marks());
-        self.greetings
-            .forget_some(|pool| changed.concerns(pool.role_oid, pool.database_oid));
+        self.core.settings_changed(&changed.marks());
         Some(changed)
     }
 
     pub fn settings_generation(&self) -> u64 {
-        self.core.settings_generation()
+        self.settings_generation
     }
 
     /// The configuration has been loaded anew.
@@ -74,7 +73,8 @@ impl Scheduler {
         }
         self.contexts.arena.set_limit(now.session_memory());
         if now.backend_start_settings != before.backend_start_settings {
-            self.core.outdate_pools();
+            // Who comes from now on is served by backends that are started from now on.
+            self.starts = self.starts.wrapping_add(1);
             self.greetings.forget_all();
         }
         self.follow_limits();

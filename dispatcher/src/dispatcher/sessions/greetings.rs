@@ -12,6 +12,7 @@
 
 use crate::core::{PoolKey, SessionId};
 use crate::dispatcher::link::layout::shared::*;
+use crate::dispatcher::link::layout::SettingsMarks;
 use crate::dispatcher::link::login_changes::{LoginChanged, LoginMarks};
 use crate::dispatcher::link::wire;
 use crate::dispatcher::sys::socket::Keepalives;
@@ -39,8 +40,6 @@ pub struct Kind {
     pub is_local: bool,
     /// Its socket has no TCP settings then.
     pub is_relayed: bool,
-    /// The pool's.
-    pub settings_generation: u64,
     /// Of its user and database: which changes make a greeting old.
     pub marks: LoginMarks,
 }
@@ -60,6 +59,10 @@ const NAME_BYTES: usize = 64;
 pub struct Greeting {
     /// Kind, key and value of its items.
     pub items: Vec<(u16, Vec<u8>, Vec<u8>)>,
+    /// What was set then, for its role and database: it is good while that stays.
+    pub settings_marks: SettingsMarks,
+    /// Of that, what only a starting backend takes.
+    pub start_settings: u64,
     pub told: Told,
     pub idle_session_timeout_ms: u32,
     /// Of its socket: as it was, and as the parameters want it.
@@ -161,6 +164,7 @@ impl Greeting {
 /// What is known of a greeting before a backend gives it.
 pub struct Learning {
     pub kind: Kind,
+    pub settings_marks: SettingsMarks,
     /// As its socket has them.
     pub keepalives: Keepalives,
     pub names_generation: u64,
@@ -211,20 +215,22 @@ impl Greetings {
         self.learning.clear();
     }
 
-    /// What backends of these pools read when they start has changed.
-    pub fn forget_some(&mut self, is_concerned: impl Fn(&PoolKey) -> bool) {
-        self.kept.retain(|kind, _| !is_concerned(&kind.pool));
-        (self.learning).retain(|_, learning| !is_concerned(&learning.kind.pool));
-    }
-
     pub fn forget_session(&mut self, id: SessionId) {
         if !self.learning.is_empty() {
             self.learning.remove(&id);
         }
     }
 
-    pub fn of(&self, kind: &Kind, names_generation: u64) -> Option<Arc<Greeting>> {
+    pub fn of(
+        &self,
+        kind: &Kind,
+        settings_marks: &SettingsMarks,
+        names_generation: u64,
+    ) -> Option<Arc<Greeting>> {
         let kept = self.kept.get(kind)?;
+        if kept.settings_marks != *settings_marks {
+            return None;
+        }
         let is_good = (kept.names_generation).is_none_or(|then| then == names_generation);
         is_good.then(|| kept.clone())
     }
@@ -236,11 +242,15 @@ impl Greetings {
         }
     }
 
-    /// It has been greeted, by a backend that has seen settings up to this
-    /// generation: what was known of it before, if that is to be kept.
-    pub fn learnt(&mut self, id: SessionId, settings_generation: u64) -> Option<Learning> {
+    /// It has been greeted: what was known of it before, if that is to be kept. Nothing is
+    /// if the marks of its settings are others now: which the backend has read is not known.
+    pub fn learnt(
+        &mut self,
+        id: SessionId,
+        marks: impl FnOnce(&PoolKey) -> SettingsMarks,
+    ) -> Option<Learning> {
         let learning = self.learning.remove(&id)?;
-        let is_current = settings_generation >= learning.kind.settings_generation;
+        let is_current = learning.settings_marks == marks(&learning.kind.pool);
         is_current.then_some(learning)
     }
 

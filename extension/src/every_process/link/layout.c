@@ -57,6 +57,8 @@ CHECK_OFFSET(BatonSessionRecord, authenticated, BATON_RECORD_OFF_AUTHENTICATED);
 StaticAssertDecl(BATON_ARENA_OFF_ACCOUNTS + 8 * BATON_ARENA_ACCOUNTS == BATON_ARENA_HEADER_SIZE,
 				 "the accounts end with the header");
 CHECK_OFFSET(BatonSessionRecord, account, BATON_RECORD_OFF_ACCOUNT);
+CHECK_OFFSET(BatonSessionRecord, start_settings, BATON_RECORD_OFF_START_SETTINGS);
+CHECK_OFFSET(BatonSessionRecord, settings_marks, BATON_RECORD_OFF_SETTINGS_MARKS);
 CHECK_OFFSET(BatonSessionRecord, first_statement,
 			 BATON_RECORD_OFF_FIRST_STATEMENT);
 CHECK_OFFSET(BatonSessionRecord, cancel_key, BATON_RECORD_OFF_CANCEL_KEY);

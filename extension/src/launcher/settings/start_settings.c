@@ -14,7 +14,7 @@
  *	- client_encoding is not changed in a running backend outside a
  *	  transaction (check_client_encoding in variable.c).
  * When the files give another value of one of these, the dispatcher is told,
- * and serves new clients by new backends.
+ * and new clients are served by backends that are started from then on.
  *
  * The launcher's own values would not do: it is a running process as well.  So
  * the files are parsed once more, as ProcessConfigFileInternal does, the last

@@ -45,18 +45,12 @@
 #include "opening_notices.h"
 #include "parameters.h"
 #include "pooled_state.h"
+#include "role_settings.h"
 #include "self_check.h"
 #include "signal_barrier.h"
 #include "socket_switch.h"
 #include "taint.h"
 #include "wire.h"
-
-/*
- * control->settings_generation before this backend read pg_db_role_setting
- * (process_settings, postinit.c, runs after authentication): a change that is
- * committed later than this must make the backend out of date.
- */
-static uint64 generation_before_settings = 0;
 
 static void attach(void);
 pg_noreturn static void refuse(const char *why);
@@ -75,8 +69,8 @@ baton_attach_authenticated(Port *port, int status)
 		port->cmdline_options != NULL &&
 		strstr(port->cmdline_options, BATON_ATTACH_OPTION) != NULL)
 	{
-		generation_before_settings =
-			pg_atomic_read_u64(baton_atomic_u64(BatonControlMemory->settings_generation));
+		/* process_settings (postinit.c) runs after authentication */
+		baton_role_settings_note();
 		baton_opening_authenticated();
 		baton_boundary_install(attach);
 		baton_functions_begin();
@@ -229,6 +223,7 @@ attach(void)
 	BatonSelf.is_superuser = superuser_arg(role);
 	BatonSelf.serves_roles = baton_become_attach();
 	serves_roles = BatonSelf.serves_roles ? 1 : 0;
+	baton_role_settings_attach();
 	CommitTransactionCommand();
 	if (!baton_has_free_connections(connections_to_leave(role)))
 		baton_connections_are_reserved();
@@ -293,7 +288,7 @@ attach(void)
 	BatonSelf.slot->transactions = 0;
 	BatonSelf.slot->switches = 0;
 	BatonSelf.slot->dedicated_cause = BATON_CAUSE_NONE;
-	BatonSelf.slot->settings_generation = generation_before_settings;
+	BatonSelf.starts = BatonSelf.slot->starts;
 
 	problem = baton_socket_attach((int) number);
 	if (problem != NULL)

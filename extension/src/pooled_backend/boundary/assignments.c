@@ -108,7 +108,7 @@ evict(uint32 cause)
 	baton_session_send_fatal(&edata);
 	baton_input_discard_unread();
 	if (!baton_client_left(cause, BATON_END_ERROR))
-		baton_backend_retire("a session left something that cannot be cleaned");
+		baton_backend_retire(BATON_RETIRES_UNCLEAN, "a session left something that cannot be cleaned");
 }
 
 /*

@@ -38,15 +38,21 @@ baton_state_set(uint32 state)
 }
 
 void
-baton_backend_retire(const char *why)
+baton_backend_retire(uint32 cause, const char *why)
 {
 	uint32		length = strlen(why);
 	StringInfoData payload;
 
-	baton_state_set(BATON_BACKEND_RETIRING);
+	/*
+	 * With a session in hand it is BUSY until that has been given back, as it
+	 * exits: whoever looks for the session sees that this process may have it
+	 */
+	if (BatonSelf.in_hand == 0)
+		baton_state_set(BATON_BACKEND_RETIRING);
 	if (BatonSelf.control >= 0)
 	{
 		initStringInfo(&payload);
+		appendBinaryStringInfo(&payload, (char *) &cause, sizeof(cause));
 		appendBinaryStringInfo(&payload, (char *) &length, sizeof(length));
 		appendBinaryStringInfo(&payload, why, length);
 		(void) baton_channel_send(BatonSelf.control, BATON_MSG_RETIRING, 0,

@@ -36,7 +36,7 @@ extern bool baton_queue_is_readable(void);
 extern bool baton_retire_asked(void);
 
 /* This backend ends, and tells the dispatcher why; "": it was asked to. */
-pg_noreturn extern void baton_backend_retire(const char *why);
+pg_noreturn extern void baton_backend_retire(uint32 cause, const char *why);
 
 /* Shall each transaction of a session be served by another backend? */
 static inline bool

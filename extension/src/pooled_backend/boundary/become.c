@@ -11,6 +11,10 @@
  * session's runs meanwhile: none is in place, and none can be sent, for the slot's state
  * is not one in which the dispatcher assigns.
  *
+ * Settings of its own role that have changed are read anew in the same way, when a session
+ * is to be greeted that began after that, and at no other time: sessions that have been
+ * greeted carry their own.
+ *
  * Errors: each ends the process (boundary.c), and with it no session.  So no step needs a
  * way back.  A role that is not to be had is no error: the process ends as one that was
  * asked to, and the dispatcher opens a backend for the pool, by which the cause is told.
@@ -77,8 +81,6 @@ baton_become_attach(void)
 		problem = "broken on purpose";
 	if (problem != NULL)
 		baton_self_check_failed(BATON_COSTS_ROLES, problem);
-	else
-		baton_role_settings_attach();
 	return problem == NULL;
 }
 
@@ -120,19 +122,13 @@ take_role(Role *role)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	List	   *settings = NIL;
-	uint64		generation;
 	const char *why = NULL;
 
 	baton_context_leave();
 	/* what pg_stat_activity shows of it is not the next role's to see */
 	baton_identity_clear();
 
-	/*
-	 * before settings are read: what is committed later makes the backend out
-	 * of date
-	 */
-	generation = pg_atomic_read_u64(baton_atomic_u64(BatonControlMemory->settings_generation));
-
+	baton_role_settings_note();
 	baton_own_transaction_start();
 	AcceptInvalidationMessages();
 	if (!look_up(role))
@@ -159,12 +155,50 @@ take_role(Role *role)
 	}
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(caller);
-	if (why != NULL)
-		return why;
+	if (why == NULL)
+		BatonSelf.is_superuser = role->is_superuser;
+	return why;
+}
 
-	BatonSelf.slot->settings_generation = generation;
-	BatonSelf.is_superuser = role->is_superuser;
-	return NULL;
+/* ---- settings that have changed ------------------------------------------ */
+
+/* False: it cannot have them, and nothing has changed. */
+static BATON_STOP_POINT bool
+read_settings_again(void)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	List	   *settings;
+	bool		need_start;
+
+	/* it has applied none by itself, and could not take any back */
+	if (baton_unpooled())
+		return false;
+	baton_context_leave();
+	baton_role_settings_note();
+	baton_own_transaction_start();
+	AcceptInvalidationMessages();
+	settings = baton_role_settings_read(GetAuthenticatedUserId());
+	need_start = baton_role_settings_need_start(settings);
+	if (!need_start)
+	{
+		baton_plain_forget_settings();
+		baton_role_settings_apply(settings);
+	}
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(caller);
+	return !need_start;
+}
+
+bool
+baton_settings_suit(const BatonSessionRecord *record)
+{
+	/* what the configuration says to starting backends was another then */
+	if (unlikely((int32) (BatonSelf.starts - record->starts) < 0))
+		return false;
+	if ((record->record_flags & BATON_RECORD_GREET) == 0)
+		return likely(record->start_settings == BatonSelf.start_settings) ||
+			baton_role_settings_are_of(record->settings_marks);
+	return likely(baton_role_settings_are_of(record->settings_marks)) || read_settings_again();
 }
 
 const char *
@@ -210,7 +244,7 @@ become(const BatonIncoming *incoming)
 		elog(FATAL, "the dispatcher's word of another role is not understood");
 	why = take_role(&role);
 	if (why != NULL)
-		baton_backend_retire(why);
+		baton_backend_retire(BATON_RETIRES_UNCLEAN, why);
 
 	close(BatonSelf.queue);
 	BatonSelf.queue = incoming->descriptors[0];

@@ -31,6 +31,13 @@ extern const char *baton_become_role(Oid role, const char *login_name);
 extern void baton_become_or_retire(void);
 
 /*
+ * May the backend, which holds no session, serve this one?  Before it greets it, it reads
+ * settings again that have changed.  If only a starting backend takes what has, it has to
+ * end.
+ */
+extern bool baton_settings_suit(const BatonSessionRecord *record);
+
+/*
  * For tests (pg_baton.force_role_changes): the backend becomes the bootstrap superuser's,
  * and its own role's again.  It must hold no session.
  */

@@ -44,6 +44,7 @@
 #include "utils/timeout.h"
 
 #include "arena.h"
+#include "backend_state.h"
 #include "become.h"
 #include "cache_memory.h"
 #include "channel.h"
@@ -165,6 +166,7 @@ greet(const BatonSessionRecord *record)
 	baton_session_slot(record->id)->idle_session_timeout_ms = IdleSessionTimeout;
 	initStringInfo(&payload);
 	baton_wire_u32(&payload, lasts);
+	baton_wire_u64(&payload, BatonSelf.start_settings);
 	baton_wire_u32(&payload, notices.len);
 	appendBinaryStringInfo(&payload, notices.data, notices.len);
 	appendBinaryStringInfo(&payload, reported.data, reported.len);
@@ -204,6 +206,10 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	bool		is_last = slot->last_backend == BatonSelf.slot_index + 1;
 
 	Assert(BatonServed.session == 0);
+	/* it is in hand: as this process ends it is given back */
+	if (likely(record != NULL) && !baton_settings_suit(record))
+		baton_backend_retire(BATON_RETIRES_SETTINGS,
+							 "a session is of later settings than it was started with");
 	if (unlikely(baton_force_role_changes) && BatonSelf.serves_roles)
 		baton_become_there_and_back();
 	BatonServed.greeted_here = is_new;

@@ -228,5 +228,5 @@ baton_client_lost(char status)
 		pgstat_report_activity(STATE_IDLE, NULL);
 	}
 	if (!baton_client_left(baton_taint(), BATON_END_CLIENT_CLOSED))
-		baton_backend_retire("a session left something that cannot be cleaned");
+		baton_backend_retire(BATON_RETIRES_UNCLEAN, "a session left something that cannot be cleaned");
 }

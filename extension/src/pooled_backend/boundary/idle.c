@@ -224,7 +224,7 @@ pass_baton(void)
 	if (baton_session_held() == 0 && BatonSelf.retire_wanted && baton_state_claim(BATON_BACKEND_RETIRING))
 	{
 		if (!BatonSelf.has_ticket || !BatonSelf.serves_roles)
-			baton_backend_retire("");
+			baton_backend_retire(BATON_RETIRES_ASKED, "");
 		baton_become_or_retire();
 		return true;
 	}
@@ -347,7 +347,7 @@ wait_for_session(void)
 					return;
 				case CLIENT_LEAVES:
 					if (!baton_client_left(cause, BATON_END_CLIENT_CLOSED))
-						baton_backend_retire("a session left something that cannot be cleaned");
+						baton_backend_retire(BATON_RETIRES_UNCLEAN, "a session left something that cannot be cleaned");
 					ready = false;
 					continue;
 				case CLIENT_SENDS_NOOP:

@@ -36,7 +36,8 @@
 #define MOST_NOTICES 16
 
 static bool starting = true;
-static bool becoming = false;	/* another role's settings are applied */
+static bool becoming = false;	/* settings are applied: another role's, or
+								 * its own again */
 static List *notices = NIL;
 
 static char *

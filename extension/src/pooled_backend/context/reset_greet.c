@@ -6,8 +6,9 @@
  *
  * Startup options are applied by the server's own checks, over what there is
  * without settings ("plain", see context_reset.c), as InitPostgres
- * (postinit.c) does.  Settings the backend has from its start, and with most
- * of them that is all: a pool's backends are replaced when settings change.
+ * (postinit.c) does.  Settings the backend has from its start, or has read again
+ * since they changed (baton_settings_suit in become.c), and with most of them that is
+ * all.
  *
  * Problem: the value of some is a name in catalogs, looked up by the check
  * hook.  A backend that started when the role had another name, or a

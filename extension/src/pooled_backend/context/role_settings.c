@@ -5,7 +5,8 @@
  *
  * process_settings() (postinit.c, 15 to 18) reads them once, when a backend starts.  Here
  * they are read again: for a new session, of which some are names that are looked up
- * (reset_greet.c), and for a backend that becomes another role's.
+ * (reset_greet.c), or all if they have changed since the backend read them, and for a
+ * backend that becomes another role's (become.c).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -18,6 +19,7 @@
 #include "access/table.h"
 #include "catalog/pg_db_role_setting.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -27,7 +29,9 @@
 #include "utils/snapmgr.h"
 
 #include "context_guc.h"
+#include "control.h"
 #include "opening_notices.h"
+#include "pooled_state.h"
 #include "reset_plain.h"
 #include "role_settings.h"
 
@@ -41,6 +45,12 @@ static const char *const start_only[] = {
 
 /* The text of such a setting as the backend was started with it; NULL: it had none. */
 static char *own_start_only[lengthof(start_only)];
+
+/* A startup option of all its sessions counts before any setting. */
+static bool is_startup_option[lengthof(start_only)];
+
+/* control's marks before the backend read its settings. */
+static uint32 marks_read[BATON_SETTINGS_MARKS];
 
 /* As ApplySetting (pg_db_role_setting.c). */
 static void
@@ -146,21 +156,46 @@ text_of(const List *settings, const char *name)
 	return NULL;
 }
 
-/*
- * As they are now, and not as the start has read them: a change between the two makes
- * the pool an outdated one (outdate.rs), and its backends become nobody's.
- */
+/* As the value is shown: of two texts that mean the same the same one. */
+static const char *
+canonical(const char *name, const char *text)
+{
+	int			blocks;
+
+	if (text !=NULL && strcmp(name, "temp_buffers") == 0 &&
+		parse_int(text, &blocks, GUC_UNIT_BLOCKS, NULL))
+		return psprintf("%d", blocks);
+	return text;
+}
+
+/* What the parameter has from its role's or database's settings. */
+static const char *
+setting_of(struct config_generic *record)
+{
+	if (record->reset_source < PGC_S_GLOBAL || record->reset_source > PGC_S_DATABASE_USER)
+		return NULL;
+	if (record->vartype == PGC_INT)
+		return psprintf("%d", ((struct config_int *) record)->reset_val);
+	return ((struct config_string *) record)->reset_val;
+}
+
+/* As the start has read them: the catalog may say something else by now. */
 void
 baton_role_settings_attach(void)
 {
-	List	   *settings = baton_role_settings_read(GetAuthenticatedUserId());
-
+	BatonSelf.start_settings = 0;
 	for (int i = 0; i < (int) lengthof(start_only); i++)
 	{
-		const char *text = text_of(settings, start_only[i]);
+		struct config_generic *record = baton_guc_find(start_only[i]);
+		const char *text = record != NULL ? setting_of(record) : NULL;
 
-		if (text !=NULL)
-			own_start_only[i] = MemoryContextStrdup(TopMemoryContext, text);
+		is_startup_option[i] = record != NULL && record->reset_source > PGC_S_DATABASE_USER;
+		if (text == NULL)
+			continue;
+		own_start_only[i] = MemoryContextStrdup(TopMemoryContext, text);
+		BatonSelf.start_settings =
+			hash_combine64(BatonSelf.start_settings,
+						   hash_bytes_extended((const unsigned char *) text, strlen(text), i + 1));
 	}
 }
 
@@ -169,16 +204,48 @@ baton_role_settings_need_start(const List *settings)
 {
 	for (int i = 0; i < (int) lengthof(start_only); i++)
 	{
-		const char *text = text_of(settings, start_only[i]);
+		const char *text = canonical(start_only[i], text_of(settings, start_only[i]));
 		const char *own = own_start_only[i];
 
+		if (is_startup_option[i])
+			continue;
 		if (text == NULL || own == NULL ? text !=own : strcmp(text, own) != 0)
 			return true;
 	}
 	return false;
 }
 
-/* ---- a backend becomes another role's ----------------------------------- */
+/* ---- how old they are --------------------------------------------------- */
+
+void
+baton_role_settings_note(void)
+{
+	/* which of them concern it is not known before it has logged in */
+	for (int i = 0; i < BATON_SETTINGS_MARKS; i++)
+		marks_read[i] = pg_atomic_read_u32(baton_atomic_u32(BatonControlMemory->settings_marks[i]));
+	pg_memory_barrier();
+}
+
+bool
+baton_role_settings_are_of(const uint32 *marks)
+{
+	Oid			role = GetAuthenticatedUserId();
+	const uint32 concern[BATON_SETTINGS_MARKS_OF] = {
+		BATON_SETTINGS_MARK(InvalidOid, InvalidOid),
+		BATON_SETTINGS_MARK(MyDatabaseId, InvalidOid),
+		BATON_SETTINGS_MARK(InvalidOid, role),
+		BATON_SETTINGS_MARK(MyDatabaseId, role)
+	};
+
+	for (int i = 0; i < BATON_SETTINGS_MARKS_OF; i++)
+	{
+		if ((int32) (marks_read[concern[i]] - marks[i]) < 0)
+			return false;
+	}
+	return true;
+}
+
+/* ---- the backend's own become others ------------------------------------ */
 
 void
 baton_role_settings_apply(const List *settings)

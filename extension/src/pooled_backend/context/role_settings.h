@@ -20,8 +20,20 @@
 extern void baton_role_settings_each(Oid role, void (*each) (const char *name, const char *text,
 															 GucSource source));
 
-/* Once, when the backend attaches. */
+/*
+ * Before the settings of a role are read.  What is committed later raises a mark later
+ * (settings_watch.c).
+ */
+extern void baton_role_settings_note(void);
+
+/* Once, when the backend attaches, in a transaction. */
 extern void baton_role_settings_attach(void);
+
+/*
+ * Has the backend read its settings no earlier than when the marks of its role and
+ * database were these (BatonSessionRecord)?
+ */
+extern bool baton_role_settings_are_of(const uint32 *marks);
 
 /* The same as a list, in the current memory context. */
 extern List *baton_role_settings_read(Oid role);

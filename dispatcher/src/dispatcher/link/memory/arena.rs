@@ -593,6 +593,12 @@ impl Arena {
         before
     }
 
+    /// What its greeting's backend has of the settings that only a starting backend takes.
+    pub fn put_record_start_settings(&mut self, index: u32, start_settings: u64) {
+        let at = ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize;
+        self.put_u64(at + RECORD_OFF_START_SETTINGS as usize, start_settings);
+    }
+
     /// Process ID and key, as in BackendKeyData.
     pub fn record_cancel(&self, index: u32) -> (i32, &[u8]) {
         let pid = RECORD_OFF_CANCEL_PID as usize;

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import string
+import threading
 import time
 
 import pytest
@@ -105,4 +107,48 @@ def test_settings_too_long_to_look_through_let_nobody_further_in(installation, b
         with Wire.login(host, cluster.pool_port, user=SUPERUSER, database="theirs") as superuser:
             assert superuser.query("SELECT 1") == [["1"]]
             superuser.finish()
+        beside.all_go_on(3)
+
+
+# In which database, what is set all the time, and whether a starting backend alone takes it.
+CHANGING = {
+    "its own": ("postgres", "ALTER ROLE CURRENT_USER SET work_mem = '{}kB'", False),
+    "its database's": ("theirs", "ALTER DATABASE theirs SET work_mem = '{}kB'", False),
+    "its database's, for a start": ("theirs", "ALTER DATABASE theirs SET temp_buffers = {}", True),
+}
+
+
+@pytest.mark.parametrize("whose", CHANGING)
+def test_settings_that_change_all_the_time_stop_nobody(installation, bystanders, whose):
+    """Another role's clients and a superuser's log in and work, on the backends that they have: a setting is read when
+    a session is greeted. What only a starting backend takes costs a login a start, and no more."""
+    database, statement, needs_start = CHANGING[whose]
+    cluster = installation()
+    cluster.sql("CREATE DATABASE theirs OWNER low")
+    pids = "SELECT pid FROM pg_baton_backends WHERE user_name <> 'low' AND state NOT IN ('retiring', 'starting')"
+    ended = threading.Event()
+    changes = itertools.count(1_000)
+    failures = []
+
+    def change() -> None:
+        try:
+            with Wire.login(cluster._host(cluster.port), cluster.port, user="low", database=database) as low:
+                while not ended.is_set():
+                    low.query(statement.format(next(changes)))
+        except Exception as failure:  # that it goes on is what the test asks for
+            failures.append(failure)
+
+    with bystanders(cluster, database=database) as beside:
+        attack = threading.Thread(target=change, daemon=True)
+        before = set(cluster.sql(pids))
+        attack.start()
+        try:
+            beside.all_go_on(20)
+            assert next(changes) > 1_020
+            if not needs_start:
+                assert before and before <= set(cluster.sql(pids))
+        finally:
+            ended.set()
+            attack.join(20)
+        assert not failures
         beside.all_go_on(3)

@@ -292,10 +292,9 @@ def test_settings_of_one_role_replace_nobody_else_s_backends(roles):
 
 @pytest.mark.pool_only
 @pytest.mark.parametrize("most", [1, 3])
-def test_old_sessions_follow_when_a_new_backend_has_logged_in(make_cluster, most):
-    """So that a change of settings leaves no two pools behind that compete for
-    pg_baton.max_backends; and one backend is enough for old and new."""
-    cluster = make_cluster(parameters={"pg_baton.max_backends": most})
+def test_a_change_of_settings_ends_no_backend(make_cluster, most):
+    """Who logs in then is greeted by those that there are; and all are of one pool."""
+    cluster = make_cluster(parameters={"pg_baton.max_backends": most, "pg_baton.max_extra_backends": 0})
     cluster.sql("CREATE EXTENSION pg_baton")
 
     def backends() -> set:
@@ -308,37 +307,125 @@ def test_old_sessions_follow_when_a_new_backend_has_logged_in(make_cluster, most
         session.query("COMMIT")
     first = backends()
     assert len(first) == most
-    with_backends = "SELECT count(*) FROM pg_baton_pools WHERE backends > 0"
     for number in range(1, 4):
-        before = backends()
         cluster.sql(f"ALTER ROLE postgres SET work_mem = '{number}MB'")
         assert [outcome(session)[0][3] for session in old] == ["4MB"] * 4
-        # None has gone; another may have come, there is room for it.
-        assert before <= backends()
-        with Wire.login("127.0.0.1", cluster.pool_port) as new:
-            assert outcome(new)[0][3] == f"{number}MB"
-            # Or have become the new pool's.
-            wait_until(lambda: cluster.sql(with_backends) == [(1,)], what="one pool has backends")
-            assert [outcome(session)[0][3] for session in old] == ["4MB"] * 4
+        for _ in range(3):
+            with Wire.login("127.0.0.1", cluster.pool_port) as new:
+                assert outcome(new)[0][3] == f"{number}MB"
+        assert [outcome(session)[0][3] for session in old] == ["4MB"] * 4
+        assert backends() == first
     pools = "SELECT count(*), sum(sessions) FROM pg_baton_pools WHERE sessions > 0"
-    wait_until(lambda: cluster.sql(pools) == [(1, 4)], what="the new one has left, and all are of one pool")
+    wait_until(lambda: cluster.sql(pools) == [(1, 4)], what="the new ones have left, and all are of one pool")
     for session in old:
         session.close()
 
 
+LATER = {
+    "role": ("ALTER ROLE live SET work_mem = '5MB'", "ALTER ROLE live RESET work_mem"),
+    "database": ("ALTER DATABASE live SET work_mem = '6MB'", "ALTER DATABASE live RESET work_mem"),
+    "role_in_database": (
+        "ALTER ROLE live IN DATABASE live SET work_mem = '7MB'",
+        "ALTER ROLE live IN DATABASE live RESET ALL",
+    ),
+    "all_roles": ("ALTER ROLE ALL SET work_mem = '8MB'", "ALTER ROLE ALL RESET work_mem"),
+    "two_at_once": (
+        "ALTER ROLE live SET work_mem = '5MB'; ALTER DATABASE live SET work_mem = '6MB'",
+        "ALTER DATABASE live RESET work_mem; ALTER ROLE live RESET work_mem",
+    ),
+    "search_path": ("ALTER ROLE live SET search_path = 'pg_catalog', 'x'", "ALTER ROLE live RESET search_path"),
+}
+
+
+@pytest.mark.parametrize("change", LATER)
+def test_a_login_has_what_is_set_by_then_whoever_greets_it(roles, change):
+    """A backend that has been idle, one that has been in a transaction meanwhile, and one that was dedicated; each
+    session that was there keeps what it had."""
+    seen = "SELECT current_setting('work_mem'), current_setting('search_path'), reset_val FROM pg_settings "
+    seen += "WHERE name = 'work_mem'"
+
+    def comes(port: int):
+        with enter(port) as new:
+            return outcome(new, seen)
+
+    with enter(roles.pool_port) as idle, enter(roles.pool_port) as busy, enter(roles.pool_port) as dedicated:
+        before = comes(roles.port)
+        for session in (idle, busy, dedicated):
+            assert outcome(session, seen) == before
+        dedicated.query("LISTEN x")
+        busy.query("BEGIN")
+        for _ in range(2):
+            for statement in LATER[change]:
+                for part in statement.split(";"):
+                    roles.sql(part)
+                # By those that there are, and by the dispatcher.
+                assert [comes(roles.pool_port) for _ in range(3)] == [comes(roles.port)] * 3
+                for session in (idle, busy, dedicated):
+                    assert outcome(session, seen) == before
+            dedicated.query("UNLISTEN x")
+            busy.query("COMMIT")
+            assert [comes(roles.pool_port) for _ in range(3)] == [before] * 3
+            busy.query("BEGIN")
+        busy.query("COMMIT")
+
+
+# What only a starting backend takes, as a setting of the role; how a session tells.
+AT_START_BY_ROLE = {
+    "session_preload_libraries": (
+        "session_preload_libraries = 'auto_explain'",
+        "SELECT count(*) > 0 FROM pg_settings WHERE name = 'auto_explain.log_format'",
+    ),
+    "temp_buffers": ("temp_buffers = '2MB'", "SHOW temp_buffers"),
+}
+
+
+@pytest.mark.parametrize("what", AT_START_BY_ROLE)
+def test_what_a_start_takes_by_a_role_s_setting_counts_for_the_next_login(roles, what):
+    """And for all that it does, whichever backend serves it, beside sessions of before."""
+    setting, question = AT_START_BY_ROLE[what]
+    with enter(roles.pool_port) as old, enter(roles.pool_port) as other:
+        with enter(roles.port) as direct:
+            without = outcome(direct, question)
+        for _ in range(2):
+            # Its backend is from before, and is not asked to greet anybody.
+            other.query("BEGIN")
+            assert outcome(old, question) == without
+            roles.sql(f"ALTER ROLE live SET {setting}")
+            with enter(roles.port) as direct:
+                with_it = outcome(direct, question)
+            assert with_it != without
+            with enter(roles.pool_port) as new, enter(roles.pool_port) as next_one:
+                assert [outcome(session, question) for session in (new, next_one)] == [with_it] * 2
+                next_one.query("BEGIN")
+                other.query("COMMIT")
+                for _ in range(3):
+                    assert outcome(new, question) == with_it
+                next_one.query("COMMIT")
+                assert [outcome(session, question) for session in (new, next_one)] == [with_it] * 2
+            roles.sql(f"ALTER ROLE live RESET {what}")
+            for _ in range(3):
+                with enter(roles.pool_port) as new:
+                    assert outcome(new, question) == without
+                assert outcome(old, "SELECT session_user") == [["live"]]
+
+
 @pytest.mark.pool_only
 def test_an_administrator_can_have_backends_replaced_and_no_session_ends(roles):
+    """docs/operations.md"""
     pids = "SELECT pid FROM pg_baton_backends WHERE user_name = 'live'"
     with enter(roles.pool_port) as session:
         before = outcome(session)
         old = set(roles.sql(pids))
         assert old
-        roles.sql("ALTER ROLE ALL RESET work_mem")
-        with enter(roles.pool_port) as new:
-            assert outcome(new) == before
+        roles.set_parameters({"pg_baton.backend_lifetime": "1s"})
+        roles.reload()
+        try:
             wait_until(
                 lambda: outcome(session) == before and not old & set(roles.sql(pids)), 20, "the old ones have gone"
             )
+        finally:
+            roles.set_parameters({"pg_baton.backend_lifetime": None})
+            roles.reload()
 
 
 # More than the dispatcher looks at in one go.

@@ -203,8 +203,9 @@ def test_libraries_of_a_role_are_not_in_another_s_backend(prepared):
 
 def test_a_switch_left_out_is_caught_before_anything_runs(prepared):
     server = prepared(max_backends=1, min_backends=0, break_self_check="role_switch")
-    with Wire.login("127.0.0.1", server.pool_port, user="chief") as chief:
-        assert chief.query("SELECT count(*) > 0 FROM pg_authid") == [["t"]]
+    # Whose backend it is.
+    with Wire.login("127.0.0.1", server.pool_port) as superuser:
+        assert superuser.query("SELECT count(*) > 0 FROM pg_authid") == [["t"]]
     with pytest.raises(Exception):
         with Wire.login("127.0.0.1", server.pool_port, user="plain") as plain:
             plain.query("SELECT count(*) FROM pg_authid")

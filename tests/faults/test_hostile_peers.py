@@ -13,7 +13,7 @@ from harness.control_memory import constant
 from harness.health import wait_until
 from harness.hostile import MORE, Peer, frame, nobody_starts, put, string
 from harness.hostile_world import HOST, World
-from harness.messages import A_BACKEND_S, PAYLOADS, each, word
+from harness.messages import A_BACKEND_S, PAYLOADS, each, greeted, retiring, word
 from harness.wire import GSSENC_REQUEST, Wire, query, startup
 
 pytestmark = pytest.mark.pool_only
@@ -101,14 +101,16 @@ def test_a_message_of_a_wrong_length_or_out_of_order_ends_its_backend(make_clust
             frame("DEDICATED", session, b"\1\0", MORE),
             frame("DEDICATED", world.ids["idle"], b"\0\0"),
         ],
-        "RETIRING without its length": [frame("RETIRING", 0, b"\1")],
-        "RETIRING with another": [frame("RETIRING", 0, word(9) + b"why")],
-        "RETIRING without an end": [frame("RETIRING", 0, word(2**32 - 1) + b"why")],
-        "more than RETIRING": [frame("RETIRING", 0, string(b"why") + b"x")],
+        "RETIRING without its cause": [frame("RETIRING", 0, b"\1")],
+        "RETIRING for no known reason": [frame("RETIRING", 0, retiring(cause=99))],
+        "RETIRING without its length": [frame("RETIRING", 0, retiring()[:5])],
+        "RETIRING with another": [frame("RETIRING", 0, word(0) + word(9) + b"why")],
+        "RETIRING without an end": [frame("RETIRING", 0, word(0) + word(2**32 - 1) + b"why")],
+        "more than RETIRING": [frame("RETIRING", 0, retiring(b"why") + b"x")],
         "RETIRING goes on as DEDICATED": [frame("RETIRING", session, word(3), MORE), frame("DEDICATED", session)],
         "GREETED again": [frame("GREETED", session, OF_A_SESSION["GREETED"])],
-        "GREETED with what is no notice": [frame("GREETED", session, word(1) + word(3) + b"abc")],
-        "GREETED with half a parameter": [frame("GREETED", session, word(1) + word(0) + b"TimeZone\0")],
+        "GREETED with what is no notice": [frame("GREETED", session, greeted(word(3) + b"abc"))],
+        "GREETED with half a parameter": [frame("GREETED", session, greeted(word(0) + b"TimeZone\0"))],
         "one message goes on as another": [frame("PUT", session, value, MORE), frame("RELEASE", session)],
         "it goes on about another session": [
             frame("PUT", session, value, MORE),
@@ -208,7 +210,7 @@ def test_who_retires_twice_counts_once_and_is_given_nobody(make_cluster, of):
                     client.until_ready(20)
                     client.send(query("SELECT 1"))
                     liar.give_back(session, shows_idle=False)
-                liar.send(frame("RETIRING", 0, string(b"")), frame("RETIRING", 0, string(b"why")))
+                liar.send(frame("RETIRING", 0, retiring()), frame("RETIRING", 0, retiring(b"why")))
                 wait_until(liar.is_heard, 20, "it is heard")
                 liar.all_received()  # it may have been poked for the session
                 if of == "nobody":

@@ -7,20 +7,20 @@ import pytest
 
 from harness.control_memory import constant
 from harness.health import wait_until
-from harness.hostile import Backend, frame, nobody_starts, string
+from harness.hostile import Backend, frame, nobody_starts
 from harness.hostile_world import World
-from harness.messages import PAYLOADS, word
+from harness.messages import PAYLOADS, retiring, word
 from harness.wire import Wire, query
 
 pytestmark = pytest.mark.pool_only
 
-RETIRING = frame("RETIRING", 0, string(b""))
+RETIRING = frame("RETIRING", 0, retiring())
 
 # What a backend says before it dies; the session is one that there has been.
 SAYS = {
     "nothing": lambda gone: [],
     "RETIRING": lambda gone: [RETIRING],
-    "RETIRING twice": lambda gone: [RETIRING, frame("RETIRING", 0, string(b"why"))],
+    "RETIRING twice": lambda gone: [RETIRING, frame("RETIRING", 0, retiring(b"why"))],
     "DEDICATED, RETIRING": lambda gone: [frame("DEDICATED", gone, PAYLOADS["DEDICATED"]), RETIRING],
     "RETIRING, DEDICATED": lambda gone: [RETIRING, frame("DEDICATED", gone, PAYLOADS["DEDICATED"])],
     "END, RETIRING": lambda gone: [frame("END", gone, word(constant("BATON_END_ERROR"))), RETIRING],

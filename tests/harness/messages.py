@@ -41,6 +41,15 @@ def question(
     return who + user + string(b"postgres") + (string(b"") + bytes(3) + string(b"") * 2 if rest is None else rest)
 
 
+def retiring(why: bytes = b"", cause: int | None = None) -> bytes:
+    return word(constant("BATON_RETIRES_ASKED") if cause is None else cause) + string(why)
+
+
+def greeted(rest: bytes) -> bytes:
+    """From the length of its notices on."""
+    return word(1) + struct.pack("=Q", 0) + rest
+
+
 VERSION = word(constant("BATON_LAYOUT_VERSION"))
 
 # Whole, and of nobody: the token, the ticket and the secret are none that there are.
@@ -62,10 +71,10 @@ PAYLOADS = {
     "PUT": put(constant("BATON_KIND_PARAMETER"), b"my.own", b"forged"),
     "DELETE": struct.pack("=HH", constant("BATON_KIND_PARAMETER"), 6) + b"my.own",
     "RELEASE": b"",
-    "GREETED": word(1) + word(0),
+    "GREETED": greeted(word(0)),
     "END": word(constant("BATON_END_ERROR")),
     "DEDICATED": word(1),
-    "RETIRING": string(b""),
+    "RETIRING": retiring(),
     "GIVES_WAY": b"",
     "BECOME": struct.pack("=III", 0, 10, 5) + string(b"postgres"),
     "BECAME": struct.pack("=II", 10, 5),

@@ -90,7 +90,7 @@ typedef struct BatonSessionRecord
 															 * of its role, of both */
 	uint32_t	starts;			/* which configuration starting backends read
 								 * at its login: see the backend slot */
-	uint32_t	reserved1;
+	uint32_t	tenant;			/* index of its tenant slot */
 	uint64_t	reserved[2];
 } BatonSessionRecord;
 

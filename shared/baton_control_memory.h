@@ -26,8 +26,8 @@
 #define BATON_LOGIN_CHANGES 512
 
 /* ---------------------------------------------------------------------
- * CONTROL memory: header, then backend slots, pool slots, session slots,
- * statement counters; each region at the offset the header names.
+ * CONTROL memory: header, then backend slots, pool slots, tenant slots, session
+ * slots, statement counters; each region at the offset the header names.
  * ---------------------------------------------------------------------
  */
 #define BATON_CONTROL_HEADER_SIZE 8192
@@ -37,7 +37,7 @@ typedef struct BatonControl
 	uint64_t	magic;			/* BATON_MAGIC */
 	uint32_t	layout_version; /* BATON_LAYOUT_VERSION */
 	uint32_t	backend_slots;	/* number of backend slots */
-	uint32_t	pool_slots;		/* number of pool slots */
+	uint32_t	pool_slots;		/* number of pool slots, and of tenant slots */
 	uint32_t	session_slots;	/* number of session slots (max_sessions) */
 	uint32_t	counter_slots;	/* number of statement counters */
 	uint32_t	postmaster_pid; /* written by the postmaster */
@@ -105,6 +105,7 @@ typedef struct BatonControl
 													 * BATON_LOGIN_CHANGES:
 													 * see below.  Written
 													 * after the raise */
+	uint64_t	tenant_offset;
 } BatonControl;
 
 /*
@@ -144,6 +145,7 @@ typedef struct BatonControl
 #define BATON_CONTROL_OFF_TICKETS 1184
 #define BATON_CONTROL_OFF_NAMES_GENERATION 3232
 #define BATON_CONTROL_OFF_LOGIN_CHANGES 3240
+#define BATON_CONTROL_OFF_TENANT_OFFSET 7336
 
 /*
  * Backend slot: one pooled backend.  The dispatcher allots it before it opens
@@ -167,7 +169,8 @@ typedef struct BatonBackendSlot
 	uint32_t	starts;			/* so often what the configuration says to
 								 * starting backends had changed when it was
 								 * started; dispatcher */
-	uint32_t	reserved0;
+	uint32_t	tenant;			/* n+1 of the tenant that it served last, 0 if
+								 * none; backend */
 	int64_t		state_since_us; /* of CLOCK_MONOTONIC, microseconds; backend */
 	uint32_t	pool;			/* pool slot index; dispatcher */
 	uint32_t	dedicated_cause;	/* BATON_CAUSE_* or 0; backend */
@@ -230,10 +233,9 @@ typedef struct BatonBackendSlot
 
 /*
  * Pool slot: what dispatcher and backends of one pool count together.  Every
- * backend looks at `queued` at every boundary; what every transaction raises
- * is in a cache line of its own.
+ * backend looks at `queued` at every boundary.
  */
-#define BATON_POOL_SLOT_SIZE 128
+#define BATON_POOL_SLOT_SIZE 64
 
 typedef struct BatonPoolSlot
 {
@@ -241,10 +243,28 @@ typedef struct BatonPoolSlot
 								 * raised by the dispatcher BEFORE it sends,
 								 * lowered by the backend (or dispatcher) that
 								 * took one */
-	uint32_t	in_use;			/* dispatcher */
-	uint32_t	keeps_sessions; /* BATON_CAUSE_*; as the header's, for this
-								 * pool's sessions; dispatcher */
-	uint32_t	reserved0;
+	uint32_t	is_held_back;	/* atomic; 1: others wait whose turn is to
+								 * come: whoever takes the queue's last says
+								 * so (RELEASE of no session), and puts it to
+								 * 0. The dispatcher writes 1 before it looks
+								 * at `queued` */
+	uint32_t	reserved[14];
+} BatonPoolSlot;
+
+/*
+ * Tenant slot: what dispatcher and backends of one role's sessions in one pool count
+ * together.  Its index is in each session's record.
+ */
+#define BATON_TENANT_SLOT_SIZE 192
+#define BATON_TENANT_NAME_SIZE 64
+
+typedef struct BatonTenantSlot
+{
+	uint32_t	keeps_sessions; /* BATON_CAUSE_*; as the header's, for these
+								 * sessions; dispatcher */
+	uint32_t	is_counted;		/* 1: a backend keeps no session of it between
+								 * two transactions, and says when it gives
+								 * one back; dispatcher */
 	int64_t		memory_left;	/* atomic; bytes by which the contexts of its
 								 * role's sessions in its database may still
 								 * grow (pg_baton.pool_memory); less than 0:
@@ -252,13 +272,20 @@ typedef struct BatonPoolSlot
 								 * A backend whose news take more keeps the
 								 * session (BATON_CAUSE_POOL_MEMORY);
 								 * dispatcher */
-	uint32_t	reserved1[10];
-	uint64_t	completed;		/* atomic; transactions completed; backends */
+	uint32_t	superuser;		/* 0/1: was the role one when its sessions
+								 * logged in; dispatcher */
+	uint32_t	reserved1[11];
+	uint64_t	completed;		/* atomic; transactions completed; backends.
+								 * In a cache line of its own */
 	uint64_t	reserved2[7];
-} BatonPoolSlot;
+	uint8_t		user_name[BATON_TENANT_NAME_SIZE];	/* by which they logged
+													 * in, NUL at the end;
+													 * dispatcher */
+} BatonTenantSlot;
 
-#define BATON_POOL_OFF_MEMORY_LEFT 16
-#define BATON_POOL_OFF_COMPLETED 64
+#define BATON_TENANT_OFF_MEMORY_LEFT 8
+#define BATON_TENANT_OFF_COMPLETED 64
+#define BATON_TENANT_OFF_USER_NAME 128
 
 /*
  * Session slot: what the owner of a session writes.  Index = low 32 bits of

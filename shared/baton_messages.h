@@ -42,8 +42,7 @@ typedef struct BatonFrame
 #define BATON_MSG_HELLO_BACKEND 1	/* u32 layout_version, u32 slot, u64
 									 * attach_token, u32 pid, u32 role_oid,
 									 * u32 database_oid: for whom it was
-									 * opened and where; u8 whether it can
-									 * become another role's */
+									 * opened, and where */
 #define BATON_MSG_HELLO_LAUNCHER 2	/* u32 layout_version, u64 secret, u32 pid */
 #define BATON_MSG_HELLO_QUERY 3 /* u32 layout_version, u64 secret, u32 what
 								 * (BATON_QUERY_*), then see there */
@@ -138,19 +137,6 @@ typedef struct BatonFrame
 									 * u8: the client has been asked and owes
 									 * the answer (1), or has given it (0) */
 
-/*
- * A backend becomes another role's.  It has taken the room_ticket, holds no session, and
- * waits (GIVES_WAY); the dispatcher says of which pool it is from now on (BECOME), or that
- * it exits (RETIRE).  Then it is idle in its new pool (BECAME), or has ended.
- */
-#define BATON_MSG_GIVES_WAY 60
-#define BATON_MSG_BECOME 61		/* u32 pool slot, u32 role_oid, u32
-								 * database_oid, string the role's name at its
-								 * logins; descriptor: the pool's ready queue
-								 * (read end) */
-#define BATON_MSG_BECAME 62		/* u32 role_oid, u32 database_oid: as whom it
-								 * serves now */
-
 /* For how long others of the session's kind may be told the same. */
 #define BATON_GREETING_NEVER 0
 #define BATON_GREETING_ALWAYS 1 /* while login_generation and settings stay */
@@ -226,7 +212,8 @@ typedef struct BatonFrame
  *	u8 ask_backend (1: whether the role may connect to the database only a
  *	backend there can say, which greets the session itself then; 2: one has to
  *	greet it, for there are login triggers), u8 native (BATON_NATIVE_*),
- *	i32 pool_max_sessions of its role and database (-1: none), u8 concerns
+ *	i32 pool_max_sessions of its role and database (-1: none), u8 is_apart (1:
+ *	backends that serve this role can serve no other), u8 concerns
  *	(which login changes concern the answer beside those of its hashes, or-ed:
  *	1: of any role, 2: of any database, 4: of memberships), u32 role_hash (the
  *	AUTHNAME hash of the user's name, whether there is such a role or not),
@@ -260,6 +247,7 @@ typedef struct BatonFrame
 #define BATON_QUERY_POOLS 3
 #define BATON_QUERY_DISPATCHERS 4
 #define BATON_QUERY_POOL_SETTINGS 8
+#define BATON_QUERY_TENANTS 9
 
 /*
  * The pool shall leave a database (database_leave.c).  Follows: u8 forced (1:

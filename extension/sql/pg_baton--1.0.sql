@@ -133,7 +133,7 @@ COMMENT ON COLUMN pg_baton_backends.pid IS
 COMMENT ON COLUMN pg_baton_backends.session_pid IS
     'The process ID of the session it holds, by which SQL knows that; NULL if none';
 COMMENT ON COLUMN pg_baton_backends.user_name IS
-    'The user of its pool';
+    'The user whose session it holds, or held last; NULL if none has been there';
 COMMENT ON COLUMN pg_baton_backends.database IS
     'The database of its pool';
 COMMENT ON COLUMN pg_baton_backends.state IS
@@ -155,8 +155,8 @@ GRANT EXECUTE ON FUNCTION pg_baton_get_backends() TO pg_monitor;
 GRANT SELECT ON pg_baton_backends TO pg_monitor;
 
 CREATE FUNCTION pg_baton_get_pools(
-    OUT user_name name,
     OUT database name,
+    OUT user_name name,
     OUT options text,
     OUT backends integer,
     OUT starting integer,
@@ -165,10 +165,7 @@ CREATE FUNCTION pg_baton_get_pools(
     OUT dedicated integer,
     OUT sessions integer,
     OUT waiting integer,
-    OUT longest_wait interval,
-    OUT completed bigint,
-    OUT memory_bytes bigint,
-    OUT memory_limit_bytes bigint)
+    OUT longest_wait interval)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pg_baton_get_pools'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
@@ -177,8 +174,8 @@ COMMENT ON FUNCTION pg_baton_get_pools() IS
     'Asks the dispatcher; see the view pg_baton_pools';
 
 CREATE VIEW pg_baton_pools AS
-    SELECT user_name,
-        database,
+    SELECT database,
+        user_name,
         options,
         backends,
         starting,
@@ -187,19 +184,16 @@ CREATE VIEW pg_baton_pools AS
         dedicated,
         sessions,
         waiting,
-        longest_wait,
-        completed,
-        memory_bytes,
-        memory_limit_bytes
+        longest_wait
     FROM pg_baton_get_pools();
 
 COMMENT ON VIEW pg_baton_pools IS
-    'Pools, one row each: a user, a database, and the options that only a starting backend can take';
+    'Pools, one row each: a database, and the options that only a starting backend can take';
 
-COMMENT ON COLUMN pg_baton_pools.user_name IS
-    'The pool''s user';
 COMMENT ON COLUMN pg_baton_pools.database IS
     'The pool''s database';
+COMMENT ON COLUMN pg_baton_pools.user_name IS
+    'The only user whose sessions its backends serve; NULL, as a rule: any';
 COMMENT ON COLUMN pg_baton_pools.options IS
     'The startup options that split the pool, as "name=value" separated by blanks; empty for most';
 COMMENT ON COLUMN pg_baton_pools.backends IS
@@ -213,21 +207,70 @@ COMMENT ON COLUMN pg_baton_pools.busy IS
 COMMENT ON COLUMN pg_baton_pools.dedicated IS
     'Of these: held by a dedicated session';
 COMMENT ON COLUMN pg_baton_pools.sessions IS
-    'Its sessions';
+    'Its sessions, of all users';
 COMMENT ON COLUMN pg_baton_pools.waiting IS
     'Of these: waiting for a backend';
 COMMENT ON COLUMN pg_baton_pools.longest_wait IS
     'How long the first of them has been waiting; NULL if none waits';
-COMMENT ON COLUMN pg_baton_pools.completed IS
-    'Transactions its backends have completed';
-COMMENT ON COLUMN pg_baton_pools.memory_bytes IS
-    'Memory that its sessions'' stored contexts account for';
-COMMENT ON COLUMN pg_baton_pools.memory_limit_bytes IS
-    'How much they may, with those of the other pools of its user and database ("pg_baton.pool_memory"); NULL if there is no limit';
 REVOKE ALL ON FUNCTION pg_baton_get_pools() FROM PUBLIC;
 REVOKE ALL ON pg_baton_pools FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION pg_baton_get_pools() TO pg_monitor;
 GRANT SELECT ON pg_baton_pools TO pg_monitor;
+
+CREATE FUNCTION pg_baton_get_pool_users(
+    OUT user_name name,
+    OUT database name,
+    OUT options text,
+    OUT sessions integer,
+    OUT waiting integer,
+    OUT longest_wait interval,
+    OUT completed bigint,
+    OUT memory_bytes bigint,
+    OUT memory_limit_bytes bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pg_baton_get_pool_users'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION pg_baton_get_pool_users() IS
+    'Asks the dispatcher; see the view pg_baton_pool_users';
+
+CREATE VIEW pg_baton_pool_users AS
+    SELECT user_name,
+        database,
+        options,
+        sessions,
+        waiting,
+        longest_wait,
+        completed,
+        memory_bytes,
+        memory_limit_bytes
+    FROM pg_baton_get_pool_users();
+
+COMMENT ON VIEW pg_baton_pool_users IS
+    'The users of each pool, one row each';
+
+COMMENT ON COLUMN pg_baton_pool_users.user_name IS
+    'The user';
+COMMENT ON COLUMN pg_baton_pool_users.database IS
+    'The pool''s database';
+COMMENT ON COLUMN pg_baton_pool_users.options IS
+    'The startup options that split the pool, as in pg_baton_pools';
+COMMENT ON COLUMN pg_baton_pool_users.sessions IS
+    'The user''s sessions in this pool';
+COMMENT ON COLUMN pg_baton_pool_users.waiting IS
+    'Of these: waiting for a backend, those left out that are in the pool''s ready queue';
+COMMENT ON COLUMN pg_baton_pool_users.longest_wait IS
+    'How long the first of them has been waiting; NULL if none waits';
+COMMENT ON COLUMN pg_baton_pool_users.completed IS
+    'Transactions that have been completed for them';
+COMMENT ON COLUMN pg_baton_pool_users.memory_bytes IS
+    'Memory that their stored contexts account for';
+COMMENT ON COLUMN pg_baton_pool_users.memory_limit_bytes IS
+    'How much they may, with those of the user in the database''s other pools ("pg_baton.pool_memory"); NULL if there is no limit';
+REVOKE ALL ON FUNCTION pg_baton_get_pool_users() FROM PUBLIC;
+REVOKE ALL ON pg_baton_pool_users FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION pg_baton_get_pool_users() TO pg_monitor;
+GRANT SELECT ON pg_baton_pool_users TO pg_monitor;
 
 CREATE FUNCTION pg_baton_get_pool_settings(
     OUT user_name name,
@@ -253,12 +296,12 @@ CREATE VIEW pg_baton_pool_settings AS
     FROM pg_baton_get_pool_settings();
 
 COMMENT ON VIEW pg_baton_pool_settings IS
-    'What is in force of the parameters "pg_baton.pool_*" for the pools of a user in a database, one row each';
+    'What is in force of the parameters "pg_baton.pool_*" for a user in a database, one row each';
 
 COMMENT ON COLUMN pg_baton_pool_settings.user_name IS
-    'The pools'' user';
+    'The user';
 COMMENT ON COLUMN pg_baton_pool_settings.database IS
-    'The pools'' database';
+    'The database';
 COMMENT ON COLUMN pg_baton_pool_settings.name IS
     'The parameter';
 COMMENT ON COLUMN pg_baton_pool_settings.setting IS

@@ -78,7 +78,7 @@ fn backend_says(frame: &Frame<'_>) {
             again.bytes(value)
         }
         BackendSays::Delete { kind, key } => again.u16(kind).u16(key.len() as u16).bytes(key),
-        BackendSays::Release | BackendSays::GivesWay => again,
+        BackendSays::Release => again,
         BackendSays::Greeted {
             lasts,
             start_settings,
@@ -92,7 +92,6 @@ fn backend_says(frame: &Frame<'_>) {
         }
         BackendSays::Retiring { cause, why } => again.u32(cause).string(why),
         // Of several numbers the same is made.
-        BackendSays::Became { .. } => return assert_eq!(frame.payload.len(), 9),
         BackendSays::Ended { .. } | BackendSays::Dedicated { .. } => {
             return assert_eq!(frame.payload.len(), 4);
         }

@@ -44,8 +44,8 @@ def own_mb(pid: int) -> int:
 
 
 def largest_backend(cluster) -> int:
-    """The memory of the largest backend of low's, in MB; 0 if there is none."""
-    pids = cluster.sql("SELECT pid FROM pg_baton_backends WHERE user_name = 'low'")
+    """The memory of the largest backend that serves low, among others, in MB; 0 if there is none."""
+    pids = cluster.sql("SELECT pid FROM pg_baton_backends WHERE database = 'postgres'")
     sizes = [0]
     for (pid,) in pids:
         try:

@@ -162,7 +162,7 @@ def test_a_session_is_served_by_new_backends_though_its_role_could_not_log_in(ro
             roles.sql(statement)
         with idle_backends_go(roles):
             wait_until(
-                lambda: roles.sql("SELECT count(*) FROM pg_baton_backends WHERE user_name ~ '^live'") == [(0,)],
+                lambda: roles.sql("SELECT count(*) FROM pg_baton_backends WHERE database = 'live'") == [(0,)],
                 what="its backends have gone",
             )
         # Two at once, which one backend cannot serve.
@@ -179,7 +179,7 @@ def test_a_session_goes_on_when_its_line_of_pg_hba_has_gone(roles):
         assert outcome(session)[0][0] == "live"
         with idle_backends_go(roles):
             wait_until(
-                lambda: roles.sql("SELECT count(*) FROM pg_baton_backends WHERE user_name = 'live'") == [(0,)],
+                lambda: roles.sql("SELECT count(*) FROM pg_baton_backends WHERE database = 'live'") == [(0,)],
                 what="its backend has gone",
             )
         roles.write_hba(["host all live all reject", "local all live reject", *HBA])
@@ -277,7 +277,7 @@ def test_settings_of_one_role_replace_nobody_else_s_backends(roles):
     with enter(roles.pool_port, "live_other") as other, enter(roles.pool_port) as busy:
         for _ in range(3):
             outcome(other)
-        backends = "SELECT pid FROM pg_baton_backends WHERE user_name = 'live_other' AND state <> 'retiring'"
+        backends = "SELECT pid FROM pg_baton_backends WHERE database = 'live' AND state <> 'retiring'"
         before = set(roles.sql(backends))
         for number in range(50):
             assert isinstance(outcome(busy, f"ALTER ROLE CURRENT_USER SET work_mem = '{number + 1}MB'"), list)
@@ -412,7 +412,7 @@ def test_what_a_start_takes_by_a_role_s_setting_counts_for_the_next_login(roles,
 @pytest.mark.pool_only
 def test_an_administrator_can_have_backends_replaced_and_no_session_ends(roles):
     """docs/operations.md"""
-    pids = "SELECT pid FROM pg_baton_backends WHERE user_name = 'live'"
+    pids = "SELECT pid FROM pg_baton_backends WHERE database = 'live'"
     with enter(roles.pool_port) as session:
         before = outcome(session)
         old = set(roles.sql(pids))

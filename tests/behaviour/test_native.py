@@ -370,11 +370,11 @@ def test_what_the_server_says_that_can_start_no_process_its_clients_are_told(mak
 def test_the_log_says_why_no_backend_starts(make_cluster):
     """In the server's words, though its postmaster says them in another protocol."""
     cluster = make_cluster()
-    cluster.sql("CREATE ROLE another LOGIN")
+    cluster.sql("CREATE DATABASE another")
     with ThreadPoolExecutor() as threads:
         with no_more_processes(cluster):
-            client = threads.submit(psycopg.connect, cluster.pool(user="another"))
-            cluster.wait_for_log('could not start a backend for user "another".*: could not fork new process')
+            client = threads.submit(psycopg.connect, cluster.pool(dbname="another"))
+            cluster.wait_for_log('could not start a backend for database "another": .*could not fork new process')
         with client.result() as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
 

@@ -37,7 +37,7 @@ def test_the_pool_grows_as_needed_to_its_maximum_and_no_further(cluster_with):
         assert backends(cluster) == 4
         for session in sessions[4:]:
             session.send(query("SELECT 'late'"))
-        waiting = "SELECT waiting FROM pg_baton_pools WHERE user_name = 'postgres'"
+        waiting = "SELECT waiting FROM pg_baton_pools WHERE database = 'postgres'"
         wait_until(lambda: cluster.sql(waiting) == [(6,)], what="the late ones wait")
         time.sleep(0.5)
         assert backends(cluster) == 4
@@ -84,35 +84,6 @@ def test_the_last_backend_of_a_role_with_a_limit_goes_as_others_do(cluster_with)
         session.query("SELECT 1")
         wait_until(lambda: backends(cluster) == 0, what="no backend left")
         assert session.query("SELECT 2") == [["2"]]
-
-
-def test_room_within_a_role_s_limit_is_made_of_its_own_backends(cluster_with):
-    """Those of others would go in vain, one after the other."""
-    cluster = cluster_with(pg_baton__max_backends=8)
-    cluster.sql("CREATE ROLE limited LOGIN CONNECTION LIMIT 2")
-    cluster.sql("CREATE DATABASE shared")
-    others = []
-    for number in range(3):
-        cluster.sql(f"CREATE ROLE other{number} LOGIN")
-        others.append(Wire.login("127.0.0.1", cluster.pool_port, user=f"other{number}", database="shared"))
-        others[-1].query("SELECT 1")
-    pids = "SELECT pid FROM pg_baton_backends WHERE database = 'shared' AND user_name LIKE 'other%' ORDER BY 1"
-    before = cluster.sql(pids)
-    assert len(before) == 3
-    gone = [Wire.login("127.0.0.1", cluster.pool_port, user="limited") for _ in range(2)]
-    for session in gone:
-        session.query("BEGIN")
-    for session in gone:
-        session.query("COMMIT")
-        session.finish()
-    # Who has left is noticed a moment later, as in stock: until then they are too many.
-    here = "SELECT count(*) FROM pg_baton_sessions WHERE user_name = 'limited'"
-    wait_until(lambda: cluster.sql(here) == [(0,)], what="they have been noticed")
-    with Wire.login("127.0.0.1", cluster.pool_port, user="limited", database="shared") as session:
-        assert session.query("SELECT current_database()") == [["shared"]]
-    assert cluster.sql(pids) == before
-    for session in others:
-        session.finish()
 
 
 def test_backends_without_a_session_are_not_idle_sessions(make_cluster):
@@ -246,8 +217,8 @@ def test_application_name_and_session_options_do_not_split_a_pool(cluster_with):
             assert session.query("SHOW work_mem") == [[f"{n + 1}MB"]]
         # The one by which the harness has seen that the pool is ready may still be leaving.
         wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(8,)], what="eight sessions")
-        assert cluster.sql("SELECT user_name, database, options, sessions FROM pg_baton_pools WHERE sessions > 0") == [
-            ("postgres", "postgres", "", 8)
+        assert cluster.sql("SELECT database, user_name, options, sessions FROM pg_baton_pools WHERE sessions > 0") == [
+            ("postgres", None, "", 8)
         ]
     finally:
         for session in sessions:
@@ -370,9 +341,12 @@ def test_views_show_sessions_backends_pools_and_the_dispatcher(cluster_with):
         assert row[:3] == ("postgres", "postgres", "busy")
         assert cluster.sql(f"SELECT application_name FROM pg_baton_sessions WHERE id = {row[3]}") == [("watched",)]
         (pool,) = cluster.sql(
-            "SELECT backends, busy, sessions, waiting, longest_wait, completed > 0 FROM pg_baton_pools"
+            "SELECT user_name, backends, busy, sessions, waiting, longest_wait FROM pg_baton_pools"
         )
-        assert pool[1] >= 1 and pool[2:] == (2, 0, None, True)
+        assert pool[0] is None and pool[2] >= 1 and pool[3:] == (2, 0, None)
+        assert cluster.sql(
+            "SELECT user_name, database, sessions, waiting, longest_wait, completed > 0 FROM pg_baton_pool_users"
+        ) == [("postgres", "postgres", 2, 0, None, True)]
         (dispatcher,) = cluster.sql(
             "SELECT pid, sessions, logins, accepted, memory_limit_bytes, cpu_user_us FROM pg_baton_dispatchers"
         )
@@ -387,7 +361,7 @@ def test_views_are_for_monitors(cluster_with):
     cluster = cluster_with(pg_baton__max_backends=3)
     cluster.sql("CREATE ROLE anyone LOGIN")
     cluster.sql("CREATE ROLE monitor LOGIN IN ROLE pg_monitor")
-    for view in ("pg_baton_sessions", "pg_baton_backends", "pg_baton_pools", "pg_baton_dispatchers"):
+    for view in ("pg_baton_sessions", "pg_baton_backends", "pg_baton_pools", "pg_baton_pool_users", "pg_baton_dispatchers"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             cluster.sql(f"SELECT * FROM {view}", user="anyone")
         cluster.sql(f"SELECT * FROM {view}", user="monitor")
@@ -507,7 +481,7 @@ def test_a_session_whose_database_was_dropped_is_told_when_it_speaks(cluster_wit
     assert_healthy(cluster)
 
 
-def test_each_session_can_have_a_pool_of_its_own(cluster_with):
+def test_each_session_can_have_a_role_of_its_own(cluster_with):
     """A service with a role for each tenant: most are silent, some are at work."""
     tenants, at_work = 1200, 100
     cluster = cluster_with(pg_baton__max_backends=8, pg_baton__max_sessions=2000)
@@ -517,10 +491,12 @@ def test_each_session_can_have_a_pool_of_its_own(cluster_with):
     ((dispatcher,),) = cluster.sql("SELECT pid FROM pg_baton_dispatchers")
     sessions = [login(cluster, user=f"tenant_{number}") for number in range(1, tenants + 1)]
     try:
-        assert cluster.sql("SELECT count(*), count(DISTINCT user_name) FROM pg_baton_pools WHERE sessions = 1") >= [
+        assert cluster.sql("SELECT count(*), count(DISTINCT user_name) FROM pg_baton_pool_users WHERE sessions = 1") >= [
             (tenants, tenants)
         ]
-        # A session costs a descriptor, three by TLS, its pool none as long as it has no backend.
+        ((pools,),) = cluster.sql("SELECT count(*) FROM pg_baton_pools")
+        assert pools == 1
+        # A session costs a descriptor, three by TLS.
         assert len(os.listdir(f"/proc/{dispatcher}/fd")) < tenants * (3 if cluster.by_tls else 1) + 200
         for _ in range(3):
             for session in sessions[:at_work]:
@@ -532,7 +508,7 @@ def test_each_session_can_have_a_pool_of_its_own(cluster_with):
     finally:
         for session in sessions:
             session.close()
-    wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_pools") < [(20,)], what="unused pools go")
+    wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_pool_users") < [(20,)], what="roles without a session go")
     with login(cluster, user=f"tenant_{tenants}") as late:
         assert late.query("SELECT 1") == [["1"]]
     assert_healthy(cluster)

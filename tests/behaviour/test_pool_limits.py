@@ -24,10 +24,8 @@ def cluster(make_cluster):
     return one
 
 
-def backends(cluster, user: str) -> int:
-    return cluster.sql(
-        f"SELECT count(*) FROM pg_baton_backends WHERE user_name = '{user}' AND state <> 'retiring'"
-    )[0][0]
+def in_transactions(cluster) -> int:
+    return cluster.sql("SELECT count(*) FROM pg_baton_sessions WHERE state = 'idle in transaction'")[0][0]
 
 
 def test_25_open_transactions_of_one_user_stop_no_other(cluster, crowd):
@@ -35,14 +33,11 @@ def test_25_open_transactions_of_one_user_stop_no_other(cluster, crowd):
     hogs = crowd(cluster, 25, user="hog")
     for hog in hogs:
         hog.send(query("BEGIN"))
-    wait_until(
-        lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions WHERE state = 'idle in transaction'") == [(5,)],
-        what="five have begun",
-    )
+    wait_until(lambda: in_transactions(cluster) == 5, what="five have begun")
     others = crowd(cluster, 6, user="other")
     for other in others:
         assert other.query("SELECT current_user") == [["other"]]
-    assert backends(cluster, "hog") == 5
+    assert in_transactions(cluster) == 5
     # The others of its own get their turn when one has ended.
     commit_as_they_begin(hogs)
 
@@ -51,11 +46,10 @@ def test_a_limit_counts_at_once_for_sessions_that_are_there(cluster, crowd):
     hogs = crowd(cluster, 8, user="hog")
     for hog in hogs:
         hog.query("BEGIN")
-    assert backends(cluster, "hog") == 8
     cluster.sql("ALTER ROLE hog SET pg_baton.pool_max_backends = 2")
     for hog in hogs:
         hog.query("COMMIT")
-    wait_until(lambda: backends(cluster, "hog") <= 2, what="those beyond the limit go")
+    assert begun(cluster, hogs) == 2
     for hog in hogs:
         assert hog.query("SELECT 1") == [["1"]]
     cluster.sql("ALTER ROLE hog RESET pg_baton.pool_max_backends")
@@ -67,12 +61,8 @@ def begun(cluster, wires: list[Wire]) -> int:
     for wire in wires:
         wire.send(query("BEGIN"))
     with contextlib.suppress(AssertionError):
-        wait_until(
-            lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions WHERE state = 'idle in transaction'")
-            == [(len(wires),)],
-            timeout_s=2,
-        )
-    ((count,),) = cluster.sql("SELECT count(*) FROM pg_baton_sessions WHERE state = 'idle in transaction'")
+        wait_until(lambda: in_transactions(cluster) == len(wires), timeout_s=2)
+    count = in_transactions(cluster)
     commit_as_they_begin(wires)
     return count
 
@@ -95,13 +85,8 @@ def test_startup_options_do_not_multiply_a_limit(cluster, crowd):
     cluster.sql("ALTER ROLE hog SET pg_baton.pool_max_backends = 2")
     # What only a starting backend can take makes a pool.
     kinds = [crowd(cluster, 3, user="hog", options="-c ignore_system_indexes=off"), crowd(cluster, 3, user="hog")]
-    for _ in range(3):
-        for wires in kinds:
-            for wire in wires:
-                wire.send(query("SELECT 1"))
-            for wire in wires:
-                wire.until_ready()
-            assert backends(cluster, "hog") <= 2
+    for first, second in (kinds, reversed(kinds)):
+        assert begun(cluster, first + second) == 2
 
 
 def test_sessions_of_a_role_have_a_limit(cluster, crowd):
@@ -117,13 +102,20 @@ def test_sessions_of_a_role_have_a_limit(cluster, crowd):
     crowd(cluster, 1, user="hog")
 
 
-def test_a_pool_keeps_the_backends_that_its_role_is_given(cluster, crowd):
+def test_a_pool_keeps_the_backends_that_its_roles_are_given(cluster, crowd):
+    def backends(count: int) -> bool:
+        return cluster.sql("SELECT count(*) FROM pg_baton_backends WHERE state <> 'retiring'") == [(count,)]
+
     cluster.sql("ALTER ROLE hog SET pg_baton.pool_min_backends = 3")
+    cluster.sql("ALTER ROLE other SET pg_baton.pool_min_backends = 2")
     cluster.set_parameters({"pg_baton.backend_idle_timeout": "100ms"})
     cluster.reload()
-    (hog, *_) = crowd(cluster, 2, user="hog") + crowd(cluster, 2, user="other")
-    hog.query("SELECT 1")
-    wait_until(lambda: backends(cluster, "hog") == 3 and backends(cluster, "other") <= 1, what="three are kept")
+    crowd(cluster, 1, user="hog")
+    wait_until(lambda: backends(3), what="three are kept")
+    (other,) = crowd(cluster, 1, user="other")
+    wait_until(lambda: backends(5), what="five are kept")
+    other.finish()
+    wait_until(lambda: backends(3), what="three are kept again")
 
 
 def test_only_superusers_set_limits(cluster):

@@ -46,13 +46,13 @@ def causes(cluster, user: str) -> list[str | None]:
 
 def await_limit(cluster, user: str) -> None:
     """What is set is known to each of its pools a moment after its first session has come."""
-    known = f"SELECT bool_and(memory_limit_bytes IS NOT NULL) FROM pg_baton_pools WHERE user_name = '{user}'"
+    known = f"SELECT bool_and(memory_limit_bytes IS NOT NULL) FROM pg_baton_pool_users WHERE user_name = '{user}'"
     wait_until(lambda: cluster.sql(known) == [(True,)], what="its pools know the limit")
 
 
 def memory(cluster, user: str) -> tuple[int, int | None]:
     ((used, most),) = cluster.sql(
-        "SELECT sum(memory_bytes)::bigint, max(memory_limit_bytes) FROM pg_baton_pools "
+        "SELECT sum(memory_bytes)::bigint, max(memory_limit_bytes) FROM pg_baton_pool_users "
         f"WHERE user_name = '{user}'"
     )
     return used, most

@@ -64,7 +64,7 @@ def count(cluster, what: str) -> int:
 
 
 def backends(cluster, _apps) -> int:
-    return count(cluster, "pg_baton_backends WHERE user_name = 'app' AND state NOT IN ('starting', 'retiring')")
+    return count(cluster, "pg_baton_backends WHERE database = 'postgres' AND state NOT IN ('starting', 'retiring')")
 
 
 def transactions(cluster, apps) -> int:
@@ -76,9 +76,9 @@ def transactions(cluster, apps) -> int:
         return count(cluster, "pg_baton_sessions WHERE user_name = 'app' AND state = 'idle in transaction'")
 
     def waiting() -> int:
-        return cluster.sql("SELECT sum(waiting)::int FROM pg_baton_pools WHERE user_name = 'app'")[0][0]
+        return cluster.sql("SELECT sum(waiting)::int FROM pg_baton_pool_users WHERE user_name = 'app'")[0][0]
 
-    wait_until(lambda: begun() + waiting() == len(apps) and backends(cluster, apps) == begun(), what="they settle")
+    wait_until(lambda: begun() + waiting() == len(apps), what="they settle")
     result = begun()
     commit_as_they_begin(apps)
     return result
@@ -97,7 +97,7 @@ def sessions_said(cluster, _apps) -> int | None:
 
 def memory(cluster, _apps) -> int | None:
     """In kB."""
-    return cluster.sql("SELECT max(memory_limit_bytes)::int / 1024 FROM pg_baton_pools WHERE user_name = 'app'")[0][0]
+    return cluster.sql("SELECT max(memory_limit_bytes)::int / 1024 FROM pg_baton_pool_users WHERE user_name = 'app'")[0][0]
 
 
 def mode(cluster, apps) -> str:

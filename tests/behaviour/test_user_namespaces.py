@@ -169,7 +169,7 @@ def test_pools_from_before_go_on_and_grow(server):
         assert first.query("SELECT current_user") == [["joe"]]
         # by another backend, which is opened now
         assert second.query("SELECT current_user") == [["joe"]]
-        backends = cluster.sql("SELECT count(*) FROM pg_baton_backends WHERE user_name = 'joe'", user=GLOBAL)
+        backends = cluster.sql("SELECT count(*) FROM pg_baton_backends WHERE database = 'mydb'", user=GLOBAL)
         assert backends == [(2,)]
         first.query("COMMIT")
         switch(cluster, False)

@@ -69,7 +69,7 @@ def test_a_backend_that_is_not_welcomed_holds_up_nobody(cluster):
     words = memory.backend_slot(slot)
     with dispatcher_stopped(cluster), Wire.open(HOST, cluster.port) as wire:
         words.attach_token, words.state = 1, constant("BATON_BACKEND_STARTING")
-        options = f"-c pg_baton.attach={slot}:1:10"
+        options = f"-c pg_baton.attach={slot}:1:10:0"
         wire.send(startup({"user": "postgres", "database": "postgres", "options": options, "_pq_.pg_baton": ""}))
         # it is welcomed, or not, behind its first ReadyForQuery
         wire.until_ready(20)

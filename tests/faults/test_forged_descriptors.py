@@ -52,12 +52,12 @@ class World:
             hba=["local all all trust", "host all all all trust"],
         )
         self.cluster.sql("CREATE EXTENSION pg_baton")
-        self.cluster.sql("CREATE ROLE another LOGIN")
+        self.cluster.sql("CREATE DATABASE another TEMPLATE template0")
         self.memory = ControlMemory(self.cluster)
         self.impostor = Impostor(self.cluster)
 
-    def come(self, name: str, user: str = "postgres") -> Wire:
-        wire = Wire.login(HOST, self.cluster.pool_port, user=user, application_name=name)
+    def come(self, name: str, database: str = "postgres") -> Wire:
+        wire = Wire.login(HOST, self.cluster.pool_port, database=database, application_name=name)
         wire.query(f"SET my.own = '{name}'")
         return wire
 
@@ -65,9 +65,9 @@ class World:
         ((session,),) = self.cluster.sql(f"SELECT id FROM pg_baton_sessions WHERE application_name = '{name}'")
         return session
 
-    def backend(self, user: str = "postgres") -> tuple[int, int]:
-        """Slot and process of the one that this user has."""
-        found = f"SELECT slot, pid FROM pg_baton_backends WHERE user_name = '{user}' AND pid IS NOT NULL"
+    def backend(self, database: str = "postgres") -> tuple[int, int]:
+        """Slot and process of the one that this database has."""
+        found = f"SELECT slot, pid FROM pg_baton_backends WHERE database = '{database}' AND pid IS NOT NULL"
         wait_until(lambda: len(self.cluster.sql(found)) == 1, what="it is there")
         ((slot, pid),) = self.cluster.sql(found)
         return slot, pid
@@ -236,7 +236,7 @@ def test_whatever_stands_in_the_queue_harms_nobody_else(make_cluster, mark):
     """Of the pool's backend; another pool's session has its own."""
     world = World(make_cluster, **{"pg_baton.max_backends": 2})
     other = world.come("other", "another")
-    ((others,),) = world.cluster.sql("SELECT id FROM pg_baton_sessions WHERE user_name = 'another'")
+    ((others,),) = world.cluster.sql("SELECT id FROM pg_baton_sessions WHERE database = 'another'")
     # it keeps its place
     other.query("BEGIN")
     other_backend = world.backend("another")[1]

@@ -46,7 +46,7 @@ class World:
         words = self.memory.backend_slot(slot)
         words.attach_token = 1
         words.state = constant("BATON_BACKEND_STARTING")
-        return self.comes(options=f"-c pg_baton.attach={slot}:1:10", **{"_pq_.pg_baton": ""})
+        return self.comes(options=f"-c pg_baton.attach={slot}:1:10:0", **{"_pq_.pg_baton": ""})
 
     def with_ticket(self) -> Wire:
         self.memory.header.tickets[TICKET % constant("BATON_TICKETS")] = TICKET
@@ -218,12 +218,12 @@ def test_no_question_to_the_launcher_crashes_the_server(make_cluster):
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "in a transaction"])
 def test_no_message_to_a_backend_crashes_the_server(make_cluster, busy):
-    """Its session may end; another role's has its own."""
+    """Its session may end; another database's has its own."""
     world = World(make_cluster)
-    world.cluster.sql("CREATE ROLE another LOGIN")
-    other = Wire.login(HOST, world.cluster.pool_port, user="another")
+    world.cluster.sql("CREATE DATABASE another TEMPLATE template0")
+    other = Wire.login(HOST, world.cluster.pool_port, database="another")
     other.query("SET my.own = 'other'")
-    ((others,),) = world.cluster.sql("SELECT id FROM pg_baton_sessions WHERE user_name = 'another'")
+    ((others,),) = world.cluster.sql("SELECT id FROM pg_baton_sessions WHERE database = 'another'")
     null = os.open("/dev/null", os.O_RDONLY)
     lies = {what: packets[0] for what, packets in each(0).items()}
     for session in (others, others + (1 << 32), 2**64 - 1, "own"):
@@ -236,7 +236,7 @@ def test_no_message_to_a_backend_crashes_the_server(make_cluster, busy):
             victim.query("BEGIN" if busy else "SELECT 1")
             ((session, process),) = world.cluster.sql(
                 "SELECT s.id, b.pid FROM pg_baton_sessions s CROSS JOIN pg_baton_backends b"
-                " WHERE s.application_name = 'victim' AND b.user_name = 'postgres'"
+                " WHERE s.application_name = 'victim' AND b.database = 'postgres'"
                 " ORDER BY b.session_id = s.id DESC NULLS LAST LIMIT 1"
             )
             packet = lie

@@ -133,7 +133,7 @@ def test_what_is_not_a_backend_s_to_say_ends_it(make_cluster):
 
 
 @pytest.mark.parametrize("pool", ["its own pool", "another pool"])
-@pytest.mark.parametrize("kind", ["DEDICATED", "RETIRING", "GIVES_WAY"])
+@pytest.mark.parametrize("kind", ["DEDICATED", "RETIRING"])
 def test_what_a_backend_says_of_itself_is_nobody_else_s_whomever_it_names(make_cluster, kind, pool):
     world = World(make_cluster, pool == "its own pool")
     named = world.ids | (world.never() | {"none": 0, "all": 2**64 - 1} if kind != "DEDICATED" else {})
@@ -477,5 +477,5 @@ def test_who_holds_a_database_asks_for_that_alone_and_takes_the_answers(make_clu
             holder.send(*([sessions] if then == "asks something else" else [holds] * 5000))
         assert holder.is_closed()
     # for whom a backend has to start
-    assert world.come("liar", "client").query("SHOW my.own") == [["client"]]
+    assert world.come("client", **world.place).query("SHOW my.own") == [["client"]]
     world.assert_unharmed()

@@ -24,6 +24,7 @@ SESSION = "SELECT id FROM pg_baton_sessions WHERE application_name = '{}'"
 
 # Of these all that may be shown is shown.
 VIEWS = ("pg_stat_activity", "pg_stat_ssl", "pg_baton_sessions", "pg_baton_backends", "pg_baton_pools")
+VIEWS += ("pg_baton_pool_users",)
 
 
 def words(name: str) -> Iterator[tuple[str, int | None]]:
@@ -44,34 +45,45 @@ def show_all(cluster) -> None:
 
 
 class World:
-    """Three sessions: of one the words are written, one is of its pool, and one is of
-    another.  The pools have backends enough."""
+    """Four sessions: of one the words are written, one is of its role, and so of its
+    tenant, one is of another role in its pool, and one is of another pool.  The pools have
+    backends enough."""
 
     def __init__(self, make_cluster, forced: bool) -> None:
         parameters = {"pg_baton.max_backends": 6, "pg_baton.force_migration": "on" if forced else "off"}
         self.cluster = make_cluster(parameters=parameters)
         self.cluster.sql("CREATE EXTENSION pg_baton")
         self.cluster.sql("CREATE ROLE another LOGIN")
+        self.cluster.sql("CREATE DATABASE elsewhere TEMPLATE template0")
         self.memory = ControlMemory(self.cluster)
         self.numbers = itertools.count()
         self.dispatchers = self.cluster.dispatcher_pids()
-        self.other = self.come("other", "another")
-        self.mate = self.come("mate")
+        self.far = self.come("far", database="elsewhere")
+        self.beside = {"mate": "postgres", "other": "another"}
+        self.wires = {name: self.come(name, user) for name, user in self.beside.items()}
 
-    def come(self, name: str, user: str = "postgres") -> Wire:
-        wire = Wire.login(HOST, self.cluster.pool_port, user=user, application_name=name)
+    @property
+    def mate(self) -> Wire:
+        return self.wires["mate"]
+
+    def come(self, name: str, user: str = "postgres", database: str = "postgres") -> Wire:
+        wire = Wire.login(HOST, self.cluster.pool_port, user=user, database=database, application_name=name)
         wire.query(f"SET my.own = '{name}'")
         return wire
 
     def place(self, name: str, session: int) -> ctypes.Structure:
         """What of that kind belongs to the session, or to a backend of its pool."""
-        slots = "SELECT slot FROM pg_baton_backends WHERE user_name = 'postgres' ORDER BY session_id = {} DESC NULLS LAST"
+        slots = (
+            "SELECT slot FROM pg_baton_backends WHERE database = 'postgres'"
+            " ORDER BY session_id = {} DESC NULLS LAST, user_name = 'postgres' DESC NULLS LAST"
+        )
         ((slot,), *_) = self.cluster.sql(slots.format(session))
         backend = self.memory.backend_slot(slot)
         return {
             "BatonSessionSlot": lambda: self.memory.session_slot(session),
             "BatonBackendSlot": lambda: backend,
             "BatonPoolSlot": lambda: self.memory.pool_slot(backend.pool),
+            "BatonTenantSlot": lambda: self.memory.tenant_slot(backend.tenant - 1),
             "BatonIdentity": lambda: self.memory.identity(session),
         }[name]()
 
@@ -95,24 +107,28 @@ class World:
                 victim.query("ROLLBACK", timeout_s=30)
         except (QueryFailed, Closed, ConnectionError):
             pass
-        try:
-            assert self.mate.query("SHOW my.own", timeout_s=30) == [["mate"]], what
-        except (Closed, ConnectionError):
-            # the words were of the backend that it came to
-            assert name == "BatonBackendSlot", what
-            self.mate = self.come("mate")
-        assert self.other.query("SHOW my.own", timeout_s=30) == [["other"]], what
+        for beside, user in self.beside.items():
+            try:
+                assert self.wires[beside].query("SHOW my.own", timeout_s=30) == [[beside]], what
+            except (Closed, ConnectionError):
+                # the words were of the backend that it came to
+                assert name == "BatonBackendSlot", what
+                self.wires[beside] = self.come(beside, user)
+        assert self.far.query("SHOW my.own", timeout_s=30) == [["far"]], what
         victim.close()
         assert self.cluster.dispatcher_pids() == self.dispatchers, what
         assert "was terminated by signal" not in self.cluster.log(), what
 
     def assert_healthy(self) -> None:
-        for wire in (self.mate, self.other):
+        for wire in (*self.wires.values(), self.far):
             wire.finish()
         assert_healthy(self.cluster)
 
 
-@pytest.mark.parametrize("name", ["BatonSessionSlot", "BatonBackendSlot", "BatonPoolSlot", "BatonIdentity"])
+SLOTS = ["BatonSessionSlot", "BatonBackendSlot", "BatonPoolSlot", "BatonTenantSlot", "BatonIdentity"]
+
+
+@pytest.mark.parametrize("name", SLOTS)
 @pytest.mark.parametrize("mode", ["normal", "forced"])
 def test_no_word_of_the_shared_memory_harms_more_than_whose_it_is(make_cluster, mode, name):
     """One after the other, without putting any right again."""
@@ -151,6 +167,27 @@ def test_all_words_of_the_header_that_change_may_be_anything(make_cluster):
         setattr(world.memory.header, field, before)
         gone = SESSION.format("new")
         wait_until(lambda: world.cluster.sql(gone) == [], what="it has ended")
+    world.assert_healthy()
+
+
+def test_whatever_stands_as_a_tenant_s_name_is_not_another_s(make_cluster):
+    """It is what its sessions have logged in as: they may end, or bear it."""
+    world = World(make_cluster, forced=True)
+    world.mate.query("SELECT 1")
+    ((session,),) = world.cluster.sql(SESSION.format("mate"))
+    tenant = world.place("BatonTenantSlot", session)
+    assert bytes(tenant.user_name).rstrip(b"\0") == b"postgres"
+    for value in TEXTS:
+        # without an end, to the last byte
+        tenant.user_name[:] = (value * len(tenant.user_name))[: len(tenant.user_name)]
+        try:
+            assert world.mate.query("SHOW my.own", timeout_s=30) == [["mate"]], value
+        except (Closed, ConnectionError):
+            world.wires["mate"] = world.come("mate")
+        show_all(world.cluster)
+        assert world.wires["other"].query("SELECT session_user", timeout_s=30) == [["another"]], value
+        assert world.far.query("SHOW my.own", timeout_s=30) == [["far"]], value
+    tenant.user_name[:] = b"postgres".ljust(len(tenant.user_name), b"\0")
     world.assert_healthy()
 
 

@@ -28,7 +28,7 @@ GONE = (Closed, ConnectionError)
 
 # What a backend reads of a session.
 RECORD = ("id", "items", "item_count", "record_flags", "protocol", "cancel_key_length")
-RECORD += ("peer_family", "is_relayed", "first_statement", "statement_count", "authenticated")
+RECORD += ("peer_family", "is_relayed", "first_statement", "statement_count", "authenticated", "account", "tenant")
 
 # Something of each kind that a context may hold.
 SETUP = [
@@ -201,6 +201,30 @@ def test_nothing_that_it_gives_as_a_context_crashes_the_server(make_cluster):
             yield lie("nothing", (begin, bytes(length)))
 
     liar.assert_all_harm_nobody(lies)
+
+
+@pytest.mark.parametrize("word", ["the first that is none", "the last"])
+def test_a_tenant_that_is_out_of_range_costs_its_session_alone(make_cluster, word):
+    """Were it given back, as a session is by a process that cannot be its role's, it would
+    end one backend of the pool after the other."""
+    liar = Liar(make_cluster)
+    victim = liar.come("victim")
+    liar.other.query("SELECT 1")
+    ((pid,),) = liar.cluster.sql("SELECT pid FROM pg_baton_backends")
+    ((session,),) = liar.cluster.sql("SELECT id FROM pg_baton_sessions WHERE application_name = 'victim'")
+    number = {"the first that is none": liar.control.header.pool_slots, "the last": 2**32 - 1}[word]
+    place, data = liar.number("BatonSessionRecord", liar.arena.place_of(session), "tenant", number)
+    liar.arena.write(place, data)
+    victim.send(query("SELECT 1"))
+    assert [m.fields()["S"] for m in victim.until_closed(20) if m.type == "E"] == ["FATAL"]
+    assert liar.other.query("SHOW my.own") == [["other"]]
+    log = liar.cluster.log()
+    assert log.count(f"session record {session & 0xFFFFFFFF} is damaged") == 1
+    assert "out of range" not in log
+    wait_until(lambda: pid not in sum(liar.cluster.sql("SELECT pid FROM pg_baton_backends"), ()), what="that ends")
+    liar.other.finish()
+    liar.arena.close()
+    assert_healthy(liar.cluster)
 
 
 # Where a backend is when it has checked what it is about to read of such an entry.

@@ -86,7 +86,7 @@ def test_a_cancel_reaches_its_backend_whatever_process_the_memory_names(cluster,
 SHAPE = [
     *("magic", "layout_version", "backend_slots", "pool_slots", "session_slots", "counter_slots", "postmaster_pid"),
     *("backend_offset", "pool_offset", "session_offset", "counter_offset", "total_size", "secret"),
-    *("pid_entries", "query_size", "identity_offset", "pid_offset", "query_offset"),
+    *("pid_entries", "query_size", "identity_offset", "pid_offset", "query_offset", "tenant_offset"),
 ]
 
 

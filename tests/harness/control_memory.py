@@ -85,6 +85,12 @@ class ControlMemory:
         assert number < self.header.pool_slots
         return kind.from_buffer(self._memory, self.header.pool_offset + number * ctypes.sizeof(kind))
 
+    def tenant_slot(self, number: int) -> ctypes.Structure:
+        kind = structure("BatonTenantSlot")
+        assert ctypes.sizeof(kind) == constant("BATON_TENANT_SLOT_SIZE")
+        assert number < self.header.pool_slots
+        return kind.from_buffer(self._memory, self.header.tenant_offset + number * ctypes.sizeof(kind))
+
     def session_slot(self, session: int) -> ctypes.Structure:
         """By the session's id, or its slot's number."""
         kind = structure("BatonSessionSlot")

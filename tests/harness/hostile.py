@@ -183,7 +183,7 @@ class Backend(Peer):
         self.slot = found[0]
         words = memory.backend_slot(self.slot)
         version = constant("BATON_LAYOUT_VERSION")
-        who = struct.pack("=IIQIIIB", version, self.slot, words.attach_token, self.process, role, database, 0)
+        who = struct.pack("=IIQIII", version, self.slot, words.attach_token, self.process, role, database)
         self.send(frame("HELLO_BACKEND", 0, who))
         kind, _, _ = self.receive()
         assert kind == constant("BATON_MSG_WELCOME"), kind

@@ -22,25 +22,28 @@ class World:
         self.cluster = make_cluster(parameters={"pg_baton.max_backends": MAX_BACKENDS} | parameters, hba=hba)
         self.cluster.sql("CREATE EXTENSION pg_baton")
         self.cluster.sql("CREATE ROLE liar LOGIN; " + setup)
-        self.user = "postgres" if same_pool else "liar"
-        ((self.role,),) = self.cluster.sql(f"SELECT oid FROM pg_roles WHERE rolname = '{self.user}'")
-        ((self.database,),) = self.cluster.sql("SELECT oid FROM pg_database WHERE datname = 'postgres'")
-        self.idle = self.come("postgres", "idle")
-        self.busy = self.come("postgres", "busy")
+        self.cluster.sql("CREATE DATABASE liars TEMPLATE template0")
+        # a role of its own in either case: backends serve any
+        self.place = {"user": "liar", "database": "postgres" if same_pool else "liars"}
+        ((self.role,),) = self.cluster.sql("SELECT oid FROM pg_roles WHERE rolname = 'liar'")
+        found = "SELECT oid FROM pg_database WHERE datname = '{database}'"
+        ((self.database,),) = self.cluster.sql(found.format(**self.place))
+        self.idle = self.come("idle")
+        self.busy = self.come("busy")
         self.busy.query("BEGIN")
         self.busy.query("SET LOCAL my.own = 'busy, too'")
-        gone = self.come("postgres", "gone")
+        gone = self.come("gone")
         self.ids = {name: self.session_id(name) for name in ("idle", "busy", "gone")}
         gone.finish()
         wait_until(lambda: self.session_id("gone") is None, what="it has gone")
         # from here on the dispatcher greets them
-        self.come(self.user, "client").finish()
+        self.come("client", **self.place).finish()
         self.no_backend_is_free()
         self.memory = ControlMemory(self.cluster)
 
     def no_backend_is_free(self) -> None:
         """Of the liars' pool, until one is started."""
-        free = f"FROM pg_baton_backends WHERE user_name = '{self.user}' AND session_id IS NULL"
+        free = "FROM pg_baton_backends WHERE database = '{database}' AND session_id IS NULL".format(**self.place)
 
         def is_none_seen() -> bool:
             return self.cluster.sql(f"SELECT pg_terminate_backend(pid) {free}") == []
@@ -48,14 +51,14 @@ class World:
         # again and again: one may be starting
         wait_until(lambda: is_none_seen() and not time.sleep(0.2) and is_none_seen(), what="no backend is free")
 
-    def come(self, user: str, name: str) -> Wire:
-        wire = Wire.login(HOST, self.cluster.pool_port, user=user, application_name=name)
+    def come(self, name: str, user: str = "postgres", database: str = "postgres") -> Wire:
+        wire = Wire.login(HOST, self.cluster.pool_port, user=user, database=database, application_name=name)
         wire.query(f"SET my.own = '{name}'")
         return wire
 
     def ask(self) -> Wire:
         """A client of the liar's role, for whom a backend must be started."""
-        wire = Wire.login(HOST, self.cluster.pool_port, user=self.user, application_name="client")
+        wire = Wire.login(HOST, self.cluster.pool_port, application_name="client", **self.place)
         wire.send(query("SHOW my.own"))
         return wire
 
@@ -83,7 +86,7 @@ class World:
             assert wire.query("SHOW my.own") == [[name]]
             wire.finish()
         # as many backends as before
-        holders = [self.come("postgres", "holder") for _ in range(MAX_BACKENDS)]
+        holders = [self.come("holder") for _ in range(MAX_BACKENDS)]
         for wire in holders:
             wire.query("BEGIN", timeout_s=20)
         for wire in holders:

@@ -54,7 +54,7 @@ VERSION = word(constant("BATON_LAYOUT_VERSION"))
 
 # Whole, and of nobody: the token, the ticket and the secret are none that there are.
 PAYLOADS = {
-    "HELLO_BACKEND": VERSION + struct.pack("=IQIIIB", 1, 1, 1, 10, 5, 1),
+    "HELLO_BACKEND": VERSION + struct.pack("=IQIII", 1, 1, 1, 10, 5),
     "HELLO_LAUNCHER": VERSION + struct.pack("=QI", 1, 1),
     "HELLO_QUERY": VERSION + struct.pack("=QI", 1, constant("BATON_QUERY_SESSIONS")),
     "HELLO_TICKET": VERSION + struct.pack("=QI", 257, 1),
@@ -75,9 +75,6 @@ PAYLOADS = {
     "END": word(constant("BATON_END_ERROR")),
     "DEDICATED": word(1),
     "RETIRING": retiring(),
-    "GIVES_WAY": b"",
-    "BECOME": struct.pack("=III", 0, 10, 5) + string(b"postgres"),
-    "BECAME": struct.pack("=II", 10, 5),
     "AUTHENTICATED": b"\0" + string(b"") + b"\0" + 2 * string(b""),
     "NATIVE_IN": struct.pack("=IB", 10, 1),
     "STARTUP": struct.pack("!I", 196608) + b"user\0postgres\0\0",
@@ -93,7 +90,7 @@ PAYLOADS = {
     "DONE": b"",
 }
 
-A_BACKEND_S = {"PUT", "DELETE", "RELEASE", "GREETED", "END", "DEDICATED", "RETIRING", "GIVES_WAY"}
+A_BACKEND_S = {"PUT", "DELETE", "RELEASE", "GREETED", "END", "DEDICATED", "RETIRING"}
 
 
 def each(session: int = 0, but: set[str] = frozenset()) -> dict[str, list[bytes]]:

@@ -90,7 +90,7 @@ pub fn pools(server: &Server, findings: &mut Findings) -> Result<()> {
     let check = "pools";
     let pools = server.view_name("pg_baton_pools");
     let waiting = format!(
-        "SELECT json_agg(json_build_object('user', user_name, 'database', database, 'waiting', waiting, \
+        "SELECT json_agg(json_build_object('database', database, 'waiting', waiting, \
          'longest', extract(epoch FROM longest_wait)::int)) FROM {pools} WHERE longest_wait > '5 s'"
     );
     let waiting = server.rows(&waiting, None)?;
@@ -100,9 +100,8 @@ pub fn pools(server: &Server, findings: &mut Findings) -> Result<()> {
             check,
             Level::Warning,
             format!(
-                "{} sessions of {} in {} wait for a backend, one for {} seconds",
+                "{} sessions in {} wait for a backend, one for {} seconds",
                 row["waiting"],
-                name("user"),
                 name("database"),
                 row["longest"]
             ),

@@ -7,7 +7,7 @@
 
 use super::groups::Group;
 use super::pool_limits::group_of;
-use super::{Core, PoolKey, Words};
+use super::{Core, TenantKey, Words};
 
 /// Why a client becomes no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Core {
     /// May one more of this key come in? A superuser may in any case, as with CONNECTION
     /// LIMIT (InitializeSessionUserId in miscinit.c). As long as the launcher has not said
     /// what is set for the role in the database, what it said of this client counts.
-    pub fn may_come_in(&self, key: &PoolKey, at_login: Option<usize>) -> Result<(), NoSession> {
+    pub fn may_come_in(&self, key: &TenantKey, at_login: Option<usize>) -> Result<(), NoSession> {
         let group = group_of(key);
         let limits = self.groups.get(group).and_then(Group::limits);
         let most = limits.map_or(at_login, |limits| limits.max_sessions);

@@ -8,7 +8,7 @@ use crate::protocol::Report;
 /// A backend that takes longer to start is given up.
 const START_LIMIT_US: u64 = 60_000_000;
 
-/// Who a backend has become by logging in.
+/// Who a backend is that has logged in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub role_oid: u32,
@@ -26,9 +26,11 @@ pub enum Attach {
 }
 
 impl Identity {
-    /// Is it of that role, in that database? By now a name may be another database's.
+    /// Is it in that database, and of the pool's role if it has one? By now a name may be
+    /// another database's.
     pub fn is_of(&self, key: &PoolKey) -> bool {
-        (self.role_oid, self.database_oid) == (key.role_oid, key.database_oid)
+        self.database_oid == key.database_oid
+            && key.role_oid.is_none_or(|role| role == self.role_oid)
     }
 }
 
@@ -63,11 +65,7 @@ impl Core {
         };
         let (number, life) = (backend.pool(), backend.life());
         let after_us = now_us.saturating_sub(backend.started_us());
-        let has_become = backend.has_become();
-        match has_become {
-            true => self.passing.has_become(after_us),
-            false => self.passing.has_started(after_us),
-        }
+        self.passing.has_started(after_us);
         if let Some(pool) = self.pool_mut(number) {
             pool.starts.has_come();
         }
@@ -90,11 +88,6 @@ impl Core {
     pub(super) fn give_up_starting(&mut self, words: &impl Words) {
         let latest_us = self.now.us.saturating_sub(START_LIMIT_US);
         while let Some(slot) = self.backends.next_started_before(latest_us) {
-            if self.backends.get(slot).is_some_and(|it| it.has_become()) {
-                // It has attached long ago: its end is told by its process.
-                self.act(Action::EndProcess(slot));
-                continue;
-            }
             let text = "a backend did not attach in time; is pg_baton in shared_preload_libraries?";
             self.open_failed(slot, Failure::Protocol(text.into()), words);
         }

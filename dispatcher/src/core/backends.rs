@@ -12,7 +12,7 @@ pub use life::{Life, Lives};
 use super::idle_clients::IdleClient;
 use super::stall::Seen;
 use counts::{Counted, Counts};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// What is known of one backend.
 pub struct Backend {
@@ -38,10 +38,8 @@ pub struct Backend {
     attached_us: u64,
     /// Tells it from others that have had its slot.
     serial: u64,
-    /// Its process can become another role's (become.rs).
-    serves_roles: bool,
-    /// That is how it came to its pool: its process has served another before.
-    has_become: bool,
+    /// The role of the session that has it, as it was seen last (held.rs).
+    role: Option<u32>,
 }
 
 impl Backend {
@@ -74,16 +72,9 @@ impl Backend {
         self.serial
     }
 
-    pub fn serves_roles(&self) -> bool {
-        self.serves_roles
-    }
-
-    pub fn set_serves_roles(&mut self, serves_roles: bool) {
-        self.serves_roles = serves_roles;
-    }
-
-    pub fn has_become(&self) -> bool {
-        self.has_become
+    /// The role of the session that has it, as it was seen last.
+    pub fn role(&self) -> Option<u32> {
+        self.role
     }
 
     // ---- how it goes -------------------------------------------------------
@@ -112,6 +103,7 @@ impl Backend {
             life: self.life,
             held: self.held,
             makes_room_for: self.makes_room_for,
+            is_of_role: self.role.is_some(),
         }
     }
 
@@ -140,6 +132,8 @@ pub struct Backends {
     /// Slots that nobody has; the lowest last.
     free: Vec<u32>,
     counts: Counts,
+    /// How many a role's sessions have, as it was seen last. Who has none is not in it.
+    of_role: HashMap<u32, usize>,
     /// In no order.
     leaving: Vec<u32>,
     /// Since when each dedicated one is, and its slot: who came last is the last.
@@ -160,6 +154,7 @@ impl Backends {
                 .filter(|slot| is_free(*slot))
                 .collect(),
             counts: Counts::default(),
+            of_role: HashMap::new(),
             leaving: Vec::new(),
             by_dedication: Vec::new(),
             end: 0,
@@ -268,24 +263,6 @@ impl Backends {
     /// A slot for a new backend.
     pub fn start(&mut self, pool: u32, now_us: u64) -> Option<u32> {
         let slot = self.free.pop()?;
-        self.begin(slot, pool, now_us);
-        Some(slot)
-    }
-
-    /// The process in this slot, which leaves its pool, starts anew as one of another.
-    pub fn become_of(&mut self, slot: u32, pool: u32, now_us: u64) {
-        let serves_roles = self.get(slot).is_some_and(Backend::serves_roles);
-        let since_us = self.get(slot).and_then(Backend::exits_since_us);
-        self.remove(slot);
-        self.free.retain(|other| *other != slot);
-        self.begin(slot, pool, since_us.unwrap_or(now_us));
-        if let Some(backend) = self.get_mut(slot) {
-            backend.serves_roles = serves_roles;
-            backend.has_become = true;
-        }
-    }
-
-    fn begin(&mut self, slot: u32, pool: u32, now_us: u64) {
         self.next_serial += 1;
         self.table[slot as usize] = Some(Backend {
             pool,
@@ -301,13 +278,45 @@ impl Backends {
             started_us: now_us,
             attached_us: now_us,
             serial: self.next_serial,
-            serves_roles: false,
-            has_become: false,
+            role: None,
         });
         self.end = self.end.max(slot + 1);
         let is = self.get(slot).map(Backend::counted);
         self.counts.change(None, is);
         self.started.push_back((slot, self.next_serial));
+        Some(slot)
+    }
+
+    // ---- whose sessions have them -------------------------------------------
+
+    pub fn of_role(&self, role: u32) -> usize {
+        self.of_role.get(&role).copied().unwrap_or(0)
+    }
+
+    /// Roles that have any.
+    #[cfg(test)]
+    pub fn roles(&self) -> usize {
+        self.of_role.len()
+    }
+
+    /// A session of this role has it, or none.
+    pub fn is_of_role(&mut self, slot: u32, role: Option<u32>) {
+        let was = self.get(slot).and_then(Backend::role);
+        if was == role || self.get(slot).is_none() {
+            return;
+        }
+        self.change(slot, |backend| backend.role = role);
+        if let Some(role) = role {
+            *self.of_role.entry(role).or_default() += 1;
+        }
+        if let Some(was) = was {
+            if let Some(count) = self.of_role.get_mut(&was) {
+                *count -= 1;
+                if *count == 0 {
+                    self.of_role.remove(&was);
+                }
+            }
+        }
     }
 
     /// One that was started before then, and is starting still; each is named once.
@@ -424,6 +433,7 @@ impl Backends {
     pub fn remove(&mut self, slot: u32) -> Option<Backend> {
         self.is_dedicated_since(slot, None);
         self.leaves_no_more(slot);
+        self.is_of_role(slot, None);
         let backend = self.table.get_mut(slot as usize)?.take()?;
         self.counts.change(Some(backend.counted()), None);
         while self.end > 0 && self.get(self.end - 1).is_none() {

@@ -96,7 +96,6 @@ impl Core {
         };
         let (number, exits_since_us) = (backend.pool(), backend.exits_since_us());
         let why = self.why_forgotten(slot);
-        self.did_not_become(slot);
         if !self.backends.is_gone(slot) {
             return;
         }

@@ -1,29 +1,27 @@
 //! What becomes of a session that speaks, comes back, or ends.
 //!
 //! Ownership goes one way round: an event on a session's socket means that it
-//! is the dispatcher's; it then waits in its pool's FIFO, and is handed over
+//! is the dispatcher's; it then waits for its turn, and is handed over
 //! (serve.rs). From there it comes back by its next event, by RELEASE, or ends.
 
 use super::sessions::{Location, Need, Of, Whereabouts};
 use super::{index_of, Action, Core, Ending, Look, NoSession, Says, SessionId, Then, Why, Words};
 
 impl Core {
-    /// Makes a session of a client that has logged in. Its client is silent until
-    /// `ToGreet` or its first word.
+    /// Makes a session of a client of this tenant's that has logged in. Its client is
+    /// silent until `ToGreet` or its first word.
     pub fn begin_session(
         &mut self,
         number: u32,
         words: &impl Words,
     ) -> Result<SessionId, NoSession> {
-        let pool = self.pool(number).ok_or(NoSession::Full)?;
-        self.may_come_in(pool.key(), None)?;
+        let tenant = self.tenant(number).ok_or(NoSession::Full)?;
+        let (key, pool) = (tenant.key().clone(), tenant.pool());
+        self.may_come_in(&key, None)?;
         let usable = |index| words.index_is_free(index);
-        let created = self.sessions.create(number, usable);
+        let created = self.sessions.create((number, pool), usable);
         let id = created.ok_or(NoSession::Full)?;
-        if let Some(pool) = self.pools.get(number) {
-            self.session_tally.add(pool.key(), 1);
-        }
-        self.count_use(number);
+        self.session_tally.add(&key, 1);
         self.follow_limits(number);
         self.look_at_threshold();
         Ok(id)
@@ -103,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Into the FIFO of its pool.
+    /// Behind all others of its line.
     pub(super) fn make_wait(&mut self, id: SessionId, words: &impl Words) {
         if let Some(number) = self.may_wait(id, words) {
             let line = self.line_of(number, id, words);
@@ -161,6 +159,7 @@ impl Core {
             return;
         };
         let ungreeted = session.is_ungreeted();
+        self.is_back(id);
         if self.stopping || self.is_forced_out(id, words) {
             self.end(id, Why::Administrator);
         } else if ungreeted {
@@ -189,16 +188,15 @@ impl Core {
     /// Forgets a session; how its connection ends is said by `why`.
     pub(super) fn end(&mut self, id: SessionId, why: Why) {
         self.nothing_is_stored(id);
-        let Some(number) = self.sessions.remove(id) else {
+        let Some((tenant, _)) = self.sessions.remove(id) else {
             return;
         };
-        if let Some(pool) = self.pools.get(number) {
-            self.session_tally.take(pool.key(), 1);
+        if let Some(key) = self.tenant_key(tenant).cloned() {
+            self.session_tally.take(&key, 1);
         }
-        self.count_use(number);
-        self.count_reserve(number);
-        let pool = number;
-        self.act(Action::End { id, pool, why });
+        self.is_served_no_more(tenant, id);
+        self.count_limits(tenant);
+        self.act(Action::End { id, tenant, why });
         self.look_at_threshold();
     }
 

@@ -7,13 +7,16 @@
 //! vain for what is left, one of the role with most ends (MSG_EVICT).
 
 use super::places::{Places, Role};
-use super::{index_of, Action, Core, Shown, Words};
+use super::tenants::Tenant;
+use super::{index_of, Action, Core, Shown, Word, Words};
 
 /// Others wait in vain if they have waited so long, or a quarter of what they
 /// may.
 const IN_VAIN_US: u64 = 1_000_000;
 /// A superuser who has waited so long needs no place that others leave.
 const SUPERUSER_WAITS_US: u64 = 100_000;
+/// Tenants of a pool that are compared with each other.
+pub(super) const TENANTS_LOOKED_AT: usize = 64;
 /// From the word to a backend that its session is to end until it is taken not to have
 /// heard.
 const EVICTION_US: u64 = 1_000_000;
@@ -45,39 +48,81 @@ impl Core {
         }
     }
 
-    /// And for this pool's role.
+    /// And for the role that has the best right to one, of those that wait in this pool.
     pub(super) fn places_for(&self, number: u32, words: &impl Words) -> Places {
         self.places_without(0, number, words)
     }
 
-    /// When so many backends have gone.
+    /// When so many backends have gone. Whose sessions those will have that start, or are
+    /// not seen yet to be somebody's for long, is not known: they count for that role.
     pub(super) fn places_without(&self, gone: usize, number: u32, words: &impl Words) -> Places {
-        let places = self.places(gone);
-        let Some(key) = self.pool_key(number) else {
-            return places;
-        };
-        let backends = self.backend_tally.of_role(key.role_oid);
-        let role = |is_superuser_in_need| Role {
-            backends,
-            is_superuser_in_need,
-        };
+        let of_no_role = self.backends.lives(number).of_no_role();
         let places = Places {
-            role: role(false),
-            ..places
+            role: Role {
+                backends: self.least_of_roles(number, words) + of_no_role,
+                is_superuser_in_need: false,
+            },
+            ..self.places(gone)
         };
-        let is_in_need = || self.oldest_wait_us(number, words) >= Some(SUPERUSER_WAITS_US);
-        match key.superuser && places.room() == 0 && is_in_need() {
-            true => Places {
-                role: role(true),
+        if places.room() > 0 {
+            return places;
+        }
+        match self.superuser_in_need(number, words) {
+            Some(backends) => Places {
+                role: Role {
+                    backends,
+                    is_superuser_in_need: true,
+                },
                 ..places
             },
-            false => places,
+            None => places,
         }
     }
 
+    /// Tenants with a session that waits in this pool, and may be served, and for how long it
+    /// does. Of very many those are looked at whose turn it is, and of the ready queue those
+    /// that came first.
+    pub(super) fn who_waits(&self, number: u32, words: &impl Words) -> Vec<(&Tenant, u64)> {
+        let in_turn = self.sessions.tenants_in_turn(number);
+        let in_turn = in_turn.filter_map(|tenant| Some((tenant, self.tenant_waits_us(tenant)?)));
+        let queued = self.in_queue(number, words);
+        let queued =
+            queued.filter_map(|id| Some((self.sessions.get(id)?.tenant(), self.wait_us(id)?)));
+        let all = (in_turn.take(TENANTS_LOOKED_AT)).chain(queued.take(TENANTS_LOOKED_AT));
+        all.filter_map(|(tenant, waited_us)| Some((self.tenant(tenant)?, waited_us)))
+            .collect()
+    }
+
+    pub(super) fn has_for_long(&self, tenant: &Tenant) -> usize {
+        self.backends.of_role(tenant.key().role_oid)
+    }
+
+    /// Backends that the role has for long which has fewest, of those whose sessions wait in
+    /// this pool.
+    pub(super) fn least_of_roles(&self, number: u32, words: &impl Words) -> usize {
+        let who_waits = self.who_waits(number, words).into_iter();
+        let least = who_waits.map(|(tenant, _)| self.has_for_long(tenant)).min();
+        least.unwrap_or(0)
+    }
+
+    /// Does a superuser's session wait for long? How many backends his role has for long.
+    pub(super) fn superuser_in_need(&self, number: u32, words: &impl Words) -> Option<usize> {
+        let pool = self.pool(number)?;
+        if pool.together.superusers().is_empty() {
+            return None;
+        }
+        let who_waits = self.who_waits(number, words).into_iter();
+        let in_need =
+            who_waits.filter(|(tenant, us)| tenant.key().superuser && *us >= SUPERUSER_WAITS_US);
+        in_need.map(|(tenant, _)| self.has_for_long(tenant)).min()
+    }
+
     /// A backend has told that, or a session has left it.
-    pub(super) fn told_dedicated(&mut self, slot: u32, dedicated: bool) {
+    pub(super) fn told_dedicated(&mut self, slot: u32, dedicated: bool, words: &impl Words) {
         let is_new = self.set_dedicated(slot, dedicated);
+        if is_new || words.backend(slot) != Word::Busy {
+            self.note_role(slot, words);
+        }
         let pool = self.backends.get(slot).map(|backend| backend.pool());
         if let Some(number) = pool.filter(|_| is_new && !dedicated) {
             // It may sleep since before it was told of: nobody has poked it for
@@ -122,8 +167,8 @@ impl Core {
             session != 0 && words.shown(index_of(session)) == Shown::Idle
         };
         let role_backends = |slot: u32| {
-            let pool = self.backends.get(slot).map(|backend| backend.pool());
-            pool.map_or(0, |pool| self.role_backends(pool))
+            let role = self.backends.get(slot).and_then(|backend| backend.role());
+            role.map_or(0, |role| self.backends.of_role(role))
         };
         let slots = self.backends.by_dedication().iter().map(|(_, slot)| *slot);
         let most = places.most_dedicated();

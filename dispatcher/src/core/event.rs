@@ -60,6 +60,8 @@ pub enum Event {
         id: SessionId,
     },
     QueueHasRoom(u32),
+    /// The last of a queue that is held back has been taken.
+    QueueIsLow(u32),
     /// It was in a ready queue and is not any more.
     TakenBack(SessionId),
     /// All that was in a ready queue has been taken back.
@@ -77,8 +79,6 @@ pub enum Event {
         slot: u32,
         cause: Leaving,
     },
-    /// A backend has taken the ticket, holds no session, and waits for what it is to be.
-    GivesWay(u32),
     /// A slot that an earlier dispatcher's backend had is free.
     SlotFreed(u32),
     /// The ticket was taken back; or, `false`, somebody had it already.
@@ -204,6 +204,9 @@ pub enum Action {
         pool: u32,
         id: SessionId,
     },
+    /// Others wait whose turn is to come, and are not sent: whoever takes the last of the
+    /// pool's queue is to say so. Answered by `QueueIsLow` if it has been taken.
+    HoldBack(u32),
     /// Wakes a backend to look at the ready queue.
     Poke(u32),
     /// All that is in the pool's ready queue; answered by `TakenBack` for
@@ -240,7 +243,7 @@ pub enum Action {
     /// The session is no more.
     End {
         id: SessionId,
-        pool: u32,
+        tenant: u32,
         why: Why,
     },
 
@@ -257,16 +260,8 @@ pub enum Action {
         slot: u32,
         pool: u32,
     },
-    /// A backend that gives way becomes one of this pool; answered by `Attached`, after
-    /// `Core::has_become` has agreed, or by `BackendGone`.
-    Become {
-        slot: u32,
-        pool: u32,
-    },
     /// Asks a backend to exit at its next boundary.
     Retire(u32),
-    /// Ends a backend that does not come to one.
-    EndProcess(u32),
     /// Asks a backend for a session that lingers on it.
     Recall {
         slot: u32,
@@ -284,16 +279,22 @@ pub enum Action {
         waits_for: ClientOwes,
         idle_us: u64,
     },
-    /// Sessions of this pool, or (None) of all, keep their backends from now on;
+    /// Sessions of this tenant, or (None) of all, keep their backends from now on;
     /// or not any more.
     Keep {
-        pool: Option<u32>,
+        tenant: Option<u32>,
         keeps: bool,
     },
-    /// So many bytes more of contexts may be stored for sessions of this pool;
+    /// Backends keep no session of this tenant between two transactions, and say when they
+    /// give one back; or need not any more.
+    Count {
+        tenant: u32,
+        is_counted: bool,
+    },
+    /// So many bytes more of contexts may be stored for sessions of this tenant;
     /// `i64::MAX`: there is no limit.
     ShowMemoryLeft {
-        pool: u32,
+        tenant: u32,
         left: i64,
     },
     /// There is more than before: backends of this pool that keep their sessions for
@@ -335,5 +336,6 @@ pub enum Action {
     /// What any session was greeted with is past.
     ForgetAllGreetings,
     PoolDropped(u32),
+    TenantDropped(u32),
     Then(Then),
 }

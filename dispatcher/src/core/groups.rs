@@ -1,23 +1,24 @@
-//! Pools of one role and database, which have their limits together.
+//! Tenants of one role and database, which have their limits together: one, as a rule, or one
+//! for each choice of startup options.
 //!
-//! The limits are held once for all of them: each pool has its group's number, and what
-//! is decided for it looks there (`Core::limits_of`). So limits count for all pools from
-//! the moment in which they are known. What is kept for each pool follows, for so many
+//! The limits are held once for all of them: each tenant has its group's number, and what
+//! is decided for it looks there (`Core::limits_of`). So limits count for all tenants from
+//! the moment in which they are known. What is kept for each tenant follows, for so many
 //! in the event and in each round after it, as there may be very many: what is reserved,
-//! what its backends are told of its mode; and it is looked at, as it may start more, or
-//! fewer. It does before its turn if a session comes into it.
+//! what backends are told of its mode; and its pool is looked at, as more may be
+//! served, or fewer. It does before its turn if a session comes into it.
 
 use super::ids::GroupKey;
 use super::lap::Lap;
 use super::pool_limits::{group_of, PoolLimits, PoolSettings};
 use super::pool_memory::GroupMemory;
 use super::pool_set::PoolSet;
-use super::{Action, Core, PoolKey};
+use super::{Action, Core, TenantKey};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// Groups that the launcher is asked about in a round, where it is asked about all.
 const ASKED_AT_ONCE: usize = if cfg!(test) { 8 } else { 256 };
-/// Pools that follow new limits of their group in one go: some 100 microseconds.
+/// Tenants that follow new limits of their group in one go: some 100 microseconds.
 const FOLLOWING_AT_ONCE: usize = 256;
 
 /// Which mark tells of settings of this database and role; 0 means all.
@@ -26,17 +27,18 @@ pub type MarkOf = fn(database: u32, role: u32) -> usize;
 /// The mark of what is set for nobody in particular. No other has it.
 const MARK_OF_ALL: usize = 0;
 
-/// Pools of one role and database.
+/// Tenants of one role and database.
 #[derive(Default)]
 pub struct Group {
     key: GroupKey,
     /// None: the launcher has been asked.
     limits: Option<PoolLimits>,
     settings: PoolSettings,
-    /// One, as a rule; or one for each choice of startup options.
-    pools: BTreeSet<u32>,
+    tenants: BTreeSet<u32>,
     memory: GroupMemory,
-    /// Of pools that are still to follow the limits.
+    /// Of counted ones, sessions that are being served (served.rs).
+    served: usize,
+    /// Of tenants that are still to follow the limits.
     following: Lap,
 }
 
@@ -49,23 +51,23 @@ impl Group {
         &self.memory
     }
 
-    /// With the pools that have it together.
+    /// With the tenants that have it together.
     pub fn memory_mut(&mut self) -> (&mut GroupMemory, &BTreeSet<u32>) {
-        (&mut self.memory, &self.pools)
+        (&mut self.memory, &self.tenants)
     }
 
     #[cfg(test)]
-    pub fn pools(&self) -> &BTreeSet<u32> {
-        &self.pools
+    pub fn tenants(&self) -> &BTreeSet<u32> {
+        &self.tenants
     }
 
     fn has_another(&mut self, is_new: bool) {
-        self.memory.has_another(self.pools.len(), is_new);
-        self.following.has_another(self.pools.len(), is_new);
+        self.memory.has_another(self.tenants.len(), is_new);
+        self.following.has_another(self.tenants.len(), is_new);
     }
 }
 
-/// All groups; one without a pool is forgotten.
+/// All groups; one without a tenant is forgotten.
 pub struct Groups {
     /// By number.
     table: Vec<Group>,
@@ -76,7 +78,7 @@ pub struct Groups {
     /// many may share one, and of these many change at once.
     by_mark: HashMap<usize, PoolSet>,
     mark_of: MarkOf,
-    /// So many groups there may be: as many as pools.
+    /// So many groups there may be: as many as tenants.
     most: usize,
     /// The launcher is to be asked about these, as their settings have changed.
     changed: PoolSet,
@@ -84,7 +86,7 @@ pub struct Groups {
     /// all the time.
     next_changed: u32,
     at_once: usize,
-    /// Groups of which pools are still to follow. One that is no more, or of which all
+    /// Groups of which tenants are still to follow. One that is no more, or of which all
     /// have, is passed over.
     following: VecDeque<GroupKey>,
     /// Keeps its room.
@@ -116,9 +118,22 @@ impl Groups {
         self.table.get_mut(*self.by_key.get(&key)? as usize)
     }
 
-    /// The limits of one by its number, as pools have it.
+    /// The limits of one by its number, as tenants have it.
     pub fn limits(&self, group: u32) -> Option<&PoolLimits> {
         self.table.get(group as usize)?.limits()
+    }
+
+    /// Of one by its number, sessions that are being served.
+    pub fn served(&self, group: u32) -> usize {
+        self.table
+            .get(group as usize)
+            .map_or(0, |group| group.served)
+    }
+
+    pub fn count_served(&mut self, group: u32, was: usize, is: usize) {
+        if let Some(group) = self.table.get_mut(group as usize) {
+            group.served = group.served + is - was;
+        }
     }
 
     #[cfg(test)]
@@ -129,8 +144,8 @@ impl Groups {
             .map(move |(key, number)| (key, of(*number)))
     }
 
-    /// The group's number; and whether this is the first of its pools.
-    fn add(&mut self, key: GroupKey, pool: u32) -> (u32, bool) {
+    /// The group's number; and whether this is the first of its tenants.
+    fn add(&mut self, key: GroupKey, tenant: u32) -> (u32, bool) {
         let (table, free) = (&mut self.table, &mut self.free);
         let number = *self.by_key.entry(key).or_insert_with(|| {
             free.pop().unwrap_or_else(|| {
@@ -139,9 +154,9 @@ impl Groups {
             })
         });
         let group = &mut self.table[number as usize];
-        let is_first = group.pools.is_empty();
+        let is_first = group.tenants.is_empty();
         group.key = key;
-        group.pools.insert(pool);
+        group.tenants.insert(tenant);
         group.has_another(true);
         if is_first {
             for mark in self.marks_of(key) {
@@ -153,14 +168,14 @@ impl Groups {
         (number, is_first)
     }
 
-    fn remove(&mut self, key: GroupKey, pool: u32) {
+    fn remove(&mut self, key: GroupKey, tenant: u32) {
         let Some(number) = self.by_key.get(&key).copied() else {
             return;
         };
         let group = &mut self.table[number as usize];
-        group.pools.remove(&pool);
+        group.tenants.remove(&tenant);
         group.has_another(false);
-        if group.pools.is_empty() {
+        if group.tenants.is_empty() {
             *group = Group::default();
             self.by_key.remove(&key);
             self.free.push(number);
@@ -198,7 +213,7 @@ impl Groups {
         !self.changed.is_empty()
     }
 
-    /// Are pools still to follow the limits of their group?
+    /// Are tenants still to follow the limits of their group?
     pub fn are_followed(&self) -> bool {
         !self.following.is_empty()
     }
@@ -222,15 +237,15 @@ impl Groups {
 
 impl Core {
     pub(super) fn group_of(&self, number: u32) -> Option<GroupKey> {
-        Some(group_of(self.pool(number)?.key()))
+        Some(group_of(self.tenant(number)?.key()))
     }
 
-    /// Of its group; None: not known yet.
+    /// Of a tenant's group; None: not known yet.
     pub(super) fn limits_of(&self, number: u32) -> Option<&PoolLimits> {
-        self.groups.limits(self.pool(number)?.group()?)
+        self.groups.limits(self.tenant(number)?.group()?)
     }
 
-    /// A pool has been made.
+    /// A tenant is new.
     pub(super) fn joins_group(&mut self, number: u32) {
         let Some(key) = self.group_of(number) else {
             return;
@@ -239,15 +254,15 @@ impl Core {
         if is_first {
             self.ask_limits(key);
         }
-        if let Some(pool) = self.pool_mut(number) {
-            pool.joins(group);
+        if let Some(tenant) = self.tenant_mut(number) {
+            tenant.joins(group);
         }
-        self.mode_may_differ(number);
+        self.follow_limits(number);
         self.show_memory_left_to(number, key);
     }
 
-    /// A pool is no more.
-    pub(super) fn leaves_group(&mut self, number: u32, key: &PoolKey) {
+    /// A tenant is no more.
+    pub(super) fn leaves_group(&mut self, number: u32, key: &TenantKey) {
         self.groups.remove(group_of(key), number);
     }
 
@@ -281,7 +296,7 @@ impl Core {
         };
         group.limits = Some(limits);
         let was_on = group.following.is_on();
-        group.following.begin(group.pools.len());
+        group.following.begin(group.tenants.len());
         if self.follow_some(key, self.groups.at_once).1 && !was_on {
             self.groups.following.push_back(key);
         }
@@ -303,25 +318,32 @@ impl Core {
         }
     }
 
-    /// So many pools of a group, at most. How many those were; and whether there are more.
+    /// So many tenants of a group, at most. How many those were; and whether there are more.
     fn follow_some(&mut self, key: GroupKey, most: usize) -> (usize, bool) {
         let mut some = std::mem::take(&mut self.groups.some);
         let (mut followed, mut is_on) = (0, false);
         if let Some(group) = self.groups.get_mut(key) {
-            followed = group.following.next(&group.pools, most, &mut some);
+            followed = group.following.next(&group.tenants, most, &mut some);
             is_on = group.following.is_on();
         }
         for number in some.drain(..) {
             self.follow_limits(number);
-            self.mark_dirty(number);
+            if let Some(pool) = self.pool_of_tenant(number) {
+                if let Some(pool) = self.pool_mut(pool) {
+                    // Its room is looked at anew.
+                    pool.without_room.insert(number);
+                }
+                self.mark_dirty(pool);
+            }
         }
         self.groups.some = some;
         (followed, is_on)
     }
 
-    /// What is kept of a pool is as its limits say.
+    /// What is kept of a tenant is as its limits say.
     pub(super) fn follow_limits(&mut self, number: u32) {
-        self.count_reserve(number);
+        self.count_limits(number);
+        self.count_if_limited(number);
         self.mode_may_differ(number);
     }
 
@@ -332,22 +354,27 @@ impl Core {
         }
     }
 
-    /// What is set for a pool's role and database; of each it is the first pool that
+    /// What is set for a tenant's role and database; of each group it is the first that
     /// says so. None before the launcher has.
     pub fn settings(&self, number: u32) -> Option<&PoolSettings> {
         let group = self.groups.get(self.group_of(number)?)?;
-        let is_known = group.limits.is_some() && group.pools.first() == Some(&number);
+        let is_known = group.limits.is_some() && group.tenants.first() == Some(&number);
         is_known.then_some(&group.settings)
     }
 
-    /// Each pool is in its group, once, and no group is without. Those that have had
-    /// their turn are as the limits say.
+    /// Each tenant is in its group, once, and no group is without.
     #[cfg(test)]
-    pub(super) fn check_groups(&self, pools: &[u32]) {
+    pub(super) fn check_groups(&self) {
         let mut listed = Vec::new();
         for (key, group) in self.groups.iter() {
-            assert!(!group.pools.is_empty(), "a group without a pool");
-            for number in &group.pools {
+            assert!(!group.tenants.is_empty(), "a group without a tenant");
+            let served = group
+                .tenants
+                .iter()
+                .filter_map(|number| self.tenant(*number));
+            let served: usize = served.map(|tenant| tenant.served.len()).sum();
+            assert_eq!(served, group.served, "served of {key:?}");
+            for number in &group.tenants {
                 assert_eq!(self.group_of(*number), Some(*key));
                 let limits = self.limits_of(*number);
                 assert_eq!(limits, group.limits(), "of its group");
@@ -355,15 +382,10 @@ impl Core {
             }
             let is_listed = self.groups.following.contains(key);
             assert!(!group.following.is_on() || is_listed, "nobody goes on");
-            for number in group.following.passed(&group.pools) {
-                let reserve = group.limits().map_or(0, |limits| limits.reserve);
-                let reserve = reserve * usize::from(self.sessions.members(number) > 0);
-                assert_eq!(self.reserved(number), reserve, "what is reserved");
-            }
         }
         listed.sort_unstable();
-        assert_eq!(listed, pools);
-        let is_there = |number| self.groups.table[number as usize].pools.first().is_some();
+        assert!(self.tenants.existing().iter().eq(listed));
+        let is_there = |number| self.groups.table[number as usize].tenants.first().is_some();
         assert!(
             self.groups.changed.iter().all(is_there),
             "a change of what is no more"
@@ -380,19 +402,13 @@ impl Core {
         assert_eq!(free + self.groups.by_key.len(), self.groups.table.len());
     }
 
-    /// Has this pool still to follow the limits of its group?
+    /// Has this tenant still to follow the limits of its group?
     #[cfg(test)]
     pub(super) fn is_to_follow(&self, number: u32) -> bool {
         let group = self.group_of(number).and_then(|key| self.groups.get(key));
-        let mut passed = group.map(|group| group.following.passed(&group.pools));
+        let mut passed = group.map(|group| group.following.passed(&group.tenants));
         !passed
             .as_mut()
             .is_some_and(|passed| passed.any(|it| it == number))
-    }
-
-    #[cfg(test)]
-    pub(super) fn has_own_limits(&self) -> bool {
-        let mut limits = self.groups.iter().filter_map(|(_, group)| group.limits());
-        limits.any(|limits| limits.max_backends.is_some())
     }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 /// What decides how many backends a pool shall start now.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Growth {
-    /// Sessions in FIFO and ready queue.
+    /// Sessions that may be served: those that wait and have room, and in the ready queue.
     pub waiting: usize,
     /// Backends of the pool that are not there yet.
     pub starting: usize,
@@ -18,8 +18,6 @@ pub struct Growth {
     pub sessions: usize,
     pub min_backends: usize,
     pub places: Places,
-    /// How many more its own limit allows.
-    pub own_room: usize,
     /// Forced migration needs a second backend.
     pub force_migration: bool,
     /// Its sessions often take each other's, and it may have one more for that.
@@ -66,23 +64,17 @@ impl Growth {
     /// Those beyond the usual number are for sessions that wait alone.
     pub fn starts(&self) -> usize {
         let for_waiting = self.for_waiting().min(self.room());
-        let usual = self.places.usual_room().min(self.own_room);
-        for_waiting.max(self.wanted().min(usual))
+        for_waiting.max(self.wanted().min(self.places.usual_room()))
     }
 
     /// How many backends the pool could start, if it wanted them.
     pub fn room(&self) -> usize {
-        self.own_room.min(self.places.room())
+        self.places.room()
     }
 
     /// Sessions wait, and nothing may be started for them.
     pub fn wants_room(&self) -> bool {
-        self.waiting > 0 && self.wanted() > 0 && self.own_room > 0 && self.places.room() == 0
-    }
-
-    /// Sessions wait, and the pool has all the backends it may have.
-    pub fn is_at_its_limit(&self) -> bool {
-        self.waiting > 0 && self.wanted() > 0 && self.own_room == 0
+        self.waiting > 0 && self.wanted() > 0 && self.places.room() == 0
     }
 }
 
@@ -155,7 +147,6 @@ mod tests {
 
     fn growth() -> Growth {
         Growth {
-            own_room: usize::MAX,
             places: Places {
                 max_backends: 8,
                 max_extra: Some(2),
@@ -217,19 +208,6 @@ mod tests {
         now.places.dedicated = 1;
         assert_eq!(now.starts(), 1);
         assert!(!now.wants_room());
-    }
-
-    #[test]
-    fn nor_more_than_its_own_limit_and_then_it_wants_nobody_s_place() {
-        let mut now = Growth {
-            waiting: 50,
-            own_room: 2,
-            ..growth()
-        };
-        assert_eq!(now.starts(), 2);
-        now.own_room = 0;
-        now.places.total = 8;
-        assert!(now.starts() == 0 && !now.wants_room() && now.is_at_its_limit());
     }
 
     #[test]

@@ -17,6 +17,8 @@ const LOOKED_AT_ONCE: usize = if cfg!(test) { 4 } else { 256 };
 #[derive(Debug, Default)]
 pub struct LookForHeld {
     backends: Cursor,
+    /// And the look for whose they are.
+    roles: Cursor,
     /// Sessions that waited and have got a backend.
     pub handed_out: u64,
 }
@@ -112,5 +114,25 @@ impl Core {
         } else if was_held && !is_held {
             self.room.look_for_surplus();
         }
+    }
+
+    /// In each tick in which somebody waits: whose sessions backends have at the moment, of
+    /// very many backends some. Which role has how many counts for those that wait.
+    pub(super) fn note_roles(&mut self, words: &impl Words) {
+        if self.in_want.is_empty() {
+            return;
+        }
+        for _ in 0..LOOKED_AT_ONCE.min(self.backends.end() as usize) {
+            if let Some(slot) = self.held.roles.step(self.backends.end()) {
+                self.note_role(slot, words);
+            }
+        }
+    }
+
+    pub(super) fn note_role(&mut self, slot: u32, words: &impl Words) {
+        let role = self
+            .key_of(words.backend_session(slot))
+            .map(|key| key.role_oid);
+        self.backends.is_of_role(slot, role);
     }
 }

@@ -178,6 +178,12 @@ impl Core {
         self.holds_on(number).next().is_some()
     }
 
+    /// Is the database of this tenant?
+    pub fn is_tenant_held(&self, number: u32) -> bool {
+        self.pool_of_tenant(number)
+            .is_some_and(|pool| self.is_held(pool))
+    }
+
     /// Is it, and do its sessions end?
     pub(super) fn is_forced(&self, number: u32) -> bool {
         self.holds_on(number).any(|hold| hold.forced)
@@ -205,8 +211,11 @@ impl Core {
     #[cfg(test)]
     fn note_who_is_to_end(&mut self, at: usize, words: &impl Words) {
         let hold = &self.holds[at];
-        let pools = self.pools.in_database(hold.database_oid, 0);
-        let ids = pools.flat_map(|number| self.sessions.of_pool(number));
+        let is_in = |id: &SessionId| {
+            let key = self.key_of(*id).expect("it has a tenant");
+            key.database_oid == hold.database_oid
+        };
+        let ids = self.sessions.ids().filter(is_in);
         let to_end = ids
             .filter(|id| hold.forced && self.is_forced_out(*id, words) && self.is_ours(*id, words));
         self.holds[at].to_end = to_end.collect();

@@ -127,7 +127,8 @@ impl Core {
             let is_still = words.backend_session(slot) == client.session
                 && self.now.us < client.seen_us + SEEN_US
                 && self.owed(client.session, was_unread, words) == Some(client.owes);
-            let backends = self.role_backends(backend.pool());
+            let role = backend.role();
+            let backends = role.map_or(0, |role| self.backends.of_role(role));
             let key = (backends, Reverse(client.since_us));
             (is_long && is_still && !within.contains(&slot)).then_some((
                 key,

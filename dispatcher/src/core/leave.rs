@@ -19,8 +19,8 @@ impl Core {
     }
 
     /// It is no longer dedicated if its session has gone.
-    pub(super) fn may_be_free(&mut self, slot: u32) {
-        self.told_dedicated(slot, false);
+    pub(super) fn may_be_free(&mut self, slot: u32, words: &impl Words) {
+        self.told_dedicated(slot, false, words);
         if let Some(number) = self.backends.get(slot).map(|backend| backend.pool()) {
             self.mark_dirty(number);
         }
@@ -51,9 +51,6 @@ impl Core {
         };
         self.act(Action::FreeSlot(slot));
         let (number, now_us) = (backend.pool(), self.now.us);
-        if let Some(pool) = self.pools.get(number) {
-            self.backend_tally.take(pool.key(), 1);
-        }
         if self.pools.forget_backend(number, slot, now_us) {
             self.act(Action::CloseQueue(number));
             self.count_use(number);

@@ -68,8 +68,6 @@ pub struct Room {
     tried: usize,
     /// Nobody could go.
     not_before_us: u64,
-    /// A turn may be over then.
-    looks_again_us: Option<u64>,
     /// It goes on in the next round, without anything having happened.
     goes_on: bool,
     /// What it goes on with, when all backends have been seen.
@@ -124,11 +122,6 @@ impl Room {
 
     pub fn is_offered(&self) -> bool {
         !self.offered.is_empty()
-    }
-
-    /// When it is to be looked again, if not in the next tick.
-    pub fn looks_again_us(&self) -> Option<u64> {
-        self.looks_again_us
     }
 
     /// Pools that get the places that have just become free, in this order.
@@ -192,14 +185,6 @@ impl Core {
     /// Told in each round, after the pools have been looked at.
     pub(super) fn make_room(&mut self, words: &impl Words) {
         self.room.goes_on = false;
-        if self
-            .room
-            .looks_again_us
-            .is_some_and(|then_us| self.now.us >= then_us)
-        {
-            self.room.looks_again_us = None;
-            self.room.is_due |= !self.room.is_offered();
-        }
         if !self.room.is_due || self.now.us < self.room.not_before_us {
             return;
         }
@@ -270,7 +255,6 @@ impl Core {
         let waiting = self.in_all(claims.len());
         let is_untaken = |since_us| self.now.us >= since_us + UNTAKEN_US;
         let rules = Rules::new(self.now.us, timeout_us, all.len(), waiting, passing_us)
-            .with_becoming(self.passing.becoming_us())
             .with_any_end(self.room.untaken_since_us.is_some_and(is_untaken))
             .with_ending_at_once(if are_few { 1 } else { all.len() / ENDING_PART });
         let rules = match are_few {
@@ -297,9 +281,6 @@ impl Core {
             }
         } else {
             self.give_to_first(&rules, &claims, &mut all, words);
-            if !self.room.is_offered() && !claims.is_empty() {
-                self.room.looks_again_us = rules.looks_again_us();
-            }
         }
         self.holdings.put_back(all);
         if are_few {
@@ -372,7 +353,10 @@ impl Core {
 
     /// The order in which pools get what is free.
     pub(super) fn place_key(&self, number: u32, words: &impl Words) -> (usize, bool, bool, u64) {
-        let backends = (self.role_backends(number), self.own_backends(number));
+        let backends = (
+            self.least_of_roles(number, words),
+            self.own_backends(number),
+        );
         let waited_us = self.oldest_wait_us(number, words).unwrap_or(0);
         let since_us = self.now.us.saturating_sub(waited_us);
         place_key(&self.room.meant_for, number, backends, since_us)
@@ -403,7 +387,7 @@ impl Core {
                 },
                 weight: self.weight(number),
                 is_lacking: pool.is_lacking(),
-                is_role_without: self.role_backends(number) == 0,
+                is_role_without: self.least_of_roles(number, words) == 0,
                 has_its_share: self.places_for(number, words).has_its_share(),
                 is_owed: backends < self.reserved(number) && may_be_reserved,
             })

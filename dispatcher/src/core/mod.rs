@@ -10,7 +10,7 @@
 //!
 //! | module | what it decides |
 //! |---|---|
-//! | `sessions` | where a session is; who waits, in which order |
+//! | `sessions` | where a session is; who waits, in which order; whose turn it is |
 //! | `backends` | what a backend is; how many there are |
 //! | `coming` | what becomes of a session that speaks, comes back, or ends |
 //! | `serve` | who gets which backend; how many are started |
@@ -19,14 +19,14 @@
 //! | `waits`, `cancel`, `holds`, `stop` | who is told what while he waits, or ends |
 //! | `who_is_in` | who is in a database that a statement wants |
 //! | `want`, `sweep` | which pools and sessions are looked at in a tick, and once a second |
-//! | `groups`, `pool_limits` | how many backends and sessions a role may have in a database |
+//! | `groups`, `pool_limits` | which limits a role has in a database |
 //! | `pool_memory` | how much their contexts take together, and may |
-//! | `tally` | how many a role has, and how many are in a database |
+//! | `tenants`, `tally` | whose sessions there are, and how many a role has |
+//! | `served` | how many of a role's are being served, where that is limited |
 //! | `modes` | whose sessions keep their backends because that is what is wanted |
 //! | `whose` | may this backend speak of that session? |
 //! | `admission` | who comes in, and when new sessions are native because too many wait |
 //! | `attach`, `leave`, `burial`, `shrink` | a backend comes, goes, has ended, may go |
-//! | `become_of` | one that goes for another pool becomes that pool's instead |
 //! | `room`, `make_room`, `holdings`, `candidates` | which backend gives way for another pool, of those that were seen |
 //! | `within_limits` | which does, where the server has a limit of its own |
 //! | `passing` | what that has cost of late |
@@ -37,7 +37,6 @@
 mod admission;
 mod attach;
 mod backends;
-mod become_of;
 mod burial;
 mod cancel;
 mod candidates;
@@ -67,6 +66,7 @@ mod pool_table;
 mod pools;
 mod room;
 mod serve;
+mod served;
 mod sessions;
 mod shrink;
 #[cfg(test)]
@@ -75,6 +75,7 @@ mod stall;
 mod stop;
 mod sweep;
 mod tally;
+mod tenants;
 mod waits;
 mod want;
 mod who_is_in;
@@ -96,6 +97,7 @@ pub use pool_changes::Reason;
 pub use pool_limits::{PoolLimits, PoolMode, PoolSettings};
 pub use pools::PoolKey;
 pub use tally::Tally;
+pub use tenants::{StartsAs, TenantKey};
 pub use who_is_in::Roles;
 pub use whose::{Tells, Whose};
 pub use words::{Shown, Word, Words};
@@ -122,6 +124,7 @@ use stall::Stall;
 use std::collections::VecDeque;
 use stop::Endings;
 use sweep::Sweeping;
+use tenants::Tenants;
 use want::Wants;
 use who_is_in::WhoIsIn;
 use within_limits::LimitLooks;
@@ -189,7 +192,8 @@ pub struct Core {
     sessions: Sessions,
     backends: Backends,
     pools: Pools,
-    /// Those that have neither a session nor a backend.
+    tenants: Tenants,
+    /// Pools that have neither a tenant nor a backend.
     unused: PoolSet,
     /// Which of them goes next, if there may be no more pools.
     unused_from: u32,
@@ -197,7 +201,6 @@ pub struct Core {
     groups: Groups,
     memory_laps: MemoryLaps,
     session_tally: Tally,
-    backend_tally: Tally,
     /// Pools in which somebody may wait.
     in_want: PoolSet,
     /// Pools to look at when the round ends.
@@ -253,12 +256,12 @@ impl Core {
             sessions: Sessions::new(session_slots, pools, first_generation),
             backends: Backends::new(backend_slots, |slot| words.slot_is_free(slot)),
             pools: Pools::new(pools),
+            tenants: Tenants::new(pools),
             unused: PoolSet::new(pools),
             unused_from: 0,
             groups: Groups::new(pools, mark_of),
             memory_laps: MemoryLaps::default(),
             session_tally: Tally::default(),
-            backend_tally: Tally::default(),
             in_want: PoolSet::new(pools),
             dirty: Vec::new(),
             round: Round::default(),
@@ -328,15 +331,15 @@ impl Core {
             Event::NotSent { pool, id, to_queue } => self.not_sent(pool, id, to_queue, words),
             Event::QueueFull { pool, id } => self.queue_full(pool, id, words),
             Event::QueueHasRoom(pool) => self.queue_has_room(pool),
+            Event::QueueIsLow(pool) => self.mark_dirty(pool),
             Event::TakenBack(id) => self.taken_back(id),
             Event::QueueDrained(pool) => self.queue_drained(pool),
 
             Event::Attached(slot) => self.attached(slot),
             Event::BackendGone(slot) => self.backend_gone(slot),
-            Event::Dedicated(slot, dedicated) => self.told_dedicated(slot, dedicated),
-            Event::MayBeFree(slot) => self.may_be_free(slot),
+            Event::Dedicated(slot, dedicated) => self.told_dedicated(slot, dedicated, words),
+            Event::MayBeFree(slot) => self.may_be_free(slot, words),
             Event::Leaves { slot, cause } => self.leaves(slot, cause, words),
-            Event::GivesWay(slot) => self.gives_way(slot, words),
             Event::SlotFreed(slot) => self.backends.release(slot),
             Event::TicketBack(is_ours) => self.ticket_back(is_ours, words),
             Event::Measured {
@@ -387,6 +390,7 @@ impl Core {
     }
 
     fn tick(&mut self, words: &impl Words) {
+        self.note_roles(words);
         self.look_at_waiting(words);
         self.look_for_held(words);
         self.look_who_has_missing(words);
@@ -437,12 +441,6 @@ impl Core {
             || !self.in_want.is_empty()
             || self.backends.held() > 0
             || self.burials.are_some_missing()
-    }
-
-    /// So long it may be waited for what happens, if that is less than a tick.
-    pub fn patience_us(&self) -> Option<u64> {
-        let then_us = self.room.looks_again_us()?;
-        Some(then_us.saturating_sub(self.now.us))
     }
 
     pub fn sessions(&self) -> &Sessions {

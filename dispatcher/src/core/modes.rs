@@ -1,4 +1,4 @@
-//! Sessions that keep their backends because that is what is wanted: of pools
+//! Sessions that keep their backends because that is what is wanted: of tenants
 //! whose mode says so, and all of them while they are few.
 //!
 //! The backends are told (`Action::Keep`), and look at each boundary. So a
@@ -15,29 +15,41 @@ use super::{Action, Core};
 pub(super) const WOKEN_AT_ONCE: usize = if cfg!(test) { 4 } else { 256 };
 
 impl Core {
-    /// The mode of a pool's group has become known, or may have changed.
+    /// The mode of a tenant's group has become known, or may have changed.
     pub(super) fn mode_may_differ(&mut self, number: u32) {
         let mode = self.limits_of(number).map(|limits| limits.mode);
         // Who came before it was known that he should be native is served as
         // close to that as can be.
         let keeps = mode.unwrap_or_default() != PoolMode::Shared;
-        let Some(pool) = self.pool_mut(number) else {
+        let Some(tenant) = self.tenant_mut(number) else {
             return;
         };
-        if !pool.keep_sessions(keeps) {
+        if tenant.keeps_sessions == keeps {
             return;
         }
+        tenant.keeps_sessions = keeps;
         self.act(Action::Keep {
-            pool: Some(number),
+            tenant: Some(number),
             keeps,
         });
-        match keeps {
-            true => self.waking.remove(number),
-            false => self.waking.insert(number),
+        if !keeps {
+            // Those that sleep with a session of it.
+            self.wake_pool_of(number);
         }
     }
 
-    /// In each round: the next ones of pools that keep theirs no longer.
+    /// All backends of a tenant's pool look again at what they are told of it.
+    pub(super) fn wake_pool_of(&mut self, tenant: u32) {
+        let Some(number) = self.pool_of_tenant(tenant) else {
+            return;
+        };
+        if let Some(pool) = self.pool_mut(number) {
+            pool.begin_to_wake();
+            self.waking.insert(number);
+        }
+    }
+
+    /// In each round: the next ones of pools that have a tenant which keeps them no longer.
     pub(super) fn wake_pools_on(&mut self) {
         let mut left = self.round.at_once();
         let next = |_, pool: &mut Pool| pool.next_to_wake();
@@ -58,7 +70,7 @@ impl Core {
         }
         self.are_few = are_few;
         self.act(Action::Keep {
-            pool: None,
+            tenant: None,
             keeps: are_few,
         });
         self.to_wake.begin(match are_few {

@@ -36,10 +36,6 @@ impl Average {
 pub struct Passing {
     exit: Average,
     start: Average,
-    /// From when one says that it gives way until it serves another pool.
-    becoming: Average,
-    /// That is how the last one was passed on.
-    is_by_becoming: bool,
 }
 
 impl Passing {
@@ -49,17 +45,6 @@ impl Passing {
 
     pub fn has_started(&mut self, after_us: u64) {
         self.start.add(after_us);
-        self.is_by_becoming = false;
-    }
-
-    pub fn has_become(&mut self, after_us: u64) {
-        self.becoming.add(after_us);
-        self.is_by_becoming = true;
-    }
-
-    /// None: backends end, and others start.
-    pub fn becoming_us(&self) -> Option<u64> {
-        self.is_by_becoming.then(|| self.becoming.us())
     }
 
     /// Both.

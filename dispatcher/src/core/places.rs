@@ -127,6 +127,11 @@ impl Places {
         self.ceiling.saturating_sub(self.total)
     }
 
+    /// Are no more left in a stall than are kept for roles that have few?
+    pub fn are_few_left(&self) -> bool {
+        self.has_extra() && self.left() <= self.kept()
+    }
+
     /// Are few left, and has the role so many that it takes nobody else's place?
     pub fn has_its_share(&self) -> bool {
         let left = self.left();

@@ -37,14 +37,10 @@ pub enum Reason {
     Old,
     /// There are more than there may be, of all pools.
     Surplus,
-    /// pool_max_backends
-    BeyondLimit,
     /// That pool's sessions wait: for a place among all,
     RoomFor(u32),
     /// as no more may be started, and its client let it wait for long (idle_clients.rs),
     RoomFromIdle(u32),
-    /// among those of its role in its database,
-    RoomWithinPoolLimit(u32),
     /// or within a limit of the server's on connections.
     RoomWithinConnectionLimit(u32),
     /// A statement wants the database for itself.
@@ -79,7 +75,6 @@ impl Reason {
         match self {
             Reason::RoomFor(pool)
             | Reason::RoomFromIdle(pool)
-            | Reason::RoomWithinPoolLimit(pool)
             | Reason::RoomWithinConnectionLimit(pool) => Some(pool),
             _ => None,
         }
@@ -96,10 +91,8 @@ impl Reason {
             Reason::Idle => "backend_idle_timeout",
             Reason::Old => "backend_lifetime",
             Reason::Surplus => "max_backends",
-            Reason::BeyondLimit => "pool_max_backends",
             Reason::RoomFor(_) => "room for another pool",
             Reason::RoomFromIdle(_) => "extra_idle_timeout",
-            Reason::RoomWithinPoolLimit(_) => "room within pool_max_backends",
             Reason::RoomWithinConnectionLimit(_) => "room within a connection limit",
             Reason::Hold => "database wanted by a statement",
             Reason::Outdated => "settings changed",

@@ -1,14 +1,13 @@
 //! Limits of a role in a database, as ALTER ROLE and ALTER DATABASE set them.
 //!
-//! Pools of one role and database (startup options split them) are a *group* and
+//! Tenants of one role and database (startup options split them) are a *group* and
 //! have their limits together (groups.rs). What these are the launcher is asked when the
 //! first of them is made, and again when settings change; until it has answered
-//! each has one backend.
+//! one of the group's sessions is served at a time.
 
 use super::ids::GroupKey;
-use super::pool_changes::Reason;
-use super::room::DEFAULT_WEIGHT;
-use super::{Core, PoolKey, Words};
+use super::sessions::DEFAULT_WEIGHT;
+use super::{Core, TenantKey};
 
 /// pg_baton.pool_mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,13 +44,14 @@ impl PoolMode {
 /// The parameters pg_baton.pool_*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolLimits {
+    /// Of sessions that are served at a time (served.rs).
     pub max_backends: Option<usize>,
     pub min_backends: Option<usize>,
     pub max_sessions: Option<usize>,
     pub mode: PoolMode,
     /// None: as all.
     pub weight: Option<u64>,
-    /// Backends that go for no other pool.
+    /// Backends that go for no other tenant and no other pool.
     pub reserve: usize,
     /// Bytes of its sessions' contexts.
     pub memory: Option<i64>,
@@ -65,7 +65,7 @@ pub struct PoolSettings {
     pub sources: [u32; 7],
 }
 
-pub fn group_of(key: &PoolKey) -> GroupKey {
+pub fn group_of(key: &TenantKey) -> GroupKey {
     (key.role_oid, key.database_oid)
 }
 
@@ -89,9 +89,7 @@ impl PoolLimits {
 
 impl Core {
     pub(super) fn weight(&self, number: u32) -> u64 {
-        let limits = self.limits_of(number);
-        let own = limits.and_then(|limits| limits.weight);
-        own.unwrap_or(DEFAULT_WEIGHT)
+        (self.pool(number)).map_or(DEFAULT_WEIGHT, |pool| pool.together.weight())
     }
 
     /// So many of a pool's backends go for no other, as they are counted with those of all
@@ -113,97 +111,14 @@ impl Core {
         (self.most_reserved()).saturating_sub(self.backends.reserved())
     }
 
-    /// A pool's limits are others now, or it has its first session, or no more: without one
-    /// nothing is reserved for it.
-    pub(super) fn count_reserve(&mut self, number: u32) {
-        let reserve = self.limits_of(number).map_or(0, |limits| limits.reserve);
-        let has_sessions = self.sessions.members(number) > 0;
-        (self.backends).reserve(number, reserve * usize::from(has_sessions));
-    }
-
     pub(super) fn min_backends(&self, number: u32) -> usize {
-        let limits = self.limits_of(number);
-        let own = limits.and_then(|limits| limits.min_backends);
-        own.unwrap_or(self.limits.min_backends)
-    }
-
-    /// Backends that count for a pool's limit: not dedicated ones.
-    fn group_backends(&self, number: u32) -> usize {
         let pool = self.pool(number);
-        pool.map_or(0, |pool| self.pools.backends_of_group(group_of(pool.key())))
+        pool.map_or(0, |pool| pool.together.least(self.limits.min_backends))
     }
 
-    /// How many more backends a pool may have by its own limit.
-    pub(super) fn group_room(&self, number: u32) -> usize {
-        let most = match self.limits_of(number) {
-            Some(limits) => limits.max_backends,
-            // Not known yet.
-            None => Some(1),
-        };
-        most.map_or(usize::MAX, |most| {
-            most.saturating_sub(self.group_backends(number))
-        })
-    }
-
-    /// Sessions wait, and their group has all the backends it may: one of
-    /// another of its pools goes, if this one has none.
-    pub(super) fn make_room_in_group(&mut self, number: u32, words: &impl Words) {
-        let has_one = self
-            .pool(number)
-            .is_some_and(|pool| !pool.shared().is_empty());
-        let is_going = self.backends.somebody_goes_for(number);
-        let Some(group) = self.group_of(number).filter(|_| !has_one && !is_going) else {
-            return;
-        };
-        let others = self.pools.with_backends_of_group(group);
-        let others = others.filter(|other| *other != number);
-        let others = others.take(self.holdings.at_once());
-        let largest = others.max_by_key(|other| self.serving_backends(*other));
-        let first = largest.and_then(|other| self.first_to_go(other, words).first().copied());
-        if let Some(slot) = first {
-            self.retire_for(slot, number, Reason::RoomWithinPoolLimit(number));
-        }
-    }
-
-    /// Shared backends of a pool: those that are free, and then the newest. Of very many
-    /// those that came last.
-    fn first_to_go(&self, number: u32, words: &impl Words) -> Vec<u32> {
-        let slots = self.pool_backends(number);
-        let some = slots.iter().rev().take(self.holdings.at_once()).copied();
-        let mut shared: Vec<u32> = some.filter(|slot| self.backends.is_shared(*slot)).collect();
-        shared.sort_by_cached_key(|slot| {
-            let since_us = self
-                .backends
-                .get(*slot)
-                .map(|backend| backend.attached_us());
-            std::cmp::Reverse((words.backend(*slot).is_free(), since_us))
-        });
-        shared
-    }
-
-    /// More backends than a lowered limit allows go at their next boundary.
-    pub(super) fn shrink_to_limit(&mut self, number: u32, words: &impl Words) {
-        let limits = self.limits_of(number);
-        let Some(most) = limits.and_then(|limits| limits.max_backends) else {
-            return;
-        };
-        let leaving = |number: u32| self.pool(number).map_or(0, |pool| pool.shared().len());
-        let going = leaving(number) - self.serving_backends(number).min(leaving(number));
-        let excess = self.group_backends(number).saturating_sub(most + going);
-        let most = excess.min(self.serving_backends(number).saturating_sub(1));
-        if most == 0 {
-            return;
-        }
-        for slot in self.first_to_go(number, words).into_iter().take(most) {
-            self.retire(slot, Reason::BeyondLimit);
-        }
-    }
-
-    /// More backends than its own limit: true after one too many is opened.
     #[cfg(test)]
-    pub(super) fn group_is_overdrawn(&self, number: u32) -> bool {
-        let limits = self.limits_of(number);
-        let most = limits.map_or(Some(1), |limits| limits.max_backends);
-        most.is_some_and(|most| self.group_backends(number) > most)
+    pub(super) fn has_own_limits(&self) -> bool {
+        let mut limits = self.groups.iter().filter_map(|(_, group)| group.limits());
+        limits.any(|limits| limits.max_backends.is_some())
     }
 }

@@ -3,15 +3,15 @@
 //!
 //! Each session counts with what its own context accounts for (`context_bytes` in
 //! the views), whoever else has the same: so no role's limit depends on what others
-//! do. The sum of a group's pools is kept, as each context changes. Backends are shown how
+//! do. The sum of a group's tenants is kept, as each context changes. Backends are shown how
 //! much is left, and one whose session has more news than that keeps it; so the limit is
 //! exceeded by what several send at the same moment, and by greetings. New sessions are
 //! native meanwhile. Nobody else notices.
 //!
-//! A group may have very many pools, as startup options split them. 256 are shown in a
+//! A group may have very many tenants, as startup options split them. 256 are shown in a
 //! round what is left; of more the next ones in the next round, round the group's end: what
 //! backends see is no older than it takes to go round all of them, a round for each 256.
-//! So much may be sent beyond the limit meanwhile. A new pool is shown at once.
+//! So much may be sent beyond the limit meanwhile. A new tenant is shown at once.
 //!
 //! A session that was kept is shared again when there is room: its backend looks
 //! after each transaction, and is woken where others have given some back. (Without
@@ -22,6 +22,8 @@
 use super::ids::GroupKey;
 use super::lap::Lap;
 use super::{Action, Core, SessionId};
+#[cfg(test)]
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
 /// No limit.
@@ -29,16 +31,16 @@ const UNLIMITED: i64 = i64::MAX;
 /// A backend may be about to say what it keeps its session for as the others are
 /// woken: they are once more.
 const WAKES: u8 = 2;
-/// Pools that are shown in a round what is left, and as many whose backends are woken:
+/// Tenants that are shown in a round what is left, and as many whose pools' backends are woken:
 /// some 10 microseconds.
 const AT_ONCE: usize = 256;
 
-/// A pool's.
+/// A tenant's.
 #[derive(Default)]
 pub struct Memory {
     /// Of the contexts of its sessions, as far as they are stored.
     bytes: i64,
-    /// What its backends have been shown to be left.
+    /// What backends have been shown to be left.
     shown: Option<i64>,
 }
 
@@ -52,7 +54,7 @@ impl Memory {
 /// A group's.
 #[derive(Default)]
 pub struct GroupMemory {
-    /// Of all its pools.
+    /// Of all its tenants.
     bytes: i64,
     to_show: Lap,
     to_wake: Lap,
@@ -61,7 +63,7 @@ pub struct GroupMemory {
 }
 
 impl GroupMemory {
-    /// There is a pool more in the group, or one less, of so many now.
+    /// There is a tenant more in the group, or one less, of so many now.
     pub fn has_another(&mut self, all: usize, is_new: bool) {
         self.to_show.has_another(all, is_new);
         self.to_wake.has_another(all, is_new);
@@ -116,14 +118,14 @@ impl Core {
         let Some(key) = self.group_of(number) else {
             return;
         };
-        if let Some(pool) = self.pool_mut(number) {
-            pool.memory.bytes += grown;
+        if let Some(tenant) = self.tenant_mut(number) {
+            tenant.memory.bytes += grown;
         }
         if let Some(group) = self.groups.get_mut(key) {
             group.memory_mut().0.bytes += grown;
         }
         // Each change of a context comes here; few roles have such a limit.
-        if self.pool_memory(number).1.is_some() {
+        if self.tenant_memory(number).1.is_some() {
             self.show_memory_left(key);
         }
     }
@@ -143,13 +145,14 @@ impl Core {
 
     /// What is left, or the limit, may have changed.
     pub(super) fn show_memory_left(&mut self, key: GroupKey) {
-        let Some((memory, pools)) = self.groups.get_mut(key).map(|group| group.memory_mut()) else {
+        let Some((memory, tenants)) = self.groups.get_mut(key).map(|group| group.memory_mut())
+        else {
             return;
         };
         if !memory.to_show.is_on() {
             self.memory_laps.to_show.push_back(key);
         }
-        memory.to_show.begin(pools.len());
+        memory.to_show.begin(tenants.len());
         self.show_memory_left_on();
     }
 
@@ -185,7 +188,7 @@ impl Core {
         self.memory_laps.some = some;
     }
 
-    /// A new pool of the group, whose sessions have stored nothing yet.
+    /// A new tenant of the group, whose sessions have stored nothing yet.
     pub(super) fn show_memory_left_to(&mut self, number: u32, key: GroupKey) {
         let left = self.memory_left(key).unwrap_or(UNLIMITED);
         self.show_left(number, left);
@@ -193,12 +196,13 @@ impl Core {
 
     /// True if it is more than before.
     fn show_left(&mut self, number: u32, left: i64) -> bool {
-        let pool = self.pool_mut(number);
-        let Some(before) = pool.map(|pool| pool.memory.shown.replace(left)) else {
+        let tenant = self.tenant_mut(number);
+        let Some(before) = tenant.map(|tenant| tenant.memory.shown.replace(left)) else {
             return false;
         };
         if before != Some(left) {
-            self.act(Action::ShowMemoryLeft { pool: number, left });
+            let tenant = number;
+            self.act(Action::ShowMemoryLeft { tenant, left });
         }
         before.is_some_and(|before| before < left)
     }
@@ -249,8 +253,9 @@ impl Core {
             }
         }
         for number in some.drain(..) {
-            if self.pool_dedicated(number) > 0 {
-                self.act(Action::WakeForMemory(number));
+            let pool = self.pool_of_tenant(number);
+            if let Some(pool) = pool.filter(|pool| self.pool_dedicated(*pool) > 0) {
+                self.act(Action::WakeForMemory(pool));
             }
         }
         self.memory_laps.some = some;
@@ -265,12 +270,12 @@ impl Core {
         left.is_some_and(|left| left < i64::try_from(bytes).unwrap_or(i64::MAX))
     }
 
-    /// What the contexts of a pool's sessions take, and how much they may with those
-    /// of the other pools of its role and database.
-    pub fn pool_memory(&self, number: u32) -> (i64, Option<i64>) {
-        self.pool(number).map_or((0, None), |pool| {
+    /// What the contexts of a tenant's sessions take, and how much they may with those
+    /// of the other tenants of its role and database.
+    pub fn tenant_memory(&self, number: u32) -> (i64, Option<i64>) {
+        self.tenant(number).map_or((0, None), |tenant| {
             let most = self.limits_of(number).and_then(|limits| limits.memory);
-            (pool.memory.bytes, most)
+            (tenant.memory.bytes, most)
         })
     }
 
@@ -278,14 +283,17 @@ impl Core {
     /// are still to be shown.
     #[cfg(test)]
     pub(super) fn check_memory(&self) {
-        let shown = |number: u32| self.pool(number).and_then(|pool| pool.memory.shown);
+        let shown = |number: u32| self.tenant(number).and_then(|it| it.memory.shown);
+        let mut bytes: BTreeMap<u32, i64> = BTreeMap::new();
+        for id in self.sessions.ids() {
+            let session = self.sessions.get(id).expect("it is listed");
+            *bytes.entry(session.tenant()).or_default() += session.context_bytes();
+        }
         for (key, group) in self.groups.iter() {
             let mut sum = 0;
-            for number in group.pools() {
-                let ids = self.sessions.of_pool(*number);
-                let sessions = ids.filter_map(|id| self.sessions.get(id));
-                let bytes: i64 = sessions.map(|session| session.context_bytes()).sum();
-                assert_eq!(self.pool_memory(*number).0, bytes, "pool {number}");
+            for number in group.tenants() {
+                let bytes = bytes.get(number).copied().unwrap_or(0);
+                assert_eq!(self.tenant_memory(*number).0, bytes, "tenant {number}");
                 sum += bytes;
             }
             assert_eq!(group.memory().bytes, sum, "of {key:?} together");
@@ -294,8 +302,8 @@ impl Core {
             assert!(!memory.to_show.is_on() || is_listed(&self.memory_laps.to_show));
             assert!(memory.wakes == 0 || is_listed(&self.memory_laps.to_wake));
             let left = self.memory_left(*key).unwrap_or(UNLIMITED);
-            for number in memory.to_show.passed(group.pools()) {
-                assert_eq!(shown(number), Some(left), "pool {number}");
+            for number in memory.to_show.passed(group.tenants()) {
+                assert_eq!(shown(number), Some(left), "tenant {number}");
             }
         }
     }

@@ -14,24 +14,19 @@ impl Core {
         self.pools.get_mut(number)
     }
 
-    /// The pool that sessions of this key come into.
-    pub fn find_pool(&self, key: &PoolKey) -> Option<u32> {
+    pub(super) fn find_pool(&self, key: &PoolKey) -> Option<u32> {
         self.pools.find(key)
     }
 
     /// A new pool; None if there can be no more, which takes more pools with
     /// sessions or backends than there can be sessions and backends.
-    pub fn create_pool(&mut self, key: PoolKey) -> Option<u32> {
-        if self.pools.is_full() {
-            self.drop_one_unused();
-        }
+    pub(super) fn create_pool(&mut self, key: PoolKey) -> Option<u32> {
         let number = self.pools.add(key)?;
         self.count_use(number);
-        self.joins_group(number);
         Some(number)
     }
 
-    /// A pool is new, or a session or a backend of it has come or gone.
+    /// A pool is new, or a tenant or a backend of it has come or gone.
     pub(super) fn count_use(&mut self, number: u32) {
         match self.has_neither(number) {
             true => self.unused.insert(number),
@@ -39,16 +34,16 @@ impl Core {
         }
     }
 
-    /// Session nor backend.
+    /// Tenant nor backend.
     pub(super) fn has_neither(&self, number: u32) -> bool {
         let pool = self.pool(number);
-        pool.is_some_and(|pool| self.sessions.members(number) == 0 && !pool.has_backends())
+        pool.is_some_and(|pool| pool.together.all().is_empty() && !pool.has_backends())
     }
 
-    /// There are as many as sessions and backends: some have neither. The next of these
+    /// There are as many as there may be: some have neither. The next of these
     /// goes, from where it stopped the last time. Passed over are those to which something
     /// has happened in this round.
-    fn drop_one_unused(&mut self) {
+    pub(super) fn drop_one_unused(&mut self) {
         for _ in 0..self.unused.len() {
             let next = self.unused.first_from(self.unused_from);
             let Some(number) = next.or_else(|| self.unused.first_from(0)) else {
@@ -68,11 +63,10 @@ impl Core {
         if !self.unused.contains(number) || is_dirty {
             return;
         }
-        if let Some(pool) = self.pools.remove(number) {
+        if self.pools.remove(number).is_some() {
             self.unused.remove(number);
             self.in_want.remove(number);
             self.waking.remove(number);
-            self.leaves_group(number, pool.key());
             self.act(Action::PoolDropped(number));
         }
     }

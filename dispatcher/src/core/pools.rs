@@ -2,8 +2,8 @@
 //!
 //! Each list and count here says what the table says, and only what is in this file
 //! changes them together: a pool is found by its key, is in its database, and among those
-//! with backends exactly as long as it has one. What is asked for one database or one
-//! group looks at these pools only, and at no others.
+//! with backends exactly as long as it has one. What is asked for one database looks at
+//! these pools only, and at no others.
 
 mod look;
 mod pool;
@@ -15,19 +15,9 @@ mod walk;
 pub use pool::{Oldest, Pool, PoolKey};
 pub use ready_queue::counter_is_wrong;
 
-use super::ids::GroupKey;
-use super::pool_limits::group_of;
 use super::pool_set::PoolSet;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-
-/// Backends that count for the limit of a role in a database.
-#[derive(Default)]
-struct GroupBackends {
-    count: usize,
-    /// Pools that have some.
-    pools: BTreeSet<u32>,
-}
 
 pub struct Pools {
     /// By number.
@@ -40,8 +30,6 @@ pub struct Pools {
     existing: PoolSet,
     /// Those that have a backend, of whatever state, and hence a ready queue.
     with_backends: PoolSet,
-    /// Who has none is not in it.
-    of_group: HashMap<GroupKey, GroupBackends>,
     next_serial: u64,
 }
 
@@ -54,7 +42,6 @@ impl Pools {
             in_database: HashMap::new(),
             existing: PoolSet::new(most),
             with_backends: PoolSet::new(most),
-            of_group: HashMap::new(),
             next_serial: 0,
         }
     }
@@ -82,8 +69,7 @@ impl Pools {
 
     /// Those of a database, by its OID, from this number on.
     pub fn in_database(&self, database: u32, from: u32) -> impl Iterator<Item = u32> + '_ {
-        let pools = self.in_database.get(&database);
-        let pools = pools.into_iter();
+        let pools = self.in_database.get(&database).into_iter();
         pools.flat_map(move |pools| pools.range(from..).copied())
     }
 
@@ -152,20 +138,8 @@ impl Pools {
     }
 
     fn change_backends(&mut self, number: u32, change: impl FnOnce(&mut Pool)) {
-        let Some(Some(pool)) = self.table.get_mut(number as usize) else {
-            return;
-        };
-        let before = pool.shared().len();
-        change(pool);
-        let (now, key) = (pool.shared().len(), group_of(pool.key()));
-        let group = self.of_group.entry(key).or_default();
-        group.count = group.count + now - before;
-        match now {
-            0 => group.pools.remove(&number),
-            _ => group.pools.insert(number),
-        };
-        if group.count == 0 {
-            self.of_group.remove(&key);
+        if let Some(Some(pool)) = self.table.get_mut(number as usize) {
+            change(pool);
         }
     }
 
@@ -190,19 +164,6 @@ impl Pools {
         None
     }
 
-    /// Backends of a role in a database that count for its limit: not dedicated ones.
-    pub fn backends_of_group(&self, group: GroupKey) -> usize {
-        self.of_group.get(&group).map_or(0, |group| group.count)
-    }
-
-    /// Pools that have some of those.
-    pub fn with_backends_of_group(&self, group: GroupKey) -> impl Iterator<Item = u32> + '_ {
-        let group = self.of_group.get(&group);
-        group
-            .into_iter()
-            .flat_map(|group| group.pools.iter().copied())
-    }
-
     /// All that is found by something is what the table says.
     #[cfg(test)]
     pub fn check(&self) {
@@ -214,25 +175,14 @@ impl Pools {
         let has_some = |number: &&u32| self.get(**number).is_some_and(Pool::has_backends);
         let with_backends = there.iter().filter(has_some).copied();
         assert!(self.with_backends.iter().eq(with_backends), "with backends");
-        let mut in_database = 0;
-        let mut of_group: HashMap<GroupKey, usize> = HashMap::new();
-        for number in there {
-            let pool = self.get(number).expect("it is there");
-            assert!(self.in_database[&pool.key().database_oid].contains(&number));
-            in_database += 1;
-            assert_eq!(self.find(pool.key()), Some(number), "found by its key");
-            if !pool.shared().is_empty() {
-                *of_group.entry(group_of(pool.key())).or_default() += pool.shared().len();
-                assert!(self.of_group[&group_of(pool.key())].pools.contains(&number));
-            }
+        for number in &there {
+            let key = self.get(*number).expect("it is there").key();
+            assert!(self.in_database[&key.database_oid].contains(number));
+            assert_eq!(self.find(key), Some(*number), "found by its key");
         }
         let found: usize = self.in_database.values().map(BTreeSet::len).sum();
-        assert_eq!(found, in_database, "found by what is past");
-        assert_eq!(self.by_key.len(), in_database, "found by what is past");
-        let counted: HashMap<GroupKey, usize> = (self.of_group.iter())
-            .map(|(key, group)| (*key, group.count))
-            .collect();
-        assert_eq!(counted, of_group, "backends of groups");
+        assert_eq!(found, there.len(), "found by what is past");
+        assert_eq!(self.by_key.len(), there.len(), "found by what is past");
     }
 }
 

@@ -2,29 +2,17 @@
 //!
 //! Free of I/O. A pool that waits and may start nothing has a [`Claim`], what
 //! may go for it is a [`Holding`]. Two demands are weighed here: whoever waits
-//! longest comes first, whatever his pool; and a backend is of one role and
-//! database for life, so to pass it on costs a process. Hence pools are served
+//! longest comes first, whatever his pool; and a backend is of one database for life, so to pass it on costs a process. Hence pools are served
 //! in turns: what a pool has got it keeps for a *turn*, short enough for all
 //! turns to fit into a part of session_wait_timeout. docs/design/pools.md has
 //! the reasons.
 
-/// pg_baton.pool_weight, where nobody has set it.
-pub const DEFAULT_WEIGHT: u64 = 100;
+use super::sessions::DEFAULT_WEIGHT;
+
 /// A turn is no shorter, if it need not be,
 const TURN_US: u64 = 100_000;
 /// and so many times as long as it takes to pass a backend on (passing.rs).
 const LONG_TURN: u64 = 16;
-/// Where a backend becomes the other pool's (become_of.rs) the processors work for others
-/// meanwhile: a turn is so many times as long as that takes,
-const BECOMING_TURN: u64 = 8;
-/// but no shorter than this.
-const SHORTEST_TURN_US: u64 = 5_000;
-/// A part of such a turn is enough to tell that a backend is not between two statements.
-const QUIET_PART: u64 = 4;
-/// Of a turn this part passes until it is looked again whether one is over, where turns are
-/// shorter than the time between two ticks.
-const LOOK_PART: u64 = 4;
-const SHORTEST_LOOK_US: u64 = 500;
 /// Where so many pools take turns that a round of them would take longer than this, it
 /// is as much shorter as it has to be, but no less than so many times: each is served
 /// evenly over some seconds.
@@ -144,8 +132,6 @@ pub enum Choice {
 pub struct Rules {
     now_us: u64,
     turn_us: u64,
-    /// Where backends become the other pool's.
-    becoming_turn_us: Option<u64>,
     /// However much a pool weighs.
     most_turn_us: u64,
     /// Of a backend that has served nobody yet: it came for nothing if it went.
@@ -199,7 +185,6 @@ impl Rules {
             now_us,
             turn_us,
             most_turn_us: round_us / turns,
-            becoming_turn_us: None,
             unserved_us: TURN_US,
             quiet_us: QUIET_US,
             // Who is late overrules the order of turns: not before two rounds.
@@ -213,38 +198,6 @@ impl Rules {
             ending_at_once: 1,
             sample: None,
         }
-    }
-
-    /// Backends become the pools' to which they are passed on, within so long.
-    pub fn with_becoming(self, becoming_us: Option<u64>) -> Rules {
-        let turn_us = becoming_us.map(|becoming_us| {
-            let turn_us = (BECOMING_TURN * becoming_us).max(SHORTEST_TURN_US);
-            turn_us.min(self.turn_us)
-        });
-        Rules {
-            becoming_turn_us: turn_us,
-            ..self
-        }
-    }
-
-    /// A pool without a backend gets one of those that may become its after a short turn.
-    /// Those that have some come to shares that last, and not by turns.
-    fn for_claim(self, claim: &Claim) -> Rules {
-        match self.becoming_turn_us {
-            Some(turn_us) if claim.backends == 0 => Rules {
-                turn_us,
-                unserved_us: turn_us.min(TURN_US),
-                quiet_us: (turn_us / QUIET_PART).min(QUIET_US),
-                ..self
-            },
-            _ => self,
-        }
-    }
-
-    /// Nobody could go: when it is to be looked again, if not in the next tick.
-    pub fn looks_again_us(&self) -> Option<u64> {
-        let turn_us = self.becoming_turn_us?;
-        Some(self.now_us + (turn_us / LOOK_PART).max(SHORTEST_LOOK_US))
     }
 
     /// Not all are compared: of so many; and of those that are free this part.
@@ -398,46 +351,44 @@ impl Rules {
         I: IntoIterator<Item = &'a Holding>,
         I::IntoIter: Clone,
     {
-        let rules = self.for_claim(claim);
         let all = all.into_iter();
-        let kept_before = rules.kept_before(claim, all.clone());
+        let kept_before = self.kept_before(claim, all.clone());
         let others = || {
             all.clone().filter(|held| {
                 let is_kept = || held.last_free().is_some_and(|free| free < kept_before);
                 held.pool != claim.pool && !held.is_reserved && !is_kept()
             })
         };
-        let free = others().filter(|held| rules.may_go_free(claim, held));
+        let free = others().filter(|held| self.may_go_free(claim, held));
         if let Some(held) = free.max_by_key(|held| held.free_for_us) {
             return Choice::Free(held.slot);
         }
-        let has_larger = others().any(|held| held.backends > 1 && rules.is_over(held));
+        let has_larger = others().any(|held| held.backends > 1 && self.is_over(held));
         let mut busy: Vec<&'a Holding> = others()
-            .filter(|held| rules.may_go(claim, held, has_larger))
+            .filter(|held| self.may_go(claim, held, has_larger))
             .collect();
-        if !rules.may_any_end && busy.iter().all(|held| held.backends == 1) {
+        if !self.may_any_end && busy.iter().all(|held| held.backends == 1) {
             // Where turns are taken, so that none is longer by luck.
-            let over_for_us = |held: &&Holding| rules.over_for_us(held);
-            if rules.ending_at_once == 1 {
+            let over_for_us = |held: &&Holding| self.over_for_us(held);
+            if self.ending_at_once == 1 {
                 let first = busy.iter().copied().max_by_key(over_for_us);
                 busy = first.into_iter().collect();
-            } else if rules.ending_at_once < busy.len() {
-                let at = busy.len() - rules.ending_at_once;
+            } else if self.ending_at_once < busy.len() {
+                let at = busy.len() - self.ending_at_once;
                 busy.select_nth_unstable_by_key(at, over_for_us);
                 busy.drain(..at);
             }
             return first_of(&busy, false);
         }
-        first_of(&busy, !rules.is_late(claim))
+        first_of(&busy, !self.is_late(claim))
     }
 
     /// It was chosen by what was so a moment ago; `is_free`: as one that is free. May it
     /// go by what is so now?
     pub fn may_still_go(&self, claim: &Claim, held: &Holding, is_free: bool) -> bool {
-        let rules = self.for_claim(claim);
         let may_go = match is_free {
-            true => rules.may_go_free(claim, held),
-            false => rules.may_go(claim, held, false),
+            true => self.may_go_free(claim, held),
+            false => self.may_go(claim, held, false),
         };
         held.pool != claim.pool && !held.is_reserved && may_go
     }

@@ -6,6 +6,7 @@
 //! for whoever is left. A session goes either to one backend, which is claimed,
 //! or through the ready queue to whichever is first.
 
+use super::dedicated::TENANTS_LOOKED_AT;
 use super::growth::{Growth, Search};
 use super::pool_changes::Reason;
 use super::pools::{counter_is_wrong, Pool};
@@ -104,6 +105,7 @@ impl Core {
         self.round.passed = None;
         if let Some(number) = self.round.pools.last().copied() {
             let at_once = self.round.at_once;
+            self.look_for_room(number);
             if let Some(pool) = self.pools.get_mut(number) {
                 pool.is_looked_at();
                 let first = pool.look.search_from(pool.shared().len(), at_once);
@@ -214,9 +216,14 @@ impl Core {
             Some(passed) => self.sessions.waiting_behind(passed),
             // All are gone through.
             None if forced => self.sessions.fifo(number).next(),
-            None => self.sessions.first_waiting(number),
+            None => self.next_with_room(number),
         };
         while let Some(id) = next {
+            if forced && !self.may_be_served(id) {
+                self.round.passed = Some(id);
+                next = self.sessions.waiting_behind(id);
+                continue;
+            }
             let patient = self
                 .sessions
                 .get(id)
@@ -237,6 +244,7 @@ impl Core {
                     self.takes(number, id, (slot, seen), words);
                 }
                 self.sessions.send_to(id, slot, serial);
+                self.is_handed_out(id, true);
                 self.act(Action::Claim { slot, seen, id });
                 return true;
             }
@@ -245,7 +253,7 @@ impl Core {
                 next = self.sessions.waiting_behind(id);
                 continue;
             }
-            return self.send_to_queue(number, id);
+            return self.send_to_queue(number, id, words);
         }
         false
     }
@@ -267,31 +275,66 @@ impl Core {
         }
     }
 
+    /// Whose turn it is, of those whose limits allow that one more is served.
+    fn next_with_room(&mut self, number: u32) -> Option<SessionId> {
+        for _ in 0..TENANTS_LOOKED_AT {
+            let tenant = self.next_tenant(number)?;
+            if self.has_room(tenant) {
+                return self.sessions.first_of_tenant(tenant);
+            }
+        }
+        self.mark_dirty(number);
+        None
+    }
+
+    fn may_be_served(&mut self, id: SessionId) -> bool {
+        let tenant = self.sessions.get(id).map(|session| session.tenant());
+        tenant.is_some_and(|tenant| self.has_room(tenant))
+    }
+
+    /// It did not get away.
+    fn waits_on(&mut self, id: SessionId) {
+        self.sessions.wait_on(id);
+        self.is_back(id);
+    }
+
     /// Its state has changed meanwhile: looks again.
     pub(super) fn claim_lost(&mut self, id: SessionId, words: &impl Words) {
-        self.sessions.wait_on(id);
+        self.waits_on(id);
         self.go_on(words);
     }
 
     /// Sends the FIFO's head into the ready queue; false if it has to stay.
-    fn send_to_queue(&mut self, number: u32, id: SessionId) -> bool {
-        let backends = &self.backends;
+    fn send_to_queue(&mut self, number: u32, id: SessionId, words: &impl Words) -> bool {
+        let shared = self.backends.lives(number).shared();
+        let queued = self.queued(number, words);
+        let are_few = self.are_few(number);
         let Some(pool) = self.pools.get_mut(number) else {
             return false;
         };
-        if pool.queue.is_full() || backends.lives(number).shared() == 0 {
+        if are_few {
+            return false;
+        }
+        if pool.queue.is_full() || shared == 0 {
+            return false;
+        }
+        // Who is in it is served as he came. So where tenants take turns there is one for each
+        // backend, and the others wait for their turns.
+        if pool.together.all().len() > 1 && queued >= shared {
+            self.act(Action::HoldBack(number));
             return false;
         }
         // From the send on a backend may own it.
         pool.queue.send(id);
         self.sessions.enqueue(id);
+        self.is_handed_out(id, false);
         self.round.queued += 1;
         self.act(Action::Enqueue { pool: number, id });
         true
     }
 
     pub(super) fn queue_full(&mut self, number: u32, id: SessionId, words: &impl Words) {
-        self.sessions.wait_on(id);
+        self.waits_on(id);
         self.round.queued = self.round.queued.saturating_sub(1);
         if let Some(pool) = self.pool_mut(number) {
             pool.queue.was_full();
@@ -313,7 +356,7 @@ impl Core {
         if queued {
             return self.queue_full(number, id, words);
         }
-        self.sessions.wait_on(id);
+        self.waits_on(id);
         self.go_on(words);
     }
 
@@ -329,7 +372,7 @@ impl Core {
         if let Some(pool) = number.and_then(|number| self.pool_mut(number)) {
             pool.queue.is_taken_back();
         }
-        self.sessions.wait_on(id);
+        self.waits_on(id);
     }
 
     pub(super) fn queue_drained(&mut self, number: u32) {
@@ -460,15 +503,16 @@ impl Core {
         // Before those that wait are counted: who has been taken between the two
         // is missed, and looked for again in the next round. The other way round he
         // would get a second backend.
-        let starting = self.backends.lives(number).starting() + self.about_to_serve(number, words);
+        let about_to_serve = self.about_to_serve(number, words);
+        let starting = self.backends.lives(number).starting()
+            + about_to_serve.saturating_sub(self.kept(number));
         let places = self.places_for(number, words);
         Some(Growth {
-            waiting: self.waiting_in(number, words),
+            waiting: self.sessions.servable(number) + self.queued(number, words),
             starting,
             backends: pool.shared().len(),
             sessions: self.sessions.members(number),
             min_backends: self.min_backends(number),
-            own_room: self.group_room(number),
             force_migration: self.limits.force_migration,
             is_short_of_one: pool.is_short_of_one()
                 && pool.shared().len() < self.limits.backends_for_takings
@@ -527,11 +571,22 @@ impl Core {
         if let Some(pool) = self.pool_mut(number) {
             pool.has_asked_for_one();
         }
+        let mut for_stall = false;
         for nth in 0..growth.starts().min(most) {
-            self.open(number, growth.why_start(nth));
+            let why = growth.why_start(nth);
+            for_stall |= why == Reason::Stall;
+            self.open(number, why);
+            #[cfg(test)]
+            self.check_share(number, words);
         }
-        if growth.is_at_its_limit() {
-            self.make_room_in_group(number, words);
+        if for_stall
+            && self
+                .pool(number)
+                .is_some_and(|pool| pool.together.all().len() > 1)
+        {
+            // Who is in the queue went there before others came whose turn it is first now.
+            self.act(Action::TakeBack(number));
+            self.round.interrupted.push(number);
         }
         if growth.wants_room() {
             self.wants_room(number, growth.backends == 0);
@@ -546,24 +601,25 @@ impl Core {
         let together = before.starting() > 0;
         if let Some(pool) = self.pools.get_mut(number) {
             pool.starts_one(together);
-            self.backend_tally.add(pool.key(), 1);
         }
         self.pools.add_backend(number, slot);
         self.count_use(number);
-        #[cfg(test)]
-        self.check_share(number);
         self.tell_growth(slot, number, why);
         self.act(Action::Open { slot, pool: number });
     }
 
     /// Sessions of a pool that are in its ready queue, first come first.
-    fn in_queue(&self, number: u32, words: &impl Words) -> impl Iterator<Item = SessionId> + '_ {
+    pub(super) fn in_queue(
+        &self,
+        number: u32,
+        words: &impl Words,
+    ) -> impl Iterator<Item = SessionId> + '_ {
         let queue = self.pool(number).map(|pool| &pool.queue);
         let queued = self.queued(number, words);
         (queue.into_iter()).flat_map(move |queue| queue.last(queued))
     }
 
-    fn wait_us(&self, id: SessionId) -> Option<u64> {
+    pub(super) fn wait_us(&self, id: SessionId) -> Option<u64> {
         let is_in =
             |place: Whereabouts| matches!(place, Whereabouts::Waiting(_) | Whereabouts::Queue(_));
         let session = self.sessions.get(id);
@@ -579,6 +635,11 @@ impl Core {
             .chain(self.sessions.longest_waiting(number))
             .filter_map(|id| self.wait_us(id))
             .max()
+    }
+
+    /// The longest wait of a tenant's sessions, those in the ready queue left out.
+    pub fn tenant_waits_us(&self, tenant: u32) -> Option<u64> {
+        self.wait_us(self.sessions.longest_waiting_of(tenant)?)
     }
 
     /// About how long sessions wait there now.

@@ -6,19 +6,21 @@
 //! slot in CONTROL and of its record in the ARENA.
 //!
 //! A session is at exactly one place, [`Whereabouts`], and only
-//! [`Sessions::put`] moves it. It is linked into its pool's FIFO if and only
-//! if it is `Waiting`, so that to leave the FIFO from its middle costs nothing
-//! and its length is exact. Backends re-arm the sockets of sessions by
+//! [`Sessions::put`] moves it. It is linked into the lists of those that wait if and only
+//! if it is `Waiting`, so that to leave them from the middle costs nothing
+//! and their lengths are exact. Backends re-arm the sockets of sessions by
 //! themselves, so `Queue` and `Sent` mean "went there"; `Core::locate`
 //! says, with its slot's words, where it is now.
 
 mod lists;
+mod turns;
 
 use super::event::Skipped;
 use super::ids::{index_of, name, SessionId};
 use super::words::{Shown, Words};
 pub use lists::Of;
-use lists::{Link, Lists, NOBODY, NONE, UNLINKED};
+use lists::{Link, OfPool, OfTenant, LINKS, UNLINKED};
+pub use turns::DEFAULT_WEIGHT;
 
 /// What a session needs a backend for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,7 @@ pub enum Need {
 pub enum Whereabouts {
     /// In the epoll: the client is silent.
     Idle,
-    /// In its pool's FIFO.
+    /// In its pool's and its tenant's lists of those that wait.
     Waiting(Need),
     /// It went into the pool's ready queue.
     Queue(Need),
@@ -90,6 +92,7 @@ pub enum Location {
 pub struct Session {
     generation: u32,
     is_live: bool,
+    tenant: u32,
     pool: u32,
     whereabouts: Whereabouts,
     /// Whose queue it went into last; it may have moved since.
@@ -106,10 +109,14 @@ pub struct Session {
     line: Of,
     /// Of its context, as far as it is stored.
     context_bytes: i64,
-    links: [Link; 2],
+    links: [Link; LINKS],
 }
 
 impl Session {
+    pub fn tenant(&self) -> u32 {
+        self.tenant
+    }
+
     pub fn pool(&self) -> u32 {
         self.pool
     }
@@ -160,9 +167,9 @@ pub struct Sessions {
     free: Vec<u32>,
     slots: u32,
     live: usize,
-    /// By pool.
-    lists: Vec<Lists>,
-    /// In all FIFOs.
+    of_tenants: Vec<OfTenant>,
+    of_pools: Vec<OfPool>,
+    /// In all pools.
     waiting: usize,
     next_turn: u64,
     next_queued: u64,
@@ -177,7 +184,8 @@ impl Sessions {
             free: Vec::new(),
             slots,
             live: 0,
-            lists: vec![NOBODY; pools],
+            of_tenants: (0..pools).map(|_| OfTenant::default()).collect(),
+            of_pools: (0..pools).map(|_| OfPool::default()).collect(),
             waiting: 0,
             next_turn: 0,
             next_queued: 0,
@@ -187,14 +195,14 @@ impl Sessions {
 
     #[cfg(test)]
     pub fn pools(&self) -> u32 {
-        self.lists.len() as u32
+        self.of_pools.len() as u32
     }
 
     pub fn live(&self) -> usize {
         self.live
     }
 
-    /// In the FIFOs of all pools.
+    /// Of all pools.
     pub fn all_waiting(&self) -> usize {
         self.waiting
     }
@@ -206,7 +214,11 @@ impl Sessions {
 
     /// Makes a session; None if there is no slot that may be used (an orphaned
     /// backend may still hold one).
-    pub fn create(&mut self, pool: u32, usable: impl Fn(u32) -> bool) -> Option<SessionId> {
+    pub fn create(
+        &mut self,
+        (tenant, pool): (u32, u32),
+        usable: impl Fn(u32) -> bool,
+    ) -> Option<SessionId> {
         let mut skipped = Vec::new();
         let mut found = None;
         while let Some(index) = self.next_slot() {
@@ -221,12 +233,12 @@ impl Sessions {
         let session = &mut self.table[index as usize];
         session.generation = (session.generation.wrapping_add(1) & 0x7fff_ffff).max(1);
         session.is_live = true;
-        session.pool = pool;
+        (session.tenant, session.pool) = (tenant, pool);
         session.context_bytes = 0;
         session.whereabouts = Whereabouts::Idle;
         let generation = session.generation;
         self.live += 1;
-        self.link(Of::Pool, index, NONE);
+        self.comes_in(index);
         Some(name(generation, index))
     }
 
@@ -244,6 +256,7 @@ impl Sessions {
                 .first_generation
                 .wrapping_add(index.wrapping_mul(0x9E37_79B1)),
             is_live: false,
+            tenant: 0,
             pool: 0,
             whereabouts: Whereabouts::Idle,
             queue: 0,
@@ -253,7 +266,7 @@ impl Sessions {
             turn: 0,
             line: Of::Quiet,
             context_bytes: 0,
-            links: [UNLINKED; 2],
+            links: [UNLINKED; LINKS],
         });
         Some(index)
     }
@@ -282,25 +295,25 @@ impl Sessions {
         found.is_live.then(|| name(found.generation, index))
     }
 
-    /// Takes a session out; its pool.
-    pub fn remove(&mut self, session: SessionId) -> Option<u32> {
+    /// Takes a session out; its tenant and its pool.
+    pub fn remove(&mut self, session: SessionId) -> Option<(u32, u32)> {
         let found = self.get(session)?;
-        let pool = found.pool;
+        let (tenant, pool) = (found.tenant, found.pool);
         let index = index_of(session);
         self.put(session, Whereabouts::Idle);
-        self.unlink(Of::Pool, index);
+        self.goes_out(index);
         self.table[index as usize].is_live = false;
         self.free.push(index);
         self.live -= 1;
-        Some(pool)
+        Some((tenant, pool))
     }
 
-    /// Of its context so much more, or less, is stored; its pool.
+    /// Of its context so much more, or less, is stored; its tenant.
     pub fn context_grows(&mut self, session: SessionId, grown: i64) -> Option<u32> {
         self.get(session)?;
         let found = &mut self.table[index_of(session) as usize];
         found.context_bytes += grown;
-        Some(found.pool)
+        Some(found.tenant)
     }
 
     /// Slots that have ever been used.
@@ -325,14 +338,14 @@ impl Sessions {
         debug_assert!(may_follow(was, to), "{was:?} to {to:?}");
         let waits = |place| matches!(place, Whereabouts::Waiting(_));
         if waits(was) && !waits(to) {
-            self.unlink(self.table[index as usize].line, index);
+            self.waits_no_more(index);
             self.waiting -= 1;
         }
         self.table[index as usize].whereabouts = to;
-        self.count_ungreeted(self.table[index as usize].pool, was, to);
+        self.count_ungreeted(self.table[index as usize].tenant, was, to);
         if waits(to) && !waits(was) {
             self.waiting += 1;
-            self.link_by_turn(index);
+            self.waits_by_turn(index);
         }
     }
 
@@ -366,30 +379,30 @@ impl Sessions {
     /// Back into its line, where it was: it did not get away.
     pub fn wait_on(&mut self, session: SessionId) {
         if let Some(found) = self.get(session) {
-            let (need, pool, line) = (found.whereabouts.need(), found.pool, found.line);
+            let (need, tenant, line) = (found.whereabouts.need(), found.tenant, found.line);
             self.put(session, Whereabouts::Waiting(need));
-            self.takes_turns(pool, line, false);
+            self.takes_turns(tenant, line, false);
         }
     }
 
     pub fn enqueue(&mut self, session: SessionId) {
         if let Some(found) = self.get(session) {
-            let (need, pool, line) = (found.whereabouts.need(), found.pool, found.line);
+            let (need, tenant, line) = (found.whereabouts.need(), found.tenant, found.line);
             let found = &mut self.table[index_of(session) as usize];
-            found.queue = pool;
+            found.queue = found.pool;
             found.queued = self.next_queued;
             self.next_queued += 1;
             self.put(session, Whereabouts::Queue(need));
-            self.takes_turns(pool, line, true);
+            self.takes_turns(tenant, line, true);
         }
     }
 
     pub fn send_to(&mut self, session: SessionId, slot: u32, serial: u64) {
         if let Some(found) = self.get(session) {
-            let (need, pool, line) = (found.whereabouts.need(), found.pool, found.line);
+            let (need, tenant, line) = (found.whereabouts.need(), found.tenant, found.line);
             self.table[index_of(session) as usize].sent_to = serial;
             self.put(session, Whereabouts::Sent(slot, need));
-            self.takes_turns(pool, line, true);
+            self.takes_turns(tenant, line, true);
         }
     }
 
@@ -450,12 +463,15 @@ fn may_follow(was: Whereabouts, to: Whereabouts) -> bool {
 mod tests {
     use super::*;
 
+    /// Each pool has one tenant, of its number.
     fn sessions(slots: u32) -> Sessions {
-        Sessions::new(slots, 8, 77)
+        let mut sessions = Sessions::new(slots, 8, 77);
+        (0..8).for_each(|number| sessions.add_tenant(number, number));
+        sessions
     }
 
     fn create(sessions: &mut Sessions, pool: u32) -> Option<SessionId> {
-        sessions.create(pool, |_| true)
+        sessions.create((pool, pool), |_| true)
     }
 
     #[test]
@@ -480,9 +496,9 @@ mod tests {
     #[test]
     fn a_slot_that_an_orphan_holds_is_left_alone() {
         let mut sessions = sessions(3);
-        let session = sessions.create(0, |index| index == 2).unwrap();
+        let session = sessions.create((0, 0), |index| index == 2).unwrap();
         assert_eq!(index_of(session), 2);
-        assert!(sessions.create(0, |index| index == 2).is_none());
+        assert!(sessions.create((0, 0), |index| index == 2).is_none());
         assert!(create(&mut sessions, 0).is_some());
         assert!(create(&mut sessions, 0).is_some());
     }

@@ -16,12 +16,15 @@ const SESSIONS_AT_ONCE: u32 = if cfg!(test) { 64 } else { 1024 };
 pub struct Sweeping {
     pools: usize,
     next_pool: u32,
+    /// Those without a session.
+    tenants: usize,
+    next_tenant: u32,
     sessions: Cursor,
 }
 
 impl Sweeping {
     pub fn has_more(&self) -> bool {
-        self.pools > 0 || self.sessions.has_more()
+        self.pools > 0 || self.tenants > 0 || self.sessions.has_more()
     }
 
     #[cfg(test)]
@@ -35,6 +38,7 @@ impl Core {
         self.room.look_for_surplus();
         self.wake_for_memory();
         self.sweeping.pools = self.pools.existing().len();
+        self.sweeping.tenants = self.tenants.unused().len();
         self.sweeping.sessions.begin(self.sessions.slots_used());
         self.sweep_on(words);
         // Last: what is told of it names its pool, which may then be used by nobody.
@@ -45,6 +49,9 @@ impl Core {
     pub(super) fn sweep_on(&mut self, words: &impl Words) {
         if self.sweeping.pools > 0 {
             self.sweep_pools(words);
+        }
+        if self.sweeping.tenants > 0 {
+            self.sweep_tenants();
         }
         for _ in 0..SESSIONS_AT_ONCE {
             let Some(index) = self.sweeping.sessions.next(self.sessions.slots_used()) else {
@@ -74,6 +81,17 @@ impl Core {
         self.sweeping.next_pool = pools.last().map_or(0, |last| last + 1);
     }
 
+    /// Those go that have no session.
+    fn sweep_tenants(&mut self) {
+        let most = self.sweeping.tenants.min(POOLS_AT_ONCE);
+        let mut some = Vec::new();
+        (self.tenants.unused()).some_from(self.sweeping.next_tenant, most, &mut some);
+        self.sweeping.tenants -= most;
+        self.sweeping.next_tenant = some.last().map_or(0, |last| last + 1);
+        some.into_iter()
+            .for_each(|tenant| self.drop_tenant_if_unused(tenant));
+    }
+
     /// So many more of a pool's backends that are not dedicated. False: there are others.
     fn sweep_backends(&mut self, number: u32, left: &mut usize, words: &impl Words) -> bool {
         if !self.pools.with_backends().contains(number) {
@@ -95,7 +113,6 @@ impl Core {
         self.shrink(number, &slots, words);
         self.look_for_old(number, &slots);
         if is_over {
-            self.shrink_to_limit(number, words);
             self.retire_old(number);
         }
         is_over

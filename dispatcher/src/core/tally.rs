@@ -1,13 +1,13 @@
-//! How many a role has, and how many are in a database: what CONNECTION LIMIT and
-//! max_sessions_per_user count, whatever the number of pools.
+//! How many sessions a role has, and how many are in a database: what CONNECTION LIMIT and
+//! max_sessions_per_user count, whatever the number of tenants.
 
 use super::ids::GroupKey;
 use super::pool_limits::group_of;
-use super::pools::PoolKey;
+use super::tenants::TenantKey;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Of sessions, or of backends. Who has none is not in it.
+/// Who has none is not in it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     of_role: HashMap<u32, usize>,
@@ -17,8 +17,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// So many more of this pool.
-    pub fn add(&mut self, key: &PoolKey, many: usize) {
+    /// So many more of this tenant.
+    pub fn add(&mut self, key: &TenantKey, many: usize) {
         if many > 0 {
             *self.of_role.entry(key.role_oid).or_default() += many;
             *self.in_database.entry(key.database_oid).or_default() += many;
@@ -27,7 +27,7 @@ impl Tally {
     }
 
     /// So many fewer.
-    pub fn take(&mut self, key: &PoolKey, many: usize) {
+    pub fn take(&mut self, key: &TenantKey, many: usize) {
         take(&mut self.of_role, key.role_oid, many);
         take(&mut self.in_database, key.database_oid, many);
         take(&mut self.of_group, group_of(key), many);
@@ -60,14 +60,15 @@ fn take<K: Hash + Eq>(counts: &mut HashMap<K, usize>, of: K, many: usize) {
 mod tests {
     use super::*;
 
-    fn key(role_oid: u32, database_oid: u32) -> PoolKey {
-        PoolKey {
+    fn key(role_oid: u32, database_oid: u32) -> TenantKey {
+        TenantKey {
             user: Vec::new(),
             database: Vec::new(),
             role_oid,
             database_oid,
             superuser: false,
             options: Vec::new(),
+            is_apart: false,
         }
     }
 

@@ -8,7 +8,8 @@
 //! (room.rs) compare those that it is the turn of, with who has just come: who of them
 //! has been without for longest is served first, and each comes to its turn.
 
-use super::{Core, Words};
+use super::tenants::Tenant;
+use super::{Action, Core, Words};
 
 /// Pools looked at in one go: some 100 microseconds.
 const LOOKED_AT_ONCE: usize = 256;
@@ -27,7 +28,7 @@ pub struct Wants {
     /// time before.
     since_us: Option<u64>,
     all_since_us: Option<u64>,
-    /// The longest wait, among those looked at last, of sessions whose role has no backend.
+    /// The longest wait, among those looked at last, of a role that has no backend for long.
     without_us: Option<u64>,
     /// Of these, that no backend may be started for; and the pool.
     in_vain: Option<(u64, u32)>,
@@ -98,12 +99,16 @@ impl Core {
             since_us = earlier(since_us, its_since_us);
             self.count_handed_out(number, words);
             let is_over = self.expire_waits(number, waited_us);
-            if let Some(waited_us) = waited_us.filter(|_| self.role_backends(number) == 0) {
+            self.look_who_is_served(number, words);
+            if let Some(waited_us) = self.waits_without_us(number, words) {
                 without_us = without_us.max(Some(waited_us));
                 let is_longest = in_vain.is_none_or(|(other_us, _)| waited_us > other_us);
                 if !is_over && is_longest && self.wants_place(number, words) {
                     in_vain = Some((waited_us, number));
                 }
+            }
+            if self.queued(number, words) > 0 && self.are_few(number) {
+                self.act(Action::TakeBack(number));
             }
             if self.waiting_in(number, words) > 0 {
                 self.mark_dirty(number);
@@ -134,16 +139,28 @@ impl Core {
         self.wants.in_vain
     }
 
-    /// How many backends a pool's role has, of all its pools.
-    pub(super) fn role_backends(&self, number: u32) -> usize {
-        let role = self.pool_key(number).map(|key| key.role_oid);
-        role.map_or(0, |role| self.backend_tally.of_role(role))
+    /// Of a pool's tenants whose roles have no backend for long: the longest for which one
+    /// has waited and got none for any of its sessions.
+    fn waits_without_us(&self, number: u32, words: &impl Words) -> Option<u64> {
+        let who_waits = self.who_waits(number, words).into_iter();
+        let without = who_waits.filter(|(tenant, _)| self.has_for_long(tenant) == 0);
+        let waited_us = |(tenant, waited_us): (&Tenant, u64)| {
+            waited_us.min(self.now.us.saturating_sub(tenant.handed_out_us))
+        };
+        without.map(waited_us).max()
     }
 
     fn count_handed_out(&mut self, number: u32, words: &impl Words) {
         let queued = self.queued(number, words);
-        if let Some(pool) = self.pools.get_mut(number) {
-            self.held.handed_out += pool.queue.take_taken(queued);
+        let Some(pool) = self.pools.get_mut(number) else {
+            return;
+        };
+        self.held.handed_out += pool.queue.take_taken(queued);
+        for id in pool.queue.forget_taken(queued) {
+            let tenant = self.sessions.get(id).map(|session| session.tenant());
+            if let Some(tenant) = tenant.and_then(|tenant| self.tenants.get_mut(tenant)) {
+                tenant.handed_out_us = self.now.us;
+            }
         }
     }
 

@@ -1,27 +1,27 @@
 //! Who is in a database that a statement wants for itself: counted some at a time.
 //!
-//! There may be as many pools in it as sessions, and it is asked again every 100 ms
+//! There may be as many tenants in it as sessions, and it is asked again every 100 ms
 //! (database_leave.c). So some are counted in each round, and the rows are told as they
 //! are found: of a role there may be several, which add up.
 //!
-//! Backends are looked at first, for who is just being greeted, and then pools, for who
-//! has been. So nobody is missed whose greeting ends in between. Who is greeted in a pool
+//! Backends are looked at first, for who is just being greeted, and then tenants, for who
+//! has been. So nobody is missed whose greeting ends in between. Who is greeted of a tenant
 //! that has been counted is counted then. Who ends may be one too many, until it is asked
 //! again.
 //!
 //! Nobody is greeted for whom a backend would have to start (growth), but those that
 //! are there go on and greet who logs in meanwhile. So where nobody was found all are
 //! looked at once more, and the backends are told to go as they are: after that
-//! nobody can come in, and if the pools are found empty then, they stay so.
+//! nobody can come in, and if the tenants are found empty then, they stay so.
 
 use super::pool_changes::Reason;
 use super::{Action, Core, SessionId, Words};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What one event does, in units of a look at a backend: 256 pools, or 512 backends that
+/// What one event does, in units of a look at a backend: 256 tenants, or 512 backends that
 /// go. Where the simulator runs so little that what comes in between comes in between.
 const AT_ONCE: usize = if cfg!(test) { 64 } else { 8192 };
-/// A backend is looked at; is told to go; a pool is counted.
+/// A backend is looked at; is told to go; a tenant is counted.
 const LOOK: usize = 1;
 const RETIRE: usize = 16;
 const COUNT: usize = 32;
@@ -36,9 +36,9 @@ struct Counting {
     database_oid: u32,
     /// The session that executes the statement.
     own: SessionId,
-    /// The first that have not been looked at. Pools are when all backends have been.
+    /// The first that have not been looked at. Tenants are when all backends have been.
     next_slot: u32,
-    next_pool: u32,
+    next_tenant: u32,
     /// Found, and not told yet.
     roles: Roles,
     is_empty: bool,
@@ -76,7 +76,7 @@ impl WhoIsIn {
             database_oid,
             own,
             next_slot: 0,
-            next_pool: 0,
+            next_tenant: 0,
             roles: Roles::new(),
             is_empty: true,
             is_last: false,
@@ -129,21 +129,21 @@ impl Core {
                 *left = left.saturating_sub(cost);
                 it.next_slot += 1;
             }
-            let pools = self.pools.in_database(it.database_oid, it.next_pool);
-            let pools: Vec<u32> = pools.take(left.div_ceil(COUNT) + 1).collect();
-            for number in pools {
+            let tenants = self.tenants.in_database(it.database_oid, it.next_tenant);
+            let tenants: Vec<u32> = tenants.take(left.div_ceil(COUNT) + 1).collect();
+            for number in tenants {
                 if *left == 0 {
                     return false;
                 }
-                self.count_pool(it, number);
+                self.count_tenant(it, number);
                 *left = left.saturating_sub(COUNT);
-                it.next_pool = number + 1;
+                it.next_tenant = number + 1;
             }
             if it.is_last || !it.is_empty {
                 return true;
             }
             it.is_last = true;
-            (it.next_slot, it.next_pool) = (0, 0);
+            (it.next_slot, it.next_tenant) = (0, 0);
         }
     }
 
@@ -155,9 +155,8 @@ impl Core {
         }
         let id = words.backend_session(slot);
         if id != it.own && self.is_ungreeted(id) && self.is_in_database(id, words) {
-            let number = self.sessions.get(id).map(|session| session.pool());
-            if let Some(pool) = number.and_then(|number| self.pool(number)) {
-                it.add(pool.key().role_oid, 1);
+            if let Some(key) = self.key_of(id) {
+                it.add(key.role_oid, 1);
             }
         }
         if it.is_last && it.is_empty {
@@ -167,14 +166,14 @@ impl Core {
         LOOK
     }
 
-    fn count_pool(&self, it: &mut Counting, number: u32) {
-        let Some(pool) = self.pool(number) else {
+    fn count_tenant(&self, it: &mut Counting, number: u32) {
+        let Some(tenant) = self.tenant(number) else {
             return;
         };
         let own = self.sessions.get(it.own);
-        let own_is_in = own.is_some_and(|own| own.pool() == number && !own.is_ungreeted());
+        let own_is_in = own.is_some_and(|own| own.tenant() == number && !own.is_ungreeted());
         let count = self.sessions.greeted_members(number) - usize::from(own_is_in);
-        it.add(pool.key().role_oid, count);
+        it.add(tenant.key().role_oid, count);
     }
 
     /// A session has been greeted.
@@ -185,19 +184,21 @@ impl Core {
         }
     }
 
-    /// A session is in its pool now: that is to be known where that has been counted.
+    /// A session is in its database now: that is to be known where that has been counted.
     fn comes_into(&mut self, id: SessionId) {
         let session = self.sessions.get(id).filter(|it| !it.is_ungreeted());
-        let Some((number, pool)) =
-            session.and_then(|session| Some((session.pool(), self.pools.get(session.pool())?)))
+        let Some((number, tenant)) = session
+            .map(|session| session.tenant())
+            .and_then(|number| Some((number, self.tenants.get(number)?)))
         else {
             return;
         };
+        let key = tenant.key();
         for counting in &mut self.who_is_in.0 {
-            let is_counted = |number: u32| number < counting.next_pool;
-            let concerns = pool.key().database_oid == counting.database_oid && id != counting.own;
-            if concerns && is_counted(number) {
-                counting.add(pool.key().role_oid, 1);
+            let is_counted = number < counting.next_tenant;
+            let concerns = key.database_oid == counting.database_oid && id != counting.own;
+            if concerns && is_counted {
+                counting.add(key.role_oid, 1);
             }
         }
     }
@@ -220,15 +221,16 @@ impl Core {
             return;
         }
         let (mut greeted, mut found) = (Roles::new(), Roles::new());
-        for number in self.pools.in_database(counting.database_oid, 0) {
-            for id in self.sessions.of_pool(number) {
-                let pool = self.pool(number).expect("it is there");
-                if id != counting.own && self.is_in_database(id, words) {
-                    *found.entry(pool.key().role_oid).or_default() += 1;
-                }
-                if id != counting.own && !self.is_ungreeted(id) {
-                    *greeted.entry(pool.key().role_oid).or_default() += 1;
-                }
+        for id in self.sessions.ids() {
+            let key = self.key_of(id).expect("it has a tenant");
+            if key.database_oid != counting.database_oid || id == counting.own {
+                continue;
+            }
+            if self.is_in_database(id, words) {
+                *found.entry(key.role_oid).or_default() += 1;
+            }
+            if !self.is_ungreeted(id) {
+                *greeted.entry(key.role_oid).or_default() += 1;
             }
         }
         let told = &counting.told;

@@ -50,6 +50,10 @@ char	   *baton_dispatcher_program;
 char	   *baton_dispatcher_log;
 bool		baton_log_scheduling;
 
+const char *const baton_start_only[BATON_START_ONLY_COUNT] = {
+	"session_preload_libraries", "local_preload_libraries", "temp_buffers"
+};
+
 void
 baton_parameters_forget_attach(void)
 {

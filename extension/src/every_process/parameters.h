@@ -62,10 +62,18 @@ extern char *baton_dispatcher_program;
 extern char *baton_dispatcher_log;
 extern bool baton_log_scheduling;
 
-/* What follows in a startup packet's options: <slot>:<token>:<role>. */
+/*
+ * Parameters that only a starting backend takes, or a process once, and that ALTER ROLE and
+ * ALTER DATABASE can set.  (Others of context backend they cannot: set_config_option()
+ * refuses these at PGC_SUSET.)
+ */
+#define BATON_START_ONLY_COUNT 3
+extern const char *const baton_start_only[BATON_START_ONLY_COUNT];
+
+/* What follows in a startup packet's options: <slot>:<token>:<role>:<apart>. */
 #define BATON_ATTACH_OPTION "pg_baton.attach="
 
-/* "<slot>:<token>:<role>" in a backend that the dispatcher has opened, else empty */
+/* "<slot>:<token>:<role>:<apart>" in a backend that the dispatcher has opened, else empty */
 extern char *baton_attach_option;
 
 /* Blanks it: it is nothing for the eyes of the sessions to come. */

@@ -42,6 +42,7 @@
 PG_FUNCTION_INFO_V1(pg_baton_get_sessions);
 PG_FUNCTION_INFO_V1(pg_baton_get_backends);
 PG_FUNCTION_INFO_V1(pg_baton_get_pools);
+PG_FUNCTION_INFO_V1(pg_baton_get_pool_users);
 PG_FUNCTION_INFO_V1(pg_baton_get_pool_settings);
 PG_FUNCTION_INFO_V1(pg_baton_get_dispatchers);
 
@@ -256,6 +257,12 @@ Datum
 pg_baton_get_pools(PG_FUNCTION_ARGS)
 {
 	return answer(fcinfo, BATON_QUERY_POOLS);
+}
+
+Datum
+pg_baton_get_pool_users(PG_FUNCTION_ARGS)
+{
+	return answer(fcinfo, BATON_QUERY_TENANTS);
 }
 
 Datum

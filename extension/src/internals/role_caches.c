@@ -29,6 +29,7 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "catalog/pg_class.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
@@ -90,6 +91,9 @@ forget_expressions(void)
 	{
 		Relation	relation = entry->reldesc;
 
+		/* no catalog has any */
+		if (entry->reloid < FirstNormalObjectId)
+			continue;
 		if (relation->rd_indexprs != NIL || relation->rd_indpred != NIL ||
 			relation->rd_partkey != NULL || relation->rd_partcheck != NIL)
 			relations = lappend_oid(relations, entry->reloid);

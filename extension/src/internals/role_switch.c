@@ -13,13 +13,16 @@
  * rest of InitializeSessionUserId() is SetConfigOption() of session_authorization with
  * PGC_S_OVERRIDE, which replaces a value and a reset value of that source, and pushes no
  * stack entry (makeDefault in set_config_option).  Its check hook (variable.c, 15 to 18)
- * finds the role by its name, and lets it be the authenticated user's own.
+ * finds the role by its name; but while InitializingParallelWorker is set it takes the
+ * state of the process, without a look at the catalogs, for a leader's role may have been
+ * renamed or dropped.
  * SetAuthenticatedUserId() came with 15.9, 16.5 and 17.1; in releases before a backend
  * has one role for life.
  *
- * Decision: these two, and not InitializeSessionUserId(), whose login checks (rolcanlogin,
- * rolconnlimit) are FATAL.  A session has logged in: on the server's own port nobody
- * would ask it again.
+ * Decision: these two, as a parallel worker does it, and not InitializeSessionUserId(), whose
+ * login checks (rolcanlogin, rolconnlimit) are FATAL.  A session has logged in: on the
+ * server's own port nobody would ask it again, whatever has become of its role, and
+ * session_authorization and is_superuser stay what they were at its login.
  *
  * Builds with assertions need AuthenticatedUserId to be invalid before.  The variable is
  * static; GetAuthenticatedUserId() loads it, and the first load relative to the
@@ -36,12 +39,14 @@
 
 #include <dlfcn.h>
 
+#include "access/parallel.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
 
 #include "program_data.h"
 #include "role_switch.h"
+#include "self_check.h"
 
 /* SetAuthenticatedUserId(), which not all releases have. */
 static void *set_authenticated_user = NULL;
@@ -119,6 +124,15 @@ forget_authenticated_user(void)
 
 #endif
 
+bool
+baton_roles_can_change(void)
+{
+	return dlsym(RTLD_DEFAULT, "SetAuthenticatedUserId") != NULL &&
+		!baton_self_check_is_broken("roles") &&
+		!baton_self_check_has_failed(BATON_COSTS_ROLES) &&
+		!baton_self_check_has_failed(BATON_COSTS_POOLING);
+}
+
 const char *
 baton_role_switch_attach(void)
 {
@@ -139,7 +153,17 @@ baton_role_switch(Oid role, const char *name, bool is_superuser)
 #else
 	((void (*) (Oid, bool)) set_authenticated_user) (role, is_superuser);
 #endif
-	SetConfigOption("session_authorization", name, PGC_BACKEND, PGC_S_OVERRIDE);
+	SetSessionAuthorization(role, is_superuser);
+	InitializingParallelWorker = true;
+	PG_TRY();
+	{
+		SetConfigOption("session_authorization", name, PGC_BACKEND, PGC_S_OVERRIDE);
+	}
+	PG_FINALLY();
+	{
+		InitializingParallelWorker = false;
+	}
+	PG_END_TRY();
 }
 
 bool

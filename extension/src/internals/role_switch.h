@@ -17,10 +17,16 @@
 extern const char *baton_role_switch_attach(void);
 
 /*
- * Makes `role`, whose name is that now, the authenticated user, the session user and the
- * current user, and what RESET SESSION AUTHORIZATION returns to.  In a transaction; SET
- * ROLE must not be active.
- * After an error the process must end.
+ * Is it the case for all processes of this server, as far as that can be said in any?  If
+ * not, roles have pools of their own.
+ */
+extern bool baton_roles_can_change(void);
+
+/*
+ * Makes `role`, whose name was that and which was a superuser or not when its session
+ * logged in, the authenticated user, the session user and the current user, and what RESET
+ * SESSION AUTHORIZATION returns to.  No catalog is read: the role may have been dropped.
+ * SET ROLE must not be active.  After an error the process must end.
  */
 extern void baton_role_switch(Oid role, const char *name, bool is_superuser);
 

@@ -100,7 +100,7 @@ baton_self_check_failed(BatonCost cost, const char *problem)
 		gettext_noop("Clients that a backend authenticates are not offered channel binding."),
 		gettext_noop("SYSTEM_USER says how the backend was let in, not the session's client."),
 		gettext_noop("The views pg_stat_xact_* show what other sessions have counted in the backend, too."),
-		gettext_noop("Each backend serves one role for life.")
+		gettext_noop("Roles have pools of their own, and share no backends.")
 	};
 	FailedCheck *failed;
 	uint32		free_place = 0;
@@ -120,6 +120,12 @@ baton_self_check_failed(BatonCost cost, const char *problem)
 			(errmsg("pg_baton's check of this server failed: %s", problem),
 			 errdetail_internal("%s", _(details[cost])),
 			 errhint("Report it with the output of \"SELECT version()\" and the libraries that are preloaded.")));
+}
+
+bool
+baton_self_check_has_failed(BatonCost cost)
+{
+	return failed_checks != NULL && pg_atomic_read_u32(&failed_checks[cost].state) != 0;
 }
 
 bool

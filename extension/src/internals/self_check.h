@@ -44,6 +44,9 @@ extern bool baton_self_check_is_broken(const char *check);
 /* Says so in the log, the first time since the server started, and in the view. */
 extern void baton_self_check_failed(BatonCost cost, const char *problem);
 
+/* Has this check failed in any process since the server started? */
+extern bool baton_self_check_has_failed(BatonCost cost);
+
 /*
  * Has a check failed in this backend that pooling needs?  Then the one session
  * it takes keeps it for life.

@@ -29,6 +29,7 @@
 #include "port/atomics.h"
 
 #include "arena.h"
+#include "control.h"
 #include "sound_timestamp.h"
 #include "stop_point.h"
 
@@ -97,6 +98,7 @@ baton_record_if_sound(uint64 session)
 		   sizeof(record));
 	pg_compiler_barrier();		/* nor does the compiler read it again */
 	if (record.id != session || baton_sound_timestamp(record.login_time_us) == 0 ||
+		record.tenant >= BatonControlMade.pool_slots ||
 		pg_add_u32_overflow(record.first_statement, record.statement_count,
 							&statements_end) ||
 		statements_end > record.item_count)

@@ -89,6 +89,7 @@ typedef struct BatonServedSession
 {
 	uint64		session;		/* 0: nobody is served */
 	Oid			role;			/* the authenticated user that it must have */
+	BatonTenantSlot *tenant;	/* NULL if nobody is served */
 	uint32		cause;			/* BATON_CAUSE_*, as the dispatcher was last
 								 * told */
 	bool		greeted_here;
@@ -122,7 +123,6 @@ typedef struct BatonPlacedIdentity
 	uint8		address[16];
 	char		remote_host[INET6_ADDRSTRLEN + 16];
 	char		remote_port[16];
-	char		user_name[NAMEDATALEN]; /* if it has become another role's */
 	uint64		authenticated;	/* serial of the entry that the text is made
 								 * of; 0 for none */
 	char	   *authenticated_as;	/* method:identity, NULL if nobody had to
@@ -354,11 +354,8 @@ typedef struct BatonSelfState
 	bool		notes_ties;		/* attached: the hooks of taint_watch.c note
 								 * what they see, and nothing otherwise */
 	bool		retire_wanted;	/* it ends as soon as nobody needs it (idle.c) */
-	bool		has_ticket;		/* if so, for the place of another pool's: it
-								 * may become that pool's instead (become.c) */
-	bool		serves_roles;	/* it can */
-	bool		is_superuser;	/* was the authenticated user, when it became
-								 * that */
+	bool		serves_roles;	/* it can be any role's (become.c) */
+	bool		is_apart;		/* its pool is one role's */
 	uint32		starts;			/* its slot's, as of its start */
 	uint64		start_settings; /* a hash of the settings of role and database
 								 * that it has from its start alone
@@ -382,6 +379,13 @@ static inline uint64
 baton_session_held(void)
 {
 	return BatonServed.session;
+}
+
+/* Do limits count on its being given back as soon as it can be (is_counted)? */
+static inline bool
+baton_session_is_counted(void)
+{
+	return unlikely(pg_atomic_read_u32((pg_atomic_uint32 *) &BatonServed.tenant->is_counted) != 0);
 }
 
 /*

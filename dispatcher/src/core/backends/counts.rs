@@ -12,11 +12,18 @@ pub struct Counted {
     pub held: bool,
     /// It goes so that this pool may have its place.
     pub makes_room_for: Option<u32>,
+    /// A session of some role has it for long.
+    pub is_of_role: bool,
 }
 
 impl Counted {
-    fn is_for_all(self) -> bool {
+    pub fn is_for_all(self) -> bool {
         self.life == Life::Shared && !self.held
+    }
+
+    /// It starts, or is any session's, and none has it for long.
+    pub fn is_of_no_role(self) -> bool {
+        matches!(self.life, Life::Starting | Life::Shared) && !self.is_of_role
     }
 
     /// One whose session became dedicated after it was told to go stays for as long as
@@ -67,7 +74,7 @@ impl Counts {
             self.lives.resize(pool + 1, Lives::default());
         }
         self.reserved -= self.reserved_of(pool);
-        self.lives[pool].count(was.map(|one| one.life), is.map(|one| one.life));
+        self.lives[pool].count(was, is);
         self.reserved += self.reserved_of(pool);
     }
 
@@ -128,7 +135,7 @@ impl Counts {
         let mut lives = vec![Lives::default(); self.lives.len()];
         let mut go_for: HashMap<u32, usize> = HashMap::new();
         for one in all {
-            lives[one.pool as usize].count(None, Some(one.life));
+            lives[one.pool as usize].count(None, Some(*one));
             let stays = one.life.is_dedicated() || !one.life.is_leaving();
             if let Some(pool) = one.makes_room_for.filter(|_| !stays) {
                 *go_for.entry(pool).or_default() += 1;

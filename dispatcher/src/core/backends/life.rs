@@ -1,5 +1,7 @@
 //! What a backend is, and how many of a pool's are what.
 
+use super::counts::Counted;
+
 /// What a backend is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
@@ -73,25 +75,44 @@ impl Life {
 
 /// How many of a pool's backends are what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lives([u32; 6]);
+pub struct Lives {
+    by_kind: [u32; 6],
+    /// Shared ones that no transaction holds.
+    for_all: u32,
+    of_no_role: u32,
+}
 
 impl Lives {
     /// One is something else now; it comes, or goes.
-    pub fn count(&mut self, was: Option<Life>, is: Option<Life>) {
-        if let Some(was) = was {
-            self.0[was.kind()] -= 1;
-        }
+    pub fn count(&mut self, was: Option<Counted>, is: Option<Counted>) {
         if let Some(is) = is {
-            self.0[is.kind()] += 1;
+            self.by_kind[is.life.kind()] += 1;
+            self.for_all += u32::from(is.is_for_all());
+            self.of_no_role += u32::from(is.is_of_no_role());
+        }
+        if let Some(was) = was {
+            self.by_kind[was.life.kind()] -= 1;
+            self.for_all -= u32::from(was.is_for_all());
+            self.of_no_role -= u32::from(was.is_of_no_role());
         }
     }
 
     fn of(&self, lives: &[Life]) -> usize {
-        lives.iter().map(|life| self.0[life.kind()] as usize).sum()
+        let count = |life: &Life| self.by_kind[life.kind()] as usize;
+        lives.iter().map(count).sum()
     }
 
     pub fn shared(&self) -> usize {
         self.of(&[Life::Shared])
+    }
+
+    pub fn shared_and_not_held(&self) -> usize {
+        self.for_all as usize
+    }
+
+    /// They start, or are any session's, and no session has them for long.
+    pub fn of_no_role(&self) -> usize {
+        self.of_no_role as usize
     }
 
     /// As [`Life::is_starting`].

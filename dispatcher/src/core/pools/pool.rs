@@ -1,9 +1,9 @@
 //! One pool: who its backends are, and what is known of it.
 //!
-//! A pool is a role as it was at login, a database, and the startup options
-//! that only a starting backend can take; nothing else splits it. Sessions that
-//! need a backend wait in the pool's FIFO, whose length the number of sessions
-//! bounds ([`Sessions`](crate::core::sessions) has it).
+//! A pool is a database, and the startup options that only a starting backend can take.
+//! Its backends serve any of its sessions, whatever their roles (tenants.rs). Sessions that
+//! need a backend wait in lists, whose length the number of sessions bounds
+//! ([`Sessions`](crate::core::sessions) has them).
 //!
 //! What the table of pools finds it by, its key and its backends, only the table changes.
 
@@ -12,25 +12,23 @@ use super::ready_queue::ReadyQueue;
 use super::starts::Starts;
 use super::takings::Takings;
 use super::walk::Walk;
-use crate::core::pool_memory::Memory;
 use crate::core::room::Lack;
+use crate::core::tenants::Together;
 use crate::core::SessionId;
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What makes a pool. Names are what its backends log in by, OIDs who they
-/// must be then: a name may be another's by now (docs/design/pools.md).
+/// What makes a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
-    pub user: Vec<u8>,
+    /// As of the first login: the name may be another's by now.
     pub database: Vec<u8>,
-    pub role_oid: u32,
     pub database_oid: u32,
-    /// Was the role a superuser when its clients logged in? Backends keep that
-    /// from their own login (AuthenticatedUserIsSuperuser, miscinit.c).
-    pub superuser: bool,
     /// Options that only a starting backend can take, sorted by name.
     pub options: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Its backends serve this role alone (`TenantKey::is_apart`).
+    pub role_oid: Option<u32>,
 }
 
 /// One that has come before others; of those that came at once the last slot's.
@@ -70,15 +68,16 @@ pub struct Pool {
     pub takings: Takings,
     /// For those of its backends that have nothing to do.
     pub look: Look,
-    pub memory: Memory,
+    /// Its tenants.
+    pub together: Together,
+    /// Those that have no room (served.rs).
+    pub without_room: BTreeSet<u32>,
+    /// Of these the next one is looked at from here on.
+    next_without_room: u32,
     /// Sessions are taken over often: one more backend would end that.
     is_short_of_one: bool,
     /// Does it want one more all the time?
     lack: Lack,
-    /// Its group's number, by which its limits are found (groups.rs).
-    group: Option<u32>,
-    /// Its mode says so, and its backends are told.
-    keeps_sessions: bool,
     /// In the list of pools to look at.
     is_dirty: bool,
 }
@@ -100,10 +99,10 @@ impl Pool {
             takings: Takings::default(),
             is_short_of_one: false,
             look: Look::default(),
-            memory: Memory::default(),
+            together: Together::default(),
+            without_room: BTreeSet::new(),
+            next_without_room: 0,
             lack: Lack::default(),
-            group: None,
-            keeps_sessions: false,
             is_dirty: false,
         }
     }
@@ -116,25 +115,14 @@ impl Pool {
         self.serial
     }
 
-    // ---- its group and its mode ---------------------------------------------
-
-    pub fn group(&self) -> Option<u32> {
-        self.group
-    }
-
-    pub fn joins(&mut self, group: u32) {
-        self.group = Some(group);
-    }
-
-    /// Its backends are to keep their sessions, or not; those that keep one are then to be
-    /// woken. True if that is news.
-    pub fn keep_sessions(&mut self, keeps: bool) -> bool {
-        let is_news = self.keeps_sessions != keeps;
-        if is_news {
-            self.keeps_sessions = keeps;
-            self.begin_to_wake();
-        }
-        is_news
+    /// So many of the tenants without room at most, the next ones each time.
+    pub fn next_without_room(&mut self, most: usize) -> Vec<u32> {
+        let from = self.next_without_room;
+        let behind = self.without_room.range(from..);
+        let all = behind.chain(self.without_room.range(..from));
+        let some: Vec<u32> = all.take(most).copied().collect();
+        self.next_without_room = some.last().map_or(0, |last| last + 1);
+        some
     }
 
     // ---- what it wants -------------------------------------------------------
@@ -247,7 +235,7 @@ impl Pool {
 
     // ---- what concerns all of them, some in each round ----------------------
 
-    pub(super) fn begin_to_wake(&mut self) {
+    pub fn begin_to_wake(&mut self) {
         self.waking = Walk::default();
     }
 

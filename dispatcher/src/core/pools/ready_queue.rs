@@ -69,6 +69,12 @@ impl ReadyQueue {
         more
     }
 
+    /// Those that were taken, as so many are in it still, as far as they are known.
+    pub fn forget_taken(&mut self, queued: usize) -> impl Iterator<Item = SessionId> + '_ {
+        let taken = self.sent.len().saturating_sub(queued);
+        self.sent.drain(..taken)
+    }
+
     /// All that was in it is taken back.
     pub fn is_drained(&mut self) {
         self.sent.clear();

@@ -9,9 +9,6 @@ pub struct Starts {
     together: bool,
     /// Why the last start failed.
     failure: Option<Failure>,
-    /// A backend of another role's did not become one of this pool: the next one is a
-    /// process of its own.
-    needs_process: bool,
 }
 
 impl Starts {
@@ -34,15 +31,6 @@ impl Starts {
     pub fn has_come(&mut self) {
         self.retry.succeeded();
         self.failure = None;
-        self.needs_process = false;
-    }
-
-    pub fn may_become(&self) -> bool {
-        !self.needs_process
-    }
-
-    pub fn did_not_become(&mut self) {
-        self.needs_process = true;
     }
 
     /// Where but one more may come in, two that start at a time are both refused: the

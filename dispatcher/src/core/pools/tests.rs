@@ -6,12 +6,10 @@ fn four() -> Pools {
     let mut pools = Pools::new(4);
     for name in [b"a", b"b", b"c", b"d"] {
         let key = PoolKey {
-            user: name.to_vec(),
-            database: b"d".to_vec(),
-            role_oid: 1,
+            database: name.to_vec(),
             database_oid: 2,
-            superuser: false,
             options: Vec::new(),
+            role_oid: None,
         };
         pools.add(key);
     }

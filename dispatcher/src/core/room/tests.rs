@@ -514,22 +514,3 @@ fn nobody_waits_too_long_for_turns_however_short_the_wait_and_many_the_pools() {
     assert!(answers.iter().all(|count| *count > 0), "{answers:?}");
     assert!(longest_us < 2_000_000, "{longest_us}");
 }
-
-#[test]
-fn turns_are_short_where_backends_become_the_other_pool_s() {
-    let rules = Rules::new(0, 60_000_000, 8, 50, 25_000);
-    let turn_us = |becoming_us, backends| {
-        let rules = rules.with_becoming(becoming_us);
-        rules.for_claim(&claim(backends, 0)).turn_us
-    };
-    assert_eq!(turn_us(None, 0), SHORT_TURN * 25_000);
-    assert_eq!(turn_us(Some(1_000), 0), BECOMING_TURN * 1_000);
-    assert_eq!(turn_us(Some(10), 0), SHORTEST_TURN_US);
-    // No longer than those of pools that get processes.
-    assert_eq!(turn_us(Some(1_000_000), 0), SHORT_TURN * 25_000);
-    // Who has one comes to a share that lasts.
-    assert_eq!(turn_us(Some(1_000), 1), SHORT_TURN * 25_000);
-    assert_eq!(rules.looks_again_us(), None);
-    let looks_us = rules.with_becoming(Some(1_000)).looks_again_us();
-    assert_eq!(looks_us, Some(BECOMING_TURN * 1_000 / LOOK_PART));
-}

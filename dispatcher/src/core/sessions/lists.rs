@@ -1,17 +1,19 @@
-//! The lists through the table of sessions: of a pool's sessions, and of those
-//! that wait, in the order of their turns. To link and to unlink costs nothing,
-//! wherever in its list a session is.
+//! The lists through the table of sessions: all of a pool's, those of a pool that wait, in
+//! the order in which they began to, and a tenant's that wait. To link and to unlink costs
+//! nothing, wherever in its list a session is.
 //!
-//! Who waits stands in one of two lines, and the two are served by turns. Those
-//! that always ask stand in the one, those that have been silent for longer than
-//! the others wait, and new ones, in the other: so these wait for one another only,
-//! and those lose no more than every other turn.
+//! A tenant's sessions that wait stand in one of two lines, and the two are served by
+//! turns. Those that always ask stand in the one, those that have been silent for longer
+//! than the others wait, and new ones, in the other: so these wait for one another only,
+//! and those lose no more than every other turn. Whose tenant's turn it is turns.rs says.
 
+use super::turns::{Share, Turns};
 use super::{index_of, name, Session, SessionId, Sessions, Whereabouts};
 
 /// None of the list.
 pub const NONE: u32 = u32::MAX;
 
+/// What was before and behind a session when it was in the list last, as long as it is not.
 #[derive(Clone, Copy)]
 pub struct Link {
     before: u32,
@@ -23,6 +25,9 @@ pub const UNLINKED: Link = Link {
     after: NONE,
 };
 
+/// A session is in so many lists at most.
+pub const LINKS: usize = 3;
+
 /// A list through the table.
 #[derive(Clone, Copy)]
 struct List {
@@ -31,111 +36,175 @@ struct List {
     length: usize,
 }
 
-const EMPTY: List = List {
-    first: NONE,
-    last: NONE,
-    length: 0,
-};
+impl Default for List {
+    fn default() -> List {
+        List {
+            first: NONE,
+            last: NONE,
+            length: 0,
+        }
+    }
+}
 
 /// Which list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     /// All of a pool's sessions.
-    Pool = 0,
-    /// Those that wait and are quiet or new.
-    Quiet = 1,
-    /// The others that wait.
-    Busy = 2,
+    Pool,
+    /// Those of a pool that wait.
+    Waiting,
+    /// Those of a tenant that wait and are quiet or new.
+    Quiet,
+    /// The others of it that wait.
+    Busy,
 }
 
 impl Of {
-    /// Which of a session's two links: it stands in one line at most.
+    /// Which of a session's links: it stands in one line at most.
     fn link(self) -> usize {
-        usize::from(self != Of::Pool)
+        match self {
+            Of::Pool => 0,
+            Of::Waiting => 1,
+            Of::Quiet | Of::Busy => 2,
+        }
     }
 }
 
-/// A pool's.
-#[derive(Clone, Copy)]
-pub struct Lists {
-    lists: [List; 3],
-    /// Whose turn it is.
-    busy_is_next: bool,
-    /// Of the pool's sessions, those that are still to be greeted.
-    ungreeted: usize,
+#[derive(Default)]
+pub struct OfPool {
+    all: List,
+    waiting: List,
+    pub(super) turns: Turns,
 }
 
-pub const NOBODY: Lists = Lists {
-    lists: [EMPTY; 3],
-    busy_is_next: false,
-    ungreeted: 0,
-};
+#[derive(Default)]
+pub struct OfTenant {
+    pub(super) pool: u32,
+    quiet: List,
+    busy: List,
+    /// Which line's turn it is.
+    busy_is_next: bool,
+    members: usize,
+    /// Of these, those that are still to be greeted.
+    ungreeted: usize,
+    pub(super) share: Share,
+}
+
+impl OfTenant {
+    pub(super) fn waiting(&self) -> usize {
+        self.quiet.length + self.busy.length
+    }
+}
 
 impl Sessions {
-    fn of(&self, pool: u32, of: Of) -> &List {
-        &self.lists[pool as usize].lists[of as usize]
+    /// `number`: of a pool, or of a tenant.
+    fn of(&self, number: u32, of: Of) -> &List {
+        let number = number as usize;
+        match of {
+            Of::Pool => &self.of_pools[number].all,
+            Of::Waiting => &self.of_pools[number].waiting,
+            Of::Quiet => &self.of_tenants[number].quiet,
+            Of::Busy => &self.of_tenants[number].busy,
+        }
     }
 
+    fn of_mut(&mut self, number: u32, of: Of) -> &mut List {
+        let number = number as usize;
+        match of {
+            Of::Pool => &mut self.of_pools[number].all,
+            Of::Waiting => &mut self.of_pools[number].waiting,
+            Of::Quiet => &mut self.of_tenants[number].quiet,
+            Of::Busy => &mut self.of_tenants[number].busy,
+        }
+    }
+
+    /// Whose list of this kind a session is in, or would be.
+    fn whose(&self, of: Of, index: u32) -> u32 {
+        let session = &self.table[index as usize];
+        match of {
+            Of::Pool | Of::Waiting => session.pool,
+            Of::Quiet | Of::Busy => session.tenant,
+        }
+    }
+
+    // ---- how many ----------------------------------------------------------
+
+    /// Of a pool.
     pub fn waiting(&self, pool: u32) -> usize {
-        self.of(pool, Of::Quiet).length + self.of(pool, Of::Busy).length
+        self.of(pool, Of::Waiting).length
     }
 
+    pub fn waiting_of_tenant(&self, tenant: u32) -> usize {
+        self.of_tenants[tenant as usize].waiting()
+    }
+
+    /// Of a pool.
     pub fn members(&self, pool: u32) -> usize {
         self.of(pool, Of::Pool).length
     }
 
-    /// Those that have been greeted.
-    pub fn greeted_members(&self, pool: u32) -> usize {
-        self.members(pool) - self.lists[pool as usize].ungreeted
+    pub fn members_of_tenant(&self, tenant: u32) -> usize {
+        self.of_tenants[tenant as usize].members
     }
 
-    pub(super) fn count_ungreeted(&mut self, pool: u32, was: Whereabouts, to: Whereabouts) {
-        let ungreeted = &mut self.lists[pool as usize].ungreeted;
+    /// Those of a tenant that have been greeted.
+    pub fn greeted_members(&self, tenant: u32) -> usize {
+        let of_tenant = &self.of_tenants[tenant as usize];
+        of_tenant.members - of_tenant.ungreeted
+    }
+
+    pub(super) fn count_ungreeted(&mut self, tenant: u32, was: Whereabouts, to: Whereabouts) {
+        let ungreeted = &mut self.of_tenants[tenant as usize].ungreeted;
         *ungreeted += usize::from(to.is_ungreeted());
         *ungreeted -= usize::from(was.is_ungreeted());
     }
 
-    fn first_of(&self, pool: u32, of: Of) -> Option<SessionId> {
-        self.in_slot(self.of(pool, of).first)
+    // ---- who ---------------------------------------------------------------
+
+    fn first_of(&self, number: u32, of: Of) -> Option<SessionId> {
+        self.in_slot(self.of(number, of).first)
     }
 
-    /// Who is served next.
-    pub fn first_waiting(&self, pool: u32) -> Option<SessionId> {
-        let (first, second) = match self.lists[pool as usize].busy_is_next {
+    /// Who of a tenant's is served next.
+    pub fn first_of_tenant(&self, tenant: u32) -> Option<SessionId> {
+        let (first, second) = match self.of_tenants[tenant as usize].busy_is_next {
             true => (Of::Busy, Of::Quiet),
             false => (Of::Quiet, Of::Busy),
         };
-        self.first_of(pool, first)
-            .or_else(|| self.first_of(pool, second))
+        self.first_of(tenant, first)
+            .or_else(|| self.first_of(tenant, second))
     }
 
-    /// Who has waited longest.
+    /// Who of a pool's has waited longest.
     pub fn longest_waiting(&self, pool: u32) -> Option<SessionId> {
+        self.first_of(pool, Of::Waiting)
+    }
+
+    /// And of a tenant's.
+    pub fn longest_waiting_of(&self, tenant: u32) -> Option<SessionId> {
         let turn = |id: &SessionId| self.table[index_of(*id) as usize].turn;
         [Of::Quiet, Of::Busy]
             .into_iter()
-            .filter_map(|of| self.first_of(pool, of))
+            .filter_map(|of| self.first_of(tenant, of))
             .min_by_key(turn)
     }
 
-    /// Who comes after this one, which waits, where all are gone through.
+    /// Who of its pool's comes after this one, which waits, where all are gone through.
     pub fn waiting_behind(&self, session: SessionId) -> Option<SessionId> {
         let found = self.get(session)?;
-        let behind = self.in_slot(found.links[found.line.link()].after);
-        match found.line {
-            Of::Quiet => behind.or_else(|| self.first_of(found.pool, Of::Busy)),
-            _ => behind,
-        }
+        self.in_slot(found.links[Of::Waiting.link()].after)
     }
 
-    /// All that wait, one line after the other.
+    /// All of a pool's that wait, who has waited longest first.
     pub fn fifo(&self, pool: u32) -> impl Iterator<Item = SessionId> + '_ {
-        self.list(Of::Quiet, pool).chain(self.list(Of::Busy, pool))
+        self.list(Of::Waiting, pool)
     }
 
-    /// One of this line goes, or has come back without having got away.
-    pub(super) fn takes_turns(&mut self, pool: u32, line: Of, has_gone: bool) {
-        self.lists[pool as usize].busy_is_next = (line == Of::Busy) != has_gone;
+    /// One of this line goes, or has come back without having got away: whose turn it is
+    /// then, among the tenant's lines and among tenants.
+    pub(super) fn takes_turns(&mut self, tenant: u32, line: Of, has_gone: bool) {
+        self.of_tenants[tenant as usize].busy_is_next = (line == Of::Busy) != has_gone;
+        self.charge(tenant, has_gone);
     }
 
     /// All sessions of a pool.
@@ -153,8 +222,12 @@ impl Sessions {
         Some(id)
     }
 
-    pub(in crate::core) fn list(&self, of: Of, pool: u32) -> impl Iterator<Item = SessionId> + '_ {
-        let mut next = self.of(pool, of).first;
+    pub(in crate::core) fn list(
+        &self,
+        of: Of,
+        number: u32,
+    ) -> impl Iterator<Item = SessionId> + '_ {
+        let mut next = self.of(number, of).first;
         std::iter::from_fn(move || {
             let found = self.table.get(next as usize)?;
             let id = name(found.generation, next);
@@ -163,31 +236,77 @@ impl Sessions {
         })
     }
 
-    /// Into its line, by turn: at one of its ends, as a rule.
-    pub(super) fn link_by_turn(&mut self, index: u32) {
-        let Session {
-            pool, turn, line, ..
-        } = self.table[index as usize];
-        let list = *self.of(pool, line);
+    // ---- coming and going --------------------------------------------------
+
+    pub(super) fn comes_in(&mut self, index: u32) {
+        self.link(Of::Pool, index, NONE);
+        let tenant = self.table[index as usize].tenant;
+        self.of_tenants[tenant as usize].members += 1;
+    }
+
+    pub(super) fn goes_out(&mut self, index: u32) {
+        self.unlink(Of::Pool, index);
+        let tenant = self.table[index as usize].tenant;
+        self.of_tenants[tenant as usize].members -= 1;
+    }
+
+    pub(super) fn waits_by_turn(&mut self, index: u32) {
+        let Session { line, tenant, .. } = self.table[index as usize];
+        self.link_by_turn(Of::Waiting, index);
+        self.link_by_turn(line, index);
+        self.has_other_waiting(tenant);
+    }
+
+    pub(super) fn waits_no_more(&mut self, index: u32) {
+        let Session { line, tenant, .. } = self.table[index as usize];
+        self.unlink(Of::Waiting, index);
+        self.unlink(line, index);
+        self.has_other_waiting(tenant);
+    }
+
+    /// Into its list, by turn: at its end, or where it was, as a rule.
+    fn link_by_turn(&mut self, of: Of, index: u32) {
+        let turn = self.table[index as usize].turn;
+        let list = *self.of(self.whose(of, index), of);
         let is_last = list.last == NONE || self.table[list.last as usize].turn < turn;
-        let mut next = if is_last { NONE } else { list.first };
+        if is_last {
+            return self.link(of, index, NONE);
+        }
+        let was_before = self.table[index as usize].links[of.link()].after;
+        let mut next = match self.is_next(of, index, was_before) {
+            true => was_before,
+            false => list.first,
+        };
         while let Some(found) = self.table.get(next as usize) {
             if found.turn > turn {
                 break;
             }
-            next = found.links[line.link()].after;
+            next = found.links[of.link()].after;
         }
-        self.link(line, index, next);
+        self.link(of, index, next);
+    }
+
+    /// Is that one in this list of the session, and is it the first behind it?
+    fn is_next(&self, of: Of, index: u32, next: u32) -> bool {
+        let Some(found) = self.table.get(next as usize) else {
+            return false;
+        };
+        let turn = self.table[index as usize].turn;
+        let is_in_line = of == Of::Waiting || found.line == of;
+        let is_in_list = found.is_live
+            && matches!(found.whereabouts, Whereabouts::Waiting(_))
+            && is_in_line
+            && self.whose(of, next) == self.whose(of, index);
+        let before = self.table.get(found.links[of.link()].before as usize);
+        is_in_list && found.turn > turn && before.is_none_or(|before| before.turn < turn)
     }
 
     /// Before `next`, or last.
-    pub(super) fn link(&mut self, of: Of, index: u32, next: u32) {
-        let (link, of) = (of.link(), of as usize);
-        let pool = self.table[index as usize].pool as usize;
-        let list = &mut self.lists[pool].lists[of];
+    fn link(&mut self, of: Of, index: u32, next: u32) {
+        let (link, whose) = (of.link(), self.whose(of, index));
         let before = match self.table.get(next as usize) {
             Some(found) => found.links[link].before,
-            None => list.last,
+            None => self.of(whose, of).last,
         };
         self.table[index as usize].links[link] = Link {
             before,
@@ -195,29 +314,26 @@ impl Sessions {
         };
         match self.table.get_mut(before as usize) {
             Some(found) => found.links[link].after = index,
-            None => list.first = index,
+            None => self.of_mut(whose, of).first = index,
         }
         match self.table.get_mut(next as usize) {
             Some(found) => found.links[link].before = index,
-            None => list.last = index,
+            None => self.of_mut(whose, of).last = index,
         }
-        list.length += 1;
+        self.of_mut(whose, of).length += 1;
     }
 
-    pub(super) fn unlink(&mut self, of: Of, index: u32) {
-        let (link, of) = (of.link(), of as usize);
-        let pool = self.table[index as usize].pool as usize;
-        let list = &mut self.lists[pool].lists[of];
+    fn unlink(&mut self, of: Of, index: u32) {
+        let (link, whose) = (of.link(), self.whose(of, index));
         let Link { before, after } = self.table[index as usize].links[link];
         match self.table.get_mut(before as usize) {
             Some(found) => found.links[link].after = after,
-            None => list.first = after,
+            None => self.of_mut(whose, of).first = after,
         }
         match self.table.get_mut(after as usize) {
             Some(found) => found.links[link].before = before,
-            None => list.last = before,
+            None => self.of_mut(whose, of).last = before,
         }
-        self.table[index as usize].links[link] = UNLINKED;
-        list.length -= 1;
+        self.of_mut(whose, of).length -= 1;
     }
 }

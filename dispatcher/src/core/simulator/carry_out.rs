@@ -3,7 +3,7 @@
 
 use super::process::{Process, ToBackend};
 use super::shell::{Opening, Shell};
-use super::world::{Armed, FREE, NO_SESSION, QUEUE_HOLDS};
+use super::world::{Armed, TenantWords, FREE, NO_SESSION, QUEUE_HOLDS};
 use crate::core::{
     index_of, Action, ClientOwes, Ending, Event, Says, SessionId, Shown, Why, Word, Words,
 };
@@ -37,6 +37,12 @@ impl Shell {
         self.costs.handle(&mut self.core, event, &self.world);
     }
 
+    fn is_handed_out(&mut self, id: SessionId) {
+        self.turns.handed_out(&self.core, id);
+        self.served.is_handed_out(id);
+        self.check_limit(id);
+    }
+
     fn any_of(&mut self, pool: u32) -> Option<u32> {
         let slots = self.core.pool_backends(pool);
         let at = slots.len().checked_sub(1)?;
@@ -68,7 +74,7 @@ impl Shell {
                 }
                 self.world.set_word(slot, Word::Assigned);
                 self.send(slot, ToBackend::Assign(id));
-                self.turns.handed_out(&self.core, id);
+                self.is_handed_out(id);
                 self.handle(Event::Claimed);
             }
             Action::Enqueue { pool, id } => {
@@ -92,8 +98,18 @@ impl Shell {
                     return self.handle(Event::QueueFull { pool, id });
                 }
                 words.queue.push_back(id);
-                self.turns.handed_out(&self.core, id);
+                self.is_handed_out(id);
                 self.handle(Event::Queued);
+            }
+            Action::HoldBack(pool) => {
+                let words = &mut self.world.pools[pool as usize];
+                words.is_held_back = true;
+                if let Some(slot) = self.any_of(pool) {
+                    self.step_one(slot);
+                }
+                if self.world.pools[pool as usize].queued <= 0 {
+                    self.handle(Event::QueueIsLow(pool));
+                }
             }
             Action::Poke(slot) => {
                 let words = &mut self.world.backends[slot as usize];
@@ -111,7 +127,7 @@ impl Shell {
             }
             Action::CloseQueue(pool) => {
                 let slots = self.processes.iter().flatten();
-                let takes = |it: &&Process| it.pool == pool && !it.gives_way() && !it.has_ended;
+                let takes = |it: &&Process| it.pool == pool && !it.has_ended;
                 let mut of_pool = slots.filter(takes);
                 assert!(
                     of_pool.next().is_none(),
@@ -160,6 +176,7 @@ impl Shell {
                     "a session ended that was not there: {id:x}"
                 );
                 *self.world.session(id) = NO_SESSION;
+                self.served.ends(id);
                 self.skipping.retain(|other| *other != id);
             }
             Action::CancelOnBackend(_) | Action::TerminateOnBackend(_) => {}
@@ -167,6 +184,7 @@ impl Shell {
             Action::ClearCancel(id) => self.world.session(id).cancelled = false,
             Action::Open { slot, pool } => {
                 self.core.check_opened(pool);
+                self.core.check_starts_as(pool);
                 self.turns.opened(&self.core, pool, &self.world);
                 assert_eq!(self.world.backend(slot), Word::Free);
                 self.opened += 1;
@@ -182,21 +200,9 @@ impl Shell {
                     change: self.world.settings.changes,
                 });
             }
-            Action::Become { slot, pool } => {
-                self.core.check_opened(pool);
-                self.turns.opened(&self.core, pool, &self.world);
-                self.became += 1;
-                self.world.backends[slot as usize].retire = 0;
-                self.send(slot, ToBackend::Become(pool));
-            }
             Action::Retire(slot) => {
                 self.world.backends[slot as usize].retire = 1;
                 self.send(slot, ToBackend::Retire);
-            }
-            Action::EndProcess(slot) => {
-                if let Some(process) = self.processes[slot as usize].as_mut() {
-                    process.die(false);
-                }
             }
             Action::Recall { slot, id } => {
                 let held = match id {
@@ -219,7 +225,7 @@ impl Shell {
                 let process = process.filter(|it| it.held() == id && !it.has_ended);
                 if let Some(since_us) = process.and_then(Process::idles_since_us) {
                     let really_us = self.world.now_us - since_us;
-                    (self.core).check_idle_ended(slot, idle_us, really_us, &self.world);
+                    self.core.check_idle_ended(slot, idle_us, really_us);
                 }
                 self.idle_ended += 1;
                 match waits_for {
@@ -233,12 +239,16 @@ impl Shell {
                     }
                 }
             }
-            Action::Keep { pool, keeps } => match pool {
-                Some(pool) => self.world.pools[pool as usize].keeps = keeps,
+            Action::Keep { tenant, keeps } => match tenant {
+                Some(tenant) => self.world.tenants[tenant as usize].keeps = keeps,
                 None => self.world.keeps = keeps,
             },
-            Action::ShowMemoryLeft { pool, left } => {
-                self.world.pools[pool as usize].memory_left = left;
+            Action::Count { tenant, is_counted } => {
+                self.served.is_counted(tenant, is_counted);
+                self.world.tenants[tenant as usize].is_counted = is_counted;
+            }
+            Action::ShowMemoryLeft { tenant, left } => {
+                self.world.tenants[tenant as usize].memory_left = left;
             }
             Action::WakeForMemory(pool) => {
                 assert!(
@@ -297,7 +307,10 @@ impl Shell {
                 assert!(self.world.pools[pool as usize].queue.is_empty());
                 self.full.retain(|other| *other != pool);
                 self.world.pools[pool as usize].queued = 0;
-                self.world.pools[pool as usize].keeps = false;
+            }
+            Action::TenantDropped(tenant) => {
+                self.world.tenants[tenant as usize] = TenantWords::default();
+                self.served.is_counted(tenant, false);
             }
             Action::TellWhoIsIn { .. }
             | Action::TellPool(_)

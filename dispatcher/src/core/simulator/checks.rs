@@ -8,6 +8,14 @@ use crate::core::sessions::{Of, Whereabouts};
 use crate::core::{index_of, Backend, Core, PoolMode, SessionId, Tally, Tells, Whose, Words};
 use std::collections::BTreeMap;
 
+/// What is counted of a tenant's sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct OfTenant {
+    members: usize,
+    greeted: usize,
+    waiting: usize,
+}
+
 impl Core {
     /// Each session is at one place, and all lists and counts are those of the
     /// tables.
@@ -15,12 +23,19 @@ impl Core {
         let mut waiting: BTreeMap<u32, usize> = BTreeMap::new();
         let mut members: BTreeMap<u32, usize> = BTreeMap::new();
         let mut live = 0;
+        let mut of_tenants: BTreeMap<u32, OfTenant> = BTreeMap::new();
         for id in self.sessions.ids() {
             let session = self.sessions.get(id).expect("it is listed");
             live += 1;
             *members.entry(session.pool()).or_default() += 1;
+            let tenant = self.tenant(session.tenant()).expect("it has one");
+            assert_eq!(tenant.pool(), session.pool(), "of its tenant's pool");
+            let of_tenant = of_tenants.entry(session.tenant()).or_default();
+            of_tenant.members += 1;
+            of_tenant.greeted += usize::from(!session.is_ungreeted());
             if let Whereabouts::Waiting(_) = session.whereabouts() {
                 *waiting.entry(session.pool()).or_default() += 1;
+                of_tenant.waiting += 1;
             }
         }
         assert_eq!(live, self.sessions.live(), "live sessions");
@@ -33,21 +48,12 @@ impl Core {
             assert_eq!(count(&members), self.sessions.members(number), "members");
             assert_eq!(count(&members), self.sessions.of_pool(number).count());
             assert_eq!(count(&waiting), self.sessions.waiting(number), "waiting");
-            let members_of = self.sessions.of_pool(number);
-            let mut greeted = members_of.filter_map(|id| self.sessions.get(id));
-            let greeted = greeted.by_ref().filter(|session| !session.is_ungreeted());
-            assert_eq!(greeted.count(), self.sessions.greeted_members(number));
-            for line in [Of::Quiet, Of::Busy] {
-                let mut before = None;
-                for id in self.sessions.list(line, number) {
-                    let session = self.sessions.get(id).expect("a FIFO has only live ones");
-                    assert_eq!(session.pool(), number, "of another pool's FIFO");
-                    let waits = matches!(session.whereabouts(), Whereabouts::Waiting(_));
-                    assert!(waits, "in a FIFO and does not wait");
-                    assert!(before < Some(session.turn()), "a FIFO out of order");
-                    before = Some(session.turn());
-                }
+            for id in self.check_list(Of::Waiting, number) {
+                let session = self.sessions.get(id).expect("it is listed");
+                assert_eq!(session.pool(), number, "of another pool's list");
             }
+            let of_tenant = of_tenants.get(&number).copied().unwrap_or_default();
+            self.check_lines(number, of_tenant);
             if self.pool(number).is_some() {
                 assert!(
                     count(&waiting) == 0 || self.in_want.iter().any(|other| other == number),
@@ -92,16 +98,57 @@ impl Core {
         );
     }
 
+    /// Those of a list that wait, in the order in which they began to.
+    fn check_list(&self, of: Of, number: u32) -> Vec<SessionId> {
+        let mut before = None;
+        for id in self.sessions.list(of, number) {
+            let session = self.sessions.get(id).expect("a list has only live ones");
+            let waits = matches!(session.whereabouts(), Whereabouts::Waiting(_));
+            assert!(waits, "in a list and does not wait");
+            assert!(before < Some(session.turn()), "a list out of order");
+            before = Some(session.turn());
+        }
+        self.sessions.list(of, number).collect()
+    }
+
+    /// A tenant's lines and counts.
+    fn check_lines(&self, number: u32, found: OfTenant) {
+        let lines = [Of::Quiet, Of::Busy].map(|line| {
+            let all = self.check_list(line, number);
+            for id in &all {
+                let session = self.sessions.get(*id).expect("it is listed");
+                assert_eq!(session.tenant(), number, "of another tenant's line");
+                assert_eq!(session.line(), line, "of another line");
+            }
+            all.len()
+        });
+        let counted = OfTenant {
+            members: self.sessions.members_of_tenant(number),
+            greeted: self.sessions.greeted_members(number),
+            waiting: self.sessions.waiting_of_tenant(number),
+        };
+        assert_eq!(counted, found, "of tenant {number}");
+        assert_eq!(lines.iter().sum::<usize>(), found.waiting, "in lines");
+    }
+
     /// What limits count is what there is.
     fn check_tallies(&self) {
-        let (mut sessions, mut backends) = (Tally::default(), Tally::default());
-        for number in self.pools.existing().iter() {
-            let pool = self.pool(number).expect("it exists");
-            sessions.add(pool.key(), self.sessions.members(number));
-            backends.add(pool.key(), pool.all_backends().count());
+        let mut sessions = Tally::default();
+        for number in self.tenants.existing().iter() {
+            let key = self.tenant_key(number).expect("it exists");
+            sessions.add(key, self.sessions.members_of_tenant(number));
         }
         assert_eq!(sessions, self.session_tally, "sessions by role");
-        assert_eq!(backends, self.backend_tally, "backends by role");
+        let mut backends: BTreeMap<u32, usize> = BTreeMap::new();
+        for (_, backend) in self.backends.iter() {
+            if let Some(role) = backend.role() {
+                *backends.entry(role).or_default() += 1;
+            }
+        }
+        assert!(backends
+            .iter()
+            .all(|(role, many)| self.backends.of_role(*role) == *many));
+        assert_eq!(backends.len(), self.backends.roles(), "backends by role");
     }
 
     /// What is reserved is counted as pools' limits, sessions and backends change.
@@ -123,12 +170,14 @@ impl Core {
         let there: Vec<u32> = self.pools.existing().iter().collect();
         let unused = there.iter().filter(|number| self.has_neither(**number));
         assert!(self.unused.iter().eq(unused.copied()), "that nobody uses");
-        self.check_groups(&there);
+        self.check_tenants();
+        self.check_groups();
         self.check_memory();
     }
 
-    /// When a round has ended: nobody waits whom a free backend may serve.
-    pub(super) fn check_served(&self, words: &impl Words) {
+    /// When a round has ended: nobody waits whom a free backend may serve; `is_told`: one that
+    /// has taken the last of a pool's queue has said so, and is not heard yet.
+    pub(super) fn check_served(&self, words: &impl Words, is_told: impl Fn(u32) -> bool) {
         for number in self.pools.existing().iter() {
             let Some(pool) = self.pool(number) else {
                 continue;
@@ -138,10 +187,11 @@ impl Core {
                 || pool.queue.is_full()
                 || pool.queue.rests()
                 || self.is_forced(number)
+                || is_told(number)
             {
                 continue;
             }
-            if self.limits.force_migration {
+            if self.limits.force_migration || self.next_tenant(number).is_none() {
                 continue;
             }
             let free = pool
@@ -173,12 +223,12 @@ impl Core {
         assert!(left.is_empty(), "sessions are left: {left:?}");
         assert_eq!(self.backends.total(), 0, "backends are left");
         assert!(self.pools.existing().is_empty(), "pools are left");
+        assert!(self.tenants.existing().is_empty(), "tenants are left");
         assert!(self.in_want.is_empty(), "pools are in want");
         assert!(self.holds.is_empty(), "holds are left");
         assert!(!self.room.is_offered(), "a ticket is out");
         assert!(self.burials.is_empty() && self.actions.is_empty());
         assert_eq!(self.session_tally, Tally::default());
-        assert_eq!(self.backend_tally, Tally::default());
     }
 
     /// Who is in a ready queue is seen by somebody: not all of the pool's
@@ -250,8 +300,6 @@ impl Shell {
             FromBackend::Dedicated(_)
             | FromBackend::Retiring
             | FromBackend::Outdated
-            | FromBackend::GivesWay
-            | FromBackend::Became
             | FromBackend::Closed => return,
         };
         let whose = self.core.whose(slot, id, tells, &self.world);
@@ -263,15 +311,16 @@ impl Shell {
     /// Who is told to keep sessions is told what counts; when it is over nobody
     /// sleeps on one.
     pub fn check_modes(&self) {
-        for number in self.core.pools.existing().iter() {
-            let pool = self.core.pool(number).expect("it exists");
+        for number in self.core.tenants.existing().iter() {
+            let tenant = self.core.tenant(number).expect("it exists");
             let limits = self.core.limits_of(number);
             let mode = limits.map(|limits| limits.mode).unwrap_or_default();
             let keeps = mode != PoolMode::Shared;
-            let words = &self.world.pools[number as usize];
+            let words = &self.world.tenants[number as usize];
             let is_told = words.keeps == keeps || self.core.is_to_follow(number);
             assert!(is_told, "its mode");
-            assert_eq!(Some(words.memory_left), pool.memory.shown(), "its memory");
+            assert_eq!(words.is_counted, tenant.is_counted, "that it is counted");
+            assert_eq!(Some(words.memory_left), tenant.memory.shown(), "its memory");
         }
         self.core.check_threshold(self.world.keeps);
         for process in self.processes.iter().flatten() {

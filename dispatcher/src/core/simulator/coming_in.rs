@@ -5,8 +5,8 @@
 use super::random::Random;
 use super::shell::Shell;
 use crate::core::sessions::Whereabouts;
-use crate::core::{NoSession, PoolKey, PoolLimits};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use crate::core::{NoSession, PoolLimits, TenantKey};
+use std::collections::{BTreeMap, VecDeque};
 
 /// A role that no limit of sessions concerns.
 pub const SUPERUSER: u32 = 4;
@@ -22,8 +22,6 @@ pub struct Known {
     pub limits: PoolLimits,
     /// So many sessions may be there: those that came before that, as long as they stay.
     most: usize,
-    /// Serial numbers of its pools: with the last of them it is forgotten.
-    pools: BTreeSet<u64>,
 }
 
 pub struct ComingIn {
@@ -72,14 +70,8 @@ impl ComingIn {
     /// The launcher has answered.
     pub fn is_told(&mut self, group: Group, limits: PoolLimits, shell: &Shell) {
         let most = most(&limits, sessions_of(group, shell));
-        let pools = pools_of(group, shell);
-        let known = Known {
-            limits,
-            most,
-            pools,
-        };
-        if !known.pools.is_empty() {
-            self.known.insert(group, known);
+        if shell.core.groups.get(group).is_some() {
+            self.known.insert(group, Known { limits, most });
         }
     }
 
@@ -102,27 +94,23 @@ impl ComingIn {
         if !shell.asked_limits.is_empty() || are_to_be_asked {
             return;
         }
-        for number in core.pools() {
-            let group = core.group_of(number).expect("it is there");
-            let limits = core.groups.get(group).and_then(|group| group.limits());
-            let set = usize::try_from(self.set_for(group)).ok();
-            let known = limits.map(|limits| limits.max_sessions);
-            assert_eq!(known, Some(set), "{group:?}: known, and set");
+        for (key, group) in core.groups.iter() {
+            let set = usize::try_from(self.set_for(*key)).ok();
+            let known = group.limits().map(|limits| limits.max_sessions);
+            assert_eq!(known, Some(set), "{key:?}: known, and set");
         }
     }
 
-    /// Groups of which no pool is left.
+    /// Groups of which no tenant is left, or those that are have come since.
     pub fn forget(&mut self, shell: &Shell) {
-        self.known.retain(|group, known| {
-            let pools = pools_of(*group, shell);
-            let is_left = !known.pools.is_disjoint(&pools);
-            known.pools = pools;
-            is_left
+        self.known.retain(|group, _| {
+            let group = shell.core.groups.get(*group);
+            group.is_some_and(|group| group.limits().is_some())
         });
     }
 
     /// May one more come in, by the limit of its role in its database?
-    pub fn expected_limit(&self, key: &PoolKey, shell: &Shell) -> Result<(), NoSession> {
+    pub fn expected_limit(&self, key: &TenantKey, shell: &Shell) -> Result<(), NoSession> {
         let group = (key.role_oid, key.database_oid);
         let known = self.known.get(&group);
         let limit = known.and_then(|known| known.limits.max_sessions);
@@ -172,13 +160,6 @@ fn most(limits: &PoolLimits, sessions: usize) -> usize {
 fn sessions_of(group: Group, shell: &Shell) -> usize {
     let clients = shell.world.clients.iter().flatten();
     clients.filter(|client| client.group == group).count()
-}
-
-fn pools_of(group: Group, shell: &Shell) -> BTreeSet<u64> {
-    let core = &shell.core;
-    let pools = core.pools();
-    let own = pools.filter(|number| core.group_of(*number) == Some(group));
-    own.filter_map(|number| core.pool_serial(number)).collect()
 }
 
 /// In lines, and in ready queues as these are counted.

@@ -26,6 +26,11 @@ impl EventTimes {
         self.events += 1;
     }
 
+    /// The launcher has answered, which is an event as well.
+    pub fn is_answered(&mut self) {
+        self.events += 1;
+    }
+
     /// A turn is over: its events, and how many words and actions these had it read and do.
     pub fn turn_ends(&mut self) -> (u64, u64, u64) {
         let turn = (self.events, self.words, self.actions);

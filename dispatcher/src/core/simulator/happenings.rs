@@ -5,7 +5,7 @@ use super::random::Random;
 use super::scenario::Scenario;
 use super::settings::mark_of;
 use super::world::{Armed, Client, Idles};
-use crate::core::{Event, PoolKey, SessionId, Shown};
+use crate::core::{Event, SessionId, Shown, TenantKey};
 use crate::protocol::opening::Failure;
 
 impl Scenario {
@@ -51,15 +51,18 @@ impl Scenario {
         self.shell.world.timestamp += pause_us as i64;
     }
 
-    fn key(number: u32) -> PoolKey {
-        PoolKey {
-            user: format!("user {}", number % 5).into_bytes(),
+    /// Up to five tenants have a pool together, or, in some seeds, those of roles with even
+    /// numbers, and the others have one of their own each.
+    fn key(&self, number: u32) -> TenantKey {
+        let role = number % 5;
+        TenantKey {
+            user: format!("user {role}").into_bytes(),
             database: format!("database {}", number % 3).into_bytes(),
-            role_oid: number % 5,
+            role_oid: role,
             database_oid: number % 3,
-            superuser: false,
-            // Two pools of a database have the same: a backend may go from one to the other.
-            options: vec![(b"number".to_vec(), (number / 6).to_string().into_bytes())],
+            superuser: self.coming_in.is_some() && role == SUPERUSER,
+            options: vec![(b"number".to_vec(), (number / 15).to_string().into_bytes())],
+            is_apart: self.are_some_apart && role % 2 == 1,
         }
     }
 
@@ -69,9 +72,8 @@ impl Scenario {
         }
         let number = self.pools;
         let number = self.random().below(number as usize) as u32;
-        let mut key = Self::key(number);
+        let key = self.key(number);
         let group = (key.role_oid, key.database_oid);
-        key.superuser = self.coming_in.is_some() && key.role_oid == SUPERUSER;
         if self.is_native(&key) {
             return;
         }
@@ -79,8 +81,9 @@ impl Scenario {
             return;
         };
         self.summary.sessions += 1;
-        let pool = self.shell.core.sessions().get(id).map(|it| it.pool());
-        let is_held = pool.is_some_and(|pool| self.shell.core.is_held(pool));
+        let session = self.shell.core.sessions().get(id).expect("it is there");
+        let (tenant, pool) = (session.tenant(), session.pool());
+        let is_held = self.shell.core.is_held(pool);
         let greeted = self.random().once_in(2) && !is_held;
         let is_long = self.random().once_in(40);
         let transaction_us = self
@@ -103,6 +106,7 @@ impl Scenario {
         self.shell.world.clients[index] = Some(Client {
             id,
             group,
+            tenant,
             needs: self.shell.world.settings.needed_by(group),
             context_bytes: 0,
             asked: 0,

@@ -4,7 +4,7 @@
 use super::many::ask;
 use super::shares::{limits, quiet, Crowd, Steady};
 use super::shell::Shell;
-use crate::core::{Action, Event, PoolKey, PoolLimits, SessionId};
+use crate::core::{Action, Event, PoolLimits, SessionId, TenantKey};
 
 const POOLS: usize = 14;
 const AT_ONCE: usize = 4;
@@ -46,19 +46,19 @@ fn following(shell: &mut Shell) -> (usize, usize) {
 }
 
 fn keep(shell: &Shell) -> usize {
-    let pools = shell.core.pools();
-    pools
-        .filter(|number| shell.world.pools[*number as usize].keeps)
+    let tenants = shell.core.tenants.existing().iter();
+    tenants
+        .filter(|number| shell.world.tenants[*number as usize].keeps)
         .count()
 }
 
 /// The one that comes last.
 fn last(steady: &Steady<'_>) -> (SessionId, u32) {
-    let pool = |id| steady.shell.core.sessions().get(id).map(|it| it.pool());
+    let tenant = |id| steady.shell.core.sessions().get(id).map(|it| it.tenant());
     let ids = steady.members.iter().map(|member| member.id);
-    let of_pools = ids.filter_map(|id| Some((id, pool(id)?)));
-    of_pools
-        .max_by_key(|(_, pool)| *pool)
+    let of_tenants = ids.filter_map(|id| Some((id, tenant(id)?)));
+    of_tenants
+        .max_by_key(|(_, tenant)| *tenant)
         .expect("there is one")
 }
 
@@ -89,13 +89,13 @@ fn two_roles_whose_limits_become_known_again_and_again_follow_the_last_ones() {
     let crowds = crowds();
     let mut steady = of_one_role(&crowds);
     let shell = &mut steady.shell;
-    let key = |nth: usize| PoolKey {
+    let key = |nth: usize| TenantKey {
         role_oid: 1,
-        ..(**shell.core.pool_key(nth as u32).expect("it is there")).clone()
+        ..(**shell.core.tenant_key(nth as u32).expect("it is there")).clone()
     };
-    let keys: Vec<PoolKey> = (0..2).map(key).collect();
+    let keys: Vec<TenantKey> = (0..2).map(key).collect();
     let made: Vec<u32> = (keys.into_iter())
-        .map(|key| shell.core.create_pool(key).expect("there is room"))
+        .map(|key| shell.core.create_tenant(key).expect("there is room"))
         .collect();
     shell.carry_out();
     shell.core.groups.follow_few(1);
@@ -109,7 +109,7 @@ fn two_roles_whose_limits_become_known_again_and_again_follow_the_last_ones() {
         shell.check_modes();
     }
     // One is no more, and another one comes, amid it.
-    shell.core.drop_if_unused(made[1]);
+    shell.core.drop_tenant_if_unused(made[1]);
     shell.carry_out();
     for _ in 0..POOLS + 2 {
         shell.tell(Event::RoundEnds);
@@ -117,29 +117,29 @@ fn two_roles_whose_limits_become_known_again_and_again_follow_the_last_ones() {
     assert!(!shell.core.has_more(), "it has no end");
     shell.core.check_tables();
     shell.check_modes();
-    let pools = shell.core.pools().count();
-    assert_eq!((keep(shell), pools), (0, POOLS + 1));
+    let tenants = shell.core.tenants.existing().len();
+    assert_eq!((keep(shell), tenants), (0, POOLS + 1));
 }
 
 #[test]
-fn a_pool_that_is_made_meanwhile_takes_nobody_s_turn() {
+fn a_tenant_that_is_made_meanwhile_takes_nobody_s_turn() {
     let crowds = crowds();
     let mut steady = of_one_role(&crowds);
     let shell = &mut steady.shell;
-    let first = shell.core.pool_key(0).expect("it is there").clone();
-    let mut made = [1, 2, 1].map(|number| PoolKey {
+    let first = shell.core.tenant_key(0).expect("it is there").clone();
+    let mut made = [1, 2, 1].map(|number| TenantKey {
         options: vec![(b"made".to_vec(), vec![number])],
         ..(*first).clone()
     });
     let mut create = |shell: &mut Shell, nth: usize| {
         let key = std::mem::replace(&mut made[nth], (*first).clone());
-        let number = shell.core.create_pool(key).expect("there is room");
+        let number = shell.core.create_tenant(key).expect("there is room");
         shell.carry_out();
         number
     };
     let number = create(shell, 0);
     create(shell, 1);
-    shell.core.drop_if_unused(number);
+    shell.core.drop_tenant_if_unused(number);
     shell.carry_out();
     known(shell, -1, 1, 0);
     shell.carry_out();
@@ -152,28 +152,33 @@ fn a_pool_that_is_made_meanwhile_takes_nobody_s_turn() {
 }
 
 #[test]
-fn what_is_decided_for_a_pool_goes_by_them_before_its_turn() {
+fn what_is_decided_for_a_tenant_goes_by_them_before_its_turn() {
     let crowds = crowds();
     let mut steady = of_one_role(&crowds);
     known(&mut steady.shell, 1, 0, 0);
     steady.shell.carry_out();
     steady.go_on(10_000, false);
-    // One of the first has the only one that there may be.
+    // One of the first is the only one that may be served.
     let first = steady.members[0].id;
     let client = steady.shell.world.client(first).expect("it is there");
     client.transaction_us = 60_000_000;
     ask(&mut steady, first);
     steady.go_on(50_000, false);
-    let (id, pool) = last(&steady);
+    let (id, tenant) = last(&steady);
+    let pool = steady
+        .shell
+        .core
+        .pool_of_tenant(tenant)
+        .expect("it has one");
     ask(&mut steady, id);
     steady.go_on(50_000, false);
     assert!(steady.shell.core.pool_backends(pool).is_empty());
-    known(&mut steady.shell, 2, 0, 0);
-    assert!(steady.shell.core.is_to_follow(pool));
-    assert_eq!(steady.shell.core.group_room(pool), 1);
-    known(&mut steady.shell, 1, 0, 0);
-    assert_eq!(steady.shell.core.group_room(pool), 0);
-    known(&mut steady.shell, 2, 0, 0);
+    for (most, has_room) in [(2, true), (1, false), (2, true)] {
+        known(&mut steady.shell, most, 0, 0);
+        let core = &mut steady.shell.core;
+        assert!(core.is_to_follow(tenant));
+        assert_eq!(core.has_room(tenant), has_room);
+    }
     steady.shell.carry_out();
     // Before the next tick.
     for _ in 0..ROUNDS {
@@ -188,14 +193,15 @@ fn who_comes_into_a_pool_before_its_turn_finds_it_as_they_say() {
     let mut steady = of_one_role(&crowds);
     known(&mut steady.shell, -1, 1, 3);
     steady.shell.carry_out();
-    let (_, pool) = last(&steady);
+    let (_, tenant) = last(&steady);
     let core = &steady.shell.core;
-    assert!(core.is_to_follow(pool) && core.reserved(pool) == 0);
+    let pool = core.pool_of_tenant(tenant).expect("it has one");
+    assert!(core.is_to_follow(tenant) && core.reserved(pool) == 0);
     let crowd = steady.members.len() - 1;
     let new = steady.log_in(crowd);
     steady.shell.carry_out();
     let core = &steady.shell.core;
     assert_eq!(core.sessions().get(new).expect("it is there").pool(), pool);
-    assert!(steady.shell.world.pools[pool as usize].keeps);
+    assert!(steady.shell.world.tenants[tenant as usize].keeps);
     assert_eq!(core.reserved(pool), 3);
 }

@@ -35,11 +35,8 @@ impl Shell {
         let process = self.processes[change.slot as usize].as_ref();
         match change.why {
             Reason::Ended => assert!(process.is_some_and(|process| process.has_ended)),
-            // Or it did not become another pool's.
             Reason::NotStarted => assert!(process.is_none_or(|process| process.has_ended)),
-            Reason::RoomFromIdle(pool)
-            | Reason::RoomWithinPoolLimit(pool)
-            | Reason::RoomWithinConnectionLimit(pool) => {
+            Reason::RoomFromIdle(pool) | Reason::RoomWithinConnectionLimit(pool) => {
                 self.turns.goes_for(pool);
             }
             _ => {}

@@ -145,10 +145,10 @@ fn who_is_to_have_a_pool_of_his_own_gets_the_place_of_one_that_nobody_uses() {
         .collect();
     let mut steady = Steady::new(&crowds, limits(4));
     let core = &mut steady.shell.core;
-    let mut key = (**core.pool_key(0).expect("it is there")).clone();
+    let mut key = (**core.tenant_key(0).expect("it is there")).clone();
     let mut create = |core: &mut Core, nth: usize| {
         key.options = vec![(b"number".to_vec(), nth.to_string().into_bytes())];
-        core.create_pool(key.clone()).expect("there is room")
+        core.create_tenant(key.clone()).expect("there is room")
     };
     let mut made = 0;
     while !core.pools.is_full() {
@@ -156,7 +156,11 @@ fn who_is_to_have_a_pool_of_his_own_gets_the_place_of_one_that_nobody_uses() {
         create(core, made);
     }
     // Those to which something has happened stay, wherever they are.
-    let changed: Vec<u32> = core.unused.iter().step_by(7).collect();
+    let unused: Vec<u32> = core.tenants.unused().iter().step_by(7).collect();
+    let pools = unused
+        .iter()
+        .filter_map(|tenant| core.pool_of_tenant(*tenant));
+    let changed: Vec<u32> = pools.collect();
     changed.iter().for_each(|number| core.mark_dirty(*number));
     let serials = |core: &Core| -> Vec<Option<u64>> {
         let serials = changed.iter().map(|number| core.pool_serial(*number));

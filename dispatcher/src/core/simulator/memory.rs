@@ -44,8 +44,8 @@ fn of_one_role(crowds: &[Crowd]) -> (Steady<'_>, Vec<SessionId>) {
 }
 
 fn shown(shell: &Shell) -> Vec<i64> {
-    let pools = shell.core.pools();
-    let left = pools.map(|number| shell.world.pools[number as usize].memory_left);
+    let tenants = shell.core.tenants.existing().iter();
+    let left = tenants.map(|number| shell.world.tenants[number as usize].memory_left);
     left.collect()
 }
 
@@ -98,8 +98,8 @@ fn a_new_pool_of_a_role_is_shown_at_once_what_is_left() {
     assert!(steady.shell.core.memory_laps.has_more());
     let new = steady.log_in(POOLS);
     let shell = &steady.shell;
-    let pool = shell.core.sessions().get(new).expect("it is there").pool();
-    let left = shell.world.pools[pool as usize].memory_left;
+    let session = shell.core.sessions().get(new).expect("it is there");
+    let left = shell.world.tenants[session.tenant() as usize].memory_left;
     assert_eq!(left, 1_000 * 1024 - grown);
     shell.core.check_memory();
 }

@@ -3,7 +3,7 @@
 use super::coming_in::{CONTEXT_BYTES, LOOK_AGAIN_US};
 use super::scenario::Scenario;
 use super::settings::mark_of;
-use crate::core::{NoSession, PoolKey, SessionId};
+use crate::core::{NoSession, SessionId, TenantKey};
 
 impl Scenario {
     /// Now and then a superuser sets how many sessions there may be, for any of those
@@ -48,7 +48,7 @@ impl Scenario {
     }
 
     /// A client says who it is.
-    pub(super) fn is_native(&mut self, key: &PoolKey) -> bool {
+    pub(super) fn is_native(&mut self, key: &TenantKey) -> bool {
         let Some(coming_in) = &mut self.coming_in else {
             return false;
         };
@@ -69,29 +69,29 @@ impl Scenario {
     }
 
     /// A client has logged in, and becomes a session if it may.
-    pub(super) fn begin_session(&mut self, key: PoolKey) -> Option<SessionId> {
+    pub(super) fn begin_session(&mut self, key: TenantKey) -> Option<SessionId> {
         if let Some(coming_in) = &self.coming_in {
             let expected = coming_in.expected_limit(&key, &self.shell);
             let may = self.shell.core.may_come_in(&key, None);
             assert_eq!(may, expected, "one comes of {key:?}");
             self.summary.beyond_limit += u64::from(may.is_err());
-            if let Some(pool) = self.shell.core.find_pool(&key).filter(|_| may.is_err()) {
+            if let Some(tenant) = self.shell.core.find_tenant(&key).filter(|_| may.is_err()) {
                 // Nor does one who has not asked come in.
                 let shell = &mut self.shell;
-                let begun = shell.core.begin_session(pool, &shell.world);
+                let begun = shell.core.begin_session(tenant, &shell.world);
                 assert_eq!(begun.map(|_| ()), expected, "one comes of {key:?}");
             }
             may.ok()?;
         }
         let core = &mut self.shell.core;
-        let found = core.find_pool(&key);
-        let pool = found.or_else(|| core.create_pool(key.clone()))?;
+        let found = core.find_tenant(&key);
+        let tenant = found.or_else(|| core.create_tenant(key.clone()))?;
         self.shell.carry_out();
         let shell = &mut self.shell;
         let is_full = !shell.world.sessions.iter().any(|slot| slot.is_free);
-        let begun = shell.core.begin_session(pool, &shell.world);
+        let begun = shell.core.begin_session(tenant, &shell.world);
         if let Some(coming_in) = &mut self.coming_in {
-            // It was asked before a pool was made.
+            // It was asked before a tenant was made.
             let expected = if is_full {
                 Err(NoSession::Full)
             } else {

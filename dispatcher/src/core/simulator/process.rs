@@ -19,8 +19,6 @@ pub enum ToBackend {
     Evict(SessionId),
     /// If it is idle in a transaction since then.
     EndIdle(SessionId, i64),
-    /// It is this pool's from now on.
-    Become(u32),
 }
 
 /// What the backend sends.
@@ -33,8 +31,6 @@ pub enum FromBackend {
     Retiring,
     /// So it is, as a session needs one that was started later.
     Outdated,
-    GivesWay,
-    Became,
     /// The connection's end; last.
     Closed,
 }
@@ -65,8 +61,6 @@ enum Step {
     /// Taking: named in the slot, then the owner, then greeted.
     TakeOwner,
     Greet,
-    /// It has taken the ticket, and waits for what it is to be.
-    GivesWay,
     Exit,
 }
 
@@ -165,10 +159,6 @@ impl Process {
         self.has_ticket
     }
 
-    pub fn gives_way(&self) -> bool {
-        self.step == Step::GivesWay
-    }
-
     pub fn held(&self) -> SessionId {
         self.held
     }
@@ -177,7 +167,6 @@ impl Process {
     pub fn rests(&self, world: &World) -> bool {
         match self.step {
             Step::Sleep => self.inbox.is_empty() && !self.client_speaks(world),
-            Step::GivesWay => self.inbox.is_empty(),
             Step::Run(until_us) => world.now_us < until_us,
             Step::Blocked(_) => world.is_locked(),
             Step::Idles(until_us) => {
@@ -240,7 +229,6 @@ impl Process {
                 | Step::Blocked(_)
                 | Step::Idles(_)
                 | Step::Greet
-                | Step::GivesWay
         )
     }
 
@@ -300,7 +288,11 @@ impl Process {
                 None => self.give_back_or_rest(world),
             },
             Step::Lowered => {
-                world.pools[self.pool as usize].queued -= 1;
+                let pool = &mut world.pools[self.pool as usize];
+                pool.queued -= 1;
+                if pool.queued <= 0 && std::mem::take(&mut pool.is_held_back) {
+                    self.outbox.push_back(FromBackend::Release(0));
+                }
                 self.take_instead(world)
             }
             Step::Free => {
@@ -365,7 +357,6 @@ impl Process {
                     _ => Step::Top,
                 }
             }
-            Step::GivesWay => self.give_way(world, random),
             Step::Greet => {
                 if let Some(client) = world.client(self.held) {
                     client.greeted = true;
@@ -377,9 +368,27 @@ impl Process {
         };
     }
 
-    /// Is it told to keep its sessions?
+    /// Is it told to keep its session?
     fn is_told_to_keep(&self, world: &World) -> bool {
-        world.keeps || world.pools[self.pool as usize].keeps
+        world.keeps || world.tenant_of(self.held).is_some_and(|it| it.keeps)
+    }
+
+    /// Is it told to keep its session no longer than a transaction lasts, and to say so?
+    fn is_counted(&self, world: &World) -> bool {
+        world.tenant_of(self.held).is_some_and(|it| it.is_counted)
+    }
+
+    /// Whom it serves, or is about to, as far as it may count for a limit.
+    pub fn serves(&self) -> impl Iterator<Item = SessionId> + '_ {
+        let is_at_work = matches!(self.step, Step::Run(_) | Step::Blocked(_) | Step::Idles(_));
+        let held = (is_at_work && !self.dedicated).then_some(self.held);
+        let in_hand = (self.in_hand != 0 && self.in_hand != self.held).then_some(self.in_hand);
+        let assigned = self.inbox.iter().filter_map(|message| match message {
+            ToBackend::Assign(id) => Some(*id),
+            _ => None,
+        });
+        let all = held.into_iter().chain(in_hand).chain(assigned);
+        all.filter(|_| !self.has_ended)
     }
 
     /// Does it keep its session in its sleep, and is not told to any more?
@@ -415,7 +424,9 @@ impl Process {
 
     fn give_back_or_rest(&mut self, world: &mut World) -> Step {
         let is_newcomer = self.held != 0 && world.session(self.held).transactions == 1;
-        if self.held != 0 && (world.force_migration || self.retire_wanted || is_newcomer) {
+        let is_counted = self.is_counted(world);
+        let tells = world.force_migration || is_counted;
+        if self.held != 0 && (tells || self.retire_wanted || is_newcomer) {
             if !self.claim(world, Word::Busy) {
                 return Step::Listen;
             }
@@ -424,13 +435,9 @@ impl Process {
             } else {
                 Word::Idle
             };
-            return self.give_back(world, word, Next::Top, world.force_migration);
+            return self.give_back(world, word, Next::Top, tells);
         }
         if self.held == 0 && self.retire_wanted && self.claim(world, Word::Retiring) {
-            if self.has_ticket {
-                self.outbox.push_back(FromBackend::GivesWay);
-                return Step::GivesWay;
-            }
             self.outbox.push_back(FromBackend::Retiring);
             self.die(true);
             return Step::Exit;
@@ -446,29 +453,6 @@ impl Process {
         Step::Free
     }
 
-    /// become_or_retire() in become.c.
-    fn give_way(&mut self, world: &mut World, random: &mut Random) -> Step {
-        match self.inbox.pop_front() {
-            Some(ToBackend::Become(_)) if !world.is_plain && random.once_in(16) => self.die(true),
-            Some(ToBackend::Become(pool)) => {
-                self.pool = pool;
-                self.read = world.settings.changes;
-                self.retire_wanted = false;
-                self.has_ticket = false;
-                world.backends[self.slot as usize].served = 0;
-                world.set_word(self.slot, Word::Idle);
-                self.outbox.push_back(FromBackend::Became);
-                return Step::Top;
-            }
-            Some(ToBackend::Retire) if world.backends[self.slot as usize].retire == 1 => {
-                self.die(true);
-            }
-            Some(ToBackend::Poke) => world.backends[self.slot as usize].poked = false,
-            _ => {}
-        }
-        self.step
-    }
-
     fn give_back(&mut self, world: &mut World, word: Word, next: Next, tells: bool) -> Step {
         self.tells = tells || std::mem::take(&mut self.greeted_here);
         self.leaving = std::mem::take(&mut self.held);
@@ -482,13 +466,14 @@ impl Process {
     fn take_instead(&mut self, world: &mut World) -> Step {
         if self.held != 0 {
             // Now and then there is news of it.
-            let tells = world.session(self.held).transactions % 3 == 0;
+            let has_news = world.session(self.held).transactions % 3 == 0;
+            let tells = has_news || self.is_counted(world);
             return self.give_back(world, Word::Busy, Next::Take, tells);
         }
         self.take(world)
     }
 
-    /// What it needs of settings (baton_settings_suit in become.c): one that is too old
+    /// What it needs of settings: one that is too old
     /// for a session ends, and gives it back.
     fn take(&mut self, world: &mut World) -> Step {
         if let Some(client) = world.client(self.in_hand) {
@@ -606,7 +591,7 @@ impl Process {
                 }
             }
             ToBackend::Poke => world.backends[self.slot as usize].poked = false,
-            ToBackend::Retire | ToBackend::EndIdle(..) | ToBackend::Become(_) => {}
+            ToBackend::Retire | ToBackend::EndIdle(..) => {}
         }
         if self.inbox.is_empty() {
             Step::Top

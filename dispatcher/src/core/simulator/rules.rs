@@ -16,12 +16,12 @@ pub(super) struct TooOld {
 impl Core {
     /// A backend is started for a pool, and is counted already.
     pub(super) fn check_opened(&self, pool: u32) {
-        assert!(!self.group_is_overdrawn(pool), "beyond its limit");
         assert!(!self.is_held(pool), "its database is another's");
         // A superuser in need has had one more.
         let mut all = self.pools.existing().iter();
-        if all.any(|number| self.is_superuser_s(number)) {
-            assert!(self.backends.total() <= self.limits.ceiling);
+        if all.any(|number| self.has_superusers(number)) {
+            let most = self.limits.ceiling + self.limits.for_superusers;
+            assert!(self.backends.total() <= most);
             return;
         }
         assert!(
@@ -48,13 +48,24 @@ impl Core {
         );
     }
 
-    /// One more is started for a pool. If it is an extra one there are as many left as its
-    /// role has, or more than are kept for roles with few.
-    pub(in crate::core) fn check_share(&self, pool: u32) {
-        let (own, places, limits) = (self.role_backends(pool), self.places(0), &self.limits);
+    /// Whoever a backend of this pool starts as, it is one of the pool's tenants.
+    pub(super) fn check_starts_as(&self, number: u32) {
+        let starts_as = self.starts_as(number).expect("somebody waits");
+        let pool = self.pool(number).expect("it is there");
+        let own = pool.key().role_oid.unwrap_or(starts_as.role_oid);
+        assert_eq!(starts_as.role_oid, own, "as of another role's");
+    }
+
+    /// One more is started for a pool. If it is an extra one there are as many left as that
+    /// role has of those that wait there which has fewest, or more than are kept for roles
+    /// with few.
+    pub(in crate::core) fn check_share(&self, pool: u32, words: &impl Words) {
+        let (places, limits) = (self.places(0), &self.limits);
+        let own = self.least_of_roles(pool, words) + self.backends.lives(pool).of_no_role();
         let total = self.backends.total();
         let is_extra = total > places.most_shared() + places.most_dedicated();
-        if !is_extra || self.is_superuser_s(pool) && own <= 4 {
+        let superuser_s = self.superuser_in_need(pool, words);
+        if !is_extra || superuser_s.is_some_and(|own| own < 3) {
             return;
         }
         let left = limits.ceiling - total;
@@ -77,7 +88,6 @@ impl Core {
         let Some(wants) = self.room.offered_for() else {
             return;
         };
-        assert!(self.group_room(wants) > 0, "room for one at its limit");
         let pools = self.pools.with_backends().iter();
         let reserved: usize = pools
             .map(|number| self.reserved(number).min(self.serving_backends(number)))
@@ -114,13 +124,7 @@ impl Core {
     }
 
     /// A client is ended that has been idle for so long, by what the core has seen, and really.
-    pub(super) fn check_idle_ended(
-        &self,
-        slot: u32,
-        idle_us: u64,
-        really_us: u64,
-        words: &impl Words,
-    ) {
+    pub(super) fn check_idle_ended(&self, slot: u32, idle_us: u64, really_us: u64) {
         let least_us = self.limits.extra_idle_timeout_us;
         assert!(
             least_us > 0 && idle_us >= least_us && really_us >= idle_us,
@@ -130,11 +134,14 @@ impl Core {
             self.places(0).has_extra(),
             "ended though there is no extra one"
         );
-        let waits_in_vain =
-            |number: u32| self.role_backends(number) == 0 && self.waiting_in(number, words) > 0;
-        let pool = self.backends.get(slot).map(Backend::pool);
-        assert!(pool.is_some_and(|pool| self.role_backends(pool) > 0));
-        let mut all = self.pools.existing().iter();
+        let waits_in_vain = |number: u32| {
+            let role = self.tenant_key(number).map(|key| key.role_oid);
+            let has_none = role.is_some_and(|role| self.backends.of_role(role) == 0);
+            has_none && self.sessions.waiting_of_tenant(number) > 0
+        };
+        let is_of_role = |backend: &Backend| backend.role().is_some();
+        assert!(self.backends.get(slot).is_some_and(is_of_role));
+        let mut all = self.tenants.existing().iter();
         assert!(
             all.any(waits_in_vain),
             "ended, and no role is without a backend"
@@ -219,25 +226,15 @@ impl Core {
         let least = self.min_backends(number);
         let has_sessions = self.sessions.members(number) > 0;
         assert!(
-            has >= least
-                || !has_sessions
-                || self.places(0).room() == 0
-                || self.group_room(number) == 0,
+            has >= least || !has_sessions || self.places(0).room() == 0,
             "pool {number} has {has} backends, and is to have {least}"
         );
     }
 
-    /// What a lowered limit, or nobody's need, makes too many has gone: but the last of
+    /// What a lowered max_backends, or nobody's need, makes too many has gone: but the last of
     /// each pool, as far as no other could log in.
     fn check_most(&self, words: &impl Words) {
         for number in self.pools.existing().iter() {
-            let limits = self.limits_of(number);
-            let group = self.group_of(number).expect("it is there");
-            if let Some(most) = limits.and_then(|limits| limits.max_backends) {
-                let pools = self.pools.with_backends_of_group(group).count();
-                let has = self.pools.backends_of_group(group);
-                assert!(has <= most.max(pools), "{group:?} has {has} for {most}");
-            }
             let long_idle = self
                 .long_idle(number, self.pool_backends(number), words)
                 .len();
@@ -286,7 +283,8 @@ impl Core {
             return;
         }
         let session = self.sessions.get(id).expect("it is there");
-        let first = self.sessions.list(session.line(), session.pool()).next();
+        let line = self.sessions.list(session.line(), session.tenant());
+        let first = line.into_iter().next();
         let before = first.and_then(|first| self.sessions.get(first));
         assert!(
             before.is_none_or(|before| before.turn() > session.turn()),

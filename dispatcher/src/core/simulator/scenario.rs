@@ -2,6 +2,7 @@
 //! at the end all have been served.
 
 use super::coming_in::ComingIn;
+use super::process::FromBackend;
 use super::random::Random;
 use super::rules::TooOld;
 use super::shell::Shell;
@@ -41,6 +42,8 @@ pub struct Scenario {
     pub(super) may_start: bool,
     pub(super) holds: Vec<u32>,
     pub(super) has_crashed: bool,
+    /// Backends of some roles serve no other.
+    pub(super) are_some_apart: bool,
     /// Who may come in, in the seeds that know limits of that.
     pub(super) coming_in: Option<ComingIn>,
 }
@@ -131,6 +134,7 @@ impl Scenario {
             may_start: true,
             holds: Vec::new(),
             has_crashed: false,
+            are_some_apart: seed % 4 == 2,
             coming_in,
         }
     }
@@ -156,9 +160,10 @@ impl Scenario {
         self.summary.reasons = shell.told.reasons.clone();
         self.summary.woken_for_memory = shell.woken_for_memory;
         self.summary.given_up = shell.given_up;
-        self.summary.became = shell.became;
         self.summary.idle_ended = shell.idle_ended;
         self.summary.most_served_before = shell.turns.most_served_before;
+        self.summary.most_of_others = shell.turns.most_of_others;
+        self.summary.most_within_limit = shell.served.most_within_limit;
         self.summary.most_places_before = shell.turns.most_places_before;
     }
 
@@ -195,6 +200,7 @@ impl Scenario {
             let sessions = self.coming_in.as_ref().map_or(-1, |it| it.set_for(group));
             let limits = [backends, least, sessions, mode, weight, reserve, memory];
             let limits = PoolLimits::of(limits);
+            self.shell.costs.is_answered();
             self.shell.core.set_pool_limits(group, limits);
             self.shell.carry_out();
             if let Some(coming_in) = &mut self.coming_in {
@@ -323,7 +329,11 @@ impl Scenario {
             "nobody says who is in a database"
         );
         if !shell.core.has_dirty() {
-            shell.core.check_served(&shell.world);
+            let says = |number: u32| {
+                let mut of_pool = shell.processes.iter().flatten();
+                of_pool.any(|it| it.pool == number && it.outbox.contains(&FromBackend::Release(0)))
+            };
+            shell.core.check_served(&shell.world, says);
             let is_empty = |number: u32| shell.world.pools[number as usize].queue.is_empty();
             shell.core.check_asked(&shell.world, is_empty, |slot| {
                 let process = shell.processes[slot as usize].as_ref();

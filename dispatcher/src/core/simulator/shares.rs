@@ -5,7 +5,7 @@
 use super::random::Random;
 use super::shell::Shell;
 use super::world::{Armed, Client, Idles};
-use crate::core::{Event, Limits, Now, PoolKey, PoolLimits, SessionId, Shown};
+use crate::core::{Event, Limits, Now, PoolLimits, SessionId, Shown, TenantKey};
 
 const STEP_US: u64 = 200;
 const TICK_US: u64 = 20_000;
@@ -25,6 +25,11 @@ pub(super) struct Crowd {
     pub is_new_each_time: bool,
     /// Of role 0, as others are: their pools differ by startup options alone.
     pub is_of_role_0: bool,
+    /// Its role has no pool of its own: it is the database's.
+    pub is_in_one_pool: bool,
+    /// pg_baton.pool_max_backends; 0: none.
+    pub most: i32,
+    pub is_superuser: bool,
 }
 
 /// Clients that ask again at once.
@@ -38,6 +43,9 @@ pub(super) fn busy(pool: usize, clients: usize) -> Crowd {
         reserve: 0,
         is_new_each_time: false,
         is_of_role_0: false,
+        is_in_one_pool: false,
+        most: 0,
+        is_superuser: false,
     }
 }
 
@@ -100,7 +108,8 @@ impl Steady<'_> {
     pub fn new(crowds: &[Crowd], limits: Limits) -> Steady<'_> {
         let sessions: usize = crowds.iter().map(|crowd| crowd.clients).sum();
         let pools = crowds.iter().map(|crowd| crowd.pool + 1).max().unwrap_or(1);
-        let sizes = (sessions + 8, pools + 2, limits.ceiling);
+        let slots = limits.ceiling + limits.for_superusers;
+        let sizes = (sessions + 8, pools + 2, slots);
         let mut shell = Shell::new(1, limits, sizes, Random::new(1));
         shell.start_us = 6_000;
         shell.world.is_plain = true;
@@ -113,7 +122,7 @@ impl Steady<'_> {
             members: Vec::new(),
             served: vec![Served::default(); crowds.len()],
             exit_us: 0,
-            exits_since_us: vec![None; limits.ceiling],
+            exits_since_us: vec![None; slots],
         };
         for served in &mut steady.served {
             served.backends = (0, usize::MAX);
@@ -151,20 +160,21 @@ impl Steady<'_> {
             false => Vec::new(),
         };
         let role = if options.is_empty() { pool } else { 0 };
-        let key = PoolKey {
+        let key = TenantKey {
             user: format!("user {role}").into_bytes(),
             database: b"database".to_vec(),
             role_oid: role as u32,
             database_oid,
-            superuser: false,
+            superuser: crowd.is_some_and(|crowd| crowd.is_superuser),
             options,
+            is_apart: !crowd.is_some_and(|crowd| crowd.is_in_one_pool),
         };
         let shell = &mut self.shell;
-        let found = shell.core.find_pool(&key);
-        let number = found.or_else(|| shell.core.create_pool(key));
+        let found = shell.core.find_tenant(&key);
+        let tenant = found.or_else(|| shell.core.create_tenant(key));
         shell.carry_out();
-        let number = number.expect("there is room");
-        let id = shell.core.begin_session(number, &shell.world);
+        let tenant = tenant.expect("there is room");
+        let id = shell.core.begin_session(tenant, &shell.world);
         let id = id.expect("there is room");
         let group = (role as u32, database_oid);
         let now = shell.world.now_us as i64;
@@ -175,6 +185,7 @@ impl Steady<'_> {
         self.shell.world.clients[id as u32 as usize] = Some(Client {
             id,
             group,
+            tenant,
             needs: self.shell.world.settings.needed_by(group),
             context_bytes: 0,
             asked: 0,
@@ -316,7 +327,10 @@ impl Steady<'_> {
         while let Some((role, database)) = self.shell.asked_limits.pop() {
             let of = self.crowds.iter().find(|crowd| crowd.pool == role as usize);
             let (weight, reserve) = of.map_or((0, 0), |crowd| (crowd.weight, crowd.reserve));
-            let limits = PoolLimits::of([-1, -1, -1, 0, weight, reserve, -1]);
+            let most = of.map_or(0, |crowd| crowd.most);
+            let most = if most == 0 { -1 } else { most };
+            let limits = PoolLimits::of([most, -1, -1, 0, weight, reserve, -1]);
+            self.shell.costs.is_answered();
             self.shell.core.set_pool_limits((role, database), limits);
             self.shell.carry_out();
         }
@@ -328,7 +342,7 @@ impl Steady<'_> {
             let processes = self.shell.processes.iter().flatten();
             let is_own = |number| {
                 let key = self.shell.core.pool_key(number);
-                key.is_some_and(|key| key.role_oid == crowd.pool as u32)
+                key.is_some_and(|key| key.role_oid == Some(crowd.pool as u32))
             };
             processes
                 .filter(|process| !process.has_ended && is_own(process.pool))
@@ -347,18 +361,77 @@ impl Steady<'_> {
 
 #[test]
 fn busy_pools_get_what_they_weigh() {
-    for weights in [[100, 300], [300, 100], [100, 100]] {
-        let crowds: Vec<Crowd> = (weights.iter().enumerate())
-            .map(|(pool, weight)| Crowd {
-                weight: *weight,
-                ..busy(pool, 12)
-            })
-            .collect();
-        let (served, _) = Steady::new(&crowds, limits(8)).run(6);
-        let share = served[0].answers as f64 / (served[0].answers + served[1].answers) as f64;
-        let due = f64::from(weights[0]) / f64::from(weights[0] + weights[1]);
-        assert!((share - due).abs() < 0.06, "{weights:?}: {share}");
+    for is_in_one_pool in [false, true] {
+        for weights in [[100, 300], [300, 100], [100, 100]] {
+            let crowds: Vec<Crowd> = (weights.iter().enumerate())
+                .map(|(pool, weight)| Crowd {
+                    weight: *weight,
+                    is_in_one_pool,
+                    ..busy(pool, 24)
+                })
+                .collect();
+            let (served, _) = Steady::new(&crowds, limits(8)).run(6);
+            let share = served[0].answers as f64 / (served[0].answers + served[1].answers) as f64;
+            let due = f64::from(weights[0]) / f64::from(weights[0] + weights[1]);
+            assert!((share - due).abs() < 0.06, "{weights:?}: {share}");
+        }
     }
+}
+
+fn in_one_pool(crowd: Crowd) -> Crowd {
+    Crowd {
+        is_in_one_pool: true,
+        ..crowd
+    }
+}
+
+/// And does not wait for a tick each time.
+#[test]
+fn a_limited_tenant_of_a_pool_is_served_within_its_limit() {
+    let limited = Crowd {
+        most: 2,
+        ..in_one_pool(busy(0, 30))
+    };
+    let crowds = [limited, in_one_pool(busy(1, 30))];
+    let (served, _) = Steady::new(&crowds, limits(8)).run(4);
+    let [limited, other] = [served[0].answers, served[1].answers];
+    assert!(limited > 1_200 && other > 2 * limited, "{limited} {other}");
+}
+
+#[test]
+fn a_limit_of_one_tenant_starts_no_backend_for_those_beyond() {
+    let crowds = [Crowd {
+        most: 2,
+        ..in_one_pool(busy(0, 30))
+    }];
+    let mut steady = Steady::new(&crowds, limits(8));
+    steady.go_on(3_000_000, false);
+    assert_eq!(steady.shell.core.backend_count(), 2);
+}
+
+#[test]
+fn what_is_reserved_in_a_pool_is_there_whoever_else_asks() {
+    let reserving = Crowd {
+        clients: 2,
+        reserve: 2,
+        transaction_us: 50_000,
+        ..in_one_pool(quiet(0))
+    };
+    let other = |role| in_one_pool(busy(role, 20));
+    let crowds = [reserving, other(1), other(2), other(3)];
+    let (served, _) = Steady::new(&crowds, limits(6)).run(6);
+    assert!(served[0].p99_us() < 54_000, "{}", served[0].p99_us());
+    // The others share what is left.
+    assert!(served[1..].iter().all(|one| one.answers > 2_000));
+}
+
+/// It waits for those in the ready queue, and one of each other's.
+#[test]
+fn a_quiet_tenant_of_a_pool_waits_for_no_crowd() {
+    let crowds = [in_one_pool(busy(0, 300)), in_one_pool(quiet(1))];
+    let (served, _) = Steady::new(&crowds, limits(8)).run(6);
+    assert!(served[1].answers > 30, "{:?}", served[1]);
+    assert!(served[1].p99_us() < 12_000, "{:?}", served[1]);
 }
 
 /// Of two crowds on 8 backends the second one comes a second later.
@@ -370,10 +443,9 @@ pub(super) fn come_to_equal_shares(steady: &mut Steady<'_>) {
     assert_eq!(steady.shares(), [8, 0]);
     steady.go_on(6_000_000, false);
     assert_eq!(steady.shares(), [4, 4]);
-    let passed_on = |steady: &Steady<'_>| steady.shell.opened + steady.shell.became;
-    let before = passed_on(steady);
+    let before = steady.shell.opened;
     steady.go_on(10_000_000, false);
-    assert_eq!((steady.shares(), passed_on(steady)), (vec![4, 4], before));
+    assert_eq!((steady.shares(), steady.shell.opened), (vec![4, 4], before));
 }
 
 /// However many each had when the other came, and however short its sessions wait; and

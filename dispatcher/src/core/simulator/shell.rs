@@ -4,6 +4,7 @@
 use super::event_times::EventTimes;
 use super::process::{FromBackend, Process};
 use super::random::Random;
+use super::served::Served;
 use super::settings::mark_of;
 use super::told::Told;
 use super::turns::Turns;
@@ -47,8 +48,6 @@ pub struct Shell {
     pub waited_us: u64,
     /// Backends that were to be opened.
     pub opened: u64,
-    /// Backends that became another pool's.
-    pub became: u64,
     /// Backends that ended as a session needed a later one.
     pub outdated: u64,
     /// Clients ended that kept a backend idle.
@@ -75,6 +74,7 @@ pub struct Shell {
     pub found: u32,
     pub costs: EventTimes,
     pub turns: Turns,
+    pub served: Served,
 }
 
 impl Shell {
@@ -105,7 +105,6 @@ impl Shell {
             start_us: 4_000,
             waited_us: 0,
             opened: 0,
-            became: 0,
             outdated: 0,
             idle_ended: 0,
             waits_ended: 0,
@@ -123,6 +122,7 @@ impl Shell {
             found: 0,
             costs: EventTimes::default(),
             turns: Turns::default(),
+            served: Served::default(),
         }
     }
 
@@ -244,29 +244,6 @@ impl Shell {
                     self.outdated += 1;
                     self.tell(Event::Leaves { slot, cause });
                 }
-                FromBackend::GivesWay => {
-                    let before = self.core.makes_room(slot);
-                    self.tell(Event::GivesWay(slot));
-                    let makes_room = self.core.makes_room(slot).filter(|_| before.is_none());
-                    if let Some(pool) = makes_room {
-                        self.turns.is_made_for(&self.core, pool, &self.world);
-                    }
-                }
-                FromBackend::Became => {
-                    let number = self.core.backend(slot).map(|backend| backend.pool());
-                    let key = number.and_then(|number| self.core.pool_key(number));
-                    let identity = key.map(|key| Identity {
-                        role_oid: key.role_oid,
-                        database_oid: key.database_oid,
-                    });
-                    let may = identity.and_then(|identity| self.core.has_become(slot, identity));
-                    if may == Some(true) {
-                        self.tell(Event::Attached(slot));
-                    } else if let Some(process) = self.processes[slot as usize].as_mut() {
-                        process.die(false);
-                    }
-                    self.carry_out();
-                }
                 FromBackend::Closed => {}
             }
         }
@@ -294,13 +271,12 @@ impl Shell {
             .pool_key(pool)
             .expect("a pool with a backend is there");
         let identity = Identity {
-            role_oid: key.role_oid,
+            role_oid: key.role_oid.unwrap_or(0),
             database_oid: key.database_oid,
         };
         let verdict = self.core.may_attach(slot, identity, &self.world);
         assert_eq!(verdict, Attach::Welcome(pool));
         self.processes[slot as usize] = Some(Process::new(slot, pool, change, &mut self.world));
-        self.core.serves_roles(slot);
         self.tell(Event::Attached(slot));
     }
 

@@ -2,7 +2,7 @@
 
 use super::shares::{limits, quiet, Crowd, Steady};
 use crate::core::sweep::BACKENDS_AT_ONCE;
-use crate::core::{Limits, PoolLimits, SessionId};
+use crate::core::{Limits, SessionId};
 
 const BACKENDS: usize = 2 * BACKENDS_AT_ONCE + BACKENDS_AT_ONCE / 2;
 const SWEEP_US: u64 = 1_000_000;
@@ -101,17 +101,6 @@ fn of_very_many_backends_the_oldest_goes_and_one_in_each_sweep() {
         steady.go_on(SWEEP_US, false);
         steady.shell.core.check_lifetime(&mut before);
     }
-}
-
-#[test]
-fn beyond_a_lowered_limit_very_many_go() {
-    let crowds = [crowd(0, BACKENDS)];
-    let mut steady = with_all_backends(&crowds, limits(BACKENDS));
-    let fewer = PoolLimits::of([4, -1, -1, 0, 0, 0, -1]);
-    steady.shell.core.set_pool_limits((0, 1), fewer);
-    steady.shell.carry_out();
-    steady.go_on(3 * SWEEP_US, false);
-    assert_eq!(steady.shell.core.backend_count(), 4);
 }
 
 #[test]

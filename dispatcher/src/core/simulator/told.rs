@@ -35,21 +35,19 @@ impl Core {
         let limits = &self.limits;
         let is_possible = match change.why {
             Reason::Waiting | Reason::Outdated | Reason::RoomForOthers => true,
-            Reason::Stall => limits.max_extra != Some(0) || self.is_superuser_s(change.pool),
-            Reason::Least => self.min_backends(change.pool) > 0,
+            Reason::Stall => limits.max_extra != Some(0) || self.has_superusers(change.pool),
+            Reason::Least => self.is_some_least_set(),
             Reason::Takings => !limits.force_migration && limits.backends_for_takings > 0,
             Reason::ForcedMigration => limits.force_migration,
             Reason::Idle => limits.backend_idle_timeout_us > 0,
             Reason::Old => limits.backend_lifetime_us > 0,
             // Of what there was before: a session may have become dedicated since.
             Reason::Surplus => true,
-            Reason::BeyondLimit => self
-                .limits_of(change.pool)
-                .is_some_and(|limits| limits.max_backends.is_some()),
-            Reason::RoomFor(other)
-            | Reason::RoomFromIdle(other)
-            | Reason::RoomWithinPoolLimit(other)
-            | Reason::RoomWithinConnectionLimit(other) => other != change.pool,
+            Reason::RoomFor(other) | Reason::RoomWithinConnectionLimit(other) => {
+                other != change.pool
+            }
+            // Its place may be for another role's session of the same pool.
+            Reason::RoomFromIdle(_) => limits.extra_idle_timeout_us > 0,
             Reason::Hold => self.is_held(change.pool),
             Reason::Stops => self.stopping,
             // No process here leaves anything behind: none goes of itself.
@@ -60,8 +58,16 @@ impl Core {
         assert!(is_possible, "{change:?}");
     }
 
-    pub(super) fn is_superuser_s(&self, pool: u32) -> bool {
-        self.pool_key(pool).is_some_and(|key| key.superuser)
+    /// Which tenants of a pool have sessions may have changed since.
+    fn is_some_least_set(&self) -> bool {
+        let own = self.groups.iter().filter_map(|(_, group)| group.limits());
+        let mut own = own.filter_map(|limits| limits.min_backends);
+        self.limits.min_backends > 0 || own.any(|least| least > 0)
+    }
+
+    pub(super) fn has_superusers(&self, pool: u32) -> bool {
+        let pool = self.pool(pool);
+        pool.is_some_and(|pool| !pool.together.superusers().is_empty())
     }
 
     /// Backends, by slot, and their pools; those that go left out.

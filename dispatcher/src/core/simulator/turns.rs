@@ -1,26 +1,29 @@
 //! Nobody is passed over: how many may be served before one who waits, counted beside
 //! the core (docs/design/scheduler.md, promise 2; docs/design/pools.md, 2).
 //!
-//! In a pool: of its own line those that stood before it, and of the other line one more
+//! Of a tenant: of its own line those that stood before it, and of the other line one more
 //! than that, as the lines are served by turns. Whoever is taken back out of the ready
 //! queue has not been served; and that may give the other line a turn each time.
 //!
-//! Between pools: one without a backend, nor its role in other pools, whose first session
-//! is *late* comes before all whose sessions came after that one, but those for which
-//! places are reserved, and those that get one of a pool of their own role and database,
-//! which has a limit there. Places that were on their way to others then are no more than
-//! there are backends. Where there are so many pools that some are compared at a time this
-//! is not looked at.
+//! Between a pool's tenants: while one is in turn, each other is served once more than their
+//! weights say from one of its own to the next, or twice as often if that one was not in its
+//! turn; those that are served where some have reserves are left out.
+//!
+//! Between pools: one without a backend, in which a role waits that has none for long, and
+//! whose first session is *late*, comes before all whose sessions came after that one, but
+//! those for which places are reserved. Places that were on their way to others then are no
+//! more than there are backends. Where there are so many pools that some are compared at a
+//! time this is not looked at.
 
 use crate::core::sessions::Of;
 use crate::core::{Core, SessionId, Words};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Whoever has waited so long is late, if he may for ever: two rounds of turns, each of
 /// which takes 3 s, or 100 ms for each of the pools that seeds have.
 const LATE_US: u64 = 8_000_000;
 
-/// What was handed out in one pool: by line, quiet and busy; and how often any of that
+/// What was handed out of one tenant: by line, quiet and busy; and how often any of that
 /// was taken back.
 #[derive(Clone, Copy, Debug, Default)]
 struct HandedOut {
@@ -32,10 +35,27 @@ struct HandedOut {
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
     turn: u64,
-    pool: u32,
+    tenant: u32,
     /// Those before it in its line.
     ahead: i64,
     before: HandedOut,
+}
+
+/// One tenant's sessions that were served while another is in turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Others {
+    served: i64,
+    taken_back: i64,
+    /// The weight that it has had meanwhile.
+    weight: u64,
+}
+
+/// A tenant that is in turn, since one of its own was served.
+#[derive(Debug)]
+struct InTurn {
+    /// Its weight then.
+    weight: u64,
+    others: BTreeMap<u32, Others>,
 }
 
 /// A pool without a backend that wants one, and is late.
@@ -49,7 +69,12 @@ struct Late {
 /// All that wait, and what is handed out meanwhile.
 #[derive(Default)]
 pub struct Turns {
-    pools: BTreeMap<u32, HandedOut>,
+    tenants: BTreeMap<u32, HandedOut>,
+    /// By pool, and tenant.
+    in_turn: BTreeMap<u32, BTreeMap<u32, InTurn>>,
+    /// Tenants that were served where some had reserves.
+    with_reserves: BTreeSet<u32>,
+    was_forced: bool,
     waiters: BTreeMap<SessionId, Waiter>,
     late: BTreeMap<u32, Late>,
     /// Places that were made for a pool, and counted then.
@@ -58,6 +83,7 @@ pub struct Turns {
     places: Vec<(u32, u64)>,
     /// The most that were served, or got a place, before one who came earlier.
     pub most_served_before: i64,
+    pub most_of_others: i64,
     pub most_places_before: usize,
 }
 
@@ -68,6 +94,10 @@ fn at(line: Of) -> usize {
 impl Turns {
     pub fn handed_out(&mut self, core: &Core, id: SessionId) {
         self.count(core, id, 1);
+        match core.is_migration_forced() {
+            true => self.was_forced = true,
+            false => self.passes_others(core, id),
+        }
     }
 
     /// All that were in a pool's queue: so many, this one among them.
@@ -79,14 +109,60 @@ impl Turns {
         let Some(session) = core.sessions().get(id) else {
             return;
         };
-        let pool = self.pools.entry(session.pool()).or_default();
-        pool.by_line[at(session.line())] += by;
-        pool.taken_back += i64::from(by < 0);
+        let tenant = self.tenants.entry(session.tenant()).or_default();
+        tenant.by_line[at(session.line())] += by;
+        tenant.taken_back += i64::from(by < 0);
+        let in_turn = self.in_turn.entry(session.pool()).or_default();
+        for other in in_turn.values_mut().filter(|_| by < 0) {
+            let of_this = other.others.entry(session.tenant()).or_default();
+            of_this.served -= 1;
+            of_this.taken_back += 1;
+        }
+    }
+
+    /// Of other tenants than that of this one those are passed over that are in turn.
+    fn passes_others(&mut self, core: &Core, id: SessionId) {
+        let session = core.sessions().get(id).expect("it is there");
+        let (own, pool) = (session.tenant(), session.pool());
+        let weight = |tenant| core.sessions().weight_of_tenant(tenant);
+        if core.reserved(pool) > 0 {
+            self.with_reserves.insert(own);
+        }
+        if self.with_reserves.contains(&own) {
+            return;
+        }
+        let all: BTreeSet<u32> = core.sessions().tenants_in_turn(pool).collect();
+        let in_turn = self.in_turn.entry(pool).or_default();
+        in_turn.retain(|tenant, _| all.contains(tenant));
+        let is_new = |weight| InTurn {
+            weight,
+            others: BTreeMap::new(),
+        };
+        in_turn.insert(own, is_new(weight(own)));
+        let is_other = |tenant: &u32| *tenant != own;
+        for tenant in all.into_iter().filter(is_other) {
+            let passed = in_turn.entry(tenant);
+            let passed = passed.or_insert_with(|| is_new(weight(tenant)));
+            let others = passed.others.entry(own).or_default();
+            others.served += 1;
+            others.weight = others.weight.max(weight(own));
+            // It may have been served before its turn.
+            let was_before = self.was_forced || self.with_reserves.contains(&tenant);
+            let times = 1 + i64::from(was_before);
+            let most = times * others.weight.div_ceil(passed.weight) as i64 + 1;
+            assert!(
+                others.served <= most + others.taken_back,
+                "tenant {tenant} in turn, of {}, is passed over by {own}: {others:?}",
+                passed.weight
+            );
+            self.most_of_others = self.most_of_others.max(others.served);
+        }
     }
 
     /// Who waits for another backend than his last one is passed over.
     pub fn is_forced(&mut self) {
         self.waiters.clear();
+        self.in_turn.clear();
     }
 
     /// A backend goes so that this pool gets its place.
@@ -95,7 +171,7 @@ impl Turns {
         self.gets_place(core, pool, words);
     }
 
-    /// So does one for a limit of their own: nobody else could get its place.
+    /// Nobody else could get its place.
     pub fn goes_for(&mut self, pool: u32) {
         *self.made_for.entry(pool).or_default() += 1;
     }
@@ -127,16 +203,16 @@ impl Turns {
         if core.is_migration_forced() {
             return self.is_forced();
         }
-        for number in core.existing_pools() {
-            let now = self.pools.get(&number).copied().unwrap_or_default();
+        for number in core.tenants.existing().iter() {
+            let now = self.tenants.get(&number).copied().unwrap_or_default();
             for line in [Of::Quiet, Of::Busy] {
                 for (ahead, id) in core.sessions().list(line, number).enumerate() {
                     let turn = core.sessions().get(id).map_or(0, |session| session.turn());
                     let known = self.waiters.get(&id).copied();
-                    let known = known.filter(|it| it.turn == turn && it.pool == number);
+                    let known = known.filter(|it| it.turn == turn && it.tenant == number);
                     let waiter = known.unwrap_or(Waiter {
                         turn,
-                        pool: number,
+                        tenant: number,
                         ahead: ahead as i64,
                         before: now,
                     });
@@ -175,7 +251,7 @@ impl Turns {
             };
             let before = self.late.get(&number).filter(|it| it.since_us == since_us);
             // A role with backends in other pools may take fewer (may_take, places.rs).
-            let is_restrained = core.role_backends(number) > 0;
+            let is_restrained = core.least_of_roles(number, words) > 0;
             let later =
                 |place: &&(u32, u64)| !is_restrained && place.0 != number && place.1 > since_us;
             let passed_over =
@@ -215,12 +291,9 @@ impl Core {
         self.limits.ceiling
     }
 
-    /// Has it no more than are reserved for it; or a limit of its group's, within which
-    /// its pools give way for each other?
+    /// Has it no more than are reserved for it?
     fn is_owed_one(&self, number: u32) -> bool {
-        let limits = self.limits_of(number);
-        let has_own_limit = limits.is_some_and(|limits| limits.max_backends.is_some());
-        has_own_limit || self.backends.lives(number).expected() <= self.reserved(number)
+        self.backends.lives(number).expected() <= self.reserved(number)
     }
 
     /// Since when the first session waits of a pool that has no backend, wants one, and is

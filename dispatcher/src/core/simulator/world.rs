@@ -63,8 +63,17 @@ pub const NO_SESSION: SessionWords = SessionWords {
 pub struct PoolWords {
     pub queued: i32,
     pub queue: VecDeque<SessionId>,
+    /// Whoever takes the last says so.
+    pub is_held_back: bool,
+}
+
+/// Shared: a tenant's slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TenantWords {
     /// Its sessions keep their backends.
     pub keeps: bool,
+    /// Backends keep no session of it between two transactions, and say so.
+    pub is_counted: bool,
     pub memory_left: i64,
 }
 
@@ -90,6 +99,7 @@ pub struct Client {
     pub id: SessionId,
     /// Role and database.
     pub group: (u32, u32),
+    pub tenant: u32,
     /// Of settings (settings.rs).
     pub needs: Needs,
     /// Of its context, as far as it is stored.
@@ -121,6 +131,7 @@ pub struct World {
     pub backends: Vec<BackendWords>,
     pub sessions: Vec<SessionWords>,
     pub pools: Vec<PoolWords>,
+    pub tenants: Vec<TenantWords>,
     pub clients: Vec<Option<Client>>,
     pub ticket: u32,
     /// Whoever has it lets go of it at the end of his next transaction.
@@ -147,6 +158,7 @@ impl World {
             backends: vec![FREE; backends],
             sessions: vec![NO_SESSION; sessions],
             pools: vec![PoolWords::default(); pools],
+            tenants: vec![TenantWords::default(); pools],
             clients: vec![None; sessions],
             ticket: 0,
             lock: None,
@@ -167,6 +179,13 @@ impl World {
     pub fn client(&mut self, id: SessionId) -> Option<&mut Client> {
         let client = self.clients.get_mut(index_of(id) as usize)?.as_mut();
         client.filter(|client| client.id == id && !client.closed)
+    }
+
+    /// What is told of a session's tenant; None if there is no such session.
+    pub fn tenant_of(&self, id: SessionId) -> Option<&TenantWords> {
+        let client = self.clients.get(index_of(id) as usize)?.as_ref();
+        let client = client.filter(|client| client.id == id)?;
+        self.tenants.get(client.tenant as usize)
     }
 
     /// Somebody who is still there has it.

@@ -215,12 +215,6 @@ impl Links {
         }
     }
 
-    /// Sends a small frame and a descriptor.
-    pub fn send_with(&self, slot: u32, frame: &[u8], carried: RawFd) -> io::Result<()> {
-        let fd = self.fd(slot).ok_or(io::ErrorKind::NotConnected)?;
-        descriptors::send(fd, frame, &[carried])
-    }
-
     /// One that has been poked is not poked again before it has read that.
     pub fn poke(&self, slot: u32) {
         let poked = &self.control.backends[slot as usize].poked;

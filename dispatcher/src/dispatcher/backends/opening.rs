@@ -7,7 +7,7 @@
 //! end is the backend's. The server lets it in by the token, whatever pg_hba.conf says
 //! (the extension's opening.c).
 
-use crate::core::PoolKey;
+use crate::core::{PoolKey, StartsAs};
 use crate::dispatcher::sys::epoll::{self, Epoll};
 use crate::dispatcher::sys::socket;
 use crate::dispatcher::tokens::{token, Source};
@@ -34,6 +34,8 @@ struct Opening {
 pub struct NewBackend<'a> {
     pub slot: u32,
     pub key: &'a PoolKey,
+    /// As whom it starts, if that role may log in; its backends serve any of its database.
+    pub role: &'a StartsAs,
     /// Shown by who attaches in that slot.
     pub secret: u64,
     /// The server makes a role's name of the client's and the database's.
@@ -44,8 +46,10 @@ impl NewBackend<'_> {
     /// The startup packet, and what reads the answers.
     fn start(self) -> Result<(BackendStart, Vec<u8>), Failure> {
         let (slot, secret, key) = (self.slot, self.secret, self.key);
-        let role = key.role_oid;
-        let mut options = format!("-c pg_baton.attach={slot}:{secret:x}:{role}").into_bytes();
+        let StartsAs { user, role_oid } = self.role;
+        let is_apart = u8::from(key.role_oid.is_some());
+        let attach = format!("-c pg_baton.attach={slot}:{secret:x}:{role_oid}:{is_apart}");
+        let mut options = attach.into_bytes();
         for (name, value) in &key.options {
             options.extend_from_slice(b" -c ");
             escape_option(&mut options, name);
@@ -54,7 +58,7 @@ impl NewBackend<'_> {
         }
         // What ends so is a role's own name, whatever the database.
         let global: &[u8] = if self.db_user_namespace { b"@" } else { b"" };
-        let user = [&key.user, global].concat();
+        let user = [user, global].concat();
         let parameters = [(b"options".as_slice(), options.as_slice()), PROTOCOL_OPTION];
         let (start, packet) = BackendStart::begin(&user, &key.database, &parameters);
         if packet.len() > MOST_STARTUP_BYTES {

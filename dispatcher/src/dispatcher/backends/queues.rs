@@ -50,23 +50,6 @@ impl Queues {
         self.queued
     }
 
-    /// There is a new pool of this number.
-    pub fn begin_pool(&self, number: u32) {
-        let slot = &self.control.pools[number as usize];
-        slot.queued.store(0, SeqCst);
-        slot.completed.store(0, SeqCst);
-        slot.in_use.store(1, SeqCst);
-        debug!("pool {number} created");
-    }
-
-    /// There is none any more; its queue has been closed.
-    pub fn end_pool(&self, number: u32) {
-        let slot = &self.control.pools[number as usize];
-        slot.keeps_sessions.store(CAUSE_NONE, SeqCst);
-        slot.in_use.store(0, SeqCst);
-        debug!("pool {number} is dropped");
-    }
-
     /// A pool is about to have a backend.
     pub fn open(&mut self, number: u32) -> io::Result<()> {
         if self.queues[number as usize].is_some() {

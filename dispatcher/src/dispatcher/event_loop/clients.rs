@@ -247,6 +247,7 @@ impl Dispatcher {
             database: answer.database,
             superuser: answer.superuser,
             max_sessions: answer.max_sessions,
+            is_apart: answer.is_apart,
             marks: answer.marks,
             must_be_greeted: answer.ask_backend || answer.fires_triggers,
             principal: proved.principal,

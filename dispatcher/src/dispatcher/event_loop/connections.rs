@@ -304,7 +304,6 @@ impl Dispatcher {
             role_oid: reader.u32()?,
             database_oid: reader.u32()?,
         };
-        let serves_roles = reader.u8()? != 0;
         reader.end()?;
         let Some(socket) = self.connections.socket(number) else {
             return Ok(());
@@ -314,7 +313,6 @@ impl Dispatcher {
             secret,
             pid,
             identity,
-            serves_roles,
         };
         let is_process = self.connections.is_process(number, pid);
         match (self.scheduler).hello_backend(&hello, number, socket, is_process) {

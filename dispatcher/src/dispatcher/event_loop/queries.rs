@@ -69,6 +69,7 @@ impl Dispatcher {
             QUERY_SESSIONS => Some(View::Sessions),
             QUERY_BACKENDS => Some(View::Backends),
             QUERY_POOLS => Some(View::Pools),
+            QUERY_TENANTS => Some(View::Tenants),
             QUERY_POOL_SETTINGS => Some(View::PoolSettings),
             _ => None,
         };

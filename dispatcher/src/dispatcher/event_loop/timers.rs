@@ -57,7 +57,6 @@ impl Dispatcher {
         } else {
             SWEEP_US
         };
-        let period = (self.scheduler.patience_us()).map_or(period, |patience| patience.min(period));
         period.div_ceil(1000) as i32
     }
 

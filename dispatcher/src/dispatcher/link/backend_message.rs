@@ -44,12 +44,6 @@ pub enum BackendSays<'a> {
         cause: u32,
         why: &'a [u8],
     },
-    GivesWay,
-    /// As whom it serves now.
-    Became {
-        role_oid: u32,
-        database_oid: u32,
-    },
 }
 
 /// A `BatonStatementCounter`; only backends understand it.
@@ -128,11 +122,6 @@ impl<'a> BackendSays<'a> {
                     _ => return Err(Malformed),
                 },
                 why: reader.string()?,
-            },
-            MSG_GIVES_WAY => BackendSays::GivesWay,
-            MSG_BECAME => BackendSays::Became {
-                role_oid: reader.u32()?,
-                database_oid: reader.u32()?,
             },
             _ => return Ok(None),
         };

@@ -53,6 +53,7 @@ pub struct ControlHeader {
     pub tickets: [AtomicU64; TICKETS as usize],
     pub names_generation: AtomicU64,
     pub login_changes: [AtomicU64; LOGIN_CHANGES as usize],
+    pub tenant_offset: AtomicU64,
 }
 
 impl ControlHeader {
@@ -103,7 +104,7 @@ pub struct BackendSlot {
     pub transactions: AtomicU64,
     pub switches: AtomicU64,
     pub starts: AtomicU32,
-    pub reserved0: AtomicU32,
+    pub tenant: AtomicU32,
     pub state_since_us: AtomicI64,
     pub pool: AtomicU32,
     pub dedicated_cause: AtomicU32,
@@ -119,13 +120,21 @@ pub struct BackendSlot {
 #[repr(C)]
 pub struct PoolSlot {
     pub queued: AtomicI32,
-    pub in_use: AtomicU32,
+    pub is_held_back: AtomicU32,
+    pub reserved: [AtomicU32; 14],
+}
+
+/// What dispatcher and backends count together of one tenant: a role's sessions in a pool.
+#[repr(C)]
+pub struct TenantSlot {
     pub keeps_sessions: AtomicU32,
-    pub reserved0: AtomicU32,
+    pub is_counted: AtomicU32,
     pub memory_left: AtomicI64,
-    pub reserved1: [AtomicU32; 10],
+    pub superuser: AtomicU32,
+    pub reserved1: [AtomicU32; 11],
     pub completed: AtomicU64,
     pub reserved2: [AtomicU64; 7],
+    pub user_name: [AtomicU8; TENANT_NAME_SIZE as usize],
 }
 
 /// What the owner of a session writes.
@@ -234,7 +243,7 @@ pub struct SessionRecord {
     pub account: u32,
     pub settings_marks: SettingsMarks,
     pub starts: u32,
-    pub reserved1: u32,
+    pub tenant: u32,
     pub reserved: [u64; 2],
 }
 
@@ -289,6 +298,10 @@ const _: () = {
         offset_of!(ControlHeader, login_changes),
         CONTROL_OFF_LOGIN_CHANGES,
     );
+    same(
+        offset_of!(ControlHeader, tenant_offset),
+        CONTROL_OFF_TENANT_OFFSET,
+    );
     same(size_of::<BackendSlot>(), BACKEND_SLOT_SIZE);
     same(offset_of!(BackendSlot, served), BACKEND_OFF_SERVED);
     same(size_of::<Identity>(), IDENTITY_SIZE);
@@ -309,8 +322,10 @@ const _: () = {
     same(offset_of!(BackendSlot, pool), BACKEND_OFF_POOL);
     same(offset_of!(BackendSlot, retire), BACKEND_OFF_RETIRE);
     same(size_of::<PoolSlot>(), POOL_SLOT_SIZE);
-    same(offset_of!(PoolSlot, memory_left), POOL_OFF_MEMORY_LEFT);
-    same(offset_of!(PoolSlot, completed), POOL_OFF_COMPLETED);
+    same(size_of::<TenantSlot>(), TENANT_SLOT_SIZE);
+    same(offset_of!(TenantSlot, memory_left), TENANT_OFF_MEMORY_LEFT);
+    same(offset_of!(TenantSlot, completed), TENANT_OFF_COMPLETED);
+    same(offset_of!(TenantSlot, user_name), TENANT_OFF_USER_NAME);
     same(size_of::<SessionSlot>(), SESSION_SLOT_SIZE);
     same(offset_of!(SessionSlot, state), SESSION_OFF_STATE);
     same(

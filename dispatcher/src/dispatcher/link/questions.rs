@@ -111,6 +111,8 @@ pub struct Answer {
     pub native: u32,
     /// pg_baton.pool_max_sessions for its role and database; None: no limit.
     pub max_sessions: Option<usize>,
+    /// Backends that serve it serve no other role.
+    pub is_apart: bool,
     /// Which changes make it old.
     pub marks: LoginMarks,
     /// Somebody has come in by it; of all its copies.
@@ -189,6 +191,7 @@ impl Answer {
         answer.fires_triggers = greeter == 2;
         answer.native = u32::from(reader.u8()?);
         answer.max_sessions = usize::try_from(reader.i32()?).ok();
+        answer.is_apart = reader.u8()? != 0;
         let concerns = u32::from(reader.u8()?);
         answer.marks = LoginMarks {
             any_role: concerns & CONCERNS_ANY_ROLE != 0,
@@ -237,6 +240,7 @@ mod tests {
                 .u8(greeter)
                 .u8(1)
                 .u32(4)
+                .u8(1)
                 .u8((CONCERNS_ANY_DATABASE | CONCERNS_MEMBERSHIPS) as u8)
                 .u32(11)
                 .u32(12)
@@ -252,8 +256,8 @@ mod tests {
         assert_eq!((answer.role, answer.database), (10, 5));
         assert_eq!((answer.good_until, answer.ask_backend), (9, true));
         assert_eq!(
-            (answer.native, answer.max_sessions),
-            (NATIVE_POOL_MODE, Some(4))
+            (answer.native, answer.max_sessions, answer.is_apart),
+            (NATIVE_POOL_MODE, Some(4), true)
         );
         let marks = LoginMarks {
             any_role: false,

@@ -23,8 +23,6 @@ pub struct Hello {
     pub secret: u64,
     pub pid: u32,
     pub identity: Identity,
-    /// It can become another role's.
-    pub serves_roles: bool,
 }
 
 /// Why it may not.
@@ -54,6 +52,9 @@ impl Scheduler {
         let Some(key) = self.core.pool_key(pool).cloned() else {
             return Err(failed("its pool has gone".into()));
         };
+        let Some(role) = self.core.starts_as(pool) else {
+            return Err(failed("its pool has nobody left".into()));
+        };
         (self.queues.open(pool))
             .map_err(|error| failed(format!("could not create a ready queue: {error}")))?;
         let socket = server::connect(&self.parameters)
@@ -67,6 +68,7 @@ impl Scheduler {
         let new = NewBackend {
             slot,
             key: &key,
+            role: &role,
             secret,
             db_user_namespace: self.parameters.db_user_namespace,
         };
@@ -83,33 +85,6 @@ impl Scheduler {
             memory.state.store(BACKEND_STARTING, SeqCst);
             debug!("starting backend {slot} for pool {pool}");
         })
-    }
-
-    /// A backend that gives way becomes one of this pool. Should it not be told, it ends.
-    pub(super) fn become_of(&mut self, slot: u32, pool: u32) {
-        let Some(key) = self.core.pool_key(pool).cloned() else {
-            return self.links.end(slot);
-        };
-        if let Err(error) = self.queues.open(pool) {
-            warn!("could not create a ready queue: {error}");
-            return self.links.end(slot);
-        }
-        let memory = &self.control.backends[slot as usize];
-        memory.pool.store(pool, SeqCst);
-        memory.retire.store(RETIRE_NOT, SeqCst);
-        // Its state stays RETIRING until it serves: a dispatcher that takes over must not
-        // give the slot to another.
-        let frame = Writer::new(MSG_BECOME, 0)
-            .u32(pool)
-            .u32(key.role_oid)
-            .u32(key.database_oid)
-            .string(&key.user)
-            .finish();
-        if let Err(error) = self.links.send_with(slot, &frame, self.queues.end(pool)) {
-            warn!("backend {slot} could not be told of its new pool, and ends: {error}");
-            self.links.end(slot);
-        }
-        debug!("backend {slot} becomes one of pool {pool}");
     }
 
     /// Something is to be read or written on an opening backend's connection.
@@ -177,9 +152,6 @@ impl Scheduler {
         memory.pid.store(pid, SeqCst);
         self.openings.close(slot);
         self.links.attach(slot, connection, socket, (pid, pidfd));
-        if hello.serves_roles {
-            self.core.serves_roles(slot);
-        }
         debug!("backend {slot} has attached, process ID {pid}");
         self.tell(Event::Attached(slot));
         Ok(())

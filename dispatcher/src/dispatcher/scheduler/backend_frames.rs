@@ -8,7 +8,7 @@
 
 use super::news::{Greeted, Then};
 use super::Scheduler;
-use crate::core::{Ending, Event, Identity, Leaving, SessionId, Tells, Whose};
+use crate::core::{Ending, Event, Leaving, SessionId, Tells, Whose};
 use crate::dispatcher::link::backend_message::BackendSays;
 use crate::dispatcher::link::connections::Offence;
 use crate::dispatcher::link::layout::shared::*;
@@ -86,31 +86,6 @@ impl Scheduler {
                 };
                 debug!("backend {slot} retires: {cause:?} {why}");
                 self.tell(Event::Leaves { slot, cause });
-                Ok(())
-            }
-            BackendSays::GivesWay => {
-                self.tell(Event::GivesWay(slot));
-                Ok(())
-            }
-            BackendSays::Became {
-                role_oid,
-                database_oid,
-            } => {
-                let identity = Identity {
-                    role_oid,
-                    database_oid,
-                };
-                match self.core.has_become(slot, identity) {
-                    Some(true) => {
-                        let since_us = self.core.backend(slot).map_or(0, |it| it.started_us());
-                        let after_us = self.now.us.saturating_sub(since_us);
-                        debug!("backend {slot} has become another pool's within {after_us} us");
-                        self.tell(Event::Attached(slot));
-                    }
-                    // It is not what it was to be.
-                    Some(false) => self.links.end(slot),
-                    None => return Err(Offence::OutOfOrder),
-                }
                 Ok(())
             }
         }

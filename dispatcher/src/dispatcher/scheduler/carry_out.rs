@@ -5,7 +5,7 @@
 
 use super::{reports, AskLimits, Found, Scheduler};
 use crate::core::{
-    index_of, Action, ClientOwes, Core, Ending, Event, Look, PoolKey, Says, SessionId, Skipped,
+    index_of, Action, ClientOwes, Core, Ending, Event, Look, Says, SessionId, Skipped, TenantKey,
     Why, Word,
 };
 use crate::dispatcher::backends::links::Claim;
@@ -34,8 +34,7 @@ impl Scheduler {
             String::from_utf8_lossy(bytes.map_or(b"", |it| it)).into_owned()
         };
         warn!(
-            "a backend of user \"{}\" in database \"{}\" has shut the queue of its pool: all {} are ended",
-            name(key.map(|key| &key.user)),
+            "a backend of database \"{}\" has shut the queue of its pool: all {} are ended",
             name(key.map(|key| &key.database)),
             slots.len()
         );
@@ -57,6 +56,14 @@ impl Scheduler {
                     self.end_backends_of(pool);
                 }
                 self.back(event);
+            }
+            Action::HoldBack(pool) => {
+                let slot = &self.control.pools[pool as usize];
+                slot.is_held_back.store(1, SeqCst);
+                // Who takes the last lowers this before it looks at that.
+                if slot.queued.load(SeqCst) <= 0 {
+                    self.back(Event::QueueIsLow(pool));
+                }
             }
             Action::Poke(slot) => self.links.poke(slot),
             Action::TakeBack(pool) => self.take_back(pool),
@@ -96,7 +103,7 @@ impl Scheduler {
             }
             Action::Skip { id, why, later } => self.skip(id, why, later),
             Action::SkipOn(id) => self.skip_on(id),
-            Action::End { id, pool, why } => self.ended(id, pool, &why),
+            Action::End { id, tenant, why } => self.ended(id, tenant, &why),
 
             Action::CancelOnBackend(id) => self.links.hurry(id, true),
             Action::TerminateOnBackend(id) => self.links.hurry(id, false),
@@ -107,30 +114,29 @@ impl Scheduler {
             }
 
             Action::Open { slot, pool } => self.open_backend(slot, pool),
-            Action::Become { slot, pool } => self.become_of(slot, pool),
             Action::Retire(slot) => self.links.retire(slot),
-            Action::EndProcess(slot) => {
-                warn!("backend {slot} did not become another role's in time, and is ended");
-                self.links.end(slot);
-            }
             Action::Recall { slot, id } => self.links.recall(slot, id),
             Action::Evict { slot, id } => {
                 let name = self.name_in_log(id);
                 debug!("too many dedicated sessions, one is ended: {name}");
                 self.links.evict(slot, id);
             }
-            Action::Keep { pool, keeps } => {
-                let (word, cause) = match pool {
-                    Some(pool) => (
-                        &self.control.pools[pool as usize].keeps_sessions,
+            Action::Keep { tenant, keeps } => {
+                let (word, cause) = match tenant {
+                    Some(tenant) => (
+                        &self.control.tenants[tenant as usize].keeps_sessions,
                         CAUSE_POOL_MODE,
                     ),
                     None => (&self.control.header.keeps_sessions, CAUSE_FEW_SESSIONS),
                 };
                 word.store(if keeps { cause } else { CAUSE_NONE }, SeqCst);
             }
-            Action::ShowMemoryLeft { pool, left } => {
-                let word = &self.control.pools[pool as usize].memory_left;
+            Action::Count { tenant, is_counted } => {
+                let word = &self.control.tenants[tenant as usize].is_counted;
+                word.store(u32::from(is_counted), SeqCst);
+            }
+            Action::ShowMemoryLeft { tenant, left } => {
+                let word = &self.control.tenants[tenant as usize].memory_left;
                 word.store(left, SeqCst);
             }
             Action::WakeForMemory(pool) => self.wake_for_memory(pool),
@@ -172,22 +178,21 @@ impl Scheduler {
             Action::TellFailure(pool) => self.tell_failure(pool),
             Action::TellPool(change) => self.tell_pool(&change),
             Action::ForgetAllGreetings => self.greetings.forget_all(),
-            Action::PoolDropped(pool) => {
-                self.close_queue(pool);
-                self.queues.end_pool(pool);
-            }
+            Action::PoolDropped(pool) => self.close_queue(pool),
+            Action::TenantDropped(tenant) => self.control.clear_tenant(tenant),
             Action::Then(then) => self.back(Event::Then(then)),
         }
     }
 
     // ---- pools and backends ------------------------------------------------
 
-    /// The pool of a key; None if there can be no more pools.
-    pub(super) fn pool_for(&mut self, key: PoolKey) -> Option<u32> {
-        let found = self.core.find_pool(&key);
+    /// The tenant of a key; None if there can be no more.
+    pub(super) fn tenant_for(&mut self, key: TenantKey) -> Option<u32> {
+        let found = self.core.find_tenant(&key);
         let number = found.or_else(|| {
-            let number = self.core.create_pool(key)?;
-            self.queues.begin_pool(number);
+            let (user, superuser) = (key.user.clone(), key.superuser);
+            let number = self.core.create_tenant(key)?;
+            self.control.begin_tenant(number, &user, superuser);
             Some(number)
         });
         // What its mode is, and what its limits are.
@@ -269,8 +274,7 @@ impl Scheduler {
         let (_, failure) = self.core.why_it_waits(pool);
         if let (Some(failure), Some(key)) = (failure, self.core.pool_key(pool)) {
             warn!(
-                "could not start a backend for user \"{}\", database \"{}\": {failure}",
-                String::from_utf8_lossy(&key.user),
+                "could not start a backend for database \"{}\": {failure}",
                 String::from_utf8_lossy(&key.database),
             );
         }
@@ -315,11 +319,11 @@ impl Scheduler {
         let Some(session) = self.core.sessions().get(id) else {
             return;
         };
-        let (pool, core) = (session.pool(), &self.core);
+        let (tenant, pool, core) = (session.tenant(), session.pool(), &self.core);
         let (parameters, contexts) = (&self.parameters, &self.contexts);
         let error = |why| {
             let report = reports::skipped(core, parameters, pool, why);
-            let name = identity(core, contexts, index_of(id), pool);
+            let name = identity(core, contexts, index_of(id), tenant);
             info!("statement refused, {name}: {report}");
             report
         };
@@ -362,11 +366,11 @@ impl Scheduler {
     }
 
     /// The session is no more. Its connection ends, whoever else holds it.
-    fn ended(&mut self, id: SessionId, pool: u32, why: &Why) {
-        if let Some(report) = reports::last_word(&self.core, &self.parameters, pool, why) {
+    fn ended(&mut self, id: SessionId, tenant: u32, why: &Why) {
+        if let Some(report) = reports::last_word(&self.core, &self.parameters, tenant, why) {
             // The server's end must not wait for thousands of lines.
             if *why != Why::Administrator {
-                let name = self.identity_in_log(index_of(id), pool);
+                let name = self.identity_in_log(index_of(id), tenant);
                 info!("session ended, {name}: {report}");
             }
             self.sockets.say_last_word(id, &report);
@@ -376,11 +380,11 @@ impl Scheduler {
             _ => Ending::Cut,
         };
         if self.sockets.close(id, how) {
-            self.forget_session(id, pool);
+            self.forget_session(id, tenant);
         }
     }
 
-    fn forget_session(&mut self, id: SessionId, pool: u32) {
+    fn forget_session(&mut self, id: SessionId, tenant: u32) {
         let index = index_of(id);
         if self.parameters.log_disconnections {
             let (login, _) = self.contexts.arena.record_identity(index);
@@ -392,7 +396,7 @@ impl Scheduler {
                 seconds / 60 % 60,
                 seconds % 60,
                 milliseconds % 1000,
-                self.identity_in_log(index, pool),
+                self.identity_in_log(index, tenant),
             );
         }
         self.nothing_is_applied(id);
@@ -405,12 +409,12 @@ impl Scheduler {
 
     /// Who a session is, for a line in the log.
     pub(super) fn name_in_log(&self, id: SessionId) -> String {
-        let pool = self.core.sessions().get(id).map(|session| session.pool());
-        pool.map_or_else(String::new, |pool| self.identity_in_log(index_of(id), pool))
+        let tenant = self.core.sessions().get(id).map(|session| session.tenant());
+        tenant.map_or_else(String::new, |it| self.identity_in_log(index_of(id), it))
     }
 
-    fn identity_in_log(&self, index: u32, pool: u32) -> String {
-        identity(&self.core, &self.contexts, index, pool)
+    fn identity_in_log(&self, index: u32, tenant: u32) -> String {
+        identity(&self.core, &self.contexts, index, tenant)
     }
 
     /// Shall this session, which has come back, be ended?
@@ -421,9 +425,9 @@ impl Scheduler {
 }
 
 /// Who a session is, for a line in the log.
-fn identity(core: &Core, contexts: &Contexts, index: u32, pool: u32) -> String {
+fn identity(core: &Core, contexts: &Contexts, index: u32, tenant: u32) -> String {
     let (_, address) = contexts.arena.record_identity(index);
-    let (user, database) = match core.pool_key(pool) {
+    let (user, database) = match core.tenant_key(tenant) {
         Some(key) => (key.user.as_slice(), key.database.as_slice()),
         None => (&b""[..], &b""[..]),
     };

@@ -231,11 +231,6 @@ impl Scheduler {
         self.queues.has_unsendable() || self.begun.needs_ticks() || self.core.needs_ticks()
     }
 
-    /// So long it may be waited for what happens, if that is less than a tick.
-    pub fn patience_us(&self) -> Option<u64> {
-        self.core.patience_us()
-    }
-
     /// Is there something to be done without anything having happened?
     pub fn has_more(&self) -> bool {
         self.core.has_more() || self.links.has_failed() || self.contexts.has_work()

@@ -4,7 +4,7 @@
 use super::news::{Greeted, Then};
 use super::reports::no_session;
 use super::Scheduler;
-use crate::core::{index_of, Ending, Event, NoSession, PoolKey, SessionId};
+use crate::core::{index_of, Ending, Event, NoSession, SessionId, TenantKey};
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::{Item, SessionRecord};
 use crate::dispatcher::link::login_changes::LoginMarks;
@@ -38,6 +38,8 @@ pub struct NewClient {
     pub role: u32,
     pub database: u32,
     pub superuser: bool,
+    /// Its backends serve no other role.
+    pub is_apart: bool,
     /// pg_baton.pool_max_sessions as of its login.
     pub max_sessions: Option<usize>,
     /// Which changes of roles and databases concern it.
@@ -72,28 +74,29 @@ impl Scheduler {
             Ok(settings) => settings,
             Err(report) => return Err(Box::new((socket, out, report))),
         };
-        let key = PoolKey {
+        let key = TenantKey {
             user: startup.user,
             database: startup.database,
             role_oid: client.role,
             database_oid: client.database,
             superuser: client.superuser,
             options: settings.backend_only,
+            is_apart: client.is_apart,
         };
-        // Before a pool is made for it.
+        // Before a tenant is made for it.
         if let Err(why) = self.core.may_come_in(&key, client.max_sessions) {
             return Err(Box::new((socket, out, no_session(&key.user, why))));
         }
         let user = key.user.clone();
-        let Some(number) = self.pool_for(key) else {
+        let Some(number) = self.tenant_for(key) else {
             let report = no_session(&user, NoSession::Full)
-                .with_detail("There are as many pools as there can be.");
+                .with_detail("There are as many roles and databases in use as there can be.");
             return Err(Box::new((socket, out, report)));
         };
         let fd = socket.fd();
         let tls = socket.tls().cloned();
         let begun = self.core.begin_session(number, &self.control);
-        let (Ok(id), Some(pool)) = (begun, self.core.pool_key(number).cloned()) else {
+        let (Ok(id), Some(tenant)) = (begun, self.core.tenant_key(number).cloned()) else {
             let why = begun.err().unwrap_or(NoSession::Full);
             return Err(Box::new((socket, out, no_session(&user, why))));
         };
@@ -107,7 +110,7 @@ impl Scheduler {
         // Before a backend looks anything up.
         let names_generation = self.control.header.names_generation.load(SeqCst);
         let kind = Kind {
-            pool,
+            tenant,
             options: settings.options,
             has_application_name: settings.application_name.is_some(),
             is_local: address.is_local(),
@@ -134,6 +137,7 @@ impl Scheduler {
             peer_scope: address.scope,
             is_relayed: u32::from(tls.is_some()),
             account: self.contexts.arena.account_of_role(client.role),
+            tenant: number,
             ..SessionRecord::default()
         };
         if !address.is_local() {
@@ -162,21 +166,21 @@ impl Scheduler {
             tls: tls.as_deref(),
             principal: client.principal.as_deref(),
         };
-        (self.control).show_identity(index, &record, &kind.pool, shown, &security);
+        (self.control).show_identity(index, &record, &kind.tenant, shown, &security);
         if self.parameters.log_authorization {
             let name =
                 cleaned.map(|name| format!(" application_name={}", String::from_utf8_lossy(name)));
             info!(
                 "connection authorized: user={} database={}{}{}",
-                String::from_utf8_lossy(&kind.pool.user),
-                String::from_utf8_lossy(&kind.pool.database),
+                String::from_utf8_lossy(&kind.tenant.user),
+                String::from_utf8_lossy(&kind.tenant.database),
                 name.unwrap_or_default(),
                 security.for_log(server_major),
             );
         }
         let is_ordinary = !client.must_be_greeted && Kind::is_ordinary(cleaned);
         let kept = (self.greetings.of(&kind, &settings_marks, names_generation))
-            .filter(|_| is_known && is_ordinary && !self.core.is_held(number));
+            .filter(|_| is_known && is_ordinary && !self.core.is_tenant_held(number));
         match kept {
             Some(greeting) => self.greet_from_here(id, &greeting, cleaned, watched, out),
             None => {
@@ -327,7 +331,7 @@ impl Scheduler {
         let login_generation = self.control.header.login_generation.load(SeqCst);
         self.note_login_generation(login_generation);
         let header = &self.control.header;
-        let marks = |pool: &PoolKey| header.settings_marks_of(pool.database_oid, pool.role_oid);
+        let marks = |it: &TenantKey| header.settings_marks_of(it.database_oid, it.role_oid);
         let Some(learning) = self.greetings.learnt(id, marks) else {
             return;
         };

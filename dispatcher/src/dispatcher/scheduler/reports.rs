@@ -5,8 +5,9 @@ use crate::dispatcher::parameters::Parameters;
 use crate::protocol::opening::Failure;
 use crate::protocol::{Report, Severity};
 
-/// Of a session of this pool. None: nothing.
-pub fn last_word(core: &Core, parameters: &Parameters, pool: u32, why: &Why) -> Option<Report> {
+/// Of a session of this tenant's. None: nothing.
+pub fn last_word(core: &Core, parameters: &Parameters, tenant: u32, why: &Why) -> Option<Report> {
+    let pool = core.pool_of_tenant(tenant);
     Some(match why {
         Why::Ended(_) => return None,
         Why::Administrator => Report::fatal(
@@ -17,9 +18,9 @@ pub fn last_word(core: &Core, parameters: &Parameters, pool: u32, why: &Why) -> 
             b"57P05",
             "terminating connection due to idle-session timeout",
         ),
-        Why::WaitedTooLong => waited(core, parameters, pool, Severity::Fatal),
+        Why::WaitedTooLong => waited(core, parameters, pool?, Severity::Fatal),
         Why::Failed(failure) => {
-            let user = core.pool_key(pool).map(|key| key.user.clone());
+            let user = core.tenant_key(tenant).map(|key| key.user.clone());
             failure_report(failure, &user.unwrap_or_default())
         }
     })

@@ -36,9 +36,8 @@ impl Display for Line<'_> {
         write!(out, " backends={backends} waiting={waiting} why=\"{why}\"")?;
         for (before, key) in [("", self.pool), ("for_", self.for_pool)] {
             if let Some(key) = key {
-                let user = String::from_utf8_lossy(&key.user);
                 let database = String::from_utf8_lossy(&key.database);
-                write!(out, " {before}user={user} {before}database={database}")?;
+                write!(out, " {before}database={database}")?;
             }
         }
         Ok(())
@@ -67,14 +66,12 @@ mod tests {
     use super::*;
     use crate::core::Reason;
 
-    fn key(user: &[u8]) -> PoolKey {
+    fn key(database: &[u8]) -> PoolKey {
         PoolKey {
-            user: user.to_vec(),
-            database: b"db".to_vec(),
-            role_oid: 1,
+            database: database.to_vec(),
             database_oid: 2,
-            superuser: false,
             options: Vec::new(),
+            role_oid: None,
         }
     }
 
@@ -95,7 +92,7 @@ mod tests {
             for_pool: None,
         };
         let text = "scheduling: grew: slot=3 backends=2 waiting=5 why=\"sessions wait\" \
-                    user=app why=\"x\" database=db";
+                    database=app why=\"x\"";
         assert_eq!(grew.to_string(), text);
         let shrank = Line {
             change: &change(Reason::RoomFor(8)),
@@ -105,8 +102,8 @@ mod tests {
             for_pool: Some(&web),
         };
         let text = "scheduling: shrank: slot=3 backend_pid=99 backends=2 waiting=0 \
-                    why=\"room for another pool\" user=app why=\"x\" database=db \
-                    for_user=web for_database=db";
+                    why=\"room for another pool\" database=app why=\"x\" \
+                    for_database=web";
         assert_eq!(shrank.to_string(), text);
     }
 }

@@ -64,12 +64,18 @@ fn application_name(contexts: &Contexts, index: u32) -> Vec<u8> {
         .unwrap_or_default()
 }
 
+fn options_text(options: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let one = |(name, value): &(Vec<u8>, Vec<u8>)| [name.as_slice(), b"=", value].concat();
+    options.iter().map(one).collect::<Vec<_>>().join(&b' ')
+}
+
 /// What has a row for each of many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     Sessions,
     Backends,
     Pools,
+    Tenants,
     PoolSettings,
 }
 
@@ -94,7 +100,8 @@ impl Scheduler {
             View::Sessions => self.core.sessions().slots_used(),
             View::Backends => self.control.backends.len() as u32,
             View::Pools => self.control.pools.len() as u32,
-            View::PoolSettings => (self.control.pools.len() * POOL_SETTINGS.len()) as u32,
+            View::Tenants => self.control.tenants.len() as u32,
+            View::PoolSettings => (self.control.tenants.len() * POOL_SETTINGS.len()) as u32,
         };
         let from = at.next;
         let to = end.min(from.saturating_add(most));
@@ -106,6 +113,7 @@ impl Scheduler {
             View::Sessions => self.session_row(number),
             View::Backends => self.backend_row(number),
             View::Pools => self.pool_row(number),
+            View::Tenants => self.tenant_row(number),
             View::PoolSettings => self.pool_setting_row(number),
         };
         Some((from..to).filter_map(row).collect())
@@ -116,7 +124,7 @@ impl Scheduler {
         let id = sessions.in_slot(index)?;
         let session = sessions.get(id)?;
         let slot = &self.control.sessions[index as usize];
-        let key = self.core.pool_key(session.pool())?;
+        let key = self.core.tenant_key(session.tenant())?;
         let (login, address) = self.contexts.arena.record_identity(index);
         let why = cause(slot.dedicated_cause.load(Relaxed));
         let owner = slot.owner.load(SeqCst);
@@ -154,12 +162,15 @@ impl Scheduler {
         }
         let backend = self.core.backend(number);
         let key = backend.and_then(|backend| self.core.pool_key(backend.pool()));
+        // Whose it is at the moment.
+        let tenant = slot.tenant.load(Relaxed).checked_sub(1);
+        let served = tenant.and_then(|tenant| self.core.tenant_key(tenant));
         let nonzero = |value: u64| (value != 0).then_some(value);
         let row = Row::new()
             .number(number)
             .optional(nonzero(u64::from(slot.pid.load(Relaxed))))
             .optional(self.session_pid(slot.session.load(SeqCst)))
-            .bytes(key.map_or(b"", |key| &key.user))
+            .optional(served.map(|key| String::from_utf8_lossy(&key.user)))
             .bytes(key.map_or(b"", |key| &key.database))
             .text(backend_state(state))
             .optional(nonzero(slot.session.load(Relaxed)))
@@ -188,15 +199,10 @@ impl Scheduler {
             }
         }
         let dedicated = self.core.pool_dedicated(number);
-        let options: Vec<Vec<u8>> = (key.options.iter())
-            .map(|(name, value)| [name.as_slice(), b"=", value].concat())
-            .collect();
-        let completed = self.control.pools[number as usize].completed.load(Relaxed);
-        let (memory, most) = self.core.pool_memory(number);
         let row = Row::new()
-            .bytes(&key.user)
             .bytes(&key.database)
-            .bytes(&options.join(&b' '))
+            .optional(self.core.only_user(number).map(String::from_utf8_lossy))
+            .bytes(&options_text(&key.options))
             .number(slots.len() + dedicated)
             .number(starting)
             .number(idle)
@@ -204,19 +210,37 @@ impl Scheduler {
             .number(dedicated)
             .number(self.core.sessions().members(number))
             .number(self.core.waiting_in(number, &self.control))
-            .optional(self.core.oldest_wait_us(number, &self.control))
+            .optional(self.core.oldest_wait_us(number, &self.control));
+        Some(row.finish())
+    }
+
+    /// A role in a database.
+    fn tenant_row(&self, number: u32) -> Option<Vec<u8>> {
+        let key = self.core.tenant_key(number)?;
+        let sessions = self.core.sessions();
+        let completed = self.control.tenants[number as usize]
+            .completed
+            .load(Relaxed);
+        let (memory, most) = self.core.tenant_memory(number);
+        let row = Row::new()
+            .bytes(&key.user)
+            .bytes(&key.database)
+            .bytes(&options_text(&key.options))
+            .number(sessions.members_of_tenant(number))
+            .number(sessions.waiting_of_tenant(number))
+            .optional(self.core.tenant_waits_us(number))
             .number(completed)
             .number(memory)
             .optional(most);
         Some(row.finish())
     }
 
-    /// Each pool has as many numbers as there are settings.
+    /// Each tenant has as many numbers as there are settings.
     fn pool_setting_row(&self, number: u32) -> Option<Vec<u8>> {
         let settings = POOL_SETTINGS.len() as u32;
-        let (pool, at) = (number / settings, (number % settings) as usize);
-        let said = self.core.settings(pool)?;
-        let key = self.core.pool_key(pool)?;
+        let (tenant, at) = (number / settings, (number % settings) as usize);
+        let said = self.core.settings(tenant)?;
+        let key = self.core.tenant_key(tenant)?;
         let (name, value) = (POOL_SETTINGS[at], said.values[at]);
         let row = Row::new()
             .bytes(&key.user)

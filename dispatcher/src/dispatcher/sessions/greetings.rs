@@ -10,7 +10,7 @@
 //!
 //! Free of I/O.
 
-use crate::core::{PoolKey, SessionId};
+use crate::core::{SessionId, TenantKey};
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::SettingsMarks;
 use crate::dispatcher::link::login_changes::{LoginChanged, LoginMarks};
@@ -34,7 +34,7 @@ const RELOAD_GRACE_US: u64 = 2_000_000;
 /// What makes a kind of session.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Kind {
-    pub pool: Arc<PoolKey>,
+    pub tenant: Arc<TenantKey>,
     pub options: Vec<Setting>,
     pub has_application_name: bool,
     pub is_local: bool,
@@ -247,10 +247,10 @@ impl Greetings {
     pub fn learnt(
         &mut self,
         id: SessionId,
-        marks: impl FnOnce(&PoolKey) -> SettingsMarks,
+        marks: impl FnOnce(&TenantKey) -> SettingsMarks,
     ) -> Option<Learning> {
         let learning = self.learning.remove(&id)?;
-        let is_current = learning.settings_marks == marks(&learning.kind.pool);
+        let is_current = learning.settings_marks == marks(&learning.kind.tenant);
         is_current.then_some(learning)
     }
 

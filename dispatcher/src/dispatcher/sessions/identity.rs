@@ -7,7 +7,7 @@
 //! CONTROL leads from a number to its session's slot, so that a look-up costs
 //! the same however many there are, here and in every process of the server.
 
-use crate::core::PoolKey;
+use crate::core::TenantKey;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::SessionRecord;
 use crate::dispatcher::link::layout::Tls;
@@ -93,7 +93,7 @@ impl Control {
         &self,
         index: u32,
         record: &SessionRecord,
-        key: &PoolKey,
+        key: &TenantKey,
         application_name: &[u8],
         security: &Security<'_>,
     ) {

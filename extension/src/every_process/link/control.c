@@ -47,6 +47,7 @@ baton_control_create(int session_slots)
 {
 	Size		backend_offset = BATON_CONTROL_HEADER_SIZE;
 	Size		pool_offset;
+	Size		tenant_offset;
 	Size		session_offset;
 	Size		counter_offset;
 	Size		identity_offset;
@@ -64,7 +65,8 @@ baton_control_create(int session_slots)
 	Assert(!IsUnderPostmaster);
 
 	pool_offset = backend_offset + (Size) MaxConnections * BATON_BACKEND_SLOT_SIZE;
-	session_offset = pool_offset + (Size) pool_slots * BATON_POOL_SLOT_SIZE;
+	tenant_offset = pool_offset + (Size) pool_slots * BATON_POOL_SLOT_SIZE;
+	session_offset = tenant_offset + (Size) pool_slots * BATON_TENANT_SLOT_SIZE;
 	counter_offset = session_offset + (Size) session_slots * BATON_SESSION_SLOT_SIZE;
 	identity_offset = counter_offset + (Size) BATON_COUNTER_SLOTS * BATON_COUNTER_SLOT_SIZE;
 	pid_offset = identity_offset + (Size) session_slots * BATON_IDENTITY_SIZE;
@@ -109,6 +111,7 @@ baton_control_create(int session_slots)
 	control->postmaster_pid = PostmasterPid;
 	control->backend_offset = backend_offset;
 	control->pool_offset = pool_offset;
+	control->tenant_offset = tenant_offset;
 	control->session_offset = session_offset;
 	control->counter_offset = counter_offset;
 	control->identity_offset = identity_offset;
@@ -154,7 +157,8 @@ baton_control_restore(void)
 		control->query_size != made->query_size ||
 		control->identity_offset != made->identity_offset ||
 		control->pid_offset != made->pid_offset ||
-		control->query_offset != made->query_offset;
+		control->query_offset != made->query_offset ||
+		control->tenant_offset != made->tenant_offset;
 
 	memcpy(control, made, offsetof(BatonControl, settings_generation));
 	control->pid_entries = made->pid_entries;
@@ -162,6 +166,7 @@ baton_control_restore(void)
 	control->identity_offset = made->identity_offset;
 	control->pid_offset = made->pid_offset;
 	control->query_offset = made->query_offset;
+	control->tenant_offset = made->tenant_offset;
 	if (was_damaged)
 		ereport(LOG,
 				(errmsg("the shared memory of pg_baton was damaged, its header has been restored")));
@@ -188,6 +193,13 @@ baton_pool_slot(uint32 index)
 {
 	return part("pool slot", BatonControlMade.pool_offset, index,
 				BatonControlMade.pool_slots, BATON_POOL_SLOT_SIZE);
+}
+
+BatonTenantSlot *
+baton_tenant_slot(uint32 index)
+{
+	return part("tenant slot", BatonControlMade.tenant_offset, index,
+				BatonControlMade.pool_slots, BATON_TENANT_SLOT_SIZE);
 }
 
 BatonSessionSlot *

@@ -38,6 +38,7 @@ extern void baton_control_restore(void);
  */
 extern BatonBackendSlot *baton_backend_slot(uint32 index);
 extern BatonPoolSlot *baton_pool_slot(uint32 index);
+extern BatonTenantSlot *baton_tenant_slot(uint32 index);
 extern BatonSessionSlot *baton_session_slot(uint64 session);
 extern BatonStatementCounter *baton_counter(uint32 index);
 

@@ -99,6 +99,7 @@ typedef struct Answer
 	bool		fires_triggers; /* a backend must greet */
 	uint8		native;			/* BATON_NATIVE_* */
 	int32		max_sessions;	/* pg_baton.pool_max_sessions; -1: none */
+	bool		is_apart;		/* its backends serve no other role */
 	uint8		concerns;		/* BATON_CONCERNS_*, beside the two hashes */
 	uint32		role_hash;		/* see login_watch.c */
 	uint32		database_hash;
@@ -166,6 +167,7 @@ write_answer(StringInfo out, uint32 request, const Answer *answer)
 	baton_wire_u8(out, answer->ask_backend ? 1 : answer->fires_triggers ? 2 : 0);
 	baton_wire_u8(out, answer->native);
 	baton_wire_i32(out, answer->max_sessions);
+	baton_wire_u8(out, answer->is_apart ? 1 : 0);
 	baton_wire_u8(out, answer->concerns);
 	baton_wire_u32(out, answer->role_hash);
 	baton_wire_u32(out, answer->database_hash);
@@ -545,7 +547,8 @@ decide(const Question *question, Answer *answer)
 		answer->database_hash = unused.database_hash;
 	}
 	/* of one who does not exist, too, as it takes its time */
-	if (baton_pool_is_native(answer->role, answer->database, &answer->max_sessions))
+	if (baton_pool_is_native(answer->role, answer->database, &answer->max_sessions,
+							 &answer->is_apart))
 		answer->native = BATON_NATIVE_POOL_MODE;
 	else if (answer->native == BATON_NATIVE_NOT && !baton_trusted_hba_works())
 		answer->native = BATON_NATIVE_FAILED_CHECK;

@@ -35,6 +35,8 @@
 
 #include "baton_shared.h"
 #include "guc_table.h"
+#include "role_switch.h"
+#include "parameters.h"
 #include "pool_settings.h"
 #include "settings_scan.h"
 #include "shared_toast.h"
@@ -105,6 +107,8 @@ typedef struct Search
 	int			values[SETTINGS];
 	uint32		sources[SETTINGS];	/* BATON_SOURCE_*: the greater, the more
 									 * closely it is about them */
+	bool		has_own_start;	/* the role has a setting that only a starting
+								 * backend takes */
 } Search;
 
 static bool
@@ -128,6 +132,14 @@ read_setting(Search *search, const char *text, uint32 source)
 {
 	const char *value = strchr(text, '=');
 
+	for (int i = 0; value != NULL && i < BATON_START_ONLY_COUNT; i++)
+	{
+		size_t		length = strlen(baton_start_only[i]);
+
+		search->has_own_start |= (size_t) (value - text) == length &&
+			source >= BATON_SOURCE_USER &&
+			pg_strncasecmp(text, baton_start_only[i], length) == 0;
+	}
 	for (int i = 0; value != NULL && i < (int) SETTINGS; i++)
 	{
 		size_t		length = strlen(settings[i].name);
@@ -274,7 +286,7 @@ search_settings(Search *search)
 }
 
 bool
-baton_pool_is_native(Oid role, Oid database, int32 *max_sessions)
+baton_pool_is_native(Oid role, Oid database, int32 *max_sessions, bool *is_apart)
 {
 	Search		search = {.role = role,.database = database};
 	bool		is_native = false;
@@ -287,6 +299,7 @@ baton_pool_is_native(Oid role, Oid database, int32 *max_sessions)
 		else if (settings[i].configured == &baton_pool_max_sessions)
 			*max_sessions = search.values[i];
 	}
+	*is_apart = search.has_own_start || !baton_roles_can_change();
 	return is_native;
 }
 

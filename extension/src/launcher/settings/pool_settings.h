@@ -35,9 +35,10 @@ extern const struct config_enum_entry baton_pool_modes[];
 extern bool baton_pool_settings_answer(const char *bytes, Size length, StringInfo answer);
 
 /*
- * For a client that logs in: shall a role's sessions in a database be native, and how
- * many may there be (-1: no limit)?  In a transaction.
+ * For a client that logs in: shall a role's sessions in a database be native, how
+ * many may there be (-1: no limit), and must backends that serve them serve no other role?
+ * In a transaction.
  */
-extern bool baton_pool_is_native(Oid role, Oid database, int32 *max_sessions);
+extern bool baton_pool_is_native(Oid role, Oid database, int32 *max_sessions, bool *is_apart);
 
 #endif							/* BATON_POOL_SETTINGS_H */

@@ -4,7 +4,7 @@
  *		How an ordinary backend becomes a pooled one.
  *
  * The dispatcher connects as any client would, with the startup option
- * pg_baton.attach=<slot>:<token>:<role>.  ClientAuthentication_hook, which every
+ * pg_baton.attach=<slot>:<token>:<role>:<apart>.  ClientAuthentication_hook, which every
  * backend runs once its client has proved itself, sees the option and puts
  * the boundary in place (boundary.c); the first ReadyForQuery then calls
  * baton_attach.  The token is checked before (opening.c), and by the dispatcher: a client
@@ -181,7 +181,7 @@ check_server(void)
 static int
 connections_to_leave(Oid role)
 {
-	if (BatonSelf.is_superuser)
+	if (superuser_arg(role))
 		return (baton_reserved_connections() + 1) / 2;
 	return GetAuthenticatedUserId() == role ? 0 : baton_reserved_connections();
 }
@@ -204,12 +204,11 @@ attach(void)
 	uint64		token64;
 	uint32		pid = MyProcPid;
 	uint32		role;
-	char	   *login_name;
-	uint8		serves_roles;
 	uint64		epoch;
+	int			to_leave;
 	const char *problem;
 
-	role = baton_opened_for(&login_name);
+	role = baton_opened_for(&BatonSelf.is_apart);
 	if (baton_attach_option == NULL || !OidIsValid(role) ||
 		sscanf(baton_attach_option, "%u:%llx", &slot_index, &token) != 2 ||
 		slot_index >= BatonControlMade.backend_slots)
@@ -220,12 +219,16 @@ attach(void)
 
 	/* superuser_arg() may look into pg_authid */
 	StartTransactionCommand();
-	BatonSelf.is_superuser = superuser_arg(role);
+	to_leave = connections_to_leave(role);
 	BatonSelf.serves_roles = baton_become_attach();
-	serves_roles = BatonSelf.serves_roles ? 1 : 0;
-	baton_role_settings_attach();
 	CommitTransactionCommand();
-	if (!baton_has_free_connections(connections_to_leave(role)))
+	problem = baton_role_settings_attach();
+	if (problem != NULL)
+		refuse(problem);
+	/* nobody changes its role, and its pool is that role's */
+	if (BatonSelf.is_apart && GetAuthenticatedUserId() != role)
+		refuse("the role may not log in, and its sessions share no backends with other roles'");
+	if (!baton_has_free_connections(to_leave))
 		baton_connections_are_reserved();
 
 	epoch = BatonControlMemory->dispatcher_epoch;
@@ -247,7 +250,6 @@ attach(void)
 
 	appendBinaryStringInfo(&hello, (char *) &role, sizeof(role));
 	appendBinaryStringInfo(&hello, (char *) &MyDatabaseId, sizeof(MyDatabaseId));
-	appendBinaryStringInfo(&hello, (char *) &serves_roles, sizeof(serves_roles));
 	if (!baton_channel_send(BatonSelf.control, BATON_MSG_HELLO_BACKEND, 0,
 							hello.data, hello.len))
 		refuse("the dispatcher closed the control connection");
@@ -270,7 +272,7 @@ attach(void)
 	problem = check_server();
 	if (problem != NULL)
 		baton_self_check_failed(BATON_COSTS_POOLING, problem);
-	BatonSelf.serves_roles &= !baton_unpooled();
+	BatonSelf.serves_roles &= !baton_unpooled() && !BatonSelf.is_apart;
 
 	/*
 	 * A dispatcher that takes over frees the slots of backends that are still
@@ -296,12 +298,4 @@ attach(void)
 	before_shmem_exit(retire_at_exit, (Datum) 0);
 	baton_cancel_attach();
 	baton_identity_clear();
-	baton_port_set_user(login_name);
-	if (GetAuthenticatedUserId() != role)
-	{
-		problem = BatonSelf.serves_roles ? baton_become_role(role, login_name) :
-			"backends have one role for life";
-		if (problem != NULL)
-			refuse(problem);
-	}
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * opening.c
- *		A backend that the dispatcher opens for a role's sessions.
+ *		A backend that the dispatcher opens for a pool's sessions.
  *
  * Problem: a pool's sessions have logged in, and on the server's own port nobody would
  * ask them again.  The pool needs further backends, and a backend logs in: by
@@ -19,11 +19,10 @@
  * ClientAuthentication_hook, in a transaction, with the shared catalogs at hand.
  *
  * Decision: the dispatcher sends such an option, and in pg_baton.attach the slot,
- * its token and the role's OID.  Such a backend goes by rules of ours (trusted_hba.c),
- * which let it in.  The name is written into memory that has room for any, and once
- * more after authentication: the role's name as it is now, where it may log in; else
- * a superuser's who may.  Such a backend becomes the role's when it attaches, as one
- * that has served another role does (become.c), before it serves anybody.
+ * its token and the OID of a role, one of those whose sessions wait.  Such a backend goes
+ * by rules of ours (trusted_hba.c), which let it in.  The name is written into memory that
+ * has room for any, and once more after authentication: the role's name as it is now, where
+ * it may log in; else a superuser's who may.  Whom it serves then it becomes (become.c).
  *
  * Who may do so: whoever knows the slot's attach_token, which the dispatcher
  * has just written to CONTROL.  None but the server's system user can read
@@ -62,16 +61,16 @@ static PQcommMethods methods;
 
 static Oid	opened_for = InvalidOid;
 
-/* The name by which its sessions have logged in. */
-static char *login_name = NULL;
+/* It is to serve no other role. */
+static bool is_apart = false;
 
 /* What MyProcPort->user_name is, of NAMEDATALEN bytes. */
 static char *user_name = NULL;
 
 Oid
-baton_opened_for(char **name)
+baton_opened_for(bool *apart)
 {
-	*name = login_name;
+	*apart = is_apart;
 	return opened_for;
 }
 
@@ -82,17 +81,18 @@ baton_opened_for(char **name)
  * dispatcher's word.  Options come as they were sent.
  */
 static BatonBackendSlot *
-read_slot(const char *options, Oid *role)
+read_slot(const char *options, Oid *role, bool *apart)
 {
 	const char *value = options == NULL ? NULL : strstr(options, BATON_ATTACH_OPTION);
 	unsigned int slot_index;
 	unsigned long long token;
+	unsigned int apart_number;
 	BatonBackendSlot *slot;
 
 	if (value == NULL || BatonControlMemory == NULL)
 		return NULL;
 	value += strlen(BATON_ATTACH_OPTION);
-	if (sscanf(value, "%u:%llx:%u", &slot_index, &token, role) != 3 ||
+	if (sscanf(value, "%u:%llx:%u:%u", &slot_index, &token, role, &apart_number) != 4 ||
 		slot_index >= BatonControlMade.backend_slots)
 		return NULL;
 
@@ -100,21 +100,22 @@ read_slot(const char *options, Oid *role)
 	if (token == 0 || token != slot->attach_token || !OidIsValid(*role) ||
 		pg_atomic_read_u32(baton_atomic_u32(slot->state)) != BATON_BACKEND_STARTING)
 		return NULL;
+	*apart = apart_number != 0;
 	return slot;
 }
 
 /* The dispatcher has opened this backend, for that slot. */
 static void
-begin(BatonBackendSlot *slot, Oid role)
+begin(BatonBackendSlot *slot, Oid role, bool apart)
 {
 	/* login.c counts connections that are not the pool's */
 	slot->pid = MyProcPid;
 	baton_entry_begin_as_nobody(&MyProcPort->raddr);
 
 	opened_for = role;
-	login_name = MyProcPort->user_name;
+	is_apart = apart;
 	user_name = MemoryContextAllocZero(TopMemoryContext, NAMEDATALEN);
-	strlcpy(user_name, login_name, NAMEDATALEN);
+	strlcpy(user_name, MyProcPort->user_name, NAMEDATALEN);
 	baton_port_set_user(user_name);
 	baton_trusted_hba_load();
 	baton_others_overrule();
@@ -126,16 +127,17 @@ first_message(char type, const char *body, size_t length)
 {
 	BatonBackendSlot *slot = NULL;
 	Oid			role;
+	bool		apart;
 
 	PqCommMethods = server_methods;
 	if (type == NEGOTIATE_PROTOCOL_VERSION && MyProcPort != NULL)
 	{
 		if (baton_ticket_take(body, length))
 			return 0;
-		slot = read_slot(MyProcPort->cmdline_options, &role);
+		slot = read_slot(MyProcPort->cmdline_options, &role, &apart);
 	}
 	if (slot != NULL)
-		begin(slot, role);
+		begin(slot, role, apart);
 	return server_methods->putmessage(type, body, length);
 }
 
@@ -180,14 +182,17 @@ baton_opening_authenticated(void)
 		return;
 	if (MyProcPort->user_name != user_name)
 		elog(FATAL, "the name of a backend's role is not where it is expected");
-	if (!baton_role_by_oid(opened_for, &role))
-		ereport(FATAL,
-				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
-				 errmsg("role with OID %u does not exist", opened_for)));
 	database = baton_database_row(MyProcPort->database_name);
 	/* one that does not exist is refused with the server's own words */
-	if (HeapTupleIsValid(database) && !may_log_in(&role, database))
+	if (!baton_role_by_oid(opened_for, &role))
 		name = baton_superuser_who_may_log_in();
-	strlcpy(user_name, name != NULL ? name : role.name, NAMEDATALEN);
-	baton_role_wipe(&role);
+	else
+	{
+		if (HeapTupleIsValid(database) && !may_log_in(&role, database))
+			name = baton_superuser_who_may_log_in();
+		strlcpy(user_name, role.name, NAMEDATALEN);
+		baton_role_wipe(&role);
+	}
+	if (name != NULL)
+		strlcpy(user_name, name, NAMEDATALEN);
 }

@@ -20,9 +20,9 @@ extern void baton_opening_init(void);
 extern void baton_opening_authenticated(void);
 
 /*
- * For whose sessions, and by which name they have logged in; InvalidOid if the dispatcher
- * has not opened it.
+ * As whom it was to start, if that role may log in, and whether it is to serve no other;
+ * InvalidOid if the dispatcher has not opened it.
  */
-extern Oid	baton_opened_for(char **login_name);
+extern Oid	baton_opened_for(bool *apart);
 
 #endif							/* BATON_OPENING_H */

@@ -67,7 +67,8 @@ baton_assignments_take_next(void)
 
 	if (baton_channel_receive(BatonSelf.queue, &incoming) != BATON_RECEIVED_FRAME)
 		return false;
-	pg_atomic_fetch_sub_u32(baton_atomic_u32(BatonSelf.pool->queued), 1);
+	if ((int32) pg_atomic_sub_fetch_u32(baton_atomic_u32(BatonSelf.pool->queued), 1) <= 0)
+		baton_queue_is_low();
 	if (incoming.frame.type != BATON_MSG_ASSIGN)
 		elog(FATAL, "the ready queue holds a message that is not understood");
 

@@ -82,6 +82,15 @@ baton_queue_has_some(void)
 	return (int32) pg_atomic_read_u32(baton_atomic_u32(BatonSelf.pool->queued)) > 0;
 }
 
+void
+baton_queue_is_low(void)
+{
+	pg_atomic_uint32 *held_back = baton_atomic_u32(BatonSelf.pool->is_held_back);
+
+	if (pg_atomic_read_u32(held_back) != 0 && pg_atomic_exchange_u32(held_back, 0) != 0)
+		(void) baton_channel_send(BatonSelf.control, BATON_MSG_RELEASE, 0, NULL, 0);
+}
+
 bool
 baton_queue_is_readable(void)
 {
@@ -99,8 +108,6 @@ baton_retire_asked(void)
 		return false;
 	if (asked == BATON_RETIRE_NOW)
 		return true;
-	BatonSelf.has_ticket =
-		pg_atomic_compare_exchange_u32(baton_atomic_u32(BatonControlMemory->room_ticket),
-									   &asked, BATON_TICKET_TAKEN | BatonSelf.slot_index);
-	return BatonSelf.has_ticket;
+	return pg_atomic_compare_exchange_u32(baton_atomic_u32(BatonControlMemory->room_ticket),
+										  &asked, BATON_TICKET_TAKEN | BatonSelf.slot_index);
 }

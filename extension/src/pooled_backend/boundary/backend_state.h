@@ -26,6 +26,12 @@ extern bool baton_state_claim(uint32 state_after);
 /* By the counter, which may be ahead of what is there. */
 extern bool baton_queue_has_some(void);
 
+/*
+ * The last of the pool's ready queue has been taken: the dispatcher is told, if it holds
+ * others back.
+ */
+extern void baton_queue_is_low(void);
+
 /* By the queue itself. */
 extern bool baton_queue_is_readable(void);
 

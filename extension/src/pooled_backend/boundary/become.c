@@ -1,26 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * become.c
- *		A pooled backend becomes another role's.
+ *		A pooled backend becomes the role of the session that it takes.
  *
  * docs/design/roles.md has what belongs to a role, and why this is all.
  *
- * The order: what the last session has left is taken away; the new role is looked at, and
- * may be refused; the settings of the old role go; the authenticated user changes; the
- * settings of the new role come; then what others see of the process.  Nothing of a
- * session's runs meanwhile: none is in place, and none can be sent, for the slot's state
- * is not one in which the dispatcher assigns.
+ * Before the session is its own, while it can still be given back: whether this process
+ * can be the role's, and, for a session that is to be greeted, the settings of its role and
+ * database, which are read but not applied (baton_become_look).
  *
- * Settings of its own role that have changed are read anew in the same way, when a session
- * is to be greeted that began after that, and at no other time: sessions that have been
- * greeted carry their own.
+ * Then, in this order (baton_become): what the last session has left is taken away; the
+ * settings of the last role go; the authenticated user changes; the settings of the new role
+ * come, if the session is to be greeted; sessions that have been greeted carry their own.
+ * Nothing of a session's runs meanwhile.
  *
- * Errors: each ends the process (boundary.c), and with it no session.  So no step needs a
- * way back.  A role that is not to be had is no error: the process ends as one that was
- * asked to, and the dispatcher opens a backend for the pool, by which the cause is told.
+ * Errors: each ends the process (boundary.c), and with it the session that it was for, and
+ * no other.  So no step needs a way back.
  *
- * Whether the role may log in is not asked: its sessions have, and on the server's own port
- * nobody would ask them again after NOLOGIN, CONNECTION LIMIT or REVOKE CONNECT.
+ * Whether the role may log in, or is there still, is not asked: its session has logged in,
+ * and on the server's own port nobody would ask it again.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -28,30 +26,21 @@
  */
 #include "postgres.h"
 
-#include <unistd.h>
-
-#include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_authid.h"
 #include "libpq/libpq-be.h"
-#include "storage/ipc.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/ps_status.h"
-#include "utils/syscache.h"
 
-#include "arena.h"
 #include "backend_entry.h"
-#include "backend_state.h"
 #include "become.h"
-#include "channel.h"
 #include "client_port.h"
 #include "context.h"
 #include "control.h"
 #include "identity.h"
-#include "majors.h"
+#include "opening_notices.h"
 #include "own_transaction.h"
-#include "parameters.h"
 #include "reset_plain.h"
 #include "role_caches.h"
 #include "role_settings.h"
@@ -59,16 +48,19 @@
 #include "self_check.h"
 #include "stop_point.h"
 #include "taint_library.h"
-#include "wire.h"
 
-/* As it is now, but for the name. */
-typedef struct Role
-{
-	Oid			oid;
-	bool		is_superuser;
-	const char *login_name;		/* as its sessions have logged in */
-	char		name[NAMEDATALEN];
-} Role;
+StaticAssertDecl(NAMEDATALEN <= BATON_TENANT_NAME_SIZE, "a role's name has its room");
+
+/* As what the authenticated user has logged in. */
+static char user_name[NAMEDATALEN];
+static bool is_superuser = false;
+
+/* Whose settings, with its database's, the backend's own are; InvalidOid: nobody's. */
+static Oid	settings_role = InvalidOid;
+
+/* To be applied; in a memory context of their own, NULL if there are none. */
+static List *settings = NIL;
+static MemoryContext settings_context = NULL;
 
 bool
 baton_become_attach(void)
@@ -81,237 +73,153 @@ baton_become_attach(void)
 		problem = "broken on purpose";
 	if (problem != NULL)
 		baton_self_check_failed(BATON_COSTS_ROLES, problem);
+	settings_role = GetAuthenticatedUserId();
+	strlcpy(user_name, MyProcPort->user_name, NAMEDATALEN);
+	is_superuser = superuser_arg(settings_role);
 	return problem == NULL;
 }
 
-/* ---- the role ------------------------------------------------------------ */
-
-/* False if it has been dropped. */
+/*
+ * Is this another role than the backend's, or has it logged in as something else?  A name
+ * and a superuser's status stay with a session for life.
+ */
 static bool
-look_up(Role *role)
+is_another(Oid role, const BatonTenantSlot *tenant)
 {
-	HeapTuple	row = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role->oid));
-	Form_pg_authid form;
-
-	if (!HeapTupleIsValid(row))
-		return false;
-	form = (Form_pg_authid) GETSTRUCT(row);
-	role->is_superuser = form->rolsuper;
-	strlcpy(role->name, NameStr(form->rolname), NAMEDATALEN);
-	ReleaseSysCache(row);
-	return true;
+	return role != GetAuthenticatedUserId() || is_superuser != (tenant->superuser != 0) ||
+		strncmp(user_name, (const char *) tenant->user_name, NAMEDATALEN) != 0;
 }
 
-/* What log lines, the views and ps say. */
-static void
-show_role(const Role *role)
-{
-	char	   *title;
+/* ---- while it can be given back ------------------------------------------ */
 
-	strlcpy(BatonPlaced.identity.user_name, role->login_name, NAMEDATALEN);
-	baton_port_set_user(BatonPlaced.identity.user_name);
-	baton_entry_set_role(role->oid);
-	title = psprintf("%s %s [local]", role->login_name, MyProcPort->database_name);
-	init_ps_display(title);
-	pfree(title);
-}
-
-/* Why not, if the role is not to be had; nothing has changed then. */
-static BATON_STOP_POINT const char *
-take_role(Role *role)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	List	   *settings = NIL;
-	const char *why = NULL;
-
-	baton_context_leave();
-	/* what pg_stat_activity shows of it is not the next role's to see */
-	baton_identity_clear();
-
-	baton_role_settings_note();
-	baton_own_transaction_start();
-	AcceptInvalidationMessages();
-	if (!look_up(role))
-		why = "the role has been dropped";
-	if (why == NULL && baton_taint_library_of_one_role() != NULL)
-		why = "a library keeps what is its role's";
-	if (why == NULL)
-		settings = baton_role_settings_read(role->oid);
-	if (why == NULL && baton_role_settings_need_start(settings))
-		why = "libraries are preloaded for the role, or it has other local buffers";
-	if (why == NULL)
-	{
-		baton_plain_forget_settings();
-		if (!baton_self_check_is_broken("role_switch"))
-		{
-			baton_role_switch(role->oid, role->name, role->is_superuser);
-			baton_role_caches_forget();
-			if (!baton_role_is_in_force(role->oid))
-				elog(FATAL, "the backend is not of role %u as it should be", role->oid);
-		}
-		/* one of them may be role */
-		baton_role_settings_apply(settings);
-		show_role(role);
-	}
-	CommitTransactionCommand();
-	MemoryContextSwitchTo(caller);
-	if (why == NULL)
-		BatonSelf.is_superuser = role->is_superuser;
-	return why;
-}
-
-/* ---- settings that have changed ------------------------------------------ */
-
-/* False: it cannot have them, and nothing has changed. */
+/* False: the backend cannot have them, and nothing has changed. */
 static BATON_STOP_POINT bool
-read_settings_again(void)
+read_settings(Oid role)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	List	   *settings;
 	bool		need_start;
 
 	/* it has applied none by itself, and could not take any back */
 	if (baton_unpooled())
 		return false;
-	baton_context_leave();
 	baton_role_settings_note();
 	baton_own_transaction_start();
 	AcceptInvalidationMessages();
-	settings = baton_role_settings_read(GetAuthenticatedUserId());
+	settings_context = AllocSetContextCreate(TopMemoryContext, "pg_baton settings",
+											 ALLOCSET_SMALL_SIZES);
+	MemoryContextSwitchTo(settings_context);
+	settings = baton_role_settings_read(role);
 	need_start = baton_role_settings_need_start(settings);
-	if (!need_start)
-	{
-		baton_plain_forget_settings();
-		baton_role_settings_apply(settings);
-	}
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(caller);
 	return !need_start;
 }
 
-bool
-baton_settings_suit(const BatonSessionRecord *record)
+BatonBecomes
+baton_become_look(const BatonSessionRecord *record, Oid role)
 {
+	if (is_another(role, baton_tenant_slot(record->tenant)) &&
+		(!BatonSelf.serves_roles || baton_taint_library_of_one_role() != NULL ||
+		 !baton_plain_can_be_forgotten()))
+		return BATON_BECOMES_NOT;
 	/* what the configuration says to starting backends was another then */
 	if (unlikely((int32) (BatonSelf.starts - record->starts) < 0))
-		return false;
+		return BATON_BECOMES_TOO_OLD;
 	if ((record->record_flags & BATON_RECORD_GREET) == 0)
-		return likely(record->start_settings == BatonSelf.start_settings) ||
-			baton_role_settings_are_of(record->settings_marks);
-	return likely(baton_role_settings_are_of(record->settings_marks)) || read_settings_again();
+	{
+		if (unlikely(record->start_settings != BatonSelf.start_settings) &&
+			!baton_role_settings_are_of(role, record->settings_marks))
+			return BATON_BECOMES_TOO_OLD;
+	}
+	else if (baton_opening_notices_may_be_past())
+		return BATON_BECOMES_TOO_OLD;
+	else if ((unlikely(role != settings_role) ||
+			  unlikely(!baton_role_settings_are_of(role, record->settings_marks))) &&
+			 !read_settings(role))
+		return BATON_BECOMES_TOO_OLD;
+	return BATON_BECOMES;
 }
 
-const char *
-baton_become_role(Oid role, const char *login_name)
-{
-	Role		own = {.oid = role,.login_name = login_name};
+/* ---- from then on --------------------------------------------------------- */
 
-	return take_role(&own);
+static BATON_STOP_POINT void
+apply_settings(Oid role)
+{
+	MemoryContext caller = CurrentMemoryContext;
+
+	baton_own_transaction_start();
+	baton_role_settings_apply(settings);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(settings_context);
+	settings_context = NULL;
+	settings = NIL;
+	settings_role = role;
 }
 
-/* ---- another pool -------------------------------------------------------- */
-
-/* BECOME, to the letter; false if it is not. */
-static bool
-read_become(const BatonIncoming *incoming, uint32 *pool, Oid *database, Role *role)
+/* What log lines, the views and ps say. */
+static void
+show_role(Oid role)
 {
-	BatonWireReader in = {
-		.at = incoming->payload,
-		.end = incoming->payload + incoming->frame.length
-	};
+	char		title[2 * NAMEDATALEN + 16];
 
-	*pool = baton_wire_read_u32(&in);
-	role->oid = baton_wire_read_u32(&in);
-	*database = baton_wire_read_u32(&in);
-	role->login_name = baton_wire_read_string(&in);
-	return !in.bad && in.at == in.end && role->login_name != NULL &&
-		*pool < BatonControlMade.pool_slots && incoming->descriptor_count == 1;
+	baton_port_set_user(user_name);
+	baton_entry_set_role(role);
+	snprintf(title, sizeof(title), "%s %s [local]", user_name, MyProcPort->database_name);
+	init_ps_display(title);
 }
 
 static void
-become(const BatonIncoming *incoming)
+change_role(Oid role, const char *name, bool superuser)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext own = AllocSetContextCreate(caller, "pg_baton role", ALLOCSET_SMALL_SIZES);
-	uint32		pool;
-	Oid			database;
-	Role		role;
-	const char *why;
-	StringInfoData payload;
-
-	MemoryContextSwitchTo(own);
-	if (!read_become(incoming, &pool, &database, &role) || database != MyDatabaseId)
-		elog(FATAL, "the dispatcher's word of another role is not understood");
-	why = take_role(&role);
-	if (why != NULL)
-		baton_backend_retire(BATON_RETIRES_UNCLEAN, why);
-
-	close(BatonSelf.queue);
-	BatonSelf.queue = incoming->descriptors[0];
-	BatonSelf.pool = baton_pool_slot(pool);
-	BatonSelf.slot->transactions = 0;
-	BatonSelf.retire_wanted = false;
-	BatonSelf.has_ticket = false;
-
-	/*
-	 * from here on it may be assigned a session, whatever has been heard of
-	 * it
-	 */
-	baton_state_set(BATON_BACKEND_IDLE);
-	initStringInfo(&payload);
-	baton_wire_u32(&payload, role.oid);
-	baton_wire_u32(&payload, database);
-	(void) baton_channel_send(BatonSelf.control, BATON_MSG_BECAME, 0, payload.data, payload.len);
-	MemoryContextSwitchTo(caller);
-	MemoryContextDelete(own);
+	/* anybody could have written it: it may have no end */
+	memset(user_name, 0, NAMEDATALEN);
+	memcpy(user_name, name, strnlen(name, NAMEDATALEN - 1));
+	is_superuser = superuser;
+	if (!baton_self_check_is_broken("role_switch"))
+	{
+		baton_role_switch(role, user_name, is_superuser);
+		baton_role_caches_forget();
+		if (!baton_role_is_in_force(role))
+			elog(FATAL, "the backend is not of role %u as it should be", role);
+	}
+	show_role(role);
 }
 
 void
-baton_become_or_retire(void)
+baton_become(Oid role, const BatonTenantSlot *tenant)
 {
-	BatonIncoming incoming;
+	bool		changes_role = is_another(role, tenant);
 
-	(void) baton_channel_send(BatonSelf.control, BATON_MSG_GIVES_WAY, 0, NULL, 0);
-	for (;;)
-	{
-		if (baton_channel_await(BatonSelf.control, &incoming) == BATON_RECEIVED_CLOSED)
-			proc_exit(0);
-		switch (incoming.frame.type)
-		{
-			case BATON_MSG_BECOME:
-				become(&incoming);
-				return;
-			case BATON_MSG_RETIRE:
-				/* not one that told of the ticket */
-				if (pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->retire)) == BATON_RETIRE_NOW)
-					proc_exit(0);
-				break;
-			default:
-				break;
-		}
-		/* of what came before: it goes where it came from */
-		baton_incoming_close(&incoming);
-	}
+	if (likely(!changes_role && settings_context == NULL))
+		return;
+	baton_context_leave();
+	/* what pg_stat_activity shows of it is not the next role's to see */
+	baton_identity_clear();
+	if (baton_plain_any())
+		baton_plain_forget_settings();
+	settings_role = InvalidOid;
+	if (changes_role)
+		change_role(role, (const char *) tenant->user_name, tenant->superuser != 0);
+	/* one of them may be role */
+	if (settings_context != NULL)
+		apply_settings(role);
 }
 
 /* ---- tests, and the last line of defence ---------------------------------- */
 
 void
-baton_become_there_and_back(void)
+baton_become_another(void)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	Role		own = {.oid = GetAuthenticatedUserId(),.login_name = pstrdup(MyProcPort->user_name)};
-	Role		other = {.oid = BOOTSTRAP_SUPERUSERID,.login_name = "another"};
-	bool		is_there;
-
-	/* a role that is gone cannot be had again */
-	baton_own_transaction_start();
-	is_there = look_up(&own);
-	CommitTransactionCommand();
-	MemoryContextSwitchTo(caller);
-	if (is_there && take_role(&other) == NULL && take_role(&own) != NULL)
-		elog(FATAL, "the backend's own role is not to be had any more");
-	pfree(unconstify(char *, own.login_name));
+	if (GetAuthenticatedUserId() == BOOTSTRAP_SUPERUSERID || !BatonSelf.serves_roles ||
+		baton_taint_library_of_one_role() != NULL || !baton_plain_can_be_forgotten())
+		return;
+	baton_context_leave();
+	baton_identity_clear();
+	if (baton_plain_any())
+		baton_plain_forget_settings();
+	settings_role = InvalidOid;
+	change_role(BOOTSTRAP_SUPERUSERID, "another", true);
 }
 
 void

@@ -18,30 +18,29 @@
 /* Once, at attach, in a transaction.  Can this backend become another role's? */
 extern bool baton_become_attach(void);
 
-/*
- * It becomes this one's, whose sessions have logged in by that name: at attach, if it was
- * started as somebody who may log in.  Why not, if the role is not to be had.
- */
-extern const char *baton_become_role(Oid role, const char *login_name);
+/* Can the backend, which holds no session, be a session's? */
+typedef enum
+{
+	BATON_BECOMES,
+	BATON_BECOMES_TOO_OLD,		/* only one that starts now has what the
+								 * session is to have */
+	BATON_BECOMES_NOT			/* what was done here keeps it its role's */
+} BatonBecomes;
+
+/* Before the session is its own.  For one that is to be greeted settings may be read. */
+extern BatonBecomes baton_become_look(const BatonSessionRecord *record, Oid role);
 
 /*
- * The backend has taken the ticket, holds no session, and its slot is RETIRING: it tells
- * the dispatcher, and returns when it is idle in another pool; or exits.
+ * It becomes this role's, whose session of that tenant is its own from now on, with the
+ * settings that were read.
  */
-extern void baton_become_or_retire(void);
+extern void baton_become(Oid role, const BatonTenantSlot *tenant);
 
 /*
- * May the backend, which holds no session, serve this one?  Before it greets it, it reads
- * settings again that have changed.  If only a starting backend takes what has, it has to
- * end.
+ * For tests (pg_baton.force_role_changes): the backend, which holds no session, becomes the
+ * bootstrap superuser's.
  */
-extern bool baton_settings_suit(const BatonSessionRecord *record);
-
-/*
- * For tests (pg_baton.force_role_changes): the backend becomes the bootstrap superuser's,
- * and its own role's again.  It must hold no session.
- */
-extern void baton_become_there_and_back(void);
+extern void baton_become_another(void);
 
 /* Ends the process: the authenticated user is not the session's. */
 pg_noreturn extern void baton_role_is_wrong(void);

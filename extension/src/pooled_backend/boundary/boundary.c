@@ -391,7 +391,7 @@ answered(char status, bool ready)
 			{
 				slot->transactions++;
 				BatonSelf.slot->transactions++;
-				pg_atomic_fetch_add_u64(baton_atomic_u64(BatonSelf.pool->completed), 1);
+				pg_atomic_fetch_add_u64(baton_atomic_u64(BatonServed.tenant->completed), 1);
 			}
 		}
 		slot->state_since_us = baton_monotonic_us();

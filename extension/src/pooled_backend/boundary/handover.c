@@ -192,6 +192,25 @@ greet(const BatonSessionRecord *record)
 	pq_flush();
 }
 
+/* Can this process serve it?  If not it ends, and gives it back. */
+static void
+look(const BatonSessionRecord *record, Oid role)
+{
+	switch (baton_become_look(record, role))
+	{
+		case BATON_BECOMES:
+			break;
+		case BATON_BECOMES_TOO_OLD:
+			baton_backend_retire(BATON_RETIRES_SETTINGS,
+								 "a session is of later settings than it was started with");
+			break;
+		case BATON_BECOMES_NOT:
+			baton_backend_retire(BATON_RETIRES_UNCLEAN,
+								 "what it keeps is one role's, and a session of another has come");
+			break;
+	}
+}
+
 void
 baton_session_take(uint64 session, int fd, BatonTakenBy why)
 {
@@ -204,14 +223,14 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	bool		failed = false;
 	int64		waits_since;
 	bool		is_last = slot->last_backend == BatonSelf.slot_index + 1;
+	Oid			role = baton_identity((uint32) session)->role_oid;
 
 	Assert(BatonServed.session == 0);
+	if (unlikely(baton_force_role_changes))
+		baton_become_another();
 	/* it is in hand: as this process ends it is given back */
-	if (likely(record != NULL) && !baton_settings_suit(record))
-		baton_backend_retire(BATON_RETIRES_SETTINGS,
-							 "a session is of later settings than it was started with");
-	if (unlikely(baton_force_role_changes) && BatonSelf.serves_roles)
-		baton_become_there_and_back();
+	if (likely(record != NULL))
+		look(record, role);
 	BatonServed.greeted_here = is_new;
 	BatonServed.input.just_taken = true;
 	BatonServed.input.installed = true;
@@ -242,7 +261,7 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 		slot->migrations++;
 	slot->last_backend = BatonSelf.slot_index + 1;
 	BatonSelf.slot->switches++;
-	BatonServed.role = baton_identity((uint32) session)->role_oid;
+	BatonServed.role = role;
 	BatonServed.session = session;
 	baton_own_statistics_begin(slot->state_since_us);
 	baton_pid_take(session);
@@ -253,6 +272,9 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 		ereport(FATAL,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("session record %u is damaged", (uint32) session)));
+	BatonServed.tenant = baton_tenant_slot(record->tenant);
+	BatonSelf.slot->tenant = record->tenant + 1;
+	baton_become(role, BatonServed.tenant);
 	if (is_new)
 		greeting = AllocSetContextCreate(caller, "pg_baton greeting",
 										 ALLOCSET_DEFAULT_SIZES);
@@ -362,7 +384,7 @@ lacks_memory(void)
 
 	/* who takes nothing more is welcome even where there is too much */
 	if (growth > 0 &&
-		growth > (int64) pg_atomic_read_u64(baton_atomic_u64(BatonSelf.pool->memory_left)))
+		growth > (int64) pg_atomic_read_u64(baton_atomic_u64(BatonServed.tenant->memory_left)))
 		return BATON_CAUSE_POOL_MEMORY;
 	return BATON_CAUSE_NONE;
 }
@@ -433,7 +455,8 @@ baton_session_release(uint32 state_after, bool tell_always)
 	 * word, the dispatcher could not tell that event from one of the armed
 	 * socket, and would hand the session on before we have armed it.
 	 */
-	news = baton_delta_size() > 0 || tell_always || BatonServed.greeted_here;
+	news = baton_delta_size() > 0 || tell_always || BatonServed.greeted_here ||
+		baton_session_is_counted();
 
 	/*
 	 * Under forced migration what this session has done shall be seen in the

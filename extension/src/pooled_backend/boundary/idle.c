@@ -39,7 +39,6 @@
 #include "assignments.h"
 #include "backend_state.h"
 #include "batch_scheduling.h"
-#include "become.h"
 #include "cache_memory.h"
 #include "channel.h"
 #include "context.h"
@@ -207,7 +206,8 @@ pass_baton(void)
 	}
 
 	if (baton_session_held() != 0 &&
-		(baton_migration_forced() || BatonSelf.retire_wanted || IdleSessionTimeout > 0 || is_newcomer()))
+		(baton_migration_forced() || BatonSelf.retire_wanted || IdleSessionTimeout > 0 ||
+		 baton_session_is_counted() || is_newcomer()))
 	{
 		/* idle_session_timeout is the dispatcher's to watch, hence not kept */
 		if (!baton_dispatcher_is_there())
@@ -222,12 +222,7 @@ pass_baton(void)
 	}
 
 	if (baton_session_held() == 0 && BatonSelf.retire_wanted && baton_state_claim(BATON_BACKEND_RETIRING))
-	{
-		if (!BatonSelf.has_ticket || !BatonSelf.serves_roles)
-			baton_backend_retire(BATON_RETIRES_ASKED, "");
-		baton_become_or_retire();
-		return true;
-	}
+		baton_backend_retire(BATON_RETIRES_ASKED, "");
 
 	/*
 	 * From here on the dispatcher may assign.  Full barrier (in set_state),
@@ -249,13 +244,13 @@ pass_baton(void)
 
 /*
  * Shall the held session keep this backend, though nothing of it is here: the
- * dispatcher has said so for its pool, or for all.  Not from one moment to the
+ * dispatcher has said so for its tenant, or for all.  Not from one moment to the
  * next while the slot shows it to be free, for then it may have been claimed.
  */
 static inline uint32
 told_to_keep(void)
 {
-	uint32		cause = pg_atomic_read_u32(baton_atomic_u32(BatonSelf.pool->keeps_sessions));
+	uint32		cause = pg_atomic_read_u32(baton_atomic_u32(BatonServed.tenant->keeps_sessions));
 
 	if (cause == BATON_CAUSE_NONE)
 		cause = pg_atomic_read_u32(baton_atomic_u32(BatonControlMemory->keeps_sessions));

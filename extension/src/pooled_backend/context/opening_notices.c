@@ -9,6 +9,9 @@
  * anybody.  So it keeps what it was warned of, and tells each session that it
  * greets; the dispatcher does the same with what it has heard from it.
  *
+ * One that was warned of its database, whose row in pg_database has changed since, greets
+ * nobody: it ends, and one that starts now is warned or is not.
+ *
  * What a parameter's check hook refused of a string is not kept: it may be good
  * by now, or may have become bad.  Each greeting checks those anew, and warns
  * (reset_greet.c).
@@ -22,15 +25,19 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "libpq/libpq.h"
 #include "libpq/libpq-be.h"
 #include "libpq/pqformat.h"
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
 #include "tcop/tcopprot.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 
 #include "opening_notices.h"
+#include "own_transaction.h"
 
 /* Whoever is warned of more hears no more of it. */
 #define MOST_NOTICES 16
@@ -39,6 +46,7 @@ static bool starting = true;
 static bool becoming = false;	/* settings are applied: another role's, or
 								 * its own again */
 static List *notices = NIL;
+static bool database_changed = false;	/* since it heard them */
 
 static char *
 copy_of(const char *text)
@@ -81,10 +89,55 @@ baton_opening_notices_log(ErrorData *edata)
 		keep(edata);
 }
 
+static bool
+is_of_database(const ErrorData *edata)
+{
+	return edata->funcname != NULL && strcmp(edata->funcname, "CheckMyDatabase") == 0;
+}
+
+static bool
+any_of_database(void)
+{
+	ListCell   *cell;
+
+	foreach(cell, notices)
+	{
+		if (is_of_database(lfirst(cell)))
+			return true;
+	}
+	return false;
+}
+
+/* pg_database has changed, in whatever row. */
+static void
+note_change(Datum argument, int cache, uint32 hash)
+{
+	database_changed = true;
+}
+
 void
 baton_opening_notices_end(void)
 {
 	starting = false;
+	if (any_of_database())
+		CacheRegisterSyscacheCallback(DATABASEOID, note_change, (Datum) 0);
+}
+
+bool
+baton_opening_notices_may_be_past(void)
+{
+	MemoryContext caller = CurrentMemoryContext;
+
+	if (likely(notices == NIL) || !any_of_database())
+		return false;
+	if (!database_changed)
+	{
+		baton_own_transaction_start();
+		AcceptInvalidationMessages();
+		CommitTransactionCommand();
+		MemoryContextSwitchTo(caller);
+	}
+	return database_changed;
 }
 
 /*
@@ -100,7 +153,7 @@ baton_opening_notices_begin_role(void)
 	{
 		ErrorData  *edata = lfirst(cell);
 
-		if (edata->funcname == NULL || strcmp(edata->funcname, "CheckMyDatabase") != 0)
+		if (!is_of_database(edata))
 		{
 			FreeErrorData(edata);
 			notices = foreach_delete_current(notices, cell);

@@ -19,6 +19,12 @@ extern void baton_opening_notices_log(ErrorData *edata);
 extern void baton_opening_notices_end(void);
 
 /*
+ * Was the backend warned of its database, which may be another by now?  Outside of a
+ * transaction.
+ */
+extern bool baton_opening_notices_may_be_past(void);
+
+/*
  * While the backend takes another role's settings, what it is warned of takes the place
  * of the warnings about the settings before.  After an error in between it must end.
  */

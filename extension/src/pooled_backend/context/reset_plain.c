@@ -199,19 +199,25 @@ forget_one(PlainValue *plain)
 	pfree(plain->value.data);
 }
 
+bool
+baton_plain_can_be_forgotten(void)
+{
+	for (int i = 0; i < own_setting_count; i++)
+	{
+		/* it would stay in force for another role */
+		if (own_settings[i].value.len == 0)
+			return false;
+	}
+	return true;
+}
+
 void
 baton_plain_forget_settings(void)
 {
 	dlist_mutable_iter iter;
 
 	Assert(dlist_is_empty(&BatonPlaced.resets.items));
-	for (int i = 0; i < own_setting_count; i++)
-	{
-		/* it would stay in force for another role */
-		if (own_settings[i].value.len == 0)
-			elog(ERROR, "parameter \"%s\" has no value without its setting",
-				 own_settings[i].name);
-	}
+	Assert(baton_plain_can_be_forgotten());
 	baton_plain_apply();
 	dlist_foreach_modify(iter, &BatonPlaced.resets.items)
 	{

@@ -33,9 +33,12 @@ extern bool baton_files_were_read(void);
 extern void baton_plain_record(void);
 extern void baton_plain_attach(void);
 
+/* Is it known of all of the backend's own settings what the files say? */
+extern bool baton_plain_can_be_forgotten(void);
+
 /*
- * Another role's settings take the place of the backend's own: these become what the
- * files say, then each is announced before it is applied, and in the end those that came
+ * Another role's settings take the place of the backend's own, which can be forgotten:
+ * they become what the files say, then each is announced before it is applied, and in the end those that came
  * to nothing are forgotten.  No item may be there.
  */
 extern void baton_plain_forget_settings(void);

@@ -20,6 +20,7 @@
 #include "catalog/pg_db_role_setting.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
+#include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -31,23 +32,16 @@
 #include "context_guc.h"
 #include "control.h"
 #include "opening_notices.h"
+#include "parameters.h"
 #include "pooled_state.h"
 #include "reset_plain.h"
 #include "role_settings.h"
 
-/*
- * Only a starting backend takes them, or a process once.  Other parameters of context
- * backend are never settings: set_config_option() refuses them at PGC_SUSET.
- */
-static const char *const start_only[] = {
-	"session_preload_libraries", "local_preload_libraries", "temp_buffers"
-};
-
 /* The text of such a setting as the backend was started with it; NULL: it had none. */
-static char *own_start_only[lengthof(start_only)];
+static char *own_start_only[BATON_START_ONLY_COUNT];
 
 /* A startup option of all its sessions counts before any setting. */
-static bool is_startup_option[lengthof(start_only)];
+static bool is_startup_option[BATON_START_ONLY_COUNT];
 
 /* control's marks before the backend read its settings. */
 static uint32 marks_read[BATON_SETTINGS_MARKS];
@@ -140,6 +134,17 @@ baton_role_settings_read(Oid role)
 
 /* ---- what only a start takes -------------------------------------------- */
 
+/*
+ * Does a setting of this source count for what a start takes?  A role that has any of its
+ * own does not share backends with others (is_apart, in pool_settings.c): what it is given
+ * later counts for its next logins.
+ */
+static bool
+counts_at_start(GucSource source)
+{
+	return BatonSelf.is_apart || source == PGC_S_GLOBAL || source == PGC_S_DATABASE;
+}
+
 /* The text of the one that counts; NULL: there is none. */
 static const char *
 text_of(const List *settings, const char *name)
@@ -150,7 +155,8 @@ text_of(const List *settings, const char *name)
 	{
 		const Setting *setting = lfirst(cell);
 
-		if (baton_guc_compare_names(setting->name, name) == 0)
+		if (counts_at_start(setting->source) &&
+			baton_guc_compare_names(setting->name, name) == 0)
 			return setting->text;
 	}
 	return NULL;
@@ -180,31 +186,35 @@ setting_of(struct config_generic *record)
 }
 
 /* As the start has read them: the catalog may say something else by now. */
-void
+const char *
 baton_role_settings_attach(void)
 {
 	BatonSelf.start_settings = 0;
-	for (int i = 0; i < (int) lengthof(start_only); i++)
+	for (int i = 0; i < BATON_START_ONLY_COUNT; i++)
 	{
-		struct config_generic *record = baton_guc_find(start_only[i]);
+		struct config_generic *record = baton_guc_find(baton_start_only[i]);
 		const char *text = record != NULL ? setting_of(record) : NULL;
 
 		is_startup_option[i] = record != NULL && record->reset_source > PGC_S_DATABASE_USER;
 		if (text == NULL)
 			continue;
+		if (!counts_at_start(record->reset_source))
+			return psprintf("role \"%s\", as which it was started, has a setting of \"%s\" of its own",
+							MyProcPort->user_name, baton_start_only[i]);
 		own_start_only[i] = MemoryContextStrdup(TopMemoryContext, text);
 		BatonSelf.start_settings =
 			hash_combine64(BatonSelf.start_settings,
 						   hash_bytes_extended((const unsigned char *) text, strlen(text), i + 1));
 	}
+	return NULL;
 }
 
 bool
 baton_role_settings_need_start(const List *settings)
 {
-	for (int i = 0; i < (int) lengthof(start_only); i++)
+	for (int i = 0; i < BATON_START_ONLY_COUNT; i++)
 	{
-		const char *text = canonical(start_only[i], text_of(settings, start_only[i]));
+		const char *text = canonical(baton_start_only[i], text_of(settings, baton_start_only[i]));
 		const char *own = own_start_only[i];
 
 		if (is_startup_option[i])
@@ -227,9 +237,8 @@ baton_role_settings_note(void)
 }
 
 bool
-baton_role_settings_are_of(const uint32 *marks)
+baton_role_settings_are_of(Oid role, const uint32 *marks)
 {
-	Oid			role = GetAuthenticatedUserId();
 	const uint32 concern[BATON_SETTINGS_MARKS_OF] = {
 		BATON_SETTINGS_MARK(InvalidOid, InvalidOid),
 		BATON_SETTINGS_MARK(MyDatabaseId, InvalidOid),
@@ -245,6 +254,17 @@ baton_role_settings_are_of(const uint32 *marks)
 	return true;
 }
 
+static bool
+is_start_only(const char *name)
+{
+	for (int i = 0; i < BATON_START_ONLY_COUNT; i++)
+	{
+		if (baton_guc_compare_names(name, baton_start_only[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
 /* ---- the backend's own become others ------------------------------------ */
 
 void
@@ -258,7 +278,7 @@ baton_role_settings_apply(const List *settings)
 		const Setting *setting = lfirst(cell);
 
 		/* what is in force is as it should be, and cannot be given twice */
-		if (baton_guc_compare_names(setting->name, "temp_buffers") == 0)
+		if (is_start_only(setting->name))
 			continue;
 		/* as ProcessGUCArray (guc.c) */
 		baton_plain_expect(setting->name);

@@ -26,14 +26,17 @@ extern void baton_role_settings_each(Oid role, void (*each) (const char *name, c
  */
 extern void baton_role_settings_note(void);
 
-/* Once, when the backend attaches, in a transaction. */
-extern void baton_role_settings_attach(void);
+/*
+ * Once, when the backend attaches.  Why it cannot serve other roles' sessions, if what it
+ * has from its start is its role's; else NULL.
+ */
+extern const char *baton_role_settings_attach(void);
 
 /*
- * Has the backend read its settings no earlier than when the marks of its role and
+ * Has the backend read settings no earlier than when the marks of this role and its
  * database were these (BatonSessionRecord)?
  */
-extern bool baton_role_settings_are_of(const uint32 *marks);
+extern bool baton_role_settings_are_of(Oid role, const uint32 *marks);
 
 /* The same as a list, in the current memory context. */
 extern List *baton_role_settings_read(Oid role);

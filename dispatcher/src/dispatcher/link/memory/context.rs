@@ -456,6 +456,7 @@ pub(super) mod tests {
             secret: 0,
             backends: &[],
             pools: &[],
+            tenants: &[],
             sessions: &[],
             counters: &[],
             identities: &[],

@@ -11,7 +11,7 @@ use crate::dispatcher::link::backend_message::Counters;
 use crate::dispatcher::link::handshake;
 use crate::dispatcher::link::layout::shared::*;
 use crate::dispatcher::link::layout::{
-    BackendSlot, ControlHeader, Identity, PoolSlot, SessionSlot, StatementCounter,
+    BackendSlot, ControlHeader, Identity, PoolSlot, SessionSlot, StatementCounter, TenantSlot,
 };
 use crate::dispatcher::sys::memory::SharedMapping;
 use anyhow::{bail, Context as _, Result};
@@ -28,6 +28,7 @@ pub struct Control {
     pub secret: u64,
     pub backends: &'static [BackendSlot],
     pub pools: &'static [PoolSlot],
+    pub tenants: &'static [TenantSlot],
     pub sessions: &'static [SessionSlot],
     pub counters: &'static [StatementCounter],
     pub identities: &'static [Identity],
@@ -68,6 +69,12 @@ impl Control {
             pools: mapping
                 .slice(
                     header.pool_offset.load(Acquire),
+                    header.pool_slots.load(Acquire),
+                )
+                .context(region)?,
+            tenants: mapping
+                .slice(
+                    header.tenant_offset.load(Acquire),
                     header.pool_slots.load(Acquire),
                 )
                 .context(region)?,
@@ -120,11 +127,12 @@ impl Control {
             }
         }
         for pool in self.pools {
-            // An orphan still counts what it completes here; no harm in that.
             pool.queued.store(0, SeqCst);
-            pool.in_use.store(0, SeqCst);
-            pool.keeps_sessions.store(CAUSE_NONE, SeqCst);
-            pool.memory_left.store(i64::MAX, SeqCst);
+            pool.is_held_back.store(0, SeqCst);
+        }
+        for tenant in 0..self.tenants.len() {
+            // An orphan still counts what it completes here; no harm in that.
+            self.clear_tenant(tenant as u32);
         }
         for (index, slot) in self.sessions.iter().enumerate() {
             let owner = slot.owner.load(SeqCst).checked_sub(1);
@@ -146,11 +154,32 @@ impl Control {
         slot.dedicated_cause.store(0, SeqCst);
         slot.transactions.store(0, SeqCst);
         slot.switches.store(0, SeqCst);
+        slot.tenant.store(0, SeqCst);
         slot.xact_status.store(0, SeqCst);
         slot.poked.store(0, SeqCst);
         slot.retire.store(RETIRE_NOT, SeqCst);
         slot.served.iter().for_each(|one| one.store(0, SeqCst));
         slot.state.store(BACKEND_FREE, SeqCst);
+    }
+
+    /// What backends must know of it.
+    pub fn begin_tenant(&self, index: u32, user: &[u8], superuser: bool) {
+        let slot = &self.tenants[index as usize];
+        slot.superuser.store(u32::from(superuser), SeqCst);
+        // As ProcessStartupPacket cuts names that are too long.
+        let name = user.iter().copied().take(slot.user_name.len() - 1);
+        for (to, from) in slot.user_name.iter().zip(name.chain(std::iter::repeat(0))) {
+            to.store(from, Relaxed);
+        }
+    }
+
+    /// Nobody has it any more.
+    pub fn clear_tenant(&self, index: u32) {
+        let slot = &self.tenants[index as usize];
+        slot.keeps_sessions.store(CAUSE_NONE, SeqCst);
+        slot.is_counted.store(0, SeqCst);
+        slot.memory_left.store(i64::MAX, SeqCst);
+        slot.completed.store(0, SeqCst);
     }
 
     pub fn clear_session(&self, index: u32) {

@@ -1,0 +1,248 @@
+//! How many of a tenant's sessions are being served, for limits that count them.
+//!
+//! pg_baton.pool_max_backends says on how many backends a role's sessions in a database may
+//! be served at a time, those of dedicated sessions left out, and pool_reserve for how many
+//! there is always a backend of the database's. No process starts or ends because of the
+//! first: sessions beyond that wait. Those for which others' reserves leave no backend wait,
+//! too, but for them more backends start, or are passed on to their pool.
+//!
+//! As a rule nobody tells the dispatcher that a session has been given back, as nothing
+//! depends on it. Where something does, the tenant is *counted*: backends are told so, keep
+//! no session of it between two transactions, and say when they give one back. One that has
+//! come back without a word, as its backend has ended, is found in a tick.
+
+use super::dedicated::TENANTS_LOOKED_AT;
+use super::places::{Places, Role};
+use super::sessions::Location;
+use super::{Action, Core, SessionId, Words};
+
+/// Tenants without room that are looked at again in a round in which a session of their pool
+/// has come back, and in a tick; and tenants with reserves.
+const LOOKED_AT_ONCE: usize = 64;
+
+impl Core {
+    /// Its group's limits, or what is reserved in its pool, may have changed.
+    pub(super) fn count_if_limited(&mut self, number: u32) {
+        let Some(tenant) = self.tenant(number) else {
+            return;
+        };
+        let has_limit = match self.limits_of(number) {
+            Some(limits) => limits.max_backends.is_some(),
+            None => true,
+        };
+        let pool = self.pool(tenant.pool());
+        let is_counted = has_limit || pool.is_some_and(|pool| pool.together.reserve() > 0);
+        if tenant.is_counted == is_counted {
+            return;
+        }
+        if let Some(tenant) = self.tenant_mut(number) {
+            tenant.is_counted = is_counted;
+            tenant.served.clear();
+        }
+        self.count_served(number);
+        self.act(Action::Count {
+            tenant: number,
+            is_counted,
+        });
+        if is_counted && self.sessions.members_of_tenant(number) > 0 {
+            // Those that linger with a session of it.
+            self.wake_pool_of(number);
+        }
+    }
+
+    /// One of its sessions has been handed out, to a backend or to the ready queue.
+    pub(super) fn is_handed_out(&mut self, id: SessionId, to_backend: bool) {
+        let now_us = self.now.us;
+        let Some(number) = self.sessions.get(id).map(|session| session.tenant()) else {
+            return;
+        };
+        let Some(tenant) = self.tenants.get_mut(number) else {
+            return;
+        };
+        if to_backend {
+            tenant.handed_out_us = now_us;
+        }
+        // It may have come back without a word.
+        if tenant.is_counted && !tenant.served.contains(&id) {
+            tenant.served.push(id);
+            self.count_served(number);
+            self.has_room(number);
+        }
+    }
+
+    /// It has come back, or ended.
+    pub(super) fn is_served_no_more(&mut self, number: u32, id: SessionId) {
+        let Some(tenant) = self.tenants.get_mut(number).filter(|it| it.is_counted) else {
+            return;
+        };
+        let pool = tenant.pool();
+        tenant.served.retain(|other| *other != id);
+        self.count_served(number);
+        self.has_room(number);
+        // Others may have waited for that.
+        self.mark_dirty(pool);
+    }
+
+    pub(super) fn is_back(&mut self, id: SessionId) {
+        if let Some(number) = self.sessions.get(id).map(|session| session.tenant()) {
+            self.is_served_no_more(number, id);
+        }
+    }
+
+    /// Some of a pool's tenants that had no room may have some.
+    pub(super) fn look_for_room(&mut self, number: u32) {
+        for tenant in self.next_without_room(number) {
+            self.has_room(tenant);
+        }
+    }
+
+    /// In a tick: and some of their sessions may have come back without a word.
+    pub(super) fn look_who_is_served(&mut self, number: u32, words: &impl Words) {
+        for tenant in self.next_without_room(number) {
+            self.count_again(tenant, words);
+            self.has_room(tenant);
+        }
+        for tenant in self.reserving(number) {
+            self.count_again(tenant, words);
+        }
+    }
+
+    fn next_without_room(&mut self, number: u32) -> Vec<u32> {
+        let pool = self.pools.get_mut(number);
+        pool.map_or(Vec::new(), |pool| pool.next_without_room(LOOKED_AT_ONCE))
+    }
+
+    fn count_again(&mut self, number: u32, words: &impl Words) {
+        let Some(tenant) = self.tenants.get_mut(number) else {
+            return;
+        };
+        let mut served = std::mem::take(&mut tenant.served);
+        served.retain(|id| self.is_served(*id, words));
+        if let Some(tenant) = self.tenant_mut(number) {
+            tenant.served = served;
+        }
+        self.count_served(number);
+    }
+
+    /// On a backend that serves others, too, or on its way there.
+    fn is_served(&self, id: SessionId, words: &impl Words) -> bool {
+        match self.locate(id, words) {
+            Some(Location::Held(slot)) => self.backends.is_shared(slot) || self.is_leaving(slot),
+            Some(Location::OnItsWay(_)) => true,
+            _ => false,
+        }
+    }
+
+    fn is_leaving(&self, slot: u32) -> bool {
+        let life = self.backends.life(slot);
+        life.is_some_and(|life| life.is_leaving() && !life.is_dedicated())
+    }
+
+    /// May one more of its sessions be served, by its group's limit? What is known of that
+    /// is brought up to date.
+    pub(super) fn has_room(&mut self, number: u32) -> bool {
+        self.count_if_limited(number);
+        let room = self.room_within_limit(number);
+        self.sessions.set_room(number, room);
+        let pool = self.pool_of_tenant(number);
+        if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(pool)) {
+            match room {
+                Some(0) => pool.without_room.insert(number),
+                _ => pool.without_room.remove(&number),
+            };
+        }
+        room != Some(0)
+    }
+
+    /// None: there is no limit.
+    fn room_within_limit(&self, number: u32) -> Option<usize> {
+        let most = match self.limits_of(number) {
+            Some(limits) => limits.max_backends?,
+            // Not known yet.
+            None => 1,
+        };
+        let group = self.tenant(number).and_then(|tenant| tenant.group());
+        let served = group.map_or(0, |group| self.groups.served(group));
+        Some(most.saturating_sub(served))
+    }
+
+    // ---- reserves ----------------------------------------------------------
+
+    /// Which tenant of a pool is served next, if that may be one now.
+    pub(super) fn next_tenant(&self, number: u32) -> Option<u32> {
+        match self.is_kept(number) {
+            false => {
+                let in_turn = self
+                    .sessions
+                    .tenants_in_turn(number)
+                    .take(TENANTS_LOOKED_AT);
+                in_turn
+                    .into_iter()
+                    .find(|it| !self.leaves_it_to_others(*it))
+            }
+            true => {
+                let owed = self.reserving(number).into_iter().filter(|tenant| {
+                    let tenant = self.tenant(*tenant);
+                    tenant.is_some_and(|tenant| tenant.is_owed() > 0)
+                });
+                let in_turn = owed.filter_map(|it| Some((self.sessions.turn_of(it)?, it)));
+                in_turn.min().map(|(_, tenant)| tenant)
+            }
+        }
+    }
+
+    /// Of the last backends that there can be a role takes none that has its share; and of
+    /// those that are there for superusers, beyond what the pool may have, nobody else.
+    fn leaves_it_to_others(&self, number: u32) -> bool {
+        let Some(tenant) = self.tenant(number) else {
+            return false;
+        };
+        let places = self.places(0);
+        let beyond = places.total.saturating_sub(places.ceiling);
+        if beyond > 0 && !tenant.key().superuser && self.backends.shared_and_not_held() <= beyond {
+            return true;
+        }
+        let role = Role {
+            backends: self.has_for_long(tenant),
+            is_superuser_in_need: false,
+        };
+        Places { role, ..places }.has_its_share()
+    }
+
+    /// Are backends so few that each is handed to whose turn it is, and nobody waits in the
+    /// ready queue, where who came first would get it?
+    pub(super) fn are_few(&self, number: u32) -> bool {
+        let tenants = self
+            .pool(number)
+            .map_or(0, |pool| pool.together.all().len());
+        let lives = self.backends.lives(number);
+        tenants > 1
+            && lives.shared() > 0
+            && (lives.shared_and_not_held() == 0 || self.places(0).are_few_left())
+    }
+
+    fn reserving(&self, number: u32) -> Vec<u32> {
+        let reserving = self.pool(number).map(|pool| pool.together.reserving());
+        let some = reserving.into_iter().flatten().take(LOOKED_AT_ONCE);
+        some.copied().collect()
+    }
+
+    /// Are all backends of a pool in use or reserved?
+    pub(super) fn is_kept(&self, number: u32) -> bool {
+        let kept = self.kept(number);
+        let served = self.pool(number).map_or(0, |pool| pool.together.served());
+        kept > 0 && self.serving_backends(number) <= served + kept
+    }
+
+    /// So many of a pool's backends are kept for tenants with reserves. As of those of all
+    /// pools a quarter, at least one, is for whoever waits, and one that a transaction holds
+    /// is for nobody (`most_reserved`).
+    pub(super) fn kept(&self, number: u32) -> usize {
+        let owed = self.pool(number).map_or(0, |pool| pool.together.owed());
+        if owed == 0 {
+            return 0;
+        }
+        let all = self.backends.lives(number).shared_and_not_held();
+        owed.min(all - (all / 4).max(1).min(all))
+    }
+}

@@ -1,0 +1,263 @@
+//! Whose turn it is among the tenants of a pool: start-time fair queueing, in which each
+//! transaction costs its tenant the same, by its weight.
+//!
+//! A tenant's clock goes on with each of its sessions that is handed out; who is behind is
+//! served first. One that had nobody waiting for a while saves nothing up: its clock is put
+//! to the pool's, which is that of who was served last. So a tenant with one session waits
+//! for at most one of each other's, however many these have.
+//!
+//! A tenant has *room* for as many more as its limits allow (served.rs). One without is in
+//! no turn, and those of its sessions that wait beyond its room make no backend start.
+
+#[cfg(test)]
+use super::SessionId;
+use super::Sessions;
+use std::collections::BTreeSet;
+
+/// By which the weight is divided: what a transaction costs.
+const COST: u64 = 1 << 32;
+/// pg_baton.pool_weight by default.
+pub const DEFAULT_WEIGHT: u64 = 100;
+
+/// A tenant's.
+pub struct Share {
+    clock: u64,
+    cost: u64,
+    /// So many more of its sessions may be served now; None: there is no limit.
+    room: Option<usize>,
+    /// Of those that wait, so many are beyond its room.
+    excess: usize,
+    is_in_turn: bool,
+}
+
+impl Default for Share {
+    fn default() -> Share {
+        Share {
+            clock: 0,
+            cost: COST / DEFAULT_WEIGHT,
+            room: None,
+            excess: 0,
+            is_in_turn: false,
+        }
+    }
+}
+
+/// A pool's.
+#[derive(Default)]
+pub struct Turns {
+    clock: u64,
+    /// Tenants that have room, and somebody who waits: by their clocks.
+    in_turn: BTreeSet<(u64, u32)>,
+    /// Of all tenants.
+    excess: usize,
+}
+
+impl Sessions {
+    /// A tenant is new in this pool.
+    pub fn add_tenant(&mut self, tenant: u32, pool: u32) {
+        let clock = self.of_pools[pool as usize].turns.clock;
+        let of_tenant = &mut self.of_tenants[tenant as usize];
+        debug_assert_eq!(of_tenant.waiting(), 0);
+        of_tenant.pool = pool;
+        of_tenant.share = Share {
+            clock,
+            ..Share::default()
+        };
+    }
+
+    pub fn set_weight(&mut self, tenant: u32, weight: u64) {
+        self.of_tenants[tenant as usize].share.cost = COST / weight.max(1);
+    }
+
+    #[cfg(test)]
+    pub fn weight_of_tenant(&self, tenant: u32) -> u64 {
+        COST / self.of_tenants[tenant as usize].share.cost
+    }
+
+    /// So many more of its sessions may be served now; None: there is no limit.
+    pub fn set_room(&mut self, tenant: u32, room: Option<usize>) {
+        self.of_tenants[tenant as usize].share.room = room;
+        self.has_other_waiting(tenant);
+    }
+
+    #[cfg(test)]
+    pub fn room(&self, tenant: u32) -> Option<usize> {
+        self.of_tenants[tenant as usize].share.room
+    }
+
+    /// Of a pool's sessions that wait, as many as may be served.
+    pub fn servable(&self, pool: u32) -> usize {
+        self.waiting(pool) - self.of_pools[pool as usize].turns.excess
+    }
+
+    /// Who of a pool's is served next, as far as turns say it.
+    #[cfg(test)]
+    pub fn first_waiting(&self, pool: u32) -> Option<SessionId> {
+        self.first_of_tenant(self.tenants_in_turn(pool).next()?)
+    }
+
+    /// Those that have somebody who waits, and room, in their order.
+    pub fn tenants_in_turn(&self, pool: u32) -> impl Iterator<Item = u32> + '_ {
+        let turns = &self.of_pools[pool as usize].turns;
+        turns.in_turn.iter().map(|(_, tenant)| *tenant)
+    }
+
+    /// Its place among these, if it is one.
+    pub fn turn_of(&self, tenant: u32) -> Option<u64> {
+        let share = &self.of_tenants[tenant as usize].share;
+        share.is_in_turn.then_some(share.clock)
+    }
+
+    /// Its place in the order follows who waits, and its room.
+    pub(super) fn has_other_waiting(&mut self, tenant: u32) {
+        let of_tenant = &mut self.of_tenants[tenant as usize];
+        let waiting = of_tenant.waiting();
+        let turns = &mut self.of_pools[of_tenant.pool as usize].turns;
+        let share = &mut of_tenant.share;
+        let excess = share.room.map_or(0, |room| waiting.saturating_sub(room));
+        turns.excess = turns.excess + excess - share.excess;
+        share.excess = excess;
+        let is_in_turn = waiting > excess;
+        if is_in_turn == share.is_in_turn {
+            return;
+        }
+        share.is_in_turn = is_in_turn;
+        if is_in_turn {
+            share.clock = share.clock.max(turns.clock);
+            turns.in_turn.insert((share.clock, tenant));
+        } else {
+            turns.in_turn.remove(&(share.clock, tenant));
+        }
+    }
+
+    /// One of its sessions is handed out, or has come back unserved.
+    pub(super) fn charge(&mut self, tenant: u32, has_gone: bool) {
+        let of_tenant = &mut self.of_tenants[tenant as usize];
+        let turns = &mut self.of_pools[of_tenant.pool as usize].turns;
+        let share = &mut of_tenant.share;
+        let first = turns
+            .in_turn
+            .first()
+            .map_or(share.clock, |(clock, _)| *clock);
+        if share.is_in_turn {
+            turns.in_turn.remove(&(share.clock, tenant));
+        }
+        share.clock = match has_gone {
+            true => {
+                // One for whom a backend is reserved may come before others, and pays for
+                // one of these at most.
+                turns.clock = turns.clock.max(share.clock.min(first));
+                share.clock.min(turns.clock + share.cost) + share.cost
+            }
+            // Of many that come back out of the ready queue the last one has set the
+            // pool's clock: who has begun to wait since is not behind them.
+            false => share.clock.saturating_sub(share.cost).max(turns.clock),
+        };
+        if share.is_in_turn {
+            turns.in_turn.insert((share.clock, tenant));
+        }
+    }
+
+    /// Who is in turn is who can be served.
+    #[cfg(test)]
+    pub fn check_turns(&self) {
+        for (number, of_pool) in self.of_pools.iter().enumerate() {
+            let of_its = |(_, it): &(usize, &super::lists::OfTenant)| it.pool as usize == number;
+            let all = self.of_tenants.iter().enumerate().filter(of_its);
+            let mut excess = 0;
+            for (tenant, it) in all {
+                let room = it.share.room.unwrap_or(usize::MAX);
+                let place = (it.share.clock, tenant as u32);
+                assert_eq!(it.share.excess, it.waiting().saturating_sub(room));
+                assert_eq!(it.share.is_in_turn, it.waiting().min(room) > 0);
+                assert_eq!(of_pool.turns.in_turn.contains(&place), it.share.is_in_turn);
+                excess += it.share.excess;
+            }
+            assert_eq!(excess, of_pool.turns.excess);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lists::Of;
+    use super::*;
+
+    /// Tenants 0, 1, 2 of pool 0, with so many sessions each that wait.
+    fn waiting(of: [usize; 3]) -> Sessions {
+        let mut sessions = Sessions::new(400, 4, 1);
+        for (tenant, many) in of.into_iter().enumerate() {
+            sessions.add_tenant(tenant as u32, 0);
+            for _ in 0..many {
+                let id = sessions.create((tenant as u32, 0), |_| true).unwrap();
+                sessions.wait(id, Of::Busy, 5);
+            }
+        }
+        sessions
+    }
+
+    /// Whose sessions are handed out next, so many, each of which waits again at once.
+    fn served(sessions: &mut Sessions, many: usize) -> [usize; 3] {
+        let mut served = [0; 3];
+        for _ in 0..many {
+            let id = sessions.first_waiting(0).unwrap();
+            served[sessions.get(id).unwrap().tenant() as usize] += 1;
+            sessions.enqueue(id);
+            sessions.wait(id, Of::Busy, 5);
+            sessions.check_turns();
+        }
+        served
+    }
+
+    #[test]
+    fn tenants_get_equal_shares_however_many_sessions_they_have() {
+        assert_eq!(served(&mut waiting([100, 2, 1]), 60), [20, 20, 20]);
+    }
+
+    #[test]
+    fn shares_go_by_weight() {
+        let mut sessions = waiting([9, 9, 9]);
+        sessions.set_weight(0, 300);
+        sessions.set_weight(2, 200);
+        let [first, second, third] = served(&mut sessions, 60);
+        assert!((29..=31).contains(&first) && (9..=11).contains(&second));
+        assert!((19..=21).contains(&third));
+    }
+
+    #[test]
+    fn who_was_silent_is_next_and_has_saved_nothing_up() {
+        let mut sessions = waiting([9, 9, 0]);
+        served(&mut sessions, 1_000);
+        let id = sessions.create((2, 0), |_| true).unwrap();
+        sessions.wait(id, Of::Quiet, 6);
+        let [.., third] = served(&mut sessions, 2);
+        assert!(third > 0);
+        assert_eq!(served(&mut sessions, 30), [10, 10, 10]);
+    }
+
+    #[test]
+    fn who_has_no_room_is_passed_over_and_asks_for_no_backend() {
+        let mut sessions = waiting([5, 3, 0]);
+        sessions.set_room(0, Some(2));
+        assert_eq!((sessions.waiting(0), sessions.servable(0)), (8, 5));
+        sessions.set_room(0, Some(0));
+        assert_eq!(sessions.servable(0), 3);
+        assert_eq!(served(&mut sessions, 7), [0, 7, 0]);
+        sessions.set_room(0, None);
+        assert_eq!(sessions.servable(0), 8);
+        assert_eq!(served(&mut sessions, 1), [1, 0, 0]);
+    }
+
+    #[test]
+    fn one_that_did_not_get_away_is_the_next_all_the_same() {
+        let mut sessions = waiting([2, 2, 0]);
+        for _ in 0..5 {
+            let id = sessions.first_waiting(0).unwrap();
+            sessions.enqueue(id);
+            sessions.wait_on(id);
+            assert_eq!(sessions.first_waiting(0), Some(id));
+            sessions.enqueue(id);
+            sessions.wait(id, Of::Busy, 5);
+        }
+    }
+}

@@ -1,0 +1,511 @@
+//! Tenants: a role's sessions in one pool, for which limits, shares and memory are counted.
+//!
+//! A pool's backends serve any of its tenants' sessions (docs/design/pools.md). A tenant
+//! starts and ends no process; it is there from its first session until a second after its
+//! last.
+
+use super::dedicated::TENANTS_LOOKED_AT;
+use super::ids::SessionId;
+use super::pool_memory::Memory;
+use super::pool_set::PoolSet;
+use super::pools::PoolKey;
+use super::sessions::DEFAULT_WEIGHT;
+use super::{Action, Core};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Where there can be no more, so many without a session go at most, for one that comes.
+const MOST_DROPPED: usize = 64;
+
+/// Whose sessions those are, and of which pool.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TenantKey {
+    /// Names as of the login: they may be others' by now.
+    pub user: Vec<u8>,
+    pub database: Vec<u8>,
+    pub role_oid: u32,
+    pub database_oid: u32,
+    /// Was the role a superuser when its clients logged in?
+    pub superuser: bool,
+    /// Options that only a starting backend can take, sorted by name.
+    pub options: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The backends that serve it serve no other role: it has libraries of its own that are
+    /// loaded as a backend starts, or the server's release cannot change a backend's role.
+    pub is_apart: bool,
+}
+
+impl TenantKey {
+    pub fn pool(&self) -> PoolKey {
+        PoolKey {
+            database: self.database.clone(),
+            database_oid: self.database_oid,
+            options: self.options.clone(),
+            role_oid: self.is_apart.then_some(self.role_oid),
+        }
+    }
+}
+
+/// As whom a backend starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartsAs {
+    /// As of a login: the name may be another's by now.
+    pub user: Vec<u8>,
+    pub role_oid: u32,
+}
+
+/// What of a tenant's limits counts for its pool, as long as it has sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    is_there: bool,
+    reserve: usize,
+    /// None: as all.
+    least: Option<usize>,
+    weight: u64,
+}
+
+impl Counted {
+    /// Reserved beyond those that serve it.
+    fn owed(&self, served: usize) -> usize {
+        match self.is_there {
+            true => self.reserve.saturating_sub(served),
+            false => 0,
+        }
+    }
+}
+
+/// One tenant.
+pub struct Tenant {
+    key: Arc<TenantKey>,
+    pool: u32,
+    /// Its group's number, by which its limits are found (groups.rs).
+    group: Option<u32>,
+    counted: Counted,
+    /// How many are served, and are reserved beyond these, as far as its pool counts them.
+    in_pool: (usize, usize),
+    pub memory: Memory,
+    /// Its mode says so, and backends are told.
+    pub keeps_sessions: bool,
+    /// Backends are to tell when its sessions come back (served.rs).
+    pub is_counted: bool,
+    /// If so, those that have been handed out and have not been seen to be back.
+    pub served: Vec<SessionId>,
+    /// When one was handed out last.
+    pub handed_out_us: u64,
+}
+
+impl Tenant {
+    pub fn key(&self) -> &Arc<TenantKey> {
+        &self.key
+    }
+
+    pub fn pool(&self) -> u32 {
+        self.pool
+    }
+
+    pub fn group(&self) -> Option<u32> {
+        self.group
+    }
+
+    pub fn joins(&mut self, group: u32) {
+        self.group = Some(group);
+    }
+
+    /// So many backends more are reserved for it than serve it.
+    pub fn is_owed(&self) -> usize {
+        self.in_pool.1
+    }
+}
+
+/// What a pool's tenants want together.
+#[derive(Debug, Default)]
+pub struct Together {
+    all: BTreeSet<u32>,
+    /// Those of superusers.
+    superusers: BTreeSet<u32>,
+    /// Of those that have sessions: what is reserved for them,
+    reserve: usize,
+    /// the least that they want, of their own,
+    least: usize,
+    /// how many have no least of their own,
+    without_least: usize,
+    /// and their weights, with how many have each.
+    weights: BTreeMap<u64, usize>,
+    /// Those that have reserves.
+    reserving: BTreeSet<u32>,
+    /// Of counted ones, sessions that are being served,
+    served: usize,
+    /// and backends that are reserved beyond these.
+    owed: usize,
+}
+
+impl Together {
+    pub fn all(&self) -> &BTreeSet<u32> {
+        &self.all
+    }
+
+    pub fn superusers(&self) -> &BTreeSet<u32> {
+        &self.superusers
+    }
+
+    pub fn reserve(&self) -> usize {
+        self.reserve
+    }
+
+    pub fn reserving(&self) -> &BTreeSet<u32> {
+        &self.reserving
+    }
+
+    pub fn served(&self) -> usize {
+        self.served
+    }
+
+    pub fn owed(&self) -> usize {
+        self.owed
+    }
+
+    /// How many backends the pool is to have; `least`: for those that have no own.
+    pub fn least(&self, least: usize) -> usize {
+        self.least.max(match self.without_least {
+            0 => 0,
+            _ => least,
+        })
+    }
+
+    /// The heaviest's.
+    pub fn weight(&self) -> u64 {
+        let heaviest = self.weights.last_key_value();
+        heaviest.map_or(DEFAULT_WEIGHT, |(weight, _)| *weight)
+    }
+
+    fn change(&mut self, was: Counted, is: Counted) {
+        if is.is_there {
+            self.reserve += is.reserve;
+            self.least += is.least.unwrap_or(0);
+            self.without_least += usize::from(is.least.is_none());
+            *self.weights.entry(is.weight).or_default() += 1;
+        }
+        if was.is_there {
+            self.reserve -= was.reserve;
+            self.least -= was.least.unwrap_or(0);
+            self.without_least -= usize::from(was.least.is_none());
+            if let Some(many) = self.weights.get_mut(&was.weight) {
+                *many -= 1;
+                if *many == 0 {
+                    self.weights.remove(&was.weight);
+                }
+            }
+        }
+    }
+}
+
+/// All tenants, by number.
+pub struct Tenants {
+    table: Vec<Option<Box<Tenant>>>,
+    free: Vec<u32>,
+    by_key: HashMap<Arc<TenantKey>, u32>,
+    /// By the database's OID.
+    in_database: HashMap<u32, BTreeSet<u32>>,
+    existing: PoolSet,
+    /// Those that have no session.
+    unused: PoolSet,
+    /// Which of them goes next, if there may be no more.
+    unused_from: u32,
+}
+
+impl Tenants {
+    pub fn new(most: usize) -> Tenants {
+        Tenants {
+            table: (0..most).map(|_| None).collect(),
+            free: (0..most as u32).rev().collect(),
+            by_key: HashMap::new(),
+            in_database: HashMap::new(),
+            existing: PoolSet::new(most),
+            unused: PoolSet::new(most),
+            unused_from: 0,
+        }
+    }
+
+    pub fn get(&self, number: u32) -> Option<&Tenant> {
+        self.table.get(number as usize)?.as_deref()
+    }
+
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut Tenant> {
+        self.table.get_mut(number as usize)?.as_deref_mut()
+    }
+
+    #[cfg(test)]
+    pub fn existing(&self) -> &PoolSet {
+        &self.existing
+    }
+
+    pub fn unused(&self) -> &PoolSet {
+        &self.unused
+    }
+
+    /// Those of a database, by its OID, from this number on.
+    pub fn in_database(&self, database: u32, from: u32) -> impl Iterator<Item = u32> + '_ {
+        let tenants = self.in_database.get(&database).into_iter();
+        tenants.flat_map(move |tenants| tenants.range(from..).copied())
+    }
+
+    fn add(&mut self, key: TenantKey, pool: u32) -> Option<u32> {
+        let number = self.free.pop()?;
+        let key = Arc::new(key);
+        self.existing.insert(number);
+        self.unused.insert(number);
+        let of_database = self.in_database.entry(key.database_oid);
+        of_database.or_default().insert(number);
+        self.table[number as usize] = Some(Box::new(Tenant {
+            key: key.clone(),
+            pool,
+            group: None,
+            counted: Counted::default(),
+            in_pool: (0, 0),
+            memory: Memory::default(),
+            keeps_sessions: false,
+            is_counted: false,
+            served: Vec::new(),
+            handed_out_us: 0,
+        }));
+        self.by_key.insert(key, number);
+        Some(number)
+    }
+
+    fn remove(&mut self, number: u32) -> Option<Box<Tenant>> {
+        let tenant = self.table.get_mut(number as usize)?.take()?;
+        self.by_key.remove(tenant.key());
+        let database = tenant.key.database_oid;
+        if let Some(in_database) = self.in_database.get_mut(&database) {
+            in_database.remove(&number);
+            if in_database.is_empty() {
+                self.in_database.remove(&database);
+            }
+        }
+        self.existing.remove(number);
+        self.unused.remove(number);
+        self.free.push(number);
+        Some(tenant)
+    }
+}
+
+impl Core {
+    pub(super) fn tenant(&self, number: u32) -> Option<&Tenant> {
+        self.tenants.get(number)
+    }
+
+    pub(super) fn tenant_mut(&mut self, number: u32) -> Option<&mut Tenant> {
+        self.tenants.get_mut(number)
+    }
+
+    /// The tenant that sessions of this key belong to.
+    pub fn find_tenant(&self, key: &TenantKey) -> Option<u32> {
+        self.tenants.by_key.get(key).copied()
+    }
+
+    /// A new tenant, and its pool if there is none; None if there can be no more, which
+    /// takes more tenants with sessions than there can be sessions.
+    pub fn create_tenant(&mut self, key: TenantKey) -> Option<u32> {
+        let pool_key = key.pool();
+        for _ in 0..MOST_DROPPED {
+            let has_pool = self.find_pool(&pool_key).is_some();
+            if !has_pool && self.pools.is_full() {
+                self.drop_one_unused();
+            }
+            let has_place = has_pool || !self.pools.is_full();
+            if has_place && !self.tenants.free.is_empty() {
+                break;
+            }
+            self.drop_one_unused_tenant();
+        }
+        let pool = self.find_pool(&pool_key);
+        let pool = pool.or_else(|| self.create_pool(pool_key))?;
+        let is_superuser = key.superuser;
+        let Some(number) = self.tenants.add(key, pool) else {
+            self.count_use(pool);
+            return None;
+        };
+        self.sessions.add_tenant(number, pool);
+        if let Some(pool) = self.pool_mut(pool) {
+            pool.together.all.insert(number);
+            if is_superuser {
+                pool.together.superusers.insert(number);
+            }
+        }
+        self.count_use(pool);
+        self.joins_group(number);
+        Some(number)
+    }
+
+    /// Its first session has come, or its last one gone, or its limits have changed: what of
+    /// them counts for its pool.
+    pub(super) fn count_limits(&mut self, number: u32) {
+        let members = self.sessions.members_of_tenant(number);
+        match members {
+            0 => self.tenants.unused.insert(number),
+            _ => self.tenants.unused.remove(number),
+        }
+        let limits = self.limits_of(number).cloned().unwrap_or_default();
+        let is = Counted {
+            is_there: members > 0,
+            reserve: limits.reserve,
+            least: limits.min_backends,
+            weight: limits.weight.unwrap_or(DEFAULT_WEIGHT),
+        };
+        let Some(tenant) = self.tenants.get_mut(number) else {
+            return;
+        };
+        let was = std::mem::replace(&mut tenant.counted, is);
+        if was == is {
+            return;
+        }
+        let number_of_pool = tenant.pool;
+        self.sessions.set_weight(number, is.weight);
+        if let Some(pool) = self.pools.get_mut(number_of_pool) {
+            pool.together.change(was, is);
+            match is.is_there && is.reserve > 0 {
+                true => pool.together.reserving.insert(number),
+                false => pool.together.reserving.remove(&number),
+            };
+            (self.backends).reserve(number_of_pool, pool.together.reserve());
+        }
+        self.count_served(number);
+    }
+
+    /// What is served of a counted tenant, or reserved for it, may be another.
+    pub(super) fn count_served(&mut self, number: u32) {
+        let Some(tenant) = self.tenants.get_mut(number) else {
+            return;
+        };
+        let served = tenant.served.len();
+        let is = (served, tenant.counted.owed(served));
+        let was = std::mem::replace(&mut tenant.in_pool, is);
+        if let Some(pool) = self.pools.get_mut(tenant.pool) {
+            let together = &mut pool.together;
+            together.served = together.served + is.0 - was.0;
+            together.owed = together.owed + is.1 - was.1;
+        }
+        if let Some(group) = tenant.group {
+            self.groups.count_served(group, was.0, is.0);
+        }
+    }
+
+    /// As many as there may be: the next of those that have no session goes, from where it
+    /// stopped the last time.
+    fn drop_one_unused_tenant(&mut self) {
+        let tenants = &self.tenants;
+        let next = tenants.unused.first_from(tenants.unused_from);
+        if let Some(number) = next.or_else(|| tenants.unused.first_from(0)) {
+            self.tenants.unused_from = number + 1;
+            self.drop_tenant_if_unused(number);
+        }
+    }
+
+    pub(super) fn drop_tenant_if_unused(&mut self, number: u32) {
+        if !self.tenants.unused.contains(number) {
+            return;
+        }
+        let Some(tenant) = self.tenants.remove(number) else {
+            return;
+        };
+        if let Some(pool) = self.pools.get_mut(tenant.pool) {
+            pool.together.all.remove(&number);
+            pool.together.superusers.remove(&number);
+            pool.together.served -= tenant.in_pool.0;
+            pool.together.owed -= tenant.in_pool.1;
+            pool.without_room.remove(&number);
+        }
+        self.sessions.set_room(number, None);
+        self.leaves_group(number, tenant.key());
+        self.count_use(tenant.pool);
+        self.act(Action::TenantDropped(number));
+    }
+
+    // ---- questions from outside -------------------------------------------
+
+    /// The only user whose sessions a pool's backends serve; None: any.
+    pub fn only_user(&self, number: u32) -> Option<&[u8]> {
+        let pool = self.pool(number)?;
+        pool.key().role_oid?;
+        let tenant = pool.together.all().first()?;
+        Some(&self.tenant_key(*tenant)?.user)
+    }
+
+    /// As whom a backend of this pool starts: whose turn it is, or any of its tenants.
+    pub fn starts_as(&self, number: u32) -> Option<StartsAs> {
+        let together = &self.pool(number)?.together;
+        let superusers = together.superusers().iter().copied();
+        let in_need = superusers
+            .take(TENANTS_LOOKED_AT)
+            .find(|tenant| self.sessions.waiting_of_tenant(*tenant) > 0);
+        let next = in_need.or_else(|| self.sessions.tenants_in_turn(number).next());
+        let tenant = next.or_else(|| together.all().first().copied())?;
+        let key = self.tenant_key(tenant)?;
+        Some(StartsAs {
+            user: key.user.clone(),
+            role_oid: key.role_oid,
+        })
+    }
+
+    pub fn tenant_key(&self, number: u32) -> Option<&Arc<TenantKey>> {
+        self.tenant(number).map(Tenant::key)
+    }
+
+    /// Of a session; None if there is none.
+    pub(super) fn tenant_of(&self, id: SessionId) -> Option<&Tenant> {
+        self.tenant(self.sessions.get(id)?.tenant())
+    }
+
+    /// Whose a session is.
+    pub fn key_of(&self, id: SessionId) -> Option<&Arc<TenantKey>> {
+        self.tenant_of(id).map(Tenant::key)
+    }
+
+    /// The pool that serves a tenant.
+    pub fn pool_of_tenant(&self, number: u32) -> Option<u32> {
+        self.tenant(number).map(Tenant::pool)
+    }
+
+    #[cfg(test)]
+    pub(super) fn check_tenants(&self) {
+        for number in self.tenants.existing.iter() {
+            let tenant = self.tenant(number).expect("it exists");
+            let pool = self.pool(tenant.pool).expect("a tenant has a pool");
+            assert_eq!(**pool.key(), tenant.key.pool());
+            assert!(pool.together.all.contains(&number));
+            let members = self.sessions.members_of_tenant(number);
+            assert_eq!(self.tenants.unused.contains(number), members == 0);
+            assert_eq!(tenant.counted.is_there, members > 0);
+            assert_eq!(self.find_tenant(tenant.key()), Some(number));
+        }
+        for number in self.pools.existing().iter() {
+            let together = &self.pool(number).expect("it exists").together;
+            let mut again = Together::default();
+            for number in together.all.iter().copied() {
+                let tenant = self.tenant(number).expect("it is listed");
+                again.change(Counted::default(), tenant.counted);
+                again.served += tenant.served.len();
+                again.owed += tenant.counted.owed(tenant.served.len());
+                if tenant.counted.is_there && tenant.counted.reserve > 0 {
+                    again.reserving.insert(number);
+                }
+                let room = self.sessions.room(number);
+                let is_barred = self
+                    .pool(tenant.pool)
+                    .expect("it has one")
+                    .without_room
+                    .contains(&number);
+                assert!(room != Some(0) || is_barred, "nobody looks for room");
+                assert!(tenant.is_counted || tenant.served.is_empty());
+            }
+            assert_eq!(together.reserving, again.reserving);
+            assert_eq!((together.served, together.owed), (again.served, again.owed));
+            assert_eq!(together.weights, again.weights);
+            assert_eq!(
+                (together.reserve, together.least, together.without_least),
+                (again.reserve, again.least, again.without_least)
+            );
+            assert_eq!(self.reserved(number), together.reserve, "what is reserved");
+        }
+        self.sessions.check_turns();
+    }
+}

@@ -12,19 +12,29 @@
 
 #include "access/htup.h"
 
+/*
+ * The launcher, for which all logins wait, reads so many rows for the memberships of one
+ * role: a few milliseconds, and some hundred memberships.
+ */
+#define BATON_MEMBERSHIP_ROWS 50000
+
 typedef enum BatonPrivilege
 {
 	BATON_PRIVILEGE_HELD,
 	BATON_PRIVILEGE_MISSING,
-	/* the list is too long to be read without a database */
+	/* the list is too long to be read without a database, or there are too many roles */
 	BATON_PRIVILEGE_UNKNOWN,
 } BatonPrivilege;
 
 /*
  * For a process without a database, within a transaction; `row` is the
- * database's of pg_database, the role no superuser.
+ * database's of pg_database, the role no superuser.  So many rows are read at most to
+ * find what it is a member of, directly or not.
  */
-extern BatonPrivilege baton_connect_privilege(HeapTuple row, Oid role);
+extern BatonPrivilege baton_connect_privilege(HeapTuple row, Oid role, int most_rows);
+
+/* Likewise: can all be found that it is a member of, whether it has their privileges or not? */
+extern bool baton_has_few_memberships(Oid role, int most_rows);
 
 /*
  * In a backend of that database, within a transaction: as CheckMyDatabase in

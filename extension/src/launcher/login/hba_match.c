@@ -11,7 +11,8 @@
  *	- which groups the rules name.  The server looks each of them up in a catalog
  *	  cache, and a row that is too long to be read without a database would be
  *	  the launcher's end (shared_catalog.c).  Then a backend is asked instead,
- *	  whose end it is on the server's own port, too.
+ *	  whose end it is on the server's own port, too.  So it is with a role of very
+ *	  many memberships, which the server's code takes long to go through.
  *
  * Each file is read before and after the server reads it: what we have found is
  * of what it has found only if both are the same.
@@ -33,6 +34,7 @@
 #include "utils/syscache.h"
 
 #include "auth_file.h"
+#include "connect_privilege.h"
 #include "hba_host.h"
 #include "hba_match.h"
 #include "shared_catalog.h"
@@ -218,6 +220,24 @@ are_readable(List *groups)
 	return true;
 }
 
+static bool
+asks_for_groups(void)
+{
+	return hba_file.groups != NIL || ident_file.groups != NIL || hba_file.names_same_role;
+}
+
+/* The server's code looks for a group in a list of all that the role is a member of. */
+static bool
+has_few_memberships(const char *role_name)
+{
+	BatonRole	role;
+
+	if (!baton_role_by_name(role_name, &role))
+		return true;
+	baton_role_wipe(&role);
+	return baton_has_few_memberships(role.oid, BATON_MEMBERSHIP_ROWS);
+}
+
 bool
 baton_hba_can_answer(const BatonClient *client)
 {
@@ -235,7 +255,9 @@ baton_hba_can_answer(const BatonClient *client)
 
 	if (!groups_are_readable)
 		groups_are_readable = are_readable(hba_file.groups) && are_readable(ident_file.groups);
-	return groups_are_readable && (!hba_file.names_same_role || is_readable(client->database));
+	if (!groups_are_readable || (hba_file.names_same_role && !is_readable(client->database)))
+		return false;
+	return !asks_for_groups() || has_few_memberships(client->user);
 }
 
 bool

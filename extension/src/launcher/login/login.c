@@ -431,7 +431,7 @@ check_role(const Question *question, Answer *answer, const BatonRole *role)
 static uint8
 concerns_of_privileges(HeapTuple row)
 {
-	if (baton_connect_privilege(row, InvalidOid) == BATON_PRIVILEGE_HELD)
+	if (baton_connect_privilege(row, InvalidOid, 0) == BATON_PRIVILEGE_HELD)
 		return 0;
 	return BATON_CONCERNS_MEMBERSHIPS | (baton_owner_is_member(false) ? 0 : BATON_CONCERNS_ANY_ROLE);
 }
@@ -468,7 +468,8 @@ check_database(const Question *question, Answer *answer)
 						question->database));
 
 	else if (!answer->superuser &&
-			 (privilege = baton_connect_privilege(row, answer->role)) == BATON_PRIVILEGE_MISSING)
+			 (privilege = baton_connect_privilege(row, answer->role,
+												  BATON_MEMBERSHIP_ROWS)) == BATON_PRIVILEGE_MISSING)
 	{
 		refuse(answer, ERRCODE_INSUFFICIENT_PRIVILEGE,
 			   psprintf(_("permission denied for database \"%s\""), question->database));

@@ -168,7 +168,7 @@ may_log_in(const BatonRole *role, HeapTuple database)
 		return true;
 	return (role->connection_limit < 0 || CountUserBackends(role->oid) < role->connection_limit) &&
 		(form->datconnlimit < 0 || CountDBConnections(form->oid) < form->datconnlimit) &&
-		baton_connect_privilege(database, role->oid) != BATON_PRIVILEGE_MISSING;
+		baton_connect_privilege(database, role->oid, INT_MAX) != BATON_PRIVILEGE_MISSING;
 }
 
 void

@@ -79,6 +79,7 @@ AT_ONCE = {
     "terminations": 600,
     "dropped_database": 400,
     "questions": 800,
+    "bytes_of_messages": 60,
     "long_waits": 1500,
     "failed_starts": 1500,
 }

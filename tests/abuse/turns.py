@@ -424,6 +424,21 @@ def listeners(cluster: Cluster, count: int) -> None:
         time.sleep(0.5)
 
 
+def bytes_of_messages(cluster: Cluster, count: int) -> None:
+    """Sessions that send a long statement each, byte by byte, all at once."""
+    message = query("SELECT '" + "x" * 3000 + "'")
+    with crowd(cluster, count) as sockets:
+        for at in range(len(message) - 1):
+            for one in sockets:
+                one.send(message[at : at + 1])
+        with stopped(cluster):
+            for one in sockets:
+                one.send(message[-1:])
+        deadline = time.monotonic() + LIMIT_S
+        for one in sockets:
+            drain(one, deadline)
+
+
 # name: (attack, its count at full scale, server's parameters)
 ATTACKS: dict[str, tuple[Callable[[Cluster, int], None], int, dict[str, object]]] = {
     "statements": (says(prepares, "PREPARE one AS SELECT 1", "DEALLOCATE one", "DEALLOCATE ALL"), 600_000, {}),
@@ -448,6 +463,7 @@ ATTACKS: dict[str, tuple[Callable[[Cluster, int], None], int, dict[str, object]]
     "cancels": (cancels, 4000, {}),
     "dropped_database": (dropped_database, 3000, {}),
     "questions": (questions, 5000, {}),
+    "bytes_of_messages": (bytes_of_messages, 300, {}),
     "long_waits": (
         long_waits,
         5000,

@@ -228,6 +228,7 @@ impl Dispatcher {
         self.round_events = events.len();
         self.accepts_left = clients::ACCEPTS_A_ROUND;
         self.rows_left = queries::ROWS_A_ROUND;
+        self.scheduler.turn_begins();
         for event in events {
             self.event(*event);
         }

@@ -205,6 +205,14 @@ impl Scheduler {
         }
     }
 
+    /// A turn begins: sessions whose clients' bytes could not all be looked at in the last one.
+    pub fn turn_begins(&mut self) {
+        self.begun.turn_begins();
+        while let Some((id, events)) = self.begun.take_later(&self.sockets) {
+            self.session_event(id, events);
+        }
+    }
+
     /// In each tick.
     pub fn tick(&mut self) {
         for pool in self.queues.take_unsendable() {
@@ -233,7 +241,10 @@ impl Scheduler {
 
     /// Is there something to be done without anything having happened?
     pub fn has_more(&self) -> bool {
-        self.core.has_more() || self.links.has_failed() || self.contexts.has_work()
+        self.core.has_more()
+            || self.links.has_failed()
+            || self.contexts.has_work()
+            || self.begun.has_later()
     }
 
     /// The server, or this dispatcher, ends: sessions that nobody serves do so at

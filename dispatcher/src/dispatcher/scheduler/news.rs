@@ -117,7 +117,9 @@ impl Scheduler {
 
     /// How much has been done since the last time (work.rs).
     pub fn take_work(&mut self) -> usize {
-        self.contexts.take_work() + std::mem::take(&mut self.actions) * work::ACTION
+        self.contexts.take_work()
+            + self.begun.take_work()
+            + std::mem::take(&mut self.actions) * work::ACTION
     }
 
     /// The connections of backends that are to be heard again.

@@ -31,7 +31,7 @@ use crate::dispatcher::link::memory::control::Control;
 use crate::dispatcher::plaintext::overwrite;
 use crate::dispatcher::sys::{epoll, socket};
 use crate::protocol::message_start::{look, Start};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -43,6 +43,11 @@ const STUCK_BYTES: usize = 64;
 const SOON_US: u64 = 10_000;
 /// Looked at once a second, or in a tick.
 const SWEPT_AT_ONCE: usize = 512;
+
+/// After looks at so many bytes the others wait for the next turn.
+const BYTES_A_TURN: usize = 8_192;
+/// A byte in a packet of its own takes half a piece of work (work.rs).
+const BYTES_A_PIECE: usize = 2;
 
 /// A session that has sent part of a message.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,6 +82,14 @@ pub struct Begun {
     parts: BTreeMap<SessionId, Part>,
     /// Those that have one, by `due_us`.
     due: BTreeSet<(u64, SessionId)>,
+    /// Those that are looked at in a later turn, and the events that they had.
+    later: BTreeMap<SessionId, u32>,
+    /// In their order; some may be gone.
+    order: VecDeque<SessionId>,
+    /// Of this turn: bytes that may still be looked at.
+    bytes_left: usize,
+    /// What has been looked at, in pieces of work.
+    work: usize,
     /// Looked at last in a sweep.
     swept: SessionId,
     /// Who may begin though he makes no headway, and how many transactions he had.
@@ -89,6 +102,10 @@ impl Begun {
             control,
             parts: BTreeMap::new(),
             due: BTreeSet::new(),
+            later: BTreeMap::new(),
+            order: VecDeque::new(),
+            bytes_left: BYTES_A_TURN,
+            work: 0,
             swept: 0,
             granted: None,
         }
@@ -104,6 +121,7 @@ impl Begun {
 
     pub fn forget(&mut self, id: SessionId) {
         self.remove(id);
+        self.later.remove(&id);
     }
 
     fn remove(&mut self, id: SessionId) -> Option<Part> {
@@ -112,6 +130,51 @@ impl Begun {
             self.due.remove(&(due_us, id));
         }
         Some(part)
+    }
+
+    /// A turn of the loop begins.
+    pub fn turn_begins(&mut self) {
+        self.bytes_left = BYTES_A_TURN;
+    }
+
+    /// The next session that had to wait for this turn, and its events.
+    pub fn take_later(&mut self, sockets: &Sockets) -> Option<(SessionId, u32)> {
+        while self.bytes_left > 0 {
+            let id = self.order.pop_front()?;
+            let events = self.later.remove(&id);
+            // If a backend has it meanwhile, or will have, that event is over.
+            if let Some(events) = events.filter(|_| self.is_begun(id, sockets)) {
+                return Some((id, events));
+            }
+        }
+        None
+    }
+
+    pub fn has_later(&self) -> bool {
+        !self.order.is_empty()
+    }
+
+    /// How much has been done since the last time.
+    pub fn take_work(&mut self) -> usize {
+        std::mem::take(&mut self.work)
+    }
+
+    /// Has its backend given it back with part of a message?
+    fn is_begun(&self, id: SessionId, sockets: &Sockets) -> bool {
+        let slot = self.slot(id);
+        sockets.fd(id) >= 0
+            && slot.flags.load(Relaxed) & SESSION_BEGUN != 0
+            && slot.owner.load(SeqCst) == 0
+    }
+
+    fn look_later(&mut self, id: SessionId, events: u32) {
+        match self.later.get_mut(&id) {
+            Some(before) => *before |= events,
+            None => {
+                self.later.insert(id, events);
+                self.order.push_back(id);
+            }
+        }
     }
 
     /// An event on a session's socket.
@@ -124,21 +187,24 @@ impl Begun {
         sockets: &Sockets,
         spares: impl Fn(SessionId) -> bool,
     ) -> Heard {
+        if !self.is_begun(id, sockets) {
+            return Heard::Speaks;
+        }
         let fd = sockets.fd(id);
-        if fd < 0 {
-            return Heard::Speaks;
-        }
-        let slot = self.slot(id);
-        let flags = slot.flags.load(Relaxed);
-        if flags & SESSION_BEGUN == 0 || slot.owner.load(SeqCst) != 0 {
-            return Heard::Speaks;
-        }
+        let flags = self.slot(id).flags.load(Relaxed);
         let is_last = events & (epoll::RDHUP | epoll::HUP | epoll::ERR) != 0;
         let available = socket::unread(fd);
         let known = self.parts.get(&id).copied();
         if known.is_some_and(|part| available < part.needed) && !is_last {
             return Heard::Begins;
         }
+        if self.bytes_left == 0 {
+            self.look_later(id, events);
+            return Heard::Begins;
+        }
+        let looked_at = available.min(MESSAGE_MAY_BEGIN as usize);
+        self.bytes_left = self.bytes_left.saturating_sub(looked_at);
+        self.work += looked_at / BYTES_A_PIECE;
         let start = start_of(fd, available);
         match start {
             Start::Ready => self.is_ready(id, now_us, sockets),
@@ -289,7 +355,7 @@ fn may_be_full(fd: RawFd, available: usize) -> bool {
 
 /// What lies unread in a socket, of which so many bytes are known to be there.
 fn start_of(fd: RawFd, available: usize) -> Start {
-    let mut buffer = vec![0; MESSAGE_MAY_BEGIN as usize];
+    let mut buffer = vec![0; available.clamp(1, MESSAGE_MAY_BEGIN as usize)];
     let start = match socket::peek_bytes(fd, &mut buffer) {
         // What has come meanwhile makes an event of its own.
         Ok(length) if length > 0 && buffer[0] != b'X' => look(

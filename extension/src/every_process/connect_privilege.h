@@ -22,7 +22,11 @@ typedef enum BatonPrivilege
 {
 	BATON_PRIVILEGE_HELD,
 	BATON_PRIVILEGE_MISSING,
-	/* the list is too long to be read without a database, or there are too many roles */
+
+	/*
+	 * the list is too long to be read without a database, or there are too
+	 * many roles
+	 */
 	BATON_PRIVILEGE_UNKNOWN,
 } BatonPrivilege;
 

@@ -26,6 +26,7 @@
 
 #include "access/xact.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -40,6 +41,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/pidfile.h"
+#include "utils/relcache.h"
 
 #include "channel.h"
 #include "control.h"
@@ -72,6 +74,7 @@
 #define POSTMASTER_PID_FILE "postmaster.pid"
 
 PGDLLEXPORT void baton_launcher_main(Datum argument);
+PGDLLEXPORT void baton_index_reader_main(Datum argument);
 
 static BatonDispatcher dispatcher = {.pid = 0,.adopted = -1,.channel = -1};
 static int64 started_at_us = 0; /* the dispatcher */
@@ -287,6 +290,41 @@ housekeeping(void)
 	(void) pgstat_report_stat(false);
 }
 
+/* Its end writes down the descriptions of the shared indexes; see describe_indexes(). */
+void
+baton_index_reader_main(Datum argument)
+{
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(Template1DbOid, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
+}
+
+/*
+ * A process without a database cannot read the descriptions of indexes in the catalogs,
+ * but in a file that others have written, which a server that starts removes
+ * (RelationCacheInitializePhase2() in relcache.c).  Without it each login would pass over
+ * all of pg_authid.  So one that has a database comes first.
+ */
+static void
+describe_indexes(void)
+{
+	BackgroundWorker worker;
+	BackgroundWorkerHandle *handle;
+
+	if (access("global/" RELCACHE_INIT_FILENAME, F_OK) == 0)
+		return;
+	memset(&worker, 0, sizeof(worker));
+	strlcpy(worker.bgw_name, "pg_baton index reader", BGW_MAXLEN);
+	strlcpy(worker.bgw_type, "pg_baton index reader", BGW_MAXLEN);
+	strlcpy(worker.bgw_library_name, "pg_baton", BGW_MAXLEN);
+	strlcpy(worker.bgw_function_name, "baton_index_reader_main", BGW_MAXLEN);
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	worker.bgw_notify_pid = MyProcPid;
+	if (RegisterDynamicBackgroundWorker(&worker, &handle))
+		(void) WaitForBackgroundWorkerShutdown(handle);
+}
+
 void
 baton_launcher_main(Datum argument)
 {
@@ -295,6 +333,7 @@ baton_launcher_main(Datum argument)
 	pqsignal(SIGINT, SIG_IGN);	/* there is no query to cancel */
 	BackgroundWorkerUnblockSignals();
 
+	describe_indexes();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 
 	/*

@@ -5,7 +5,7 @@
 //! ready queue of this backend's pool. Who of a pool took it from the queue only
 //! backends know, so there, and only there, the words of its slot decide. They
 //! are no proof, as each process of the server could write them; who lies by
-//! them can harm sessions of its own role and database.
+//! them can harm sessions of its own database.
 
 use super::sessions::{Location, Whereabouts};
 use super::{index_of, Core, SessionId, Shown, Words};

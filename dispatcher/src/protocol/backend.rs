@@ -7,8 +7,9 @@
 
 use super::report::{Report, Severity};
 
-/// Longest message taken, its type byte included.
-pub const MAX_MESSAGE: usize = 65_536;
+/// Longest message taken, its type byte included: a reported parameter may be a setting of
+/// some length (search_path, from 18 on).
+pub const MAX_MESSAGE: usize = 1 << 20;
 const HEADER: usize = 5;
 /// Longest text without a length, as the postmaster makes it.
 const MOST_TEXT: usize = 1_000;

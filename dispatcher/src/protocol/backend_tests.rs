@@ -57,7 +57,7 @@ fn malformed_messages_are_refused() {
         (&b"Z\0\0\0\x03"[..], DecodeError::BadLength(b'Z')),
         (b"Z\0\0\0\0", DecodeError::BadLength(b'Z')),
         (b"Z\xff\xff\xff\xff", DecodeError::BadLength(b'Z')),
-        (b"Z\0\x01\0\0", DecodeError::BadLength(b'Z')),
+        (b"Z\0\x10\0\x05", DecodeError::BadLength(b'Z')),
         (b"Z\0\0\0\x04", DecodeError::Malformed(b'Z')),
         (b"Z\0\0\0\x06II", DecodeError::Malformed(b'Z')),
         (b"R\0\0\0\x06\0\0", DecodeError::Malformed(b'R')),

@@ -68,9 +68,10 @@ impl Core {
             return places;
         }
         match self.superuser_in_need(number, words) {
+            // Those beyond the ceiling are there for superusers, whoever has none yet.
             Some(backends) => Places {
                 role: Role {
-                    backends,
+                    backends: backends + places.total.saturating_sub(places.ceiling),
                     is_superuser_in_need: true,
                 },
                 ..places

@@ -67,11 +67,14 @@ impl Core {
         if places.room() > 0 {
             return places;
         }
-        match self.superuser_in_need(number, words) {
-            // Those beyond the ceiling are there for superusers, whoever has none yet.
+        // Those beyond the ceiling are there for superusers, whoever has none yet; while one
+        // of them starts no other does.
+        let beyond = places.total.saturating_sub(places.ceiling);
+        let is_starting = beyond > 0 && self.backends.lives(number).starting() > 0;
+        match (self.superuser_in_need(number, words)).filter(|_| !is_starting) {
             Some(backends) => Places {
                 role: Role {
-                    backends: backends + places.total.saturating_sub(places.ceiling),
+                    backends: backends + beyond,
                     is_superuser_in_need: true,
                 },
                 ..places

@@ -127,8 +127,7 @@ impl Core {
             let is_still = words.backend_session(slot) == client.session
                 && self.now.us < client.seen_us + SEEN_US
                 && self.owed(client.session, was_unread, words) == Some(client.owes);
-            let role = backend.role();
-            let backends = role.map_or(0, |role| self.backends.of_role(role));
+            let backends = self.backends.of_role(backend.role()?);
             let key = (backends, Reverse(client.since_us));
             (is_long && is_still && !within.contains(&slot)).then_some((
                 key,
@@ -140,6 +139,8 @@ impl Core {
         let Some((_, slot, serial, client)) = idle.max_by_key(|(key, ..)| *key) else {
             return;
         };
+        #[cfg(test)]
+        self.check_waits_in_vain();
         self.is_evicted(slot, serial);
         // Its place is not for others of its own pool that wait.
         self.retire_for(slot, waits, Reason::RoomFromIdle(waits));

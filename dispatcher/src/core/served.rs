@@ -127,7 +127,11 @@ impl Core {
     /// On a backend that serves others, too, or on its way there.
     fn is_served(&self, id: SessionId, words: &impl Words) -> bool {
         match self.locate(id, words) {
-            Some(Location::Held(slot)) => self.backends.is_shared(slot) || self.is_leaving(slot),
+            // One that was dedicated to another session may not be heard yet to be so no more.
+            Some(Location::Held(slot)) => {
+                let is_shared = self.backends.is_shared(slot) || self.is_leaving(slot);
+                is_shared || !words.backend_keeps(slot)
+            }
             Some(Location::OnItsWay(_)) => true,
             _ => false,
         }

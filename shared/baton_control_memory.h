@@ -244,10 +244,11 @@ typedef struct BatonPoolSlot
 								 * lowered by the backend (or dispatcher) that
 								 * took one */
 	uint32_t	is_held_back;	/* atomic; 1: others wait whose turn is to
-								 * come: whoever takes the queue's last says
-								 * so (RELEASE of no session), and puts it to
-								 * 0. The dispatcher writes 1 before it looks
-								 * at `queued` */
+								 * come: whoever takes the queue's last, or is
+								 * free and finds it empty, says so (RELEASE
+								 * of no session), and puts it to 0. The
+								 * dispatcher writes 1 before it looks at
+								 * `queued` and at the backends' states */
 	uint32_t	reserved[14];
 } BatonPoolSlot;
 

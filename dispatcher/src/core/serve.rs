@@ -31,6 +31,8 @@ pub struct Round {
     pools: Vec<u32>,
     /// Sent into its queue since its turn began.
     queued: usize,
+    /// One may be served that is not sent there, and none of those looked at was free.
+    holds_back: bool,
     /// For a backend that is free.
     search: Search,
     /// The last of its FIFO that was passed over (forced migration only).
@@ -49,6 +51,7 @@ impl Default for Round {
             at_once: LOOKED_AT_ONCE,
             pools: Vec::new(),
             queued: 0,
+            holds_back: false,
             search: Search::default(),
             passed: None,
             meant_for: Vec::new(),
@@ -101,6 +104,7 @@ impl Core {
 
     fn begin_turn(&mut self) {
         self.round.queued = 0;
+        self.round.holds_back = false;
         self.round.search = Search::default();
         self.round.passed = None;
         if let Some(number) = self.round.pools.last().copied() {
@@ -313,6 +317,8 @@ impl Core {
             return false;
         };
         if are_few {
+            self.round.holds_back = true;
+            self.act(Action::HoldBack(number));
             return false;
         }
         if pool.queue.is_full() || shared == 0 {
@@ -457,7 +463,8 @@ impl Core {
             is_known |= pool.look.saw(will_serve, backends, waiting);
         }
         let goes_on = pool.look.is_on();
-        if goes_on {
+        // The next round looks there first.
+        if goes_on || self.round.holds_back && free_at.is_some() {
             self.mark_dirty(number);
         }
         is_known || !goes_on

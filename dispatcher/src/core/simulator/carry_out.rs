@@ -103,11 +103,11 @@ impl Shell {
             }
             Action::HoldBack(pool) => {
                 let words = &mut self.world.pools[pool as usize];
-                words.is_held_back = true;
+                let was_held_back = std::mem::replace(&mut words.is_held_back, true);
                 if let Some(slot) = self.any_of(pool) {
                     self.step_one(slot);
                 }
-                if self.world.pools[pool as usize].queued <= 0 {
+                if !was_held_back && self.world.pools[pool as usize].queued <= 0 {
                     self.handle(Event::QueueIsLow(pool));
                 }
             }

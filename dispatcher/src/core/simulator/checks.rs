@@ -176,8 +176,14 @@ impl Core {
     }
 
     /// When a round has ended: nobody waits whom a free backend may serve; `is_told`: one that
-    /// has taken the last of a pool's queue has said so, and is not heard yet.
-    pub(super) fn check_served(&self, words: &impl Words, is_told: impl Fn(u32) -> bool) {
+    /// has taken the last of a pool's queue has said so, and is not heard yet; `will_say`: a
+    /// backend that is free will.
+    pub(super) fn check_served(
+        &self,
+        words: &impl Words,
+        is_told: impl Fn(u32) -> bool,
+        will_say: impl Fn(u32) -> bool,
+    ) {
         for number in self.pools.existing().iter() {
             let Some(pool) = self.pool(number) else {
                 continue;
@@ -197,7 +203,8 @@ impl Core {
             let free = pool
                 .shared()
                 .iter()
-                .find(|slot| self.backends.may_serve(**slot) && words.backend(**slot).is_free());
+                .filter(|slot| self.backends.may_serve(**slot) && words.backend(**slot).is_free())
+                .find(|slot| !will_say(**slot));
             assert!(
                 free.is_none() || words.queued(number) > 0,
                 "backend {free:?} is free and a session of pool {number} waits"

@@ -4,15 +4,16 @@
 use super::shares::{limits, quiet, Crowd, Steady};
 use crate::core::{Limits, SessionId};
 
-/// Clients of pool 0 that become dedicated, one after the other, and one of pool 1.
+/// Clients of two roles that become dedicated, one after the other, and one of a third: a
+/// role that has its share would leave the last backend to others.
 const DEDICATED: usize = 6;
 
-fn crowds() -> [Crowd; 2] {
-    let dedicated = Crowd {
-        clients: DEDICATED,
-        ..quiet(0)
+fn crowds() -> [Crowd; 3] {
+    let dedicated = |pool| Crowd {
+        clients: DEDICATED / 2,
+        ..quiet(pool)
     };
-    [dedicated, quiet(1)]
+    [dedicated(0), dedicated(1), quiet(2)]
 }
 
 fn may_be_dedicated(most: usize, max_backends: usize, ceiling: usize) -> Limits {
@@ -31,8 +32,8 @@ fn ask(steady: &mut Steady<'_>, at: usize, taints: u32) {
     (client.asked, client.asks_since_us, client.taints) = (1, now_us, taints);
 }
 
-/// All of pool 0 are dedicated, in their order.
-fn begin(crowds: &[Crowd; 2], limits: Limits) -> Steady<'_> {
+/// All of the two are dedicated, in their order.
+fn begin(crowds: &[Crowd; 3], limits: Limits) -> Steady<'_> {
     let mut steady = Steady::new(crowds, limits);
     for member in &mut steady.members {
         member.asks_at_us = u64::MAX;
@@ -50,7 +51,7 @@ fn begin(crowds: &[Crowd; 2], limits: Limits) -> Steady<'_> {
     steady
 }
 
-/// After how long the one of pool 1 is answered; None: not within some seconds.
+/// After how long the one of pool 2 is answered; None: not within some seconds.
 fn waits_us(steady: &mut Steady<'_>) -> Option<u64> {
     ask(steady, DEDICATED, 0);
     let begin_us = steady.shell.world.now_us;

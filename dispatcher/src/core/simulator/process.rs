@@ -450,6 +450,10 @@ impl Process {
             };
             world.set_word(self.slot, word);
         }
+        let pool = &mut world.pools[self.pool as usize];
+        if pool.queued <= 0 && std::mem::take(&mut pool.is_held_back) {
+            self.outbox.push_back(FromBackend::Release(0));
+        }
         Step::Free
     }
 

@@ -333,7 +333,14 @@ impl Scenario {
                 let mut of_pool = shell.processes.iter().flatten();
                 of_pool.any(|it| it.pool == number && it.outbox.contains(&FromBackend::Release(0)))
             };
-            shell.core.check_served(&shell.world, says);
+            // It looks before it sleeps.
+            let will_say = |slot: u32| {
+                let process = shell.processes[slot as usize].as_ref();
+                process.is_some_and(|it| {
+                    shell.world.pools[it.pool as usize].is_held_back && !it.sleeps()
+                })
+            };
+            shell.core.check_served(&shell.world, says, will_say);
             let is_empty = |number: u32| shell.world.pools[number as usize].queue.is_empty();
             shell.core.check_asked(&shell.world, is_empty, |slot| {
                 let process = shell.processes[slot as usize].as_ref();

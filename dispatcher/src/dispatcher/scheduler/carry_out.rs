@@ -59,9 +59,9 @@ impl Scheduler {
             }
             Action::HoldBack(pool) => {
                 let slot = &self.control.pools[pool as usize];
-                slot.is_held_back.store(1, SeqCst);
-                // Who takes the last lowers this before it looks at that.
-                if slot.queued.load(SeqCst) <= 0 {
+                // Who takes the last lowers the one, or shows itself free, before it looks at
+                // the other. Once this is 1 it has been looked at again.
+                if slot.is_held_back.swap(1, SeqCst) == 0 && slot.queued.load(SeqCst) <= 0 {
                     self.back(Event::QueueIsLow(pool));
                 }
             }

@@ -238,6 +238,8 @@ pass_baton(void)
 	if (state != BATON_BACKEND_IDLE && state != BATON_BACKEND_LINGER &&
 		state != BATON_BACKEND_ASSIGNED)
 		baton_state_set(baton_session_held() != 0 ? BATON_BACKEND_LINGER : BATON_BACKEND_IDLE);
+	if (!baton_queue_has_some())
+		baton_queue_is_low();
 	return baton_queue_has_some() && baton_queue_is_readable() &&
 		pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state)) != BATON_BACKEND_ASSIGNED;
 }

@@ -198,6 +198,11 @@ impl Backends {
         self.counts.shared_and_not_held
     }
 
+    /// Of all pools, that start or serve anybody, and no session has.
+    pub fn of_no_role(&self) -> usize {
+        self.counts.of_no_role
+    }
+
     /// So many of a pool's are to go for no other.
     pub fn reserve(&mut self, pool: u32, backends: usize) {
         self.counts.reserve(pool, backends);

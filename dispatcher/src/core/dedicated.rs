@@ -127,6 +127,10 @@ impl Core {
         if is_new || words.backend(slot) != Word::Busy {
             self.note_role(slot, words);
         }
+        if is_new && words.backend_keeps(slot) {
+            // It has a backend of its own now.
+            self.is_back(words.backend_session(slot));
+        }
         let pool = self.backends.get(slot).map(|backend| backend.pool());
         if let Some(number) = pool.filter(|_| is_new && !dedicated) {
             // It may sleep since before it was told of: nobody has poked it for

@@ -9,6 +9,14 @@ impl Core {
         if self.backends.retire(slot) {
             self.tell_loss(slot, why);
             self.act(Action::Retire(slot));
+            self.has_fewer(slot);
+        }
+    }
+
+    /// Of a pool's backends fewer may be kept for reserves now, or be left to others.
+    fn has_fewer(&mut self, slot: u32) {
+        if let Some(number) = self.backends.get(slot).map(|backend| backend.pool()) {
+            self.mark_dirty(number);
         }
     }
 
@@ -41,6 +49,7 @@ impl Core {
             Leaving::Outdated => Reason::Outdated,
         };
         self.tell_loss(slot, why);
+        self.has_fewer(slot);
     }
 
     /// Frees a slot.

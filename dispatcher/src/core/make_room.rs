@@ -388,7 +388,9 @@ impl Core {
                 weight: self.weight(number),
                 is_lacking: pool.is_lacking(),
                 is_role_without: self.least_of_roles(number, words) == 0,
-                has_its_share: self.places_for(number, words).has_its_share(),
+                has_its_share: self
+                    .places_for(number, words)
+                    .has_its_share(self.backends.of_no_role()),
                 is_owed: backends < self.reserved(number) && may_be_reserved,
             })
         };

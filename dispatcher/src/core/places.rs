@@ -132,9 +132,16 @@ impl Places {
         self.has_extra() && self.left() <= self.kept()
     }
 
-    /// Are few left, and has the role so many that it takes nobody else's place?
-    pub fn has_its_share(&self) -> bool {
-        let left = self.left();
+    /// May some be left to others?
+    #[cfg(test)]
+    pub fn are_last_left(&self) -> bool {
+        self.left() <= self.kept()
+    }
+
+    /// Are few left, with those that are `free`, and has the role so many that it takes
+    /// nobody else's place?
+    pub fn has_its_share(&self, free: usize) -> bool {
+        let left = self.left() + free;
         left <= self.kept() && self.role.backends > self.most_shared().max(left)
     }
 

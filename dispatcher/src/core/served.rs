@@ -197,7 +197,7 @@ impl Core {
 
     /// Of the last backends that there can be a role takes none that has its share; and of
     /// those that are there for superusers, beyond what the pool may have, nobody else.
-    fn leaves_it_to_others(&self, number: u32) -> bool {
+    pub(super) fn leaves_it_to_others(&self, number: u32) -> bool {
         let Some(tenant) = self.tenant(number) else {
             return false;
         };
@@ -210,7 +210,7 @@ impl Core {
             backends: self.has_for_long(tenant),
             is_superuser_in_need: false,
         };
-        Places { role, ..places }.has_its_share()
+        Places { role, ..places }.has_its_share(self.backends.of_no_role())
     }
 
     /// Are backends so few that each is handed to whose turn it is, and nobody waits in the

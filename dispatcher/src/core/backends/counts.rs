@@ -43,6 +43,8 @@ pub struct Counts {
     pub held: usize,
     /// Those that serve any session of their pools, but for those that are held.
     pub shared_and_not_held: usize,
+    /// Those that start, or are any session's, and no session has.
+    pub of_no_role: usize,
     lives: Vec<Lives>,
     /// So many go for no other pool, by pool, if there are so many;
     reserves: Vec<usize>,
@@ -66,6 +68,7 @@ impl Counts {
         follow(&mut self.dedicated, |one| one.life.is_dedicated());
         follow(&mut self.held, |one| one.held);
         follow(&mut self.shared_and_not_held, Counted::is_for_all);
+        follow(&mut self.of_no_role, Counted::is_of_no_role);
         let goes_for = |one: Option<Counted>| one.and_then(Counted::goes_for);
         if goes_for(was) != goes_for(is) {
             self.count_going(goes_for(was), goes_for(is));
@@ -146,6 +149,8 @@ impl Counts {
         let count = |counts: fn(&&Counted) -> bool| all.iter().filter(counts).count();
         let for_all = count(|one| one.life == Life::Shared && !one.held);
         assert_eq!(for_all, self.shared_and_not_held, "not held");
+        let of_no_role = count(|one| one.is_of_no_role());
+        assert_eq!(of_no_role, self.of_no_role, "of no role");
         assert_eq!(count(|one| one.held), self.held, "held backends");
         assert_eq!(all.len(), self.total, "all backends");
         let dedicated = count(|one| one.life.is_dedicated());

@@ -197,7 +197,11 @@ impl Core {
             {
                 continue;
             }
-            if self.limits.force_migration || self.next_tenant(number).is_none() {
+            // Whose the others are, and so whether one is left to others, is seen in each tick.
+            if self.limits.force_migration
+                || self.places(0).are_last_left()
+                || self.next_tenant(number).is_none()
+            {
                 continue;
             }
             let free = pool

@@ -74,6 +74,8 @@ pub struct Turns {
     in_turn: BTreeMap<u32, BTreeMap<u32, InTurn>>,
     /// Tenants that were served where some had reserves.
     with_reserves: BTreeSet<u32>,
+    /// Tenants that were served where others left the last backends to them.
+    before_others: BTreeSet<u32>,
     was_forced: bool,
     waiters: BTreeMap<SessionId, Waiter>,
     late: BTreeMap<u32, Late>,
@@ -129,9 +131,15 @@ impl Turns {
             self.with_reserves.insert(own);
         }
         if self.with_reserves.contains(&own) {
+            self.in_turn.entry(pool).or_default().remove(&own);
             return;
         }
-        let all: BTreeSet<u32> = core.sessions().tenants_in_turn(pool).collect();
+        if core.places(0).are_last_left() {
+            self.before_others.insert(own);
+        }
+        let is_in_turn = |tenant: &u32| !core.leaves_it_to_others(*tenant);
+        let all = core.sessions().tenants_in_turn(pool);
+        let all: BTreeSet<u32> = all.filter(is_in_turn).collect();
         let in_turn = self.in_turn.entry(pool).or_default();
         in_turn.retain(|tenant, _| all.contains(tenant));
         let is_new = |weight| InTurn {
@@ -147,7 +155,9 @@ impl Turns {
             others.served += 1;
             others.weight = others.weight.max(weight(own));
             // It may have been served before its turn.
-            let was_before = self.was_forced || self.with_reserves.contains(&tenant);
+            let was_before = self.was_forced
+                || self.with_reserves.contains(&tenant)
+                || self.before_others.contains(&tenant);
             let times = 1 + i64::from(was_before);
             let most = times * others.weight.div_ceil(passed.weight) as i64 + 1;
             assert!(

@@ -23,6 +23,8 @@ const BACKENDS_A_PROCESSOR: usize = 4;
 /// A tenth of max_connections is left to clients of the server's own port, but so many
 /// at least, and no more than so many. A superuser's first backends may be among them.
 const FOR_OWN_PORT: std::ops::RangeInclusive<u32> = 4..=10;
+/// Of those this part, and one at least, are for superusers of the pool.
+const FOR_SUPERUSERS_PART: u32 = 4;
 
 /// Of max_connections this part, and at least so many, are for clients that have yet to
 /// be let in by the server itself.
@@ -259,6 +261,13 @@ impl Parameters {
         own.min(self.max_connections / 4)
     }
 
+    /// Of these, for superusers who wait for a backend. Each is a connection that no plain
+    /// role's client of the server's own port gets: PostgreSQL refuses it where no more are
+    /// left than superuser_reserved_connections (InitPostgres, 15 to 18).
+    fn for_superusers(&self) -> u32 {
+        (self.for_own_port() / FOR_SUPERUSERS_PART).max(1)
+    }
+
     /// So many of the server's connections may have clients that it has not let in yet: an
     /// eighth.
     pub fn most_not_let_in(&self) -> usize {
@@ -281,9 +290,7 @@ impl Parameters {
             extra_idle_timeout_us: self.extra_idle_timeout_ms * 1000,
             sharing_threshold: self.sharing_threshold as usize,
             ceiling: self.backend_ceiling(slots, others),
-            // One is left, for the server's own port.
-            for_superusers: (self.for_own_port() + self.superuser_reserved_connections)
-                .saturating_sub(1) as usize,
+            for_superusers: self.for_superusers() as usize,
             session_wait_timeout_us: self.session_wait_timeout_ms * 1000,
             backend_idle_timeout_us: self.backend_idle_timeout_ms as i64 * 1000,
             backend_lifetime_us: self.backend_lifetime_ms * 1000,
@@ -348,6 +355,6 @@ mod tests {
         assert_eq!(parameters.backend_ceiling(100, 0), 87);
         assert_eq!(parameters.backend_ceiling(50, 0), 50);
         assert_eq!(parameters.backend_ceiling(100, 7), 80);
-        assert_eq!(parameters.limits(100, 0).for_superusers, 12);
+        assert_eq!(parameters.limits(100, 0).for_superusers, 2);
     }
 }

@@ -129,10 +129,15 @@ impl Core {
         }
     }
 
+    /// One that lingers is anybody's; whose one is that has not taken its session yet was
+    /// noted when that was sent there.
     pub(super) fn note_role(&mut self, slot: u32, words: &impl Words) {
-        let role = self
-            .key_of(words.backend_session(slot))
-            .map(|key| key.role_oid);
+        let session = match words.backend(slot) {
+            Word::Assigned => return,
+            Word::Linger => 0,
+            _ => words.backend_session(slot),
+        };
+        let role = self.key_of(session).map(|key| key.role_oid);
         self.backends.is_of_role(slot, role);
     }
 }

@@ -220,7 +220,7 @@ impl Core {
             Some(passed) => self.sessions.waiting_behind(passed),
             // All are gone through.
             None if forced => self.sessions.fifo(number).next(),
-            None => self.next_with_room(number),
+            None => self.next_with_room(number, words),
         };
         while let Some(id) = next {
             if forced && !self.may_be_served(id) {
@@ -249,6 +249,11 @@ impl Core {
                 }
                 self.sessions.send_to(id, slot, serial);
                 self.is_handed_out(id, true);
+                if self.are_few(number) {
+                    // Before the next tick others are handed out, of the same role.
+                    let role = self.key_of(id).map(|key| key.role_oid);
+                    self.backends.is_of_role(slot, role);
+                }
                 self.act(Action::Claim { slot, seen, id });
                 return true;
             }
@@ -280,9 +285,15 @@ impl Core {
     }
 
     /// Whose turn it is, of those whose limits allow that one more is served.
-    fn next_with_room(&mut self, number: u32) -> Option<SessionId> {
+    fn next_with_room(&mut self, number: u32, words: &impl Words) -> Option<SessionId> {
         for _ in 0..TENANTS_LOOKED_AT {
-            let tenant = self.next_tenant(number)?;
+            let Some(tenant) = self.next_tenant(number, words) else {
+                if self.keeps_one_free(number) && self.sessions.servable(number) > 0 {
+                    // The next one that is free says so.
+                    self.act(Action::HoldBack(number));
+                }
+                return None;
+            };
             if self.has_room(tenant) {
                 return self.sessions.first_of_tenant(tenant);
             }
@@ -511,8 +522,9 @@ impl Core {
         // is missed, and looked for again in the next round. The other way round he
         // would get a second backend.
         let about_to_serve = self.about_to_serve(number, words);
-        let starting = self.backends.lives(number).starting()
-            + about_to_serve.saturating_sub(self.kept(number));
+        let is_left = self.keeps_one_free(number) && self.next_tenant(number, words).is_none();
+        let kept = self.kept(number) + usize::from(is_left);
+        let starting = self.backends.lives(number).starting() + about_to_serve.saturating_sub(kept);
         let places = self.places_for(number, words);
         Some(Growth {
             waiting: self.sessions.servable(number) + self.queued(number, words),

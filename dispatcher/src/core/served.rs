@@ -19,6 +19,8 @@ use super::{Action, Core, SessionId, Words};
 /// Tenants without room that are looked at again in a round in which a session of their pool
 /// has come back, and in a tick; and tenants with reserves.
 const LOOKED_AT_ONCE: usize = 64;
+/// Backends of a pool that are looked at for two free ones.
+const BACKENDS_LOOKED_AT: usize = 256;
 
 impl Core {
     /// Its group's limits, or what is reserved in its pool, may have changed.
@@ -173,16 +175,16 @@ impl Core {
     // ---- reserves ----------------------------------------------------------
 
     /// Which tenant of a pool is served next, if that may be one now.
-    pub(super) fn next_tenant(&self, number: u32) -> Option<u32> {
+    pub(super) fn next_tenant(&self, number: u32, words: &impl Words) -> Option<u32> {
         match self.is_kept(number) {
             false => {
-                let in_turn = self
-                    .sessions
-                    .tenants_in_turn(number)
-                    .take(TENANTS_LOOKED_AT);
-                in_turn
-                    .into_iter()
-                    .find(|it| !self.leaves_it_to_others(*it))
+                let is_last = self.keeps_one_free(number) && !self.has_two_free(number, words);
+                let leaves = |tenant| {
+                    self.leaves_it_to_others(tenant) || is_last && self.has_many(tenant, number)
+                };
+                let in_turn = self.sessions.tenants_in_turn(number);
+                let mut in_turn = in_turn.take(TENANTS_LOOKED_AT);
+                in_turn.find(|tenant| !leaves(*tenant))
             }
             true => {
                 let owed = self.reserving(number).into_iter().filter(|tenant| {
@@ -216,13 +218,43 @@ impl Core {
     /// Are backends so few that each is handed to whose turn it is, and nobody waits in the
     /// ready queue, where who came first would get it?
     pub(super) fn are_few(&self, number: u32) -> bool {
-        let tenants = self
-            .pool(number)
-            .map_or(0, |pool| pool.together.all().len());
+        let has_some = self.backends.lives(number).shared() > 0;
+        let has_others = self.tenants_of_pool(number) > 1;
+        has_others && has_some && (self.are_mostly_held(number) || self.places(0).are_few_left())
+    }
+
+    fn tenants_of_pool(&self, number: u32) -> usize {
+        let pool = self.pool(number);
+        pool.map_or(0, |pool| pool.together.all().len())
+    }
+
+    /// Do transactions hold at least half of a pool's backends?
+    fn are_mostly_held(&self, number: u32) -> bool {
         let lives = self.backends.lives(number);
-        tenants > 1
-            && lives.shared() > 0
-            && (lives.shared_and_not_held() == 0 || self.places(0).are_few_left())
+        lives.shared_and_not_held() <= lives.shared() / 2
+    }
+
+    /// Where most are held the last one that is free is for tenants that have not [many]: a
+    /// backend that starts in a stall helps these, and those that hold so many get the next.
+    ///
+    /// [many]: Core::has_many
+    pub(super) fn keeps_one_free(&self, number: u32) -> bool {
+        let may_start_others = self.limits.max_extra != Some(0);
+        may_start_others && self.tenants_of_pool(number) > 1 && self.are_mostly_held(number)
+    }
+
+    /// Has its role two backends for long, and no fewer than each tenant's share?
+    pub(super) fn has_many(&self, tenant: u32, number: u32) -> bool {
+        let has = self.tenant(tenant).map_or(0, |it| self.has_for_long(it));
+        has > 1 && has >= self.backends.lives(number).shared() / self.tenants_of_pool(number).max(1)
+    }
+
+    fn has_two_free(&self, number: u32, words: &impl Words) -> bool {
+        let slots = self.pool(number).map_or(&[][..], |pool| pool.shared());
+        let is_free =
+            |slot: &&u32| self.backends.is_shared(**slot) && words.backend(**slot).is_free();
+        let some = slots.iter().take(BACKENDS_LOOKED_AT);
+        some.filter(is_free).take(2).count() == 2
     }
 
     fn reserving(&self, number: u32) -> Vec<u32> {

@@ -200,7 +200,8 @@ impl Core {
             // Whose the others are, and so whether one is left to others, is seen in each tick.
             if self.limits.force_migration
                 || self.places(0).are_last_left()
-                || self.next_tenant(number).is_none()
+                || self.keeps_one_free(number)
+                || self.next_tenant(number, words).is_none()
             {
                 continue;
             }

@@ -134,10 +134,14 @@ impl Turns {
             self.in_turn.entry(pool).or_default().remove(&own);
             return;
         }
-        if core.places(0).are_last_left() {
+        if core.places(0).are_last_left() || core.keeps_one_free(pool) {
             self.before_others.insert(own);
         }
-        let is_in_turn = |tenant: &u32| !core.leaves_it_to_others(*tenant);
+        let keeps_one_free = core.keeps_one_free(pool);
+        let is_in_turn = |tenant: &u32| {
+            let leaves = keeps_one_free && core.has_many(*tenant, pool);
+            !leaves && !core.leaves_it_to_others(*tenant)
+        };
         let all = core.sessions().tenants_in_turn(pool);
         let all: BTreeSet<u32> = all.filter(is_in_turn).collect();
         let in_turn = self.in_turn.entry(pool).or_default();

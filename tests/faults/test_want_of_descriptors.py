@@ -120,7 +120,8 @@ def test_a_server_that_has_too_many_waiting_is_asked_again_and_not_another_way(m
                 crowd.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
                 crowd[-1].connect(str(cluster.home / f".s.PGSQL.{cluster.port}"))
         with Wire.open(str(cluster.home), cluster.pool_port) as guest:
-            guest.send(startup({"user": "guest", "database": "postgres"}))
+            # a database that has no backend yet
+            guest.send(startup({"user": "guest", "database": "template1"}))
             cluster.wait_for_log("could not connect to the server: Resource temporarily unavailable")
             for one in crowd:
                 one.close()

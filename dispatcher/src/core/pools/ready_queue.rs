@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 
 /// Messages that it can hold at most (it holds fewer).
 const DEPTH: usize = 64;
+/// Whatever net.unix.max_dgram_qlen is.
+const MORE_THAN_IT_HOLDS: i32 = 1 << 20;
 
 #[derive(Default)]
 pub struct ReadyQueue {
@@ -92,9 +94,11 @@ impl ReadyQueue {
 /// busy the two may differ, and to correct the one would put it wrong: a
 /// message that is not counted is seen by nobody. Below 0 it never is by itself, as
 /// what is sent is counted before: somebody has written there, and who is taking
-/// something meanwhile makes it wrong once more, for as long.
+/// something meanwhile makes it wrong once more, for as long. Nor is it ever beyond what a
+/// kernel's queue may hold.
 pub fn counter_is_wrong(queue_is_empty: bool, may_be_taking: bool, queued: i32) -> bool {
-    queued < 0 || (!may_be_taking && queue_is_empty != (queued == 0))
+    !(0..=MORE_THAN_IT_HOLDS).contains(&queued)
+        || (!may_be_taking && queue_is_empty != (queued == 0))
 }
 
 #[cfg(test)]
@@ -112,6 +116,7 @@ mod tests {
         assert!(counter_is_wrong(true, false, 1));
         assert!(counter_is_wrong(true, false, -1));
         assert!(counter_is_wrong(true, true, -1));
+        assert!(counter_is_wrong(false, true, i32::MAX));
         assert!(counter_is_wrong(false, false, 0));
         assert!(counter_is_wrong(false, false, -1));
     }

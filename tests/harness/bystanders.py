@@ -78,7 +78,8 @@ class Bystanders:
         def come_and_go(port: int, user: str) -> Callable[[], None]:
             def one_round() -> None:
                 with log_in(port, user) as wire:
-                    assert wire.query("SELECT current_user") == [[user]]
+                    found = wire.query("SELECT current_user")
+                    assert found == [[user]], f"{found} for {user}"
                     wire.leave()
 
             return one_round

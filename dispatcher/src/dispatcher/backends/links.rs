@@ -188,7 +188,10 @@ impl Links {
             }
             Err(error) => {
                 debug!("could not assign a session to backend {slot}: {error}");
-                self.fail(slot);
+                // One that has ended is heard to its end.
+                if !socket::is_closed_by_peer(&error) {
+                    self.fail(slot);
+                }
                 Claim::Made
             }
         }

@@ -278,7 +278,15 @@ impl Connections {
     /// more.
     pub fn receive(&mut self, number: u32, buffer: &mut [u8]) -> Option<usize> {
         let connection = self.connections.get(number).filter(|found| !found.dead)?;
-        match socket::receive(connection.socket.as_raw_fd(), buffer) {
+        let fd = connection.socket.as_raw_fd();
+        // Who ends and has not read all that was sent to him leaves an error behind
+        // (unix_release_sock, net/unix/af_unix.c), which is told once, before what he has
+        // sent (__skb_try_recv_datagram, net/core/datagram.c).
+        let received = match socket::receive(fd, buffer) {
+            Err(error) if socket::is_closed_by_peer(&error) => socket::receive(fd, buffer),
+            received => received,
+        };
+        match received {
             Ok(length) if length > 0 => Some(length),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             _ => {
@@ -434,5 +442,27 @@ impl Connections {
                 return Some((number, connection.peer));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_has_said_is_heard_though_it_ended_with_something_unread() {
+        let epoll = Arc::new(Epoll::new().unwrap());
+        let (listener, _) = socket::pair().unwrap();
+        let mut connections = Connections::new(epoll, listener, 1);
+        let (ours, theirs) = socket::pair_of_packets().unwrap();
+        let fd = ours.as_raw_fd();
+        let number = connections.add(ours, Peer::Backend(0)).unwrap();
+        socket::send(fd, b"unread").unwrap();
+        socket::send(theirs.as_raw_fd(), b"first").unwrap();
+        drop(theirs);
+        let mut buffer = [0; 16];
+        assert_eq!(connections.receive(number, &mut buffer), Some(5));
+        assert_eq!(connections.receive(number, &mut buffer), None);
+        assert!(connections.bury().is_some());
     }
 }

@@ -247,6 +247,14 @@ fn receive_with(fd: RawFd, buffer: &mut [u8], flags: i32) -> io::Result<usize> {
     })
 }
 
+/// The process at the other end has closed it, or is gone.
+pub fn is_closed_by_peer(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
+}
+
 pub fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
     receive_with(fd, buffer, 0)
 }
@@ -304,7 +312,17 @@ pub fn shutdown_write(fd: RawFd) {
 
 /// Two ends of one stream.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    pair_of(libc::SOCK_STREAM)
+}
+
+/// As the two ends of a control connection.
+#[cfg(test)]
+pub fn pair_of_packets() -> io::Result<(OwnedFd, OwnedFd)> {
+    pair_of(libc::SOCK_SEQPACKET)
+}
+
+fn pair_of(kind: libc::c_int) -> io::Result<(OwnedFd, OwnedFd)> {
+    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let mut ends = [-1; 2];
     // SAFETY: the kernel writes two numbers.
     check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;

@@ -116,8 +116,10 @@ impl Core {
             return None;
         }
         let who_waits = self.who_waits(number, words).into_iter();
-        let in_need =
-            who_waits.filter(|(tenant, us)| tenant.key().superuser && *us >= SUPERUSER_WAITS_US);
+        let in_need = who_waits.filter(|(tenant, waited_us)| {
+            let in_vain_us = self.waits_in_vain_us(tenant, *waited_us);
+            tenant.key().superuser && in_vain_us >= SUPERUSER_WAITS_US
+        });
         in_need.map(|(tenant, _)| self.has_for_long(tenant)).min()
     }
 

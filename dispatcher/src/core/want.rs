@@ -144,10 +144,13 @@ impl Core {
     fn waits_without_us(&self, number: u32, words: &impl Words) -> Option<u64> {
         let who_waits = self.who_waits(number, words).into_iter();
         let without = who_waits.filter(|(tenant, _)| self.has_for_long(tenant) == 0);
-        let waited_us = |(tenant, waited_us): (&Tenant, u64)| {
-            waited_us.min(self.now.us.saturating_sub(tenant.handed_out_us))
-        };
-        without.map(waited_us).max()
+        let waited_us = without.map(|(tenant, waited_us)| self.waits_in_vain_us(tenant, waited_us));
+        waited_us.max()
+    }
+
+    /// One of its sessions waits for so long: and for how long has none been handed out?
+    pub(super) fn waits_in_vain_us(&self, tenant: &Tenant, waited_us: u64) -> u64 {
+        waited_us.min(self.now.us.saturating_sub(tenant.handed_out_us))
     }
 
     fn count_handed_out(&mut self, number: u32, words: &impl Words) {

@@ -236,8 +236,13 @@ impl Logins {
             let identity = os_user.as_deref().map(str::as_bytes).or(subject);
             by(&answer, identity.unwrap_or(&startup.user))
         });
-        if let Some(authenticated) = &authenticated {
-            log_authenticated(&self.parameters, authenticated);
+        match &authenticated {
+            Some(authenticated) => log_authenticated(&self.parameters, authenticated),
+            // ClientAuthentication(), auth.c; until 16 it says nothing of who is trusted.
+            None if self.parameters.server_major() >= 17 => {
+                log_connected(&self.parameters, "user", &by(&answer, &startup.user));
+            }
+            None => {}
         }
         let proved = Proved {
             out,
@@ -324,9 +329,13 @@ fn by(answer: &Answer, identity: &[u8]) -> Authenticated {
 
 /// A line of log_connections.
 fn log_authenticated(parameters: &Parameters, authenticated: &Authenticated) {
+    log_connected(parameters, "identity", authenticated);
+}
+
+fn log_connected(parameters: &Parameters, what: &str, authenticated: &Authenticated) {
     if parameters.log_authentication {
         info!(
-            "connection authenticated: identity=\"{}\" method={}",
+            "connection authenticated: {what}=\"{}\" method={}",
             String::from_utf8_lossy(&authenticated.identity),
             String::from_utf8_lossy(&authenticated.method),
         );

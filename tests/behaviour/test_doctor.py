@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
-import subprocess
+import signal
 from pathlib import Path
 
 import psycopg
@@ -211,7 +212,7 @@ def test_a_pool_s_port_that_could_not_load_its_key(make_cluster, run):
     (cluster.data / "server.key").chmod(0o644)
     (pid,) = cluster.dispatcher_pids()
     cluster.expect_in_log("terminated by signal")
-    subprocess.run(["kill", "-9", str(pid)], check=True)
+    os.kill(pid, signal.SIGKILL)
     wait_until(lambda: cluster.dispatcher_pids() not in ([], [pid]), what="another dispatcher")
     cluster.wait_pool_ready()
     assert "offers no TLS" in of(findings(cluster, 1), "certificates", "failure")["text"]

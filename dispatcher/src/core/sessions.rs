@@ -380,8 +380,8 @@ impl Sessions {
     pub fn wait_on(&mut self, session: SessionId) {
         if let Some(found) = self.get(session) {
             let (need, tenant, line) = (found.whereabouts.need(), found.tenant, found.line);
-            self.put(session, Whereabouts::Waiting(need));
             self.takes_turns(tenant, line, false);
+            self.put(session, Whereabouts::Waiting(need));
         }
     }
 

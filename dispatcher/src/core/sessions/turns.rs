@@ -22,6 +22,10 @@ pub const DEFAULT_WEIGHT: u64 = 100;
 /// A tenant's.
 pub struct Share {
     clock: u64,
+    /// The place of the first of its sessions among those that did not get away, if none of
+    /// them has gone since; or else u64::MAX. Of equal clocks the one of whom one came back
+    /// first is first: taken back out of the ready queue, they may all be put to the pool's.
+    came_back: u64,
     cost: u64,
     /// So many more of its sessions may be served now; None: there is no limit.
     room: Option<usize>,
@@ -34,6 +38,7 @@ impl Default for Share {
     fn default() -> Share {
         Share {
             clock: 0,
+            came_back: u64::MAX,
             cost: COST / DEFAULT_WEIGHT,
             room: None,
             excess: 0,
@@ -42,12 +47,23 @@ impl Default for Share {
     }
 }
 
+/// Whose is first.
+pub type Turn = (u64, u64);
+
+impl Share {
+    fn turn(&self) -> Turn {
+        (self.clock, self.came_back)
+    }
+}
+
 /// A pool's.
 #[derive(Default)]
 pub struct Turns {
     clock: u64,
-    /// Tenants that have room, and somebody who waits: by their clocks.
-    in_turn: BTreeSet<(u64, u32)>,
+    /// Tenants that have room, and somebody who waits.
+    in_turn: BTreeSet<(Turn, u32)>,
+    /// So many have come back.
+    came_back: u64,
     /// Of all tenants.
     excess: usize,
 }
@@ -103,9 +119,9 @@ impl Sessions {
     }
 
     /// Its place among these, if it is one.
-    pub fn turn_of(&self, tenant: u32) -> Option<u64> {
+    pub fn turn_of(&self, tenant: u32) -> Option<Turn> {
         let share = &self.of_tenants[tenant as usize].share;
-        share.is_in_turn.then_some(share.clock)
+        share.is_in_turn.then_some(share.turn())
     }
 
     /// Its place in the order follows who waits, and its room.
@@ -123,10 +139,12 @@ impl Sessions {
         }
         share.is_in_turn = is_in_turn;
         if is_in_turn {
-            share.clock = share.clock.max(turns.clock);
-            turns.in_turn.insert((share.clock, tenant));
+            if share.clock < turns.clock {
+                (share.clock, share.came_back) = (turns.clock, u64::MAX);
+            }
+            turns.in_turn.insert((share.turn(), tenant));
         } else {
-            turns.in_turn.remove(&(share.clock, tenant));
+            turns.in_turn.remove(&(share.turn(), tenant));
         }
     }
 
@@ -138,23 +156,25 @@ impl Sessions {
         let first = turns
             .in_turn
             .first()
-            .map_or(share.clock, |(clock, _)| *clock);
+            .map_or(share.clock, |((clock, _), _)| *clock);
         if share.is_in_turn {
-            turns.in_turn.remove(&(share.clock, tenant));
+            turns.in_turn.remove(&(share.turn(), tenant));
         }
-        share.clock = match has_gone {
-            true => {
-                // One for whom a backend is reserved may come before others, and pays for
-                // one of these at most.
-                turns.clock = turns.clock.max(share.clock.min(first));
-                share.clock.min(turns.clock + share.cost) + share.cost
-            }
+        if has_gone {
+            // One for whom a backend is reserved may come before others, and pays for
+            // one of these at most.
+            turns.clock = turns.clock.max(share.clock.min(first));
+            share.clock = share.clock.min(turns.clock + share.cost) + share.cost;
+            share.came_back = u64::MAX;
+        } else {
             // Of many that come back out of the ready queue the last one has set the
             // pool's clock: who has begun to wait since is not behind them.
-            false => share.clock.saturating_sub(share.cost).max(turns.clock),
-        };
+            share.clock = share.clock.saturating_sub(share.cost).max(turns.clock);
+            turns.came_back += 1;
+            share.came_back = share.came_back.min(turns.came_back);
+        }
         if share.is_in_turn {
-            turns.in_turn.insert((share.clock, tenant));
+            turns.in_turn.insert((share.turn(), tenant));
         }
     }
 
@@ -167,7 +187,7 @@ impl Sessions {
             let mut excess = 0;
             for (tenant, it) in all {
                 let room = it.share.room.unwrap_or(usize::MAX);
-                let place = (it.share.clock, tenant as u32);
+                let place = (it.share.turn(), tenant as u32);
                 assert_eq!(it.share.excess, it.waiting().saturating_sub(room));
                 assert_eq!(it.share.is_in_turn, it.waiting().min(room) > 0);
                 assert_eq!(of_pool.turns.in_turn.contains(&place), it.share.is_in_turn);
@@ -246,6 +266,31 @@ mod tests {
         sessions.set_room(0, None);
         assert_eq!(sessions.servable(0), 8);
         assert_eq!(served(&mut sessions, 1), [1, 0, 0]);
+    }
+
+    #[test]
+    fn however_often_all_are_taken_back_tenants_take_turns() {
+        let mut sessions = waiting([40, 40, 1]);
+        let mut served = [0; 3];
+        for _ in 0..24 {
+            let next = |sessions: &Sessions| sessions.first_waiting(0).unwrap();
+            let id = next(&sessions);
+            served[sessions.get(id).unwrap().tenant() as usize] += 1;
+            sessions.send_to(id, 0, 1);
+            let queued: Vec<_> = (0..7)
+                .map(|_| {
+                    let id = next(&sessions);
+                    sessions.enqueue(id);
+                    id
+                })
+                .collect();
+            for id in queued {
+                sessions.wait_on(id);
+            }
+            sessions.wait(id, Of::Busy, 5);
+            sessions.check_turns();
+        }
+        assert_eq!(served, [8, 8, 8]);
     }
 
     #[test]

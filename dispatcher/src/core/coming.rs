@@ -142,6 +142,7 @@ impl Core {
     }
 
     fn waits(&mut self, id: SessionId, number: u32) {
+        self.is_back(id);
         self.act(Action::ShowWaiting(id));
         self.in_want.insert(number);
         self.mark_dirty(number);
@@ -159,7 +160,6 @@ impl Core {
             return;
         };
         let ungreeted = session.is_ungreeted();
-        self.is_back(id);
         if self.stopping || self.is_forced_out(id, words) {
             self.end(id, Why::Administrator);
         } else if ungreeted {
@@ -181,6 +181,7 @@ impl Core {
     pub(super) fn arm(&mut self, id: SessionId) {
         if self.sessions.get(id).is_some() {
             self.sessions.put(id, Whereabouts::Idle);
+            self.is_back(id);
             self.act(Action::Arm(id));
         }
     }

@@ -56,6 +56,7 @@ impl Core {
     /// Out of the FIFO, its request to be passed over.
     pub(super) fn skip(&mut self, id: SessionId, why: Skipped, later: bool) {
         self.sessions.put(id, Whereabouts::Skipping(why));
+        self.is_back(id);
         self.act(Action::Skip { id, why, later });
     }
 

@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 use summary::Summary;
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 16] = [
+const FOUND: [(u64, &str); 17] = [
     (
         197,
         "a place in a stall that a role may not take counted as the one it gets: no room was made",
@@ -111,6 +111,10 @@ const FOUND: [(u64, &str); 16] = [
     (
         2165,
         "dedicated no longer and asleep before that was heard: not poked for the queue",
+    ),
+    (
+        92,
+        "given back by one that has ended: counted as served, beside reserves, for ever",
     ),
 ];
 

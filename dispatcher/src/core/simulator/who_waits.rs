@@ -2,6 +2,7 @@
 
 use super::scenario::Scenario;
 use crate::core::sessions::Whereabouts;
+use crate::core::{Core, Words};
 
 impl Scenario {
     pub(super) fn who_waits(&self) -> String {
@@ -61,6 +62,7 @@ impl Scenario {
                 text += &format!("\npool {number}: {pool:?}");
             }
         }
+        text += &self.shell.core.why_none_is_next(&self.shell.world);
         let clients = self.shell.world.clients.iter().flatten();
         let unserved =
             clients.filter(|client| client.asked > 0 || !client.greeted || client.has_gone);
@@ -76,5 +78,43 @@ impl Scenario {
             self.shell.core.longest_wait_us(),
         );
         text + &format!("\n{:?}", self.limits)
+    }
+}
+
+impl Core {
+    /// Of each pool in which somebody waits: whose turn it is, and what may keep him from it.
+    fn why_none_is_next(&self, words: &impl Words) -> String {
+        let mut text = String::new();
+        for number in self.pools.existing().iter() {
+            if self.sessions.waiting(number) == 0 {
+                continue;
+            }
+            let next = self.next_tenant(number, words);
+            let (owed, served) = self.pool(number).map_or((0, 0), |pool| {
+                (pool.together.owed(), pool.together.served())
+            });
+            text += &format!(
+                "\npool {number}: {} wait, {} servable; next {next:?}; {} of {} kept for {owed} owed, {served} served; \
+                 keeps one free {}; {:?}",
+                self.sessions.waiting(number),
+                self.sessions.servable(number),
+                self.kept(number),
+                self.serving_backends(number),
+                self.keeps_one_free(number),
+                self.backends.lives(number),
+            );
+            for tenant in self.sessions.tenants_in_turn(number) {
+                text += &format!(
+                    "\n  tenant {tenant} in turn: has many {}, leaves it {}",
+                    self.has_many(tenant, number),
+                    self.leaves_it_to_others(tenant),
+                );
+            }
+        }
+        text + &format!(
+            "\n{:?}, of no role {}",
+            self.places(0),
+            self.backends.of_no_role()
+        )
     }
 }

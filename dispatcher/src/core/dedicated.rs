@@ -67,10 +67,10 @@ impl Core {
         if places.room() > 0 {
             return places;
         }
-        // Those beyond the ceiling are there for superusers, whoever has none yet; while one
-        // of them starts no other does.
+        // Those beyond the ceiling are there for superusers, whoever has none yet. Whose turn
+        // comes when one of the pool's has started is not known: until then no other starts.
         let beyond = places.total.saturating_sub(places.ceiling);
-        let is_starting = beyond > 0 && self.backends.lives(number).starting() > 0;
+        let is_starting = self.backends.lives(number).starting() > 0;
         match (self.superuser_in_need(number, words)).filter(|_| !is_starting) {
             Some(backends) => Places {
                 role: Role {

@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 use summary::Summary;
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 17] = [
+const FOUND: [(u64, &str); 18] = [
     (
         197,
         "a place in a stall that a role may not take counted as the one it gets: no room was made",
@@ -115,6 +115,10 @@ const FOUND: [(u64, &str); 17] = [
     (
         92,
         "given back by one that has ended: counted as served, beside reserves, for ever",
+    ),
+    (
+        310,
+        "for a superuser in need one more was started in each round, until there was no place",
     ),
 ];
 

@@ -245,6 +245,34 @@ fn a_superuser_s_first_session_gets_one_beyond_the_ceiling() {
     }
 }
 
+/// Many others wait beside him, and there are connections for all.
+#[test]
+fn for_a_superuser_in_need_one_backend_starts_and_not_one_in_each_round() {
+    let of = |pool, clients, is_superuser| Crowd {
+        pool,
+        is_superuser,
+        is_in_one_pool: true,
+        ..crowd(clients, 60_000_000)[0]
+    };
+    let limits = Limits {
+        ceiling: 10 * BACKENDS,
+        ..may_add(Some(0), 120_000_000)
+    };
+    let crowds = [of(0, BACKENDS + 20, false), of(1, 1, true)];
+    let mut steady = Steady::new(&crowds, limits);
+    for member in &mut steady.members {
+        member.asks_at_us = u64::MAX;
+    }
+    (0..BACKENDS + 20).for_each(|at| ask(&mut steady, at, false));
+    steady.go_on(500_000, false);
+    ask(&mut steady, BACKENDS + 20, false);
+    steady.go_on(500_000, false);
+    // Before the first is seen to take somebody a second one may start.
+    // Another one's turn may come first; and one more may start before who attached is seen
+    // to serve somebody.
+    assert!((1..=3).contains(&(steady.shell.opened - BACKENDS as u64)));
+}
+
 /// Of each of these roles so many clients keep a backend idle for so long, one role
 /// after another; and the client of a last one asks.
 fn roles_that_idle(

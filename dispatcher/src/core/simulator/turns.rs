@@ -11,9 +11,9 @@
 //!
 //! Between pools: one without a backend, in which a role waits that has none for long, and
 //! whose first session is *late*, comes before all whose sessions came after that one, but
-//! those for which places are reserved. Places that were on their way to others then are no
-//! more than there are backends. Where there are so many pools that some are compared at a
-//! time this is not looked at.
+//! those for which places are reserved, and superusers in need, who are given nobody's place.
+//! Places that were on their way to others then are no more than there are backends. Where
+//! there are so many pools that some are compared at a time this is not looked at.
 
 use crate::core::sessions::Of;
 use crate::core::{Core, SessionId, Words};
@@ -194,6 +194,7 @@ impl Turns {
     pub fn opened(&mut self, core: &Core, pool: u32, words: &impl Words) {
         match self.made_for.get_mut(&pool).filter(|places| **places > 0) {
             Some(places) => *places -= 1,
+            None if core.is_superuser_s(pool, words) => {}
             None => self.gets_place(core, pool, words),
         }
     }
@@ -303,6 +304,12 @@ impl Core {
 
     fn all_places(&self) -> usize {
         self.limits.ceiling
+    }
+
+    /// Of those that have just been started, one for a superuser in need, beyond what there
+    /// may be: it took nobody's place.
+    fn is_superuser_s(&self, pool: u32, words: &impl Words) -> bool {
+        self.places(0).is_overdrawn() && self.superuser_in_need(pool, words).is_some()
     }
 
     /// Has it no more than are reserved for it?

@@ -585,7 +585,8 @@ impl Process {
                 return self.take_instead(world);
             }
             ToBackend::Recall(id) => {
-                if !self.dedicated && self.held == id && self.claim(world, Word::Busy) {
+                let has_it = id != 0 && self.held == id;
+                if has_it && !self.dedicated && self.claim(world, Word::Busy) {
                     return self.give_back(world, Word::Idle, Next::Top, true);
                 }
             }

@@ -69,6 +69,8 @@ impl Core {
         if !is_extra || superuser_s.is_some_and(|own| own < 3) {
             return;
         }
+        // What a superuser's role has counts by itself, without those that are nobody's yet.
+        let own = superuser_s.map_or(own, |its| own.min(its + 1));
         let left = limits.ceiling - total;
         let beyond = limits.ceiling - places.most_shared();
         let kept = (beyond / 4).max(limits.ceiling / 8).min(beyond);

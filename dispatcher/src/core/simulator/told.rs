@@ -62,7 +62,9 @@ impl Core {
     fn is_some_least_set(&self) -> bool {
         let own = self.groups.iter().filter_map(|(_, group)| group.limits());
         let mut own = own.filter_map(|limits| limits.min_backends);
-        self.limits.min_backends > 0 || own.any(|least| least > 0)
+        // Of some tenants what was set before counts until they have followed.
+        let do_some_follow = self.groups.are_followed();
+        self.limits.min_backends > 0 || own.any(|least| least > 0) || do_some_follow
     }
 
     pub(super) fn has_superusers(&self, pool: u32) -> bool {

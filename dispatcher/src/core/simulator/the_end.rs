@@ -139,7 +139,11 @@ impl Scenario {
                 .count();
         let most = self.may_be_blocked();
         let core = &self.shell.core;
-        if blocked + core.dedicated_count() > most || core.has_own_limits() {
+        // A role that has its share gets no more, whoever of its own waits for the lock.
+        let has_its_share = (self.shell.world.lock)
+            .and_then(|id| core.sessions().get(id))
+            .is_some_and(|session| core.leaves_it_to_others(session.tenant()));
+        if blocked + core.dedicated_count() > most || core.has_own_limits() || has_its_share {
             self.shell.world.lock = None;
         }
     }

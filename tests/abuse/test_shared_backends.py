@@ -19,9 +19,10 @@ pytestmark = pytest.mark.pool_only
 # Several times as many as there are backends that sessions share.
 CLIENTS = 60
 ROUNDS = 3
-# Where they compute they have so few: beside some fifty processes that compute, on two processors, a login at the
-# server's own port takes seconds.
-FEW_CONNECTIONS = 30
+# Those that compute are so few, on fewer backends: beside some fifty such processes, on two processors, a login at the
+# server's own port takes many seconds, as it does beside direct connections.
+COMPUTING = 12
+FEW_BACKENDS = {"pg_baton__max_backends": 4}
 
 BUSY = "DO $$ DECLARE t timestamptz := clock_timestamp(); BEGIN WHILE clock_timestamp() < t + interval '{}' LOOP END LOOP; END $$"
 WIDE = "SELECT repeat('x', 8000000)"
@@ -31,13 +32,13 @@ class Crowd:
     """Sessions of `low` that send the same again and again: each as soon as anything of it is answered, or
     without waiting for that, as long as the connection takes it. Answers are thrown away."""
 
-    def __init__(self, cluster, texts: list[str], is_eager: bool) -> None:
+    def __init__(self, cluster, clients: int, texts: list[str], is_eager: bool) -> None:
         self.block = b"".join(query(text) for text in texts)
         self.is_eager = is_eager
         self.ended = threading.Event()
         self.failures: list[str] = []
         self.sockets: list[socket.socket] = []
-        for _ in range(CLIENTS):
+        for _ in range(clients):
             self.sockets.append(Wire.login(HOST, cluster.pool_port, user="low", timeout_s=60).sock)
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -99,13 +100,15 @@ AT_WORK = {
 @pytest.mark.parametrize("texts", [pytest.param(texts, id=name) for name, texts in AT_WORK.items()])
 def test_sessions_that_are_always_at_work_stop_nobody(installation, bystanders, texts, is_eager):
     """All of a role's sessions ask again and again."""
-    cluster = installation(max_connections=FEW_CONNECTIONS if texts == AT_WORK["computing"] else 100)
+    computes = texts == AT_WORK["computing"]
+    cluster = installation(max_connections=100, **FEW_BACKENDS if computes else {})
+    clients = COMPUTING if computes else CLIENTS
     cluster.sql("CREATE EXTENSION dblink")
     completed = "SELECT completed FROM pg_baton_pool_users WHERE user_name = 'low'"
-    with bystanders(cluster) as beside, Crowd(cluster, texts, is_eager) as crowd:
+    with bystanders(cluster) as beside, Crowd(cluster, clients, texts, is_eager) as crowd:
         ((before,),) = cluster.sql(completed)
         beside.all_go_on(ROUNDS)
-        wait_until(lambda: cluster.sql(completed)[0][0] >= before + CLIENTS, what="the crowd is at work")
+        wait_until(lambda: cluster.sql(completed)[0][0] > before + clients, what="the crowd is at work")
         beside.all_go_on(ROUNDS)
         assert crowd.thread.is_alive() and not crowd.failures
 
@@ -126,13 +129,15 @@ COMPUTES = [BUSY.format("60 s")]
 )
 def test_sessions_that_hold_backends_stop_nobody(installation, bystanders, texts):
     """All of a role's sessions, more than the server has connections, want to hold a backend."""
-    cluster = installation(max_connections=FEW_CONNECTIONS if texts == COMPUTES else 100)
+    computes = texts == COMPUTES
+    cluster = installation(max_connections=100, **FEW_BACKENDS if computes else {})
     with bystanders(cluster) as beside, contextlib.ExitStack() as stack:
-        for _ in range(2 * CLIENTS):
+        for _ in range(COMPUTING if computes else 2 * CLIENTS):
             wire = stack.enter_context(Wire.login(HOST, cluster.pool_port, user="low", timeout_s=60))
             wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             wire.send(*[query(text) for text in texts])
         held = "SELECT count(*) FROM pg_baton_sessions WHERE user_name = 'low' AND backend_pid IS NOT NULL"
-        wait_until(lambda: cluster.sql(held)[0][0] >= 10, what="they have all backends that are shared")
+        shared = 4 if computes else 20
+        wait_until(lambda: cluster.sql(held)[0][0] >= shared, what="they have all backends that are shared")
         beside.all_go_on(ROUNDS)
         beside.all_go_on(ROUNDS)

@@ -194,6 +194,7 @@ impl Pool {
 
     pub(super) fn add_backend(&mut self, slot: u32) {
         self.shared.push(slot);
+        self.look_anew();
     }
 
     pub(super) fn set_dedicated(&mut self, slot: u32, dedicated: bool) {

@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 use summary::Summary;
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 18] = [
+const FOUND: [(u64, &str); 19] = [
     (
         197,
         "a place in a stall that a role may not take counted as the one it gets: no room was made",
@@ -119,6 +119,10 @@ const FOUND: [(u64, &str); 18] = [
     (
         310,
         "for a superuser in need one more was started in each round, until there was no place",
+    ),
+    (
+        2000515,
+        "one that starts amid a look was looked at in place of one that slept: not poked",
     ),
 ];
 

@@ -49,13 +49,15 @@ LOAD = "DO $$BEGIN END$$"  # the procedural language's library comes with its fi
 
 
 def ask(one, other, sql) -> tuple:
-    """What `one` is told by a backend in which `other` has loaded it: the only
-    one, but another may have come in its place."""
+    """What `one` is told by a backend in which `other` has loaded it: the only one, but another may have come in its
+    place, or beside it."""
     for _ in range(20):
         other.execute(LOAD)
         process = other.execute(ITS_PROCESS).fetchone()
-        answer = one.execute(sql).fetchone()
-        if one.execute(ITS_PROCESS).fetchone() == process:
+        with one.transaction():
+            answer = one.execute(sql).fetchone()
+            its_process = one.execute(ITS_PROCESS).fetchone()
+        if its_process == process:
             return answer
     raise AssertionError("no backend stays")
 

@@ -189,7 +189,7 @@ impl Links {
             Err(error) => {
                 debug!("could not assign a session to backend {slot}: {error}");
                 // One that has ended is heard to its end.
-                if !socket::is_closed_by_peer(&error) {
+                if !socket::has_hung_up(fd) {
                     self.fail(slot);
                 }
                 Claim::Made

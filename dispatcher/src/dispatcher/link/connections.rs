@@ -283,7 +283,9 @@ impl Connections {
         // (unix_release_sock, net/unix/af_unix.c), which is told once, before what he has
         // sent (__skb_try_recv_datagram, net/core/datagram.c).
         let received = match socket::receive(fd, buffer) {
-            Err(error) if socket::is_closed_by_peer(&error) => socket::receive(fd, buffer),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                socket::receive(fd, buffer)
+            }
             received => received,
         };
         match received {
@@ -458,9 +460,11 @@ mod tests {
         let fd = ours.as_raw_fd();
         let number = connections.add(ours, Peer::Backend(0)).unwrap();
         socket::send(fd, b"unread").unwrap();
+        assert!(!socket::has_hung_up(fd));
         socket::send(theirs.as_raw_fd(), b"first").unwrap();
         drop(theirs);
         let mut buffer = [0; 16];
+        assert!(socket::has_hung_up(fd));
         assert_eq!(connections.receive(number, &mut buffer), Some(5));
         assert_eq!(connections.receive(number, &mut buffer), None);
         assert!(connections.bury().is_some());

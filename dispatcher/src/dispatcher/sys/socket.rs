@@ -247,14 +247,6 @@ fn receive_with(fd: RawFd, buffer: &mut [u8], flags: i32) -> io::Result<usize> {
     })
 }
 
-/// The process at the other end has closed it, or is gone.
-pub fn is_closed_by_peer(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-    )
-}
-
 pub fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
     receive_with(fd, buffer, 0)
 }
@@ -339,13 +331,23 @@ pub fn unread(fd: RawFd) -> usize {
 
 /// Can something be sent, or is the connection over?
 pub fn has_room(fd: RawFd) -> bool {
+    events(fd, libc::POLLOUT) != 0
+}
+
+/// Is it over in both directions? What was sent before may still be there to be read.
+pub fn has_hung_up(fd: RawFd) -> bool {
+    events(fd, 0) & libc::POLLHUP != 0
+}
+
+fn events(fd: RawFd, events: libc::c_short) -> libc::c_short {
     let mut wanted = libc::pollfd {
         fd,
-        events: libc::POLLOUT,
+        events,
         revents: 0,
     };
     // SAFETY: `wanted` lives through the call, which does not wait.
-    unsafe { libc::poll(&mut wanted, 1, 0) != 0 }
+    unsafe { libc::poll(&mut wanted, 1, 0) };
+    wanted.revents
 }
 
 /// The memory that what is unread takes, and how much it may.

@@ -1,4 +1,4 @@
-//! A way through all pools of a group that goes on in later rounds.
+//! A way through some numbers, a group's tenants as a rule, that goes on in later rounds.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ impl Lap {
         most
     }
 
-    /// There is a pool more, or one less: none that is still to be passed is left out.
+    /// There is one more, or one less: none that is still to be passed is left out.
     pub fn has_another(&mut self, all: usize, is_new: bool) {
         if self.is_on() {
             self.left = (self.left + usize::from(is_new)).min(all);

@@ -52,6 +52,7 @@ mod holdings;
 mod holds;
 mod idle_clients;
 mod ids;
+mod keyed;
 mod lap;
 mod leave;
 mod make_room;
@@ -112,6 +113,7 @@ use groups::Groups;
 use held::LookForHeld;
 use holdings::Holdings;
 use holds::Hold;
+use keyed::Table;
 use make_room::Room;
 use passing::Passing;
 use places::{Excess, Places};
@@ -124,7 +126,7 @@ use stall::Stall;
 use std::collections::VecDeque;
 use stop::Endings;
 use sweep::Sweeping;
-use tenants::Tenants;
+use tenants::Tenant;
 use want::Wants;
 use who_is_in::WhoIsIn;
 use within_limits::LimitLooks;
@@ -192,7 +194,11 @@ pub struct Core {
     sessions: Sessions,
     backends: Backends,
     pools: Pools,
-    tenants: Tenants,
+    tenants: Table<Tenant>,
+    /// Those that have no session.
+    unused_tenants: PoolSet,
+    /// Which of them goes next, if there may be no more.
+    unused_tenants_from: u32,
     /// Pools that have neither a tenant nor a backend.
     unused: PoolSet,
     /// Which of them goes next, if there may be no more pools.
@@ -256,7 +262,9 @@ impl Core {
             sessions: Sessions::new(session_slots, pools, first_generation),
             backends: Backends::new(backend_slots, |slot| words.slot_is_free(slot)),
             pools: Pools::new(pools),
-            tenants: Tenants::new(pools),
+            tenants: Table::new(pools),
+            unused_tenants: PoolSet::new(pools),
+            unused_tenants_from: 0,
             unused: PoolSet::new(pools),
             unused_from: 0,
             groups: Groups::new(pools, mark_of),

@@ -87,6 +87,13 @@ impl PoolSet {
         Some(at as u32 * 64 + word.trailing_zeros())
     }
 
+    /// The next one, round the end, from this number on, which goes on behind it.
+    pub fn next_from(&self, from: &mut u32) -> Option<u32> {
+        let next = self.first_from(*from).or_else(|| self.first_from(0))?;
+        *from = next + 1;
+        Some(next)
+    }
+
     /// Those that are in it now; what is changed meanwhile is not seen.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         let words: Vec<(u32, u64)> = (self.bits.iter().enumerate())

@@ -45,11 +45,9 @@ impl Core {
     /// has happened in this round.
     pub(super) fn drop_one_unused(&mut self) {
         for _ in 0..self.unused.len() {
-            let next = self.unused.first_from(self.unused_from);
-            let Some(number) = next.or_else(|| self.unused.first_from(0)) else {
+            let Some(number) = self.unused.next_from(&mut self.unused_from) else {
                 return;
             };
-            self.unused_from = number + 1;
             self.drop_if_unused(number);
             if !self.pools.is_full() {
                 return;

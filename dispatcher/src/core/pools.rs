@@ -1,9 +1,8 @@
-//! The table of pools: which there are, and by what they are found.
+//! All pools (keyed.rs), and which of them have backends.
 //!
-//! Each list and count here says what the table says, and only what is in this file
-//! changes them together: a pool is found by its key, is in its database, and among those
-//! with backends exactly as long as it has one. What is asked for one database looks at
-//! these pools only, and at no others.
+//! Only what is in this file changes these together: a pool is among those with backends
+//! exactly as long as it has one. What is asked for one database looks at its pools only,
+//! and at no others.
 
 mod look;
 mod pool;
@@ -15,19 +14,11 @@ mod walk;
 pub use pool::{Oldest, Pool, PoolKey};
 pub use ready_queue::counter_is_wrong;
 
+use super::keyed::Table;
 use super::pool_set::PoolSet;
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
 pub struct Pools {
-    /// By number.
-    table: Vec<Option<Box<Pool>>>,
-    /// Numbers that no pool has; the lowest last.
-    free: Vec<u32>,
-    by_key: HashMap<Arc<PoolKey>, u32>,
-    /// By the database's OID.
-    in_database: HashMap<u32, BTreeSet<u32>>,
-    existing: PoolSet,
+    table: Table<Pool>,
     /// Those that have a backend, of whatever state, and hence a ready queue.
     with_backends: PoolSet,
     next_serial: u64,
@@ -36,31 +27,27 @@ pub struct Pools {
 impl Pools {
     pub fn new(most: usize) -> Pools {
         Pools {
-            table: (0..most).map(|_| None).collect(),
-            free: (0..most as u32).rev().collect(),
-            by_key: HashMap::new(),
-            in_database: HashMap::new(),
-            existing: PoolSet::new(most),
+            table: Table::new(most),
             with_backends: PoolSet::new(most),
             next_serial: 0,
         }
     }
 
     pub fn get(&self, number: u32) -> Option<&Pool> {
-        self.table.get(number as usize)?.as_deref()
+        self.table.get(number)
     }
 
     pub fn get_mut(&mut self, number: u32) -> Option<&mut Pool> {
-        self.table.get_mut(number as usize)?.as_deref_mut()
+        self.table.get_mut(number)
     }
 
     /// The one that sessions of this key come into.
     pub fn find(&self, key: &PoolKey) -> Option<u32> {
-        self.by_key.get(key).copied()
+        self.table.find(key)
     }
 
     pub fn existing(&self) -> &PoolSet {
-        &self.existing
+        self.table.existing()
     }
 
     pub fn with_backends(&self) -> &PoolSet {
@@ -69,8 +56,7 @@ impl Pools {
 
     /// Those of a database, by its OID, from this number on.
     pub fn in_database(&self, database: u32, from: u32) -> impl Iterator<Item = u32> + '_ {
-        let pools = self.in_database.get(&database).into_iter();
-        pools.flat_map(move |pools| pools.range(from..).copied())
+        self.table.in_database(database, from)
     }
 
     /// Of the last one that was made.
@@ -80,40 +66,23 @@ impl Pools {
     }
 
     pub fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.table.is_full()
     }
 
     // ---- coming and going --------------------------------------------------
 
     /// Makes one; None if there can be no more.
     pub fn add(&mut self, key: PoolKey) -> Option<u32> {
-        let number = self.free.pop()?;
-        let key = Arc::new(key);
-        self.next_serial += 1;
-        self.existing.insert(number);
-        let of_database = self.in_database.entry(key.database_oid);
-        of_database.or_default().insert(number);
-        let pool = Pool::new(key.clone(), self.next_serial);
-        self.table[number as usize] = Some(Box::new(pool));
-        self.by_key.insert(key, number);
+        let serial = self.next_serial + 1;
+        let number = self.table.add(key, |key| Pool::new(key, serial))?;
+        self.next_serial = serial;
         Some(number)
     }
 
     /// One that has no backend any more goes.
     pub fn remove(&mut self, number: u32) -> Option<Box<Pool>> {
-        let pool = self.table.get_mut(number as usize)?.take()?;
-        debug_assert!(!pool.has_backends());
-        self.by_key.remove(pool.key());
-        let database = pool.key().database_oid;
-        if let Some(in_database) = self.in_database.get_mut(&database) {
-            in_database.remove(&number);
-            if in_database.is_empty() {
-                self.in_database.remove(&database);
-            }
-        }
-        self.existing.remove(number);
-        self.free.push(number);
-        Some(pool)
+        debug_assert!(self.get(number).is_none_or(|pool| !pool.has_backends()));
+        self.table.remove(number)
     }
 
     // ---- backends ----------------------------------------------------------
@@ -138,7 +107,7 @@ impl Pools {
     }
 
     fn change_backends(&mut self, number: u32, change: impl FnOnce(&mut Pool)) {
-        if let Some(Some(pool)) = self.table.get_mut(number as usize) {
+        if let Some(pool) = self.table.get_mut(number) {
             change(pool);
         }
     }
@@ -164,25 +133,12 @@ impl Pools {
         None
     }
 
-    /// All that is found by something is what the table says.
     #[cfg(test)]
     pub fn check(&self) {
-        let there: Vec<u32> = (0..self.table.len() as u32)
-            .filter(|number| self.get(*number).is_some())
-            .collect();
-        assert!(self.existing.iter().eq(there.iter().copied()));
-        assert_eq!(self.free.len() + there.len(), self.table.len());
-        let has_some = |number: &&u32| self.get(**number).is_some_and(Pool::has_backends);
-        let with_backends = there.iter().filter(has_some).copied();
+        self.table.check();
+        let has_some = |number: &u32| self.get(*number).is_some_and(Pool::has_backends);
+        let with_backends = self.existing().iter().filter(has_some);
         assert!(self.with_backends.iter().eq(with_backends), "with backends");
-        for number in &there {
-            let key = self.get(*number).expect("it is there").key();
-            assert!(self.in_database[&key.database_oid].contains(number));
-            assert_eq!(self.find(key), Some(*number), "found by its key");
-        }
-        let found: usize = self.in_database.values().map(BTreeSet::len).sum();
-        assert_eq!(found, there.len(), "found by what is past");
-        assert_eq!(self.by_key.len(), there.len(), "found by what is past");
     }
 }
 

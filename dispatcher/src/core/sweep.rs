@@ -38,7 +38,7 @@ impl Core {
         self.room.look_for_surplus();
         self.wake_for_memory();
         self.sweeping.pools = self.pools.existing().len();
-        self.sweeping.tenants = self.tenants.unused().len();
+        self.sweeping.tenants = self.unused_tenants.len();
         self.sweeping.sessions.begin(self.sessions.slots_used());
         self.sweep_on(words);
         // Last: what is told of it names its pool, which may then be used by nobody.
@@ -85,7 +85,8 @@ impl Core {
     fn sweep_tenants(&mut self) {
         let most = self.sweeping.tenants.min(POOLS_AT_ONCE);
         let mut some = Vec::new();
-        (self.tenants.unused()).some_from(self.sweeping.next_tenant, most, &mut some);
+        self.unused_tenants
+            .some_from(self.sweeping.next_tenant, most, &mut some);
         self.sweeping.tenants -= most;
         self.sweeping.next_tenant = some.last().map_or(0, |last| last + 1);
         some.into_iter()

@@ -6,12 +6,12 @@
 
 use super::dedicated::TENANTS_LOOKED_AT;
 use super::ids::SessionId;
+use super::keyed::Keyed;
 use super::pool_memory::Memory;
-use super::pool_set::PoolSet;
 use super::pools::PoolKey;
 use super::sessions::DEFAULT_WEIGHT;
 use super::{Action, Core};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Where there can be no more, so many without a session go at most, for one that comes.
@@ -93,7 +93,34 @@ pub struct Tenant {
     pub handed_out_us: u64,
 }
 
+impl Keyed for Tenant {
+    type Key = TenantKey;
+
+    fn key(&self) -> &Arc<TenantKey> {
+        &self.key
+    }
+
+    fn database_of(key: &TenantKey) -> u32 {
+        key.database_oid
+    }
+}
+
 impl Tenant {
+    fn new(key: Arc<TenantKey>, pool: u32) -> Tenant {
+        Tenant {
+            key,
+            pool,
+            group: None,
+            counted: Counted::default(),
+            in_pool: (0, 0),
+            memory: Memory::default(),
+            keeps_sessions: false,
+            is_counted: false,
+            served: Vec::new(),
+            handed_out_us: 0,
+        }
+    }
+
     pub fn key(&self) -> &Arc<TenantKey> {
         &self.key
     }
@@ -198,96 +225,6 @@ impl Together {
     }
 }
 
-/// All tenants, by number.
-pub struct Tenants {
-    table: Vec<Option<Box<Tenant>>>,
-    free: Vec<u32>,
-    by_key: HashMap<Arc<TenantKey>, u32>,
-    /// By the database's OID.
-    in_database: HashMap<u32, BTreeSet<u32>>,
-    existing: PoolSet,
-    /// Those that have no session.
-    unused: PoolSet,
-    /// Which of them goes next, if there may be no more.
-    unused_from: u32,
-}
-
-impl Tenants {
-    pub fn new(most: usize) -> Tenants {
-        Tenants {
-            table: (0..most).map(|_| None).collect(),
-            free: (0..most as u32).rev().collect(),
-            by_key: HashMap::new(),
-            in_database: HashMap::new(),
-            existing: PoolSet::new(most),
-            unused: PoolSet::new(most),
-            unused_from: 0,
-        }
-    }
-
-    pub fn get(&self, number: u32) -> Option<&Tenant> {
-        self.table.get(number as usize)?.as_deref()
-    }
-
-    pub fn get_mut(&mut self, number: u32) -> Option<&mut Tenant> {
-        self.table.get_mut(number as usize)?.as_deref_mut()
-    }
-
-    #[cfg(test)]
-    pub fn existing(&self) -> &PoolSet {
-        &self.existing
-    }
-
-    pub fn unused(&self) -> &PoolSet {
-        &self.unused
-    }
-
-    /// Those of a database, by its OID, from this number on.
-    pub fn in_database(&self, database: u32, from: u32) -> impl Iterator<Item = u32> + '_ {
-        let tenants = self.in_database.get(&database).into_iter();
-        tenants.flat_map(move |tenants| tenants.range(from..).copied())
-    }
-
-    fn add(&mut self, key: TenantKey, pool: u32) -> Option<u32> {
-        let number = self.free.pop()?;
-        let key = Arc::new(key);
-        self.existing.insert(number);
-        self.unused.insert(number);
-        let of_database = self.in_database.entry(key.database_oid);
-        of_database.or_default().insert(number);
-        self.table[number as usize] = Some(Box::new(Tenant {
-            key: key.clone(),
-            pool,
-            group: None,
-            counted: Counted::default(),
-            in_pool: (0, 0),
-            memory: Memory::default(),
-            keeps_sessions: false,
-            is_counted: false,
-            served: Vec::new(),
-            handed_out_us: 0,
-        }));
-        self.by_key.insert(key, number);
-        Some(number)
-    }
-
-    fn remove(&mut self, number: u32) -> Option<Box<Tenant>> {
-        let tenant = self.table.get_mut(number as usize)?.take()?;
-        self.by_key.remove(tenant.key());
-        let database = tenant.key.database_oid;
-        if let Some(in_database) = self.in_database.get_mut(&database) {
-            in_database.remove(&number);
-            if in_database.is_empty() {
-                self.in_database.remove(&database);
-            }
-        }
-        self.existing.remove(number);
-        self.unused.remove(number);
-        self.free.push(number);
-        Some(tenant)
-    }
-}
-
 impl Core {
     pub(super) fn tenant(&self, number: u32) -> Option<&Tenant> {
         self.tenants.get(number)
@@ -299,7 +236,7 @@ impl Core {
 
     /// The tenant that sessions of this key belong to.
     pub fn find_tenant(&self, key: &TenantKey) -> Option<u32> {
-        self.tenants.by_key.get(key).copied()
+        self.tenants.find(key)
     }
 
     /// A new tenant, and its pool if there is none; None if there can be no more, which
@@ -312,7 +249,7 @@ impl Core {
                 self.drop_one_unused();
             }
             let has_place = has_pool || !self.pools.is_full();
-            if has_place && !self.tenants.free.is_empty() {
+            if has_place && !self.tenants.is_full() {
                 break;
             }
             self.drop_one_unused_tenant();
@@ -320,10 +257,11 @@ impl Core {
         let pool = self.find_pool(&pool_key);
         let pool = pool.or_else(|| self.create_pool(pool_key))?;
         let is_superuser = key.superuser;
-        let Some(number) = self.tenants.add(key, pool) else {
+        let Some(number) = self.tenants.add(key, |key| Tenant::new(key, pool)) else {
             self.count_use(pool);
             return None;
         };
+        self.unused_tenants.insert(number);
         self.sessions.add_tenant(number, pool);
         if let Some(pool) = self.pool_mut(pool) {
             pool.together.all.insert(number);
@@ -341,8 +279,8 @@ impl Core {
     pub(super) fn count_limits(&mut self, number: u32) {
         let members = self.sessions.members_of_tenant(number);
         match members {
-            0 => self.tenants.unused.insert(number),
-            _ => self.tenants.unused.remove(number),
+            0 => self.unused_tenants.insert(number),
+            _ => self.unused_tenants.remove(number),
         }
         let limits = self.limits_of(number).cloned().unwrap_or_default();
         let is = Counted {
@@ -392,21 +330,20 @@ impl Core {
     /// As many as there may be: the next of those that have no session goes, from where it
     /// stopped the last time.
     fn drop_one_unused_tenant(&mut self) {
-        let tenants = &self.tenants;
-        let next = tenants.unused.first_from(tenants.unused_from);
-        if let Some(number) = next.or_else(|| tenants.unused.first_from(0)) {
-            self.tenants.unused_from = number + 1;
+        let from = &mut self.unused_tenants_from;
+        if let Some(number) = self.unused_tenants.next_from(from) {
             self.drop_tenant_if_unused(number);
         }
     }
 
     pub(super) fn drop_tenant_if_unused(&mut self, number: u32) {
-        if !self.tenants.unused.contains(number) {
+        if !self.unused_tenants.contains(number) {
             return;
         }
         let Some(tenant) = self.tenants.remove(number) else {
             return;
         };
+        self.unused_tenants.remove(number);
         if let Some(pool) = self.pools.get_mut(tenant.pool) {
             pool.together.all.remove(&number);
             pool.together.superusers.remove(&number);
@@ -467,15 +404,15 @@ impl Core {
 
     #[cfg(test)]
     pub(super) fn check_tenants(&self) {
-        for number in self.tenants.existing.iter() {
+        self.tenants.check();
+        for number in self.tenants.existing().iter() {
             let tenant = self.tenant(number).expect("it exists");
             let pool = self.pool(tenant.pool).expect("a tenant has a pool");
             assert_eq!(**pool.key(), tenant.key.pool());
             assert!(pool.together.all.contains(&number));
             let members = self.sessions.members_of_tenant(number);
-            assert_eq!(self.tenants.unused.contains(number), members == 0);
+            assert_eq!(self.unused_tenants.contains(number), members == 0);
             assert_eq!(tenant.counted.is_there, members > 0);
-            assert_eq!(self.find_tenant(tenant.key()), Some(number));
         }
         for number in self.pools.existing().iter() {
             let together = &self.pool(number).expect("it exists").together;

@@ -12,6 +12,8 @@ use super::ready_queue::ReadyQueue;
 use super::starts::Starts;
 use super::takings::Takings;
 use super::walk::Walk;
+use crate::core::keyed::Keyed;
+use crate::core::lap::Lap;
 use crate::core::room::Lack;
 use crate::core::tenants::Together;
 use crate::core::SessionId;
@@ -72,14 +74,26 @@ pub struct Pool {
     pub together: Together,
     /// Those that have no room (served.rs).
     pub without_room: BTreeSet<u32>,
-    /// Of these the next one is looked at from here on.
-    next_without_room: u32,
+    /// Of these some are looked at, and the next ones the next time.
+    looks_without_room: Lap,
     /// Sessions are taken over often: one more backend would end that.
     is_short_of_one: bool,
     /// Does it want one more all the time?
     lack: Lack,
     /// In the list of pools to look at.
     is_dirty: bool,
+}
+
+impl Keyed for Pool {
+    type Key = PoolKey;
+
+    fn key(&self) -> &Arc<PoolKey> {
+        &self.key
+    }
+
+    fn database_of(key: &PoolKey) -> u32 {
+        key.database_oid
+    }
 }
 
 impl Pool {
@@ -101,7 +115,7 @@ impl Pool {
             look: Look::default(),
             together: Together::default(),
             without_room: BTreeSet::new(),
-            next_without_room: 0,
+            looks_without_room: Lap::default(),
             lack: Lack::default(),
             is_dirty: false,
         }
@@ -117,11 +131,9 @@ impl Pool {
 
     /// So many of the tenants without room at most, the next ones each time.
     pub fn next_without_room(&mut self, most: usize) -> Vec<u32> {
-        let from = self.next_without_room;
-        let behind = self.without_room.range(from..);
-        let all = behind.chain(self.without_room.range(..from));
-        let some: Vec<u32> = all.take(most).copied().collect();
-        self.next_without_room = some.last().map_or(0, |last| last + 1);
+        let mut some = Vec::new();
+        self.looks_without_room.begin(self.without_room.len());
+        (self.looks_without_room).next(&self.without_room, most, &mut some);
         some
     }
 

@@ -156,7 +156,7 @@ fn who_is_to_have_a_pool_of_his_own_gets_the_place_of_one_that_nobody_uses() {
         create(core, made);
     }
     // Those to which something has happened stay, wherever they are.
-    let unused: Vec<u32> = core.tenants.unused().iter().step_by(7).collect();
+    let unused: Vec<u32> = core.unused_tenants.iter().step_by(7).collect();
     let pools = unused
         .iter()
         .filter_map(|tenant| core.pool_of_tenant(*tenant));

@@ -115,12 +115,17 @@ read_settings(Oid role)
 	return !need_start;
 }
 
+static bool
+can_be_another(void)
+{
+	return BatonSelf.serves_roles && baton_taint_library_of_one_role() == NULL &&
+		baton_plain_can_be_forgotten();
+}
+
 BatonBecomes
 baton_become_look(const BatonSessionRecord *record, Oid role)
 {
-	if (is_another(role, baton_tenant_slot(record->tenant)) &&
-		(!BatonSelf.serves_roles || baton_taint_library_of_one_role() != NULL ||
-		 !baton_plain_can_be_forgotten()))
+	if (is_another(role, baton_tenant_slot(record->tenant)) && !can_be_another())
 		return BATON_BECOMES_NOT;
 	/* what the configuration says to starting backends was another then */
 	if (unlikely((int32) (BatonSelf.starts - record->starts) < 0))
@@ -186,6 +191,18 @@ change_role(Oid role, const char *name, bool superuser)
 	show_role(role);
 }
 
+/* What the last session has left, and the settings of its role. */
+static void
+leave(void)
+{
+	baton_context_leave();
+	/* what pg_stat_activity shows of it is not the next role's to see */
+	baton_identity_clear();
+	if (baton_plain_any())
+		baton_plain_forget_settings();
+	settings_role = InvalidOid;
+}
+
 void
 baton_become(Oid role, const BatonTenantSlot *tenant)
 {
@@ -193,12 +210,7 @@ baton_become(Oid role, const BatonTenantSlot *tenant)
 
 	if (likely(!changes_role && settings_context == NULL))
 		return;
-	baton_context_leave();
-	/* what pg_stat_activity shows of it is not the next role's to see */
-	baton_identity_clear();
-	if (baton_plain_any())
-		baton_plain_forget_settings();
-	settings_role = InvalidOid;
+	leave();
 	if (changes_role)
 		change_role(role, (const char *) tenant->user_name, tenant->superuser != 0);
 	/* one of them may be role */
@@ -211,14 +223,9 @@ baton_become(Oid role, const BatonTenantSlot *tenant)
 void
 baton_become_another(void)
 {
-	if (GetAuthenticatedUserId() == BOOTSTRAP_SUPERUSERID || !BatonSelf.serves_roles ||
-		baton_taint_library_of_one_role() != NULL || !baton_plain_can_be_forgotten())
+	if (GetAuthenticatedUserId() == BOOTSTRAP_SUPERUSERID || !can_be_another())
 		return;
-	baton_context_leave();
-	baton_identity_clear();
-	if (baton_plain_any())
-		baton_plain_forget_settings();
-	settings_role = InvalidOid;
+	leave();
 	change_role(BOOTSTRAP_SUPERUSERID, "another", true);
 }
 

@@ -38,8 +38,8 @@ extern bool baton_plain_can_be_forgotten(void);
 
 /*
  * Another role's settings take the place of the backend's own, which can be forgotten:
- * they become what the files say, then each is announced before it is applied, and in the end those that came
- * to nothing are forgotten.  No item may be there.
+ * they become what the files say, then each is announced before it is applied, and in the
+ * end those that came to nothing are forgotten.  No item may be there.
  */
 extern void baton_plain_forget_settings(void);
 extern void baton_plain_expect(const char *name);

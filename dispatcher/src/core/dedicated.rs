@@ -70,8 +70,10 @@ impl Core {
         // Those beyond the ceiling are there for superusers, whoever has none yet. Whose turn
         // comes when one of the pool's has started is not known: until then no other starts.
         let beyond = places.total.saturating_sub(places.ceiling);
-        let is_starting = self.backends.lives(number).starting() > 0;
-        match (self.superuser_in_need(number, words)).filter(|_| !is_starting) {
+        if self.backends.lives(number).starting() > 0 {
+            return places;
+        }
+        match self.superuser_in_need(number, words) {
             Some(backends) => Places {
                 role: Role {
                     backends: backends + beyond,

@@ -9,12 +9,13 @@ impl Core {
         if self.backends.retire(slot) {
             self.tell_loss(slot, why);
             self.act(Action::Retire(slot));
-            self.has_fewer(slot);
+            self.mark_pool_of(slot);
         }
     }
 
-    /// Of a pool's backends fewer may be kept for reserves now, or be left to others.
-    fn has_fewer(&mut self, slot: u32) {
+    /// It may be free; or it goes, and of its pool's fewer may be kept for reserves now, or
+    /// be left to others.
+    fn mark_pool_of(&mut self, slot: u32) {
         if let Some(number) = self.backends.get(slot).map(|backend| backend.pool()) {
             self.mark_dirty(number);
         }
@@ -29,9 +30,7 @@ impl Core {
     /// It is no longer dedicated if its session has gone.
     pub(super) fn may_be_free(&mut self, slot: u32, words: &impl Words) {
         self.told_dedicated(slot, false, words);
-        if let Some(number) = self.backends.get(slot).map(|backend| backend.pool()) {
-            self.mark_dirty(number);
-        }
+        self.mark_pool_of(slot);
     }
 
     /// A backend exits, as it was asked to or for a reason of its own. What it has in hand
@@ -49,7 +48,7 @@ impl Core {
             Leaving::Outdated => Reason::Outdated,
         };
         self.tell_loss(slot, why);
-        self.has_fewer(slot);
+        self.mark_pool_of(slot);
     }
 
     /// Frees a slot.

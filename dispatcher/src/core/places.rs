@@ -129,11 +129,10 @@ impl Places {
 
     /// Are no more left in a stall than are kept for roles that have few?
     pub fn are_few_left(&self) -> bool {
-        self.has_extra() && self.left() <= self.kept()
+        self.has_extra() && self.are_last_left()
     }
 
     /// May some be left to others?
-    #[cfg(test)]
     pub fn are_last_left(&self) -> bool {
         self.left() <= self.kept()
     }

@@ -2,9 +2,10 @@
 //!
 //! Free of I/O. A pool that waits and may start nothing has a [`Claim`], what
 //! may go for it is a [`Holding`]. Two demands are weighed here: whoever waits
-//! longest comes first, whatever his pool; and a backend is of one database for life, so to pass it on costs a process. Hence pools are served
-//! in turns: what a pool has got it keeps for a *turn*, short enough for all
-//! turns to fit into a part of session_wait_timeout. docs/design/pools.md has
+//! longest comes first, whatever his pool; and a backend is of one database
+//! for life, so to pass it on costs a process. Hence pools are served in turns:
+//! what a pool has got it keeps for a *turn*, short enough for all turns to fit
+//! into a part of session_wait_timeout. docs/design/pools.md has
 //! the reasons.
 
 use super::sessions::DEFAULT_WEIGHT;

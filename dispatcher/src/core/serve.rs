@@ -198,9 +198,8 @@ impl Core {
         if self.waiting_in(number, words) > 0 {
             return false;
         }
-        let slots = self.pool_backends(number).iter().take(SPARE_LOOKS);
-        let free = slots.filter(|slot| words.backend(**slot).is_free());
-        let free = free.take(2).count();
+        let slots = self.pool_backends(number).iter().copied();
+        let free = count_free(slots, words, |_| true);
         let room = || self.growth(number, words).map_or(0, |growth| growth.room());
         free == 2 || free + room() >= 2
     }
@@ -323,7 +322,7 @@ impl Core {
     fn send_to_queue(&mut self, number: u32, id: SessionId, words: &impl Words) -> bool {
         let shared = self.backends.lives(number).shared();
         let queued = self.queued(number, words);
-        let are_few = self.are_few(number);
+        let (are_few, takes_turns) = (self.are_few(number), self.takes_turns(number));
         let Some(pool) = self.pools.get_mut(number) else {
             return false;
         };
@@ -337,7 +336,7 @@ impl Core {
         }
         // Who is in it is served as he came. So where tenants take turns there is one for each
         // backend, and the others wait for their turns.
-        if pool.together.all().len() > 1 && queued >= shared {
+        if takes_turns && queued >= shared {
             self.act(Action::HoldBack(number));
             return false;
         }
@@ -598,11 +597,7 @@ impl Core {
             #[cfg(test)]
             self.check_share(number, words);
         }
-        if for_stall
-            && self
-                .pool(number)
-                .is_some_and(|pool| pool.together.all().len() > 1)
-        {
+        if for_stall && self.takes_turns(number) {
             // Who is in the queue went there before others came whose turn it is first now.
             self.act(Action::TakeBack(number));
             self.round.interrupted.push(number);
@@ -667,6 +662,18 @@ impl Core {
         let first = first.or_else(|| self.in_queue(number, words).next());
         first.and_then(|id| self.wait_us(id)).unwrap_or(0)
     }
+}
+
+/// How many of these are free, of those that count: two at most, and of very many backends some
+/// are looked at.
+pub(super) fn count_free(
+    slots: impl Iterator<Item = u32>,
+    words: &impl Words,
+    counts: impl Fn(u32) -> bool,
+) -> usize {
+    let some = slots.take(SPARE_LOOKS);
+    let free = some.filter(|slot| counts(*slot) && words.backend(*slot).is_free());
+    free.take(2).count()
 }
 
 /// Will a shared backend serve who waits, as far as its words say it?

@@ -13,14 +13,13 @@
 
 use super::dedicated::TENANTS_LOOKED_AT;
 use super::places::{Places, Role};
+use super::serve::count_free;
 use super::sessions::Location;
 use super::{Action, Core, SessionId, Words};
 
 /// Tenants without room that are looked at again in a round in which a session of their pool
 /// has come back, and in a tick; and tenants with reserves.
 const LOOKED_AT_ONCE: usize = 64;
-/// Backends of a pool that are looked at for two free ones.
-const BACKENDS_LOOKED_AT: usize = 256;
 
 impl Core {
     /// Its group's limits, or what is reserved in its pool, may have changed.
@@ -219,8 +218,14 @@ impl Core {
     /// ready queue, where who came first would get it?
     pub(super) fn are_few(&self, number: u32) -> bool {
         let has_some = self.backends.lives(number).shared() > 0;
-        let has_others = self.tenants_of_pool(number) > 1;
-        has_others && has_some && (self.are_mostly_held(number) || self.places(0).are_few_left())
+        self.takes_turns(number)
+            && has_some
+            && (self.are_mostly_held(number) || self.places(0).are_few_left())
+    }
+
+    /// Has a pool several tenants?
+    pub(super) fn takes_turns(&self, number: u32) -> bool {
+        self.tenants_of_pool(number) > 1
     }
 
     fn tenants_of_pool(&self, number: u32) -> usize {
@@ -240,7 +245,7 @@ impl Core {
     /// [many]: Core::has_many
     pub(super) fn keeps_one_free(&self, number: u32) -> bool {
         let may_start_others = self.limits.max_extra != Some(0);
-        may_start_others && self.tenants_of_pool(number) > 1 && self.are_mostly_held(number)
+        may_start_others && self.takes_turns(number) && self.are_mostly_held(number)
     }
 
     /// Has its role two backends for long, and no fewer than each tenant's share?
@@ -251,10 +256,8 @@ impl Core {
 
     fn has_two_free(&self, number: u32, words: &impl Words) -> bool {
         let slots = self.pool(number).map_or(&[][..], |pool| pool.shared());
-        let is_free =
-            |slot: &&u32| self.backends.is_shared(**slot) && words.backend(**slot).is_free();
-        let some = slots.iter().take(BACKENDS_LOOKED_AT);
-        some.filter(is_free).take(2).count() == 2
+        let slots = slots.iter().copied();
+        count_free(slots, words, |slot| self.backends.is_shared(slot)) == 2
     }
 
     fn reserving(&self, number: u32) -> Vec<u32> {

@@ -53,7 +53,8 @@ struct Others {
 /// A tenant that is in turn, since one of its own was served.
 #[derive(Debug)]
 struct InTurn {
-    /// Its weight then.
+    /// The least weight that it has had: what it was served for before may have cost it more
+    /// than it would now.
     weight: u64,
     others: BTreeMap<u32, Others>,
 }
@@ -76,6 +77,8 @@ pub struct Turns {
     with_reserves: BTreeSet<u32>,
     /// Tenants that were served where others left the last backends to them.
     before_others: BTreeSet<u32>,
+    /// The least that a tenant's weight was.
+    least_weights: BTreeMap<u32, u64>,
     was_forced: bool,
     waiters: BTreeMap<SessionId, Waiter>,
     late: BTreeMap<u32, Late>,
@@ -113,6 +116,9 @@ impl Turns {
         };
         let tenant = self.tenants.entry(session.tenant()).or_default();
         tenant.by_line[at(session.line())] += by;
+        let weight = core.sessions().weight_of_tenant(session.tenant());
+        let least = self.least_weights.entry(session.tenant());
+        least.and_modify(|it| *it = weight.min(*it)).or_insert(weight);
         tenant.taken_back += i64::from(by < 0);
         let in_turn = self.in_turn.entry(session.pool()).or_default();
         for other in in_turn.values_mut().filter(|_| by < 0) {
@@ -146,15 +152,16 @@ impl Turns {
         let all: BTreeSet<u32> = all.filter(is_in_turn).collect();
         let in_turn = self.in_turn.entry(pool).or_default();
         in_turn.retain(|tenant, _| all.contains(tenant));
-        let is_new = |weight| InTurn {
-            weight,
+        let weights = &self.least_weights;
+        let is_new = |tenant| InTurn {
+            weight: weights.get(&tenant).map_or(u64::MAX, |it| *it).min(weight(tenant)),
             others: BTreeMap::new(),
         };
-        in_turn.insert(own, is_new(weight(own)));
+        in_turn.insert(own, is_new(own));
         let is_other = |tenant: &u32| *tenant != own;
         for tenant in all.into_iter().filter(is_other) {
             let passed = in_turn.entry(tenant);
-            let passed = passed.or_insert_with(|| is_new(weight(tenant)));
+            let passed = passed.or_insert_with(|| is_new(tenant));
             let others = passed.others.entry(own).or_default();
             others.served += 1;
             others.weight = others.weight.max(weight(own));

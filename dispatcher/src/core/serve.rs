@@ -23,6 +23,9 @@ const LOOKED_AT_ONCE: usize = 256;
 /// Backends of a pool that are looked at for two free ones.
 const SPARE_LOOKS: usize = 256;
 
+/// Backends that are started in a round: each takes some ten microseconds.
+const STARTED_AT_ONCE: usize = 64;
+
 /// Pools that are being served.
 pub struct Round {
     /// So many backends of one are looked at in a round.
@@ -42,6 +45,8 @@ pub struct Round {
     /// What is in their queues is being taken back, amid a round: whoever went there first
     /// would be overtaken by who is handed out now.
     interrupted: Vec<u32>,
+    /// So many backends have been started.
+    started: usize,
     spare: Vec<u32>,
 }
 
@@ -56,6 +61,7 @@ impl Default for Round {
             passed: None,
             meant_for: Vec::new(),
             interrupted: Vec::new(),
+            started: 0,
             spare: Vec::new(),
         }
     }
@@ -87,6 +93,7 @@ impl Core {
     /// have become free to whom they are due (place_key, room.rs).
     pub(super) fn round_ends(&mut self, words: &impl Words) {
         self.round.interrupted.clear();
+        self.round.started = 0;
         self.look_for_places();
         if self.dirty.is_empty() {
             return;
@@ -589,8 +596,14 @@ impl Core {
         if let Some(pool) = self.pool_mut(number) {
             pool.has_asked_for_one();
         }
+        let starts = growth.starts().min(most);
+        let started = starts.min(STARTED_AT_ONCE - self.round.started);
+        if started < starts {
+            self.mark_dirty(number);
+        }
+        self.round.started += started;
         let mut for_stall = false;
-        for nth in 0..growth.starts().min(most) {
+        for nth in 0..started {
             let why = growth.why_start(nth);
             for_stall |= why == Reason::Stall;
             self.open(number, why);

@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 use summary::Summary;
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 19] = [
+const FOUND: [(u64, &str); 20] = [
     (
         197,
         "a place in a stall that a role may not take counted as the one it gets: no room was made",
@@ -123,6 +123,10 @@ const FOUND: [(u64, &str); 19] = [
     (
         2000515,
         "one that starts amid a look was looked at in place of one that slept: not poked",
+    ),
+    (
+        4712,
+        "all of max_backends were started in one turn of the loop",
     ),
 ];
 

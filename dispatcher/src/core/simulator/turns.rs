@@ -118,7 +118,9 @@ impl Turns {
         tenant.by_line[at(session.line())] += by;
         let weight = core.sessions().weight_of_tenant(session.tenant());
         let least = self.least_weights.entry(session.tenant());
-        least.and_modify(|it| *it = weight.min(*it)).or_insert(weight);
+        least
+            .and_modify(|it| *it = weight.min(*it))
+            .or_insert(weight);
         tenant.taken_back += i64::from(by < 0);
         let in_turn = self.in_turn.entry(session.pool()).or_default();
         for other in in_turn.values_mut().filter(|_| by < 0) {
@@ -154,7 +156,10 @@ impl Turns {
         in_turn.retain(|tenant, _| all.contains(tenant));
         let weights = &self.least_weights;
         let is_new = |tenant| InTurn {
-            weight: weights.get(&tenant).map_or(u64::MAX, |it| *it).min(weight(tenant)),
+            weight: weights
+                .get(&tenant)
+                .map_or(u64::MAX, |it| *it)
+                .min(weight(tenant)),
             others: BTreeMap::new(),
         };
         in_turn.insert(own, is_new(own));

@@ -38,7 +38,6 @@
 
 #include "called_functions.h"
 #include "name_hash.h"
-#include "statement_bindings.h"
 
 #define CHANGED_MAX 4096
 #define NOTED_MAX 1024
@@ -224,9 +223,8 @@ look_up(Oid function, const BatonSearchPath *path, BatonCompetitorFound found)
 }
 
 void
-baton_called_analysed(Query *query, BatonCompetitorFound found)
+baton_called_analysed(const List *functions, BatonCompetitorFound found)
 {
-	List	   *functions = baton_bindings_functions(list_make1(query));
 	BatonSearchPath *path;
 	ListCell   *cell;
 
@@ -235,7 +233,6 @@ baton_called_analysed(Query *query, BatonCompetitorFound found)
 	path = baton_search_path_get(CurrentMemoryContext);
 	foreach(cell, functions)
 		look_up(lfirst_oid(cell), path, found);
-	list_free(functions);
 }
 
 const BatonCompetitors *

@@ -44,10 +44,13 @@ typedef void (*BatonFunctionNamed) (uint32 hash);
 extern bool baton_called_any_changed(void);
 extern bool baton_called_name_changed(BatonFunctionNamed named);
 
-/* In a transaction: looks up the competitors of each function that a query calls. */
+/*
+ * In a transaction: looks up the competitors of each of the functions, which a query
+ * calls (baton_bindings_functions).
+ */
 typedef void (*BatonCompetitorFound) (uint32 hash);
 
-extern void baton_called_analysed(Query *query, BatonCompetitorFound found);
+extern void baton_called_analysed(const List *functions, BatonCompetitorFound found);
 
 /*
  * What was looked up for a function as it was called with that search path; NULL: it

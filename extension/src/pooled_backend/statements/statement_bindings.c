@@ -241,13 +241,12 @@ add_types(List **types, List *more)
 		add_type(types, lfirst_oid(cell));
 }
 
-static bool
-find_types(Node *node, void *context)
+/* The types of this node itself. */
+static void
+add_types_of(List **types, Node *node)
 {
 	ListCell   *cell;
 
-	if (node == NULL)
-		return false;
 	switch (nodeTag(node))
 	{
 		case T_Const:
@@ -261,24 +260,35 @@ find_types(Node *node, void *context)
 		case T_ArrayCoerceExpr:
 		case T_ConvertRowtypeExpr:
 		case T_FieldStore:
-			add_type(context, exprType(node));
+			add_type(types, exprType(node));
 			break;
 		case T_FieldSelect:
-			add_type(context, exprType((Node *) ((FieldSelect *) node)->arg));
+			add_type(types, exprType((Node *) ((FieldSelect *) node)->arg));
 			break;
 		case T_TableFunc:
-			add_types(context, ((TableFunc *) node)->coltypes);
+			add_types(types, ((TableFunc *) node)->coltypes);
 			break;
 		case T_RangeTblEntry:
 			foreach(cell, ((RangeTblEntry *) node)->functions)
-				add_types(context, ((RangeTblFunction *) lfirst(cell))->funccoltypes);
-			return false;
-		case T_Query:
-			return walk_query((Query *) node, find_types, context,
-							  QTW_EXAMINE_RTES_BEFORE);
+				add_types(types, ((RangeTblFunction *) lfirst(cell))->funccoltypes);
+			break;
 		default:
 			break;
 	}
+}
+
+static bool
+find_types(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+		return walk_query((Query *) node, find_types, context,
+						  QTW_EXAMINE_RTES_BEFORE);
+	add_types_of(context, node);
+	/* what is in it is walked by itself */
+	if (IsA(node, RangeTblEntry))
+		return false;
 	return expression_tree_walker(node, find_types, context);
 }
 
@@ -289,13 +299,9 @@ baton_bindings_types(List *queries)
 }
 
 /* Rules and defaults that are stored have lost the place in their text (readfuncs.c). */
-static bool
-find_functions(Node *node, void *context)
+static void
+add_function(List **functions, Node *node)
 {
-	List	  **functions = context;
-
-	if (node == NULL)
-		return false;
 	if (IsA(node, FuncExpr))
 	{
 		const FuncExpr *call = (FuncExpr *) node;
@@ -310,8 +316,16 @@ find_functions(Node *node, void *context)
 		*functions = list_append_unique_oid(*functions, ((WindowFunc *) node)->winfnoid);
 	else if (IsA(node, TableSampleClause))
 		*functions = list_append_unique_oid(*functions, ((TableSampleClause *) node)->tsmhandler);
-	else if (IsA(node, Query))
+}
+
+static bool
+find_functions(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
 		return walk_query((Query *) node, find_functions, context, 0);
+	add_function(context, node);
 	return expression_tree_walker(node, find_functions, context);
 }
 
@@ -319,6 +333,40 @@ List *
 baton_bindings_functions(List *queries)
 {
 	return found_in(queries, find_functions);
+}
+
+/* Both of them. */
+typedef struct Both
+{
+	List	   *types;
+	List	   *functions;
+} Both;
+
+static bool
+find_both(Node *node, void *context)
+{
+	Both	   *both = context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+		return walk_query((Query *) node, find_both, context,
+						  QTW_EXAMINE_RTES_BEFORE);
+	add_types_of(&both->types, node);
+	if (IsA(node, RangeTblEntry))
+		return false;
+	add_function(&both->functions, node);
+	return expression_tree_walker(node, find_both, context);
+}
+
+void
+baton_bindings_types_and_functions(Query *query, List **types, List **functions)
+{
+	Both		both = {NIL, NIL};
+
+	(void) find_both((Node *) query, &both);
+	*types = both.types;
+	*functions = both.functions;
 }
 
 bool

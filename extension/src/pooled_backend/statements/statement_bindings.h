@@ -31,6 +31,9 @@ extern List *baton_bindings_types(List *queries);
 /* Functions that their text calls by a name, not those of views and defaults. */
 extern List *baton_bindings_functions(List *queries);
 
+/* Both of one query, by one walk. */
+extern void baton_bindings_types_and_functions(Query *query, List **types, List **functions);
+
 /* Does the analysed query hold the time itself? */
 extern bool baton_bindings_moment(Query *query, const char *text);
 

@@ -365,15 +365,18 @@ void
 baton_names_query_analysed(Query *query)
 {
 	List	   *types;
+	List	   *functions;
 	ListCell   *cell;
 
 	if (object_made == NULL)
 		return;
-	types = baton_bindings_types(list_make1(query));
+	/* of each query, whether it is kept or not: so by one walk */
+	baton_bindings_types_and_functions(query, &types, &functions);
 	foreach(cell, types)
 		look_up_type(lfirst_oid(cell));
 	list_free(types);
-	baton_called_analysed(query, baton_names_expect);
+	baton_called_analysed(functions, baton_names_expect);
+	list_free(functions);
 }
 
 static void

@@ -30,6 +30,7 @@
 #include "utils/elog.h"
 #include "utils/resowner.h"
 
+#include "analysed_once.h"
 #include "attach.h"
 #include "become.h"
 #include "builtin_table.h"
@@ -173,8 +174,11 @@ static void
 post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 {
 	baton_settings_analysis_ends(pstate);
-	baton_names_query_analysed(query);
-	baton_functions_analysed(pstate, query);
+	if (!baton_analysed_for_once(pstate))
+	{
+		baton_names_query_analysed(query);
+		baton_functions_analysed(pstate, query);
+	}
 	baton_role_check();
 	baton_cancel_fire();
 	if (next_post_parse_analyze)

@@ -142,7 +142,7 @@ baton_catalog_age_function(Oid function)
 	if (domains_hold_functions || !attached || function < FirstNormalObjectId)
 		return;
 	for (MemoryContext context = CurrentMemoryContext; context != NULL; context = context->parent)
-		if (strcmp(context->name, "Domain constraints") == 0)
+		if (context->name[0] == 'D' && strcmp(context->name, "Domain constraints") == 0)
 			domains_hold_functions = true;
 }
 

@@ -54,6 +54,13 @@ typedef struct NotedQuery
 								 * follows */
 } NotedQuery;
 
+/* A statement of a function. */
+typedef struct Statement
+{
+	uint64		checked;		/* the stay that it was looked at for */
+	const NotedQuery *last;		/* of its queries, the one found last */
+} Statement;
+
 /* Lies in the memory of a compiled function. */
 typedef struct FunctionRecords
 {
@@ -61,11 +68,13 @@ typedef struct FunctionRecords
 	PLpgSQL_function *function;
 	bool		has;
 	List	   *queries;		/* keys in `noted` */
-	uint64	   *checked;		/* by statement: the session it was looked at
-								 * for */
+	Statement  *statements;		/* by their numbers */
 } FunctionRecords;
 
 #define CASE_VARIABLE "__Case__Variable_"
+
+/* Of a statement whose queries have no variables that may change. */
+#define HAS_NONE PG_UINT64_MAX
 
 static void statement_begins(PLpgSQL_execstate *estate, PLpgSQL_stmt *statement);
 
@@ -132,8 +141,8 @@ find(PLpgSQL_function *function)
 	records->function = function;
 	records->has = has_records(function);
 	if (records->has)
-		records->checked = MemoryContextAllocZero(function->fn_cxt,
-												  (function->nstatements + 1) * sizeof(uint64));
+		records->statements = MemoryContextAllocZero(function->fn_cxt,
+													 (function->nstatements + 1) * sizeof(Statement));
 	records->callback.func = function_has_gone;
 	records->callback.arg = records;
 	MemoryContextRegisterResetCallback(function->fn_cxt, &records->callback);
@@ -190,6 +199,15 @@ baton_function_records_is_own(const ParseState *pstate)
 	return param_hook == NULL || pstate->p_paramref_hook == param_hook;
 }
 
+/* A query has got variables that may change: no statement is known to have none. */
+static void
+look_at_all(FunctionRecords *records)
+{
+	for (unsigned int i = 0; i <= records->function->nstatements; i++)
+		if (records->statements[i].checked == HAS_NONE)
+			records->statements[i].checked = 0;
+}
+
 void
 baton_function_records_analysed(ParseState *pstate)
 {
@@ -224,6 +242,8 @@ baton_function_records_analysed(ParseState *pstate)
 	while ((dno = bms_next_member(expr->paramnos, dno)) >= 0)
 		count += may_change(estate->datums[dno]);
 	if (count > query->count)
+		look_at_all(records);
+	if (count > query->count)
 	{
 		if (query->types != NULL)
 			pfree(query->types);
@@ -242,13 +262,31 @@ baton_function_records_analysed(ParseState *pstate)
 		}
 }
 
+/* A statement that is looked at. */
+typedef struct Looking
+{
+	PLpgSQL_execstate *estate;
+	Statement  *statement;
+	bool		has_none;		/* of its queries, which all are planned, none
+								 * has variables that may change */
+} Looking;
+
+/* What is noted goes with the function only. */
+static const NotedQuery *
+query_of(Statement *within, const PLpgSQL_expr *expr)
+{
+	if (within->last == NULL || within->last->expr != expr)
+		within->last = hash_search(noted, &expr, HASH_FIND, NULL);
+	return within->last;
+}
+
 /* A variable of CASE has the type that its expression has, case_type. */
 static bool
-same_types(PLpgSQL_execstate *estate, const PLpgSQL_expr *expr, Oid case_type)
+same_types(Looking *looking, const PLpgSQL_expr *expr, Oid case_type)
 {
+	PLpgSQL_execstate *estate = looking->estate;
 	const NotedQuery *query = NULL;
 	int			dno = -1;
-	bool		found;
 
 	while ((dno = bms_next_member(expr->paramnos, dno)) >= 0)
 	{
@@ -257,8 +295,9 @@ same_types(PLpgSQL_execstate *estate, const PLpgSQL_expr *expr, Oid case_type)
 
 		if (!may_change(estate->datums[dno]))
 			continue;
+		looking->has_none = false;
 		if (query == NULL)
-			query = hash_search(noted, &expr, HASH_FIND, &found);
+			query = query_of(looking->statement, expr);
 		if (query == NULL || !type_of(estate, dno, &now))
 			return false;
 		if (estate->datums[dno]->dtype == PLPGSQL_DTYPE_VAR)
@@ -290,33 +329,38 @@ learn_hook(PLpgSQL_expr *expr)
 }
 
 static void
-check_for(PLpgSQL_execstate *estate, PLpgSQL_expr *expr, Oid case_type)
+check_for(Looking *looking, PLpgSQL_expr *expr, Oid case_type)
 {
 	ListCell   *cell;
 
-	if (expr == NULL || expr->plan == NULL)
+	if (expr == NULL)
 		return;
+	if (expr->plan == NULL)
+	{
+		looking->has_none = false;
+		return;
+	}
 	if (param_hook == NULL)
 		learn_hook(expr);
-	if (same_types(estate, expr, case_type))
+	if (same_types(looking, expr, case_type))
 		return;
 	foreach(cell, expr->plan->plancache_list)
 		baton_plan_invalidate(lfirst(cell));
 }
 
 static void
-check(PLpgSQL_execstate *estate, PLpgSQL_expr *expr)
+check(Looking *looking, PLpgSQL_expr *expr)
 {
-	check_for(estate, expr, InvalidOid);
+	check_for(looking, expr, InvalidOid);
 }
 
 static void
-check_list(PLpgSQL_execstate *estate, List *exprs)
+check_list(Looking *looking, List *exprs)
 {
 	ListCell   *cell;
 
 	foreach(cell, exprs)
-		check(estate, lfirst(cell));
+		check(looking, lfirst(cell));
 }
 
 /* The type of an expression as it is planned; invalid if it is not. */
@@ -334,50 +378,50 @@ planned_type(const PLpgSQL_expr *expr)
 }
 
 static void
-check_case(PLpgSQL_execstate *estate, const PLpgSQL_stmt_case *statement)
+check_case(Looking *looking, const PLpgSQL_stmt_case *statement)
 {
 	ListCell   *cell;
 
-	check(estate, statement->t_expr);
+	check(looking, statement->t_expr);
 	foreach(cell, statement->case_when_list)
-		check_for(estate, ((PLpgSQL_case_when *) lfirst(cell))->expr,
+		check_for(looking, ((PLpgSQL_case_when *) lfirst(cell))->expr,
 				  planned_type(statement->t_expr));
 }
 
 static void
-check_block(PLpgSQL_execstate *estate, const PLpgSQL_stmt_block *block)
+check_block(Looking *looking, const PLpgSQL_stmt_block *block)
 {
 	for (int i = 0; i < block->n_initvars; i++)
 	{
-		PLpgSQL_datum *datum = estate->datums[block->initvarnos[i]];
+		PLpgSQL_datum *datum = looking->estate->datums[block->initvarnos[i]];
 
 		if (datum->dtype == PLPGSQL_DTYPE_VAR)
-			check(estate, ((PLpgSQL_var *) datum)->default_val);
+			check(looking, ((PLpgSQL_var *) datum)->default_val);
 		else if (datum->dtype == PLPGSQL_DTYPE_REC)
-			check(estate, ((PLpgSQL_rec *) datum)->default_val);
+			check(looking, ((PLpgSQL_rec *) datum)->default_val);
 	}
 }
 
 static void
-check_cursor(PLpgSQL_execstate *estate, int dno)
+check_cursor(Looking *looking, int dno)
 {
-	if (estate->datums[dno]->dtype == PLPGSQL_DTYPE_VAR)
-		check(estate, ((PLpgSQL_var *) estate->datums[dno])->cursor_explicit_expr);
+	if (looking->estate->datums[dno]->dtype == PLPGSQL_DTYPE_VAR)
+		check(looking, ((PLpgSQL_var *) looking->estate->datums[dno])->cursor_explicit_expr);
 }
 
 #define OF(type) ((PLpgSQL_stmt_##type *) statement)
-#define CHECK(expr) check(estate, expr)
+#define CHECK(expr) check(looking, expr)
 
 /* What the statement itself evaluates, not those within it. */
 static void
-check_statement(PLpgSQL_execstate *estate, PLpgSQL_stmt *statement)
+check_statement(Looking *looking, PLpgSQL_stmt *statement)
 {
 	ListCell   *cell;
 
 	switch (statement->cmd_type)
 	{
 		case PLPGSQL_STMT_BLOCK:
-			check_block(estate, OF(block));
+			check_block(looking, OF(block));
 			break;
 		case PLPGSQL_STMT_ASSIGN:
 			CHECK(OF(assign)->expr);
@@ -388,7 +432,7 @@ check_statement(PLpgSQL_execstate *estate, PLpgSQL_stmt *statement)
 				CHECK(((PLpgSQL_if_elsif *) lfirst(cell))->cond);
 			break;
 		case PLPGSQL_STMT_CASE:
-			check_case(estate, OF(case));
+			check_case(looking, OF(case));
 			break;
 		case PLPGSQL_STMT_WHILE:
 			CHECK(OF(while)->cond);
@@ -403,7 +447,7 @@ check_statement(PLpgSQL_execstate *estate, PLpgSQL_stmt *statement)
 			break;
 		case PLPGSQL_STMT_FORC:
 			CHECK(OF(forc)->argquery);
-			check_cursor(estate, OF(forc)->curvar);
+			check_cursor(looking, OF(forc)->curvar);
 			break;
 		case PLPGSQL_STMT_FOREACH_A:
 			CHECK(OF(foreach_a)->expr);
@@ -420,10 +464,10 @@ check_statement(PLpgSQL_execstate *estate, PLpgSQL_stmt *statement)
 		case PLPGSQL_STMT_RETURN_QUERY:
 			CHECK(OF(return_query)->query);
 			CHECK(OF(return_query)->dynquery);
-			check_list(estate, OF(return_query)->params);
+			check_list(looking, OF(return_query)->params);
 			break;
 		case PLPGSQL_STMT_RAISE:
-			check_list(estate, OF(raise)->params);
+			check_list(looking, OF(raise)->params);
 			foreach(cell, OF(raise)->options)
 				CHECK(((PLpgSQL_raise_option *) lfirst(cell))->expr);
 			break;
@@ -436,18 +480,18 @@ check_statement(PLpgSQL_execstate *estate, PLpgSQL_stmt *statement)
 			break;
 		case PLPGSQL_STMT_DYNEXECUTE:
 			CHECK(OF(dynexecute)->query);
-			check_list(estate, OF(dynexecute)->params);
+			check_list(looking, OF(dynexecute)->params);
 			break;
 		case PLPGSQL_STMT_DYNFORS:
 			CHECK(OF(dynfors)->query);
-			check_list(estate, OF(dynfors)->params);
+			check_list(looking, OF(dynfors)->params);
 			break;
 		case PLPGSQL_STMT_OPEN:
 			CHECK(OF(open)->argquery);
 			CHECK(OF(open)->query);
 			CHECK(OF(open)->dynquery);
-			check_list(estate, OF(open)->params);
-			check_cursor(estate, OF(open)->curvar);
+			check_list(looking, OF(open)->params);
+			check_cursor(looking, OF(open)->curvar);
 			break;
 		case PLPGSQL_STMT_FETCH:
 			CHECK(OF(fetch)->expr);
@@ -467,6 +511,7 @@ static void
 statement_begins(PLpgSQL_execstate *estate, PLpgSQL_stmt *statement)
 {
 	FunctionRecords *records = last_found;
+	Looking		looking;
 
 	if (records == NULL || records->function != estate->func)
 	{
@@ -476,10 +521,13 @@ statement_begins(PLpgSQL_execstate *estate, PLpgSQL_stmt *statement)
 	}
 	if (!records->has || statement->stmtid > records->function->nstatements)
 		return;
-	if (records->checked[statement->stmtid] == stay)
+	looking.statement = &records->statements[statement->stmtid];
+	if (looking.statement->checked == stay || looking.statement->checked == HAS_NONE)
 		return;
-	records->checked[statement->stmtid] = stay;
-	check_statement(estate, statement);
+	looking.estate = estate;
+	looking.has_none = true;
+	check_statement(&looking, statement);
+	looking.statement->checked = looking.has_none ? HAS_NONE : stay;
 }
 
 void

@@ -396,27 +396,3 @@ baton_bindings_is_users_sql(Oid function)
 	ReleaseSysCache(tuple);
 	return result;
 }
-
-static bool
-is_users_sql(Oid function, void *context)
-{
-	return baton_bindings_is_users_sql(function);
-}
-
-static bool
-calls_sql(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if (check_functions_in_node(node, is_users_sql, context))
-		return true;
-	if (IsA(node, Query))
-		return query_tree_walker((Query *) node, calls_sql, context, 0);
-	return expression_tree_walker(node, calls_sql, context);
-}
-
-bool
-baton_bindings_call_sql(Query *query)
-{
-	return calls_sql((Node *) query, NULL);
-}

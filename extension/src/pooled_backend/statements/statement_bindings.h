@@ -40,7 +40,4 @@ extern bool baton_bindings_moment(Query *query, const char *text);
 /* Is it a function in SQL of a user's?  Reads catalogs. */
 extern bool baton_bindings_is_users_sql(Oid function);
 
-/* Does it call a function in SQL of a user's?  Reads catalogs. */
-extern bool baton_bindings_call_sql(Query *query);
-
 #endif							/* BATON_STATEMENT_BINDINGS_H */

@@ -29,6 +29,7 @@
 
 static int	planning = 0;		/* calls of the planner, nested */
 static bool folded = false;		/* it has executed an immutable function */
+static bool inlined = false;	/* it may have copied a function in SQL */
 static void (*watcher) (bool folds, bool inlines) = NULL;
 static void (*copy_watcher) (Oid function) = NULL;
 static void (*rewritten_watcher) (Query *query) = NULL;
@@ -63,7 +64,10 @@ baton_planning_watch_rewritten(void (*rewritten) (Query *query))
 void
 baton_planning_looks_up(Oid function)
 {
-	if (planning > 0 && copy_watcher != NULL && baton_bindings_is_users_sql(function))
+	if (planning == 0 || !baton_bindings_is_users_sql(function))
+		return;
+	inlined = true;
+	if (copy_watcher != NULL)
 		copy_watcher(function);
 }
 
@@ -79,27 +83,26 @@ baton_planning_run(Query *parse, const char *query_string, int cursor_options,
 {
 	PlannedStmt *result;
 	bool		folded_before = folded;
+	bool		inlined_before = inlined;
 	bool		learns;
 	bool		alike;
-	bool		inlines;
 
 	baton_environment_look_at_role();
 	learns = planning == 0 && parameters != NULL && baton_sparing_asks(query_string);
 	alike = learns && baton_values_are_indifferent(parse);
 	baton_names_in_transaction();
-	inlines = parameters == NULL && baton_bindings_call_sql(parse);
 	if ((parse->commandType != CMD_SELECT || parse->hasModifyingCTE) && rewritten_watcher != NULL)
 		rewritten_watcher(parse);
-	folded = false;
+	folded = inlined = false;
 	planning++;
 	PG_TRY();
 	{
 		result = planner(parse, query_string, cursor_options, parameters);
-		if ((folded || inlines) && parameters == NULL)
+		if ((folded || inlined) && parameters == NULL)
 		{
-			baton_held_folds(query_string, folded, inlines);
+			baton_held_folds(query_string, folded, inlined);
 			if (watcher != NULL)
-				watcher(folded, inlines);
+				watcher(folded, inlined);
 		}
 		if (learns)
 			baton_sparing_learn(query_string, alike, result);
@@ -108,6 +111,7 @@ baton_planning_run(Query *parse, const char *query_string, int cursor_options,
 	{
 		planning--;
 		folded = folded_before;
+		inlined = inlined_before;
 	}
 	PG_END_TRY();
 	return result;

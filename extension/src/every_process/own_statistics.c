@@ -11,9 +11,10 @@
  * To report at each hand-over would cost all sessions what hardly any asks for.
  * So a backend notes whose the counters are, and reports, as a session comes or
  * has ended a transaction among others' counters, at most every REPORT_INTERVAL.
- * Where sessions change faster, a session that asks is answered as if nothing
- * had been counted, and for the next WANTED_HAND_OVERS the backend reports as
- * each session comes.
+ * Where sessions change faster, nearly none finds its own counters after all: then
+ * the interval doubles, up to REPORT_INTERVAL_MOST.  A session that asks is answered
+ * as if nothing had been counted, and for the next WANTED_HAND_OVERS the backend
+ * reports as each session comes.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -30,6 +31,11 @@
 #include "self_check.h"
 
 #define REPORT_INTERVAL 20000	/* microseconds */
+#define REPORT_INTERVAL_MOST (16 * REPORT_INTERVAL)
+
+/* So many looks between two reports are of sessions that change fast. */
+#define MANY_LOOKS 32
+
 #define WANTED_HAND_OVERS 1000
 
 #define OF_SEVERAL PG_UINT64_MAX
@@ -46,11 +52,15 @@ baton_own_statistics_begin(int64 now)
 	if (placed->session != 0)
 	{
 		if (likely(placed->wanted == 0) &&
-			(uint64) (now - placed->reported_at) < REPORT_INTERVAL)
+			(uint64) (now - placed->reported_at) < REPORT_INTERVAL + placed->pause)
 		{
 			placed->session = OF_SEVERAL;
+			placed->looks++;
 			return;
 		}
+		placed->pause = placed->looks < MANY_LOOKS ? 0 :
+			Min(2 * placed->pause + REPORT_INTERVAL, REPORT_INTERVAL_MOST - REPORT_INTERVAL);
+		placed->looks = 0;
 		if (placed->wanted > 0)
 			placed->wanted--;
 		placed->reported_at = now;

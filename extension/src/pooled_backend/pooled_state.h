@@ -267,6 +267,9 @@ typedef struct BatonPlacedStatistics
 	uint64		session;		/* whose they all are; 0: nobody's, there are
 								 * none; none there is: of several */
 	int64		reported_at;	/* by us, for a session that came */
+	uint64		pause;			/* microseconds until the next time, beyond
+								 * the least */
+	uint32		looks;			/* since then, among others' counters */
 	int			wanted;			/* so many hand-overs report, somebody has
 								 * asked */
 } BatonPlacedStatistics;

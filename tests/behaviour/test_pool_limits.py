@@ -56,6 +56,17 @@ def test_a_limit_counts_for_sessions_that_are_there(cluster, crowd):
     wait_until(lambda: begun(cluster, hogs) == 8, what="there is none any more")
 
 
+def test_a_limit_counts_for_sessions_that_backends_have_kept(cluster, crowd):
+    """Nobody waits, so each backend keeps the session that it has served last, from its second transaction on."""
+    hogs = crowd(cluster, 8, user="hog")
+    for _ in range(2):
+        assert begun(cluster, hogs) == 8
+    cluster.sql("ALTER ROLE hog SET pg_baton.pool_max_backends = 2")
+    kept = "SELECT count(session_id) FROM pg_baton_backends WHERE user_name = 'hog'"
+    wait_until(lambda: cluster.sql(kept) == [(0,)], what="they are given back")
+    assert begun(cluster, hogs) == 2
+
+
 def begun(cluster, wires: list[Wire]) -> int:
     """So many of them can be in a transaction at once."""
     for wire in wires:

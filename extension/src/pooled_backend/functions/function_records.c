@@ -242,9 +242,8 @@ baton_function_records_analysed(ParseState *pstate)
 	while ((dno = bms_next_member(expr->paramnos, dno)) >= 0)
 		count += may_change(estate->datums[dno]);
 	if (count > query->count)
-		look_at_all(records);
-	if (count > query->count)
 	{
+		look_at_all(records);
 		if (query->types != NULL)
 			pfree(query->types);
 		query->count = 0;

@@ -213,18 +213,6 @@ baton_bindings_find(BatonBindings *bindings, List *queries, const char *text)
 		(void) find(lfirst(cell), &finding);
 }
 
-/* The OIDs that the walker has put into a list, which is its context. */
-static List *
-found_in(List *queries, Walker walker)
-{
-	List	   *oids = NIL;
-	ListCell   *cell;
-
-	foreach(cell, queries)
-		(void) walker(lfirst(cell), &oids);
-	return oids;
-}
-
 static void
 add_type(List **types, Oid type)
 {
@@ -277,27 +265,6 @@ add_types_of(List **types, Node *node)
 	}
 }
 
-static bool
-find_types(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, Query))
-		return walk_query((Query *) node, find_types, context,
-						  QTW_EXAMINE_RTES_BEFORE);
-	add_types_of(context, node);
-	/* what is in it is walked by itself */
-	if (IsA(node, RangeTblEntry))
-		return false;
-	return expression_tree_walker(node, find_types, context);
-}
-
-List *
-baton_bindings_types(List *queries)
-{
-	return found_in(queries, find_types);
-}
-
 /* Rules and defaults that are stored have lost the place in their text (readfuncs.c). */
 static void
 add_function(List **functions, Node *node)
@@ -318,55 +285,64 @@ add_function(List **functions, Node *node)
 		*functions = list_append_unique_oid(*functions, ((TableSampleClause *) node)->tsmhandler);
 }
 
-static bool
-find_functions(Node *node, void *context)
+/* What is looked for: NULL is not. */
+typedef struct Named
 {
+	List	  **types;
+	List	  **functions;
+} Named;
+
+static bool
+find_named(Node *node, void *context)
+{
+	const Named *named = context;
+
 	if (node == NULL)
 		return false;
 	if (IsA(node, Query))
-		return walk_query((Query *) node, find_functions, context, 0);
-	add_function(context, node);
-	return expression_tree_walker(node, find_functions, context);
+		return walk_query((Query *) node, find_named, context,
+						  QTW_EXAMINE_RTES_BEFORE);
+	if (named->types != NULL)
+		add_types_of(named->types, node);
+	/* what is in it is walked by itself */
+	if (IsA(node, RangeTblEntry))
+		return false;
+	if (named->functions != NULL)
+		add_function(named->functions, node);
+	return expression_tree_walker(node, find_named, context);
+}
+
+List *
+baton_bindings_types(List *queries)
+{
+	List	   *types = NIL;
+	Named		named = {&types, NULL};
+	ListCell   *cell;
+
+	foreach(cell, queries)
+		(void) find_named(lfirst(cell), &named);
+	return types;
 }
 
 List *
 baton_bindings_functions(List *queries)
 {
-	return found_in(queries, find_functions);
-}
+	List	   *functions = NIL;
+	Named		named = {NULL, &functions};
+	ListCell   *cell;
 
-/* Both of them. */
-typedef struct Both
-{
-	List	   *types;
-	List	   *functions;
-} Both;
-
-static bool
-find_both(Node *node, void *context)
-{
-	Both	   *both = context;
-
-	if (node == NULL)
-		return false;
-	if (IsA(node, Query))
-		return walk_query((Query *) node, find_both, context,
-						  QTW_EXAMINE_RTES_BEFORE);
-	add_types_of(&both->types, node);
-	if (IsA(node, RangeTblEntry))
-		return false;
-	add_function(&both->functions, node);
-	return expression_tree_walker(node, find_both, context);
+	foreach(cell, queries)
+		(void) find_named(lfirst(cell), &named);
+	return functions;
 }
 
 void
 baton_bindings_types_and_functions(Query *query, List **types, List **functions)
 {
-	Both		both = {NIL, NIL};
+	Named		named = {types, functions};
 
-	(void) find_both((Node *) query, &both);
-	*types = both.types;
-	*functions = both.functions;
+	*types = *functions = NIL;
+	(void) find_named((Node *) query, &named);
 }
 
 bool

@@ -370,7 +370,6 @@ baton_names_query_analysed(Query *query)
 
 	if (object_made == NULL)
 		return;
-	/* of each query, whether it is kept or not: so by one walk */
 	baton_bindings_types_and_functions(query, &types, &functions);
 	foreach(cell, types)
 		look_up_type(lfirst_oid(cell));

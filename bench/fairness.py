@@ -4,8 +4,9 @@
     fairness.py [--rounds 3] [--seconds 5] [--only WORDS] [--tenants 10000] [--set NAME=VALUE] [--name NAME]
 
 Cells: crowd (a quiet user, and new clients of the busy one, beside 2,000 busy clients), users (50 users with two
-clients each on 8 backends), storm (5,000 log-ins at once after a restart), idle (10,000 connected of whom 50 work),
-analytics (beside look-ups), tenants (10,000 roles with a session each, 100 of them at work; pg_baton alone).
+clients each on 8 backends, and one user with 100), one-backend (it goes between sessions of one user, or of two),
+storm (5,000 log-ins at once after a restart), idle (10,000 connected of whom 50 work), analytics (beside look-ups),
+tenants (10,000 roles with a session each, 100 of them at work; pg_baton alone).
 
 The targets take turns; figures are medians of the rounds.  Both poolers have 8 backends, PgBouncer 8 for each user,
 as it is usually set: it has no bound over all users under which each is served.  Direct connections are processes,
@@ -48,6 +49,7 @@ LOOK_UPS, ANALYSTS = 64, 4
 ANALYSIS = "SELECT count(*), sum(abalance), max(filler) FROM pgbench_accounts"
 TENANTS_AT_WORK = 100
 THINK_MS = 100
+AT_LEAST, AT_MOST = "at least", "at most"
 # Beyond what is measured: log-ins and warm-up.
 ALLOWANCE_S = 200
 
@@ -112,9 +114,26 @@ def crowd(world: World, target: Target) -> Rows:
 
 
 def users(world: World, target: Target) -> Rows:
-    return {f"{USERS} users with {CLIENTS_A_USER} clients each": alone(
-        load(target, "user", USERS * CLIENTS_A_USER, max(world.seconds, USERS_SECONDS), "--users", USERS,
-             "--warmup", 3))}
+    def one(name: str, *options: object) -> dict[str, float]:
+        return alone(load(target, name, USERS * CLIENTS_A_USER, max(world.seconds, USERS_SECONDS), "--warmup", 3,
+                          *options))
+
+    return {f"{USERS} users with {CLIENTS_A_USER} clients each": one("user", "--users", USERS),
+            f"one user with {USERS * CLIENTS_A_USER} clients": one("busy")}
+
+
+def one_backend(world: World, target: Target) -> Rows:
+    """A backend goes from one session to another with each transaction: what another role costs."""
+    if target.name != "pg_baton":
+        return {}
+    # with as many as there are sessions nothing is handed over
+    world.server.set_backends(1)
+    try:
+        return {f"one backend, {words}": alone(load(target, name, 2, world.seconds, "--warmup", 1, *options))
+                for words, name, *options in (("two sessions of a user", "busy"),
+                                              ("a session each of two users", "user", "--users", 2))}
+    finally:
+        world.server.set_backends(BACKENDS)
 
 
 def storm(world: World, target: Target) -> Rows:
@@ -168,7 +187,8 @@ def tenants(world: World, target: Target) -> Rows:
     time.sleep(2)
     after = processes.memory_kib(target.pids)["VmRSS"] - before
     return {f"{TENANTS_AT_WORK} tenants of {TENANTS_AT_WORK}": few,
-            f"{TENANTS_AT_WORK} tenants of {world.tenants:,}": {**many, "after_kib": after} if many else {}}
+            f"{TENANTS_AT_WORK} tenants of {world.tenants:,}": {
+                **many, "after_kib": after, "logins_a_second": world.tenants / many["seconds"]} if many else {}}
 
 
 def at_work(one: Load, target: Target, look=dict) -> dict[str, float]:
@@ -185,7 +205,8 @@ def at_work(one: Load, target: Target, look=dict) -> dict[str, float]:
     return {**found, "pooler_us": used / (found["tps"] * float(one.seconds)) * 1e6, **seen} if found else {}
 
 
-CELLS = {"crowd": crowd, "users": users, "storm": storm, "idle": idle, "analytics": analytics, "tenants": tenants}
+CELLS = {"crowd": crowd, "users": users, "one-backend": one_backend, "storm": storm, "idle": idle,
+         "analytics": analytics, "tenants": tenants}
 
 
 def prepare(server: Server, tenants: int) -> None:
@@ -254,9 +275,10 @@ def markdown(raw: dict) -> str:
         lines.append(f"| {row} | {number(seconds, ',.1f')} s | {number(login, '.2f')} ms | {number(kib)} kB |"
                      f" {number(after)} kB | {number(cpu, '.1f')} us |")
     lines += ["", "## The bars", "", "| what | bar | measured | |", "|---|---|---|---|"]
-    for what, bar, value in bars(raw["cells"]):
+    for what, which, bar, value in bars(raw["cells"]):
         if value is not None:
-            lines.append(f"| {what} | at least {bar:g} | {value:.2f} | {'met' if value >= bar else '**missed**'} |")
+            is_met = value >= bar if which == AT_LEAST else value <= bar
+            lines.append(f"| {what} | {which} {bar:g} | {value:,.2f} | {'met' if is_met else '**missed**'} |")
     return "\n".join(lines) + "\n"
 
 
@@ -273,17 +295,37 @@ def table(cells: dict) -> list[str]:
     return lines
 
 
-def bars(cells: dict) -> list[tuple[str, float, float | None]]:
-    found = [(f"{row}, to direct", 0.9, ratio(one, "tps", "pg_baton", "direct"))
-             for row, one in cells.get("users", {}).items()]
-    for row, one in cells.get("users", {}).items():
-        least, median = of(one, "pg_baton", "user_least"), of(one, "pg_baton", "user_median")
-        found.append((f"{row}, the least user's share of the median's", 0.8, least / median if median else None))
-    work = list(cells.get("idle", {}).items())
-    if len(work) == 2:
-        with_all, few = of(work[1][1], "pg_baton", "tps"), of(work[0][1], "pg_baton", "tps")
-        found.append((f"{work[1][0]}, to these alone", 0.9, with_all / few if with_all and few else None))
+def bars(cells: dict) -> list[tuple[str, str, float, float | None]]:
+    """What, at least or at most, how much, and what was measured."""
+    found: list[tuple[str, str, float, float | None]] = []
+    rows = list(cells.get("users", {}).items())
+    if len(rows) == 2:
+        (many, of_many), (single, of_single) = rows
+        least, median = of(of_many, "pg_baton", "user_least"), of(of_many, "pg_baton", "user_median")
+        found += [
+            (f"{many}, to direct", AT_LEAST, 0.9, ratio(of_many, "tps", "pg_baton", "direct")),
+            (f"{many}, to {single}", AT_LEAST, 0.95, row_ratio(of_many, of_single, "tps")),
+            (f"{many}, longest wait, to direct", AT_MOST, 5, ratio(of_many, "max", "pg_baton", "direct")),
+            (f"{many}, the least user's share of the median's", AT_LEAST, 0.8, least / median if median else None)]
+    rows = list(cells.get("one-backend", {}).items())
+    if len(rows) == 2:
+        (same, of_same), (other, of_other) = rows
+        found.append((f"{other}, time of a transaction, to {same}", AT_MOST, 1.15, row_ratio(of_same, of_other, "tps")))
+    rows = list(cells.get("idle", {}).items())
+    if len(rows) == 2:
+        found.append((f"{rows[1][0]}, to these alone", AT_LEAST, 0.9, row_ratio(rows[1][1], rows[0][1], "tps")))
+    rows = list(cells.get("tenants", {}).items())
+    if len(rows) == 2:
+        (few, of_few), (many, of_many) = rows
+        found += [(f"{many}, to {few}", AT_LEAST, 0.95, row_ratio(of_many, of_few, "tps")),
+                  (f"{many}, log-ins a second", AT_LEAST, 1000,
+                   of(of_many, "pg_baton", "logins_a_second"))]
     return found
+
+
+def row_ratio(one: dict, other: dict, what: str) -> float | None:
+    """Of pg_baton's own, in each round."""
+    return ratio({"one": one.get("pg_baton", []), "other": other.get("pg_baton", [])}, what, "one", "other")
 
 
 def write(path: Path, raw: dict) -> None:

@@ -160,6 +160,11 @@ class Server:
         found = processes.of_directory(self.data)
         return [pid for pid, words in found.items() if words[0].startswith(f"postgres: {USER} ")]
 
+    def set_backends(self, count: int) -> None:
+        self.query(f"ALTER SYSTEM SET pg_baton.max_backends = {count}")
+        self.query("SELECT pg_reload_conf()")
+        self.renew_backends()
+
     def renew_backends(self) -> None:
         """Ends all backends: the next sessions get fresh ones."""
         for pid in self.backends():

@@ -45,7 +45,7 @@ MAJOR_PYTEST_FOLDERS ?= tests/behaviour
 TEST_MODE ?=
 # Test files that run at a time; much of a test is waiting.  check-major runs
 # one, or so many: CI has other tests beside.
-TEST_WORKERS ?= 2
+TEST_WORKERS ?= 4
 MAJOR_TEST_WORKERS ?= 0
 
 # Tests ask the same pg_config.
@@ -158,8 +158,10 @@ check-major: setup-suite ## Of check: what depends on the server's major
 	@$(MAKE) --no-print-directory check-fuzz-ddl FUZZ_CHECK_STEPS=1200
 	@echo "==> fuzzer of session state, of many roles on few backends"
 	@$(MAKE) --no-print-directory check-fuzz-roles
-	@echo "==> PostgreSQL's regression suite, under forced migration"
-	@$(MAKE) --no-print-directory check-regress REGRESS_OPTIONS="--only direct --only forced"
+	@echo "==> PostgreSQL's regression suite, under forced migration, beside other roles"
+	@$(MAKE) --no-print-directory check-regress REGRESS_OPTIONS="--only direct --only forced --other-roles 4"
+	@echo "==> PostgreSQL's isolation suite, under forced migration, beside other roles"
+	@$(MAKE) --no-print-directory check-isolation ISOLATION_OPTIONS="--only forced --other-roles 4"
 	@echo "==> PostgreSQL's tests of who comes in, under forced migration"
 	@$(MAKE) --no-print-directory check-tap TAP_OPTIONS="--only direct --only forced"
 	@echo "==> behaviour"
@@ -216,7 +218,7 @@ check-regress:
 	$(WITH_SERVER) tests/regress/run $(REGRESS_OPTIONS)
 
 check-isolation:
-	$(PYTHON) tests/isolation/run.py
+	$(WITH_SERVER) $(PYTHON) tests/isolation/run.py $(ISOLATION_OPTIONS)
 
 # TAP_OPTIONS names others: "src/bin/pg_dump src/test/subscription".
 check-tap:

@@ -10,5 +10,6 @@ wire.py      a small client of the protocol that can send any bytes
 compare.py   the same script through the pool and directly
 doctor.py    what `baton doctor` says of a cluster
 bystanders.py well-behaved clients beside an attack, whose progress is counted
+other_roles.py sessions of other roles beside a suite, on the backends that serve it
 health.py    is a cluster well, and a load that checks its own answers
 """

@@ -2,7 +2,7 @@
 """PostgreSQL's own isolation suite, directly and through the pool, compared.
 
     run.py [--only direct|forced|normal] [--backends 20] [--tests "NAME..."]
-           [--out build/isolation] [--set NAME=VALUE]...
+           [--out build/isolation] [--other-roles COUNT] [--set NAME=VALUE]...
 
 Its tester, the server's own and unchanged, runs the steps of several sessions
 in many orders.  It knows a session by the process ID that it was told at login,
@@ -97,6 +97,8 @@ def main() -> int:
     parser.add_argument("--only", choices=["direct", "forced", "normal"])
     parser.add_argument("--backends", type=int, default=20)
     parser.add_argument("--tests", default="", type=str.split)
+    parser.add_argument("--other-roles", type=int, default=0, metavar="COUNT",
+                        help="so many are at work in the suite's database by the pool meanwhile")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     arguments = parser.parse_args()
@@ -116,6 +118,8 @@ def main() -> int:
                     arguments.set,
                     arguments.out / mode,
                     lambda cluster, port: run_suite(cluster, port, suite, arguments.tests),
+                    DATABASE,
+                    arguments.other_roles,
                 )
         if "direct" in outcomes and len(outcomes) > 1:
             direct = outcomes.pop("direct")

@@ -2,7 +2,7 @@
 """PostgreSQL's own regression suite, directly and through the pool, compared.
 
     run.py [--only direct|forced|normal]... [--backends 3]
-           [--tests "NAME..."] [--out build/regress] [--tls] [--set NAME=VALUE]...
+           [--tests "NAME..."] [--out build/regress] [--tls] [--other-roles COUNT] [--set NAME=VALUE]...
 
 Three runs, each on a fresh cluster: direct (stock, without the extension),
 forced (through the pool with forced migration) and normal (through the pool
@@ -173,6 +173,8 @@ def main() -> int:
     parser.add_argument("--tests", default="", type=str.split, help="names, in order (test_setup first)")
     parser.add_argument("--tls", action="store_true", default=tls_wanted(),
                         help="through the pool by TLS; so with BATON_TEST_TLS=1")
+    parser.add_argument("--other-roles", type=int, default=0, metavar="COUNT",
+                        help="so many are at work in the suite's database by the pool meanwhile")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     arguments = parser.parse_args()
@@ -202,6 +204,8 @@ def main() -> int:
                     arguments.set,
                     out / mode,
                     lambda cluster, port: run_suite(cluster, port, suite, arguments.tests),
+                    "regression",
+                    arguments.other_roles,
                     secure=arguments.tls,
                 )
         if "direct" in outcomes and len(outcomes) > 1:

@@ -19,6 +19,7 @@ from pathlib import Path
 from harness.account import as_server_user
 from harness.certificates import Authority, make_secure
 from harness.cluster import Cluster, Run
+from harness.other_roles import OtherRoles
 
 SUITE_TIMEOUT_S = 900
 STALL_TIMEOUT_S = 180
@@ -138,11 +139,14 @@ def run_mode(
     settings: list[str],
     keep: Path,
     run_suite: Callable[[Cluster, int], Outcome],
+    database: str,
+    other_roles: int = 0,
     secure: bool = False,
 ) -> Outcome:
     """The suite on a cluster of its own, which must end clean; what it leaves is kept.
 
-    `parameters` are those of a pool; `settings`, NAME=VALUE, the command line's; secure: the pool by TLS."""
+    `parameters` are those of a pool; `settings`, NAME=VALUE, the command line's; so many other roles
+    are at work in the suite's database by the pool meanwhile; secure: the pool by TLS."""
     pooled = mode != "direct"
     all_parameters = dict(SUITE_PARAMETERS)
     if pooled:
@@ -159,7 +163,14 @@ def run_mode(
     try:
         cluster.start()
         print(f"{mode}: running", flush=True)
-        outcome = run_suite(cluster, cluster.pool_port if pooled else cluster.port)
+        others = OtherRoles(cluster, database, other_roles if pooled else 0)
+        with others:
+            outcome = run_suite(cluster, cluster.pool_port if pooled else cluster.port)
+        if others.roles:
+            print(f"{mode}: beside {others.served} transactions of {len(others.roles)} other roles", flush=True)
+            if others.problems():
+                print("\n".join(others.problems()[:20]), flush=True)
+                outcome.finished = False
         try:
             cluster.stop("fast")
             cluster.check_clean()

@@ -48,6 +48,7 @@
 #include "pid_deadlock.h"
 #include "pid_log.h"
 #include "pid_notify.h"
+#include "role_caches.h"
 #include "settings_watch.h"
 #include "statement_environment.h"
 #include "statement_names.h"
@@ -226,7 +227,10 @@ object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg
 	baton_taint_object_access(access, class, object, sub);
 	baton_functions_object_access(access, object);
 	if (access == OAT_FUNCTION_EXECUTE)
+	{
 		baton_catalog_age_function(object);
+		baton_role_caches_function(object);
+	}
 	baton_settings_object_access(access, class, object, argument);
 }
 
@@ -245,6 +249,7 @@ needs_fmgr(Oid function)
 	if (baton_builtin_is_replaced(function))
 		return true;
 	baton_catalog_age_function(function);
+	baton_role_caches_function(function);
 	baton_planning_looks_up(function);
 	needed = baton_taint_function(function);
 	needed |= baton_others_need_calls(function);

@@ -13,7 +13,10 @@
  * Decision: they are dropped when the authenticated user changes.  Of relations those whose
  * entries hold any such expression, found by a walk through the relation cache.  The work is
  * bounded by what the process has used.  The catalogs are not read: the expressions in them
- * are as many and as long as any role that may create a table likes.
+ * are as many and as long as any role that may create a table likes.  Only if a user's
+ * function has been looked up or executed since the last walk: none has been inlined, or
+ * executed for its constant result, without that (hooks.c).  What the server's own functions
+ * are inlined to is no secret, and each role may write it itself.
  *
  * What PostgreSQL 15 to 18 guarantee: the relation cache is a hash table named "Relcache by
  * OID" of RelIdCacheEnt (relcache.c), which is found as hash_table.c says and compared with
@@ -48,6 +51,16 @@ typedef struct RelIdCacheEnt
 } RelIdCacheEnt;
 
 static HTAB *relation_cache = NULL;
+
+/* A user's function may be in what an entry holds. */
+static bool functions_used = true;
+
+void
+baton_role_caches_function(Oid function)
+{
+	if (function >= FirstNormalObjectId)
+		functions_used = true;
+}
 
 static bool
 is_relation_cache(HTAB *table)
@@ -111,6 +124,8 @@ forget_expressions(void)
 void
 baton_role_caches_forget(void)
 {
-	forget_expressions();
+	if (functions_used)
+		forget_expressions();
+	functions_used = false;
 	baton_catalog_forget_domains();
 }

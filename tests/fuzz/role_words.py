@@ -112,8 +112,8 @@ topic(
         Use("SELECT pg_has_role($1, 'r_staff', 'member with admin option')::text", values=("r_guest", "r_plain", "r_name")),
         Use("SELECT has_table_privilege('public.of_team', 'select')::text || has_table_privilege('public.of_staff', 'insert')::text"),
         Use("SELECT has_schema_privilege('team', 'usage')::text"),
-        Use("SELECT string_agg(r.rolname, ',' ORDER BY 1) FROM pg_roles r WHERE r.rolname LIKE 'r\\_%' AND pg_has_role(r.oid, 'usage')"),
-        Use("SELECT string_agg(role_name, ',' ORDER BY 1) FROM information_schema.enabled_roles WHERE role_name LIKE 'r\\_%'"),
+        Use("SELECT string_agg(r.rolname, ',' ORDER BY r.rolname) FROM pg_roles r WHERE r.rolname LIKE 'r\\_%' AND pg_has_role(r.oid, 'usage')"),
+        Use("SELECT string_agg(role_name, ',' ORDER BY role_name) FROM information_schema.enabled_roles WHERE role_name LIKE 'r\\_%'"),
     ),
 )
 
@@ -174,8 +174,8 @@ topic(
            "ALTER TABLE public.owned_rows OWNER TO postgres", "UPDATE public.passes SET holder = 'r_plain'",
            "ALTER ROLE r_plain SET app.tenant = 't2'", "ALTER ROLE r_bypass SET row_security = off", "ALTER ROLE r_bypass RESET ALL"),
     uses=(
-        Use("SELECT string_agg(owner || tenant, ',' ORDER BY 1) FROM public.owned_rows", ("members",)),
-        Use("SELECT string_agg(owner || tenant, ',' ORDER BY 1) FROM public.owned_rows WHERE tenant > $1", ("members",), ("", "t1")),
+        Use("SELECT string_agg(owner || tenant, ',' ORDER BY owner || tenant) FROM public.owned_rows", ("members",)),
+        Use("SELECT string_agg(owner || tenant, ',' ORDER BY owner || tenant) FROM public.owned_rows WHERE tenant > $1", ("members",), ("", "t1")),
         Use("SELECT count(*)::text FROM public.owned_rows WHERE public.is_ours(owner)", ("members",)),
         Use("SELECT row_security_active('public.owned_rows')::text"),
         Use("INSERT INTO public.owned_rows VALUES (current_user, 't1') RETURNING owner", ("members",), writes=True, wrapped=False),

@@ -65,6 +65,7 @@ DIFFERENT = [
     "SELECT generate_series(1, $1)",
     "SELECT twice($1)",
     "SELECT CASE WHEN $1 > 5 THEN twice(b) END FROM keyed WHERE a = 7",
+    "SELECT b FROM keyed WHERE a = $1 AND b < twice(3000)",
     "SELECT b FROM partly WHERE a = $1",
     "SELECT b FROM described WHERE a = $1",
     "SELECT a FROM parent WHERE a = $1",
@@ -214,6 +215,26 @@ def test_a_statement_prepared_after_its_table_was_hidden_means_the_one_in_front(
         finally:
             two_backends.sql("DROP TABLE front.keyed")
         session.finish()
+
+
+@pytest.mark.parametrize("port", ["port", "pool_port"])
+def test_each_custom_plan_has_what_a_function_returns_then(two_backends, port):
+    """Of a function that is wrongly called immutable; a generic plan keeps it."""
+    two_backends.sql("CREATE TABLE rate AS SELECT 0 AS v")
+    two_backends.sql("CREATE FUNCTION rate() RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT v FROM rate); END'")
+    try:
+        for _ in range(4):
+            with Wire.login("127.0.0.1", getattr(two_backends, port)) as session:
+                prepare(session, "SELECT rate() FROM keyed WHERE a = $1")
+                for turn in range(5):
+                    two_backends.sql(f"UPDATE rate SET v = {turn}")
+                    answer = session.ask(bind(["700"], "s") + execute() + sync())
+                    assert [m.row() for m in answer if m.type == "D"] == [[str(turn).encode()]]
+                for _ in range(4):
+                    session.ask(bind(["700"], "s") + execute() + sync())
+                session.finish()
+    finally:
+        two_backends.sql("DROP TABLE rate; DROP FUNCTION rate()")
 
 
 def test_an_index_that_values_matter_for_is_taken_into_account_once_it_is_there(two_backends):

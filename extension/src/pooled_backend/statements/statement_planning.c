@@ -104,8 +104,9 @@ baton_planning_run(Query *parse, const char *query_string, int cursor_options,
 			if (watcher != NULL)
 				watcher(folded, inlined);
 		}
+		/* the next custom plan may hold another result of that function */
 		if (learns)
-			baton_sparing_learn(query_string, alike, result);
+			baton_sparing_learn(query_string, alike && !folded, result);
 	}
 	PG_FINALLY();
 	{

@@ -54,6 +54,8 @@ OPCLASS = [
     "CREATE OPERATOR w.> (LEFTARG = w.k, RIGHTARG = w.k, FUNCTION = w.more)",
     CLASS.format(name="down", order=">", other="<"),
 ]
+UPSERT = ["CREATE TABLE w.t (a int CONSTRAINT one UNIQUE, b int CONSTRAINT other UNIQUE)", "INSERT INTO w.t VALUES (1, 2)"]
+SWAP = ["ALTER INDEX w.one RENAME TO former", "ALTER INDEX w.other RENAME TO one"]
 
 STATEMENTS = {
     "enum_labels_swapped": History(
@@ -173,6 +175,14 @@ STATEMENTS = {
     "operator_class_exchanged": History(
         OPCLASS, ["EXECUTE s"], ["PREPARE s AS SELECT string_agg(k.a::text, ',') FROM (SELECT a FROM keys ORDER BY a) k"],
         ["DROP OPERATOR CLASS w.down USING btree", CLASS.format(name="up", order="<", other=">")],
+    ),
+    "constraint_of_another_index": History(
+        UPSERT, ["EXECUTE s"], ["PREPARE s AS INSERT INTO t VALUES (1, 5) ON CONFLICT ON CONSTRAINT one DO UPDATE SET a = 1 RETURNING *"],
+        SWAP,
+    ),
+    "constraint_of_another_index_in_a_schema": History(
+        UPSERT, ["EXECUTE s"], ["PREPARE s AS INSERT INTO w.t VALUES (1, 5) ON CONFLICT ON CONSTRAINT one DO UPDATE SET a = 1 RETURNING *"],
+        SWAP,
     ),
     "table_made_anew": History(
         ["CREATE TABLE w.anew AS SELECT 1 AS v"],

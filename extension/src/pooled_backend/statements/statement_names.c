@@ -426,6 +426,20 @@ add_string(Collecting *collecting, const char *string)
 	add(collecting, BATON_TYPE_SALT, name);
 }
 
+/* Of ON CONFLICT ON CONSTRAINT; the index has the constraint's name. */
+static void
+add_constraint(Collecting *collecting, const InsertStmt *insert)
+{
+	const OnConflictClause *conflict = insert->onConflictClause;
+
+	if (conflict == NULL || conflict->infer == NULL || conflict->infer->conname == NULL)
+		return;
+	if (insert->relation->schemaname == NULL)
+		add(collecting, 0, conflict->infer->conname);
+	else						/* perhaps in no schema of the path */
+		collecting->names->is_opaque = true;
+}
+
 static bool
 collect(Node *node, void *context)
 {
@@ -448,6 +462,8 @@ collect(Node *node, void *context)
 		add(collecting, BATON_FUNCTION_SALT, strVal(llast(((FuncCall *) node)->funcname)));
 	else if (IsA(node, RangeTableSample))
 		add(collecting, BATON_FUNCTION_SALT, strVal(llast(((RangeTableSample *) node)->method)));
+	else if (IsA(node, InsertStmt))
+		add_constraint(collecting, (InsertStmt *) node);
 	return raw_expression_tree_walker(node, collect, context);
 }
 

@@ -199,6 +199,8 @@ def function(name: str, body: str, declare: str = "", returns: str = "text", arg
     )
 
 
+CONTEXT = ("CREATE DOMAIN w.kind AS int; CREATE FUNCTION w.f(kind w.kind DEFAULT 1) RETURNS text LANGUAGE plpgsql AS"
+           " $$DECLARE said text; BEGIN GET DIAGNOSTICS said = PG_CONTEXT; RETURN said; END$$")
 VAGUE = [f"CREATE FUNCTION w.vague({kind}, time) RETURNS text LANGUAGE plpgsql AS $$BEGIN RETURN '{kind}'; END$$"
          for kind in ("time", "int", "timestamptz")]
 
@@ -263,6 +265,23 @@ FUNCTIONS = {
          "CREATE TRIGGER t BEFORE INSERT ON w.fired FOR EACH ROW EXECUTE FUNCTION w.t()"],
         ["INSERT INTO fired VALUES (1) RETURNING v"], [],
         ["ALTER TABLE w.fired ADD w int DEFAULT 7"],
+    ),
+    "signature_hidden_by_another_function": History(
+        [CONTEXT], ["SELECT w.f()"], [], ["CREATE FUNCTION v.f(w.kind DEFAULT 1) RETURNS int LANGUAGE sql AS 'SELECT 1'"],
+    ),
+    "signature_not_hidden_any_more": History(
+        [CONTEXT, "CREATE FUNCTION v.f(w.kind DEFAULT 1) RETURNS int LANGUAGE sql AS 'SELECT 1'"],
+        ["SELECT w.f()"], [], ["DROP FUNCTION v.f(w.kind)"],
+    ),
+    "argument_s_type_hidden": History([CONTEXT], ["SELECT w.f()"], [], ["CREATE DOMAIN v.kind AS text"]),
+    "argument_s_type_renamed": History([CONTEXT], ["SELECT w.f()"], [], ["ALTER DOMAIN w.kind RENAME TO other"]),
+    "schema_of_a_trigger_function_renamed": History(
+        ["CREATE SCHEMA IF NOT EXISTS elsewhere", "CREATE TABLE w.fired (said text)",
+         function("t", "GET DIAGNOSTICS NEW.said = PG_CONTEXT; RETURN NEW;", returns="trigger").replace("w.t", "elsewhere.t"),
+         "CREATE TRIGGER t BEFORE INSERT ON w.fired FOR EACH ROW EXECUTE FUNCTION elsewhere.t()"],
+        ["INSERT INTO fired DEFAULT VALUES RETURNING said"], [],
+        ["ALTER SCHEMA elsewhere RENAME TO former"],
+        afterwards=["DROP SCHEMA former CASCADE"],
     ),
     "type_of_a_case_changes": History(
         ["CREATE TABLE w.kinds AS SELECT 1 AS v",

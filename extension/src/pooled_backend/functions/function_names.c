@@ -12,6 +12,7 @@
  * compilation.  They are names in the schemas of the search path, and in those that
  * the text names.  So it is with the text of a function in SQL that the planner copies.
  * Functions that a call may mean are known by OID, too (called_functions.c).
+ * The names in the function's signature count as words of its text.
  *
  * Of %TYPE the relations are kept by OID: the types of their columns are compiled
  * in, and a change of these is told by the relation cache.
@@ -22,8 +23,11 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
 #include "lib/ilist.h"
 #include "parser/scansup.h"
 #include "utils/builtins.h"
@@ -294,6 +298,35 @@ add_words(FunctionNames *names, const char *source, bool is_copied)
 }
 
 static void
+add_argument_type(FunctionNames *names, Oid type)
+{
+	Oid			element = get_element_type(type);
+	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(OidIsValid(element) ? element : type));
+	Form_pg_type form;
+
+	if (!HeapTupleIsValid(tuple))
+		return;
+	form = (Form_pg_type) GETSTRUCT(tuple);
+	add_hash(names, baton_name_hash_alone(NameStr(form->typname)));
+	if (form->typnamespace != PG_CATALOG_NAMESPACE)
+		add_schema(names, get_namespace_name(form->typnamespace));
+	ReleaseSysCache(tuple);
+}
+
+/*
+ * plpgsql keeps the function's signature for the CONTEXT of messages.  Schemas in it
+ * depend on what hides the function and the types of its arguments.
+ */
+static void
+add_signature(FunctionNames *names, Form_pg_proc form)
+{
+	add_functions_called(names, NameStr(form->proname));
+	add_schema(names, get_namespace_name(form->pronamespace));
+	for (int i = 0; i < form->pronargs; i++)
+		add_argument_type(names, form->proargtypes.values[i]);
+}
+
+static void
 add_function(FunctionNames *names, Oid function, bool is_copied)
 {
 	HeapTuple	tuple;
@@ -309,16 +342,16 @@ add_function(FunctionNames *names, Oid function, bool is_copied)
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	if (!HeapTupleIsValid(tuple))
 		return;
+	work = AllocSetContextCreate(CurrentMemoryContext, "pg_baton words",
+								 ALLOCSET_DEFAULT_SIZES);
+	caller = MemoryContextSwitchTo(work);
 	source = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &no_source);
 	if (!no_source)
-	{
-		work = AllocSetContextCreate(CurrentMemoryContext, "pg_baton words",
-									 ALLOCSET_DEFAULT_SIZES);
-		caller = MemoryContextSwitchTo(work);
 		add_words(names, TextDatumGetCString(source), is_copied);
-		MemoryContextSwitchTo(caller);
-		MemoryContextDelete(work);
-	}
+	if (!is_copied)
+		add_signature(names, (Form_pg_proc) GETSTRUCT(tuple));
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(work);
 	ReleaseSysCache(tuple);
 	(void) hash_search(names->functions, &function, HASH_ENTER, NULL);
 }

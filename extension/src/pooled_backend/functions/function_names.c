@@ -178,11 +178,11 @@ add_functions_called(FunctionNames *names, const char *word)
 	pfree(competitors.hashes);
 }
 
-/* What stands before a dot, if it is a schema's name. */
+/* What stands before a dot, if it is a schema's name; NULL: there is none. */
 static void
 add_schema(FunctionNames *names, const char *word)
 {
-	Oid			schema = get_namespace_oid(word, true);
+	Oid			schema = word == NULL ? InvalidOid : get_namespace_oid(word, true);
 	NamedSchema *named;
 	MemoryContext caller;
 	ListCell   *cell;
@@ -309,7 +309,7 @@ add_argument_type(FunctionNames *names, Oid type)
 	form = (Form_pg_type) GETSTRUCT(tuple);
 	add_hash(names, baton_name_hash_alone(NameStr(form->typname)));
 	if (form->typnamespace != PG_CATALOG_NAMESPACE)
-		add_schema(names, get_namespace_name(form->typnamespace));
+		add_schema(names, get_namespace_name(form->typnamespace));	/* it may be gone */
 	ReleaseSysCache(tuple);
 }
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from harness.account import DEBUG_PARALLEL
+from harness.account import DEBUG_PARALLEL, server_major
+from harness.health import wait_until
 from harness.processes import ITS_PROCESS
 
 PARAMETERS = {"pg_baton.max_backends": 1}
@@ -41,6 +42,19 @@ def test_custom_parameter_stays_its_session_s_wherever_its_name_sorts(server, na
         assert one.execute(read).fetchone() == ("",)
         with connect(server) as third:
             assert third.execute(read).fetchone() == (None,)
+
+
+@pytest.mark.pool_only
+@pytest.mark.skipif(server_major() > 15, reason="from 16 on the server's table gives up what is removed")
+def test_names_that_past_sessions_have_used_do_not_pile_up_in_a_backend(server):
+    """The server sorts its whole table whenever a SET adds a name to it."""
+    with connect(server) as steady:
+        before = steady.execute(ITS_PROCESS).fetchone()
+        for nth in range(12):
+            with connect(server) as session:
+                session.execute(f"SELECT count(set_config('my.of_{nth}_' || i, 'x', false)) FROM generate_series(1, 100) i")
+            steady.execute("SELECT 1")
+        wait_until(lambda: steady.execute(ITS_PROCESS).fetchone() != before, what="another backend")
 
 
 CONFLICT = "SELECT setting, source FROM pg_settings WHERE name = 'plpgsql.variable_conflict'"

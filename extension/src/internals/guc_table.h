@@ -43,6 +43,9 @@ extern void baton_guc_remove_placeholder(struct config_generic *record);
 /* Is it one that was removed, but has stayed in the table? */
 extern bool baton_guc_is_removed(const struct config_generic *record);
 
+/* So many have stayed that each new one takes long. */
+extern bool baton_guc_table_is_overgrown(void);
+
 /* Where the active value comes from. */
 extern void baton_guc_set_origin(struct config_generic *record, GucSource source,
 								 GucContext scontext, Oid srole);

@@ -13,8 +13,10 @@
  *
  * So a placeholder that must go gets a name that nobody can type and moves to
  * where that name sorts.  Such a record is used again for the next placeholder
- * of whatever name, so that the table does not grow beyond the most that one
- * session had at a time.
+ * of whatever name.  But a session's own SET has guc.c make a new one for each
+ * name that it does not find, and sort the whole table: after 20,000 sessions with
+ * a parameter of their own each SET of such would take 5 ms.  So the table counts
+ * as overgrown from MOST_REMOVED on, and the backend ends.
  *
  * Invariants: a removed record has no value; removed_records lists all of them
  * and nothing else; every name is malloc'd, as guc.c's own are.  A removed
@@ -43,6 +45,8 @@
  * number, which is random, and each backend's own.
  */
 #define REMOVED_PREFIX "\xff\xfepg_baton.hidden_%016" INT64_MODIFIER "x_"
+
+#define MOST_REMOVED 1000
 
 static MemoryContext table_context = NULL;
 static struct config_generic **removed_records = NULL;
@@ -166,6 +170,12 @@ baton_guc_is_removed(const struct config_generic *record)
 	Assert(removed_prefix_length > 0);
 	return (record->flags & GUC_CUSTOM_PLACEHOLDER) != 0 &&
 		strncmp(record->name, removed_prefix, removed_prefix_length) == 0;
+}
+
+bool
+baton_guc_table_is_overgrown(void)
+{
+	return removed_count > MOST_REMOVED;
 }
 
 /* The next name that nobody can type; valid until the next call. */

@@ -331,6 +331,12 @@ baton_guc_is_removed(const struct config_generic *record)
 	return false;
 }
 
+bool
+baton_guc_table_is_overgrown(void)
+{
+	return false;
+}
+
 struct config_generic *
 baton_guc_add_placeholder(const char *name)
 {

@@ -45,6 +45,7 @@
 #include "context_unnamed.h"
 #include "control.h"
 #include "dispatcher_loss.h"
+#include "guc_table.h"
 #include "handover.h"
 #include "held_client.h"
 #include "hold_limit.h"
@@ -182,7 +183,7 @@ pass_baton(void)
 {
 	uint32		state;
 
-	if (!BatonSelf.retire_wanted && baton_retire_asked())
+	if (!BatonSelf.retire_wanted && (baton_retire_asked() || baton_guc_table_is_overgrown()))
 		BatonSelf.retire_wanted = true;
 
 	/*

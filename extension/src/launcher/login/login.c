@@ -589,6 +589,8 @@ baton_login_answer(const char *bytes, Size length, StringInfo out)
 		}
 		PG_CATCH();
 		{
+			bool		lacks_memory = geterrcode() == ERRCODE_OUT_OF_MEMORY;
+
 			HOLD_INTERRUPTS();
 			MemoryContextSwitchTo(context);
 			EmitErrorReport();
@@ -598,7 +600,8 @@ baton_login_answer(const char *bytes, Size length, StringInfo out)
 			init_answer(&answer);
 			answer.method = BATON_AUTH_REJECT;
 			answer.refuse_first = true;
-			refuse(&answer, ERRCODE_INTERNAL_ERROR, "could not check who may log in");
+			refuse(&answer, lacks_memory ? ERRCODE_OUT_OF_MEMORY : ERRCODE_INTERNAL_ERROR,
+				   "could not check who may log in");
 			answer.refusal_hint = "See the server's log.";
 			answer.good_until = 0;
 			RESUME_INTERRUPTS();

@@ -27,6 +27,10 @@
 #include "access/xact.h"
 #include "catalog/pg_db_role_setting.h"
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -41,6 +45,8 @@
 #include "settings_scan.h"
 #include "shared_toast.h"
 #include "wire.h"
+
+#define NO_ROOM_WAIT_MS 20
 
 int			baton_pool_max_backends;
 int			baton_pool_min_backends;
@@ -303,6 +309,52 @@ baton_pool_is_native(Oid role, Oid database, int32 *max_sessions, bool *is_apart
 	return is_native;
 }
 
+/* False: the server's table of locks is full. */
+static bool
+search_if_there_is_room(Search *search)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	bool		there_is = true;
+
+	PG_TRY();
+	{
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		XactIsoLevel = XACT_READ_COMMITTED;
+		search_settings(search);
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() != ERRCODE_OUT_OF_MEMORY)
+			PG_RE_THROW();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		there_is = false;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	return there_is;
+}
+
+/*
+ * A role's locks may leave no room for this one.  Were the launcher to end with the
+ * error, nobody could log in for the second until it is there again; and strict
+ * limits that are made up would stay when the locks are gone.  So it waits.
+ */
+static void
+search_when_there_is_room(Search *search)
+{
+	while (!search_if_there_is_room(search))
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 NO_ROOM_WAIT_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		if (ProcDiePending)
+			proc_exit(1);
+	}
+}
+
 bool
 baton_pool_settings_answer(const char *bytes, Size length, StringInfo answer)
 {
@@ -318,11 +370,7 @@ baton_pool_settings_answer(const char *bytes, Size length, StringInfo answer)
 	search.role = role;
 	search.database = database;
 
-	SetCurrentStatementStartTimestamp();
-	StartTransactionCommand();
-	XactIsoLevel = XACT_READ_COMMITTED;
-	search_settings(&search);
-	CommitTransactionCommand();
+	search_when_there_is_room(&search);
 
 	baton_wire_u32(answer, role);
 	baton_wire_u32(answer, database);

@@ -322,6 +322,11 @@ FUNCTIONS = {
         ["SELECT f()"], [],
         ["DROP FUNCTION w.vague(int, time)"],
     ),
+    "function_of_a_constant_goes": History(
+        [function("g", "RETURN 'g';"), function("f", "RETURN 'g'::regproc;")],
+        ["SELECT f()"], [],
+        ["DROP FUNCTION w.g()"],
+    ),
     "function_in_an_inlined_function_hidden": History(
         [function("g", "RETURN 'behind';"), "CREATE FUNCTION w.body() RETURNS text LANGUAGE sql AS $$SELECT g()$$",
          "CREATE FUNCTION w.outside() RETURNS text LANGUAGE sql AS $$SELECT body()$$", function("f", "RETURN outside();")],

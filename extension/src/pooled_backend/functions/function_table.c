@@ -601,7 +601,8 @@ baton_functions_analysed(ParseState *pstate, Query *query)
 		return;
 	baton_function_records_analysed(pstate);
 	baton_function_names_analysed(running->table->names, query);
-	if (baton_bindings_moment(query, pstate->p_sourcetext))
+	if (baton_bindings_moment(query, pstate->p_sourcetext) ||
+		baton_bindings_function_constant(query))
 		mix(running->table, running->function);
 }
 

@@ -358,6 +358,15 @@ baton_bindings_moment(Query *query, const char *text)
 }
 
 bool
+baton_bindings_function_constant(Query *query)
+{
+	BatonBindings bindings = {0};
+
+	baton_bindings_find(&bindings, list_make1(query), NULL);
+	return bindings.functions;
+}
+
+bool
 baton_bindings_is_users_sql(Oid function)
 {
 	HeapTuple	tuple;

@@ -37,6 +37,9 @@ extern void baton_bindings_types_and_functions(Query *query, List **types, List 
 /* Does the analysed query hold the time itself? */
 extern bool baton_bindings_moment(Query *query, const char *text);
 
+/* Does it hold a function as a constant ('f'::regproc)? */
+extern bool baton_bindings_function_constant(Query *query);
+
 /* Is it a function in SQL of a user's?  Reads catalogs. */
 extern bool baton_bindings_is_users_sql(Oid function);
 

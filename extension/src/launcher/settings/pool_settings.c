@@ -314,7 +314,7 @@ static bool
 search_if_there_is_room(Search *search)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	bool		there_is = true;
+	volatile bool there_is = true;
 
 	PG_TRY();
 	{

@@ -13,7 +13,7 @@ import pytest
 from abuse.turns import knocks
 from harness.cluster import SUPERUSER
 from harness.health import launcher_stopped, wait_until
-from harness.wire import LoginFailed, Wire
+from harness.wire import LoginFailed, Wire, query
 
 pytestmark = pytest.mark.pool_only
 
@@ -81,6 +81,28 @@ def test_logins_at_once_come_to_no_more_than_the_limit(installation):
     assert [comes_in(wire) for wire in wires].count(True) == 2
     for wire in wires:
         wire.close()
+
+
+def test_locks_that_leave_no_room_do_not_end_the_launcher(installation):
+    """It reads what a superuser has set for a role as soon as there is room again."""
+    cluster = installation()
+    launcher = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_baton launcher'"
+    before = cluster.sql(launcher)
+    with login(cluster, "low") as low, login(cluster, SUPERUSER) as superuser, login(cluster, "other") as hoarder:
+        low.query("SELECT 1")
+        with launcher_stopped(cluster):
+            superuser.query("ALTER ROLE low SET pg_baton.pool_weight = 3")
+            for number in itertools.count():
+                text = f"SELECT count(pg_advisory_lock({number}, i)) FROM generate_series(1, 1000) i"
+                if any(message.type == "E" for message in hoarder.ask(query(text))):
+                    break
+        # it tries meanwhile
+        time.sleep(0.5)
+        hoarder.query("SELECT pg_advisory_unlock_all()")
+        wait_until(lambda: in_force(cluster).get("pool_weight") == "3", what="the launcher has told the limits")
+        for session in (low, superuser, hoarder):
+            session.finish()
+    assert cluster.sql(launcher) == before
 
 
 def test_settings_too_long_to_look_through_let_nobody_further_in(installation, bystanders):

@@ -123,6 +123,25 @@ def test_functions_are_freed_while_they_are_in_use(installation):
         session.finish()
 
 
+@pytest.mark.parametrize("leaves", [True, False], ids=["as the session leaves", "between two transactions"])
+def test_a_backend_with_tens_of_thousands_of_statements_in_place_ends(installation, bystanders, leaves):
+    """To close them takes seconds where they are hundreds of thousands: the next session would wait for that."""
+    cluster = installation()
+    with bystanders(cluster) as beside:
+        session = log_in(cluster)
+        session.query("BEGIN")
+        ((pid,),) = cluster.sql("SELECT pid FROM pg_baton_backends WHERE user_name = 'low'")
+        session.query("DO $$BEGIN FOR i IN 1..25000 LOOP EXECUTE format('PREPARE s%s AS SELECT %1$s', i); END LOOP; END$$")
+        session.query("COMMIT")
+        if leaves:
+            session.leave()
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), what="the backend has ended")
+        if not leaves:
+            assert session.query("EXECUTE s24000") == [["24000"]]
+            session.leave()
+        beside.all_go_on()
+
+
 def test_a_backend_that_cannot_free_what_it_holds_ends(installation, bystanders):
     """Between two transactions; its session goes on at another one."""
     cluster = installation(pg_baton__backend_cache_memory="1MB")

@@ -56,6 +56,7 @@
 #include "own_statistics.h"
 #include "pooled_state.h"
 #include "socket_switch.h"
+#include "statement_held.h"
 #include "taint.h"
 
 #define LACKS_MEMORY_LOOK_MS 1000
@@ -183,7 +184,9 @@ pass_baton(void)
 {
 	uint32		state;
 
-	if (!BatonSelf.retire_wanted && (baton_retire_asked() || baton_guc_table_is_overgrown()))
+	/* what the last two say would make the sessions that come next wait */
+	if (!BatonSelf.retire_wanted &&
+		(baton_retire_asked() || baton_guc_table_is_overgrown() || baton_held_are_many()))
 		BatonSelf.retire_wanted = true;
 
 	/*

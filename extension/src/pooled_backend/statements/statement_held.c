@@ -57,6 +57,9 @@
 /* A map that has grown beyond this is not kept. */
 #define MAP_KEPT_SIZE 64
 
+/* To close as many takes tens of milliseconds, as the next session comes. */
+#define MANY 20000
+
 typedef struct HeldEntry
 {
 	const char *name;			/* the statement's */
@@ -528,6 +531,12 @@ baton_held_close(void)
 	MemoryContextReset(placed->memory);
 	placed->sweep_from = 0;
 	placed->fresh = 0;
+}
+
+bool
+baton_held_are_many(void)
+{
+	return placed->map != NULL && placed->map->members > MANY;
 }
 
 Size

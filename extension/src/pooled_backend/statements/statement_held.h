@@ -18,6 +18,9 @@ extern const char *baton_held_attach(void);
 /* The session that was in place leaves: what is of use to others is kept. */
 extern void baton_held_close(void);
 
+/* Has the session in place looked up so many that it is better to end than to close them? */
+extern bool baton_held_are_many(void);
+
 /* The bytes of what the session in place has looked up. */
 extern Size baton_held_bytes(void);
 

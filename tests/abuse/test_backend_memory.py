@@ -35,6 +35,8 @@ TABLES = """DO $$ DECLARE columns text; BEGIN
     FOR t IN 1..250 LOOP EXECUTE format('CREATE TABLE wide%s (%s)', t, columns); END LOOP; END $$"""
 LOOKS = "SELECT count(pg_relation_size(oid)) FROM pg_class WHERE relname LIKE 'wide%'"
 
+MANY = "DO $$BEGIN FOR i IN 1..25000 LOOP EXECUTE format('PREPARE s%s AS SELECT %1$s', i); END LOOP; END$$"
+
 CALLS = "SELECT " + ", ".join(f"public.f{f}(100)" for f in range(1, 41))
 
 
@@ -126,12 +128,12 @@ def test_functions_are_freed_while_they_are_in_use(installation):
 @pytest.mark.parametrize("leaves", [True, False], ids=["as the session leaves", "between two transactions"])
 def test_a_backend_with_tens_of_thousands_of_statements_in_place_ends(installation, bystanders, leaves):
     """To close them takes seconds where they are hundreds of thousands: the next session would wait for that."""
-    cluster = installation()
+    cluster = installation(pg_baton__backend_cache_memory="1GB")
     with bystanders(cluster) as beside:
         session = log_in(cluster)
         session.query("BEGIN")
         ((pid,),) = cluster.sql("SELECT pid FROM pg_baton_backends WHERE user_name = 'low'")
-        session.query("DO $$BEGIN FOR i IN 1..25000 LOOP EXECUTE format('PREPARE s%s AS SELECT %1$s', i); END LOOP; END$$")
+        session.query(MANY)
         session.query("COMMIT")
         if leaves:
             session.leave()

@@ -12,9 +12,6 @@
  *	- statements and functions are dropped, least recently used first, until
  *	  the memory contexts have shrunk to three quarters of the bound;
  *	- malloc_trim() returns free pages to the kernel (glibc keeps them else);
- *	- if that were to take long, for there are tens of thousands, the backend ends:
- *	  a session may have been assigned to it, and the end of a process frees all at
- *	  once (idle.c has it end likewise behind a session that has looked up as many);
  *	- if the process is still far beyond the bound (catalog caches, what a
  *	  library has allocated), the backend ends as it does when it is retired,
  *	  and the dispatcher opens another when one is needed.
@@ -51,9 +48,6 @@
 
 /* It ends only if it has exceeded twice the bound and this. */
 #define RETIRE_SLACK ((Size) 16 * 1024 * 1024)
-
-/* Statements that are dropped one by one, which takes some ten milliseconds. */
-#define MOST_DROPPED 10000
 
 int			baton_backend_cache_memory_kb = 64 * 1024;
 
@@ -119,22 +113,17 @@ baton_cache_memory_sleep(void)
 	return self->used_since_look ? LOOK_INTERVAL_MS : -1;
 }
 
-/*
- * Drops what was used before `before`, least recently used first.  False: there is
- * more than can be dropped one by one.
- */
-static bool
+/* Drops what was used before `before`, least recently used first. */
+static void
 drop_caches(Size most, uint64 before)
 {
 	Size		contexts = in_contexts();
 
-	for (int dropped = 0; contexts > most; dropped++)
+	while (contexts > most)
 	{
 		uint64		statement = baton_common_oldest();
 		uint64		functions = baton_functions_oldest(before);
 
-		if (dropped == MOST_DROPPED)
-			return false;
 		if (statement != 0 && (functions == 0 || statement < functions))
 			contexts -= Min(contexts, baton_common_drop_oldest());
 		else if (functions != 0)
@@ -145,7 +134,6 @@ drop_caches(Size most, uint64 before)
 		else
 			break;
 	}
-	return true;
 }
 
 static void
@@ -159,12 +147,8 @@ shrink(bool is_idle)
 	if (baton_session_held() == 0)
 		baton_statements_forget(BatonPlaced.statements.session);
 	kept = bound + baton_held_bytes();
-	if (!drop_caches(self->first_contexts + kept - bound / 4,
-					 is_idle ? PG_UINT64_MAX : self->looked_uses))
-	{
-		BatonSelf.retire_wanted = true;
-		return;
-	}
+	drop_caches(self->first_contexts + kept - bound / 4,
+				is_idle ? PG_UINT64_MAX : self->looked_uses);
 	(void) malloc_trim(0);
 
 	now = resident();

@@ -54,6 +54,7 @@ const FIRST_WORD_MS: i32 = 30_000;
 
 /// `baton-dispatcher`.
 pub fn main(_arguments: Arguments) -> Result<()> {
+    memory::join_free_blocks_at_once();
     openssl_memory::take_over();
     // Before the first thread, which inherits what is blocked.
     let signals = process::signals().context("could not set up signals")?;

@@ -128,7 +128,10 @@ def dashboard(server, port: int, idle: int) -> list[tuple]:
 
     def all_are_there() -> bool:
         found[:] = server.sql(DASHBOARD)
-        return sum(row[8] for row in found) == len(wires) and sum(row[8] for row in found if row[4] == "active") == 4
+        # A session that has just been answered is idle a moment before it waits for its client.
+        all_wait = all(row[5] is not None for row in found)
+        active = sum(row[8] for row in found if row[4] == "active")
+        return all_wait and active == 4 and sum(row[8] for row in found) == len(wires)
 
     wait_until(all_are_there, what="all are shown")
     server.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'")

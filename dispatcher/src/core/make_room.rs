@@ -7,11 +7,8 @@
 //! more the ticket is taken back and nothing has happened. There is one ticket
 //! at a time; it is given out anew in each tick, as what counts has changed.
 //!
-//! Of very many backends holdings.rs sees some in each round. A ticket that is out stays
-//! out until all have been seen; then one choice is made in a round, and the next one in
-//! the next, until somebody goes or nobody can.
+//! A look reads all backends (holdings.rs), and each choice for a pool compares all of them.
 
-use super::candidates::Candidates;
 use super::pool_changes::Reason;
 use super::room::{choose_surplus, place_key, Choice, Claim, Holding, Rules};
 use super::{Action, Core, Word, Words};
@@ -28,15 +25,15 @@ const SURPLUS_US: u64 = 1_000_000;
 const MOST_TRIED: usize = 32;
 /// so often in all. The others come to their turn in the next tick.
 const MOST_LOOKS: usize = 8192;
-/// Of very many backends so many choices come to nothing, because all is different by now,
-/// before it is waited for the next tick.
-const MOST_IN_VAIN: usize = 16;
 /// From so many backends on, where nobody could go, it is not looked for room as often as
 /// a pool without one comes, but once in a microsecond for each: it costs a tenth of that.
 const MANY_BACKENDS: usize = 100;
-/// Of very many turns this part may end at a time, those that are over for longest: or it
+/// From so many turns on this part may end at a time, those that are over for longest: or it
 /// would be waited for one backend after the other to come to a boundary.
+const MANY_TURNS: usize = 1024;
 const ENDING_PART: usize = 64;
+/// Backends that a ticket is offered to at a time, most.
+const OFFERED_AT_ONCE: usize = 256;
 /// Who has taken a ticket says so at once. If he does not he cannot go.
 const TAKEN_US: u64 = 1_000_000;
 
@@ -68,58 +65,9 @@ pub struct Room {
     tried: usize,
     /// Nobody could go.
     not_before_us: u64,
-    /// It goes on in the next round, without anything having happened.
-    goes_on: bool,
-    /// What it goes on with, when all backends have been seen.
-    deciding: Option<Deciding>,
-}
-
-/// How far it has come to decide who goes.
-#[derive(Default)]
-struct Deciding {
-    /// For a pool without a backend that is late, or is not, nobody goes.
-    is_hopeless: [bool; 2],
-    /// Choices that came to nothing.
-    in_vain: usize,
-    /// In so many parts of all that were seen there is nobody for this pool.
-    nobody_in: (usize, Option<u32>),
-}
-
-/// For whom somebody is looked for, by which rules; no claim: there are too many.
-#[derive(Clone, Copy)]
-struct Wanted<'a> {
-    claim: Option<&'a Claim>,
-    rules: &'a Rules,
-}
-
-impl Wanted<'_> {
-    fn choose<'a, I>(&self, all: I) -> Choice
-    where
-        I: IntoIterator<Item = &'a Holding>,
-        I::IntoIter: Clone,
-    {
-        match self.claim {
-            Some(claim) => self.rules.choose(claim, all),
-            None => choose_surplus(all),
-        }
-    }
-
-    /// One that was chosen a moment ago: may it go by what is so now?
-    fn may_still_go(&self, held: &Holding, is_free: bool) -> bool {
-        let is_free_now = held.free_for_us.is_some() && held.waits_since_us.is_none();
-        match self.claim {
-            Some(claim) => self.rules.may_still_go(claim, held, is_free),
-            None => !is_free || is_free_now,
-        }
-    }
 }
 
 impl Room {
-    /// Is there more to be done without anything having happened?
-    pub fn has_more(&self) -> bool {
-        self.goes_on
-    }
-
     pub fn is_offered(&self) -> bool {
         !self.offered.is_empty()
     }
@@ -184,12 +132,7 @@ impl Room {
 impl Core {
     /// Told in each round, after the pools have been looked at.
     pub(super) fn make_room(&mut self, words: &impl Words) {
-        self.room.goes_on = false;
         if !self.room.is_due || self.now.us < self.room.not_before_us {
-            return;
-        }
-        if self.looks_at_very_many(words) {
-            self.room.goes_on = true;
             return;
         }
         self.room.is_due = false;
@@ -198,22 +141,6 @@ impl Core {
             return self.act(Action::TakeTicketBack(self.room.ticket));
         }
         self.give_ticket(words);
-    }
-
-    /// Very many are looked at in this round, and it is decided in a later one.
-    fn looks_at_very_many(&mut self, words: &impl Words) -> bool {
-        if self.are_few_backends() || self.stopping || self.holdings.are_known(self.now.us) {
-            return false;
-        }
-        if !self.holdings.is_begun() {
-            self.room.deciding = None;
-            let places = self.places(self.going_backends(words));
-            if !places.has_surplus() && self.claims(words).is_empty() {
-                return false;
-            }
-        }
-        self.look_at_holdings(words);
-        true
     }
 
     /// The ticket has been taken back, unless somebody was first and has not
@@ -241,14 +168,7 @@ impl Core {
         if !is_surplus && claims.is_empty() {
             return;
         }
-        let are_few = self.are_few_backends();
-        if are_few {
-            self.holdings.forget();
-            self.look_at_holdings(words);
-        } else if !self.holdings.are_known(self.now.us) {
-            return self.decide_on(Deciding::default());
-        }
-        let mut all = self.holdings.take();
+        let all = self.holdings(words);
         self.room.has_looked(self.now.us, all.len());
         let timeout_us = self.limits.session_wait_timeout_us;
         let passing_us = self.passing.us();
@@ -256,11 +176,10 @@ impl Core {
         let is_untaken = |since_us| self.now.us >= since_us + UNTAKEN_US;
         let rules = Rules::new(self.now.us, timeout_us, all.len(), waiting, passing_us)
             .with_any_end(self.room.untaken_since_us.is_some_and(is_untaken))
-            .with_ending_at_once(if are_few { 1 } else { all.len() / ENDING_PART });
-        let rules = match are_few {
-            true => rules,
-            false => rules.with_sample(all.len(), all.part()),
-        };
+            .with_ending_at_once(match all.len() {
+                ..MANY_TURNS => 1,
+                many => many / ENDING_PART,
+            });
         rules.sort(&mut claims);
         // Of places that are left or about to be, a claim gets one its role may take.
         let mut room = places.room();
@@ -270,41 +189,21 @@ impl Core {
             !gets_one
         });
         if is_surplus {
-            let claim = None;
-            let rules = &rules;
-            let wanted = Wanted { claim, rules };
-            let mut deciding = self.room.deciding.take().unwrap_or_default();
-            if are_few {
-                self.choose_and_offer(wanted, all.all());
-            } else if !self.choose_one(wanted, &mut all, &mut deciding, words) {
-                self.decide_on(deciding);
-            }
+            self.offer(None, choose_surplus(&all));
         } else {
-            self.give_to_first(&rules, &claims, &mut all, words);
-        }
-        self.holdings.put_back(all);
-        if are_few {
-            self.holdings.forget();
+            self.give_to_first(&rules, &claims, &all);
         }
     }
 
     /// The first for whom somebody may go gets the ticket. Of those in front some get the
     /// places of those that are about to go, and are not among these.
-    fn give_to_first(
-        &mut self,
-        rules: &Rules,
-        claims: &[Claim],
-        all: &mut Candidates,
-        words: &impl Words,
-    ) {
-        let are_few = self.are_few_backends();
+    fn give_to_first(&mut self, rules: &Rules, claims: &[Claim], all: &[Holding]) {
         let most_tried = (MOST_LOOKS / all.len().max(1)).clamp(1, MOST_TRIED);
-        let mut may_choose = if are_few { usize::MAX } else { most_tried };
         let tried_before = std::mem::take(&mut self.room.tried);
-        let mut deciding = self.room.deciding.take().unwrap_or_default();
+        // For a pool without a backend that is late, or is not, nobody goes.
+        let mut is_hopeless = [false; 2];
         let mut nth = 0;
         for claim in claims {
-            let tried = tried_before.max(nth);
             if claim.backends > 0 {
                 nth += 1;
                 if nth > tried_before + most_tried {
@@ -317,38 +216,15 @@ impl Core {
             }
             // What goes for one without a backend would for another.
             let kind = usize::from(rules.is_late(claim));
-            if claim.backends == 0 && deciding.is_hopeless[kind] {
+            if claim.backends == 0 && is_hopeless[kind] {
                 continue;
             }
-            let wanted = Wanted {
-                claim: Some(claim),
-                rules,
-            };
-            if may_choose == 0 || !are_few && !self.choose_one(wanted, all, &mut deciding, words) {
-                self.room.tried = tried;
-                return self.decide_on(deciding);
-            }
-            may_choose -= 1;
-            if are_few {
-                self.choose_and_offer(wanted, all.all());
-            }
+            self.offer(Some(claim), rules.choose(claim, all));
             if self.room.is_offered() {
                 return;
             }
-            deciding.is_hopeless[kind] |= claim.backends == 0;
+            is_hopeless[kind] |= claim.backends == 0;
         }
-    }
-
-    /// In the next round, among those that have been seen; or, if it was too often in
-    /// vain, in the next tick.
-    fn decide_on(&mut self, deciding: Deciding) {
-        if deciding.in_vain >= MOST_IN_VAIN {
-            return;
-        }
-        self.room.deciding = Some(deciding);
-        self.room.not_before_us = 0;
-        self.room.is_due = true;
-        self.room.goes_on = true;
     }
 
     /// The order in which pools get what is free.
@@ -413,8 +289,7 @@ impl Core {
         wants
     }
 
-    /// Backends that will have gone in a moment. Of very many that leave it is told from
-    /// some.
+    /// Backends that will have gone in a moment.
     fn going_backends(&self, words: &impl Words) -> usize {
         let is_going = |slot: &&u32| {
             let life = self.backends.life(**slot);
@@ -422,75 +297,21 @@ impl Core {
             life.is_some_and(|life| !life.is_starting())
                 && (word.is_free() || word == Word::Retiring)
         };
-        let leaving = self.backends.leaving();
-        let some = leaving.len().min(self.holdings.at_once());
-        let going = leaving.iter().take(some).filter(is_going).count();
-        going * leaving.len() / some.max(1)
+        self.backends.leaving().iter().filter(is_going).count()
     }
 
-    /// Gives the ticket to whom is chosen.
-    fn choose_and_offer(&mut self, wanted: Wanted, all: &[Holding]) {
-        match wanted.choose(all.iter()) {
-            Choice::Nobody => {}
-            Choice::Free(slot) => self.offer(wanted.claim, vec![slot]),
-            Choice::First(slots) => self.offer(wanted.claim, slots),
-        }
-    }
-
-    /// So it does where there are very many, and what was seen is a moment old. False: to
-    /// be tried again among those that are left, or in the next part of them.
-    fn choose_one(
-        &mut self,
-        wanted: Wanted,
-        all: &mut Candidates,
-        deciding: &mut Deciding,
-        words: &impl Words,
-    ) -> bool {
-        let pool = wanted.claim.map(|claim| claim.pool);
-        let (slots, is_free) = match wanted.choose(all.compared()) {
-            Choice::Nobody => {
-                let before = Some(deciding.nobody_in).filter(|(_, of)| *of == pool);
-                deciding.nobody_in = (before.map_or(0, |(parts, _)| parts) + 1, pool);
-                all.next_part();
-                return deciding.nobody_in.0 >= all.parts();
-            }
-            Choice::Free(slot) => (vec![slot], true),
-            Choice::First(slots) => (self.some_of(&slots), false),
+    /// Gives the ticket to whom is chosen: of very many to some, and to others the next time.
+    fn offer(&mut self, claim: Option<&Claim>, choice: Choice) {
+        let mut slots = match choice {
+            Choice::Nobody => return,
+            Choice::Free(slot) => vec![slot],
+            Choice::First(slots) => slots,
         };
-        deciding.in_vain += 1;
-        // By slot. None is looked at twice, and none that is left out once more.
-        let mut seen = vec![false; self.backends.end() as usize];
-        let may_go = |slot: &u32| {
-            let is_seen = seen.get_mut(*slot as usize);
-            let is_new = is_seen.is_some_and(|seen| !std::mem::replace(seen, true));
-            let held = self.holding_now(*slot, words).filter(|_| is_new);
-            held.is_some_and(|held| wanted.may_still_go(&held, is_free))
-        };
-        let still: Vec<u32> = slots.iter().copied().filter(may_go).collect();
-        // Who has gone meanwhile is not chosen again: others are.
-        for slot in &still {
-            seen[*slot as usize] = false;
+        if slots.len() > OFFERED_AT_ONCE {
+            let first = self.room.ticket as usize * OFFERED_AT_ONCE % slots.len();
+            slots.rotate_left(first);
+            slots.truncate(OFFERED_AT_ONCE);
         }
-        if still.len() < slots.len() {
-            all.take_out(|slot| seen.get(slot as usize) != Some(&false));
-        }
-        all.next_part();
-        if still.is_empty() {
-            return false;
-        }
-        self.offer(wanted.claim, still);
-        true
-    }
-
-    /// Of very many that may go some, and others the next time.
-    fn some_of(&self, slots: &[u32]) -> Vec<u32> {
-        let most = slots.len().min(self.holdings.offered_at_once());
-        let first = self.room.ticket as usize * most;
-        let nth = |nth: usize| slots[(first + nth) % slots.len()];
-        (0..most).map(nth).collect()
-    }
-
-    fn offer(&mut self, claim: Option<&Claim>, slots: Vec<u32>) {
         let next = Some(self.room.ticket + 1).filter(|next| TICKETS.contains(next));
         self.room.ticket = next.unwrap_or(TICKETS.start);
         self.act(Action::Offer {
@@ -538,5 +359,20 @@ impl Core {
     pub(super) fn room_made(&mut self, makes_room_for: Option<u32>) {
         self.room.meant_for.extend(makes_room_for);
         self.room.is_due = true;
+    }
+
+    /// The server has refused a backend of this pool, for it has too many connections: the one
+    /// of another pool that has been free for longest goes. If nobody can, nor is going, who
+    /// waits there to be greeted is told why not.
+    pub(super) fn make_room_within_limit(&mut self, number: u32, words: &impl Words) {
+        if self.backends.somebody_goes_for(number) {
+            return;
+        }
+        match self.longest_free(number, words) {
+            Some(slot) => {
+                self.retire_for(slot, number, Reason::RoomWithinConnectionLimit(number));
+            }
+            None => self.begin_to_end_ungreeted(number),
+        }
     }
 }

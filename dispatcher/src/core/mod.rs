@@ -27,8 +27,7 @@
 //! | `whose` | may this backend speak of that session? |
 //! | `admission` | who comes in, and when new sessions are native because too many wait |
 //! | `attach`, `leave`, `burial`, `shrink` | a backend comes, goes, has ended, may go |
-//! | `room`, `make_room`, `holdings`, `candidates` | which backend gives way for another pool, of those that were seen |
-//! | `within_limits` | which does, where the server has a limit of its own |
+//! | `room`, `make_room`, `holdings` | which backend gives way for another pool |
 //! | `passing` | what that has cost of late |
 //! | `pool_changes` | why a pool has grown or shrunk, for the log |
 //! | `growth` | how many it starts now |
@@ -39,7 +38,6 @@ mod attach;
 mod backends;
 mod burial;
 mod cancel;
-mod candidates;
 mod coming;
 mod cursor;
 mod dedicated;
@@ -81,7 +79,6 @@ mod waits;
 mod want;
 mod who_is_in;
 mod whose;
-mod within_limits;
 mod words;
 
 pub use admission::NoSession;
@@ -111,7 +108,6 @@ use dedicated::Evicted;
 use failures::Ungreeted;
 use groups::Groups;
 use held::LookForHeld;
-use holdings::Holdings;
 use holds::Hold;
 use keyed::Table;
 use make_room::Room;
@@ -129,7 +125,6 @@ use sweep::Sweeping;
 use tenants::Tenant;
 use want::Wants;
 use who_is_in::WhoIsIn;
-use within_limits::LimitLooks;
 
 /// A moment, read once for all events of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -214,8 +209,6 @@ pub struct Core {
     round: Round,
     room: Room,
     /// What may go for another pool, as far as it was seen.
-    holdings: Holdings,
-    limit_looks: LimitLooks,
     passing: Passing,
     stall: Stall,
     /// Where the look for backends that are held goes on.
@@ -274,8 +267,6 @@ impl Core {
             dirty: Vec::new(),
             round: Round::default(),
             room: Room::default(),
-            holdings: Holdings::default(),
-            limit_looks: LimitLooks::default(),
             passing: Passing::default(),
             stall: Stall::default(),
             held: LookForHeld::default(),
@@ -375,7 +366,6 @@ impl Core {
                 self.follow_limits_on();
                 self.show_memory_left_anew();
                 self.wake_for_memory_on();
-                self.look_within_limits_on(words);
                 self.round_ends(words);
             }
             Event::MakeRoom => self.make_room(words),
@@ -418,15 +408,13 @@ impl Core {
     }
 
     /// What there may be to go on with, and whether there is.
-    fn more(&self) -> [(&'static str, bool); 13] {
+    fn more(&self) -> [(&'static str, bool); 11] {
         [
             ("dirty", !self.dirty.is_empty()),
             ("burials", !self.burials.is_empty()),
             ("wants", self.wants.has_more()),
             ("expiring", !self.expiring.is_empty()),
             ("ungreeted", !self.ungreeted.is_empty()),
-            ("room", self.room.has_more()),
-            ("limits", self.limit_looks.has_more()),
             ("sweeping", self.sweeping.has_more()),
             (
                 "to wake",

@@ -81,10 +81,6 @@ impl Core {
         self.pool(number).map(|pool| pool.key())
     }
 
-    pub fn pool_serial(&self, number: u32) -> Option<u64> {
-        self.pool(number).map(Pool::serial)
-    }
-
     /// Those that are not dedicated.
     pub fn pool_backends(&self, number: u32) -> &[u32] {
         self.pool(number).map_or(&[], Pool::shared)

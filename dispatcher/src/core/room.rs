@@ -146,16 +146,6 @@ pub struct Rules {
     may_any_end: bool,
     /// If not, so many do.
     ending_at_once: usize,
-    /// Some are compared, of so many in all.
-    sample: Option<Sample>,
-}
-
-/// What some that are compared stand for.
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    of: usize,
-    /// Of those that are free so many are among them; of so many.
-    free: (usize, usize),
 }
 
 impl Rules {
@@ -197,14 +187,7 @@ impl Rules {
             },
             may_any_end: false,
             ending_at_once: 1,
-            sample: None,
         }
-    }
-
-    /// Not all are compared: of so many; and of those that are free this part.
-    pub fn with_sample(self, of: usize, free: (usize, usize)) -> Rules {
-        let sample = Some(Sample { of, free });
-        Rules { sample, ..self }
     }
 
     pub fn with_any_end(self, may_any_end: bool) -> Rules {
@@ -325,21 +308,15 @@ impl Rules {
     /// last stay where they are, as far as they are no more than a part of all, if
     /// it is a pool with backends that wants them. The first of these, by how long they
     /// are free, that does not stay.
-    fn kept_before<'a>(
-        &self,
-        claim: &Claim,
-        all: impl Iterator<Item = &'a Holding> + Clone,
-    ) -> (u64, u32) {
+    fn kept_before(&self, claim: &Claim, all: &[Holding]) -> (u64, u32) {
         if claim.backends == 0 {
             return (0, 0);
         }
-        let most = self.sample.map_or_else(|| all.clone().count(), |it| it.of) / KEPT_PART;
+        let most = all.len() / KEPT_PART;
         if self.is_late(claim) && claim.backends < most {
             return (0, 0);
         }
-        let (free, of) = self.sample.map_or((1, 1), |it| it.free);
-        let most = most * free / of.max(1);
-        let mut free: Vec<(u64, u32)> = all.filter_map(Holding::last_free).collect();
+        let mut free: Vec<(u64, u32)> = all.iter().filter_map(Holding::last_free).collect();
         if free.len() <= most {
             return (u64::MAX, u32::MAX);
         }
@@ -347,15 +324,10 @@ impl Rules {
     }
 
     /// What goes for this claim.
-    pub fn choose<'a, I>(&self, claim: &Claim, all: I) -> Choice
-    where
-        I: IntoIterator<Item = &'a Holding>,
-        I::IntoIter: Clone,
-    {
-        let all = all.into_iter();
-        let kept_before = self.kept_before(claim, all.clone());
+    pub fn choose(&self, claim: &Claim, all: &[Holding]) -> Choice {
+        let kept_before = self.kept_before(claim, all);
         let others = || {
-            all.clone().filter(|held| {
+            all.iter().filter(|held| {
                 let is_kept = || held.last_free().is_some_and(|free| free < kept_before);
                 held.pool != claim.pool && !held.is_reserved && !is_kept()
             })
@@ -365,7 +337,7 @@ impl Rules {
             return Choice::Free(held.slot);
         }
         let has_larger = others().any(|held| held.backends > 1 && self.is_over(held));
-        let mut busy: Vec<&'a Holding> = others()
+        let mut busy: Vec<&Holding> = others()
             .filter(|held| self.may_go(claim, held, has_larger))
             .collect();
         if !self.may_any_end && busy.iter().all(|held| held.backends == 1) {
@@ -383,32 +355,17 @@ impl Rules {
         }
         first_of(&busy, !self.is_late(claim))
     }
-
-    /// It was chosen by what was so a moment ago; `is_free`: as one that is free. May it
-    /// go by what is so now?
-    pub fn may_still_go(&self, claim: &Claim, held: &Holding, is_free: bool) -> bool {
-        let may_go = match is_free {
-            true => self.may_go_free(claim, held),
-            false => self.may_go(claim, held, false),
-        };
-        held.pool != claim.pool && !held.is_reserved && may_go
-    }
 }
 
 /// What goes if there are more than there may be.
-pub fn choose_surplus<'a, I>(all: I) -> Choice
-where
-    I: IntoIterator<Item = &'a Holding>,
-    I::IntoIter: Clone,
-{
-    let all = all.into_iter();
+pub fn choose_surplus(all: &[Holding]) -> Choice {
     let free = all
-        .clone()
+        .iter()
         .filter(|held| held.waits_since_us.is_none() && held.free_for_us.is_some());
     if let Some(held) = free.max_by_key(|held| (held.backends > 1, held.free_for_us)) {
         return Choice::Free(held.slot);
     }
-    first_of(&all.collect::<Vec<_>>(), false)
+    first_of(&all.iter().collect::<Vec<_>>(), false)
 }
 
 /// Who gets a place that has become free: the pool for which it was made,

@@ -45,8 +45,6 @@ pub struct Oldest {
 /// One pool.
 pub struct Pool {
     key: Arc<PoolKey>,
-    /// Tells it from another one that had its number.
-    serial: u64,
     /// Slots of its backends that are not dedicated. What is done for each
     /// session that speaks goes through these only.
     shared: Vec<u32>,
@@ -97,10 +95,9 @@ impl Keyed for Pool {
 }
 
 impl Pool {
-    pub(super) fn new(key: Arc<PoolKey>, serial: u64) -> Pool {
+    pub(super) fn new(key: Arc<PoolKey>) -> Pool {
         Pool {
             key,
-            serial,
             shared: Vec::new(),
             dedicated: Vec::new(),
             staying: 0,
@@ -123,10 +120,6 @@ impl Pool {
 
     pub fn key(&self) -> &Arc<PoolKey> {
         &self.key
-    }
-
-    pub fn serial(&self) -> u64 {
-        self.serial
     }
 
     /// So many of the tenants without room at most, the next ones each time.

@@ -2,6 +2,7 @@
 
 use super::shares::{busy, limits, quiet, Crowd, Steady};
 use crate::core::modes::WOKEN_AT_ONCE;
+use crate::core::pools::PoolKey;
 use crate::core::{index_of, Action, Core, Limits, SessionId, Words};
 
 const BACKENDS: usize = 20;
@@ -162,16 +163,16 @@ fn who_is_to_have_a_pool_of_his_own_gets_the_place_of_one_that_nobody_uses() {
         .filter_map(|tenant| core.pool_of_tenant(*tenant));
     let changed: Vec<u32> = pools.collect();
     changed.iter().for_each(|number| core.mark_dirty(*number));
-    let serials = |core: &Core| -> Vec<Option<u64>> {
-        let serials = changed.iter().map(|number| core.pool_serial(*number));
-        serials.collect()
+    let keys = |core: &Core| -> Vec<Option<PoolKey>> {
+        let keys = changed.iter().map(|number| core.pool_key(*number));
+        keys.map(|key| key.map(|key| PoolKey::clone(key))).collect()
     };
-    let before = serials(core);
+    let before = keys(core);
     for nth in 0..3 * made {
         create(core, made + 1 + nth);
         assert!(core.pools.is_full(), "more than one has gone");
     }
-    assert_eq!(serials(core), before);
+    assert_eq!(keys(core), before);
     let members = |number| core.sessions().members(number);
     assert_eq!(core.pools().map(members).sum::<usize>(), USED);
 }

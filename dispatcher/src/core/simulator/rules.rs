@@ -11,7 +11,7 @@ use crate::core::{Backend, Core, SessionId, Words};
 pub(super) struct TooOld {
     pub backends: Vec<(u32, u64)>,
     /// The last pool that there was.
-    last_pool: u64,
+    pools_made: u64,
 }
 
 impl Core {
@@ -185,7 +185,7 @@ impl Core {
             backends: (self.pools.with_backends().iter())
                 .filter_map(oldest)
                 .collect(),
-            last_pool: self.pools.last_serial(),
+            pools_made: self.pools.made(),
         }
     }
 
@@ -206,7 +206,7 @@ impl Core {
     /// taken another's turn in this sweep.
     pub(super) fn check_lifetime(&self, before: &mut TooOld) {
         (before.backends).retain(|(slot, serial)| self.is_too_old(*slot, *serial));
-        if self.pools.last_serial() != before.last_pool {
+        if self.pools.made() != before.pools_made {
             before.backends.clear();
         }
         assert!(

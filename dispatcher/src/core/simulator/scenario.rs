@@ -100,7 +100,6 @@ impl Scenario {
         shell.core.look_at_few();
         if matches!(seed % 16, 1 | 3 | 6 | 9 | 14) {
             // Nor by chance, and none that was kept before there was this.
-            shell.core.holdings.look_at_few(3);
             shell.core.memory_laps.look_at_few(1);
             shell.core.groups.follow_few(1);
         }

@@ -286,8 +286,8 @@ impl Scenario {
             let waited_us = self.shell.core.longest_wait_us();
             // Where there are many pools each has its turn in some ticks.
             let turn = self.shell.core.ticks_for_all_pools();
-            // Of very many: who moves to another pool may miss its turn.
-            let turn = if turn > 2 { 2 * turn } else { turn };
+            // One that has waited elsewhere, and comes back, may miss its pool's turn.
+            let turn = if turn > 1 { 2 * turn } else { turn };
             self.ticks_us.truncate(turn);
             let late_us = match turn {
                 1 => 0,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.account import DEBUG_PARALLEL
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import assert_healthy, wait_until
 from harness.wire import QueryFailed, Wire, bind, execute, function_call, parse, query, sync
@@ -186,6 +187,42 @@ def test_settings_are_those_of_the_moment(prepared):
         with Wire.login("127.0.0.1", server.pool_port, user="member") as member:
             assert member.query("SHOW work_mem") == [["10MB"]]
     assert_healthy(server)
+
+
+def test_an_option_that_both_have_counts_by_the_rights_of_who_is_served(make_cluster):
+    """The same values stay in place from one role to the other; one is of a library that comes
+    later, and asks who has set it: only one of them may."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 1, "pg_baton.min_backends": 0})
+    server.sql("CREATE EXTENSION pg_baton")
+    server.sql("CREATE ROLE plain LOGIN; CREATE ROLE granted LOGIN")
+    server.sql("LOAD 'plpgsql'; GRANT SET ON PARAMETER plpgsql.variable_conflict TO granted")
+    options = "-c plpgsql.variable_conflict=use_column -c work_mem=7MB"
+    asked = "SELECT setting, source FROM pg_settings WHERE name IN ('plpgsql.variable_conflict', 'work_mem') ORDER BY name"
+    granted, plain = (Wire.login("127.0.0.1", server.pool_port, user=user, options=options) for user in ("granted", "plain"))
+    with granted, plain:
+        for session in (plain, granted):
+            session.query("SELECT 1")
+        plain.query("DO $$BEGIN END$$")
+        for _ in range(2):
+            assert plain.query(asked) == [["error", "default"], ["7168", "client"]]
+            assert granted.query(asked) == [["use_column", "client"], ["7168", "client"]]
+        assert len(processes_of(server)) == 1
+
+
+def test_an_option_that_both_have_is_whose_session_it_is(make_cluster):
+    """A parallel worker takes its leader's values over by the rights of who has given them."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 1, "pg_baton.min_backends": 0})
+    server.sql("CREATE EXTENSION pg_baton")
+    server.sql("CREATE ROLE one LOGIN; CREATE ROLE two LOGIN")
+    server.sql("GRANT SET ON PARAMETER log_min_duration_statement TO one, two")
+    options = "-c log_min_duration_statement=1h"
+    one, two = (Wire.login("127.0.0.1", server.pool_port, user=user, options=options) for user in ("one", "two"))
+    with one, two:
+        two.query(f"SET {DEBUG_PARALLEL} = on")
+        one.query("SELECT 1")
+        server.sql("REVOKE SET ON PARAMETER log_min_duration_statement FROM one")
+        assert two.query("SELECT count(*) > 0 FROM pg_class") == [["t"]]
+        assert len(processes_of(server)) == 1
 
 
 def test_libraries_of_a_role_are_not_in_another_s_backend(prepared):

@@ -240,6 +240,15 @@ baton_guc_reset_cell(struct config_generic *record)
 
 /* Does not free what was there: the caller holds it in a cell. */
 void
+baton_guc_set_client_role(struct config_generic *record, Oid role)
+{
+	if (record->reset_source == PGC_S_CLIENT)
+		record->reset_srole = role;
+	if (record->source == PGC_S_CLIENT)
+		record->srole = role;
+}
+
+void
 baton_guc_set_reset(struct config_generic *record, const BatonGucCell *cell)
 {
 	record->reset_source = cell->source;

@@ -69,6 +69,10 @@ extern void baton_guc_release(struct config_generic *record,
 
 /* The value that RESET goes back to. */
 extern BatonGucCell baton_guc_reset_cell(struct config_generic *record);
+
+/* By this role's rights the client has given the values that are its. */
+extern void baton_guc_set_client_role(struct config_generic *record, Oid role);
+
 extern void baton_guc_set_reset(struct config_generic *record,
 								const BatonGucCell *cell);
 

@@ -41,6 +41,7 @@
 #include "identity.h"
 #include "opening_notices.h"
 #include "own_transaction.h"
+#include "reset_item.h"
 #include "reset_plain.h"
 #include "role_caches.h"
 #include "role_settings.h"
@@ -170,7 +171,10 @@ show_role(Oid role)
 
 	baton_port_set_user(user_name);
 	baton_entry_set_role(role);
-	snprintf(title, sizeof(title), "%s %s [local]", user_name, MyProcPort->database_name);
+	strlcpy(title, user_name, sizeof(title));
+	strlcat(title, " ", sizeof(title));
+	strlcat(title, MyProcPort->database_name, sizeof(title));
+	strlcat(title, " [local]", sizeof(title));
 	init_ps_display(title);
 }
 
@@ -185,17 +189,22 @@ change_role(Oid role, const char *name, bool superuser)
 	{
 		baton_role_switch(role, user_name, is_superuser);
 		baton_role_caches_forget();
+		baton_reset_items_follow_role();
 		if (!baton_role_is_in_force(role))
 			elog(FATAL, "the backend is not of role %u as it should be", role);
 	}
 	show_role(role);
 }
 
-/* What the last session has left, and the settings of its role. */
+/*
+ * What the last session has left, and the settings of its role.  Its reset values may stay,
+ * for the next session's to be compared with; one that is to be greeted begins without.
+ */
 static void
-leave(void)
+leave(bool resets_may_stay)
 {
-	baton_context_leave();
+	if (!resets_may_stay || !baton_context_leave_resets())
+		baton_context_leave();
 	/* what pg_stat_activity shows of it is not the next role's to see */
 	baton_identity_clear();
 	if (baton_plain_any())
@@ -210,7 +219,7 @@ baton_become(Oid role, const BatonTenantSlot *tenant)
 
 	if (likely(!changes_role && settings_context == NULL))
 		return;
-	leave();
+	leave(settings_context == NULL);
 	if (changes_role)
 		change_role(role, (const char *) tenant->user_name, tenant->superuser != 0);
 	/* one of them may be role */
@@ -225,7 +234,7 @@ baton_become_another(void)
 {
 	if (GetAuthenticatedUserId() == BOOTSTRAP_SUPERUSERID || !can_be_another())
 		return;
-	leave();
+	leave(false);
 	change_role(BOOTSTRAP_SUPERUSERID, "another", true);
 }
 

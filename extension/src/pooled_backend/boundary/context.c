@@ -49,6 +49,7 @@
 #include "opening_notices.h"
 #include "own_transaction.h"
 #include "pooled_state.h"
+#include "reset_item.h"
 #include "reset_plain.h"
 #include "self_check.h"
 #include "statement_notice.h"
@@ -310,7 +311,29 @@ baton_context_leave(void)
 	baton_reset_follow_reload();
 	if (BatonPlaced.context.session != 0)
 		baton_context_forget(BatonPlaced.context.session);
+	else
+		/* left for a session that has not come (baton_context_leave_resets) */
+		baton_reset_neutralise();
 	baton_temporary_install(false);
+}
+
+bool
+baton_context_leave_resets(void)
+{
+	uint64		session = BatonPlaced.context.session;
+
+	if (BatonPlaced.params.count > 0 || baton_plain_any() || OidIsValid(GetCurrentRoleId()) ||
+		!baton_reset_items_may_stay())
+		return false;
+	baton_reset_follow_reload();
+	baton_statements_forget(session);
+	baton_unnamed_forget(session);
+	baton_sequences_forget(session);
+	baton_temporary_forget();
+	baton_temporary_install(false);
+	BatonPlaced.context.session = 0;
+	BatonPlaced.context.version = 0;
+	return true;
 }
 
 void

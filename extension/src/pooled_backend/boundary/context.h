@@ -58,6 +58,14 @@ extern void baton_context_forget(uint64 session);
 /* Nothing of a session's stays in place, and none is held. */
 extern void baton_context_leave(void);
 
+/*
+ * The same, but its reset values stay: install compares them with those of the session
+ * that comes.  False if they may not, and nothing was done: what it has SET goes before
+ * they do, a role of its own before another user comes, and a library's parameters with
+ * who has given them a value (reset_item.h).
+ */
+extern bool baton_context_leave_resets(void);
+
 /* ConfigReloadPending was seen: process it as the base must see it. */
 extern void baton_context_reload(void);
 

@@ -204,6 +204,35 @@ baton_reset_item_exchange(BatonResetItem *item)
 	item->other = current;
 }
 
+bool
+baton_reset_items_may_stay(void)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &BatonPlaced.resets.items)
+	{
+		const BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
+
+		if (strchr(item->name, GUC_QUALIFIER_SEPARATOR) != NULL)
+			return false;
+	}
+	return true;
+}
+
+void
+baton_reset_items_follow_role(void)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &BatonPlaced.resets.items)
+	{
+		const BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
+
+		if (item->exchanged)
+			baton_guc_set_client_role(item->record, GetAuthenticatedUserId());
+	}
+}
+
 void
 baton_reset_items_exchange(void)
 {

@@ -72,6 +72,18 @@ extern void baton_reset_item_keep(BatonResetItem *item);
 /* A placeholder without any value is there for nobody. */
 extern void baton_reset_hide_if_empty(struct config_generic *record);
 
+/*
+ * May they stay in place as the backend becomes another role's?  Not those of libraries:
+ * one that is loaded later asks by whose rights a value was given, and drops it.
+ */
+extern bool baton_reset_items_may_stay(void);
+
+/*
+ * Those stay, and the authenticated user is another one, by whose rights the clients' options count from
+ * now on (srole and reset_srole of a record; guc.c, 15 to 18).
+ */
+extern void baton_reset_items_follow_role(void);
+
 /* Exchanges the value in force and the one kept beside it. */
 extern void baton_reset_item_exchange(BatonResetItem *item);
 

@@ -322,8 +322,8 @@ baton_context_leave_resets(void)
 {
 	uint64		session = BatonPlaced.context.session;
 
-	if (BatonPlaced.params.count > 0 || baton_plain_any() || OidIsValid(GetCurrentRoleId()) ||
-		!baton_reset_items_may_stay())
+	if (session == 0 || BatonPlaced.params.count > 0 || baton_plain_any() ||
+		OidIsValid(GetCurrentRoleId()) || !baton_reset_items_may_stay())
 		return false;
 	baton_reset_follow_reload();
 	baton_statements_forget(session);

@@ -315,8 +315,16 @@ def test_native_sessions_leave_administrators_their_connections(make_cluster, re
         wait_until(lambda: cluster.sql(sessions) == [(6,)], what="who was refused has gone")
         if "reserved_connections" in reserved:
             cluster.sql("GRANT pg_use_reserved_connections TO agent")
-            with psycopg.connect(cluster.pool(user="agent")) as agent:
-                assert is_native(cluster, agent)
+
+            def agent_comes() -> bool:
+                try:
+                    with psycopg.connect(cluster.pool(user="agent")) as agent:
+                        return is_native(cluster, agent)
+                except psycopg.OperationalError:
+                    return False
+
+            # The process that has served the GRANT may not have ended yet.
+            wait_until(agent_comes, what="the agent is in, natively")
             clients = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
             wait_until(lambda: cluster.sql(clients) == [(7,)], what="the agent has gone")
         with psycopg.connect(cluster.pool()) as administrator:

@@ -7,17 +7,6 @@
 use super::room::Holding;
 use super::{Core, Words};
 
-/// What is known of a pool, read once for all its backends.
-#[derive(Clone, Copy, Debug)]
-struct OfPool {
-    number: u32,
-    backends: usize,
-    weight: u64,
-    is_reserved: bool,
-    waits_since_us: Option<u64>,
-    has_sessions: bool,
-}
-
 impl Core {
     /// All backends that serve sessions of pools and may be asked to go.
     pub(super) fn holdings(&self, words: &impl Words) -> Vec<Holding> {
@@ -25,60 +14,38 @@ impl Core {
         // As many as may be reserved beyond those of the pools that were seen.
         let mut reserves_left = self.most_reserved();
         for number in self.pools.with_backends().iter() {
-            let Some(of_pool) = self.of_pool(number, &mut reserves_left, words) else {
+            // Those that its sessions can count on.
+            let backends = self.serving_backends(number);
+            if backends == 0 {
                 continue;
-            };
-            let slots = self.pool_backends(number).iter();
-            all.extend(slots.filter_map(|slot| self.holding(*slot, &of_pool, words)));
+            }
+            let is_reserved = backends <= self.reserved(number) && backends <= reserves_left;
+            reserves_left -= if is_reserved { backends } else { 0 };
+            let waited_us = (self.waiting_in(number, words) > 0)
+                .then(|| self.oldest_wait_us(number, words))
+                .flatten();
+            // Of the pool, the same for all its backends.
+            let weight = self.weight(number);
+            let waits_since_us = waited_us.map(|waited_us| self.now.us.saturating_sub(waited_us));
+            let has_sessions = self.sessions.members(number) > 0;
+            let slots = self.pool_backends(number).iter().copied();
+            let shared = slots.filter(|slot| self.backends.is_shared(*slot));
+            all.extend(shared.filter_map(|slot| {
+                Some(Holding {
+                    slot,
+                    pool: number,
+                    backends,
+                    waits_since_us,
+                    has_sessions,
+                    since_us: self.backends.get(slot)?.attached_us(),
+                    has_served: words.backend_has_served(slot),
+                    free_for_us: self.free_for_us(slot, words),
+                    weight,
+                    is_reserved,
+                })
+            }));
         }
         all
-    }
-
-    /// None if it has none that its sessions can count on.
-    fn of_pool(
-        &self,
-        number: u32,
-        reserves_left: &mut usize,
-        words: &impl Words,
-    ) -> Option<OfPool> {
-        let backends = self.serving_backends(number);
-        if backends == 0 {
-            return None;
-        }
-        let is_reserved = backends <= self.reserved(number) && backends <= *reserves_left;
-        *reserves_left -= if is_reserved { backends } else { 0 };
-        let waits_since_us = (self.waiting_in(number, words) > 0)
-            .then(|| self.oldest_wait_us(number, words))
-            .flatten()
-            .map(|waited_us| self.now.us.saturating_sub(waited_us));
-        Some(OfPool {
-            number,
-            backends,
-            weight: self.weight(number),
-            is_reserved,
-            waits_since_us,
-            has_sessions: self.sessions.members(number) > 0,
-        })
-    }
-
-    /// None if it serves no sessions of its pool.
-    fn holding(&self, slot: u32, of_pool: &OfPool, words: &impl Words) -> Option<Holding> {
-        let backend = self.backends.get(slot)?;
-        if !self.backends.is_shared(slot) {
-            return None;
-        }
-        Some(Holding {
-            slot,
-            pool: of_pool.number,
-            backends: of_pool.backends,
-            waits_since_us: of_pool.waits_since_us,
-            has_sessions: of_pool.has_sessions,
-            since_us: backend.attached_us(),
-            has_served: words.backend_has_served(slot),
-            free_for_us: self.free_for_us(slot, words),
-            weight: of_pool.weight,
-            is_reserved: of_pool.is_reserved,
-        })
     }
 
     /// For how long it has been free, if it is.

@@ -208,7 +208,6 @@ pub struct Core {
     dirty: Vec<u32>,
     round: Round,
     room: Room,
-    /// What may go for another pool, as far as it was seen.
     passing: Passing,
     stall: Stall,
     /// Where the look for backends that are held goes on.

@@ -238,7 +238,6 @@ baton_guc_reset_cell(struct config_generic *record)
 	return cell;
 }
 
-/* Does not free what was there: the caller holds it in a cell. */
 void
 baton_guc_set_client_role(struct config_generic *record, Oid role)
 {
@@ -248,6 +247,7 @@ baton_guc_set_client_role(struct config_generic *record, Oid role)
 		record->srole = role;
 }
 
+/* Does not free what was there: the caller holds it in a cell. */
 void
 baton_guc_set_reset(struct config_generic *record, const BatonGucCell *cell)
 {

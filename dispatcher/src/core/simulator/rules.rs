@@ -10,7 +10,7 @@ use crate::core::{Backend, Core, SessionId, Words};
 #[derive(Default)]
 pub(super) struct TooOld {
     pub backends: Vec<(u32, u64)>,
-    /// The last pool that there was.
+    /// So many pools had been made.
     pools_made: u64,
 }
 

@@ -120,9 +120,8 @@ impl Scenario {
                 self.openings_go_on();
                 self.round();
                 // The event loop does not sleep while it has more to do.
-                let is_huge = self.at_once > 1;
-                while is_huge && self.shell.core.has_more() {
-                    self.time_passes(if is_huge { 100 } else { 0 });
+                while self.at_once > 1 && self.shell.core.has_more() {
+                    self.time_passes(100);
                     self.round();
                 }
             }

@@ -171,10 +171,7 @@ show_role(Oid role)
 
 	baton_port_set_user(user_name);
 	baton_entry_set_role(role);
-	strlcpy(title, user_name, sizeof(title));
-	strlcat(title, " ", sizeof(title));
-	strlcat(title, MyProcPort->database_name, sizeof(title));
-	strlcat(title, " [local]", sizeof(title));
+	snprintf(title, sizeof(title), "%s %s [local]", user_name, MyProcPort->database_name);
 	init_ps_display(title);
 }
 

@@ -287,16 +287,23 @@ baton_context_capture(uint64 session)
 	return changed;
 }
 
+/* What install_rest() installs, and the temporary namespace. */
+static void
+forget_rest(uint64 session)
+{
+	baton_statements_forget(session);
+	baton_unnamed_forget(session);
+	baton_sequences_forget(session);
+	baton_temporary_forget();
+}
+
 void
 baton_context_forget(uint64 session)
 {
 	/* then the backend goes with it */
 	if (unlikely(baton_unpooled()))
 		return;
-	baton_statements_forget(session);
-	baton_unnamed_forget(session);
-	baton_sequences_forget(session);
-	baton_temporary_forget();
+	forget_rest(session);
 	if (session != BatonPlaced.context.session)
 		return;
 	BatonPlaced.context.session = 0;
@@ -326,10 +333,7 @@ baton_context_leave_resets(void)
 		OidIsValid(GetCurrentRoleId()) || !baton_reset_items_may_stay())
 		return false;
 	baton_reset_follow_reload();
-	baton_statements_forget(session);
-	baton_unnamed_forget(session);
-	baton_sequences_forget(session);
-	baton_temporary_forget();
+	forget_rest(session);
 	baton_temporary_install(false);
 	BatonPlaced.context.session = 0;
 	BatonPlaced.context.version = 0;

@@ -19,7 +19,7 @@ from harness.health import assert_healthy, assert_nothing_spins, wait_until
 from harness.hostile import Peer, frame
 from harness.impostor import Impostor, control_of, heard, send_descriptors
 from harness.messages import PAYLOADS, each, question
-from harness.processes import descriptors
+from harness.processes import descriptors, watched
 from harness.wire import Closed, QueryFailed, Wire, query, startup
 
 HOST = "127.0.0.1"
@@ -28,6 +28,7 @@ pytestmark = pytest.mark.pool_only
 
 GONE = (Closed, ConnectionError)
 TICKET = 0x1234567890ABCD01
+QUEUE = 6  # Source::Queue, dispatcher/src/dispatcher/tokens.rs
 SO_PASSPIDFD = 76  # asm-generic/socket.h, Linux 6.5
 
 # The name of what is sent, by which it is found again.
@@ -72,23 +73,27 @@ class World:
         ((slot, pid),) = self.cluster.sql(found)
         return slot, pid
 
-    def queue(self, ours: bool, process: int | None = None) -> socket.socket:
-        """An end of the one ready queue, or of that backend's: the dispatcher's, or its
-        backends'."""
-        (dispatcher,) = self.cluster.dispatcher_pids()
-        theirs = None if process is None else descriptors(process)
-        for number in os.listdir(f"/proc/{dispatcher}/fd"):
-            name = os.readlink(f"/proc/{dispatcher}/fd/{number}")
-            if not name.startswith("socket:") or (theirs is not None and name not in theirs):
+    def entry(self, pool: int) -> socket.socket:
+        """The dispatcher's end of that pool's ready queue."""
+        (number,) = watched(self.impostor.pid, QUEUE << 24 | pool)
+        found = self.impostor.borrowed(number)
+        assert found is not None
+        return found
+
+    def end(self, process: int) -> socket.socket:
+        """That backend's end of its pool's ready queue: the one pair of packet sockets made by the
+        dispatcher of which both have an end."""
+        theirs = descriptors(process)
+        for number in os.listdir(f"/proc/{self.impostor.pid}/fd"):
+            name = os.readlink(f"/proc/{self.impostor.pid}/fd/{number}")
+            if not name.startswith("socket:") or name not in theirs:
                 continue
             found = self.impostor.borrowed(int(number))
             if found is None:
                 continue
-            pair = struct.unpack("=iII", found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0] == dispatcher
-            if pair and found.type == socket.SOCK_SEQPACKET:
-                room = found.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-                if not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and (room == 32768) == ours:
-                    return found
+            pair = struct.unpack("=iII", found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0] == self.impostor.pid
+            if pair and found.type == socket.SOCK_SEQPACKET and not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return found
             found.close()
         raise AssertionError("there is no ready queue")
 
@@ -248,7 +253,7 @@ def test_whatever_stands_in_the_queue_harms_nobody_else(make_cluster, mark):
         slot, pid = world.backend()
         own = world.session("busy")
         number = world.memory.backend_slot(slot).pool
-        with world.queue(ours=True) as queue:
+        with world.entry(number) as queue:
             send_descriptors(queue, packet.replace(b"OWNOWNOW", struct.pack("=Q", own)), numbers)
         world.memory.pool_slot(number).queued += 1
         try:
@@ -305,7 +310,7 @@ def test_nobody_but_the_dispatcher_can_put_anything_into_a_queue(make_cluster, m
     """Neither for another backend, nor for good into the dispatcher's end."""
     world = World(make_cluster)
     with world.come("one") as session:
-        with world.queue(ours=False) as queue:
+        with world.end(world.backend()[1]) as queue:
             with pytest.raises(BrokenPipeError):
                 socket.send_fds(queue, [frame("ASSIGN", world.session("one"))], [mark])
         assert session.query("SHOW my.own") == [["one"]]
@@ -319,7 +324,7 @@ def test_a_backend_that_shuts_its_queue_costs_its_pool_s_backends_and_no_process
         other.query("BEGIN")
         busy.query("BEGIN")
         _, pid = world.backend()
-        with world.queue(ours=False, process=pid) as queue:
+        with world.end(pid) as queue:
             queue.shutdown(socket.SHUT_RDWR)
         waiting.send(query("SHOW my.own"))
         # it could have been any of the backends, and there is but one
@@ -348,7 +353,7 @@ def test_descriptors_that_the_kernel_adds_are_closed(make_cluster):
     world = World(make_cluster)
     one, other = world.come("one"), world.come("other")
     _, pid = world.backend()
-    with world.queue(ours=False, process=pid) as queue:
+    with world.end(pid) as queue:
         try:
             queue.setsockopt(socket.SOL_SOCKET, SO_PASSPIDFD, 1)
         except OSError:

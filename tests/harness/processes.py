@@ -174,6 +174,17 @@ def borrowed_socket(pid: int, number: int) -> socket.socket | None:
         return None
 
 
+def watched(pid: int, data: int) -> list[int]:
+    """The descriptors that a process's epoll knows by that event data (proc_pid_fdinfo(5))."""
+    found = []
+    for entry in os.listdir(f"/proc/{pid}/fd"):
+        for line in _read(f"/proc/{pid}/fdinfo/{entry}").splitlines():
+            words = line.split()
+            if words[0] == "tfd:" and int(words[5], 16) == data:
+                found.append(int(words[1]))
+    return found
+
+
 def memory_kb(pid: int) -> int:
     """What it has of memory, its share of what others have as well (Pss)."""
     lines = _read(f"/proc/{pid}/smaps_rollup").splitlines()

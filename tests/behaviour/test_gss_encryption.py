@@ -286,8 +286,8 @@ def test_it_counts_as_a_native_session(world):
         assert modes(cluster) == [NATIVE] * 2
         assert "too many" in refusal(cluster)
         pids = {session.info.backend_pid for session in (first, second)}
-        rows = cluster.sql("SELECT pid, application_name FROM pg_baton_sessions")
-        assert {pid for pid, _ in rows} == pids
+        # who was refused is shown until its connection has been closed
+        wait_until(lambda: {pid for (pid,) in cluster.sql("SELECT pid FROM pg_baton_sessions")} == pids, what="they are the sessions")
     wait_until(lambda: modes(cluster) == [], what="they are gone")
     connect(cluster).close()
 

@@ -254,7 +254,7 @@ check-sanitize: setup-test ## The extension under ASan and UBSan: behaviour and 
 	@$(MAKE) --no-print-directory dispatcher
 	rm -rf build/sanitize
 	mkdir -p build/sanitize/target/release
-	cp -a extension shared tests build/sanitize/
+	cp -a Cargo.toml extension shared tests build/sanitize/
 	cp $(BATON) $(DISPATCHER) build/sanitize/target/release/
 	$(MAKE) -C build/sanitize/extension clean PG_CONFIG=$(PG_CONFIG)
 	$(MAKE) -C build/sanitize/extension PG_CONFIG=$(PG_CONFIG) \

@@ -168,7 +168,9 @@ check-major: setup-suite ## Of check: what depends on the server's major
 	@echo "==> behaviour"
 	@$(MAKE) --no-print-directory check-pytest TEST_WORKERS=$(MAJOR_TEST_WORKERS) PYTEST_FOLDERS="$(MAJOR_PYTEST_FOLDERS)"
 
-# The extension is always built with -Wall -Wextra -Werror.
+# What is built here is built with -Werror, as in CI; what was built before is not
+# built again.
+lint: export BATON_WERROR = 1
 lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md, variables and layers in C, comparisons of names
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check

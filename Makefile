@@ -54,7 +54,7 @@ WITH_SERVER = PG_CONFIG=$(PG_CONFIG)
 .DEFAULT_GOAL := all
 .PHONY: all extension dispatcher install install-files uninstall uninstall-files \
 	setup setup-test setup-suite setup-bench demo run-demo run-bench check check-but-pytest check-major check-unit check-fuzz \
-	check-regress check-isolation check-tap check-pytest check-sanitize check-assert bench fuzz lint format clean help
+	check-regress check-isolation check-tap check-pytest check-sanitize check-assert installcheck bench fuzz lint format clean help
 
 all: extension dispatcher ## Build the extension and the dispatcher
 
@@ -146,6 +146,9 @@ check-but-pytest:
 	@$(MAKE) --no-print-directory check-isolation
 	@echo "==> PostgreSQL's tests of who comes in"
 	@$(MAKE) --no-print-directory check-tap
+
+installcheck: ## With a server that runs: PGHOST, PGPORT (its own, or the pool's), PGUSER
+	@$(MAKE) --no-print-directory -C extension installcheck PG_CONFIG=$(PG_CONFIG)
 
 # What differs from major to major: tools/with-postgres 17 make check-major, or
 # tools/with-source FOLDER make check-major.  The isolation suite is not run by TLS:

@@ -53,7 +53,7 @@ WITH_SERVER = PG_CONFIG=$(PG_CONFIG)
 
 .DEFAULT_GOAL := all
 .PHONY: all extension dispatcher install install-files uninstall uninstall-files \
-	setup setup-test setup-suite setup-bench demo run-demo run-bench check check-but-pytest check-major check-unit check-fuzz \
+	setup setup-test setup-suite setup-bench demo run-demo run-bench check check-but-pytest check-fast check-major check-unit check-fuzz \
 	check-regress check-isolation check-tap check-pytest check-sanitize check-assert installcheck bench fuzz lint format clean help
 
 all: extension dispatcher ## Build the extension and the dispatcher
@@ -146,6 +146,22 @@ check-but-pytest:
 	@$(MAKE) --no-print-directory check-isolation
 	@echo "==> PostgreSQL's tests of who comes in"
 	@$(MAKE) --no-print-directory check-tap
+
+# What an edit is tried with.  The programs are built without link-time optimization,
+# in a folder of their own, and nothing is installed.
+FAST_CARGO = CARGO_TARGET_DIR=target/fast CARGO_PROFILE_RELEASE_LTO=off \
+	CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 $(CARGO)
+FAST_TESTS = pool parameters statements temporary_objects login protocol
+
+check-fast: setup-suite ## Under three minutes: unit tests, simulator, the core of behaviour
+	@echo "==> build"
+	@$(MAKE) --no-print-directory --silent extension
+	$(FAST_CARGO) build --release --package baton --package baton-dispatcher
+	@echo "==> unit tests, and the simulator of the scheduler for 10 seconds"
+	BATON_SIMULATE_SECONDS=10 $(FAST_CARGO) test --release --package baton --package baton-dispatcher
+	@echo "==> behaviour"
+	$(WITH_SERVER) BATON_TEST_FROM=tree BATON_TEST_TARGET=target/fast BATON_TEST_MODE=forced \
+		$(PYTHON) -m pytest --numprocesses 4 --dist loadfile $(FAST_TESTS:%=tests/behaviour/test_%.py)
 
 installcheck: ## With a server that runs: PGHOST, PGPORT (its own, or the pool's), PGUSER
 	@$(MAKE) --no-print-directory -C extension installcheck PG_CONFIG=$(PG_CONFIG)

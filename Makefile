@@ -53,8 +53,8 @@ WITH_SERVER = PG_CONFIG=$(PG_CONFIG)
 
 .DEFAULT_GOAL := all
 .PHONY: all extension dispatcher install install-files uninstall uninstall-files \
-	setup setup-test setup-suite setup-bench demo run-demo run-bench check check-but-pytest check-major check-unit check-fuzz \
-	check-regress check-isolation check-tap check-pytest check-sanitize check-assert bench fuzz lint format clean help
+	setup setup-test setup-suite setup-bench demo run-demo run-bench check check-but-pytest check-fast check-major check-unit check-fuzz \
+	check-regress check-isolation check-tap check-pytest check-sanitize check-assert installcheck bench fuzz lint format clean help
 
 all: extension dispatcher ## Build the extension and the dispatcher
 
@@ -147,6 +147,25 @@ check-but-pytest:
 	@echo "==> PostgreSQL's tests of who comes in"
 	@$(MAKE) --no-print-directory check-tap
 
+# What an edit is tried with.  The programs are built without link-time optimization,
+# in a folder of their own, and nothing is installed.
+FAST_CARGO = CARGO_TARGET_DIR=target/fast CARGO_PROFILE_RELEASE_LTO=off \
+	CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 $(CARGO)
+FAST_TESTS = pool parameters statements temporary_objects login protocol
+
+check-fast: setup-suite ## Under three minutes: unit tests, simulator, the core of behaviour
+	@echo "==> build"
+	@$(MAKE) --no-print-directory --silent extension
+	$(FAST_CARGO) build --release --package baton --package baton-dispatcher
+	@echo "==> unit tests, and the simulator of the scheduler for 10 seconds"
+	BATON_SIMULATE_SECONDS=10 $(FAST_CARGO) test --release --package baton --package baton-dispatcher
+	@echo "==> behaviour"
+	$(WITH_SERVER) BATON_TEST_FROM=tree BATON_TEST_TARGET=target/fast BATON_TEST_MODE=forced \
+		$(PYTHON) -m pytest --numprocesses 4 --dist loadfile $(FAST_TESTS:%=tests/behaviour/test_%.py)
+
+installcheck: ## With a server that runs: PGHOST, PGPORT (its own, or the pool's), PGUSER
+	@$(MAKE) --no-print-directory -C extension installcheck PG_CONFIG=$(PG_CONFIG)
+
 # What differs from major to major: tools/with-postgres 17 make check-major, or
 # tools/with-source FOLDER make check-major.  The isolation suite is not run by TLS:
 # libpq then says in other words that a connection has ended.
@@ -168,7 +187,9 @@ check-major: setup-suite ## Of check: what depends on the server's major
 	@echo "==> behaviour"
 	@$(MAKE) --no-print-directory check-pytest TEST_WORKERS=$(MAJOR_TEST_WORKERS) PYTEST_FOLDERS="$(MAJOR_PYTEST_FOLDERS)"
 
-# The extension is always built with -Wall -Wextra -Werror.
+# What is built here is built with -Werror, as in CI; what was built before is not
+# built again.
+lint: export BATON_WERROR = 1
 lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md, variables and layers in C, comparisons of names
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
@@ -254,7 +275,7 @@ check-sanitize: setup-test ## The extension under ASan and UBSan: behaviour and 
 	@$(MAKE) --no-print-directory dispatcher
 	rm -rf build/sanitize
 	mkdir -p build/sanitize/target/release
-	cp -a extension shared tests build/sanitize/
+	cp -a Cargo.toml extension shared tests build/sanitize/
 	cp $(BATON) $(DISPATCHER) build/sanitize/target/release/
 	$(MAKE) -C build/sanitize/extension clean PG_CONFIG=$(PG_CONFIG)
 	$(MAKE) -C build/sanitize/extension PG_CONFIG=$(PG_CONFIG) \

@@ -15,6 +15,7 @@
 
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "utils/builtins.h"
 
 #include "control.h"
 #include "hooks.h"
@@ -30,7 +31,13 @@
 #include "server_rules.h"
 #include "taint_watch.h"
 
+#ifdef PG_MODULE_MAGIC_EXT
+PG_MODULE_MAGIC_EXT(.name = "pg_baton",.version = PG_BATON_VERSION);
+#else
 PG_MODULE_MAGIC;
+#endif
+
+PG_FUNCTION_INFO_V1(pg_baton_version);
 
 void		_PG_init(void);
 
@@ -57,4 +64,11 @@ _PG_init(void)
 	baton_own_statistics_init();
 	baton_hooks_install();
 	baton_launcher_register();
+}
+
+/* The library's version, which may differ from the extension's after an upgrade. */
+Datum
+pg_baton_version(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TEXT_P(cstring_to_text(PG_BATON_VERSION));
 }

@@ -141,3 +141,10 @@ def test_only_a_superuser_sets_it_and_a_reload_counts_at_once(own):
         superuser.execute(f"SET pg_baton.transaction_timeout = '{LIMIT}'")
         with pytest.raises(psycopg.Error, match="transaction timeout"):
             superuser.execute("SELECT pg_sleep(60)")
+
+
+def test_a_session_that_turns_the_limit_off_goes_on(own):
+    with psycopg.connect(own.pool(user="postgres"), autocommit=True) as session:
+        session.execute(f"SET pg_baton.transaction_timeout = '{LIMIT}'")
+        session.execute("RESET pg_baton.transaction_timeout")
+        session.execute("SELECT pg_sleep(0.6)")

@@ -5,6 +5,7 @@ BATON_TEST_FROM says which: "tree" (what the checkout has built), "installed"
 
 What comes from the tree is copied once a run into a directory that the
 server's user can read, so that a rebuild during a run changes nothing.
+BATON_TEST_TARGET names cargo's folder of what it builds, if that is not "target".
 BATON_TEST_PRELOAD names libraries, with spaces between, that the server is
 started with (LD_PRELOAD): the sanitizers' runtime.
 CREATE EXTENSION is made to look there by `extension_control_path`, which came
@@ -45,7 +46,7 @@ def tls_wanted() -> bool:
 
 def built_program() -> Path | None:
     for build in ("release", "debug"):
-        program = REPOSITORY / "target" / build / "baton-dispatcher"
+        program = REPOSITORY / os.environ.get("BATON_TEST_TARGET", "target") / build / "baton-dispatcher"
         if program.exists():
             return program
     return None

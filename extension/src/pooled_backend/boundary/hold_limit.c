@@ -120,6 +120,11 @@ baton_hold_limit_transaction(XactEvent event)
 {
 	if (likely(!runs))
 		return;
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
+		return;
+	/* the transaction may have turned the limit off */
+	if (baton_transaction_timeout_ms > 0)
 		enable_timeout_after(timeout, baton_transaction_timeout_ms);
+	else
+		disable_timeout(timeout, false);
 }

@@ -1,4 +1,4 @@
-/* extension/sql/pg_baton--1.0.sql */
+/* extension/sql/pg_baton--1.0.0.sql */
 
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION pg_baton" to load this file. \quit
@@ -447,3 +447,14 @@ REVOKE ALL ON FUNCTION pg_baton_get_failed_checks() FROM PUBLIC;
 REVOKE ALL ON pg_baton_failed_checks FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION pg_baton_get_failed_checks() TO pg_monitor;
 GRANT SELECT ON pg_baton_failed_checks TO pg_monitor;
+
+CREATE FUNCTION pg_baton_version()
+RETURNS text
+AS 'MODULE_PATHNAME', 'pg_baton_version'
+LANGUAGE C STABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION pg_baton_version() IS
+    'The version of the library that this server has loaded';
+
+REVOKE ALL ON FUNCTION pg_baton_version() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION pg_baton_version() TO pg_monitor;

@@ -1,0 +1,333 @@
+//! The control connections of attached backends, by backend slot: how a backend is
+//! given work, woken, and told to go; and what it has said of its session and not
+//! yet finished.
+//!
+//! Nothing is decided here. A link whose socket takes no more is noted as failed,
+//! and whoever has the connections closes it (`take_failed`).
+
+use crate::core::{index_of, Event, SessionId, Word};
+use crate::shell::link::layout::shared::*;
+use crate::shell::link::memory::control::Control;
+use crate::shell::link::memory::staged::Staged;
+use crate::shell::link::{handshake, wire};
+use crate::shell::sys::{descriptors, process, socket};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::Arc;
+use tracing::debug;
+
+struct Link {
+    /// The number of its control connection.
+    connection: u32,
+    /// None: that has ended, and the slot is not free yet.
+    socket: Option<Arc<OwnedFd>>,
+    /// As the kernel named it. Not the word in shared memory, which any process of
+    /// the server could have written. 0: none any more.
+    process: u32,
+    /// Of that process: what is signalled. None: none any more.
+    pidfd: Option<OwnedFd>,
+    staged: Staged,
+}
+
+/// What came of a claim.
+#[derive(Debug)]
+pub enum Claim {
+    /// The backend has it; or is dead, which is sorted out when it is buried.
+    Made,
+    /// Its word has changed meanwhile.
+    Lost,
+    /// The kernel sends no descriptors now; the backend is free again.
+    NotSent(io::Error),
+}
+
+/// All of them.
+pub struct Links {
+    control: Control,
+    links: Vec<Option<Link>>,
+    /// Numbers of connections that are to be closed.
+    failed: Vec<u32>,
+    /// Sessions given to a backend of their own accord since the start.
+    assigned: u64,
+}
+
+impl Links {
+    pub fn new(control: Control) -> Links {
+        Links {
+            control,
+            links: (0..control.backends.len()).map(|_| None).collect(),
+            failed: Vec::new(),
+            assigned: 0,
+        }
+    }
+
+    pub fn assigned(&self) -> u64 {
+        self.assigned
+    }
+
+    // ---- coming and going --------------------------------------------------
+
+    pub fn attach(
+        &mut self,
+        slot: u32,
+        connection: u32,
+        socket: Arc<OwnedFd>,
+        (process, pidfd): (u32, OwnedFd),
+    ) {
+        self.links[slot as usize] = Some(Link {
+            connection,
+            socket: Some(socket),
+            process,
+            pidfd: Some(pidfd),
+            staged: Staged::default(),
+        });
+    }
+
+    /// Something is, or was, attached in this slot since it was free.
+    pub fn is_attached(&self, slot: u32) -> bool {
+        self.links[slot as usize].is_some()
+    }
+
+    /// Its connection has ended. What it had staged is to be discarded.
+    pub fn lost(&mut self, slot: u32) -> Staged {
+        let Some(link) = self.links[slot as usize].as_mut() else {
+            return Staged::default();
+        };
+        link.socket = None;
+        link.process = 0;
+        link.pidfd = None;
+        std::mem::take(&mut link.staged)
+    }
+
+    /// Its slot is free.
+    pub fn forget(&mut self, slot: u32) {
+        self.links[slot as usize] = None;
+    }
+
+    pub fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    pub fn take_failed(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.failed)
+    }
+
+    fn link(&self, slot: u32) -> Option<&Link> {
+        self.links.get(slot as usize)?.as_ref()
+    }
+
+    /// The number of its control connection.
+    pub fn connection_of(&self, slot: u32) -> Option<u32> {
+        self.link(slot).map(|link| link.connection)
+    }
+
+    fn fd(&self, slot: u32) -> Option<RawFd> {
+        let socket = self.link(slot)?.socket.as_ref()?;
+        Some(socket.as_raw_fd())
+    }
+
+    /// 0: none.
+    pub fn process_of(&self, slot: u32) -> u32 {
+        self.link(slot).map_or(0, |link| link.process)
+    }
+
+    fn pidfd(&self, slot: u32) -> Option<&OwnedFd> {
+        self.link(slot)?.pidfd.as_ref()
+    }
+
+    /// Has its process end.
+    pub fn end(&self, slot: u32) {
+        let ended = self.pidfd(slot).map(process::end);
+        if let Some(Err(error)) = ended {
+            debug!("could not end backend {slot}: {error}");
+        }
+    }
+
+    // ---- what it has said and not finished ---------------------------------
+
+    pub fn take_staged(&mut self, slot: u32) -> Staged {
+        let link = self.links.get_mut(slot as usize).and_then(Option::as_mut);
+        link.map(|link| std::mem::take(&mut link.staged))
+            .unwrap_or_default()
+    }
+
+    /// It comes back if there is nobody any more whose it is.
+    pub fn put_staged(&mut self, slot: u32, staged: Staged) -> Result<(), Staged> {
+        match self.links.get_mut(slot as usize).and_then(Option::as_mut) {
+            Some(link) => {
+                link.staged = staged;
+                Ok(())
+            }
+            None => Err(staged),
+        }
+    }
+
+    // ---- work --------------------------------------------------------------
+
+    /// Claims a backend in the state in which it was seen, and sends it a session.
+    pub fn claim(&mut self, slot: u32, seen: Word, id: SessionId, client: RawFd) -> Claim {
+        let seen = match seen {
+            Word::Linger => BACKEND_LINGER,
+            _ => BACKEND_IDLE,
+        };
+        let state = &self.control.backends[slot as usize].state;
+        if !handshake::claim(state, seen) {
+            return Claim::Lost;
+        }
+        self.assigned += 1;
+        let Some(fd) = self.fd(slot) else {
+            return Claim::Made;
+        };
+        match descriptors::send(fd, &wire::bare(MSG_ASSIGN, id), &[client]) {
+            Ok(()) => Claim::Made,
+            Err(error) if descriptors::is_passing(&error) => {
+                handshake::unclaim(state, seen);
+                // It may have seen that it was claimed, and waits for what it gets.
+                self.send(slot, &wire::bare(MSG_POKE, 0));
+                Claim::NotSent(error)
+            }
+            Err(error) => {
+                debug!("could not assign a session to backend {slot}: {error}");
+                // One that has ended is heard to its end.
+                if !socket::has_hung_up(fd) {
+                    self.fail(slot);
+                }
+                Claim::Made
+            }
+        }
+    }
+
+    /// It takes no more messages: it is dead or as good as that.
+    fn fail(&mut self, slot: u32) {
+        if let Some(connection) = self.link(slot).map(|link| link.connection) {
+            self.failed.push(connection);
+        }
+    }
+
+    /// Sends a small frame; false if it took none.
+    pub fn send(&self, slot: u32, frame: &[u8]) -> bool {
+        let Some(fd) = self.fd(slot) else {
+            return false;
+        };
+        match socket::send(fd, frame) {
+            Ok(_) => true,
+            Err(error) => {
+                debug!("could not send to backend {slot}: {error}");
+                false
+            }
+        }
+    }
+
+    /// One that has been poked is not poked again before it has read that.
+    pub fn poke(&self, slot: u32) {
+        let poked = &self.control.backends[slot as usize].poked;
+        if handshake::poke(poked) && !self.send(slot, &wire::bare(MSG_POKE, 0)) {
+            handshake::not_poked(poked);
+        }
+    }
+
+    /// One that sleeps does not see what others have written into its state's word,
+    /// and would sleep on: it looks, and puts it right (idle.c).
+    pub fn poke_damaged(&self) {
+        for (slot, link) in (0..).zip(&self.links) {
+            let state = self.control.backends[slot as usize].state.load(SeqCst);
+            let is_alive = matches!(link, Some(link) if link.socket.is_some());
+            if is_alive && !(BACKEND_IDLE..=BACKEND_BUSY).contains(&state) {
+                self.poke(slot);
+            }
+        }
+    }
+
+    pub fn retire(&self, slot: u32) {
+        let retire = &self.control.backends[slot as usize].retire;
+        retire.store(RETIRE_NOW, SeqCst);
+        // One that never sleeps, as others are always in its queue, sees the word.
+        self.send(slot, &wire::bare(MSG_RETIRE, 0));
+    }
+
+    /// `id` 0: whichever session it has.
+    pub fn recall(&self, slot: u32, id: SessionId) {
+        let held = match id {
+            0 => self.control.backends[slot as usize].session.load(SeqCst),
+            id => id,
+        };
+        if held != 0 {
+            self.send(slot, &wire::bare(MSG_RECALL, held));
+        }
+    }
+
+    pub fn evict(&self, slot: u32, id: SessionId) {
+        self.send(slot, &wire::bare(MSG_EVICT, id));
+    }
+
+    pub fn end_idle(&self, slot: u32, id: SessionId, since: i64) {
+        let frame = wire::Writer::new(MSG_END_IDLE, id).u64(since as u64);
+        self.send(slot, &frame.finish());
+    }
+
+    pub fn offer(&self, ticket: u32, slots: &[u32]) {
+        let backends = self.control.backends;
+        let retire = slots.iter().map(|slot| &backends[*slot as usize].retire);
+        handshake::offer(retire, &self.control.header.room_ticket, ticket);
+        for slot in slots {
+            // One that goes to sleep only now is looked at in the next tick.
+            let state = backends[*slot as usize].state.load(SeqCst);
+            if state == BACKEND_IDLE || state == BACKEND_LINGER {
+                self.send(*slot, &wire::bare(MSG_RETIRE, 0));
+            }
+        }
+    }
+
+    pub fn take_ticket_back(&self, ticket: u32) -> Event {
+        let word = &self.control.header.room_ticket;
+        Event::TicketBack(handshake::take_ticket_back(word, ticket))
+    }
+
+    pub fn clear_ticket(&self, slot: u32, ticket: u32) {
+        let retire = &self.control.backends[slot as usize].retire;
+        let _ = retire.compare_exchange(ticket, RETIRE_NOT, SeqCst, SeqCst);
+    }
+
+    pub fn measure(&self, slot: u32, is_unread: bool) -> Event {
+        let backend = &self.control.backends[slot as usize];
+        Event::Measured {
+            slot,
+            transactions: backend.transactions.load(Relaxed),
+            cpu_us: process::cpu_time_of(self.process_of(slot)).unwrap_or(0),
+            is_unread,
+        }
+    }
+
+    // ---- cancel ------------------------------------------------------------
+
+    /// Whoever has the session next is to cancel. Taken meanwhile, and the mark
+    /// perhaps too late: it must not hit the next transaction instead.
+    pub fn mark_cancel(&self, id: SessionId) {
+        let slot = &self.control.sessions[index_of(id) as usize];
+        if handshake::mark_cancel(&slot.flags, &slot.owner) {
+            self.hurry(id, true);
+        }
+    }
+
+    /// Tells the backend that has the session; which one may change meanwhile,
+    /// but then the session is not running what was to be cancelled.
+    /// That one shall end stands in its identity already.
+    pub fn hurry(&self, id: SessionId, cancel: bool) {
+        let slot = &self.control.sessions[index_of(id) as usize];
+        let Some(holder) = slot.owner.load(SeqCst).checked_sub(1) else {
+            return;
+        };
+        let Some(backend) = self.control.backends.get(holder as usize) else {
+            return;
+        };
+        let is_there = if cancel {
+            handshake::name_cancelled(&backend.session, &backend.cancel, id)
+        } else {
+            backend.session.load(SeqCst) == id
+        };
+        let process = self.pidfd(holder).filter(|_| is_there);
+        if let Some(Err(error)) = process.map(process::hurry) {
+            debug!("could not signal backend {holder}: {error}");
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! What new sessions are told and begin with, kept by kind.
+//!
+//! What a new session is told (ParameterStatus, BackendKeyData, ReadyForQuery)
+//! and what its context begins with follow from its user, database, startup
+//! options, and the settings at that time. The first session of a kind is
+//! greeted by a backend, which applies its options; what it then reports and
+//! stores is kept, and the next of that kind is greeted from here without any
+//! backend (scheduler/new_session.rs). application_name is left out of what makes
+//! a kind, since each client has its own: its value is put into the kept greeting.
+//!
+//! Free of I/O.
+
+use crate::core::{SessionId, TenantKey};
+use crate::protocol::messages;
+use crate::shell::link::layout::shared::*;
+use crate::shell::link::layout::SettingsMarks;
+use crate::shell::link::login_changes::{LoginChanged, LoginMarks};
+use crate::shell::link::wire;
+use crate::shell::sys::socket::Keepalives;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub type Setting = (Vec<u8>, Vec<u8>);
+
+pub const APPLICATION_NAME: &[u8] = b"application_name";
+/// Greetings kept, one a kind of session; when there are more, it begins anew.
+const MOST_GREETINGS: usize = 1000;
+/// Room for an application_name, with what stands around it.
+const USUAL_NAME_BYTES: usize = 96;
+/// After a reload backends may be late to see it: nothing is learnt so long.
+const RELOAD_GRACE_US: u64 = 2_000_000;
+
+/// What makes a kind of session.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Kind {
+    pub tenant: Arc<TenantKey>,
+    pub options: Vec<Setting>,
+    pub has_application_name: bool,
+    pub is_local: bool,
+    /// Its socket has no TCP settings then.
+    pub is_relayed: bool,
+    /// Of its user and database: which changes make a greeting old.
+    pub marks: LoginMarks,
+}
+
+impl Kind {
+    /// May what one of this kind begins with be given to the next, with this
+    /// application_name, cleaned?
+    pub fn is_ordinary(application_name: Option<&[u8]>) -> bool {
+        application_name.is_none_or(|name| name.len() < NAME_BYTES)
+    }
+}
+
+/// NAMEDATALEN: a longer application_name is cut, and its client told so.
+const NAME_BYTES: usize = 64;
+
+/// What a session of a kind begins with.
+pub struct Greeting {
+    /// Kind, key and value of its items.
+    pub items: Vec<(u16, Vec<u8>, Vec<u8>)>,
+    /// What was set then, for its role and database: it is good while that stays.
+    pub settings_marks: SettingsMarks,
+    /// Of that, what only a starting backend takes.
+    pub start_settings: u64,
+    pub told: Told,
+    pub idle_session_timeout_ms: u32,
+    /// Of its socket: as it was, and as the parameters want it.
+    pub keepalives: (Keepalives, Keepalives),
+    /// A name was looked up for it: it is good while this names_generation stays.
+    pub names_generation: Option<u64>,
+    /// Other roles than its client's were looked at for it.
+    pub of_roles: bool,
+    /// Or which roles its own is a member of.
+    pub of_memberships: bool,
+}
+
+/// What clients of one kind are told, ready to be sent but for the value of
+/// application_name, which is each client's own: what comes before it, and after it.
+pub struct Told {
+    messages: [Vec<u8>; 2],
+    /// What a context has of it: name NUL value NUL ...
+    reported: [Vec<u8>; 2],
+    /// As the first client had it, if it is told at all.
+    application_name: Option<Vec<u8>>,
+}
+
+impl Told {
+    /// Notices as messages; what was reported as contexts have it.
+    pub fn new(notices: &[u8], reported: &[u8]) -> Told {
+        let mut told = Told {
+            messages: [notices.to_vec(), Vec::new()],
+            reported: [Vec::new(), Vec::new()],
+            application_name: None,
+        };
+        for (name, value) in wire::pairs(reported) {
+            if name == APPLICATION_NAME {
+                told.application_name = Some(value.to_vec());
+                continue;
+            }
+            let part = usize::from(told.application_name.is_some());
+            messages::parameter_status(&mut told.messages[part], name, value);
+            put_pair(&mut told.reported[part], name, value);
+        }
+        told
+    }
+
+    /// Puts the messages into `out`; what its context then has of them.
+    fn tell(&self, application_name: Option<&[u8]>, out: &mut Vec<u8>) -> Vec<u8> {
+        let length = |parts: &[Vec<u8>; 2]| parts[0].len() + parts[1].len() + USUAL_NAME_BYTES;
+        // And the cancel key, and that it may go on.
+        out.reserve(length(&self.messages) + USUAL_NAME_BYTES);
+        let mut reported = Vec::with_capacity(length(&self.reported));
+        out.extend_from_slice(&self.messages[0]);
+        reported.extend_from_slice(&self.reported[0]);
+        if let Some(first) = &self.application_name {
+            let value = application_name.unwrap_or(first);
+            messages::parameter_status(out, APPLICATION_NAME, value);
+            put_pair(&mut reported, APPLICATION_NAME, value);
+        }
+        out.extend_from_slice(&self.messages[1]);
+        reported.extend_from_slice(&self.reported[1]);
+        reported
+    }
+}
+
+fn put_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for text in [name, value] {
+        out.extend_from_slice(text);
+        out.push(0);
+    }
+}
+
+/// Kind, key and value of an item that a context begins with.
+pub type Beginning<'a> = (u16, &'a [u8], Cow<'a, [u8]>);
+
+impl Greeting {
+    /// What a client with this application_name, cleaned, is told, up to its cancel
+    /// key; and what its context begins with.
+    pub fn for_client(
+        &self,
+        application_name: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) -> Vec<Beginning<'_>> {
+        let reported = self.told.tell(application_name, out);
+        let mut items: Vec<Beginning<'_>> = Vec::with_capacity(self.items.len() + 1);
+        for (kind, key, value) in &self.items {
+            match (application_name, u32::from(*kind)) {
+                (_, KIND_REPORTED) => {}
+                (Some(own), KIND_RESET) if key == APPLICATION_NAME => {
+                    // Source and context stay, the text is this session's.
+                    let mut reset = value[..2.min(value.len())].to_vec();
+                    reset.extend_from_slice(own);
+                    items.push((*kind, key, reset.into()));
+                }
+                _ => items.push((*kind, key, value.into())),
+            }
+        }
+        items.push((KIND_REPORTED as u16, b"", reported.into()));
+        items
+    }
+}
+
+/// What is known of a greeting before a backend gives it.
+pub struct Learning {
+    pub kind: Kind,
+    pub settings_marks: SettingsMarks,
+    /// As its socket has them.
+    pub keepalives: Keepalives,
+    pub names_generation: u64,
+    pub login_generation: u64,
+}
+
+/// Greetings kept, and what is to be learnt from greetings under way.
+#[derive(Default)]
+pub struct Greetings {
+    kept: HashMap<Kind, Arc<Greeting>>,
+    /// Bounded by the sessions.
+    learning: HashMap<SessionId, Learning>,
+    not_before_us: u64,
+    /// Of all of these: what a session may set depends on roles and
+    /// privileges, too.
+    login_generation: u64,
+}
+
+impl Greetings {
+    pub fn configuration_changed(&mut self, now_us: u64) {
+        self.kept.clear();
+        self.learning.clear();
+        self.not_before_us = now_us + RELOAD_GRACE_US;
+    }
+
+    /// The first who comes under a new login_generation: what is old by then goes.
+    pub fn note_login_generation(
+        &mut self,
+        generation: u64,
+        changed: impl Fn(u64, u64) -> LoginChanged,
+    ) {
+        if self.login_generation == generation {
+            return;
+        }
+        let changed = changed(self.login_generation, generation);
+        self.kept.retain(|kind, greeting| {
+            !(changed.concerns(&kind.marks)
+                || (greeting.of_roles && changed.has_roles())
+                || (greeting.of_memberships && changed.has_memberships()))
+        });
+        self.learning
+            .retain(|_, learning| !changed.concerns(&learning.kind.marks));
+        self.login_generation = generation;
+    }
+
+    pub fn forget_all(&mut self) {
+        self.kept.clear();
+        self.learning.clear();
+    }
+
+    pub fn forget_session(&mut self, id: SessionId) {
+        if !self.learning.is_empty() {
+            self.learning.remove(&id);
+        }
+    }
+
+    pub fn of(
+        &self,
+        kind: &Kind,
+        settings_marks: &SettingsMarks,
+        names_generation: u64,
+    ) -> Option<Arc<Greeting>> {
+        let kept = self.kept.get(kind)?;
+        if kept.settings_marks != *settings_marks {
+            return None;
+        }
+        let is_good = (kept.names_generation).is_none_or(|then| then == names_generation);
+        is_good.then(|| kept.clone())
+    }
+
+    /// A backend greets this session: the next of its kind may be greeted like it.
+    pub fn learn_from(&mut self, id: SessionId, now_us: u64, learning: impl FnOnce() -> Learning) {
+        if now_us >= self.not_before_us {
+            self.learning.insert(id, learning());
+        }
+    }
+
+    /// It has been greeted: what was known of it before, if that is to be kept. Nothing is
+    /// if the marks of its settings are others now: which the backend has read is not known.
+    pub fn learnt(
+        &mut self,
+        id: SessionId,
+        marks: impl FnOnce(&TenantKey) -> SettingsMarks,
+    ) -> Option<Learning> {
+        let learning = self.learning.remove(&id)?;
+        let is_current = learning.settings_marks == marks(&learning.kind.tenant);
+        is_current.then_some(learning)
+    }
+
+    pub fn keep(&mut self, kind: Kind, greeting: Greeting) {
+        if self.kept.len() >= MOST_GREETINGS {
+            self.kept.clear();
+        }
+        self.kept.insert(kind, Arc::new(greeting));
+    }
+}
+
+/// A session's settings, sorted out.
+pub struct Settings {
+    /// Those that split pools, sorted.
+    pub backend_only: Vec<Setting>,
+    /// The others in their order, application_name apart. One name may come
+    /// twice: the server applies each, and refuses the first if that is bad.
+    pub options: Vec<Setting>,
+    pub application_name: Option<Vec<u8>>,
+}
+
+pub fn sort_out(settings: Vec<Setting>, is_backend_only: impl Fn(&[u8]) -> bool) -> Settings {
+    let mut sorted = Settings {
+        backend_only: Vec::new(),
+        options: Vec::new(),
+        application_name: None,
+    };
+    for (name, value) in settings {
+        if name.eq_ignore_ascii_case(APPLICATION_NAME) {
+            sorted.application_name = Some(value);
+            continue;
+        }
+        if !is_backend_only(&name) {
+            sorted.options.push((name, value));
+            continue;
+        }
+        let list = &mut sorted.backend_only;
+        list.retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
+        list.push((name, value));
+    }
+    sorted.backend_only.sort();
+    sorted
+}
+
+/// As check_application_name cleans it: pg_clean_ascii makes `?` of what is
+/// not printable ASCII up to 15, and `\xNN` from 16 on (common/string.c).
+pub fn clean_ascii(text: &[u8], server_major: u32) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    for byte in text {
+        if (32..=126).contains(byte) {
+            out.push(*byte);
+        } else if server_major < 16 {
+            out.push(b'?');
+        } else {
+            out.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(name: &str, value: &str) -> Setting {
+        (name.into(), value.into())
+    }
+
+    #[test]
+    fn each_client_is_told_its_own_application_name_where_it_stands() {
+        let reported = b"A\x001\0application_name\0first\0B\x002\0";
+        let told = Told::new(b"notice", reported);
+        for (name, value) in [(None, "first"), (Some("own"), "own"), (Some(""), "")] {
+            let mut out = b"ok".to_vec();
+            let context = told.tell(name.map(str::as_bytes), &mut out);
+            let pairs = [("A", "1"), ("application_name", value), ("B", "2")];
+            let (mut messages, mut kept) = (b"oknotice".to_vec(), Vec::new());
+            for (name, value) in pairs {
+                messages::parameter_status(&mut messages, name.as_bytes(), value.as_bytes());
+                put_pair(&mut kept, name.as_bytes(), value.as_bytes());
+            }
+            assert_eq!((out, context), (messages, kept));
+        }
+        // Who is not told of it has none to be told.
+        let mut out = Vec::new();
+        assert_eq!(
+            Told::new(b"", b"A\x001\0").tell(Some(b"own"), &mut out),
+            b"A\x001\0"
+        );
+    }
+
+    #[test]
+    fn application_name_splits_neither_pools_nor_greetings() {
+        let sorted = sort_out(
+            vec![
+                setting("work_mem", "1"),
+                setting("Application_Name", "first"),
+                setting("post_auth_delay", "0"),
+                setting("WORK_MEM", "2"),
+                setting("application_name", "last"),
+            ],
+            |name| name == b"post_auth_delay",
+        );
+        assert_eq!(sorted.application_name.as_deref(), Some(&b"last"[..]));
+        let both = [setting("work_mem", "1"), setting("WORK_MEM", "2")];
+        assert_eq!(sorted.options, both);
+        assert_eq!(sorted.backend_only, [setting("post_auth_delay", "0")]);
+    }
+
+    #[test]
+    fn names_are_cleaned_as_the_server_does() {
+        assert_eq!(clean_ascii("a\u{e9}b".as_bytes(), 15), b"a??b");
+        assert_eq!(clean_ascii("\u{e9}".as_bytes(), 16), b"\\xc3\\xa9");
+    }
+}

@@ -1,10 +1,8 @@
 //! Frames of the control socket. They come from our own extension, which a bug
 //! elsewhere in its process may have gone wrong.
 
-use crate::shell::link::backend_message::BackendSays;
 use crate::shell::link::layout::shared::*;
-use crate::shell::link::questions::Answer;
-use crate::shell::link::wire::{are_pairs, pairs, Frame, Reader, Writer};
+use crate::shell::link::wire::{Answer, BackendSays, Frame, Reader, Writer, are_pairs, pairs};
 
 pub fn run(data: &[u8]) {
     let Ok(frame) = Frame::parse(data) else {

@@ -5,8 +5,6 @@
 pub mod batch_scheduling;
 #[path = "link.rs"]
 pub mod link;
-#[path = "../../dispatcher/src/shell/plaintext.rs"]
-pub mod plaintext;
 #[path = "../../dispatcher/src/shell/sys/mod.rs"]
 pub mod sys;
 #[path = "../../dispatcher/src/shell/tls/mod.rs"]

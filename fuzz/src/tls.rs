@@ -5,15 +5,13 @@
 
 use crate::pieces::choice;
 use crate::shell::sys::openssl_memory;
-use crate::shell::tls::context::{self, Occasion, ServerContext};
-use crate::shell::tls::relay::{Buffers, Relay, Turn};
-use crate::shell::tls::secure::Secure;
-use crate::shell::tls::settings::Settings;
+use crate::shell::tls::context::{self, Occasion, ServerContext, Settings};
+use crate::shell::tls::relay::{Buffers, Relay, Secure, Turn};
 use openssl::ssl::{Ssl, SslContext, SslMethod, SslStream, SslVerifyMode, SslVersion};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::OnceLock;
-use world::{self_signed, ClientWire, Pipe, World};
+use world::{ClientWire, Pipe, World, self_signed};
 
 #[path = "../../dispatcher/src/shell/tls/relay_world.rs"]
 mod world;

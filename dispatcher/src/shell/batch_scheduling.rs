@@ -14,8 +14,9 @@
 //! Who waits until one of them is through keeps the others waiting, and processors idle, as
 //! there are few clients at a time. So while many log in so, threads have the usual policy.
 
-use super::sys::scheduling::{thread_waits, Policy};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use super::sys::process::{thread_waits, Policy};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// Times woken between two looks, and until the first one with the other policy.

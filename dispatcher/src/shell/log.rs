@@ -10,12 +10,13 @@
 //! does for itself and for those that it starts. So it is told to, or who controls
 //! this program would use it.
 
-use super::sys::confine;
+use super::sys::process;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 use tracing::{Event, Level, Subscriber};
@@ -129,7 +130,7 @@ impl Stderr {
     /// It cannot fail here: it has not where it was done first.
     fn give_up_files(&mut self) {
         if self.has_files && GIVES_UP_FILES.load(SeqCst) {
-            self.has_files = confine::files().is_err();
+            self.has_files = process::confine_files().is_err();
         }
     }
 }
@@ -226,7 +227,7 @@ fn by_a_thread() -> (NonBlocking, WorkerGuard) {
     (writer, worker)
 }
 
-/// The thread that writes does as this one has done (`confine::files`).
+/// The thread that writes does as this one has done (`process::confine_files`).
 pub fn give_up_files() {
     GIVES_UP_FILES.store(true, SeqCst);
     if let Some(lines) = LINES.get() {

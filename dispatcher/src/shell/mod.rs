@@ -31,14 +31,13 @@ mod log;
 mod login;
 mod network;
 mod parameters;
-mod plaintext;
 mod scheduler;
 mod sessions;
 mod slab;
 mod start;
 mod sys;
 mod threads;
-mod tls;
+pub mod tls;
 mod tokens;
 mod work;
 

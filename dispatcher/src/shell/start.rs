@@ -4,7 +4,6 @@
 //! and sends PARAMETERS first of all. Until these have come the start may
 //! block; afterwards nothing does.
 
-use super::batch_scheduling;
 use super::event_loop::orphans::is_backend;
 use super::event_loop::{Dispatcher, Parts};
 use super::jobs::{Done, Jobs};
@@ -18,20 +17,15 @@ use super::login::listeners::{self, EXIT_PORT_TAKEN};
 use super::login::securing::TlsOffer;
 use super::login::{Logins, Means};
 use super::parameters::Parameters;
-use super::plaintext::overwrite;
 use super::scheduler::Scheduler;
-use super::sys::confine;
 use super::sys::epoll::{self, ClientNumber, Epoll};
-use super::sys::memory;
-use super::sys::openssl_memory;
-use super::sys::process;
+use super::sys::memory::{self, overwrite};
 use super::sys::socket::{self, Kind};
-use super::threads;
+use super::sys::{openssl_memory, process};
 use super::tls::context::{self, Occasion, Passphrase, ServerContext};
-use super::tls::rest;
-use super::tls::threads::Relays;
+use super::tls::threads::{set_rest_at_once, Relays};
 use super::tokens::{token, Source};
-use super::Arguments;
+use super::{batch_scheduling, threads, Arguments};
 use anyhow::{bail, Context as _, Result};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -111,7 +105,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     let (parameters, passphrase) = first_parameters(&channel, &mut buffer)?;
     let parameters = Arc::new(parameters);
     batch_scheduling::set_most_wait_us(parameters.batch_scheduling_wait_us);
-    rest::set_at_once(parameters.force_migration);
+    set_rest_at_once(parameters.force_migration);
 
     // Backends have the limit that we were started with.
     let (soft, hard) =
@@ -207,7 +201,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
 
 /// Before the threads start that serve clients, which inherit it.
 fn give_up_files() {
-    match confine::files() {
+    match process::confine_files() {
         Ok(()) => super::log::give_up_files(),
         Err(error) => tracing::debug!(
             "the kernel cannot take access to files away from this program: {error}"

@@ -7,10 +7,10 @@
 
 use crate::core::{index_of, Event, SessionId, Word};
 use crate::shell::link::layout::shared::*;
+use crate::shell::link::memory::context::Staged;
 use crate::shell::link::memory::control::Control;
-use crate::shell::link::memory::staged::Staged;
 use crate::shell::link::{handshake, wire};
-use crate::shell::sys::{descriptors, process, socket};
+use crate::shell::sys::{process, socket};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -178,9 +178,9 @@ impl Links {
         let Some(fd) = self.fd(slot) else {
             return Claim::Made;
         };
-        match descriptors::send(fd, &wire::bare(MSG_ASSIGN, id), &[client]) {
+        match socket::send_with_descriptors(fd, &wire::bare(MSG_ASSIGN, id), &[client]) {
             Ok(()) => Claim::Made,
-            Err(error) if descriptors::is_passing(&error) => {
+            Err(error) if socket::is_passing(&error) => {
                 handshake::unclaim(state, seen);
                 // It may have seen that it was claimed, and waits for what it gets.
                 self.send(slot, &wire::bare(MSG_POKE, 0));

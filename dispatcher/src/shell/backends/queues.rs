@@ -6,7 +6,6 @@ use crate::core::{Event, SessionId};
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::memory::control::Control;
 use crate::shell::link::{handshake, wire};
-use crate::shell::sys::descriptors;
 use crate::shell::sys::epoll::{self, Epoll};
 use crate::shell::sys::socket;
 use crate::shell::tokens::{token, Source};
@@ -55,7 +54,7 @@ impl Queues {
         if self.queues[number as usize].is_some() {
             return Ok(());
         }
-        let (write, read) = descriptors::short_queue()?;
+        let (write, read) = socket::short_queue()?;
         // Not armed: only a full queue is waited for.
         let data = token(Source::Queue, number);
         self.epoll.add(write.as_raw_fd(), epoll::ONESHOT, data)?;
@@ -104,12 +103,12 @@ impl Queues {
         handshake::announce(queued);
         let frame = wire::bare(MSG_ASSIGN, id);
         let write = queue.write.as_raw_fd();
-        if let Err(error) = descriptors::send(write, &frame, &[client]) {
+        if let Err(error) = socket::send_with_descriptors(write, &frame, &[client]) {
             handshake::withdraw(queued);
-            if descriptors::is_passing(&error) {
+            if socket::is_passing(&error) {
                 return self.not_sent(pool, id, true, &error);
             }
-            if descriptors::is_shut(&error) {
+            if socket::is_shut(&error) {
                 // It would be ready at once, and never have room.
                 queue.is_shut = true;
                 return full;
@@ -161,7 +160,7 @@ impl Queues {
         let mut packet = [0; FRAME_HEADER_SIZE as usize];
         let read = queue.read.as_raw_fd();
         loop {
-            let (length, descriptor) = descriptors::receive(read, &mut packet).ok()?;
+            let (length, descriptor) = socket::receive_with_descriptor(read, &mut packet).ok()?;
             if length == 0 {
                 return None;
             }

@@ -4,11 +4,10 @@ use super::Dispatcher;
 use crate::core::PoolSettings;
 use crate::shell::batch_scheduling;
 use crate::shell::link::layout::shared::*;
-use crate::shell::link::questions::Answer;
-use crate::shell::link::wire::{Frame, Malformed, Reader, Writer};
+use crate::shell::link::wire::{Answer, Frame, Malformed, Reader, Writer};
 use crate::shell::login::launcher::{parse_parameters, Asker};
 use crate::shell::parameters::Parameters;
-use crate::shell::tls::rest;
+use crate::shell::tls::threads;
 use std::sync::Arc;
 use tracing::{info, warn};
 
@@ -115,7 +114,7 @@ impl Dispatcher {
         }
         info!("parameters reloaded");
         batch_scheduling::set_most_wait_us(parameters.batch_scheduling_wait_us);
-        rest::set_at_once(parameters.force_migration);
+        threads::set_rest_at_once(parameters.force_migration);
         self.parameters = Arc::new(parameters);
         self.logins.reconfigure(Arc::clone(&self.parameters));
         self.show_parameters();

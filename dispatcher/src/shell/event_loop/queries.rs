@@ -6,8 +6,7 @@
 use super::Dispatcher;
 use crate::shell::link::connections::Then;
 use crate::shell::link::layout::shared::*;
-use crate::shell::link::rows::Row;
-use crate::shell::link::wire::Writer;
+use crate::shell::link::wire::{Row, Writer};
 use crate::shell::scheduler::{Rows, View};
 use crate::shell::sys::process;
 use crate::shell::work;

@@ -6,7 +6,7 @@
 //! process may write at any time, are atomics; what a field means and who may
 //! write it is said in the header, not here.
 
-use super::login_changes::LoginChanged;
+use shared::*;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU16, AtomicU32, AtomicU64, AtomicU8};
@@ -16,8 +16,6 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU16, AtomicU32, AtomicU64, A
 pub mod shared {
     include!(concat!(env!("OUT_DIR"), "/shared.rs"));
 }
-
-use shared::*;
 
 /// Header of the CONTROL memory.
 #[repr(C)]
@@ -370,3 +368,186 @@ const _: () = {
     same(size_of::<Item>(), ITEM_SIZE);
     assert!(FRAME_HEADER_SIZE == 16 && ENTRY_HEADER_SIZE == 16);
 };
+
+// ---- Changes that concern logins ------------------------------------------
+//
+// What has changed for logins: which of the things that were learnt before are old.
+//
+// Whoever raises login_generation in CONTROL writes there what was changed
+// (login_watch.c): one role's row, one database's, memberships, or anything. A change that is not
+// found, because it is not written yet or others have come since, may be anything.
+
+/// Whom something was learnt about: by which changes it becomes old.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LoginMarks {
+    pub role_hash: u32,
+    pub database_hash: u32,
+    pub any_role: bool,
+    pub any_database: bool,
+    /// It depends on which role is a member of which, or on names of groups.
+    pub memberships: bool,
+}
+
+/// The changes between two login_generations.
+#[derive(Debug, PartialEq, Eq)]
+pub enum LoginChanged {
+    Anything,
+    /// Hashes, sorted.
+    Only {
+        roles: Vec<u32>,
+        databases: Vec<u32>,
+        memberships: bool,
+    },
+}
+
+impl LoginChanged {
+    pub fn between(changes: &[AtomicU64], from: u64, to: u64) -> LoginChanged {
+        let (mut roles, mut databases, mut memberships) = (Vec::new(), Vec::new(), false);
+        let count = to.wrapping_sub(from);
+        if count > changes.len() as u64 {
+            return LoginChanged::Anything;
+        }
+        for number in (1..=count).map(|step| from.wrapping_add(step)) {
+            let place = (number % changes.len() as u64) as usize;
+            let change = changes[place].load(SeqCst);
+            if (change >> 32) & 0x3FFF_FFFF != number & 0x3FFF_FFFF {
+                return LoginChanged::Anything;
+            }
+            match (change >> 62) as u32 {
+                LOGIN_CHANGE_ROLE => roles.push(change as u32),
+                LOGIN_CHANGE_DATABASE => databases.push(change as u32),
+                LOGIN_CHANGE_MEMBERSHIPS => memberships = true,
+                _ => return LoginChanged::Anything,
+            }
+        }
+        for hashes in [&mut roles, &mut databases] {
+            hashes.sort_unstable();
+            hashes.dedup();
+        }
+        LoginChanged::Only {
+            roles,
+            databases,
+            memberships,
+        }
+    }
+
+    pub fn concerns(&self, marks: &LoginMarks) -> bool {
+        let LoginChanged::Only {
+            roles,
+            databases,
+            memberships,
+        } = self
+        else {
+            return true;
+        };
+        (marks.any_role && !roles.is_empty())
+            || (marks.any_database && !databases.is_empty())
+            || (marks.memberships && *memberships)
+            || roles.binary_search(&marks.role_hash).is_ok()
+            || databases.binary_search(&marks.database_hash).is_ok()
+    }
+
+    /// Has any role changed?
+    pub fn has_roles(&self) -> bool {
+        match self {
+            LoginChanged::Anything => true,
+            LoginChanged::Only { roles, .. } => !roles.is_empty(),
+        }
+    }
+
+    /// Has any membership changed?
+    pub fn has_memberships(&self) -> bool {
+        match self {
+            LoginChanged::Anything => true,
+            LoginChanged::Only { memberships, .. } => *memberships,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(kind: u32, number: u64, hash: u32) -> AtomicU64 {
+        AtomicU64::new(u64::from(kind) << 62 | (number & 0x3FFF_FFFF) << 32 | u64::from(hash))
+    }
+
+    #[test]
+    fn only_changes_that_are_all_found_are_less_than_anything() {
+        let ring = [
+            change(LOGIN_CHANGE_ROLE, 8, 80),
+            change(LOGIN_CHANGE_DATABASE, 5, 50),
+            change(LOGIN_CHANGE_ALL, 6, 0),
+            change(LOGIN_CHANGE_ROLE, 7, 70),
+        ];
+        let only = |roles: &[u32], databases: &[u32]| LoginChanged::Only {
+            roles: roles.to_vec(),
+            databases: databases.to_vec(),
+            memberships: false,
+        };
+        let between = |from, to| LoginChanged::between(&ring, from, to);
+        assert_eq!(between(6, 8), only(&[70, 80], &[]));
+        assert_eq!(between(4, 5), only(&[], &[50]));
+        assert_eq!(between(3, 3), only(&[], &[]));
+        // One of them may be anything; is overwritten; is yet to be written.
+        assert_eq!(between(5, 7), LoginChanged::Anything);
+        assert_eq!(between(3, 5), LoginChanged::Anything);
+        assert_eq!(between(8, 9), LoginChanged::Anything);
+        // Too many; backwards.
+        assert_eq!(between(3, 8), LoginChanged::Anything);
+        assert_eq!(between(8, 7), LoginChanged::Anything);
+        assert_eq!(between(0, u64::MAX), LoginChanged::Anything);
+    }
+
+    #[test]
+    fn a_change_concerns_its_own_role_or_database() {
+        let marks = LoginMarks {
+            role_hash: 1,
+            database_hash: 2,
+            ..LoginMarks::default()
+        };
+        let changed = |roles: &[u32], databases: &[u32]| LoginChanged::Only {
+            roles: roles.to_vec(),
+            databases: databases.to_vec(),
+            memberships: false,
+        };
+        assert!(changed(&[0, 1, 3], &[]).concerns(&marks));
+        assert!(changed(&[], &[2]).concerns(&marks));
+        assert!(!changed(&[0, 2], &[1, 3]).concerns(&marks));
+        assert!(LoginChanged::Anything.concerns(&marks));
+        let any_role = LoginMarks {
+            any_role: true,
+            ..marks
+        };
+        assert!(changed(&[9], &[]).concerns(&any_role) && !changed(&[], &[9]).concerns(&any_role));
+        let any_database = LoginMarks {
+            any_database: true,
+            ..marks
+        };
+        assert!(changed(&[], &[9]).concerns(&any_database));
+        assert!(!changed(&[9], &[]).concerns(&any_database));
+    }
+
+    #[test]
+    fn memberships_concern_what_depends_on_them_and_nothing_else() {
+        let changes = [
+            change(LOGIN_CHANGE_MEMBERSHIPS, 0, 0),
+            change(LOGIN_CHANGE_ROLE, 1, 80),
+        ];
+        let changed = LoginChanged::between(&changes, 0, 1);
+        assert!(!changed.has_memberships());
+        let changes = [
+            change(LOGIN_CHANGE_MEMBERSHIPS, 2, 0),
+            change(LOGIN_CHANGE_ROLE, 1, 80),
+        ];
+        let changed = LoginChanged::between(&changes, 0, 2);
+        let marks = |role_hash, memberships| LoginMarks {
+            role_hash,
+            memberships,
+            ..LoginMarks::default()
+        };
+        assert!(changed.has_memberships() && changed.has_roles());
+        assert!(changed.concerns(&marks(1, true)) && changed.concerns(&marks(80, false)));
+        assert!(!changed.concerns(&marks(1, false)));
+    }
+}

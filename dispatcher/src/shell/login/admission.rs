@@ -4,7 +4,7 @@ use super::native::Natives;
 use crate::core::may_take;
 use crate::protocol::startup::Startup;
 use crate::protocol::Report;
-use crate::shell::link::questions::Answer;
+use crate::shell::link::wire::Answer;
 use crate::shell::network::Origin;
 use crate::shell::parameters::{door, Parameters};
 use crate::shell::scheduler::Scheduler;

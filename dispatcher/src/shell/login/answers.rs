@@ -4,12 +4,11 @@ use super::client::{login_of, Asked, Effect, Entering, Errand, ForServer, Phase,
 use super::native::Why;
 use super::Logins;
 use crate::protocol::auth::server::{Claim, Method, ServerAuth};
-use crate::protocol::messages;
 use crate::protocol::startup::{Startup, StartupReader};
-use crate::protocol::Report;
+use crate::protocol::{messages, Report};
 use crate::shell::batch_scheduling;
 use crate::shell::link::layout::shared::*;
-use crate::shell::link::questions::{Answer, Who, WhoByTls};
+use crate::shell::link::wire::{Answer, Who, WhoByTls};
 use crate::shell::parameters::Parameters;
 use crate::shell::sessions::identity::Authenticated;
 use crate::shell::sys::socket;

@@ -8,12 +8,11 @@
 use super::native::{LoggingIn, Why};
 use crate::protocol::auth::server::ServerAuth;
 use crate::protocol::startup::{CancelRequest, Startup, StartupReader};
-use crate::shell::link::questions::{Answer, Who};
+use crate::shell::link::wire::{Answer, Who};
 use crate::shell::sessions::identity::Authenticated;
 use crate::shell::slab::Slab;
 use crate::shell::sys::socket::Address;
-use crate::shell::tls::facts::{Facts, Names};
-use crate::shell::tls::{ClientEnd, HandedEnd};
+use crate::shell::tls::{ClientEnd, Facts, HandedEnd, Names};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 

@@ -22,22 +22,19 @@
 //! or let in: the socket stays open here as well, it counts among those that have not
 //! logged in, the limits at the door hold, and to end it the socket is shut down.
 
-use super::cancels;
 use super::client::{login_of, Errand, ForServer, Phase};
 use super::native::{Native, Why};
 use super::places::Places;
-use super::Logins;
-use crate::protocol::messages;
+use super::{cancels, Logins};
 use crate::protocol::startup::{CancelRequest, Replication};
-use crate::protocol::Report;
+use crate::protocol::{messages, Report};
 use crate::shell::backends::server;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::wire::Writer;
 use crate::shell::network::Origin;
-use crate::shell::sys::descriptors;
 use crate::shell::sys::epoll;
 use crate::shell::sys::socket::{self, Address};
-use crate::shell::tls::facts::Facts;
+use crate::shell::tls::Facts;
 use crate::shell::tokens::{token, Source};
 use std::io;
 use std::ops::Range;
@@ -435,7 +432,7 @@ impl Logins {
         if std::mem::take(&mut login.watched) {
             let _ = self.client_number.remove(&self.epoll, fd);
         }
-        if let Err(error) = descriptors::send(connection, &frame, &[fd]) {
+        if let Err(error) = socket::send_with_descriptors(connection, &frame, &[fd]) {
             debug!("could not give a client to a backend: {error}");
             self.fail(it.login, &unreachable_server());
             return None;

@@ -8,8 +8,7 @@
 use crate::protocol::Report;
 use crate::shell::link::connections::Connections;
 use crate::shell::link::memory::control::Control;
-use crate::shell::link::questions::{Answer, Who};
-use crate::shell::link::wire::{Malformed, Reader};
+use crate::shell::link::wire::{Answer, Malformed, Reader, Who};
 use crate::shell::parameters::Parameters;
 use crate::shell::sys::socket::Address;
 use std::collections::HashMap;

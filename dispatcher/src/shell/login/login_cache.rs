@@ -10,8 +10,8 @@
 //! login would wait for the launcher. A guess never comes in, whether its user is there or
 //! not, so that tells a stranger nothing.
 
-use crate::shell::link::login_changes::LoginChanged;
-use crate::shell::link::questions::{Answer, Who};
+use crate::shell::link::layout::LoginChanged;
+use crate::shell::link::wire::{Answer, Who};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ impl LoginCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::link::login_changes::LoginMarks;
+    use crate::shell::link::layout::LoginMarks;
     use crate::shell::sys::socket::Address;
 
     fn who(user: &str, last_byte: u8) -> Who {

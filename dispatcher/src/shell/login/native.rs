@@ -7,7 +7,7 @@
 //! server decides whether it may come in.
 
 use crate::protocol::startup::{Replication, Startup};
-use crate::shell::link::rows::{port_of, Row};
+use crate::shell::link::wire::{port_of, Row};
 use crate::shell::network::Origin;
 use crate::shell::parameters::Parameters;
 use crate::shell::sys::socket::Address;

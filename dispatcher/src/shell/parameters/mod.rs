@@ -9,7 +9,7 @@ pub mod door;
 pub mod native_names;
 
 use super::sys::socket::Keepalives;
-use super::tls::settings::Settings as TlsSettings;
+use super::tls::context::Settings as TlsSettings;
 use crate::core::Limits;
 use door::Limits as DoorLimits;
 use native_names::NativeNames;

@@ -7,7 +7,7 @@ use crate::shell::backends::opening::NewBackend;
 use crate::shell::backends::server;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::wire::{Malformed, Writer};
-use crate::shell::sys::{descriptors, process};
+use crate::shell::sys::{process, socket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 
 /// The ready queue, the ARENA, and an epoll a thread.
 const WELCOME_DESCRIPTORS: usize = 2 + SESSION_THREADS_MAX as usize;
-const _: () = assert!(WELCOME_DESCRIPTORS <= descriptors::MAX_DESCRIPTORS);
+const _: () = assert!(WELCOME_DESCRIPTORS <= socket::MAX_DESCRIPTORS);
 
 /// What a process says that wants to be a backend of a pool.
 pub struct Hello {
@@ -144,7 +144,7 @@ impl Scheduler {
             .finish();
         let mut carried = vec![self.queues.end(pool), self.arena_fd.as_raw_fd()];
         carried.extend(self.sockets.epolls());
-        if let Err(error) = descriptors::send(socket.as_raw_fd(), &frame, &carried) {
+        if let Err(error) = socket::send_with_descriptors(socket.as_raw_fd(), &frame, &carried) {
             warn!("could not welcome a backend: {error}");
             return Err(Refusal::Unreachable);
         }

@@ -9,13 +9,11 @@
 use super::news::{Greeted, Then};
 use super::Scheduler;
 use crate::core::{Ending, Event, Leaving, SessionId, Tells, Whose};
-use crate::shell::link::backend_message::BackendSays;
 use crate::shell::link::connections::Offence;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::memory::arena::Content;
-use crate::shell::link::memory::context::Contexts;
-use crate::shell::link::memory::staged::Staged;
-use crate::shell::link::wire::{Frame, Malformed};
+use crate::shell::link::memory::context::{Contexts, Staged};
+use crate::shell::link::wire::{BackendSays, Frame, Malformed};
 use tracing::debug;
 
 impl Scheduler {

@@ -7,9 +7,9 @@
 use super::Scheduler;
 use crate::core::{index_of, Event, SessionId};
 use crate::protocol::Report;
-use crate::shell::link::backend_message::Counters;
 use crate::shell::link::memory::arena::Full;
 use crate::shell::link::memory::work::Finished;
+use crate::shell::link::wire::Counters;
 use crate::shell::work;
 use tracing::warn;
 

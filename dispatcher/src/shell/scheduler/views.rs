@@ -5,8 +5,7 @@ use super::Scheduler;
 use crate::core::{index_of, PoolMode};
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::memory::context::Contexts;
-use crate::shell::link::rows::{port_of, Row};
-use crate::shell::link::wire;
+use crate::shell::link::wire::{self, port_of, Row};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 fn cause(number: u32) -> Option<&'static str> {

@@ -29,7 +29,7 @@ use crate::protocol::message_start::{look, Start};
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::layout::SessionSlot;
 use crate::shell::link::memory::control::Control;
-use crate::shell::plaintext::overwrite;
+use crate::shell::sys::memory::overwrite;
 use crate::shell::sys::{epoll, socket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;

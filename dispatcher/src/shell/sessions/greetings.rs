@@ -13,8 +13,7 @@
 use crate::core::{SessionId, TenantKey};
 use crate::protocol::messages;
 use crate::shell::link::layout::shared::*;
-use crate::shell::link::layout::SettingsMarks;
-use crate::shell::link::login_changes::{LoginChanged, LoginMarks};
+use crate::shell::link::layout::{LoginChanged, LoginMarks, SettingsMarks};
 use crate::shell::link::wire;
 use crate::shell::sys::socket::Keepalives;
 use std::borrow::Cow;

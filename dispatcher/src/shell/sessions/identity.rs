@@ -9,10 +9,9 @@
 
 use crate::core::TenantKey;
 use crate::shell::link::layout::shared::*;
-use crate::shell::link::layout::SessionRecord;
-use crate::shell::link::layout::Tls;
+use crate::shell::link::layout::{SessionRecord, Tls};
 use crate::shell::link::memory::control::Control;
-use crate::shell::tls::facts::Facts;
+use crate::shell::tls::Facts;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 

@@ -8,7 +8,7 @@ use super::sockets::Sockets;
 use crate::core::{SessionId, Skipped};
 use crate::protocol::frontend::{RequestEnd, RequestSkipper, SkipError};
 use crate::protocol::{messages, Report};
-use crate::shell::plaintext::overwrite;
+use crate::shell::sys::memory::overwrite;
 use crate::shell::sys::socket;
 use std::collections::HashMap;
 use std::io;

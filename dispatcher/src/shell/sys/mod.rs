@@ -5,22 +5,12 @@
 //! raw numbers whose owner is the caller. Nothing blocks: sockets are
 //! non-blocking from their creation on.
 
-pub mod address;
-pub mod certificate;
-pub mod confine;
-pub mod descriptors;
-pub mod dh_parameters;
 pub mod epoll;
-pub mod exchange_keys;
 pub mod memory;
+pub mod openssl_functions;
 pub mod openssl_memory;
-pub mod prefetch;
 pub mod process;
-pub mod scheduling;
-mod session_blocks;
-pub mod shown_certificates;
 pub mod socket;
-pub mod tls_session;
 
 use std::io;
 

@@ -1,13 +1,15 @@
-//! Sockets: listening, connecting, reading and writing.
+//! Sockets: their calls, their addresses, and packets that carry descriptors.
 
-use super::address::{address_of, inet_address, unix_address};
-pub use super::address::{is_abstract, loopback, Address};
 use super::{check, check_length};
 use std::io;
 use std::mem::size_of;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
+
+// ---- Sockets --------------------------------------------------------------
+//
+// Sockets: listening, connecting, reading and writing.
 
 pub(super) fn own(fd: libc::c_int) -> OwnedFd {
     // SAFETY: callers pass a descriptor that a system call has just made.
@@ -374,5 +376,323 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
+    )
+}
+
+// ---- Addresses ------------------------------------------------------------
+//
+// Addresses of sockets: the kernel's form, and that of a session record.
+
+/// Who is at the other end, in the form of a session record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Address {
+    pub family: u16,
+    pub port: u16,
+    pub bytes: [u8; 16],
+    pub scope: u32,
+}
+
+impl Address {
+    /// Of a Unix socket.
+    #[cfg(test)]
+    pub fn local() -> Address {
+        Address {
+            family: libc::AF_UNIX as u16,
+            ..Address::default()
+        }
+    }
+
+    pub fn is_local(&self) -> bool {
+        self.family == libc::AF_UNIX as u16 || self.family == 0
+    }
+
+    /// The address as text, as pg_stat_activity shows it; None on a Unix socket.
+    pub fn text(&self) -> Option<String> {
+        if self.family == libc::AF_INET as u16 {
+            let [a, b, c, d, ..] = self.bytes;
+            return Some(std::net::Ipv4Addr::new(a, b, c, d).to_string());
+        }
+        if self.family == libc::AF_INET6 as u16 {
+            return Some(Ipv6Addr::from(self.bytes).to_string());
+        }
+        None
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.text() {
+            Some(text) => write!(f, "host={text} port={}", self.port),
+            None => f.write_str("host=[local]"),
+        }
+    }
+}
+
+/// A name that begins with '@' is in the abstract namespace and no file, as in
+/// libpq and the server (getaddrinfo_unix, common/ip.c).
+pub fn is_abstract(path: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    path.as_os_str().as_bytes().starts_with(b"@")
+}
+
+pub(super) fn unix_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+    use std::os::unix::ffi::OsStrExt;
+    // SAFETY: zeros are a valid address.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "socket path is too long",
+        ));
+    }
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    let mut length = size_of::<libc::sockaddr_un>();
+    if is_abstract(path) {
+        // All of its length is the name.
+        address.sun_path[0] = 0;
+        length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + bytes.len();
+    }
+    Ok((address, length as libc::socklen_t))
+}
+
+/// A kernel address made of a Rust one.
+pub(super) fn inet_address(address: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: zeros are a valid address.
+    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let length = match address {
+        SocketAddr::V4(v4) => {
+            let value = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(v4.ip().octets()),
+                },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: sockaddr_storage is large and aligned enough for any.
+            unsafe {
+                std::ptr::from_mut(&mut storage)
+                    .cast::<libc::sockaddr_in>()
+                    .write(value)
+            };
+            size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            let value = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr {
+                    s6_addr: v6.ip().octets(),
+                },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: as above.
+            unsafe {
+                std::ptr::from_mut(&mut storage)
+                    .cast::<libc::sockaddr_in6>()
+                    .write(value)
+            };
+            size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (storage, length as libc::socklen_t)
+}
+
+pub(super) fn address_of(storage: &libc::sockaddr_storage) -> Address {
+    let mut address = Address {
+        family: storage.ss_family,
+        ..Address::default()
+    };
+    match i32::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says what it is; storage is aligned for all.
+            let value = unsafe {
+                std::ptr::from_ref(storage)
+                    .cast::<libc::sockaddr_in>()
+                    .read()
+            };
+            address.port = u16::from_be(value.sin_port);
+            address.bytes[..4].copy_from_slice(&value.sin_addr.s_addr.to_ne_bytes());
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let value = unsafe {
+                std::ptr::from_ref(storage)
+                    .cast::<libc::sockaddr_in6>()
+                    .read()
+            };
+            address.port = u16::from_be(value.sin6_port);
+            address.bytes = value.sin6_addr.s6_addr;
+            address.scope = value.sin6_scope_id;
+        }
+        _ => address.family = libc::AF_UNIX as u16,
+    }
+    address
+}
+
+/// Loopback addresses of both families with a port.
+pub fn loopback(port: u16) -> [SocketAddr; 2] {
+    [
+        SocketAddr::from(([127, 0, 0, 1], port)),
+        SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::LOCALHOST, port, 0, 0)),
+    ]
+}
+
+// ---- Frames with descriptors ----------------------------------------------
+//
+// Messages that take descriptors along (SCM_RIGHTS), and a queue of them.
+
+/// The kernel doubles it, and counts some 770 bytes for a small message: about
+/// forty. It calls the socket writable again when three quarters have been
+/// taken; with room for fewer, backends found it empty before it was refilled.
+const QUEUE_BUFFER_BYTES: i32 = 16 * 1024;
+
+/// A connected pair of packet sockets whose first end takes only a few
+/// messages before it is full: whoever sends keeps order and count. Nothing can be
+/// sent the other way, where nobody reads: descriptors could be put there, and the
+/// kernel counts them as under way.
+pub fn short_queue() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut pair = [0; 2];
+    // SAFETY: room for two descriptors.
+    check(unsafe {
+        libc::socketpair(
+            libc::AF_UNIX,
+            libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+            0,
+            pair.as_mut_ptr(),
+        )
+    })?;
+    let (write, read) = (own(pair[0]), own(pair[1]));
+    set_option(
+        write.as_raw_fd(),
+        libc::SOL_SOCKET,
+        libc::SO_SNDBUF,
+        QUEUE_BUFFER_BYTES,
+    )?;
+    shutdown_write(read.as_raw_fd());
+    Ok((write, read))
+}
+
+/// Most descriptors that one message carries.
+pub const MAX_DESCRIPTORS: usize = 12;
+const CONTROL_BYTES: usize = 64;
+
+/// A descriptor of the sender's process (linux/socket.h): it comes along where
+/// somebody has asked for it (SO_PASSPIDFD), and a ready queue's end is also its
+/// backends'.
+const SCM_PIDFD: libc::c_int = 4;
+
+#[repr(align(8))]
+struct ControlBuffer([u8; CONTROL_BYTES]);
+
+const _: () = {
+    // SAFETY: CMSG_SPACE only computes.
+    assert!(unsafe { libc::CMSG_SPACE((MAX_DESCRIPTORS * 4) as u32) } as usize <= CONTROL_BYTES);
+};
+
+/// Sends one packet with descriptors.
+pub fn send_with_descriptors(fd: RawFd, bytes: &[u8], descriptors: &[RawFd]) -> io::Result<()> {
+    assert!(descriptors.len() <= MAX_DESCRIPTORS);
+    let mut control = ControlBuffer([0; CONTROL_BYTES]);
+    let mut part = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: zeros are a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut part;
+    message.msg_iovlen = 1;
+    if !descriptors.is_empty() {
+        let length = std::mem::size_of_val(descriptors) as u32;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        // SAFETY: CMSG_SPACE only computes; the control buffer is larger than
+        // what is asked for (asserted above), aligned, and `message` names it.
+        unsafe {
+            message.msg_controllen = libc::CMSG_SPACE(length) as usize;
+            let header = libc::CMSG_FIRSTHDR(&message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(length) as usize;
+            std::ptr::copy_nonoverlapping(
+                descriptors.as_ptr().cast::<u8>(),
+                libc::CMSG_DATA(header),
+                length as usize,
+            );
+        }
+    }
+    // SAFETY: all that `message` points to lives through the call.
+    check_length(|| unsafe {
+        libc::sendmsg(fd, &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+    })?;
+    Ok(())
+}
+
+/// Receives one packet and the first descriptor that came with it (others are
+/// closed: no message to the dispatcher carries more).
+pub fn receive_with_descriptor(
+    fd: RawFd,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut control = ControlBuffer([0; CONTROL_BYTES]);
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: zeros are a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = CONTROL_BYTES;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: all that `message` points to lives through the call.
+    let length = check_length(|| unsafe { libc::recvmsg(fd, &mut message, flags) })?;
+
+    let mut first = None;
+    // SAFETY: the kernel has filled `message` and the control buffer; the
+    // macros walk within msg_controllen.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(&message);
+        while !header.is_null() {
+            let kind = (*header).cmsg_type;
+            if (*header).cmsg_level == libc::SOL_SOCKET
+                && (kind == libc::SCM_RIGHTS || kind == SCM_PIDFD)
+            {
+                let count = ((*header).cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
+                for index in 0..count {
+                    let number = libc::CMSG_DATA(header)
+                        .cast::<RawFd>()
+                        .add(index)
+                        .read_unaligned();
+                    if number < 0 {
+                        continue; // an error in the place of what the kernel adds
+                    }
+                    let descriptor = own(number);
+                    if first.is_none() && kind == libc::SCM_RIGHTS {
+                        first = Some(descriptor);
+                    }
+                }
+            }
+            header = libc::CMSG_NXTHDR(&message, header);
+        }
+    }
+    Ok((length, first))
+}
+
+/// Has somebody who has the other end, too, shut it?
+pub fn is_shut(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EPIPE)
+}
+
+/// May a descriptor that could not be sent be sent a moment later?
+pub fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ETOOMANYREFS | libc::ENOBUFS | libc::ENOMEM)
     )
 }

@@ -4,11 +4,8 @@
 //! OpenSSL is told here is what the server tells it. Reads files and may run a
 //! command: blocks.
 
-use super::key_file;
-use super::settings::Settings;
-use crate::shell::sys::certificate::signature_digest;
-use crate::shell::sys::dh_parameters;
-use crate::shell::sys::openssl_memory;
+use crate::shell::sys::openssl_functions::{self, signature_digest};
+use crate::shell::sys::{openssl_memory, process};
 use openssl::bn::BigNum;
 use openssl::dh::{Dh, DhRef};
 use openssl::error::ErrorStack;
@@ -23,6 +20,7 @@ use openssl::x509::store::X509Lookup;
 use openssl::x509::verify::X509VerifyFlags;
 use openssl::x509::{X509Name, X509Ref};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -80,7 +78,7 @@ pub fn reason(error: &ErrorStack) -> String {
         (Some(reason), _) => reason.to_owned(),
         (None, code) if code & SYSTEM_ERROR != 0 => {
             let number = (code & (SYSTEM_ERROR - 1)) as i32;
-            key_file::error_text(&io::Error::from_raw_os_error(number))
+            error_text(&io::Error::from_raw_os_error(number))
         }
         (None, code) => format!("SSL error code {code}"),
     }
@@ -147,9 +145,9 @@ fn load_key(
     passphrase: &Passphrase,
 ) -> Result<(), String> {
     let file = &settings.key_file;
-    key_file::check_permissions(file)?;
+    check_key_permissions(file)?;
     let bytes = std::fs::read(file).map(Zeroizing::new).map_err(|error| {
-        let error = key_file::error_text(&error);
+        let error = error_text(&error);
         format!("could not load private key file \"{file}\": {error}")
     })?;
     let not_loaded = |error: &ErrorStack| {
@@ -233,7 +231,7 @@ fn set_dh(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), St
                 .map_err(|error| format!("could not load DH parameters file: {}", reason(&error)))
                 .and_then(|read| check_dh(&read).map(|()| read)),
             Err(error) => {
-                let error = key_file::error_text(&error);
+                let error = error_text(&error);
                 Err(format!(
                     "could not open DH parameters file \"{file}\": {error}"
                 ))
@@ -257,7 +255,7 @@ fn set_dh(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), St
 
 /// As load_dh_file does, and what is wrong with them in its words.
 fn check_dh(parameters: &DhRef<Params>) -> Result<(), String> {
-    let faults = dh_parameters::faults(parameters)
+    let faults = openssl_functions::dh_faults(parameters)
         .map_err(|error| format!("invalid DH parameters: {}", reason(&error)))?;
     if faults.p_is_not_prime {
         return Err("invalid DH parameters: p is not prime".to_owned());
@@ -371,4 +369,140 @@ fn certificate_hash(certificate: &X509Ref) -> Option<Vec<u8>> {
         other => MessageDigest::from_nid(other)?,
     };
     Some(certificate.digest(digest).ok()?.to_vec())
+}
+
+// ---- Parameters -----------------------------------------------------------
+//
+// The server's parameters about TLS, with their names there and as text.
+
+/// As postgresql.conf has them; relative paths start from the data directory,
+/// which is the working directory of this program as of the server.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    pub is_on: bool,
+    pub cert_file: String,
+    pub key_file: String,
+    pub ca_file: String,
+    pub crl_file: String,
+    pub crl_dir: String,
+    pub dh_params_file: String,
+    pub ciphers: String,
+    /// 18 and later; "": OpenSSL's own.
+    pub tls13_ciphers: String,
+    /// ssl_ecdh_curve before 18.
+    pub groups: String,
+    pub prefer_server_ciphers: bool,
+    pub min_protocol_version: String,
+    pub max_protocol_version: String,
+    pub passphrase_command: String,
+    pub passphrase_command_supports_reload: bool,
+}
+
+impl Settings {
+    /// Sets one by the server's name for it; false if it is none of these.
+    pub fn set(&mut self, name: &str, value: &str) -> bool {
+        let text = match name {
+            "ssl" => return set_flag(&mut self.is_on, value),
+            "ssl_prefer_server_ciphers" => {
+                return set_flag(&mut self.prefer_server_ciphers, value);
+            }
+            "ssl_passphrase_command_supports_reload" => {
+                return set_flag(&mut self.passphrase_command_supports_reload, value);
+            }
+            "ssl_cert_file" => &mut self.cert_file,
+            "ssl_key_file" => &mut self.key_file,
+            "ssl_ca_file" => &mut self.ca_file,
+            "ssl_crl_file" => &mut self.crl_file,
+            "ssl_crl_dir" => &mut self.crl_dir,
+            "ssl_dh_params_file" => &mut self.dh_params_file,
+            "ssl_ciphers" => &mut self.ciphers,
+            "ssl_tls13_ciphers" => &mut self.tls13_ciphers,
+            "ssl_ecdh_curve" | "ssl_groups" => &mut self.groups,
+            "ssl_min_protocol_version" => &mut self.min_protocol_version,
+            "ssl_max_protocol_version" => &mut self.max_protocol_version,
+            "ssl_passphrase_command" => &mut self.passphrase_command,
+            _ => return false,
+        };
+        value.clone_into(text);
+        true
+    }
+}
+
+fn set_flag(flag: &mut bool, value: &str) -> bool {
+    *flag = value == "on";
+    true
+}
+
+// ---- Key file -------------------------------------------------------------
+//
+// A private key's file: who else may read it, as check_ssl_key_file_permissions in
+// be-secure-common.c has it. Blocks, and is called at the start and from a thread of
+// its own at a reload.
+
+/// As %m of the server's texts: without the number.
+pub fn error_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" (os error ") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+/// Refuses a file that others can read, as the server does.
+pub fn check_key_permissions(path: &str) -> Result<(), String> {
+    let about = std::fs::metadata(path).map_err(|error| {
+        let error = error_text(&error);
+        format!("could not access private key file \"{path}\": {error}")
+    })?;
+    judge(
+        path,
+        about.is_file(),
+        about.uid(),
+        about.mode(),
+        process::own_uid(),
+    )
+}
+
+/// The rule alone.
+fn judge(path: &str, is_file: bool, owner: u32, mode: u32, own: u32) -> Result<(), String> {
+    if !is_file {
+        return Err(format!("private key file \"{path}\" is not a regular file"));
+    }
+    if owner != own && owner != 0 {
+        return Err(format!(
+            "private key file \"{path}\" must be owned by the database user or root"
+        ));
+    }
+    if (owner == own && mode & 0o077 != 0) || (owner == 0 && mode & 0o037 != 0) {
+        return Err(format!(
+            "private key file \"{path}\" has group or world access"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_have_the_servers_names() {
+        let mut settings = Settings::default();
+        assert!(settings.set("ssl", "on") && settings.is_on);
+        assert!(settings.set("ssl_cert_file", "server.crt"));
+        assert!(settings.set("ssl_groups", "X25519"));
+        assert_eq!(settings.cert_file, "server.crt");
+        assert_eq!(settings.groups, "X25519");
+        assert!(!settings.set("port", "1"));
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_is_refused_as_the_server_does() {
+        let judged = |owner, mode| judge("k", true, owner, mode, 100).is_ok();
+        assert!(judged(100, 0o100_600) && judged(100, 0o100_400));
+        assert!(!judged(100, 0o100_640) && !judged(100, 0o100_604));
+        assert!(judged(0, 0o100_640) && !judged(0, 0o100_660) && !judged(0, 0o100_644));
+        assert!(!judged(7, 0o100_600));
+        assert!(judge("k", false, 100, 0o600, 100).is_err());
+    }
 }

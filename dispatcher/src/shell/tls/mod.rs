@@ -24,16 +24,14 @@
 //! | `facts` | what a handshake has shown |
 
 pub mod context;
-pub mod facts;
-mod key_file;
 pub mod relay;
-pub mod rest;
-pub mod secure;
-pub mod settings;
-mod sockets;
 pub mod threads;
 
-use facts::{Facts, Names};
+use super::sys::openssl_functions;
+use context::ServerContext;
+use openssl::nid::Nid;
+use openssl::ssl::SslRef;
+use openssl::x509::{X509NameRef, X509Ref};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -100,4 +98,134 @@ impl HandedEnd {
     pub fn into_socket(self) -> OwnedFd {
         self.socket
     }
+}
+
+// ---- Facts ----------------------------------------------------------------
+//
+// What a handshake has shown of a session.
+
+/// For the log, for pg_hba.conf, and for pg_stat_ssl.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// As SSL_get_version names it.
+    pub protocol: String,
+    pub cipher: String,
+    /// Those that the algorithm takes (be_tls_get_cipher_bits), which may be more than
+    /// are secret.
+    pub bits: i32,
+    /// The client has chosen our protocol by ALPN.
+    pub has_alpn: bool,
+    /// Of a certificate that has been checked; none if the client has none.
+    pub certificate: Option<Certificate>,
+    /// A certificate would have been checked.
+    pub has_ca: bool,
+    /// tls-server-end-point (RFC 5929), if there is such a thing.
+    pub end_point: Option<Vec<u8>>,
+    /// What the client has been shown, in DER.
+    pub server_certificate: Option<Arc<[u8]>>,
+}
+
+/// A client's certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Certificate {
+    pub names: Names,
+    /// As pg_stat_ssl shows them.
+    pub subject: Vec<u8>,
+    pub issuer: Vec<u8>,
+    pub serial: String,
+}
+
+/// What pg_hba.conf may compare.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Names {
+    /// "" if it has none.
+    pub common: Vec<u8>,
+    pub distinguished: Vec<u8>,
+}
+
+impl Names {
+    /// CheckCertAuth() (auth.c) takes who is not for nobody.
+    pub fn is_named(&self) -> bool {
+        !self.common.is_empty()
+    }
+}
+
+impl Facts {
+    /// An error ends the connection, as in be_tls_open_server.
+    pub fn of(ssl: &SslRef) -> Result<Facts, String> {
+        let cipher = ssl.current_cipher();
+        let certificate = ssl.peer_certificate();
+        Ok(Facts {
+            protocol: ssl.version_str().to_owned(),
+            cipher: cipher.map_or("", |cipher| cipher.name()).to_owned(),
+            bits: cipher.map_or(0, |cipher| cipher.bits().algorithm),
+            has_alpn: ssl.selected_alpn_protocol().is_some(),
+            certificate: certificate
+                .map(|certificate| Certificate::of(&certificate))
+                .transpose()?,
+            has_ca: false,
+            end_point: None,
+            server_certificate: None,
+        })
+    }
+
+    /// What is the server's, not the session's.
+    pub fn add(&mut self, context: &ServerContext) {
+        self.has_ca = context.has_ca;
+        self.end_point = context.end_point.clone();
+        self.server_certificate = context.certificate.clone();
+    }
+
+    /// What stock adds to "connection authorized" (postinit.c).
+    pub fn for_log(&self) -> String {
+        format!(
+            " SSL enabled (protocol={}, cipher={}, bits={})",
+            self.protocol, self.cipher, self.bits
+        )
+    }
+}
+
+impl Certificate {
+    fn of(certificate: &X509Ref) -> Result<Certificate, String> {
+        let subject = certificate.subject_name();
+        // The first, as X509_NAME_get_text_by_NID finds it, in its own encoding.
+        let common = subject.entries_by_nid(Nid::COMMONNAME).next();
+        let names = Names {
+            common: common.map_or_else(Vec::new, |entry| entry.data().as_slice().to_vec()),
+            distinguished: openssl_functions::name_rfc2253(subject)
+                .ok_or("could not read the client's certificate")?,
+        };
+        for (what, name) in [
+            ("common", &names.common),
+            ("distinguished", &names.distinguished),
+        ] {
+            if name.contains(&0) {
+                return Err(format!(
+                    "SSL certificate's {what} name contains embedded null"
+                ));
+            }
+        }
+        let serial = (certificate.serial_number().to_bn())
+            .and_then(|number| number.to_dec_str().map(|text| text.to_string()));
+        Ok(Certificate {
+            names,
+            subject: with_slashes(subject),
+            issuer: with_slashes(certificate.issuer_name()),
+            serial: serial.unwrap_or_default(),
+        })
+    }
+}
+
+/// As X509_NAME_to_cstring, in UTF-8.
+fn with_slashes(name: &X509NameRef) -> Vec<u8> {
+    let mut text = Vec::new();
+    for entry in name.entries() {
+        let nid = entry.object().nid();
+        let field = nid.short_name().or_else(|_| nid.long_name());
+        text.push(b'/');
+        text.extend_from_slice(field.unwrap_or("?").as_bytes());
+        text.push(b'=');
+        text.extend(openssl_functions::string_text(entry.data()).unwrap_or_default());
+    }
+    text
 }

@@ -10,18 +10,16 @@
 //! a step further, the others come up again in the next.
 
 use super::context::ServerContext;
-use super::facts::Facts;
-use super::relay::{Buffers, Relay, Turn, Wants};
-use super::rest::{self, Rests};
-use super::secure::Secure;
-use super::sockets::{events, is_edge, Sockets};
-use super::ClientEnd;
+use super::relay::{Buffers, Ends, Relay, Secure, Turn, Wants};
+use super::{ClientEnd, Facts};
 use crate::shell::batch_scheduling::{client_has_computed, BatchScheduling};
 use crate::shell::sys::epoll::{self, Epoll};
-use crate::shell::sys::prefetch::prefetch;
+use crate::shell::sys::openssl_memory::prefetch;
 use crate::shell::sys::{process, socket};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -212,7 +210,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         let mut scheduling = BatchScheduling::of_this_thread();
         while !(self.is_finishing && self.free.len() == self.relays.len()) {
             let timeout_ms = match (self.rests.are_steps_needed(), self.closing > 0) {
-                (true, _) => rest::STEP.as_millis() as i32,
+                (true, _) => REST_STEP.as_millis() as i32,
                 (false, true) => LOOK_MS,
                 (false, false) => -1,
             };
@@ -222,7 +220,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             if self.closing > 0 {
                 self.end_those_that_take_nothing();
             }
-            if self.last_step.elapsed() >= rest::STEP {
+            if self.last_step.elapsed() >= REST_STEP {
                 self.last_step = Instant::now();
                 self.let_rest();
             }
@@ -447,7 +445,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         if self.watch(number).is_err() {
             return self.end(number, None);
         }
-        if rest::is_at_once() {
+        if rests_at_once() {
             self.rest(number);
         } else {
             self.rests.used(number);
@@ -543,5 +541,227 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
                 self.end(number, None);
             }
         }
+    }
+}
+
+// ---- Sockets of a relay ---------------------------------------------------
+//
+// The two sockets of a relay: the client's, and the near end of the socketpair whose far
+// end is handed to backends; and what each is waited for with.
+
+pub struct Sockets {
+    pub client: OwnedFd,
+    pub backend: OwnedFd,
+    /// The client has taken something.
+    pub has_written: bool,
+    /// There may be more to be read of which no event will tell.
+    pub client_has_more: bool,
+    pub backend_has_more: bool,
+}
+
+impl Sockets {
+    /// Both are this relay's alone.
+    pub fn new(client: ClientEnd, backend: OwnedFd) -> Sockets {
+        Sockets {
+            client: client.0,
+            backend,
+            has_written: false,
+            client_has_more: false,
+            backend_has_more: false,
+        }
+    }
+}
+
+/// Reads, and says whether all has been read: less than there is room for.
+fn read(end: &OwnedFd, has_more: &mut bool, into: &mut [u8]) -> io::Result<usize> {
+    let length = socket::receive(end.as_raw_fd(), into);
+    *has_more = length.as_ref().is_ok_and(|length| *length == into.len());
+    length
+}
+
+impl Ends for Sockets {
+    fn read_client(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        read(&self.client, &mut self.client_has_more, into)
+    }
+
+    fn write_client(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = socket::send(self.client.as_raw_fd(), bytes);
+        self.has_written |= sent.as_ref().is_ok_and(|length| *length > 0);
+        sent
+    }
+
+    fn read_backend(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        read(&self.backend, &mut self.backend_has_more, into)
+    }
+
+    fn write_backend(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        socket::send(self.backend.as_raw_fd(), bytes)
+    }
+
+    fn end_backend(&mut self) {
+        socket::shutdown_write(self.backend.as_raw_fd());
+    }
+}
+
+/// What an end is waited for with.
+///
+/// A relay that has nothing to write reads all that has come, so it is told of
+/// news alone (EPOLLET): otherwise the kernel looks at each socket that was told of
+/// once more, in the next wait. Whoever leaves something there, or may have left
+/// an end behind it, has the kernel look again (EPOLL_CTL_MOD does, epoll(7)).
+pub fn events(input: bool, output: bool, is_open: bool) -> u32 {
+    let edges = epoll::IN | epoll::RDHUP | epoll::EDGES;
+    match (input, output) {
+        (true, false) if is_open => edges,
+        (true, false) => epoll::IN,
+        (true, true) => epoll::IN | epoll::OUT,
+        (false, true) => epoll::OUT,
+        (false, false) => 0,
+    }
+}
+
+pub fn is_edge(events: u32) -> bool {
+    events & epoll::EDGES != 0
+}
+
+// ---- Rest -----------------------------------------------------------------
+//
+// Which relays of a thread have had nothing to do for so long that they are to rest
+// (`sys/session_blocks.rs`: to rest takes 6 us, and to wake 6 more).
+//
+// Free of system calls and clocks. Time goes by in steps; who begins to rest does so at
+// a step, and at no step so many do that others would notice. While all rest no steps
+// are needed.
+
+pub const REST_STEP: Duration = Duration::from_millis(250);
+/// Of nothing to do: 10 s.
+const STEPS_BEFORE: u32 = 40;
+/// A step's, a millisecond of work.
+const MOST_A_STEP: usize = 128;
+
+/// In place of a step: it rests, or there is none of this number.
+const RESTS: u32 = u32::MAX;
+
+/// pg_baton.force_migration, for all threads: each turn finds a session that has rested.
+static AT_ONCE: AtomicBool = AtomicBool::new(false);
+
+pub fn set_rest_at_once(at_once: bool) {
+    AT_ONCE.store(at_once, Relaxed);
+}
+
+pub fn rests_at_once() -> bool {
+    AT_ONCE.load(Relaxed)
+}
+
+/// By the numbers that a thread's relays have.
+#[derive(Default)]
+pub struct Rests {
+    now: u32,
+    /// Of each, the step of its last turn. Apart from the relays: all are looked at in
+    /// each step.
+    used: Vec<u32>,
+    awake: usize,
+    /// From where on the next step looks.
+    next: usize,
+}
+
+impl Rests {
+    /// It has a turn.
+    pub fn used(&mut self, number: usize) {
+        if number >= self.used.len() {
+            self.used.resize(number + 1, RESTS);
+        }
+        if self.used[number] == RESTS {
+            self.awake += 1;
+        }
+        self.used[number] = self.now;
+    }
+
+    /// It has ended, or rests.
+    pub fn is_out(&mut self, number: usize) {
+        if let Some(used) = self.used.get_mut(number) {
+            if std::mem::replace(used, RESTS) != RESTS {
+                self.awake -= 1;
+            }
+        }
+    }
+
+    pub fn are_steps_needed(&self) -> bool {
+        self.awake > 0
+    }
+
+    /// Those that are to rest now.
+    pub fn step(&mut self) -> Vec<usize> {
+        // RESTS is no step, and 34 years away
+        self.now = self.now.wrapping_add(1) % RESTS;
+        let mut numbers = Vec::new();
+        for _ in 0..self.used.len() {
+            if numbers.len() == MOST_A_STEP {
+                break;
+            }
+            let number = self.next % self.used.len();
+            self.next = number + 1;
+            let used = self.used[number];
+            if used != RESTS && self.now.wrapping_sub(used) >= STEPS_BEFORE {
+                self.is_out(number);
+                numbers.push(number);
+            }
+        }
+        numbers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(rests: &mut Rests, count: u32) -> Vec<usize> {
+        (0..count).flat_map(|_| rests.step()).collect()
+    }
+
+    #[test]
+    fn who_has_nothing_to_do_rests_once() {
+        let mut rests = Rests::default();
+        assert!(!rests.are_steps_needed());
+        rests.used(3);
+        rests.used(0);
+        assert!(rests.are_steps_needed());
+        assert_eq!(steps(&mut rests, STEPS_BEFORE - 1), []);
+        rests.used(0);
+        assert_eq!(steps(&mut rests, 1), [3]);
+        assert_eq!(steps(&mut rests, STEPS_BEFORE - 2), []);
+        assert_eq!(steps(&mut rests, 1), [0]);
+        assert!(!rests.are_steps_needed());
+        assert_eq!(steps(&mut rests, 2 * STEPS_BEFORE), []);
+        rests.used(3);
+        assert!(rests.are_steps_needed());
+        assert_eq!(steps(&mut rests, STEPS_BEFORE), [3]);
+    }
+
+    #[test]
+    fn who_has_ended_does_not() {
+        let mut rests = Rests::default();
+        rests.is_out(7);
+        rests.used(1);
+        rests.is_out(1);
+        rests.is_out(1);
+        assert!(!rests.are_steps_needed());
+        assert_eq!(steps(&mut rests, 2 * STEPS_BEFORE), []);
+    }
+
+    #[test]
+    fn many_are_shared_out_to_steps_and_none_is_forgotten() {
+        let mut rests = Rests::default();
+        let many = 3 * MOST_A_STEP + 1;
+        (0..many).for_each(|number| rests.used(number));
+        assert_eq!(steps(&mut rests, STEPS_BEFORE - 1), []);
+        let mut all: Vec<usize> = Vec::new();
+        for expected in [MOST_A_STEP, MOST_A_STEP, MOST_A_STEP, 1, 0] {
+            let numbers = rests.step();
+            assert_eq!(numbers.len(), expected);
+            all.extend(numbers);
+        }
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..many));
     }
 }

@@ -7,12 +7,12 @@
 //! session slots they hold; all others are freed.
 
 use crate::core::{index_of, SessionId, Shown, Word, Words};
-use crate::shell::link::backend_message::Counters;
 use crate::shell::link::handshake;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::layout::{
     BackendSlot, ControlHeader, Identity, PoolSlot, SessionSlot, StatementCounter, TenantSlot,
 };
+use crate::shell::link::wire::Counters;
 use crate::shell::sys::memory::SharedMapping;
 use anyhow::{bail, Context as _, Result};
 use std::os::fd::{OwnedFd, RawFd};

@@ -8,8 +8,6 @@
 pub mod arena;
 pub mod context;
 pub mod control;
-mod merge;
-pub mod staged;
 pub mod work;
 
 use crate::shell::link::layout::shared::{ENTRY_HEADER_SIZE, ITEM_SIZE};

@@ -10,5 +10,3 @@
 
 pub mod links;
 pub mod opening;
-pub mod queues;
-pub mod server;

@@ -12,7 +12,7 @@ use crate::shell::login::admission;
 use crate::shell::login::errands::Taken;
 use crate::shell::login::native::LoginId;
 use crate::shell::scheduler::{Hello, Refusal};
-use crate::shell::sessions::identity::Authenticated;
+use crate::shell::sessions::greetings::Authenticated;
 use crate::shell::sys::epoll;
 use crate::shell::sys::memory::overwrite;
 use crate::shell::tokens::Source;

@@ -5,9 +5,9 @@ use crate::core::may_take;
 use crate::protocol::startup::Startup;
 use crate::protocol::Report;
 use crate::shell::link::wire::Answer;
-use crate::shell::network::Origin;
-use crate::shell::parameters::{door, Parameters};
+use crate::shell::parameters::{self, Parameters};
 use crate::shell::scheduler::Scheduler;
+use crate::shell::sessions::sockets::Origin;
 use crate::shell::sys::socket::Address;
 
 /// Its CONNECTION LIMIT is reached.
@@ -107,7 +107,7 @@ pub fn has_room_for_native(
 pub fn has_room_for(
     sessions: &Scheduler,
     natives: &Natives,
-    limits: &door::Limits,
+    limits: &parameters::DoorLimits,
     address: &Address,
     (role, superuser): (u32, bool),
 ) -> Result<(), Report> {
@@ -119,13 +119,21 @@ pub fn has_room_for(
         |most| sessions.session_tally().of_role(role) + natives.of_role(role) >= most as usize;
     if most > 0 && is_full(most) {
         let what = "too many sessions of this user";
-        return Err(door::too_many(what, "max_sessions_per_user", most));
+        return Err(parameters::limit_exceeded(
+            what,
+            "max_sessions_per_user",
+            most,
+        ));
     }
     let most = limits.sessions_per_address;
     let is_full = |origin| sessions.sessions_from(&origin) + natives.from(origin) >= most as usize;
     if most > 0 && Origin::of(address).is_some_and(is_full) {
         let what = "too many sessions from this address";
-        return Err(door::too_many(what, "max_sessions_per_address", most));
+        return Err(parameters::limit_exceeded(
+            what,
+            "max_sessions_per_address",
+            most,
+        ));
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::shell::batch_scheduling;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::wire::{Answer, Who, WhoByTls};
 use crate::shell::parameters::Parameters;
-use crate::shell::sessions::identity::Authenticated;
+use crate::shell::sessions::greetings::Authenticated;
 use crate::shell::sys::socket;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;

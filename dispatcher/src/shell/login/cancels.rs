@@ -17,7 +17,7 @@
 use super::limits::Turns;
 use super::queue::FairQueue;
 use super::Logins;
-use crate::shell::network::Origin;
+use crate::shell::sessions::sockets::Origin;
 use crate::shell::sys::socket;
 use std::collections::HashMap;
 use std::fmt;
@@ -177,7 +177,7 @@ impl Logins {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::network::samples::v4;
+    use crate::shell::sessions::sockets::samples::v4;
 
     /// How many of so many are looked at.
     fn heard(all: &mut Guesses, from: Sender, tries: u32, guess: Guess, now_us: u64) -> u32 {

@@ -9,7 +9,7 @@ use super::native::{LoggingIn, Why};
 use crate::protocol::auth::server::ServerAuth;
 use crate::protocol::startup::{CancelRequest, Startup, StartupReader};
 use crate::shell::link::wire::{Answer, Who};
-use crate::shell::sessions::identity::Authenticated;
+use crate::shell::sessions::greetings::Authenticated;
 use crate::shell::slab::Slab;
 use crate::shell::sys::socket::Address;
 use crate::shell::tls::{ClientEnd, Facts, HandedEnd, Names};

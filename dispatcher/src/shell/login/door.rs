@@ -12,8 +12,8 @@ use super::client::{Login, Phase};
 use super::watch::Seen;
 use super::Logins;
 use crate::protocol::Report;
-use crate::shell::network::Origin;
-use crate::shell::parameters::door::too_much;
+use crate::shell::parameters::too_many_login_bytes;
+use crate::shell::sessions::sockets::Origin;
 use tracing::debug;
 
 impl Logins {
@@ -60,7 +60,7 @@ impl Logins {
         if most == 0 || login.bytes <= most {
             return true;
         }
-        let report = too_much(&self.parameters.door);
+        let report = too_many_login_bytes(&self.parameters.door);
         self.fail(number, &report);
         false
     }

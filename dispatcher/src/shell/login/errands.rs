@@ -28,10 +28,10 @@ use super::places::Places;
 use super::{cancels, Logins};
 use crate::protocol::startup::{CancelRequest, Replication};
 use crate::protocol::{messages, Report};
-use crate::shell::backends::server;
+use crate::shell::backends::opening;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::wire::Writer;
-use crate::shell::network::Origin;
+use crate::shell::sessions::sockets::Origin;
 use crate::shell::sys::epoll;
 use crate::shell::sys::socket::{self, Address};
 use crate::shell::tls::Facts;
@@ -265,7 +265,7 @@ impl Logins {
     }
 
     fn begin_errand(&mut self, place: u32, number: u32, serial: u64) {
-        let connection = match server::connect(&self.parameters) {
+        let connection = match opening::connect(&self.parameters) {
             Ok(connection) => connection,
             Err(error) => {
                 let text = format!("could not connect to the server: {error}");

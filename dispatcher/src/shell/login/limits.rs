@@ -5,8 +5,8 @@
 //! not come for a second nothing has to be known.
 
 use crate::protocol::Report;
-use crate::shell::network::Origin;
-use crate::shell::parameters::door::{too_many, Limits};
+use crate::shell::parameters::{limit_exceeded, DoorLimits};
+use crate::shell::sessions::sockets::Origin;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
@@ -42,7 +42,7 @@ impl Rates {
     /// refused does not count.
     pub fn begin(
         &mut self,
-        limits: &Limits,
+        limits: &DoorLimits,
         origin: Option<Origin>,
         now_us: u64,
     ) -> Result<(), Report> {
@@ -56,7 +56,7 @@ impl Rates {
                 }
             }
             if !admit(self.each.entry(origin).or_default(), rate, now_us) {
-                return Err(too_many(
+                return Err(limit_exceeded(
                     "too many logins from this address",
                     "max_login_rate_per_address",
                     rate,
@@ -64,7 +64,7 @@ impl Rates {
             }
         }
         if !admit(&mut self.all, limits.login_rate, now_us) {
-            return Err(too_many(
+            return Err(limit_exceeded(
                 "too many logins at a time",
                 "max_login_rate",
                 limits.login_rate,
@@ -133,13 +133,13 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::network::samples::v4;
+    use crate::shell::sessions::sockets::samples::v4;
 
     #[test]
     fn a_second_s_worth_may_come_at_once_and_then_evenly() {
-        let limits = Limits {
+        let limits = DoorLimits {
             login_rate: 10,
-            ..Limits::default()
+            ..DoorLimits::default()
         };
         let mut rates = Rates::default();
         let mut begun = |now_us| {
@@ -155,10 +155,10 @@ mod tests {
 
     #[test]
     fn an_address_has_its_own_and_takes_nothing_from_all_when_it_is_refused() {
-        let limits = Limits {
+        let limits = DoorLimits {
             login_rate: 10,
             login_rate_per_address: 2,
-            ..Limits::default()
+            ..DoorLimits::default()
         };
         let mut rates = Rates::default();
         let mut begin = |origin| rates.begin(&limits, origin, 1).is_ok();
@@ -172,12 +172,12 @@ mod tests {
     fn without_limits_nothing_is_counted_and_with_them_what_is_kept_is_bounded() {
         let mut rates = Rates::default();
         for number in 0..1000 {
-            assert!(rates.begin(&Limits::default(), v4(number), 1).is_ok());
+            assert!(rates.begin(&DoorLimits::default(), v4(number), 1).is_ok());
         }
         assert!(rates.each.is_empty());
-        let limits = Limits {
+        let limits = DoorLimits {
             login_rate_per_address: 1,
-            ..Limits::default()
+            ..DoorLimits::default()
         };
         for number in 0..3 * MOST_ADDRESSES as u32 {
             assert!(rates.begin(&limits, v4(number), 1).is_ok());

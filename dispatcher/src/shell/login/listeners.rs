@@ -1,6 +1,6 @@
 //! The pool's own sockets: opening and closing them.
 
-use crate::shell::backends::server::{directories, socket_path};
+use crate::shell::backends::opening::{directories, socket_path};
 use crate::shell::parameters::Parameters;
 use crate::shell::sys::process;
 use crate::shell::sys::socket::{self, Address, Kind};

@@ -8,8 +8,8 @@
 
 use crate::protocol::startup::{Replication, Startup};
 use crate::shell::link::wire::{port_of, Row};
-use crate::shell::network::Origin;
 use crate::shell::parameters::Parameters;
+use crate::shell::sessions::sockets::Origin;
 use crate::shell::sys::socket::Address;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;

@@ -12,7 +12,7 @@
 
 use super::limits::Turns;
 use super::queue::FairQueue;
-use crate::shell::network::Origin;
+use crate::shell::sessions::sockets::Origin;
 use std::collections::{HashMap, HashSet};
 
 /// So long a client may owe an answer while others wait.
@@ -106,7 +106,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::network::samples::v4;
+    use crate::shell::sessions::sockets::samples::v4;
 
     const MOST: usize = 8;
     const LATER_US: u64 = 10 * MOST_OWED_US;

@@ -8,7 +8,7 @@
 //! Free of I/O. Nothing here is linear in who waits.
 
 use crate::core::may_take;
-use crate::shell::network::Origin;
+use crate::shell::sessions::sockets::Origin;
 use std::collections::{BTreeSet, HashMap};
 
 /// Of all places this part is for addresses that have few; of two and more one at least.
@@ -147,7 +147,7 @@ impl FairQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::network::samples::v4;
+    use crate::shell::sessions::sockets::samples::v4;
 
     const MOST: usize = 12;
 

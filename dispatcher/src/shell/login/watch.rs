@@ -7,7 +7,7 @@
 //! the true one, but may be earlier: each message moves that, and costs nothing here.
 
 use super::limits::Turns;
-use crate::shell::network::Origin;
+use crate::shell::sessions::sockets::Origin;
 use std::collections::BTreeSet;
 
 /// One login.

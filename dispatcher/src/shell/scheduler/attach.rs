@@ -1,13 +1,18 @@
 //! Backends: opened, attached, and gone.
 
 use super::Scheduler;
-use crate::core::{Attach, Ending, Event, Identity, Tells, Whose};
+use crate::core::{index_of, Attach, Ending, Event, Identity, Leaving, SessionId, Tells, Whose};
 use crate::protocol::opening::Failure;
-use crate::shell::backends::opening::NewBackend;
-use crate::shell::backends::server;
+use crate::protocol::Report;
+use crate::shell::backends::opening::{self, NewBackend};
+use crate::shell::link::connections::Offence;
 use crate::shell::link::layout::shared::*;
-use crate::shell::link::wire::{Malformed, Writer};
+use crate::shell::link::memory::arena::{Content, Full};
+use crate::shell::link::memory::context::{Contexts, Staged};
+use crate::shell::link::memory::work::Finished;
+use crate::shell::link::wire::{BackendSays, Counters, Frame, Malformed, Writer};
 use crate::shell::sys::{process, socket};
+use crate::shell::work;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
@@ -57,7 +62,7 @@ impl Scheduler {
         };
         (self.queues.open(pool))
             .map_err(|error| failed(format!("could not create a ready queue: {error}")))?;
-        let socket = server::connect(&self.parameters)
+        let socket = opening::connect(&self.parameters)
             .map_err(|error| failed(format!("could not connect to the server: {error}")))?;
         let secret = loop {
             let secret: u64 = rand::random();
@@ -193,5 +198,338 @@ impl Scheduler {
     /// Has a session of ours this slot?
     pub fn has_session_in(&self, index: u32) -> bool {
         self.core.sessions().in_slot(index).is_some()
+    }
+}
+
+// ---- Messages of backends -------------------------------------------------
+//
+// What a backend says on its control connection.
+//
+// It runs what users wrote, in C too, and is not believed: each message is read
+// to its exact end, is one that a backend may send, and is about a session that
+// this very backend can have (`Core::whose`). What is not costs the backend its
+// connection, and its process its life; the session that was named does not
+// notice. What came too late, as its session has ended meanwhile, is dropped.
+
+impl Scheduler {
+    pub fn backend_frame(&mut self, slot: u32, frame: Frame<'_>) -> Result<(), Offence> {
+        let id = frame.session;
+        match BackendSays::parse(&frame)?.ok_or(Offence::OutOfOrder)? {
+            BackendSays::Put {
+                kind,
+                key,
+                aux,
+                counters,
+                value,
+            } => self.changed(slot, id, |contexts, staged| {
+                contexts.stage_put(staged, Content { kind, key, value }, counters, aux);
+            }),
+            BackendSays::Delete { kind, key } => self.changed(slot, id, |contexts, staged| {
+                contexts.stage_delete(staged, kind, key);
+            }),
+            BackendSays::Release => self.released(slot, id),
+            BackendSays::Greeted {
+                lasts,
+                start_settings,
+                notices,
+                reported,
+            } => {
+                let is_due = self.is_theirs(slot, id, Tells::InPlace)?;
+                if !is_due {
+                    self.drop_staged(slot);
+                    return Ok(());
+                }
+                let session = self.core.sessions().get(id);
+                if !session.is_some_and(|session| session.is_ungreeted()) {
+                    return Err(Offence::OutOfOrder);
+                }
+                let greeted = Greeted {
+                    lasts,
+                    start_settings,
+                    notices: notices.to_vec(),
+                    reported: reported.to_vec(),
+                };
+                self.greeted(slot, id, greeted);
+                Ok(())
+            }
+            BackendSays::Ended { is_cut } => {
+                let is_due = self.is_theirs(slot, id, Tells::InPlace)?;
+                self.drop_staged(slot);
+                if is_due {
+                    let ending = if is_cut { Ending::Cut } else { Ending::Left };
+                    self.tell(Event::Ended(id, ending));
+                }
+                self.tell(Event::MayBeFree(slot));
+                Ok(())
+            }
+            // Of itself alone; the session may have been given back since.
+            BackendSays::Dedicated { has_cause } => {
+                if !self.core.sessions().was_there(id) {
+                    return Err(Offence::NotTheirs(id));
+                }
+                self.tell(Event::Dedicated(slot, has_cause));
+                Ok(())
+            }
+            BackendSays::Retiring { cause, why } => {
+                let why = String::from_utf8_lossy(why);
+                let cause = match cause {
+                    RETIRES_ASKED => Leaving::Asked,
+                    RETIRES_SETTINGS => Leaving::Outdated,
+                    _ => Leaving::Unclean,
+                };
+                debug!("backend {slot} retires: {cause:?} {why}");
+                self.tell(Event::Leaves { slot, cause });
+                Ok(())
+            }
+        }
+    }
+
+    /// False: the session has ended meanwhile.
+    fn is_theirs(&self, slot: u32, id: SessionId, tells: Tells) -> Result<bool, Offence> {
+        match self.core.whose(slot, id, tells, &self.control) {
+            Whose::Theirs => Ok(true),
+            Whose::Past => Ok(false),
+            Whose::NotTheirs => Err(Offence::NotTheirs(id)),
+        }
+    }
+
+    /// PUT and DELETE: staged until the session is given back.
+    fn changed(
+        &mut self,
+        slot: u32,
+        id: SessionId,
+        stage: impl FnOnce(&mut Contexts, &mut Staged),
+    ) -> Result<(), Offence> {
+        if !self.is_theirs(slot, id, Tells::InPlace)? {
+            self.drop_staged(slot);
+            return Ok(());
+        }
+        let mut staged = self.staged_of(slot, id);
+        stage(&mut self.contexts, &mut staged);
+        self.put_staged(slot, staged);
+        Ok(())
+    }
+
+    /// The longest payload of a message that is of use.
+    pub fn longest_value(&self) -> usize {
+        self.contexts.longest_value()
+    }
+
+    /// A backend has said something longer than that of this session.
+    pub fn too_long(&mut self, slot: u32, kind: u32, id: SessionId) -> Result<(), Offence> {
+        if kind != MSG_PUT {
+            return Err(Malformed.into());
+        }
+        self.changed(slot, id, Contexts::stage_too_much)
+    }
+
+    /// What a backend has staged of this session, and of no other.
+    pub(super) fn staged_of(&mut self, slot: u32, id: SessionId) -> Staged {
+        let mut staged = self.take_staged(slot);
+        if staged.session != id {
+            self.contexts.discard(&mut staged);
+            staged.session = id;
+        }
+        staged
+    }
+
+    fn released(&mut self, slot: u32, id: SessionId) -> Result<(), Offence> {
+        let is_due = id != 0 && self.is_theirs(slot, id, Tells::Back)?;
+        self.tell(Event::MayBeFree(slot));
+        if !is_due {
+            self.drop_staged(slot);
+            return Ok(());
+        }
+        self.apply_staged(slot, id, Then::Released);
+        Ok(())
+    }
+
+    /// A PUT of a value that is long: `payload` is that message's.
+    pub fn put_long(&mut self, slot: u32, id: SessionId, payload: Vec<u8>) -> Result<(), Offence> {
+        let frame = Frame {
+            kind: MSG_PUT,
+            session: id,
+            more: false,
+            payload: &payload,
+        };
+        let Some(BackendSays::Put {
+            kind,
+            key,
+            aux,
+            counters,
+            value,
+        }) = BackendSays::parse(&frame)?
+        else {
+            return Err(Malformed.into());
+        };
+        if !self.is_theirs(slot, id, Tells::InPlace)? {
+            self.drop_staged(slot);
+            return Ok(());
+        }
+        let (key, length) = (key.to_vec(), value.len());
+        let mut staged = self.staged_of(slot, id);
+        let item = (kind, key.as_slice());
+        if (self.contexts).store(&mut staged, item, length, payload, slot) {
+            self.takes_long(slot, id, Then::Stored { counters, aux });
+        }
+        self.put_staged(slot, staged);
+        Ok(())
+    }
+
+    pub(super) fn take_staged(&mut self, slot: u32) -> Staged {
+        self.links.take_staged(slot)
+    }
+
+    pub(super) fn put_staged(&mut self, slot: u32, staged: Staged) {
+        if let Err(mut staged) = self.links.put_staged(slot, staged) {
+            self.contexts.discard(&mut staged);
+        }
+    }
+
+    fn drop_staged(&mut self, slot: u32) {
+        let mut staged = self.links.take_staged(slot);
+        self.contexts.discard(&mut staged);
+    }
+}
+
+// ---- Changes of contexts --------------------------------------------------
+//
+// What backends have said of sessions becomes their contexts, at once or, if it is
+// much, by and by.
+//
+// While the latter goes on the backend is not heard: what it says later comes later,
+// and so does its end. To the core that is a message that takes long.
+
+/// What a greeting was.
+pub struct Greeted {
+    pub lasts: u32,
+    pub start_settings: u64,
+    pub notices: Vec<u8>,
+    pub reported: Vec<u8>,
+}
+
+/// What is to be done when it is.
+pub enum Then {
+    Released,
+    Greeted(Greeted),
+    /// The value of a PUT.
+    Stored {
+        counters: Option<Counters>,
+        aux: i64,
+    },
+}
+
+/// What a backend has said and is not done.
+pub(super) struct Pending {
+    id: SessionId,
+    then: Then,
+}
+
+impl Scheduler {
+    /// RELEASE or GREETED: what was staged becomes the session's context.
+    pub(super) fn apply_staged(&mut self, slot: u32, id: SessionId, then: Then) {
+        let greeted = matches!(then, Then::Greeted(_));
+        let is_live = self.core.sessions().get(id).is_some();
+        let mut staged = self.take_staged(slot);
+        if !is_live || staged.session != id {
+            let of_other = staged.session != 0 && staged.session != id;
+            self.contexts.discard(&mut staged);
+            if of_other {
+                warn!("changes of another session than the one given back were dropped");
+            }
+            if is_live && !greeted {
+                self.take_given_back(id);
+            }
+            return;
+        }
+        match (self.contexts).apply(index_of(id), &mut staged, greeted, slot) {
+            Some(result) => self.applied(id, &then, result),
+            None => self.takes_long(slot, id, then),
+        }
+    }
+
+    fn applied(&mut self, id: SessionId, then: &Then, result: Result<i64, Full>) {
+        let Ok(grown) = result else {
+            let report = Report::fatal(b"53200", "out of memory")
+                .with_detail("The session's context does not fit into pg_baton's session memory.")
+                .with_hint("Raise pg_baton.session_memory.");
+            return self.end_with(id, &report);
+        };
+        self.tell(Event::Stored { id, grown });
+        match then {
+            Then::Greeted(greeted) => self.greeting_applied(id, greeted),
+            Then::Released => self.take_given_back(id),
+            Then::Stored { .. } => {}
+        }
+    }
+
+    fn take_given_back(&mut self, id: SessionId) {
+        let event = match self.shall_end(id) {
+            true => Event::Terminate(id),
+            false => Event::GivenBack(id),
+        };
+        self.tell(event);
+    }
+
+    // ---- by and by ---------------------------------------------------------
+
+    pub(super) fn takes_long(&mut self, slot: u32, id: SessionId, then: Then) {
+        self.pending.insert(slot, Pending { id, then });
+    }
+
+    /// Is it to be heard no further now?
+    pub fn is_busy_with(&self, slot: u32) -> bool {
+        self.pending.contains_key(&slot)
+    }
+
+    /// At the end of each round: a slice of what is not done.
+    pub fn go_on_with_contexts(&mut self) {
+        let Some((slot, finished)) = self.contexts.go_on() else {
+            return;
+        };
+        let Some(Pending { id, then }) = self.pending.remove(&slot) else {
+            return;
+        };
+        self.heard_again.push(slot);
+        match (finished, then) {
+            (Finished::Applied(result), then) => self.applied(id, &then, result),
+            (Finished::Stored(entry), Then::Stored { counters, aux }) => {
+                let mut staged = self.staged_of(slot, id);
+                (self.contexts).stage_stored(&mut staged, entry, counters, aux);
+                self.put_staged(slot, staged);
+            }
+            (Finished::Stored(entry), _) => self.contexts.arena.release(entry),
+        }
+    }
+
+    /// How much has been done since the last time (work.rs).
+    pub fn take_work(&mut self) -> usize {
+        self.contexts.take_work()
+            + self.begun.take_work()
+            + std::mem::take(&mut self.actions) * work::ACTION
+    }
+
+    /// The connections of backends that are to be heard again.
+    pub fn take_heard_again(&mut self) -> Vec<u32> {
+        let slots = std::mem::take(&mut self.heard_again);
+        let connections = slots.iter().map(|slot| self.links.connection_of(*slot));
+        connections.flatten().collect()
+    }
+
+    /// The backend has gone: which session it was about.
+    pub(super) fn apply_no_more(&mut self, slot: u32) -> Option<SessionId> {
+        let pending = self.pending.remove(&slot)?;
+        self.contexts.cancel_task(slot);
+        Some(pending.id)
+    }
+
+    /// The session has ended.
+    pub(super) fn nothing_is_applied(&mut self, id: SessionId) {
+        let mut pending = self.pending.iter();
+        let slot = pending.find(|(_, pending)| pending.id == id);
+        if let Some(slot) = slot.map(|(slot, _)| *slot) {
+            self.apply_no_more(slot);
+            self.heard_again.push(slot);
+        }
     }
 }

@@ -3,17 +3,20 @@
 //! Each action is a few system calls and words in shared memory; what can go wrong
 //! with one goes back as an event.
 
-use super::{reports, AskLimits, Found, Scheduler};
+use super::{AskLimits, Found, Scheduler};
 use crate::core::{
-    index_of, Action, ClientOwes, Core, Ending, Event, Look, Says, SessionId, Skipped, TenantKey,
-    Why, Word,
+    index_of, Action, ClientOwes, Core, Ending, Event, Look, NoSession, PoolChange, PoolKey, Says,
+    SessionId, Skipped, TenantKey, Why, Word,
 };
-use crate::protocol::Report;
+use crate::protocol::opening::Failure;
+use crate::protocol::{Report, Severity};
 use crate::shell::backends::links::Claim;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::memory::context::Contexts;
-use crate::shell::sessions::skipping::Progress;
+use crate::shell::parameters::Parameters;
+use crate::shell::sessions::begun::Progress;
 use crate::shell::sys::socket;
+use std::fmt::{Display, Formatter, Result};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tracing::{debug, info, warn};
 
@@ -322,7 +325,7 @@ impl Scheduler {
         let (tenant, pool, core) = (session.tenant(), session.pool(), &self.core);
         let (parameters, contexts) = (&self.parameters, &self.contexts);
         let error = |why| {
-            let report = reports::skipped(core, parameters, pool, why);
+            let report = skipped(core, parameters, pool, why);
             let name = identity(core, contexts, index_of(id), tenant);
             info!("statement refused, {name}: {report}");
             report
@@ -367,7 +370,7 @@ impl Scheduler {
 
     /// The session is no more. Its connection ends, whoever else holds it.
     fn ended(&mut self, id: SessionId, tenant: u32, why: &Why) {
-        if let Some(report) = reports::last_word(&self.core, &self.parameters, tenant, why) {
+        if let Some(report) = last_word(&self.core, &self.parameters, tenant, why) {
             // The server's end must not wait for thousands of lines.
             if *why != Why::Administrator {
                 let name = self.identity_in_log(index_of(id), tenant);
@@ -434,4 +437,205 @@ fn identity(core: &Core, contexts: &Contexts, index: u32, tenant: u32) -> String
     let user = String::from_utf8_lossy(user);
     let database = String::from_utf8_lossy(database);
     format!("user={user} database={database} {address}")
+}
+
+// ---- Reports --------------------------------------------------------------
+//
+// What a session is told that is ended, or passed over, from here.
+
+/// Of a session of this tenant's. None: nothing.
+pub fn last_word(core: &Core, parameters: &Parameters, tenant: u32, why: &Why) -> Option<Report> {
+    let pool = core.pool_of_tenant(tenant);
+    Some(match why {
+        Why::Ended(_) => return None,
+        Why::Administrator => Report::fatal(
+            b"57P01",
+            "terminating connection due to administrator command",
+        ),
+        Why::IdleTooLong => Report::fatal(
+            b"57P05",
+            "terminating connection due to idle-session timeout",
+        ),
+        Why::WaitedTooLong => waited(core, parameters, pool?, Severity::Fatal),
+        Why::Failed(failure) => {
+            let user = core.tenant_key(tenant).map(|key| key.user.clone());
+            failure_report(failure, &user.unwrap_or_default())
+        }
+    })
+}
+
+/// A client that has proved itself becomes no session.
+pub fn no_session(user: &[u8], why: NoSession) -> Report {
+    let user = String::from_utf8_lossy(user);
+    match why {
+        NoSession::PoolLimit(limit) => Report::fatal(
+            b"53300",
+            format!("too many connections for role \"{user}\""),
+        )
+        .with_detail(format!(
+            "Parameter \"pg_baton.pool_max_sessions\" is {limit} for this role in this database."
+        )),
+        NoSession::Full => Report::fatal(b"53300", "sorry, too many clients already"),
+    }
+}
+
+/// The answer to a request that is passed over.
+pub fn skipped(core: &Core, parameters: &Parameters, pool: u32, why: Skipped) -> Report {
+    match why {
+        Skipped::WaitedTooLong => waited(core, parameters, pool, Severity::Error),
+        // As ProcessInterrupts (tcop/postgres.c) says it.
+        Skipped::Cancelled => {
+            let text = "canceling statement due to user request";
+            Report::new(Severity::Error, b"57014", text)
+        }
+    }
+}
+
+fn waited(core: &Core, parameters: &Parameters, pool: u32, severity: Severity) -> Report {
+    let (has_backend, failure) = core.why_it_waits(pool);
+    let seconds = parameters.session_wait_timeout_ms as f64 / 1000.0;
+    let report = Report::new(severity, b"53300", "timed out waiting for a backend");
+    let report = report.with_hint(if has_backend || failure.is_none() {
+        "All backends of the pool are busy. Raise pg_baton.max_backends or pg_baton.session_wait_timeout."
+    } else {
+        "The database may have ceased to accept connections, or the role have been dropped, since this session logged in."
+    });
+    match failure {
+        Some(failure) => report.with_detail(format!(
+            "No backend could be started: {failure}. The session waited for {seconds} s."
+        )),
+        None => report.with_detail(format!("The session waited for {seconds} s.")),
+    }
+}
+
+/// What to tell a client that has not been greeted and cannot be.
+fn failure_report(failure: &Failure, user: &[u8]) -> Report {
+    match failure {
+        Failure::ServerError(report) => {
+            let mut report = report.clone();
+            report.severity = Severity::Fatal;
+            report
+        }
+        Failure::Protocol(what) => Report::fatal(
+            b"58000",
+            format!(
+                "no backend can be opened for user \"{}\"",
+                String::from_utf8_lossy(user)
+            ),
+        )
+        .with_detail(what.as_bytes()),
+    }
+}
+
+// ---- Scheduling log -------------------------------------------------------
+//
+// The dispatcher's lines of the scheduling log (`pg_baton.log_scheduling`): why a pool
+// has grown or shrunk. Backends write the others (scheduling_log.c), with the same
+// prefix. docs/operations.md has them all.
+
+/// One line. What others have chosen, the names, comes last: nothing that precedes
+/// it can be theirs.
+struct Line<'a> {
+    change: &'a PoolChange,
+    /// 0: none yet.
+    backend_pid: u32,
+    waiting: usize,
+    pool: Option<&'a PoolKey>,
+    /// Which gets the place.
+    for_pool: Option<&'a PoolKey>,
+}
+
+impl Display for Line<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> Result {
+        let PoolChange {
+            slot,
+            backends,
+            why,
+            ..
+        } = self.change;
+        let what = if why.is_growth() { "grew" } else { "shrank" };
+        write!(out, "scheduling: {what}: slot={slot}")?;
+        if self.backend_pid != 0 {
+            write!(out, " backend_pid={}", self.backend_pid)?;
+        }
+        let (waiting, why) = (self.waiting, why.text());
+        write!(out, " backends={backends} waiting={waiting} why=\"{why}\"")?;
+        for (before, key) in [("", self.pool), ("for_", self.for_pool)] {
+            if let Some(key) = key {
+                let database = String::from_utf8_lossy(&key.database);
+                write!(out, " {before}database={database}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Scheduler {
+    pub(super) fn tell_pool(&self, change: &PoolChange) {
+        if !self.parameters.log_scheduling {
+            return;
+        }
+        let key = |pool| self.core.pool_key(pool).map(|key| &**key);
+        let line = Line {
+            change,
+            backend_pid: self.links.process_of(change.slot),
+            waiting: self.core.waiting_in(change.pool, &self.control),
+            pool: key(change.pool),
+            for_pool: change.why.for_pool().and_then(key),
+        };
+        info!("{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::Reason;
+
+    #[test]
+    fn who_cannot_be_served_is_told_so_and_his_connection_ends() {
+        let error = Failure::ServerError(Report::new(Severity::Error, b"3D000", "no"));
+        assert_eq!(failure_report(&error, b"u").severity, Severity::Fatal);
+    }
+
+    fn key(database: &[u8]) -> PoolKey {
+        PoolKey {
+            database: database.to_vec(),
+            database_oid: 2,
+            options: Vec::new(),
+            role_oid: None,
+        }
+    }
+
+    #[test]
+    fn a_line_has_the_same_fields_in_the_same_order_and_names_last() {
+        let change = |why| PoolChange {
+            slot: 3,
+            pool: 7,
+            backends: 2,
+            why,
+        };
+        let (app, web) = (key(b"app why=\"x\""), key(b"web"));
+        let grew = Line {
+            change: &change(Reason::Waiting),
+            backend_pid: 0,
+            waiting: 5,
+            pool: Some(&app),
+            for_pool: None,
+        };
+        let text = "scheduling: grew: slot=3 backends=2 waiting=5 why=\"sessions wait\" \
+                    database=app why=\"x\"";
+        assert_eq!(grew.to_string(), text);
+        let shrank = Line {
+            change: &change(Reason::RoomFor(8)),
+            backend_pid: 99,
+            waiting: 0,
+            pool: Some(&app),
+            for_pool: Some(&web),
+        };
+        let text = "scheduling: shrank: slot=3 backend_pid=99 backends=2 waiting=0 \
+                    why=\"room for another pool\" database=app why=\"x\" \
+                    for_database=web";
+        assert_eq!(shrank.to_string(), text);
+    }
 }

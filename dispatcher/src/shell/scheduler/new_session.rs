@@ -1,8 +1,8 @@
 //! From a client that may come in to a session, and its greeting: from what is kept
 //! (sessions/greetings.rs), or by a backend.
 
-use super::news::{Greeted, Then};
-use super::reports::no_session;
+use super::attach::{Greeted, Then};
+use super::carry_out::no_session;
 use super::Scheduler;
 use crate::core::{index_of, Ending, Event, NoSession, SessionId, TenantKey};
 use crate::protocol::startup::Startup;
@@ -11,11 +11,11 @@ use crate::shell::link::layout::shared::*;
 use crate::shell::link::layout::{Item, LoginMarks, SessionRecord};
 use crate::shell::link::memory::arena::Content;
 use crate::shell::link::memory::control::NO_COUNTER;
-use crate::shell::network::Origin;
 use crate::shell::sessions::greetings::{
-    clean_ascii, sort_out, Beginning, Greeting, Kind, Learning, Settings, Told, APPLICATION_NAME,
+    clean_ascii, sort_out, Authenticated, Beginning, Greeting, Kind, Learning, Security, Settings,
+    Told, APPLICATION_NAME,
 };
-use crate::shell::sessions::identity::{Authenticated, Security};
+use crate::shell::sessions::sockets::Origin;
 use crate::shell::sys::socket::{self, Address};
 use crate::shell::tls::HandedEnd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

@@ -11,6 +11,4 @@
 
 pub mod begun;
 pub mod greetings;
-pub mod identity;
-pub mod skipping;
 pub mod sockets;

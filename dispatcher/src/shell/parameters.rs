@@ -5,14 +5,10 @@
 //! the table is passed over (an older dispatcher meets a newer extension), a
 //! value that cannot be read leaves the parameter as it was and is reported.
 
-pub mod door;
-pub mod native_names;
-
 use super::sys::socket::Keepalives;
 use super::tls::context::Settings as TlsSettings;
 use crate::core::Limits;
-use door::Limits as DoorLimits;
-use native_names::NativeNames;
+use crate::protocol::Report;
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
@@ -322,6 +318,123 @@ impl Parameters {
     }
 }
 
+// ---- Limits before login --------------------------------------------------
+//
+// Limits for whoever stands at the door, before and after he has proved who he
+// is.
+
+/// The parameters; 0 is no limit, but of `unauthenticated`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DoorLimits {
+    /// Logins that may begin in a second.
+    pub login_rate: u32,
+    /// From one address.
+    pub login_rate_per_address: u32,
+    pub sessions_per_address: u32,
+    pub sessions_per_user: u32,
+    /// Connections that have not logged in yet; -1: as many as there is room for.
+    pub unauthenticated: i32,
+    pub handshake_timeout_ms: u64,
+    /// For each message that is waited for.
+    pub login_step_timeout_ms: u64,
+    /// Bytes before authentication, each of a TLS handshake and of what follows.
+    pub login_bytes: u64,
+}
+
+/// 53300, with the parameter that says so.
+pub fn limit_exceeded(what: &str, parameter: &str, limit: u32) -> Report {
+    Report::fatal(b"53300", what)
+        .with_detail(format!("Parameter \"pg_baton.{parameter}\" is {limit}."))
+}
+
+/// A client has sent more than it may before it is known.
+pub fn too_many_login_bytes(limits: &DoorLimits) -> Report {
+    Report::fatal(b"54000", "too much was sent before authentication").with_detail(format!(
+        "Parameter \"pg_baton.max_login_bytes\" is {} kB.",
+        limits.login_bytes / 1024
+    ))
+}
+
+// ---- Names of native sessions ---------------------------------------------
+//
+// Whose sessions are native since the configuration names them.
+
+/// `pg_baton.native_dbuser_names`: entries `database/user`, separated by commas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NativeNames(Vec<(Pattern, Pattern)>);
+
+/// A name, or `*` or `_`: any. In quotes these are names, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pattern {
+    Any,
+    Name(Vec<u8>),
+}
+
+impl Pattern {
+    fn of(text: &str, quoted: bool) -> Pattern {
+        match text {
+            "*" | "_" if !quoted => Pattern::Any,
+            _ => Pattern::Name(text.as_bytes().to_vec()),
+        }
+    }
+
+    fn fits(&self, name: &[u8]) -> bool {
+        match self {
+            Pattern::Any => true,
+            Pattern::Name(own) => own == name,
+        }
+    }
+}
+
+/// A name in quotes, where `""` stands for one, or one that goes up to a comma,
+/// a slash or a blank; and what comes after it.
+fn next_name(text: &str) -> Option<(Pattern, &str)> {
+    let text = text.trim_start();
+    let (name, quoted, rest) = if let Some(mut rest) = text.strip_prefix('"') {
+        let mut name = String::new();
+        loop {
+            let (part, after) = rest.split_once('"')?;
+            name.push_str(part);
+            match after.strip_prefix('"') {
+                Some(more) => {
+                    name.push('"');
+                    rest = more;
+                }
+                None => break (name, true, after),
+            }
+        }
+    } else {
+        let end = text.find([',', '/', '"', ' ', '\t', '\n', '\r']);
+        let (name, rest) = text.split_at(end.unwrap_or(text.len()));
+        (name.to_owned(), false, rest)
+    };
+    (!name.is_empty()).then(|| (Pattern::of(&name, quoted), rest.trim_start()))
+}
+
+impl NativeNames {
+    /// None if it is no such list.
+    pub fn parse(text: &str) -> Option<NativeNames> {
+        let mut entries = Vec::new();
+        let mut rest = text.trim();
+        while !rest.is_empty() {
+            let (database, after) = next_name(rest)?;
+            let (user, after) = next_name(after.strip_prefix('/')?)?;
+            entries.push((database, user));
+            rest = match after.strip_prefix(',') {
+                Some(more) if !more.trim().is_empty() => more,
+                None if after.is_empty() => after,
+                _ => return None,
+            };
+        }
+        Some(NativeNames(entries))
+    }
+
+    pub fn have(&self, database: &[u8], user: &[u8]) -> bool {
+        let mut entries = self.0.iter();
+        entries.any(|(databases, users)| databases.fits(database) && users.fits(user))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,5 +469,20 @@ mod tests {
         assert_eq!(parameters.backend_ceiling(50, 0), 50);
         assert_eq!(parameters.backend_ceiling(100, 7), 80);
         assert_eq!(parameters.limits(100, 0).for_superusers, 2);
+    }
+
+    #[test]
+    fn a_list_names_databases_and_users() {
+        let names = NativeNames::parse(r#"d1/*, _/u1 ,d2/u2,"_"/"a ""b"",/""#).unwrap();
+        let have = |database: &str, user: &str| names.have(database.as_bytes(), user.as_bytes());
+        assert!(have("d1", "anybody") && have("anything", "u1") && have("d2", "u2"));
+        assert!(!have("d2", "u3") && !have("d3", "u2") && !have("D1", "u3"));
+        assert!(have("_", "a \"b\",/") && !have("_", "a"));
+        assert!(!NativeNames::parse("").unwrap().have(b"d", b"u"));
+        for bad in [
+            "d1", "d1/", "/u", "a/b/c", "a/b,", ",a/b", "a b/c", "\"a/b", "a\"b/c",
+        ] {
+            assert_eq!(NativeNames::parse(bad), None, "{bad}");
+        }
     }
 }

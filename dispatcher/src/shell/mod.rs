@@ -24,7 +24,7 @@
 
 mod backends;
 mod batch_scheduling;
-mod event_loop;
+pub mod event_loop;
 mod jobs;
 mod link;
 mod log;
@@ -32,13 +32,12 @@ mod login;
 pub mod parameters;
 mod scheduler;
 mod sessions;
-mod slab;
 mod start;
 mod sys;
 mod threads;
 pub mod tls;
 mod tokens;
-mod work;
+pub mod turns;
 
 pub use start::main;
 

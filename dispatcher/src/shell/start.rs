@@ -4,17 +4,16 @@
 //! and sends PARAMETERS first of all. Until these have come the start may
 //! block; afterwards nothing does.
 
-use super::event_loop::orphans::is_backend;
+use super::event_loop::shutdown::is_backend;
 use super::event_loop::{Dispatcher, Parts};
 use super::jobs::{Done, Jobs};
 use super::link::connections::Connections;
 use super::link::layout::shared::*;
 use super::link::memory::control::Control;
 use super::link::wire::Frame;
-use super::login::accepting::Ports;
+use super::login::client::TlsOffer;
 use super::login::launcher::parse_parameters;
-use super::login::listeners::{self, EXIT_PORT_TAKEN};
-use super::login::securing::TlsOffer;
+use super::login::ports::{self, Ports, EXIT_PORT_TAKEN};
 use super::login::{Logins, Means};
 use super::parameters::Parameters;
 use super::scheduler::Scheduler;
@@ -56,7 +55,7 @@ pub fn main(_arguments: Arguments) -> Result<()> {
     match prepare(signals).and_then(|(dispatcher, epolls)| {
         threads::run(dispatcher, &epolls).context("the event loop failed")
     }) {
-        Err(error) if error.is::<listeners::Taken>() => {
+        Err(error) if error.is::<ports::Taken>() => {
             tracing::error!("{error:#}");
             drop(log);
             std::process::exit(i32::from(EXIT_PORT_TAKEN));
@@ -129,7 +128,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     let control_listener = socket::listen_unix(&control_path, Kind::Packets, 0o700, None)
         .context("could not listen on the control socket; does another dispatcher run?")?;
     // The ports come before anything that an earlier dispatcher may still use.
-    let listeners = listeners::open(&parameters)?;
+    let listeners = ports::open(&parameters)?;
     let tls = TlsOffer::new(load_tls(&parameters, &passphrase));
     drop(passphrase);
     give_up_files();

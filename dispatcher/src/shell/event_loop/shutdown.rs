@@ -9,12 +9,18 @@
 
 use super::Dispatcher;
 use crate::core::Event;
+use crate::shell::link::layout::shared::*;
+use crate::shell::link::memory::control::Control;
+use crate::shell::scheduler::Scheduler;
 use crate::shell::sys::epoll::{self, Epoll};
 use crate::shell::sys::process;
 use crate::shell::tokens::{token, Source};
+use std::collections::{HashSet, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::{info, warn};
 
@@ -148,5 +154,207 @@ impl Dispatcher {
             // The server may take hours for a smart shutdown; only say so once.
             warn!("{left} backends still serve their sessions");
         }
+    }
+}
+
+// ---- Backends of an earlier dispatcher ------------------------------------
+//
+// Backends of an earlier dispatcher, which serve its sessions to their end.
+//
+// The memory says which processes these are, and is not believed: what is no child
+// of the postmaster is none (`is_backend`), and from then on it is a descriptor
+// that tells when one has ended.
+//
+// Whose sessions an orphan had is known by the slots of sessions alone, and there may be
+// very many: some are looked at in each tick. The orphan's own slot is free when all have
+// been since it ended: until then nobody else has its number, which stands in those of
+// its sessions.
+
+/// So long after the start they are looked at in each tick: most have no session
+/// and end as soon as they notice.
+const END_US: u64 = 5_000_000;
+/// Slots of sessions that are looked at in one go: some 25 microseconds.
+const SESSIONS_AT_ONCE: usize = 4096;
+/// Processes: a system call each.
+const PROCESSES_AT_ONCE: usize = 256;
+
+/// Their slots.
+pub struct Orphans {
+    control: Control,
+    alive: VecDeque<(u32, OwnedFd)>,
+    /// So many of the first of these are still to be looked at.
+    to_look_at: usize,
+    lap: Lap,
+}
+
+/// A live backend of the server, if this number is one's.
+pub fn is_backend(pid: u32, postmaster: u32) -> Option<OwnedFd> {
+    let pidfd = process::pidfd(pid).ok()?;
+    process::is_child(pid, &pidfd, postmaster).then_some(pidfd)
+}
+
+impl Orphans {
+    pub fn new(control: Control, slots: Vec<(u32, OwnedFd)>) -> Orphans {
+        Orphans {
+            control,
+            alive: slots.into(),
+            to_look_at: 0,
+            lap: Lap::default(),
+        }
+    }
+
+    /// Those whose slots are not free yet.
+    pub fn count(&self) -> usize {
+        self.alive.len() + self.lap.dead()
+    }
+
+    /// Are they to be looked at in the next tick?
+    pub fn want_ticks(&self, now_us: u64) -> bool {
+        let are_expected_to_end = !self.alive.is_empty() && now_us < END_US;
+        are_expected_to_end || self.goes_on()
+    }
+
+    fn goes_on(&self) -> bool {
+        self.to_look_at > 0 || self.lap.is_on() || self.lap.dead() > 0
+    }
+
+    /// In each tick: the next ones. `begins`: all are to be looked at again, or it is soon
+    /// after the start. True if slots have become free.
+    pub fn look(&mut self, begins: bool, now_us: u64, scheduler: &mut Scheduler) -> bool {
+        let begins = begins || now_us < END_US;
+        if self.count() == 0 || !(begins || self.goes_on()) {
+            return false;
+        }
+        if begins && self.to_look_at == 0 {
+            self.to_look_at = self.alive.len();
+        }
+        self.look_at_processes();
+        if !self.lap.is_on() && (begins || self.lap.dead() > 0) {
+            self.lap.begin();
+        }
+        self.look_at_sessions(scheduler);
+        let buried = self.lap.take_buried();
+        for slot in &buried {
+            self.control.free_backend(*slot);
+            scheduler.slot_freed(*slot);
+        }
+        !buried.is_empty()
+    }
+
+    fn look_at_processes(&mut self) {
+        for _ in 0..self.to_look_at.min(PROCESSES_AT_ONCE) {
+            self.to_look_at -= 1;
+            let Some((slot, process)) = self.alive.pop_front() else {
+                return;
+            };
+            match process::has_ended(&process) {
+                true => self.lap.has_ended(slot),
+                false => self.alive.push_back((slot, process)),
+            }
+        }
+    }
+
+    /// Free are those of sessions whose backend has ended, or that it has ended.
+    fn look_at_sessions(&mut self, scheduler: &Scheduler) {
+        let sessions = self.control.sessions;
+        for index in self.lap.next(sessions.len()) {
+            let slot = &sessions[index];
+            let is_left = match slot.owner.load(SeqCst).checked_sub(1) {
+                Some(holder) => self.lap.is_dead(holder),
+                None => {
+                    slot.state.load(SeqCst) != STATE_FREE && !scheduler.has_session_in(index as u32)
+                }
+            };
+            if is_left {
+                self.control.clear_session(index as u32);
+            }
+        }
+    }
+}
+
+/// A look at all slots of sessions, and those whose sessions are looked for.
+#[derive(Default)]
+struct Lap {
+    /// The next one; None: none is under way.
+    next: Option<usize>,
+    /// Slots of backends that had ended before it began;
+    dead: HashSet<u32>,
+    /// and of those that have since: in the next one.
+    dead_since: HashSet<u32>,
+}
+
+impl Lap {
+    fn dead(&self) -> usize {
+        self.dead.len() + self.dead_since.len()
+    }
+
+    fn is_dead(&self, slot: u32) -> bool {
+        self.dead.contains(&slot) || self.dead_since.contains(&slot)
+    }
+
+    fn is_on(&self) -> bool {
+        self.next.is_some()
+    }
+
+    fn has_ended(&mut self, slot: u32) {
+        self.dead_since.insert(slot);
+    }
+
+    fn begin(&mut self) {
+        self.next = Some(0);
+        self.dead = std::mem::take(&mut self.dead_since);
+    }
+
+    /// The next ones, of so many.
+    fn next(&mut self, all: usize) -> Range<usize> {
+        let from = self.next.unwrap_or(all).min(all);
+        let end = all.min(from + SESSIONS_AT_ONCE);
+        self.next = Some(end).filter(|end| *end < all);
+        from..end
+    }
+
+    /// If that was all: those of whom no session is left.
+    fn take_buried(&mut self) -> HashSet<u32> {
+        match self.is_on() {
+            true => HashSet::new(),
+            false => std::mem::take(&mut self.dead),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_backend_s_slot_is_free_when_all_sessions_have_been_looked_at_since() {
+        const ALL: usize = 2 * SESSIONS_AT_ONCE + 10;
+        let mut lap = Lap::default();
+        let go_on = |lap: &mut Lap| {
+            let range = lap.next(ALL);
+            assert!(range.len() <= SESSIONS_AT_ONCE);
+            (range, lap.take_buried())
+        };
+        lap.has_ended(1);
+        lap.begin();
+        assert_eq!(go_on(&mut lap), (0..SESSIONS_AT_ONCE, HashSet::new()));
+        // Amid it: those of his sessions that were passed are seen in the next one.
+        lap.has_ended(2);
+        assert!(lap.is_dead(1) && lap.is_dead(2) && !lap.is_dead(3));
+        go_on(&mut lap);
+        let (range, buried) = go_on(&mut lap);
+        assert_eq!((range, buried), (ALL - 10..ALL, HashSet::from([1])));
+        assert!(!lap.is_on() && lap.dead() == 1);
+        lap.begin();
+        for _ in 0..2 {
+            assert!(go_on(&mut lap).1.is_empty() && lap.is_on());
+        }
+        assert_eq!(go_on(&mut lap).1, HashSet::from([2]));
+        assert!(!lap.is_on() && lap.dead() == 0);
+        // A server with no slots at all.
+        lap.has_ended(3);
+        lap.begin();
+        assert_eq!(lap.next(0), 0..0);
+        assert_eq!(lap.take_buried(), HashSet::from([3]));
     }
 }

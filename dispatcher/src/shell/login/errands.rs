@@ -24,8 +24,8 @@
 
 use super::client::{login_of, Errand, ForServer, Phase};
 use super::native::{Native, Why};
-use super::places::Places;
-use super::{cancels, Logins};
+use super::places::{self, Places};
+use super::Logins;
 use crate::protocol::startup::{CancelRequest, Replication};
 use crate::protocol::{messages, Report};
 use crate::shell::backends::opening;
@@ -78,7 +78,7 @@ pub struct Errands {
     connections: Places,
     /// These take nothing of max_connections.
     wal_senders: Places,
-    cancels: cancels::Waiting,
+    cancels: places::Waiting,
     /// Of max_connections, that are left to the pool.
     connections_left: usize,
 }
@@ -87,7 +87,7 @@ pub struct Errands {
 const BEGUN_AT_ONCE: usize = 32;
 
 const CLIENTS: Range<usize> = 0..TICKETS as usize;
-const CANCELS: Range<usize> = CLIENTS.end..CLIENTS.end + cancels::AT_ONCE;
+const CANCELS: Range<usize> = CLIENTS.end..CLIENTS.end + places::CANCELS_AT_ONCE;
 
 impl Errands {
     fn free_place(&mut self, places: Range<usize>) -> Option<u32> {

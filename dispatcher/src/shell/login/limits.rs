@@ -4,11 +4,14 @@
 //! Free of I/O. What is kept of an address is bounded, whoever comes: of who has
 //! not come for a second nothing has to be known.
 
+use super::client::{Login, Phase};
+use super::Logins;
 use crate::protocol::Report;
-use crate::shell::parameters::{limit_exceeded, DoorLimits};
+use crate::shell::parameters::{limit_exceeded, too_many_login_bytes, DoorLimits};
 use crate::shell::sessions::sockets::Origin;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
+use tracing::debug;
 
 /// Addresses known at a time; more than a second's logins come from.
 const MOST_ADDRESSES: usize = 65_536;
@@ -127,6 +130,200 @@ impl Turns {
                 self.of.remove(&origin);
             }
         }
+    }
+}
+
+// ---- Watch ----------------------------------------------------------------
+//
+// Who is logging in, in the orders in which limits look at them: by time, by address,
+// by what they wait for. Whoever there are besides is not looked at.
+//
+// Free of I/O. Of each login is noted what was true when it was settled last
+// (`Logins::settle`): whenever it may have become another's turn. It is looked at
+// again before it ends by what stands here. A time that is noted is never later than
+// the true one, but may be earlier: each message moves that, and costs nothing here.
+
+/// One login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// When its time is up, as things stand.
+    pub due_us: u64,
+    /// In the order they came.
+    pub serial: u64,
+    pub origin: Option<Origin>,
+    /// It is the client's turn.
+    pub keeps_us: bool,
+    /// It is the launcher's.
+    pub is_asked: bool,
+}
+
+/// All of them, by number.
+#[derive(Default)]
+pub struct Watch {
+    noted: Vec<Option<Seen>>,
+    by_time: BTreeSet<(u64, u32)>,
+    keep_us: Turns,
+    asked: BTreeSet<u32>,
+}
+
+impl Watch {
+    /// It is so now.
+    pub fn note(&mut self, number: u32, mut seen: Seen) {
+        if let Some(before) = self.forget(number) {
+            if before.serial == seen.serial {
+                seen.due_us = seen.due_us.min(before.due_us);
+            }
+        }
+        if self.noted.len() <= number as usize {
+            self.noted.resize(number as usize + 1, None);
+        }
+        self.by_time.insert((seen.due_us, number));
+        if seen.keeps_us {
+            self.keep_us.insert(seen.origin, seen.serial, number);
+        }
+        if seen.is_asked {
+            self.asked.insert(number);
+        }
+        self.noted[number as usize] = Some(seen);
+    }
+
+    /// It is one no more; what was noted.
+    pub fn forget(&mut self, number: u32) -> Option<Seen> {
+        let seen = self.noted.get_mut(number as usize)?.take()?;
+        self.by_time.remove(&(seen.due_us, number));
+        if seen.keeps_us {
+            self.keep_us.remove(seen.origin, seen.serial, number);
+        }
+        self.asked.remove(&number);
+        Some(seen)
+    }
+
+    /// One whose time may be up; it is to be noted again if it is not.
+    pub fn next_due(&mut self, now_us: u64) -> Option<u32> {
+        let (due_us, number) = *self.by_time.first()?;
+        if due_us > now_us {
+            return None;
+        }
+        self.forget(number);
+        Some(number)
+    }
+
+    /// Who goes when there is no room for another (limits.rs).
+    pub fn who_goes(&self) -> Option<u32> {
+        self.keep_us.next()
+    }
+
+    /// Some of those that wait for the launcher, at most so many.
+    pub fn asked(&self, most: usize) -> Vec<u32> {
+        self.asked.iter().copied().take(most).collect()
+    }
+}
+
+// ---- Limits applied -------------------------------------------------------
+//
+// Limits at the door, applied (parameters/door.rs has what they are).
+//
+// | what | when | what follows |
+// |---|---|---|
+// | logins a second | before a TLS handshake, else as the startup packet has come | 53300 |
+// | connections that have not logged in | a client is accepted | one of those that keep us waiting goes, 53300; without a word where it would not be understood |
+// | time for a handshake, for each message | looked at 50 times a second, those whose time it is | closed without a word, as by authentication_timeout |
+// | bytes before authentication | as they come | 54000; in a handshake closed |
+// | sessions of an address, of a user (admission.rs) | after authentication, superusers apart | 53300 |
+
+impl Logins {
+    /// Makes room for one more client; false if none can be.
+    pub(super) fn make_room_at_the_door(&mut self) -> bool {
+        let most = usize::try_from(self.parameters.door.unauthenticated);
+        let is_full = most.is_ok_and(|most| self.logins.len() >= most.max(1));
+        if !is_full && self.logins.has_room() {
+            return true;
+        }
+        let Some(number) = self.who_goes() else {
+            return false;
+        };
+        let report = Report::fatal(b"53300", "sorry, too many clients already")
+            .with_detail("Too many connections have not logged in yet.");
+        if self.logins.get(number).is_some_and(Login::hears_us) {
+            self.fail(number, &report);
+        } else {
+            debug!("a client did not come in before others came");
+            self.drop_login(number);
+        }
+        true
+    }
+
+    /// A login begins in earnest. What it is told if there are too many.
+    pub(super) fn count_login(&mut self, number: u32) -> Result<(), Report> {
+        let Some(login) = self.logins.get_mut(number) else {
+            return Ok(());
+        };
+        if std::mem::replace(&mut login.is_counted, true) {
+            return Ok(());
+        }
+        let origin = Origin::of(&login.address);
+        self.rates.begin(&self.parameters.door, origin, self.now.us)
+    }
+
+    /// So many bytes have come; false if those were too many, and it is over.
+    pub(super) fn count_login_bytes(&mut self, number: u32, length: usize) -> bool {
+        let most = self.parameters.door.login_bytes;
+        let Some(login) = self.logins.get_mut(number) else {
+            return false;
+        };
+        login.bytes += length as u64;
+        if most == 0 || login.bytes <= most {
+            return true;
+        }
+        let report = too_many_login_bytes(&self.parameters.door);
+        self.fail(number, &report);
+        false
+    }
+
+    /// Of those that keep us waiting still.
+    fn who_goes(&mut self) -> Option<u32> {
+        loop {
+            let number = self.watch.who_goes()?;
+            if self.logins.get(number).is_some_and(Login::keeps_us) {
+                return Some(number);
+            }
+            self.settle(number);
+        }
+    }
+
+    /// It may be another's turn, or it has begun or ended: what is watched of it is
+    /// what it is now.
+    pub(super) fn settle(&mut self, number: u32) {
+        let Some(login) = self.logins.get(number) else {
+            self.watch.forget(number);
+            return;
+        };
+        let seen = Seen {
+            due_us: self.due_us(login),
+            serial: login.serial,
+            origin: Origin::of(&login.address),
+            keeps_us: login.keeps_us(),
+            is_asked: matches!(login.phase, Phase::Asked(_)),
+        };
+        self.watch.note(number, seen);
+    }
+
+    /// When it will have taken too long, for all or for what it is at.
+    pub(super) fn due_us(&self, login: &Login) -> u64 {
+        let limits = &self.parameters.door;
+        let limit_ms = match &login.phase {
+            _ if login.shakes_hands() => limits.handshake_timeout_ms,
+            _ if login.wanted() > 0 => limits.login_step_timeout_ms,
+            // By the server's own authentication_timeout, which is over before it may
+            // have to wait for something else.
+            Phase::BecomingNative => return u64::MAX,
+            _ => 0,
+        };
+        let step_us = match limit_ms {
+            0 => u64::MAX,
+            limit_ms => login.step_began_us.saturating_add(limit_ms * 1000),
+        };
+        login.deadline_us.min(step_us)
     }
 }
 
@@ -259,5 +456,65 @@ mod tests {
         // Who was never there changes nothing.
         turns.remove(v4(7), 1, 1);
         assert!(turns.of.is_empty() && turns.order.is_empty());
+    }
+
+    fn seen(serial: u64, due_us: u64) -> Seen {
+        Seen {
+            due_us,
+            serial,
+            origin: None,
+            keeps_us: true,
+            is_asked: false,
+        }
+    }
+
+    #[test]
+    fn who_is_due_is_found_whoever_else_there_is() {
+        let mut watch = Watch::default();
+        for number in 0..1000 {
+            watch.note(number, seen(u64::from(number), 5_000 - u64::from(number)));
+        }
+        assert_eq!(watch.next_due(4_000), None);
+        assert_eq!(watch.next_due(4_002), Some(999));
+        assert_eq!(watch.next_due(4_002), Some(998));
+        assert_eq!(watch.next_due(4_002), None);
+        watch.forget(997);
+        assert_eq!(watch.next_due(4_003), None);
+        assert_eq!(watch.next_due(4_004), Some(996));
+    }
+
+    #[test]
+    fn what_is_noted_is_never_later_than_it_was_until_it_was_looked_at() {
+        let mut watch = Watch::default();
+        watch.note(7, seen(1, 500));
+        watch.note(7, seen(1, 900));
+        assert_eq!(watch.next_due(500), Some(7));
+        watch.note(7, seen(1, 900));
+        assert_eq!(watch.next_due(899), None);
+        watch.note(7, seen(1, 300));
+        assert_eq!(watch.next_due(300), Some(7));
+        // Another one has the number.
+        watch.note(7, seen(1, 300));
+        watch.note(7, seen(2, 900));
+        assert_eq!(watch.next_due(899), None);
+        assert_eq!(watch.by_time.len(), 1);
+    }
+
+    #[test]
+    fn who_waits_for_the_launcher_keeps_nobody_waiting() {
+        let mut watch = Watch::default();
+        watch.note(3, seen(1, 500));
+        watch.note(4, seen(2, 500));
+        assert_eq!((watch.who_goes(), watch.asked(9)), (Some(3), vec![]));
+        let asked = Seen {
+            keeps_us: false,
+            is_asked: true,
+            ..seen(1, 500)
+        };
+        watch.note(3, asked);
+        assert_eq!((watch.who_goes(), watch.asked(9)), (Some(4), vec![3]));
+        watch.forget(4);
+        watch.forget(3);
+        assert_eq!((watch.who_goes(), watch.asked(9)), (None, vec![]));
     }
 }

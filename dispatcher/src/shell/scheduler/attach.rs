@@ -12,7 +12,7 @@ use crate::shell::link::memory::context::{Contexts, Staged};
 use crate::shell::link::memory::work::Finished;
 use crate::shell::link::wire::{BackendSays, Counters, Frame, Malformed, Writer};
 use crate::shell::sys::{process, socket};
-use crate::shell::work;
+use crate::shell::turns::work;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;

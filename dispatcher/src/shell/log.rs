@@ -6,7 +6,7 @@
 //! once, so that whoever has had an answer finds in it what a backend of stock would
 //! have written before.
 //!
-//! The thread has begun before files are given up (confine.rs), which each thread
+//! The thread has begun before files are given up (sys/process.rs), which each thread
 //! does for itself and for those that it starts. So it is told to, or who controls
 //! this program would use it.
 

@@ -11,33 +11,32 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `start`, `threads` | how it begins; who waits for events |
-//! | `event_loop` | what has happened goes to whom it concerns |
+//! | `start`, `threads` | the start; the threads that wait for events |
+//! | `event_loop` | events go to the parts that they concern |
 //! | `login` | from a connection to a client that may come in |
-//! | `scheduler` | what the core (`crate::core`) decides, done |
-//! | `sessions`, `backends` | what these have in this process |
+//! | `scheduler` | carries out what the core (`crate::core`) decides |
+//! | `sessions`, `backends` | their sockets, greetings, links, queues and openings |
 //! | `link` | memory and frames shared with the server; control connections |
 //! | `jobs`, `tls` | other threads: passwords, names, TLS |
 //! | `batch_scheduling` | whether a thread that is woken may interrupt others |
-//! | `parameters`, `network`, `tokens`, `slab`, `plaintext`, `log`, `work` | what it is told; small things that many need |
+//! | `parameters`, `events`, `log` | settings; what an event is about and what a turn costs; the log |
 //! | `sys` | system calls; all unsafe code |
 
 mod backends;
 mod batch_scheduling;
-pub mod event_loop;
+mod event_loop;
+mod events;
 mod jobs;
 mod link;
 mod log;
 mod login;
-pub mod parameters;
+mod parameters;
 mod scheduler;
 mod sessions;
 mod start;
 mod sys;
 mod threads;
-pub mod tls;
-mod tokens;
-pub mod turns;
+mod tls;
 
 pub use start::main;
 

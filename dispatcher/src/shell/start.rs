@@ -6,6 +6,7 @@
 
 use super::event_loop::shutdown::is_backend;
 use super::event_loop::{Dispatcher, Parts};
+use super::events::{token, Source};
 use super::jobs::{Done, Jobs};
 use super::link::connections::Connections;
 use super::link::layout::shared::*;
@@ -23,7 +24,6 @@ use super::sys::socket::{self, Kind};
 use super::sys::{openssl_memory, process};
 use super::tls::context::{self, Occasion, Passphrase, ServerContext};
 use super::tls::threads::{set_rest_at_once, Relays};
-use super::tokens::{token, Source};
 use super::{batch_scheduling, threads, Arguments};
 use anyhow::{bail, Context as _, Result};
 use std::io;

@@ -23,10 +23,9 @@
 
 use super::batch_scheduling::BatchScheduling;
 use super::event_loop::{Arrivals, Dispatcher, Nap};
+use super::events::{source_of, token, Source, TurnClock};
 use super::sys::epoll::{self, Epoll, Event};
 use super::sys::process;
-use super::tokens::{source_of, token, Source};
-use super::turns::TurnClock;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -6,13 +6,13 @@
 //! and whoever has the connections closes it (`take_failed`).
 
 use crate::core::{index_of, Event, SessionId, Word};
+use crate::shell::events::{token, Source};
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::memory::context::Staged;
 use crate::shell::link::memory::control::Control;
 use crate::shell::link::{handshake, wire};
 use crate::shell::sys::epoll::{self, Epoll};
 use crate::shell::sys::{process, socket};
-use crate::shell::tokens::{token, Source};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

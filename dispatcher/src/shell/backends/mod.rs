@@ -3,10 +3,8 @@
 //!
 //! | module | what it keeps |
 //! |---|---|
-//! | `links` | the control connections of attached backends; words that wake them |
-//! | `queues` | the pools' ready queues |
-//! | `opening` | connections by which backends are opened |
-//! | `server` | the way to the server |
+//! | `links` | the control connections of attached backends; the pools' ready queues |
+//! | `opening` | connections by which backends are opened; the way to the server |
 
 pub mod links;
 pub mod opening;

@@ -6,6 +6,7 @@ use crate::core::{Event, PoolSettings};
 use crate::protocol::startup::{CancelRequest, Startup};
 use crate::protocol::Report;
 use crate::shell::batch_scheduling;
+use crate::shell::events::work;
 use crate::shell::jobs::Done;
 use crate::shell::link::layout::shared::FIRST_PID;
 use crate::shell::link::layout::shared::*;
@@ -19,7 +20,6 @@ use crate::shell::parameters::Parameters;
 use crate::shell::scheduler::NewClient;
 use crate::shell::sys::socket::Address;
 use crate::shell::tls::threads;
-use crate::shell::turns::work;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::{info, warn};
@@ -165,7 +165,7 @@ impl Dispatcher {
     }
 
     /// Whoever has sent wrong keys of late is not heard: not even whether this one is
-    /// right (login/cancels.rs).
+    /// right (login/places.rs).
     fn cancel_requested(&mut self, login: u32, request: CancelRequest) {
         let Some(from) = self.logins.sender_of(login) else {
             return;

@@ -2,6 +2,7 @@
 
 use super::Dispatcher;
 use crate::core::{Event, Identity, SessionId};
+use crate::shell::events::{work, Source};
 use crate::shell::link::connections::{
     is_last_word, Offence, Peer, Received, Then, PACKETS_A_ROUND,
 };
@@ -15,8 +16,6 @@ use crate::shell::scheduler::{Hello, Refusal, Rows, View};
 use crate::shell::sessions::greetings::Authenticated;
 use crate::shell::sys::memory::overwrite;
 use crate::shell::sys::{epoll, process};
-use crate::shell::tokens::Source;
-use crate::shell::turns::work;
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
 use tracing::{info, warn};

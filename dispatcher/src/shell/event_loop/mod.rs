@@ -9,21 +9,19 @@
 //! gathered and done once at the end: backends that died (an event of the same
 //! round may still name their sessions), then pools that have to be looked at.
 //!
-//! | module | what goes on there |
+//! | module | what it does |
 //! |---|---|
-//! | `clients` | clients come, log in, and become sessions |
-//! | `connections` | backends, launchers and views say who they are, and what |
-//! | `launcher` | what the launcher is asked, and says |
-//! | `queries` | views are answered |
-//! | `orphans` | backends of an earlier dispatcher end |
-//! | `timers`, `batching` | time; when a thread need not wake up for each session |
-//! | `turns` | how long a round takes |
-//! | `shutdown` | the end |
+//! | `clients` | clients connect, log in, and become sessions; questions to the launcher |
+//! | `connections` | frames of backends, launchers and views; rows of views |
+//! | `shutdown` | the end of the server, of this dispatcher, and of an earlier one's backends |
+//!
+//! This file has the round itself, the timers, and the naps of a saturated pool.
 
 mod clients;
 mod connections;
 pub mod shutdown;
 
+use super::events::{source_of, token, Source, TurnClock, Turns};
 use super::jobs::Jobs;
 use super::link::connections::{Connections, Peer};
 use super::link::layout::shared::*;
@@ -36,8 +34,6 @@ use super::parameters::Parameters;
 use super::scheduler::Scheduler;
 use super::sys::epoll::{self, Epoll, Event, IN};
 use super::sys::process;
-use super::tokens::{source_of, token, Source};
-use super::turns::{TurnClock, Turns};
 use crate::core::{Event as Happened, Now};
 use connections::Readers;
 use shutdown::{Orphans, Server};

@@ -9,12 +9,12 @@
 
 use super::Dispatcher;
 use crate::core::Event;
+use crate::shell::events::{token, Source};
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::memory::control::Control;
 use crate::shell::scheduler::Scheduler;
 use crate::shell::sys::epoll::{self, Epoll};
 use crate::shell::sys::process;
-use crate::shell::tokens::{token, Source};
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::ops::Range;

@@ -9,9 +9,9 @@
 use super::layout::shared::*;
 use super::wire::{Frame, Malformed, Writer};
 use crate::core::SessionId;
+use crate::shell::events::{token, Slab, Source};
 use crate::shell::sys::epoll::{self, Epoll};
 use crate::shell::sys::{process, socket};
-use crate::shell::tokens::{token, Slab, Source};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

@@ -267,7 +267,7 @@ pub fn port_of(address: &Address) -> i32 {
 // What a backend may say on its control connection, read to its exact end.
 //
 // Free of I/O. Who may say it, and of which session, is not known here
-// (scheduler/backend_frames.rs).
+// (scheduler/attach.rs).
 
 /// Kinds of items that a backend may change; STARTUP is the dispatcher's.
 const KINDS: std::ops::RangeInclusive<u32> = KIND_RESET..=KIND_OTHER;

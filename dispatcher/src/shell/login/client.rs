@@ -11,6 +11,7 @@ use crate::protocol::auth::server::{Action, ServerAuth};
 use crate::protocol::startup::{
     CancelRequest, Startup, StartupError, StartupEvent, StartupReader, Tls,
 };
+use crate::shell::events::{work, Slab};
 use crate::shell::jobs::{Done, Job, Name};
 use crate::shell::link::wire::{Answer, Who};
 use crate::shell::sessions::greetings::Authenticated;
@@ -18,8 +19,6 @@ use crate::shell::sys::socket::{self, Address, Keepalives};
 use crate::shell::tls::context::{self, Occasion, Passphrase, ServerContext};
 use crate::shell::tls::threads::{Handshake, NewRelay};
 use crate::shell::tls::{ClientEnd, Facts, HandedEnd, Names};
-use crate::shell::tokens::Slab;
-use crate::shell::turns::work;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -122,7 +121,7 @@ pub struct Login {
     pub deadline_us: u64,
     /// Its socket is in the epoll.
     pub watched: bool,
-    /// It counts among the logins of this second (door.rs).
+    /// It counts among the logins of this second (limits.rs).
     pub is_counted: bool,
     /// What it has sent, a TLS handshake apart.
     pub bytes: u64,

@@ -15,7 +15,7 @@
 //! So does who comes when clients that are not let in yet have as many of the server's
 //! connections, or WAL senders, as they may (places.rs).
 //! A client that is to have GSSAPI encryption has no startup packet yet: the dispatcher
-//! sends one that has the ticket and names nobody (gss.rs).
+//! sends one that has the ticket and names nobody (client.rs).
 //!
 //! An errand belongs to its login, and ends with it. Once a backend has the client's
 //! socket the login goes on, until the backend has said that the client is authenticated
@@ -29,13 +29,13 @@ use super::Logins;
 use crate::protocol::startup::{CancelRequest, Replication};
 use crate::protocol::{messages, Report};
 use crate::shell::backends::opening;
+use crate::shell::events::{token, Source};
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::wire::Writer;
 use crate::shell::sessions::sockets::Origin;
 use crate::shell::sys::epoll;
 use crate::shell::sys::socket::{self, Address};
 use crate::shell::tls::Facts;
-use crate::shell::tokens::{token, Source};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

@@ -1,4 +1,4 @@
-//! How logins are counted against the limits at the door (parameters/door.rs), and
+//! How logins are counted against the limits at the door (parameters.rs), and
 //! who gives way when there is no room for another.
 //!
 //! Free of I/O. What is kept of an address is bounded, whoever comes: of who has
@@ -208,7 +208,7 @@ impl Watch {
         Some(number)
     }
 
-    /// Who goes when there is no room for another (limits.rs).
+    /// Who goes when there is no room for another.
     pub fn who_goes(&self) -> Option<u32> {
         self.keep_us.next()
     }
@@ -221,7 +221,7 @@ impl Watch {
 
 // ---- Limits applied -------------------------------------------------------
 //
-// Limits at the door, applied (parameters/door.rs has what they are).
+// Limits at the door, applied (parameters.rs has what they are).
 //
 // | what | when | what follows |
 // |---|---|---|
@@ -229,7 +229,7 @@ impl Watch {
 // | connections that have not logged in | a client is accepted | one of those that keep us waiting goes, 53300; without a word where it would not be understood |
 // | time for a handshake, for each message | looked at 50 times a second, those whose time it is | closed without a word, as by authentication_timeout |
 // | bytes before authentication | as they come | 54000; in a handshake closed |
-// | sessions of an address, of a user (admission.rs) | after authentication, superusers apart | 53300 |
+// | sessions of an address, of a user (answers.rs) | after authentication, superusers apart | 53300 |
 
 impl Logins {
     /// Makes room for one more client; false if none can be.

@@ -6,19 +6,16 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `listeners`, `accepting` | the pool's ports; who comes in by them |
-//! | `client` | what a login is, and how far it has come |
-//! | `conversation` | what a client says, and is told |
-//! | `answers` | what the launcher has said of it |
-//! | `door`, `limits`, `watch` | limits at the door, and whom they concern next |
-//! | `securing` | TLS |
-//! | `gss` | GSSAPI encryption |
-//! | `errands`, `native`, `cancels` | what the server is to do for a client |
-//! | `places`, `queue` | how many of its processes there are for that, and who waits |
-//! | `lines` | which lines of the log strangers may cause |
-//! | `outcomes` | what other threads have found out |
-//! | `login_cache`, `launcher` | what the launcher was asked |
-//! | `admission` | may a client come in that has proved itself? |
+//! | `ports` | the pool's ports, and the connections that they accept |
+//! | `client` | a login: its state, its conversation, its TLS and GSSAPI encryption |
+//! | `launcher` | questions to the launcher, and the answers that are kept |
+//! | `answers` | what follows from an answer; admission of a client that has proved itself |
+//! | `limits` | limits before login: rates, times, bytes, and the order in which they are looked at |
+//! | `native` | sessions that the server itself serves, and why |
+//! | `errands` | connections to the server that a client needs |
+//! | `places` | scarce places for such connections, their fair queue, and cancel requests |
+//!
+//! This file has the table of logins, and bounds the lines of the log that strangers cause.
 
 pub mod answers;
 pub mod client;
@@ -31,6 +28,7 @@ pub mod ports;
 
 pub use client::{Effect, Entering};
 
+use super::events::{token, work, Slab, Source};
 use super::jobs::JobsIn;
 use super::link::memory::control::Control;
 use super::parameters::Parameters;
@@ -38,8 +36,6 @@ use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::socket::{self, Address};
 use super::tls::threads::Relays;
 use super::tls::{ClientEnd, HandedEnd};
-use super::tokens::{token, Slab, Source};
-use super::turns::work;
 use crate::core::Now;
 use crate::protocol::auth::verifier::MockSecret;
 use crate::protocol::startup::StartupReader;
@@ -322,7 +318,7 @@ impl Logins {
         self.drop_login(number);
     }
 
-    /// A line that a stranger can cause, of this kind (lines.rs).
+    /// A line that a stranger can cause, of this kind ([`Lines`]).
     pub fn log(&mut self, kind: &str, says: fmt::Arguments<'_>) {
         let line = says.to_string();
         self.log_of(kind, line.as_bytes(), says);

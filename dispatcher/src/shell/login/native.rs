@@ -1,7 +1,7 @@
 //! Native sessions: ordinary connections for life, each on a backend of its own,
 //! of which the dispatcher knows no more than that they are there.
 //!
-//! Who becomes one is decided here, at the startup packet, or in gss.rs, before that;
+//! Who becomes one is decided here, at the startup packet, or in client.rs, before that;
 //! how it comes to its backend is told in errands.rs. Nothing that a client has proved is known then, so
 //! nothing here may depend on who it is beyond the names that it gives: the
 //! server decides whether it may come in.

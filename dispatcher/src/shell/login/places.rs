@@ -2,7 +2,7 @@
 //! waits for one, and from whom one is taken.
 //!
 //! Anybody can have the server fork one (replication, LDAP, ...) and then say nothing. So
-//! there are few such places, and who comes when all are taken waits (queue.rs). While
+//! there are few such places, and who comes when all are taken waits ([`FairQueue`]). While
 //! some wait, a place is taken from a client that has been asked and has owed the answer
 //! for a second: of the address with most of these the one that owes longest. From a client
 //! for whom the server is at work, or asks somebody else, none is ever taken.
@@ -263,7 +263,7 @@ impl FairQueue {
 //
 // Of the others, anybody may send one, and each costs the postmaster a fork. So few are on their way
 // at one time, beside the clients for whom the server is asked for a backend; a few
-// wait (queue.rs), and one more takes the place of one of the address
+// wait ([`FairQueue`]), and one more takes the place of one of the address
 // that has most. A request that is lost is nothing new to who sends one.
 //
 // Free of I/O.

@@ -7,11 +7,11 @@
 
 use crate::protocol::Report;
 use crate::shell::backends::opening::{directories, socket_path};
+use crate::shell::events::{token, Source};
 use crate::shell::parameters::Parameters;
 use crate::shell::sys::epoll::{self, Epoll};
 use crate::shell::sys::socket::{self, Address, Kind};
 use crate::shell::sys::{memory, process};
-use crate::shell::tokens::{token, Source};
 use anyhow::{anyhow, Result};
 use std::collections::HashSet;
 use std::io;

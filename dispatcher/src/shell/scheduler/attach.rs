@@ -5,6 +5,7 @@ use crate::core::{index_of, Attach, Ending, Event, Identity, Leaving, SessionId,
 use crate::protocol::opening::Failure;
 use crate::protocol::Report;
 use crate::shell::backends::opening::{self, NewBackend};
+use crate::shell::events::work;
 use crate::shell::link::connections::Offence;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::memory::arena::{Content, Full};
@@ -12,7 +13,6 @@ use crate::shell::link::memory::context::{Contexts, Staged};
 use crate::shell::link::memory::work::Finished;
 use crate::shell::link::wire::{BackendSays, Counters, Frame, Malformed, Writer};
 use crate::shell::sys::{process, socket};
-use crate::shell::turns::work;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
@@ -502,7 +502,7 @@ impl Scheduler {
         }
     }
 
-    /// How much has been done since the last time (work.rs).
+    /// How much has been done since the last time (events.rs).
     pub fn take_work(&mut self) -> usize {
         self.contexts.take_work()
             + self.begun.take_work()

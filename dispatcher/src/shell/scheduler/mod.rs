@@ -7,14 +7,12 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `carry_out` | each action of the core |
+//! | `carry_out` | each action of the core; reports to sessions; the scheduling log |
 //! | `new_session` | from a client that may come in to a session, and its greeting |
-//! | `attach` | backends: opened, attached, gone |
-//! | `backend_frames` | what backends say |
-//! | `news` | what backends have said of contexts, applied |
-//! | `reports` | what a session is told that is ended from here |
-//! | `settings` | what has changed outside: parameters, roles' settings, limits |
+//! | `attach` | backends are opened, attach, send messages, change contexts, and end |
 //! | `views` | rows about sessions, backends and pools |
+//!
+//! This file has the scheduler itself, and takes over settings that have changed outside.
 
 mod attach;
 mod carry_out;
@@ -358,7 +356,7 @@ impl Scheduler {
     }
 
     /// The entries of the ready queues, if all that could be served now have
-    /// enough in theirs (event_loop/batching.rs).
+    /// enough in theirs (event_loop/mod.rs).
     pub fn saturated_queues(&self) -> Option<Vec<RawFd>> {
         let pools = self.core.saturated_pools(QUEUED_MIN, &self.control)?;
         Some(pools.iter().map(|pool| self.queues.entry(*pool)).collect())

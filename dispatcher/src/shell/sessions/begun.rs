@@ -48,7 +48,7 @@ const SWEPT_AT_ONCE: usize = 512;
 
 /// After looks at so many bytes the others wait for the next turn.
 const BYTES_A_TURN: usize = 8_192;
-/// A byte in a packet of its own takes half a piece of work (work.rs).
+/// A byte in a packet of its own takes half a piece of work (events.rs).
 const BYTES_A_PIECE: usize = 2;
 
 /// A session that has sent part of a message.

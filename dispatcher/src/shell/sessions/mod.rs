@@ -3,11 +3,9 @@
 //!
 //! | module | what it keeps |
 //! |---|---|
-//! | `sockets` | the sockets of sessions, and the epolls in which they stand |
-//! | `begun` | who has sent part of a message |
-//! | `skipping` | whose request is passed over |
-//! | `greetings` | what new sessions are told and begin with |
-//! | `identity` | what the server's processes can know of a session |
+//! | `sockets` | the sockets of sessions, their epolls, and the origins of clients |
+//! | `begun` | sessions whose client has sent part of a message; requests that are skipped |
+//! | `greetings` | what new sessions are told and begin with; their identity in CONTROL |
 
 pub mod begun;
 pub mod greetings;

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 // ---- OpenSSL allocates by these functions ---------------------------------
 //
-// OpenSSL's memory: the large structures of a session lie apart (`session_blocks.rs`),
+// OpenSSL's memory: the large structures of a session lie apart,
 // and what has been decrypted is overwritten when the buffer that it is in is freed.
 //
 // OpenSSL decrypts a record where it has read it to (tls13_enc and tls1_enc of 1.1.1
@@ -189,7 +189,7 @@ unsafe extern "C" fn free(block: *mut c_void, _file: *const c_char, _line: c_int
 //   slot is read by while the session rests finds zeros. So blocks are told by who in
 //   OpenSSL asks for them ([`is_of_a_session`]); a name that is not known, or no room, and
 //   the C library has the block as ever.
-// - The owner wakes it before each use (`tls_session.rs`).
+// - The owner wakes it before each use ([`TlsSession`]).
 // - A slot is another's only when every block in it has been freed.
 
 /// Six pages: while keys change there are three layers of records, of 4.4 kB, beside a
@@ -515,7 +515,7 @@ impl Drop for SessionBlocks {
 // ---- A TLS session --------------------------------------------------------
 //
 // A TLS session of OpenSSL's, whose large structures are put away while it has nothing to
-// do (`session_blocks.rs`).
+// do ([`SessionBlocks`]).
 //
 // The only owner of its address: whoever uses it goes through [`TlsSession::stream`] or
 // [`TlsSession::work`], and so wakes it. A thread uses one at a time.

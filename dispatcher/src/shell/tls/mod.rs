@@ -13,15 +13,11 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `settings` | the server's parameters about TLS, as the launcher sends them |
-//! | `key_file` | who may read a private key; its passphrase |
-//! | `context` | from these to what OpenSSL makes sessions of |
-//! | `secure` | one TLS session: bytes in, bytes out, no I/O |
-//! | `relay` | one client's relay: what is read and written when; no system calls |
-//! | `rest` | which relays have nothing to do for a while |
-//! | `sockets` | a relay's two sockets |
-//! | `threads` | the threads that run relays |
-//! | `facts` | what a handshake has shown |
+//! | `context` | from the server's parameters and the key file to OpenSSL's context |
+//! | `relay` | one client's relay and its TLS session; no system calls |
+//! | `threads` | the threads that run relays, a relay's sockets, and relays at rest |
+//!
+//! This file has the two ends of a relay, and the facts that a handshake has shown.
 
 pub mod context;
 pub mod relay;

@@ -627,7 +627,7 @@ pub fn is_edge(events: u32) -> bool {
 // ---- Rest -----------------------------------------------------------------
 //
 // Which relays of a thread have had nothing to do for so long that they are to rest
-// (`sys/session_blocks.rs`: to rest takes 6 us, and to wake 6 more).
+// (`sys/openssl_memory.rs`: to rest takes 6 us, and to wake 6 more).
 //
 // Free of system calls and clocks. Time goes by in steps; who begins to rest does so at
 // a step, and at no step so many do that others would notice. While all rest no steps

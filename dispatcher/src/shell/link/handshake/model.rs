@@ -15,9 +15,6 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use std::collections::VecDeque;
 
-mod queue;
-mod unsent;
-
 words!(AtomicU32, u32; AtomicI32, i32; AtomicU64, u64;);
 
 /// What is left out, to see that the model notices.
@@ -101,14 +98,14 @@ impl Backend {
         }
     }
 
-    // ---- the dispatcher's side: links.rs, queues.rs ----------------------------
+    // ---- the dispatcher's side: links.rs --------------------------------------
 
     fn send(&self, frame: Frame) {
         self.control.lock().unwrap().0.push_back(frame);
         self.wakes.notify_one();
     }
 
-    /// put (queues.rs), then what the core asks for (poke_idle, serve.rs).
+    /// put (links.rs), then what the core asks for (poke_idle, serve.rs).
     fn enqueue(&self, id: u64) {
         self.put(id);
         // The core's look, by which it may be past when it is acted upon.
@@ -117,7 +114,7 @@ impl Backend {
         }
     }
 
-    /// queues.rs
+    /// links.rs
     fn put(&self, id: u64) {
         super::announce(&self.pool.queued);
         self.pool.queue.lock().unwrap().push_back(id);
@@ -533,4 +530,263 @@ fn a_ticket_is_taken_once() {
 #[should_panic]
 fn the_model_sees_a_ticket_that_is_taken_without_an_exchange() {
     tickets(LeftOut::TicketsExchange);
+}
+
+// ---- What could not be sent, and what is taken back -----------------------------
+//
+// What the dispatcher could not send, and takes back.
+
+impl Backend {
+    /// claim (links.rs), where the kernel sends no descriptors now.
+    fn assign_in_vain(&self) {
+        let seen = self.state.load(Relaxed);
+        let is_free = seen == BACKEND_IDLE || seen == BACKEND_LINGER;
+        if is_free && super::claim(&self.state, seen) {
+            if self.left_out != LeftOut::Unclaim {
+                super::unclaim(&self.state, seen);
+            }
+            if self.left_out != LeftOut::UnclaimsPoke {
+                self.send(Frame::Poke);
+            }
+        }
+    }
+
+    /// poke (links.rs), where the socket takes nothing.
+    fn poke_in_vain(&self) {
+        let is_to_be_sent = self.is_free() && super::poke(&self.poked);
+        if is_to_be_sent && self.left_out != LeftOut::NotPoked {
+            super::not_poked(&self.poked);
+        }
+    }
+
+    /// The core's look in a later round (look_on, serve.rs).
+    fn look_for_sleepers(&self) {
+        if self.left_out != LeftOut::SecondLook
+            && self.pool.queued.load(Relaxed) > 0
+            && self.is_free()
+            && super::poke(&self.poked)
+        {
+            self.send(Frame::Poke);
+        }
+    }
+
+    /// put (links.rs), where the kernel takes nothing.
+    fn put_in_vain(&self) {
+        super::announce(&self.pool.queued);
+        self.withdraw();
+    }
+
+    /// take_back (links.rs)
+    fn take_back(&self) -> Option<u64> {
+        let taken = self.pool.queue.lock().unwrap().pop_front();
+        if taken.is_some() {
+            self.withdraw();
+        }
+        taken
+    }
+
+    fn withdraw(&self) {
+        if self.left_out != LeftOut::Withdraw {
+            super::withdraw(&self.pool.queued);
+        }
+    }
+}
+
+// ---- a claim whose ASSIGN could not be sent ---------------------------------------
+
+/// It is in the queue before the claim whom the backend is to serve; `comes` after.
+fn unsent_assignments(comes: Option<u64>, left_out: LeftOut) {
+    check(move || {
+        let backend = Arc::new(Backend::new(BACKEND_BUSY, left_out));
+        let dispatcher = dispatcher_of(&backend, move |backend| {
+            // Seen busy, it looks itself before it sleeps, and is claimed meanwhile.
+            backend.enqueue(1);
+            backend.assign_in_vain();
+            if let Some(id) = comes {
+                backend.assign_or_enqueue(id);
+            }
+        });
+        let mut served = backend.serve();
+        dispatcher.join().unwrap();
+        served.sort_unstable();
+        let expected: Vec<u64> = [1].into_iter().chain(comes).collect();
+        assert_eq!(served, expected);
+        assert_ne!(backend.state.load(Relaxed), BACKEND_ASSIGNED);
+    });
+}
+
+#[test]
+fn a_backend_that_was_claimed_in_vain_serves_who_is_in_its_queue_and_who_comes_next() {
+    unsent_assignments(None, LeftOut::Nothing);
+    unsent_assignments(Some(2), LeftOut::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_a_claim_that_is_not_taken_back() {
+    unsent_assignments(None, LeftOut::Unclaim);
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_that_who_was_claimed_in_vain_must_be_woken() {
+    unsent_assignments(None, LeftOut::UnclaimsPoke);
+}
+
+// ---- a POKE that could not be sent ------------------------------------------------
+
+fn unsent_pokes(left_out: LeftOut) {
+    check(move || {
+        let backend = Arc::new(Backend::new(BACKEND_BUSY, left_out));
+        let dispatcher = dispatcher_of(&backend, move |backend| {
+            backend.put(1);
+            backend.poke_in_vain();
+            backend.look_for_sleepers();
+        });
+        let served = backend.serve();
+        dispatcher.join().unwrap();
+        assert_eq!(served, [1]);
+    });
+}
+
+#[test]
+fn a_backend_that_could_not_be_poked_is_poked_at_the_next_look() {
+    unsent_pokes(LeftOut::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_a_poke_that_counts_though_it_was_not_sent() {
+    unsent_pokes(LeftOut::NotPoked);
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_that_there_must_be_a_next_look() {
+    unsent_pokes(LeftOut::SecondLook);
+}
+
+// ---- who is not in the queue does not count -----------------------------------------
+
+fn withdrawals(left_out: LeftOut) {
+    check(move || {
+        let backend = Arc::new(Backend::new(BACKEND_BUSY, left_out));
+        let dispatcher = dispatcher_of(&backend, move |backend| {
+            backend.enqueue(1);
+            backend.put_in_vain();
+            let taken_back = backend.take_back();
+            backend.enqueue(2);
+            taken_back
+        });
+        let served = backend.serve();
+        let mut all = Vec::from_iter(dispatcher.join().unwrap());
+        all.extend(served);
+        assert_eq!(all, [1, 2]);
+        assert_eq!(backend.pool.queued.load(Relaxed), 0);
+    });
+}
+
+#[test]
+fn who_could_not_be_sent_or_was_taken_back_does_not_count_in_the_queue() {
+    withdrawals(LeftOut::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_a_withdrawal_that_is_left_out() {
+    withdrawals(LeftOut::Withdraw);
+}
+
+// ---- Two backends at one queue --------------------------------------------------
+//
+// Two backends at one queue: whom a POKE reaches may find that the other has taken
+// what it was for.
+
+/// Both asleep, or about to be; or one.
+const STATES: [[u32; 2]; 3] = [
+    [BACKEND_IDLE, BACKEND_IDLE],
+    [BACKEND_BUSY, BACKEND_BUSY],
+    [BACKEND_IDLE, BACKEND_BUSY],
+];
+
+/// put (links.rs), then the core's look: as many are poked as there are messages
+/// (look_on, serve.rs).
+fn enqueue(backends: &[Arc<Backend>; 2], id: u64, left_out: LeftOut) {
+    backends[0].put(id);
+    let mut pokes = match left_out {
+        LeftOut::SecondPoke => 1,
+        _ => backends[0].pool.queued.load(SeqCst),
+    };
+    for backend in backends {
+        if pokes > 0 && backend.is_free() {
+            pokes -= 1;
+            if super::poke(&backend.poked) {
+                backend.send(Frame::Poke);
+            }
+        }
+    }
+}
+
+/// Two come: each is served once, and nobody sleeps while somebody is in the queue.
+/// `serve`: what each backend does.
+fn two_at_one_queue(states: [u32; 2], serve: fn(&Backend) -> Vec<u64>, left_out: LeftOut) {
+    check_within(2, move || {
+        let pool = Arc::new(Pool::new());
+        let backends = states.map(|state| Arc::new(Backend::of(pool.clone(), state, left_out)));
+        let dispatcher = {
+            let backends = backends.clone();
+            thread::spawn(move || {
+                enqueue(&backends, 1, left_out);
+                enqueue(&backends, 2, left_out);
+                backends.iter().for_each(|backend| backend.no_more());
+            })
+        };
+        let other = {
+            let backend = backends[1].clone();
+            thread::spawn(move || serve(&backend))
+        };
+        let mut served = serve(&backends[0]);
+        served.extend(other.join().unwrap());
+        dispatcher.join().unwrap();
+        served.sort_unstable();
+        assert_eq!(served, [1, 2]);
+        assert_eq!(pool.queued.load(Relaxed), 0);
+    });
+}
+
+/// Whom it gets first keeps it at work.
+fn serve_one(backend: &Backend) -> Vec<u64> {
+    let mut served = Vec::new();
+    while served.is_empty() {
+        if !backend.pass_baton(&mut served) && !backend.sleep_idle(&mut served) {
+            break;
+        }
+    }
+    served
+}
+
+#[test]
+fn of_two_at_one_queue_nobody_sleeps_while_somebody_is_there() {
+    for states in STATES {
+        two_at_one_queue(states, Backend::serve, LeftOut::Nothing);
+    }
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_a_barrier_left_out_by_one_of_two_backends() {
+    two_at_one_queue(STATES[1], Backend::serve, LeftOut::BackendsBarrier);
+}
+
+#[test]
+fn of_two_at_one_queue_who_is_free_serves_while_the_other_is_at_work() {
+    for states in STATES {
+        two_at_one_queue(states, serve_one, LeftOut::Nothing);
+    }
+}
+
+#[test]
+#[should_panic]
+fn the_model_sees_that_as_many_must_be_poked_as_are_in_the_queue() {
+    two_at_one_queue(STATES[0], serve_one, LeftOut::SecondPoke);
 }

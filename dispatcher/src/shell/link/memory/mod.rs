@@ -2,8 +2,8 @@
 //!
 //! [`control`] is the memory that both sides write, word by word. [`arena`] is
 //! the dispatcher's own: the heap in which session contexts rest; [`context`]
-//! keeps the contexts themselves in it, [`staged`] is what backends have said of one and
-//! not finished, and [`work`] is what is done of all that a slice a round ([`merge`]).
+//! keeps the contexts themselves in it, and the changes that a backend has begun to send;
+//! [`work`] applies these to a context, a slice a round.
 
 pub mod arena;
 pub mod context;

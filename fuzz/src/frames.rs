@@ -2,7 +2,7 @@
 //! elsewhere in its process may have gone wrong.
 
 use crate::shell::link::layout::shared::*;
-use crate::shell::link::wire::{Answer, BackendSays, Frame, Reader, Writer, are_pairs, pairs};
+use crate::shell::link::wire::{are_pairs, pairs, Answer, BackendSays, Frame, Reader, Writer};
 
 pub fn run(data: &[u8]) {
     let Ok(frame) = Frame::parse(data) else {

@@ -11,7 +11,7 @@ use openssl::ssl::{Ssl, SslContext, SslMethod, SslStream, SslVerifyMode, SslVers
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::OnceLock;
-use world::{ClientWire, Pipe, World, self_signed};
+use world::{self_signed, ClientWire, Pipe, World};
 
 #[path = "../../dispatcher/src/shell/tls/relay_world.rs"]
 mod world;

@@ -1,5 +1,6 @@
-//! Who waits for events: the main thread for all that there is, and others, if
-//! pg_baton.dispatchers is more than 1, for sessions.
+//! Threads that wait for events: the main thread waits for all, and others wait for sessions
+//! if pg_baton.dispatchers is more than 1. The load of the main thread decides whether the
+//! others wait.
 //!
 //! Each thread has an epoll of its own, and a session is one thread's for life, by
 //! its index: backends arm it there again (handover.c does the same sum). Whoever

@@ -1,6 +1,6 @@
-//! The control connections of attached backends, by backend slot: how a backend is
-//! given work, woken, and told to go; and what it has said of its session and not
-//! yet finished.
+//! How backends are reached: the control connection of each attached backend, by which it
+//! is given work, woken, and told to go, with what it has said of its session and not yet
+//! finished; and the ready queue of each pool.
 //!
 //! Nothing is decided here. A link whose socket takes no more is noted as failed,
 //! and whoever has the connections closes it (`take_failed`).

@@ -1,4 +1,5 @@
-//! Connections by which backends are opened.
+//! Connections by which backends are opened, and the addresses at which the server is
+//! reached.
 //!
 //! The dispatcher connects to the server as any client would, and is done with
 //! that connection once the server says ReadyForQuery: by then the backend

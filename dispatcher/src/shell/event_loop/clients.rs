@@ -1,4 +1,5 @@
-//! Clients come, log in, and become sessions.
+//! Clients connect, log in, and become sessions; and what the launcher is asked about them
+//! and sends by itself.
 
 use super::shutdown::is_backend;
 use super::Dispatcher;

@@ -1,4 +1,5 @@
-//! Control connections: who is at the other end, and what he says.
+//! Control connections: the event loop reads their frames, learns from the first what each
+//! peer is, and answers views.
 
 use super::Dispatcher;
 use crate::core::{Event, Identity, SessionId};

@@ -1,4 +1,5 @@
-//! The end: of the server, or of this dispatcher.
+//! The end of the server, of this dispatcher, and of backends that an earlier dispatcher
+//! has left behind.
 //!
 //! On the first sign the ports close. Sessions that no backend holds end at
 //! once with 57P01, as do the others when their backend gives them back; the

@@ -1,4 +1,4 @@
-//! The layout of what dispatcher and extension share, as Rust structures.
+//! The layout of the memory that dispatcher and extension share, as Rust structures.
 //!
 //! The numbers come from the headers in `shared/` themselves (build.rs), and each
 //! structure is asserted against them below: if header and structure part

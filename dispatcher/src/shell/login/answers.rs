@@ -1,4 +1,5 @@
-//! What the launcher has said of a client, and what follows.
+//! What follows from the launcher's answer about a client, and whether a client that has
+//! proved its identity is admitted.
 
 use super::client::{login_of, Asked, Effect, Entering, Errand, ForServer, Phase, Proved, Proving};
 use super::native::{Natives, Why};

@@ -1,5 +1,5 @@
-//! A client that is logging in: what is known of it, how far it has come, and what
-//! it wants of others.
+//! A client that is logging in: its state, its conversation with the dispatcher, results
+//! that other threads bring for it, TLS, and GSSAPI encryption.
 //!
 //! It ends as a session (scheduler/new_session.rs), as a session of the server's own
 //! (native.rs), or the connection ends; after authentication_timeout without a word,

@@ -1,4 +1,5 @@
-//! What the launcher has been asked, and by whom.
+//! The launcher: questions that it has been asked, and its answers, which are kept as long
+//! as they are valid.
 //!
 //! Its channel is either descriptor 3, inherited, or a control connection of a
 //! launcher that has been started anew. Without one (the server restarts after

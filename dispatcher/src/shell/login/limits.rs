@@ -1,5 +1,5 @@
-//! How logins are counted against the limits at the door (parameters.rs), and
-//! who gives way when there is no room for another.
+//! Limits before login: how logins are counted against them (parameters.rs has their
+//! values), in which order logins are looked at, and what follows when a limit is exceeded.
 //!
 //! Free of I/O. What is kept of an address is bounded, whoever comes: of who has
 //! not come for a second nothing has to be known.

@@ -1,5 +1,5 @@
-//! Processes of the server for clients that it has not let in yet: how many there are, who
-//! waits for one, and from whom one is taken.
+//! Server processes that serve clients before these are let in, and cancel requests: both
+//! are few, wait in a fair queue, and have a bound for each address.
 //!
 //! Anybody can have the server fork one (replication, LDAP, ...) and then say nothing. So
 //! there are few such places, and who comes when all are taken waits ([`FairQueue`]). While

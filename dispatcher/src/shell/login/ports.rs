@@ -1,4 +1,5 @@
-//! Who comes in by the pool's ports; and ports that rest.
+//! The pool's ports: opening and closing them, accepting connections, and letting a port
+//! rest while nothing can be accepted.
 //!
 //! Without a free descriptor, in this process (EMFILE) or in the whole system
 //! (ENFILE), nobody can be accepted, and the epoll would say again and again that

@@ -1,4 +1,4 @@
-//! Backends: opened, attached, and gone.
+//! Backends: they are opened, attach, send messages that change contexts, and end.
 
 use super::Scheduler;
 use crate::core::{index_of, Attach, Ending, Event, Identity, Leaving, SessionId, Tells, Whose};

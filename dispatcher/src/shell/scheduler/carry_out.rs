@@ -1,4 +1,5 @@
-//! What the core has decided, done.
+//! The actions of the core, carried out; the errors that sessions are told then; and the
+//! scheduling log.
 //!
 //! Each action is a few system calls and words in shared memory; what can go wrong
 //! with one goes back as an event.

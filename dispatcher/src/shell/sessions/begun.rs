@@ -1,4 +1,5 @@
-//! Sessions whose client has sent part of a message, and no more.
+//! Sessions whose client has sent only part of a message; and, at the end, requests that
+//! are skipped.
 //!
 //! A backend that finds nothing it could read gives the session back and says
 //! so (BATON_SESSION_BEGUN). From then on we look, whenever something has come:

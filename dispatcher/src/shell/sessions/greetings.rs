@@ -1,4 +1,5 @@
-//! What new sessions are told and begin with, kept by kind.
+//! What new sessions are told and begin with, kept by kind; and the identity by which the
+//! server's processes know a session.
 //!
 //! What a new session is told (ParameterStatus, BackendKeyData, ReadyForQuery)
 //! and what its context begins with follow from its user, database, startup

@@ -1,5 +1,5 @@
-//! The sockets of sessions, by the index of each; the epolls in which they stand;
-//! and how many there are from where.
+//! The sockets of sessions, by the index of each; the epolls in which they stand; and the
+//! origins of clients, as limits count them.
 //!
 //! A session is one thread's for life, by its index, and so is the epoll in which
 //! its socket stands (threads.rs); backends arm it there again.

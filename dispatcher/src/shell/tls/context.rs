@@ -1,4 +1,4 @@
-//! From the server's parameters to what TLS sessions are made of.
+//! From the server's parameters and its key file to the context of TLS sessions.
 //!
 //! Follows be_tls_init (be-secure-openssl.c) in order, choices and texts: what
 //! OpenSSL is told here is what the server tells it. Reads files and may run a

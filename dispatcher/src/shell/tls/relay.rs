@@ -1,5 +1,5 @@
-//! One client's relay, between its TLS connection and the socketpair whose far
-//! end is handed to backends.
+//! One client's relay, between its TLS connection and the socketpair whose far end is
+//! handed to backends; and the TLS session in it.
 //!
 //! Free of system calls: [`Ends`] does them. Memory is bounded, because nothing
 //! is read from one end while something read before waits to be written to the

@@ -1,4 +1,4 @@
-//! The threads that run relays.
+//! The threads that run relays, the sockets of a relay, and relays at rest.
 //!
 //! Each has an epoll of its own, and relays that are its own from their first
 //! byte to their last. The event loop gives it two descriptors and hears from it

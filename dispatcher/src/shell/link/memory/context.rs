@@ -1,4 +1,4 @@
-//! Session contexts at rest.
+//! Session contexts at rest, and the changes that a backend has staged.
 //!
 //! A context is a list of items in the arena, named by the session's record.
 //! Backends send changes; they are *staged* (each entry interned at once, so

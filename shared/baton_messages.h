@@ -157,7 +157,7 @@ typedef struct BatonFrame
 /* launcher -> dispatcher */
 #define BATON_MSG_PARAMETERS 30 /* u32 count, then pairs of strings: the whole
 								 * configuration, at start and at each reload */
-#define BATON_MSG_LOGIN_ANSWER 31	/* see login.c and questions.rs */
+#define BATON_MSG_LOGIN_ANSWER 31	/* see login.c and link/wire.rs */
 #define BATON_MSG_SHUTDOWN 32	/* u32: the server is stopping */
 #define BATON_MSG_POOL_SETTINGS 33	/* u32 role, u32 database, then for each
 									 * of pool_settings.inc: i32 value (kB of

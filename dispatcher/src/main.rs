@@ -4,13 +4,13 @@
 //! person runs is `baton`, a program of its own.
 
 mod core;
-mod dispatcher;
 mod protocol;
+mod shell;
 
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
-    match dispatcher::main(dispatcher::Arguments::parse()) {
+    match shell::main(shell::Arguments::parse()) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("baton-dispatcher: {error:#}");

@@ -1,10 +1,8 @@
 //! Frames of the control socket. They come from our own extension, which a bug
 //! elsewhere in its process may have gone wrong.
 
-use crate::dispatcher::link::backend_message::BackendSays;
-use crate::dispatcher::link::layout::shared::*;
-use crate::dispatcher::link::questions::Answer;
-use crate::dispatcher::link::wire::{are_pairs, pairs, Frame, Reader, Writer};
+use crate::shell::link::layout::shared::*;
+use crate::shell::link::wire::{are_pairs, pairs, Answer, BackendSays, Frame, Reader, Writer};
 
 pub fn run(data: &[u8]) {
     let Ok(frame) = Frame::parse(data) else {

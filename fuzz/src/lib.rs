@@ -18,11 +18,11 @@
 
 pub mod authentication;
 pub mod backend;
-mod dispatcher;
 pub mod frames;
 mod pieces;
 #[path = "../../dispatcher/src/protocol/mod.rs"]
 mod protocol;
 pub mod requests;
+mod shell;
 pub mod startup;
 pub mod tls;

@@ -3,19 +3,17 @@
 //! or changed. Whatever happens, bytes arrive in order and unchanged or not at
 //! all, and what the relay holds is bounded.
 
-use crate::dispatcher::sys::openssl_memory;
-use crate::dispatcher::tls::context::{self, Occasion, ServerContext};
-use crate::dispatcher::tls::relay::{Buffers, Relay, Turn};
-use crate::dispatcher::tls::secure::Secure;
-use crate::dispatcher::tls::settings::Settings;
 use crate::pieces::choice;
+use crate::shell::sys::openssl_memory;
+use crate::shell::tls::context::{self, Occasion, ServerContext, Settings};
+use crate::shell::tls::relay::{Buffers, Relay, Secure, Turn};
 use openssl::ssl::{Ssl, SslContext, SslMethod, SslStream, SslVerifyMode, SslVersion};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::OnceLock;
 use world::{self_signed, ClientWire, Pipe, World};
 
-#[path = "../../dispatcher/src/dispatcher/tls/relay_world.rs"]
+#[path = "../../dispatcher/src/shell/tls/relay_world.rs"]
 mod world;
 
 /// What may be held of a relay: a buffer a direction, and what TLS adds.

@@ -1,5 +1,5 @@
 """Whatever one client sends or owns, the dispatcher's loop looks for events soon again: its work in
-one turn is bounded, and bystanders go on. Work is counted by the dispatcher itself (turns.rs)."""
+one turn is bounded, and bystanders go on. Work is counted by the dispatcher itself (events.rs)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.wire import Wire
 
 pytestmark = pytest.mark.pool_only
 
-# Pieces of work in one turn (work.rs): five milliseconds, each a quarter of a microsecond.
+# Pieces of work in one turn (events.rs): five milliseconds, each a quarter of a microsecond.
 MOST_WORK = 20_000
 
 ATTACKS = {

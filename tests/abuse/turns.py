@@ -28,7 +28,7 @@ from harness.health import launcher_stopped, stop, wait_until  # noqa: E402
 from harness.wire import Wire, query, startup  # noqa: E402
 
 BOUND_US = 5000
-LOG = "info,baton_dispatcher::dispatcher::event_loop::turns=debug"
+LOG = "info,baton_dispatcher::shell::events=debug"
 LIMIT_S = 120.0
 
 HBA = [

@@ -21,7 +21,7 @@ WAITING = 300
 ATTACKERS = 3
 # of the dispatcher, for all that wait: OpenSSL's own of a handshake, and a login
 MOST_KB_EACH = 128
-# More than the dispatcher keeps answers about (login_cache.rs).
+# More than the dispatcher keeps answers about (launcher.rs).
 NEW_USERS = 1100
 
 

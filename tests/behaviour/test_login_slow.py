@@ -69,7 +69,7 @@ NAME_SERVICE = r"""
 #include <pwd.h>
 #include <unistd.h>
 static int asked = -1;
-/* Later the dispatcher opens no file for writing (sys/confine.rs). */
+/* Later the dispatcher opens no file for writing (sys/process.rs). */
 __attribute__((constructor)) static void begin(void)
 {
     asked = open(GATE ".asked", O_WRONLY | O_APPEND | O_CLOEXEC);

@@ -276,7 +276,7 @@ def test_an_idle_session_costs_little(make_cluster, authority, kind):
     def cost() -> float:
         return (memory_kb(dispatcher(server)) - before) / len(idle)
 
-    # STEPS_BEFORE (tls/rest.rs) are 10 s
+    # STEPS_BEFORE (tls/threads.rs) are 10 s
     wait_until(lambda: cost() < MOST_OF_IDLE[kind], 60, what="what is idle is put away")
     # whoever has rested goes on, in either direction, again and again
     for what in ("1", "2"):

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.pool_only
 
 GONE = (Closed, ConnectionError)
 TICKET = 0x1234567890ABCD01
-QUEUE = 6  # Source::Queue, dispatcher/src/dispatcher/tokens.rs
+QUEUE = 6  # Source::Queue, dispatcher/src/shell/events.rs
 SO_PASSPIDFD = 76  # asm-generic/socket.h, Linux 6.5
 
 # The name of what is sent, by which it is found again.

@@ -3,7 +3,7 @@
 //! wait (pg_baton.native_when_waiting).
 //!
 //! What the launcher says of a client (CONNECTION LIMIT, a refusal) and the limits at
-//! the door, for which native sessions count, are the shell's: login/admission.rs.
+//! the door, for which native sessions count, are the shell's: login/answers.rs.
 
 use super::groups::Group;
 use super::pool_limits::group_of;

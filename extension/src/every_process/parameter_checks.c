@@ -53,7 +53,7 @@ baton_check_list(char **value, void **extra, GucSource source)
 }
 
 /*
- * A name of a list of database/user, as native_names.rs reads it: in quotes, where two
+ * A name of a list of database/user, as parameters.rs reads it: in quotes, where two
  * stand for one, or up to what separates.  What comes after it and blanks; NULL
  * if there is none.
  */

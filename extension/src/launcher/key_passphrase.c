@@ -3,7 +3,7 @@
  * key_passphrase.c
  *		The passphrase of the server's key, for the dispatcher.
  *
- * The dispatcher starts no program (confine.rs), so the launcher runs
+ * The dispatcher starts no program (sys/process.rs), so the launcher runs
  * ssl_passphrase_command for it, with the server's own function, and sends what
  * that printed before each PARAMETERS that has the key loaded.  Nobody but this
  * process says which command that is.

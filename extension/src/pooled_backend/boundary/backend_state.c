@@ -6,7 +6,7 @@
  *		whether somebody wants this backend's place.
  *
  * What has to come in one order is modelled, together with the dispatcher's
- * side, in dispatcher/src/dispatcher/link/handshake/model.rs, under the names
+ * side, in dispatcher/src/shell/link/handshake/model.rs, under the names
  * that it has here: who changes the one changes the other.
  *
  * The transitions of the state are listed in baton_shared.h.  Both sides change

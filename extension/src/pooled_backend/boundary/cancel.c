@@ -35,7 +35,7 @@
  * socket when we come to look may have been sent after the cancel.
  *
  * session_signal() and the order of the words it reads are modelled with the
- * dispatcher's side in dispatcher/src/dispatcher/link/handshake/model.rs: who
+ * dispatcher's side in dispatcher/src/shell/link/handshake/model.rs: who
  * changes the one changes the other.
  *
  * Portions Copyright (c) 2026, the pg_baton developers

@@ -17,7 +17,7 @@
  *
  * Taking and arming a cancel (baton_session_take, baton_session_arm_cancel) are
  * modelled with the dispatcher's side in
- * dispatcher/src/dispatcher/link/handshake/model.rs: who changes the one changes
+ * dispatcher/src/shell/link/handshake/model.rs: who changes the one changes
  * the other.
  *
  * Portions Copyright (c) 2026, the pg_baton developers

@@ -14,7 +14,7 @@
  *
  * pass_baton() and the wait are modelled with the dispatcher's side, alone and
  * with a second backend at the queue, in
- * dispatcher/src/dispatcher/link/handshake/model.rs: who changes the one changes
+ * dispatcher/src/shell/link/handshake/model.rs: who changes the one changes
  * the other.
  *
  * Portions Copyright (c) 2026, the pg_baton developers

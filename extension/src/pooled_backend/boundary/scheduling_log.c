@@ -5,7 +5,7 @@
  *		got this backend and why, and why it keeps it.
  *
  * Who calls looks at the parameter first.  The dispatcher writes the others, why
- * a pool has grown or shrunk, with the same prefix (scheduler/scheduling_log.rs);
+ * a pool has grown or shrunk, with the same prefix (scheduler/carry_out.rs);
  * docs/operations.md has them all.  Names come last in a line: nothing that
  * precedes them can be what somebody has called himself.
  *

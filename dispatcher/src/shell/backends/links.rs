@@ -1,0 +1,511 @@
+//! How backends are reached: the control connection of each attached backend, by which it
+//! is given work, woken, and told to go, with what it has said of its session and not yet
+//! finished; and the ready queue of each pool.
+//!
+//! Nothing is decided here. A link whose socket takes no more is noted as failed,
+//! and whoever has the connections closes it (`take_failed`).
+
+use crate::core::{index_of, Event, SessionId, Word};
+use crate::shell::events::{token, Source};
+use crate::shell::link::layout::shared::*;
+use crate::shell::link::memory::context::Staged;
+use crate::shell::link::memory::control::Control;
+use crate::shell::link::{handshake, wire};
+use crate::shell::sys::epoll::{self, Epoll};
+use crate::shell::sys::{process, socket};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::Arc;
+use tracing::debug;
+
+struct Link {
+    /// The number of its control connection.
+    connection: u32,
+    /// None: that has ended, and the slot is not free yet.
+    socket: Option<Arc<OwnedFd>>,
+    /// As the kernel named it. Not the word in shared memory, which any process of
+    /// the server could have written. 0: none any more.
+    process: u32,
+    /// Of that process: what is signalled. None: none any more.
+    pidfd: Option<OwnedFd>,
+    staged: Staged,
+}
+
+/// What came of a claim.
+#[derive(Debug)]
+pub enum Claim {
+    /// The backend has it; or is dead, which is sorted out when it is buried.
+    Made,
+    /// Its word has changed meanwhile.
+    Lost,
+    /// The kernel sends no descriptors now; the backend is free again.
+    NotSent(io::Error),
+}
+
+/// All of them.
+pub struct Links {
+    control: Control,
+    links: Vec<Option<Link>>,
+    /// Numbers of connections that are to be closed.
+    failed: Vec<u32>,
+    /// Sessions given to a backend of their own accord since the start.
+    assigned: u64,
+}
+
+impl Links {
+    pub fn new(control: Control) -> Links {
+        Links {
+            control,
+            links: (0..control.backends.len()).map(|_| None).collect(),
+            failed: Vec::new(),
+            assigned: 0,
+        }
+    }
+
+    pub fn assigned(&self) -> u64 {
+        self.assigned
+    }
+
+    // ---- coming and going --------------------------------------------------
+
+    pub fn attach(
+        &mut self,
+        slot: u32,
+        connection: u32,
+        socket: Arc<OwnedFd>,
+        (process, pidfd): (u32, OwnedFd),
+    ) {
+        self.links[slot as usize] = Some(Link {
+            connection,
+            socket: Some(socket),
+            process,
+            pidfd: Some(pidfd),
+            staged: Staged::default(),
+        });
+    }
+
+    /// Something is, or was, attached in this slot since it was free.
+    pub fn is_attached(&self, slot: u32) -> bool {
+        self.links[slot as usize].is_some()
+    }
+
+    /// Its connection has ended. What it had staged is to be discarded.
+    pub fn lost(&mut self, slot: u32) -> Staged {
+        let Some(link) = self.links[slot as usize].as_mut() else {
+            return Staged::default();
+        };
+        link.socket = None;
+        link.process = 0;
+        link.pidfd = None;
+        std::mem::take(&mut link.staged)
+    }
+
+    /// Its slot is free.
+    pub fn forget(&mut self, slot: u32) {
+        self.links[slot as usize] = None;
+    }
+
+    pub fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    pub fn take_failed(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.failed)
+    }
+
+    fn link(&self, slot: u32) -> Option<&Link> {
+        self.links.get(slot as usize)?.as_ref()
+    }
+
+    /// The number of its control connection.
+    pub fn connection_of(&self, slot: u32) -> Option<u32> {
+        self.link(slot).map(|link| link.connection)
+    }
+
+    fn fd(&self, slot: u32) -> Option<RawFd> {
+        let socket = self.link(slot)?.socket.as_ref()?;
+        Some(socket.as_raw_fd())
+    }
+
+    /// 0: none.
+    pub fn process_of(&self, slot: u32) -> u32 {
+        self.link(slot).map_or(0, |link| link.process)
+    }
+
+    fn pidfd(&self, slot: u32) -> Option<&OwnedFd> {
+        self.link(slot)?.pidfd.as_ref()
+    }
+
+    /// Has its process end.
+    pub fn end(&self, slot: u32) {
+        let ended = self.pidfd(slot).map(process::end);
+        if let Some(Err(error)) = ended {
+            debug!("could not end backend {slot}: {error}");
+        }
+    }
+
+    // ---- what it has said and not finished ---------------------------------
+
+    pub fn take_staged(&mut self, slot: u32) -> Staged {
+        let link = self.links.get_mut(slot as usize).and_then(Option::as_mut);
+        link.map(|link| std::mem::take(&mut link.staged))
+            .unwrap_or_default()
+    }
+
+    /// It comes back if there is nobody any more whose it is.
+    pub fn put_staged(&mut self, slot: u32, staged: Staged) -> Result<(), Staged> {
+        match self.links.get_mut(slot as usize).and_then(Option::as_mut) {
+            Some(link) => {
+                link.staged = staged;
+                Ok(())
+            }
+            None => Err(staged),
+        }
+    }
+
+    // ---- work --------------------------------------------------------------
+
+    /// Claims a backend in the state in which it was seen, and sends it a session.
+    pub fn claim(&mut self, slot: u32, seen: Word, id: SessionId, client: RawFd) -> Claim {
+        let seen = match seen {
+            Word::Linger => BACKEND_LINGER,
+            _ => BACKEND_IDLE,
+        };
+        let state = &self.control.backends[slot as usize].state;
+        if !handshake::claim(state, seen) {
+            return Claim::Lost;
+        }
+        self.assigned += 1;
+        let Some(fd) = self.fd(slot) else {
+            return Claim::Made;
+        };
+        match socket::send_with_descriptors(fd, &wire::bare(MSG_ASSIGN, id), &[client]) {
+            Ok(()) => Claim::Made,
+            Err(error) if socket::is_passing(&error) => {
+                handshake::unclaim(state, seen);
+                // It may have seen that it was claimed, and waits for what it gets.
+                self.send(slot, &wire::bare(MSG_POKE, 0));
+                Claim::NotSent(error)
+            }
+            Err(error) => {
+                debug!("could not assign a session to backend {slot}: {error}");
+                // One that has ended is heard to its end.
+                if !socket::has_hung_up(fd) {
+                    self.fail(slot);
+                }
+                Claim::Made
+            }
+        }
+    }
+
+    /// It takes no more messages: it is dead or as good as that.
+    fn fail(&mut self, slot: u32) {
+        if let Some(connection) = self.link(slot).map(|link| link.connection) {
+            self.failed.push(connection);
+        }
+    }
+
+    /// Sends a small frame; false if it took none.
+    pub fn send(&self, slot: u32, frame: &[u8]) -> bool {
+        let Some(fd) = self.fd(slot) else {
+            return false;
+        };
+        match socket::send(fd, frame) {
+            Ok(_) => true,
+            Err(error) => {
+                debug!("could not send to backend {slot}: {error}");
+                false
+            }
+        }
+    }
+
+    /// One that has been poked is not poked again before it has read that.
+    pub fn poke(&self, slot: u32) {
+        let poked = &self.control.backends[slot as usize].poked;
+        if handshake::poke(poked) && !self.send(slot, &wire::bare(MSG_POKE, 0)) {
+            handshake::not_poked(poked);
+        }
+    }
+
+    /// One that sleeps does not see what others have written into its state's word,
+    /// and would sleep on: it looks, and puts it right (idle.c).
+    pub fn poke_damaged(&self) {
+        for (slot, link) in (0..).zip(&self.links) {
+            let state = self.control.backends[slot as usize].state.load(SeqCst);
+            let is_alive = matches!(link, Some(link) if link.socket.is_some());
+            if is_alive && !(BACKEND_IDLE..=BACKEND_BUSY).contains(&state) {
+                self.poke(slot);
+            }
+        }
+    }
+
+    pub fn retire(&self, slot: u32) {
+        let retire = &self.control.backends[slot as usize].retire;
+        retire.store(RETIRE_NOW, SeqCst);
+        // One that never sleeps, as others are always in its queue, sees the word.
+        self.send(slot, &wire::bare(MSG_RETIRE, 0));
+    }
+
+    /// `id` 0: whichever session it has.
+    pub fn recall(&self, slot: u32, id: SessionId) {
+        let held = match id {
+            0 => self.control.backends[slot as usize].session.load(SeqCst),
+            id => id,
+        };
+        if held != 0 {
+            self.send(slot, &wire::bare(MSG_RECALL, held));
+        }
+    }
+
+    pub fn evict(&self, slot: u32, id: SessionId) {
+        self.send(slot, &wire::bare(MSG_EVICT, id));
+    }
+
+    pub fn end_idle(&self, slot: u32, id: SessionId, since: i64) {
+        let frame = wire::Writer::new(MSG_END_IDLE, id).u64(since as u64);
+        self.send(slot, &frame.finish());
+    }
+
+    pub fn offer(&self, ticket: u32, slots: &[u32]) {
+        let backends = self.control.backends;
+        let retire = slots.iter().map(|slot| &backends[*slot as usize].retire);
+        handshake::offer(retire, &self.control.header.room_ticket, ticket);
+        for slot in slots {
+            // One that goes to sleep only now is looked at in the next tick.
+            let state = backends[*slot as usize].state.load(SeqCst);
+            if state == BACKEND_IDLE || state == BACKEND_LINGER {
+                self.send(*slot, &wire::bare(MSG_RETIRE, 0));
+            }
+        }
+    }
+
+    pub fn take_ticket_back(&self, ticket: u32) -> Event {
+        let word = &self.control.header.room_ticket;
+        Event::TicketBack(handshake::take_ticket_back(word, ticket))
+    }
+
+    pub fn clear_ticket(&self, slot: u32, ticket: u32) {
+        let retire = &self.control.backends[slot as usize].retire;
+        let _ = retire.compare_exchange(ticket, RETIRE_NOT, SeqCst, SeqCst);
+    }
+
+    pub fn measure(&self, slot: u32, is_unread: bool) -> Event {
+        let backend = &self.control.backends[slot as usize];
+        Event::Measured {
+            slot,
+            transactions: backend.transactions.load(Relaxed),
+            cpu_us: process::cpu_time_of(self.process_of(slot)).unwrap_or(0),
+            is_unread,
+        }
+    }
+
+    // ---- cancel ------------------------------------------------------------
+
+    /// Whoever has the session next is to cancel. Taken meanwhile, and the mark
+    /// perhaps too late: it must not hit the next transaction instead.
+    pub fn mark_cancel(&self, id: SessionId) {
+        let slot = &self.control.sessions[index_of(id) as usize];
+        if handshake::mark_cancel(&slot.flags, &slot.owner) {
+            self.hurry(id, true);
+        }
+    }
+
+    /// Tells the backend that has the session; which one may change meanwhile,
+    /// but then the session is not running what was to be cancelled.
+    /// That one shall end stands in its identity already.
+    pub fn hurry(&self, id: SessionId, cancel: bool) {
+        let slot = &self.control.sessions[index_of(id) as usize];
+        let Some(holder) = slot.owner.load(SeqCst).checked_sub(1) else {
+            return;
+        };
+        let Some(backend) = self.control.backends.get(holder as usize) else {
+            return;
+        };
+        let is_there = if cancel {
+            handshake::name_cancelled(&backend.session, &backend.cancel, id)
+        } else {
+            backend.session.load(SeqCst) == id
+        };
+        let process = self.pidfd(holder).filter(|_| is_there);
+        if let Some(Err(error)) = process.map(process::hurry) {
+            debug!("could not signal backend {holder}: {error}");
+        }
+    }
+}
+
+// ---- Ready queues ---------------------------------------------------------
+//
+// The pools' ready queues: kernel sockets from which backends help themselves.
+// A pool has one while it has backends, so that pools as many as sessions take
+// no descriptors.
+
+/// Both ends of a pool's queue.
+struct Queue {
+    write: OwnedFd,
+    read: OwnedFd,
+    /// One of the backends has shut it, and it is of no more use to any of them.
+    is_shut: bool,
+}
+
+/// All of them, by pool slot.
+pub struct Queues {
+    control: Control,
+    epoll: Arc<Epoll>,
+    queues: Vec<Option<Queue>>,
+    /// Pools to whose backends the kernel sends no descriptors for the moment.
+    unsendable: Vec<u32>,
+    /// Sessions that went in since the start.
+    queued: u64,
+}
+
+impl Queues {
+    pub fn new(control: Control, epoll: Arc<Epoll>) -> Queues {
+        Queues {
+            control,
+            epoll,
+            queues: (0..control.pools.len()).map(|_| None).collect(),
+            unsendable: Vec::new(),
+            queued: 0,
+        }
+    }
+
+    pub fn queued(&self) -> u64 {
+        self.queued
+    }
+
+    /// A pool is about to have a backend.
+    pub fn open(&mut self, number: u32) -> io::Result<()> {
+        if self.queues[number as usize].is_some() {
+            return Ok(());
+        }
+        let (write, read) = socket::short_queue()?;
+        // Not armed: only a full queue is waited for.
+        let data = token(Source::Queue, number);
+        self.epoll.add(write.as_raw_fd(), epoll::ONESHOT, data)?;
+        self.queues[number as usize] = Some(Queue {
+            write,
+            read,
+            is_shut: false,
+        });
+        Ok(())
+    }
+
+    /// It has no backend any more; what was in the queue has been taken back.
+    pub fn close(&mut self, number: u32) {
+        if let Some(queue) = self.queues[number as usize].take() {
+            let _ = self.epoll.delete(queue.write.as_raw_fd());
+        }
+        self.control.pools[number as usize].queued.store(0, SeqCst);
+    }
+
+    fn get(&self, number: u32) -> Option<&Queue> {
+        self.queues.get(number as usize)?.as_ref()
+    }
+
+    /// What is written to.
+    pub fn entry(&self, number: u32) -> RawFd {
+        self.get(number).map_or(-1, |queue| queue.write.as_raw_fd())
+    }
+
+    /// What a backend gets.
+    pub fn end(&self, number: u32) -> RawFd {
+        self.get(number).map_or(-1, |queue| queue.read.as_raw_fd())
+    }
+
+    pub fn is_empty(&self, number: u32) -> bool {
+        socket::unread(self.end(number)) == 0
+    }
+
+    /// From the send on a backend may own the session. What came of it.
+    pub fn put(&mut self, pool: u32, id: SessionId, client: RawFd) -> Event {
+        let full = Event::QueueFull { pool, id };
+        let queue = self.queues.get_mut(pool as usize).and_then(Option::as_mut);
+        let Some(queue) = queue else {
+            return full;
+        };
+        let queued = &self.control.pools[pool as usize].queued;
+        handshake::announce(queued);
+        let frame = wire::bare(MSG_ASSIGN, id);
+        let write = queue.write.as_raw_fd();
+        if let Err(error) = socket::send_with_descriptors(write, &frame, &[client]) {
+            handshake::withdraw(queued);
+            if socket::is_passing(&error) {
+                return self.not_sent(pool, id, true, &error);
+            }
+            if socket::is_shut(&error) {
+                // It would be ready at once, and never have room.
+                queue.is_shut = true;
+                return full;
+            }
+            let data = token(Source::Queue, pool);
+            let _ = self.epoll.modify(write, epoll::OUT | epoll::ONESHOT, data);
+            return full;
+        }
+        self.queued += 1;
+        // The core looks for backends to poke now.
+        handshake::announced(queued);
+        Event::Queued
+    }
+
+    /// Then its backends have to go; the next ones get another.
+    pub fn is_shut(&self, number: u32) -> bool {
+        self.get(number).is_some_and(|queue| queue.is_shut)
+    }
+
+    /// The kernel bounds how many descriptors of a user are under way at a time
+    /// (too_many_unix_fds, net/core/scm.c): that is nobody's fault, and passes.
+    pub fn not_sent(
+        &mut self,
+        pool: u32,
+        id: SessionId,
+        to_queue: bool,
+        error: &io::Error,
+    ) -> Event {
+        debug!("a session of pool {pool} could not be sent, it waits a moment: {error}");
+        if !self.unsendable.contains(&pool) {
+            self.unsendable.push(pool);
+        }
+        Event::NotSent { pool, id, to_queue }
+    }
+
+    pub fn has_unsendable(&self) -> bool {
+        !self.unsendable.is_empty()
+    }
+
+    /// Pools to be tried again.
+    pub fn take_unsendable(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.unsendable)
+    }
+
+    /// One that is in a pool's queue, out of it.
+    pub fn take_back(&self, number: u32) -> Option<SessionId> {
+        let queue = self.get(number)?;
+        let queued = &self.control.pools[number as usize].queued;
+        let mut packet = [0; FRAME_HEADER_SIZE as usize];
+        let read = queue.read.as_raw_fd();
+        loop {
+            let (length, descriptor) = socket::receive_with_descriptor(read, &mut packet).ok()?;
+            if length == 0 {
+                return None;
+            }
+            drop(descriptor);
+            handshake::withdraw(queued);
+            if let Ok(frame) = wire::Frame::parse(&packet[..length]) {
+                return Some(frame.session);
+            }
+        }
+    }
+
+    pub fn is_open(&self, number: u32) -> bool {
+        self.get(number).is_some()
+    }
+
+    /// Nobody takes from the queue any more, and it is empty.
+    pub fn reset_counter(&self, number: u32) {
+        let queued = self.control.pools[number as usize].queued.swap(0, SeqCst);
+        if queued != 0 {
+            debug!("the counter of pool {number}'s ready queue is set right: {queued}");
+        }
+    }
+}

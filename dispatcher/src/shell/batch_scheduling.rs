@@ -1,0 +1,498 @@
+//! Whether a thread that is woken may interrupt who is at work.
+//!
+//! Who wakes a relay, a backend or a client, has more to do, as a rule; to be interrupted
+//! for it costs more than the work that is left. A thread with the policy SCHED_BATCH
+//! (sched(7)) interrupts nobody. But where others compute for milliseconds it would wait
+//! for them; so each thread looks for how long it has waited for a processor whenever it
+//! was to run: at first on average, and if that is too long, at some waits one by one. If
+//! long ones make up most of these it has the usual policy again for a while. What is too
+//! long is a parameter's to say, or what it waits with the usual policy: where that is
+//! long as well, to interrupt others gains little.
+//! Backends do the same (batch_scheduling.c, which says more).
+//!
+//! Clients that log in by TLS or SCRAM compute for milliseconds between two answers of ours.
+//! Who waits until one of them is through keeps the others waiting, and processors idle, as
+//! there are few clients at a time. So while many log in so, threads have the usual policy.
+
+use super::sys::process::{thread_waits, Policy};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+/// Times woken between two looks, and until the first one with the other policy.
+const WAKES_A_LOOK: u32 = 64;
+const WAKES_A_TRY: u32 = 16;
+/// Waits that are looked at one by one, and looks until they are again.
+const WAITS_A_CLOSE_LOOK: u32 = 32;
+const LOOKS_AFTER_CLOSE_LOOK: u32 = 16;
+/// A long wait, of the longest that is right on average.
+const LONG_WAIT_TIMES: u64 = 4;
+/// That many in so long are often.
+const OFTEN_US: u64 = 1_000_000;
+/// It may wait for so many times as long as with the usual policy.
+const USUAL_WAIT_TIMES: u64 = 3;
+/// How long that is is looked at anew after so long, if it counts.
+const USUAL_WAIT_KNOWN_US: u64 = 10_000_000;
+/// So many log-ins a second for which clients compute are many, counted for so long.
+const MANY_COMPUTED_A_SECOND: u64 = 100;
+const COUNTED_FOR_US: u64 = 100_000;
+/// It is not tried again for so long, doubled each time.
+const PAUSE_LEAST_US: u64 = 1_000_000;
+const PAUSE_MOST_US: u64 = 8_000_000;
+
+/// pg_baton.batch_scheduling_wait, microseconds, for all threads; 0: never.
+static MOST_WAIT_US: AtomicU64 = AtomicU64::new(0);
+
+/// Log-ins for which clients have computed: a handshake of TLS, or a proof of SCRAM.
+static COMPUTED: AtomicU64 = AtomicU64::new(0);
+
+/// There is one more.
+pub fn client_has_computed() {
+    COMPUTED.fetch_add(1, Relaxed);
+}
+
+pub fn set_most_wait_us(most_wait_us: u64) {
+    MOST_WAIT_US.store(most_wait_us, Relaxed);
+}
+
+/// A thread's own. Dropped with it: a policy is a thread's.
+pub struct BatchScheduling {
+    /// The policy is not ours to change.
+    is_refused: bool,
+    began: Instant,
+    wakes_left: u32,
+    computed: Computed,
+    decision: Decision,
+}
+
+impl BatchScheduling {
+    /// For the thread that calls this.
+    pub fn of_this_thread() -> BatchScheduling {
+        BatchScheduling {
+            is_refused: false,
+            began: Instant::now(),
+            wakes_left: WAKES_A_LOOK,
+            computed: Computed::default(),
+            decision: Decision::default(),
+        }
+    }
+
+    /// The thread has waited for events.
+    pub fn woken(&mut self) {
+        self.wakes_left -= 1;
+        if self.wakes_left > 0 {
+            return;
+        }
+        self.wakes_left = WAKES_A_LOOK;
+        if self.is_refused {
+            return;
+        }
+        let waits = thread_waits();
+        let at_us = self.began.elapsed().as_micros() as u64;
+        let clients_compute = self.computed.are_many(COMPUTED.load(Relaxed), at_us);
+        // Who does not know for how long he waits has the usual policy.
+        let most_wait_us = match &waits {
+            Ok(_) if !clients_compute => MOST_WAIT_US.load(Relaxed),
+            _ => 0,
+        };
+        let (waited_ns, times_run) = waits.unwrap_or_default();
+        let seen = Seen {
+            at_us,
+            waited_ns,
+            times_run,
+        };
+        let was_batch = self.decision.is_batch;
+        self.wakes_left = self.decision.look(seen, most_wait_us);
+        if self.decision.is_batch != was_batch {
+            self.is_refused = !change(self.decision.is_batch);
+        }
+    }
+}
+
+/// False: the policy is one that somebody has set who knew why, or may not be changed.
+fn change(batch: bool) -> bool {
+    let (from, to) = match batch {
+        true => (Policy::Usual, Policy::Batch),
+        false => (Policy::Batch, Policy::Usual),
+    };
+    Policy::of_this_thread() == Some(from) && to.set().is_ok()
+}
+
+/// What the kernel has counted of a thread so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    at_us: u64,
+    /// For a processor.
+    waited_ns: u64,
+    times_run: u64,
+}
+
+/// How many log-ins there were for which clients compute, when they were last counted.
+#[derive(Debug, Default)]
+struct Computed {
+    at_us: u64,
+    all: u64,
+    are_many: bool,
+}
+
+impl Computed {
+    /// `all`: since the start.
+    fn are_many(&mut self, all: u64, now_us: u64) -> bool {
+        let for_us = now_us - self.at_us;
+        if for_us >= COUNTED_FOR_US {
+            let new = all - self.all;
+            self.are_many = new * 1_000_000 >= MANY_COMPUTED_A_SECOND * for_us;
+            (self.at_us, self.all) = (now_us, all);
+        }
+        self.are_many
+    }
+}
+
+/// Waits that are looked at one by one.
+#[derive(Debug, Default)]
+struct CloseLook {
+    left: u32,
+    /// Looks before the next one, unless waits are long on average.
+    looks_before: u32,
+    all_ns: u64,
+    long_ns: u64,
+}
+
+impl CloseLook {
+    fn begin() -> CloseLook {
+        CloseLook {
+            left: WAITS_A_CLOSE_LOOK,
+            looks_before: LOOKS_AFTER_CLOSE_LOOK,
+            ..CloseLook::default()
+        }
+    }
+
+    /// One more. True if long ones are most of what they add up to, and more than all
+    /// together would be that are right on average: nobody need look any more.
+    fn somebody_computes(&mut self, wait_ns: u64, right_us: u64) -> bool {
+        let right_ns = right_us * 1000;
+        self.left -= 1;
+        self.all_ns += wait_ns;
+        if wait_ns > LONG_WAIT_TIMES * right_ns {
+            self.long_ns += wait_ns;
+        }
+        self.long_ns > self.all_ns / 2 && self.long_ns > u64::from(WAITS_A_CLOSE_LOOK) * right_ns
+    }
+}
+
+/// How long it has waited with the usual policy, on average.
+#[derive(Debug, Default)]
+struct UsualWait {
+    us: u64,
+    /// When it was looked at last.
+    at_us: Option<u64>,
+}
+
+impl UsualWait {
+    fn is_known(&self, now_us: u64) -> bool {
+        self.at_us
+            .is_some_and(|at_us| now_us - at_us < USUAL_WAIT_KNOWN_US)
+    }
+
+    fn was(&mut self, mean_us: u64, now_us: u64) {
+        self.us = match self.is_known(now_us) {
+            true => (3 * self.us + mean_us) / 4,
+            false => mean_us,
+        };
+        self.at_us = Some(now_us);
+    }
+}
+
+/// Without clock and system calls.
+#[derive(Debug)]
+struct Decision {
+    is_batch: bool,
+    seen: Seen,
+    usual_wait: UsualWait,
+    /// It has the usual policy for one look, to see how long it waits then.
+    is_looking_at_usual: bool,
+    tried_us: u64,
+    not_before_us: u64,
+    pause_us: u64,
+    close_look: CloseLook,
+}
+
+impl Default for Decision {
+    fn default() -> Decision {
+        Decision {
+            is_batch: false,
+            seen: Seen::default(),
+            usual_wait: UsualWait::default(),
+            is_looking_at_usual: false,
+            tried_us: 0,
+            not_before_us: 0,
+            pause_us: PAUSE_LEAST_US,
+            close_look: CloseLook::default(),
+        }
+    }
+}
+
+impl Decision {
+    /// How often it is woken until the next look.
+    fn look(&mut self, now: Seen, most_wait_us: u64) -> u32 {
+        let before = std::mem::replace(&mut self.seen, now);
+        let is_often = now.at_us - before.at_us < OFTEN_US;
+        let times_run = (now.times_run.saturating_sub(before.times_run)).max(1);
+        let wait_ns = now.waited_ns.saturating_sub(before.waited_ns);
+        let mean_us = wait_ns / 1000 / times_run;
+        let may_be = is_often && most_wait_us > 0;
+        if !self.is_batch {
+            if is_often {
+                self.usual_wait.was(mean_us, now.at_us);
+            }
+            self.is_batch = may_be && now.at_us >= self.not_before_us;
+            if !std::mem::take(&mut self.is_looking_at_usual) {
+                self.tried_us = now.at_us;
+            }
+            return if self.is_batch {
+                WAKES_A_TRY
+            } else {
+                WAKES_A_LOOK
+            };
+        }
+        let right_us = most_wait_us.max(USUAL_WAIT_TIMES * self.usual_wait.us);
+        if !may_be {
+            self.interrupt_again();
+        } else if self.close_look.left > 0 {
+            if self.close_look.somebody_computes(wait_ns, right_us) {
+                self.interrupt_again();
+                self.not_before_us = now.at_us + self.pause_us;
+                self.pause_us = (2 * self.pause_us).min(PAUSE_MOST_US);
+            } else if self.close_look.left > 0 {
+                return 1;
+            } else {
+                self.goes_well(now.at_us);
+            }
+        } else if mean_us > most_wait_us && !self.usual_wait.is_known(now.at_us) {
+            self.interrupt_again();
+            self.is_looking_at_usual = true;
+        } else if mean_us > right_us {
+            let are_long = mean_us > LONG_WAIT_TIMES * right_us;
+            if are_long || self.close_look.looks_before == 0 {
+                self.close_look = CloseLook::begin();
+                return 1;
+            }
+            self.close_look.looks_before -= 1;
+        } else {
+            self.goes_well(now.at_us);
+        }
+        WAKES_A_LOOK
+    }
+
+    /// If it has for as long as the pause was, the next one is short.
+    fn goes_well(&mut self, now_us: u64) {
+        if now_us - self.tried_us > self.pause_us {
+            self.pause_us = PAUSE_LEAST_US;
+        }
+    }
+
+    /// With the usual policy.
+    fn interrupt_again(&mut self) {
+        self.is_batch = false;
+        self.close_look = CloseLook::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_log_ins_for_which_clients_compute_are_seen_within_a_moment_and_few_are_not() {
+        let mut computed = Computed::default();
+        assert!(!computed.are_many(50, 99_999), "not counted yet");
+        assert!(computed.are_many(50, 100_000));
+        assert!(computed.are_many(50, 150_000), "not counted anew yet");
+        assert!(!computed.are_many(59, 200_000), "90 a second");
+        assert!(computed.are_many(69, 300_000), "100 a second");
+        assert!(!computed.are_many(169, 1_300_001), "over a longer time");
+    }
+
+    /// Looks each so many microseconds, at which each wait was so long.
+    struct Looks {
+        decision: Decision,
+        seen: Seen,
+        next: u32,
+    }
+
+    impl Looks {
+        fn look(&mut self, after_us: u64, wait_us: u64) -> bool {
+            self.seen.at_us += after_us;
+            self.seen.times_run += u64::from(self.next);
+            self.seen.waited_ns += u64::from(self.next) * 1000 * wait_us;
+            self.next = self.decision.look(self.seen, 250);
+            self.decision.is_batch
+        }
+
+        /// As many as it takes to find out that somebody computes, or that nobody does.
+        fn look_closely(&mut self, waits_us: [u64; 2]) -> bool {
+            for _ in 0..100 {
+                if self.next != 1 {
+                    let is_batch = self.decision.is_batch;
+                    self.look(10_000, if is_batch { 300 } else { 10 });
+                }
+            }
+            assert_eq!(self.next, 1);
+            let mut waits = waits_us.into_iter().cycle();
+            while self.next == 1 && self.look(300, waits.next().unwrap_or(0)) {}
+            self.decision.is_batch
+        }
+
+        /// So many times, with a pause after each, each twice as long.
+        fn meet_who_computes(&mut self, times: u32) {
+            for _ in 0..times {
+                while !self.look(500_000, 10) {}
+                assert!(!self.look_closely([4_000, 4_000]));
+            }
+            while !self.look(500_000, 10) {}
+        }
+
+        /// It meets somebody who computes: for how long it is not tried again.
+        fn pause_us(&mut self) -> u64 {
+            assert!(!self.look_closely([4_000, 4_000]));
+            let since_us = self.seen.at_us;
+            while !self.look(500_000, 10) {}
+            self.seen.at_us - since_us
+        }
+    }
+
+    fn looks() -> Looks {
+        Looks {
+            decision: Decision::default(),
+            seen: Seen::default(),
+            next: WAKES_A_LOOK,
+        }
+    }
+
+    #[test]
+    fn who_is_often_woken_and_hardly_waits_interrupts_nobody() {
+        let mut looks = looks();
+        assert!((0..100).all(|_| looks.look(10_000, 100)));
+        assert!(!looks.look(2_000_000, 100), "seldom");
+        assert!(looks.look(10_000, 100));
+    }
+
+    #[test]
+    fn who_waits_for_others_that_compute_interrupts_them_for_longer_each_time() {
+        let mut looks = looks();
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            assert!(looks.look(10_000, 50) || looks.look(10_000, 50));
+            assert!(!looks.look_closely([10, 4_000]));
+            let since_us = looks.seen.at_us;
+            while !looks.look(500_000, 10) {}
+            pauses.push((looks.seen.at_us - since_us) / 1_000_000);
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 8, 8, 8, 8, 8]);
+    }
+
+    #[test]
+    fn who_waits_in_a_queue_of_its_like_interrupts_nobody() {
+        let mut looks = looks();
+        assert!(looks.look(10_000, 50));
+        for _ in 0..5 {
+            assert!(looks.look_closely([600, 900]));
+            assert!((0..LOOKS_AFTER_CLOSE_LOOK).all(|_| looks.look(10_000, 800)));
+            assert_eq!(looks.next, WAKES_A_LOOK);
+        }
+        // Waits that are long on average are looked at in any case.
+        assert!(looks.look_closely([600, 900]));
+        assert!(looks.look(10_000, 2_000));
+        assert!(looks.next == 1 && !looks.look_closely([2_000, 2_000]));
+        assert!((0..10).any(|_| looks.look(500_000, 50)));
+        // A long one among them is somebody who has computed once.
+        assert!(looks.look(10_000, 300));
+        assert!(looks.look(4_000, 4_000));
+        while looks.next == 1 {
+            assert!(looks.look(300, 500));
+        }
+    }
+
+    #[test]
+    fn who_is_seldom_woken_amid_a_close_look_has_the_usual_policy_and_begins_anew() {
+        let mut looks = looks();
+        assert!(looks.look(10_000, 50) && looks.look(10_000, 300));
+        assert!(looks.look(4_000, 4_000));
+        assert!(!looks.look(2_000_000, 10), "seldom");
+        assert_eq!(looks.next, WAKES_A_LOOK);
+        assert!(looks.look(10_000, 50) && looks.look(10_000, 100));
+        assert_eq!(looks.next, WAKES_A_LOOK);
+    }
+
+    #[test]
+    fn when_it_has_gone_well_for_as_long_it_begins_with_a_short_pause_again() {
+        let mut looks = looks();
+        looks.meet_who_computes(4);
+        for _ in 0..40 {
+            assert!(looks.look(500_000, 10));
+        }
+        assert_eq!(looks.pause_us(), 1_000_000);
+    }
+
+    #[test]
+    fn a_crowd_in_whose_queue_none_computes_does_not_keep_the_pause_long() {
+        let mut looks = looks();
+        looks.meet_who_computes(2);
+        for _ in 0..400 {
+            let is_batch = looks.decision.is_batch;
+            looks.look(100_000, if is_batch { 400 } else { 10 });
+            assert!(!is_batch || looks.decision.pause_us <= 4_000_000);
+        }
+        assert_eq!(looks.pause_us(), 1_000_000);
+    }
+
+    #[test]
+    fn who_waits_nearly_as_long_with_the_usual_policy_interrupts_nobody() {
+        let mut looks = looks();
+        assert!(looks.look(10_000, 400));
+        assert!(looks.look(10_000, 1_100) && looks.next == WAKES_A_LOOK);
+        assert!(looks.look(10_000, 1_300) && looks.next == 1, "longer");
+        let mut waits = [4_000, 600].into_iter().cycle();
+        while looks.next == 1 {
+            assert!(
+                looks.look(300, waits.next().unwrap()),
+                "4 ms are not long then"
+            );
+        }
+        assert!(looks.look(10_000, 5_000) && looks.next == 1);
+        while looks.next == 1 && looks.look(300, 5_000) {}
+        assert!(!looks.decision.is_batch);
+    }
+
+    #[test]
+    fn how_long_it_waits_with_the_usual_policy_is_looked_at_anew() {
+        let mut looks = looks();
+        assert!(looks.look(10_000, 400));
+        for _ in 0..9 {
+            assert!((0..24).all(|_| looks.look(400_000, 1_000)), "known");
+            assert!(!looks.look(500_000, 1_000), "not any more");
+            assert!(looks.look(10_000, 400), "for one look");
+        }
+        assert!((0..24).all(|_| looks.look(400_000, 1_000)));
+        assert!(!looks.look(500_000, 1_000));
+        assert!(looks.look(10_000, 30), "it is short now");
+        assert!(!looks.look_closely([4_000, 1_000]));
+        // Where waits are short it need not be known.
+        while !looks.look(500_000, 10) {}
+        assert!((0..100).all(|_| looks.look(500_000, 100)));
+    }
+
+    #[test]
+    fn a_limit_of_zero_means_never() {
+        let mut decision = Decision::default();
+        let mut seen = Seen::default();
+        let mut look = |at_us, most_wait_us| {
+            seen.at_us = at_us;
+            decision.look(seen, most_wait_us);
+            decision.is_batch
+        };
+        assert!((1..20).all(|n| !look(10_000 * n, 0)));
+        assert!(look(200_000, 250));
+        assert!(!look(210_000, 0));
+    }
+}

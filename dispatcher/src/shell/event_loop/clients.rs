@@ -1,0 +1,386 @@
+//! Clients connect, log in, and become sessions; and what the launcher is asked about them
+//! and sends by itself.
+
+use super::shutdown::is_backend;
+use super::Dispatcher;
+use crate::core::{Event, PoolSettings};
+use crate::protocol::startup::{CancelRequest, Startup};
+use crate::protocol::Report;
+use crate::shell::batch_scheduling;
+use crate::shell::events::work;
+use crate::shell::jobs::Done;
+use crate::shell::link::layout::shared::FIRST_PID;
+use crate::shell::link::layout::shared::*;
+use crate::shell::link::wire::{Answer, Frame, Malformed, Reader, Writer};
+use crate::shell::login::launcher::{parse_parameters, Asker};
+use crate::shell::login::native::{why_native, Why};
+use crate::shell::login::places::{Guess, Sender};
+use crate::shell::login::ports::Came;
+use crate::shell::login::{answers, Effect, Entering};
+use crate::shell::parameters::Parameters;
+use crate::shell::scheduler::NewClient;
+use crate::shell::sys::socket::Address;
+use crate::shell::tls::threads;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+use tracing::{info, warn};
+
+/// Connections taken in one round, from all listeners together.
+pub(super) const ACCEPTS_A_ROUND: usize = 64;
+/// Of what other threads have found out for logins.
+const RESULTS_A_ROUND: usize = 64;
+
+impl Dispatcher {
+    pub(super) fn accept_clients(&mut self, index: u32) {
+        // In proportion to how many others are to be served: a single knock
+        // needs no second look, and a crowd is let in fast enough.
+        let most = (self.round_events / 4).clamp(1, ACCEPTS_A_ROUND);
+        for _ in 0..most {
+            if self.accepts_left == 0 {
+                return;
+            }
+            self.accepts_left -= 1;
+            match self.ports.accept(index, self.now.us) {
+                Came::Client {
+                    socket,
+                    address,
+                    local,
+                } => {
+                    self.logins.begin(socket, address, local);
+                    self.logins_want();
+                }
+                Came::TurnedAway => self.logins.count_turned_away(),
+                Came::Gone(error) => {
+                    let line = format_args!("could not accept new connection: {error}");
+                    self.logins.log("accept", line);
+                }
+                Came::Nobody => return,
+            }
+        }
+    }
+
+    /// What other threads have found out, some of it.
+    pub(super) fn jobs_done(&mut self) {
+        self.jobs.woken();
+        for _ in 0..RESULTS_A_ROUND {
+            let Some(done) = self.jobs.take() else {
+                return;
+            };
+            self.turns.work += work::LOGIN;
+            match done {
+                Done::Password {
+                    login,
+                    serial,
+                    matches,
+                } => self.logins.password_checked(login, serial, matches),
+                Done::Name {
+                    login,
+                    serial,
+                    name,
+                } => self.logins.named(login, serial, name),
+                Done::Handshake(handshake) => self.logins.handshake_over(handshake),
+                Done::TlsLoaded { generation, result } => {
+                    self.logins.tls_loaded(generation, result);
+                }
+            }
+            self.logins_want();
+        }
+        self.jobs.wake_again();
+    }
+
+    /// Does what logins want of others. To be called after each thing that they are
+    /// told.
+    pub(super) fn logins_want(&mut self) {
+        while let Some(effect) = self.logins.next_effect() {
+            match effect {
+                Effect::InVain(login) => {
+                    let report = self.ports.no_descriptors();
+                    self.logins.fail(login, &report);
+                }
+                Effect::Startup(login, startup) => self.startup(login, *startup),
+                Effect::Ask {
+                    login,
+                    serial,
+                    address,
+                    who,
+                } => {
+                    let settings = self.scheduler.settings_generation();
+                    let asker = Asker { login, serial };
+                    (self.launcher).ask(asker, &address, who, settings, &mut self.connections);
+                }
+                Effect::Known {
+                    login,
+                    serial,
+                    generation,
+                    answer,
+                } => {
+                    // A client may have come after this round began; then what was
+                    // committed before must count for it.
+                    self.look_at_settings();
+                    self.login_answered(login, serial, generation, answer);
+                }
+                Effect::Cancel(login, request) => self.cancel_requested(login, request),
+                Effect::Enter(entering) => self.enter(*entering),
+            }
+        }
+    }
+
+    /// A client has said who it is.
+    fn startup(&mut self, login: u32, startup: Startup) {
+        if let Some(why) = self.why_native(&startup) {
+            self.logins.goes_native(login, startup, why);
+        } else if let Some(report) = self.not_now() {
+            self.logins.fail(login, &report);
+        } else {
+            self.logins.goes_on(login, startup);
+        }
+    }
+
+    fn why_native(&mut self, startup: &Startup) -> Option<Why> {
+        if let Some(why) = why_native(startup, &self.parameters) {
+            return Some(why);
+        }
+        if self.scheduler.too_many_wait() {
+            return Some(Why::Busy);
+        }
+        (self.scheduler.is_memory_full()).then_some(Why::ContextMemory)
+    }
+
+    /// What a new client is told while nobody can be served. A launcher that
+    /// has just gone is back in a second, and client and question wait for it;
+    /// if it stays away the server has restarted after a crash.
+    pub(super) fn not_now(&self) -> Option<Report> {
+        if self.server.is_stopping() {
+            return Some(Report::fatal(
+                b"57P03",
+                "the database system is shutting down",
+            ));
+        }
+        if self.launcher.is_away(self.now.us) {
+            return Some(Report::fatal(
+                b"57P03",
+                "the database system is in recovery mode",
+            ));
+        }
+        None
+    }
+
+    /// Whoever has sent wrong keys of late is not heard: not even whether this one is
+    /// right (login/places.rs).
+    fn cancel_requested(&mut self, login: u32, request: CancelRequest) {
+        let Some(from) = self.logins.sender_of(login) else {
+            return;
+        };
+        let has_session = match from {
+            Sender::Network(origin) => self.scheduler.sessions_from(&origin) > 0,
+            Sender::User(_) => true,
+        };
+        if !self.logins.may_guess(from, has_session) {
+            let line = format_args!("cancel requests {from} are ignored: too many were wrong");
+            self.logins.log_of("cancel", b"ignored", line);
+            return self.logins.forget(login);
+        }
+        let guess = match self.scheduler.session_of_key(request.pid, &request.key) {
+            Some(id) => {
+                self.cancels += 1;
+                self.scheduler.tell(Event::Cancel(id));
+                Guess::Right
+            }
+            None if self.is_server_s(request.pid) => {
+                self.logins.has_guessed(from, has_session, Guess::Server);
+                return self.logins.forward_cancel(login, request);
+            }
+            None => {
+                let pid = request.pid;
+                let line = format_args!("PID {pid} in cancel request did not match any process");
+                self.logins.log_of("cancel", b"no match", line);
+                match self.scheduler.has_pid(pid) {
+                    true => Guess::WrongKey,
+                    false => Guess::NoSession,
+                }
+            }
+        };
+        self.logins.has_guessed(from, has_session, guess);
+        self.logins.forget(login);
+    }
+
+    /// The number of a process of the server. What it does, and whether the key is its
+    /// own, only the postmaster knows.
+    fn is_server_s(&self, pid: i32) -> bool {
+        let postmaster = self.control.header.postmaster_pid.load(SeqCst);
+        let pid = u32::try_from(pid).ok().filter(|pid| *pid < FIRST_PID);
+        pid.is_some_and(|pid| is_backend(pid, postmaster).is_some())
+    }
+
+    /// By the limits at the door.
+    pub(super) fn has_room_for(
+        &self,
+        address: &Address,
+        role: u32,
+        superuser: bool,
+    ) -> Result<(), Report> {
+        let (scheduler, natives) = (&self.scheduler, &self.natives);
+        let limits = &self.parameters.door;
+        answers::has_room_for(scheduler, natives, limits, address, (role, superuser))
+    }
+
+    /// A client has proved itself. May it come in?
+    fn enter(&mut self, client: Entering) {
+        let Entering {
+            socket,
+            address,
+            local,
+            watched,
+            startup,
+            answer,
+            proved,
+        } = client;
+        let may_enter = self
+            .not_now()
+            .map_or(Ok(()), Err)
+            .and_then(|()| answers::admit(&self.scheduler, &self.parameters, &startup, &answer))
+            .and_then(|()| self.has_room_for(&address, answer.role, answer.superuser));
+        if let Err(report) = may_enter {
+            self.logins.log_failure(&address, &report);
+            return self.logins.turn_away(&socket, proved.out, &report);
+        }
+        answer.lets_in();
+        let client = NewClient {
+            socket,
+            address,
+            local,
+            watched,
+            startup,
+            role: answer.role,
+            database: answer.database,
+            superuser: answer.superuser,
+            max_sessions: answer.max_sessions,
+            is_apart: answer.is_apart,
+            marks: answer.marks,
+            must_be_greeted: answer.ask_backend || answer.fires_triggers,
+            principal: proved.principal,
+            authenticated: proved.authenticated,
+            out: proved.out,
+        };
+        if let Err(turned_away) = self.scheduler.begin_session(client) {
+            let (socket, out, report) = *turned_away;
+            self.logins.log_failure(&address, &report);
+            self.logins.turn_away(&socket, out, &report);
+        }
+    }
+}
+
+// ---- Launcher -------------------------------------------------------------
+//
+// What the launcher is asked, and says: parameters, and who may log in.
+
+impl Dispatcher {
+    /// A launcher that is new takes over; open questions are asked again, once.
+    pub(super) fn launcher_connected(&mut self, number: u32) {
+        let old = self.launcher.is_at(number);
+        self.logins.launcher_is(true);
+        if let Some(old) = old {
+            self.connections.close(old);
+        }
+        let given_up = self.launcher.ask_again(&mut self.connections);
+        self.scheduler.ask_limits_again();
+        for (question, answer) in given_up {
+            self.answered(question.asker, question.generation, answer);
+        }
+    }
+
+    pub(super) fn launcher_gone(&mut self, number: u32) {
+        if self.launcher.is_gone(number, self.now.us) {
+            self.logins.launcher_is(false);
+            if !self.server.is_stopping() {
+                warn!("the launcher has gone; sessions go on, nobody can log in until it is back");
+            }
+        }
+    }
+
+    /// What the scheduler wants to know of the launcher. At the end of each round: a
+    /// launcher that comes later is asked about limits anew.
+    pub(super) fn ask_what_pools_want(&mut self) {
+        for ask in self.scheduler.take_asks() {
+            let (role, database) = (ask.role, ask.database);
+            let frame = Writer::new(MSG_POOL_QUESTION, 0).u32(role).u32(database);
+            self.launcher.send(frame.finish(), &mut self.connections);
+        }
+    }
+
+    /// Questions whose asker has gone are forgotten.
+    pub(super) fn forget_questions(&mut self) {
+        let logins = &self.logins;
+        (self.launcher).forget_questions(|Asker { login, serial }| logins.has(login, serial));
+    }
+
+    pub(super) fn login_answered(
+        &mut self,
+        number: u32,
+        serial: u64,
+        generation: u64,
+        answer: Arc<Answer>,
+    ) {
+        let group = (answer.role, answer.database);
+        let is_full = self.scheduler.is_pool_memory_full(group);
+        (self.logins).answered(number, serial, generation, answer, is_full);
+    }
+
+    fn answered(&mut self, asker: Asker, generation: u64, answer: Arc<Answer>) {
+        self.login_answered(asker.login, asker.serial, generation, answer);
+        self.logins_want();
+    }
+
+    pub(super) fn launcher_frame(&mut self, frame: Frame<'_>) -> Result<(), Malformed> {
+        match frame.kind {
+            MSG_PASSPHRASE => self.logins.keep_passphrase(frame.payload),
+            MSG_PARAMETERS => {
+                let mut parameters = Parameters::clone(&self.parameters);
+                parse_parameters(frame.payload, &mut parameters)?;
+                self.reconfigure(parameters);
+            }
+            MSG_LOGIN_ANSWER => {
+                let (request, answer) = Answer::parse(frame.payload)?;
+                let answer = Arc::new(answer);
+                // What the launcher has noticed of settings counts for this client.
+                self.look_at_settings();
+                if let Some(question) = self.launcher.answered(request) {
+                    let (asker, generation) = (question.asker, question.generation);
+                    let is_of_now = question.settings == self.scheduler.settings_generation();
+                    if answer.good_until != 0 && is_of_now {
+                        (self.logins).keep_answer(question.who, generation, answer.clone());
+                    }
+                    self.answered(asker, generation, answer);
+                }
+            }
+            MSG_POOL_SETTINGS => {
+                let mut reader = Reader(frame.payload);
+                let group = (reader.u32()?, reader.u32()?);
+                let mut values = [0; POOL_SETTINGS.len()];
+                let mut sources = [0; POOL_SETTINGS.len()];
+                for (value, source) in values.iter_mut().zip(&mut sources) {
+                    *value = reader.i32()?;
+                    *source = reader.u32()?;
+                }
+                let settings = PoolSettings { values, sources };
+                self.scheduler.set_pool_limits(group, settings);
+            }
+            MSG_SHUTDOWN => self.server_stops(),
+            _ => return Err(Malformed),
+        }
+        Ok(())
+    }
+
+    fn reconfigure(&mut self, parameters: Parameters) {
+        if parameters == *self.parameters {
+            return;
+        }
+        info!("parameters reloaded");
+        batch_scheduling::set_most_wait_us(parameters.batch_scheduling_wait_us);
+        threads::set_rest_at_once(parameters.force_migration);
+        self.parameters = Arc::new(parameters);
+        self.logins.reconfigure(Arc::clone(&self.parameters));
+        self.show_parameters();
+        (self.scheduler).reconfigure(Arc::clone(&self.parameters));
+    }
+}

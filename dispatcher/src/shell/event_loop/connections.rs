@@ -1,0 +1,533 @@
+//! Control connections: the event loop reads their frames, learns from the first what each
+//! peer is, and answers views.
+
+use super::Dispatcher;
+use crate::core::{Event, Identity, SessionId};
+use crate::shell::events::{work, Source};
+use crate::shell::link::connections::{
+    is_last_word, Offence, Peer, Received, Then, PACKETS_A_ROUND,
+};
+use crate::shell::link::layout::shared::*;
+use crate::shell::link::memory::context::Contexts;
+use crate::shell::link::wire::{Frame, Malformed, Reader, Row, Writer};
+use crate::shell::login::answers;
+use crate::shell::login::errands::Taken;
+use crate::shell::login::native::LoginId;
+use crate::shell::scheduler::{Hello, Refusal, Rows, View};
+use crate::shell::sessions::greetings::Authenticated;
+use crate::shell::sys::memory::overwrite;
+use crate::shell::sys::{epoll, process};
+use std::collections::HashMap;
+use std::os::fd::AsRawFd;
+use tracing::{info, warn};
+
+/// Packets taken in one round from all connections together; each has its share.
+const PACKETS_OF_ALL: usize = 1024;
+/// A packet of so many bytes counts once more for each of these.
+const BYTES_A_PACKET: usize = 4096;
+
+/// From one connection before others get their turn, with so many events in the round.
+fn packets_a_round(events: usize) -> usize {
+    (PACKETS_OF_ALL / events.max(1)).clamp(8, PACKETS_A_ROUND)
+}
+
+/// It came in pieces: `payload` is all of a buffer.
+fn is_long_put(frame: &Frame<'_>) -> bool {
+    frame.kind == MSG_PUT && Contexts::is_long(frame.payload.len())
+}
+
+impl Dispatcher {
+    pub(super) fn accept_connections(&mut self) {
+        if let Err(error) = self.connections.accept(self.now.us) {
+            self.connections.listen(false);
+            (self.ports).let_rest(Source::ControlListener, 0, &error, self.now.us);
+        }
+    }
+
+    pub(super) fn connection_event(&mut self, number: u32, events: u32) {
+        if events & epoll::OUT != 0 {
+            self.connections.send_unsent(number);
+            self.read_on(number);
+        }
+        if events & (epoll::IN | epoll::HUP | epoll::ERR) != 0 && !self.is_busy_with(number) {
+            self.read_connection(number);
+        }
+    }
+
+    /// What this connection's backend has said is not done yet: what comes later, its
+    /// end as well, is read later.
+    fn is_busy_with(&self, number: u32) -> bool {
+        match self.connections.peer(number) {
+            Some(Peer::Backend(slot)) => self.scheduler.is_busy_with(slot),
+            _ => false,
+        }
+    }
+
+    /// At the end of each round.
+    pub(super) fn go_on_with_contexts(&mut self) {
+        self.scheduler.go_on_with_contexts();
+        for number in self.scheduler.take_heard_again() {
+            self.connections.hear(number, true);
+        }
+    }
+
+    fn read_connection(&mut self, number: u32) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let (mut whole, longest) = (Vec::new(), self.scheduler.longest_value());
+        let mut used = 0;
+        let mut left = packets_a_round(self.round_events);
+        while left > 0 {
+            let Some(length) = self.connections.receive(number, &mut buffer) else {
+                break;
+            };
+            used = used.max(length);
+            let weight = 1 + length / BYTES_A_PACKET;
+            left = left.saturating_sub(weight);
+            self.turns.work += weight * work::PACKET;
+            let packet = &buffer[..length];
+            let received = (self.connections).assemble(number, packet, longest, &mut whole);
+            let result = match received {
+                Ok(Received::Whole(frame)) if is_long_put(&frame) => {
+                    let session = frame.session;
+                    self.put_long(number, session, std::mem::take(&mut whole))
+                }
+                Ok(Received::Whole(frame)) => self.frame(number, frame),
+                Ok(Received::TooLong(kind, session)) => self.too_long(number, kind, session),
+                Ok(Received::Part) => Ok(()),
+                Err(offence) => Err(offence),
+            };
+            if let Err(offence) = result {
+                self.expel(number, offence);
+                break;
+            }
+            if self.is_busy_with(number) {
+                self.connections.hear(number, false);
+                break;
+            }
+            if is_last_word(packet) {
+                break;
+            }
+        }
+        // Stored passwords, and sessions' words.
+        overwrite(&mut buffer[..used]);
+        overwrite(&mut whole);
+        self.buffer = buffer;
+    }
+
+    /// A connection that said what it may not. A backend's process has its slot
+    /// no longer, and must not go on writing there: it is told to end.
+    fn expel(&mut self, number: u32, offence: Offence) {
+        match self.connections.peer(number) {
+            None => return,
+            Some(Peer::Backend(slot)) => {
+                let process = self.scheduler.end_backend(slot);
+                warn!("backend {slot} (process ID {process}) is ended: {offence}");
+            }
+            Some(peer) => warn!("a control connection ({peer:?}) is closed: {offence}"),
+        }
+        self.connections.close(number);
+    }
+
+    /// At the end of each round: whose connections have ended.
+    pub(super) fn bury_dead(&mut self) {
+        loop {
+            for number in self.scheduler.take_failed_connections() {
+                self.connections.close(number);
+            }
+            let Some((number, peer)) = self.connections.bury() else {
+                return;
+            };
+            match peer {
+                Peer::Backend(slot) => self.scheduler.backend_gone(slot),
+                Peer::Launcher => self.launcher_gone(number),
+                Peer::Holder => self.scheduler.tell(Event::HoldEnded(number)),
+                Peer::Native => {
+                    if let Some((login, serial)) = self.natives.remove(number) {
+                        self.logins.native_is_refused(login, serial);
+                        self.logins_want();
+                    }
+                    self.look_at_others();
+                }
+                Peer::Authenticator(login, serial) => {
+                    self.logins.not_authenticated(login, serial);
+                    self.logins_want();
+                }
+                Peer::Encrypting(login, serial) => {
+                    self.logins.not_encrypted(login, serial);
+                    self.logins_want();
+                }
+                Peer::Query => self.readers.forget(number),
+                Peer::Unknown => {}
+            }
+        }
+    }
+
+    fn frame(&mut self, number: u32, frame: Frame<'_>) -> Result<(), Offence> {
+        let Some(peer) = self.connections.peer(number) else {
+            return Ok(());
+        };
+        match peer {
+            Peer::Unknown => self.hello(number, frame),
+            // He has taken the last answer when he asks again, or they would pile up.
+            Peer::Holder
+                if frame.kind == MSG_HELLO_QUERY && !self.connections.has_unsent(number) =>
+            {
+                self.hello(number, frame)
+            }
+            Peer::Backend(slot) => self.scheduler.backend_frame(slot, frame),
+            Peer::Launcher => Ok(self.launcher_frame(frame)?),
+            Peer::Authenticator(login, serial) if frame.kind == MSG_AUTHENTICATED => {
+                let mut reader = Reader(frame.payload);
+                let by_gss = reader.u8()? != 0;
+                let principal = reader.string()?.to_vec();
+                let had_to_prove = reader.u8()? != 0;
+                let authenticated = Authenticated {
+                    method: reader.string()?.to_vec(),
+                    identity: reader.string()?.to_vec(),
+                };
+                reader.end()?;
+                self.connections.set_peer(number, Peer::Query);
+                (self.logins).authenticated_by_server(
+                    login,
+                    serial,
+                    by_gss.then_some(principal),
+                    had_to_prove.then_some(authenticated),
+                );
+                self.logins_want();
+                Ok(())
+            }
+            Peer::Authenticator(login, serial) if frame.kind == MSG_AWAITS_CLIENT => {
+                Ok(self.is_awaited((login, serial), Reader(frame.payload))?)
+            }
+            Peer::Native if frame.kind == MSG_AWAITS_CLIENT => {
+                let login = self.natives.login(number).ok_or(Offence::OutOfOrder)?;
+                Ok(self.is_awaited(login, Reader(frame.payload))?)
+            }
+            Peer::Encrypting(login, serial) if frame.kind == MSG_STARTUP => {
+                let encrypted = self.logins.encrypted(login, serial, frame.payload);
+                match encrypted {
+                    Some(native) => {
+                        self.natives.insert(number, native);
+                        self.look_at_others();
+                        self.connections.set_peer(number, Peer::Native);
+                    }
+                    None => {
+                        self.connections.set_peer(number, Peer::Query);
+                        self.connections.close(number);
+                    }
+                }
+                self.logins_want();
+                Ok(())
+            }
+            Peer::Native if frame.kind == MSG_NATIVE_IN => {
+                Ok(self.native_is_in(number, Reader(frame.payload))?)
+            }
+            Peer::Query
+            | Peer::Holder
+            | Peer::Native
+            | Peer::Authenticator(..)
+            | Peer::Encrypting(..) => Err(Offence::OutOfOrder),
+        }
+    }
+
+    fn too_long(&mut self, number: u32, kind: u32, session: SessionId) -> Result<(), Offence> {
+        match self.connections.peer(number) {
+            Some(Peer::Backend(slot)) => self.scheduler.too_long(slot, kind, session),
+            _ => Err(Malformed.into()),
+        }
+    }
+
+    fn put_long(
+        &mut self,
+        number: u32,
+        session: SessionId,
+        payload: Vec<u8>,
+    ) -> Result<(), Offence> {
+        match self.connections.peer(number) {
+            Some(Peer::Backend(slot)) => self.scheduler.put_long(slot, session, payload),
+            _ => Err(Offence::OutOfOrder),
+        }
+    }
+
+    fn hello(&mut self, number: u32, frame: Frame<'_>) -> Result<(), Offence> {
+        let mut reader = Reader(frame.payload);
+        let version = reader.u32()?;
+        if version != LAYOUT_VERSION {
+            let why = format!("layout version {version} is not {LAYOUT_VERSION}");
+            self.connections.refuse(number, &why);
+            return Ok(());
+        }
+        if frame.kind == MSG_HELLO_BACKEND {
+            return Ok(self.hello_backend(number, reader)?);
+        }
+        if frame.kind == MSG_HELLO_TICKET {
+            return Ok(self.hello_ticket(number, reader)?);
+        }
+        if reader.u64()? != self.control.secret {
+            self.connections.refuse(number, "the secret is wrong");
+            return Ok(());
+        }
+        let what = reader.u32()?;
+        match frame.kind {
+            MSG_HELLO_LAUNCHER => {
+                reader.end()?;
+                info!("a new launcher (process ID {what}) has connected");
+                self.connections.set_peer(number, Peer::Launcher);
+                self.launcher_connected(number);
+                Ok(())
+            }
+            MSG_HELLO_QUERY if what == QUERY_LEAVE_DATABASE => {
+                Ok(self.hold_database(number, frame.session, reader)?)
+            }
+            // A hold ends with its holder's connection, and with nothing else.
+            MSG_HELLO_QUERY if self.connections.peer(number) == Some(Peer::Holder) => {
+                Err(Offence::OutOfOrder)
+            }
+            MSG_HELLO_QUERY => {
+                reader.end()?;
+                self.connections.set_peer(number, Peer::Query);
+                match what {
+                    _ if !self.scheduler.has_session(frame.session) => {}
+                    QUERY_CANCEL => self.scheduler.tell(Event::Cancel(frame.session)),
+                    QUERY_TERMINATE => self.scheduler.tell(Event::Terminate(frame.session)),
+                    _ => {}
+                }
+                self.answer_query(number, what);
+                Ok(())
+            }
+            _ => Err(Offence::OutOfOrder),
+        }
+    }
+
+    fn hello_backend(&mut self, number: u32, mut reader: Reader<'_>) -> Result<(), Malformed> {
+        let (slot, secret, pid) = (reader.u32()?, reader.u64()?, reader.u32()?);
+        let identity = Identity {
+            role_oid: reader.u32()?,
+            database_oid: reader.u32()?,
+        };
+        reader.end()?;
+        let Some(socket) = self.connections.socket(number) else {
+            return Ok(());
+        };
+        let hello = Hello {
+            slot,
+            secret,
+            pid,
+            identity,
+        };
+        let is_process = self.connections.is_process(number, pid);
+        match (self.scheduler).hello_backend(&hello, number, socket, is_process) {
+            Ok(()) => self.connections.set_peer(number, Peer::Backend(slot)),
+            Err(Refusal::Malformed(malformed)) => return Err(malformed),
+            Err(Refusal::Told(why)) => self.connections.refuse(number, why),
+            Err(Refusal::Unreachable) => self.connections.close(number),
+        }
+        Ok(())
+    }
+
+    fn hello_ticket(&mut self, number: u32, mut reader: Reader<'_>) -> Result<(), Malformed> {
+        let (ticket, pid) = (reader.u64()?, reader.u32()?);
+        reader.end()?;
+        let is_process = self.connections.is_process(number, pid);
+        let taken = self.connections.socket(number).and_then(|socket| {
+            let fd = socket.as_raw_fd();
+            self.logins.hello_ticket(fd, ticket, pid, is_process)
+        });
+        match taken {
+            Some(Taken::Native(native)) => {
+                self.natives.insert(number, native);
+                self.look_at_others();
+                self.connections.set_peer(number, Peer::Native);
+            }
+            Some(Taken::ToAuthenticate(login, serial)) => {
+                let peer = Peer::Authenticator(login, serial);
+                self.connections.set_peer(number, peer);
+            }
+            Some(Taken::ToEncrypt(login, serial)) => {
+                let peer = Peer::Encrypting(login, serial);
+                self.connections.set_peer(number, peer);
+            }
+            None => self.connections.refuse(number, "the ticket is not good"),
+        }
+        self.logins_want();
+        Ok(())
+    }
+
+    /// Whose turn it is between a client and the process that is to let it in.
+    fn is_awaited(
+        &mut self,
+        (login, serial): LoginId,
+        mut reader: Reader<'_>,
+    ) -> Result<(), Malformed> {
+        let is_awaited = reader.u8()? != 0;
+        reader.end()?;
+        self.logins.is_awaited(login, serial, is_awaited);
+        Ok(())
+    }
+
+    /// The server has let a native session in. What it is told if that is one session
+    /// too many.
+    fn native_is_in(&mut self, number: u32, mut reader: Reader<'_>) -> Result<(), Malformed> {
+        let (role, superuser) = (reader.u32()?, reader.u8()? != 0);
+        reader.end()?;
+        let address = self.natives.address(number);
+        let room = address.map_or(Ok(()), |address| {
+            self.has_room_for(&address, role, superuser)
+        });
+        let room = room
+            .and_then(|()| answers::has_room_for_native(&self.scheduler, &self.natives, superuser));
+        if room.is_ok() {
+            self.natives.is_in(number, role);
+            if let Some((login, serial)) = self.natives.take_login(number) {
+                self.logins.native_is_in(login, serial);
+            }
+        }
+        let why = room.err();
+        let why = why.map(|why| (why.message, why.detail.unwrap_or_default()));
+        let (message, detail) = why.unwrap_or_default();
+        let answer = Writer::new(MSG_NATIVE_ANSWER, 0);
+        let answer = answer.string(&message).string(&detail).finish();
+        self.connections.send_all(number, vec![answer], Then::Wait);
+        Ok(())
+    }
+
+    /// Takes or confirms a hold on a database (holds.rs).
+    fn hold_database(
+        &mut self,
+        number: u32,
+        own: SessionId,
+        mut reader: Reader<'_>,
+    ) -> Result<(), Malformed> {
+        let forced = reader.u8()? != 0;
+        let database = reader.u32()?;
+        reader.end()?;
+        self.scheduler.hold(number, database, forced, own);
+        self.connections.set_peer(number, Peer::Holder);
+        Ok(())
+    }
+
+    /// At the end of each round: who is in a database that is held, as far as it is known.
+    /// The rows of a role add up.
+    pub(super) fn tell_holders(&mut self) {
+        for found in self.scheduler.take_found() {
+            let rows = (found.roles.into_iter())
+                .map(|(role, count)| Writer::new(MSG_ROW, 0).u32(role).u32(count).finish());
+            let done = found.is_all.then(|| Writer::new(MSG_DONE, 0).finish());
+            let frames = rows.chain(done).collect();
+            (self.connections).send_all(found.number, frames, Then::Wait);
+        }
+    }
+}
+
+// ---- Views ----------------------------------------------------------------
+//
+// Views are answered.
+//
+// Sessions, backends and pools are many: their rows are made and sent a slice at a
+// time, and everybody else is served in between.
+
+/// Looked at for all readers in a round: rows of so many sessions take a millisecond, with
+/// sending them.
+pub(super) const ROWS_A_ROUND: usize = 256;
+
+/// Who reads, and how far he has come, by control connection.
+#[derive(Default)]
+pub struct Readers {
+    at: HashMap<u32, ViewReader>,
+}
+
+struct ViewReader {
+    rows: Rows,
+    /// Behind them, where sessions are asked for: the next native one.
+    next_native: u32,
+}
+
+impl Readers {
+    pub fn forget(&mut self, number: u32) {
+        self.at.remove(&number);
+    }
+}
+
+impl Dispatcher {
+    /// The next slice, if the one before has been taken.
+    pub(super) fn read_on(&mut self, number: u32) {
+        let Some(at) = self.readers.at.get_mut(&number) else {
+            return;
+        };
+        if self.connections.has_unsent(number) {
+            return;
+        }
+        // Its event comes again.
+        let most = self.rows_left;
+        if most == 0 {
+            return;
+        }
+        let mut rows = self.scheduler.rows(&mut at.rows, most as u32);
+        if rows.is_none() && at.rows.view == View::Sessions {
+            rows = (self.natives).rows(&mut at.next_native, most);
+        }
+        if let Some(rows) = rows {
+            self.rows_left = 0;
+            self.turns.work += rows.len() * work::ROW;
+            return self.connections.send_all(number, rows, Then::More);
+        }
+        self.readers.forget(number);
+        let done = vec![Writer::new(MSG_DONE, 0).finish()];
+        self.connections.send_all(number, done, Then::Close);
+    }
+
+    /// The rows of one view, and the end of them; none of one that is not known.
+    pub(super) fn answer_query(&mut self, number: u32, what: u32) {
+        let view = match what {
+            QUERY_SESSIONS => Some(View::Sessions),
+            QUERY_BACKENDS => Some(View::Backends),
+            QUERY_POOLS => Some(View::Pools),
+            QUERY_TENANTS => Some(View::Tenants),
+            QUERY_POOL_SETTINGS => Some(View::PoolSettings),
+            _ => None,
+        };
+        if let Some(view) = view {
+            let rows = Rows::of(view);
+            let next_native = 0;
+            let reader = ViewReader { rows, next_native };
+            self.readers.at.insert(number, reader);
+            return self.connections.send_all(number, Vec::new(), Then::More);
+        }
+        let mut rows = match what {
+            QUERY_DISPATCHERS => vec![self.dispatcher_row()],
+            _ => Vec::new(),
+        };
+        rows.push(Writer::new(MSG_DONE, 0).finish());
+        self.connections.send_all(number, rows, Then::Close);
+    }
+
+    fn dispatcher_row(&self) -> Vec<u8> {
+        let (user_us, system_us) = process::cpu_time_us();
+        let counts = self.scheduler.counts();
+        let (accepted, logins_failed) = self.logins.counts();
+        let (used, limit) = self.scheduler.memory();
+        let sessions = self.scheduler.live_sessions();
+        Row::new()
+            .number(std::process::id())
+            .number(self.started_at)
+            .number(self.threads)
+            .number(sessions + self.logins.len())
+            .number(sessions)
+            .number(self.scheduler.waiting())
+            .number(accepted)
+            .number(counts.sessions)
+            .number(logins_failed)
+            .number(self.cancels)
+            .number(counts.assigned + counts.queued)
+            .number(counts.assigned)
+            .number(counts.queued)
+            .number(counts.backends_started)
+            .number(used)
+            .number(limit)
+            .number(user_us)
+            .number(system_us)
+            .flag(Some(self.parameters.login_by_server))
+            .number(self.turns.longest_us)
+            .finish()
+    }
+}

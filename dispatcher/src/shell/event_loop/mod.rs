@@ -1,0 +1,555 @@
+//! The event loop: what has happened goes to whom it concerns, and what that one
+//! wants of others goes to them.
+//!
+//! One thread has a [`Dispatcher`] at a time (`threads`). Its parts do not know of
+//! each other, but downwards: the launcher's questions go by the control
+//! connections, and who may come in is a matter of the scheduler's sessions.
+//!
+//! Within a round, events are handled as they came; what they cause is
+//! gathered and done once at the end: backends that died (an event of the same
+//! round may still name their sessions), then pools that have to be looked at.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `clients` | clients connect, log in, and become sessions; questions to the launcher |
+//! | `connections` | frames of backends, launchers and views; rows of views |
+//! | `shutdown` | the end of the server, of this dispatcher, and of an earlier one's backends |
+//!
+//! This file has the round itself, the timers, and the naps of a saturated pool.
+
+mod clients;
+mod connections;
+pub mod shutdown;
+
+use super::events::{source_of, token, Source, TurnClock, Turns};
+use super::jobs::Jobs;
+use super::link::connections::{Connections, Peer};
+use super::link::layout::shared::*;
+use super::link::memory::control::Control;
+use super::login::launcher::Launcher;
+use super::login::native::Natives;
+use super::login::ports::Ports;
+use super::login::Logins;
+use super::parameters::Parameters;
+use super::scheduler::Scheduler;
+use super::sys::epoll::{self, Epoll, Event, IN};
+use super::sys::process;
+use crate::core::{Event as Happened, Now};
+use connections::Readers;
+use shutdown::{Orphans, Server};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Microseconds from 1970 to 2000, the epoch of TimestampTz.
+const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
+
+/// One dispatcher.
+pub struct Dispatcher {
+    control: Control,
+    parameters: Arc<Parameters>,
+    /// Of the monotonic clock.
+    began_us: i64,
+    started_at: i64,
+    now: Now,
+    /// Events of this round.
+    round_events: usize,
+    /// Clients that may still be let in in this round, and rows still be sent.
+    accepts_left: usize,
+    rows_left: usize,
+    finished: bool,
+
+    scheduler: Scheduler,
+    logins: Logins,
+    ports: Ports,
+    natives: Natives,
+    jobs: Jobs,
+    launcher: Launcher,
+    connections: Connections,
+    /// For packets; empty while one is being read.
+    buffer: Vec<u8>,
+    control_path: PathBuf,
+    readers: Readers,
+    orphans: Orphans,
+    server: Server,
+    timers: Timers,
+    turns: Turns,
+    /// Wakes the main thread.
+    wake: OwnedFd,
+    /// Requests to cancel that were for a session of ours.
+    cancels: u64,
+    /// scheduler's count of closed sockets when it was last looked at.
+    closed_sockets: u64,
+    /// That wait for sessions.
+    threads: usize,
+}
+
+/// What a dispatcher is made of.
+pub struct Parts {
+    pub control: Control,
+    pub parameters: Arc<Parameters>,
+    pub epoll: Arc<Epoll>,
+    pub scheduler: Scheduler,
+    pub logins: Logins,
+    pub ports: Ports,
+    pub jobs: Jobs,
+    pub connections: Connections,
+    pub control_path: PathBuf,
+    /// The launcher's channel.
+    pub channel: OwnedFd,
+    pub postmaster: OwnedFd,
+    pub signals: OwnedFd,
+    /// Backend slots of live backends of an earlier dispatcher.
+    pub orphans: Vec<(u32, OwnedFd)>,
+    /// That wait for sessions.
+    pub threads: usize,
+}
+
+/// Now, as TimestampTz counts.
+fn timestamp() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    since.as_micros() as i64 - POSTGRES_EPOCH_US
+}
+
+impl Dispatcher {
+    pub fn new(parts: Parts) -> io::Result<Dispatcher> {
+        let Parts {
+            control,
+            parameters,
+            epoll,
+            jobs,
+            ..
+        } = parts;
+        let wake = process::eventfd()?;
+        epoll.add(wake.as_raw_fd(), IN, token(Source::Wake, 0))?;
+        epoll.add(jobs.fd(), IN, token(Source::Jobs, 0))?;
+        let server = Server::new(&epoll, parts.postmaster, parts.signals)?;
+        let mut dispatcher = Dispatcher {
+            control,
+            parameters,
+            began_us: process::monotonic_us(),
+            started_at: timestamp(),
+            now: Now::default(),
+            round_events: 0,
+            accepts_left: 0,
+            rows_left: 0,
+            finished: false,
+            scheduler: parts.scheduler,
+            logins: parts.logins,
+            ports: parts.ports,
+            natives: Natives::default(),
+            jobs,
+            launcher: Launcher::new(control),
+            connections: parts.connections,
+            buffer: vec![0; FRAME_MAX as usize],
+            control_path: parts.control_path,
+            readers: Readers::default(),
+            orphans: Orphans::new(control, parts.orphans),
+            server,
+            timers: Timers::default(),
+            turns: Turns::default(),
+            wake,
+            cancels: 0,
+            closed_sockets: 0,
+            threads: parts.threads,
+        };
+        dispatcher.show_parameters();
+        if let Some(number) = dispatcher.connections.add(parts.channel, Peer::Launcher) {
+            dispatcher.launcher_connected(number);
+        }
+        dispatcher.pid_file_changed();
+        Ok(dispatcher)
+    }
+
+    /// Since the start.
+    fn passed_us(&self, shared_us: i64) -> u64 {
+        (shared_us - self.began_us) as u64
+    }
+
+    fn read_clock(&mut self) {
+        let shared_us = process::monotonic_us();
+        self.now = Now {
+            us: self.passed_us(shared_us),
+            timestamp: timestamp(),
+            shared_us,
+        };
+        self.scheduler.set_clock(self.now);
+        self.logins.set_clock(self.now);
+    }
+
+    /// Microseconds of the monotonic clock at the round's begin.
+    pub fn now_us(&self) -> u64 {
+        self.now.us
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Every transaction is to go another way (pg_baton.force_migration).
+    pub fn is_tested(&self) -> bool {
+        self.parameters.force_migration
+    }
+
+    /// Has the main thread come out of its wait.
+    pub fn wake_main_thread(&self) {
+        process::signal_event(&self.wake);
+    }
+
+    /// What the server's processes see of the parameters.
+    fn show_parameters(&self) {
+        let forces = u32::from(self.parameters.force_migration);
+        self.control.header.force_migration.store(forces, SeqCst);
+    }
+
+    /// What has come, and what time has brought.
+    pub fn round(&mut self, events: &[Event], clock: &mut TurnClock) {
+        self.read_clock();
+        clock.begins(self.now.us);
+        self.turns.begins(self.now.us, events.len());
+        self.look_at_settings();
+        self.round_events = events.len();
+        self.accepts_left = clients::ACCEPTS_A_ROUND;
+        self.rows_left = connections::ROWS_A_ROUND;
+        self.scheduler.turn_begins();
+        for event in events {
+            self.event(*event);
+        }
+        self.bury_dead();
+        self.tick();
+        self.end_some_logins();
+        self.go_on_with_contexts();
+        self.scheduler.tell(Happened::RoundEnds);
+        self.scheduler.tell(Happened::MakeRoom);
+        self.ask_what_pools_want();
+        self.tell_holders();
+        self.turns.work += self.scheduler.take_work() + self.logins.take_work();
+        let now_us = self.passed_us(process::monotonic_us());
+        self.turns.ends(clock, now_us);
+    }
+
+    fn event(&mut self, event: Event) {
+        let (data, events) = (event.u64, event.events);
+        if data >> 32 != 0 {
+            return self.scheduler.session_event(data, events);
+        }
+        let Some((source, number)) = source_of(data) else {
+            return;
+        };
+        match source {
+            Source::Listener => self.accept_clients(number),
+            Source::ControlListener => self.accept_connections(),
+            Source::Control => self.connection_event(number, events),
+            Source::Login => {
+                self.logins.event(number);
+                self.logins_want();
+            }
+            Source::Opening => self.scheduler.opening_event(number),
+            Source::Queue => self.scheduler.tell(Happened::QueueHasRoom(number)),
+            Source::Postmaster => self.postmaster_gone(),
+            Source::PidFile => self.pid_file_changed(),
+            Source::Signals => self.signalled(),
+            Source::Jobs => self.jobs_done(),
+            Source::Errand => {
+                self.logins.errand_event(number);
+                self.logins_want();
+            }
+            Source::Wake => process::drain(&self.wake),
+            // Its events are in this round (threads.rs).
+            Source::Sessions => {}
+        }
+    }
+
+    /// A role's or a database's settings may have changed.
+    fn look_at_settings(&mut self) {
+        if let Some(changed) = self.scheduler.look_at_settings() {
+            // Answers say whose sessions are native.
+            let concerned = |role, database| changed.concerns(role, database);
+            self.logins.forget_answers(concerned);
+        }
+    }
+
+    /// The last things before the end.
+    pub fn leave(&mut self) {
+        self.ports.close();
+        let _ = std::fs::remove_file(&self.control_path);
+        self.logins.close_all();
+        self.scheduler.close_all();
+        self.logins.finish_relays();
+        let own_pid = std::process::id();
+        let word = &self.control.header.dispatcher_pid;
+        let _ = word.compare_exchange(own_pid, 0, SeqCst, SeqCst);
+    }
+}
+
+// ---- Timers ---------------------------------------------------------------
+//
+// What happens by time alone.
+//
+// A *tick* looks at what has limits in milliseconds and happens only while
+// there is such a thing; a *sweep* once a second looks at the rest. An idle
+// dispatcher does nothing but one sweep a second.
+
+const TICK_US: u64 = 20_000;
+const SWEEP_US: u64 = 1_000_000;
+
+/// When that was last.
+#[derive(Default)]
+pub struct Timers {
+    last_tick_us: u64,
+    last_sweep_us: u64,
+}
+
+impl Timers {
+    fn is_tick_due(&mut self, now_us: u64) -> bool {
+        let is_due = now_us >= self.last_tick_us + TICK_US;
+        if is_due {
+            self.last_tick_us = now_us;
+        }
+        is_due
+    }
+
+    fn is_sweep_due(&mut self, now_us: u64) -> bool {
+        let is_due = now_us >= self.last_sweep_us + SWEEP_US;
+        if is_due {
+            self.last_sweep_us = now_us;
+        }
+        is_due
+    }
+}
+
+impl Dispatcher {
+    fn needs_ticks(&self) -> bool {
+        self.logins.len() > 0
+            || self.ports.have_resting()
+            || self.orphans.want_ticks(self.now.us)
+            || self.scheduler.needs_ticks()
+    }
+
+    /// Is there something that must not wait for an event?
+    fn is_urgent(&self) -> bool {
+        self.scheduler.has_more() || self.logins.has_more() || self.connections.has_dead()
+    }
+
+    /// How long the loop may sleep.
+    pub fn next_timeout_ms(&self) -> i32 {
+        if self.is_urgent() {
+            return 0;
+        }
+        let period = if self.needs_ticks() {
+            TICK_US
+        } else {
+            SWEEP_US
+        };
+        period.div_ceil(1000) as i32
+    }
+
+    /// Called in each round.
+    fn tick(&mut self) {
+        let now_us = self.now.us;
+        if !self.timers.is_tick_due(now_us) {
+            return;
+        }
+        self.look_at_descriptors();
+        self.look_at_others();
+        self.logins.tick();
+        self.logins_want();
+        self.scheduler.tick();
+        self.stop_tick();
+        self.look_at_orphans(false);
+        if self.timers.is_sweep_due(now_us) {
+            self.sweep();
+        }
+    }
+
+    /// In each round.
+    fn end_some_logins(&mut self) {
+        if self.logins.has_more() {
+            let report = self.not_now();
+            self.logins.end_some(report.as_ref());
+            self.logins_want();
+        }
+    }
+
+    fn sweep(&mut self) {
+        self.forget_questions();
+        self.logins.log_left_out();
+        self.connections.expire_silent(self.now.us);
+        self.look_at_orphans(true);
+        self.scheduler.sweep();
+    }
+
+    fn look_at_orphans(&mut self, begins: bool) {
+        let now_us = self.now.us;
+        if (self.orphans).look(begins, now_us, &mut self.scheduler) {
+            self.look_at_others();
+        }
+    }
+
+    /// Who has connections of the server besides the pool's backends.
+    fn look_at_others(&mut self) {
+        let others = self.natives.connections_in() + self.logins.connections();
+        (self.scheduler).others_are(self.orphans.count(), others);
+        let left = self.scheduler.connections_left();
+        self.logins.connections_left(left);
+    }
+
+    /// Listeners that rest are tried again, and want of descriptors is news again
+    /// once a session has ended.
+    fn look_at_descriptors(&mut self) {
+        let closed = self.scheduler.closed_sockets();
+        if std::mem::replace(&mut self.closed_sockets, closed) != closed {
+            self.ports.descriptors_are_free();
+        }
+        for _ in self.ports.wake(self.now.us) {
+            self.connections.listen(true);
+        }
+    }
+}
+
+// ---- Naps -----------------------------------------------------------------
+//
+// Not waking up for each session that speaks, while nobody could serve it.
+//
+// A saturated pool whose transactions take a millisecond has an event each
+// fraction of one, and to be woken costs ten times what an event does. But as
+// long as its ready queue holds enough for all of its backends, a session that
+// speaks now only gets a place behind the others. So the dispatcher *naps*:
+// it waits for all but its sessions, until a batch of them will have spoken, or
+// the queue has run down to where the kernel calls it writable again (a
+// quarter), which is when the backends need more. docs/design/performance.md
+// has the figures.
+//
+// Order is not touched: the epoll lists sockets as they became readable.
+
+/// As many events are waited for.
+const BATCH: u64 = 32;
+/// For no longer, since sessions of pools that have no part in it may speak,
+/// too. No longer than a tick.
+const NAP_MAX_US: u64 = 20_000;
+/// In so short a time they gather by themselves, and the queue could run dry
+/// before the dispatcher is on a CPU again.
+const NAP_MIN_US: u64 = 1_500;
+/// A nap looks at each descriptor: with more it would cost what it saves.
+const DESCRIPTORS_MAX: usize = 256;
+/// A shorter nap was none: something else than sessions keeps us busy...
+const NAP_CUT_SHORT_US: u64 = 300;
+/// ... and for so many rounds it is not tried again.
+const ROUNDS_AWAKE: u32 = 16;
+
+/// How fast events come, and whether napping has been of use.
+#[derive(Default)]
+pub struct Arrivals {
+    /// Between two events, smoothed.
+    gap_us: u64,
+    last_us: u64,
+    /// Rounds without a nap still to come.
+    awake: u32,
+}
+
+impl Arrivals {
+    /// A round begins with so many events.
+    pub fn came(&mut self, count: usize, now_us: u64) {
+        let gap_us = now_us.saturating_sub(self.last_us) / count.max(1) as u64;
+        self.gap_us = (7 * self.gap_us + gap_us) / 8;
+        self.last_us = now_us;
+        self.awake = self.awake.saturating_sub(1);
+    }
+
+    /// How long a batch takes to come; None if that is not worth a nap.
+    fn nap_us(&self) -> Option<u64> {
+        let nap_us = (BATCH * self.gap_us).min(NAP_MAX_US);
+        (nap_us >= NAP_MIN_US && self.awake == 0).then_some(nap_us)
+    }
+
+    fn was_cut_short(&mut self) {
+        self.awake = ROUNDS_AWAKE;
+    }
+}
+
+/// What to wait for instead of sessions.
+pub struct Nap {
+    microseconds: u64,
+    readable: Vec<RawFd>,
+    writable: Vec<RawFd>,
+}
+
+impl Nap {
+    /// Blocks, NAP_MAX_US at most. A descriptor that another thread has closed
+    /// ends it, or what stands there now does not: it is only a nap.
+    pub fn take(&self, arrivals: &mut Arrivals) {
+        let began = Instant::now();
+        epoll::wait_for_some(&self.readable, &self.writable, self.microseconds);
+        if began.elapsed() < Duration::from_micros(NAP_CUT_SHORT_US) {
+            arrivals.was_cut_short();
+        }
+    }
+}
+
+impl Dispatcher {
+    /// Asked before a thread waits for events: a nap if nobody is the worse for
+    /// it. `has_all`: it waits not for sessions only.
+    pub fn nap(&self, arrivals: &Arrivals, has_all: bool) -> Option<Nap> {
+        let microseconds = arrivals.nap_us()?;
+        if self.is_urgent() || self.logins.len() > 0 || self.server.is_stopping() {
+            return None;
+        }
+        let writable = self.scheduler.saturated_queues()?;
+        let own = self
+            .connections
+            .descriptors()
+            .chain(self.ports.descriptors());
+        let readable: Vec<RawFd> = own.filter(|_| has_all).collect();
+        (writable.len() + readable.len() <= DESCRIPTORS_MAX).then_some(Nap {
+            microseconds,
+            readable,
+            writable,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrivals(gap_us: u64, a_round: usize) -> Arrivals {
+        let mut arrivals = Arrivals::default();
+        for round in 1..100 {
+            arrivals.came(a_round, round * gap_us * a_round as u64);
+        }
+        arrivals
+    }
+
+    #[test]
+    fn it_naps_for_a_batch_however_many_come_a_round() {
+        for a_round in [1, 4, 16] {
+            let nap_us = arrivals(100, a_round).nap_us().expect("is worth a nap");
+            assert!((2900..=3200).contains(&nap_us), "{a_round}: {nap_us}");
+        }
+    }
+
+    #[test]
+    fn it_never_naps_long_nor_for_what_gathers_by_itself() {
+        assert_eq!(arrivals(100_000, 1).nap_us(), Some(NAP_MAX_US));
+        assert_eq!(arrivals(15, 20).nap_us(), None);
+        assert_eq!(Arrivals::default().nap_us(), None);
+    }
+
+    #[test]
+    fn a_nap_that_was_of_no_use_is_not_tried_again_at_once() {
+        let mut arrivals = arrivals(100, 1);
+        arrivals.was_cut_short();
+        let mut now_us = 10_000;
+        for _ in 0..ROUNDS_AWAKE {
+            assert_eq!(arrivals.nap_us(), None);
+            now_us += 100;
+            arrivals.came(1, now_us);
+        }
+        assert!(arrivals.nap_us().is_some());
+    }
+}

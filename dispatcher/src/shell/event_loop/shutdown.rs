@@ -1,0 +1,361 @@
+//! The end of the server, of this dispatcher, and of backends that an earlier dispatcher
+//! has left behind.
+//!
+//! On the first sign the ports close. Sessions that no backend holds end at
+//! once with 57P01, as do the others when their backend gives them back; the
+//! server itself ends backends, or lets them finish, by the kind of shutdown
+//! it was asked for. The dispatcher ends when no backend is left, or with the
+//! postmaster. Native sessions by TLS are backends like others there: the server lets
+//! WAL senders go on until standbys have all, and transactions at a smart stop.
+
+use super::Dispatcher;
+use crate::core::Event;
+use crate::shell::events::{token, Source};
+use crate::shell::link::layout::shared::*;
+use crate::shell::link::memory::control::Control;
+use crate::shell::scheduler::Scheduler;
+use crate::shell::sys::epoll::{self, Epoll};
+use crate::shell::sys::process;
+use std::collections::{HashSet, VecDeque};
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+use tracing::{info, warn};
+
+/// With SIGTERM only this process ends, and does not wait for ever.
+const PATIENCE_US: u64 = 30_000_000;
+
+/// What tells of the end, and whether it has begun.
+pub struct Server {
+    epoll: Arc<Epoll>,
+    postmaster: OwnedFd,
+    pid_file: Option<OwnedFd>,
+    signals: OwnedFd,
+    /// Since when; None: it goes on.
+    stopping_since_us: Option<u64>,
+    /// It is the server that stops, not this process alone.
+    is_stopping_itself: bool,
+}
+
+impl Server {
+    pub fn new(epoll: &Arc<Epoll>, postmaster: OwnedFd, signals: OwnedFd) -> io::Result<Server> {
+        let pid_file = match process::watch_file(Path::new("postmaster.pid")) {
+            Ok(file) => Some(file),
+            Err(error) => {
+                warn!("could not watch postmaster.pid: {error}");
+                None
+            }
+        };
+        let watch = |fd: &OwnedFd, source| epoll.add(fd.as_raw_fd(), epoll::IN, token(source, 0));
+        watch(&postmaster, Source::Postmaster)?;
+        watch(&signals, Source::Signals)?;
+        if let Some(file) = &pid_file {
+            watch(file, Source::PidFile)?;
+        }
+        Ok(Server {
+            epoll: Arc::clone(epoll),
+            postmaster,
+            pid_file,
+            signals,
+            stopping_since_us: None,
+            is_stopping_itself: false,
+        })
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping_since_us.is_some()
+    }
+
+    /// postmaster.pid's eighth line is the server's status
+    /// (LOCK_FILE_LINE_PM_STATUS, miscadmin.h).
+    fn says_that_it_stops(&self, data_directory: &str) -> bool {
+        if let Some(file) = &self.pid_file {
+            process::drain(file);
+        }
+        let path = Path::new(data_directory).join("postmaster.pid");
+        let status = std::fs::read_to_string(path);
+        status.is_ok_and(|text| {
+            (text.lines().nth(7)).is_some_and(|status| status.trim() == "stopping")
+        })
+    }
+
+    /// Has it taken too long? Said once.
+    fn is_patience_over(&mut self, now_us: u64) -> bool {
+        let since = self.stopping_since_us.as_mut();
+        since.is_some_and(|since| {
+            let is_over = now_us > *since + PATIENCE_US;
+            if is_over {
+                *since = u64::MAX - PATIENCE_US;
+            }
+            is_over
+        })
+    }
+}
+
+impl Dispatcher {
+    pub(super) fn signalled(&mut self) {
+        process::drain(&self.server.signals);
+        self.stop("asked by a signal");
+    }
+
+    pub(super) fn postmaster_gone(&mut self) {
+        let _ = (self.server.epoll).delete(self.server.postmaster.as_raw_fd());
+        self.stop("the postmaster has gone");
+        self.scheduler.tell(Event::Abandon);
+        self.finished = true;
+    }
+
+    /// postmaster.pid has changed.
+    pub(super) fn pid_file_changed(&mut self) {
+        let directory = &self.parameters.data_directory;
+        if self.server.says_that_it_stops(directory) {
+            self.server_stops();
+        }
+    }
+
+    pub(super) fn server_stops(&mut self) {
+        self.server.is_stopping_itself = true;
+        self.stop("the server is stopping");
+    }
+
+    /// Begins to stop.
+    pub(super) fn stop(&mut self, why: &str) {
+        if self.server.is_stopping() {
+            return;
+        }
+        info!("shutting down: {why}");
+        self.server.stopping_since_us = Some(self.now.us);
+        self.ports.close();
+        self.logins.stop();
+        self.logins_want();
+        self.scheduler.stop();
+    }
+
+    /// Goes on with stopping; called at each tick.
+    pub(super) fn stop_tick(&mut self) {
+        if !self.server.is_stopping() {
+            return;
+        }
+        // By a signal to this process alone it would be waited for as long as they last.
+        let relayed = match self.server.is_stopping_itself {
+            true => self.natives.relayed(),
+            false => 0,
+        };
+        let left = self.scheduler.backend_count() + relayed;
+        if left == 0 && !self.scheduler.is_ending() {
+            info!("shut down");
+            self.finished = true;
+        } else if left > 0
+            && self.server.is_patience_over(self.now.us)
+            && !process::has_ended(&self.server.postmaster)
+        {
+            // The server may take hours for a smart shutdown; only say so once.
+            warn!("{left} backends still serve their sessions");
+        }
+    }
+}
+
+// ---- Backends of an earlier dispatcher ------------------------------------
+//
+// Backends of an earlier dispatcher, which serve its sessions to their end.
+//
+// The memory says which processes these are, and is not believed: what is no child
+// of the postmaster is none (`is_backend`), and from then on it is a descriptor
+// that tells when one has ended.
+//
+// Whose sessions an orphan had is known by the slots of sessions alone, and there may be
+// very many: some are looked at in each tick. The orphan's own slot is free when all have
+// been since it ended: until then nobody else has its number, which stands in those of
+// its sessions.
+
+/// So long after the start they are looked at in each tick: most have no session
+/// and end as soon as they notice.
+const END_US: u64 = 5_000_000;
+/// Slots of sessions that are looked at in one go: some 25 microseconds.
+const SESSIONS_AT_ONCE: usize = 4096;
+/// Processes: a system call each.
+const PROCESSES_AT_ONCE: usize = 256;
+
+/// Their slots.
+pub struct Orphans {
+    control: Control,
+    alive: VecDeque<(u32, OwnedFd)>,
+    /// So many of the first of these are still to be looked at.
+    to_look_at: usize,
+    lap: Lap,
+}
+
+/// A live backend of the server, if this number is one's.
+pub fn is_backend(pid: u32, postmaster: u32) -> Option<OwnedFd> {
+    let pidfd = process::pidfd(pid).ok()?;
+    process::is_child(pid, &pidfd, postmaster).then_some(pidfd)
+}
+
+impl Orphans {
+    pub fn new(control: Control, slots: Vec<(u32, OwnedFd)>) -> Orphans {
+        Orphans {
+            control,
+            alive: slots.into(),
+            to_look_at: 0,
+            lap: Lap::default(),
+        }
+    }
+
+    /// Those whose slots are not free yet.
+    pub fn count(&self) -> usize {
+        self.alive.len() + self.lap.dead()
+    }
+
+    /// Are they to be looked at in the next tick?
+    pub fn want_ticks(&self, now_us: u64) -> bool {
+        let are_expected_to_end = !self.alive.is_empty() && now_us < END_US;
+        are_expected_to_end || self.goes_on()
+    }
+
+    fn goes_on(&self) -> bool {
+        self.to_look_at > 0 || self.lap.is_on() || self.lap.dead() > 0
+    }
+
+    /// In each tick: the next ones. `begins`: all are to be looked at again, or it is soon
+    /// after the start. True if slots have become free.
+    pub fn look(&mut self, begins: bool, now_us: u64, scheduler: &mut Scheduler) -> bool {
+        let begins = begins || now_us < END_US;
+        if self.count() == 0 || !(begins || self.goes_on()) {
+            return false;
+        }
+        if begins && self.to_look_at == 0 {
+            self.to_look_at = self.alive.len();
+        }
+        self.look_at_processes();
+        if !self.lap.is_on() && (begins || self.lap.dead() > 0) {
+            self.lap.begin();
+        }
+        self.look_at_sessions(scheduler);
+        let buried = self.lap.take_buried();
+        for slot in &buried {
+            self.control.free_backend(*slot);
+            scheduler.slot_freed(*slot);
+        }
+        !buried.is_empty()
+    }
+
+    fn look_at_processes(&mut self) {
+        for _ in 0..self.to_look_at.min(PROCESSES_AT_ONCE) {
+            self.to_look_at -= 1;
+            let Some((slot, process)) = self.alive.pop_front() else {
+                return;
+            };
+            match process::has_ended(&process) {
+                true => self.lap.has_ended(slot),
+                false => self.alive.push_back((slot, process)),
+            }
+        }
+    }
+
+    /// Free are those of sessions whose backend has ended, or that it has ended.
+    fn look_at_sessions(&mut self, scheduler: &Scheduler) {
+        let sessions = self.control.sessions;
+        for index in self.lap.next(sessions.len()) {
+            let slot = &sessions[index];
+            let is_left = match slot.owner.load(SeqCst).checked_sub(1) {
+                Some(holder) => self.lap.is_dead(holder),
+                None => {
+                    slot.state.load(SeqCst) != STATE_FREE && !scheduler.has_session_in(index as u32)
+                }
+            };
+            if is_left {
+                self.control.clear_session(index as u32);
+            }
+        }
+    }
+}
+
+/// A look at all slots of sessions, and those whose sessions are looked for.
+#[derive(Default)]
+struct Lap {
+    /// The next one; None: none is under way.
+    next: Option<usize>,
+    /// Slots of backends that had ended before it began;
+    dead: HashSet<u32>,
+    /// and of those that have since: in the next one.
+    dead_since: HashSet<u32>,
+}
+
+impl Lap {
+    fn dead(&self) -> usize {
+        self.dead.len() + self.dead_since.len()
+    }
+
+    fn is_dead(&self, slot: u32) -> bool {
+        self.dead.contains(&slot) || self.dead_since.contains(&slot)
+    }
+
+    fn is_on(&self) -> bool {
+        self.next.is_some()
+    }
+
+    fn has_ended(&mut self, slot: u32) {
+        self.dead_since.insert(slot);
+    }
+
+    fn begin(&mut self) {
+        self.next = Some(0);
+        self.dead = std::mem::take(&mut self.dead_since);
+    }
+
+    /// The next ones, of so many.
+    fn next(&mut self, all: usize) -> Range<usize> {
+        let from = self.next.unwrap_or(all).min(all);
+        let end = all.min(from + SESSIONS_AT_ONCE);
+        self.next = Some(end).filter(|end| *end < all);
+        from..end
+    }
+
+    /// If that was all: those of whom no session is left.
+    fn take_buried(&mut self) -> HashSet<u32> {
+        match self.is_on() {
+            true => HashSet::new(),
+            false => std::mem::take(&mut self.dead),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_backend_s_slot_is_free_when_all_sessions_have_been_looked_at_since() {
+        const ALL: usize = 2 * SESSIONS_AT_ONCE + 10;
+        let mut lap = Lap::default();
+        let go_on = |lap: &mut Lap| {
+            let range = lap.next(ALL);
+            assert!(range.len() <= SESSIONS_AT_ONCE);
+            (range, lap.take_buried())
+        };
+        lap.has_ended(1);
+        lap.begin();
+        assert_eq!(go_on(&mut lap), (0..SESSIONS_AT_ONCE, HashSet::new()));
+        // Amid it: those of his sessions that were passed are seen in the next one.
+        lap.has_ended(2);
+        assert!(lap.is_dead(1) && lap.is_dead(2) && !lap.is_dead(3));
+        go_on(&mut lap);
+        let (range, buried) = go_on(&mut lap);
+        assert_eq!((range, buried), (ALL - 10..ALL, HashSet::from([1])));
+        assert!(!lap.is_on() && lap.dead() == 1);
+        lap.begin();
+        for _ in 0..2 {
+            assert!(go_on(&mut lap).1.is_empty() && lap.is_on());
+        }
+        assert_eq!(go_on(&mut lap).1, HashSet::from([2]));
+        assert!(!lap.is_on() && lap.dead() == 0);
+        // A server with no slots at all.
+        lap.has_ended(3);
+        lap.begin();
+        assert_eq!(lap.next(0), 0..0);
+        assert_eq!(lap.take_buried(), HashSet::from([3]));
+    }
+}

@@ -1,0 +1,233 @@
+//! The vocabulary of the event loop: what an event is about, the table whose entries events
+//! name by number, and what a turn of the loop costs.
+
+use super::sys::process;
+use tracing::debug;
+
+// ---- Tokens ---------------------------------------------------------------
+//
+// What an event of the epoll is about.
+//
+// An event's data is either a session id (generation in the upper half, never
+// 0) or, with an empty upper half, a [`Source`] and a number.
+
+/// What an event that is no session's is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Source {
+    Listener = 1,
+    ControlListener,
+    Control,
+    Login,
+    Opening,
+    Queue,
+    Postmaster,
+    PidFile,
+    Signals,
+    Jobs,
+    Errand,
+    Wake,
+    /// Another thread's epoll has events.
+    Sessions,
+}
+
+const SOURCES: [Source; 13] = [
+    Source::Listener,
+    Source::ControlListener,
+    Source::Control,
+    Source::Login,
+    Source::Opening,
+    Source::Queue,
+    Source::Postmaster,
+    Source::PidFile,
+    Source::Signals,
+    Source::Jobs,
+    Source::Errand,
+    Source::Wake,
+    Source::Sessions,
+];
+const NUMBER_BITS: u32 = 24;
+
+/// Event data of a source; numbers are below 2^24.
+pub fn token(source: Source, number: u32) -> u64 {
+    debug_assert!(number < 1 << NUMBER_BITS);
+    u64::from(((source as u32) << NUMBER_BITS) | number)
+}
+
+/// The other way; None if it is a session's, or nobody's.
+pub fn source_of(data: u64) -> Option<(Source, u32)> {
+    let word = u32::try_from(data).ok()?;
+    let source = SOURCES.get((word >> NUMBER_BITS).checked_sub(1)? as usize)?;
+    Some((*source, word & ((1 << NUMBER_BITS) - 1)))
+}
+
+// ---- Slab -----------------------------------------------------------------
+//
+// A table whose entries keep their number. Freed numbers are used again, so
+// whoever keeps a number across time compares a serial as well.
+
+/// The table; at most `limit` entries.
+pub struct Slab<T> {
+    entries: Vec<Option<T>>,
+    free: Vec<u32>,
+    limit: usize,
+}
+
+impl<T> Slab<T> {
+    pub fn new(limit: usize) -> Slab<T> {
+        Slab {
+            entries: Vec::new(),
+            free: Vec::new(),
+            limit,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// All are below this.
+    pub fn numbers(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    pub fn has_room(&self) -> bool {
+        self.len() < self.limit
+    }
+
+    /// The number of the new entry; None if the table is full.
+    pub fn insert(&mut self, entry: T) -> Option<u32> {
+        if let Some(number) = self.free.pop() {
+            self.entries[number as usize] = Some(entry);
+            return Some(number);
+        }
+        if self.entries.len() >= self.limit {
+            return None;
+        }
+        self.entries.push(Some(entry));
+        Some(self.entries.len() as u32 - 1)
+    }
+
+    pub fn get(&self, number: u32) -> Option<&T> {
+        self.entries.get(number as usize)?.as_ref()
+    }
+
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.entries.get_mut(number as usize)?.as_mut()
+    }
+
+    pub fn remove(&mut self, number: u32) -> Option<T> {
+        let entry = self.entries.get_mut(number as usize)?.take()?;
+        self.free.push(number);
+        Some(entry)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.entries
+            .iter()
+            .enumerate()
+            .filter_map(|(number, entry)| Some((number as u32, entry.as_ref()?)))
+    }
+}
+
+// ---- Turns ----------------------------------------------------------------
+//
+// How long the loop is at it before it looks for events again.
+//
+// What one client sends or owns may be of any size, and everybody else waits while the
+// loop is at it. So all that grows with it is done in slices, and what a turn took and
+// how much it did is measured: the view `pg_baton_dispatchers` shows the longest, and
+// the log (`debug`) each that was longer than those before.
+//
+// A turn's time is the thread's processor time, which is not others' to spoil. To read
+// that in each turn would cost as much as a short turn does, so it is read once a
+// millisecond: a turn is then no longer than what the thread has used since, and no
+// longer than the clock says.
+
+/// A sample is good for so long.
+const SAMPLE_US: u64 = 1_000;
+/// Shorter turns are of no interest.
+const NOTED_US: u64 = 1_000;
+
+/// One thread's.
+#[derive(Default)]
+pub struct TurnClock {
+    sampled_us: Option<u64>,
+    cpu_us: u64,
+}
+
+impl TurnClock {
+    /// A turn begins.
+    pub fn begins(&mut self, now_us: u64) {
+        let is_fresh = |sampled_us| now_us < sampled_us + SAMPLE_US;
+        if !self.sampled_us.is_some_and(is_fresh) {
+            self.sampled_us = Some(now_us);
+            self.cpu_us = process::thread_cpu_us();
+        }
+    }
+}
+
+/// The longest turns since the start.
+#[derive(Default)]
+pub struct Turns {
+    pub longest_us: u64,
+    /// The most that one has done, in pieces ([`work`]).
+    most_work: usize,
+    began_us: u64,
+    /// Of this turn.
+    pub work: usize,
+}
+
+impl Turns {
+    pub fn begins(&mut self, now_us: u64, events: usize) {
+        self.began_us = now_us;
+        self.work = events * work::EVENT;
+    }
+
+    pub fn ends(&mut self, clock: &TurnClock, now_us: u64) {
+        let took_us = now_us - self.began_us;
+        let is_most = self.work > self.most_work;
+        if !is_most && took_us <= self.longest_us.max(NOTED_US) {
+            return;
+        }
+        let took_us = took_us.min(process::thread_cpu_us() - clock.cpu_us);
+        self.most_work = self.most_work.max(self.work);
+        let is_longest = took_us > self.longest_us;
+        self.longest_us = self.longest_us.max(took_us);
+        if is_most || is_longest {
+            debug!("turn of {took_us} us, work {}", self.work);
+        }
+    }
+}
+
+/// What a turn of the loop does, in pieces ([`Turns`]).
+///
+/// A piece takes about a quarter of a microsecond on a machine of these years: a look at
+/// an item of a context, or 512 bytes of a long value. Other things count for several.
+pub mod work {
+    pub const EVENT: usize = 8;
+    pub const PACKET: usize = 8;
+    /// Of the core's.
+    pub const ACTION: usize = 16;
+    pub const ROW: usize = 16;
+    /// A step of a login.
+    pub const LOGIN: usize = 32;
+    /// Its end, with that of its connection.
+    pub const LOGIN_END: usize = 128;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_never_taken_for_sessions() {
+        for source in SOURCES {
+            let data = token(source, 0xff_ffff);
+            assert_eq!(data >> 32, 0);
+            assert_eq!(source_of(data), Some((source, 0xff_ffff)));
+        }
+        assert_eq!(source_of(0), None);
+        assert_eq!(source_of(u64::from(u32::MAX)), None);
+    }
+}

@@ -1,0 +1,711 @@
+//! Frames of the control connections: how they are written and read, and what the frames
+//! of views, backends and the launcher hold.
+
+use super::layout::shared::*;
+use super::layout::LoginMarks;
+use crate::protocol::{messages, Report};
+use crate::shell::sys::socket::Address;
+use crate::shell::tls::{Facts, Names};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+// ---- Frames ---------------------------------------------------------------
+//
+// Frames between the processes of one product: encoding and decoding.
+//
+// Free of I/O. Frames come from our own extension, yet every length is
+// checked: a backend gone wrong must not take the dispatcher with it.
+
+/// Most bytes of payload in one frame.
+pub const MAX_PAYLOAD: usize = (FRAME_MAX - FRAME_HEADER_SIZE) as usize;
+
+/// A payload ended before what it should hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a message between the dispatcher and the server is malformed")]
+pub struct Malformed;
+
+/// A received frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame<'a> {
+    pub kind: u32,
+    pub more: bool,
+    pub session: u64,
+    pub payload: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Takes a packet apart.
+    pub fn parse(packet: &'a [u8]) -> Result<Frame<'a>, Malformed> {
+        let mut reader = Reader(packet);
+        let kind = reader.u16()?;
+        let flags = reader.u16()?;
+        let length = reader.u32()?;
+        let session = reader.u64()?;
+        if length as usize != reader.0.len() || u32::from(flags) & !FRAME_MORE != 0 {
+            return Err(Malformed);
+        }
+        Ok(Frame {
+            kind: u32::from(kind),
+            more: u32::from(flags) & FRAME_MORE != 0,
+            session,
+            payload: reader.0,
+        })
+    }
+}
+
+/// Reads a payload from its front.
+pub struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub fn bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        if self.0.len() < length {
+            return Err(Malformed);
+        }
+        let (head, rest) = self.0.split_at(length);
+        self.0 = rest;
+        Ok(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        self.bytes(N)?.try_into().map_err(|_| Malformed)
+    }
+
+    pub fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(u8::from_ne_bytes(self.array()?))
+    }
+
+    pub fn u16(&mut self) -> Result<u16, Malformed> {
+        Ok(u16::from_ne_bytes(self.array()?))
+    }
+
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_ne_bytes(self.array()?))
+    }
+
+    pub fn i32(&mut self) -> Result<i32, Malformed> {
+        Ok(i32::from_ne_bytes(self.array()?))
+    }
+
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_ne_bytes(self.array()?))
+    }
+
+    pub fn i64(&mut self) -> Result<i64, Malformed> {
+        Ok(i64::from_ne_bytes(self.array()?))
+    }
+
+    /// There is no more.
+    pub fn end(&self) -> Result<(), Malformed> {
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => Err(Malformed),
+        }
+    }
+
+    /// u32 length and bytes.
+    pub fn string(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.u32()?;
+        self.bytes(length as usize)
+    }
+}
+
+/// Writes one frame.
+pub struct Writer(Vec<u8>);
+
+impl Writer {
+    pub fn new(kind: u32, session: u64) -> Writer {
+        let mut bytes = Vec::with_capacity(64);
+        bytes.extend_from_slice(&(kind as u16).to_ne_bytes());
+        bytes.extend_from_slice(&[0; 6]);
+        bytes.extend_from_slice(&session.to_ne_bytes());
+        Writer(bytes)
+    }
+
+    pub fn u8(mut self, value: u8) -> Writer {
+        self.0.push(value);
+        self
+    }
+
+    pub fn u16(mut self, value: u16) -> Writer {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub fn u32(mut self, value: u32) -> Writer {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub fn u64(mut self, value: u64) -> Writer {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub fn bytes(mut self, value: &[u8]) -> Writer {
+        self.0.extend_from_slice(value);
+        self
+    }
+
+    pub fn string(self, value: &[u8]) -> Writer {
+        self.u32(value.len() as u32).bytes(value)
+    }
+
+    /// A string or, if None, NULL (rows of views only).
+    pub fn nullable(self, value: Option<&[u8]>) -> Writer {
+        match value {
+            Some(value) => self.string(value),
+            None => self.u32(u32::MAX),
+        }
+    }
+
+    /// The frame. Callers keep payloads below [`MAX_PAYLOAD`].
+    pub fn finish(mut self) -> Vec<u8> {
+        let length = self.0.len() - FRAME_HEADER_SIZE as usize;
+        debug_assert!(length <= MAX_PAYLOAD);
+        self.0[4..8].copy_from_slice(&(length as u32).to_ne_bytes());
+        self.0
+    }
+}
+
+/// A frame without payload, on the stack: for the hot path.
+pub fn bare(kind: u32, session: u64) -> [u8; FRAME_HEADER_SIZE as usize] {
+    let mut frame = [0; FRAME_HEADER_SIZE as usize];
+    frame[..2].copy_from_slice(&(kind as u16).to_ne_bytes());
+    frame[8..].copy_from_slice(&session.to_ne_bytes());
+    frame
+}
+
+/// Name NUL value NUL ...: the pairs of a REPORTED value.
+pub fn pairs(mut bytes: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    std::iter::from_fn(move || {
+        let mut next = || {
+            let end = bytes.iter().position(|byte| *byte == 0)?;
+            let (text, rest) = bytes.split_at(end);
+            bytes = &rest[1..];
+            Some(text)
+        };
+        Some((next()?, next()?))
+    })
+}
+
+/// Is it whole pairs, and nothing else?
+pub fn are_pairs(bytes: &[u8]) -> bool {
+    let ends = bytes.iter().filter(|byte| **byte == 0).count();
+    bytes.last().is_none_or(|last| *last == 0) && ends % 2 == 0
+}
+
+// ---- Rows of views --------------------------------------------------------
+//
+// Rows of the views, as frames for who asks.
+
+/// One row under construction.
+pub struct Row {
+    writer: Writer,
+    columns: u32,
+}
+
+impl Row {
+    pub fn new() -> Row {
+        Row {
+            writer: Writer::new(MSG_ROW, 0),
+            columns: 0,
+        }
+    }
+
+    fn value(self, value: Option<&[u8]>) -> Row {
+        Row {
+            writer: self.writer.nullable(value),
+            columns: self.columns + 1,
+        }
+    }
+
+    pub fn bytes(self, value: &[u8]) -> Row {
+        self.value(Some(value))
+    }
+
+    pub fn text(self, value: &str) -> Row {
+        self.bytes(value.as_bytes())
+    }
+
+    pub fn number(self, value: impl std::fmt::Display) -> Row {
+        self.text(&value.to_string())
+    }
+
+    pub fn optional(self, value: Option<impl std::fmt::Display>) -> Row {
+        let text = value.map(|value| value.to_string());
+        self.value(text.as_deref().map(str::as_bytes))
+    }
+
+    /// None is NULL.
+    pub fn flag(self, value: Option<bool>) -> Row {
+        self.optional(value.map(|value| if value { "t" } else { "f" }))
+    }
+
+    pub fn finish(self) -> Vec<u8> {
+        let mut frame = self.writer.finish();
+        // The number of columns comes first in the payload.
+        let at = FRAME_HEADER_SIZE as usize;
+        frame.splice(at..at, self.columns.to_ne_bytes());
+        let length = (frame.len() - at) as u32;
+        frame[4..8].copy_from_slice(&length.to_ne_bytes());
+        frame
+    }
+}
+
+/// As pg_stat_activity has it.
+pub fn port_of(address: &Address) -> i32 {
+    if address.is_local() {
+        -1
+    } else {
+        i32::from(address.port)
+    }
+}
+
+// ---- Messages of backends -------------------------------------------------
+//
+// What a backend may say on its control connection, read to its exact end.
+//
+// Free of I/O. Who may say it, and of which session, is not known here
+// (scheduler/attach.rs).
+
+/// Kinds of items that a backend may change; STARTUP is the dispatcher's.
+const KINDS: std::ops::RangeInclusive<u32> = KIND_RESET..=KIND_OTHER;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackendSays<'a> {
+    Put {
+        kind: u16,
+        key: &'a [u8],
+        aux: i64,
+        /// A statement's counters.
+        counters: Option<Counters>,
+        value: &'a [u8],
+    },
+    Delete {
+        kind: u16,
+        key: &'a [u8],
+    },
+    Release,
+    /// `notices` are whole messages; `reported` is pairs of strings.
+    Greeted {
+        lasts: u32,
+        start_settings: u64,
+        notices: &'a [u8],
+        reported: &'a [u8],
+    },
+    /// The client has gone, or is cut off.
+    Ended {
+        is_cut: bool,
+    },
+    Dedicated {
+        has_cause: bool,
+    },
+    Retiring {
+        /// `RETIRES_*`
+        cause: u32,
+        why: &'a [u8],
+    },
+}
+
+/// A `BatonStatementCounter`; only backends understand it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// The bytes of two floating-point numbers.
+    pub costs: [u64; 2],
+    pub plans: [i64; 2],
+}
+
+impl<'a> BackendSays<'a> {
+    /// None: no backend may say that.
+    pub fn parse(frame: &Frame<'a>) -> Result<Option<BackendSays<'a>>, Malformed> {
+        let mut reader = Reader(frame.payload);
+        let said = match frame.kind {
+            MSG_PUT => {
+                let (kind, key) = item(&mut reader)?;
+                let has_counters = match reader.u32()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Malformed),
+                };
+                let aux = reader.i64()?;
+                let mut counters = None;
+                if has_counters {
+                    counters = Some(Counters {
+                        costs: [reader.u64()?, reader.u64()?],
+                        plans: [reader.i64()?, reader.i64()?],
+                    });
+                }
+                return Ok(Some(BackendSays::Put {
+                    kind,
+                    key,
+                    aux,
+                    counters,
+                    value: reader.0,
+                }));
+            }
+            MSG_DELETE => {
+                let (kind, key) = item(&mut reader)?;
+                BackendSays::Delete { kind, key }
+            }
+            MSG_RELEASE => BackendSays::Release,
+            MSG_GREETED => {
+                let lasts = reader.u32()?;
+                let start_settings = reader.u64()?;
+                let notices = reader.string()?;
+                let reported = reader.0;
+                if lasts & !(GREETING_OF_ROLES | GREETING_BY_PRIVILEGES) > GREETING_NAMES
+                    || !messages::are_notices(notices)
+                    || !are_pairs(reported)
+                {
+                    return Err(Malformed);
+                }
+                return Ok(Some(BackendSays::Greeted {
+                    lasts,
+                    start_settings,
+                    notices,
+                    reported,
+                }));
+            }
+            MSG_END => match reader.u32()? {
+                END_CLIENT_CLOSED | END_CLIENT_TERMINATED => BackendSays::Ended { is_cut: false },
+                END_ERROR => BackendSays::Ended { is_cut: true },
+                _ => return Err(Malformed),
+            },
+            MSG_DEDICATED => match reader.u32()? {
+                cause if cause as usize >= CAUSES.len() => return Err(Malformed),
+                cause => BackendSays::Dedicated {
+                    has_cause: cause != CAUSE_NONE,
+                },
+            },
+            MSG_RETIRING => BackendSays::Retiring {
+                cause: match reader.u32()? {
+                    cause @ RETIRES_ASKED..=RETIRES_SETTINGS => cause,
+                    _ => return Err(Malformed),
+                },
+                why: reader.string()?,
+            },
+            _ => return Ok(None),
+        };
+        reader.end()?;
+        Ok(Some(said))
+    }
+}
+
+fn item<'a>(reader: &mut Reader<'a>) -> Result<(u16, &'a [u8]), Malformed> {
+    let kind = reader.u16()?;
+    if !KINDS.contains(&u32::from(kind)) {
+        return Err(Malformed);
+    }
+    let length = reader.u16()?;
+    Ok((kind, reader.bytes(usize::from(length))?))
+}
+
+// ---- Questions to the launcher --------------------------------------------
+//
+// What the launcher is asked about a client, and what it answers.
+
+/// All that a question consists of, the client's port apart.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Who {
+    pub user: Vec<u8>,
+    pub database: Vec<u8>,
+    pub os_user: String,
+    family: u16,
+    address: [u8; 16],
+    /// None without TLS.
+    pub tls: Option<WhoByTls>,
+}
+
+/// What is asked of a client that speaks TLS.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct WhoByTls {
+    /// Its certificate would have been checked.
+    pub has_ca: bool,
+    pub certificate: Option<Names>,
+}
+
+impl WhoByTls {
+    pub fn of(facts: &Facts) -> WhoByTls {
+        WhoByTls {
+            has_ca: facts.has_ca,
+            certificate: (facts.certificate.as_ref()).map(|certificate| certificate.names.clone()),
+        }
+    }
+}
+
+impl Who {
+    pub fn new(
+        user: &[u8],
+        database: &[u8],
+        os_user: String,
+        address: &Address,
+        tls: Option<WhoByTls>,
+    ) -> Who {
+        Who {
+            user: user.to_vec(),
+            database: database.to_vec(),
+            os_user,
+            family: address.family,
+            address: address.bytes,
+            tls,
+        }
+    }
+
+    /// The question; the client's port is no part of what makes a question.
+    pub fn frame(&self, request: u32, address: &Address) -> Vec<u8> {
+        let names = self.tls.as_ref().and_then(|tls| tls.certificate.as_ref());
+        Writer::new(MSG_LOGIN_QUESTION, 0)
+            .u32(request)
+            .u8(u8::from(!address.is_local()))
+            .u8(address.family as u8)
+            .bytes(&address.bytes)
+            .u16(address.port)
+            .string(&self.user)
+            .string(&self.database)
+            .string(self.os_user.as_bytes())
+            .u8(u8::from(self.tls.is_some()))
+            .u8(u8::from(self.tls.as_ref().is_some_and(|tls| tls.has_ca)))
+            .u8(u8::from(names.is_some()))
+            .string(names.map_or(&[], |names| &names.common))
+            .string(names.map_or(&[], |names| &names.distinguished))
+            .finish()
+    }
+}
+
+/// What the launcher says of a client.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    pub method: u32,
+    pub method_name: Vec<u8>,
+    pub verifier: Vec<u8>,
+    pub password_expired: bool,
+    pub role: u32,
+    pub database: u32,
+    pub superuser: bool,
+    pub role_limit: i32,
+    pub database_limit: i32,
+    pub role_backends: i32,
+    pub database_backends: i32,
+    pub refusal: Option<Report>,
+    pub refuse_before_authentication: bool,
+    /// At once, too, unless a backend authenticates it: that refuses it, and other
+    /// libraries' hooks hear of it. Its certificate is not this role's.
+    pub refuse_method: bool,
+    /// The refusal comes when the client has proved itself, in place of
+    /// AuthenticationOk: its certificate is not this role's.
+    pub refuse_proof: bool,
+    pub peer_allowed: bool,
+    /// TimestampTz up to which the answer may be given again, but for its counts of
+    /// connections; 0: not at all.
+    pub good_until: i64,
+    /// Only a backend can say whether this role may connect: it must greet.
+    pub ask_backend: bool,
+    /// One must greet, for login triggers are to fire.
+    pub fires_triggers: bool,
+    /// Whether it becomes native: BATON_NATIVE_*.
+    pub native: u32,
+    /// pg_baton.pool_max_sessions for its role and database; None: no limit.
+    pub max_sessions: Option<usize>,
+    /// Backends that serve it serve no other role.
+    pub is_apart: bool,
+    /// Which changes make it old.
+    pub marks: LoginMarks,
+    /// Somebody has come in by it; of all its copies.
+    pub has_let_in: Arc<AtomicBool>,
+}
+
+impl Answer {
+    /// Connections count for it, which come and go without a word: whoever comes in
+    /// must have been asked about since.
+    pub fn counts_connections(&self) -> bool {
+        self.role_limit >= 0 || self.database_limit >= 0
+    }
+
+    /// Somebody has come in by it.
+    pub fn lets_in(&self) {
+        self.has_let_in.store(true, Relaxed);
+    }
+
+    pub fn has_let_in(&self) -> bool {
+        self.has_let_in.load(Relaxed)
+    }
+
+    /// The client has to prove itself, by what this answer says.
+    pub fn demands_proof(&self) -> bool {
+        matches!(self.method, AUTH_SCRAM | AUTH_MD5 | AUTH_PASSWORD)
+    }
+
+    /// pg_hba.conf's method is cert.
+    pub fn is_by_certificate(&self) -> bool {
+        self.method_name == b"cert"
+    }
+
+    /// The peer's system user may not be this role.
+    pub fn is_refused_peer(&self) -> bool {
+        self.method == AUTH_PEER && !self.peer_allowed
+    }
+
+    /// Request number and answer.
+    pub fn parse(payload: &[u8]) -> Result<(u32, Answer), Malformed> {
+        let mut reader = Reader(payload);
+        let request = reader.u32()?;
+        let mut answer = Answer {
+            method: reader.u32()?,
+            method_name: reader.string()?.to_vec(),
+            verifier: reader.string()?.to_vec(),
+            password_expired: reader.u8()? != 0,
+            ..Answer::default()
+        };
+        answer.role = reader.u32()?;
+        answer.database = reader.u32()?;
+        answer.superuser = reader.u8()? != 0;
+        answer.role_limit = reader.i32()?;
+        answer.database_limit = reader.i32()?;
+        answer.role_backends = reader.i32()?;
+        answer.database_backends = reader.i32()?;
+        let sqlstate = reader.string()?;
+        let (message, detail, hint) = (reader.string()?, reader.string()?, reader.string()?);
+        if let Ok(sqlstate) = <&[u8; 5]>::try_from(sqlstate) {
+            let mut report = Report::fatal(sqlstate, message);
+            if !detail.is_empty() {
+                report = report.with_detail(detail);
+            }
+            if !hint.is_empty() {
+                report = report.with_hint(hint);
+            }
+            answer.refusal = Some(report);
+        }
+        let refuse_when = reader.u8()?;
+        answer.refuse_before_authentication = refuse_when == 1;
+        answer.refuse_proof = refuse_when == 2;
+        answer.refuse_method = refuse_when == 3;
+        answer.peer_allowed = reader.string()? == b"1";
+        answer.good_until = reader.i64()?;
+        let greeter = reader.u8()?;
+        answer.ask_backend = greeter == 1;
+        answer.fires_triggers = greeter == 2;
+        answer.native = u32::from(reader.u8()?);
+        answer.max_sessions = usize::try_from(reader.i32()?).ok();
+        answer.is_apart = reader.u8()? != 0;
+        let concerns = u32::from(reader.u8()?);
+        answer.marks = LoginMarks {
+            any_role: concerns & CONCERNS_ANY_ROLE != 0,
+            any_database: concerns & CONCERNS_ANY_DATABASE != 0,
+            memberships: concerns & CONCERNS_MEMBERSHIPS != 0,
+            role_hash: reader.u32()?,
+            database_hash: reader.u32()?,
+        };
+        Ok((request, answer))
+    }
+
+    /// May there be so many of ours, beside the others that there are, within
+    /// this CONNECTION LIMIT?
+    pub fn fits(&self, limit: i32, others: i32, ours: usize) -> bool {
+        limit < 0 || self.superuser || i64::from(others) + ours as i64 <= i64::from(limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_as_they_were_written() {
+        let bytes = Writer::new(MSG_PUT, 7)
+            .u16(3)
+            .string(b"key")
+            .nullable(None)
+            .finish();
+        let frame = Frame::parse(&bytes).unwrap();
+        assert_eq!((frame.kind, frame.session, frame.more), (MSG_PUT, 7, false));
+        let mut reader = Reader(frame.payload);
+        assert_eq!(reader.u16(), Ok(3));
+        assert_eq!(reader.string(), Ok(&b"key"[..]));
+        assert_eq!(reader.u32(), Ok(u32::MAX));
+        assert_eq!(reader.u8(), Err(Malformed));
+        assert_eq!(Frame::parse(&bytes[..bytes.len() - 1]), Err(Malformed));
+        assert_eq!(Frame::parse(&bare(MSG_POKE, 9)).unwrap().session, 9);
+        assert_eq!(Frame::parse(&[0; 3]), Err(Malformed));
+    }
+
+    #[test]
+    fn a_string_longer_than_its_frame_is_malformed() {
+        let bytes = Writer::new(MSG_PUT, 7).u32(100).bytes(b"x").finish();
+        let frame = Frame::parse(&bytes).unwrap();
+        assert_eq!(Reader(frame.payload).string(), Err(Malformed));
+    }
+
+    #[test]
+    fn pairs_end_where_a_half_begins() {
+        let all: Vec<_> = pairs(b"a\x001\0b\0\0c").collect();
+        assert_eq!(all, [(&b"a"[..], &b"1"[..]), (b"b", b"")]);
+        assert!(are_pairs(b"") && are_pairs(b"a\x001\0b\0\0"));
+        assert!(!are_pairs(b"a\0") && !are_pairs(b"a\x001\0b") && !are_pairs(b"a\x001"));
+    }
+
+    #[test]
+    fn an_answer_is_read_as_the_header_says() {
+        let of = |sqlstate: &[u8], refuse_when, greeter| {
+            let frame = Writer::new(MSG_LOGIN_ANSWER, 0)
+                .u32(7)
+                .u32(AUTH_SCRAM)
+                .string(b"scram-sha-256")
+                .string(b"SCRAM")
+                .u8(0)
+                .u32(10)
+                .u32(5)
+                .u8(1)
+                .u32(3)
+                .u32(u32::MAX)
+                .u32(1)
+                .u32(2)
+                .string(sqlstate)
+                .string(b"message")
+                .string(b"")
+                .string(b"hint")
+                .u8(refuse_when)
+                .string(b"1")
+                .u64(9)
+                .u8(greeter)
+                .u8(1)
+                .u32(4)
+                .u8(1)
+                .u8((CONCERNS_ANY_DATABASE | CONCERNS_MEMBERSHIPS) as u8)
+                .u32(11)
+                .u32(12)
+                .finish();
+            frame[16..].to_vec()
+        };
+        let payload = |sqlstate: &[u8]| of(sqlstate, 1, 1);
+        let (request, answer) = Answer::parse(&payload(b"28000")).unwrap();
+        assert_eq!(
+            (request, answer.role_limit, answer.database_limit),
+            (7, 3, -1)
+        );
+        assert_eq!((answer.role, answer.database), (10, 5));
+        assert_eq!((answer.good_until, answer.ask_backend), (9, true));
+        assert_eq!(
+            (answer.native, answer.max_sessions, answer.is_apart),
+            (NATIVE_POOL_MODE, Some(4), true)
+        );
+        let marks = LoginMarks {
+            any_role: false,
+            any_database: true,
+            memberships: true,
+            role_hash: 11,
+            database_hash: 12,
+        };
+        assert_eq!(answer.marks, marks);
+        assert!(answer.superuser && answer.peer_allowed && answer.refuse_before_authentication);
+        let other = Answer::parse(&of(b"28000", 3, 2)).unwrap().1;
+        assert!(other.refuse_method && !other.refuse_before_authentication && !other.refuse_proof);
+        assert!(other.fires_triggers && !other.ask_backend && !answer.fires_triggers);
+        let report = answer.refusal.unwrap();
+        assert_eq!((report.detail, report.hint), (None, Some(b"hint".to_vec())));
+        assert!(Answer::parse(&payload(b"")).unwrap().1.refusal.is_none());
+        for length in 0..payload(b"").len() {
+            assert!(Answer::parse(&payload(b"")[..length]).is_err());
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The log: standard error is the server's, so lines look like the server's.
+//!
+//! A pipe to the log collector may be slow, stopped or at a full disk: so a thread
+//! writes to it, and the loop never waits for it. Lines that do not fit in between
+//! are lost, and the next one that is written says how many. A file takes a line at
+//! once, so that whoever has had an answer finds in it what a backend of stock would
+//! have written before.
+//!
+//! The thread has begun before files are given up (sys/process.rs), which each thread
+//! does for itself and for those that it starts. So it is told to, or who controls
+//! this program would use it.
+
+use super::sys::process;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+use tracing::{Event, Level, Subscriber};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::EnvFilter;
+
+struct ServerFormat;
+
+impl<S, N> FormatEvent<S, N> for ServerFormat
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        // The words of elog.c; INFO is what the server calls LOG.
+        let word = match *event.metadata().level() {
+            Level::ERROR => "ERROR",
+            Level::WARN => "WARNING",
+            Level::INFO => "LOG",
+            Level::DEBUG => "DEBUG1",
+            Level::TRACE => "DEBUG5",
+        };
+        let (time, pid) = (timestamp(SystemTime::now()), std::process::id());
+        write!(writer, "{time} UTC [{pid}] {word}:  pg_baton: ")?;
+        let mut text = String::new();
+        context
+            .field_format()
+            .format_fields(Writer::new(&mut text), event)?;
+        writeln!(writer, "{}", on_one_entry(&text))
+    }
+}
+
+/// As append_with_tabs (elog.c): what comes from outside can begin no entry of
+/// its own.
+fn on_one_entry(text: &str) -> String {
+    text.replace('\n', "\n\t")
+}
+
+/// Year to millisecond, in UTC.
+fn timestamp(now: SystemTime) -> String {
+    let since = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let seconds = since.as_secs();
+    let (year, month, day) = date(seconds / 86_400);
+    let of_day = seconds % 86_400;
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}.{:03}",
+        of_day / 3600,
+        of_day / 60 % 60,
+        of_day % 60,
+        since.subsec_millis()
+    )
+}
+
+/// The civil date of a day counted from 1970-01-01.
+fn date(days: u64) -> (u64, u64, u64) {
+    let is_leap = |year: u64| year % 4 == 0 && year % 100 != 0 || year % 400 == 0;
+    let (mut year, mut rest) = (1970, days);
+    loop {
+        let length = if is_leap(year) { 366 } else { 365 };
+        if rest < length {
+            break;
+        }
+        rest -= length;
+        year += 1;
+    }
+    let february = if is_leap(year) { 29 } else { 28 };
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if rest < length {
+            break;
+        }
+        rest -= length;
+        month += 1;
+    }
+    (year, month, rest + 1)
+}
+
+/// So many lines may wait to be written; a line is some 100 bytes.
+const LINES_WAITING: usize = 8_192;
+
+/// What writes the log. Dropped at the end of the program, it writes what still
+/// waits, for at most a second.
+pub struct Log {
+    _worker: Option<WorkerGuard>,
+}
+
+/// The thread that writes is to give files up.
+static GIVES_UP_FILES: AtomicBool = AtomicBool::new(false);
+/// By which it is woken.
+static LINES: OnceLock<NonBlocking> = OnceLock::new();
+
+/// Standard error, and what has not reached it.
+struct Stderr {
+    lost: Arc<OnceLock<ErrorCounter>>,
+    told: usize,
+    has_files: bool,
+}
+
+impl Stderr {
+    /// It cannot fail here: it has not where it was done first.
+    fn give_up_files(&mut self) {
+        if self.has_files && GIVES_UP_FILES.load(SeqCst) {
+            self.has_files = process::confine_files().is_err();
+        }
+    }
+}
+
+impl Write for Stderr {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.give_up_files();
+        let lost = self.lost.get().map_or(0, ErrorCounter::dropped_lines);
+        let told = std::mem::replace(&mut self.told, lost);
+        let mut stderr = io::stderr().lock();
+        if lost > told {
+            stderr.write_all(lost_lines(SystemTime::now(), lost - told).as_bytes())?;
+        }
+        stderr.write_all(line)?;
+        Ok(line.len())
+    }
+
+    /// After each line or several, empty ones too.
+    fn flush(&mut self) -> io::Result<()> {
+        self.give_up_files();
+        io::stderr().flush()
+    }
+}
+
+fn lost_lines(now: SystemTime, lost: usize) -> String {
+    let (time, pid) = (timestamp(now), std::process::id());
+    format!("{time} UTC [{pid}] WARNING:  pg_baton: {lost} lines of the dispatcher's log were lost, because the log took none\n")
+}
+
+/// The last line of a program that has found a fault of its own.
+fn panic_line(now: SystemTime, place: &str, what: &str) -> String {
+    let (time, pid) = (timestamp(now), std::process::id());
+    let text = on_one_entry(&format!(
+        "the dispatcher's program failed at {place}: {what}"
+    ));
+    format!("{time} UTC [{pid}] FATAL:  pg_baton: {text}\n")
+}
+
+/// A panic is written at once, by who has it, as a line like the server's: the thread
+/// that writes others may not come to it.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        let payload = panic.payload();
+        let what = (payload.downcast_ref::<&str>().copied())
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let place = place.as_deref().unwrap_or("an unknown place");
+        let line = panic_line(SystemTime::now(), place, what.unwrap_or("no message"));
+        let _ = io::stderr().lock().write_all(line.as_bytes());
+    }));
+}
+
+/// Begins to log to standard error; `BATON_LOG` filters (default: info). To be
+/// called once signals are blocked, which the thread inherits.
+pub fn start() -> Log {
+    log_panics();
+    let filter = EnvFilter::try_from_env("BATON_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let (writer, worker) = if stderr_is_a_file() {
+        (BoxMakeWriter::new(io::stderr), None)
+    } else {
+        let (lines, worker) = by_a_thread();
+        (BoxMakeWriter::new(lines), Some(worker))
+    };
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(writer)
+        // It would say of a full disk on standard error, and fail where that is the file.
+        .log_internal_errors(false)
+        .event_format(ServerFormat)
+        .try_init();
+    Log { _worker: worker }
+}
+
+fn stderr_is_a_file() -> bool {
+    let stderr = io::stderr().as_fd().try_clone_to_owned().map(File::from);
+    (stderr.and_then(|stderr| stderr.metadata())).is_ok_and(|data| data.is_file())
+}
+
+/// What takes lines, and who writes them to standard error.
+fn by_a_thread() -> (NonBlocking, WorkerGuard) {
+    let lost = Arc::<OnceLock<ErrorCounter>>::default();
+    let (writer, worker) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(LINES_WAITING)
+        .thread_name("log")
+        .finish(Stderr {
+            lost: lost.clone(),
+            told: 0,
+            has_files: true,
+        });
+    let _ = lost.set(writer.error_counter());
+    let _ = LINES.set(writer.clone());
+    (writer, worker)
+}
+
+/// The thread that writes does as this one has done (`process::confine_files`).
+pub fn give_up_files() {
+    GIVES_UP_FILES.store(true, SeqCst);
+    if let Some(lines) = LINES.get() {
+        let _ = lines.clone().write(&[]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_name_with_a_line_s_end_makes_no_entry() {
+        let text = on_one_entry("user=x\n2001-01-01 LOG:  forged");
+        assert_eq!(text, "user=x\n\t2001-01-01 LOG:  forged");
+    }
+
+    #[test]
+    fn a_panic_is_one_entry_that_names_its_place() {
+        let line = panic_line(SystemTime::UNIX_EPOCH, "src/a.rs:1:2", "two\nlines");
+        let (head, rest) = line.split_once("FATAL:  ").unwrap();
+        assert!(head.starts_with("1970-01-01 00:00:00.000 UTC ["));
+        assert_eq!(
+            rest,
+            "pg_baton: the dispatcher's program failed at src/a.rs:1:2: two\n\tlines\n"
+        );
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0), (1970, 1, 1));
+        assert_eq!(date(19_782), (2024, 2, 29));
+        assert_eq!(date(19_783), (2024, 3, 1));
+        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_000_000_000_123);
+        assert_eq!(timestamp(time), "2001-09-09 01:46:40.123");
+    }
+}

@@ -1,0 +1,504 @@
+//! What follows from the launcher's answer about a client, and whether a client that has
+//! proved its identity is admitted.
+
+use super::client::{login_of, Asked, Effect, Entering, Errand, ForServer, Phase, Proved, Proving};
+use super::native::{Natives, Why};
+use super::Logins;
+use crate::core::may_take;
+use crate::protocol::auth::server::{Claim, Method, ServerAuth};
+use crate::protocol::startup::{Startup, StartupReader};
+use crate::protocol::{messages, Report};
+use crate::shell::batch_scheduling;
+use crate::shell::link::layout::shared::*;
+use crate::shell::link::wire::{Answer, Who, WhoByTls};
+use crate::shell::parameters::{self, Parameters};
+use crate::shell::scheduler::Scheduler;
+use crate::shell::sessions::greetings::Authenticated;
+use crate::shell::sessions::sockets::Origin;
+use crate::shell::sys::socket::{self, Address};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+use tracing::info;
+
+/// What is known of who says that it is this user.
+fn claim(user: &[u8], method: Method, answer: &Answer, parameters: &Parameters) -> Claim {
+    Claim {
+        user: user.to_vec(),
+        method,
+        verifier: (!answer.verifier.is_empty() && !answer.password_expired)
+            .then(|| answer.verifier.clone()),
+        peer_allowed: answer.peer_allowed,
+        // Of a line that says md5 the launcher has decided it.
+        encryption_is_md5: answer.method == AUTH_MD5 || parameters.stores_md5,
+        scram_iterations: parameters.scram_iterations,
+        channel_binding: None,
+    }
+}
+
+impl Logins {
+    /// A client becomes native, if the server will have it.
+    pub fn goes_native(&mut self, number: u32, startup: Startup, why: Why) {
+        let asked = Asked::new(startup);
+        self.send_on_errand(number, Errand::Native(why), ForServer::Client(asked));
+    }
+
+    /// It may go on: the launcher is asked what the rules say about it.
+    pub fn goes_on(&mut self, number: u32, startup: Startup) {
+        if let Some(login) = self.logins.get_mut(number) {
+            login.phase = Phase::Asked(Asked::new(startup));
+            self.ask(number);
+        }
+    }
+
+    /// Asks what is not known already.
+    pub(super) fn ask(&mut self, number: u32) {
+        self.unsettled.push(number);
+        let Some(login) = self.logins.get(number) else {
+            return;
+        };
+        let Phase::Asked(asked) = &login.phase else {
+            return;
+        };
+        let (serial, address) = (login.serial, login.address);
+        let os_user = asked.os_user.clone().unwrap_or_default();
+        let who = Who::new(
+            &asked.startup.user,
+            &asked.startup.database,
+            os_user,
+            &address,
+            login.socket.tls().map(|facts| WhoByTls::of(facts)),
+        );
+        let generation = self.control.header.login_generation.load(SeqCst);
+        // Nobody else says whether the server is there at all.
+        let cache = self.launcher_is_up.then_some(&mut self.cache);
+        let (header, now) = (&self.control.header, self.now.timestamp);
+        let changed = |from, to| header.login_changed(from, to);
+        let known = cache.and_then(|cache| cache.find(&who, generation, now, changed));
+        // A challenge has nothing to do with counts, and who has proved itself is asked
+        // about again. Otherwise it would come later than that of a role that does not
+        // exist, which has no limit.
+        let is_proved = asked.proved.is_some();
+        let known = known.filter(|answer| {
+            !answer.counts_connections() || (answer.demands_proof() && !is_proved)
+        });
+        let effect = match known.cloned() {
+            None => Effect::Ask {
+                login: number,
+                serial,
+                address,
+                who,
+            },
+            Some(answer) => Effect::Known {
+                login: number,
+                serial,
+                generation,
+                answer,
+            },
+        };
+        self.effects.push_back(effect);
+    }
+
+    /// It may be said again.
+    pub fn keep_answer(&mut self, who: Who, generation: u64, answer: Arc<Answer>) {
+        let header = &self.control.header;
+        let changed = |from, to| header.login_changed(from, to);
+        self.cache.keep(who, generation, answer, changed);
+    }
+
+    /// The launcher has answered. `is_full`: contexts of that role's sessions in that
+    /// database find no room.
+    pub fn answered(
+        &mut self,
+        number: u32,
+        serial: u64,
+        generation: u64,
+        answer: Arc<Answer>,
+        is_full: bool,
+    ) {
+        let Some(login) = login_of(&mut self.logins, number, serial) else {
+            return;
+        };
+        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));
+        let Phase::Asked(mut asked) = phase else {
+            return self.drop_login(number);
+        };
+        let by_server = self.parameters.login_by_server || answer.method == AUTH_BY_SERVER;
+        let why = match (answer.native, is_full) {
+            (NATIVE_POOL_MODE, _) => Some(Why::PoolMode),
+            (NATIVE_DELEGATION, _) => Some(Why::Delegation),
+            (NATIVE_FAILED_CHECK, _) => Some(Why::FailedCheck),
+            (_, true) => Some(Why::PoolMemory),
+            _ => None,
+        };
+        if let Some(why) = why.filter(|_| asked.proved.is_none()) {
+            let errand = Errand::Native(why);
+            return self.send_on_errand(number, errand, ForServer::Client(asked));
+        }
+        // The server's own word, from here on ours: before anything else.
+        let negotiate = std::mem::take(&mut asked.startup.negotiate);
+        if !negotiate.is_empty() && socket::send(login.fd(), &negotiate).is_err() {
+            return self.drop_login(number);
+        }
+        if by_server && !answer.refuse_before_authentication && asked.proved.is_none() {
+            asked.role = answer.role;
+            return self.send_on_errand(number, Errand::Login, ForServer::Client(asked));
+        }
+        if answer.refuse_before_authentication || answer.refuse_method {
+            if let Some(report) = &answer.refusal {
+                let report = report.clone();
+                // CheckCertAuth() (auth.c) knows it, whatever the map says then.
+                let names = login.socket.certificate();
+                let names = names.filter(|names| answer.is_by_certificate() && names.is_named());
+                if let Some(names) = names {
+                    log_authenticated(&self.parameters, &by(&answer, &names.distinguished));
+                }
+                return self.fail(number, &report);
+            }
+        }
+        if let Some(proved) = asked.proved.take() {
+            if asked.role != 0 && asked.role != answer.role {
+                // Another role has got the name since the server was asked.
+                let report = Report::fatal(b"28000", "the role has been renamed");
+                return self.fail(number, &report);
+            }
+            return self.enter(number, asked.startup, answer, proved);
+        }
+        if answer.method == AUTH_PEER && asked.os_user.is_none() && login.address.is_local() {
+            login.phase = Phase::Asked(asked);
+            return self.ask_name(number);
+        }
+        let Asked {
+            startup, os_user, ..
+        } = *asked;
+        if let Some(name) = os_user.as_deref().filter(|_| answer.is_refused_peer()) {
+            // As auth_peer() does.
+            log_authenticated(&self.parameters, &by(&answer, name.as_bytes()));
+        }
+        let method = match answer.method {
+            AUTH_TRUST => Method::Trust,
+            AUTH_REJECT => Method::Reject,
+            AUTH_SCRAM => Method::Scram,
+            AUTH_MD5 => Method::Md5,
+            AUTH_PASSWORD => Method::Password,
+            AUTH_PEER => Method::Peer,
+            // A launcher of another build.
+            _ => return self.drop_login(number),
+        };
+        let claim = Claim {
+            channel_binding: (login.socket.tls()).and_then(|facts| facts.end_point.clone()),
+            ..claim(&startup.user, method, &answer, &self.parameters)
+        };
+        let (auth, action) = ServerAuth::start(claim, &self.mock_secret);
+        login.phase = Phase::Proving(Box::new(Proving {
+            startup,
+            os_user,
+            answer,
+            generation,
+            auth,
+        }));
+        let waits = self.auth_action(number, action);
+        if waits {
+            self.await_login(number);
+        }
+    }
+
+    /// The client is who it says. What the launcher said of it before it began
+    /// to prove that may have become old meanwhile.
+    pub(super) fn login_proved(&mut self, number: u32, mut out: Vec<u8>) {
+        let Some(login) = self.logins.get_mut(number) else {
+            return;
+        };
+        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));
+        let Phase::Proving(proving) = phase else {
+            return self.drop_login(number);
+        };
+        let Proving {
+            startup,
+            os_user,
+            answer,
+            generation,
+            ..
+        } = *proving;
+        // Its certificate is another's: in place of AuthenticationOk.
+        if let Some(report) = answer.refusal.clone().filter(|_| answer.refuse_proof) {
+            log_authenticated(&self.parameters, &by(&answer, &startup.user));
+            if out.is_empty() || self.send_to_login(number, &out) {
+                self.fail(number, &report);
+            }
+            return;
+        }
+        if answer.method == AUTH_SCRAM {
+            batch_scheduling::client_has_computed();
+        }
+        messages::authentication_ok(&mut out);
+        let certificate = login.socket.certificate();
+        let by_certificate = certificate.filter(|_| answer.is_by_certificate());
+        let had_to_prove = answer.method != AUTH_TRUST || by_certificate.is_some();
+        let authenticated = had_to_prove.then(|| {
+            let subject = by_certificate.map(|names| names.distinguished.as_slice());
+            let identity = os_user.as_deref().map(str::as_bytes).or(subject);
+            by(&answer, identity.unwrap_or(&startup.user))
+        });
+        match &authenticated {
+            Some(authenticated) => log_authenticated(&self.parameters, authenticated),
+            // ClientAuthentication(), auth.c; until 16 it says nothing of who is trusted.
+            None if self.parameters.server_major() >= 17 => {
+                log_connected(&self.parameters, "user", &by(&answer, &startup.user));
+            }
+            None => {}
+        }
+        let proved = Proved {
+            out,
+            principal: None,
+            authenticated,
+        };
+        let now = self.control.header.login_generation.load(SeqCst);
+        let is_old = answer.demands_proof()
+            && (generation != now || answer.good_until == 0 || answer.counts_connections());
+        if is_old || !self.launcher_is_up {
+            login.phase = Phase::Asked(Box::new(Asked {
+                startup,
+                os_user,
+                proved: Some(proved),
+                role: 0,
+            }));
+            return self.ask(number);
+        }
+        self.enter(number, startup, answer, proved);
+    }
+
+    /// A backend has authenticated the client, as it says; by GSSAPI as this principal.
+    pub fn authenticated_by_server(
+        &mut self,
+        number: u32,
+        serial: u64,
+        principal: Option<Vec<u8>>,
+        authenticated: Option<Authenticated>,
+    ) {
+        self.place_is_free(serial);
+        self.next_errands();
+        let Some(login) = login_of(&mut self.logins, number, serial) else {
+            return;
+        };
+        let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));
+        let Phase::Authenticating(mut asked) = phase else {
+            return self.drop_login(number);
+        };
+        let mut out = Vec::new();
+        messages::authentication_ok(&mut out);
+        asked.proved = Some(Proved {
+            out,
+            principal,
+            authenticated,
+        });
+        login.phase = Phase::Asked(asked);
+        self.ask(number);
+    }
+
+    /// The backend that was to authenticate it has ended, and told it why.
+    pub fn not_authenticated(&mut self, number: u32, serial: u64) {
+        self.place_is_free(serial);
+        if login_of(&mut self.logins, number, serial).is_some() {
+            let line = format_args!("login failed: the server has refused it");
+            self.log_of("refused by the server", b"", line);
+            self.drop_login(number);
+        }
+        self.next_errands();
+    }
+
+    /// May it come in? As in stock that is decided after it has proved itself.
+    fn enter(&mut self, number: u32, startup: Startup, answer: Arc<Answer>, proved: Proved) {
+        if let Some(login) = self.take_out(number) {
+            self.effects.push_back(Effect::Enter(Box::new(Entering {
+                socket: login.socket,
+                address: login.address,
+                local: login.local,
+                watched: login.watched,
+                startup,
+                answer,
+                proved,
+            })));
+        }
+    }
+}
+
+/// As this it has proved itself, by the method that the answer names.
+fn by(answer: &Answer, identity: &[u8]) -> Authenticated {
+    Authenticated {
+        method: answer.method_name.clone(),
+        identity: identity.to_vec(),
+    }
+}
+
+/// A line of log_connections.
+fn log_authenticated(parameters: &Parameters, authenticated: &Authenticated) {
+    log_connected(parameters, "identity", authenticated);
+}
+
+fn log_connected(parameters: &Parameters, what: &str, authenticated: &Authenticated) {
+    if parameters.log_authentication {
+        info!(
+            "connection authenticated: {what}=\"{}\" method={}",
+            String::from_utf8_lossy(&authenticated.identity),
+            String::from_utf8_lossy(&authenticated.method),
+        );
+    }
+}
+
+// ---- Admission ------------------------------------------------------------
+//
+// May a client that has proved itself come in?
+
+/// Its CONNECTION LIMIT is reached.
+fn too_many(what: &str, name: &[u8]) -> Report {
+    let name = String::from_utf8_lossy(name);
+    Report::fatal(
+        b"53300",
+        format!("too many connections for {what} \"{name}\""),
+    )
+}
+
+/// The checks of InitPostgres (postinit.c), in its order: the role and its
+/// limit, the server's limit, the database and its limit. What is set for the role in
+/// the database the core knows (`Core::may_come_in`).
+pub fn admit(
+    sessions: &Scheduler,
+    parameters: &Parameters,
+    startup: &Startup,
+    answer: &Answer,
+) -> Result<(), Report> {
+    let tally = sessions.session_tally();
+    // The launcher gives a limit of a role that may log in; a refusal
+    // beside it is the database's, which comes later. Who had the name
+    // before does not count.
+    let with_it = tally.of_role(answer.role) + 1;
+    if !answer.fits(answer.role_limit, answer.role_backends, with_it) {
+        return Err(too_many("role", &startup.user));
+    }
+    if let Some(report) = &answer.refusal {
+        return Err(report.clone());
+    }
+    has_session_left(sessions, parameters, answer)?;
+    let with_it = tally.in_database(answer.database) + 1;
+    if !answer.fits(answer.database_limit, answer.database_backends, with_it) {
+        return Err(too_many("database", &startup.database));
+    }
+    Ok(())
+}
+
+/// Part of pg_baton.max_sessions that only roles with few sessions get.
+const FEW_PART: usize = 10;
+
+/// Of max_sessions some are left for superusers, as of max_connections; and the last
+/// ones of the others are for roles that have fewer than are left.
+fn has_session_left(
+    sessions: &Scheduler,
+    parameters: &Parameters,
+    answer: &Answer,
+) -> Result<(), Report> {
+    let most = parameters.max_sessions as usize;
+    let left = most.saturating_sub(sessions.live_sessions());
+    let kept = most / FEW_PART;
+    let reserved = (parameters.superuser_reserved_connections as usize).min(kept);
+    let for_all = match answer.superuser {
+        true => left,
+        false => left.saturating_sub(reserved),
+    };
+    let own = sessions.session_tally().of_role(answer.role);
+    if for_all == 0 && left > 0 {
+        // InitPostgres, postinit.c
+        let whose = match parameters.server_major() {
+            15 => "non-replication superuser connections",
+            _ => "roles with the SUPERUSER attribute",
+        };
+        let text = format!("remaining connection slots are reserved for {whose}");
+        Err(Report::fatal(b"53300", text))
+    } else if for_all == 0 {
+        Err(Report::fatal(b"53300", "sorry, too many clients already"))
+    } else if !answer.superuser && may_take(own, for_all, kept) == 0 {
+        let detail = format!(
+            "The role has {own} sessions, and the last {kept} of pg_baton.max_sessions are for roles that have few."
+        );
+        Err(Report::fatal(b"53300", "sorry, too many clients already").with_detail(detail))
+    } else {
+        Ok(())
+    }
+}
+
+/// May the server keep one more native session? Those leave to the pool what its shared
+/// backends may need, and what is kept in a stall.
+pub fn has_room_for_native(
+    sessions: &Scheduler,
+    natives: &Natives,
+    superuser: bool,
+) -> Result<(), Report> {
+    // It is counted already.
+    if superuser || natives.connections() <= sessions.most_native() {
+        return Ok(());
+    }
+    let report = Report::fatal(b"53300", "sorry, too many clients already");
+    Err(report
+        .with_detail("Native sessions leave the pool the connections that its backends need."))
+}
+
+/// May one who has proved himself have one more session, by the limits at the door?
+/// Native ones count with the others.
+pub fn has_room_for(
+    sessions: &Scheduler,
+    natives: &Natives,
+    limits: &parameters::DoorLimits,
+    address: &Address,
+    (role, superuser): (u32, bool),
+) -> Result<(), Report> {
+    if superuser {
+        return Ok(());
+    }
+    let most = limits.sessions_per_user;
+    let is_full =
+        |most| sessions.session_tally().of_role(role) + natives.of_role(role) >= most as usize;
+    if most > 0 && is_full(most) {
+        let what = "too many sessions of this user";
+        return Err(parameters::limit_exceeded(
+            what,
+            "max_sessions_per_user",
+            most,
+        ));
+    }
+    let most = limits.sessions_per_address;
+    let is_full = |origin| sessions.sessions_from(&origin) + natives.from(origin) >= most as usize;
+    if most > 0 && Origin::of(address).is_some_and(is_full) {
+        let what = "too many sessions from this address";
+        return Err(parameters::limit_exceeded(
+            what,
+            "max_sessions_per_address",
+            most,
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_user_s_password_is_taken_to_be_stored_as_those_that_are_set_now() {
+        let mut parameters = Parameters::default();
+        let is_md5 = |method, number, parameters: &Parameters| {
+            let answer = Answer {
+                method: number,
+                ..Answer::default()
+            };
+            claim(b"nobody", method, &answer, parameters).encryption_is_md5
+        };
+        assert!(!is_md5(Method::Password, AUTH_PASSWORD, &parameters));
+        assert!(is_md5(Method::Md5, AUTH_MD5, &parameters));
+        assert!(parameters.set("password_encryption", "md5"));
+        assert!(is_md5(Method::Password, AUTH_PASSWORD, &parameters));
+        assert!(parameters.set("password_encryption", "scram-sha-256"));
+        assert!(parameters.set("scram_iterations", "7000"));
+        assert!(!is_md5(Method::Password, AUTH_PASSWORD, &parameters));
+        let claim = claim(b"nobody", Method::Password, &Answer::default(), &parameters);
+        assert_eq!(claim.scram_iterations, 7000);
+    }
+}

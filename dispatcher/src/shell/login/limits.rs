@@ -1,0 +1,520 @@
+//! Limits before login: how logins are counted against them (parameters.rs has their
+//! values), in which order logins are looked at, and what follows when a limit is exceeded.
+//!
+//! Free of I/O. What is kept of an address is bounded, whoever comes: of who has
+//! not come for a second nothing has to be known.
+
+use super::client::{Login, Phase};
+use super::Logins;
+use crate::protocol::Report;
+use crate::shell::parameters::{limit_exceeded, too_many_login_bytes, DoorLimits};
+use crate::shell::sessions::sockets::Origin;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use tracing::debug;
+
+/// Addresses known at a time; more than a second's logins come from.
+const MOST_ADDRESSES: usize = 65_536;
+const SECOND_US: u64 = 1_000_000;
+
+/// When the next login would be due if all had come evenly. A second's worth may
+/// come at once.
+type Due = u64;
+
+fn admit(due: &mut Due, rate: u32, now_us: u64) -> bool {
+    let Some(interval) = SECOND_US.checked_div(u64::from(rate)) else {
+        return true;
+    };
+    let next = (*due).max(now_us) + interval.max(1);
+    let fits = next <= now_us + SECOND_US;
+    if fits {
+        *due = next;
+    }
+    fits
+}
+
+/// How many logins have begun of late.
+#[derive(Default)]
+pub struct Rates {
+    all: Due,
+    each: HashMap<Origin, Due>,
+}
+
+impl Rates {
+    /// One more wants to begin; what it is told if that is too many. Who is
+    /// refused does not count.
+    pub fn begin(
+        &mut self,
+        limits: &DoorLimits,
+        origin: Option<Origin>,
+        now_us: u64,
+    ) -> Result<(), Report> {
+        let rate = limits.login_rate_per_address;
+        if let Some(origin) = origin.filter(|_| rate > 0) {
+            if self.each.len() >= MOST_ADDRESSES {
+                self.each.retain(|_, due| *due > now_us);
+                // Else the next ones would have them all looked at again.
+                if self.each.len() >= MOST_ADDRESSES / 2 {
+                    self.each.clear();
+                }
+            }
+            if !admit(self.each.entry(origin).or_default(), rate, now_us) {
+                return Err(limit_exceeded(
+                    "too many logins from this address",
+                    "max_login_rate_per_address",
+                    rate,
+                ));
+            }
+        }
+        if !admit(&mut self.all, limits.login_rate, now_us) {
+            return Err(limit_exceeded(
+                "too many logins at a time",
+                "max_login_rate",
+                limits.login_rate,
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Who goes when there is no room for another: of those that keep us waiting, the
+/// one that has been longest at it of the address that has most of them. So whoever
+/// opens many connections and says nothing loses them, and who comes to log in does
+/// so. It is known at any time, however many there are, and from however many addresses.
+#[derive(Default)]
+pub struct Turns {
+    /// Serial, in the order they came, and number.
+    of: HashMap<Option<Origin>, BTreeSet<(u64, u32)>>,
+    /// Those that have most first; of these who came first.
+    order: BTreeSet<(Reverse<usize>, u64, Option<Origin>)>,
+}
+
+impl Turns {
+    /// One more keeps us waiting.
+    pub fn insert(&mut self, origin: Option<Origin>, serial: u64, number: u32) {
+        self.change(origin, |those| those.insert((serial, number)));
+    }
+
+    /// One does not any more.
+    pub fn remove(&mut self, origin: Option<Origin>, serial: u64, number: u32) {
+        self.change(origin, |those| those.remove(&(serial, number)));
+    }
+
+    pub fn next(&self) -> Option<u32> {
+        let (_, _, origin) = self.order.first()?;
+        let (_, number) = self.of.get(origin)?.first()?;
+        Some(*number)
+    }
+
+    fn change(
+        &mut self,
+        origin: Option<Origin>,
+        change: impl FnOnce(&mut BTreeSet<(u64, u32)>) -> bool,
+    ) {
+        let those = self.of.entry(origin).or_default();
+        let place = |those: &BTreeSet<(u64, u32)>| {
+            let (first, _) = *those.first()?;
+            Some((Reverse(those.len()), first, origin))
+        };
+        let before = place(those);
+        change(those);
+        let after = place(those);
+        if let Some(before) = before {
+            self.order.remove(&before);
+        }
+        match after {
+            Some(after) => {
+                self.order.insert(after);
+            }
+            None => {
+                self.of.remove(&origin);
+            }
+        }
+    }
+}
+
+// ---- Watch ----------------------------------------------------------------
+//
+// Who is logging in, in the orders in which limits look at them: by time, by address,
+// by what they wait for. Whoever there are besides is not looked at.
+//
+// Free of I/O. Of each login is noted what was true when it was settled last
+// (`Logins::settle`): whenever it may have become another's turn. It is looked at
+// again before it ends by what stands here. A time that is noted is never later than
+// the true one, but may be earlier: each message moves that, and costs nothing here.
+
+/// One login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// When its time is up, as things stand.
+    pub due_us: u64,
+    /// In the order they came.
+    pub serial: u64,
+    pub origin: Option<Origin>,
+    /// It is the client's turn.
+    pub keeps_us: bool,
+    /// It is the launcher's.
+    pub is_asked: bool,
+}
+
+/// All of them, by number.
+#[derive(Default)]
+pub struct Watch {
+    noted: Vec<Option<Seen>>,
+    by_time: BTreeSet<(u64, u32)>,
+    keep_us: Turns,
+    asked: BTreeSet<u32>,
+}
+
+impl Watch {
+    /// It is so now.
+    pub fn note(&mut self, number: u32, mut seen: Seen) {
+        if let Some(before) = self.forget(number) {
+            if before.serial == seen.serial {
+                seen.due_us = seen.due_us.min(before.due_us);
+            }
+        }
+        if self.noted.len() <= number as usize {
+            self.noted.resize(number as usize + 1, None);
+        }
+        self.by_time.insert((seen.due_us, number));
+        if seen.keeps_us {
+            self.keep_us.insert(seen.origin, seen.serial, number);
+        }
+        if seen.is_asked {
+            self.asked.insert(number);
+        }
+        self.noted[number as usize] = Some(seen);
+    }
+
+    /// It is one no more; what was noted.
+    pub fn forget(&mut self, number: u32) -> Option<Seen> {
+        let seen = self.noted.get_mut(number as usize)?.take()?;
+        self.by_time.remove(&(seen.due_us, number));
+        if seen.keeps_us {
+            self.keep_us.remove(seen.origin, seen.serial, number);
+        }
+        self.asked.remove(&number);
+        Some(seen)
+    }
+
+    /// One whose time may be up; it is to be noted again if it is not.
+    pub fn next_due(&mut self, now_us: u64) -> Option<u32> {
+        let (due_us, number) = *self.by_time.first()?;
+        if due_us > now_us {
+            return None;
+        }
+        self.forget(number);
+        Some(number)
+    }
+
+    /// Who goes when there is no room for another.
+    pub fn who_goes(&self) -> Option<u32> {
+        self.keep_us.next()
+    }
+
+    /// Some of those that wait for the launcher, at most so many.
+    pub fn asked(&self, most: usize) -> Vec<u32> {
+        self.asked.iter().copied().take(most).collect()
+    }
+}
+
+// ---- Limits applied -------------------------------------------------------
+//
+// Limits at the door, applied (parameters.rs has what they are).
+//
+// | what | when | what follows |
+// |---|---|---|
+// | logins a second | before a TLS handshake, else as the startup packet has come | 53300 |
+// | connections that have not logged in | a client is accepted | one of those that keep us waiting goes, 53300; without a word where it would not be understood |
+// | time for a handshake, for each message | looked at 50 times a second, those whose time it is | closed without a word, as by authentication_timeout |
+// | bytes before authentication | as they come | 54000; in a handshake closed |
+// | sessions of an address, of a user (answers.rs) | after authentication, superusers apart | 53300 |
+
+impl Logins {
+    /// Makes room for one more client; false if none can be.
+    pub(super) fn make_room_at_the_door(&mut self) -> bool {
+        let most = usize::try_from(self.parameters.door.unauthenticated);
+        let is_full = most.is_ok_and(|most| self.logins.len() >= most.max(1));
+        if !is_full && self.logins.has_room() {
+            return true;
+        }
+        let Some(number) = self.who_goes() else {
+            return false;
+        };
+        let report = Report::fatal(b"53300", "sorry, too many clients already")
+            .with_detail("Too many connections have not logged in yet.");
+        if self.logins.get(number).is_some_and(Login::hears_us) {
+            self.fail(number, &report);
+        } else {
+            debug!("a client did not come in before others came");
+            self.drop_login(number);
+        }
+        true
+    }
+
+    /// A login begins in earnest. What it is told if there are too many.
+    pub(super) fn count_login(&mut self, number: u32) -> Result<(), Report> {
+        let Some(login) = self.logins.get_mut(number) else {
+            return Ok(());
+        };
+        if std::mem::replace(&mut login.is_counted, true) {
+            return Ok(());
+        }
+        let origin = Origin::of(&login.address);
+        self.rates.begin(&self.parameters.door, origin, self.now.us)
+    }
+
+    /// So many bytes have come; false if those were too many, and it is over.
+    pub(super) fn count_login_bytes(&mut self, number: u32, length: usize) -> bool {
+        let most = self.parameters.door.login_bytes;
+        let Some(login) = self.logins.get_mut(number) else {
+            return false;
+        };
+        login.bytes += length as u64;
+        if most == 0 || login.bytes <= most {
+            return true;
+        }
+        let report = too_many_login_bytes(&self.parameters.door);
+        self.fail(number, &report);
+        false
+    }
+
+    /// Of those that keep us waiting still.
+    fn who_goes(&mut self) -> Option<u32> {
+        loop {
+            let number = self.watch.who_goes()?;
+            if self.logins.get(number).is_some_and(Login::keeps_us) {
+                return Some(number);
+            }
+            self.settle(number);
+        }
+    }
+
+    /// It may be another's turn, or it has begun or ended: what is watched of it is
+    /// what it is now.
+    pub(super) fn settle(&mut self, number: u32) {
+        let Some(login) = self.logins.get(number) else {
+            self.watch.forget(number);
+            return;
+        };
+        let seen = Seen {
+            due_us: self.due_us(login),
+            serial: login.serial,
+            origin: Origin::of(&login.address),
+            keeps_us: login.keeps_us(),
+            is_asked: matches!(login.phase, Phase::Asked(_)),
+        };
+        self.watch.note(number, seen);
+    }
+
+    /// When it will have taken too long, for all or for what it is at.
+    pub(super) fn due_us(&self, login: &Login) -> u64 {
+        let limits = &self.parameters.door;
+        let limit_ms = match &login.phase {
+            _ if login.shakes_hands() => limits.handshake_timeout_ms,
+            _ if login.wanted() > 0 => limits.login_step_timeout_ms,
+            // By the server's own authentication_timeout, which is over before it may
+            // have to wait for something else.
+            Phase::BecomingNative => return u64::MAX,
+            _ => 0,
+        };
+        let step_us = match limit_ms {
+            0 => u64::MAX,
+            limit_ms => login.step_began_us.saturating_add(limit_ms * 1000),
+        };
+        login.deadline_us.min(step_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::sessions::sockets::samples::v4;
+
+    #[test]
+    fn a_second_s_worth_may_come_at_once_and_then_evenly() {
+        let limits = DoorLimits {
+            login_rate: 10,
+            ..DoorLimits::default()
+        };
+        let mut rates = Rates::default();
+        let mut begun = |now_us| {
+            let tries = (0..100).filter(|_| rates.begin(&limits, v4(1), now_us).is_ok());
+            tries.count()
+        };
+        assert_eq!(begun(5_000_000), 10);
+        assert_eq!(begun(5_050_000), 0);
+        assert_eq!(begun(5_100_000), 1);
+        assert_eq!(begun(5_500_000), 4);
+        assert_eq!(begun(60_000_000), 10);
+    }
+
+    #[test]
+    fn an_address_has_its_own_and_takes_nothing_from_all_when_it_is_refused() {
+        let limits = DoorLimits {
+            login_rate: 10,
+            login_rate_per_address: 2,
+            ..DoorLimits::default()
+        };
+        let mut rates = Rates::default();
+        let mut begin = |origin| rates.begin(&limits, origin, 1).is_ok();
+        assert_eq!((0..50).filter(|_| begin(v4(1))).count(), 2);
+        assert_eq!((0..50).filter(|_| begin(v4(2))).count(), 2);
+        // Nobody's address has no limit of its own.
+        assert_eq!((0..50).filter(|_| begin(None)).count(), 6);
+    }
+
+    #[test]
+    fn without_limits_nothing_is_counted_and_with_them_what_is_kept_is_bounded() {
+        let mut rates = Rates::default();
+        for number in 0..1000 {
+            assert!(rates.begin(&DoorLimits::default(), v4(number), 1).is_ok());
+        }
+        assert!(rates.each.is_empty());
+        let limits = DoorLimits {
+            login_rate_per_address: 1,
+            ..DoorLimits::default()
+        };
+        for number in 0..3 * MOST_ADDRESSES as u32 {
+            assert!(rates.begin(&limits, v4(number), 1).is_ok());
+            assert!(rates.each.len() <= MOST_ADDRESSES);
+        }
+    }
+
+    fn turns(origins: &[u32]) -> Turns {
+        let mut turns = Turns::default();
+        for (at, origin) in origins.iter().enumerate() {
+            turns.insert(v4(*origin), 100 + at as u64, at as u32);
+        }
+        turns
+    }
+
+    #[test]
+    fn who_has_most_waiting_loses_the_oldest() {
+        assert_eq!(turns(&[1, 2, 2, 3]).next(), Some(1));
+        assert_eq!(turns(&[1, 2, 3]).next(), Some(0));
+        assert_eq!(turns(&[1, 2, 2, 1]).next(), Some(0));
+        assert_eq!(turns(&[]).next(), None);
+    }
+
+    #[test]
+    fn a_flood_costs_its_own_address_alone() {
+        // Those that log in, and as many as there is room for of one that does not.
+        let all: Vec<u32> = (0..1000).map(|at| if at < 20 { at } else { 99 }).collect();
+        let mut turns = turns(&all);
+        for serial in 5000..7000 {
+            let number = turns.next().unwrap();
+            assert!(number >= 20, "{number}");
+            let before = match serial - 980 {
+                before if before < 5000 => u64::from(number) + 100,
+                before => before,
+            };
+            turns.remove(v4(99), before, number);
+            turns.insert(v4(99), serial, number);
+        }
+        assert_eq!((turns.of.len(), turns.order.len()), (21, 21));
+    }
+
+    #[test]
+    fn many_addresses_that_keep_coming_back_lose_who_came_first() {
+        // 50 addresses with two each, and one with one.
+        let all: Vec<u32> = (0..101).map(|at| at % 51).collect();
+        let mut turns = turns(&all);
+        let mut origins = all.clone();
+        let mut serials: Vec<u64> = (100..201).collect();
+        for serial in 5000..5500 {
+            let number = turns.next().unwrap() as usize;
+            let of = |origin: u32| origins.iter().filter(|other| **other == origin).count();
+            let most = (0..51).map(of).max().unwrap();
+            assert_eq!(of(origins[number]), most);
+            turns.remove(v4(origins[number]), serials[number], number as u32);
+            origins[number] = (serial % 51) as u32;
+            serials[number] = serial;
+            turns.insert(v4(origins[number]), serial, number as u32);
+        }
+    }
+
+    #[test]
+    fn an_address_that_comes_to_have_most_is_the_next_to_lose() {
+        let mut turns = turns(&[1, 1, 1, 1, 2, 3]);
+        for number in 0..2 {
+            assert_eq!(turns.next(), Some(number));
+            turns.remove(v4(1), 100 + u64::from(number), number);
+            turns.insert(v4(3), 200 + u64::from(number), number);
+        }
+        // 1 has two left of four, 3 has three by now.
+        assert_eq!(turns.next(), Some(5));
+    }
+
+    #[test]
+    fn of_who_has_gone_nothing_is_kept() {
+        let mut turns = turns(&[1, 2, 2]);
+        for (origin, serial, number) in [(2, 101, 1), (1, 100, 0), (2, 102, 2)] {
+            turns.remove(v4(origin), serial, number);
+        }
+        // Who was never there changes nothing.
+        turns.remove(v4(7), 1, 1);
+        assert!(turns.of.is_empty() && turns.order.is_empty());
+    }
+
+    fn seen(serial: u64, due_us: u64) -> Seen {
+        Seen {
+            due_us,
+            serial,
+            origin: None,
+            keeps_us: true,
+            is_asked: false,
+        }
+    }
+
+    #[test]
+    fn who_is_due_is_found_whoever_else_there_is() {
+        let mut watch = Watch::default();
+        for number in 0..1000 {
+            watch.note(number, seen(u64::from(number), 5_000 - u64::from(number)));
+        }
+        assert_eq!(watch.next_due(4_000), None);
+        assert_eq!(watch.next_due(4_002), Some(999));
+        assert_eq!(watch.next_due(4_002), Some(998));
+        assert_eq!(watch.next_due(4_002), None);
+        watch.forget(997);
+        assert_eq!(watch.next_due(4_003), None);
+        assert_eq!(watch.next_due(4_004), Some(996));
+    }
+
+    #[test]
+    fn what_is_noted_is_never_later_than_it_was_until_it_was_looked_at() {
+        let mut watch = Watch::default();
+        watch.note(7, seen(1, 500));
+        watch.note(7, seen(1, 900));
+        assert_eq!(watch.next_due(500), Some(7));
+        watch.note(7, seen(1, 900));
+        assert_eq!(watch.next_due(899), None);
+        watch.note(7, seen(1, 300));
+        assert_eq!(watch.next_due(300), Some(7));
+        // Another one has the number.
+        watch.note(7, seen(1, 300));
+        watch.note(7, seen(2, 900));
+        assert_eq!(watch.next_due(899), None);
+        assert_eq!(watch.by_time.len(), 1);
+    }
+
+    #[test]
+    fn who_waits_for_the_launcher_keeps_nobody_waiting() {
+        let mut watch = Watch::default();
+        watch.note(3, seen(1, 500));
+        watch.note(4, seen(2, 500));
+        assert_eq!((watch.who_goes(), watch.asked(9)), (Some(3), vec![]));
+        let asked = Seen {
+            keeps_us: false,
+            is_asked: true,
+            ..seen(1, 500)
+        };
+        watch.note(3, asked);
+        assert_eq!((watch.who_goes(), watch.asked(9)), (Some(4), vec![3]));
+        watch.forget(4);
+        watch.forget(3);
+        assert_eq!((watch.who_goes(), watch.asked(9)), (None, vec![]));
+    }
+}

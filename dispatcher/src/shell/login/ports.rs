@@ -1,0 +1,354 @@
+//! The pool's ports: opening and closing them, accepting connections, and letting a port
+//! rest while nothing can be accepted.
+//!
+//! Without a free descriptor, in this process (EMFILE) or in the whole system
+//! (ENFILE), nobody can be accepted, and the epoll would say again and again that
+//! somebody waits: the loop would spin. Such a listener is left out for a moment,
+//! then tried again; who waits there goes on waiting in the kernel's list.
+
+use crate::protocol::Report;
+use crate::shell::backends::opening::{directories, socket_path};
+use crate::shell::events::{token, Source};
+use crate::shell::parameters::Parameters;
+use crate::shell::sys::epoll::{self, Epoll};
+use crate::shell::sys::socket::{self, Address, Kind};
+use crate::shell::sys::{memory, process};
+use anyhow::{anyhow, Result};
+use std::collections::HashSet;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tracing::{info, warn};
+
+const REST_US: u64 = 100_000;
+
+/// One that rests.
+#[derive(Clone, Copy, Debug)]
+struct Resting {
+    source: Source,
+    index: u32,
+    until_us: u64,
+}
+
+/// Who came.
+pub enum Came {
+    Client {
+        socket: OwnedFd,
+        address: Address,
+        /// The address that it has called, if that is known without asking.
+        local: Option<Address>,
+    },
+    /// One who has been told that there is no room.
+    TurnedAway,
+    /// One who is gone already, or the network is unwell.
+    Gone(io::Error),
+    Nobody,
+}
+
+/// The ports.
+pub struct Ports {
+    epoll: Arc<Epoll>,
+    listeners: Vec<Listener>,
+    resting: Vec<Resting>,
+    /// Kept for the case that there is no other descriptor.
+    reserve: Option<OwnedFd>,
+    told_no_descriptors: bool,
+    /// Up to here clients are turned away as the protocol has it, which takes
+    /// a moment; above that with an error unasked.
+    highest_heard: RawFd,
+}
+
+impl Ports {
+    pub fn new(
+        epoll: Arc<Epoll>,
+        listeners: Vec<Listener>,
+        highest_heard: RawFd,
+    ) -> io::Result<Ports> {
+        for (index, listener) in listeners.iter().enumerate() {
+            let data = token(Source::Listener, index as u32);
+            epoll.add(listener.socket.as_raw_fd(), epoll::IN, data)?;
+        }
+        Ok(Ports {
+            epoll,
+            listeners,
+            resting: Vec::new(),
+            reserve: Some(memory::placeholder()?),
+            told_no_descriptors: false,
+            highest_heard,
+        })
+    }
+
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.listeners.iter().map(|one| one.socket.as_raw_fd())
+    }
+
+    /// Nobody comes in any more.
+    pub fn close(&mut self) {
+        for listener in &self.listeners {
+            let _ = self.epoll.delete(listener.socket.as_raw_fd());
+        }
+        close(&mut self.listeners);
+    }
+
+    // ---- coming ------------------------------------------------------------
+
+    /// Takes the next who knocks.
+    pub fn accept(&mut self, index: u32, now_us: u64) -> Came {
+        let Some(listener) = self.listeners.get(index as usize) else {
+            return Came::Nobody;
+        };
+        let (fd, local) = (listener.socket.as_raw_fd(), listener.local);
+        let error = match socket::accept(fd) {
+            // Numbers are given lowest first, so a high one means that
+            // few are left: those are for backends.
+            Ok((client, _)) if client.as_raw_fd() > self.highest_heard => {
+                self.turn_away_unread(&client);
+                return Came::TurnedAway;
+            }
+            Ok((socket, address)) => {
+                return Came::Client {
+                    socket,
+                    address,
+                    local,
+                };
+            }
+            Err(error) => error,
+        };
+        if error.kind() == io::ErrorKind::WouldBlock {
+            return Came::Nobody;
+        }
+        if !socket::is_out_of_descriptors(&error) {
+            // The client is gone already, or the network is unwell: next.
+            return Came::Gone(error);
+        }
+        match self.accept_without_descriptors(fd) {
+            Ok(()) => Came::TurnedAway,
+            Err(error) => {
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    self.let_rest(Source::Listener, index, &error, now_us);
+                    self.listen(index, false);
+                }
+                Came::Nobody
+            }
+        }
+    }
+
+    /// There is no free descriptor: one is kept in reserve to tell clients so,
+    /// rather than to leave them waiting. It does not help where the whole system
+    /// has none.
+    fn accept_without_descriptors(&mut self, listener: RawFd) -> io::Result<()> {
+        self.reserve = None;
+        let accepted = socket::accept(listener);
+        if let Ok((client, _)) = &accepted {
+            self.turn_away_unread(client);
+        }
+        let result = accepted.map(drop);
+        self.reserve = memory::placeholder().ok();
+        result
+    }
+
+    fn turn_away_unread(&mut self, client: &OwnedFd) {
+        let fd = client.as_raw_fd();
+        let _ = socket::send(fd, &self.no_descriptors().to_bytes());
+        socket::discard_input(fd);
+    }
+
+    /// What a client is told that cannot come in, and once the log.
+    pub fn no_descriptors(&mut self) -> Report {
+        if !self.told_no_descriptors {
+            self.told_no_descriptors = true;
+            warn!("out of file descriptors: clients are turned away");
+        }
+        Report::fatal(b"53300", "sorry, too many clients already")
+            .with_detail("pg_baton's dispatcher has no free file descriptor.")
+            .with_hint("Raise the limit of open files of the server's service.")
+    }
+
+    /// Some have become free: the next want of them is news.
+    pub fn descriptors_are_free(&mut self) {
+        self.told_no_descriptors = false;
+    }
+
+    // ---- resting -----------------------------------------------------------
+
+    /// Who listens there has been left out of the epoll.
+    pub fn let_rest(&mut self, source: Source, index: u32, why: &io::Error, now_us: u64) {
+        if !self.told_no_descriptors {
+            self.told_no_descriptors = true;
+            warn!(
+                "could not accept new connections: {why}; it is tried again every {} ms",
+                REST_US / 1000
+            );
+        }
+        self.resting.push(Resting {
+            source,
+            index,
+            until_us: now_us + REST_US,
+        });
+    }
+
+    pub fn have_resting(&self) -> bool {
+        !self.resting.is_empty()
+    }
+
+    /// In each tick: those that have rested are tried again; who of them is no port
+    /// of ours comes back.
+    pub fn wake(&mut self, now_us: u64) -> Vec<Source> {
+        let (rested, resting) =
+            (std::mem::take(&mut self.resting).into_iter()).partition(|one| now_us >= one.until_us);
+        self.resting = resting;
+        let rested: Vec<Resting> = rested;
+        let mut others = Vec::new();
+        for one in rested {
+            match one.source {
+                Source::Listener => self.listen(one.index, true),
+                other => others.push(other),
+            }
+        }
+        others
+    }
+
+    fn listen(&self, index: u32, listens: bool) {
+        // None: it has been closed since.
+        if let Some(listener) = self.listeners.get(index as usize) {
+            let events = if listens { epoll::IN } else { 0 };
+            let data = token(Source::Listener, index);
+            let _ = (self.epoll).modify(listener.socket.as_raw_fd(), events, data);
+        }
+    }
+}
+
+// ---- Listeners ------------------------------------------------------------
+//
+// The pool's own sockets: opening and closing them.
+
+/// Exit code when a port or socket is another's: trying again may help.
+pub const EXIT_PORT_TAKEN: u8 = 75;
+
+/// Somebody else listens there.
+#[derive(Debug, thiserror::Error)]
+#[error("could not listen on {0}: the address is in use; {1}")]
+pub struct Taken(String, String);
+
+/// By whom, as far as can be said.
+fn taken(address: String, parameters: &Parameters) -> Taken {
+    let by_whom = match parameters.port_collision.as_str() {
+        "" => "is another server or dispatcher running there?".to_owned(),
+        settings => format!("the server itself listens there: change {settings}"),
+    };
+    Taken(address, by_whom)
+}
+
+/// One listening socket.
+pub struct Listener {
+    pub socket: OwnedFd,
+    /// The file of a Unix socket, to be removed at the end.
+    pub path: Option<PathBuf>,
+    /// The address that all its clients have called, if it is but one.
+    pub local: Option<Address>,
+}
+
+fn tcp_addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    match name {
+        "*" => Ok(vec![
+            SocketAddr::from(([0, 0, 0, 0], port)),
+            SocketAddr::from(([0u16; 8], port)),
+        ]),
+        // Blocks in the name service; done once, before anything is served.
+        _ => Ok((name, port).to_socket_addrs()?.collect()),
+    }
+}
+
+/// Opens all that the parameters name. As in stock, an address that cannot be
+/// bound is a warning, none at all is an error.
+pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
+    let mut found = Vec::new();
+    let mut wanted = 0;
+    let mut taken = None;
+    let mut tried = HashSet::new();
+    for name in directories(&parameters.listen_addresses) {
+        let addresses = match tcp_addresses(&name, parameters.port) {
+            Ok(addresses) => addresses,
+            Err(error) => {
+                warn!("could not translate host name \"{name}\" to address: {error}");
+                wanted += 1;
+                continue;
+            }
+        };
+        for address in addresses {
+            wanted += 1;
+            // Ours already: two names may stand for one address.
+            if !tried.insert(address) {
+                continue;
+            }
+            match socket::listen_tcp(&address) {
+                Ok(socket) => {
+                    info!("listening on {address}");
+                    let is_one = !address.ip().is_unspecified();
+                    found.push(Listener {
+                        local: socket::local_address(socket.as_raw_fd())
+                            .ok()
+                            .filter(|_| is_one),
+                        socket,
+                        path: None,
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    let is_taken = self::taken(address.to_string(), parameters);
+                    warn!("{is_taken}");
+                    taken = Some(is_taken);
+                }
+                Err(error) => {
+                    warn!("could not listen on {address}: {error}");
+                }
+            }
+        }
+    }
+    if let Some(taken) = taken.filter(|_| found.is_empty()) {
+        return Err(taken.into());
+    }
+    let group = match parameters.unix_socket_group.as_str() {
+        "" => None,
+        name => Some(
+            process::group_id(name).ok_or_else(|| anyhow!("group \"{name}\" does not exist"))?,
+        ),
+    };
+    for directory in directories(&parameters.unix_socket_directories) {
+        wanted += 1;
+        let path = socket_path(&directory, parameters.port);
+        let mode = parameters.unix_socket_permissions;
+        match socket::listen_unix(&path, Kind::Stream, mode, group) {
+            Ok(socket) => {
+                info!("listening on Unix socket \"{}\"", path.display());
+                found.push(Listener {
+                    socket,
+                    path: (!socket::is_abstract(&path)).then_some(path),
+                    local: None,
+                });
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                close(&mut found);
+                return Err(self::taken(path.display().to_string(), parameters).into());
+            }
+            Err(error) => warn!(
+                "could not create Unix socket \"{}\": {error}",
+                path.display()
+            ),
+        }
+    }
+    if found.is_empty() && wanted > 0 {
+        return Err(anyhow!("could not create any socket to listen on"));
+    }
+    Ok(found)
+}
+
+/// Closes all and removes their files.
+pub fn close(listeners: &mut Vec<Listener>) {
+    for listener in listeners.drain(..) {
+        if let Some(path) = &listener.path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

@@ -1,0 +1,535 @@
+//! Backends: they are opened, attach, send messages that change contexts, and end.
+
+use super::Scheduler;
+use crate::core::{index_of, Attach, Ending, Event, Identity, Leaving, SessionId, Tells, Whose};
+use crate::protocol::opening::Failure;
+use crate::protocol::Report;
+use crate::shell::backends::opening::{self, NewBackend};
+use crate::shell::events::work;
+use crate::shell::link::connections::Offence;
+use crate::shell::link::layout::shared::*;
+use crate::shell::link::memory::arena::{Content, Full};
+use crate::shell::link::memory::context::{Contexts, Staged};
+use crate::shell::link::memory::work::Finished;
+use crate::shell::link::wire::{BackendSays, Counters, Frame, Malformed, Writer};
+use crate::shell::sys::{process, socket};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+use tracing::{debug, warn};
+
+/// The ready queue, the ARENA, and an epoll a thread.
+const WELCOME_DESCRIPTORS: usize = 2 + SESSION_THREADS_MAX as usize;
+const _: () = assert!(WELCOME_DESCRIPTORS <= socket::MAX_DESCRIPTORS);
+
+/// What a process says that wants to be a backend of a pool.
+pub struct Hello {
+    pub slot: u32,
+    pub secret: u64,
+    pub pid: u32,
+    pub identity: Identity,
+}
+
+/// Why it may not.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error("{0}")]
+    Told(&'static str),
+    /// Nothing can be told it.
+    #[error("could not welcome a backend")]
+    Unreachable,
+}
+
+impl Scheduler {
+    // ---- opening -----------------------------------------------------------
+
+    /// Begins to open a backend for a pool.
+    pub(super) fn open_backend(&mut self, slot: u32, pool: u32) {
+        if let Err(failure) = self.try_to_open(slot, pool) {
+            self.core.open_failed(slot, failure, &self.control);
+        }
+    }
+
+    fn try_to_open(&mut self, slot: u32, pool: u32) -> Result<(), Failure> {
+        let failed = |text| Failure::Protocol(text);
+        let Some(key) = self.core.pool_key(pool).cloned() else {
+            return Err(failed("its pool has gone".into()));
+        };
+        let Some(role) = self.core.starts_as(pool) else {
+            return Err(failed("its pool has nobody left".into()));
+        };
+        (self.queues.open(pool))
+            .map_err(|error| failed(format!("could not create a ready queue: {error}")))?;
+        let socket = opening::connect(&self.parameters)
+            .map_err(|error| failed(format!("could not connect to the server: {error}")))?;
+        let secret = loop {
+            let secret: u64 = rand::random();
+            if secret != 0 {
+                break secret;
+            }
+        };
+        let new = NewBackend {
+            slot,
+            key: &key,
+            role: &role,
+            secret,
+            db_user_namespace: self.parameters.db_user_namespace,
+        };
+        let memory = &self.control.backends[slot as usize];
+        let (now, starts) = (self.now.shared_us, self.starts);
+        self.openings.begin(new, socket, || {
+            memory.pool.store(pool, SeqCst);
+            memory.starts.store(starts, SeqCst);
+            memory.session.store(0, SeqCst);
+            memory.cancel.store(0, SeqCst);
+            memory.pid.store(0, SeqCst);
+            memory.attach_token.store(secret, SeqCst);
+            memory.state_since_us.store(now, SeqCst);
+            memory.state.store(BACKEND_STARTING, SeqCst);
+            debug!("starting backend {slot} for pool {pool}");
+        })
+    }
+
+    /// Something is to be read or written on an opening backend's connection.
+    pub fn opening_event(&mut self, slot: u32) {
+        let Err(failure) = self.openings.event(slot) else {
+            return;
+        };
+        if self.links.is_attached(slot) {
+            // The control connection tells from here on.
+            return self.openings.close(slot);
+        }
+        self.core.open_failed(slot, failure, &self.control);
+        self.carry_out();
+    }
+
+    // ---- attaching ---------------------------------------------------------
+
+    /// A process of the server says that it is the backend that was opened in a
+    /// slot. `is_process`: it is the one that it says.
+    pub fn hello_backend(
+        &mut self,
+        hello: &Hello,
+        connection: u32,
+        socket: Arc<OwnedFd>,
+        is_process: bool,
+    ) -> Result<(), Refusal> {
+        let Hello { slot, pid, .. } = *hello;
+        let Some(memory) = self.control.backends.get(slot as usize) else {
+            return Err(Malformed.into());
+        };
+        if self.core.backend(slot).is_none() || self.links.is_attached(slot) {
+            return Err(Refusal::Told("no backend is expected in this slot"));
+        }
+        if hello.secret == 0 || memory.attach_token.load(SeqCst) != hello.secret {
+            return Err(Refusal::Told("the token is wrong"));
+        }
+        if !is_process {
+            return Err(Refusal::Told("the process id is wrong"));
+        }
+        let verdict = (self.core).may_attach(slot, hello.identity, &self.control);
+        let Attach::Welcome(pool) = verdict else {
+            self.carry_out();
+            return Err(Refusal::Told(match verdict {
+                Attach::Stranger => "it is not who its pool is for",
+                _ => "no backend is expected in this slot",
+            }));
+        };
+        // Should it have ended, then so has its connection, which is seen soon.
+        let pidfd = process::pidfd(pid).map_err(|error| {
+            warn!("could not get hold of backend {slot} (process ID {pid}): {error}");
+            Refusal::Unreachable
+        })?;
+        let frame = Writer::new(MSG_WELCOME, 0)
+            .u32(LAYOUT_VERSION)
+            .u32(self.sockets.number() as u32)
+            .u64(self.arena_size)
+            .finish();
+        let mut carried = vec![self.queues.end(pool), self.arena_fd.as_raw_fd()];
+        carried.extend(self.sockets.epolls());
+        if let Err(error) = socket::send_with_descriptors(socket.as_raw_fd(), &frame, &carried) {
+            warn!("could not welcome a backend: {error}");
+            return Err(Refusal::Unreachable);
+        }
+        memory.attach_token.store(0, SeqCst);
+        memory.pid.store(pid, SeqCst);
+        self.openings.close(slot);
+        self.links.attach(slot, connection, socket, (pid, pidfd));
+        debug!("backend {slot} has attached, process ID {pid}");
+        self.tell(Event::Attached(slot));
+        Ok(())
+    }
+
+    // ---- the end -----------------------------------------------------------
+
+    /// It has said what it may not: its process has to end. Which one that is (0:
+    /// none).
+    pub fn end_backend(&self, slot: u32) -> u32 {
+        self.links.end(slot);
+        self.links.process_of(slot)
+    }
+
+    /// Connections of backends that take no more.
+    pub fn take_failed_connections(&mut self) -> Vec<u32> {
+        self.links.take_failed()
+    }
+
+    /// A backend's connection has ended.
+    pub fn backend_gone(&mut self, slot: u32) {
+        let mut staged = self.links.lost(slot);
+        let changed = self.apply_no_more(slot).unwrap_or(staged.session);
+        self.contexts.discard(&mut staged);
+        // Changes that came without the word that gives the session back: it must
+        // not go on with what it had before.
+        let whose = (self.core).whose(slot, changed, Tells::InPlace, &self.control);
+        if whose == Whose::Theirs {
+            self.tell(Event::Ended(changed, Ending::Cut));
+        }
+        self.tell(Event::BackendGone(slot));
+    }
+
+    /// The slot of an earlier dispatcher's backend, which has ended.
+    pub fn slot_freed(&mut self, slot: u32) {
+        self.core.handle(Event::SlotFreed(slot), &self.control);
+    }
+
+    /// Has a session of ours this slot?
+    pub fn has_session_in(&self, index: u32) -> bool {
+        self.core.sessions().in_slot(index).is_some()
+    }
+}
+
+// ---- Messages of backends -------------------------------------------------
+//
+// What a backend says on its control connection.
+//
+// It runs what users wrote, in C too, and is not believed: each message is read
+// to its exact end, is one that a backend may send, and is about a session that
+// this very backend can have (`Core::whose`). What is not costs the backend its
+// connection, and its process its life; the session that was named does not
+// notice. What came too late, as its session has ended meanwhile, is dropped.
+
+impl Scheduler {
+    pub fn backend_frame(&mut self, slot: u32, frame: Frame<'_>) -> Result<(), Offence> {
+        let id = frame.session;
+        match BackendSays::parse(&frame)?.ok_or(Offence::OutOfOrder)? {
+            BackendSays::Put {
+                kind,
+                key,
+                aux,
+                counters,
+                value,
+            } => self.changed(slot, id, |contexts, staged| {
+                contexts.stage_put(staged, Content { kind, key, value }, counters, aux);
+            }),
+            BackendSays::Delete { kind, key } => self.changed(slot, id, |contexts, staged| {
+                contexts.stage_delete(staged, kind, key);
+            }),
+            BackendSays::Release => self.released(slot, id),
+            BackendSays::Greeted {
+                lasts,
+                start_settings,
+                notices,
+                reported,
+            } => {
+                let is_due = self.is_theirs(slot, id, Tells::InPlace)?;
+                if !is_due {
+                    self.drop_staged(slot);
+                    return Ok(());
+                }
+                let session = self.core.sessions().get(id);
+                if !session.is_some_and(|session| session.is_ungreeted()) {
+                    return Err(Offence::OutOfOrder);
+                }
+                let greeted = Greeted {
+                    lasts,
+                    start_settings,
+                    notices: notices.to_vec(),
+                    reported: reported.to_vec(),
+                };
+                self.greeted(slot, id, greeted);
+                Ok(())
+            }
+            BackendSays::Ended { is_cut } => {
+                let is_due = self.is_theirs(slot, id, Tells::InPlace)?;
+                self.drop_staged(slot);
+                if is_due {
+                    let ending = if is_cut { Ending::Cut } else { Ending::Left };
+                    self.tell(Event::Ended(id, ending));
+                }
+                self.tell(Event::MayBeFree(slot));
+                Ok(())
+            }
+            // Of itself alone; the session may have been given back since.
+            BackendSays::Dedicated { has_cause } => {
+                if !self.core.sessions().was_there(id) {
+                    return Err(Offence::NotTheirs(id));
+                }
+                self.tell(Event::Dedicated(slot, has_cause));
+                Ok(())
+            }
+            BackendSays::Retiring { cause, why } => {
+                let why = String::from_utf8_lossy(why);
+                let cause = match cause {
+                    RETIRES_ASKED => Leaving::Asked,
+                    RETIRES_SETTINGS => Leaving::Outdated,
+                    _ => Leaving::Unclean,
+                };
+                debug!("backend {slot} retires: {cause:?} {why}");
+                self.tell(Event::Leaves { slot, cause });
+                Ok(())
+            }
+        }
+    }
+
+    /// False: the session has ended meanwhile.
+    fn is_theirs(&self, slot: u32, id: SessionId, tells: Tells) -> Result<bool, Offence> {
+        match self.core.whose(slot, id, tells, &self.control) {
+            Whose::Theirs => Ok(true),
+            Whose::Past => Ok(false),
+            Whose::NotTheirs => Err(Offence::NotTheirs(id)),
+        }
+    }
+
+    /// PUT and DELETE: staged until the session is given back.
+    fn changed(
+        &mut self,
+        slot: u32,
+        id: SessionId,
+        stage: impl FnOnce(&mut Contexts, &mut Staged),
+    ) -> Result<(), Offence> {
+        if !self.is_theirs(slot, id, Tells::InPlace)? {
+            self.drop_staged(slot);
+            return Ok(());
+        }
+        let mut staged = self.staged_of(slot, id);
+        stage(&mut self.contexts, &mut staged);
+        self.put_staged(slot, staged);
+        Ok(())
+    }
+
+    /// The longest payload of a message that is of use.
+    pub fn longest_value(&self) -> usize {
+        self.contexts.longest_value()
+    }
+
+    /// A backend has said something longer than that of this session.
+    pub fn too_long(&mut self, slot: u32, kind: u32, id: SessionId) -> Result<(), Offence> {
+        if kind != MSG_PUT {
+            return Err(Malformed.into());
+        }
+        self.changed(slot, id, Contexts::stage_too_much)
+    }
+
+    /// What a backend has staged of this session, and of no other.
+    pub(super) fn staged_of(&mut self, slot: u32, id: SessionId) -> Staged {
+        let mut staged = self.take_staged(slot);
+        if staged.session != id {
+            self.contexts.discard(&mut staged);
+            staged.session = id;
+        }
+        staged
+    }
+
+    fn released(&mut self, slot: u32, id: SessionId) -> Result<(), Offence> {
+        let is_due = id != 0 && self.is_theirs(slot, id, Tells::Back)?;
+        self.tell(Event::MayBeFree(slot));
+        if !is_due {
+            self.drop_staged(slot);
+            return Ok(());
+        }
+        self.apply_staged(slot, id, Then::Released);
+        Ok(())
+    }
+
+    /// A PUT of a value that is long: `payload` is that message's.
+    pub fn put_long(&mut self, slot: u32, id: SessionId, payload: Vec<u8>) -> Result<(), Offence> {
+        let frame = Frame {
+            kind: MSG_PUT,
+            session: id,
+            more: false,
+            payload: &payload,
+        };
+        let Some(BackendSays::Put {
+            kind,
+            key,
+            aux,
+            counters,
+            value,
+        }) = BackendSays::parse(&frame)?
+        else {
+            return Err(Malformed.into());
+        };
+        if !self.is_theirs(slot, id, Tells::InPlace)? {
+            self.drop_staged(slot);
+            return Ok(());
+        }
+        let (key, length) = (key.to_vec(), value.len());
+        let mut staged = self.staged_of(slot, id);
+        let item = (kind, key.as_slice());
+        if (self.contexts).store(&mut staged, item, length, payload, slot) {
+            self.takes_long(slot, id, Then::Stored { counters, aux });
+        }
+        self.put_staged(slot, staged);
+        Ok(())
+    }
+
+    pub(super) fn take_staged(&mut self, slot: u32) -> Staged {
+        self.links.take_staged(slot)
+    }
+
+    pub(super) fn put_staged(&mut self, slot: u32, staged: Staged) {
+        if let Err(mut staged) = self.links.put_staged(slot, staged) {
+            self.contexts.discard(&mut staged);
+        }
+    }
+
+    fn drop_staged(&mut self, slot: u32) {
+        let mut staged = self.links.take_staged(slot);
+        self.contexts.discard(&mut staged);
+    }
+}
+
+// ---- Changes of contexts --------------------------------------------------
+//
+// What backends have said of sessions becomes their contexts, at once or, if it is
+// much, by and by.
+//
+// While the latter goes on the backend is not heard: what it says later comes later,
+// and so does its end. To the core that is a message that takes long.
+
+/// What a greeting was.
+pub struct Greeted {
+    pub lasts: u32,
+    pub start_settings: u64,
+    pub notices: Vec<u8>,
+    pub reported: Vec<u8>,
+}
+
+/// What is to be done when it is.
+pub enum Then {
+    Released,
+    Greeted(Greeted),
+    /// The value of a PUT.
+    Stored {
+        counters: Option<Counters>,
+        aux: i64,
+    },
+}
+
+/// What a backend has said and is not done.
+pub(super) struct Pending {
+    id: SessionId,
+    then: Then,
+}
+
+impl Scheduler {
+    /// RELEASE or GREETED: what was staged becomes the session's context.
+    pub(super) fn apply_staged(&mut self, slot: u32, id: SessionId, then: Then) {
+        let greeted = matches!(then, Then::Greeted(_));
+        let is_live = self.core.sessions().get(id).is_some();
+        let mut staged = self.take_staged(slot);
+        if !is_live || staged.session != id {
+            let of_other = staged.session != 0 && staged.session != id;
+            self.contexts.discard(&mut staged);
+            if of_other {
+                warn!("changes of another session than the one given back were dropped");
+            }
+            if is_live && !greeted {
+                self.take_given_back(id);
+            }
+            return;
+        }
+        match (self.contexts).apply(index_of(id), &mut staged, greeted, slot) {
+            Some(result) => self.applied(id, &then, result),
+            None => self.takes_long(slot, id, then),
+        }
+    }
+
+    fn applied(&mut self, id: SessionId, then: &Then, result: Result<i64, Full>) {
+        let Ok(grown) = result else {
+            let report = Report::fatal(b"53200", "out of memory")
+                .with_detail("The session's context does not fit into pg_baton's session memory.")
+                .with_hint("Raise pg_baton.session_memory.");
+            return self.end_with(id, &report);
+        };
+        self.tell(Event::Stored { id, grown });
+        match then {
+            Then::Greeted(greeted) => self.greeting_applied(id, greeted),
+            Then::Released => self.take_given_back(id),
+            Then::Stored { .. } => {}
+        }
+    }
+
+    fn take_given_back(&mut self, id: SessionId) {
+        let event = match self.shall_end(id) {
+            true => Event::Terminate(id),
+            false => Event::GivenBack(id),
+        };
+        self.tell(event);
+    }
+
+    // ---- by and by ---------------------------------------------------------
+
+    pub(super) fn takes_long(&mut self, slot: u32, id: SessionId, then: Then) {
+        self.pending.insert(slot, Pending { id, then });
+    }
+
+    /// Is it to be heard no further now?
+    pub fn is_busy_with(&self, slot: u32) -> bool {
+        self.pending.contains_key(&slot)
+    }
+
+    /// At the end of each round: a slice of what is not done.
+    pub fn go_on_with_contexts(&mut self) {
+        let Some((slot, finished)) = self.contexts.go_on() else {
+            return;
+        };
+        let Some(Pending { id, then }) = self.pending.remove(&slot) else {
+            return;
+        };
+        self.heard_again.push(slot);
+        match (finished, then) {
+            (Finished::Applied(result), then) => self.applied(id, &then, result),
+            (Finished::Stored(entry), Then::Stored { counters, aux }) => {
+                let mut staged = self.staged_of(slot, id);
+                (self.contexts).stage_stored(&mut staged, entry, counters, aux);
+                self.put_staged(slot, staged);
+            }
+            (Finished::Stored(entry), _) => self.contexts.arena.release(entry),
+        }
+    }
+
+    /// How much has been done since the last time (events.rs).
+    pub fn take_work(&mut self) -> usize {
+        self.contexts.take_work()
+            + self.begun.take_work()
+            + std::mem::take(&mut self.actions) * work::ACTION
+    }
+
+    /// The connections of backends that are to be heard again.
+    pub fn take_heard_again(&mut self) -> Vec<u32> {
+        let slots = std::mem::take(&mut self.heard_again);
+        let connections = slots.iter().map(|slot| self.links.connection_of(*slot));
+        connections.flatten().collect()
+    }
+
+    /// The backend has gone: which session it was about.
+    pub(super) fn apply_no_more(&mut self, slot: u32) -> Option<SessionId> {
+        let pending = self.pending.remove(&slot)?;
+        self.contexts.cancel_task(slot);
+        Some(pending.id)
+    }
+
+    /// The session has ended.
+    pub(super) fn nothing_is_applied(&mut self, id: SessionId) {
+        let mut pending = self.pending.iter();
+        let slot = pending.find(|(_, pending)| pending.id == id);
+        if let Some(slot) = slot.map(|(slot, _)| *slot) {
+            self.apply_no_more(slot);
+            self.heard_again.push(slot);
+        }
+    }
+}

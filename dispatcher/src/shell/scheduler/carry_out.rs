@@ -1,0 +1,642 @@
+//! The actions of the core, carried out; the errors that sessions are told then; and the
+//! scheduling log.
+//!
+//! Each action is a few system calls and words in shared memory; what can go wrong
+//! with one goes back as an event.
+
+use super::{AskLimits, Found, Scheduler};
+use crate::core::{
+    index_of, Action, ClientOwes, Core, Ending, Event, Look, NoSession, PoolChange, PoolKey, Says,
+    SessionId, Skipped, TenantKey, Why, Word,
+};
+use crate::protocol::opening::Failure;
+use crate::protocol::{Report, Severity};
+use crate::shell::backends::links::Claim;
+use crate::shell::link::layout::shared::*;
+use crate::shell::link::memory::context::Contexts;
+use crate::shell::parameters::Parameters;
+use crate::shell::sessions::begun::Progress;
+use crate::shell::sys::socket;
+use std::fmt::{Display, Formatter, Result};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use tracing::{debug, info, warn};
+
+impl Scheduler {
+    pub(super) fn carry_out(&mut self) {
+        while let Some(action) = self.core.next_action() {
+            self.actions += 1;
+            self.act(action);
+        }
+    }
+
+    /// One of them has shut the queue that they have in common, and nobody can tell
+    /// which.
+    fn end_backends_of(&self, pool: u32) {
+        let slots = self.core.all_pool_backends(pool);
+        let key = self.core.pool_key(pool);
+        let name = |bytes: Option<&Vec<u8>>| {
+            String::from_utf8_lossy(bytes.map_or(b"", |it| it)).into_owned()
+        };
+        warn!(
+            "a backend of database \"{}\" has shut the queue of its pool: all {} are ended",
+            name(key.map(|key| &key.database)),
+            slots.len()
+        );
+        slots.iter().for_each(|slot| self.links.end(*slot));
+    }
+
+    /// Tells the core what came of an action.
+    fn back(&mut self, event: Event) {
+        self.core.handle(event, &self.control);
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Claim { slot, seen, id } => self.claim(slot, seen, id),
+            Action::Enqueue { pool, id } => {
+                self.control.restore_name(id);
+                let event = self.queues.put(pool, id, self.sockets.fd(id));
+                if self.queues.is_shut(pool) {
+                    self.end_backends_of(pool);
+                }
+                self.back(event);
+            }
+            Action::HoldBack(pool) => {
+                let slot = &self.control.pools[pool as usize];
+                // Who takes the last lowers the one, or shows itself free, before it looks at
+                // the other. Once this is 1 it has been looked at again.
+                if slot.is_held_back.swap(1, SeqCst) == 0 && slot.queued.load(SeqCst) <= 0 {
+                    self.back(Event::QueueIsLow(pool));
+                }
+            }
+            Action::Poke(slot) => self.links.poke(slot),
+            Action::TakeBack(pool) => self.take_back(pool),
+            Action::CloseQueue(pool) => self.close_queue(pool),
+            Action::CheckQueue(pool) => {
+                let is_empty = self.queues.is_empty(pool);
+                self.core.check_queue(pool, is_empty, &self.control);
+            }
+            Action::ResetCounter(pool) => self.queues.reset_counter(pool),
+
+            Action::ShowWaiting(id) => {
+                let slot = &self.control.sessions[index_of(id) as usize];
+                slot.state.store(STATE_WAITING, Relaxed);
+                slot.state_since_us.store(self.now.shared_us, Relaxed);
+                let identity = &self.control.identities[index_of(id) as usize];
+                identity.idle_since_us.store(self.now.timestamp, Relaxed);
+            }
+            Action::Arm(id) => self.arm(id),
+            Action::ArmForEnd(id) => {
+                if self.sockets.arm_for_end(id).is_err() {
+                    self.cut(id);
+                }
+            }
+            Action::Look { id, look } => {
+                // Part of a message is none yet: a cancel means nothing.
+                let is_part = match look {
+                    Look::Cancel => self.begun.is_part(id, &self.sockets),
+                    Look::Ungreeted | Look::Leaving => self.begun.has(id),
+                    Look::Lost => false,
+                };
+                let says = if is_part {
+                    Says::Nothing
+                } else {
+                    self.sockets.look(id)
+                };
+                self.back(Event::Said { id, look, says });
+            }
+            Action::Skip { id, why, later } => self.skip(id, why, later),
+            Action::SkipOn(id) => self.skip_on(id),
+            Action::End { id, tenant, why } => self.ended(id, tenant, &why),
+
+            Action::CancelOnBackend(id) => self.links.hurry(id, true),
+            Action::TerminateOnBackend(id) => self.links.hurry(id, false),
+            Action::MarkCancel(id) => self.links.mark_cancel(id),
+            Action::ClearCancel(id) => {
+                let slot = &self.control.sessions[index_of(id) as usize];
+                slot.flags.fetch_and(!SESSION_CANCEL, SeqCst);
+            }
+
+            Action::Open { slot, pool } => self.open_backend(slot, pool),
+            Action::Retire(slot) => self.links.retire(slot),
+            Action::Recall { slot, id } => self.links.recall(slot, id),
+            Action::Evict { slot, id } => {
+                let name = self.name_in_log(id);
+                debug!("too many dedicated sessions, one is ended: {name}");
+                self.links.evict(slot, id);
+            }
+            Action::Keep { tenant, keeps } => {
+                let (word, cause) = match tenant {
+                    Some(tenant) => (
+                        &self.control.tenants[tenant as usize].keeps_sessions,
+                        CAUSE_POOL_MODE,
+                    ),
+                    None => (&self.control.header.keeps_sessions, CAUSE_FEW_SESSIONS),
+                };
+                word.store(if keeps { cause } else { CAUSE_NONE }, SeqCst);
+            }
+            Action::Count { tenant, is_counted } => {
+                let word = &self.control.tenants[tenant as usize].is_counted;
+                word.store(u32::from(is_counted), SeqCst);
+            }
+            Action::ShowMemoryLeft { tenant, left } => {
+                let word = &self.control.tenants[tenant as usize].memory_left;
+                word.store(left, SeqCst);
+            }
+            Action::WakeForMemory(pool) => self.wake_for_memory(pool),
+            Action::FreeSlot(slot) => {
+                self.openings.close(slot);
+                self.links.forget(slot);
+                self.control.free_backend(slot);
+            }
+            Action::Offer { ticket, slots } => self.links.offer(ticket, &slots),
+            Action::TakeTicketBack(ticket) => {
+                let event = self.links.take_ticket_back(ticket);
+                self.back(event);
+            }
+            Action::EndIdle {
+                slot,
+                id,
+                waits_for,
+                idle_us,
+            } => self.end_idle(slot, id, waits_for, idle_us),
+            Action::Measure(slot) => {
+                let held = self.control.backends[slot as usize].session.load(SeqCst);
+                let event = self.links.measure(slot, self.is_unread(held));
+                self.back(event);
+            }
+            Action::ClearTicket { slot, ticket } => self.links.clear_ticket(slot, ticket),
+
+            Action::AskLimits { role, database } => {
+                self.asks.push(AskLimits { role, database });
+            }
+            Action::TellWhoIsIn {
+                number,
+                roles,
+                is_all,
+            } => self.found.push(Found {
+                number,
+                roles,
+                is_all,
+            }),
+            Action::TellFailure(pool) => self.tell_failure(pool),
+            Action::TellPool(change) => self.tell_pool(&change),
+            Action::ForgetAllGreetings => self.greetings.forget_all(),
+            Action::PoolDropped(pool) => self.close_queue(pool),
+            Action::TenantDropped(tenant) => self.control.clear_tenant(tenant),
+            Action::Then(then) => self.back(Event::Then(then)),
+        }
+    }
+
+    // ---- pools and backends ------------------------------------------------
+
+    /// The tenant of a key; None if there can be no more.
+    pub(super) fn tenant_for(&mut self, key: TenantKey) -> Option<u32> {
+        let found = self.core.find_tenant(&key);
+        let number = found.or_else(|| {
+            let (user, superuser) = (key.user.clone(), key.superuser);
+            let number = self.core.create_tenant(key)?;
+            self.control.begin_tenant(number, &user, superuser);
+            Some(number)
+        });
+        // What its mode is, and what its limits are.
+        self.carry_out();
+        number
+    }
+
+    /// All that is in a pool's queue.
+    fn take_back(&mut self, pool: u32) {
+        if !self.queues.is_open(pool) {
+            return;
+        }
+        while let Some(id) = self.queues.take_back(pool) {
+            self.back(Event::TakenBack(id));
+        }
+        self.back(Event::QueueDrained(pool));
+    }
+
+    /// What is in it all the same is not lost.
+    fn close_queue(&mut self, pool: u32) {
+        self.take_back(pool);
+        self.queues.close(pool);
+    }
+
+    fn claim(&mut self, slot: u32, seen: Word, id: SessionId) {
+        let pool = self.core.backend(slot).map(|backend| backend.pool());
+        self.control.restore_name(id);
+        let event = match self.links.claim(slot, seen, id, self.sockets.fd(id)) {
+            Claim::Made => Event::Claimed,
+            Claim::Lost => Event::ClaimLost(id),
+            Claim::NotSent(error) => match pool {
+                Some(pool) => self.queues.not_sent(pool, id, false, &error),
+                None => Event::ClaimLost(id),
+            },
+        };
+        self.back(event);
+    }
+
+    /// Those of its backends that keep their sessions for want of memory look again.
+    fn wake_for_memory(&mut self, pool: u32) {
+        for slot in self.core.all_pool_backends(pool) {
+            let backend = &self.control.backends[slot as usize];
+            if backend.dedicated_cause.load(SeqCst) == CAUSE_POOL_MEMORY {
+                self.links.poke(slot);
+            }
+        }
+    }
+
+    /// Has a client not read what was sent, so that its socket has no room?
+    fn is_unread(&self, id: SessionId) -> bool {
+        let fd = self.sockets.fd(id);
+        id != 0 && fd >= 0 && !socket::has_room(fd)
+    }
+
+    /// A client that does not read would not read why, either: its connection ends. The
+    /// backend ends one that is idle in its transaction, if it still is.
+    fn end_idle(&mut self, slot: u32, id: SessionId, waits_for: ClientOwes, idle_us: u64) {
+        let what = match waits_for {
+            ClientOwes::Request { since } => {
+                self.links.end_idle(slot, id, since);
+                "is idle in its transaction"
+            }
+            ClientOwes::Reading { .. } if self.is_unread(id) => {
+                socket::shutdown(self.sockets.fd(id));
+                "has not read its results"
+            }
+            ClientOwes::Reading { .. } => return,
+        };
+        self.idle_ended += 1;
+        info!(
+            "session is ended, its client {what} for {} s, and others wait in vain ({} so far): {}",
+            idle_us / 1_000_000,
+            self.idle_ended,
+            self.name_in_log(id)
+        );
+    }
+
+    fn tell_failure(&self, pool: u32) {
+        let (_, failure) = self.core.why_it_waits(pool);
+        if let (Some(failure), Some(key)) = (failure, self.core.pool_key(pool)) {
+            warn!(
+                "could not start a backend for database \"{}\": {failure}",
+                String::from_utf8_lossy(&key.database),
+            );
+        }
+    }
+
+    // ---- sessions ----------------------------------------------------------
+
+    /// Its socket into the epoll, to wait for the client.
+    fn arm(&mut self, id: SessionId) {
+        let slot = &self.control.sessions[index_of(id) as usize];
+        slot.owner.store(0, SeqCst);
+        if slot.state.swap(STATE_IDLE, SeqCst) != STATE_IDLE {
+            slot.state_since_us.store(self.now.shared_us, Relaxed);
+        }
+        self.begun.forget(id);
+        if let Err(error) = self.sockets.arm(id) {
+            warn!("could not wait for a client: {error}");
+            self.cut(id);
+        }
+    }
+
+    fn skip(&mut self, id: SessionId, why: Skipped, later: bool) {
+        self.skippers.begin(id, why);
+        if later {
+            self.await_rest(id);
+        } else {
+            self.skip_on(id);
+        }
+    }
+
+    /// Its socket's next event is skip_on's; idle_session_timeout counts from here.
+    fn await_rest(&mut self, id: SessionId) {
+        let slot = &self.control.sessions[index_of(id) as usize];
+        slot.state_since_us.store(self.now.shared_us, Relaxed);
+        if self.sockets.arm(id).is_err() {
+            self.cut(id);
+        }
+    }
+
+    /// Reads on in a request that is passed over.
+    fn skip_on(&mut self, id: SessionId) {
+        let Some(session) = self.core.sessions().get(id) else {
+            return;
+        };
+        let (tenant, pool, core) = (session.tenant(), session.pool(), &self.core);
+        let (parameters, contexts) = (&self.parameters, &self.contexts);
+        let error = |why| {
+            let report = skipped(core, parameters, pool, why);
+            let name = identity(core, contexts, index_of(id), tenant);
+            info!("statement refused, {name}: {report}");
+            report
+        };
+        match self.skippers.read_on(id, &self.sockets, error) {
+            Progress::Waits => self.await_rest(id),
+            Progress::Over => self.nothing_asked(id),
+            Progress::Cut => self.cut(id),
+            Progress::Refused(report) => {
+                info!("session ended, {}: {report}", self.name_in_log(id));
+                self.sockets.say_last_word(id, &report);
+                self.cut(id);
+            }
+            Progress::None => {}
+        }
+    }
+
+    /// All that it has said was passed over, and nothing of that is left to be
+    /// answered.
+    fn nothing_asked(&mut self, id: SessionId) {
+        let flags = &self.control.sessions[index_of(id) as usize].flags;
+        let begun = SESSION_BEGUN | SESSION_LOOKED_AT | SESSION_LATE | SESSION_PAUSE;
+        flags.fetch_and(!begun, SeqCst);
+        if socket::unread(self.sockets.fd(id)) > 0 {
+            // It has been read exactly so far: rest_may_begin, idle.c.
+            flags.fetch_or(SESSION_LOOKED_AT, SeqCst);
+        }
+        self.back(Event::Skipped(id));
+    }
+
+    /// Its socket is of no more use.
+    fn cut(&mut self, id: SessionId) {
+        self.back(Event::Ended(id, Ending::Cut));
+    }
+
+    /// Ends a session with a last word to its client, and a line in the log.
+    pub(super) fn end_with(&mut self, id: SessionId, report: &Report) {
+        info!("session ended, {}: {report}", self.name_in_log(id));
+        self.sockets.say_last_word(id, report);
+        self.tell(Event::Ended(id, Ending::Cut));
+    }
+
+    /// The session is no more. Its connection ends, whoever else holds it.
+    fn ended(&mut self, id: SessionId, tenant: u32, why: &Why) {
+        if let Some(report) = last_word(&self.core, &self.parameters, tenant, why) {
+            // The server's end must not wait for thousands of lines.
+            if *why != Why::Administrator {
+                let name = self.identity_in_log(index_of(id), tenant);
+                info!("session ended, {name}: {report}");
+            }
+            self.sockets.say_last_word(id, &report);
+        }
+        let how = match why {
+            Why::Ended(Ending::Left) => Ending::Left,
+            _ => Ending::Cut,
+        };
+        if self.sockets.close(id, how) {
+            self.forget_session(id, tenant);
+        }
+    }
+
+    fn forget_session(&mut self, id: SessionId, tenant: u32) {
+        let index = index_of(id);
+        if self.parameters.log_disconnections {
+            let (login, _) = self.contexts.arena.record_identity(index);
+            let milliseconds = (self.now.timestamp - login).max(0) / 1000;
+            let seconds = milliseconds / 1000;
+            info!(
+                "disconnection: session time: {}:{:02}:{:02}.{:03} {}",
+                seconds / 3600,
+                seconds / 60 % 60,
+                seconds % 60,
+                milliseconds % 1000,
+                self.identity_in_log(index, tenant),
+            );
+        }
+        self.nothing_is_applied(id);
+        self.contexts.end(index);
+        self.control.clear_session(index);
+        self.skippers.forget(id);
+        self.begun.forget(id);
+        self.greetings.forget_session(id);
+    }
+
+    /// Who a session is, for a line in the log.
+    pub(super) fn name_in_log(&self, id: SessionId) -> String {
+        let tenant = self.core.sessions().get(id).map(|session| session.tenant());
+        tenant.map_or_else(String::new, |it| self.identity_in_log(index_of(id), it))
+    }
+
+    fn identity_in_log(&self, index: u32, tenant: u32) -> String {
+        identity(&self.core, &self.contexts, index, tenant)
+    }
+
+    /// Shall this session, which has come back, be ended?
+    pub(super) fn shall_end(&self, id: SessionId) -> bool {
+        let identity = &self.control.identities[index_of(id) as usize];
+        identity.terminate.load(SeqCst) == id
+    }
+}
+
+/// Who a session is, for a line in the log.
+fn identity(core: &Core, contexts: &Contexts, index: u32, tenant: u32) -> String {
+    let (_, address) = contexts.arena.record_identity(index);
+    let (user, database) = match core.tenant_key(tenant) {
+        Some(key) => (key.user.as_slice(), key.database.as_slice()),
+        None => (&b""[..], &b""[..]),
+    };
+    let user = String::from_utf8_lossy(user);
+    let database = String::from_utf8_lossy(database);
+    format!("user={user} database={database} {address}")
+}
+
+// ---- Reports --------------------------------------------------------------
+//
+// What a session is told that is ended, or passed over, from here.
+
+/// Of a session of this tenant's. None: nothing.
+pub fn last_word(core: &Core, parameters: &Parameters, tenant: u32, why: &Why) -> Option<Report> {
+    let pool = core.pool_of_tenant(tenant);
+    Some(match why {
+        Why::Ended(_) => return None,
+        Why::Administrator => Report::fatal(
+            b"57P01",
+            "terminating connection due to administrator command",
+        ),
+        Why::IdleTooLong => Report::fatal(
+            b"57P05",
+            "terminating connection due to idle-session timeout",
+        ),
+        Why::WaitedTooLong => waited(core, parameters, pool?, Severity::Fatal),
+        Why::Failed(failure) => {
+            let user = core.tenant_key(tenant).map(|key| key.user.clone());
+            failure_report(failure, &user.unwrap_or_default())
+        }
+    })
+}
+
+/// A client that has proved itself becomes no session.
+pub fn no_session(user: &[u8], why: NoSession) -> Report {
+    let user = String::from_utf8_lossy(user);
+    match why {
+        NoSession::PoolLimit(limit) => Report::fatal(
+            b"53300",
+            format!("too many connections for role \"{user}\""),
+        )
+        .with_detail(format!(
+            "Parameter \"pg_baton.pool_max_sessions\" is {limit} for this role in this database."
+        )),
+        NoSession::Full => Report::fatal(b"53300", "sorry, too many clients already"),
+    }
+}
+
+/// The answer to a request that is passed over.
+pub fn skipped(core: &Core, parameters: &Parameters, pool: u32, why: Skipped) -> Report {
+    match why {
+        Skipped::WaitedTooLong => waited(core, parameters, pool, Severity::Error),
+        // As ProcessInterrupts (tcop/postgres.c) says it.
+        Skipped::Cancelled => {
+            let text = "canceling statement due to user request";
+            Report::new(Severity::Error, b"57014", text)
+        }
+    }
+}
+
+fn waited(core: &Core, parameters: &Parameters, pool: u32, severity: Severity) -> Report {
+    let (has_backend, failure) = core.why_it_waits(pool);
+    let seconds = parameters.session_wait_timeout_ms as f64 / 1000.0;
+    let report = Report::new(severity, b"53300", "timed out waiting for a backend");
+    let report = report.with_hint(if has_backend || failure.is_none() {
+        "All backends of the pool are busy. Raise pg_baton.max_backends or pg_baton.session_wait_timeout."
+    } else {
+        "The database may have ceased to accept connections, or the role have been dropped, since this session logged in."
+    });
+    match failure {
+        Some(failure) => report.with_detail(format!(
+            "No backend could be started: {failure}. The session waited for {seconds} s."
+        )),
+        None => report.with_detail(format!("The session waited for {seconds} s.")),
+    }
+}
+
+/// What to tell a client that has not been greeted and cannot be.
+fn failure_report(failure: &Failure, user: &[u8]) -> Report {
+    match failure {
+        Failure::ServerError(report) => {
+            let mut report = report.clone();
+            report.severity = Severity::Fatal;
+            report
+        }
+        Failure::Protocol(what) => Report::fatal(
+            b"58000",
+            format!(
+                "no backend can be opened for user \"{}\"",
+                String::from_utf8_lossy(user)
+            ),
+        )
+        .with_detail(what.as_bytes()),
+    }
+}
+
+// ---- Scheduling log -------------------------------------------------------
+//
+// The dispatcher's lines of the scheduling log (`pg_baton.log_scheduling`): why a pool
+// has grown or shrunk. Backends write the others (scheduling_log.c), with the same
+// prefix. docs/operations.md has them all.
+
+/// One line. What others have chosen, the names, comes last: nothing that precedes
+/// it can be theirs.
+struct Line<'a> {
+    change: &'a PoolChange,
+    /// 0: none yet.
+    backend_pid: u32,
+    waiting: usize,
+    pool: Option<&'a PoolKey>,
+    /// Which gets the place.
+    for_pool: Option<&'a PoolKey>,
+}
+
+impl Display for Line<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> Result {
+        let PoolChange {
+            slot,
+            backends,
+            why,
+            ..
+        } = self.change;
+        let what = if why.is_growth() { "grew" } else { "shrank" };
+        write!(out, "scheduling: {what}: slot={slot}")?;
+        if self.backend_pid != 0 {
+            write!(out, " backend_pid={}", self.backend_pid)?;
+        }
+        let (waiting, why) = (self.waiting, why.text());
+        write!(out, " backends={backends} waiting={waiting} why=\"{why}\"")?;
+        for (before, key) in [("", self.pool), ("for_", self.for_pool)] {
+            if let Some(key) = key {
+                let database = String::from_utf8_lossy(&key.database);
+                write!(out, " {before}database={database}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Scheduler {
+    pub(super) fn tell_pool(&self, change: &PoolChange) {
+        if !self.parameters.log_scheduling {
+            return;
+        }
+        let key = |pool| self.core.pool_key(pool).map(|key| &**key);
+        let line = Line {
+            change,
+            backend_pid: self.links.process_of(change.slot),
+            waiting: self.core.waiting_in(change.pool, &self.control),
+            pool: key(change.pool),
+            for_pool: change.why.for_pool().and_then(key),
+        };
+        info!("{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::Reason;
+
+    #[test]
+    fn who_cannot_be_served_is_told_so_and_his_connection_ends() {
+        let error = Failure::ServerError(Report::new(Severity::Error, b"3D000", "no"));
+        assert_eq!(failure_report(&error, b"u").severity, Severity::Fatal);
+    }
+
+    fn key(database: &[u8]) -> PoolKey {
+        PoolKey {
+            database: database.to_vec(),
+            database_oid: 2,
+            options: Vec::new(),
+            role_oid: None,
+        }
+    }
+
+    #[test]
+    fn a_line_has_the_same_fields_in_the_same_order_and_names_last() {
+        let change = |why| PoolChange {
+            slot: 3,
+            pool: 7,
+            backends: 2,
+            why,
+        };
+        let (app, web) = (key(b"app why=\"x\""), key(b"web"));
+        let grew = Line {
+            change: &change(Reason::Waiting),
+            backend_pid: 0,
+            waiting: 5,
+            pool: Some(&app),
+            for_pool: None,
+        };
+        let text = "scheduling: grew: slot=3 backends=2 waiting=5 why=\"sessions wait\" \
+                    database=app why=\"x\"";
+        assert_eq!(grew.to_string(), text);
+        let shrank = Line {
+            change: &change(Reason::RoomFor(8)),
+            backend_pid: 99,
+            waiting: 0,
+            pool: Some(&app),
+            for_pool: Some(&web),
+        };
+        let text = "scheduling: shrank: slot=3 backend_pid=99 backends=2 waiting=0 \
+                    why=\"room for another pool\" database=app why=\"x\" \
+                    for_database=web";
+        assert_eq!(shrank.to_string(), text);
+    }
+}

@@ -1,0 +1,532 @@
+//! What new sessions are told and begin with, kept by kind; and the identity by which the
+//! server's processes know a session.
+//!
+//! What a new session is told (ParameterStatus, BackendKeyData, ReadyForQuery)
+//! and what its context begins with follow from its user, database, startup
+//! options, and the settings at that time. The first session of a kind is
+//! greeted by a backend, which applies its options; what it then reports and
+//! stores is kept, and the next of that kind is greeted from here without any
+//! backend (scheduler/new_session.rs). application_name is left out of what makes
+//! a kind, since each client has its own: its value is put into the kept greeting.
+//!
+//! Free of I/O.
+
+use crate::core::{SessionId, TenantKey};
+use crate::protocol::messages;
+use crate::shell::link::layout::shared::*;
+use crate::shell::link::layout::{LoginChanged, LoginMarks, SessionRecord, SettingsMarks, Tls};
+use crate::shell::link::memory::control::Control;
+use crate::shell::link::wire;
+use crate::shell::sys::socket::Keepalives;
+use crate::shell::tls::Facts;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::Arc;
+
+pub type Setting = (Vec<u8>, Vec<u8>);
+
+pub const APPLICATION_NAME: &[u8] = b"application_name";
+/// Greetings kept, one a kind of session; when there are more, it begins anew.
+const MOST_GREETINGS: usize = 1000;
+/// Room for an application_name, with what stands around it.
+const USUAL_NAME_BYTES: usize = 96;
+/// After a reload backends may be late to see it: nothing is learnt so long.
+const RELOAD_GRACE_US: u64 = 2_000_000;
+
+/// What makes a kind of session.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Kind {
+    pub tenant: Arc<TenantKey>,
+    pub options: Vec<Setting>,
+    pub has_application_name: bool,
+    pub is_local: bool,
+    /// Its socket has no TCP settings then.
+    pub is_relayed: bool,
+    /// Of its user and database: which changes make a greeting old.
+    pub marks: LoginMarks,
+}
+
+impl Kind {
+    /// May what one of this kind begins with be given to the next, with this
+    /// application_name, cleaned?
+    pub fn is_ordinary(application_name: Option<&[u8]>) -> bool {
+        application_name.is_none_or(|name| name.len() < NAME_BYTES)
+    }
+}
+
+/// NAMEDATALEN: a longer application_name is cut, and its client told so.
+const NAME_BYTES: usize = 64;
+
+/// What a session of a kind begins with.
+pub struct Greeting {
+    /// Kind, key and value of its items.
+    pub items: Vec<(u16, Vec<u8>, Vec<u8>)>,
+    /// What was set then, for its role and database: it is good while that stays.
+    pub settings_marks: SettingsMarks,
+    /// Of that, what only a starting backend takes.
+    pub start_settings: u64,
+    pub told: Told,
+    pub idle_session_timeout_ms: u32,
+    /// Of its socket: as it was, and as the parameters want it.
+    pub keepalives: (Keepalives, Keepalives),
+    /// A name was looked up for it: it is good while this names_generation stays.
+    pub names_generation: Option<u64>,
+    /// Other roles than its client's were looked at for it.
+    pub of_roles: bool,
+    /// Or which roles its own is a member of.
+    pub of_memberships: bool,
+}
+
+/// What clients of one kind are told, ready to be sent but for the value of
+/// application_name, which is each client's own: what comes before it, and after it.
+pub struct Told {
+    messages: [Vec<u8>; 2],
+    /// What a context has of it: name NUL value NUL ...
+    reported: [Vec<u8>; 2],
+    /// As the first client had it, if it is told at all.
+    application_name: Option<Vec<u8>>,
+}
+
+impl Told {
+    /// Notices as messages; what was reported as contexts have it.
+    pub fn new(notices: &[u8], reported: &[u8]) -> Told {
+        let mut told = Told {
+            messages: [notices.to_vec(), Vec::new()],
+            reported: [Vec::new(), Vec::new()],
+            application_name: None,
+        };
+        for (name, value) in wire::pairs(reported) {
+            if name == APPLICATION_NAME {
+                told.application_name = Some(value.to_vec());
+                continue;
+            }
+            let part = usize::from(told.application_name.is_some());
+            messages::parameter_status(&mut told.messages[part], name, value);
+            put_pair(&mut told.reported[part], name, value);
+        }
+        told
+    }
+
+    /// Puts the messages into `out`; what its context then has of them.
+    fn tell(&self, application_name: Option<&[u8]>, out: &mut Vec<u8>) -> Vec<u8> {
+        let length = |parts: &[Vec<u8>; 2]| parts[0].len() + parts[1].len() + USUAL_NAME_BYTES;
+        // And the cancel key, and that it may go on.
+        out.reserve(length(&self.messages) + USUAL_NAME_BYTES);
+        let mut reported = Vec::with_capacity(length(&self.reported));
+        out.extend_from_slice(&self.messages[0]);
+        reported.extend_from_slice(&self.reported[0]);
+        if let Some(first) = &self.application_name {
+            let value = application_name.unwrap_or(first);
+            messages::parameter_status(out, APPLICATION_NAME, value);
+            put_pair(&mut reported, APPLICATION_NAME, value);
+        }
+        out.extend_from_slice(&self.messages[1]);
+        reported.extend_from_slice(&self.reported[1]);
+        reported
+    }
+}
+
+fn put_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for text in [name, value] {
+        out.extend_from_slice(text);
+        out.push(0);
+    }
+}
+
+/// Kind, key and value of an item that a context begins with.
+pub type Beginning<'a> = (u16, &'a [u8], Cow<'a, [u8]>);
+
+impl Greeting {
+    /// What a client with this application_name, cleaned, is told, up to its cancel
+    /// key; and what its context begins with.
+    pub fn for_client(
+        &self,
+        application_name: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) -> Vec<Beginning<'_>> {
+        let reported = self.told.tell(application_name, out);
+        let mut items: Vec<Beginning<'_>> = Vec::with_capacity(self.items.len() + 1);
+        for (kind, key, value) in &self.items {
+            match (application_name, u32::from(*kind)) {
+                (_, KIND_REPORTED) => {}
+                (Some(own), KIND_RESET) if key == APPLICATION_NAME => {
+                    // Source and context stay, the text is this session's.
+                    let mut reset = value[..2.min(value.len())].to_vec();
+                    reset.extend_from_slice(own);
+                    items.push((*kind, key, reset.into()));
+                }
+                _ => items.push((*kind, key, value.into())),
+            }
+        }
+        items.push((KIND_REPORTED as u16, b"", reported.into()));
+        items
+    }
+}
+
+/// What is known of a greeting before a backend gives it.
+pub struct Learning {
+    pub kind: Kind,
+    pub settings_marks: SettingsMarks,
+    /// As its socket has them.
+    pub keepalives: Keepalives,
+    pub names_generation: u64,
+    pub login_generation: u64,
+}
+
+/// Greetings kept, and what is to be learnt from greetings under way.
+#[derive(Default)]
+pub struct Greetings {
+    kept: HashMap<Kind, Arc<Greeting>>,
+    /// Bounded by the sessions.
+    learning: HashMap<SessionId, Learning>,
+    not_before_us: u64,
+    /// Of all of these: what a session may set depends on roles and
+    /// privileges, too.
+    login_generation: u64,
+}
+
+impl Greetings {
+    pub fn configuration_changed(&mut self, now_us: u64) {
+        self.kept.clear();
+        self.learning.clear();
+        self.not_before_us = now_us + RELOAD_GRACE_US;
+    }
+
+    /// The first who comes under a new login_generation: what is old by then goes.
+    pub fn note_login_generation(
+        &mut self,
+        generation: u64,
+        changed: impl Fn(u64, u64) -> LoginChanged,
+    ) {
+        if self.login_generation == generation {
+            return;
+        }
+        let changed = changed(self.login_generation, generation);
+        self.kept.retain(|kind, greeting| {
+            !(changed.concerns(&kind.marks)
+                || (greeting.of_roles && changed.has_roles())
+                || (greeting.of_memberships && changed.has_memberships()))
+        });
+        self.learning
+            .retain(|_, learning| !changed.concerns(&learning.kind.marks));
+        self.login_generation = generation;
+    }
+
+    pub fn forget_all(&mut self) {
+        self.kept.clear();
+        self.learning.clear();
+    }
+
+    pub fn forget_session(&mut self, id: SessionId) {
+        if !self.learning.is_empty() {
+            self.learning.remove(&id);
+        }
+    }
+
+    pub fn of(
+        &self,
+        kind: &Kind,
+        settings_marks: &SettingsMarks,
+        names_generation: u64,
+    ) -> Option<Arc<Greeting>> {
+        let kept = self.kept.get(kind)?;
+        if kept.settings_marks != *settings_marks {
+            return None;
+        }
+        let is_good = (kept.names_generation).is_none_or(|then| then == names_generation);
+        is_good.then(|| kept.clone())
+    }
+
+    /// A backend greets this session: the next of its kind may be greeted like it.
+    pub fn learn_from(&mut self, id: SessionId, now_us: u64, learning: impl FnOnce() -> Learning) {
+        if now_us >= self.not_before_us {
+            self.learning.insert(id, learning());
+        }
+    }
+
+    /// It has been greeted: what was known of it before, if that is to be kept. Nothing is
+    /// if the marks of its settings are others now: which the backend has read is not known.
+    pub fn learnt(
+        &mut self,
+        id: SessionId,
+        marks: impl FnOnce(&TenantKey) -> SettingsMarks,
+    ) -> Option<Learning> {
+        let learning = self.learning.remove(&id)?;
+        let is_current = learning.settings_marks == marks(&learning.kind.tenant);
+        is_current.then_some(learning)
+    }
+
+    pub fn keep(&mut self, kind: Kind, greeting: Greeting) {
+        if self.kept.len() >= MOST_GREETINGS {
+            self.kept.clear();
+        }
+        self.kept.insert(kind, Arc::new(greeting));
+    }
+}
+
+/// A session's settings, sorted out.
+pub struct Settings {
+    /// Those that split pools, sorted.
+    pub backend_only: Vec<Setting>,
+    /// The others in their order, application_name apart. One name may come
+    /// twice: the server applies each, and refuses the first if that is bad.
+    pub options: Vec<Setting>,
+    pub application_name: Option<Vec<u8>>,
+}
+
+pub fn sort_out(settings: Vec<Setting>, is_backend_only: impl Fn(&[u8]) -> bool) -> Settings {
+    let mut sorted = Settings {
+        backend_only: Vec::new(),
+        options: Vec::new(),
+        application_name: None,
+    };
+    for (name, value) in settings {
+        if name.eq_ignore_ascii_case(APPLICATION_NAME) {
+            sorted.application_name = Some(value);
+            continue;
+        }
+        if !is_backend_only(&name) {
+            sorted.options.push((name, value));
+            continue;
+        }
+        let list = &mut sorted.backend_only;
+        list.retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
+        list.push((name, value));
+    }
+    sorted.backend_only.sort();
+    sorted
+}
+
+/// As check_application_name cleans it: pg_clean_ascii makes `?` of what is
+/// not printable ASCII up to 15, and `\xNN` from 16 on (common/string.c).
+pub fn clean_ascii(text: &[u8], server_major: u32) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    for byte in text {
+        if (32..=126).contains(byte) {
+            out.push(*byte);
+        } else if server_major < 16 {
+            out.push(b'?');
+        } else {
+            out.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
+        }
+    }
+    out
+}
+
+// ---- Identity -------------------------------------------------------------
+//
+// What the server's processes can know of a session: its identity in CONTROL, and
+// its process ID, which is what BackendKeyData says, and SQL.
+//
+// Numbers are given one after the other, above all that the kernel gives to
+// processes, and come again when all others have been: some two thousand
+// million sessions later, if not for those that live still. A directory in
+// CONTROL leads from a number to its session's slot, so that a look-up costs
+// the same however many there are, here and in every process of the server.
+
+/// What pg_stat_ssl and pg_stat_gssapi show of a session.
+pub struct Security<'a> {
+    pub tls: Option<&'a Facts>,
+    pub principal: Option<&'a [u8]>,
+}
+
+/// How a client has proved itself, and as whom: what SYSTEM_USER says, and
+/// "connection authenticated" in the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Authenticated {
+    /// As pg_hba.conf names it (hba_authname in hba.c).
+    pub method: Vec<u8>,
+    pub identity: Vec<u8>,
+}
+
+impl Security<'_> {
+    /// What stock adds to "connection authorized" (PerformAuthentication in postinit.c).
+    pub fn for_log(&self, server_major: u32) -> String {
+        let tls = self.tls.map(|facts| facts.for_log());
+        let gss = self.principal.map(|principal| {
+            let delegated = match server_major {
+                ..=15 => "",
+                // Who may delegate is native.
+                _ => " delegated_credentials=no,",
+            };
+            format!(
+                " GSS (authenticated=yes, encrypted=no,{delegated} principal={})",
+                String::from_utf8_lossy(principal)
+            )
+        });
+        tls.unwrap_or_default() + &gss.unwrap_or_default()
+    }
+}
+
+/// The numbers after `first`, each once.
+fn numbers_from(first: u32) -> impl Iterator<Item = u32> {
+    let most = i32::MAX as u32;
+    let first = first.clamp(FIRST_PID, most);
+    (first..=most).chain(FIRST_PID..first)
+}
+
+impl Control {
+    /// Does a live session stand at this place of the directory?
+    fn has_live_pid(&self, place: usize) -> bool {
+        let Some(holder) = self.pids[place].load(Relaxed).checked_sub(1) else {
+            return false;
+        };
+        let Some(holder) = self.identities.get(holder as usize) else {
+            return false;
+        };
+        holder.id.load(Relaxed) != 0 && holder.pid.load(Relaxed) as usize % self.pids.len() == place
+    }
+}
+
+impl Control {
+    /// A number for the session in this slot, that none has who lives.
+    pub fn new_pid(&self, index: u32) -> i32 {
+        let place = |number: u32| number as usize % self.pids.len();
+        let number = numbers_from(self.header.next_pid.load(Relaxed))
+            .find(|number| !self.has_live_pid(place(*number)))
+            .unwrap_or(FIRST_PID); // the directory has more places than there are sessions
+        self.header.next_pid.store(number + 1, Relaxed);
+        self.pids[place(number)].store(index + 1, SeqCst);
+        number as i32
+    }
+
+    /// In whose slot a number may be found; its key says whether it is.
+    pub fn slot_of_pid(&self, pid: i32) -> Option<u32> {
+        let place = u32::try_from(pid).ok()? as usize % self.pids.len();
+        self.pids[place].load(Relaxed).checked_sub(1)
+    }
+
+    /// From here on the server's processes know the session.
+    pub fn show_identity(
+        &self,
+        index: u32,
+        record: &SessionRecord,
+        key: &TenantKey,
+        application_name: &[u8],
+        security: &Security<'_>,
+    ) {
+        let identity = &self.identities[index as usize];
+        identity.changes.fetch_or(1, SeqCst);
+        identity.terminate.store(0, Relaxed);
+        identity.cancel.store(0, Relaxed);
+        identity.pid.store(record.cancel_pid, Relaxed);
+        identity.role_oid.store(key.role_oid, Relaxed);
+        identity.database_oid.store(key.database_oid, Relaxed);
+        identity.login_time_us.store(record.login_time_us, Relaxed);
+        identity.peer_family.store(record.peer_family, Relaxed);
+        identity.peer_port.store(record.peer_port, Relaxed);
+        identity.peer_scope.store(record.peer_scope, Relaxed);
+        for (to, from) in identity.peer_address.iter().zip(record.peer_address) {
+            to.store(from, Relaxed);
+        }
+        identity.query_start_us.store(0, Relaxed);
+        identity.idle_since_us.store(record.login_time_us, Relaxed);
+        identity.query_id.store(0, Relaxed);
+        identity.is_tracked.store(1, Relaxed);
+        put_text(&identity.application_name, application_name);
+        show_tls(&identity.tls, security.tls);
+        let principal = security.principal;
+        put_text(&identity.gss_principal, principal.unwrap_or_default());
+        (identity.gss_authenticated).store(u32::from(principal.is_some()), Relaxed);
+        identity.changes.fetch_add(1, SeqCst);
+        let used = &self.header.identities_used;
+        used.fetch_max(index + 1, SeqCst);
+        identity.id.store(record.id, SeqCst);
+    }
+}
+
+/// As much as there is room for, and NUL.
+fn put_text(to: &[AtomicU8], text: &[u8]) {
+    let text = text.iter().copied().take(to.len() - 1);
+    for (to, from) in to.iter().zip(text.chain(std::iter::repeat(0))) {
+        to.store(from, Relaxed);
+    }
+}
+
+/// As pgstat_bestart (backend_status.c) does of a stock connection.
+fn show_tls(to: &Tls, tls: Option<&Facts>) {
+    let Some(facts) = tls else {
+        return to.in_use.store(0, Relaxed);
+    };
+    to.bits.store(facts.bits.unsigned_abs(), Relaxed);
+    put_text(&to.version, facts.protocol.as_bytes());
+    put_text(&to.cipher, facts.cipher.as_bytes());
+    let certificate = facts.certificate.as_ref();
+    put_text(&to.client_dn, certificate.map_or(&[], |it| &it.subject));
+    put_text(&to.issuer_dn, certificate.map_or(&[], |it| &it.issuer));
+    let serial = certificate.map_or(&[][..], |it| it.serial.as_bytes());
+    put_text(&to.client_serial, serial);
+    to.in_use.store(1, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(name: &str, value: &str) -> Setting {
+        (name.into(), value.into())
+    }
+
+    #[test]
+    fn each_client_is_told_its_own_application_name_where_it_stands() {
+        let reported = b"A\x001\0application_name\0first\0B\x002\0";
+        let told = Told::new(b"notice", reported);
+        for (name, value) in [(None, "first"), (Some("own"), "own"), (Some(""), "")] {
+            let mut out = b"ok".to_vec();
+            let context = told.tell(name.map(str::as_bytes), &mut out);
+            let pairs = [("A", "1"), ("application_name", value), ("B", "2")];
+            let (mut messages, mut kept) = (b"oknotice".to_vec(), Vec::new());
+            for (name, value) in pairs {
+                messages::parameter_status(&mut messages, name.as_bytes(), value.as_bytes());
+                put_pair(&mut kept, name.as_bytes(), value.as_bytes());
+            }
+            assert_eq!((out, context), (messages, kept));
+        }
+        // Who is not told of it has none to be told.
+        let mut out = Vec::new();
+        assert_eq!(
+            Told::new(b"", b"A\x001\0").tell(Some(b"own"), &mut out),
+            b"A\x001\0"
+        );
+    }
+
+    #[test]
+    fn application_name_splits_neither_pools_nor_greetings() {
+        let sorted = sort_out(
+            vec![
+                setting("work_mem", "1"),
+                setting("Application_Name", "first"),
+                setting("post_auth_delay", "0"),
+                setting("WORK_MEM", "2"),
+                setting("application_name", "last"),
+            ],
+            |name| name == b"post_auth_delay",
+        );
+        assert_eq!(sorted.application_name.as_deref(), Some(&b"last"[..]));
+        let both = [setting("work_mem", "1"), setting("WORK_MEM", "2")];
+        assert_eq!(sorted.options, both);
+        assert_eq!(sorted.backend_only, [setting("post_auth_delay", "0")]);
+    }
+
+    #[test]
+    fn names_are_cleaned_as_the_server_does() {
+        assert_eq!(clean_ascii("a\u{e9}b".as_bytes(), 15), b"a??b");
+        assert_eq!(clean_ascii("\u{e9}".as_bytes(), 16), b"\\xc3\\xa9");
+    }
+
+    #[test]
+    fn numbers_are_positive_and_no_process_s() {
+        for first in [0, 1, FIRST_PID, i32::MAX as u32, u32::MAX] {
+            let some: Vec<u32> = numbers_from(first).take(3).collect();
+            assert_eq!(some.len(), 3);
+            for number in &some {
+                assert!(*number > 4_194_304 && i32::try_from(*number).is_ok());
+            }
+        }
+        let last = i32::MAX as u32;
+        let some: Vec<u32> = numbers_from(last).take(3).collect();
+        assert_eq!(some, [last, FIRST_PID, FIRST_PID + 1]);
+    }
+}

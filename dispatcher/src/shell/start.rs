@@ -1,0 +1,244 @@
+//! From the program's start to the event loop.
+//!
+//! The launcher leaves descriptor 3 (its channel) and 4 (the CONTROL memory),
+//! and sends PARAMETERS first of all. Until these have come the start may
+//! block; afterwards nothing does.
+
+use super::event_loop::shutdown::is_backend;
+use super::event_loop::{Dispatcher, Parts};
+use super::events::{token, Source};
+use super::jobs::{Done, Jobs};
+use super::link::connections::Connections;
+use super::link::layout::shared::*;
+use super::link::memory::control::Control;
+use super::link::wire::Frame;
+use super::login::client::TlsOffer;
+use super::login::launcher::parse_parameters;
+use super::login::ports::{self, Ports, EXIT_PORT_TAKEN};
+use super::login::{Logins, Means};
+use super::parameters::Parameters;
+use super::scheduler::Scheduler;
+use super::sys::epoll::{self, ClientNumber, Epoll};
+use super::sys::memory::{self, overwrite};
+use super::sys::socket::{self, Kind};
+use super::sys::{openssl_memory, process};
+use super::tls::context::{self, Occasion, Passphrase, ServerContext};
+use super::tls::threads::{set_rest_at_once, Relays};
+use super::{batch_scheduling, threads, Arguments};
+use anyhow::{bail, Context as _, Result};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+use tracing::info;
+use zeroize::Zeroizing;
+
+const CHANNEL: RawFd = 3;
+const CONTROL: RawFd = 4;
+/// The number for client sockets, if the limit of open files allows it.
+const CLIENT_NUMBER: u64 = 900;
+/// Below the limit that the server's processes have.
+const BELOW_LIMIT: u64 = 24;
+/// The control socket, in the data directory: where channel.h says, and why there.
+const CONTROL_SOCKET: &str = "pg_stat_tmp/pg_baton.ctl";
+/// How long to wait for PARAMETERS.
+const FIRST_WORD_MS: i32 = 30_000;
+
+/// `baton-dispatcher`.
+pub fn main(_arguments: Arguments) -> Result<()> {
+    memory::join_free_blocks_at_once();
+    openssl_memory::take_over();
+    // Before the first thread, which inherits what is blocked.
+    let signals = process::signals().context("could not set up signals")?;
+    let log = super::log::start();
+    match prepare(signals).and_then(|(dispatcher, epolls)| {
+        threads::run(dispatcher, &epolls).context("the event loop failed")
+    }) {
+        Err(error) if error.is::<ports::Taken>() => {
+            tracing::error!("{error:#}");
+            drop(log);
+            std::process::exit(i32::from(EXIT_PORT_TAKEN));
+        }
+        result => result,
+    }
+}
+
+/// Waits for the launcher's first words. Blocks.
+fn first_parameters(channel: &OwnedFd, buffer: &mut [u8]) -> Result<(Parameters, Passphrase)> {
+    let waiting = Epoll::new()?;
+    waiting.add(channel.as_raw_fd(), epoll::IN, 0)?;
+    let mut events = [epoll::no_event()];
+    let mut parameters = Parameters::default();
+    let mut passphrase = None;
+    for _ in 0..100 {
+        if waiting.wait(&mut events, FIRST_WORD_MS)? == 0 {
+            bail!("the launcher has not sent its parameters");
+        }
+        let length = socket::receive(channel.as_raw_fd(), buffer)
+            .context("could not read from the launcher")?;
+        if length == 0 {
+            bail!("the launcher has gone; this program is started by pg_baton, not by hand");
+        }
+        let frame = Frame::parse(&buffer[..length])?;
+        if frame.kind == MSG_PARAMETERS {
+            parse_parameters(frame.payload, &mut parameters)?;
+            return Ok((parameters, passphrase));
+        }
+        if frame.kind == MSG_PASSPHRASE {
+            passphrase = Some(Zeroizing::new(frame.payload.to_vec()));
+            overwrite(&mut buffer[..length]);
+        }
+    }
+    bail!("the launcher did not send its parameters first")
+}
+
+fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
+    let channel = memory::inherited(CHANNEL)
+        .context("descriptor 3 is not the launcher's channel; this program is started by pg_baton, not by hand")?;
+    let control_fd =
+        memory::inherited(CONTROL).context("descriptor 4 is not the control memory")?;
+    let control = Control::open(control_fd.as_raw_fd())?;
+
+    let mut buffer = vec![0; FRAME_MAX as usize];
+    let (parameters, passphrase) = first_parameters(&channel, &mut buffer)?;
+    let parameters = Arc::new(parameters);
+    batch_scheduling::set_most_wait_us(parameters.batch_scheduling_wait_us);
+    set_rest_at_once(parameters.force_migration);
+
+    // Backends have the limit that we were started with.
+    let (soft, hard) =
+        process::raise_descriptor_limit().context("could not raise the limit of open files")?;
+    let number = CLIENT_NUMBER.min(soft.saturating_sub(BELOW_LIMIT));
+    let client_number = ClientNumber::reserve(number as RawFd)
+        .context("could not reserve a descriptor number for client sockets")?;
+    let client_number = Arc::new(client_number);
+
+    let directory = PathBuf::from(&parameters.data_directory);
+    if !parameters.data_directory.is_empty() {
+        // The path of a socket is short; the working directory is the data
+        // directory already.
+        std::env::set_current_dir(&directory).context("could not enter the data directory")?;
+    }
+    let control_path = PathBuf::from(CONTROL_SOCKET);
+    if let Some(folder) = control_path.parent() {
+        // It is there since initdb, unless somebody took it for rubbish.
+        let _ = std::fs::create_dir(folder);
+    }
+    let control_listener = socket::listen_unix(&control_path, Kind::Packets, 0o700, None)
+        .context("could not listen on the control socket; does another dispatcher run?")?;
+    // The ports come before anything that an earlier dispatcher may still use.
+    let listeners = ports::open(&parameters)?;
+    let tls = TlsOffer::new(load_tls(&parameters, &passphrase));
+    drop(passphrase);
+    give_up_files();
+
+    let own_pid = std::process::id();
+    let server = control.header.postmaster_pid.load(SeqCst);
+    let postmaster = process::pidfd(server).context("could not watch the postmaster")?;
+    let orphans = control.take_over(own_pid, |pid| is_backend(pid, server));
+    if !orphans.is_empty() {
+        info!(
+            "{} backends still serve sessions of an earlier dispatcher",
+            orphans.len()
+        );
+    }
+    let threads = parameters.dispatchers.clamp(1, SESSION_THREADS_MAX) as usize;
+    let epolls = (0..threads)
+        .map(|_| Epoll::new().map(Arc::new))
+        .collect::<io::Result<Vec<Arc<Epoll>>>>()
+        .context("could not create an epoll instance")?;
+    let epoll = Arc::clone(&epolls[0]);
+    let jobs = Jobs::start().context("could not start a thread")?;
+    let results = jobs.input().results();
+    let relays = Relays::start(move |handshake| results.bring(Done::Handshake(handshake)))
+        .context("could not start the threads of TLS relays")?;
+    epoll.add(
+        control_listener.as_raw_fd(),
+        epoll::IN,
+        token(Source::ControlListener, 0),
+    )?;
+
+    let (highest_client, highest_heard) = highest_clients(hard, control.backends.len());
+    let scheduler = Scheduler::new(
+        Arc::clone(&parameters),
+        control,
+        orphans.len(),
+        Arc::clone(&client_number),
+        &epolls,
+    )?;
+    let means = Means {
+        control,
+        epoll: Arc::clone(&epoll),
+        client_number,
+        jobs: jobs.input(),
+        relays,
+        tls,
+        highest_client,
+    };
+    let backends = control.backends.len();
+    let parts = Parts {
+        control,
+        epoll: Arc::clone(&epoll),
+        scheduler,
+        logins: Logins::new(Arc::clone(&parameters), means),
+        ports: Ports::new(Arc::clone(&epoll), listeners, highest_heard)?,
+        jobs,
+        connections: Connections::new(epoll, control_listener, backends),
+        control_path,
+        channel,
+        postmaster,
+        signals,
+        orphans,
+        parameters: Arc::clone(&parameters),
+        threads,
+    };
+    let dispatcher = Dispatcher::new(parts)?;
+    info!("ready on port {}", parameters.port);
+    Ok((dispatcher, epolls))
+}
+
+/// Before the threads start that serve clients, which inherit it.
+fn give_up_files() {
+    match process::confine_files() {
+        Ok(()) => super::log::give_up_files(),
+        Err(error) => tracing::debug!(
+            "the kernel cannot take access to files away from this program: {error}"
+        ),
+    }
+}
+
+/// As stock where a process cannot load it (SubPostmasterMain): clients that
+/// ask for TLS get none, and the log says why. Each reload tries again. Blocks.
+fn load_tls(parameters: &Parameters, passphrase: &Passphrase) -> Option<ServerContext> {
+    if !parameters.tls.is_on {
+        return None;
+    }
+    let loaded = context::load(
+        &parameters.tls,
+        parameters.server_major(),
+        Occasion::Start,
+        passphrase,
+    );
+    if let Err(why) = &loaded {
+        tracing::error!("{why}");
+        tracing::error!("SSL configuration could not be loaded: clients cannot use TLS until it is mended and reloaded");
+    }
+    loaded.ok()
+}
+
+/// Clients beyond those who may come in that are heard before they are told so.
+const HEARD_IN_VAIN: u64 = 32;
+
+/// The highest numbers of descriptors for sessions, and for clients that are
+/// heard in vain. Four descriptors a backend and some for the rest are kept from
+/// sessions, but never more than half of all.
+fn highest_clients(limit: u64, backends: usize) -> (RawFd, RawFd) {
+    let kept = (4 * backends as u64 + 64 + HEARD_IN_VAIN).min(limit / 2);
+    let number = |limit: u64| RawFd::try_from(limit).unwrap_or(RawFd::MAX);
+    let highest = limit - kept;
+    (
+        number(highest),
+        number(highest + HEARD_IN_VAIN.min(kept / 4)),
+    )
+}

@@ -1,0 +1,608 @@
+//! Processes, signals and limits; scheduling policies; and what Landlock takes from this
+//! program.
+
+use super::{check, check_length};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+// ---- Processes ------------------------------------------------------------
+//
+// Processes, signals, limits, and files that are watched.
+
+/// A descriptor that is readable once the process has ended.
+pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; the result is a new descriptor.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+    let fd = check(fd as libc::c_int)?;
+    // SAFETY: new, and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Has the process ended?
+pub fn has_ended(pidfd: &OwnedFd) -> bool {
+    let mut wanted = libc::pollfd {
+        fd: pidfd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: `wanted` lives through the call.
+    unsafe { libc::poll(&mut wanted, 1, 0) == 1 }
+}
+
+/// Is the process, whose descriptor this is, a child of the other?
+pub fn is_child(pid: u32, pidfd: &OwnedFd, parent: u32) -> bool {
+    // proc(5): "pid (name) state ppid ...", and any byte may stand in the name.
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit(|byte| *byte == b')').next();
+    let after_name = String::from_utf8_lossy(after_name.unwrap_or_default());
+    let is_child = after_name.split_whitespace().nth(1) == Some(&parent.to_string());
+    // What was read was of that process if it has not ended.
+    is_child && !has_ended(pidfd)
+}
+
+/// The signal goes to this process and to no other that has its number since.
+fn signal(pidfd: &OwnedFd, number: i32) -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            number,
+            std::ptr::null::<libc::siginfo_t>(),
+            0u32,
+        )
+    };
+    check(result as libc::c_int)?;
+    Ok(())
+}
+
+/// Has a pooled backend look at what is asked of it (`cancel.c`).
+pub fn hurry(pidfd: &OwnedFd) -> io::Result<()> {
+    signal(pidfd, libc::SIGUSR2)
+}
+
+/// Has a backend end, in order.
+pub fn end(pidfd: &OwnedFd) -> io::Result<()> {
+    signal(pidfd, libc::SIGTERM)
+}
+
+/// Ignores SIGHUP and SIGPIPE; SIGTERM, SIGINT and SIGQUIT are read from the
+/// descriptor that is returned.
+pub fn signals() -> io::Result<OwnedFd> {
+    // SAFETY: an all-zero set is a valid value to initialise; the calls below
+    // only read and write it.
+    unsafe {
+        libc::signal(libc::SIGHUP, libc::SIG_IGN);
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGTERM);
+        libc::sigaddset(&mut set, libc::SIGINT);
+        libc::sigaddset(&mut set, libc::SIGQUIT);
+        check(libc::sigprocmask(
+            libc::SIG_SETMASK,
+            &set,
+            std::ptr::null_mut(),
+        ))?;
+        let fd = check(libc::signalfd(
+            -1,
+            &set,
+            libc::SFD_CLOEXEC | libc::SFD_NONBLOCK,
+        ))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// The limit of open files: soft as found, after it was raised to hard.
+pub fn raise_descriptor_limit() -> io::Result<(u64, u64)> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` lives through the calls.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
+    let soft = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: as above.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })?;
+    Ok((soft, limit.rlim_max))
+}
+
+/// Watches a file for changes of its content.
+pub fn watch_file(path: &std::path::Path) -> io::Result<OwnedFd> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
+    // SAFETY: the result is a new descriptor.
+    let fd = check(unsafe { libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK) })?;
+    // SAFETY: new, and owned by nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let events = libc::IN_MODIFY | libc::IN_CLOSE_WRITE | libc::IN_DELETE_SELF;
+    // SAFETY: `path` is a C string.
+    check(unsafe { libc::inotify_add_watch(fd.as_raw_fd(), path.as_ptr(), events) })?;
+    Ok(fd)
+}
+
+/// A counter that wakes an epoll.
+pub fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; the result is a new descriptor.
+    let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+    // SAFETY: new, and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+pub fn signal_event(fd: &OwnedFd) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: `one` lives through the call. A full counter wakes just as well.
+    let _ = check_length(|| unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) });
+}
+
+/// Reads and forgets what is there (eventfd, signalfd, inotify).
+pub fn drain(fd: &OwnedFd) {
+    let mut buffer = [0u8; 4096];
+    loop {
+        // SAFETY: `buffer` lives through the call.
+        let result = check_length(|| unsafe {
+            libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len())
+        });
+        match result {
+            Ok(length) if length == buffer.len() => continue,
+            _ => return,
+        }
+    }
+}
+
+/// A user's name; None if there is none. May block in the name service, as
+/// stock's peer authentication does; asked for local logins only.
+pub fn user_name(uid: u32) -> Option<String> {
+    let mut entry: libc::passwd = unsafe_zeroed_passwd();
+    let mut buffer = vec![0; 16_384];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all pointers live through the call; the strings that `entry`
+    // refers to lie in `buffer`.
+    let result = unsafe {
+        libc::getpwuid_r(
+            uid,
+            &mut entry,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &mut found,
+        )
+    };
+    if result != 0 || found.is_null() {
+        return None;
+    }
+    // SAFETY: a successful call leaves a C string within `buffer`.
+    let name = unsafe { std::ffi::CStr::from_ptr(entry.pw_name) };
+    name.to_str().ok().map(str::to_owned)
+}
+
+fn unsafe_zeroed_passwd() -> libc::passwd {
+    // SAFETY: null pointers and zeros are valid values of its fields.
+    unsafe { std::mem::zeroed() }
+}
+
+/// The group's number by name.
+pub fn group_id(name: &str) -> Option<u32> {
+    if let Ok(number) = name.parse() {
+        return Some(number);
+    }
+    let name = CString::new(name).ok()?;
+    let mut buffer = vec![0; 16_384];
+    // SAFETY: null pointers and zeros are valid values of its fields.
+    let mut entry: libc::group = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all pointers live through the call.
+    let result = unsafe {
+        libc::getgrnam_r(
+            name.as_ptr(),
+            &mut entry,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &mut found,
+        )
+    };
+    (result == 0 && !found.is_null()).then_some(entry.gr_gid)
+}
+
+pub fn own_uid() -> u32 {
+    // SAFETY: cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Processor time that another process has used, microseconds.
+pub fn cpu_time_of(pid: u32) -> Option<u64> {
+    // As clock_getcpuclockid makes it: a number below 0 is a process's clock,
+    // and 2 stands for the time as the scheduler counts it.
+    let pid = libc::clockid_t::try_from(pid).ok().filter(|pid| *pid > 0)?;
+    // SAFETY: zeros are a valid value.
+    let mut time: libc::timespec = unsafe { std::mem::zeroed() };
+    // SAFETY: `time` lives through the call.
+    check(unsafe { libc::clock_gettime((!pid << 3) | 2, &mut time) }).ok()?;
+    let microseconds = time.tv_sec * 1_000_000 + time.tv_nsec / 1000;
+    u64::try_from(microseconds).ok()
+}
+
+fn clock_us(clock: libc::clockid_t) -> i64 {
+    // SAFETY: zeros are a valid value.
+    let mut time: libc::timespec = unsafe { std::mem::zeroed() };
+    // SAFETY: `time` lives through the call.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec * 1_000_000 + time.tv_nsec / 1000
+}
+
+/// Processor time that this thread has used, microseconds.
+pub fn thread_cpu_us() -> u64 {
+    clock_us(libc::CLOCK_THREAD_CPUTIME_ID) as u64
+}
+
+/// As baton_monotonic_us() (monotonic.h).
+pub fn monotonic_us() -> i64 {
+    clock_us(libc::CLOCK_MONOTONIC)
+}
+
+/// Processor time used so far: in user mode and in the kernel.
+pub fn cpu_time_us() -> (i64, i64) {
+    // SAFETY: zeros are a valid value, and getrusage fills it.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` lives through the call.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+    let microseconds = |time: libc::timeval| time.tv_sec * 1_000_000 + time.tv_usec;
+    (microseconds(usage.ru_utime), microseconds(usage.ru_stime))
+}
+
+// ---- Scheduling policy and waits for a processor --------------------------
+//
+// How the kernel schedules a thread: its policy, and how long it has waited.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// SCHED_OTHER
+    Usual,
+    /// SCHED_BATCH
+    Batch,
+}
+
+impl Policy {
+    /// None: another one.
+    pub fn of_this_thread() -> Option<Policy> {
+        // SAFETY: no memory is passed; 0 is the thread that calls.
+        match unsafe { libc::sched_getscheduler(0) } {
+            libc::SCHED_OTHER => Some(Policy::Usual),
+            libc::SCHED_BATCH => Some(Policy::Batch),
+            _ => None,
+        }
+    }
+
+    /// For the thread that calls; its nice value stays (sched_setscheduler(2)).
+    pub fn set(self) -> io::Result<()> {
+        let policy = match self {
+            Policy::Usual => libc::SCHED_OTHER,
+            Policy::Batch => libc::SCHED_BATCH,
+        };
+        let no_priority = libc::sched_param { sched_priority: 0 };
+        // SAFETY: `no_priority` lives through the call.
+        check(unsafe { libc::sched_setscheduler(0, policy, &no_priority) })?;
+        Ok(())
+    }
+}
+
+/// Nanoseconds that the thread that calls has waited for a processor, and how often it
+/// has got one: /proc/thread-self/schedstat (proc(5)). An error: the kernel does not keep
+/// them, or no descriptor is free.
+pub fn thread_waits() -> io::Result<(u64, u64)> {
+    let text = std::fs::read("/proc/thread-self/schedstat")?;
+    parse(&text).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// "nanoseconds run, nanoseconds waited, times run"
+fn parse(text: &[u8]) -> Option<(u64, u64)> {
+    let mut numbers = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
+    numbers.next()?;
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+// ---- Landlock -------------------------------------------------------------
+//
+// What this program gives up for good, by Landlock (Linux 5.13 and later).
+//
+// It parses what strangers send, and runs as the server's user, to whom all data
+// files belong. Once its sockets are open it needs to write no file and to start
+// no program, so it cannot any more, whoever has come to control it: the kernel
+// refuses. That costs nothing but where a file is opened. What is left to it is in
+// docs/design/boundary.md.
+
+// linux/landlock.h
+const EXECUTE: u64 = 1 << 0;
+const WRITE_FILE: u64 = 1 << 1;
+const REMOVE_DIRECTORY: u64 = 1 << 4;
+const MAKE_CHARACTER_DEVICE: u64 = 1 << 6;
+const MAKE_DIRECTORY: u64 = 1 << 7;
+const MAKE_REGULAR: u64 = 1 << 8;
+const MAKE_FIFO: u64 = 1 << 10;
+const MAKE_BLOCK_DEVICE: u64 = 1 << 11;
+const MAKE_SYMLINK: u64 = 1 << 12;
+/// Of the third version on (Linux 6.2).
+const TRUNCATE: u64 = 1 << 14;
+const CREATE_RULESET_VERSION: u32 = 1;
+
+/// Of Landlock. An error: the kernel has none.
+fn version() -> io::Result<libc::c_int> {
+    // SAFETY: no memory is passed.
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<u64>(),
+            0usize,
+            CREATE_RULESET_VERSION,
+        )
+    };
+    check(version as libc::c_int)
+}
+
+/// From here on this thread, and those that it starts, write no file and start no
+/// program. An error: the kernel has no Landlock, and all is as it was.
+pub fn confine_files() -> io::Result<()> {
+    let version = version()?;
+    let mut denied = EXECUTE
+        | WRITE_FILE
+        | REMOVE_DIRECTORY
+        | MAKE_CHARACTER_DEVICE
+        | MAKE_DIRECTORY
+        | MAKE_REGULAR
+        | MAKE_FIFO
+        | MAKE_BLOCK_DEVICE
+        | MAKE_SYMLINK;
+    if version >= 3 {
+        denied |= TRUNCATE;
+    }
+    // The first field of landlock_ruleset_attr, which may be all of it: what is
+    // handled and allowed by no rule is denied.
+    // SAFETY: `denied` lives through the call, which reads as many bytes as are named.
+    let ruleset = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::from_ref(&denied),
+            size_of_val(&denied),
+            0u32,
+        )
+    };
+    let ruleset = check(ruleset as libc::c_int)?;
+    // SAFETY: new, and owned by nobody else.
+    let ruleset = unsafe { OwnedFd::from_raw_fd(ruleset) };
+    // SAFETY: numbers only.
+    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
+    // SAFETY: numbers only.
+    let result =
+        unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32) };
+    check(result as libc::c_int)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File, OpenOptions};
+    use std::io::Read;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::{Path, PathBuf};
+    use std::process::{Child, Command};
+
+    #[test]
+    fn times_are_this_thread_s_own() {
+        assert_eq!(parse(b"120 34 5\n"), Some((34, 5)));
+        assert_eq!(parse(b"120 34"), None);
+        let Ok((_, before)) = thread_waits() else {
+            return;
+        };
+        for _ in 0..3 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(thread_waits().expect("it can be read").1 >= before + 3);
+    }
+
+    // What the kernel refuses a thread that has given files up, right by right; and what
+    // is left to it.
+    /// A directory with a file, a directory and a socket in it.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Place {
+            let process = std::process::id();
+            let place =
+                Place(std::env::temp_dir().join(format!("baton-confined-{name}-{process}")));
+            fs::create_dir(&place.0).unwrap();
+            fs::write(place.there(), "there").unwrap();
+            fs::create_dir(place.directory()).unwrap();
+            let _socket = std::os::unix::net::UnixListener::bind(place.socket()).unwrap();
+            place
+        }
+
+        fn there(&self) -> PathBuf {
+            self.0.join("there")
+        }
+
+        fn directory(&self) -> PathBuf {
+            self.0.join("directory")
+        }
+
+        fn socket(&self) -> PathBuf {
+            self.0.join("socket")
+        }
+
+        fn new_name(&self) -> PathBuf {
+            self.0.join("made")
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// A process that may be traced as long as nothing forbids it.
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn new() -> Sleeper {
+            Sleeper(Command::new("sleep").arg("600").spawn().unwrap())
+        }
+
+        fn trace(&self) -> io::Result<()> {
+            // SAFETY: numbers only.
+            let result =
+                unsafe { libc::ptrace(libc::PTRACE_SEIZE, self.0.id() as libc::pid_t, 0, 0) };
+            check(result as libc::c_int).map(drop)
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn path(path: &Path) -> CString {
+        CString::new(path.as_os_str().as_bytes()).unwrap()
+    }
+
+    fn make_node(at: &Path, kind: libc::mode_t) -> io::Result<()> {
+        let at = path(at);
+        // SAFETY: `at` is a string with its end.
+        check(unsafe { libc::mknod(at.as_ptr(), kind | 0o600, 0) }).map(drop)
+    }
+
+    /// Without a word of writing: to make a file is a right of its own.
+    fn make_regular(at: &Path) -> io::Result<()> {
+        let at = path(at);
+        // SAFETY: `at` is a string with its end.
+        let made =
+            check(unsafe { libc::open(at.as_ptr(), libc::O_RDONLY | libc::O_CREAT, 0o600) })?;
+        // SAFETY: new, and owned by nobody else.
+        unsafe { libc::close(made) };
+        Ok(())
+    }
+
+    fn truncate(at: &Path) -> io::Result<()> {
+        let at = path(at);
+        // SAFETY: `at` is a string with its end.
+        check(unsafe { libc::truncate(at.as_ptr(), 0) }).map(drop)
+    }
+
+    /// In a thread of its own that has given files up: the tests' other threads have not.
+    /// None: the kernel cannot, so there is nothing to see.
+    fn confined<R: Send>(test: impl FnOnce() -> R + Send) -> Option<R> {
+        let outcome = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| confine_files().map(|()| test()));
+            thread
+                .join()
+                .unwrap_or_else(|why| std::panic::resume_unwind(why))
+        });
+        match outcome {
+            Ok(seen) => Some(seen),
+            // Not built in, or not switched on (landlock(7)); anything else is a fault of ours.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EOPNOTSUPP)) => {
+                eprintln!("skipped: the kernel has no Landlock ({error})");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn who_has_given_files_up_writes_none_makes_none_and_starts_no_program() {
+        let place = Place::new("refused");
+        let (there, made) = (&place.there(), &place.new_name());
+        let attempts = || -> Vec<(&str, io::Result<()>)> {
+            let mut attempts = vec![
+                (
+                    "writing",
+                    OpenOptions::new().write(true).open(there).map(drop),
+                ),
+                (
+                    "appending",
+                    OpenOptions::new().append(true).open(there).map(drop),
+                ),
+                (
+                    "reading and writing",
+                    OpenOptions::new()
+                        .read(true)
+                        .write(true)
+                        .open(there)
+                        .map(drop),
+                ),
+                ("a file", make_regular(made)),
+                ("a file to write to", File::create(made).map(drop)),
+                ("another name", fs::hard_link(there, made)),
+                ("a new name", fs::rename(there, made)),
+                ("a directory", fs::create_dir(made)),
+                ("a directory's end", fs::remove_dir(place.directory())),
+                ("a symbolic link", std::os::unix::fs::symlink(there, made)),
+                ("a pipe", make_node(made, libc::S_IFIFO)),
+                ("a character device", make_node(made, libc::S_IFCHR)),
+                ("a block device", make_node(made, libc::S_IFBLK)),
+                (
+                    "a program",
+                    Command::new("/bin/true")
+                        .spawn()
+                        .map(|mut child| drop(child.wait())),
+                ),
+            ];
+            // before, by what refuses writing, and not of a path
+            if version().is_ok_and(|version| version >= 3) {
+                attempts.push(("truncation", truncate(there)));
+            }
+            attempts
+        };
+        let Some(refused) = confined(attempts) else {
+            return;
+        };
+        for (what, outcome) in refused {
+            let error = outcome.expect_err(what);
+            assert_eq!(error.raw_os_error(), Some(libc::EACCES), "{what}: {error}");
+        }
+        assert_eq!(fs::read(there).unwrap(), b"there");
+        assert!(!made.exists() && place.directory().exists());
+        // Nor has the thread that started it given anything up.
+        File::create(made).unwrap();
+    }
+
+    #[test]
+    fn who_has_given_files_up_traces_nobody() {
+        let sleeper = Sleeper::new();
+        let Some(outcome) = confined(|| sleeper.trace()) else {
+            return;
+        };
+        assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EPERM));
+    }
+
+    #[test]
+    fn who_has_given_files_up_reads_and_removes_sockets_and_so_do_its_threads() {
+        let place = Place::new("left");
+        let test = || {
+            let mut text = String::new();
+            File::open(place.there())
+                .unwrap()
+                .read_to_string(&mut text)
+                .unwrap();
+            assert_eq!(text, "there");
+            assert_eq!(fs::read_dir(&place.0).unwrap().count(), 3);
+            fs::remove_file(place.socket()).unwrap();
+            let started = std::thread::spawn({
+                let there = place.there();
+                move || {
+                    (
+                        fs::read(&there).unwrap(),
+                        OpenOptions::new().write(true).open(there),
+                    )
+                }
+            });
+            let (read, writing) = started.join().unwrap();
+            assert_eq!(read, b"there");
+            assert_eq!(writing.unwrap_err().raw_os_error(), Some(libc::EACCES));
+        };
+        let _ = confined(test);
+    }
+}

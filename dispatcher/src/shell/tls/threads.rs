@@ -1,0 +1,767 @@
+//! The threads that run relays, the sockets of a relay, and relays at rest.
+//!
+//! Each has an epoll of its own, and relays that are its own from their first
+//! byte to their last. The event loop gives it two descriptors and hears from it
+//! once, when the handshake is over; from there on all it need do to end a relay
+//! is to close the far end, which the relay sees.
+//!
+//! A handshake takes up to a millisecond of CPU (a signature with RSA), a turn
+//! of a relay some microseconds: so of a round's handshakes only a few are taken
+//! a step further, the others come up again in the next.
+
+use super::context::ServerContext;
+use super::relay::{Buffers, Ends, Relay, Secure, Turn, Wants};
+use super::{ClientEnd, Facts};
+use crate::shell::batch_scheduling::{client_has_computed, BatchScheduling};
+use crate::shell::sys::epoll::{self, Epoll};
+use crate::shell::sys::openssl_memory::prefetch;
+use crate::shell::sys::{process, socket};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::{debug, info};
+
+/// More gain nothing: a relay costs less than what its session costs a backend.
+const MOST_THREADS: usize = 8;
+const EVENTS_A_ROUND: usize = 128;
+/// Steps of handshakes a round, beside relays and alone.
+const HANDSHAKES_BESIDE: usize = 1;
+const HANDSHAKES_ALONE: usize = 4;
+/// How long a client that is to be sent its last bytes may take none.
+const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often that is looked at.
+const LOOK_MS: i32 = 1000;
+/// How long the last bytes of all may take when this program ends.
+const END_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Event data of the eventfd.
+const WAKE: u64 = u64::MAX;
+
+/// A client that wants TLS.
+pub struct NewRelay {
+    pub client: ClientEnd,
+    /// The relay's end of the socketpair.
+    pub near: OwnedFd,
+    pub context: Arc<ServerContext>,
+    /// It has begun with TLS at once, with these bytes.
+    pub direct: Option<Vec<u8>>,
+    /// That its handshake may take; 0 is no limit.
+    pub most_bytes: u64,
+    /// Who waits to hear how the handshake went.
+    pub login: u32,
+    pub serial: u64,
+}
+
+/// How a handshake went.
+pub struct Handshake {
+    pub login: u32,
+    pub serial: u64,
+    /// The error is for the log; None if there is nothing to tell.
+    pub result: Result<Arc<Facts>, Option<String>>,
+}
+
+enum Command {
+    New(Box<NewRelay>),
+    /// Ends with the last relay.
+    Finish,
+}
+
+/// The threads, seen from the event loop.
+pub struct Relays {
+    threads: Vec<Thread>,
+    next: usize,
+}
+
+struct Thread {
+    commands: mpsc::Sender<Command>,
+    wake: Arc<OwnedFd>,
+    /// Closed by the thread when it ends.
+    ended: mpsc::Receiver<()>,
+}
+
+impl Relays {
+    /// `tell` brings the event loop how a handshake went; false if it is gone.
+    pub fn start<T>(tell: T) -> io::Result<Relays>
+    where
+        T: Fn(Handshake) -> bool + Clone + Send + 'static,
+    {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut threads = Vec::new();
+        for number in 0..cores.min(MOST_THREADS) {
+            let (commands, here) = mpsc::channel();
+            let (ended_here, ended) = mpsc::channel();
+            let wake = Arc::new(process::eventfd()?);
+            let mut runner = Runner::new(here, Arc::clone(&wake), tell.clone())?;
+            std::thread::Builder::new()
+                .name(format!("tls-{number}"))
+                .spawn(move || {
+                    if let Err(error) = runner.run() {
+                        tracing::error!("a thread of TLS relays has failed: {error}");
+                    }
+                    drop(ended_here);
+                })?;
+            threads.push(Thread {
+                commands,
+                wake,
+                ended,
+            });
+        }
+        Ok(Relays { threads, next: 0 })
+    }
+
+    /// Begins a relay, on each thread in turn.
+    pub fn give(&mut self, relay: NewRelay) {
+        self.next = (self.next + 1) % self.threads.len();
+        let thread = &self.threads[self.next];
+        // A thread that has failed closes what it is given: the client's end.
+        let _ = thread.commands.send(Command::New(Box::new(relay)));
+        process::signal_event(&thread.wake);
+    }
+
+    /// Waits (blocks) until the last bytes have gone out, not for ever. All far
+    /// ends have been closed.
+    pub fn finish(&mut self) {
+        for thread in &self.threads {
+            let _ = thread.commands.send(Command::Finish);
+            process::signal_event(&thread.wake);
+        }
+        let end = Instant::now() + END_TIMEOUT;
+        for thread in &self.threads {
+            let left = end.saturating_duration_since(Instant::now());
+            if thread.ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
+    }
+}
+
+/// One relay, with what it takes to run it.
+struct Running {
+    relay: Relay,
+    sockets: Sockets,
+    /// As the epoll has it.
+    client_events: u32,
+    backend_events: u32,
+    /// Its end has gone and is in the epoll no more, or it would come up in
+    /// each round until the client has taken what is left.
+    is_backend_out: bool,
+    /// Who waits for its handshake.
+    waiting: Option<(u32, u64)>,
+    /// As long as that.
+    context: Option<Arc<ServerContext>>,
+    /// When it began to be over, or its client last took something since.
+    closing_since: Option<Instant>,
+}
+
+struct Runner<T> {
+    epoll: Epoll,
+    commands: mpsc::Receiver<Command>,
+    wake: Arc<OwnedFd>,
+    tell: T,
+    relays: Vec<Option<Box<Running>>>,
+    free: Vec<usize>,
+    buffers: Buffers,
+    rests: Rests,
+    last_step: Instant,
+    closing: usize,
+    is_finishing: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Client,
+    Backend,
+}
+
+fn token(number: usize, side: Side) -> u64 {
+    (number as u64) << 1 | u64::from(side == Side::Backend)
+}
+
+impl<T: Fn(Handshake) -> bool> Runner<T> {
+    fn new(
+        commands: mpsc::Receiver<Command>,
+        wake: Arc<OwnedFd>,
+        tell: T,
+    ) -> io::Result<Runner<T>> {
+        let epoll = Epoll::new()?;
+        epoll.add(wake.as_raw_fd(), epoll::IN, WAKE)?;
+        Ok(Runner {
+            epoll,
+            commands,
+            wake,
+            tell,
+            relays: Vec::new(),
+            free: Vec::new(),
+            buffers: Buffers::new(),
+            rests: Rests::default(),
+            last_step: Instant::now(),
+            closing: 0,
+            is_finishing: false,
+        })
+    }
+
+    /// Until it is told to finish, or nobody is left to tell it anything.
+    fn run(&mut self) -> io::Result<()> {
+        let mut events = [epoll::no_event(); EVENTS_A_ROUND];
+        let mut scheduling = BatchScheduling::of_this_thread();
+        while !(self.is_finishing && self.free.len() == self.relays.len()) {
+            let timeout_ms = match (self.rests.are_steps_needed(), self.closing > 0) {
+                (true, _) => REST_STEP.as_millis() as i32,
+                (false, true) => LOOK_MS,
+                (false, false) => -1,
+            };
+            let count = self.epoll.wait(&mut events, timeout_ms)?;
+            scheduling.woken();
+            self.round(&events[..count]);
+            if self.closing > 0 {
+                self.end_those_that_take_nothing();
+            }
+            if self.last_step.elapsed() >= REST_STEP {
+                self.last_step = Instant::now();
+                self.let_rest();
+            }
+        }
+        Ok(())
+    }
+
+    fn round(&mut self, events: &[epoll::Event]) {
+        let mut was_woken = false;
+        let mut relayed = 0;
+        for (place, event) in events.iter().enumerate() {
+            self.prefetch(&events[place + 1..]);
+            let (data, happened) = (event.u64, event.events);
+            if data == WAKE {
+                was_woken = true;
+            } else if !self.is_in_handshake(data) {
+                relayed += 1;
+                self.happened(data, happened);
+            }
+        }
+        let mut most = if relayed > 0 {
+            HANDSHAKES_BESIDE
+        } else {
+            HANDSHAKES_ALONE
+        };
+        for event in events {
+            let (data, happened) = (event.u64, event.events);
+            if most > 0 && data != WAKE && self.is_in_handshake(data) {
+                most -= 1;
+                self.happened(data, happened);
+            }
+        }
+        // Last: a number that is free now may still be named by an event.
+        if was_woken {
+            process::drain(&self.wake);
+            self.obey();
+        }
+    }
+
+    /// What the next events need. With some thousand relays none of it is in a cache,
+    /// and one part says where the next one is: so each gets the time of an event.
+    fn prefetch(&self, next: &[epoll::Event]) {
+        let relay_of = |place: usize| next.get(place).and_then(|event| self.running(event.u64));
+        if let Some(running) = relay_of(1) {
+            prefetch(running);
+        }
+        if let Some(running) = relay_of(0) {
+            running.relay.prefetch();
+        }
+    }
+
+    fn running(&self, data: u64) -> Option<&Running> {
+        let running = self.relays.get((data >> 1) as usize);
+        running.and_then(Option::as_deref)
+    }
+
+    fn is_in_handshake(&self, data: u64) -> bool {
+        self.running(data)
+            .is_some_and(|running| running.relay.is_in_handshake())
+    }
+
+    fn obey(&mut self) {
+        loop {
+            match self.commands.try_recv() {
+                Ok(Command::New(new)) => self.begin(*new),
+                Ok(Command::Finish) | Err(TryRecvError::Disconnected) => {
+                    self.is_finishing = true;
+                    return;
+                }
+                Err(TryRecvError::Empty) => return,
+            }
+        }
+    }
+
+    fn begin(&mut self, new: NewRelay) {
+        let NewRelay {
+            client,
+            near,
+            context,
+            direct,
+            most_bytes,
+            login,
+            serial,
+        } = new;
+        let secure = match Secure::new(|| context.session()) {
+            Ok(secure) => secure,
+            Err(why) => {
+                (self.tell)(Handshake {
+                    login,
+                    serial,
+                    result: Err(Some(why)),
+                });
+                return;
+            }
+        };
+        let running = Box::new(Running {
+            relay: Relay::new(secure, most_bytes),
+            sockets: Sockets::new(client, near),
+            client_events: epoll::IN,
+            backend_events: 0,
+            is_backend_out: false,
+            waiting: Some((login, serial)),
+            context: Some(context),
+            closing_since: None,
+        });
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.relays.push(None);
+            self.relays.len() - 1
+        });
+        let (client, backend) = (&running.sockets.client, &running.sockets.backend);
+        let watched = (self.epoll)
+            .add(client.as_raw_fd(), epoll::IN, token(number, Side::Client))
+            .and_then(|()| {
+                let data = token(number, Side::Backend);
+                self.epoll.add(backend.as_raw_fd(), 0, data)
+            });
+        self.relays[number] = Some(running);
+        self.rests.used(number);
+        if let Err(error) = watched {
+            return self.end(
+                number,
+                Some(format!("could not wait for a client: {error}")),
+            );
+        }
+        if let Some(bytes) = direct {
+            if let Some(running) = self.relays[number].as_mut() {
+                let turn =
+                    (running.relay).begin_with(&bytes, &mut running.sockets, &mut self.buffers);
+                self.after(number, turn);
+            }
+        }
+    }
+
+    fn happened(&mut self, data: u64, events: u32) {
+        let number = (data >> 1) as usize;
+        let Some(running) = self.relays.get_mut(number).and_then(Option::as_mut) else {
+            return;
+        };
+        let (relay, sockets, buffers) =
+            (&mut running.relay, &mut running.sockets, &mut self.buffers);
+        let is_gone = events & (epoll::HUP | epoll::ERR) != 0;
+        let mut turn = Turn::Going;
+        if data == token(number, Side::Client) {
+            // Of the client. A connection that is gone both ways, or reset.
+            if is_gone && events & epoll::IN == 0 {
+                return self.end(number, None);
+            }
+            if events & (epoll::IN | epoll::OUT | epoll::HUP | epoll::ERR) != 0 {
+                turn = relay.client_turn(sockets, buffers);
+            }
+            if turn == Turn::Going && events & epoll::OUT != 0 {
+                turn = relay.backend_turn(sockets, buffers);
+            }
+            if turn == Turn::Going && is_gone {
+                turn = Turn::Over(None);
+            }
+        } else if is_gone && relay.is_in_handshake() {
+            // Nobody waits for it any more: the time for it is over.
+            return self.end(number, None);
+        } else {
+            if events & epoll::OUT != 0 {
+                turn = relay.client_turn(sockets, buffers);
+            }
+            if turn == Turn::Going && events & (epoll::IN | epoll::HUP | epoll::ERR) != 0 {
+                turn = relay.backend_turn(sockets, buffers);
+            }
+            // It goes on being said, and is not news while the client takes
+            // nothing.
+            if is_gone && turn == Turn::Going && !relay.wants().backend_in {
+                running.is_backend_out = true;
+                let _ = self.epoll.delete(running.sockets.backend.as_raw_fd());
+            }
+        }
+        // What is behind an end, or the end itself, is not told again.
+        if events & (epoll::RDHUP | epoll::HUP | epoll::ERR) != 0 {
+            if data == token(number, Side::Client) {
+                running.sockets.client_has_more = true;
+            } else {
+                running.sockets.backend_has_more = true;
+            }
+        }
+        // Nothing will tell when there is more to be read from it.
+        while running.is_backend_out && turn == Turn::Going && running.relay.wants().backend_in {
+            turn = (running.relay).backend_turn(&mut running.sockets, &mut self.buffers);
+        }
+        self.after(number, turn);
+    }
+
+    /// Does what a turn came to, and waits for what it waits for.
+    fn after(&mut self, number: usize, turn: Turn) {
+        let Some(running) = self.relays[number].as_mut() else {
+            return;
+        };
+        match turn {
+            Turn::Going => {}
+            Turn::Secured(mut facts) => {
+                client_has_computed();
+                if let Some(context) = running.context.take() {
+                    facts.add(&context);
+                }
+                if let Some((login, serial)) = running.waiting.take() {
+                    let result = Ok(Arc::new(*facts));
+                    (self.tell)(Handshake {
+                        login,
+                        serial,
+                        result,
+                    });
+                }
+            }
+            Turn::Over(why) => return self.end(number, why),
+        }
+        let wrote = std::mem::take(&mut running.sockets.has_written);
+        // The relay finds its far end gone only when it reads there, which it does not
+        // while something waits to be sent: here that has been seen already.
+        let is_ending = running.relay.is_closing() || running.is_backend_out;
+        if is_ending && (wrote || running.closing_since.is_none()) {
+            if running.closing_since.is_none() {
+                self.closing += 1;
+            }
+            running.closing_since = Some(Instant::now());
+        }
+        if self.watch(number).is_err() {
+            return self.end(number, None);
+        }
+        if rests_at_once() {
+            self.rest(number);
+        } else {
+            self.rests.used(number);
+        }
+    }
+
+    fn rest(&mut self, number: usize) {
+        if let Some(running) = self.relays[number].as_mut() {
+            running.relay.rest();
+        }
+    }
+
+    fn let_rest(&mut self) {
+        for number in self.rests.step() {
+            self.rest(number);
+        }
+    }
+
+    fn watch(&mut self, number: usize) -> io::Result<()> {
+        let Some(running) = self.relays[number].as_mut() else {
+            return Ok(());
+        };
+        let Wants {
+            client_in,
+            client_out,
+            backend_in,
+            backend_out,
+        } = running.relay.wants();
+        let is_open = !running.relay.is_in_handshake();
+        let (client, backend) = (
+            events(client_in, client_out, is_open),
+            events(backend_in, backend_out, is_open),
+        );
+        let sockets = &mut running.sockets;
+        let client_has_more = std::mem::take(&mut sockets.client_has_more);
+        let backend_has_more = std::mem::take(&mut sockets.backend_has_more);
+        if client != running.client_events || is_edge(client) && client_has_more {
+            running.client_events = client;
+            let fd = sockets.client.as_raw_fd();
+            self.epoll.modify(fd, client, token(number, Side::Client))?;
+        }
+        if (backend != running.backend_events || is_edge(backend) && backend_has_more)
+            && !running.is_backend_out
+        {
+            running.backend_events = backend;
+            let fd = sockets.backend.as_raw_fd();
+            self.epoll
+                .modify(fd, backend, token(number, Side::Backend))?;
+        }
+        Ok(())
+    }
+
+    /// Closes both ends.
+    fn end(&mut self, number: usize, why: Option<String>) {
+        let Some(running) = self.relays[number].take() else {
+            return;
+        };
+        self.free.push(number);
+        self.rests.is_out(number);
+        if running.closing_since.is_some() {
+            self.closing -= 1;
+        }
+        match running.waiting {
+            Some((login, serial)) => {
+                let result = Err(why);
+                (self.tell)(Handshake {
+                    login,
+                    serial,
+                    result,
+                });
+            }
+            None => {
+                if let Some(why) = why {
+                    info!("{why}");
+                }
+            }
+        }
+        debug!("a TLS relay has ended");
+        // Unread input would reset the connection, and its last bytes be lost.
+        socket::shutdown_write(running.sockets.client.as_raw_fd());
+        socket::discard_input(running.sockets.client.as_raw_fd());
+    }
+
+    fn end_those_that_take_nothing(&mut self) {
+        let now = Instant::now();
+        for number in 0..self.relays.len() {
+            let is_late = self.relays[number].as_ref().is_some_and(|running| {
+                running
+                    .closing_since
+                    .is_some_and(|since| now > since + LAST_BYTES_TIMEOUT)
+            });
+            if is_late {
+                self.end(number, None);
+            }
+        }
+    }
+}
+
+// ---- Sockets of a relay ---------------------------------------------------
+//
+// The two sockets of a relay: the client's, and the near end of the socketpair whose far
+// end is handed to backends; and what each is waited for with.
+
+pub struct Sockets {
+    pub client: OwnedFd,
+    pub backend: OwnedFd,
+    /// The client has taken something.
+    pub has_written: bool,
+    /// There may be more to be read of which no event will tell.
+    pub client_has_more: bool,
+    pub backend_has_more: bool,
+}
+
+impl Sockets {
+    /// Both are this relay's alone.
+    pub fn new(client: ClientEnd, backend: OwnedFd) -> Sockets {
+        Sockets {
+            client: client.0,
+            backend,
+            has_written: false,
+            client_has_more: false,
+            backend_has_more: false,
+        }
+    }
+}
+
+/// Reads, and says whether all has been read: less than there is room for.
+fn read(end: &OwnedFd, has_more: &mut bool, into: &mut [u8]) -> io::Result<usize> {
+    let length = socket::receive(end.as_raw_fd(), into);
+    *has_more = length.as_ref().is_ok_and(|length| *length == into.len());
+    length
+}
+
+impl Ends for Sockets {
+    fn read_client(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        read(&self.client, &mut self.client_has_more, into)
+    }
+
+    fn write_client(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = socket::send(self.client.as_raw_fd(), bytes);
+        self.has_written |= sent.as_ref().is_ok_and(|length| *length > 0);
+        sent
+    }
+
+    fn read_backend(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        read(&self.backend, &mut self.backend_has_more, into)
+    }
+
+    fn write_backend(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        socket::send(self.backend.as_raw_fd(), bytes)
+    }
+
+    fn end_backend(&mut self) {
+        socket::shutdown_write(self.backend.as_raw_fd());
+    }
+}
+
+/// What an end is waited for with.
+///
+/// A relay that has nothing to write reads all that has come, so it is told of
+/// news alone (EPOLLET): otherwise the kernel looks at each socket that was told of
+/// once more, in the next wait. Whoever leaves something there, or may have left
+/// an end behind it, has the kernel look again (EPOLL_CTL_MOD does, epoll(7)).
+pub fn events(input: bool, output: bool, is_open: bool) -> u32 {
+    let edges = epoll::IN | epoll::RDHUP | epoll::EDGES;
+    match (input, output) {
+        (true, false) if is_open => edges,
+        (true, false) => epoll::IN,
+        (true, true) => epoll::IN | epoll::OUT,
+        (false, true) => epoll::OUT,
+        (false, false) => 0,
+    }
+}
+
+pub fn is_edge(events: u32) -> bool {
+    events & epoll::EDGES != 0
+}
+
+// ---- Rest -----------------------------------------------------------------
+//
+// Which relays of a thread have had nothing to do for so long that they are to rest
+// (`sys/openssl_memory.rs`: to rest takes 6 us, and to wake 6 more).
+//
+// Free of system calls and clocks. Time goes by in steps; who begins to rest does so at
+// a step, and at no step so many do that others would notice. While all rest no steps
+// are needed.
+
+pub const REST_STEP: Duration = Duration::from_millis(250);
+/// Of nothing to do: 10 s.
+const STEPS_BEFORE: u32 = 40;
+/// A step's, a millisecond of work.
+const MOST_A_STEP: usize = 128;
+
+/// In place of a step: it rests, or there is none of this number.
+const RESTS: u32 = u32::MAX;
+
+/// pg_baton.force_migration, for all threads: each turn finds a session that has rested.
+static AT_ONCE: AtomicBool = AtomicBool::new(false);
+
+pub fn set_rest_at_once(at_once: bool) {
+    AT_ONCE.store(at_once, Relaxed);
+}
+
+pub fn rests_at_once() -> bool {
+    AT_ONCE.load(Relaxed)
+}
+
+/// By the numbers that a thread's relays have.
+#[derive(Default)]
+pub struct Rests {
+    now: u32,
+    /// Of each, the step of its last turn. Apart from the relays: all are looked at in
+    /// each step.
+    used: Vec<u32>,
+    awake: usize,
+    /// From where on the next step looks.
+    next: usize,
+}
+
+impl Rests {
+    /// It has a turn.
+    pub fn used(&mut self, number: usize) {
+        if number >= self.used.len() {
+            self.used.resize(number + 1, RESTS);
+        }
+        if self.used[number] == RESTS {
+            self.awake += 1;
+        }
+        self.used[number] = self.now;
+    }
+
+    /// It has ended, or rests.
+    pub fn is_out(&mut self, number: usize) {
+        if let Some(used) = self.used.get_mut(number) {
+            if std::mem::replace(used, RESTS) != RESTS {
+                self.awake -= 1;
+            }
+        }
+    }
+
+    pub fn are_steps_needed(&self) -> bool {
+        self.awake > 0
+    }
+
+    /// Those that are to rest now.
+    pub fn step(&mut self) -> Vec<usize> {
+        // RESTS is no step, and 34 years away
+        self.now = self.now.wrapping_add(1) % RESTS;
+        let mut numbers = Vec::new();
+        for _ in 0..self.used.len() {
+            if numbers.len() == MOST_A_STEP {
+                break;
+            }
+            let number = self.next % self.used.len();
+            self.next = number + 1;
+            let used = self.used[number];
+            if used != RESTS && self.now.wrapping_sub(used) >= STEPS_BEFORE {
+                self.is_out(number);
+                numbers.push(number);
+            }
+        }
+        numbers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(rests: &mut Rests, count: u32) -> Vec<usize> {
+        (0..count).flat_map(|_| rests.step()).collect()
+    }
+
+    #[test]
+    fn who_has_nothing_to_do_rests_once() {
+        let mut rests = Rests::default();
+        assert!(!rests.are_steps_needed());
+        rests.used(3);
+        rests.used(0);
+        assert!(rests.are_steps_needed());
+        assert_eq!(steps(&mut rests, STEPS_BEFORE - 1), []);
+        rests.used(0);
+        assert_eq!(steps(&mut rests, 1), [3]);
+        assert_eq!(steps(&mut rests, STEPS_BEFORE - 2), []);
+        assert_eq!(steps(&mut rests, 1), [0]);
+        assert!(!rests.are_steps_needed());
+        assert_eq!(steps(&mut rests, 2 * STEPS_BEFORE), []);
+        rests.used(3);
+        assert!(rests.are_steps_needed());
+        assert_eq!(steps(&mut rests, STEPS_BEFORE), [3]);
+    }
+
+    #[test]
+    fn who_has_ended_does_not() {
+        let mut rests = Rests::default();
+        rests.is_out(7);
+        rests.used(1);
+        rests.is_out(1);
+        rests.is_out(1);
+        assert!(!rests.are_steps_needed());
+        assert_eq!(steps(&mut rests, 2 * STEPS_BEFORE), []);
+    }
+
+    #[test]
+    fn many_are_shared_out_to_steps_and_none_is_forgotten() {
+        let mut rests = Rests::default();
+        let many = 3 * MOST_A_STEP + 1;
+        (0..many).for_each(|number| rests.used(number));
+        assert_eq!(steps(&mut rests, STEPS_BEFORE - 1), []);
+        let mut all: Vec<usize> = Vec::new();
+        for expected in [MOST_A_STEP, MOST_A_STEP, MOST_A_STEP, 1, 0] {
+            let numbers = rests.step();
+            assert_eq!(numbers.len(), expected);
+            all.extend(numbers);
+        }
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..many));
+    }
+}

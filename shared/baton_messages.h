@@ -225,7 +225,7 @@ typedef struct BatonFrame
 #define BATON_NATIVE_NOT 0
 #define BATON_NATIVE_POOL_MODE 1
 #define BATON_NATIVE_FAILED_CHECK 2 /* no backend of the pool can be opened:
-									 * trusted_hba.c does not work */
+									 * pg_hba.c does not work */
 #define BATON_NATIVE_DELEGATION 3	/* its credentials go to one process */
 
 #define BATON_AUTH_TRUST 1
@@ -250,7 +250,7 @@ typedef struct BatonFrame
 #define BATON_QUERY_TENANTS 9
 
 /*
- * The pool shall leave a database (database_leave.c).  Follows: u8 forced (1:
+ * The pool shall leave a database (database_access.c).  Follows: u8 forced (1:
  * its sessions are ended, too), u32 the database's OID; the frame's session is
  * the one that asks, 0 if none.  A ROW a role that has sessions there, without
  * columns: u32 the role's OID, u32 sessions.  The connection stays open, and the

@@ -20,7 +20,7 @@
  * Everything here is plain fixed-width fields in native byte order: both ends
  * are on one machine.  Each structure's size and offsets are named by a
  * #define, and both languages assert their own structure against it when they
- * are built (extension: layout.c; dispatcher: layout.rs, which reads these
+ * are built (extension: dispatcher_link.c; dispatcher: layout.rs, which reads these
  * very files through build.rs).  Any change raises BATON_LAYOUT_VERSION, which
  * is compared whenever two processes meet.
  *

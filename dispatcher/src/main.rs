@@ -1,6 +1,6 @@
 //! `baton-dispatcher`: the program beside the server that holds its clients.
 //!
-//! The extension's launcher starts it (launcher_spawn.c), nobody else; what a
+//! The extension's launcher starts it (launcher.c), nobody else; what a
 //! person runs is `baton`, a program of its own.
 
 mod core;

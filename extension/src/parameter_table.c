@@ -21,16 +21,14 @@
 #include "utils/guc_tables.h"
 
 #include "baton_shared.h"
-#include "hold_limit.h"
+#include "held_client.h"
 #include "majors.h"
-#include "message_timeout.h"
-#include "parameter_checks.h"
-#include "parameter_table.h"
+#include "client_input.h"
 #include "parameters.h"
+#include "parameter_table.h"
 #include "pool_settings.h"
 #include "self_check.h"
-#include "taint_library.h"
-#include "taint_parameters.h"
+#include "taint_rules.h"
 
 static const struct config_enum_entry logins[] = {
 	{"auto", BATON_LOGIN_AUTO, false},

@@ -182,7 +182,7 @@ detach
 
 @needs_gdb
 def test_a_process_that_was_just_starting_holds_up_nobody(cluster):
-    """The server's own race (signal_barrier.c): a direct connection has it as well."""
+    """The server's own race (pg_process.c): a direct connection has it as well."""
     dropped = threading.Event()
     with tempfile.TemporaryDirectory() as name, Wire.login(HOST, cluster.port) as witness:
         directory = Path(name)

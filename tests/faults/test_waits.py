@@ -2,7 +2,7 @@
 
 A session that is handed over with its whole message costs no registration in
 PostgreSQL's wait set; one whose client makes PostgreSQL wait must get it in
-time, or that wait would never end (extension/src/pooled_backend/boundary/socket_switch.h).
+time, or that wait would never end (extension/src/pooled_backend/boundary/client_socket.h).
 """
 
 from __future__ import annotations

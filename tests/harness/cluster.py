@@ -66,7 +66,7 @@ BASE_PARAMETERS = {
     "lc_messages": "C",
 }
 
-# Of the dispatcher, in the data directory (channel.h says why there).
+# Of the dispatcher, in the data directory (dispatcher_link.h says why there).
 CONTROL_SOCKET = "pg_stat_tmp/pg_baton.ctl"
 
 POOL_PARAMETERS = {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const CHECK: &str = "libraries";
 
-/// What the extension knows, too (extension/src/pooled_backend/dedicated/taint_library.c).
+/// What the extension knows, too (extension/src/pooled_backend/dedicated/taint_rules.c).
 const KNOWN: &str = include_str!("../../../shared/known_libraries.inc");
 
 /// Does it keep nothing of a session that matters to the next, or is known what?

@@ -1,7 +1,7 @@
 //! Who is in a database that a statement wants for itself: counted some at a time.
 //!
 //! There may be as many tenants in it as sessions, and it is asked again every 100 ms
-//! (database_leave.c). So some are counted in each round, and the rows are told as they
+//! (database_access.c). So some are counted in each round, and the rows are told as they
 //! are found: of a role there may be several, which add up.
 //!
 //! Backends are looked at first, for who is just being greeted, and then tenants, for who

@@ -1,6 +1,6 @@
 //! The start of a backend, as whoever connects to the server sees it, from the startup
 //! packet to ReadyForQuery. Backends that the dispatcher opens are not asked to prove
-//! anything (the extension's opening.c).
+//! anything (the extension's attach.c).
 
 use super::backend::{BackendDecoder, BackendMessage, DecodeError};
 use super::messages;

@@ -8,7 +8,7 @@
 //! long ones make up most of these it has the usual policy again for a while. What is too
 //! long is a parameter's to say, or what it waits with the usual policy: where that is
 //! long as well, to interrupt others gains little.
-//! Backends do the same (batch_scheduling.c, which says more).
+//! Backends do the same (idle.c, which says more).
 //!
 //! Clients that log in by TLS or SCRAM compute for milliseconds between two answers of ours.
 //! Who waits until one of them is through keeps the others waiting, and processors idle, as

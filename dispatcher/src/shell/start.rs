@@ -40,7 +40,7 @@ const CONTROL: RawFd = 4;
 const CLIENT_NUMBER: u64 = 900;
 /// Below the limit that the server's processes have.
 const BELOW_LIMIT: u64 = 24;
-/// The control socket, in the data directory: where channel.h says, and why there.
+/// The control socket, in the data directory: where dispatcher_link.h says, and why there.
 const CONTROL_SOCKET: &str = "pg_stat_tmp/pg_baton.ctl";
 /// How long to wait for PARAMETERS.
 const FIRST_WORD_MS: i32 = 30_000;

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * parameters.h
- *		The parameters pg_baton.*: their variables.
+ *		Parameters pg_baton.* that belong to no single file, their checks, and
+ *		whether other libraries' hooks have to be called.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -9,6 +10,15 @@
  */
 #ifndef BATON_PARAMETERS_H
 #define BATON_PARAMETERS_H
+
+#include "fmgr.h"
+#include "libpq/auth.h"
+#include "utils/guc.h"
+
+/* ----------------------------------------------------------------
+ *		The parameters pg_baton.*: their variables.
+ * ----------------------------------------------------------------
+ */
 
 /* pg_baton.login: who authenticates clients */
 enum
@@ -80,8 +90,53 @@ extern char *baton_attach_option;
 extern void baton_parameters_forget_attach(void);
 
 /* Owned by other files, which say what they do with them. */
-extern int	baton_backend_cache_memory_kb;	/* cache_memory.c */
-extern char *baton_dedicated_objects;	/* taint_listed.c */
-extern char *baton_stateless_libraries; /* taint_library.c */
+extern int	baton_backend_cache_memory_kb;	/* handover.c */
+extern char *baton_dedicated_objects;	/* taint_watch.c */
+extern char *baton_stateless_libraries; /* taint_rules.c */
+
+/* ----------------------------------------------------------------
+ *		Which texts our parameters of type string take.
+ * ----------------------------------------------------------------
+ */
+
+/* Check hooks, see guc.h: a list of identifiers, of addresses, of log levels. */
+extern bool baton_check_names(char **value, void **extra, GucSource source);
+extern bool baton_check_dbuser_names(char **value, void **extra, GucSource source);
+extern bool baton_check_list(char **value, void **extra, GucSource source);
+extern bool baton_check_log(char **value, void **extra, GucSource source);
+
+/* ----------------------------------------------------------------
+ *		What other libraries' hooks want to be told.
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * From pg_baton.c as it installs ours: those that were there before, NULL for none,
+ * and which one of ClientAuthentication_hook is ours; and which is in its place where
+ * others are overruled.
+ */
+extern void baton_others_were(needs_fmgr_hook_type needs_fmgr,
+							  ClientAuthentication_hook_type client_authentication,
+							  ClientAuthentication_hook_type ours,
+							  ClientAuthentication_hook_type overruling);
+
+/* Does another library want to see calls of this function? */
+extern bool baton_others_need_calls(Oid function);
+
+/* Does another library hear of each client's authentication? */
+extern bool baton_others_authenticate(void);
+
+/*
+ * This backend is the dispatcher's to open: other libraries, loaded before us or
+ * after, cannot refuse it (pg_hba.c).
+ */
+extern void baton_others_overrule(void);
+extern bool baton_others_are_overruled(void);
+
+/* From the hook in their place: they are told. */
+extern void baton_others_tell(Port *port, int status);
+
+/* Do backends authenticate all clients, by pg_baton.login or for such a library? */
+extern bool baton_server_authenticates(void);
 
 #endif							/* BATON_PARAMETERS_H */

@@ -1,16 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * views.c
- *		The functions beneath the views: they ask the dispatcher.
- *
- * Each call opens a connection of its own to the dispatcher's control socket,
- * shows the secret, says what it wants, and turns the rows that come into a
- * tuplestore.  Rows come as texts; the function's own result type says what
- * each is to become.  docs/views.md holds the columns and the forms of text,
- * for both sides.
- *
- * The texts are the clients' (an application_name may be anything), so they
- * are checked against this database's encoding before they become values.
+ *		The functions beneath the views, and functions of the server that show
+ *		the session's own counters and user.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -25,16 +17,34 @@
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "storage/fd.h"
 #include "utils/builtins.h"
 #include "utils/inet.h"
 #include "utils/timestamp.h"
 
-#include "control.h"
+#include "dispatcher_link.h"
+#include "later_functions.h"
 #include "majors.h"
-#include "question.h"
-#include "sound_timestamp.h"
-#include "wire.h"
+#include "pg_process.h"
+#include "pg_program.h"
+#include "pooled_state.h"
+#include "self_check.h"
+#include "views.h"
+
+/* ----------------------------------------------------------------
+ *		The functions beneath the views: they ask the dispatcher.
+ *
+ * Each call opens a connection of its own to the dispatcher's control socket,
+ * shows the secret, says what it wants, and turns the rows that come into a
+ * tuplestore.  Rows come as texts; the function's own result type says what
+ * each is to become.  docs/views.md holds the columns and the forms of text,
+ * for both sides.
+ *
+ * The texts are the clients' (an application_name may be anything), so they
+ * are checked against this database's encoding before they become values.
+ * ----------------------------------------------------------------
+ */
 
 /* A dispatcher that says nothing for so long is not well. */
 #define ANSWER_TIMEOUT_MS 10000
@@ -275,4 +285,181 @@ Datum
 pg_baton_get_dispatchers(PG_FUNCTION_ARGS)
 {
 	return answer(fcinfo, BATON_QUERY_DISPATCHERS);
+}
+
+/* ----------------------------------------------------------------
+ *		pg_stat_get_xact_*(): counters of the session and no other's.
+ *
+ * These functions, and so the views pg_stat_xact_*, show what a process has
+ * counted and not yet reported.  It reports after a transaction, but at most
+ * once a second (PGSTAT_MIN_INTERVAL, pgstat_report_stat() in pgstat.c, 15 to 18),
+ * so in a backend of the pool there may be what other sessions did.
+ *
+ * To report at each hand-over would cost all sessions what hardly any asks for.
+ * So a backend notes whose the counters are, and reports, as a session comes or
+ * has ended a transaction among others' counters, at most every REPORT_INTERVAL.
+ * Where sessions change faster, nearly none finds its own counters after all: then
+ * the interval doubles, up to REPORT_INTERVAL_MOST.  A session that asks is answered
+ * as if nothing had been counted, and for the next WANTED_HAND_OVERS the backend
+ * reports as each session comes.
+ * ----------------------------------------------------------------
+ */
+
+#define REPORT_INTERVAL 20000	/* microseconds */
+#define REPORT_INTERVAL_MOST (16 * REPORT_INTERVAL)
+
+/* So many looks between two reports are of sessions that change fast. */
+#define MANY_LOOKS 32
+
+#define WANTED_HAND_OVERS 1000
+
+#define OF_SEVERAL PG_UINT64_MAX
+
+static BatonPlacedStatistics *const placed = &BatonPlaced.statistics;
+
+void
+baton_own_statistics_begin(int64 now)
+{
+	uint64		session = baton_session_held();
+
+	if (placed->session == session)
+		return;
+	if (placed->session != 0)
+	{
+		if (likely(placed->wanted == 0) &&
+			(uint64) (now - placed->reported_at) < REPORT_INTERVAL + placed->pause)
+		{
+			placed->session = OF_SEVERAL;
+			placed->looks++;
+			return;
+		}
+		placed->pause = placed->looks < MANY_LOOKS ? 0 :
+			Min(2 * placed->pause + REPORT_INTERVAL, REPORT_INTERVAL_MOST - REPORT_INTERVAL);
+		placed->looks = 0;
+		if (placed->wanted > 0)
+			placed->wanted--;
+		placed->reported_at = now;
+		pgstat_report_stat(true);
+	}
+	placed->session = session;
+}
+
+void
+baton_own_statistics_reported(void)
+{
+	placed->session = 0;
+}
+
+static bool
+counters_are_own(void)
+{
+	if (BatonSelf.slot == NULL || baton_session_held() == 0)
+		return true;			/* an ordinary backend */
+	placed->wanted = WANTED_HAND_OVERS;
+	return placed->session == baton_session_held();
+}
+
+#define COUNTER_OF_TABLE(counter) \
+static Datum \
+own_##counter(PG_FUNCTION_ARGS) \
+{ \
+	if (!counters_are_own()) \
+		PG_RETURN_INT64(0); \
+	return pg_stat_get_xact_##counter(fcinfo); \
+}
+
+#define COUNTER_OF_FUNCTION(counter) \
+static Datum \
+own_##counter(PG_FUNCTION_ARGS) \
+{ \
+	if (!counters_are_own()) \
+		PG_RETURN_NULL(); \
+	return pg_stat_get_xact_##counter(fcinfo); \
+}
+
+COUNTER_OF_TABLE(numscans)
+COUNTER_OF_TABLE(tuples_returned)
+COUNTER_OF_TABLE(tuples_fetched)
+COUNTER_OF_TABLE(tuples_inserted)
+COUNTER_OF_TABLE(tuples_updated)
+COUNTER_OF_TABLE(tuples_deleted)
+COUNTER_OF_TABLE(tuples_hot_updated)
+COUNTER_OF_TABLE(tuples_newpage_updated)
+COUNTER_OF_TABLE(blocks_fetched)
+COUNTER_OF_TABLE(blocks_hit)
+COUNTER_OF_FUNCTION(function_calls)
+COUNTER_OF_FUNCTION(function_total_time)
+COUNTER_OF_FUNCTION(function_self_time)
+
+#define BUILTIN(OID_PART, counter) \
+	{F_PG_STAT_GET_XACT_##OID_PART, "pg_stat_get_xact_" #counter, pg_stat_get_xact_##counter, own_##counter}
+
+static const BatonBuiltin statistics_builtins[] =
+{
+	BUILTIN(NUMSCANS, numscans),
+	BUILTIN(TUPLES_RETURNED, tuples_returned),
+	BUILTIN(TUPLES_FETCHED, tuples_fetched),
+	BUILTIN(TUPLES_INSERTED, tuples_inserted),
+	BUILTIN(TUPLES_UPDATED, tuples_updated),
+	BUILTIN(TUPLES_DELETED, tuples_deleted),
+	BUILTIN(TUPLES_HOT_UPDATED, tuples_hot_updated),
+	BUILTIN(TUPLES_NEWPAGE_UPDATED, tuples_newpage_updated),
+	BUILTIN(BLOCKS_FETCHED, blocks_fetched),
+	BUILTIN(BLOCKS_HIT, blocks_hit),
+	BUILTIN(FUNCTION_CALLS, function_calls),
+	BUILTIN(FUNCTION_TOTAL_TIME, function_total_time),
+	BUILTIN(FUNCTION_SELF_TIME, function_self_time),
+};
+
+void
+baton_own_statistics_init(void)
+{
+	const char *problem;
+
+	if (baton_self_check_is_broken("own_statistics"))
+		problem = "broken on purpose";
+	else
+		problem = baton_builtins_replace(statistics_builtins, lengthof(statistics_builtins));
+	if (problem != NULL)
+		baton_self_check_failed(BATON_COSTS_STATISTICS, problem);
+}
+
+/* ----------------------------------------------------------------
+ *		SYSTEM_USER of a session, whichever backend serves it.
+ *
+ * The server knows how this backend was let in; a session's client was let in by
+ * the dispatcher, or by a backend that has ended.  The grammar makes a call of
+ * system_user() of SYSTEM_USER (16 to 18), and that is ours.  A parallel worker's
+ * is the server's own, which knows what its leader does (pg_port.c).
+ * ----------------------------------------------------------------
+ */
+
+static Datum
+baton_sql_system_user(PG_FUNCTION_ARGS)
+{
+	const char *user = BatonPlaced.identity.authenticated_as;
+
+	if (BatonSelf.slot == NULL)
+		return system_user(fcinfo);
+	if (user == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(user));
+}
+
+static const BatonBuiltin user_builtins[] =
+{
+	{F_SYSTEM_USER, "system_user", system_user, baton_sql_system_user},
+};
+
+void
+baton_system_user_init(void)
+{
+	const char *problem;
+
+	if (baton_self_check_is_broken("system_user"))
+		problem = "broken on purpose";
+	else
+		problem = baton_builtins_replace(user_builtins, lengthof(user_builtins));
+	if (problem != NULL)
+		baton_self_check_failed(BATON_COSTS_SYSTEM_USER, problem);
 }

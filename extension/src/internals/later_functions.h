@@ -3,7 +3,7 @@
  * later_functions.h
  *		Built-in functions that came after 15, where they are not there.
  *
- * Whoever replaces functions (builtin_table.c) names them on all majors; with
+ * Whoever replaces functions (pg_program.c) names them on all majors; with
  * InvalidOid an entry means nothing, and ours for it is never called.
  *
  * Portions Copyright (c) 2026, the pg_baton developers

@@ -13,8 +13,8 @@
 #include "catalog/pg_tablespace.h"
 #include "common/string.h"
 #include "libpq/auth.h"
-#include "libpq/libpq.h"
 #include "libpq/libpq-be.h"
+#include "libpq/libpq.h"
 #include "miscadmin.h"
 #include "postmaster/postmaster.h"
 #include "replication/slot.h"
@@ -26,11 +26,11 @@
 #include "utils/relmapper.h"
 #include "utils/snapmgr.h"
 
+#include "majors.h"
+
 #if PG_VERSION_NUM >= 180000
 #include "storage/waiteventset.h"
 #endif
-
-#include "majors.h"
 
 bool
 baton_input_is_buffered(void)

@@ -3,8 +3,6 @@
  * majors.h
  *		What PostgreSQL exports in another form in each major version.
  *
- * One function for each, which means the same on all.
- *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------
@@ -12,18 +10,28 @@
 #ifndef BATON_MAJORS_H
 #define BATON_MAJORS_H
 
+#include <time.h>
+
 #include "access/tupdesc.h"
 #include "catalog/pg_auth_members.h"
 #include "storage/bufmgr.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
+#include "utils/acl.h"
+
 #if PG_VERSION_NUM >= 180000
 #include "storage/procnumber.h" /* MAX_BACKENDS */
 #endif
-#include "utils/acl.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"				/* part of postgres.h before */
 #endif
+
+/* ----------------------------------------------------------------
+ *		What PostgreSQL exports in another form in each major version.
+ *
+ * One function for each, which means the same on all.
+ * ----------------------------------------------------------------
+ */
 
 /* 18 has it, in place of pg_attribute_noreturn() */
 #ifndef pg_noreturn
@@ -103,5 +111,51 @@ extern void baton_attribute_set_stattarget(FormData_pg_attribute *attribute, int
 
 /* To be called when a column's attribute has been filled in by hand. */
 extern void baton_attribute_is_complete(TupleDesc description, int index);
+
+/* ----------------------------------------------------------------
+ *		The time for intervals and deadlines of ours.
+ *
+ * GetCurrentTimestamp() is the wall's: it may be set back or forward, and what waits
+ * for it then waits for hours, or not at all.  It is for what is shown, and for
+ * VALID UNTIL; tools/check-clocks has the list.
+ * ----------------------------------------------------------------
+ */
+
+/* Microseconds since some moment before the server started. */
+static inline int64
+baton_monotonic_us(void)
+{
+	struct timespec now;
+
+	(void) clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64) now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* Until then, rounded up; 0 if it is past. */
+static inline long
+baton_ms_until(int64 deadline_us)
+{
+	int64		left_us = deadline_us - baton_monotonic_us();
+
+	return left_us <= 0 ? 0 : (long) ((left_us + 999) / 1000);
+}
+
+/* ----------------------------------------------------------------
+ *		Functions at which tests stop a backend by a debugger: each stays one of
+ *		its own, by its own name, whatever the compiler makes of a whole program
+ *		(extension/Makefile).
+ * ----------------------------------------------------------------
+ */
+
+/* gcc 8 and later; others make no clones of a function that is not inlined */
+#if defined(__has_attribute)
+#if __has_attribute(noipa)
+#define BATON_STOP_POINT __attribute__((noipa))
+#endif
+#endif
+
+#ifndef BATON_STOP_POINT
+#define BATON_STOP_POINT pg_noinline
+#endif
 
 #endif							/* BATON_MAJORS_H */

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * launcher.h
- *		The background worker that keeps a dispatcher running and answers it.
+ *		The background worker that starts, replaces and ends the dispatcher and
+ *		answers its questions.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -10,13 +11,18 @@
 #ifndef BATON_LAUNCHER_H
 #define BATON_LAUNCHER_H
 
+/* ----------------------------------------------------------------
+ *		The background worker that keeps a dispatcher running and answers it.
+ * ----------------------------------------------------------------
+ */
+
 /* What its background worker is registered with, and found by. */
 #define BATON_LAUNCHER_FUNCTION "baton_launcher_main"
 
 /* From _PG_init, while the server preloads libraries. */
 extern void baton_launcher_register(void);
 
-/* ---- launcher_spawn.c ------------------------------------------------- */
+/* ---- launcher.c ------------------------------------------------- */
 
 /* The dispatcher's exit code when a port of the pool's is taken. */
 #define BATON_EXIT_PORT_TAKEN 75
@@ -44,5 +50,17 @@ extern bool baton_dispatcher_adopt(BatonDispatcher *dispatcher);
  * how it ended.
  */
 extern void baton_dispatcher_end(BatonDispatcher *dispatcher);
+
+/* ----------------------------------------------------------------
+ *		The passphrase of the server's key, for the dispatcher.
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Sends it, if ssl_key_file needs one and ssl_passphrase_command may be run: when a
+ * dispatcher starts, or with ssl_passphrase_command_supports_reload.  False if the
+ * dispatcher has gone.
+ */
+extern bool baton_key_passphrase_send(int channel, bool is_start);
 
 #endif							/* BATON_LAUNCHER_H */

@@ -1,12 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * parameters_message.c
- *		What of the configuration the dispatcher is told.
- *
- * The dispatcher reads no configuration file: everything it must know, of
- * ours and of the server's, comes in a PARAMETERS message, which always holds
- * everything.  A new configuration_generation tells it that greetings it
- * learnt under the old configuration are void.
+ *		What the dispatcher is told of the configuration.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -28,17 +23,53 @@
 #include "utils/timestamp.h"
 
 #include "baton_shared.h"
-#include "channel.h"
-#include "context_guc.h"
+#include "dispatcher_link.h"
 #include "hba_match.h"
-#include "log_settings.h"
 #include "majors.h"
-#include "other_hooks.h"
 #include "parameters.h"
 #include "parameters_message.h"
-#include "port_collision.h"
-#include "start_settings.h"
-#include "wire.h"
+#include "pg_guc.h"
+#include "pool_settings.h"
+
+/* ----------------------------------------------------------------
+ *		One port for the server and the pool.
+ *
+ * They can share its number where they listen at different addresses and there
+ * are no Unix sockets, whose names hold nothing but the port.  Elsewhere the
+ * dispatcher cannot listen, and it and the launcher say which lines to change.
+ * ----------------------------------------------------------------
+ */
+
+/* The file and line that set a parameter, or by what else it has its value. */
+static char *
+place_of(const char *name)
+{
+	const struct config_generic *record = baton_guc_find(name);
+
+	if (record == NULL)
+		return pstrdup(name);
+	if (record->sourcefile != NULL)
+		return psprintf("\"%s\" (%s line %d)", name, record->sourcefile, record->sourceline);
+	return psprintf("\"%s\" (%s)", name, GucSource_Names[record->source]);
+}
+
+char *
+baton_port_collision(void)
+{
+	if (baton_port != PostPortNumber)
+		return NULL;
+	return psprintf("%s or %s", place_of("port"), place_of("pg_baton.port"));
+}
+
+/* ----------------------------------------------------------------
+ *		What of the configuration the dispatcher is told.
+ *
+ * The dispatcher reads no configuration file: everything it must know, of
+ * ours and of the server's, comes in a PARAMETERS message, which always holds
+ * everything.  A new configuration_generation tells it that greetings it
+ * learnt under the old configuration are void.
+ * ----------------------------------------------------------------
+ */
 
 /*
  * What only a starting backend can take: set in a startup packet, such an

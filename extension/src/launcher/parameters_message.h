@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * parameters_message.h
- *		What of the configuration the dispatcher is told.
+ *		What the dispatcher is told of the configuration.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -9,6 +9,22 @@
  */
 #ifndef BATON_PARAMETERS_MESSAGE_H
 #define BATON_PARAMETERS_MESSAGE_H
+
+/* ----------------------------------------------------------------
+ *		One port for the server and the pool.
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Which settings are to be changed where both have one port and cannot share it,
+ * palloc'd: two names, each with its file and line.  NULL: the ports differ.
+ */
+extern char *baton_port_collision(void);
+
+/* ----------------------------------------------------------------
+ *		What of the configuration the dispatcher is told.
+ * ----------------------------------------------------------------
+ */
 
 /*
  * Sends the whole configuration to the dispatcher, as one PARAMETERS message

@@ -29,9 +29,9 @@
 #include "port/atomics.h"
 
 #include "arena.h"
-#include "control.h"
-#include "sound_timestamp.h"
-#include "stop_point.h"
+#include "dispatcher_link.h"
+#include "pg_process.h"
+#include "majors.h"
 
 static const char *arena = NULL;
 static uint64 arena_size = 0;

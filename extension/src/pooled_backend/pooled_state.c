@@ -9,7 +9,14 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
+
 #include "pooled_state.h"
+
+/* ----------------------------------------------------------------
+ *		What a pooled backend remembers, by how long it counts.
+ * ----------------------------------------------------------------
+ */
 
 BatonServedSession BatonServed;
 
@@ -55,4 +62,17 @@ baton_may_have_temporary_objects(void)
 	const BatonPlacedTies *ties = &BatonPlaced.ties;
 
 	return ties->has_temporary_objects || ties->temporary_used;
+}
+
+/* ----------------------------------------------------------------
+ *		A transaction of ours in a pooled backend.
+ * ----------------------------------------------------------------
+ */
+
+void
+baton_own_transaction_start(void)
+{
+	StartTransactionCommand();
+	XactIsoLevel = XACT_READ_COMMITTED;
+	XactDeferrable = false;
 }

@@ -3,6 +3,26 @@
  * pooled_state.h
  *		What a pooled backend remembers, by how long it counts.
  *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_POOLED_STATE_H
+#define BATON_POOLED_STATE_H
+
+#include <arpa/inet.h>
+#include <signal.h>
+
+#include "lib/ilist.h"
+#include "lib/stringinfo.h"
+#include "utils/hsearch.h"
+
+#include "dispatcher_link.h"
+#include "pg_process.h"
+
+/* ----------------------------------------------------------------
+ *		What a pooled backend remembers, by how long it counts.
+ *
  *	- BatonServed: of the session in place.  Whatever is here goes at each
  *	  hand-over, all at once: forget_served() (handover.c) assigns the whole
  *	  struct, so a member that is added cannot be forgotten, and none can reach the next
@@ -20,23 +40,8 @@
  * their content depends on, buffers that are filled anew before they are read,
  * and what a transaction or statement clears as it ends.  ../STATICS lists each
  * with its reason, and tools/check-statics, a part of make lint, compares.
- *
- * Portions Copyright (c) 2026, the pg_baton developers
- *
- *-------------------------------------------------------------------------
+ * ----------------------------------------------------------------
  */
-#ifndef BATON_POOLED_STATE_H
-#define BATON_POOLED_STATE_H
-
-#include <arpa/inet.h>
-#include <signal.h>
-
-#include "lib/ilist.h"
-#include "lib/stringinfo.h"
-#include "utils/hsearch.h"
-
-#include "control.h"
-#include "wait_set_watcher.h"
 
 struct CachedPlanSource;
 struct HeldStatement;
@@ -60,7 +65,7 @@ typedef struct BatonServedInput
 	Size		peeked_length;	/* how much the last look saw */
 } BatonServedInput;
 
-/* The message it is sending, if that is timed (message_timeout.c). */
+/* The message it is sending, if that is timed (client_input.c). */
 typedef struct BatonServedMessage
 {
 	bool		is_timed;
@@ -69,7 +74,7 @@ typedef struct BatonServedMessage
 	uint64		received;		/* as it was a period ago */
 } BatonServedMessage;
 
-/* Cancels that mean it (cancel.c); a signal handler's, too. */
+/* Cancels that mean it (identity.c); a signal handler's, too. */
 typedef struct BatonServedCancel
 {
 	bool		armed;			/* fires when the next thing runs */
@@ -78,7 +83,7 @@ typedef struct BatonServedCancel
 	volatile sig_atomic_t held_back;	/* one came that means what it asked */
 } BatonServedCancel;
 
-/* What it did to its statements, since it came or was captured (statement_notice.c). */
+/* What it did to its statements, since it came or was captured (statement_tracking.c). */
 typedef struct BatonServedNotice
 {
 	bool		discards_plans; /* by DISCARD, or session_replication_role */
@@ -114,7 +119,7 @@ typedef struct BatonPlacedContext
 								 * the dispatcher has numbered it since) */
 } BatonPlacedContext;
 
-/* Whose client MyProcPort and pg_stat_activity show (identity.c, keepalive.c). */
+/* Whose client MyProcPort and pg_stat_activity show (identity.c, client_socket.c). */
 typedef struct BatonPlacedIdentity
 {
 	bool		is_nobody;		/* no session's */
@@ -130,14 +135,14 @@ typedef struct BatonPlacedIdentity
 									 * points into it */
 } BatonPlacedIdentity;
 
-/* Parameters that were SET (param_records.c). */
+/* Parameters that were SET (context_params.c). */
 typedef struct BatonPlacedParams
 {
 	dlist_head	list;			/* of BatonParam */
 	int			count;
 } BatonPlacedParams;
 
-/* Reset values (context_reset.c, reset_item.c). */
+/* Reset values (reset_values.c, reset_values.c). */
 typedef struct BatonPlacedResets
 {
 	dlist_head	items;			/* of BatonResetItem, one a parameter */
@@ -148,7 +153,7 @@ typedef struct BatonPlacedResets
 								 * the files must be read again */
 } BatonPlacedResets;
 
-/* What the client was told of parameters (context_report.c). */
+/* What the client was told of parameters (delta.c). */
 typedef struct BatonPlacedReports
 {
 	StringInfoData told;
@@ -158,7 +163,7 @@ typedef struct BatonPlacedReports
 	bool		withheld;		/* a ParameterStatus was thrown away */
 } BatonPlacedReports;
 
-/* Values of sequences, as the dispatcher has them (context_sequences.c). */
+/* Values of sequences, as the dispatcher has them (context_objects.c). */
 typedef struct BatonPlacedSequences
 {
 	HTAB	   *known;
@@ -173,7 +178,7 @@ typedef struct BatonPlacedStatements
 	uint32		counter_version;
 } BatonPlacedStatements;
 
-/* Those of them that were looked up, and so are in the table (statement_held.c). */
+/* Those of them that were looked up, and so are in the table (session_statements.c). */
 typedef struct BatonPlacedHeld
 {
 	struct MemoryContextData *memory;	/* freed when they are taken out */
@@ -182,7 +187,7 @@ typedef struct BatonPlacedHeld
 	struct HeldStatement *last; /* the one looked up last; NULL: none */
 	int			fresh;			/* held statements of this epoch, at most */
 	int			spared;			/* statements whose plans are spared, at most
-								 * (statement_sparing.c) */
+								 * (session_statements.c) */
 	uint32		sweep_from;		/* with so many names, some may go */
 
 	/* the session's own list */
@@ -206,7 +211,7 @@ typedef struct BatonPlacedEnvironment
 	Oid			epoch_user;		/* whose the epoch is; invalid: not seen yet */
 } BatonPlacedEnvironment;
 
-/* The unnamed statement (context_unnamed.c). */
+/* The unnamed statement (unnamed_statement.c). */
 typedef struct BatonPlacedUnnamed
 {
 	struct CachedPlanSource *plan;	/* of this backend, NULL if it has none */
@@ -229,7 +234,7 @@ typedef struct BatonPlacedUnnamed
 /*
  * What may tie the session to this process (dedicated/).  Noted by the hooks of
  * taint_watch.c, at any time; taint.c looks before a session leaves, which none
- * does while there is any, and clears what it has looked up; taint_clean.c takes
+ * does while there is any, and clears what it has looked up; taint.c takes
  * away what a session has left that ended, and clears all.
  */
 typedef struct BatonPlacedTies
@@ -261,7 +266,7 @@ typedef struct BatonPlacedTies
 										 * tried */
 } BatonPlacedTies;
 
-/* Counters of pgstat.c that have not been reported (own_statistics.c). */
+/* Counters of pgstat.c that have not been reported (views.c). */
 typedef struct BatonPlacedStatistics
 {
 	uint64		session;		/* whose they all are; 0: nobody's, there are
@@ -282,7 +287,7 @@ typedef struct BatonPlacedState
 	BatonPlacedResets resets;
 	BatonPlacedReports reports;
 	BatonPlacedSequences sequences;
-	bool		has_temporary_namespace;	/* context_temporary.c */
+	bool		has_temporary_namespace;	/* context_objects.c */
 	BatonPlacedStatements statements;
 	BatonPlacedHeld held;
 	BatonPlacedEnvironment environment;
@@ -309,7 +314,7 @@ typedef struct BatonSelfBoundary
 	size_t		unflushed;		/* bytes put since the last flush, or more */
 } BatonSelfBoundary;
 
-/* Descriptors, and what waits for them (socket_switch.c). */
+/* Descriptors, and what waits for them (client_socket.c). */
 typedef struct BatonSelfSockets
 {
 	int			placeholder;	/* stands there between sessions */
@@ -325,7 +330,7 @@ typedef struct BatonSelfSockets
 	struct WaitEventSet *idle_set;
 } BatonSelfSockets;
 
-/* Its memory (cache_memory.c). */
+/* Its memory (handover.c). */
 typedef struct BatonSelfMemory
 {
 	uint64		uses;			/* counts what is used of the caches: what was
@@ -357,15 +362,15 @@ typedef struct BatonSelfState
 	bool		notes_ties;		/* attached: the hooks of taint_watch.c note
 								 * what they see, and nothing otherwise */
 	bool		retire_wanted;	/* it ends as soon as nobody needs it (idle.c) */
-	bool		serves_roles;	/* it can be any role's (become.c) */
+	bool		serves_roles;	/* it can be any role's (identity.c) */
 	bool		is_apart;		/* its pool is one role's */
 	uint32		starts;			/* its slot's, as of its start */
 	uint64		start_settings; /* a hash of the settings of role and database
 								 * that it has from its start alone
-								 * (role_settings.c) */
+								 * (session_start.c) */
 	volatile sig_atomic_t holds_cancels;	/* in the boundary, or in messages
 											 * of ours: nothing of the
-											 * client's runs (cancel.c) */
+											 * client's runs (identity.c) */
 	BatonSelfBoundary boundary;
 	BatonSelfSockets sockets;
 	BatonSelfMemory memory;
@@ -396,5 +401,17 @@ baton_session_is_counted(void)
  * up while something else dedicates.
  */
 extern bool baton_may_have_temporary_objects(void);
+
+/* ----------------------------------------------------------------
+ *		A transaction of ours in a pooled backend.
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * For ordinary snapshots whatever default_transaction_*
+ * are: a serializable one that only reads and is deferrable waits for others
+ * to end, and a standby has none.
+ */
+extern void baton_own_transaction_start(void);
 
 #endif							/* BATON_POOLED_STATE_H */

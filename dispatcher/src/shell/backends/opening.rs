@@ -6,7 +6,7 @@
 //! connects to the control socket by itself and shows the token of its slot
 //! (scheduler/attach.rs). From there on the control connection is the backend: its
 //! end is the backend's. The server lets it in by the token, whatever pg_hba.conf says
-//! (the extension's opening.c).
+//! (the extension's attach.c).
 
 use crate::core::{PoolKey, StartsAs};
 use crate::protocol::messages::MOST_STARTUP_BYTES;

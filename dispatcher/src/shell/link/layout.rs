@@ -374,7 +374,7 @@ const _: () = {
 // What has changed for logins: which of the things that were learnt before are old.
 //
 // Whoever raises login_generation in CONTROL writes there what was changed
-// (login_watch.c): one role's row, one database's, memberships, or anything. A change that is not
+// (catalog_watch.c): one role's row, one database's, memberships, or anything. A change that is not
 // found, because it is not written yet or others have come since, may be anything.
 
 /// Whom something was learnt about: by which changes it becomes old.

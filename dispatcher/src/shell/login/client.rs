@@ -664,7 +664,7 @@ impl Logins {
 // The keys cannot leave the process that negotiates them, and the startup packet
 // comes after that. So who asks for it, and is to have it (pg_baton.gss_encryption),
 // goes to a backend of its own at once, which answers, reads the packet, and tells it
-// here (STARTUP; gss_startup.c is the extension's side). Up to there it is at a handshake,
+// here (STARTUP; client_ticket.c is the extension's side). Up to there it is at a handshake,
 // and from there on like any other that becomes native (errands.rs).
 //
 // Nothing may be sent to it from here once a process has taken it.

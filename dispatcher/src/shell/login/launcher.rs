@@ -201,7 +201,7 @@ pub fn parse_parameters(payload: &[u8], parameters: &mut Parameters) -> Result<(
 // Free of I/O. An answer is good as long as `login_generation` in CONTROL is
 // what it was before the launcher was asked, or the changes since do not concern
 // it: whoever changes what an answer depends on raises the number, and says what
-// has changed, before it tells anybody (login_watch.c). Unknown users
+// has changed, before it tells anybody (catalog_watch.c). Unknown users
 // are kept like known ones, or the time of an answer would tell them apart. Answers by
 // which somebody has come in are kept longer than all others, those of strangers' guesses:
 // names can be made up for ever, and each time all others were forgotten, everybody's next

@@ -531,7 +531,7 @@ fn failure_report(failure: &Failure, user: &[u8]) -> Report {
 // ---- Scheduling log -------------------------------------------------------
 //
 // The dispatcher's lines of the scheduling log (`pg_baton.log_scheduling`): why a pool
-// has grown or shrunk. Backends write the others (scheduling_log.c), with the same
+// has grown or shrunk. Backends write the others (handover.c), with the same
 // prefix. docs/operations.md has them all.
 
 /// One line. What others have chosen, the names, comes last: nothing that precedes

@@ -57,7 +57,7 @@ fn signal(pidfd: &OwnedFd, number: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Has a pooled backend look at what is asked of it (`cancel.c`).
+/// Has a pooled backend look at what is asked of it (`identity.c`).
 pub fn hurry(pidfd: &OwnedFd) -> io::Result<()> {
     signal(pidfd, libc::SIGUSR2)
 }
@@ -236,7 +236,7 @@ pub fn thread_cpu_us() -> u64 {
     clock_us(libc::CLOCK_THREAD_CPUTIME_ID) as u64
 }
 
-/// As baton_monotonic_us() (monotonic.h).
+/// As baton_monotonic_us() (majors.h).
 pub fn monotonic_us() -> i64 {
     clock_us(libc::CLOCK_MONOTONIC)
 }

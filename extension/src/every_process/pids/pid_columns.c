@@ -1,6 +1,33 @@
 /*-------------------------------------------------------------------------
  *
  * pid_columns.c
+ *		Columns of process IDs elsewhere: pg_locks, progress views, replication
+ *		slots, statistics of a backend.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "executor/tuptable.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
+#include "utils/tuplestore.h"
+
+#include "later_functions.h"
+#include "pg_process.h"
+#include "pid_views.h"
+#include "session_pid.h"
+
+/* ----------------------------------------------------------------
  *		Functions whose result has a column of process IDs: progress of
  *		commands, replication slots, asynchronous I/O (18).
  *
@@ -10,23 +37,8 @@
  * A backend that reports progress is in a transaction, and so is one that uses
  * a replication slot, or else it is dedicated: the session in place a moment
  * later is the same, as a rule.  If not, the row is of what has just ended.
- *
- * Portions Copyright (c) 2026, the pg_baton developers
- *
- *-------------------------------------------------------------------------
+ * ----------------------------------------------------------------
  */
-#include "postgres.h"
-
-#include "executor/tuptable.h"
-#include "miscadmin.h"
-#include "utils/memutils.h"
-#include "utils/tuplestore.h"
-
-#include "backend_entry.h"
-#include "later_functions.h"
-#include "pid_functions.h"
-#include "pid_rows.h"
-#include "session_pid.h"
 
 int
 baton_rows_column(TupleDesc columns, const char *name)
@@ -127,4 +139,260 @@ Datum
 baton_sql_replication_slots(PG_FUNCTION_ARGS)
 {
 	return with_column_changed(fcinfo, pg_get_replication_slots, "active_pid");
+}
+
+/* ----------------------------------------------------------------
+ *		pg_lock_status(), beneath pg_locks, and who blocks whom.
+ *
+ * pg_lock_status() gives with each lock the local transaction ID of who holds
+ * or awaits it, both from one look at the process (GetLockStatusData, lock.c,
+ * GetPredicateLockStatusData, predicate.c): that says which session it was,
+ * though its backend may serve another by now (session_pid.c).  A lock without
+ * one is a session's between two of its transactions, which has its backend to
+ * itself meanwhile.
+ *
+ * Who blocks whom comes without.  Who is blocked stays where it is, and so does
+ * who blocks it; if one of the backends concerned has gone on to another
+ * session between before and after the server's function has looked, it is
+ * asked once more, for then something has changed.
+ * ----------------------------------------------------------------
+ */
+
+/* Each time round something must have changed in between. */
+#define MOST_LOOKS 20
+
+/* No process has it, and nobody who holds a lock (0: a prepared transaction). */
+#define NO_PROCESS (-1)
+
+/* --------------------------------
+ *		pg_lock_status()
+ * --------------------------------
+ */
+
+/* The second half of a virtual transaction ID's text (VXIDGetDatum, lockfuncs.c). */
+static uint32
+local_transaction(Datum virtual_transaction)
+{
+	char	   *whole = TextDatumGetCString(virtual_transaction);
+	char	   *slash = strchr(whole, '/');
+
+	return slash != NULL ? (uint32) strtoul(slash + 1, NULL, 10) : 0;
+}
+
+Datum
+baton_sql_lock_status(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	const BatonServing *serving = NULL;
+	TupleDesc	columns;
+	Datum	   *values;
+	bool	   *nulls;
+	int			pid_at;
+	int			transaction_at;
+
+	InitMaterializedSRF(fcinfo, 0);
+	columns = result->setDesc;
+	values = palloc(sizeof(Datum) * columns->natts);
+	nulls = palloc(sizeof(bool) * columns->natts);
+	pid_at = baton_rows_column(columns, "pid");
+	transaction_at = baton_rows_column(columns, "virtualtransaction");
+
+	/* the server's function gives a row a call */
+	for (;;)
+	{
+		HeapTupleData row;
+		Datum		value = pg_lock_status(fcinfo);
+		int			process;
+		int			pid;
+
+		if (result->isDone == ExprEndResult)
+			break;
+
+		/* its first call has looked at all locks */
+		if (serving == NULL)
+			serving = baton_serving_read();
+		row.t_data = DatumGetHeapTupleHeader(value);
+		row.t_len = HeapTupleHeaderGetDatumLength(row.t_data);
+		ItemPointerSetInvalid(&row.t_self);
+		row.t_tableOid = InvalidOid;
+		heap_deform_tuple(&row, columns, values, nulls);
+		if (pid_at >= 0 && transaction_at >= 0 && !nulls[pid_at] && !nulls[transaction_at])
+		{
+			process = DatumGetInt32(values[pid_at]);
+			pid = baton_serving_pid_at(serving, process,
+									   local_transaction(values[transaction_at]));
+			values[pid_at] = Int32GetDatum(pid != 0 ? pid : process);
+		}
+		tuplestore_putvalues(result->setResult, columns, values, nulls);
+		CHECK_FOR_INTERRUPTS();
+	}
+	result->isDone = ExprSingleResult;
+	fcinfo->isnull = true;
+	return (Datum) 0;
+}
+
+/* --------------------------------
+ *		who blocks whom
+ * --------------------------------
+ */
+
+/* What is in an array of process IDs, without NULLs. */
+static int32 *
+elements(ArrayType *array)
+{
+	return (int32 *) ((char *) array + ARR_OVERHEAD_NONULLS(ARR_NDIM(array)));
+}
+
+/* The process to ask about: of a session the one that serves it. */
+static int
+process_of(int pid)
+{
+	uint64		session = baton_pid_find(pid);
+	int			process = session != 0 ? baton_pid_process(session) : pid;
+
+	return process != 0 ? process : NO_PROCESS;
+}
+
+/* Every process of the array by the number SQL knows it by; false if not known. */
+static bool
+name_blockers(ArrayType *blockers, const BatonServing *before, const BatonServing *after)
+{
+	int			count = ArrayGetNItems(ARR_NDIM(blockers), ARR_DIMS(blockers));
+	int32	   *pids = elements(blockers);
+	bool		known = true;
+
+	for (int i = 0; i < count; i++)
+	{
+		int			pid;
+
+		if (!baton_serving_same(before, after, pids[i]))
+			known = false;
+		pid = baton_serving_pid(after, pids[i]);
+		if (pid != 0)
+			pids[i] = pid;
+	}
+	return known;
+}
+
+static Datum
+blocking(FunctionCallInfo fcinfo, PGFunction original)
+{
+	int			pid = PG_GETARG_INT32(0);
+
+	for (int i = 0;; i++)
+	{
+		BatonServing *before = baton_serving_read();
+		int			process = process_of(pid);
+		ArrayType  *blockers;
+		BatonServing *after;
+
+		if (process == NO_PROCESS)
+			PG_RETURN_ARRAYTYPE_P(construct_empty_array(INT4OID));
+		blockers = DatumGetArrayTypeP(DirectFunctionCall1(original, Int32GetDatum(process)));
+		after = baton_serving_read();
+		if ((name_blockers(blockers, before, after) &&
+			 baton_serving_same(before, after, process)) || i >= MOST_LOOKS)
+			PG_RETURN_ARRAYTYPE_P(blockers);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+Datum
+baton_sql_blocking_pids(PG_FUNCTION_ARGS)
+{
+	return blocking(fcinfo, pg_blocking_pids);
+}
+
+Datum
+baton_sql_safe_snapshot_blocking_pids(PG_FUNCTION_ARGS)
+{
+	return blocking(fcinfo, pg_safe_snapshot_blocking_pids);
+}
+
+Datum
+baton_sql_isolation_is_blocked(PG_FUNCTION_ARGS)
+{
+	ArrayType  *pids = PG_GETARG_ARRAYTYPE_P(1);
+	ArrayType  *processes = DatumGetArrayTypePCopy(PG_GETARG_DATUM(1));
+	int			count = ArrayGetNItems(ARR_NDIM(pids), ARR_DIMS(pids));
+
+	if (array_contains_nulls(pids))
+		return pg_isolation_test_session_is_blocked(fcinfo);
+	for (int i = 0;; i++)
+	{
+		BatonServing *before = baton_serving_read();
+		int			process = process_of(PG_GETARG_INT32(0));
+		Datum		is_blocked;
+
+		if (process == NO_PROCESS)
+			PG_RETURN_BOOL(false);
+		for (int j = 0; j < count; j++)
+			elements(processes)[j] = process_of(elements(pids)[j]);
+		is_blocked = DirectFunctionCall2(pg_isolation_test_session_is_blocked,
+										 Int32GetDatum(process),
+										 PointerGetDatum(processes));
+		if (baton_serving_same(before, baton_serving_read(), process) || i >= MOST_LOOKS)
+			return is_blocked;
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* ----------------------------------------------------------------
+ *		Functions of later majors that take or give process IDs: statistics of
+ *		a backend (18), subtransactions (16), asynchronous I/O (18).
+ *
+ * pg_stat_get_backend_io(), pg_stat_get_backend_wal() and
+ * pg_stat_reset_backend_stats() mean a process's life.  Asked about a session,
+ * they are about the backend that serves it, with all that it did for others
+ * before; nobody's, where none does: as for a number that is not known.
+ * ----------------------------------------------------------------
+ */
+
+static Datum
+about_process(FunctionCallInfo fcinfo, PGFunction original)
+{
+	uint64		session = baton_pid_find(PG_GETARG_INT32(0));
+
+	if (session != 0)
+	{
+		int			process = baton_pid_process(session);
+
+		fcinfo->args[0].value = Int32GetDatum(process != 0 ? process : NO_PROCESS);
+	}
+	return original(fcinfo);
+}
+
+Datum
+baton_sql_backend_io(PG_FUNCTION_ARGS)
+{
+	return about_process(fcinfo, pg_stat_get_backend_io);
+}
+
+Datum
+baton_sql_backend_wal(PG_FUNCTION_ARGS)
+{
+	return about_process(fcinfo, pg_stat_get_backend_wal);
+}
+
+Datum
+baton_sql_reset_backend_stats(PG_FUNCTION_ARGS)
+{
+	return about_process(fcinfo, pg_stat_reset_backend_stats);
+}
+
+/* A session that no backend serves has no transaction. */
+Datum
+baton_sql_backend_subxact(PG_FUNCTION_ARGS)
+{
+	TupleDesc	columns;
+	Datum		values[2] = {Int32GetDatum(0), BoolGetDatum(false)};
+	bool		nulls[2] = {false, false};
+
+	if (!baton_number_is_idle(PG_GETARG_INT32(0)))
+		return pg_stat_get_backend_subxact(fcinfo);
+	columns = CreateTemplateTupleDesc(2);
+	TupleDescInitEntry(columns, (AttrNumber) 1, "subxact_count", INT4OID, -1, 0);
+	TupleDescInitEntry(columns, (AttrNumber) 2, "subxact_overflow", BOOLOID, -1, 0);
+	BlessTupleDesc(columns);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(columns, values, nulls)));
 }

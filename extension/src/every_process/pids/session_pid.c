@@ -1,6 +1,39 @@
 /*-------------------------------------------------------------------------
  *
  * session_pid.c
+ *		A session's process ID: the process that serves it, the SQL functions
+ *		that give or take process IDs, and signals to sessions.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/fd.h"
+#include "storage/latch.h"
+#include "storage/procarray.h"
+#include "storage/sinvaladt.h"
+#include "utils/backend_status.h"
+#include "utils/fmgrprotos.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "dispatcher_link.h"
+#include "later_functions.h"
+#include "parameters.h"
+#include "pg_process.h"
+#include "pg_program.h"
+#include "pooled_state.h"
+#include "self_check.h"
+#include "session_pid.h"
+
+/* ----------------------------------------------------------------
  *		A session's process ID, and the process that serves it.
  *
  * A session's process ID is the number of its BackendKeyData; no process of
@@ -12,29 +45,13 @@
  * Which session a backend serves is the backend's to say.  Whoever asks from
  * outside may be late: a backend goes from one session to the next between two
  * looks at it.  So nothing is ever attributed by looking twice.  What the
- * server shows of a backend bears the session in itself (backend_entry.c), or
+ * server shows of a backend bears the session in itself (pg_process.c), or
  * the local transaction ID in which it was done: each session that comes takes
  * one, under which no transaction runs (GetNextLocalTransactionId, sinvaladt.c,
  * counts up and is used by StartTransaction alone), so that those of its own
  * transactions are greater, and greater than all of the sessions' before.
- *
- * Portions Copyright (c) 2026, the pg_baton developers
- *
- *-------------------------------------------------------------------------
+ * ----------------------------------------------------------------
  */
-#include "postgres.h"
-
-#include "miscadmin.h"
-#include "pgstat.h"
-#include "storage/procarray.h"
-#include "storage/sinvaladt.h"
-#include "utils/backend_status.h"
-#include "utils/timestamp.h"
-
-#include "backend_entry.h"
-#include "pooled_state.h"
-#include "session_pid.h"
-#include "sound_timestamp.h"
 
 /* A writer is done within a microsecond, unless it is not scheduled. */
 #define READ_TRIES 100000
@@ -335,4 +352,259 @@ baton_serving_same(const BatonServing *one, const BatonServing *other, int proce
 	if (before == NULL || after == NULL)
 		return before == after;
 	return before->pid == after->pid && before->switches == after->switches;
+}
+
+/* ----------------------------------------------------------------
+ *		Which of SQL's functions give or take process IDs, and what stands in
+ *		their place.
+ *
+ * A session of the pool has one process ID for its life, while
+ * processes come and go beneath it.  Ours call the server's own function with
+ * the process's number, and give the session's for what comes back; a number
+ * that is no session's goes to the server's function as it is.  So it is for
+ * all backends, those on the server's own port included.
+ *
+ * docs/design/session-pids.md has the whole of it.
+ * ----------------------------------------------------------------
+ */
+
+static bool active = false;
+
+static Datum
+baton_sql_my_pid(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(baton_my_pid != 0 ? baton_my_pid : MyProcPid);
+}
+
+static const BatonBuiltin builtins[] =
+{
+	{F_PG_BACKEND_PID, "pg_backend_pid", pg_backend_pid, baton_sql_my_pid},
+	{F_PG_CANCEL_BACKEND, "pg_cancel_backend", pg_cancel_backend, baton_sql_cancel_backend},
+	{F_PG_TERMINATE_BACKEND, "pg_terminate_backend", pg_terminate_backend, baton_sql_terminate_backend},
+	{F_PG_LOG_BACKEND_MEMORY_CONTEXTS, "pg_log_backend_memory_contexts", pg_log_backend_memory_contexts, baton_sql_log_memory_contexts},
+	{F_PG_NOTIFY, "pg_notify", pg_notify, baton_sql_notify},
+	{F_PG_STAT_GET_ACTIVITY, "pg_stat_get_activity", pg_stat_get_activity, baton_sql_activity},
+	{F_PG_STAT_GET_PROGRESS_INFO, "pg_stat_get_progress_info", pg_stat_get_progress_info, baton_sql_progress},
+	{F_PG_GET_REPLICATION_SLOTS, "pg_get_replication_slots", pg_get_replication_slots, baton_sql_replication_slots},
+	{F_PG_LOCK_STATUS, "pg_lock_status", pg_lock_status, baton_sql_lock_status},
+	{F_PG_BLOCKING_PIDS, "pg_blocking_pids", pg_blocking_pids, baton_sql_blocking_pids},
+	{F_PG_SAFE_SNAPSHOT_BLOCKING_PIDS, "pg_safe_snapshot_blocking_pids", pg_safe_snapshot_blocking_pids, baton_sql_safe_snapshot_blocking_pids},
+	{F_PG_ISOLATION_TEST_SESSION_IS_BLOCKED, "pg_isolation_test_session_is_blocked", pg_isolation_test_session_is_blocked, baton_sql_isolation_is_blocked},
+	{F_PG_STAT_GET_BACKEND_IDSET, "pg_stat_get_backend_idset", pg_stat_get_backend_idset, baton_sql_backend_idset},
+	{F_PG_STAT_GET_BACKEND_PID, "pg_stat_get_backend_pid", pg_stat_get_backend_pid, baton_sql_backend_pid},
+	{F_PG_STAT_GET_BACKEND_DBID, "pg_stat_get_backend_dbid", pg_stat_get_backend_dbid, baton_sql_backend_dbid},
+	{F_PG_STAT_GET_BACKEND_USERID, "pg_stat_get_backend_userid", pg_stat_get_backend_userid, baton_sql_backend_userid},
+	{F_PG_STAT_GET_BACKEND_ACTIVITY, "pg_stat_get_backend_activity", pg_stat_get_backend_activity, baton_sql_backend_activity},
+	{F_PG_STAT_GET_BACKEND_WAIT_EVENT_TYPE, "pg_stat_get_backend_wait_event_type", pg_stat_get_backend_wait_event_type, baton_sql_backend_wait_event_type},
+	{F_PG_STAT_GET_BACKEND_WAIT_EVENT, "pg_stat_get_backend_wait_event", pg_stat_get_backend_wait_event, baton_sql_backend_wait_event},
+	{F_PG_STAT_GET_BACKEND_ACTIVITY_START, "pg_stat_get_backend_activity_start", pg_stat_get_backend_activity_start, baton_sql_backend_activity_start},
+	{F_PG_STAT_GET_BACKEND_XACT_START, "pg_stat_get_backend_xact_start", pg_stat_get_backend_xact_start, baton_sql_backend_xact_start},
+	{F_PG_STAT_GET_BACKEND_START, "pg_stat_get_backend_start", pg_stat_get_backend_start, baton_sql_backend_start},
+	{F_PG_STAT_GET_BACKEND_CLIENT_ADDR, "pg_stat_get_backend_client_addr", pg_stat_get_backend_client_addr, baton_sql_backend_client_addr},
+	{F_PG_STAT_GET_BACKEND_CLIENT_PORT, "pg_stat_get_backend_client_port", pg_stat_get_backend_client_port, baton_sql_backend_client_port},
+	{F_PG_STAT_GET_BACKEND_SUBXACT, "pg_stat_get_backend_subxact", pg_stat_get_backend_subxact, baton_sql_backend_subxact},
+	{F_PG_STAT_GET_BACKEND_IO, "pg_stat_get_backend_io", pg_stat_get_backend_io, baton_sql_backend_io},
+	{F_PG_STAT_GET_BACKEND_WAL, "pg_stat_get_backend_wal", pg_stat_get_backend_wal, baton_sql_backend_wal},
+	{F_PG_STAT_RESET_BACKEND_STATS, "pg_stat_reset_backend_stats", pg_stat_reset_backend_stats, baton_sql_reset_backend_stats},
+	{F_PG_GET_AIOS, "pg_get_aios", pg_get_aios, baton_sql_aios},
+};
+
+bool
+baton_pids_active(void)
+{
+	return active;
+}
+
+void
+baton_pids_init(void)
+{
+	const char *problem;
+
+	if (!baton_session_pids)
+		return;
+	if (baton_self_check_is_broken("process_ids"))
+		problem = "broken on purpose";
+	else
+		problem = baton_builtins_replace(builtins, lengthof(builtins));
+	active = problem == NULL;
+	if (!active)
+		baton_self_check_failed(BATON_COSTS_PIDS, problem);
+}
+
+/* ----------------------------------------------------------------
+ *		pg_cancel_backend(), pg_terminate_backend() and
+ *		pg_log_backend_memory_contexts() for sessions of the pool, wherever
+ *		each is.
+ *
+ * A session that runs is cancelled by a word that names it, and a signal to its
+ * backend.  Where no backend holds it, it is the dispatcher's business, as for
+ * clients' own cancel requests (cancel.rs): it knows whether the session waits,
+ * and is answered at once.
+ *
+ * To end a session its BatonIdentity is told so first, and holds until it has
+ * ended (identity.c says who looks).  Then whoever owns it is hurried: a backend
+ * by a signal, the dispatcher by a question.
+ *
+ * Sessions that outlived their dispatcher have a backend for life; there nobody
+ * else is asked.
+ * ----------------------------------------------------------------
+ */
+
+/* A dispatcher that says nothing for so long is not well. */
+#define ANSWER_TIMEOUT_MS 10000
+
+#define WAIT_STEP_MS 100
+
+/* Has the dispatcher do it.  Waits until it has.  False if there is none. */
+static bool
+ask_dispatcher(uint32 what, uint64 session)
+{
+	StringInfoData hello;
+	BatonIncoming incoming;
+	volatile bool done = false;
+	int			fd = baton_channel_connect();
+
+	if (fd < 0)
+		return false;
+	ReserveExternalFD();
+	PG_TRY();
+	{
+		baton_question_init(&hello, what);
+		done = baton_channel_send(fd, BATON_MSG_HELLO_QUERY, session, hello.data, hello.len) &&
+			baton_answer_next(fd, ANSWER_TIMEOUT_MS, &incoming) == BATON_RECEIVED_FRAME &&
+			incoming.frame.type == BATON_MSG_DONE;
+	}
+	PG_FINALLY();
+	{
+		close(fd);
+		ReleaseExternalFD();
+	}
+	PG_END_TRY();
+	return done;
+}
+
+/* Signals the backend that holds the session now; false if none does. */
+static bool
+signal_backend(uint64 session, bool cancel)
+{
+	int			process = baton_pid_process(session);
+
+	if (process == 0)
+		return false;
+	if (cancel)
+		pg_atomic_write_u64(baton_atomic_u64(baton_identity((uint32) session)->cancel), session);
+	(void) kill(process, SIGUSR2);
+	return true;
+}
+
+/*
+ * May the caller not signal a session of this role?  Of his own session the
+ * server's function shall say so itself, with its place in the server's source:
+ * asked about this very process, which is of the same role for life, it comes
+ * to the same (pg_signal_backend, signalfuncs.c).  Another session's process is
+ * not named to it, as it may have gone by then.
+ */
+static void
+check_permission(uint64 session, Oid role, PGFunction original,
+				 void (*check) (Oid))
+{
+	if (session == baton_session_held() && !baton_may_signal(role))
+		(void) DirectFunctionCall2(original, Int32GetDatum(MyProcPid), Int64GetDatum(0));
+	check(role);
+}
+
+Datum
+baton_sql_cancel_backend(PG_FUNCTION_ARGS)
+{
+	uint64		session = baton_pid_find(PG_GETARG_INT32(0));
+	BatonIdentity identity;
+
+	if (session == 0 || !baton_identity_read(session, &identity))
+		return pg_cancel_backend(fcinfo);
+	check_permission(session, identity.role_oid, pg_cancel_backend,
+					 baton_check_may_cancel);
+	PG_RETURN_BOOL(signal_backend(session, true) ||
+				   ask_dispatcher(BATON_QUERY_CANCEL, session));
+}
+
+/* Is nothing of the session left, and nothing in the backend that it ended with? */
+static bool
+has_ended(uint64 session, int process)
+{
+	BatonIdentity identity;
+
+	if (baton_identity_read(session, &identity))
+		return false;
+	return process == 0 || kill(process, 0) != 0;
+}
+
+static bool
+wait_until_ended(uint64 session, int process, int pid, int64 timeout_ms)
+{
+	int64		left_ms = timeout_ms;
+
+	while (!has_ended(session, process))
+	{
+		int64		step_ms = Min(left_ms, WAIT_STEP_MS);
+
+		if (left_ms <= 0)
+		{
+			ereport(WARNING,
+					(errmsg_plural("backend with PID %d did not terminate within %lld millisecond",
+								   "backend with PID %d did not terminate within %lld milliseconds",
+								   timeout_ms,
+								   pid, (long long int) timeout_ms)));
+			return false;
+		}
+		CHECK_FOR_INTERRUPTS();
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 step_ms, WAIT_EVENT_BACKEND_TERMINATION);
+		ResetLatch(MyLatch);
+		left_ms -= step_ms;
+	}
+	return true;
+}
+
+Datum
+baton_sql_terminate_backend(PG_FUNCTION_ARGS)
+{
+	int			pid = PG_GETARG_INT32(0);
+	int64		timeout_ms = PG_GETARG_INT64(1);
+	uint64		session = baton_pid_find(pid);
+	BatonIdentity identity;
+	int			process;
+
+	/* which refuses a negative time before it looks at the number */
+	if (session == 0 || timeout_ms < 0 || !baton_identity_read(session, &identity))
+		return pg_terminate_backend(fcinfo);
+	check_permission(session, identity.role_oid, pg_terminate_backend,
+					 baton_check_may_terminate);
+
+	pg_atomic_write_u64(baton_atomic_u64(baton_identity((uint32) session)->terminate), session);
+	pg_memory_barrier();
+
+	/* its locks are there until the process has ended */
+	process = baton_pid_process(session);
+	if (!signal_backend(session, false))
+		(void) ask_dispatcher(BATON_QUERY_TERMINATE, session);
+	PG_RETURN_BOOL(timeout_ms == 0 || wait_until_ended(session, process, pid, timeout_ms));
+}
+
+Datum
+baton_sql_log_memory_contexts(PG_FUNCTION_ARGS)
+{
+	int			pid = PG_GETARG_INT32(0);
+	uint64		session = baton_pid_find(pid);
+	int			process;
+
+	if (session == 0)
+		return pg_log_backend_memory_contexts(fcinfo);
+	process = baton_pid_process(session);
+	if (process == 0)
+	{
+		ereport(WARNING,
+				(errmsg("session with PID %d has no memory contexts, as no backend serves it", pid)));
+		PG_RETURN_BOOL(false);
+	}
+	return DirectFunctionCall1(pg_log_backend_memory_contexts, Int32GetDatum(process));
 }

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * session_pid.h
- *		A session's process ID, and the process that serves it.
+ *		A session's process ID: the process that serves it, the SQL functions
+ *		that give or take process IDs, and signals to sessions.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -10,7 +11,14 @@
 #ifndef BATON_SESSION_PID_H
 #define BATON_SESSION_PID_H
 
-#include "control.h"
+#include "fmgr.h"
+
+#include "dispatcher_link.h"
+
+/* ----------------------------------------------------------------
+ *		A session's process ID, and the process that serves it.
+ * ----------------------------------------------------------------
+ */
 
 /* That of the session in place in this process; 0 if there is none. */
 extern int	baton_my_pid;
@@ -81,5 +89,61 @@ extern bool baton_serving_is_pooled(const BatonServing *serving, int process);
 
 /* Did this process go on serving whom it served? */
 extern bool baton_serving_same(const BatonServing *one, const BatonServing *other, int process);
+
+/* ----------------------------------------------------------------
+ *		SQL's functions that give or take process IDs, as they are for the
+ *		pool's sessions.
+ * ----------------------------------------------------------------
+ */
+
+/* From _PG_init: puts them in the place of the server's. */
+extern void baton_pids_init(void);
+
+/* Is it so?  Else process IDs are those of processes, as ever. */
+extern bool baton_pids_active(void);
+
+/* session_pid.c */
+extern Datum baton_sql_cancel_backend(PG_FUNCTION_ARGS);
+extern Datum baton_sql_terminate_backend(PG_FUNCTION_ARGS);
+extern Datum baton_sql_log_memory_contexts(PG_FUNCTION_ARGS);
+
+/* pid_columns.c */
+extern Datum baton_sql_backend_subxact(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_io(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_wal(PG_FUNCTION_ARGS);
+extern Datum baton_sql_reset_backend_stats(PG_FUNCTION_ARGS);
+
+/* pid_messages.c */
+extern Datum baton_sql_notify(PG_FUNCTION_ARGS);
+
+/* pid_views.c */
+extern Datum baton_sql_activity(PG_FUNCTION_ARGS);
+
+/* pid_columns.c */
+extern Datum baton_sql_progress(PG_FUNCTION_ARGS);
+extern Datum baton_sql_replication_slots(PG_FUNCTION_ARGS);
+extern Datum baton_sql_aios(PG_FUNCTION_ARGS);
+
+/* pid_columns.c */
+extern Datum baton_sql_lock_status(PG_FUNCTION_ARGS);
+extern Datum baton_sql_blocking_pids(PG_FUNCTION_ARGS);
+extern Datum baton_sql_safe_snapshot_blocking_pids(PG_FUNCTION_ARGS);
+extern Datum baton_sql_isolation_is_blocked(PG_FUNCTION_ARGS);
+
+/* pid_views.c */
+extern bool baton_number_is_idle(int number);	/* of a session that no
+												 * backend serves */
+extern Datum baton_sql_backend_idset(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_pid(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_dbid(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_userid(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_activity(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_wait_event_type(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_wait_event(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_activity_start(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_xact_start(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_start(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_client_addr(PG_FUNCTION_ARGS);
+extern Datum baton_sql_backend_client_port(PG_FUNCTION_ARGS);
 
 #endif							/* BATON_SESSION_PID_H */

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * hba_match.h
- *		Which line of pg_hba.conf a client of the pool's port matches.
+ *		Which line of pg_hba.conf a client of the pool's port matches, host names
+ *		included.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -10,7 +11,26 @@
 #ifndef BATON_HBA_MATCH_H
 #define BATON_HBA_MATCH_H
 
-#include "server_rules.h"
+#include "libpq/pqcomm.h"
+
+#include "pg_hba.h"
+
+/* ----------------------------------------------------------------
+ *		Host names in pg_hba.conf.
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * The name of the client's address, if it is that one, or if it has that ending
+ * and the pattern begins with a dot; else NULL.  Valid until the next call.  May
+ * block while a name server is asked.
+ */
+extern const char *baton_host_name(const char *pattern, const SockAddr *client);
+
+/* ----------------------------------------------------------------
+ *		Which line of pg_hba.conf a client of the pool's port matches.
+ * ----------------------------------------------------------------
+ */
 
 /* In the launcher, once, before it is first asked. */
 extern void baton_hba_init(void);
@@ -31,7 +51,7 @@ extern bool baton_hba_can_answer(const BatonClient *client);
 /*
  * The first line that matches, NULL if none does.  Valid until the next load.
  * Within a transaction, if baton_hba_can_answer().  May block while a name server
- * is asked, if lines with host names are reached (hba_host.c).  *by_network is
+ * is asked, if lines with host names are reached (hba_match.c).  *by_network is
  * set if name servers or this machine's interfaces had a say: they change
  * unnoticed.  *by_groups is set if memberships may have had one.
  */

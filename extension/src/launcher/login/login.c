@@ -10,7 +10,7 @@
  * InitializeSessionUserId and InitPostgres with CheckMyDatabase, in that
  * order.
  *
- * No row that is partly in a TOAST table can be read here (shared_catalog.c
+ * No row that is partly in a TOAST table can be read here (catalog_watch.c
  * says why), and to try is the launcher's end.  So no
  * catalog cache of roles or databases is asked for a row; what only such a
  * row can tell is left to the pool's backend, which logs in as the same role
@@ -42,19 +42,17 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
-#include "address.h"
-#include "connect_privilege.h"
-#include "control.h"
+#include "pg_port.h"
+#include "database_access.h"
+#include "dispatcher_link.h"
 #include "hba_match.h"
 #include "login.h"
-#include "login_trigger.h"
+#include "pg_process.h"
 #include "majors.h"
-#include "other_hooks.h"
+#include "parameters.h"
 #include "pool_settings.h"
-#include "settings_standby.h"
-#include "shared_catalog.h"
-#include "trusted_hba.h"
-#include "wire.h"
+#include "catalog_watch.h"
+#include "pg_hba.h"
 
 /* LOGIN_QUESTION; see baton_shared.h */
 typedef struct Question
@@ -101,7 +99,7 @@ typedef struct Answer
 	int32		max_sessions;	/* pg_baton.pool_max_sessions; -1: none */
 	bool		is_apart;		/* its backends serve no other role */
 	uint8		concerns;		/* BATON_CONCERNS_*, beside the two hashes */
-	uint32		role_hash;		/* see login_watch.c */
+	uint32		role_hash;		/* see catalog_watch.c */
 	uint32		database_hash;
 } Answer;
 
@@ -502,7 +500,7 @@ init_answer(Answer *answer)
 
 /*
  * For how long the dispatcher may give this answer again without asking, as
- * long as login_generation stays (login_watch.c): for ever, or up to the
+ * long as login_generation stays (catalog_watch.c): for ever, or up to the
  * role's VALID UNTIL; never if it depends on what changes unnoticed, as a name
  * server's word.  On a standby the startup process changes the catalogs, in
  * which no hook of ours runs.  Counts of connections are not meant by that: with

@@ -1,19 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pool_settings.c
- *		What ALTER ROLE and ALTER DATABASE say about a pool.
- *
- * A pool's limits are parameters, set as any others are for a role, a database,
- * or a role in a database, and with the same precedence: process_settings() in
- * postinit.c, which a new backend goes by.  But they must count where no backend
- * of the pool has been started yet, and for running ones as soon as they change.
- * So the dispatcher asks the launcher, and again whenever settings_watch.c has
- * noticed a change.  What no row says is what the configuration says.
- *
- * A role may add settings of its own to its row, and so make it as long as it
- * likes.  A row that is stored out of line is read by shared_toast.c; one that is
- * too long, or cannot be read, is taken to set the strictest limits, and the log
- * says so.
+ *		What ALTER ROLE, ALTER DATABASE and the configuration say about a pool and
+ *		about a backend's start.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -22,29 +11,224 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
+#include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/tupdesc.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/pg_db_role_setting.h"
 #include "catalog/pg_type.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/bufmgr.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 #include "baton_shared.h"
-#include "guc_table.h"
-#include "role_switch.h"
+#include "catalog_watch.h"
+#include "dispatcher_link.h"
+#include "majors.h"
 #include "parameters.h"
+#include "pg_catalogs.h"
+#include "pg_guc.h"
+#include "pg_roles.h"
 #include "pool_settings.h"
-#include "settings_scan.h"
-#include "shared_toast.h"
-#include "wire.h"
+
+/* ----------------------------------------------------------------
+ *		The rows of pg_db_role_setting, for a process without a database.
+ *
+ * The catalog has no cache, and the launcher, which is connected to no
+ * database, cannot open it: its relcache entry would have to be made from
+ * pg_class.  But where it is stored is known without that, for it is a mapped
+ * relation (relmapper.c).  So its pages are read directly.
+ *
+ * The table is small: a row for each role and database that has settings.
+ * ----------------------------------------------------------------
+ */
+
+static void
+scan_page(Buffer buffer, Snapshot snapshot,
+		  void (*visit) (HeapTuple row, void *argument), void *argument)
+{
+	Page		page = BufferGetPage(buffer);
+
+	for (OffsetNumber i = FirstOffsetNumber; i <= PageGetMaxOffsetNumber(page); i++)
+	{
+		ItemId		item = PageGetItemId(page, i);
+		HeapTupleData tuple;
+
+		if (!ItemIdIsNormal(item))
+			continue;
+		tuple.t_data = (HeapTupleHeader) PageGetItem(page, item);
+		tuple.t_len = ItemIdGetLength(item);
+		tuple.t_tableOid = DbRoleSettingRelationId;
+		ItemPointerSet(&tuple.t_self, BufferGetBlockNumber(buffer), i);
+		if (HeapTupleSatisfiesVisibility(&tuple, snapshot, buffer))
+			visit(&tuple, argument);
+	}
+}
+
+void
+baton_settings_scan(void (*visit) (HeapTuple row, void *argument), void *argument)
+{
+	Snapshot	snapshot;
+	BlockNumber blocks;
+
+	/* against truncation; receives invalidations of the map, too */
+	LockRelationOid(DbRoleSettingRelationId, AccessShareLock);
+	blocks = baton_shared_catalog_size(DbRoleSettingRelationId);
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	for (BlockNumber i = 0; i < blocks; i++)
+	{
+		Buffer		buffer = baton_shared_catalog_read(DbRoleSettingRelationId, i);
+
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		scan_page(buffer, snapshot, visit, argument);
+		UnlockReleaseBuffer(buffer);
+	}
+	UnregisterSnapshot(snapshot);
+	UnlockRelationOid(DbRoleSettingRelationId, AccessShareLock);
+}
+
+/* ----------------------------------------------------------------
+ *		Noticing on a standby what a backend reads only when it starts.
+ *
+ * Problem: what catalog_watch.c sees in the transaction that changes roles
+ * or their settings happens on the primary.  Here the startup process replays
+ * it, in which nothing of ours runs, and backends from before would go on to
+ * serve new clients.
+ *
+ * Decision: on a standby the launcher is asked about each client that logs in
+ * (login.c lets nothing be kept there), and looks before it answers: the rows of
+ * pg_db_role_setting that a new backend would see are compared with the last
+ * time's.
+ * ----------------------------------------------------------------
+ */
+
+/* Was this a standby when we last looked?  The look after still counts. */
+static bool was_standby = false;
+
+static uint64 last_fingerprint = 0;
+
+static void
+add_row(HeapTuple tuple, void *argument)
+{
+	*(uint64 *) argument += baton_settings_row_hash(tuple);
+}
+
+/* One number for the rows of pg_db_role_setting, as catalog_watch.c makes it. */
+static uint64
+settings_fingerprint(void)
+{
+	uint64		fingerprint = 0;
+
+	baton_settings_scan(add_row, &fingerprint);
+	return fingerprint;
+}
+
+void
+baton_settings_standby_look(void)
+{
+	bool		is_standby = RecoveryInProgress();
+	uint64		fingerprint;
+
+	if (!is_standby && !was_standby)
+		return;
+	fingerprint = settings_fingerprint();
+	if (fingerprint != last_fingerprint || is_standby != was_standby)
+		baton_role_settings_changed(InvalidOid, InvalidOid);
+	last_fingerprint = fingerprint;
+	was_standby = is_standby;
+}
+
+/* ----------------------------------------------------------------
+ *		What backends take from the configuration only when they start.
+ *
+ * A client that connects after a reload expects the new values of all
+ * parameters.  For most a pooled backend has them, for it reloads like any
+ * other.  But
+ *	- parameters of context backend and superuser-backend are taken over by
+ *	  the postmaster only, for those to come (set_config_option in guc.c);
+ *	- libraries that are to be preloaded into a session are loaded once
+ *	  (process_session_preload_libraries in miscinit.c);
+ *	- temp_buffers is the process's once it has local buffers (pg_guc.c);
+ *	- client_encoding is not changed in a running backend outside a
+ *	  transaction (check_client_encoding in variable.c).
+ * When the files give another value of one of these, the dispatcher is told,
+ * and new clients are served by backends that are started from then on.
+ *
+ * The launcher's own values would not do: it is a running process as well.  So
+ * the files are parsed once more, as ProcessConfigFileInternal does, the last
+ * mention of a name winning.
+ * ----------------------------------------------------------------
+ */
+
+bool
+baton_counts_at_start(const struct config_generic *record)
+{
+	return record->context == PGC_BACKEND || record->context == PGC_SU_BACKEND ||
+		baton_guc_is_of_process(record) ||
+		strcmp(record->name, "session_preload_libraries") == 0 ||
+		strcmp(record->name, "local_preload_libraries") == 0;
+}
+
+char *
+baton_start_settings(void)
+{
+	ConfigVariable *head = NULL;
+	ConfigVariable *tail = NULL;
+	StringInfoData text;
+
+	initStringInfo(&text);
+
+	/* what is wrong with the files has been logged by the postmaster */
+	(void) ParseConfigFile(ConfigFileName, true, NULL, 0, 0, DEBUG2, &head, &tail);
+	(void) ParseConfigFile(PG_AUTOCONF_FILENAME, false, NULL, 0, 0, DEBUG2, &head, &tail);
+
+	for (const ConfigVariable *item = head; item != NULL; item = item->next)
+	{
+		const struct config_generic *record;
+		bool		is_last = true;
+
+		if (item->name == NULL || item->value == NULL)
+			continue;
+		record = baton_guc_find(item->name);
+		if (record == NULL ||
+			!(baton_counts_at_start(record) || strcmp(record->name, "client_encoding") == 0))
+			continue;
+		for (const ConfigVariable *later = item->next; later != NULL && is_last; later = later->next)
+			is_last = later->name == NULL || baton_guc_compare_names(later->name, item->name) != 0;
+		if (is_last)
+			appendStringInfo(&text, "%s=%s\n", item->name, item->value);
+	}
+	FreeConfigVariables(head);
+	return text.data;
+}
+
+/* ----------------------------------------------------------------
+ *		What ALTER ROLE and ALTER DATABASE say about a pool.
+ *
+ * A pool's limits are parameters, set as any others are for a role, a database,
+ * or a role in a database, and with the same precedence: process_settings() in
+ * postinit.c, which a new backend goes by.  But they must count where no backend
+ * of the pool has been started yet, and for running ones as soon as they change.
+ * So the dispatcher asks the launcher, and again whenever catalog_watch.c has
+ * noticed a change.  What no row says is what the configuration says.
+ *
+ * A role may add settings of its own to its row, and so make it as long as it
+ * likes.  A row that is stored out of line is read by pg_catalogs.c; one that is
+ * too long, or cannot be read, is taken to set the strictest limits, and the log
+ * says so.
+ * ----------------------------------------------------------------
+ */
 
 #define NO_ROOM_WAIT_MS 20
 

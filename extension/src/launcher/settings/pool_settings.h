@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pool_settings.h
- *		What ALTER ROLE and ALTER DATABASE say about a pool.
+ *		What ALTER ROLE, ALTER DATABASE and the configuration say about a pool and
+ *		about a backend's start.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -10,8 +11,47 @@
 #ifndef BATON_POOL_SETTINGS_H
 #define BATON_POOL_SETTINGS_H
 
+#include "access/htup.h"
 #include "lib/stringinfo.h"
 #include "utils/guc.h"
+
+/* ----------------------------------------------------------------
+ *		The rows of pg_db_role_setting, for a process without a database.
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Calls `visit` for each row that a new backend would see.  In a transaction;
+ * the row is a page's own, which is locked: no catalog may be read.
+ */
+extern void baton_settings_scan(void (*visit) (HeapTuple row, void *argument),
+								void *argument);
+
+/* ----------------------------------------------------------------
+ *		Noticing on a standby what a backend reads only when it starts.
+ * ----------------------------------------------------------------
+ */
+
+/* The launcher, in a transaction, before it answers a client that logs in. */
+extern void baton_settings_standby_look(void);
+
+/* ----------------------------------------------------------------
+ *		What backends take from the configuration only when they start.
+ * ----------------------------------------------------------------
+ */
+
+struct config_generic;
+
+/* Is this parameter for a starting backend alone to take? */
+extern bool baton_counts_at_start(const struct config_generic *record);
+
+/* All of it, as text to be compared with the last time's; palloc'd. */
+extern char *baton_start_settings(void);
+
+/* ----------------------------------------------------------------
+ *		What ALTER ROLE and ALTER DATABASE say about a pool.
+ * ----------------------------------------------------------------
+ */
 
 /* pg_baton.pool_max_backends, pool_min_backends, pool_max_sessions; -1: none */
 extern int	baton_pool_max_backends;

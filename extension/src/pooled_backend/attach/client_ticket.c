@@ -4,13 +4,414 @@
  *		A starting backend takes the client's own socket, before it
  *		authenticates.
  *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/ip.h"
+#include "lib/stringinfo.h"
+#include "libpq/libpq-be.h"
+#include "libpq/libpq.h"
+#include "libpq/pqcomm.h"
+#include "libpq/pqformat.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "port/pg_bswap.h"
+#include "replication/walsender.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/wait_event.h"
+
+#include "baton_shared.h"
+#include "client_socket.h"
+#include "client_ticket.h"
+#include "dispatcher_link.h"
+#include "majors.h"
+#include "parameters.h"
+#include "pg_port.h"
+#include "pg_process.h"
+#include "pid_views.h"
+
+/* ----------------------------------------------------------------
+ *		The one message that a backend has asked a client for.
+ *
+ * pqcomm.c reads as much as there is, up to 8 kB.  A client may send its first
+ * query right behind its password, and what a backend that only authenticates
+ * has read of it would be lost: the session goes on elsewhere.  So this backend
+ * takes the message from the client's socket by its length, and gives it to the
+ * server through a socketpair that has nothing else, whose end stands in
+ * port->sock meanwhile.
+ *
+ * What PostgreSQL guarantees: sendAuthRequest() (auth.c, 15 to 18) flushes each
+ * request that is answered, and whoever calls it reads one message then, with
+ * pq_getbyte() and pq_getmessage(), which take what pq_peekbyte() has put into the
+ * buffer.  secure_raw_read() (be-secure.c) looks at port->sock for each read, and
+ * FeBeWaitSet is not asked where there is something to read or EOF.
+ * ----------------------------------------------------------------
+ */
+
+#define HEADER (1 + sizeof(uint32)) /* type, length */
+
+/* Longer ones nobody takes: PG_MAX_AUTH_TOKEN_LENGTH (auth.c). */
+#define LONGEST 65535
+
+/* So much is read at once, whatever pqcomm.c's buffer holds (8 kB). */
+#define READ_AT_ONCE 4096
+
+/* The client's, while another stands in its place. */
+static pgsocket client = PGINVALID_SOCKET;
+
+/* As secure_read() (be-secure.c) waits. */
+static void
+wait_for_client(void)
+{
+	WaitEvent	event;
+
+	ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_READABLE, NULL);
+	(void) WaitEventSetWait(FeBeWaitSet, -1, &event, 1, WAIT_EVENT_CLIENT_READ);
+	if (event.events & WL_POSTMASTER_DEATH)
+		ereport(FATAL,
+				(errcode(ERRCODE_ADMIN_SHUTDOWN),
+				 errmsg("terminating connection due to unexpected postmaster exit")));
+	if (event.events & WL_LATCH_SET)
+	{
+		ResetLatch(MyLatch);
+		ProcessClientReadInterrupt(true);
+	}
+}
+
+/* Up to so many bytes in all; false if the client has gone before. */
+static bool
+receive(StringInfo message, Size total)
+{
+	enlargeStringInfo(message, (int) total);
+	while ((Size) message->len < total)
+	{
+		ssize_t		length = recv(MyProcPort->sock, message->data + message->len,
+								  total - message->len, MSG_DONTWAIT);
+
+		if (length > 0)
+			message->len += length;
+		else if (length < 0 && errno == EINTR)
+			continue;
+		else if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			wait_for_client();
+		else
+			return false;
+	}
+	return true;
+}
+
+/* A message that is not whole ends there, for the server as in the socket. */
+static bool
+receive_message(StringInfo message)
+{
+	uint32		length;
+
+	if (!receive(message, HEADER))
+		return false;
+	memcpy(&length, message->data + 1, sizeof(length));
+	length = pg_ntoh32(length);
+	if (length < sizeof(length) || length > LONGEST)
+		return false;			/* the server says so, and reads no more */
+	return receive(message, 1 + length);
+}
+
+bool
+baton_ticket_message_await(void)
+{
+	int			room = 4 * LONGEST;
+	int			ends[2];
+	StringInfoData message;
+	bool		is_whole;
+
+	Assert(client == PGINVALID_SOCKET);
+	ProcessClientReadInterrupt(false);
+	initStringInfo(&message);
+	is_whole = receive_message(&message) && message.len <= READ_AT_ONCE;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+		elog(FATAL, "could not create a pair of sockets: %m");
+	(void) setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+	if (send(ends[1], message.data, message.len, MSG_NOSIGNAL) != message.len)
+		elog(FATAL, "could not pass a message of %d bytes on", message.len);
+	close(ends[1]);
+	pfree(message.data);
+
+	client = MyProcPort->sock;
+	baton_port_set_socket(ends[0]);
+	pq_startmsgread();
+	is_whole = pq_peekbyte() != EOF && is_whole;
+	pq_endmsgread();
+	return is_whole;
+}
+
+void
+baton_ticket_message_end(void)
+{
+	if (client == PGINVALID_SOCKET)
+		return;
+	close(MyProcPort->sock);
+	baton_port_set_socket(client);
+	client = PGINVALID_SOCKET;
+}
+
+/* ----------------------------------------------------------------
+ *		A client's request for GSSAPI encryption, answered by the backend that
+ *		becomes its own.
+ *
+ * Problem: the keys of such a connection are a library's state in one process
+ * (port->gss), and the startup packet comes encrypted.  So the backend must
+ * negotiate, before anybody knows who the client is; but the startup packet that
+ * has brought it a ticket is the dispatcher's, and the server reads no second one
+ * (ProcessStartupPacket() is static, and calls out in one place only: see
+ * attach.c).
+ *
+ * What PostgreSQL guarantees, in 15 to 18 (postmaster.c, backend_startup.c since
+ * 17): to answer 'G' and to call secure_open_gssapi() is all that
+ * ProcessStartupPacket() does about GSSENCRequest.  pqcomm.c reads and writes
+ * encrypted from then on, by port->gss.  After NegotiateProtocolVersion, where we
+ * are called, it looks at nothing but what it has put into Port, am_walsender and
+ * am_db_walsender, and FrontendProtocol: the check for a user's name, the
+ * database's default, limits of length, and whether the server takes connections
+ * come after it.
+ *
+ * Decision: the dispatcher's packet names nobody.  Here encryption begins, the
+ * client's own packet is read, and put where the server would have put it, with
+ * the server's own checks and words; then the server goes on.  A cancel request
+ * (libpq encrypts them, too, from 17 on) is the dispatcher's to carry out, who
+ * closes the connection when that is done.
+ *
+ * Time limits are those of any startup packet: authentication_timeout is running
+ * (BackendInitialize()), and the dispatcher closes the client's connection when
+ * its own limits at the door say so.
+ * ----------------------------------------------------------------
+ */
+
+/* One of a client's first packets, without its length; a zero follows it. */
+typedef struct FirstPacket
+{
+	char	   *bytes;
+	int32		length;
+} FirstPacket;
+
+/*
+ * Answers 'G' and has the server do the rest.  What fails is in the log, and not
+ * told: the client cannot read it.
+ */
+static void
+open_encryption(void)
+{
+#ifdef ENABLE_GSS
+	const char *is_traced = GetConfigOption("trace_connection_negotiation", true, false);
+
+	/* 17 and later */
+	if (is_traced != NULL && strcmp(is_traced, "on") == 0)
+		ereport(LOG,
+				(errmsg("GSSENCRequest accepted")));
+	while (send(MyProcPort->sock, "G", 1, MSG_NOSIGNAL) != 1)
+	{
+		if (errno == EINTR)
+			continue;
+		ereport(COMMERROR,
+				(errcode_for_socket_access(),
+				 errmsg("failed to send GSSAPI negotiation response: %m")));
+		proc_exit(0);
+	}
+	if (secure_open_gssapi(MyProcPort) == -1)
+		proc_exit(0);
+
+	/*
+	 * there is none: the dispatcher has sent its packet, and reads ahead of
+	 * none
+	 */
+	if (baton_input_is_buffered())
+		ereport(FATAL,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("received unencrypted data after GSSAPI encryption request"),
+				 errdetail("This could be either a client-software bug or evidence of an attempted man-in-the-middle attack.")));
+#else
+	ereport(FATAL,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("this server is built without GSSAPI")));
+#endif
+}
+
+/* As ProcessStartupPacket() reads it after encryption has begun. */
+static FirstPacket
+read_packet(void)
+{
+	FirstPacket packet;
+	int32		length;
+
+	pq_startmsgread();
+	if (pq_getbytes((char *) &length, sizeof(length)) == EOF)
+		proc_exit(0);
+	packet.length = (int32) pg_ntoh32(length) - (int32) sizeof(length);
+	if (packet.length < (int32) sizeof(ProtocolVersion) ||
+		packet.length > MAX_STARTUP_PACKET_LENGTH)
+	{
+		ereport(COMMERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("invalid length of startup packet")));
+		proc_exit(0);
+	}
+
+	packet.bytes = MemoryContextAllocZero(TopMemoryContext, packet.length + 1);
+	if (pq_getbytes(packet.bytes, packet.length) == EOF)
+	{
+		ereport(COMMERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("incomplete startup packet")));
+		proc_exit(0);
+	}
+	pq_endmsgread();
+	return packet;
+}
+
+static void
+check_protocol(ProtocolVersion protocol)
+{
+	if (PG_PROTOCOL_MAJOR(protocol) < PG_PROTOCOL_MAJOR(PG_PROTOCOL_EARLIEST) ||
+		PG_PROTOCOL_MAJOR(protocol) > PG_PROTOCOL_MAJOR(PG_PROTOCOL_LATEST))
+		ereport(FATAL,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("unsupported frontend protocol %u.%u: server supports %u.0 to %u.%u",
+						PG_PROTOCOL_MAJOR(protocol), PG_PROTOCOL_MINOR(protocol),
+						PG_PROTOCOL_MAJOR(PG_PROTOCOL_EARLIEST),
+						PG_PROTOCOL_MAJOR(PG_PROTOCOL_LATEST),
+						PG_PROTOCOL_MINOR(PG_PROTOCOL_LATEST))));
+}
+
+static void
+take_replication(const char *value)
+{
+	if (strcmp(value, "database") == 0)
+	{
+		am_walsender = true;
+		am_db_walsender = true;
+	}
+	else if (!parse_bool(value, &am_walsender))
+		ereport(FATAL,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value for parameter \"%s\": \"%s\"",
+						"replication", value),
+				 errhint("Valid values are: \"false\", 0, \"true\", 1, \"database\".")));
+}
+
+/* Texts stay where they are: the packet is never freed. */
+static void
+take_option(char *name, char *value, List **unrecognized)
+{
+	if (strcmp(name, "database") == 0)
+		baton_port_set_database(value);
+	else if (strcmp(name, "user") == 0)
+		baton_port_set_user(value);
+	else if (strcmp(name, "options") == 0)
+		baton_port_set_options(value);
+	else if (strcmp(name, "replication") == 0)
+		take_replication(value);
+	else if (strncmp(name, "_pq_.", strlen("_pq_.")) == 0)
+		*unrecognized = lappend(*unrecognized, name);
+	else
+	{
+		baton_port_add_parameter(name, value);
+		if (strcmp(name, "application_name") == 0)
+			baton_port_set_application_name(baton_clean_ascii(value));
+	}
+}
+
+/* As SendNegotiateProtocolVersion(), which is static. */
+static void
+negotiate_version(ProtocolVersion protocol, List *unrecognized)
+{
+	StringInfoData message;
+	ListCell   *cell;
+
+	pq_beginmessage(&message, 'v');
+	pq_sendint32(&message, Min(protocol, PG_PROTOCOL_LATEST));
+	pq_sendint32(&message, list_length(unrecognized));
+	foreach(cell, unrecognized)
+		pq_sendstring(&message, (char *) lfirst(cell));
+	pq_endmessage(&message);
+}
+
+/* As ProcessStartupPacket() does it, up to where it calls us. */
+static void
+take_packet(const FirstPacket *packet, ProtocolVersion protocol)
+{
+	int32		offset = sizeof(ProtocolVersion);
+	List	   *unrecognized = NIL;
+
+	baton_port_set_protocol(protocol);
+	FrontendProtocol = baton_frontend_protocol(protocol);
+	check_protocol(protocol);
+
+	while (offset < packet->length)
+	{
+		char	   *name = packet->bytes + offset;
+		int32		value_offset = offset + (int32) strlen(name) + 1;
+		char	   *value = packet->bytes + value_offset;
+
+		if (*name == '\0')
+			break;				/* the packet's terminator */
+		if (value_offset >= packet->length)
+			break;				/* no value: refused below */
+		take_option(name, value, &unrecognized);
+		offset = value_offset + (int32) strlen(value) + 1;
+	}
+	if (offset != packet->length - 1)
+		ereport(FATAL,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("invalid startup packet layout: expected terminator as last byte")));
+
+	if (PG_PROTOCOL_MINOR(protocol) > PG_PROTOCOL_MINOR(PG_PROTOCOL_LATEST) ||
+		unrecognized != NIL)
+		negotiate_version(protocol, unrecognized);
+}
+
+void
+baton_gss_startup(int dispatcher)
+{
+	MemoryContext outer_context = MemoryContextSwitchTo(TopMemoryContext);
+	FirstPacket packet;
+	ProtocolVersion protocol;
+
+	open_encryption();
+	packet = read_packet();
+	memcpy(&protocol, packet.bytes, sizeof(protocol));
+	protocol = pg_ntoh32(protocol);
+
+	/* one that has gone has nothing to show or to limit any more */
+	(void) baton_channel_send(dispatcher, BATON_MSG_STARTUP, 0, packet.bytes, packet.length);
+	if (protocol == CANCEL_REQUEST_CODE)
+		proc_exit(0);
+	take_packet(&packet, protocol);
+	MemoryContextSwitchTo(outer_context);
+}
+
+/* ----------------------------------------------------------------
+ *		A starting backend takes the client's own socket, before it
+ *		authenticates.
+ *
  * A client whom the dispatcher cannot serve itself (replication, a method of
  * pg_hba.conf that only the server knows, ...) gets a backend of its own.  The
  * dispatcher connects to the postmaster and sends the client's own startup
  * packet, byte for byte, with one protocol option before all others, whose name
  * carries a ticket.  The server reads the packet as it would have read it from
  * the client, does not know the option, and answers it with
- * NegotiateProtocolVersion (see opening.c), as the first thing that it
+ * NegotiateProtocolVersion (see attach.c), as the first thing that it
  * sends.  Here that message is caught, and the ticket read from it; the backend
  * asks the dispatcher for the client's socket over the control socket, puts it
  * in the place of its own, and goes on: with the client's address, and
@@ -19,11 +420,11 @@
  *
  * Three kinds of ticket: a native one makes an ordinary connection for life.  So
  * does one for GSSAPI encryption, whose packet comes from the client only
- * when that has begun (gss_startup.c).  One for a login ends with AuthenticationOk: the backend says so in place of
+ * when that has begun.  One for a login ends with AuthenticationOk: the backend says so in place of
  * sending it, and exits, and the dispatcher goes on as if it had asked for a
  * password itself.  Up to there all is the server's: methods, hooks, time limit,
  * errors, log.  Of what the client sends such a backend reads only what it has
- * asked for (ticket_message.c): the rest is the session's.
+ * asked for: the rest is the session's.
  *
  * Whose turn it is, the dispatcher is told (AWAITS_CLIENT): it takes the process
  * from a client that owes an answer when others wait for one, and never from a client for whom
@@ -35,7 +436,7 @@
  * the first is looked at.  The dispatcher gives each ticket's client out once.
  *
  * A client that came by TLS has a relay between (docs/design/tls.md).  As in
- * opening.c, the backend says ssl_in_use only while check_hba() and what
+ * attach.c, the backend says ssl_in_use only while check_hba() and what
  * comes before the first message look at it: secure_read() and secure_write()
  * would take it at its word.
  *
@@ -43,46 +444,10 @@
  * read_client_first_message() (auth-scram.c, 15 to 18) look at it once the client
  * has answered.  So where it is offered the answer is read before the server
  * asks for it, and then, with nothing to be read or written up to the server's
- * next message, ssl_in_use is true as long.  shown_certificate.c has what is bound
+ * next message, ssl_in_use is true as long.  pg_port.c has what is bound
  * to.
- *
- * Portions Copyright (c) 2026, the pg_baton developers
- *
- *-------------------------------------------------------------------------
+ * ----------------------------------------------------------------
  */
-#include "postgres.h"
-
-#include <sys/socket.h>
-#include <unistd.h>
-#include <fcntl.h>
-
-#include "common/ip.h"
-#include "libpq/libpq.h"
-#include "libpq/libpq-be.h"
-#include "libpq/pqcomm.h"
-#include "miscadmin.h"
-#include "port/atomics.h"
-#include "port/pg_bswap.h"
-#include "storage/fd.h"
-#include "storage/ipc.h"
-#include "storage/latch.h"
-#include "utils/guc.h"
-#include "utils/memutils.h"
-
-#include "backend_entry.h"
-#include "channel.h"
-#include "client_identity.h"
-#include "client_port.h"
-#include "client_ticket.h"
-#include "control.h"
-#include "gss_startup.h"
-#include "keepalive.h"
-#include "majors.h"
-#include "parameters.h"
-#include "pid_tls.h"
-#include "shown_certificate.h"
-#include "ticket_message.h"
-#include "wire.h"
 
 /* Ends with the ticket, in 16 digits. */
 #define TICKET_OPTION "_pq_.pg_baton."

@@ -54,24 +54,20 @@
 #include "boundary.h"
 #include "client_input.h"
 #include "context.h"
-#include "context_unnamed.h"
-#include "control.h"
+#include "unnamed_statement.h"
+#include "dispatcher_link.h"
 #include "handover.h"
 #include "held_client.h"
-#include "hold_limit.h"
 #include "identity.h"
 #include "idle.h"
-#include "login_trigger.h"
+#include "pg_process.h"
 #include "majors.h"
-#include "message_timeout.h"
-#include "monotonic.h"
-#include "own_statistics.h"
+#include "views.h"
 #include "parameters.h"
-#include "pid_deadlock.h"
-#include "pid_notify.h"
+#include "pid_messages.h"
 #include "pooled_state.h"
-#include "reset_plain.h"
-#include "socket_switch.h"
+#include "reset_values.h"
+#include "client_socket.h"
 
 static const PQcommMethods *socket_methods = NULL;	/* pqcomm.c's own */
 static PQcommMethods boundary_methods;
@@ -199,7 +195,7 @@ expect_waits_for(char type, size_t length)
 }
 
 /*
- * Where the session that sent it is not known (pid_notify.c), a notification
+ * Where the session that sent it is not known (pid_messages.c), a notification
  * names a process.  Who listens keeps its backend, so what comes from this one
  * is the session's own; it gets the number that its client was told.  NULL if
  * the message, which is a notification, is another's.

@@ -1,6 +1,308 @@
 /*-------------------------------------------------------------------------
  *
  * client_input.c
+ *		What the client has sent: before PostgresMain reads it, how many bytes,
+ *		and how long the rest of a message may take.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "libpq/libpq-be.h"
+#include "libpq/libpq.h"
+#include "miscadmin.h"
+#include "port/pg_bswap.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+#include "baton_shared.h"
+#include "client_input.h"
+#include "client_socket.h"
+#include "majors.h"
+#include "pg_port.h"
+#include "pooled_state.h"
+
+/* ----------------------------------------------------------------
+ *		How many bytes the client of this session has sent so far.
+ *
+ * The kernel counts them for each TCP connection (tcpi_bytes_received, since
+ * Linux 4.1).  Of a plain client's, MyProcPort->sock is asked.  A TLS client's
+ * connection is the dispatcher's, whose relay writes what it has decrypted to the
+ * other end of our socket; so the kernel is asked for the connection by its two
+ * addresses, which are those in MyProcPort (sock_diag(7): INET_DIAG_INFO, which any
+ * process may ask for).  What it counts there is what came over the line.
+ *
+ * Called by a signal handler: system calls only, and errno is kept.
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * tcpi_bytes_received of the kernel's struct tcp_info (linux/tcp.h).  The C
+ * library's has not all of it, and the two headers exclude each other.
+ */
+#define BYTES_RECEIVED_OFFSET 128
+
+/* What the kernel answers: a header, the connection, and its attributes. */
+#define MOST_ANSWER_BYTES 2048
+
+static uint64
+of_tcp_info(const char *info, size_t size)
+{
+	uint64		count;
+
+	if (size < BYTES_RECEIVED_OFFSET + sizeof(count))
+		return 0;
+	memcpy(&count, info + BYTES_RECEIVED_OFFSET, sizeof(count));
+	return count;
+}
+
+static uint64
+of_own_socket(void)
+{
+	char		info[256];
+	socklen_t	size = sizeof(info);
+
+	if (getsockopt(MyProcPort->sock, IPPROTO_TCP, TCP_INFO, info, &size) != 0)
+		return 0;
+	return of_tcp_info(info, size);
+}
+
+typedef struct
+{
+	struct nlmsghdr header;
+	struct inet_diag_req_v2 connection;
+} Question;
+
+/* False: they are none of a TCP connection. */
+static bool
+name_connection(Question *question)
+{
+	const struct sockaddr *remote = (const struct sockaddr *) &MyProcPort->raddr.addr;
+	const struct sockaddr *local = (const struct sockaddr *) &MyProcPort->laddr.addr;
+	struct inet_diag_sockid *id = &question->connection.id;
+
+	if (remote->sa_family != local->sa_family)
+		return false;
+	if (remote->sa_family == AF_INET)
+	{
+		const struct sockaddr_in *from = (const struct sockaddr_in *) remote;
+		const struct sockaddr_in *to = (const struct sockaddr_in *) local;
+
+		id->idiag_sport = to->sin_port;
+		id->idiag_dport = from->sin_port;
+		memcpy(id->idiag_src, &to->sin_addr, sizeof(to->sin_addr));
+		memcpy(id->idiag_dst, &from->sin_addr, sizeof(from->sin_addr));
+	}
+	else if (remote->sa_family == AF_INET6)
+	{
+		const struct sockaddr_in6 *from = (const struct sockaddr_in6 *) remote;
+		const struct sockaddr_in6 *to = (const struct sockaddr_in6 *) local;
+
+		id->idiag_sport = to->sin6_port;
+		id->idiag_dport = from->sin6_port;
+		memcpy(id->idiag_src, &to->sin6_addr, sizeof(to->sin6_addr));
+		memcpy(id->idiag_dst, &from->sin6_addr, sizeof(from->sin6_addr));
+		/* a link-local address is one of an interface */
+		id->idiag_if = from->sin6_scope_id;
+	}
+	else
+		return false;
+	question->connection.sdiag_family = remote->sa_family;
+	return true;
+}
+
+static uint64
+of_answer(const struct nlmsghdr *header, ssize_t length)
+{
+	const struct inet_diag_msg *found = NLMSG_DATA(header);
+	const struct rtattr *attribute;
+	int			left;
+
+	if (length < (ssize_t) NLMSG_LENGTH(sizeof(*found)) || !NLMSG_OK(header, length) ||
+		header->nlmsg_type != SOCK_DIAG_BY_FAMILY)
+		return 0;
+	left = (int) header->nlmsg_len - (int) NLMSG_LENGTH(sizeof(*found));
+	for (attribute = (const struct rtattr *) (found + 1);
+		 RTA_OK(attribute, left);
+		 attribute = RTA_NEXT(attribute, left))
+	{
+		if (attribute->rta_type == INET_DIAG_INFO)
+			return of_tcp_info(RTA_DATA(attribute), RTA_PAYLOAD(attribute));
+	}
+	return 0;
+}
+
+static uint64
+of_relayed_connection(void)
+{
+	Question	question = {
+		.header = {
+			.nlmsg_len = sizeof(question),
+			.nlmsg_type = SOCK_DIAG_BY_FAMILY,
+			.nlmsg_flags = NLM_F_REQUEST,
+		},
+		.connection = {
+			.sdiag_protocol = IPPROTO_TCP,
+			.idiag_ext = 1 << (INET_DIAG_INFO - 1),
+			.idiag_states = PG_UINT32_MAX,
+			.id.idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE},
+		},
+	};
+	union
+	{
+		struct nlmsghdr header;
+		char		bytes[MOST_ANSWER_BYTES];
+	}			answer;
+	ssize_t		length = -1;
+	int			fd;
+
+	if (!name_connection(&question))
+		return 0;
+	fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+	if (fd < 0)
+		return 0;
+
+	/*
+	 * the answer is there when send() returns: netlink_unicast_kernel() waits
+	 * for it
+	 */
+	if (send(fd, &question, sizeof(question), MSG_DONTWAIT) == sizeof(question))
+		length = recv(fd, &answer, sizeof(answer), MSG_DONTWAIT);
+	close(fd);
+	return of_answer(&answer.header, length);
+}
+
+uint64
+baton_client_bytes(void)
+{
+	int			save_errno = errno;
+	uint64		count = BatonPlaced.identity.is_relayed ? of_relayed_connection() : of_own_socket();
+
+	errno = save_errno;
+	return count;
+}
+
+/* ----------------------------------------------------------------
+ *		A limit on how long a client takes to send the rest of a message.
+ *
+ * A message that is too large to wait until it is whole is begun by a backend
+ *, which then belongs to that client.  A slow line is no
+ * offence: what is asked for is that something comes, BYTES_A_PERIOD in each
+ * period of pg_baton.message_timeout, as far as the kernel counts it (TCP, by TLS
+ * too); on a Unix socket, that the message is whole after one.
+ *
+ * In stock such a client is idle: PostgresMain (postgres.c, 15 to 18) turns
+ * idle_session_timeout off only after it has read a whole message.  So he ends
+ * as that would end him, with the same error, raised by the same
+ * ProcessInterrupts; the session's own idle_session_timeout is the
+ * dispatcher's, and stays so.
+ * ----------------------------------------------------------------
+ */
+
+#define BYTES_A_PERIOD (64 * 1024)
+
+int			baton_message_timeout_ms;
+
+static TimeoutId timeout;
+
+static BatonServedMessage *const message = &BatonServed.message;
+
+/*
+ * A signal handler.  Whether the message is still being read: a command's own
+ * reading (COPY FROM STDIN) goes by the same functions, but has a text
+ * (debug_query_string), which is set after a message has been read and unset
+ * before the next is.
+ */
+static void
+period_over(void)
+{
+	uint64		now;
+
+	if (!message->is_timed || !pq_is_reading_msg() ||
+		(debug_query_string != NULL && !message->by_us))
+		return;
+	now = baton_client_bytes();
+	if (message->begins || now >= message->received + BYTES_A_PERIOD)
+	{
+		message->begins = false;
+		message->received = now;
+		return;
+	}
+	if (message->by_us)
+		ProcDiePending = true;	/* what secure_read heeds outside of a command */
+	else
+	{
+		/* or ProcessInterrupts takes it for one that was turned off */
+		if (IdleSessionTimeout <= 0)
+			IdleSessionTimeout = baton_message_timeout_ms;
+		IdleSessionTimeoutPending = true;
+	}
+	InterruptPending = true;
+	SetLatch(MyLatch);
+}
+
+void
+baton_message_timeout_start(void)
+{
+	timeout = RegisterTimeout(USER_TIMEOUT, period_over);
+}
+
+static void
+begin(bool ignored)
+{
+	message->by_us = ignored;
+	message->is_timed = true;
+	enable_timeout_every(timeout,
+						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+													 baton_message_timeout_ms),
+						 baton_message_timeout_ms);
+}
+
+void
+baton_message_timeout_begin(bool ignored)
+{
+	if (baton_message_timeout_ms <= 0)
+		return;
+	message->begins = false;
+	message->received = baton_client_bytes();
+	begin(ignored);
+}
+
+void
+baton_message_timeout_begin_late(void)
+{
+	if (baton_message_timeout_ms <= 0)
+		return;
+	message->begins = true;
+	begin(false);
+}
+
+void
+baton_message_timeout_end(void)
+{
+	if (likely(!message->is_timed))
+		return;
+	message->is_timed = false;
+	disable_timeout(timeout, false);
+}
+
+/* ----------------------------------------------------------------
  *		What the client in place has sent, before PostgresMain reads it.
  *
  * PostgresMain ends the process when its client leaves; here it is the session
@@ -10,34 +312,14 @@
  * system call less for a session that stays).
  *
  * The peeked bytes also tell whether PostgresMain will have to wait for the
- * client at all, see socket_switch.h.
+ * client at all, see client_socket.h.
  *
  * A client whose COPY FROM STDIN has failed goes on sending data for a while.
  * PostgresMain reads such messages whenever they come, ignores them, and waits
  * for the next without a ReadyForQuery in between: the session would be idle,
  * and its backend lost to all others.  So they are taken here.
- *
- * Portions Copyright (c) 2026, the pg_baton developers
- *
- *-------------------------------------------------------------------------
+ * ----------------------------------------------------------------
  */
-#include "postgres.h"
-
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-
-#include "libpq/libpq.h"
-#include "libpq/libpq-be.h"
-#include "miscadmin.h"
-#include "port/pg_bswap.h"
-#include "utils/memutils.h"
-
-#include "baton_shared.h"
-#include "client_input.h"
-#include "client_port.h"
-#include "majors.h"
-#include "pooled_state.h"
-#include "socket_switch.h"
 
 /* Longer batches are waited for like in stock. */
 #define PEEK_BYTES 4096

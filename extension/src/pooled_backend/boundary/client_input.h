@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * client_input.h
- *		What the client in place has sent, before PostgresMain reads it.
+ *		What the client has sent: before PostgresMain reads it, how many bytes,
+ *		and how long the rest of a message may take.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -9,6 +10,48 @@
  */
 #ifndef BATON_CLIENT_INPUT_H
 #define BATON_CLIENT_INPUT_H
+
+/* ----------------------------------------------------------------
+ *		How many bytes the client of this session has sent so far.
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * As the kernel has received them, of its own TCP connection, by TLS too; 0 if it
+ * cannot tell: on a Unix socket.  May be called by a signal handler.
+ */
+extern uint64 baton_client_bytes(void);
+
+/* ----------------------------------------------------------------
+ *		A limit on how long a client takes to send the rest of a message.
+ * ----------------------------------------------------------------
+ */
+
+/* pg_baton.message_timeout, milliseconds; 0: no limit */
+extern int	baton_message_timeout_ms;
+
+/* Once a backend. */
+extern void baton_message_timeout_start(void);
+
+/*
+ * A message is about to be read that is not whole.  `ignored`: by us, and not
+ * by PostgresMain.
+ */
+extern void baton_message_timeout_begin(bool ignored);
+
+/*
+ * The same, but its first period passes without a look at what has come: that
+ * saves a system call for who sends one message behind the other.
+ */
+extern void baton_message_timeout_begin_late(void);
+
+/* It has been read to its end; BatonServed.message says whether there was one. */
+extern void baton_message_timeout_end(void);
+
+/* ----------------------------------------------------------------
+ *		What the client in place has sent, before PostgresMain reads it.
+ * ----------------------------------------------------------------
+ */
 
 /* What the client has for us. */
 typedef enum ClientSays

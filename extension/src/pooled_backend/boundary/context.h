@@ -1,15 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * context.h
- *		The session context: what makes a session a session, taken out of one
- *		backend and put into another.
- *
- * The boundary (boundary.c) calls these, outside any transaction unless said
- * otherwise; they know nothing of sockets and scheduling.
- *
- * "Base" is the backend's own state as it was after it started, before any
- * session: its parameters as postgresql.conf, ALTER DATABASE and ALTER ROLE
- * made them.  A session's context is described relative to that.
+ *		The session context: the order in which its parts are installed and
+ *		captured.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -21,6 +14,42 @@
 #include "lib/stringinfo.h"
 
 #include "baton_shared.h"
+
+/* ----------------------------------------------------------------
+ *		The session context in a backend that keeps one session for life.
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Applies the session's startup options; in a transaction.  ereport(ERROR)s as
+ * the server does if one is bad.
+ */
+extern void baton_unpooled_startup(const BatonSessionRecord *record);
+
+/*
+ * Tells the client all that is reported, and appends it to *reported as
+ * GREETED has it.
+ */
+extern void baton_unpooled_report(StringInfo reported);
+
+/*
+ * Takes a session that has been greeted elsewhere and has done nothing since.
+ * ereport(ERROR)s if it has.
+ */
+extern void baton_unpooled_install(const BatonSessionRecord *record);
+
+/* ----------------------------------------------------------------
+ *		The session context: what makes a session a session, taken out of one
+ *		backend and put into another.
+ *
+ * The boundary (boundary.c) calls these, outside any transaction unless said
+ * otherwise; they know nothing of sockets and scheduling.
+ *
+ * "Base" is the backend's own state as it was after it started, before any
+ * session: its parameters as postgresql.conf, ALTER DATABASE and ALTER ROLE
+ * made them.  A session's context is described relative to that.
+ * ----------------------------------------------------------------
+ */
 
 /* Once, at attach.  NULL if all is well, else why this backend cannot pool. */
 extern const char *baton_context_attach(void);
@@ -62,7 +91,7 @@ extern void baton_context_leave(void);
  * The same, but its reset values stay: install compares them with those of the session
  * that comes.  False if they may not, and nothing was done: what it has SET goes before
  * they do, a role of its own before another user comes, and a library's parameters with
- * who has given them a value (reset_item.h).
+ * who has given them a value (reset_values.h).
  */
 extern bool baton_context_leave_resets(void);
 

@@ -3,6 +3,397 @@
  * handover.c
  *		A session comes to this backend, and leaves it.
  *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "access/xact.h"
+#include "libpq/libpq-be.h"
+#include "libpq/libpq.h"
+#include "libpq/pqformat.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timeout.h"
+
+#include "arena.h"
+#include "client_input.h"
+#include "client_socket.h"
+#include "context.h"
+#include "delta.h"
+#include "dispatcher_link.h"
+#include "function_table.h"
+#include "handover.h"
+#include "identity.h"
+#include "majors.h"
+#include "parameters.h"
+#include "pg_process.h"
+#include "pg_program.h"
+#include "pooled_state.h"
+#include "self_check.h"
+#include "session_pid.h"
+#include "session_start.h"
+#include "session_statements.h"
+#include "statement_cache.h"
+#include "statement_tracking.h"
+#include "views.h"
+
+/* ----------------------------------------------------------------
+ *		The words by which this backend and the dispatcher agree on who serves
+ *		whom: the slot's state, the counter of the pool's ready queue, and
+ *		whether somebody wants this backend's place.
+ *
+ * What has to come in one order is modelled, together with the dispatcher's
+ * side, in dispatcher/src/shell/link/handshake/model.rs, under the names
+ * that it has here: who changes the one changes the other.
+ *
+ * The transitions of the state are listed in baton_shared.h.  Both sides change
+ * it by compare-and-swap, so that a backend is claimed once: by the dispatcher,
+ * which then sends ASSIGN, or by itself.
+ * ----------------------------------------------------------------
+ */
+
+void
+baton_state_set(uint32 state)
+{
+	BatonSelf.slot->state_since_us = baton_monotonic_us();
+	pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->state), state);
+	pg_memory_barrier();
+}
+
+void
+baton_backend_retire(uint32 cause, const char *why)
+{
+	uint32		length = strlen(why);
+	StringInfoData payload;
+
+	/*
+	 * With a session in hand it is BUSY until that has been given back, as it
+	 * exits: whoever looks for the session sees that this process may have it
+	 */
+	if (BatonSelf.in_hand == 0)
+		baton_state_set(BATON_BACKEND_RETIRING);
+	if (BatonSelf.control >= 0)
+	{
+		initStringInfo(&payload);
+		appendBinaryStringInfo(&payload, (char *) &cause, sizeof(cause));
+		appendBinaryStringInfo(&payload, (char *) &length, sizeof(length));
+		appendBinaryStringInfo(&payload, why, length);
+		(void) baton_channel_send(BatonSelf.control, BATON_MSG_RETIRING, 0,
+								  payload.data, payload.len);
+	}
+	proc_exit(0);
+}
+
+bool
+baton_state_claim(uint32 state_after)
+{
+	uint32		expected = pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state));
+
+	while (expected != BATON_BACKEND_ASSIGNED)
+	{
+		if (expected == state_after ||
+			pg_atomic_compare_exchange_u32(baton_atomic_u32(BatonSelf.slot->state),
+										   &expected, state_after))
+			return true;
+	}
+	return false;
+}
+
+bool
+baton_queue_has_some(void)
+{
+	return (int32) pg_atomic_read_u32(baton_atomic_u32(BatonSelf.pool->queued)) > 0;
+}
+
+void
+baton_queue_is_low(void)
+{
+	pg_atomic_uint32 *held_back = baton_atomic_u32(BatonSelf.pool->is_held_back);
+
+	if (pg_atomic_read_u32(held_back) != 0 && pg_atomic_exchange_u32(held_back, 0) != 0)
+		(void) baton_channel_send(BatonSelf.control, BATON_MSG_RELEASE, 0, NULL, 0);
+}
+
+bool
+baton_queue_is_readable(void)
+{
+	char		byte;
+
+	return recv(BatonSelf.queue, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+bool
+baton_retire_asked(void)
+{
+	uint32		asked = pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->retire));
+
+	if (likely(asked == BATON_RETIRE_NOT))
+		return false;
+	if (asked == BATON_RETIRE_NOW)
+		return true;
+	return pg_atomic_compare_exchange_u32(baton_atomic_u32(BatonControlMemory->room_ticket),
+										  &asked, BATON_TICKET_TAKEN | BatonSelf.slot_index);
+}
+
+/* ----------------------------------------------------------------
+ *		Lines of the scheduling log (pg_baton.log_scheduling): which session has
+ *		got this backend and why, and why it keeps it.
+ *
+ * Who calls looks at the parameter first.  The dispatcher writes the others, why
+ * a pool has grown or shrunk, with the same prefix (scheduler/carry_out.rs);
+ * docs/operations.md has them all.  Names come last in a line: nothing that
+ * precedes them can be what somebody has called himself.
+ *
+ * They are the server's alone (LOG_SERVER_ONLY), and come without a statement,
+ * for the last one that ran here was another session's.  Interrupts are held
+ * off: errfinish() looks for them after each line (elog.c, 15 to 18), and a line
+ * shall not be where a session is cancelled.
+ * ----------------------------------------------------------------
+ */
+
+/* As pg_baton_sessions.dedicated_cause has them. */
+static const char *const cause_names[BATON_CAUSE_COUNT] = {
+	[BATON_CAUSE_NONE] = "",
+#define BATON_CAUSE(name, text) [BATON_CAUSE_##name] = text,
+#include "causes.inc"
+#undef BATON_CAUSE
+};
+
+static const char *const taken_names[] = {
+	[BATON_TAKEN_FROM_QUEUE] = "ready queue",
+	[BATON_TAKEN_IDLE] = "idle backend",
+	[BATON_TAKEN_LINGERING] = "lingering backend"
+};
+
+static void
+write_line(uint64 session, const char *what, const char *fields)
+{
+	HOLD_INTERRUPTS();
+	ereport(LOG_SERVER_ONLY,
+			(errmsg_internal("pg_baton: scheduling: %s: session_pid=%d slot=%u backend_pid=%d %s user=%s database=%s",
+							 what, baton_identity((uint32) session)->pid,
+							 BatonSelf.slot_index, MyProcPid, fields,
+							 MyProcPort->user_name, MyProcPort->database_name),
+			 errhidestmt(true), errhidecontext(true)));
+	RESUME_INTERRUPTS();
+}
+
+/*
+ * `is_last`: it has served this session last, which is what it was chosen for if it
+ * was chosen at all (choose_backend, pool.rs).  `waits_since`: 0 if the session has
+ * not waited.
+ */
+void
+baton_scheduling_log_taken(uint64 session, BatonTakenBy why, bool is_last,
+						   int64 waits_since)
+{
+	int64		waited_us = waits_since == 0 ? 0 : baton_monotonic_us() - waits_since;
+	char		fields[128];
+
+	/* another process has written it */
+	waited_us = Max(waited_us, 0);
+	snprintf(fields, sizeof(fields), "waited_ms=%lld.%03d why=\"%s\"",
+			 (long long) (waited_us / 1000), (int) (waited_us % 1000),
+			 is_last && why != BATON_TAKEN_FROM_QUEUE ? "last backend" : taken_names[why]);
+	write_line(session, "assigned", fields);
+}
+
+void
+baton_scheduling_log_cause(uint64 session, uint32 cause, uint32 cause_before)
+{
+	char		fields[128];
+
+	if (cause != BATON_CAUSE_NONE)
+		snprintf(fields, sizeof(fields), "why=\"%s\"", cause_names[cause]);
+	else
+		snprintf(fields, sizeof(fields), "was=\"%s\"", cause_names[cause_before]);
+	write_line(session, cause != BATON_CAUSE_NONE ? "dedicated" : "shared", fields);
+}
+
+/* ----------------------------------------------------------------
+ *		A bound on the memory that a backend keeps beyond one session.
+ *
+ * Prepared statements (statement_cache.c), compiled PL/pgSQL functions
+ * (function_table.c) and catalog caches outlive the session that caused them.
+ * pg_baton.backend_cache_memory bounds the growth of the process since it
+ * attached.  A look is due once a second while the backend works, and once
+ * after it has become idle; it reads the process's anonymous memory, which is
+ * one system call.  If that exceeds the bound:
+ *	- statements and functions are dropped, least recently used first, until
+ *	  the memory contexts have shrunk to three quarters of the bound;
+ *	- malloc_trim() returns free pages to the kernel (glibc keeps them else);
+ *	- if the process is still far beyond the bound (catalog caches, what a
+ *	  library has allocated), the backend ends as it does when it is retired,
+ *	  and the dispatcher opens another when one is needed.
+ *
+ * What the session in place uses does not count: it would take as much on a
+ * direct connection.  These are the statements that it has looked up, and the
+ * functions that were called since the last look.
+ * ----------------------------------------------------------------
+ */
+
+#define LOOK_INTERVAL_MS 1000
+
+/* A backend that is younger stays, however much memory it has. */
+#define LEAST_AGE_MS 10000
+
+/* It ends only if it has exceeded twice the bound and this. */
+#define RETIRE_SLACK ((Size) 16 * 1024 * 1024)
+
+int			baton_backend_cache_memory_kb = 64 * 1024;
+
+static BatonSelfMemory *const self = &BatonSelf.memory;
+
+/* Milliseconds of a clock that nobody sets. */
+static int64
+now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (int64) now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static Size
+in_contexts(void)
+{
+	return MemoryContextMemAllocated(TopMemoryContext, true);
+}
+
+/* The process's own memory; that of its contexts where /proc does not tell. */
+static Size
+resident(void)
+{
+	char		line[128];
+	unsigned long size;
+	unsigned long all;
+	unsigned long shared;
+	ssize_t		length = -1;
+	int			fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0)
+	{
+		length = read(fd, line, sizeof(line) - 1);
+		close(fd);
+	}
+	if (length <= 0)
+		return in_contexts();
+	line[length] = '\0';
+	if (sscanf(line, "%lu %lu %lu", &size, &all, &shared) != 3 || all < shared)
+		return in_contexts();
+	return (Size) (all - shared) * sysconf(_SC_PAGESIZE);
+}
+
+void
+baton_cache_memory_start(void)
+{
+	self->first_resident = resident();
+	self->first_contexts = in_contexts();
+	self->began_ms = self->looked_ms = now_ms();
+}
+
+void
+baton_cache_memory_used(void)
+{
+	self->used_since_look = true;
+}
+
+long
+baton_cache_memory_sleep(void)
+{
+	return self->used_since_look ? LOOK_INTERVAL_MS : -1;
+}
+
+/* Drops what was used before `before`, least recently used first. */
+static void
+drop_caches(Size most, uint64 before)
+{
+	Size		contexts = in_contexts();
+
+	while (contexts > most)
+	{
+		uint64		statement = baton_common_oldest();
+		uint64		functions = baton_functions_oldest(before);
+
+		if (statement != 0 && (functions == 0 || statement < functions))
+			contexts -= Min(contexts, baton_common_drop_oldest());
+		else if (functions != 0)
+		{
+			baton_functions_drop_oldest(before);
+			contexts = in_contexts();
+		}
+		else
+			break;
+	}
+}
+
+static void
+shrink(bool is_idle)
+{
+	Size		bound = (Size) baton_backend_cache_memory_kb * 1024;
+	Size		kept;
+	Size		now;
+
+	/* what the last session has looked up is in place until another comes */
+	if (baton_session_held() == 0)
+		baton_statements_forget(BatonPlaced.statements.session);
+	kept = bound + baton_held_bytes();
+	drop_caches(self->first_contexts + kept - bound / 4,
+				is_idle ? PG_UINT64_MAX : self->looked_uses);
+	(void) malloc_trim(0);
+
+	now = resident();
+	if (now > self->first_resident + kept + bound + RETIRE_SLACK &&
+		self->looked_ms - self->began_ms >= LEAST_AGE_MS && !BatonSelf.retire_wanted)
+	{
+		BatonSelf.retire_wanted = true;
+		ereport(LOG,
+				(errmsg("pg_baton: backend ends since it has grown by %zu kB, which it cannot free",
+						(now - self->first_resident) / 1024),
+				 errhint("If this happens often, raise pg_baton.backend_cache_memory.")));
+	}
+}
+
+void
+baton_cache_memory_look(void)
+{
+	int64		now;
+	bool		is_idle;
+
+	if (!self->used_since_look)
+		return;
+	now = now_ms();
+	/* a coarse clock is a tick behind the one that a sleep goes by */
+	if (now - self->looked_ms < LOOK_INTERVAL_MS - 20)
+		return;
+	is_idle = self->uses == self->looked_uses;
+	self->looked_ms = now;
+	self->used_since_look = false;
+	if (resident() > self->first_resident + (Size) baton_backend_cache_memory_kb * 1024)
+	{
+		shrink(is_idle);
+		/* what was used of late may go when the backend has been idle */
+		self->used_since_look = !is_idle;
+	}
+	self->looked_uses = self->uses;
+}
+
+/* ----------------------------------------------------------------
+ *		A session comes to this backend, and leaves it.
+ *
  * The order in which the shared words are written is what makes ownership
  * unambiguous:
  *	- taking: session slot's owner, then backend slot's session, then the
@@ -19,54 +410,8 @@
  * modelled with the dispatcher's side in
  * dispatcher/src/shell/link/handshake/model.rs: who changes the one changes
  * the other.
- *
- * Portions Copyright (c) 2026, the pg_baton developers
- *
- *-------------------------------------------------------------------------
+ * ----------------------------------------------------------------
  */
-#include "postgres.h"
-
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "access/xact.h"
-#include "libpq/libpq.h"
-#include "libpq/libpq-be.h"
-#include "libpq/pqformat.h"
-#include "miscadmin.h"
-#include "monotonic.h"
-#include "pgstat.h"
-#include "storage/ipc.h"
-#include "storage/proc.h"
-#include "utils/guc.h"
-#include "utils/memutils.h"
-#include "utils/timeout.h"
-
-#include "arena.h"
-#include "backend_state.h"
-#include "become.h"
-#include "cache_memory.h"
-#include "channel.h"
-#include "client_input.h"
-#include "context.h"
-#include "control.h"
-#include "delta.h"
-#include "handover.h"
-#include "identity.h"
-#include "keepalive.h"
-#include "login_trigger.h"
-#include "message_timeout.h"
-#include "opening_notices.h"
-#include "own_statistics.h"
-#include "parameters.h"
-#include "pooled_state.h"
-#include "portal_counter.h"
-#include "scheduling_log.h"
-#include "self_check.h"
-#include "session_pid.h"
-#include "socket_switch.h"
-#include "wire.h"
 
 void
 baton_idle_timeouts_end(void)
@@ -100,7 +445,7 @@ give_back_in_hand(int code, Datum argument)
 
 /*
  * pg_terminate_backend() with the number of the session in place says so in its
- * identity, and at the boundary the signal only wakes (cancel.c).  Who has something
+ * identity, and at the boundary the signal only wakes (identity.c).  Who has something
  * to tell a dispatcher that takes nothing would not look there.
  */
 static void

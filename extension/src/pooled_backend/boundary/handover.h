@@ -10,8 +10,92 @@
 #ifndef BATON_HANDOVER_H
 #define BATON_HANDOVER_H
 
+#include "dispatcher_link.h"
+#include "majors.h"
+#include "parameters.h"
 #include "pooled_state.h"
-#include "scheduling_log.h"
+
+/* ----------------------------------------------------------------
+ *		The words by which this backend and the dispatcher agree on who serves
+ *		whom.
+ * ----------------------------------------------------------------
+ */
+
+/* Sets it, whatever it was; a full barrier. */
+extern void baton_state_set(uint32 state);
+
+/*
+ * Claims the backend for ourselves.  False if the dispatcher was first: then
+ * its ASSIGN is on the way and must be obeyed.
+ */
+extern bool baton_state_claim(uint32 state_after);
+
+/* By the counter, which may be ahead of what is there. */
+extern bool baton_queue_has_some(void);
+
+/*
+ * The last of the pool's ready queue has been taken: the dispatcher is told, if it holds
+ * others back.
+ */
+extern void baton_queue_is_low(void);
+
+/* By the queue itself. */
+extern bool baton_queue_is_readable(void);
+
+/*
+ * Has the dispatcher asked for our place?  If it has left open whose, we have
+ * promised to go by having asked: not to be asked twice.
+ */
+extern bool baton_retire_asked(void);
+
+/* This backend ends, and tells the dispatcher why; "": it was asked to. */
+pg_noreturn extern void baton_backend_retire(uint32 cause, const char *why);
+
+/* Shall each transaction of a session be served by another backend? */
+static inline bool
+baton_migration_forced(void)
+{
+	return BatonControlMemory->force_migration != 0;
+}
+
+/* ----------------------------------------------------------------
+ *		Lines of the scheduling log (pg_baton.log_scheduling).
+ * ----------------------------------------------------------------
+ */
+
+/* How this backend got a session. */
+typedef enum BatonTakenBy
+{
+	BATON_TAKEN_FROM_QUEUE,		/* it took the ready queue's next */
+	BATON_TAKEN_IDLE,			/* it held nobody */
+	BATON_TAKEN_LINGERING		/* the session that it held had nothing to say */
+} BatonTakenBy;
+
+extern void baton_scheduling_log_taken(uint64 session, BatonTakenBy why, bool is_last,
+									   int64 waits_since);
+extern void baton_scheduling_log_cause(uint64 session, uint32 cause, uint32 cause_before);
+
+/* ----------------------------------------------------------------
+ *		A bound on the memory that a backend keeps beyond one session.
+ * ----------------------------------------------------------------
+ */
+
+/* Once, when the backend is ready to serve. */
+extern void baton_cache_memory_start(void);
+
+/* A statement has run, or a session has left. */
+extern void baton_cache_memory_used(void);
+
+/* Looks at the process's memory if that is due.  No transaction may be open. */
+extern void baton_cache_memory_look(void);
+
+/* The backend may sleep so long (ms) before the next look; -1: for ever. */
+extern long baton_cache_memory_sleep(void);
+
+/* ----------------------------------------------------------------
+ *		A session comes to this backend, and leaves it.
+ * ----------------------------------------------------------------
+ */
 
 /* Once, after attach. */
 extern void baton_session_start(void);

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * held_client.h
- *		What the client of the session in place says.
+ *		The client of the session in place: what it says between transactions,
+ *		and how long it may hold the backend.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -10,9 +11,38 @@
 #ifndef BATON_HELD_CLIENT_H
 #define BATON_HELD_CLIENT_H
 
+#include "access/xact.h"
 #include "lib/stringinfo.h"
 
 #include "client_input.h"
+
+/* ----------------------------------------------------------------
+ *		A limit on how long a transaction may hold a shared backend.
+ * ----------------------------------------------------------------
+ */
+
+/* pg_baton.transaction_timeout, milliseconds; 0: no limit */
+extern int	baton_transaction_timeout_ms;
+
+/* Once a backend. */
+extern void baton_hold_limit_start(void);
+
+/* At each boundary, before anything else is put on the stack of error contexts. */
+extern void baton_hold_limit_watch(void);
+
+/* A command of the session in place is about to run, outside of a transaction. */
+extern void baton_hold_limit_begin(void);
+
+/* It has been answered, and no transaction is open. */
+extern void baton_hold_limit_end(void);
+
+/* From pg_baton.c: a procedure, or VACUUM, may go on with another one. */
+extern void baton_hold_limit_transaction(XactEvent event);
+
+/* ----------------------------------------------------------------
+ *		What the client of the session in place says.
+ * ----------------------------------------------------------------
+ */
 
 /*
  * What does the client of the held session say?  `ready`: its socket is known

@@ -1,6 +1,402 @@
 /*-------------------------------------------------------------------------
  *
  * context_params.c
+ *		A session's own values of parameters (SET): the records that it may
+ *		change, capture and installation.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "lib/ilist.h"
+#include "nodes/pg_list.h"
+#include "utils/memutils.h"
+
+#include "arena.h"
+#include "context_params.h"
+#include "delta.h"
+#include "majors.h"
+#include "pg_guc.h"
+#include "pooled_state.h"
+
+/* ----------------------------------------------------------------
+ *		Custom parameters of which only the session knows ("SET my.var").
+ *
+ * Problem: the first mention of a custom parameter adds a record to guc.c's
+ * table of parameters, and nothing ever takes one out.  A client can tell a
+ * parameter that exists and is empty from one that does not
+ * (current_setting('my.var', true) is '' or NULL, SHOW gives '' or an error),
+ * so the next session must not find it.
+ *
+ * So one that belongs to the session at hand is taken out of the table when
+ * the session leaves (pg_guc.h).  What the server itself has, by its
+ * configuration files, stays.
+ * ----------------------------------------------------------------
+ */
+
+uint64		baton_placeholder_changes = 0;
+
+static MemoryContext placeholder_context = NULL;
+
+/* Names of the placeholders that are the server's own. */
+static List *own_names = NIL;
+
+const char *
+baton_placeholders_attach(void)
+{
+	if (placeholder_context == NULL)
+		placeholder_context = AllocSetContextCreate(TopMemoryContext,
+													"pg_baton placeholders",
+													ALLOCSET_SMALL_SIZES);
+	return baton_guc_table_attach();
+}
+
+bool
+baton_placeholder_is_own(const struct config_generic *record)
+{
+	ListCell   *cell;
+
+	foreach(cell, own_names)
+	{
+		if (baton_guc_compare_names(lfirst(cell), record->name) == 0)
+			return true;
+	}
+	return false;
+}
+
+void
+baton_placeholders_note_own(bool all)
+{
+	struct config_generic **variables;
+	MemoryContext old = MemoryContextSwitchTo(placeholder_context);
+	int			count;
+
+	variables = baton_guc_records(&count);
+	for (int i = 0; i < count; i++)
+	{
+		struct config_generic *record = variables[i];
+
+		if ((record->flags & GUC_CUSTOM_PLACEHOLDER) &&
+			(all ? record->reset_source < PGC_S_GLOBAL :
+			 record->reset_source == PGC_S_FILE) &&
+			!baton_guc_is_removed(record) &&
+			!baton_placeholder_is_own(record))
+		{
+			own_names = lappend(own_names, pstrdup(record->name));
+			baton_placeholder_changes++;
+		}
+	}
+	MemoryContextSwitchTo(old);
+}
+
+struct config_generic *
+baton_placeholder_create(const char *name)
+{
+	struct config_generic *record = baton_guc_find(name);
+
+	return record != NULL ? record : baton_guc_add_placeholder(name);
+}
+
+void
+baton_placeholder_hide(struct config_generic *record)
+{
+	Assert(record->reset_source == PGC_S_DEFAULT);
+	if (!baton_placeholder_is_own(record))
+		baton_guc_remove_placeholder(record);
+}
+
+/* ----------------------------------------------------------------
+ *		Which of the server's parameters a session carries, and which of them
+ *		hold what was placed for it.
+ *
+ * A capture looks at every record that a session can change; so those are
+ * kept apart, sorted by address, which is how memory is read fastest.
+ *
+ * Invariant: baton_scan[] holds those of the server's records that are carried,
+ * in the order of their addresses (the built-in ones lie in arrays, and the
+ * look at all of them is paid at every boundary); known_version and
+ * known_changes say as of when (pg_guc.h, context_params.h).
+ * ----------------------------------------------------------------
+ */
+
+MemoryContext baton_params_context = NULL;
+BatonScanEntry *baton_scan = NULL;	/* room for scan_size */
+int			baton_scan_count = 0;
+bool		baton_scan_linked = false;
+
+static int	scan_size = 0;
+static bool scan_made = false;
+static uint64 known_version = 0;
+static uint64 known_changes = 0;
+
+BatonParam *
+baton_param_add(struct config_generic *record, const char *name)
+{
+	BatonParam *param = MemoryContextAllocZero(baton_params_context,
+											   sizeof(BatonParam));
+
+	param->name = MemoryContextStrdup(baton_params_context, name);
+	param->record = record;
+	dlist_push_tail(&BatonPlaced.params.list, &param->node);
+	BatonPlaced.params.count++;
+	return param;
+}
+
+void
+baton_param_drop(BatonParam *param)
+{
+	dlist_delete(&param->node);
+	BatonPlaced.params.count--;
+	if (param->string != NULL)
+		pfree(param->string);
+	pfree(param->name);
+	pfree(param);
+}
+
+bool
+baton_param_is_whole(const BatonParam *param)
+{
+	return param->header.form != BATON_PARAM_VALUE || param->string != NULL;
+}
+
+bool
+baton_param_exists(const char *name)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &BatonPlaced.params.list)
+	{
+		const BatonParam *param = dlist_container(BatonParam, node, iter.cur);
+
+		if (param->header.form == BATON_PARAM_EXISTS &&
+			baton_guc_compare_names(param->name, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+static int
+compare_names(const char *a, Size a_length, const char *b, Size b_length)
+{
+	int			order = memcmp(a, b, Min(a_length, b_length));
+
+	return order != 0 ? order : a_length < b_length ? -1 : a_length > b_length;
+}
+
+static int
+compare_params(const void *a, const void *b)
+{
+	const char *one = (*(BatonParam *const *) a)->name;
+	const char *other = (*(BatonParam *const *) b)->name;
+
+	return compare_names(one, strlen(one), other, strlen(other));
+}
+
+void
+baton_params_sort(BatonParam **params, int count)
+{
+	qsort(params, count, sizeof(*params), compare_params);
+}
+
+BatonParam *
+baton_params_find(BatonParam **sorted, int count, const char *name, Size length)
+{
+	int			low = 0;
+	int			high = count - 1;
+
+	while (low <= high)
+	{
+		int			middle = low + (high - low) / 2;
+		const char *other = sorted[middle]->name;
+		int			order = compare_names(name, length, other, strlen(other));
+
+		if (order == 0)
+			return sorted[middle];
+		if (order < 0)
+			high = middle - 1;
+		else
+			low = middle + 1;
+	}
+	return NULL;
+}
+
+static CarryMode
+carry_mode(const struct config_generic *record)
+{
+	static const char *const per_transaction[] = {
+		"transaction_isolation", "transaction_read_only",
+		"transaction_deferrable", "seed"
+	};
+
+	if (record->context != PGC_USERSET && record->context != PGC_SUSET)
+		return CARRY_NOT;
+	if (record->flags & GUC_CUSTOM_PLACEHOLDER)
+		return baton_guc_is_removed(record) ? CARRY_NOT :
+			baton_placeholder_is_own(record) ? CARRY_VALUE : CARRY_PLACEHOLDER;
+	for (int i = 0; i < (int) lengthof(per_transaction); i++)
+	{
+		if (strcmp(record->name, per_transaction[i]) == 0)
+			return CARRY_SOURCE;
+	}
+	return CARRY_VALUE;
+}
+
+/*
+ * Has the server's table changed?  It does when a placeholder comes into
+ * being, when a library defines its parameters (which may replace a
+ * placeholder, define_custom_variable in guc.c), and when we take one out or
+ * put it in.
+ */
+bool
+baton_scan_is_stale(void)
+{
+	return !scan_made || baton_placeholder_changes != known_changes ||
+		baton_guc_table_version() != known_version;
+}
+
+/* The first place in baton_scan[] whose record does not lie before this one. */
+static int
+place_of(const struct config_generic *record)
+{
+	int			low = 0;
+	int			high = baton_scan_count;
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (baton_scan[middle].record < record)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Points baton_scan[] at what is placed, and that at its records. */
+static void
+link_placed(void)
+{
+	dlist_iter	iter;
+
+	for (int i = 0; i < baton_scan_count; i++)
+		baton_scan[i].param = NULL;
+	dlist_foreach(iter, &BatonPlaced.params.list)
+	{
+		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
+		int			place;
+
+		param->record = baton_guc_find(param->name);
+		place = place_of(param->record);
+		if (place < baton_scan_count && baton_scan[place].record == param->record)
+			baton_scan[place].param = param;
+		else
+			param->record = NULL;	/* carried no longer */
+	}
+	baton_scan_linked = true;
+}
+
+/*
+ * A placeholder comes, or goes, as one session follows another: of the table,
+ * which has hundreds of records, nothing else has changed.
+ */
+struct config_generic *
+baton_scan_create_placeholder(const char *name)
+{
+	bool		stale = baton_scan_is_stale();
+	struct config_generic *record = baton_placeholder_create(name);
+	uint64		version = baton_guc_table_version();
+	int			place;
+
+	if (stale || record == NULL || version == known_version ||
+		baton_scan_count == scan_size)
+		return record;
+	place = place_of(record);
+	memmove(&baton_scan[place + 1], &baton_scan[place],
+			(baton_scan_count - place) * sizeof(*baton_scan));
+	baton_scan_count++;
+	baton_scan[place].record = record;
+	baton_scan[place].param = NULL;
+	baton_scan[place].mode = carry_mode(record);
+	known_version = version;
+	return record;
+}
+
+void
+baton_scan_hide_placeholder(struct config_generic *record)
+{
+	bool		stale = baton_scan_is_stale();
+	int			place = place_of(record);
+	uint64		version;
+
+	baton_placeholder_hide(record); /* the record may be none any more */
+	version = baton_guc_table_version();
+	if (stale || version == known_version ||
+		place == baton_scan_count || baton_scan[place].record != record)
+		return;
+	baton_scan_count--;
+	memmove(&baton_scan[place], &baton_scan[place + 1],
+			(baton_scan_count - place) * sizeof(*baton_scan));
+	known_version = version;
+}
+
+static int
+compare_addresses(const void *a, const void *b)
+{
+	const BatonScanEntry *one = a;
+	const BatonScanEntry *two = b;
+
+	return one->record < two->record ? -1 : one->record > two->record;
+}
+
+void
+baton_scan_look(void)
+{
+	if (baton_scan_is_stale())
+	{
+		struct config_generic **variables;
+		int			count;
+
+		scan_made = false;
+		baton_scan_count = 0;
+		known_version = baton_guc_table_version();
+		known_changes = baton_placeholder_changes;
+		variables = baton_guc_records(&count);
+		if (count > scan_size)
+		{
+			int			size = count + 64;
+
+			if (baton_scan != NULL)
+				pfree(baton_scan);
+			baton_scan = NULL;
+			scan_size = 0;
+			baton_scan = MemoryContextAlloc(baton_params_context, size * sizeof(*baton_scan));
+			scan_size = size;
+		}
+
+		for (int i = 0; i < count; i++)
+		{
+			CarryMode	mode = carry_mode(variables[i]);
+
+			if (mode != CARRY_NOT)
+			{
+				baton_scan[baton_scan_count].record = variables[i];
+				baton_scan[baton_scan_count].mode = mode;
+				baton_scan_count++;
+			}
+		}
+		qsort(baton_scan, baton_scan_count, sizeof(*baton_scan), compare_addresses);
+		scan_made = true;
+		baton_scan_linked = false;
+	}
+	if (!baton_scan_linked)
+		link_placed();
+}
+
+/* ----------------------------------------------------------------
  *		A session's own values of parameters (SET).
  *
  * Problem: SET, set_config, functions and DO blocks, rollbacks and savepoints
@@ -12,7 +408,7 @@
  * So capture looks at the source of every record, which is a comparison each,
  * and compares those values with the ones that were last put in place or
  * captured ("placed").  How another session's come in their place is
- * param_install.c's.
+ * below (baton_params_install).
  *
  * Which parameters: those that SET may change, without those that the start of
  * each transaction sets anew (StartTransaction in xact.c).  Of the latter only
@@ -21,31 +417,13 @@
  *
  * The value of a PARAMETER entry: BatonParamHeader, then the text.
  *
- * Which records those are, and where they lie, is param_records.c's.
- *
  * Invariants: each BatonParam is in BatonPlaced.params, at one entry of
  * baton_scan[] at most, and owned by baton_params_context.  The records must
- * not be stacked (see context_guc.c).
- *
- * Portions Copyright (c) 2026, the pg_baton developers
- *
- *-------------------------------------------------------------------------
+ * not be stacked (see pg_guc.c).
+ * ----------------------------------------------------------------
  */
-#include "postgres.h"
 
-#include "access/xact.h"
-#include "lib/ilist.h"
-#include "utils/memutils.h"
-
-#include "context_guc.h"
-#include "context_params.h"
-#include "context_placeholders.h"
-#include "delta.h"
-#include "guc_value.h"
-#include "param_records.h"
-#include "pooled_state.h"
-
-static StringInfoData scratch;
+static StringInfoData param_text;
 
 const char *
 baton_params_attach(void)
@@ -58,7 +436,7 @@ baton_params_attach(void)
 													 "pg_baton parameters",
 													 ALLOCSET_DEFAULT_SIZES);
 		old = MemoryContextSwitchTo(baton_params_context);
-		initStringInfo(&scratch);
+		initStringInfo(&param_text);
 		MemoryContextSwitchTo(old);
 	}
 	baton_scan_look();
@@ -100,9 +478,9 @@ note_placed(BatonParam *param, uint8 form)
 		param->header.role = identity.role;
 		param->header.superuser = identity.superuser;
 	}
-	resetStringInfo(&scratch);
-	baton_guc_append_text(record, &param->value, &scratch);
-	param->string = MemoryContextStrdup(baton_params_context, scratch.data);
+	resetStringInfo(&param_text);
+	baton_guc_append_text(record, &param->value, &param_text);
+	param->string = MemoryContextStrdup(baton_params_context, param_text.data);
 }
 
 /* ---- capture ---------------------------------------------------------- */
@@ -169,13 +547,13 @@ form_of(const BatonScanEntry *entry)
 static void
 put_param(BatonParam *param)
 {
-	resetStringInfo(&scratch);
-	appendBinaryStringInfo(&scratch, (char *) &param->header,
+	resetStringInfo(&param_text);
+	appendBinaryStringInfo(&param_text, (char *) &param->header,
 						   sizeof(param->header));
 	if (param->string != NULL)
-		appendStringInfoString(&scratch, param->string);
+		appendStringInfoString(&param_text, param->string);
 	baton_delta_put(BATON_KIND_PARAMETER, param->name, strlen(param->name),
-					scratch.data, scratch.len, NULL, 0);
+					param_text.data, param_text.len, NULL, 0);
 }
 
 static void
@@ -269,4 +647,394 @@ baton_params_forget(void)
 	(void) look_for_changes(false);
 	baton_params_make_room(&nothing);
 	baton_params_install(&nothing);
+}
+
+/* ----------------------------------------------------------------
+ *		A session's own values of parameters come to a backend, in the place of
+ *		the last session's.
+ *
+ * What is in place already stays, by serial.  Where both sessions have the
+ * parameter and nothing but the value is at stake, one value takes the other's
+ * place.  All else that is in place goes back to its reset value first, and
+ * what is wanted comes afterwards: see baton_params_make_room().
+ * ----------------------------------------------------------------
+ */
+
+/* Of the session that is put in place: one place for each wanted entry. */
+static BatonParam **chosen = NULL;
+static int	chosen_count = 0;
+static int	chosen_size = 0;
+
+static StringInfoData entry_text;
+
+static void
+entry_header(const BatonStored *entry, BatonParamHeader *header)
+{
+	if (entry->value_length < sizeof(BatonParamHeader))
+		elog(ERROR, "stored parameter is too short");
+	memcpy(header, entry->value, sizeof(*header));
+}
+
+/* The entry's name and text, with an end; valid until the next call. */
+static const char *
+entry_strings(const BatonStored *entry, const char **text)
+{
+	int			start;
+
+	if (entry_text.data == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(baton_params_context);
+
+		initStringInfo(&entry_text);
+		MemoryContextSwitchTo(old);
+	}
+	resetStringInfo(&entry_text);
+	appendBinaryStringInfo(&entry_text, entry->key,
+						   entry->key_length);
+	appendStringInfoChar(&entry_text, '\0');
+	start = entry_text.len;
+	appendBinaryStringInfo(&entry_text,
+						   entry->value + sizeof(BatonParamHeader),
+						   entry->value_length - sizeof(BatonParamHeader));
+	*text = entry_text.data + start;
+	return entry_text.data;
+}
+
+static bool
+same_as_entry(const BatonParam *param, const BatonStored *entry)
+{
+	Size		text_length = entry->value_length - sizeof(BatonParamHeader);
+	const char *text = param->string ? param->string : "";
+
+	return baton_param_is_whole(param) &&
+		entry->key_length == strlen(param->name) &&
+		memcmp(entry->key, param->name, entry->key_length) == 0 &&
+		entry->value_length >= sizeof(BatonParamHeader) &&
+		memcmp(entry->value, &param->header,
+			   sizeof(BatonParamHeader)) == 0 &&
+		strlen(text) == text_length &&
+		memcmp(entry->value + sizeof(BatonParamHeader), text,
+			   text_length) == 0;
+}
+
+/* Same values in the same order: the usual case of sessions that are alike. */
+static bool
+all_placed(const BatonEntryList *wanted)
+{
+	dlist_iter	iter;
+	int			i = 0;
+
+	if (wanted->count != BatonPlaced.params.count)
+		return false;
+	dlist_foreach(iter, &BatonPlaced.params.list)
+	{
+		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
+
+		if (param->serial == 0 ||
+			param->serial != wanted->entries[i++].serial)
+			return false;
+	}
+	return true;
+}
+
+/* Back to what RESET would give. */
+static void
+take_away(BatonParam *param)
+{
+	struct config_generic *record = param->record;
+	BatonGucCell cell;
+
+	/* one that is carried no longer must go all the same */
+	if (record == NULL)
+		record = baton_guc_find(param->name);
+	if (record == NULL)
+		return;
+	cell = baton_guc_reset_cell(record);
+	if (param->header.form == BATON_PARAM_SOURCE)
+	{
+		baton_guc_set_origin(record, cell.source, cell.scontext, cell.srole);
+	}
+	else if (record->source == PGC_S_SESSION)
+		baton_guc_activate(record, &cell);
+
+	if ((record->flags & GUC_CUSTOM_PLACEHOLDER) &&
+		record->reset_source == PGC_S_DEFAULT)
+		baton_scan_hide_placeholder(record);
+}
+
+/*
+ * NULL if the check hook refuses, unless `last`: it may look at parameters
+ * that are still to come.
+ */
+static BatonParam *
+put_in_place(const BatonStored *entry, bool last)
+{
+	BatonParamHeader header;
+	const char *name;
+	const char *text;
+	struct config_generic *record;
+	BatonParam *param;
+	BatonGucCell cell;
+	BatonGucIdentity identity;
+
+	entry_header(entry, &header);
+	name = entry_strings(entry, &text);
+	record = baton_guc_find(name);
+	if (record == NULL)
+	{
+		/* a parameter of a library that is not loaded here is one too */
+		record = baton_scan_create_placeholder(name);
+		if (record == NULL)
+		{
+			/* loading that library would have removed it */
+			param = baton_param_add(NULL, name);
+			param->serial = entry->serial;
+			return param;
+		}
+	}
+
+	memset(&cell, 0, sizeof(cell));
+	cell.source = PGC_S_SESSION;
+	cell.scontext = header.scontext;
+	cell.srole = header.srole;
+	identity.role = header.role;
+	identity.superuser = header.superuser;
+
+	switch (header.form)
+	{
+		case BATON_PARAM_VALUE:
+			if (header.placeholder && !(record->flags & GUC_CUSTOM_PLACEHOLDER) &&
+				!baton_guc_placeholder_fits(name, text, header.scontext,
+											PGC_S_SESSION, header.srole))
+				break;
+			if (baton_guc_make(record, text, PGC_S_SESSION, &identity,
+							   &cell.value))
+				baton_guc_activate(record, &cell);
+			else if (strchr(name, GUC_QUALIFIER_SEPARATOR) == NULL)
+			{
+				if (!last)
+					return NULL;
+				ereport(ERROR,
+						(errcode(ERRCODE_INTERNAL_ERROR),
+						 errmsg("could not restore parameter \"%s\" of the session",
+								name)));
+			}
+
+			/*
+			 * Else a library has defined the parameter here, with a check
+			 * that the value the placeholder had does not pass, or for others
+			 * to set.  Loading it would have dropped the value as well.
+			 */
+			break;
+		case BATON_PARAM_SOURCE:
+			baton_guc_set_origin(record, cell.source, cell.scontext, cell.srole);
+			break;
+		default:				/* BATON_PARAM_EXISTS */
+			break;
+	}
+
+	/*
+	 * Noted as the entry has it, so that capture and the next install compare
+	 * with what the session owns; the value is the record's.
+	 */
+	param = baton_param_add(record, name);
+	param->string = MemoryContextStrdup(baton_params_context, text);
+	param->serial = entry->serial;
+	param->vartype = record->vartype;
+	param->header = header;
+	param->value = baton_guc_active(record);
+	return param;
+}
+
+static bool
+is_role_entry(const BatonStored *entry)
+{
+	return entry->key_length == 4 &&
+		memcmp(entry->key, "role", 4) == 0;
+}
+
+/*
+ * Sessions that set the same parameters to values of their own are the usual
+ * case, so one value takes the other's place at once: the record, where it is
+ * found and what is placed stay.  Not where more than the value is at stake, or
+ * where a check hook may look at another parameter, which may be the last
+ * session's still: a library's may; of the server's own those of
+ * log_statement_stats and its like do, and role's looks at the session user.
+ */
+static bool
+may_be_exchanged(const BatonParam *param, const BatonParamHeader *header)
+{
+	const struct config_generic *record = param->record;
+	bool		placeholder = (record->flags & GUC_CUSTOM_PLACEHOLDER) != 0;
+
+	return param->header.form == BATON_PARAM_VALUE &&
+		header->form == BATON_PARAM_VALUE &&
+		record->source == PGC_S_SESSION &&
+		placeholder == (header->placeholder != 0) &&
+		(placeholder || record->group != CUSTOM_OPTIONS) &&
+		record->group != STATS_MONITORING &&
+		!baton_guc_is_identity(record);
+}
+
+/* False if the value must come in the other way, and nothing has changed. */
+static bool
+exchange(BatonParam *param, const BatonStored *entry)
+{
+	BatonParamHeader header;
+	BatonGucCell cell;
+	const char *text;
+	char	   *string;
+
+	entry_header(entry, &header);
+	if (!may_be_exchanged(param, &header))
+		return false;
+	(void) entry_strings(entry, &text);
+	string = MemoryContextStrdup(baton_params_context, text);	/* or fails now */
+
+	memset(&cell, 0, sizeof(cell));
+	cell.source = PGC_S_SESSION;
+	cell.scontext = header.scontext;
+	cell.srole = header.srole;
+	if (!baton_guc_make(param->record, text, PGC_S_SESSION, NULL, &cell.value))
+	{
+		pfree(string);
+		return false;
+	}
+	baton_guc_activate(param->record, &cell);
+
+	if (param->string != NULL)
+		pfree(param->string);
+	param->string = string;
+	param->serial = entry->serial;
+	param->header = header;
+	param->value = baton_guc_active(param->record);
+	return true;
+}
+
+/*
+ * What of the wanted is in place already stays: that is chosen.  So is what
+ * can be exchanged there.  True if that is all that was in place, and all that
+ * is wanted.
+ */
+static bool
+choose(const BatonEntryList *wanted)
+{
+	BatonParam **sorted = palloc((BatonPlaced.params.count + 1) * sizeof(*sorted));
+	int			count = 0;
+	int			kept = 0;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &BatonPlaced.params.list)
+	{
+		sorted[count] = dlist_container(BatonParam, node, iter.cur);
+		sorted[count++]->keep = false;
+	}
+	baton_params_sort(sorted, count);
+
+	if (wanted->count > chosen_size)
+	{
+		int			size = wanted->count + 64;
+
+		if (chosen != NULL)
+			pfree(chosen);
+		chosen = NULL;
+		chosen_size = 0;
+		chosen = MemoryContextAlloc(baton_params_context, size * sizeof(*chosen));
+		chosen_size = size;
+	}
+	chosen_count = wanted->count;
+	for (int i = 0; i < wanted->count; i++)
+	{
+		const BatonStored *entry = &wanted->entries[i];
+		BatonParam *param = baton_params_find(sorted, count, entry->key,
+											  entry->key_length);
+
+		chosen[i] = NULL;
+		if (param != NULL && !param->keep && param->record != NULL &&
+			(param->serial == entry->serial ||
+			 (param->serial == 0 && same_as_entry(param, entry)) ||
+			 exchange(param, entry)))
+		{
+			param->serial = entry->serial;
+			param->keep = true;
+			chosen[i] = param;
+			kept++;
+		}
+	}
+	pfree(sorted);
+	return kept == count && kept == wanted->count;
+}
+
+/* The list takes the session's order, for all_placed. */
+static void
+put_in_order(void)
+{
+	dlist_init(&BatonPlaced.params.list);
+	for (int i = 0; i < chosen_count; i++)
+		dlist_push_tail(&BatonPlaced.params.list, &chosen[i]->node);
+}
+
+BATON_STOP_POINT void
+baton_params_make_room(const BatonEntryList *wanted)
+{
+	dlist_mutable_iter iter;
+
+	if (baton_scan_linked && all_placed(wanted))
+		return;
+	baton_scan_look();
+	baton_scan_linked = false;	/* until we are done, or if we fail */
+	if (choose(wanted))
+	{
+		put_in_order();
+		baton_scan_linked = true;
+		return;
+	}
+
+	/*
+	 * The rest goes.  The hooks of role and session_authorization may be
+	 * called in any order (SetSessionAuthorization in miscinit.c).
+	 */
+	dlist_foreach_modify(iter, &BatonPlaced.params.list)
+	{
+		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
+
+		if (!param->keep)
+		{
+			take_away(param);
+			baton_param_drop(param);
+		}
+	}
+}
+
+void
+baton_params_install(const BatonEntryList *wanted)
+{
+	dlist_iter	iter;
+
+	if (baton_scan_linked)
+		return;					/* there was no room to make */
+	Assert(chosen_count == wanted->count);
+
+	/*
+	 * What is new comes; role last, for "none" is the session user then, and
+	 * before it what was refused while not all was there.
+	 */
+	for (int pass = 0; pass < 3; pass++)
+	{
+		for (int i = 0; i < wanted->count; i++)
+		{
+			if (chosen[i] == NULL && is_role_entry(&wanted->entries[i]) == (pass == 2))
+				chosen[i] = put_in_place(&wanted->entries[i], pass > 0);
+		}
+	}
+
+	put_in_order();
+	baton_scan_look();
+
+	/* What this backend cannot have is lost to the session by next capture. */
+	dlist_foreach(iter, &BatonPlaced.params.list)
+	{
+		if (dlist_container(BatonParam, node, iter.cur)->record == NULL)
+			baton_scan_linked = false;
+	}
 }

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * delta.h
- *		Changes of the held session's context on their way to the dispatcher.
+ *		Changes of the session's context on their way to the dispatcher, and what
+ *		the client has been told by ParameterStatus.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -10,7 +11,15 @@
 #ifndef BATON_DELTA_H
 #define BATON_DELTA_H
 
+#include "lib/stringinfo.h"
+
+#include "arena.h"
 #include "baton_shared.h"
+
+/* ----------------------------------------------------------------
+ *		Changes of the held session's context on their way to the dispatcher.
+ * ----------------------------------------------------------------
+ */
 
 /* More than there can be room for, but not so much that sums wrap around. */
 #define DELTA_TOO_LARGE (SIZE_MAX / 4)
@@ -56,5 +65,33 @@ extern void baton_delta_send(int fd, uint64 session);
 
 /* The session they belonged to has ended. */
 extern void baton_delta_drop(void);
+
+/* ----------------------------------------------------------------
+ *		ParameterStatus: what each client has been told.
+ * ----------------------------------------------------------------
+ */
+
+extern const char *baton_report_attach(void);
+
+/*
+ * The client has been told what the entry says (NULL: nothing); what differs
+ * it is told with the next ReadyForQuery.  Parameters must be in place.
+ */
+extern void baton_report_install(const BatonStored *entry);
+
+/* A ParameterStatus came before its time, and was thrown away. */
+extern void baton_report_withhold(void);
+
+/* The session's own message is about to be read. */
+extern void baton_report_arm(void);
+
+/* Tells a new client everything, and appends what it was told. */
+extern void baton_report_greet(StringInfo reported);
+
+/* Puts the REPORTED item if the client was told something; true if so. */
+extern bool baton_report_capture(void);
+
+/* A message of this type goes to the client. */
+extern void baton_report_note_message(char type);
 
 #endif							/* BATON_DELTA_H */

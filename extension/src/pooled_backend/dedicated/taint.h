@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * taint.h
- *		What keeps a session on its backend.
+ *		Whether a session may leave its backend, and making a backend fit for
+ *		others after it.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -22,7 +23,7 @@ extern uint32 baton_taint(void);
  */
 extern bool baton_taint_clean(void);
 
-/* For taint_clean.c: nothing has been found, look anew at what is noted. */
+/* For taint.c: nothing has been found, look anew at what is noted. */
 extern void baton_taint_reset(void);
 
 #endif							/* BATON_TAINT_H */

@@ -3,6 +3,135 @@
  * taint_watch.c
  *		The hooks that notice what may tie a session to its backend.
  *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <link.h>
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
+#include "commands/extension.h"
+#include "fmgr.h"
+#include "nodes/parsenodes.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "utils/varlena.h"
+
+#include "context_objects.h"
+#include "parameters.h"
+#include "pg_guc.h"
+#include "pid_views.h"
+#include "pooled_state.h"
+#include "self_check.h"
+#include "statement_tracking.h"
+#include "taint_rules.h"
+#include "taint_watch.h"
+
+/* ----------------------------------------------------------------
+ *		Which objects the transaction at hand has made and not dropped again.
+ *
+ * Whether a session has temporary objects is looked up in pg_depend, in a
+ * transaction of its own.  A transaction that drops all that it has made,
+ * as CREATE TEMP TABLE ... ON COMMIT DROP does (PreCommit_on_commit_actions
+ * in tablecmds.c), cannot have changed the answer, and shall not pay for that:
+ * the look-up also meets the index entries of all the temporary tables that
+ * have gone since the last VACUUM.
+ *
+ * What is relied on (15 to 18): all that creates an object calls the object
+ * access hook with OAT_POST_CREATE, and each object that is dropped, whether
+ * by itself, by a cascade or at commit, goes through deleteOneObject()
+ * (dependency.c), which calls it with OAT_DROP before.  If an object were
+ * dropped in another way it would seem to be left, and be looked for.
+ *
+ * Columns and the like (`sub`) come and go with what they belong to.
+ * ----------------------------------------------------------------
+ */
+
+/* A table with a key, a serial column and a TOAST table is 12 objects. */
+#define MADE_MAX 128
+
+static struct
+{
+	Oid			class;
+	Oid			object;
+}			made[MADE_MAX];
+static int	made_count = 0;
+static bool too_many = false;	/* made ones that made[] has no room for */
+static bool some_undone = false;	/* of those made, one was dropped */
+static bool restored = false;	/* ... which may have been rolled back */
+static bool others_dropped = false;
+
+void
+baton_objects_created(Oid class, Oid object, int sub)
+{
+	if (sub != 0)
+		return;
+	if (made_count == MADE_MAX)
+	{
+		too_many = true;
+		return;
+	}
+	made[made_count].class = class;
+	made[made_count].object = object;
+	made_count++;
+}
+
+void
+baton_objects_dropped(Oid class, Oid object, int sub)
+{
+	if (sub != 0)
+		return;
+	for (int i = made_count - 1; i >= 0; i--)
+	{
+		if (made[i].object == object && made[i].class == class)
+		{
+			made[i] = made[--made_count];
+			some_undone = true;
+			return;
+		}
+	}
+	others_dropped = true;
+}
+
+void
+baton_objects_restored(void)
+{
+	restored = some_undone;
+}
+
+BatonObjectsLeft
+baton_objects_left(void)
+{
+	BatonObjectsLeft left;
+
+	left.made = made_count > 0 || too_many || restored;
+	left.dropped = others_dropped;
+	left.came_and_went = some_undone && !left.made;
+	return left;
+}
+
+void
+baton_objects_forget(void)
+{
+	made_count = 0;
+	too_many = some_undone = restored = others_dropped = false;
+}
+
+/* ----------------------------------------------------------------
+ *		The hooks that notice what may tie a session to its backend.
+ *
  * What can be read from the process at a boundary for next to nothing (locks,
  * held cursors, backup mode, replication origin) needs no hook; taint.c
  * reads it.  The hooks are for the rest, and only note it down: whether it
@@ -13,13 +142,13 @@
  *
  * What each is called for (15; checked in the files named):
  *
- * - ProcessUtility_hook: every utility statement (hooks.c).
+ * - ProcessUtility_hook: every utility statement (pg_baton.c).
  * - object_access_hook, OAT_FUNCTION_EXECUTE: every function an expression,
  *	 aggregate, window or set-returning function, CALL or the function-call
  *	 message executes (execExpr.c, execSRF.c, nodeAgg.c, nodeWindowAgg.c,
  *	 functioncmds.c, fastpath.c).  This is how built-in functions are seen,
  *	 and the only hook that the function-call message is sure to come by: a
- *	 cancel that has waited for it fires here (cancel.c).
+ *	 cancel that has waited for it fires here (identity.c).
  * - object_access_hook, OAT_POST_CREATE and OAT_DROP: every object of any
  *	 kind, cascades included (deleteOneObject() in dependency.c).
  * - needs_fmgr_hook: whenever a function that is not built in is looked up
@@ -30,31 +159,8 @@
  *	 through fmgr_security_definer(), which calls fmgr_hook.
  * - the assign hook of the parameter "seed": SET, set_config() and functions'
  *	 SET clauses; assign_random_seed() calls setseed() without any hook.
- *
- * Portions Copyright (c) 2026, the pg_baton developers
- *
- *-------------------------------------------------------------------------
+ * ----------------------------------------------------------------
  */
-#include "postgres.h"
-
-#include <link.h>
-
-#include "access/xact.h"
-#include "catalog/objectaccess.h"
-#include "catalog/pg_proc.h"
-#include "fmgr.h"
-#include "nodes/parsenodes.h"
-#include "utils/fmgroids.h"
-
-#include "context_temporary.h"
-#include "guc_hooks.h"
-#include "pid_tls.h"
-#include "pooled_state.h"
-#include "self_check.h"
-#include "statement_notice.h"
-#include "statement_planning.h"
-#include "taint_objects.h"
-#include "taint_watch.h"
 
 static BatonPlacedTies *const ties = &BatonPlaced.ties;
 
@@ -259,4 +365,193 @@ void
 baton_taint_watch_init(void)
 {
 	watch_seed_parameter();
+}
+
+/* ----------------------------------------------------------------
+ *		What is to be known of a function that is looked up to be called: does
+ *		it dedicate a backend because an administrator says so, and whose code
+ *		is it?
+ *
+ * pg_baton.dedicated_objects lists names of functions, extensions and
+ * languages that keep a session's state in the process where no one can see
+ * it.  A function is listed if its own name, its extension or its language
+ * is.  This is asked each time a function that is not built in is looked up
+ * for a call, so the verdicts are kept, by function oid; all of them are
+ * dropped when any pg_proc row changes (creating an extension or a language
+ * always creates functions) and when the list does.
+ * ----------------------------------------------------------------
+ */
+
+/* pg_baton.dedicated_objects; defined in parameters.c */
+char	   *baton_dedicated_objects = NULL;
+
+typedef struct Verdict
+{
+	Oid			function;		/* hash key */
+	bool		listed;
+	const BatonTlsFunction *tls;	/* NULL: none of sslinfo's */
+} Verdict;
+
+static HTAB *verdicts = NULL;
+static bool verdicts_stale = false;
+
+/* The value of the parameter that the verdicts were made with. */
+static char *verdicts_list = NULL;
+
+static void
+forget_verdicts(Datum argument, int cache, uint32 hash_value)
+{
+	verdicts_stale = true;
+}
+
+static void
+make_verdicts(void)
+{
+	static bool registered = false;
+	HASHCTL		control;
+
+	if (!registered)
+		CacheRegisterSyscacheCallback(PROCOID, forget_verdicts, (Datum) 0);
+	registered = true;
+
+	/* Memory may run out at any point: nothing half made may be found. */
+	if (verdicts != NULL)
+		hash_destroy(verdicts);
+	verdicts = NULL;
+	if (verdicts_list != NULL)
+		pfree(verdicts_list);
+	verdicts_list = NULL;
+	verdicts_list = MemoryContextStrdup(TopMemoryContext, baton_dedicated_objects);
+
+	control.keysize = sizeof(Oid);
+	control.entrysize = sizeof(Verdict);
+	verdicts = hash_create("pg_baton listed functions", 64, &control,
+						   HASH_ELEM | HASH_BLOBS);
+	verdicts_stale = false;
+}
+
+static bool
+is_listed(const char *name)
+{
+	static BatonParsedList dedicated = {.split = SplitIdentifierString};
+
+	return baton_parsed_list_has(&dedicated, baton_dedicated_objects, name);
+}
+
+static bool
+judge_listed(Oid function, const char *extension)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Form_pg_proc form;
+	Oid			language;
+	bool		listed;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_proc) GETSTRUCT(tuple);
+	listed = is_listed(NameStr(form->proname));
+	language = form->prolang;
+	ReleaseSysCache(tuple);
+	return listed || is_listed(get_language_name(language, true)) || is_listed(extension);
+}
+
+/*
+ * The library that a call of the function runs in: its own, or that of its
+ * language's handler.  NULL: the server itself.
+ */
+static char *
+library_of(Oid function, bool is_handler)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	HeapTuple	language;
+	Oid			language_oid;
+	Oid			handler;
+	char	   *library = NULL;
+
+	if (!HeapTupleIsValid(tuple))
+		return NULL;
+	language_oid = ((Form_pg_proc) GETSTRUCT(tuple))->prolang;
+	if (language_oid == ClanguageId)
+	{
+		bool		is_null;
+		Datum		file = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_probin, &is_null);
+
+		if (!is_null)
+			library = TextDatumGetCString(file);
+	}
+	ReleaseSysCache(tuple);
+	if (is_handler || language_oid == ClanguageId || language_oid == INTERNALlanguageId ||
+		language_oid == SQLlanguageId)
+		return library;
+
+	language = SearchSysCache1(LANGOID, ObjectIdGetDatum(language_oid));
+	if (!HeapTupleIsValid(language))
+		return NULL;
+	handler = ((Form_pg_language) GETSTRUCT(language))->lanplcallfoid;
+	ReleaseSysCache(language);
+	return library_of(handler, true);
+}
+
+/* A C function of that library. */
+static const BatonTlsFunction *
+tls_function(Oid function, const char *library)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	const BatonTlsFunction *found = NULL;
+	Datum		symbol;
+	bool		is_null;
+
+	if (!HeapTupleIsValid(tuple))
+		return NULL;
+	symbol = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &is_null);
+	if (!is_null && ((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId)
+		found = baton_tls_function_find(library, TextDatumGetCString(symbol));
+	ReleaseSysCache(tuple);
+	return found;
+}
+
+static Verdict
+judge(Oid function)
+{
+	Oid			oid = getExtensionOfObject(ProcedureRelationId, function);
+	const char *extension = OidIsValid(oid) ? get_extension_name(oid) : NULL;
+	char	   *library = library_of(function, false);
+	Verdict		verdict = {.function = function};
+
+	/* what this backend has used stays so, whoever calls it */
+	if (library != NULL)
+		baton_taint_library_used(library);
+	verdict.listed = judge_listed(function, extension);
+	if (library != NULL)
+		verdict.tls = tls_function(function, library);
+	return verdict;
+}
+
+static Verdict
+verdict_of(Oid function)
+{
+	Verdict    *verdict;
+	Verdict		made;
+
+	if (verdicts == NULL || verdicts_stale ||
+		strcmp(verdicts_list, baton_dedicated_objects) != 0)
+		make_verdicts();
+	verdict = hash_search(verdicts, &function, HASH_FIND, NULL);
+	if (verdict != NULL)
+		return *verdict;
+
+	/* reads catalogs, so may fail, and may have verdicts_stale set */
+	made = judge(function);
+	verdict = hash_search(verdicts, &function, HASH_ENTER, NULL);
+	*verdict = made;
+	return made;
+}
+
+bool
+baton_function_is_listed(Oid function, const BatonTlsFunction **tls)
+{
+	Verdict		verdict = verdict_of(function);
+
+	*tls = verdict.tls;
+	return verdict.listed;
 }

@@ -14,14 +14,44 @@
 #include "catalog/objectaccess.h"
 #include "fmgr.h"
 
-#include "tls_functions.h"
-#include "utility_statement.h"
+#include "catalog_watch.h"
+#include "session_tls.h"
+
+/* ----------------------------------------------------------------
+ *		Which objects the transaction at hand has made and not dropped again.
+ * ----------------------------------------------------------------
+ */
+
+/* The object access hook: an object was created, or is about to be dropped. */
+extern void baton_objects_created(Oid class, Oid object, int sub);
+extern void baton_objects_dropped(Oid class, Oid object, int sub);
+
+/* A subtransaction was rolled back: what it had dropped is there again. */
+extern void baton_objects_restored(void);
+
+/* What has come of the transaction, once it has committed. */
+typedef struct BatonObjectsLeft
+{
+	bool		made;			/* it may have left objects that it has made */
+	bool		dropped;		/* it has dropped some that were there before */
+	bool		came_and_went;	/* it has made some, and dropped all of them */
+} BatonObjectsLeft;
+
+extern BatonObjectsLeft baton_objects_left(void);
+
+/* At each transaction's end. */
+extern void baton_objects_forget(void);
+
+/* ----------------------------------------------------------------
+ *		The hooks that notice what may tie a session to its backend.
+ * ----------------------------------------------------------------
+ */
 
 /* From _PG_init, in the postmaster. */
 extern void baton_taint_watch_init(void);
 
 /*
- * From hooks.c: a utility statement begins, and has succeeded; an object is
+ * From pg_baton.c: a utility statement begins, and has succeeded; an object is
  * made, dropped or executed; a function is looked up (true: its calls must be
  * seen), and called; a transaction is on its way to an end.
  */
@@ -37,9 +67,9 @@ extern void baton_taint_subtransaction(SubXactEvent event);
 extern void baton_taint_look_at_loads(void);
 
 /*
- * taint_listed.c: is this function, the extension it belongs to, or its
+ * taint_watch.c: is this function, the extension it belongs to, or its
  * language on the list pg_baton.dedicated_objects?  And is it one of sslinfo's,
- * which one (NULL: none)?  In a transaction.  Tells taint_library.c whose code it is.
+ * which one (NULL: none)?  In a transaction.  Tells taint_rules.c whose code it is.
  */
 extern bool baton_function_is_listed(Oid function, const BatonTlsFunction **tls);
 

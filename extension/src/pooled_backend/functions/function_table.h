@@ -3,8 +3,6 @@
  * function_table.h
  *		PL/pgSQL's compiled functions, apart for each environment.
  *
- * See function_table.c.
- *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
  *-------------------------------------------------------------------------
@@ -15,8 +13,55 @@
 #include "catalog/objectaccess.h"
 #include "fmgr.h"
 #include "parser/parse_node.h"
+#include "utils/palloc.h"
 
-#include "utility_statement.h"
+#include "catalog_watch.h"
+
+/* ----------------------------------------------------------------
+ *		What a compiled PL/pgSQL function and its plans take in.
+ * ----------------------------------------------------------------
+ */
+
+#define ENVIRONMENT_SETTINGS_MAX 32
+
+typedef struct Environment
+{
+	uint64		hash;
+	Oid			role;			/* current_user; InvalidOid: like none */
+	bool		has_temporary;	/* a temporary namespace is shown */
+	uint64		session;		/* that has temporary objects, 0: none has */
+	int			ints[ENVIRONMENT_SETTINGS_MAX];
+	bool		bools[ENVIRONMENT_SETTINGS_MAX];
+	char	   *strings[ENVIRONMENT_SETTINGS_MAX];	/* its own */
+} Environment;
+
+/*
+ * Finds the settings' records; once, with PL/pgSQL loaded.  NULL if all is
+ * well.
+ */
+extern const char *baton_environment_attach(void);
+
+/* Is this the environment in force?  Not if its hash is another. */
+extern bool baton_environment_matches(const Environment *environment);
+extern uint64 baton_environment_hash(void);
+
+/*
+ * Makes it the environment in force, after what it was is forgotten.  If
+ * memory runs out it is like none.
+ */
+extern void baton_environment_note(Environment *environment,
+								   MemoryContext context);
+
+/* What it was is forgotten. */
+extern void baton_environment_forget(Environment *environment);
+
+/* Is that setting a part of it? */
+extern bool baton_environment_has(const char *setting);
+
+/* ----------------------------------------------------------------
+ *		PL/pgSQL's compiled functions, apart for each environment.
+ * ----------------------------------------------------------------
+ */
 
 /* This backend will pool; before it calls any function of a user's. */
 extern void baton_functions_begin(void);
@@ -35,7 +80,7 @@ extern void baton_functions_drop_oldest(uint64 before);
 /* Another session is put in place than the one before. */
 extern void baton_functions_session_changes(void);
 
-/* From hooks.c: a statement begins, an object is executed, a transaction ends. */
+/* From pg_baton.c: a statement begins, an object is executed, a transaction ends. */
 extern void baton_functions_utility_begins(const BatonUtility *utility);
 extern void baton_functions_object_access(ObjectAccessType access, Oid object);
 extern void baton_functions_transaction(void);

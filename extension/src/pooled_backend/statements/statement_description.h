@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * statement_description.h
- *		A prepared statement as bytes: the value of a STATEMENT or UNNAMED item.
+ *		A prepared statement as bytes, and the making of a statement from them.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -11,9 +11,78 @@
 #define BATON_STATEMENT_DESCRIPTION_H
 
 #include "access/tupdesc.h"
+#include "catalog/namespace.h"
 #include "lib/stringinfo.h"
 #include "nodes/parsenodes.h"
+#include "parser/parse_node.h"
 #include "utils/plancache.h"
+
+#include "pg_catalogs.h"
+
+/* ----------------------------------------------------------------
+ *		The settings that literals of a prepared statement were read by.
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Lies in the plan's context, is the argument of its parser setup callback.
+ */
+typedef struct PlanSettings
+{
+	CachedPlanSource *plan;
+	const char *settings;		/* those of its analysis, as one string; NULL:
+								 * it will be analysed by those in force then */
+	bool		shared;			/* that and the path are a common statement's */
+	bool		armed;			/* not analysed here yet: to be, by settings */
+	bool		changed;		/* not what baton_settings_changed() told last */
+	BatonSearchPath path;		/* if armed: the search path it was analysed
+								 * under */
+} PlanSettings;
+
+/* What input functions look at. */
+extern const char *const baton_literal_settings[];
+extern const int baton_literal_settings_count;
+
+/* NULL if the text of the plan holds no literal. */
+extern PlanSettings *baton_settings_find(const CachedPlanSource *plan);
+
+/* The plan has just been analysed, under the settings in force. */
+extern void baton_settings_note(CachedPlanSource *plan);
+
+/*
+ * The plan was made from a description with these settings (NULL: none), and not
+ * analysed.
+ */
+extern void baton_settings_attach(CachedPlanSource *plan, const char *described,
+								  const BatonSearchPath *path);
+
+/* Are its settings others than last time? */
+extern bool baton_settings_changed(CachedPlanSource *plan);
+
+/*
+ * A common statement has settings and search path as they are described, for
+ * plans that refer to it (session_statements.c), which are analysed by these if it
+ * is invalid.
+ */
+extern void baton_settings_make_common(CachedPlanSource *common);
+extern void baton_settings_share(CachedPlanSource *plan, const CachedPlanSource *common);
+
+/* The plan is to be analysed again, as it was first. */
+extern void baton_settings_rearm(CachedPlanSource *plan, const CachedPlanSource *common);
+
+/* Is what the plan was analysed to what the common statement describes? */
+extern bool baton_settings_fit(const CachedPlanSource *plan, const CachedPlanSource *common);
+
+/* The session discards its plans. */
+extern void baton_settings_disarm(CachedPlanSource *plan);
+
+/* Parse analysis of a statement ends (pg_baton.c). */
+extern void baton_settings_analysis_ends(const ParseState *pstate);
+
+/* ----------------------------------------------------------------
+ *		A prepared statement as bytes: the value of a STATEMENT or UNNAMED item.
+ * ----------------------------------------------------------------
+ */
 
 /* flags of a description */
 #define STATEMENT_FROM_SQL 1
@@ -95,5 +164,24 @@ typedef struct Quiet
 
 extern void baton_quiet_begin(Quiet *quiet);
 extern void baton_quiet_end(const Quiet *quiet);
+
+/* ----------------------------------------------------------------
+ *		Making a prepared statement from its description.
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Makes an unsaved plan below the current context; no transaction is needed,
+ * no catalog is looked at.  NULL if the description cannot be understood.
+ */
+extern CachedPlanSource *baton_statement_make(const char *value, Size length,
+											  bool *from_sql);
+
+/*
+ * Turns a saved plan into the one that is described, in place.  False if that
+ * cannot be done; the plan is then as it was.
+ */
+extern bool baton_statement_refill(CachedPlanSource *plan,
+								   const char *value, Size length);
 
 #endif							/* BATON_STATEMENT_DESCRIPTION_H */

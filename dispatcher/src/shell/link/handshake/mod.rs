@@ -1,8 +1,8 @@
 //! The words in shared memory by which dispatcher and backends agree who serves
 //! whom: each step of the dispatcher's that must come in one order.
 //!
-//! The backends' steps are in `backend_state.c`, `idle.c`, `handover.c` and
-//! `cancel.c`. `model.rs` runs these functions against those steps, written
+//! The backends' steps are in `handover.c`, `idle.c` and
+//! `identity.c`. `model.rs` runs these functions against those steps, written
 //! down once more, in every order that the memory model allows (loom): a change
 //! here or there is a change there. What each function promises is said at it.
 //!

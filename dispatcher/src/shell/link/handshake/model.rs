@@ -149,7 +149,7 @@ impl Backend {
 
     // ---- the backend's side ----------------------------------------------------
 
-    /// backend_state.c
+    /// handover.c
     fn baton_state_set(&self, state: u32) {
         self.state.store(state, Relaxed);
         if self.left_out != LeftOut::BackendsBarrier {
@@ -157,7 +157,7 @@ impl Backend {
         }
     }
 
-    /// backend_state.c
+    /// handover.c
     fn baton_state_claim(&self, state_after: u32) -> bool {
         let mut expected = self.state.load(Relaxed);
         while expected != BACKEND_ASSIGNED {
@@ -376,7 +376,7 @@ impl Session {
         }
     }
 
-    /// session_signal (cancel.c): true if what runs is cancelled.
+    /// session_signal (identity.c): true if what runs is cancelled.
     fn signalled(&self, left_out: LeftOut) -> bool {
         if self.signal.swap(0, SeqCst) == 0 {
             return false;
@@ -488,7 +488,7 @@ fn tickets(left_out: LeftOut) {
         let backends: Vec<_> = (0..2)
             .map(|index: usize| {
                 let (room_ticket, retire) = (room_ticket.clone(), retire.clone());
-                // baton_retire_asked (backend_state.c), at some boundary
+                // baton_retire_asked (handover.c), at some boundary
                 thread::spawn(move || {
                     let asked = retire[index].load(Relaxed);
                     if asked == RETIRE_NOT {

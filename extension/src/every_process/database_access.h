@@ -1,0 +1,72 @@
+/*-------------------------------------------------------------------------
+ *
+ * database_access.h
+ *		A role's right to connect to a database, and a statement that needs a
+ *		database without other sessions.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_DATABASE_ACCESS_H
+#define BATON_DATABASE_ACCESS_H
+
+#include "access/htup.h"
+#include "utils/resowner.h"
+
+#include "catalog_watch.h"
+
+/* ----------------------------------------------------------------
+ *		May a role connect to a database?
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * The launcher, for which all logins wait, reads so many rows for the memberships of one
+ * role: a few milliseconds, and some hundred memberships.
+ */
+#define BATON_MEMBERSHIP_ROWS 50000
+
+typedef enum BatonPrivilege
+{
+	BATON_PRIVILEGE_HELD,
+	BATON_PRIVILEGE_MISSING,
+
+	/*
+	 * the list is too long to be read without a database, or there are too
+	 * many roles
+	 */
+	BATON_PRIVILEGE_UNKNOWN,
+} BatonPrivilege;
+
+/*
+ * For a process without a database, within a transaction; `row` is the
+ * database's of pg_database, the role no superuser.  So many rows are read at most to
+ * find what it is a member of, directly or not.
+ */
+extern BatonPrivilege baton_connect_privilege(HeapTuple row, Oid role, int most_rows);
+
+/* Likewise: can all be found that it is a member of, whether it has their privileges or not? */
+extern bool baton_has_few_memberships(Oid role, int most_rows);
+
+/*
+ * In a backend of that database, within a transaction: as CheckMyDatabase in
+ * postinit.c, an ERROR if the authenticated user may not be here (any more).
+ */
+extern void baton_connect_check(void);
+
+/* ----------------------------------------------------------------
+ *		The pool leaves a database that a statement wants for itself.
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * A utility statement begins (pg_baton.c).  Fails as the statement itself
+ * would if sessions of the pool do not leave its database.
+ */
+extern void baton_database_utility_begins(BatonUtility *utility);
+
+/* Resources of a transaction are released (pg_baton.c): lets the database go. */
+extern void baton_database_release(ResourceReleasePhase phase, bool is_top);
+
+#endif							/* BATON_DATABASE_ACCESS_H */

@@ -1,0 +1,663 @@
+/*-------------------------------------------------------------------------
+ *
+ * dispatcher_link.c
+ *		What the server's processes share with the dispatcher: the CONTROL
+ *		memory, and frames over the control socket.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "port/pg_bitutils.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/procsignal.h"
+#include "utils/backend_status.h"
+#include "utils/wait_event.h"
+
+#include "dispatcher_link.h"
+#include "majors.h"
+
+/* ----------------------------------------------------------------
+ *		Asserts, at build time, that this compiler lays out the structures
+ *		of baton_shared.h as that file's numbers say.  The dispatcher asserts
+ *		the same numbers (layout.rs).
+ * ----------------------------------------------------------------
+ */
+
+#define CHECK_SIZE(type, size) \
+	StaticAssertDecl(sizeof(type) == (size), #type " has another size than baton_shared.h says")
+#define CHECK_OFFSET(type, field, offset) \
+	StaticAssertDecl(offsetof(type, field) == (offset), #type "." #field " is not where baton_shared.h says")
+
+CHECK_OFFSET(BatonControl, secret, BATON_CONTROL_OFF_SECRET);
+CHECK_OFFSET(BatonControl, settings_generation, BATON_CONTROL_OFF_SETTINGS_GENERATION);
+CHECK_OFFSET(BatonControl, dispatcher_epoch, BATON_CONTROL_OFF_DISPATCHER_EPOCH);
+CHECK_OFFSET(BatonControl, login_generation, BATON_CONTROL_OFF_LOGIN_GENERATION);
+CHECK_OFFSET(BatonControl, settings_marks, BATON_CONTROL_OFF_SETTINGS_MARKS);
+CHECK_OFFSET(BatonControl, room_ticket, BATON_CONTROL_OFF_ROOM_TICKET);
+CHECK_OFFSET(BatonControl, next_pid, BATON_CONTROL_OFF_NEXT_PID);
+CHECK_OFFSET(BatonControl, identity_offset, BATON_CONTROL_OFF_IDENTITY_OFFSET);
+CHECK_OFFSET(BatonControl, tickets, BATON_CONTROL_OFF_TICKETS);
+CHECK_OFFSET(BatonControl, names_generation, BATON_CONTROL_OFF_NAMES_GENERATION);
+CHECK_OFFSET(BatonControl, login_changes, BATON_CONTROL_OFF_LOGIN_CHANGES);
+CHECK_OFFSET(BatonControl, tenant_offset, BATON_CONTROL_OFF_TENANT_OFFSET);
+CHECK_SIZE(BatonBackendSlot, BATON_BACKEND_SLOT_SIZE);
+CHECK_OFFSET(BatonBackendSlot, cancel, BATON_BACKEND_OFF_CANCEL);
+CHECK_OFFSET(BatonBackendSlot, state_since_us, BATON_BACKEND_OFF_STATE_SINCE);
+CHECK_OFFSET(BatonBackendSlot, pool, BATON_BACKEND_OFF_POOL);
+CHECK_OFFSET(BatonBackendSlot, retire, BATON_BACKEND_OFF_RETIRE);
+CHECK_OFFSET(BatonBackendSlot, served, BATON_BACKEND_OFF_SERVED);
+CHECK_SIZE(BatonPoolSlot, BATON_POOL_SLOT_SIZE);
+CHECK_SIZE(BatonTenantSlot, BATON_TENANT_SLOT_SIZE);
+CHECK_OFFSET(BatonTenantSlot, memory_left, BATON_TENANT_OFF_MEMORY_LEFT);
+CHECK_OFFSET(BatonTenantSlot, completed, BATON_TENANT_OFF_COMPLETED);
+CHECK_OFFSET(BatonTenantSlot, user_name, BATON_TENANT_OFF_USER_NAME);
+CHECK_SIZE(BatonSessionSlot, BATON_SESSION_SLOT_SIZE);
+CHECK_OFFSET(BatonSessionSlot, state, BATON_SESSION_OFF_STATE);
+CHECK_OFFSET(BatonSessionSlot, transactions, BATON_SESSION_OFF_TRANSACTIONS);
+CHECK_SIZE(BatonTls, BATON_TLS_SIZE);
+CHECK_SIZE(BatonIdentity, BATON_IDENTITY_SIZE);
+CHECK_OFFSET(BatonIdentity, pid, BATON_IDENTITY_OFF_PID);
+CHECK_OFFSET(BatonIdentity, peer_address, BATON_IDENTITY_OFF_PEER_ADDRESS);
+CHECK_OFFSET(BatonIdentity, application_name, BATON_IDENTITY_OFF_APPLICATION_NAME);
+CHECK_SIZE(BatonStatementCounter, BATON_COUNTER_SLOT_SIZE);
+CHECK_SIZE(BatonSessionRecord, BATON_RECORD_SIZE);
+CHECK_OFFSET(BatonSessionRecord, cancel_pid, BATON_RECORD_OFF_CANCEL_PID);
+CHECK_OFFSET(BatonSessionRecord, login_time_us, BATON_RECORD_OFF_LOGIN_TIME);
+CHECK_OFFSET(BatonSessionRecord, peer_family, BATON_RECORD_OFF_PEER_FAMILY);
+CHECK_OFFSET(BatonSessionRecord, peer_address, BATON_RECORD_OFF_PEER_ADDRESS);
+CHECK_OFFSET(BatonSessionRecord, peer_scope, BATON_RECORD_OFF_PEER_SCOPE);
+CHECK_OFFSET(BatonSessionRecord, authenticated, BATON_RECORD_OFF_AUTHENTICATED);
+StaticAssertDecl(BATON_ARENA_OFF_ACCOUNTS + 8 * BATON_ARENA_ACCOUNTS == BATON_ARENA_HEADER_SIZE,
+				 "the accounts end with the header");
+CHECK_OFFSET(BatonSessionRecord, account, BATON_RECORD_OFF_ACCOUNT);
+CHECK_OFFSET(BatonSessionRecord, start_settings, BATON_RECORD_OFF_START_SETTINGS);
+CHECK_OFFSET(BatonSessionRecord, settings_marks, BATON_RECORD_OFF_SETTINGS_MARKS);
+CHECK_OFFSET(BatonSessionRecord, first_statement,
+			 BATON_RECORD_OFF_FIRST_STATEMENT);
+CHECK_OFFSET(BatonSessionRecord, cancel_key, BATON_RECORD_OFF_CANCEL_KEY);
+CHECK_SIZE(BatonItem, BATON_ITEM_SIZE);
+CHECK_SIZE(BatonEntry, BATON_ENTRY_HEADER_SIZE);
+CHECK_SIZE(BatonFrame, BATON_FRAME_HEADER_SIZE);
+
+/* what baton_atomic_u32 and baton_atomic_u64 (dispatcher_link.h) rely on */
+CHECK_SIZE(pg_atomic_uint32, sizeof(uint32_t));
+CHECK_SIZE(pg_atomic_uint64, sizeof(uint64_t));
+
+/* ----------------------------------------------------------------
+ *		Creation of the CONTROL memory, and access to its parts.
+ *
+ * The postmaster creates it once, as a memfd, while it loads the library;
+ * every child inherits mapping and descriptor by fork.  It is not part of
+ * PostgreSQL's shared memory, because the dispatcher, which is no child of
+ * the postmaster's in PostgreSQL's sense, must map it too, and because it has
+ * to survive a crash restart: idle sessions do.
+ *
+ * Invariant: its size and layout never change once it exists; the kernel sees
+ * to its size.  Every process has its own copy of the header as the postmaster
+ * made it (BatonControlMade, inherited by fork), and computes addresses from
+ * that alone: the header itself can be written by all who have mapped it, the
+ * dispatcher among them.  What is an index in the memory is checked against that
+ * copy where it is used; a wrong one costs the process that meets it, and the
+ * server does not crash.  A word that is checked is read once, by an atomic read,
+ * for which a compiler makes one: the next might find another there.
+ * ----------------------------------------------------------------
+ */
+
+/* Prepared statements of all sessions together; sparse, 32 bytes each. */
+#define BATON_COUNTER_SLOTS (4 * 1024 * 1024)
+
+BatonControl *BatonControlMemory = NULL;
+BatonControl BatonControlMade;
+int			BatonControlFd = -1;
+
+void
+baton_control_create(int session_slots)
+{
+	Size		backend_offset = BATON_CONTROL_HEADER_SIZE;
+	Size		pool_offset;
+	Size		tenant_offset;
+	Size		session_offset;
+	Size		counter_offset;
+	Size		identity_offset;
+	Size		pid_offset;
+	Size		query_offset;
+	Size		total;
+
+	/* each pool has a session or a backend (docs/design/pools.md) */
+	uint32		pool_slots = session_slots + MaxConnections;
+	uint32		pid_entries = pg_nextpower2_32(Max(session_slots * 4, 1024));
+	uint32		random;
+	void	   *address;
+	BatonControl *control;
+
+	Assert(!IsUnderPostmaster);
+
+	pool_offset = backend_offset + (Size) MaxConnections * BATON_BACKEND_SLOT_SIZE;
+	tenant_offset = pool_offset + (Size) pool_slots * BATON_POOL_SLOT_SIZE;
+	session_offset = tenant_offset + (Size) pool_slots * BATON_TENANT_SLOT_SIZE;
+	counter_offset = session_offset + (Size) session_slots * BATON_SESSION_SLOT_SIZE;
+	identity_offset = counter_offset + (Size) BATON_COUNTER_SLOTS * BATON_COUNTER_SLOT_SIZE;
+	pid_offset = identity_offset + (Size) session_slots * BATON_IDENTITY_SIZE;
+	query_offset = pid_offset + (Size) pid_entries * sizeof(uint32);
+	total = query_offset + (Size) session_slots * pgstat_track_activity_query_size;
+	total = TYPEALIGN(BATON_CONTROL_HEADER_SIZE, total);
+
+	BatonControlFd = memfd_create("pg_baton control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (BatonControlFd < 0)
+		ereport(FATAL,
+				(errcode_for_file_access(),
+				 errmsg("could not create the shared memory of pg_baton: %m")));
+
+	/* The pages of regions that nobody touches are never allocated. */
+	if (ftruncate(BatonControlFd, total) != 0)
+		ereport(FATAL,
+				(errcode_for_file_access(),
+				 errmsg("could not size the shared memory of pg_baton to %zu bytes: %m", total)));
+
+	/* to shorten it would be a SIGBUS for every process of the server */
+	if (fcntl(BatonControlFd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+		ereport(FATAL,
+				(errcode_for_file_access(),
+				 errmsg("could not seal the shared memory of pg_baton: %m")));
+
+	address = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED, BatonControlFd, 0);
+	if (address == MAP_FAILED)
+		ereport(FATAL,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("could not map the shared memory of pg_baton: %m")));
+
+	/* fd.c must know of a descriptor that stays open (set_max_safe_fds) */
+	ReserveExternalFD();
+
+	control = (BatonControl *) address;
+	control->magic = BATON_MAGIC;
+	control->layout_version = BATON_LAYOUT_VERSION;
+	control->backend_slots = MaxConnections;
+	control->pool_slots = pool_slots;
+	control->session_slots = session_slots;
+	control->counter_slots = BATON_COUNTER_SLOTS;
+	control->postmaster_pid = PostmasterPid;
+	control->backend_offset = backend_offset;
+	control->pool_offset = pool_offset;
+	control->tenant_offset = tenant_offset;
+	control->session_offset = session_offset;
+	control->counter_offset = counter_offset;
+	control->identity_offset = identity_offset;
+	control->pid_offset = pid_offset;
+	control->pid_entries = pid_entries;
+	control->query_offset = query_offset;
+	control->query_size = pgstat_track_activity_query_size;
+	control->total_size = total;
+	control->settings_generation = 1;
+	if (!pg_strong_random(&control->secret, sizeof(control->secret)))
+		ereport(FATAL,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate a random secret for pg_baton")));
+
+	/* a number from before the server's last start is nobody's, as a rule */
+	if (!pg_strong_random(&random, sizeof(random)))
+		random = 0;
+	control->next_pid = BATON_FIRST_PID + (random >> 2);
+
+	BatonControlMemory = control;
+	BatonControlMade = *control;
+}
+
+/*
+ * The server starts again after a crash, and whoever crashed may have written
+ * anything anywhere; or a dispatcher is about to start, which knows of the memory
+ * what its header says.  What never changes is put right.  What changes is the
+ * dispatcher's to sort out: each slot of a backend that has ended is cleared when
+ * its connection ends, and a session that no backend can have is none's
+ * (leave.rs).
+ */
+void
+baton_control_restore(void)
+{
+	BatonControl *control = BatonControlMemory;
+	const BatonControl *made = &BatonControlMade;
+	bool		was_damaged;
+
+	if (control == NULL)
+		return;
+	was_damaged = memcmp(control, made, offsetof(BatonControl, settings_generation)) != 0 ||
+		control->pid_entries != made->pid_entries ||
+		control->query_size != made->query_size ||
+		control->identity_offset != made->identity_offset ||
+		control->pid_offset != made->pid_offset ||
+		control->query_offset != made->query_offset ||
+		control->tenant_offset != made->tenant_offset;
+
+	memcpy(control, made, offsetof(BatonControl, settings_generation));
+	control->pid_entries = made->pid_entries;
+	control->query_size = made->query_size;
+	control->identity_offset = made->identity_offset;
+	control->pid_offset = made->pid_offset;
+	control->query_offset = made->query_offset;
+	control->tenant_offset = made->tenant_offset;
+	if (was_damaged)
+		ereport(LOG,
+				(errmsg("the shared memory of pg_baton was damaged, its header has been restored")));
+}
+
+/* Part `index` of `count` of that size, from that offset on. */
+static inline void *
+part(const char *what, uint64 offset, uint32 index, uint32 count, Size size)
+{
+	if (unlikely(index >= count))
+		elog(FATAL, "%s %u of pg_baton is out of range", what, index);
+	return (char *) BatonControlMemory + offset + (Size) index * size;
+}
+
+BatonBackendSlot *
+baton_backend_slot(uint32 index)
+{
+	return part("backend slot", BatonControlMade.backend_offset, index,
+				BatonControlMade.backend_slots, BATON_BACKEND_SLOT_SIZE);
+}
+
+BatonPoolSlot *
+baton_pool_slot(uint32 index)
+{
+	return part("pool slot", BatonControlMade.pool_offset, index,
+				BatonControlMade.pool_slots, BATON_POOL_SLOT_SIZE);
+}
+
+BatonTenantSlot *
+baton_tenant_slot(uint32 index)
+{
+	return part("tenant slot", BatonControlMade.tenant_offset, index,
+				BatonControlMade.pool_slots, BATON_TENANT_SLOT_SIZE);
+}
+
+BatonSessionSlot *
+baton_session_slot_at(uint32 index)
+{
+	return part("session slot", BatonControlMade.session_offset, index,
+				BatonControlMade.session_slots, BATON_SESSION_SLOT_SIZE);
+}
+
+bool
+baton_session_is_named(uint64 session)
+{
+	return session != 0 && (uint32) session < BatonControlMade.session_slots &&
+		baton_session_slot_at((uint32) session)->id == session;
+}
+
+BatonSessionSlot *
+baton_session_slot(uint64 session)
+{
+	BatonSessionSlot *slot = baton_session_slot_at((uint32) session);
+
+	if (unlikely(slot->id != session))
+		elog(FATAL, "session slot %u of pg_baton is another session's", (uint32) session);
+	return slot;
+}
+
+BatonIdentity *
+baton_identity(uint32 index)
+{
+	return part("identity", BatonControlMade.identity_offset, index,
+				BatonControlMade.session_slots, BATON_IDENTITY_SIZE);
+}
+
+uint32
+baton_identities_used(void)
+{
+	uint32		used = pg_atomic_read_u32(baton_atomic_u32(BatonControlMemory->identities_used));
+
+	return Min(used, BatonControlMade.session_slots);
+}
+
+char *
+baton_query_text(uint32 index)
+{
+	return part("query", BatonControlMade.query_offset, index,
+				BatonControlMade.session_slots, BatonControlMade.query_size);
+}
+
+uint32 *
+baton_pid_entry(int pid)
+{
+	return part("process ID", BatonControlMade.pid_offset,
+				(uint32) pid % BatonControlMade.pid_entries,
+				BatonControlMade.pid_entries, sizeof(uint32));
+}
+
+BatonStatementCounter *
+baton_counter(uint32 index)
+{
+	return part("statement counter", BatonControlMade.counter_offset, index,
+				BatonControlMade.counter_slots, BATON_COUNTER_SLOT_SIZE);
+}
+
+/* ----------------------------------------------------------------
+ *		Frames between a backend and the dispatcher, over SOCK_SEQPACKET.
+ *
+ * A packet is a frame, so a read is either a whole frame or nothing; there is
+ * no state to keep between reads.  Sending waits while the dispatcher is busy;
+ * it always reads, and if it dies the send fails at once with EPIPE.
+ *
+ * No system call here blocks.  Whoever waits for the dispatcher serves
+ * interrupts meanwhile: a statement that waits for all processes of the server
+ * (WaitForProcSignalBarrier, procsignal.c: DROP DATABASE, for one) must not wait
+ * for the dispatcher, which may wait for that statement; and who is told to
+ * end ends.
+ *
+ * Descriptors that come with a frame belong to whoever called receive.  Of a
+ * packet that is no frame they are closed, and so are those that come in part.
+ * ----------------------------------------------------------------
+ */
+
+/* How long to wait for a dispatcher that does not accept, and how often. */
+#define CONNECT_LIMIT_MS 10000
+#define CONNECT_STEP_MS 10
+
+/*
+ * A descriptor of the sender's process (linux/socket.h, Linux 6.5).  It comes along
+ * where somebody has asked for it (SO_PASSPIDFD): whoever else has this end.
+ */
+#ifndef SCM_PIDFD
+#define SCM_PIDFD 4
+#endif
+
+/* A process that ends waits no longer than this with its last words. */
+#define EXIT_LIMIT_MS 10000
+
+static void (*look_also) (void) = NULL;
+
+void
+baton_channel_look_also(void (*look) (void))
+{
+	look_also = look;
+}
+
+/*
+ * Waits for the socket, or for an interrupt, which is served.  While the process
+ * exits none is (proc_exit_prepare, ipc.c, holds them off), but others may
+ * wait for this one to have seen a barrier.
+ */
+static void
+wait_for(int fd, uint32 event, long timeout_ms)
+{
+	(void) WaitLatchOrSocket(MyLatch,
+							 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | event |
+							 (timeout_ms >= 0 ? WL_TIMEOUT : 0),
+							 fd, timeout_ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	if (proc_exit_inprogress && ProcSignalBarrierPending)
+		ProcessProcSignalBarrier();
+	CHECK_FOR_INTERRUPTS();
+	if (look_also != NULL)
+		look_also();
+}
+
+/* How long a send may wait: what the socket's owner has set; -1: for ever. */
+static long
+send_limit_ms(int fd)
+{
+	struct timeval limit;
+	socklen_t	length = sizeof(limit);
+	long		limit_ms = 0;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, &length) == 0)
+		limit_ms = limit.tv_sec * 1000L + limit.tv_usec / 1000;
+	if (proc_exit_inprogress && (limit_ms == 0 || limit_ms > EXIT_LIMIT_MS))
+		limit_ms = EXIT_LIMIT_MS;
+	return limit_ms > 0 ? limit_ms : -1;
+}
+
+int
+baton_channel_connect(void)
+{
+	struct sockaddr_un address;
+
+	memset(&address, 0, sizeof(address));
+	address.sun_family = AF_UNIX;
+	strlcpy(address.sun_path, BATON_CONTROL_SOCKET, sizeof(address.sun_path));
+	for (int waited_ms = 0;; waited_ms += CONNECT_STEP_MS)
+	{
+		int			save_errno;
+		int			fd;
+
+		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		if (fd < 0)
+			return -1;
+		if (connect(fd, (struct sockaddr *) &address, sizeof(address)) == 0)
+			return fd;
+		save_errno = errno;
+		close(fd);
+		errno = save_errno;
+		/* a full backlog is EAGAIN, and nothing tells when it is not any more */
+		if (errno != EAGAIN || waited_ms >= CONNECT_LIMIT_MS)
+			return -1;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 CONNECT_STEP_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* One packet; false if the other end is gone.  Waits for room. */
+static bool
+send_frame(int fd, const BatonFrame *frame, const char *payload)
+{
+	int64		since_us = 0;
+	struct iovec parts[2];
+	struct msghdr message;
+
+	parts[0].iov_base = unconstify(BatonFrame *, frame);
+	parts[0].iov_len = sizeof(BatonFrame);
+	parts[1].iov_base = unconstify(char *, payload);
+	parts[1].iov_len = frame->length;
+
+	memset(&message, 0, sizeof(message));
+	message.msg_iov = parts;
+	message.msg_iovlen = frame->length > 0 ? 2 : 1;
+
+	for (;;)
+	{
+		long		left_ms;
+
+		if (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+			return true;
+		if (errno == EINTR)
+			continue;
+		if (errno != EAGAIN && errno != EWOULDBLOCK)
+			return false;
+
+		left_ms = send_limit_ms(fd);
+		if (since_us == 0)
+			since_us = baton_monotonic_us();
+		else if (left_ms >= 0)
+		{
+			left_ms -= (long) ((baton_monotonic_us() - since_us) / 1000);
+			if (left_ms <= 0)
+				return false;
+		}
+		wait_for(fd, WL_SOCKET_WRITEABLE, left_ms);
+	}
+}
+
+bool
+baton_channel_send(int fd, uint16 type, uint64 session,
+				   const char *payload, Size length)
+{
+	const Size	most = BATON_FRAME_MAX - sizeof(BatonFrame);
+
+	for (;;)
+	{
+		BatonFrame	frame;
+		Size		now = Min(length, most);
+
+		frame.type = type;
+		frame.flags = now < length ? BATON_FRAME_MORE : 0;
+		frame.length = (uint32) now;
+		frame.session = session;
+		if (!send_frame(fd, &frame, payload))
+			return false;
+		if (now == length)
+			return true;
+		payload += now;
+		length -= now;
+	}
+}
+
+BatonReceived
+baton_channel_await(int fd, BatonIncoming *incoming)
+{
+	BatonReceived received;
+
+	while ((received = baton_channel_receive(fd, incoming)) == BATON_RECEIVED_NOTHING)
+		wait_for(fd, WL_SOCKET_READABLE, -1);
+	return received;
+}
+
+int
+baton_descriptors_take(struct msghdr *message, int *descriptors, int most)
+{
+	bool		is_whole = (message->msg_flags & MSG_CTRUNC) == 0;
+	struct cmsghdr *header;
+	int			taken = 0;
+
+	for (header = CMSG_FIRSTHDR(message); header != NULL;
+		 header = CMSG_NXTHDR(message, header))
+	{
+		bool		is_wanted = header->cmsg_type == SCM_RIGHTS;
+		int			count;
+
+		if (header->cmsg_level != SOL_SOCKET || (!is_wanted && header->cmsg_type != SCM_PIDFD))
+			continue;
+		count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (int i = 0; i < count; i++)
+		{
+			int			descriptor;
+
+			memcpy(&descriptor, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+			if (is_wanted && taken < most)
+				descriptors[taken++] = descriptor;
+			else
+			{
+				close(descriptor);
+				is_whole &= !is_wanted;
+			}
+		}
+	}
+	if (is_whole)
+		return taken;
+	while (taken > 0)
+		close(descriptors[--taken]);
+	return 0;
+}
+
+void
+baton_incoming_close(BatonIncoming *incoming)
+{
+	while (incoming->descriptor_count > 0)
+		close(incoming->descriptors[--incoming->descriptor_count]);
+}
+
+BatonReceived
+baton_channel_receive(int fd, BatonIncoming *incoming)
+{
+	static char buffer[BATON_FRAME_MAX];
+	struct iovec part;
+	struct msghdr message;
+	union
+	{
+		struct cmsghdr align;
+		char		bytes[CMSG_SPACE(sizeof(int) * BATON_FRAME_DESCRIPTORS)];
+	}			ancillary;
+	ssize_t		received;
+
+	part.iov_base = buffer;
+	part.iov_len = sizeof(buffer);
+	memset(&message, 0, sizeof(message));
+	message.msg_iov = &part;
+	message.msg_iovlen = 1;
+	message.msg_control = ancillary.bytes;
+	message.msg_controllen = sizeof(ancillary.bytes);
+
+	incoming->descriptor_count = 0;
+	received = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	if (received < 0)
+	{
+		if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
+			return BATON_RECEIVED_NOTHING;
+		return BATON_RECEIVED_CLOSED;
+	}
+
+	incoming->descriptor_count = baton_descriptors_take(&message, incoming->descriptors,
+														BATON_FRAME_DESCRIPTORS);
+	memset(&incoming->frame, 0, sizeof(BatonFrame));
+	if (received >= (ssize_t) sizeof(BatonFrame))
+		memcpy(&incoming->frame, buffer, sizeof(BatonFrame));
+	if (received < (ssize_t) sizeof(BatonFrame) ||
+		incoming->frame.length != received - sizeof(BatonFrame))
+	{
+		/* the other end is gone, or no dispatcher of ours */
+		baton_incoming_close(incoming);
+		return BATON_RECEIVED_CLOSED;
+	}
+	incoming->payload = buffer + sizeof(BatonFrame);
+	return BATON_RECEIVED_FRAME;
+}
+
+/* ----------------------------------------------------------------
+ *		A question to the dispatcher (HELLO_QUERY), and its answer.
+ *
+ * Who asks opens a connection of his own to the control socket, and closes it:
+ * the views when the answer is whole (views.c), a statement that wants a
+ * database when its transaction ends (database_access.c).  What a missing answer
+ * means is theirs to say, too.
+ * ----------------------------------------------------------------
+ */
+
+void
+baton_question_init(StringInfo message, uint32 what)
+{
+	initStringInfo(message);
+	baton_wire_u32(message, BATON_LAYOUT_VERSION);
+	baton_wire_u64(message, BatonControlMade.secret);
+	baton_wire_u32(message, what);
+}
+
+BatonReceived
+baton_answer_next(int fd, int timeout_ms, BatonIncoming *incoming)
+{
+	int64		give_up_us = baton_monotonic_us() + (int64) timeout_ms * 1000;
+
+	for (;;)
+	{
+		BatonReceived received = baton_channel_receive(fd, incoming);
+		long		left;
+
+		if (received != BATON_RECEIVED_NOTHING)
+		{
+			/* none is asked for */
+			baton_incoming_close(incoming);
+			return received;
+		}
+		left = baton_ms_until(give_up_us);
+		if (left <= 0)
+			return BATON_RECEIVED_NOTHING;
+		(void) WaitLatchOrSocket(MyLatch,
+								 WL_LATCH_SET | WL_SOCKET_READABLE | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+								 fd, left, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}

@@ -1,0 +1,53 @@
+/*-------------------------------------------------------------------------
+ *
+ * pid_messages.h
+ *		Process IDs in messages: log lines, reports of deadlocks, notifications.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_PID_MESSAGES_H
+#define BATON_PID_MESSAGES_H
+
+#include "access/xact.h"
+
+#include "catalog_watch.h"
+
+/* ----------------------------------------------------------------
+ *		Lines of the server's log bear their session's ID.
+ * ----------------------------------------------------------------
+ */
+
+/* From emit_log_hook (pg_baton.c): writes the line, if it is a session's. */
+extern void baton_pid_log(ErrorData *edata);
+
+/* ----------------------------------------------------------------
+ *		Reports of deadlocks name sessions.
+ * ----------------------------------------------------------------
+ */
+
+/* From emit_log_hook (pg_baton.c): for backends that are no pooled ones. */
+extern void baton_deadlock_log(ErrorData *edata);
+
+/* At each boundary: PostgresMain forgets it with every error. */
+extern void baton_deadlock_watch(void);
+
+/* ----------------------------------------------------------------
+ *		A notification names the session that sent it.
+ * ----------------------------------------------------------------
+ */
+
+/* From pg_baton.c; the first two in the postmaster. */
+extern void baton_notify_request_shmem(void);
+extern void baton_notify_start_shmem(void);
+extern void baton_notify_transaction(XactEvent event);
+extern void baton_notify_utility_begins(const BatonUtility *utility);
+
+/*
+ * A NotificationResponse as its client shall have it: palloc'd, NULL if it is
+ * right as it is.
+ */
+extern char *baton_notify_name_sender(const char *message, size_t length);
+
+#endif							/* BATON_PID_MESSAGES_H */

@@ -1,0 +1,302 @@
+/*-------------------------------------------------------------------------
+ *
+ * pg_roles.c
+ *		PostgreSQL's authenticated user (miscinit.c, acl.c): another one in a
+ *		running backend.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <dlfcn.h>
+
+#include "access/parallel.h"
+#include "access/transam.h"
+#include "catalog/pg_class.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+
+#include "pg_catalogs.h"
+#include "pg_program.h"
+#include "pg_roles.h"
+#include "self_check.h"
+
+/* ----------------------------------------------------------------
+ *		What PostgreSQL's caches hold of one role's rights, forgotten for another's.
+ *
+ * Problem: where the planner puts the body of a function in SQL in the place of a call,
+ * it checks EXECUTE for the role that plans (inline_function, clauses.c), and nothing
+ * checks it again.  The caches of the process that hold such expressions know no role:
+ * index expressions and predicates, partition keys (relcache.c, partcache.c) and
+ * constraints of domains (typcache.c).  Statements and functions are told apart by role
+ * (statement_environment.c, function_table.c).
+ *
+ * Decision: they are dropped when the authenticated user changes.  Of relations those whose
+ * entries hold any such expression, found by a walk through the relation cache.  The work is
+ * bounded by what the process has used.  The catalogs are not read: the expressions in them
+ * are as many and as long as any role that may create a table likes.  Only if a user's
+ * function has been looked up or executed since the last walk: none has been inlined, or
+ * executed for its constant result, without that (pg_baton.c).  What the server's own functions
+ * are inlined to is no secret, and each role may write it itself.
+ *
+ * What PostgreSQL 15 to 18 guarantee: the relation cache is a hash table named "Relcache by
+ * OID" of RelIdCacheEnt (relcache.c), which is found as pg_program.c says and compared with
+ * what RelationIdGetRelation() returns.  RelationCacheInvalidateEntry() removes an entry
+ * that is not in use, as a message of an invalidation would.  A partition's constraint
+ * (rd_partcheck) is a copy of its parent's key, in an entry of its own.  A cast of PL/pgSQL's
+ * (get_cast_hashentry, pl_exec.c), which is kept as well, has nothing inlined: its argument
+ * is a CaseTestExpr (inline_function).
+ * ----------------------------------------------------------------
+ */
+
+/* As relcache.c has it. */
+typedef struct RelIdCacheEnt
+{
+	Oid			reloid;
+	Relation	reldesc;
+} RelIdCacheEnt;
+
+static HTAB *relation_cache = NULL;
+
+/* A user's function may be in what an entry holds. */
+static bool functions_used = true;
+
+void
+baton_role_caches_function(Oid function)
+{
+	if (function >= FirstNormalObjectId)
+		functions_used = true;
+}
+
+static bool
+is_relation_cache(HTAB *table)
+{
+	Oid			oid = RelationRelationId;
+	RelIdCacheEnt *entry;
+	Relation	relation;
+	bool		is_it;
+
+	relation = RelationIdGetRelation(oid);
+	entry = hash_search(table, &oid, HASH_FIND, NULL);
+	is_it = entry != NULL && entry->reloid == oid && entry->reldesc == relation;
+	RelationClose(relation);
+	return is_it;
+}
+
+const char *
+baton_role_caches_attach(void)
+{
+	HTAB	   *table;
+
+	if (relation_cache != NULL)
+		return NULL;			/* done before */
+	table = baton_hash_find("Relcache by OID");
+	if (table == NULL || !is_relation_cache(table))
+		return "the relation cache is not where it is expected";
+	relation_cache = table;
+	return NULL;
+}
+
+static void
+forget_expressions(void)
+{
+	HASH_SEQ_STATUS walk;
+	RelIdCacheEnt *entry;
+	List	   *relations = NIL;
+	ListCell   *cell;
+
+	hash_seq_init(&walk, relation_cache);
+	while ((entry = hash_seq_search(&walk)) != NULL)
+	{
+		Relation	relation = entry->reldesc;
+
+		/* no catalog has any */
+		if (entry->reloid < FirstNormalObjectId)
+			continue;
+		if (relation->rd_indexprs != NIL || relation->rd_indpred != NIL ||
+			relation->rd_partkey != NULL || relation->rd_partcheck != NIL)
+			relations = lappend_oid(relations, entry->reloid);
+	}
+
+	/*
+	 * not in the walk, of which more than the entry it has come to may be
+	 * removed
+	 */
+	foreach(cell, relations)
+		RelationCacheInvalidateEntry(lfirst_oid(cell));
+	list_free(relations);
+}
+
+void
+baton_role_caches_forget(void)
+{
+	if (functions_used)
+		forget_expressions();
+	functions_used = false;
+	baton_catalog_forget_domains();
+}
+
+/* ----------------------------------------------------------------
+ *		Another authenticated user in a running backend.
+ *
+ * Problem: InitializeSessionUserId() (miscinit.c) sets AuthenticatedUserId once, at a
+ * backend's start.  SET SESSION AUTHORIZATION does not change it, and it decides who may
+ * use that command, what RESET returns to, and MyProc->roleId.
+ *
+ * What PostgreSQL guarantees: a parallel worker takes its leader's user over by
+ * SetAuthenticatedUserId() (miscinit.c; ParallelWorkerMain in parallel.c), which only
+ * sets that variable and MyProc->roleId; in 15 and 16 the superuser's flag, too.  The
+ * rest of InitializeSessionUserId() is SetConfigOption() of session_authorization with
+ * PGC_S_OVERRIDE, which replaces a value and a reset value of that source, and pushes no
+ * stack entry (makeDefault in set_config_option).  Its check hook (variable.c, 15 to 18)
+ * finds the role by its name; but while InitializingParallelWorker is set it takes the
+ * state of the process, without a look at the catalogs, for a leader's role may have been
+ * renamed or dropped.
+ * SetAuthenticatedUserId() came with 15.9, 16.5 and 17.1; in releases before a backend
+ * has one role for life.
+ *
+ * Decision: these two, as a parallel worker does it, and not InitializeSessionUserId(), whose
+ * login checks (rolcanlogin, rolconnlimit) are FATAL.  A session has logged in: on the
+ * server's own port nobody would ask it again, whatever has become of its role, and
+ * session_authorization and is_superuser stay what they were at its login.
+ *
+ * Builds with assertions need AuthenticatedUserId to be invalid before.  The variable is
+ * static; GetAuthenticatedUserId() loads it, and the first load relative to the
+ * instruction pointer in its code is that load.  The address is used only if it lies in
+ * the server's data and the function returns what is written there.
+ *
+ * docs/design/roles.md lists what else belongs to a role.
+ * ----------------------------------------------------------------
+ */
+
+/* SetAuthenticatedUserId(), which not all releases have. */
+static void *set_authenticated_user = NULL;
+
+#ifdef USE_ASSERT_CHECKING
+
+static Oid *authenticated_user = NULL;
+
+/* mov register, [rip + offset]: opcode 8b, mod 00, r/m 101 */
+static Oid *
+variable_loaded_by(const uint8 *code)
+{
+#if defined(__x86_64__)
+	for (int i = 0; i < 48; i++)
+	{
+		int32		offset;
+
+		if (code[i] != 0x8b || (code[i + 1] & 0xc7) != 0x05)
+			continue;
+		memcpy(&offset, code + i + 2, sizeof(offset));
+		return (Oid *) (code + i + 2 + sizeof(offset) + offset);
+	}
+#endif
+	return NULL;
+}
+
+static bool
+is_authenticated_user(Oid *variable)
+{
+	BatonProgramData data;
+	Oid			before = GetAuthenticatedUserId();
+	bool		follows;
+
+	if (variable == NULL || !baton_program_data(&data) ||
+		(uintptr_t) variable < data.start || (uintptr_t) (variable + 1) > data.end ||
+		*variable != before)
+		return false;
+	*variable = before ^ 1;
+	follows = GetAuthenticatedUserId() == (before ^ 1);
+	*variable = before;
+	return follows;
+}
+
+static const char *
+find_authenticated_user(void)
+{
+	Oid		   *variable = variable_loaded_by((const uint8 *) GetAuthenticatedUserId);
+
+	if (!is_authenticated_user(variable))
+		return "the authenticated user is not where it is expected";
+	authenticated_user = variable;
+	return NULL;
+}
+
+static void
+forget_authenticated_user(void)
+{
+	if (authenticated_user == NULL)
+		elog(FATAL, "the authenticated user cannot be changed in this process");
+	*authenticated_user = InvalidOid;
+}
+
+#else
+
+static const char *
+find_authenticated_user(void)
+{
+	return NULL;
+}
+
+static void
+forget_authenticated_user(void)
+{
+}
+
+#endif
+
+bool
+baton_roles_can_change(void)
+{
+	return dlsym(RTLD_DEFAULT, "SetAuthenticatedUserId") != NULL &&
+		!baton_self_check_is_broken("roles") &&
+		!baton_self_check_has_failed(BATON_COSTS_ROLES) &&
+		!baton_self_check_has_failed(BATON_COSTS_POOLING);
+}
+
+const char *
+baton_role_switch_attach(void)
+{
+	set_authenticated_user = dlsym(RTLD_DEFAULT, "SetAuthenticatedUserId");
+	if (set_authenticated_user == NULL)
+		return "the authenticated user cannot be set in this minor release";
+	return find_authenticated_user();
+}
+
+void
+baton_role_switch(Oid role, const char *name, bool is_superuser)
+{
+	Assert(!OidIsValid(GetCurrentRoleId()));
+
+	forget_authenticated_user();
+#if PG_VERSION_NUM >= 170000
+	((void (*) (Oid)) set_authenticated_user) (role);
+#else
+	((void (*) (Oid, bool)) set_authenticated_user) (role, is_superuser);
+#endif
+	SetSessionAuthorization(role, is_superuser);
+	InitializingParallelWorker = true;
+	PG_TRY();
+	{
+		SetConfigOption("session_authorization", name, PGC_BACKEND, PGC_S_OVERRIDE);
+	}
+	PG_FINALLY();
+	{
+		InitializingParallelWorker = false;
+	}
+	PG_END_TRY();
+}
+
+bool
+baton_role_is_in_force(Oid role)
+{
+	return GetAuthenticatedUserId() == role && GetSessionUserId() == role &&
+		GetOuterUserId() == role && GetUserId() == role && MyProc->roleId == role;
+}

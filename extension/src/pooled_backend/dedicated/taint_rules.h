@@ -1,0 +1,88 @@
+/*-------------------------------------------------------------------------
+ *
+ * taint_rules.h
+ *		What an administrator lists: libraries and parameters that dedicate a
+ *		backend.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BATON_TAINT_RULES_H
+#define BATON_TAINT_RULES_H
+
+#include "nodes/pg_list.h"
+#include "utils/palloc.h"
+
+#include "pg_program.h"
+
+/* ----------------------------------------------------------------
+ *		A parameter's list of names, taken apart once for each value.
+ * ----------------------------------------------------------------
+ */
+
+/* Of one parameter; static, all zero at first but for `split`. */
+typedef struct BatonParsedList
+{
+	/* SplitIdentifierString or SplitGUCList */
+	bool		(*split) (char *text, char separator, List **names);
+	MemoryContext context;
+	char	   *value;			/* what was taken apart; NULL: nothing */
+	List	   *names;			/* char * */
+} BatonParsedList;
+
+/* The names in `value`, good until this is asked with another value. */
+extern List *baton_parsed_list(BatonParsedList *parsed, const char *value);
+
+/* Is the name, which may be NULL, among those in `value`? */
+extern bool baton_parsed_list_has(BatonParsedList *parsed, const char *value, const char *name);
+
+/* ----------------------------------------------------------------
+ *		Libraries of which nobody has said that they keep nothing.
+ * ----------------------------------------------------------------
+ */
+
+/* Once, at attach.  NULL, or why this backend cannot pool. */
+extern const char *baton_taint_library_attach(void);
+
+/* A function of this library is looked up to be called. */
+extern void baton_taint_library_used(const char *file);
+
+/* Assign hook of pg_baton.stateless_libraries. */
+extern void baton_taint_library_listed(const char *value, void *extra);
+
+/* Out of date: the list has changed, or taint_rules.c's own. */
+extern bool baton_taint_library_stale;
+
+/* Looks at what was loaded since; true if the backend has used an unlisted one. */
+extern bool baton_taint_library_look(void);
+
+/* Has this backend used one?  It then belongs to the session in place. */
+extern bool baton_taint_library_found;
+
+/*
+ * NULL, or the listed library that has been used here and keeps what no other role may
+ * come by: the process is its role's for life.
+ */
+extern const char *baton_taint_library_of_one_role(void);
+
+static inline bool
+baton_uses_unlisted_library(void)
+{
+	if (unlikely(baton_taint_library_stale || baton_libraries_more()))
+		return baton_taint_library_look();
+	return baton_taint_library_found;
+}
+
+/* ----------------------------------------------------------------
+ *		Parameters whose change dedicates a backend.
+ * ----------------------------------------------------------------
+ */
+
+/* pg_baton.dedicating_parameters */
+extern char *baton_dedicating_parameters;
+
+/* Has the session in place, or its client at login, set any of them? */
+extern bool baton_dedicating_parameter_is_set(void);
+
+#endif							/* BATON_TAINT_RULES_H */

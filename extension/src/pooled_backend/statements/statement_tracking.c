@@ -1,0 +1,553 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement_tracking.c
+ *		What a session does to its prepared statements: noticed, planned,
+ *		captured, installed.
+ *
+ * Portions Copyright (c) 2026, the pg_baton developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/pg_proc.h"
+#include "commands/trigger.h"
+#include "nodes/memnodes.h"
+#include "tcop/utility.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+
+#include "delta.h"
+#include "dispatcher_link.h"
+#include "pg_guc.h"
+#include "pg_plancache.h"
+#include "pooled_state.h"
+#include "session_statements.h"
+#include "statement_cache.h"
+#include "statement_description.h"
+#include "statement_environment.h"
+#include "statement_names.h"
+#include "statement_tracking.h"
+
+/* ----------------------------------------------------------------
+ *		Noticing what a session does to its prepared statements.
+ *
+ * That a statement was looked up the table tells by itself (session_statements.c). What
+ * is noticed here:
+ *	- that one was just prepared: ParseComplete, and PREPARE.  The settings that its
+ *	  literals were read by are noted at that moment, because they may change
+ *	  before the session is captured.
+ *	- that all are about to be dropped or listed.
+ *	- that the session discards its plans, or may make some invalid.
+ *	- whatever sets a parameter or the role, be it for a moment: SET and RESET,
+ *	  set_config(), and calls of functions with a SET clause or SECURITY DEFINER
+ *	  (taint_watch.c).  Analysis and plans depend on these.
+ * To notice too much costs little; to notice too little would give a session what was
+ * made under another's settings.
+ * ----------------------------------------------------------------
+ */
+
+static bool attached = false;
+static GucEnumAssignHook server_assign_replication_role = NULL;
+
+/* A statement has been prepared: its plan is the last that was saved. */
+static void
+note_prepared(void)
+{
+	CachedPlanSource *plan = baton_newest_plan();
+
+	baton_settings_note(plan);
+	baton_held_prepared(plan);
+}
+
+/*
+ * The session discards its plans, which for the server (ResetPlanCache,
+ * plancache.c) are all of this backend.
+ */
+static void
+note_discard(void)
+{
+	dlist_iter	iter;
+
+	BatonServed.notice.discards_plans = true;
+	dlist_foreach(iter, &BatonPlaced.held.list)
+	{
+		HeldStatement *held = dlist_container(HeldStatement, node, iter.cur);
+
+		if (held->plan != NULL)
+			baton_settings_disarm(held->plan);
+	}
+}
+
+/*
+ * assign_session_replication_role() (guc.c, 15; guc_tables.c and trigger.c later)
+ * resets all plans, since it decides which rules a query is rewritten by.  Not when
+ * another session's value is put in place: what is kept for several sessions is kept
+ * apart by it (statement_environment.c, function_table.c).
+ */
+static void
+watch_replication_role(int value, void *extra)
+{
+	if (value != SessionReplicationRole && BatonPlaced.statements.session != 0)
+	{
+		if (BatonPlaced.statements.session != baton_session_held())
+			return;
+		if (IsTransactionOrTransactionBlock())
+			note_discard();
+	}
+	server_assign_replication_role(value, extra);
+}
+
+void
+baton_notice_message(char type)
+{
+	if (!attached)
+		return;
+	switch (type)
+	{
+		case '1':				/* ParseComplete */
+			if (baton_newest_plan()->query_context == NULL ||
+				strcmp(baton_newest_plan()->query_context->name,
+					   "CachedPlanQuery") == 0)
+				note_prepared();
+			break;
+		case 'C':				/* CommandComplete */
+			baton_environment_is_stable();
+			break;
+		default:
+			break;
+	}
+}
+
+/*
+ * DDL and the like: literals of the session's statements may have to be read
+ * again by the settings in force.
+ */
+static void
+note_invalidates(void)
+{
+	if (BatonServed.notice.invalidates)
+		return;
+	BatonServed.notice.invalidates = true;
+	baton_sparing_end();
+	baton_common_watch();
+}
+
+/* EXPLAIN: a prepared statement is to be shown with the plan it would have. */
+static void
+note_explained(const Node *node)
+{
+	while (node != NULL)
+	{
+		switch (nodeTag(node))
+		{
+			case T_Query:
+				node = ((const Query *) node)->utilityStmt;
+				break;
+			case T_CreateTableAsStmt:
+				node = ((const CreateTableAsStmt *) node)->query;
+				break;
+			case T_ExecuteStmt:
+				baton_held_look_up(((const ExecuteStmt *) node)->name);
+				baton_sparing_end();
+				return;
+			default:
+				return;
+		}
+	}
+}
+
+/* Is it the name of a parameter that no code reads by itself? */
+static bool
+is_placeholder(const char *name)
+{
+	const struct config_generic *record;
+
+	if (name == NULL || strchr(name, GUC_QUALIFIER_SEPARATOR) == NULL)
+		return false;
+	record = baton_guc_find(name);
+	return record == NULL || (record->flags & GUC_CUSTOM_PLACEHOLDER) != 0;
+}
+
+void
+baton_notice_utility_begins(BatonUtility *utility)
+{
+	const Node *statement = utility->statement;
+
+	if (!attached)
+		return;
+	switch (nodeTag(statement))
+	{
+		case T_PrepareStmt:
+			utility->prepares = true;
+			break;
+		case T_DiscardStmt:
+			utility->discards_plans =
+				((const DiscardStmt *) statement)->target == DISCARD_PLANS ||
+				((const DiscardStmt *) statement)->target == DISCARD_ALL;
+			if (((const DiscardStmt *) statement)->target == DISCARD_ALL)
+				baton_held_look_up_all();
+			baton_environment_changes();
+			note_invalidates();
+			break;
+		case T_DeallocateStmt:
+			if (((const DeallocateStmt *) statement)->name == NULL)
+				baton_held_look_up_all();
+			break;
+		case T_ExplainStmt:
+			note_explained(((const ExplainStmt *) statement)->query);
+			break;
+		case T_VariableSetStmt:
+			if (!is_placeholder(((const VariableSetStmt *) statement)->name))
+				baton_environment_changes();
+			break;
+		case T_TruncateStmt:
+		case T_VacuumStmt:		/* ANALYZE, too */
+		case T_ReindexStmt:
+			note_invalidates();
+			break;
+		default:
+			if (!BatonServed.notice.invalidates &&
+				GetCommandLogLevel(unconstify(Node *, statement)) == LOGSTMT_DDL)
+				note_invalidates();
+			break;
+	}
+}
+
+void
+baton_notice_utility_done(const BatonUtility *utility)
+{
+	if (utility->prepares)
+		note_prepared();
+	if (utility->discards_plans)
+		note_discard();
+}
+
+void
+baton_notice_listing(void)
+{
+	if (!attached)
+		return;
+	baton_held_look_up_all();
+	baton_sparing_end();
+}
+
+void
+baton_notice_set_config(void)
+{
+	baton_environment_is_volatile();
+}
+
+void
+baton_notice_settings(void)
+{
+	baton_environment_changes();
+}
+
+const char *
+baton_notice_check(void)
+{
+	if (server_assign_replication_role == NULL &&
+		!baton_guc_hook_enum("session_replication_role", watch_replication_role,
+							 &server_assign_replication_role))
+		return "parameter \"session_replication_role\" is not as expected";
+	return NULL;
+}
+
+void
+baton_notice_attach(void)
+{
+	attached = true;
+}
+
+void
+baton_notice_reset(void)
+{
+	BatonServed.notice.discards_plans = false;
+	BatonServed.notice.invalidates = false;
+}
+
+/* ----------------------------------------------------------------
+ *		What is noticed while a statement is planned.
+ *
+ * Whether the planner has executed a function of a user's that is called
+ * immutable: what that read (a table, a placeholder, the time) is in the plan
+ * then, which is for its session only.  Whether it may have copied a function in
+ * SQL into the plan.  And what a custom plan teaches of the next one
+ * (session_statements.c).
+ * ----------------------------------------------------------------
+ */
+
+static int	planning = 0;		/* calls of the planner, nested */
+static bool folded = false;		/* it has executed an immutable function */
+static bool inlined = false;	/* it may have copied a function in SQL */
+static void (*watcher) (bool folds, bool inlines) = NULL;
+static void (*copy_watcher) (Oid function) = NULL;
+static void (*rewritten_watcher) (Query *query) = NULL;
+
+void
+baton_planning_function(Oid function)
+{
+	if (planning > 0 && function >= FirstNormalObjectId &&
+		func_volatile(function) == PROVOLATILE_IMMUTABLE)
+		folded = true;
+}
+
+void
+baton_planning_watch(void (*planned) (bool folds, bool inlines))
+{
+	watcher = planned;
+}
+
+void
+baton_planning_watch_copies(void (*copied) (Oid function))
+{
+	copy_watcher = copied;
+}
+
+void
+baton_planning_watch_rewritten(void (*rewritten) (Query *query))
+{
+	rewritten_watcher = rewritten;
+}
+
+/* inline_function() and inline_set_returning_function() (clauses.c), 15 to 18. */
+void
+baton_planning_looks_up(Oid function)
+{
+	if (planning == 0 || !baton_bindings_is_users_sql(function))
+		return;
+	inlined = true;
+	if (copy_watcher != NULL)
+		copy_watcher(function);
+}
+
+bool
+baton_planning_is_under_way(void)
+{
+	return planning > 0;
+}
+
+PlannedStmt *
+baton_planning_run(Query *parse, const char *query_string, int cursor_options,
+				   ParamListInfo parameters, planner_hook_type planner)
+{
+	PlannedStmt *result;
+	bool		folded_before = folded;
+	bool		inlined_before = inlined;
+	bool		learns;
+	bool		alike;
+
+	baton_environment_look_at_role();
+	learns = planning == 0 && parameters != NULL && baton_sparing_asks(query_string);
+	alike = learns && baton_values_are_indifferent(parse);
+	baton_names_in_transaction();
+	if ((parse->commandType != CMD_SELECT || parse->hasModifyingCTE) && rewritten_watcher != NULL)
+		rewritten_watcher(parse);
+	folded = inlined = false;
+	planning++;
+	PG_TRY();
+	{
+		result = planner(parse, query_string, cursor_options, parameters);
+		if ((folded || inlined) && parameters == NULL)
+		{
+			baton_held_folds(query_string, folded, inlined);
+			if (watcher != NULL)
+				watcher(folded, inlined);
+		}
+		/* the next custom plan may hold another result of that function */
+		if (learns)
+			baton_sparing_learn(query_string, alike && !folded, result);
+	}
+	PG_FINALLY();
+	{
+		planning--;
+		folded = folded_before;
+		inlined = inlined_before;
+	}
+	PG_END_TRY();
+	return result;
+}
+
+/* ----------------------------------------------------------------
+ *		The named prepared statements of a session, by SQL and by protocol.
+ *
+ * When a session is put in place nothing is done for its statements, however
+ * many it has; see docs/design/prepared-statements.md.  What the session before
+ * has looked up is taken out of the table (session_statements.c).  If it is the same
+ * session, and nothing of its statements has changed elsewhere, all stays as it
+ * is.
+ * ----------------------------------------------------------------
+ */
+
+static BatonPlacedStatements *const placed = &BatonPlaced.statements;
+
+const char *
+baton_statements_attach(void)
+{
+	const char *problem;
+
+	problem = baton_plan_attach();
+	if (problem == NULL)
+		problem = baton_notice_check();
+	/* last of what may fail: the server's table is replaced */
+	if (problem == NULL)
+		problem = baton_held_attach();
+	if (problem != NULL)
+		return problem;
+	baton_notice_attach();
+	baton_common_attach();
+	return NULL;
+}
+
+void
+baton_statements_install(const BatonSessionRecord *record)
+{
+	BatonSessionSlot *slot = baton_session_slot(record->id);
+	bool		same;
+
+	same = record->id == placed->session && record->context_version != 0 &&
+		record->context_version == placed->context_version &&
+		slot->counter_version == placed->counter_version;
+	baton_notice_reset();
+	if (!same)
+	{
+		placed->session = 0;
+		baton_held_close();
+		baton_held_open(record);
+		placed->session = record->id;
+		placed->context_version = record->context_version;
+		placed->counter_version = slot->counter_version;
+	}
+	baton_environment_install(record->context_version, same);
+}
+
+void
+baton_statements_captured(bool context, bool counters)
+{
+	if (context)
+		placed->context_version = 0;
+	if (counters)
+		placed->counter_version = ++baton_session_slot(placed->session)->counter_version;
+}
+
+void
+baton_statements_forget(uint64 session)
+{
+	if (session == placed->session)
+	{
+		placed->session = 0;
+		baton_held_close();
+	}
+	baton_notice_reset();
+}
+
+/* ----------------------------------------------------------------
+ *		Telling what a session has done to its named prepared statements.
+ *
+ * Only what was looked up can have changed (session_statements.c).  Each such name is
+ * compared with what the session's context has of it.
+ * ----------------------------------------------------------------
+ */
+
+/* Puts a statement that is new, or was analysed again under other settings. */
+static void
+put(HeldStatement *held, bool changed)
+{
+	PreparedStatement *statement = baton_table_find(held->name, held->hash);
+	BatonStatementCounter counters;
+	StringInfoData value;
+	MemoryContext caller;
+
+	held->in_context = true;
+	held->is_new = false;
+	held->counter = BATON_NO_COUNTER;
+	held->counter_due = true;
+	held->prepare_time = statement->prepare_time;
+	baton_counters_get(held->plan, &held->spared, &counters);
+	held->written = counters;
+	if (changed && held->value != NULL)
+	{
+		pfree(held->value);
+		held->value = NULL;
+	}
+
+	if (!baton_statement_is_describable(held->plan))
+	{
+		baton_delta_give_up();
+		return;
+	}
+	if (held->value == NULL)
+	{
+		caller = MemoryContextSwitchTo(BatonPlaced.held.memory);
+		initStringInfo(&value);
+		baton_statement_describe(&value, held->plan, statement->from_sql);
+		held->value = value.data;
+		held->value_length = value.len;
+		MemoryContextSwitchTo(caller);
+	}
+	baton_delta_put(BATON_KIND_STATEMENT, held->name, strlen(held->name),
+					held->value, held->value_length, &counters, held->prepare_time);
+}
+
+/* True if the delta has something; *written if counters were. */
+static bool
+capture(HeldStatement *held, bool *written)
+{
+	bool		changed;
+
+	if (held->unready)
+		return false;			/* its making has failed: nothing was done */
+	if (held->plan == NULL)
+	{
+		PreparedStatement *statement = baton_table_find(held->name, held->hash);
+
+		if (statement != NULL)
+			baton_held_tie(held, statement->plansource);
+		else if (!held->in_context)
+			return false;
+		else
+		{
+			baton_delta_delete(BATON_KIND_STATEMENT, held->name,
+							   strlen(held->name));
+			held->in_context = false;
+			held->counter_due = false;
+			return true;
+		}
+	}
+	changed = baton_settings_changed(held->plan);
+	if (held->is_new || changed ||
+		(held->counter_due && baton_counters_changed(held->plan, &held->spared, &held->written)))
+	{
+		put(held, changed);
+		return true;
+	}
+	if (baton_counters_changed(held->plan, &held->spared, &held->written))
+	{
+		baton_counters_store(held->plan, &held->spared, held->counter,
+							 &held->written);
+		*written = true;
+	}
+	return false;
+}
+
+bool
+baton_statements_capture(uint64 session)
+{
+	dlist_iter	iter;
+	bool		changed = false;
+	bool		written = false;
+
+	/* these change what was not looked up, too */
+	if (BatonServed.notice.discards_plans ||
+		(BatonServed.notice.invalidates && baton_common_lost_any()))
+		baton_held_look_up_described();
+	baton_notice_reset();
+	dlist_foreach(iter, &BatonPlaced.held.list)
+		changed |= capture(dlist_container(HeldStatement, node, iter.cur),
+						   &written);
+	baton_statements_captured(changed, written);
+	return changed;
+}

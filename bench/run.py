@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The benchmark: pgbench and baton-load, direct, through pg_baton and through
 PgBouncer, in turns, several rounds; tables, a plot and the bars of the project
-in bench/results/, from which README.md's tables are made.
+in bench/results/, from which README.md's table is made.
 
     bench/run.py [--quick] [--rounds N] [--seconds S] [--only WORDS] [--name NAME]
 

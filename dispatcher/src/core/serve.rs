@@ -341,14 +341,14 @@ impl Core {
         if pool.queue.is_full() || shared == 0 {
             return false;
         }
-        // Who is in it is served as he came. So where tenants take turns there is one for each
-        // backend, and the others wait for their turns.
-        if takes_turns && queued >= shared {
+        // Sessions in the queue are served in the order in which they came. So where tenants take
+        // turns the queue is short, and the other sessions wait for their turns.
+        if takes_turns && queued >= shared.max(pool.queue.worth()) {
             self.act(Action::HoldBack(number));
             return false;
         }
         // From the send on a backend may own it.
-        pool.queue.send(id);
+        pool.queue.send(id, self.now.us);
         self.sessions.enqueue(id);
         self.is_handed_out(id, false);
         self.round.queued += 1;

@@ -151,6 +151,7 @@ baton_guc_hook_int(const char *name, GucIntAssignHook assign, GucShowHook show,
  */
 
 bool		baton_guc_report_touched = false;
+bool		baton_guc_report_identity_touched = false;
 
 /*
  * The order of guc_variables: ASCII case folding, whatever the locale
@@ -678,6 +679,64 @@ call_identity_check_hook(struct config_generic *record,
 	}
 	PG_END_TRY();
 	return ok;
+}
+
+/*
+ * SetSessionAuthorization() sets is_superuser by SetConfigOption(), after which 15's
+ * ReportChangedGUCOptions() (guc.c) would go through all parameters.
+ */
+void
+baton_guc_set_session_user(const BatonGucIdentity *identity)
+{
+	static struct config_generic *is_superuser = NULL;
+
+	if (is_superuser == NULL)
+		is_superuser = baton_guc_find("is_superuser");
+	is_superuser->flags &= ~GUC_REPORT;
+	SetSessionAuthorization(identity->role, identity->superuser);
+	is_superuser->flags |= GUC_REPORT;
+	baton_guc_look_for_report(is_superuser);
+	baton_guc_report_identity_touched = true;
+}
+
+void
+baton_guc_override_identity(const char *name, const BatonGucIdentity *identity)
+{
+	static struct config_string *conf = NULL;
+	BatonGucCell cell = {.source = PGC_S_OVERRIDE,.scontext = PGC_BACKEND,.srole = BOOTSTRAP_SUPERUSERID};
+	config_var_value old;
+	BatonGucCell old_reset;
+
+	if (conf == NULL)
+		conf = (struct config_string *) baton_guc_find("session_authorization");
+	require_unstacked(&conf->gen);
+	cell.value.val.stringval = baton_guc_strdup(name);
+	cell.value.extra = baton_guc_role_extra(identity);
+	if (cell.value.extra == NULL)
+	{
+		bool		ok;
+
+		/* it only allocates, and reports no error (variable.c) */
+		InitializingParallelWorker = true;
+		ok = call_check_hook(&conf->gen, &cell.value, PGC_S_OVERRIDE);
+		InitializingParallelWorker = false;
+		if (!ok)
+			elog(FATAL, "session_authorization cannot be \"%s\"", name);
+	}
+
+	old_reset = baton_guc_reset_cell(&conf->gen);
+	baton_guc_set_reset(&conf->gen, &cell);
+	baton_guc_release(&conf->gen, &old_reset.value);
+
+	old = baton_guc_active(&conf->gen);
+	*conf->variable = cell.value.val.stringval;
+	conf->gen.extra = cell.value.extra;
+	baton_guc_set_origin(&conf->gen, cell.source, cell.scontext, cell.srole);
+	baton_guc_release(&conf->gen, &old);
+
+	if (conf->gen.flags & GUC_REPORT)
+		baton_guc_look_for_report(&conf->gen);
+	baton_guc_report_identity_touched = true;
 }
 
 /* The conversion procedures of an encoding are looked up in a transaction. */

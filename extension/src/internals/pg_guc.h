@@ -159,6 +159,16 @@ extern void baton_guc_set_reset(struct config_generic *record,
 extern void baton_guc_activate(struct config_generic *record,
 							   const BatonGucCell *cell);
 
+/*
+ * session_authorization and what RESET goes back to become this role's name, as by
+ * SetConfigOption() with PGC_BACKEND and PGC_S_OVERRIDE.  The identity must be in force: no
+ * assign hook is called.
+ */
+extern void baton_guc_override_identity(const char *name, const BatonGucIdentity *identity);
+
+/* SetSessionAuthorization(); the client hears of is_superuser by baton_report_arm() alone. */
+extern void baton_guc_set_session_user(const BatonGucIdentity *identity);
+
 /* The active value. */
 extern config_var_value baton_guc_active(struct config_generic *record);
 
@@ -167,6 +177,9 @@ extern bool baton_guc_blank(const char *name);
 
 /* Set when a parameter that is reported to the client was exchanged. */
 extern bool baton_guc_report_touched;
+
+/* Set when of these only session_authorization and is_superuser may have been. */
+extern bool baton_guc_report_identity_touched;
 
 /* ----------------------------------------------------------------
  *		Making a parameter's value from its text, and the text from the value.

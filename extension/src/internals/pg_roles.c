@@ -24,6 +24,7 @@
 #include "utils/relcache.h"
 
 #include "pg_catalogs.h"
+#include "pg_guc.h"
 #include "pg_program.h"
 #include "pg_roles.h"
 #include "self_check.h"
@@ -273,6 +274,8 @@ baton_role_switch_attach(void)
 void
 baton_role_switch(Oid role, const char *name, bool is_superuser)
 {
+	const BatonGucIdentity identity = {.role = role,.superuser = is_superuser};
+
 	Assert(!OidIsValid(GetCurrentRoleId()));
 
 	forget_authenticated_user();
@@ -281,17 +284,8 @@ baton_role_switch(Oid role, const char *name, bool is_superuser)
 #else
 	((void (*) (Oid, bool)) set_authenticated_user) (role, is_superuser);
 #endif
-	SetSessionAuthorization(role, is_superuser);
-	InitializingParallelWorker = true;
-	PG_TRY();
-	{
-		SetConfigOption("session_authorization", name, PGC_BACKEND, PGC_S_OVERRIDE);
-	}
-	PG_FINALLY();
-	{
-		InitializingParallelWorker = false;
-	}
-	PG_END_TRY();
+	baton_guc_set_session_user(&identity);
+	baton_guc_override_identity(name, &identity);
 }
 
 bool

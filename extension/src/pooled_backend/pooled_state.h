@@ -124,9 +124,9 @@ typedef struct BatonPlacedIdentity
 {
 	bool		is_nobody;		/* no session's */
 	bool		is_relayed;		/* the dispatcher relays its TLS */
-	uint16		family;			/* what remote_host says */
+	uint16		family;			/* of the address that address_text is of */
 	uint8		address[16];
-	char		remote_host[INET6_ADDRSTRLEN + 16];
+	char		address_text[INET6_ADDRSTRLEN];
 	char		remote_port[16];
 	uint64		authenticated;	/* serial of the entry that the text is made
 								 * of; 0 for none */

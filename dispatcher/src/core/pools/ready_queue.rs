@@ -6,6 +6,12 @@ use std::collections::VecDeque;
 
 /// Messages that it can hold at most (it holds fewer).
 const DEPTH: usize = 64;
+/// Where tenants take turns, the queue holds what the pool's backends take in so long. A session
+/// whose turn it is next waits for no more than that; with one session for each backend, the
+/// backends of a pool with short transactions would sleep three times as often.
+const WORTH_US: u64 = 1_000;
+/// How many they take is counted over this time at least.
+const COUNTED_FOR_US: u64 = 2_000;
 /// Whatever net.unix.max_dgram_qlen is.
 const MORE_THAN_IT_HOLDS: i32 = 1 << 20;
 
@@ -21,6 +27,11 @@ pub struct ReadyQueue {
     is_full: bool,
     /// Nothing can be sent for the moment, to backends of the pool either.
     rests: bool,
+    /// Sessions sent since then.
+    counted: u64,
+    counted_since_us: u64,
+    /// Sessions that are taken in WORTH_US.
+    worth: usize,
 }
 
 impl ReadyQueue {
@@ -32,8 +43,19 @@ impl ReadyQueue {
         self.rests
     }
 
+    /// Sessions that the backends take in a time too short to matter to one that waits.
+    pub fn worth(&self) -> usize {
+        self.worth
+    }
+
     /// From now on a backend may own it.
-    pub fn send(&mut self, id: SessionId) {
+    pub fn send(&mut self, id: SessionId, now_us: u64) {
+        let counted_for_us = now_us.saturating_sub(self.counted_since_us);
+        if counted_for_us >= COUNTED_FOR_US {
+            self.worth = (self.counted * WORTH_US / counted_for_us) as usize;
+            (self.counted, self.counted_since_us) = (0, now_us);
+        }
+        self.counted += 1;
         if self.sent.len() == DEPTH {
             self.sent.pop_front();
         }
@@ -104,6 +126,26 @@ pub fn counter_is_wrong(queue_is_empty: bool, may_be_taking: bool, queued: i32) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn sent(queue: &mut ReadyQueue, from_us: u64, gap_us: u64) -> usize {
+        for nth in 0..100 {
+            queue.send(SessionId::default(), from_us + nth * gap_us);
+        }
+        queue.worth()
+    }
+
+    #[test]
+    fn a_queue_is_worth_a_millisecond_of_short_transactions() {
+        let mut queue = ReadyQueue::default();
+        assert_eq!(
+            sent(&mut queue, 1_000_000, 20),
+            0,
+            "not counted for long enough"
+        );
+        assert_eq!(sent(&mut queue, 1_002_000, 20), 50);
+        assert_eq!(sent(&mut queue, 1_004_000, 5_000), 0, "long ones");
+        assert_eq!(sent(&mut queue, 9_000_000, 50), 20);
+    }
 
     #[test]
     fn the_counter_is_left_alone_while_somebody_may_be_taking() {

@@ -50,7 +50,7 @@
  *		Who the backend says it serves: addresses in MyProcPort (log lines,
  *		inet_client_addr) and in pg_stat_activity, start times, SYSTEM_USER.
  *
- * MyProcPort's strings point into BatonPlaced; nothing in the server
+ * MyProcPort's strings point to memory of this file's; nothing in the server
  * frees them (remote_host and remote_port are set once, in BackendInitialize,
  * postmaster.c, backend_startup.c since 18).
  * ----------------------------------------------------------------
@@ -58,33 +58,41 @@
 
 static BatonPlacedIdentity *const placed = &BatonPlaced.identity;
 
+static void
+show_local(void)
+{
+	static char local[] = "[local]";
+
+	placed->remote_port[0] = '\0';
+	baton_port_set_remote_text(local, placed->remote_port);
+}
+
 /*
  * The client's address as text.  Many sessions come from one address, and
- * inet_ntop() costs more than all the rest of who a session is.
+ * inet_ntop() costs more than the rest of this section, so its last text is kept.
  */
 static void
-write_remote(const BatonSessionRecord *record)
+show_remote(const BatonSessionRecord *record)
 {
 	StaticAssertStmt(sizeof(placed->address) == sizeof(record->peer_address),
 					 "an address has its room");
 
 	if (record->peer_family != AF_INET && record->peer_family != AF_INET6)
 	{
-		placed->family = AF_UNSPEC;
-		strlcpy(placed->remote_host, "[local]", sizeof(placed->remote_host));
-		placed->remote_port[0] = '\0';
+		show_local();
 		return;
 	}
-	if (record->peer_family != placed->family || placed->is_nobody ||
+	if (record->peer_family != placed->family ||
 		memcmp(record->peer_address, placed->address, sizeof(placed->address)) != 0)
 	{
 		if (inet_ntop(record->peer_family, record->peer_address,
-					  placed->remote_host, INET6_ADDRSTRLEN) == NULL)
-			strlcpy(placed->remote_host, "???", sizeof(placed->remote_host));
+					  placed->address_text, INET6_ADDRSTRLEN) == NULL)
+			strlcpy(placed->address_text, "???", sizeof(placed->address_text));
 		placed->family = record->peer_family;
 		memcpy(placed->address, record->peer_address, sizeof(placed->address));
 	}
 	placed->remote_port[pg_ultoa_n(record->peer_port, placed->remote_port)] = '\0';
+	baton_port_set_remote_text(placed->address_text, placed->remote_port);
 }
 
 /* How its client has proved itself.  All sessions of one user share an entry. */
@@ -138,8 +146,7 @@ baton_identity_put(const BatonSessionRecord *record)
 	};
 
 	baton_port_set_ends(&remote, &local);
-	write_remote(record);
-	baton_port_set_remote_text(placed->remote_host, placed->remote_port);
+	show_remote(record);
 	baton_port_set_protocol(record->protocol);
 	put_authenticated(record);
 
@@ -173,9 +180,7 @@ baton_identity_clear(void)
 		return;
 	placed->is_nobody = true;
 	baton_port_set_ends(&nowhere, &nowhere);
-	strlcpy(placed->remote_host, "[local]", sizeof(placed->remote_host));
-	placed->remote_port[0] = '\0';
-	baton_port_set_remote_text(placed->remote_host, placed->remote_port);
+	show_local();
 	baton_entry_show(GetCurrentTimestamp(), NULL);
 	pgstat_report_appname("");
 }
@@ -323,7 +328,10 @@ show_role(Oid role)
 
 	baton_port_set_user(user_name);
 	baton_entry_set_role(role);
-	snprintf(title, sizeof(title), "%s %s [local]", user_name, MyProcPort->database_name);
+	strlcpy(title, user_name, sizeof(title));
+	strlcat(title, " ", sizeof(title));
+	strlcat(title, MyProcPort->database_name, sizeof(title));
+	strlcat(title, " [local]", sizeof(title));
 	init_ps_display(title);
 }
 

@@ -403,6 +403,13 @@ static struct config_generic **reported = NULL;
 static int	reported_count = 0;
 static uint64 reported_version = 0;
 
+/*
+ * Where the pair of each of them begins in told, and where the last one ends.  Known if told
+ * has all of them, in this order.
+ */
+static int *told_at = NULL;
+static bool told_at_is_known = false;
+
 static void
 find_reported(void)
 {
@@ -420,6 +427,11 @@ find_reported(void)
 		pfree(reported);
 	reported = NULL;
 	reported = MemoryContextAlloc(TopMemoryContext, (found + 1) * sizeof(*reported));
+	told_at_is_known = false;
+	if (told_at != NULL)
+		pfree(told_at);
+	told_at = NULL;
+	told_at = MemoryContextAlloc(TopMemoryContext, (found + 1) * sizeof(*told_at));
 	reported_count = 0;
 	for (int i = 0; i < count; i++)
 		if (variables[i]->flags & GUC_REPORT)
@@ -432,6 +444,7 @@ look(StringInfo into)
 {
 	resetStringInfo(into);
 	find_reported();
+	told_at_is_known = false;
 	for (int i = 0; i < reported_count; i++)
 	{
 		struct config_generic *record = reported[i];
@@ -481,7 +494,7 @@ value_of(const char *name, const char *at, const char *end)
 
 /* Makes the records remember what the client was told. */
 static void
-exchange(const char *pairs, Size length)
+exchange_all(const char *pairs, Size length)
 {
 	const char *end = pairs + length;
 	const char *next = pairs;
@@ -490,19 +503,66 @@ exchange(const char *pairs, Size length)
 		elog(ERROR, "stored parameter reports have no end");
 
 	find_reported();
+	told_at_is_known = true;
 	for (int i = 0; i < reported_count; i++)
 	{
 		struct config_generic *record = reported[i];
-		const char *value;
+		const char *value = NULL;
 
 		/* another backend wrote them, as a rule in the same order */
-		value = next < end && strcmp(next, record->name) == 0 ?
-			value_of(record->name, next, end) :
-			value_of(record->name, pairs, end);
+		if (next < end && strcmp(next, record->name) == 0)
+		{
+			value = value_of(record->name, next, end);
+			told_at[i] = next - pairs;
+		}
+		else
+		{
+			value = value_of(record->name, pairs, end);
+			told_at_is_known = false;
+		}
 		if (value != NULL)
 			next = value + strlen(value) + 1;
 		baton_guc_set_reported(record, value);
 	}
+	told_at[reported_count] = length;
+	told_at_is_known &= next == end;
+}
+
+/*
+ * The same where told says what the records remember now, and differs from the pairs in the
+ * value of one parameter, as that of session_authorization does between two roles: that
+ * parameter's number.  -1: it does not.
+ */
+static int
+exchange_one(const char *pairs, Size length)
+{
+	const char *told = placed->told.data;
+	Size		least = Min(length, (Size) placed->told.len);
+	Size		same = 0;
+	int			nth = 0;
+	Size		tail;
+	const char *value;
+
+	if (!told_at_is_known || reported_count == 0)
+		return -1;
+	while (same + sizeof(uint64) <= least &&
+		   memcmp(told + same, pairs + same, sizeof(uint64)) == 0)
+		same += sizeof(uint64);
+	while (same < least && told[same] == pairs[same])
+		same++;
+	while (nth < reported_count - 1 && (Size) told_at[nth + 1] <= same)
+		nth++;
+	tail = placed->told.len - told_at[nth + 1];
+	value = pairs + told_at[nth] + strlen(reported[nth]->name) + 1;
+	/* the name is whole, and what follows the value is the same */
+	if (value > pairs + same || length < tail || value >= pairs + length - tail ||
+		memcmp(told + told_at[nth + 1], pairs + length - tail, tail) != 0 ||
+		value + strnlen(value, pairs + length - value) + 1 != pairs + length - tail)
+		return -1;
+	baton_guc_set_reported(reported[nth], value);
+	for (int i = nth + 1; i <= reported_count; i++)
+		told_at[i] += (int) length - placed->told.len;
+	return nth;
 }
 
 /*
@@ -535,27 +595,50 @@ shown(const struct config_generic *record)
 	}
 }
 
-/* Does any reported parameter say what its client has not been told? */
+/* Does the parameter say what its client has not been told? */
 static bool
-any_to_report(void)
+is_news(struct config_generic *record)
 {
-	find_reported();
+	const char *value = shown(record);
+	char	   *copy = NULL;
+	bool		same;
+
+	if (record->flags & GUC_SUPERUSER_ONLY)
+		return true;			/* the next call might fail; have it looked at */
+	if (value == NULL)
+		value = copy = GetConfigOptionByName(record->name, NULL, true);
+	same = value != NULL && record->last_reported != NULL &&
+		strcmp(value, record->last_reported) == 0;
+	if (copy != NULL)
+		pfree(copy);
+	return !same;
+}
+
+static bool
+any_news(void)
+{
 	for (int i = 0; i < reported_count; i++)
 	{
-		struct config_generic *record = reported[i];
-		const char *value = shown(record);
-		char	   *copy = NULL;
-		bool		same;
+		if (is_news(reported[i]))
+			return true;
+	}
+	return false;
+}
 
-		if (record->flags & GUC_SUPERUSER_ONLY)
-			return true;		/* the next call might fail; have it looked at */
-		if (value == NULL)
-			value = copy = GetConfigOptionByName(record->name, NULL, true);
-		same = value != NULL && record->last_reported != NULL &&
-			strcmp(value, record->last_reported) == 0;
-		if (copy != NULL)
-			pfree(copy);
-		if (!same)
+/* Of the two that follow the role, those that are reported. */
+static bool
+any_identity_news(void)
+{
+	static struct config_generic *of_identity[2] = {NULL, NULL};
+
+	if (of_identity[0] == NULL)
+	{
+		of_identity[0] = baton_guc_find("session_authorization");
+		of_identity[1] = baton_guc_find("is_superuser");
+	}
+	for (int i = 0; i < (int) lengthof(of_identity); i++)
+	{
+		if ((of_identity[i]->flags & GUC_REPORT) && is_news(of_identity[i]))
 			return true;
 	}
 	return false;
@@ -565,7 +648,9 @@ void
 baton_report_install(const BatonStored *entry)
 {
 	uint64		serial = entry ? entry->serial : 0;
+	int			exchanged = -1;
 
+	find_reported();
 	if (serial == 0 || serial != placed->told_serial || placed->sent)
 	{
 		const char *pairs = entry ? entry->value : "";
@@ -582,17 +667,30 @@ baton_report_install(const BatonStored *entry)
 			/* it is read up to its ends: of a copy */
 			resetStringInfo(&now_told);
 			appendBinaryStringInfo(&now_told, pairs, length);
-			exchange(now_told.data, length);
+			exchanged = exchange_one(now_told.data, length);
+			if (exchanged < 0)
+			{
+				exchange_all(now_told.data, length);
+				baton_guc_report_touched = true;
+			}
 			other = placed->told;
 			placed->told = now_told;
 			now_told = other;
-			baton_guc_report_touched = true;
 		}
 		placed->told_serial = serial;
 	}
-	/* what is touched stays so until somebody has been told */
-	placed->news = baton_guc_report_touched && any_to_report();
+
+	/*
+	 * What is touched stays so until the client has been told.  If nothing
+	 * is, all parameters but these say what the last client had been told.
+	 */
+	if (baton_guc_report_touched)
+		placed->news = any_news();
+	else
+		placed->news = (exchanged >= 0 && is_news(reported[exchanged])) ||
+			(baton_guc_report_identity_touched && any_identity_news());
 	baton_guc_report_touched = placed->news;
+	baton_guc_report_identity_touched = false;
 }
 
 void
@@ -606,7 +704,7 @@ baton_report_arm(void)
 {
 	/* guc.c believes that the client has got it */
 	if (placed->withheld)
-		exchange(placed->told.data, placed->told.len);
+		exchange_all(placed->told.data, placed->told.len);
 	placed->news |= placed->withheld;
 	placed->withheld = false;
 	if (!placed->news)
@@ -620,7 +718,7 @@ baton_report_arm(void)
 void
 baton_report_greet(StringInfo reported)
 {
-	exchange("", 0);
+	exchange_all("", 0);
 	BeginReportingGUCOptions();
 	baton_guc_report_touched = false;
 	look(&placed->told);

@@ -645,9 +645,6 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 			baton_context_install(record);
 			baton_keepalive_put(slot);
 		}
-		/* last, for what puts a session in place may open portals of its own */
-		if (likely(!baton_unpooled()))
-			baton_portal_counter_set(slot->unnamed_portals);
 	}
 	PG_CATCH();
 	{
@@ -821,7 +818,6 @@ baton_session_release(uint32 state_after, bool tell_always)
 	slot->state = BATON_STATE_IDLE;
 	slot->state_since_us = BatonSelf.slot->state_since_us = baton_monotonic_us();
 	slot->idle_session_timeout_ms = IdleSessionTimeout;
-	slot->unnamed_portals = baton_portal_counter();
 	baton_keepalive_leave(slot);
 	slot->dedicated_cause = BATON_CAUSE_NONE;
 	forget_served();

@@ -392,8 +392,8 @@ def test_numbers_hold_in_compiled_expressions(server):
 
 
 @pytest.mark.pool_only
-def test_off_it_shows_the_processes_as_before(make_cluster):
-    server = make_cluster(parameters={"pg_baton.session_pids": "off", "pg_baton.max_backends": 2})
+def test_without_it_shows_the_processes(make_cluster):
+    server = make_cluster(parameters={"pg_baton.break_self_check": "process_ids", "pg_baton.max_backends": 2})
     with open_wire(server) as session:
         ((pid,),) = session.query("SELECT pg_backend_pid()")
         assert int(pid) <= PID_MAX_LIMIT

@@ -103,7 +103,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     let mut buffer = vec![0; FRAME_MAX as usize];
     let (parameters, passphrase) = first_parameters(&channel, &mut buffer)?;
     let parameters = Arc::new(parameters);
-    batch_scheduling::set_most_wait_us(parameters.batch_scheduling_wait_us);
+    batch_scheduling::set_most_wait_us(parameters.constants.batch_scheduling_wait_us);
 
     // Backends have the limit that we were started with.
     let (soft, hard) =

@@ -375,7 +375,7 @@ impl Dispatcher {
             return;
         }
         info!("parameters reloaded");
-        batch_scheduling::set_most_wait_us(parameters.batch_scheduling_wait_us);
+        batch_scheduling::set_most_wait_us(parameters.constants.batch_scheduling_wait_us);
         self.parameters = Arc::new(parameters);
         self.logins.reconfigure(Arc::clone(&self.parameters));
         self.show_parameters();

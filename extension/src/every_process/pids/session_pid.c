@@ -420,8 +420,6 @@ baton_pids_init(void)
 {
 	const char *problem;
 
-	if (!baton_session_pids)
-		return;
 	if (baton_self_check_is_broken("process_ids"))
 		problem = "broken on purpose";
 	else

@@ -35,6 +35,7 @@
 #include "client_input.h"
 #include "client_socket.h"
 #include "majors.h"
+#include "parameters.h"
 #include "pg_port.h"
 #include "pooled_state.h"
 
@@ -204,7 +205,7 @@ baton_client_bytes(void)
  * A message that is too large to wait until it is whole is begun by a backend
  *, which then belongs to that client.  A slow line is no
  * offence: what is asked for is that something comes, BYTES_A_PERIOD in each
- * period of pg_baton.message_timeout, as far as the kernel counts it (TCP, by TLS
+ * period of baton_message_timeout_ms, as far as the kernel counts it (TCP, by TLS
  * too); on a Unix socket, that the message is whole after one.
  *
  * In stock such a client is idle: PostgresMain (postgres.c, 15 to 18) turns
@@ -217,7 +218,6 @@ baton_client_bytes(void)
 
 #define BYTES_A_PERIOD (64 * 1024)
 
-int			baton_message_timeout_ms;
 
 static TimeoutId timeout;
 

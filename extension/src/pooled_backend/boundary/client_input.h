@@ -27,8 +27,6 @@ extern uint64 baton_client_bytes(void);
  * ----------------------------------------------------------------
  */
 
-/* pg_baton.message_timeout, milliseconds; 0: no limit */
-extern int	baton_message_timeout_ms;
 
 /* Once a backend. */
 extern void baton_message_timeout_start(void);

@@ -460,8 +460,8 @@ evict(uint32 cause)
 }
 
 /*
- * The held session has been idle in its transaction for longer than
- * pg_baton.extra_idle_timeout, a role without a backend waits, and no more may be
+ * The held session has been idle in its transaction for longer than the dispatcher
+ * allows (10 seconds), a role without a backend waits, and no more may be
  * started.  As idle_in_transaction_session_timeout would, it ends the process, too:
  * its place is what the other role needs.
  */
@@ -482,8 +482,7 @@ end_idle(const BatonIncoming *incoming)
 	ereport(FATAL,
 			(errcode(ERRCODE_IDLE_IN_TRANSACTION_SESSION_TIMEOUT),
 			 errmsg("terminating connection due to idle-in-transaction timeout"),
-			 errdetail("It kept a backend idle for longer than \"%s\", and others waited in vain for one.",
-					   "pg_baton.extra_idle_timeout")));
+			 errdetail("It kept a backend idle, and others waited in vain for one.")));
 }
 
 void

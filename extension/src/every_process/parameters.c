@@ -257,8 +257,9 @@ baton_others_need_calls(Oid function)
 	return next_needs_fmgr != NULL && next_needs_fmgr(function);
 }
 
-bool
-baton_others_authenticate(void)
+/* Does another library hear of each client's authentication? */
+static bool
+others_authenticate(void)
 {
 	return next_client_authentication != NULL ||
 		ClientAuthentication_hook != own_client_authentication;
@@ -268,7 +269,7 @@ bool
 baton_server_authenticates(void)
 {
 	return baton_login == BATON_LOGIN_SERVER ||
-		(baton_login == BATON_LOGIN_AUTO && baton_others_authenticate());
+		(baton_login == BATON_LOGIN_AUTO && others_authenticate());
 }
 
 void

@@ -124,9 +124,6 @@ extern void baton_others_were(needs_fmgr_hook_type needs_fmgr,
 /* Does another library want to see calls of this function? */
 extern bool baton_others_need_calls(Oid function);
 
-/* Does another library hear of each client's authentication? */
-extern bool baton_others_authenticate(void);
-
 /*
  * This backend is the dispatcher's to open: other libraries, loaded before us or
  * after, cannot refuse it (pg_hba.c).

@@ -189,8 +189,12 @@ of_relayed_connection(void)
 	return of_answer(&answer.header, length);
 }
 
-uint64
-baton_client_bytes(void)
+/*
+ * As the kernel has received them, of its own TCP connection, by TLS too; 0 if it
+ * cannot tell: on a Unix socket.  May be called by a signal handler.
+ */
+static uint64
+client_bytes(void)
 {
 	int			save_errno = errno;
 	uint64		count = BatonPlaced.identity.is_relayed ? of_relayed_connection() : of_own_socket();
@@ -237,7 +241,7 @@ period_over(void)
 	if (!message->is_timed || !pq_is_reading_msg() ||
 		(debug_query_string != NULL && !message->by_us))
 		return;
-	now = baton_client_bytes();
+	now = client_bytes();
 	if (message->begins || now >= message->received + BYTES_A_PERIOD)
 	{
 		message->begins = false;
@@ -280,7 +284,7 @@ baton_message_timeout_begin(bool ignored)
 	if (baton_message_timeout_ms <= 0)
 		return;
 	message->begins = false;
-	message->received = baton_client_bytes();
+	message->received = client_bytes();
 	begin(ignored);
 }
 

@@ -120,8 +120,9 @@ baton_taint_attach(void)
 	return problem;
 }
 
-void
-baton_taint_reset(void)
+/* For taint.c: nothing has been found, look anew at what is noted. */
+static void
+taint_reset(void)
 {
 	memset(ties, 0, sizeof(*ties));
 	ties->listening_changed = true;
@@ -432,7 +433,7 @@ baton_taint_clean(void)
 		clean();
 
 		/* not by what was noted, but by what is there */
-		baton_taint_reset();
+		taint_reset();
 		done = baton_taint() == BATON_CAUSE_NONE;
 	}
 	PG_CATCH();

@@ -7,7 +7,7 @@ Root, or the kernel does not show its tables (/proc/slabinfo).  In each round so
 plain sessions, then so many by TLS, each of which has received 20 kB; and as many bare
 TCP connections within one process, by which the client's own end of a connection is
 known, so that it can be left out; and sessions by TLS whose clients show a certificate.
-TLS sessions are left alone until they rest (tls/threads.rs).  Of the kernel three figures, in bytes a session:
+Of the kernel three figures, in bytes a session:
 
     objects     of the tables that grow, those in use (/proc/slabinfo): the sum of each
                 table's median.  Tables of files and processes are left out
@@ -50,8 +50,6 @@ from tls import certificate  # noqa: E402
 BACKENDS = 4
 RECEIVED_BYTES = 20_000
 SETTLE_S = 3
-# STEPS_BEFORE of tls/threads.rs, and how many can begin to rest in a second (MOST_A_STEP).
-BEFORE_REST_S, RESTING_A_SECOND = 12, 500
 CERTIFIED = "TLS, certificate"
 KINDS = ("bare", "plain", "TLS", CERTIFIED)
 MEMORY = ("MemFree", "Buffers", "Cached", "Shmem", "MemAvailable")
@@ -235,9 +233,8 @@ def main() -> int:
                     pass
                 pids = server.pool().pids
                 before = State(pids, server.backends())
-                settle_s = BEFORE_REST_S + options.sessions / RESTING_A_SECOND if kind.startswith("TLS") else SETTLE_S
                 with holding(kind, server.pool_port, options.sessions, pair) as pid:
-                    after = State(pids, [*server.backends(), pid], settle_s)
+                    after = State(pids, [*server.backends(), pid], SETTLE_S)
                     found[kind].append(figures(before, after, options.sessions))
             print(f"bench: round {number} of {options.rounds}", file=sys.stderr, flush=True)
     finally:

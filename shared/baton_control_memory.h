@@ -314,8 +314,6 @@ typedef struct BatonSessionSlot
 								 * last; backend */
 	uint32_t	counter_version;	/* raised by a backend each time it writes
 									 * statement counters of the session */
-	uint32_t	unnamed_portals;	/* portals without a name that it has
-									 * opened; backend */
 } BatonSessionSlot;
 
 /*

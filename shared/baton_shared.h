@@ -37,7 +37,7 @@
 #include <stdint.h>
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 47
+#define BATON_LAYOUT_VERSION 48
 
 #include "baton_control_memory.h"
 #include "baton_arena_memory.h"

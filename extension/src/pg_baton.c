@@ -324,7 +324,6 @@ emit_log(ErrorData *edata)
 {
 	/* may not return */
 	baton_overruled_log(edata);
-	baton_deadlock_log(edata);
 	baton_opening_notices_log(edata);
 	baton_tls_log(edata);
 	if (next_emit_log)

@@ -196,12 +196,7 @@ impl Scene {
 
     fn step(&mut self, what: u8, how_much: usize) {
         match what % 12 {
-            0 => {
-                if how_much % 2 == 1 && !self.is_over {
-                    self.relay.rest();
-                }
-                self.turn();
-            }
+            0 => self.turn(),
             1 => {
                 let bytes: Vec<u8> = (self.sent_up..self.sent_up + how_much)
                     .map(pattern)
@@ -256,7 +251,6 @@ impl Scene {
 
     /// If nobody has ended and nothing was broken, all that was sent arrives.
     fn settle(&mut self) {
-        self.relay.rest();
         let mut idle = 0;
         while idle < 10 && !self.is_over {
             let before = (
@@ -313,9 +307,6 @@ pub fn run(data: &[u8]) {
     if !scene.shake_hands() {
         return;
     }
-    // What OpenSSL has made is where it can be put away (on pages of 4 kB).
-    scene.relay.rest();
-    assert!(scene.relay.is_at_rest());
     for step in script.chunks(2).take(300) {
         let how_much = usize::from(step.get(1).copied().unwrap_or(0));
         // Small amounts, and some of several records.

@@ -87,7 +87,7 @@ def test_several_roles_that_idle_in_all_backends_stop_nobody(installation, bysta
 
     wait_until(no_more_come, what="they have all backends that they get")
     left = all_places - taken()
-    # pg_baton.extra_idle_timeout is less than a bystander has
+    # extra_idle_timeout_ms (10 s) is less than a bystander has
     with bystanders(cluster) as beside:
         beside.all_go_on(10)
     ended = cluster.log().count("and others wait in vain")

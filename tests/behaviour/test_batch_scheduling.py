@@ -1,4 +1,4 @@
-"""pg_baton.batch_scheduling_wait: backends and the dispatcher's threads that are busy
+"""Batch scheduling: backends and the dispatcher's threads that are busy
 interrupt nobody whom the kernel has at work (SCHED_BATCH), as long as they need not wait
 for a processor for longer than that; and never against what an administrator has set.
 
@@ -55,7 +55,7 @@ def computing() -> Iterator[None]:
 
 
 def set_wait(server, microseconds: int) -> None:
-    server.set_parameters({"pg_baton.batch_scheduling_wait": microseconds})
+    server.set_parameters({"pg_baton.batch_scheduling_wait_us": microseconds})
     server.reload()
 
 

@@ -299,26 +299,6 @@ def is_closed(client: socket.socket) -> bool:
     return True
 
 
-def test_the_limits_at_the_door_hold_for_who_is_at_the_handshake(world):
-    cluster = world(ONLY_ENCRYPTED, **{"pg_baton.handshake_timeout": "700ms"})
-    for said in (b"", b"\0\0", struct.pack("!I", 100) + b"x" * 50):
-        with socket.create_connection((HOST, cluster.pool_port), timeout=20) as stranger:
-            stranger.sendall(GSSENC_REQUEST)
-            assert stranger.recv(1) == b"G"
-            stranger.sendall(said)
-            began = time.monotonic()
-            assert is_closed(stranger)
-            assert time.monotonic() - began < 15
-    # who has begun, and does not say who he is
-    with Encrypted(HOST, cluster.pool_port) as slow:
-        slow.send(startup({"user": "alice"})[:9])
-        assert slow.until("Z") == []
-    # a session has no such limit
-    with connect(cluster) as session:
-        time.sleep(1.5)
-        assert session.execute("SELECT 1").fetchone() == (1,)
-
-
 def test_who_asks_for_encryption_many_times_and_says_nothing_keeps_nobody_out(world):
     cluster = world(ONLY_ENCRYPTED, **{"pg_baton.max_unauthenticated": 10})
     silent = []

@@ -107,9 +107,10 @@ def test_message_timeout_counts_for_the_next_message(server, set_to):
             return True
 
     assert not ends()
-    set_to("message_timeout", "500ms")
+    # by pg_baton.test_constants
+    set_to("message_timeout_ms", 500)
     wait_until(ends, what="who stops in the middle of a message is ended")
-    set_to("message_timeout", 0)
+    set_to("message_timeout_ms", 0)
     wait_until(lambda: not ends(), what="nobody is")
 
 

@@ -330,7 +330,7 @@ def test_a_superuser_s_connection_is_no_use_to_another_role(prepared):
 @needs_gdb
 def test_what_a_superuser_asked_is_never_shown_as_another_s(prepared):
     """While the backend is the next role's already, and serves no session of it yet."""
-    server = prepared(max_backends=1, min_backends=0, session_pids=False)
+    server = prepared(max_backends=1, min_backends=0, break_self_check="process_ids")
     shown = "SELECT usename, query FROM pg_stat_activity WHERE pid = {pid}"
     with (
         Wire.login("127.0.0.1", server.pool_port, user="chief") as chief,

@@ -272,61 +272,6 @@ def test_a_monitor_sees_who_blocks_whom_with_their_queries(server):
             assert errors(blocked.until_ready(20)) == []
 
 
-def test_a_deadlock_names_sessions(server):
-    with open_wire(server) as one, open_wire(server) as two:
-        for wire, row in ((one, 1), (two, 2)):
-            wire.query("BEGIN")
-            wire.query(f"UPDATE accounts SET amount = 0 WHERE id = {row}")
-        one.send(query("UPDATE accounts SET amount = 0 WHERE id = 2"))
-        wait_until(
-            lambda: server.sql(f"SELECT pg_blocking_pids({one.backend_pid})") == [([two.backend_pid],)],
-            what="one waits for the other",
-        )
-        two.send(
-            query(
-                "DO $$ BEGIN UPDATE accounts SET amount = 0 WHERE id = 1; END $$"
-            )
-        )
-        time.sleep(0.1)
-        found = {}
-        for wire, name in ((one, "one"), (two, "two")):
-            found[name] = [m.fields() for m in wire.until_ready(30) if m.type == "E"]
-        (error,) = found["one"] + found["two"]
-        assert error["C"] == "40P01"
-        numbers = {str(one.backend_pid), str(two.backend_pid)}
-        for line in error["D"].split("\n"):
-            words = line.replace(".", "").split()
-            assert {words[1], words[-1]} == numbers, error["D"]
-        for wire in (one, two):
-            wire.query("ROLLBACK")
-
-
-def test_a_deadlock_that_is_caught_names_sessions(server):
-    catch = """
-        DO $$
-        DECLARE told text;
-        BEGIN
-            UPDATE accounts SET amount = 0 WHERE id = 1;
-        EXCEPTION WHEN deadlock_detected THEN
-            GET STACKED DIAGNOSTICS told = PG_EXCEPTION_DETAIL;
-            RAISE NOTICE '%', told;
-        END $$"""
-    with open_wire(server, deadlock_timeout="600000") as one, open_wire(server, deadlock_timeout="10") as two:
-        for wire, row in ((one, 1), (two, 2)):
-            wire.query("BEGIN")
-            wire.query(f"UPDATE accounts SET amount = 0 WHERE id = {row}")
-        one.send(query("UPDATE accounts SET amount = 0 WHERE id = 2"))
-        wait_until(
-            lambda: server.sql(f"SELECT pg_blocking_pids({one.backend_pid})") == [([two.backend_pid],)],
-            what="one waits for the other",
-        )
-        (told,) = warnings(two.ask(query(catch)))
-        assert str(one.backend_pid) in told and str(two.backend_pid) in told
-        two.query("ROLLBACK")
-        one.until_ready(20)
-        one.query("ROLLBACK")
-
-
 DASHBOARD = """
 SELECT state, usename, datname, host(client_addr), application_name, count(*), count(DISTINCT pid), bool_and(query LIKE 'SELECT %')
 FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() GROUP BY 1, 2, 3, 4, 5 ORDER BY 2, 5
@@ -447,8 +392,8 @@ def test_numbers_hold_in_compiled_expressions(server):
 
 
 @pytest.mark.pool_only
-def test_off_it_shows_the_processes_as_before(make_cluster):
-    server = make_cluster(parameters={"pg_baton.session_pids": "off", "pg_baton.max_backends": 2})
+def test_without_it_shows_the_processes(make_cluster):
+    server = make_cluster(parameters={"pg_baton.break_self_check": "process_ids", "pg_baton.max_backends": 2})
     with open_wire(server) as session:
         ((pid,),) = session.query("SELECT pg_backend_pid()")
         assert int(pid) <= PID_MAX_LIMIT

@@ -234,7 +234,7 @@ def test_nor_while_its_client_waits_for_a_backend(cluster_with, crowd):
 
 @pytest.mark.parametrize("rest", [b"", b"x"], ids=["silent", "dribbling"])
 def test_a_large_message_begins_and_its_rest_has_a_limit(cluster_with, crowd, rest):
-    cluster = cluster_with("sloth", "other", max_backends=1, message_timeout="1s")
+    cluster = cluster_with("sloth", "other", max_backends=1, message_timeout_ms=1000)
     whole = query("SELECT 42 /*" + 1_000_000 * "x" + "*/")
     (sloth, slow) = crowd(cluster, 2, user="sloth")
     # In large pieces, with pauses shorter than the limit.
@@ -254,7 +254,7 @@ def test_a_large_message_begins_and_its_rest_has_a_limit(cluster_with, crowd, re
 
 
 def test_half_a_message_right_behind_a_whole_one_has_a_limit(cluster_with, crowd):
-    cluster = cluster_with("sloth", "other", max_backends=2, message_timeout="1s")
+    cluster = cluster_with("sloth", "other", max_backends=2, message_timeout_ms=1000)
     sloths = crowd(cluster, 4, user="sloth")
     for sloth in sloths:
         sloth.send(query("SELECT 42") + query("SELECT 43")[:9])
@@ -265,7 +265,7 @@ def test_half_a_message_right_behind_a_whole_one_has_a_limit(cluster_with, crowd
 
 
 def test_a_batch_that_stays_open_right_behind_a_query_is_not_ended(cluster_with, crowd):
-    cluster = cluster_with("role", max_backends=1, message_timeout="200ms")
+    cluster = cluster_with("role", max_backends=1, message_timeout_ms=200)
     (wire,) = crowd(cluster, 1, user="role")
     wire.send(query("SELECT 41") + parse("SELECT 42"))
     wire.until_ready()
@@ -275,7 +275,7 @@ def test_a_batch_that_stays_open_right_behind_a_query_is_not_ended(cluster_with,
 
 
 def test_a_copy_that_takes_longer_than_a_message_may_is_not_ended(cluster_with, crowd):
-    cluster = cluster_with("role", max_backends=1, message_timeout="300ms")
+    cluster = cluster_with("role", max_backends=1, message_timeout_ms=300)
     cluster.sql("CREATE TABLE copied (a text); GRANT ALL ON copied TO role")
     (wire,) = crowd(cluster, 1, user="role")
     # The statement itself is large enough to be timed.
@@ -340,7 +340,7 @@ def test_no_backend_is_added_beyond_the_bound(cluster_with, crowd):
 def test_an_idle_client_ends_for_a_role_without_a_backend(cluster_with, crowd):
     """One of the role with most, that has been idle for longest; not while there is no limit, nor for its own role."""
     options = {"max_backends": 2, "max_extra_backends": 1, "session_wait_timeout": "60s"}
-    cluster = cluster_with("one", "two", "other", extra_idle_timeout=0, **options)
+    cluster = cluster_with("one", "two", "other", extra_idle_timeout_ms=0, **options)
     (two,) = crowd(cluster, 1, user="two")
     first, second, third = crowd(cluster, 3, user="one")
     (other,) = crowd(cluster, 1, user="other")
@@ -348,11 +348,11 @@ def test_an_idle_client_ends_for_a_role_without_a_backend(cluster_with, crowd):
         holder.query("BEGIN")
     other.send(query("SELECT 1"))
     assert other.silent(3)
-    cluster.set_parameters({"pg_baton.extra_idle_timeout": "1s"})
+    cluster.set_parameters({"pg_baton.extra_idle_timeout_ms": 1000})
     cluster.reload()
     assert [found.row() for found in other.until_ready() if found.type == "D"] == [[b"1"]]
     last = first.read_until("E")[-1].fields()
-    assert (last["C"], "pg_baton.extra_idle_timeout" in last["D"]) == ("25P03", True)
+    assert (last["C"], "kept a backend idle" in last["D"]) == ("25P03", True)
     other.query("BEGIN")
     third.send(query("SELECT 1"))
     assert third.silent(3)

@@ -411,47 +411,12 @@ SCRIPTS: dict[str, list[str | bytes]] = {
         # of two backends, now the one that did not describe it
         bind(statement="literal") + execute() + sync(),
     ],
-    # the session's own numbers, as programs write them down
-    "cursors_of_functions_are_named_as_on_a_connection_of_one_s_own": [
-        "CREATE OR REPLACE FUNCTION items_cursor() RETURNS refcursor LANGUAGE plpgsql AS"
-        " $$ DECLARE found refcursor; BEGIN OPEN found FOR SELECT * FROM items WHERE id < 3; RETURN found; END $$",
-        "BEGIN",
-        "SELECT items_cursor()",
-        'FETCH ALL IN "<unnamed portal 1>"',
-        "COMMIT",
-        "DO $$ DECLARE item items; BEGIN FOR item IN SELECT * FROM items LOOP NULL; END LOOP; END $$",
-        "SELECT items_cursor(), items_cursor()",
-        "BEGIN",
-        "SELECT items_cursor()",
-        "ROLLBACK",
-        "DISCARD ALL",
-        "BEGIN",
-        "SELECT items_cursor()",
-        "COMMIT",
-    ],
 }
 
 
 @pytest.mark.parametrize("promise", SCRIPTS)
 def test_statements_behave_as_on_a_direct_connection(server, promise):
     same_as_direct(server, SCRIPTS[promise])
-
-
-def test_cursors_of_functions_are_numbered_by_session(server):
-    names = {}
-    with psycopg.connect(server.pool()) as one, psycopg.connect(server.pool()) as other:
-        one.execute(
-            "CREATE OR REPLACE FUNCTION next_cursor() RETURNS refcursor LANGUAGE plpgsql AS"
-            " $$ DECLARE found refcursor; BEGIN OPEN found FOR SELECT 1; RETURN found; END $$"
-        )
-        one.commit()
-        for session in (one, one, other, one, other, other, one):
-            names.setdefault(session, []).append(session.execute("SELECT next_cursor()").fetchone()[0])
-            session.commit()
-        assert names == {
-            one: [f"<unnamed portal {number}>" for number in (1, 2, 3, 4)],
-            other: [f"<unnamed portal {number}>" for number in (1, 2, 3)],
-        }
 
 
 def test_prepare_time_stays(server):

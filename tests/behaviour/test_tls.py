@@ -428,7 +428,7 @@ def test_settings_of_tcp_are_shown_as_they_are_and_the_log_has_no_complaint(serv
 def test_a_slow_line_is_no_silence(run, authority, host):
     """Of a message that takes longer than the limit, as long as it goes on; and who does not go on is cut."""
     parameters = {
-        "pg_baton.message_timeout": "1s",
+        "pg_baton.message_timeout_ms": 1000,
         "pg_baton.max_backends": 1,
         "pg_baton.listen_addresses": "127.0.0.1, ::1",
     }

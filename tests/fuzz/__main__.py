@@ -112,7 +112,7 @@ class Fuzzer:
         count = self.options.sessions
         roles = bool(self.options.roles)
         world = BrokenWorld if self.options.against == "broken" else World
-        pids = "pg_baton.session_pids=off" not in self.options.set
+        pids = "pg_baton.test_constants=break_process_ids=1" not in self.options.set
         return Episode(
             World(self.direct, "direct", self.direct.port, count, DATABASE, pids, self.options.tls, roles),
             world(self.other, self.options.against, self.other.pool_port, count, DATABASE, pids,

@@ -428,7 +428,7 @@ class Generator:
             f"DECLARE {name} BINARY CURSOR WITH HOLD FOR SELECT 1",
             f"FETCH 3 FROM {name}", f"FETCH ALL FROM {name}", f"MOVE BACKWARD 1 IN {name}",
             f"CLOSE {name}", f"CLOSE {name}", "CLOSE ALL",
-            "SELECT opens_cursor()", 'FETCH ALL IN "<unnamed portal 2>"',
+            "SELECT opens_cursor()", 'FETCH ALL IN "opened"',
         )))
 
     def _sequence(self, script: Script) -> None:

@@ -319,7 +319,7 @@ CREATE FUNCTION with_local_clause() RETURNS text LANGUAGE plpgsql SET work_mem =
 CREATE FUNCTION definer() RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS
   $$BEGIN PERFORM set_config('my.a', current_user, false); RETURN current_user; END$$;
 CREATE FUNCTION opens_cursor() RETURNS refcursor LANGUAGE plpgsql AS
-  $$DECLARE unnamed refcursor; BEGIN OPEN unnamed FOR SELECT 1; RETURN unnamed; END$$;
+  $$DECLARE opened refcursor := 'opened'; BEGIN OPEN opened FOR SELECT 1; RETURN opened; END$$;
 CREATE PROCEDURE commits() LANGUAGE plpgsql AS
   $$BEGIN SET work_mem = '14MB'; COMMIT; SET my.a = 'after commit'; ROLLBACK; END$$;
 GRANT ALL ON ALL TABLES IN SCHEMA public TO public; GRANT ALL ON ALL TABLES IN SCHEMA other TO public;

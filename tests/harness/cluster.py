@@ -77,6 +77,13 @@ POOL_PARAMETERS = {
 }
 
 
+# Constants that pg_baton.test_constants changes; and "break_" with a check's name, which
+# the harness makes of break_self_check.
+TEST_CONSTANTS = {
+    "batch_scheduling_wait_us", "extra_idle_timeout_ms", "force_role_changes", "max_login_bytes", "message_timeout_ms",
+}
+
+
 def can_replace_system_files() -> bool:
     """May the tests give a server an /etc/hosts of its own?"""
     return (
@@ -192,6 +199,7 @@ class Cluster:
         give_to_server_user(self.log_file)
 
         self.parameters: dict[str, str] = dict(BASE_PARAMETERS)
+        self.constants: dict[str, int] = {}
         self.parameters["port"] = str(self.port)
         self.parameters["unix_socket_directories"] = str(home)
         if self.pooled:
@@ -209,17 +217,27 @@ class Cluster:
     # -- configuration ---------------------------------------------------
 
     def set_parameters(self, parameters: dict[str, object]) -> None:
-        """Changes parameters in the file (None removes); no reload."""
+        """Changes parameters and test constants in the file (None removes); no reload."""
         for name, value in parameters.items():
             if name.startswith("pg_baton.") and not self.pooled:
                 continue
-            if value is None:
+            constant = name.removeprefix("pg_baton.")
+            if constant == "break_self_check":
+                self.constants.update({f"break_{check.strip()}": 1 for check in str(value).split(",") if check})
+            elif constant in TEST_CONSTANTS and value is None:
+                self.constants.pop(constant, None)
+            elif constant in TEST_CONSTANTS:
+                self.constants[constant] = int(value == "on" or value)
+            elif value is None:
                 self.parameters.pop(name, None)
             elif isinstance(value, bool):
                 self.parameters[name] = "on" if value else "off"
             else:
                 self.parameters[name] = str(value)
         lines = []
+        if self.constants:
+            entries = ", ".join(f"{name}={value}" for name, value in self.constants.items())
+            lines.append(f"pg_baton.test_constants = '{entries}'\n")
         for name, value in self.parameters.items():
             quoted = value.replace("'", "''")
             lines.append(f"{name} = '{quoted}'\n")

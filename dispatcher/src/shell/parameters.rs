@@ -51,13 +51,11 @@ pub struct Parameters {
     pub max_dedicated: i32,
     /// -1: likewise.
     pub max_extra_backends: i32,
-    pub extra_idle_timeout_ms: u64,
     pub sharing_threshold: u32,
     /// Threads that wait for sessions.
     pub dispatchers: u32,
     pub backend_idle_timeout_ms: u64,
     pub backend_lifetime_ms: u64,
-    pub batch_scheduling_wait_us: u64,
     pub session_wait_timeout_ms: u64,
     pub max_sessions: u32,
     pub session_memory_bytes: u64,
@@ -97,6 +95,7 @@ pub struct Parameters {
     pub scram_iterations: u32,
     /// For who logs in.
     pub door: DoorLimits,
+    pub constants: Constants,
     pub tls: TlsSettings,
     /// tcp_keepalives_idle and its like, for the sockets of TLS clients; 0: the
     /// system's.
@@ -160,9 +159,6 @@ const TABLE: &[(&str, Set)] = &[
     door!("max_sessions_per_address", sessions_per_address),
     door!("max_sessions_per_user", sessions_per_user),
     door!("max_unauthenticated", unauthenticated),
-    door!("handshake_timeout_ms", handshake_timeout_ms),
-    door!("login_step_timeout_ms", login_step_timeout_ms),
-    door!("max_login_bytes", login_bytes),
     number!(port),
     text!(listen_addresses),
     text!(unix_socket_directories),
@@ -177,12 +173,10 @@ const TABLE: &[(&str, Set)] = &[
     number!(min_backends),
     number!(max_dedicated),
     number!(max_extra_backends),
-    number!(extra_idle_timeout_ms),
     number!(sharing_threshold),
     number!(dispatchers),
     number!(backend_idle_timeout_ms),
     number!(backend_lifetime_ms),
-    number!(batch_scheduling_wait_us),
     number!(session_wait_timeout_ms),
     number!(max_sessions),
     number!(session_memory_bytes),
@@ -219,6 +213,10 @@ const TABLE: &[(&str, Set)] = &[
         Some(())
     }),
     number!(scram_iterations),
+    ("test_constants", |parameters, text| {
+        parameters.constants = Constants::changed_by(text);
+        Some(())
+    }),
     ("mock_authentication_nonce", |parameters, text| {
         parameters.mock_authentication_nonce = (0..text.len() / 2)
             .map(|at| u8::from_str_radix(text.get(at * 2..at * 2 + 2)?, 16).ok())
@@ -283,7 +281,7 @@ impl Parameters {
             min_backends: self.min_backends as usize,
             max_dedicated: usize::try_from(self.max_dedicated).ok(),
             max_extra: usize::try_from(self.max_extra_backends).ok(),
-            extra_idle_timeout_us: self.extra_idle_timeout_ms * 1000,
+            extra_idle_timeout_us: self.constants.extra_idle_timeout_ms * 1000,
             sharing_threshold: self.sharing_threshold as usize,
             ceiling: self.backend_ceiling(slots, others),
             for_superusers: self.for_superusers() as usize,
@@ -334,11 +332,6 @@ pub struct DoorLimits {
     pub sessions_per_user: u32,
     /// Connections that have not logged in yet; -1: as many as there is room for.
     pub unauthenticated: i32,
-    pub handshake_timeout_ms: u64,
-    /// For each message that is waited for.
-    pub login_step_timeout_ms: u64,
-    /// Bytes before authentication, each of a TLS handshake and of what follows.
-    pub login_bytes: u64,
 }
 
 /// 53300, with the parameter that says so.
@@ -348,11 +341,52 @@ pub fn limit_exceeded(what: &str, parameter: &str, limit: u32) -> Report {
 }
 
 /// A client has sent more than it may before it is known.
-pub fn too_many_login_bytes(limits: &DoorLimits) -> Report {
-    Report::fatal(b"54000", "too much was sent before authentication").with_detail(format!(
-        "Parameter \"pg_baton.max_login_bytes\" is {} kB.",
-        limits.login_bytes / 1024
-    ))
+pub fn too_many_login_bytes(most: u64) -> Report {
+    Report::fatal(b"54000", "too much was sent before authentication")
+        .with_detail(format!("At most {} kB are read.", most / 1024))
+}
+
+// ---- Constants that tests change -------------------------------------------
+
+/// Constants, but for tests: `pg_baton.test_constants`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Constants {
+    /// Longest time that a client may keep a backend idle while a role has none.
+    pub extra_idle_timeout_ms: u64,
+    /// Longest wait for a processor of a thread that does not interrupt others.
+    pub batch_scheduling_wait_us: u64,
+    /// Bytes before authentication, each of a TLS handshake and of what follows.
+    pub max_login_bytes: u64,
+}
+
+impl Default for Constants {
+    fn default() -> Constants {
+        Constants {
+            extra_idle_timeout_ms: 10_000,
+            batch_scheduling_wait_us: 250,
+            max_login_bytes: 256 * 1024,
+        }
+    }
+}
+
+impl Constants {
+    /// `text`: entries name=value, separated by commas. Entries of other names belong
+    /// to the extension.
+    fn changed_by(text: &str) -> Constants {
+        let mut constants = Constants::default();
+        for (name, value) in text.split(',').filter_map(|entry| entry.split_once('=')) {
+            let Ok(value) = value.trim().parse::<u64>() else {
+                continue;
+            };
+            match name.trim() {
+                "extra_idle_timeout_ms" => constants.extra_idle_timeout_ms = value,
+                "batch_scheduling_wait_us" => constants.batch_scheduling_wait_us = value,
+                "max_login_bytes" => constants.max_login_bytes = value,
+                _ => {}
+            }
+        }
+        constants
+    }
 }
 
 // ---- Names of native sessions ---------------------------------------------
@@ -448,6 +482,10 @@ mod tests {
         assert!(parameters.set("backend_only_parameters", "post_auth_delay, JIT_x"));
         assert!(parameters.set("mock_authentication_nonce", "00ff"));
         assert!(parameters.set("of the future", "x"));
+        assert!(parameters.set("test_constants", "break_x=1, max_login_bytes=10"));
+        assert_eq!(parameters.constants.max_login_bytes, 10);
+        assert!(parameters.set("test_constants", ""));
+        assert_eq!(parameters.constants, Constants::default());
         assert!(!parameters.set("port", "70000"));
         assert_eq!(parameters.port, 6543);
         assert_eq!(parameters.unix_socket_permissions, 0o777);

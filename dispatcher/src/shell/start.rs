@@ -23,7 +23,7 @@ use super::sys::memory::{self, overwrite};
 use super::sys::socket::{self, Kind};
 use super::sys::{openssl_memory, process};
 use super::tls::context::{self, Occasion, Passphrase, ServerContext};
-use super::tls::threads::{set_rest_at_once, Relays};
+use super::tls::threads::Relays;
 use super::{batch_scheduling, threads, Arguments};
 use anyhow::{bail, Context as _, Result};
 use std::io;
@@ -103,8 +103,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     let mut buffer = vec![0; FRAME_MAX as usize];
     let (parameters, passphrase) = first_parameters(&channel, &mut buffer)?;
     let parameters = Arc::new(parameters);
-    batch_scheduling::set_most_wait_us(parameters.batch_scheduling_wait_us);
-    set_rest_at_once(parameters.force_migration);
+    batch_scheduling::set_most_wait_us(parameters.constants.batch_scheduling_wait_us);
 
     // Backends have the limit that we were started with.
     let (soft, hard) =

@@ -17,6 +17,7 @@
 #include "parameters.h"
 #include "pg_guc.h"
 #include "pg_hba.h"
+#include "self_check.h"
 
 /* ----------------------------------------------------------------
  *		The variables of parameters pg_baton.* that are of no single file.
@@ -31,12 +32,12 @@ int			baton_max_backends;
 int			baton_min_backends;
 int			baton_max_dedicated;
 int			baton_max_extra_backends;
-int			baton_extra_idle_timeout_ms;
 int			baton_sharing_threshold;
 int			baton_dispatchers;
 int			baton_backend_idle_timeout_ms;
 int			baton_backend_lifetime_ms;
 int			baton_batch_scheduling_wait_us;
+int			baton_message_timeout_ms;
 int			baton_session_wait_timeout_ms;
 int			baton_max_sessions;
 int			baton_session_memory_kb;
@@ -45,9 +46,6 @@ int			baton_max_login_rate_per_address;
 int			baton_max_sessions_per_address;
 int			baton_max_sessions_per_user;
 int			baton_max_unauthenticated;
-int			baton_handshake_timeout_ms;
-int			baton_login_step_timeout_ms;
-int			baton_max_login_kb;
 bool		baton_force_migration;
 bool		baton_force_role_changes;
 bool		baton_enabled;
@@ -55,7 +53,6 @@ int			baton_login;
 int			baton_gss_encryption;
 char	   *baton_native_dbuser_names;
 int			baton_native_when_waiting;
-bool		baton_session_pids;
 char	   *baton_attach_option;
 char	   *baton_dispatcher_program;
 char	   *baton_dispatcher_log;
@@ -70,6 +67,19 @@ baton_parameters_forget_attach(void)
 {
 	if (!baton_guc_blank("pg_baton.attach"))
 		elog(FATAL, "parameter \"%s\" is not as expected", "pg_baton.attach");
+}
+
+/* ----------------------------------------------------------------
+ *		Constants that tests change.
+ * ----------------------------------------------------------------
+ */
+
+void
+baton_test_constants_assign(const char *value, void *extra)
+{
+	baton_batch_scheduling_wait_us = baton_test_constant(value, "batch_scheduling_wait_us", 250);
+	baton_message_timeout_ms = baton_test_constant(value, "message_timeout_ms", 60 * 1000);
+	baton_force_role_changes = baton_test_constant(value, "force_role_changes", 0) != 0;
 }
 
 /* ----------------------------------------------------------------
@@ -247,8 +257,9 @@ baton_others_need_calls(Oid function)
 	return next_needs_fmgr != NULL && next_needs_fmgr(function);
 }
 
-bool
-baton_others_authenticate(void)
+/* Does another library hear of each client's authentication? */
+static bool
+others_authenticate(void)
 {
 	return next_client_authentication != NULL ||
 		ClientAuthentication_hook != own_client_authentication;
@@ -258,7 +269,7 @@ bool
 baton_server_authenticates(void)
 {
 	return baton_login == BATON_LOGIN_SERVER ||
-		(baton_login == BATON_LOGIN_AUTO && baton_others_authenticate());
+		(baton_login == BATON_LOGIN_AUTO && others_authenticate());
 }
 
 void

@@ -43,12 +43,10 @@ extern int	baton_max_backends;
 extern int	baton_min_backends;
 extern int	baton_max_dedicated;
 extern int	baton_max_extra_backends;
-extern int	baton_extra_idle_timeout_ms;
 extern int	baton_dispatchers;
 extern int	baton_sharing_threshold;
 extern int	baton_backend_idle_timeout_ms;
 extern int	baton_backend_lifetime_ms;
-extern int	baton_batch_scheduling_wait_us;
 extern int	baton_session_wait_timeout_ms;
 extern int	baton_max_sessions;
 extern int	baton_session_memory_kb;
@@ -57,20 +55,23 @@ extern int	baton_max_login_rate_per_address;
 extern int	baton_max_sessions_per_address;
 extern int	baton_max_sessions_per_user;
 extern int	baton_max_unauthenticated;
-extern int	baton_handshake_timeout_ms;
-extern int	baton_login_step_timeout_ms;
-extern int	baton_max_login_kb;
 extern bool baton_force_migration;
-extern bool baton_force_role_changes;
 extern bool baton_enabled;
 extern int	baton_login;
 extern int	baton_gss_encryption;
 extern char *baton_native_dbuser_names;
 extern int	baton_native_when_waiting;
-extern bool baton_session_pids;
 extern char *baton_dispatcher_program;
 extern char *baton_dispatcher_log;
 extern bool baton_log_scheduling;
+
+/* Constants, but for tests (pg_baton.test_constants). */
+extern int	baton_batch_scheduling_wait_us;
+extern int	baton_message_timeout_ms;	/* client_input.c */
+extern bool baton_force_role_changes;	/* handover.c */
+
+/* Assign hook: these follow. */
+extern void baton_test_constants_assign(const char *value, void *extra);
 
 /*
  * Parameters that only a starting backend takes, or a process once, and that ALTER ROLE and
@@ -122,9 +123,6 @@ extern void baton_others_were(needs_fmgr_hook_type needs_fmgr,
 
 /* Does another library want to see calls of this function? */
 extern bool baton_others_need_calls(Oid function);
-
-/* Does another library hear of each client's authentication? */
-extern bool baton_others_authenticate(void);
 
 /*
  * This backend is the dispatcher's to open: other libraries, loaded before us or

@@ -231,12 +231,6 @@ baton_catalog_age_attach(void)
 									  Int32GetDatum(watched[i].catalog));
 }
 
-uint64
-baton_catalog_age(void)
-{
-	return age;
-}
-
 void
 baton_catalog_age_watch(void (*changes) (BatonCatalog catalog, uint32 hash))
 {

@@ -64,13 +64,6 @@ typedef enum
 extern void baton_catalog_age_attach(void);
 
 /*
- * Raised with each change of one of these catalogs that this backend hears of,
- * but for functions.  It hears of what others have committed at the latest as
- * its next transaction begins (AtStart_Cache, xact.c).
- */
-extern uint64 baton_catalog_age(void);
-
-/*
  * What the age was raised to when this catalog last changed; 0: not since the
  * backend attached.  Functions have an age of their own.
  */

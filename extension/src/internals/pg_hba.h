@@ -67,8 +67,8 @@ extern bool baton_rules_load_ident(void);
 
 /*
  * The first line that matches, NULL if none does; valid until the next load.
- * host_name is the name of the client's address, looked up both ways; if it is
- * NULL, no line with a host name matches, and no name server is asked.  Within a
+ * host_name is taken to be the name of the client's address; if it is NULL, no line
+ * with a host name matches.  No name server is asked.  Within a
  * transaction; reads rows of pg_authid by the catalog caches.
  */
 extern const HbaLine *baton_rules_match(const BatonClient *client, const char *host_name);

@@ -15,7 +15,6 @@
 
 #include "fmgr.h"
 #include "utils/hsearch.h"
-#include "utils/portal.h"
 
 /* ----------------------------------------------------------------
  *		Where the server program keeps its variables.
@@ -118,19 +117,5 @@ baton_libraries_more(void)
  * loaded, also where its initialisation failed; NULL if there is no more.
  */
 extern const char *baton_libraries_next(void);
-
-/* ----------------------------------------------------------------
- *		Access to the number of the last portal that was opened without a name.
- * ----------------------------------------------------------------
- */
-
-/* Drops a portal that nothing has been run in. */
-extern void baton_portal_discard(Portal portal);
-
-/* Once, at attach; in a transaction.  NULL, or why it cannot be done. */
-extern const char *baton_portal_counter_attach(void);
-
-extern uint32 baton_portal_counter(void);
-extern void baton_portal_counter_set(uint32 count);
 
 #endif							/* BATON_PG_PROGRAM_H */

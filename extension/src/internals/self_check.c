@@ -27,7 +27,6 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
-#include "utils/varlena.h"
 
 #include "self_check.h"
 
@@ -40,7 +39,7 @@ typedef struct FailedCheck
 	char		problem[PROBLEM_SIZE];
 } FailedCheck;
 
-char	   *baton_break_self_check;
+char	   *baton_test_constants;
 
 static FailedCheck *failed_checks = NULL;	/* one for each cost */
 static bool unpooled = false;
@@ -66,25 +65,30 @@ baton_self_check_init(void)
 	failed_checks = address;
 }
 
+int
+baton_test_constant(const char *list, const char *name, int otherwise)
+{
+	Size		length = strlen(name);
+
+	while (*list != '\0')
+	{
+		list += strspn(list, ", ");
+		if (strncmp(list, name, length) == 0 && list[length] == '=')
+			return atoi(list + length + 1);
+		list += strcspn(list, ",");
+	}
+	return otherwise;
+}
+
 bool
 baton_self_check_is_broken(const char *check)
 {
-	char	   *names;
-	List	   *list;
-	ListCell   *cell;
-	bool		found = false;
+	char		name[NAMEDATALEN];
 
-	if (baton_break_self_check == NULL || baton_break_self_check[0] == '\0')
+	if (baton_test_constants == NULL || baton_test_constants[0] == '\0')
 		return false;
-	names = pstrdup(baton_break_self_check);
-	if (SplitIdentifierString(names, ',', &list))
-	{
-		foreach(cell, list)
-			found |= strcmp(lfirst(cell), check) == 0;
-		list_free(list);
-	}
-	pfree(names);
-	return found;
+	snprintf(name, sizeof(name), "break_%s", check);
+	return baton_test_constant(baton_test_constants, name, 0) != 0;
 }
 
 void

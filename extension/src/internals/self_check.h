@@ -10,8 +10,15 @@
 #ifndef BATON_SELF_CHECK_H
 #define BATON_SELF_CHECK_H
 
-/* pg_baton.break_self_check */
-extern char *baton_break_self_check;
+/*
+ * pg_baton.test_constants: entries name=value, separated by commas.  "break_" and
+ * a check's name: that check fails.  Others are in parameters.c and in the
+ * dispatcher's parameters.rs.
+ */
+extern char *baton_test_constants;
+
+/* The value of that name in such a list, or the other if it is not there. */
+extern int	baton_test_constant(const char *list, const char *name, int otherwise);
 
 /* What a failed check costs. */
 typedef enum
@@ -36,7 +43,7 @@ typedef enum
 extern void baton_self_check_init(void);
 
 /*
- * Is this check to fail, whatever it finds?  For tests: pg_baton.break_self_check
+ * Is this check to fail, whatever it finds?  For tests: pg_baton.test_constants
  * names some.
  */
 extern bool baton_self_check_is_broken(const char *check);

@@ -30,6 +30,7 @@
 #include "parameters_message.h"
 #include "pg_guc.h"
 #include "pool_settings.h"
+#include "self_check.h"
 
 /* ----------------------------------------------------------------
  *		One port for the server and the pool.
@@ -177,12 +178,10 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "min_backends", baton_min_backends);
 	add_number(&pairs, &count, "max_dedicated", baton_max_dedicated);
 	add_number(&pairs, &count, "max_extra_backends", baton_max_extra_backends);
-	add_number(&pairs, &count, "extra_idle_timeout_ms", baton_extra_idle_timeout_ms);
 	add_number(&pairs, &count, "sharing_threshold", baton_sharing_threshold);
 	add_number(&pairs, &count, "dispatchers", baton_dispatchers);
 	add_number(&pairs, &count, "backend_idle_timeout_ms", baton_backend_idle_timeout_ms);
 	add_number(&pairs, &count, "backend_lifetime_ms", baton_backend_lifetime_ms);
-	add_number(&pairs, &count, "batch_scheduling_wait_us", baton_batch_scheduling_wait_us);
 	add_number(&pairs, &count, "session_wait_timeout_ms", baton_session_wait_timeout_ms);
 	add_number(&pairs, &count, "max_sessions", baton_max_sessions);
 	add_number(&pairs, &count, "session_memory_bytes", (int64) baton_session_memory_kb * 1024);
@@ -191,9 +190,6 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "max_sessions_per_address", baton_max_sessions_per_address);
 	add_number(&pairs, &count, "max_sessions_per_user", baton_max_sessions_per_user);
 	add_number(&pairs, &count, "max_unauthenticated", baton_max_unauthenticated);
-	add_number(&pairs, &count, "handshake_timeout_ms", baton_handshake_timeout_ms);
-	add_number(&pairs, &count, "login_step_timeout_ms", baton_login_step_timeout_ms);
-	add_number(&pairs, &count, "max_login_bytes", (int64) baton_max_login_kb * 1024);
 	add_number(&pairs, &count, "enabled", baton_enabled ? 1 : 0);
 	add_number(&pairs, &count, "login_by_server", baton_server_authenticates() ? 1 : 0);
 	add_number(&pairs, &count, "gss_encryption", offers_gss() ? 1 : 0);
@@ -202,6 +198,7 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "force_migration", baton_force_migration ? 1 : 0);
 	add(&pairs, &count, "dispatcher_log", baton_dispatcher_log);
 	add_number(&pairs, &count, "log_scheduling", baton_log_scheduling ? 1 : 0);
+	add(&pairs, &count, "test_constants", baton_test_constants);
 
 	/* the server's */
 	add_number(&pairs, &count, "server_port", PostPortNumber);

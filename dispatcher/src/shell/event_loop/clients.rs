@@ -20,7 +20,6 @@ use crate::shell::login::{answers, Effect, Entering};
 use crate::shell::parameters::Parameters;
 use crate::shell::scheduler::NewClient;
 use crate::shell::sys::socket::Address;
-use crate::shell::tls::threads;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::{info, warn};
@@ -376,8 +375,7 @@ impl Dispatcher {
             return;
         }
         info!("parameters reloaded");
-        batch_scheduling::set_most_wait_us(parameters.batch_scheduling_wait_us);
-        threads::set_rest_at_once(parameters.force_migration);
+        batch_scheduling::set_most_wait_us(parameters.constants.batch_scheduling_wait_us);
         self.parameters = Arc::new(parameters);
         self.logins.reconfigure(Arc::clone(&self.parameters));
         self.show_parameters();

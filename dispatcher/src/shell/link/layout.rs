@@ -149,7 +149,6 @@ pub struct SessionSlot {
     pub transactions: AtomicU64,
     pub migrations: AtomicU64,
     pub counter_version: AtomicU32,
-    pub unnamed_portals: AtomicU32,
 }
 
 /// Who a session is, for every process of the server.

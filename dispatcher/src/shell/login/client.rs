@@ -125,8 +125,6 @@ pub struct Login {
     pub is_counted: bool,
     /// What it has sent, a TLS handshake apart.
     pub bytes: u64,
-    /// Since when the client is at what it is at.
-    pub step_began_us: u64,
     pub phase: Phase,
 }
 
@@ -569,11 +567,9 @@ impl Logins {
                 None => self.fail(number, &report),
             };
         }
-        let now_us = self.now.us;
         let Some(login) = self.logins.get_mut(number) else {
             return;
         };
-        login.step_began_us = now_us;
         let (near, far) = match socket::pair() {
             Ok(pair) => pair,
             Err(error) => {
@@ -604,7 +600,7 @@ impl Logins {
             near,
             context,
             direct: direct.map(<[u8]>::to_vec),
-            most_bytes: self.parameters.door.login_bytes,
+            most_bytes: self.parameters.constants.max_login_bytes,
             login: number,
             serial: login.serial,
         };
@@ -650,7 +646,6 @@ impl Logins {
         };
         if let Some(login) = self.logins.get_mut(number) {
             login.is_secured(facts);
-            login.step_began_us = self.now.us;
             login.phase = Phase::Startup(reader);
             self.event(number);
         }
@@ -681,7 +676,6 @@ impl Logins {
     /// That process has taken it.
     pub(super) fn is_encrypting(&mut self, number: u32, pid: u32) {
         if let Some(login) = self.logins.get_mut(number) {
-            login.step_began_us = self.now.us;
             login.phase = Phase::Encrypting { pid };
             self.settle(number);
         }
@@ -700,13 +694,13 @@ impl Logins {
     }
 
     fn has_told_packet(&mut self, number: u32, serial: u64, packet: &[u8]) -> Option<Native> {
-        let most = self.parameters.door.login_bytes;
+        let most = self.parameters.constants.max_login_bytes;
         let login = login_of(&mut self.logins, number, serial)?;
         let Phase::Encrypting { pid } = login.phase else {
             return None;
         };
         login.bytes += packet.len() as u64;
-        if most > 0 && login.bytes > most {
+        if login.bytes > most {
             self.drop_login(number);
             return None;
         }

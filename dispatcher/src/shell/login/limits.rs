@@ -227,7 +227,6 @@ impl Watch {
 // |---|---|---|
 // | logins a second | before a TLS handshake, else as the startup packet has come | 53300 |
 // | connections that have not logged in | a client is accepted | one of those that keep us waiting goes, 53300; without a word where it would not be understood |
-// | time for a handshake, for each message | looked at 50 times a second, those whose time it is | closed without a word, as by authentication_timeout |
 // | bytes before authentication | as they come | 54000; in a handshake closed |
 // | sessions of an address, of a user (answers.rs) | after authentication, superusers apart | 53300 |
 
@@ -267,15 +266,15 @@ impl Logins {
 
     /// So many bytes have come; false if those were too many, and it is over.
     pub(super) fn count_login_bytes(&mut self, number: u32, length: usize) -> bool {
-        let most = self.parameters.door.login_bytes;
+        let most = self.parameters.constants.max_login_bytes;
         let Some(login) = self.logins.get_mut(number) else {
             return false;
         };
         login.bytes += length as u64;
-        if most == 0 || login.bytes <= most {
+        if login.bytes <= most {
             return true;
         }
-        let report = too_many_login_bytes(&self.parameters.door);
+        let report = too_many_login_bytes(most);
         self.fail(number, &report);
         false
     }
@@ -308,22 +307,14 @@ impl Logins {
         self.watch.note(number, seen);
     }
 
-    /// When it will have taken too long, for all or for what it is at.
+    /// When it will have taken too long.
     pub(super) fn due_us(&self, login: &Login) -> u64 {
-        let limits = &self.parameters.door;
-        let limit_ms = match &login.phase {
-            _ if login.shakes_hands() => limits.handshake_timeout_ms,
-            _ if login.wanted() > 0 => limits.login_step_timeout_ms,
+        match &login.phase {
             // By the server's own authentication_timeout, which is over before it may
             // have to wait for something else.
-            Phase::BecomingNative => return u64::MAX,
-            _ => 0,
-        };
-        let step_us = match limit_ms {
-            0 => u64::MAX,
-            limit_ms => login.step_began_us.saturating_add(limit_ms * 1000),
-        };
-        login.deadline_us.min(step_us)
+            Phase::BecomingNative => u64::MAX,
+            _ => login.deadline_us,
+        }
     }
 }
 

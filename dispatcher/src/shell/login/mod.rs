@@ -245,7 +245,6 @@ impl Logins {
             watched: false,
             is_counted: false,
             bytes: 0,
-            step_began_us: self.now.us,
             deadline_us: self.now.us + self.limit_us(fd),
             phase: Phase::Startup(
                 StartupReader::new(
@@ -377,11 +376,8 @@ impl Logins {
     fn send_to_login(&mut self, number: u32, bytes: &[u8]) -> bool {
         // Little is ever sent to a client that logs in, and its socket is
         // empty: one that does not take it is gone or plays games.
-        let now_us = self.now.us;
-        let sent = self.logins.get_mut(number).is_some_and(|login| {
-            login.step_began_us = now_us;
-            socket::send(login.fd(), bytes).ok() == Some(bytes.len())
-        });
+        let sent = (self.logins.get(number))
+            .is_some_and(|login| socket::send(login.fd(), bytes).ok() == Some(bytes.len()));
         if !sent {
             self.drop_login(number);
         }

@@ -91,7 +91,7 @@ pub struct Scheduler {
     natives: usize,
     /// Sessions begun since the start.
     begun_sessions: u64,
-    /// Of these, ended for pg_baton.extra_idle_timeout.
+    /// Of these, ended because they kept backends idle.
     idle_ended: u64,
 }
 

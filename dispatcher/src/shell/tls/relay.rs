@@ -130,16 +130,6 @@ impl Relay {
         self.secure.prefetch();
     }
 
-    /// It has no turn for a while: what TLS keeps of it is put away until it has.
-    pub fn rest(&mut self) {
-        self.secure.rest();
-    }
-
-    #[allow(dead_code, reason = "for tests and the fuzzer")]
-    pub fn is_at_rest(&self) -> bool {
-        self.secure.is_at_rest()
-    }
-
     pub fn is_in_handshake(&self) -> bool {
         self.stage == Stage::Handshake
     }
@@ -614,16 +604,6 @@ impl Secure {
             // Of no consequence: the connection is closed anyway.
             let _ = self.session.work(SslStream::shutdown);
         }
-    }
-
-    /// It has nothing to do for a while.
-    pub fn rest(&mut self) {
-        self.session.rest();
-    }
-
-    #[allow(dead_code, reason = "for tests and the fuzzer")]
-    pub fn is_at_rest(&self) -> bool {
-        self.session.is_at_rest()
     }
 }
 

@@ -23,17 +23,6 @@
 extern void baton_pid_log(ErrorData *edata);
 
 /* ----------------------------------------------------------------
- *		Reports of deadlocks name sessions.
- * ----------------------------------------------------------------
- */
-
-/* From emit_log_hook (pg_baton.c): for backends that are no pooled ones. */
-extern void baton_deadlock_log(ErrorData *edata);
-
-/* At each boundary: PostgresMain forgets it with every error. */
-extern void baton_deadlock_watch(void);
-
-/* ----------------------------------------------------------------
  *		A notification names the session that sent it.
  * ----------------------------------------------------------------
  */

@@ -77,8 +77,12 @@ put_text(TupleDesc columns, Datum *values, bool *nulls, const char *name, const 
 	put(columns, values, nulls, name, bytes[0] == '\0', baton_tls_text(bytes));
 }
 
-void
-baton_tls_show(TupleDesc columns, const BatonTls *tls, Datum *values, bool *nulls)
+/*
+ * Puts it into a row of pg_stat_get_activity(), which has that of a session
+ * without TLS, or NULL in all columns if its reader may not see it.
+ */
+static void
+tls_show(TupleDesc columns, const BatonTls *tls, Datum *values, bool *nulls)
 {
 	int			ssl = baton_rows_column(columns, "ssl");
 	const char *serial = (const char *) tls->client_serial;
@@ -97,9 +101,13 @@ baton_tls_show(TupleDesc columns, const BatonTls *tls, Datum *values, bool *null
 								ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
 }
 
-/* Encryption makes a session native, and so does delegation. */
-void
-baton_gss_show(TupleDesc columns, const BatonIdentity *identity, Datum *values, bool *nulls)
+/*
+ * Likewise what pg_stat_gssapi shows of it.
+ *
+ * Encryption makes a session native, and so does delegation.
+ */
+static void
+gss_show(TupleDesc columns, const BatonIdentity *identity, Datum *values, bool *nulls)
 {
 	int			authenticated = baton_rows_column(columns, "gss_auth");
 
@@ -116,8 +124,9 @@ baton_gss_show(TupleDesc columns, const BatonIdentity *identity, Datum *values, 
  * ----------------------------------------------------------------
  */
 
-BatonIdleSession *
-baton_idle_begin(void)
+/* palloc'd; to be filled again and again. */
+static BatonIdleSession *
+idle_begin(void)
 {
 	BatonIdleSession *idle = palloc0(sizeof(BatonIdleSession));
 
@@ -137,8 +146,9 @@ is_permitted(BatonIdleSession *idle, Oid role)
 	return idle->asked_answer;
 }
 
-bool
-baton_idle_read(uint32 index, BatonIdleSession *idle)
+/* Of whatever session has that slot; false if none has. */
+static bool
+idle_read(uint32 index, BatonIdleSession *idle)
 {
 	const BatonSessionSlot *slot;
 	uint32		state;
@@ -176,14 +186,15 @@ baton_idle_read(uint32 index, BatonIdleSession *idle)
 	return true;
 }
 
-bool
-baton_idle_has_address(const BatonIdleSession *idle)
+static bool
+idle_has_address(const BatonIdleSession *idle)
 {
 	return idle->identity.peer_family == AF_INET || idle->identity.peer_family == AF_INET6;
 }
 
-Datum
-baton_idle_address(const BatonIdleSession *idle)
+/* inet */
+static Datum
+idle_address(const BatonIdleSession *idle)
 {
 	inet	   *address = palloc0(sizeof(inet));
 	bool		is_ipv4 = idle->identity.peer_family == AF_INET;
@@ -195,10 +206,10 @@ baton_idle_address(const BatonIdleSession *idle)
 	return InetPGetDatum(address);
 }
 
-int
-baton_idle_port(const BatonIdleSession *idle)
+static int
+idle_port(const BatonIdleSession *idle)
 {
-	return baton_idle_has_address(idle) ? idle->identity.peer_port : -1;
+	return idle_has_address(idle) ? idle->identity.peer_port : -1;
 }
 
 /* ----------------------------------------------------------------
@@ -284,8 +295,8 @@ change_row(TupleDesc columns, int n, Datum *values, bool *nulls, void *argument)
 	values[pid_at] = Int32GetDatum(session);
 	if (baton_identity_read(baton_pid_find(session), &identity))
 	{
-		baton_tls_show(columns, &identity.tls, values, nulls);
-		baton_gss_show(columns, &identity, values, nulls);
+		tls_show(columns, &identity.tls, values, nulls);
+		gss_show(columns, &identity, values, nulls);
 	}
 	return rows->wanted == 0 || rows->wanted == process || rows->wanted == session;
 }
@@ -294,8 +305,7 @@ change_row(TupleDesc columns, int n, Datum *values, bool *nulls, void *argument)
 typedef enum IdleColumn
 {
 	IDLE_NOTHING,
-	IDLE_FALSE,					/* TLS, GSSAPI: baton_tls_show(),
-								 * baton_gss_show() */
+	IDLE_FALSE,					/* TLS, GSSAPI: tls_show(), gss_show() */
 	IDLE_DATABASE,
 	IDLE_PID,
 	IDLE_ROLE,
@@ -397,10 +407,10 @@ idle_value(const BatonIdleSession *idle, IdleColumn column, bool *null)
 		case IDLE_STATE_CHANGE:
 			return timestamp_or_null(idle->state_change, null);
 		case IDLE_CLIENT_ADDRESS:
-			*null = !baton_idle_has_address(idle);
-			return *null ? (Datum) 0 : baton_idle_address(idle);
+			*null = !idle_has_address(idle);
+			return *null ? (Datum) 0 : idle_address(idle);
 		case IDLE_CLIENT_PORT:
-			return Int32GetDatum(baton_idle_port(idle));
+			return Int32GetDatum(idle_port(idle));
 		case IDLE_BACKEND_TYPE:
 			return CStringGetTextDatum("client backend");
 		case IDLE_QUERY_ID:
@@ -420,7 +430,7 @@ add_idle(ReturnSetInfo *result, ActivityRows *rows)
 	Datum	   *values = palloc(sizeof(Datum) * columns->natts);
 	bool	   *nulls = palloc(sizeof(bool) * columns->natts);
 	IdleColumn *shown = palloc(sizeof(IdleColumn) * columns->natts);
-	BatonIdleSession *idle = baton_idle_begin();
+	BatonIdleSession *idle = idle_begin();
 	uint32		used = baton_identities_used();
 
 	for (int i = 0; i < columns->natts; i++)
@@ -429,7 +439,7 @@ add_idle(ReturnSetInfo *result, ActivityRows *rows)
 	qsort(rows->shown, rows->shown_count, sizeof(int), compare_pids);
 	for (uint32 index = 0; index < used; index++)
 	{
-		if (!baton_idle_read(index, idle) ||
+		if (!idle_read(index, idle) ||
 			(rows->wanted != 0 && rows->wanted != idle->identity.pid) ||
 			bsearch(&idle->identity.pid, rows->shown, rows->shown_count,
 					sizeof(int), compare_pids) != NULL)
@@ -437,8 +447,8 @@ add_idle(ReturnSetInfo *result, ActivityRows *rows)
 		MemoryContextSwitchTo(row_context);
 		for (int i = 0; i < columns->natts; i++)
 			values[i] = idle_value(idle, shown[i], &nulls[i]);
-		baton_tls_show(columns, &idle->identity.tls, values, nulls);
-		baton_gss_show(columns, &idle->identity, values, nulls);
+		tls_show(columns, &idle->identity.tls, values, nulls);
+		gss_show(columns, &idle->identity, values, nulls);
 		tuplestore_putvalues(result->setResult, columns, values, nulls);
 		MemoryContextSwitchTo(caller);
 		MemoryContextReset(row_context);
@@ -489,8 +499,8 @@ idle_session(int number)
 	if (BatonControlMemory == NULL || number < FIRST_IDLE ||
 		(uint32) (number - FIRST_IDLE) >= baton_identities_used())
 		return NULL;
-	idle = baton_idle_begin();
-	return baton_idle_read(number - FIRST_IDLE, idle) ? idle : NULL;
+	idle = idle_begin();
+	return idle_read(number - FIRST_IDLE, idle) ? idle : NULL;
 }
 
 bool
@@ -515,7 +525,7 @@ collect(void)
 	IdSet	   *set = palloc(offsetof(IdSet, numbers) + sizeof(int) * (backends + used));
 	int		   *shown = palloc(sizeof(int) * (backends + 1));
 	int			shown_count = 0;
-	BatonIdleSession *idle = baton_idle_begin();
+	BatonIdleSession *idle = idle_begin();
 
 	set->count = set->next = 0;
 	for (int i = 0; i < backends; i++)
@@ -536,7 +546,7 @@ collect(void)
 	}
 	qsort(shown, shown_count, sizeof(int), compare_pids);
 	for (uint32 index = 0; index < used; index++)
-		if (baton_idle_read(index, idle) &&
+		if (idle_read(index, idle) &&
 			bsearch(&idle->identity.pid, shown, shown_count, sizeof(int), compare_pids) == NULL)
 			set->numbers[set->count++] = FIRST_IDLE + index;
 	return set;
@@ -669,9 +679,9 @@ baton_sql_backend_client_addr(PG_FUNCTION_ARGS)
 
 	if (idle == NULL)
 		return pg_stat_get_backend_client_addr(fcinfo);
-	if (!idle->is_permitted || !baton_idle_has_address(idle))
+	if (!idle->is_permitted || !idle_has_address(idle))
 		PG_RETURN_NULL();
-	return baton_idle_address(idle);
+	return idle_address(idle);
 }
 
 Datum
@@ -683,5 +693,5 @@ baton_sql_backend_client_port(PG_FUNCTION_ARGS)
 		return pg_stat_get_backend_client_port(fcinfo);
 	if (!idle->is_permitted)
 		PG_RETURN_NULL();
-	PG_RETURN_INT32(baton_idle_port(idle));
+	PG_RETURN_INT32(idle_port(idle));
 }

@@ -46,16 +46,6 @@ extern int	baton_rows_column(TupleDesc columns, const char *name);
  * ----------------------------------------------------------------
  */
 
-/*
- * Puts it into a row of pg_stat_get_activity(), which has that of a session
- * without TLS, or NULL in all columns if its reader may not see it.
- */
-extern void baton_tls_show(TupleDesc columns, const BatonTls *tls, Datum *values, bool *nulls);
-
-/* Likewise what pg_stat_gssapi shows of it. */
-extern void baton_gss_show(TupleDesc columns, const BatonIdentity *identity, Datum *values,
-						   bool *nulls);
-
 /* Of the client of a native backend behind a relay (client_ticket.c); not in use: none. */
 extern BatonTls baton_relayed_tls;
 
@@ -83,15 +73,5 @@ typedef struct BatonIdleSession
 	Oid			asked_role;		/* whose permission was looked up last */
 	bool		asked_answer;
 } BatonIdleSession;
-
-/* palloc'd; to be filled again and again. */
-extern BatonIdleSession *baton_idle_begin(void);
-
-/* Of whatever session has that slot; false if none has. */
-extern bool baton_idle_read(uint32 index, BatonIdleSession *idle);
-
-extern bool baton_idle_has_address(const BatonIdleSession *idle);
-extern Datum baton_idle_address(const BatonIdleSession *idle);	/* inet */
-extern int	baton_idle_port(const BatonIdleSession *idle);
 
 #endif							/* BATON_PID_VIEWS_H */

@@ -307,12 +307,6 @@ find_backend(const BatonServing *serving, int process)
 				   sizeof(ServingBackend), compare_backends);
 }
 
-bool
-baton_serving_is_pooled(const BatonServing *serving, int process)
-{
-	return find_backend(serving, process) != NULL;
-}
-
 int
 baton_serving_pid(const BatonServing *serving, int process)
 {
@@ -420,8 +414,6 @@ baton_pids_init(void)
 {
 	const char *problem;
 
-	if (!baton_session_pids)
-		return;
 	if (baton_self_check_is_broken("process_ids"))
 		problem = "broken on purpose";
 	else

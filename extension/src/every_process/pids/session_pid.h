@@ -84,9 +84,6 @@ extern int	baton_serving_pid(const BatonServing *serving, int process);
  */
 extern int	baton_serving_pid_at(const BatonServing *serving, int process, uint32 lxid);
 
-/* Is it a pooled backend's process? */
-extern bool baton_serving_is_pooled(const BatonServing *serving, int process);
-
 /* Did this process go on serving whom it served? */
 extern bool baton_serving_same(const BatonServing *one, const BatonServing *other, int process);
 

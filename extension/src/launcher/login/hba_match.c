@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * hba_match.c
- *		Which line of pg_hba.conf a client of the pool's port matches, host names
- *		included.
+ *		Which line of pg_hba.conf a client of the pool's port matches.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -10,10 +9,6 @@
  */
 #include "postgres.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
-
-#include "common/ip.h"
 #include "lib/stringinfo.h"
 #include "utils/acl.h"
 #include "utils/catcache.h"
@@ -29,194 +24,14 @@
 #include "pg_hba.h"
 
 /* ----------------------------------------------------------------
- *		Host names in pg_hba.conf.
- *
- * Problem: the server asks the name server in each backend (check_hostname in
- * hba.c); the launcher would have all other logins wait meanwhile.  So the name
- * is looked up here, and given to the server's code with the question.
- *
- * A line matches if the client's address has that name (reverse look-up) and
- * that name has the client's address (forward look-up).  Both must hold, so
- * they may be asked in either order.  For a whole name we ask forward first:
- * that is about names which the administrator wrote, so a stranger cannot
- * slow us down by a reverse zone of his own that does not answer.  For an
- * ending (".example.com") there is no way but to ask reverse first.
- * Answers are kept for a short while, refusals too.
- *
- * Known limit, stated in docs/parameters.md: a name server that does not
- * answer delays logins on the pool's port while such a line is tried.
- * ----------------------------------------------------------------
- */
-
-#define CACHE_ENTRIES 64
-#define CACHE_LIFETIME_US (60 * INT64CONST(1000000))
-
-/* A name and the addresses it has. */
-typedef struct ForwardEntry
-{
-	char	   *name;			/* NULL: not in use */
-	int64		asked_us;
-	int			count;
-	SockAddr   *addresses;
-} ForwardEntry;
-
-/* An address and the name it has. */
-typedef struct ReverseEntry
-{
-	SockAddr	address;
-	int64		asked_us;		/* 0: not in use */
-	char	   *name;			/* NULL: none */
-} ReverseEntry;
-
-/* Rings: the oldest entry is replaced. */
-static ForwardEntry forward_cache[CACHE_ENTRIES];
-static int	forward_next = 0;
-static ReverseEntry reverse_cache[CACHE_ENTRIES];
-static int	reverse_next = 0;
-
-static bool
-same_host(const SockAddr *a, const SockAddr *b)
-{
-	if (a->addr.ss_family != b->addr.ss_family)
-		return false;
-	if (a->addr.ss_family == AF_INET)
-		return ((const struct sockaddr_in *) &a->addr)->sin_addr.s_addr ==
-			((const struct sockaddr_in *) &b->addr)->sin_addr.s_addr;
-	if (a->addr.ss_family == AF_INET6)
-		return memcmp(&((const struct sockaddr_in6 *) &a->addr)->sin6_addr,
-					  &((const struct sockaddr_in6 *) &b->addr)->sin6_addr,
-					  sizeof(struct in6_addr)) == 0;
-	return false;
-}
-
-static bool
-fresh(int64 asked_us)
-{
-	return asked_us != 0 && baton_monotonic_us() - asked_us < CACHE_LIFETIME_US;
-}
-
-/* Blocks while the name server is asked. */
-static void
-ask_forward(ForwardEntry *entry, const char *name)
-{
-	struct addrinfo hints;
-	struct addrinfo *answer = NULL;
-	int			count = 0;
-
-	if (entry->name != NULL)
-	{
-		pfree(entry->name);
-		pfree(entry->addresses);
-		entry->name = NULL;		/* what follows may fail */
-	}
-	memset(&hints, 0, sizeof(hints));
-	hints.ai_socktype = SOCK_STREAM;	/* each address once */
-	if (getaddrinfo(name, NULL, &hints, &answer) != 0)
-		answer = NULL;
-	for (struct addrinfo *at = answer; at != NULL; at = at->ai_next)
-		count++;
-
-	entry->addresses = MemoryContextAllocZero(TopMemoryContext,
-											  Max(count, 1) * sizeof(SockAddr));
-	entry->name = MemoryContextStrdup(TopMemoryContext, name);
-	entry->count = 0;
-	for (struct addrinfo *at = answer; at != NULL; at = at->ai_next)
-	{
-		SockAddr   *address = &entry->addresses[entry->count++];
-
-		address->salen = Min(at->ai_addrlen, sizeof(address->addr));
-		memcpy(&address->addr, at->ai_addr, address->salen);
-	}
-	if (answer != NULL)
-		freeaddrinfo(answer);
-	entry->asked_us = baton_monotonic_us();
-}
-
-static bool
-name_has_address(const char *name, const SockAddr *client)
-{
-	ForwardEntry *entry = NULL;
-
-	for (int i = 0; i < CACHE_ENTRIES; i++)
-		if (forward_cache[i].name != NULL && pg_strcasecmp(forward_cache[i].name, name) == 0)
-			entry = &forward_cache[i];
-	if (entry == NULL)
-	{
-		entry = &forward_cache[forward_next];
-		forward_next = (forward_next + 1) % CACHE_ENTRIES;
-		ask_forward(entry, name);
-	}
-	else if (!fresh(entry->asked_us))
-		ask_forward(entry, name);
-
-	for (int i = 0; i < entry->count; i++)
-		if (same_host(&entry->addresses[i], client))
-			return true;
-	return false;
-}
-
-/* NULL if it has none.  Blocks while the name server is asked. */
-static const char *
-name_of_address(const SockAddr *client)
-{
-	ReverseEntry *entry = NULL;
-	char		name[NI_MAXHOST];
-
-	for (int i = 0; i < CACHE_ENTRIES; i++)
-		if (reverse_cache[i].asked_us != 0 && same_host(&reverse_cache[i].address, client))
-			entry = &reverse_cache[i];
-	if (entry != NULL && fresh(entry->asked_us))
-		return entry->name;
-	if (entry == NULL)
-	{
-		entry = &reverse_cache[reverse_next];
-		reverse_next = (reverse_next + 1) % CACHE_ENTRIES;
-	}
-
-	if (entry->name != NULL)
-		pfree(entry->name);
-	entry->name = NULL;
-	entry->address = *client;
-	if (pg_getnameinfo_all(&client->addr, client->salen, name, sizeof(name),
-						   NULL, 0, NI_NAMEREQD) == 0)
-		entry->name = MemoryContextStrdup(TopMemoryContext, name);
-	entry->asked_us = baton_monotonic_us();
-	return entry->name;
-}
-
-const char *
-baton_host_name(const char *pattern, const SockAddr *client)
-{
-	const char *name;
-
-	if (pattern[0] == '.')
-	{
-		Size		ending = strlen(pattern);
-		Size		length;
-
-		name = name_of_address(client);
-		if (name == NULL)
-			return NULL;
-		length = strlen(name);
-		if (length < ending || pg_strcasecmp(name + (length - ending), pattern) != 0)
-			return NULL;
-		return name_has_address(name, client) ? name : NULL;
-	}
-
-	if (!name_has_address(pattern, client))
-		return NULL;
-	name = name_of_address(client);
-	return name != NULL && pg_strcasecmp(name, pattern) == 0 ? name : NULL;
-}
-
-/* ----------------------------------------------------------------
  *		Which line of pg_hba.conf a client of the pool's port matches.
  *
  * The server's own code matches (pg_hba.c).  What it does not say, and is
  * read from the files here, is
- *	- which lines ask the network before the one that matched: host names are
- *	  looked up by us, so that a slow name server does not hold up all logins
- *	 , and such an answer must not be kept;
+ *	- which lines ask the network before the one that matched.  If a line with a
+ *	  host name may match, a backend of the server authenticates the client: a slow
+ *	  name server must not hold up all logins.  An answer that depends on the
+ *	  machine's interfaces is not kept;
  *	- which groups the rules name.  The server looks each of them up in a catalog
  *	  cache, and a row that is too long to be read without a database would be
  *	  the launcher's end (catalog_watch.c).  Then a backend is asked instead,
@@ -508,18 +323,29 @@ has_groups(List *tokens)
 	return false;
 }
 
+/* The line that matches if the client's address has such a name. */
+static const HbaLine *
+would_match(const BatonClient *client, const char *pattern)
+{
+	char	   *name = psprintf("%s%s", pattern[0] == '.' ? "x" : "", pattern);
+	const HbaLine *line = baton_rules_match(client, name);
+
+	pfree(name);
+	return line;
+}
+
 /* By what the lines decide, up to the one that matches without host names. */
 typedef struct Reached
 {
-	bool		network;		/* interfaces or name servers count */
+	bool		host_name;		/* a name server decides */
+	bool		network;		/* this machine's interfaces count */
 	bool		groups;			/* memberships do */
-	const char *host;
 } Reached;
 
 static Reached
 look_at_reached(const BatonClient *client, const HbaLine *match)
 {
-	Reached		reached = {false, false, NULL};
+	Reached		reached = {false, false, false};
 	bool		is_local = client->address.addr.ss_family == AF_UNIX;
 	ListCell   *cell;
 
@@ -534,12 +360,8 @@ look_at_reached(const BatonClient *client, const HbaLine *match)
 		{
 			if (line->ip_cmp_method == ipCmpSameHost || line->ip_cmp_method == ipCmpSameNet)
 				reached.network = true;
-			if (line->hostname != NULL)
-			{
-				reached.network = true;
-				if (reached.host == NULL)
-					reached.host = baton_host_name(line->hostname, &client->address);
-			}
+			if (line->hostname != NULL && would_match(client, line->hostname) != match)
+				reached.host_name = true;
 		}
 		if (match != NULL && baton_rules_same_line(line, match))
 			break;
@@ -548,12 +370,13 @@ look_at_reached(const BatonClient *client, const HbaLine *match)
 }
 
 const HbaLine *
-baton_hba_match(const BatonClient *client, bool *by_network, bool *by_groups)
+baton_hba_match(const BatonClient *client, bool *by_host_name, bool *by_network, bool *by_groups)
 {
 	const HbaLine *match = baton_rules_match(client, NULL);
 	Reached		reached = look_at_reached(client, match);
 
+	*by_host_name = reached.host_name;
 	*by_network = reached.network;
 	*by_groups = reached.groups;
-	return reached.host != NULL ? baton_rules_match(client, reached.host) : match;
+	return match;
 }

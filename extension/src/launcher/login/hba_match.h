@@ -16,18 +16,6 @@
 #include "pg_hba.h"
 
 /* ----------------------------------------------------------------
- *		Host names in pg_hba.conf.
- * ----------------------------------------------------------------
- */
-
-/*
- * The name of the client's address, if it is that one, or if it has that ending
- * and the pattern begins with a dot; else NULL.  Valid until the next call.  May
- * block while a name server is asked.
- */
-extern const char *baton_host_name(const char *pattern, const SockAddr *client);
-
-/* ----------------------------------------------------------------
  *		Which line of pg_hba.conf a client of the pool's port matches.
  * ----------------------------------------------------------------
  */
@@ -50,13 +38,13 @@ extern bool baton_hba_can_answer(const BatonClient *client);
 
 /*
  * The first line that matches, NULL if none does.  Valid until the next load.
- * Within a transaction, if baton_hba_can_answer().  May block while a name server
- * is asked, if lines with host names are reached (hba_match.c).  *by_network is
- * set if name servers or this machine's interfaces had a say: they change
+ * Within a transaction, if baton_hba_can_answer().  *by_host_name is set if a line
+ * before it matches should the client's address have a certain name: only a backend
+ * can say.  *by_network is set if this machine's interfaces had a say: they change
  * unnoticed.  *by_groups is set if memberships may have had one.
  */
-extern const HbaLine *baton_hba_match(const BatonClient *client, bool *by_network,
-									  bool *by_groups);
+extern const HbaLine *baton_hba_match(const BatonClient *client, bool *by_host_name,
+									  bool *by_network, bool *by_groups);
 
 /*
  * Is there a line that only a client with GSSAPI encryption can come in by, or that

@@ -304,6 +304,7 @@ choose_method(const Question *question, Answer *answer)
 {
 	BatonClient client;
 	const HbaLine *line;
+	bool		by_host_name;
 	bool		by_network;
 	bool		by_groups;
 	int			type;
@@ -318,7 +319,13 @@ choose_method(const Question *question, Answer *answer)
 		answer->good_until = 0;
 		return;
 	}
-	line = baton_hba_match(&client, &by_network, &by_groups);
+	line = baton_hba_match(&client, &by_host_name, &by_network, &by_groups);
+	if (by_host_name)
+	{
+		answer->method = BATON_AUTH_BY_SERVER;
+		answer->good_until = 0;
+		return;
+	}
 	if (by_network)
 		answer->good_until = 0;
 	if (by_groups)

@@ -76,8 +76,12 @@ scan_page(Buffer buffer, Snapshot snapshot,
 	}
 }
 
-void
-baton_settings_scan(void (*visit) (HeapTuple row, void *argument), void *argument)
+/*
+ * Calls `visit` for each row that a new backend would see.  In a transaction;
+ * the row is a page's own, which is locked: no catalog may be read.
+ */
+static void
+settings_scan(void (*visit) (HeapTuple row, void *argument), void *argument)
 {
 	Snapshot	snapshot;
 	BlockNumber blocks;
@@ -130,7 +134,7 @@ settings_fingerprint(void)
 {
 	uint64		fingerprint = 0;
 
-	baton_settings_scan(add_row, &fingerprint);
+	settings_scan(add_row, &fingerprint);
 	return fingerprint;
 }
 
@@ -468,7 +472,7 @@ search_settings(Search *search)
 	/* as old as the rows, or what is toasted of them might go meanwhile */
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	search->rows = NIL;
-	baton_settings_scan(keep_row, search);
+	settings_scan(keep_row, search);
 	foreach(cell, search->rows)
 		look_at_row((HeapTuple) lfirst(cell), search);
 	list_free_deep(search->rows);

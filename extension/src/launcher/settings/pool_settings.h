@@ -16,18 +16,6 @@
 #include "utils/guc.h"
 
 /* ----------------------------------------------------------------
- *		The rows of pg_db_role_setting, for a process without a database.
- * ----------------------------------------------------------------
- */
-
-/*
- * Calls `visit` for each row that a new backend would see.  In a transaction;
- * the row is a page's own, which is locked: no catalog may be read.
- */
-extern void baton_settings_scan(void (*visit) (HeapTuple row, void *argument),
-								void *argument);
-
-/* ----------------------------------------------------------------
  *		Noticing on a standby what a backend reads only when it starts.
  * ----------------------------------------------------------------
  */

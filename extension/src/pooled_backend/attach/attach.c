@@ -91,7 +91,11 @@ static bool is_apart = false;
 /* What MyProcPort->user_name is, of NAMEDATALEN bytes. */
 static char *user_name = NULL;
 
-Oid
+/*
+ * As whom it was to start, if that role may log in, and whether it is to serve no other;
+ * InvalidOid if the dispatcher has not opened it.
+ */
+static Oid
 baton_opened_for(bool *apart)
 {
 	*apart = is_apart;
@@ -195,8 +199,12 @@ may_log_in(const BatonRole *role, HeapTuple database)
 		baton_connect_privilege(database, role->oid, INT_MAX) != BATON_PRIVILEGE_MISSING;
 }
 
-void
-baton_opening_authenticated(void)
+/*
+ * ClientAuthentication() is over: the dispatcher has opened this backend, and
+ * InitPostgres() has yet to look up as whom it starts.
+ */
+static void
+opening_authenticated(void)
 {
 	BatonRole	role;
 	HeapTuple	database;
@@ -252,7 +260,7 @@ baton_attach_authenticated(Port *port, int status)
 	{
 		/* process_settings (postinit.c) runs after authentication */
 		baton_role_settings_note();
-		baton_opening_authenticated();
+		opening_authenticated();
 		baton_boundary_install(attach);
 		baton_functions_begin();
 	}

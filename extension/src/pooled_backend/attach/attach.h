@@ -20,18 +20,6 @@
 /* From _PG_init, in the postmaster. */
 extern void baton_opening_init(void);
 
-/*
- * ClientAuthentication() is over: the dispatcher has opened this backend, and
- * InitPostgres() has yet to look up as whom it starts.
- */
-extern void baton_opening_authenticated(void);
-
-/*
- * As whom it was to start, if that role may log in, and whether it is to serve no other;
- * InvalidOid if the dispatcher has not opened it.
- */
-extern Oid	baton_opened_for(bool *apart);
-
 /* ----------------------------------------------------------------
  *		How an ordinary backend becomes a pooled one.
  * ----------------------------------------------------------------

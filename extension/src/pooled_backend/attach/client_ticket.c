@@ -128,8 +128,13 @@ receive_message(StringInfo message)
 	return receive(message, 1 + length);
 }
 
-bool
-baton_ticket_message_await(void)
+/*
+ * Waits for it, and has the server read it and nothing that follows it.  Up to
+ * ticket_message_end() the server's socket is not the client's.  True: all
+ * of it is in pqcomm.c's buffer.
+ */
+static bool
+ticket_message_await(void)
 {
 	int			room = 4 * LONGEST;
 	int			ends[2];
@@ -157,8 +162,9 @@ baton_ticket_message_await(void)
 	return is_whole;
 }
 
-void
-baton_ticket_message_end(void)
+/* The server is about to say something: to the client. */
+static void
+ticket_message_end(void)
 {
 	if (client == PGINVALID_SOCKET)
 		return;
@@ -381,8 +387,12 @@ take_packet(const FirstPacket *packet, ProtocolVersion protocol)
 		negotiate_version(protocol, unrecognized);
 }
 
-void
-baton_gss_startup(int dispatcher)
+/*
+ * The client's socket is in place, and nothing has been answered.  Afterwards the
+ * server knows all that the client's own startup packet says.
+ */
+static void
+gss_startup(int dispatcher)
 {
 	MemoryContext outer_context = MemoryContextSwitchTo(TopMemoryContext);
 	FirstPacket packet;
@@ -800,7 +810,7 @@ await_answer(void)
 		pq_endmsgread();
 	}
 	else
-		is_whole = baton_ticket_message_await();
+		is_whole = ticket_message_await();
 	tell_turn(false);
 	return is_whole;
 }
@@ -812,7 +822,7 @@ ticket_message(char type, const char *body, size_t length)
 	const size_t offered = strlen(CHANNEL_BINDING) + 1;
 	bool		is_request = type == 'R' && length >= sizeof(asked);
 
-	baton_ticket_message_end();
+	ticket_message_end();
 	baton_port_claim_tls(false);
 	if (is_request)
 	{
@@ -874,7 +884,7 @@ ticket_flush(void)
 	int			result;
 
 	asked = REQUEST_NONE;
-	baton_ticket_message_end();
+	ticket_message_end();
 	result = server_methods->flush();
 	if (result == 0 && awaits)
 	{
@@ -917,7 +927,7 @@ baton_ticket_take(const char *body, size_t length)
 	methods.putmessage = ticket_message;
 	methods.flush = ticket_flush;
 	if (kind == BATON_TICKET_GSS)
-		baton_gss_startup(dispatcher);
+		gss_startup(dispatcher);
 	else
 		tell_client(body, length, strlen(name) + 1);
 	PqCommMethods = &methods;

@@ -449,7 +449,6 @@ boundary(char status, bool ready)
 	bool		waits = false;
 
 	errors_end_process();
-	baton_deadlock_watch();
 	baton_hold_limit_watch();
 	if (self->injecting)
 		injected();

@@ -35,6 +35,7 @@
 #include "client_input.h"
 #include "client_socket.h"
 #include "majors.h"
+#include "parameters.h"
 #include "pg_port.h"
 #include "pooled_state.h"
 
@@ -188,8 +189,12 @@ of_relayed_connection(void)
 	return of_answer(&answer.header, length);
 }
 
-uint64
-baton_client_bytes(void)
+/*
+ * As the kernel has received them, of its own TCP connection, by TLS too; 0 if it
+ * cannot tell: on a Unix socket.  May be called by a signal handler.
+ */
+static uint64
+client_bytes(void)
 {
 	int			save_errno = errno;
 	uint64		count = BatonPlaced.identity.is_relayed ? of_relayed_connection() : of_own_socket();
@@ -204,7 +209,7 @@ baton_client_bytes(void)
  * A message that is too large to wait until it is whole is begun by a backend
  *, which then belongs to that client.  A slow line is no
  * offence: what is asked for is that something comes, BYTES_A_PERIOD in each
- * period of pg_baton.message_timeout, as far as the kernel counts it (TCP, by TLS
+ * period of baton_message_timeout_ms, as far as the kernel counts it (TCP, by TLS
  * too); on a Unix socket, that the message is whole after one.
  *
  * In stock such a client is idle: PostgresMain (postgres.c, 15 to 18) turns
@@ -217,7 +222,6 @@ baton_client_bytes(void)
 
 #define BYTES_A_PERIOD (64 * 1024)
 
-int			baton_message_timeout_ms;
 
 static TimeoutId timeout;
 
@@ -237,7 +241,7 @@ period_over(void)
 	if (!message->is_timed || !pq_is_reading_msg() ||
 		(debug_query_string != NULL && !message->by_us))
 		return;
-	now = baton_client_bytes();
+	now = client_bytes();
 	if (message->begins || now >= message->received + BYTES_A_PERIOD)
 	{
 		message->begins = false;
@@ -280,7 +284,7 @@ baton_message_timeout_begin(bool ignored)
 	if (baton_message_timeout_ms <= 0)
 		return;
 	message->begins = false;
-	message->received = baton_client_bytes();
+	message->received = client_bytes();
 	begin(ignored);
 }
 

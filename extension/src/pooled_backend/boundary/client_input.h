@@ -12,23 +12,9 @@
 #define BATON_CLIENT_INPUT_H
 
 /* ----------------------------------------------------------------
- *		How many bytes the client of this session has sent so far.
- * ----------------------------------------------------------------
- */
-
-/*
- * As the kernel has received them, of its own TCP connection, by TLS too; 0 if it
- * cannot tell: on a Unix socket.  May be called by a signal handler.
- */
-extern uint64 baton_client_bytes(void);
-
-/* ----------------------------------------------------------------
  *		A limit on how long a client takes to send the rest of a message.
  * ----------------------------------------------------------------
  */
-
-/* pg_baton.message_timeout, milliseconds; 0: no limit */
-extern int	baton_message_timeout_ms;
 
 /* Once a backend. */
 extern void baton_message_timeout_start(void);

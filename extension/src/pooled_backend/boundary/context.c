@@ -69,8 +69,12 @@ apply(const BatonStored *entry, const char *value, Size length, GucContext conte
 	pfree(text);
 }
 
-void
-baton_unpooled_startup(const BatonSessionRecord *record)
+/*
+ * Applies the session's startup options; in a transaction.  ereport(ERROR)s as
+ * the server does if one is bad.
+ */
+static void
+unpooled_startup(const BatonSessionRecord *record)
 {
 	const BatonItem *items = baton_record_items(record);
 	GucContext	context = baton_authenticated_is_superuser() ? PGC_SU_BACKEND : PGC_BACKEND;
@@ -90,8 +94,12 @@ baton_unpooled_startup(const BatonSessionRecord *record)
 	}
 }
 
-void
-baton_unpooled_report(StringInfo reported)
+/*
+ * Tells the client all that is reported, and appends it to *reported as
+ * GREETED has it.
+ */
+static void
+unpooled_report(StringInfo reported)
 {
 	struct config_generic **records;
 	int			count;
@@ -112,11 +120,14 @@ baton_unpooled_report(StringInfo reported)
 }
 
 /*
+ * Takes a session that has been greeted elsewhere and has done nothing since.
+ * ereport(ERROR)s if it has.
+ *
  * Another backend greeted it, or the dispatcher did, and what its startup
  * options were is in its RESET items (reset_values.c has their form).
  */
-void
-baton_unpooled_install(const BatonSessionRecord *record)
+static void
+unpooled_install(const BatonSessionRecord *record)
 {
 	const BatonItem *items = baton_record_items(record);
 	MemoryContext caller = CurrentMemoryContext;
@@ -300,12 +311,12 @@ greet_unpooled(const BatonSessionRecord *record, StringInfo notices, StringInfo 
 	baton_login_take_snapshot();
 	MemoryContextSwitchTo(caller);
 	baton_connect_check();
-	baton_unpooled_startup(record);
+	unpooled_startup(record);
 	*login_triggers = baton_login_triggers_exist();
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(caller);
 	baton_opening_notices_send(notices);
-	baton_unpooled_report(reported);
+	unpooled_report(reported);
 }
 
 uint32
@@ -358,7 +369,7 @@ baton_context_install(const BatonSessionRecord *record)
 {
 	if (unlikely(baton_unpooled()))
 	{
-		baton_unpooled_install(record);
+		unpooled_install(record);
 		return;
 	}
 	baton_reset_follow_reload();

@@ -16,29 +16,6 @@
 #include "baton_shared.h"
 
 /* ----------------------------------------------------------------
- *		The session context in a backend that keeps one session for life.
- * ----------------------------------------------------------------
- */
-
-/*
- * Applies the session's startup options; in a transaction.  ereport(ERROR)s as
- * the server does if one is bad.
- */
-extern void baton_unpooled_startup(const BatonSessionRecord *record);
-
-/*
- * Tells the client all that is reported, and appends it to *reported as
- * GREETED has it.
- */
-extern void baton_unpooled_report(StringInfo reported);
-
-/*
- * Takes a session that has been greeted elsewhere and has done nothing since.
- * ereport(ERROR)s if it has.
- */
-extern void baton_unpooled_install(const BatonSessionRecord *record);
-
-/* ----------------------------------------------------------------
  *		The session context: what makes a session a session, taken out of one
  *		backend and put into another.
  *

@@ -196,9 +196,9 @@ write_line(uint64 session, const char *what, const char *fields)
  * was chosen at all (choose_backend, pool.rs).  `waits_since`: 0 if the session has
  * not waited.
  */
-void
-baton_scheduling_log_taken(uint64 session, BatonTakenBy why, bool is_last,
-						   int64 waits_since)
+static void
+scheduling_log_taken(uint64 session, BatonTakenBy why, bool is_last,
+					 int64 waits_since)
 {
 	int64		waited_us = waits_since == 0 ? 0 : baton_monotonic_us() - waits_since;
 	char		fields[128];
@@ -211,8 +211,8 @@ baton_scheduling_log_taken(uint64 session, BatonTakenBy why, bool is_last,
 	write_line(session, "assigned", fields);
 }
 
-void
-baton_scheduling_log_cause(uint64 session, uint32 cause, uint32 cause_before)
+static void
+scheduling_log_cause(uint64 session, uint32 cause, uint32 cause_before)
 {
 	char		fields[128];
 
@@ -634,7 +634,7 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 		baton_keepalive_relayed(record->is_relayed != 0);
 		/* now that lines are the session's */
 		if (unlikely(baton_log_scheduling))
-			baton_scheduling_log_taken(session, why, is_last, waits_since);
+			scheduling_log_taken(session, why, is_last, waits_since);
 		if (greeting != NULL)
 		{
 			MemoryContextSwitchTo(greeting);
@@ -645,9 +645,6 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 			baton_context_install(record);
 			baton_keepalive_put(slot);
 		}
-		/* last, for what puts a session in place may open portals of its own */
-		if (likely(!baton_unpooled()))
-			baton_portal_counter_set(slot->unnamed_portals);
 	}
 	PG_CATCH();
 	{
@@ -821,7 +818,6 @@ baton_session_release(uint32 state_after, bool tell_always)
 	slot->state = BATON_STATE_IDLE;
 	slot->state_since_us = BatonSelf.slot->state_since_us = baton_monotonic_us();
 	slot->idle_session_timeout_ms = IdleSessionTimeout;
-	slot->unnamed_portals = baton_portal_counter();
 	baton_keepalive_leave(slot);
 	slot->dedicated_cause = BATON_CAUSE_NONE;
 	forget_served();
@@ -904,7 +900,7 @@ baton_session_note_cause(uint32 cause)
 	BatonSelf.slot->dedicated_cause = cause;
 	tell(BATON_MSG_DEDICATED, BatonServed.session, (char *) &cause, sizeof(cause));
 	if (unlikely(baton_log_scheduling))
-		baton_scheduling_log_cause(BatonServed.session, cause, cause_before);
+		scheduling_log_cause(BatonServed.session, cause, cause_before);
 }
 
 void
@@ -915,5 +911,5 @@ baton_session_orphaned(void)
 	BatonServed.cause = BATON_CAUSE_DISPATCHER_GONE;
 	BatonSelf.slot->dedicated_cause = BATON_CAUSE_DISPATCHER_GONE;
 	if (unlikely(baton_log_scheduling))
-		baton_scheduling_log_cause(BatonServed.session, BatonServed.cause, cause_before);
+		scheduling_log_cause(BatonServed.session, BatonServed.cause, cause_before);
 }

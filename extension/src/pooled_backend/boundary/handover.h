@@ -71,10 +71,6 @@ typedef enum BatonTakenBy
 	BATON_TAKEN_LINGERING		/* the session that it held had nothing to say */
 } BatonTakenBy;
 
-extern void baton_scheduling_log_taken(uint64 session, BatonTakenBy why, bool is_last,
-									   int64 waits_since);
-extern void baton_scheduling_log_cause(uint64 session, uint32 cause, uint32 cause_before);
-
 /* ----------------------------------------------------------------
  *		A bound on the memory that a backend keeps beyond one session.
  * ----------------------------------------------------------------

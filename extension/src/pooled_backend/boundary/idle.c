@@ -303,8 +303,9 @@ look(void)
 		goes_well(now);
 }
 
-void
-baton_batch_scheduling_woken(void)
+/* The backend has slept between two transactions. */
+static void
+batch_scheduling_woken(void)
 {
 	if (--scheduling.wakes_left > 0 || scheduling.is_refused)
 		return;
@@ -336,11 +337,13 @@ let_go(int *descriptor)
 }
 
 /*
+ * Its end of the control socket is closed: leaves it, or exits.
+ *
  * Whatever is still in its ready queue is lost with it: those clients see
  * their connections close when the last of us has closed the queue.
  */
-void
-baton_dispatcher_gone(void)
+static void
+dispatcher_gone(void)
 {
 	let_go(&BatonSelf.control);
 	let_go(&BatonSelf.queue);
@@ -352,8 +355,12 @@ baton_dispatcher_gone(void)
 	baton_session_orphaned();
 }
 
-bool
-baton_dispatcher_is_there(void)
+/*
+ * To be asked before a session is given back or taken: a dispatcher that has
+ * died can do neither, and the next one has the same slots.
+ */
+static bool
+dispatcher_is_there(void)
 {
 	char		byte;
 	ssize_t		length;
@@ -362,7 +369,7 @@ baton_dispatcher_is_there(void)
 	if (length > 0 ||
 		(length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)))
 		return true;
-	baton_dispatcher_gone();
+	dispatcher_gone();
 	return false;
 }
 
@@ -407,8 +414,12 @@ take_instead(const BatonIncoming *incoming, bool from_queue)
 	baton_session_take(session, incoming->descriptors[0], why);
 }
 
-bool
-baton_assignments_take_next(void)
+/*
+ * Takes the next session from the ready queue, giving back the one in place.
+ * The slot must be BUSY.  False if there was none after all.
+ */
+static bool
+assignments_take_next(void)
 {
 	BatonIncoming incoming;
 
@@ -460,8 +471,8 @@ evict(uint32 cause)
 }
 
 /*
- * The held session has been idle in its transaction for longer than
- * pg_baton.extra_idle_timeout, a role without a backend waits, and no more may be
+ * The held session has been idle in its transaction for longer than the dispatcher
+ * allows (10 seconds), a role without a backend waits, and no more may be
  * started.  As idle_in_transaction_session_timeout would, it ends the process, too:
  * its place is what the other role needs.
  */
@@ -482,12 +493,16 @@ end_idle(const BatonIncoming *incoming)
 	ereport(FATAL,
 			(errcode(ERRCODE_IDLE_IN_TRANSACTION_SESSION_TIMEOUT),
 			 errmsg("terminating connection due to idle-in-transaction timeout"),
-			 errdetail("It kept a backend idle for longer than \"%s\", and others waited in vain for one.",
-					   "pg_baton.extra_idle_timeout")));
+			 errdetail("It kept a backend idle, and others waited in vain for one.")));
 }
 
-void
-baton_assignments_handle(uint32 cause)
+/*
+ * Reads what has come by the control socket, and does it; returns when there
+ * is no more, or when another session is in place, or none.  `cause`: why the
+ * one in place is dedicated.
+ */
+static void
+assignments_handle(uint32 cause)
 {
 	BatonIncoming incoming;
 
@@ -498,7 +513,7 @@ baton_assignments_handle(uint32 cause)
 			case BATON_RECEIVED_NOTHING:
 				return;
 			case BATON_RECEIVED_CLOSED:
-				baton_dispatcher_gone();
+				dispatcher_gone();
 				return;
 			case BATON_RECEIVED_FRAME:
 				break;
@@ -603,7 +618,7 @@ sleep_idle(uint32 cause, long timeout_ms)
 	baton_socket_expect_sleep();
 	count = WaitEventSetWait(baton_socket_idle_set(), timeout_ms, events, lengthof(events),
 							 WAIT_EVENT_CLIENT_READ);
-	baton_batch_scheduling_woken();
+	batch_scheduling_woken();
 	for (int i = 0; i < count; i++)
 	{
 		if (events[i].events & WL_LATCH_SET)
@@ -614,7 +629,7 @@ sleep_idle(uint32 cause, long timeout_ms)
 		}
 		else if (events[i].pos == BATON_IDLE_CONTROL_POS)
 		{
-			baton_assignments_handle(cause);
+			assignments_handle(cause);
 			client_ready = false;
 		}
 	}
@@ -703,7 +718,7 @@ pass_baton(void)
 	if (!BatonSelf.retire_wanted && (baton_session_held() == 0 || !baton_migration_forced()) &&
 		baton_queue_has_some())
 	{
-		if (!baton_dispatcher_is_there())
+		if (!dispatcher_is_there())
 			return true;
 
 		/*
@@ -712,7 +727,7 @@ pass_baton(void)
 		 */
 		if (!baton_state_claim(BATON_BACKEND_BUSY))
 			return false;
-		if (baton_assignments_take_next())
+		if (assignments_take_next())
 			return true;
 	}
 
@@ -721,7 +736,7 @@ pass_baton(void)
 		 baton_session_is_counted() || is_newcomer()))
 	{
 		/* idle_session_timeout is the dispatcher's to watch, hence not kept */
-		if (!baton_dispatcher_is_there())
+		if (!dispatcher_is_there())
 			return true;
 		if (!baton_state_claim(BATON_BACKEND_BUSY))
 			return false;
@@ -864,7 +879,7 @@ wait_for_session(void)
 					ready = false;
 					continue;
 				case CLIENT_BEGINS:
-					if (!baton_dispatcher_is_there())
+					if (!dispatcher_is_there())
 						continue;
 					if (!baton_client_waits_for_rest())
 						look_for_cause = true;

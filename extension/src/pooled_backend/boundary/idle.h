@@ -18,43 +18,8 @@
  * ----------------------------------------------------------------
  */
 
-/* The backend has slept between two transactions. */
-extern void baton_batch_scheduling_woken(void);
-
 /* It is pooled no more. */
 extern void baton_batch_scheduling_end(void);
-
-/* ----------------------------------------------------------------
- *		What becomes of a pooled backend whose dispatcher has died.
- * ----------------------------------------------------------------
- */
-
-/* Its end of the control socket is closed: leaves it, or exits. */
-extern void baton_dispatcher_gone(void);
-
-/*
- * To be asked before a session is given back or taken: a dispatcher that has
- * died can do neither, and the next one has the same slots.
- */
-extern bool baton_dispatcher_is_there(void);
-
-/* ----------------------------------------------------------------
- *		What the dispatcher sends to a pooled backend.
- * ----------------------------------------------------------------
- */
-
-/*
- * Takes the next session from the ready queue, giving back the one in place.
- * The slot must be BUSY.  False if there was none after all.
- */
-extern bool baton_assignments_take_next(void);
-
-/*
- * Reads what has come by the control socket, and does it; returns when there
- * is no more, or when another session is in place, or none.  `cause`: why the
- * one in place is dedicated.
- */
-extern void baton_assignments_handle(uint32 cause);
 
 /* ----------------------------------------------------------------
  *		A pooled backend between two transactions.

@@ -54,8 +54,8 @@ baton_placeholders_attach(void)
 	return baton_guc_table_attach();
 }
 
-bool
-baton_placeholder_is_own(const struct config_generic *record)
+static bool
+placeholder_is_own(const struct config_generic *record)
 {
 	ListCell   *cell;
 
@@ -83,7 +83,7 @@ baton_placeholders_note_own(bool all)
 			(all ? record->reset_source < PGC_S_GLOBAL :
 			 record->reset_source == PGC_S_FILE) &&
 			!baton_guc_is_removed(record) &&
-			!baton_placeholder_is_own(record))
+			!placeholder_is_own(record))
 		{
 			own_names = lappend(own_names, pstrdup(record->name));
 			baton_placeholder_changes++;
@@ -104,7 +104,7 @@ void
 baton_placeholder_hide(struct config_generic *record)
 {
 	Assert(record->reset_source == PGC_S_DEFAULT);
-	if (!baton_placeholder_is_own(record))
+	if (!placeholder_is_own(record))
 		baton_guc_remove_placeholder(record);
 }
 
@@ -115,38 +115,43 @@ baton_placeholder_hide(struct config_generic *record)
  * A capture looks at every record that a session can change; so those are
  * kept apart, sorted by address, which is how memory is read fastest.
  *
- * Invariant: baton_scan[] holds those of the server's records that are carried,
+ * Invariant: scan[] holds those of the server's records that are carried,
  * in the order of their addresses (the built-in ones lie in arrays, and the
  * look at all of them is paid at every boundary); known_version and
  * known_changes say as of when (pg_guc.h, context_params.h).
  * ----------------------------------------------------------------
  */
 
-MemoryContext baton_params_context = NULL;
-BatonScanEntry *baton_scan = NULL;	/* room for scan_size */
-int			baton_scan_count = 0;
-bool		baton_scan_linked = false;
+/* All of BatonPlaced.params are in there. */
+static MemoryContext params_context = NULL;
+
+/* The records to look at, in the order of their addresses. */
+static BatonScanEntry *scan = NULL; /* room for scan_size */
+static int	scan_count = 0;
+
+/* Do the entries' params fit what is placed?  Cleared when that changes. */
+static bool scan_linked = false;
 
 static int	scan_size = 0;
 static bool scan_made = false;
 static uint64 known_version = 0;
 static uint64 known_changes = 0;
 
-BatonParam *
-baton_param_add(struct config_generic *record, const char *name)
+static BatonParam *
+param_add(struct config_generic *record, const char *name)
 {
-	BatonParam *param = MemoryContextAllocZero(baton_params_context,
+	BatonParam *param = MemoryContextAllocZero(params_context,
 											   sizeof(BatonParam));
 
-	param->name = MemoryContextStrdup(baton_params_context, name);
+	param->name = MemoryContextStrdup(params_context, name);
 	param->record = record;
 	dlist_push_tail(&BatonPlaced.params.list, &param->node);
 	BatonPlaced.params.count++;
 	return param;
 }
 
-void
-baton_param_drop(BatonParam *param)
+static void
+param_drop(BatonParam *param)
 {
 	dlist_delete(&param->node);
 	BatonPlaced.params.count--;
@@ -156,8 +161,12 @@ baton_param_drop(BatonParam *param)
 	pfree(param);
 }
 
-bool
-baton_param_is_whole(const BatonParam *param)
+/*
+ * Is all noted that belongs to it?  Not if memory ran out meanwhile; then it
+ * is like nothing else.
+ */
+static bool
+param_is_whole(const BatonParam *param)
 {
 	return param->header.form != BATON_PARAM_VALUE || param->string != NULL;
 }
@@ -195,14 +204,15 @@ compare_params(const void *a, const void *b)
 	return compare_names(one, strlen(one), other, strlen(other));
 }
 
-void
-baton_params_sort(BatonParam **params, int count)
+/* By name; and the one of that name, or NULL. */
+static void
+params_sort(BatonParam **params, int count)
 {
 	qsort(params, count, sizeof(*params), compare_params);
 }
 
-BatonParam *
-baton_params_find(BatonParam **sorted, int count, const char *name, Size length)
+static BatonParam *
+params_find(BatonParam **sorted, int count, const char *name, Size length)
 {
 	int			low = 0;
 	int			high = count - 1;
@@ -235,7 +245,7 @@ carry_mode(const struct config_generic *record)
 		return CARRY_NOT;
 	if (record->flags & GUC_CUSTOM_PLACEHOLDER)
 		return baton_guc_is_removed(record) ? CARRY_NOT :
-			baton_placeholder_is_own(record) ? CARRY_VALUE : CARRY_PLACEHOLDER;
+			placeholder_is_own(record) ? CARRY_VALUE : CARRY_PLACEHOLDER;
 	for (int i = 0; i < (int) lengthof(per_transaction); i++)
 	{
 		if (strcmp(record->name, per_transaction[i]) == 0)
@@ -245,30 +255,32 @@ carry_mode(const struct config_generic *record)
 }
 
 /*
+ * Has the server's table of records changed since scan was made?
+ *
  * Has the server's table changed?  It does when a placeholder comes into
  * being, when a library defines its parameters (which may replace a
  * placeholder, define_custom_variable in guc.c), and when we take one out or
  * put it in.
  */
-bool
-baton_scan_is_stale(void)
+static bool
+scan_is_stale(void)
 {
 	return !scan_made || baton_placeholder_changes != known_changes ||
 		baton_guc_table_version() != known_version;
 }
 
-/* The first place in baton_scan[] whose record does not lie before this one. */
+/* The first place in scan[] whose record does not lie before this one. */
 static int
 place_of(const struct config_generic *record)
 {
 	int			low = 0;
-	int			high = baton_scan_count;
+	int			high = scan_count;
 
 	while (low < high)
 	{
 		int			middle = low + (high - low) / 2;
 
-		if (baton_scan[middle].record < record)
+		if (scan[middle].record < record)
 			low = middle + 1;
 		else
 			high = middle;
@@ -276,14 +288,14 @@ place_of(const struct config_generic *record)
 	return low;
 }
 
-/* Points baton_scan[] at what is placed, and that at its records. */
+/* Points scan[] at what is placed, and that at its records. */
 static void
 link_placed(void)
 {
 	dlist_iter	iter;
 
-	for (int i = 0; i < baton_scan_count; i++)
-		baton_scan[i].param = NULL;
+	for (int i = 0; i < scan_count; i++)
+		scan[i].param = NULL;
 	dlist_foreach(iter, &BatonPlaced.params.list)
 	{
 		BatonParam *param = dlist_container(BatonParam, node, iter.cur);
@@ -291,55 +303,57 @@ link_placed(void)
 
 		param->record = baton_guc_find(param->name);
 		place = place_of(param->record);
-		if (place < baton_scan_count && baton_scan[place].record == param->record)
-			baton_scan[place].param = param;
+		if (place < scan_count && scan[place].record == param->record)
+			scan[place].param = param;
 		else
 			param->record = NULL;	/* carried no longer */
 	}
-	baton_scan_linked = true;
+	scan_linked = true;
 }
 
 /*
+ * As baton_placeholder_create and _hide; scan stays up to date.
+ *
  * A placeholder comes, or goes, as one session follows another: of the table,
  * which has hundreds of records, nothing else has changed.
  */
-struct config_generic *
-baton_scan_create_placeholder(const char *name)
+static struct config_generic *
+scan_create_placeholder(const char *name)
 {
-	bool		stale = baton_scan_is_stale();
+	bool		stale = scan_is_stale();
 	struct config_generic *record = baton_placeholder_create(name);
 	uint64		version = baton_guc_table_version();
 	int			place;
 
 	if (stale || record == NULL || version == known_version ||
-		baton_scan_count == scan_size)
+		scan_count == scan_size)
 		return record;
 	place = place_of(record);
-	memmove(&baton_scan[place + 1], &baton_scan[place],
-			(baton_scan_count - place) * sizeof(*baton_scan));
-	baton_scan_count++;
-	baton_scan[place].record = record;
-	baton_scan[place].param = NULL;
-	baton_scan[place].mode = carry_mode(record);
+	memmove(&scan[place + 1], &scan[place],
+			(scan_count - place) * sizeof(*scan));
+	scan_count++;
+	scan[place].record = record;
+	scan[place].param = NULL;
+	scan[place].mode = carry_mode(record);
 	known_version = version;
 	return record;
 }
 
-void
-baton_scan_hide_placeholder(struct config_generic *record)
+static void
+scan_hide_placeholder(struct config_generic *record)
 {
-	bool		stale = baton_scan_is_stale();
+	bool		stale = scan_is_stale();
 	int			place = place_of(record);
 	uint64		version;
 
 	baton_placeholder_hide(record); /* the record may be none any more */
 	version = baton_guc_table_version();
 	if (stale || version == known_version ||
-		place == baton_scan_count || baton_scan[place].record != record)
+		place == scan_count || scan[place].record != record)
 		return;
-	baton_scan_count--;
-	memmove(&baton_scan[place], &baton_scan[place + 1],
-			(baton_scan_count - place) * sizeof(*baton_scan));
+	scan_count--;
+	memmove(&scan[place], &scan[place + 1],
+			(scan_count - place) * sizeof(*scan));
 	known_version = version;
 }
 
@@ -352,16 +366,17 @@ compare_addresses(const void *a, const void *b)
 	return one->record < two->record ? -1 : one->record > two->record;
 }
 
-void
-baton_scan_look(void)
+/* Brings scan up to date. */
+static void
+scan_look(void)
 {
-	if (baton_scan_is_stale())
+	if (scan_is_stale())
 	{
 		struct config_generic **variables;
 		int			count;
 
 		scan_made = false;
-		baton_scan_count = 0;
+		scan_count = 0;
 		known_version = baton_guc_table_version();
 		known_changes = baton_placeholder_changes;
 		variables = baton_guc_records(&count);
@@ -369,11 +384,11 @@ baton_scan_look(void)
 		{
 			int			size = count + 64;
 
-			if (baton_scan != NULL)
-				pfree(baton_scan);
-			baton_scan = NULL;
+			if (scan != NULL)
+				pfree(scan);
+			scan = NULL;
 			scan_size = 0;
-			baton_scan = MemoryContextAlloc(baton_params_context, size * sizeof(*baton_scan));
+			scan = MemoryContextAlloc(params_context, size * sizeof(*scan));
 			scan_size = size;
 		}
 
@@ -383,16 +398,16 @@ baton_scan_look(void)
 
 			if (mode != CARRY_NOT)
 			{
-				baton_scan[baton_scan_count].record = variables[i];
-				baton_scan[baton_scan_count].mode = mode;
-				baton_scan_count++;
+				scan[scan_count].record = variables[i];
+				scan[scan_count].mode = mode;
+				scan_count++;
 			}
 		}
-		qsort(baton_scan, baton_scan_count, sizeof(*baton_scan), compare_addresses);
+		qsort(scan, scan_count, sizeof(*scan), compare_addresses);
 		scan_made = true;
-		baton_scan_linked = false;
+		scan_linked = false;
 	}
-	if (!baton_scan_linked)
+	if (!scan_linked)
 		link_placed();
 }
 
@@ -418,7 +433,7 @@ baton_scan_look(void)
  * The value of a PARAMETER entry: BatonParamHeader, then the text.
  *
  * Invariants: each BatonParam is in BatonPlaced.params, at one entry of
- * baton_scan[] at most, and owned by baton_params_context.  The records must
+ * scan[] at most, and owned by params_context.  The records must
  * not be stacked (see pg_guc.c).
  * ----------------------------------------------------------------
  */
@@ -428,18 +443,18 @@ static StringInfoData param_text;
 const char *
 baton_params_attach(void)
 {
-	if (baton_params_context == NULL)
+	if (params_context == NULL)
 	{
 		MemoryContext old;
 
-		baton_params_context = AllocSetContextCreate(TopMemoryContext,
-													 "pg_baton parameters",
-													 ALLOCSET_DEFAULT_SIZES);
-		old = MemoryContextSwitchTo(baton_params_context);
+		params_context = AllocSetContextCreate(TopMemoryContext,
+											   "pg_baton parameters",
+											   ALLOCSET_DEFAULT_SIZES);
+		old = MemoryContextSwitchTo(params_context);
 		initStringInfo(&param_text);
 		MemoryContextSwitchTo(old);
 	}
-	baton_scan_look();
+	scan_look();
 	if (baton_guc_find("work_mem") == NULL ||
 		baton_guc_find("work_mem")->vartype != PGC_INT)
 		return "the server's parameters are not where they are expected";
@@ -480,7 +495,7 @@ note_placed(BatonParam *param, uint8 form)
 	}
 	resetStringInfo(&param_text);
 	baton_guc_append_text(record, &param->value, &param_text);
-	param->string = MemoryContextStrdup(baton_params_context, param_text.data);
+	param->string = MemoryContextStrdup(params_context, param_text.data);
 }
 
 /* ---- capture ---------------------------------------------------------- */
@@ -489,7 +504,7 @@ note_placed(BatonParam *param, uint8 form)
 static bool
 same_as_placed(const BatonParam *param, struct config_generic *record)
 {
-	if (param->header.form != BATON_PARAM_VALUE || !baton_param_is_whole(param) ||
+	if (param->header.form != BATON_PARAM_VALUE || !param_is_whole(param) ||
 		param->vartype != record->vartype ||
 		param->header.scontext != (uint8) record->scontext ||
 		param->header.srole != record->srole)
@@ -562,7 +577,7 @@ delete_param(BatonParam *param, bool tell)
 	if (tell)
 		baton_delta_delete(BATON_KIND_PARAMETER, param->name,
 						   strlen(param->name));
-	baton_param_drop(param);
+	param_drop(param);
 }
 
 /* A parameter that a library's load has taken away, or its whole record. */
@@ -594,13 +609,13 @@ look_for_changes(bool tell)
 {
 	bool		changed = false;
 
-	if (!baton_scan_linked || baton_scan_is_stale())
+	if (!scan_linked || scan_is_stale())
 	{
-		baton_scan_look();
+		scan_look();
 		changed = capture_lost(tell);
 	}
 
-	for (BatonScanEntry *entry = baton_scan; entry < baton_scan + baton_scan_count; entry++)
+	for (BatonScanEntry *entry = scan; entry < scan + scan_count; entry++)
 	{
 		struct config_generic *record = entry->record;
 		BatonParam *param = entry->param;
@@ -623,7 +638,7 @@ look_for_changes(bool tell)
 			  param->header.srole == record->srole)))
 			continue;
 		if (param == NULL)
-			param = entry->param = baton_param_add(record, record->name);
+			param = entry->param = param_add(record, record->name);
 		note_placed(param, form);
 		param->serial = 0;
 		if (tell)
@@ -683,7 +698,7 @@ entry_strings(const BatonStored *entry, const char **text)
 
 	if (entry_text.data == NULL)
 	{
-		MemoryContext old = MemoryContextSwitchTo(baton_params_context);
+		MemoryContext old = MemoryContextSwitchTo(params_context);
 
 		initStringInfo(&entry_text);
 		MemoryContextSwitchTo(old);
@@ -706,7 +721,7 @@ same_as_entry(const BatonParam *param, const BatonStored *entry)
 	Size		text_length = entry->value_length - sizeof(BatonParamHeader);
 	const char *text = param->string ? param->string : "";
 
-	return baton_param_is_whole(param) &&
+	return param_is_whole(param) &&
 		entry->key_length == strlen(param->name) &&
 		memcmp(entry->key, param->name, entry->key_length) == 0 &&
 		entry->value_length >= sizeof(BatonParamHeader) &&
@@ -759,7 +774,7 @@ take_away(BatonParam *param)
 
 	if ((record->flags & GUC_CUSTOM_PLACEHOLDER) &&
 		record->reset_source == PGC_S_DEFAULT)
-		baton_scan_hide_placeholder(record);
+		scan_hide_placeholder(record);
 }
 
 /*
@@ -783,11 +798,11 @@ put_in_place(const BatonStored *entry, bool last)
 	if (record == NULL)
 	{
 		/* a parameter of a library that is not loaded here is one too */
-		record = baton_scan_create_placeholder(name);
+		record = scan_create_placeholder(name);
 		if (record == NULL)
 		{
 			/* loading that library would have removed it */
-			param = baton_param_add(NULL, name);
+			param = param_add(NULL, name);
 			param->serial = entry->serial;
 			return param;
 		}
@@ -837,8 +852,8 @@ put_in_place(const BatonStored *entry, bool last)
 	 * Noted as the entry has it, so that capture and the next install compare
 	 * with what the session owns; the value is the record's.
 	 */
-	param = baton_param_add(record, name);
-	param->string = MemoryContextStrdup(baton_params_context, text);
+	param = param_add(record, name);
+	param->string = MemoryContextStrdup(params_context, text);
 	param->serial = entry->serial;
 	param->vartype = record->vartype;
 	param->header = header;
@@ -889,7 +904,7 @@ exchange(BatonParam *param, const BatonStored *entry)
 	if (!may_be_exchanged(param, &header))
 		return false;
 	(void) entry_strings(entry, &text);
-	string = MemoryContextStrdup(baton_params_context, text);	/* or fails now */
+	string = MemoryContextStrdup(params_context, text); /* or fails now */
 
 	memset(&cell, 0, sizeof(cell));
 	cell.source = PGC_S_SESSION;
@@ -929,7 +944,7 @@ choose(const BatonEntryList *wanted)
 		sorted[count] = dlist_container(BatonParam, node, iter.cur);
 		sorted[count++]->keep = false;
 	}
-	baton_params_sort(sorted, count);
+	params_sort(sorted, count);
 
 	if (wanted->count > chosen_size)
 	{
@@ -939,15 +954,15 @@ choose(const BatonEntryList *wanted)
 			pfree(chosen);
 		chosen = NULL;
 		chosen_size = 0;
-		chosen = MemoryContextAlloc(baton_params_context, size * sizeof(*chosen));
+		chosen = MemoryContextAlloc(params_context, size * sizeof(*chosen));
 		chosen_size = size;
 	}
 	chosen_count = wanted->count;
 	for (int i = 0; i < wanted->count; i++)
 	{
 		const BatonStored *entry = &wanted->entries[i];
-		BatonParam *param = baton_params_find(sorted, count, entry->key,
-											  entry->key_length);
+		BatonParam *param = params_find(sorted, count, entry->key,
+										entry->key_length);
 
 		chosen[i] = NULL;
 		if (param != NULL && !param->keep && param->record != NULL &&
@@ -979,14 +994,14 @@ baton_params_make_room(const BatonEntryList *wanted)
 {
 	dlist_mutable_iter iter;
 
-	if (baton_scan_linked && all_placed(wanted))
+	if (scan_linked && all_placed(wanted))
 		return;
-	baton_scan_look();
-	baton_scan_linked = false;	/* until we are done, or if we fail */
+	scan_look();
+	scan_linked = false;		/* until we are done, or if we fail */
 	if (choose(wanted))
 	{
 		put_in_order();
-		baton_scan_linked = true;
+		scan_linked = true;
 		return;
 	}
 
@@ -1001,7 +1016,7 @@ baton_params_make_room(const BatonEntryList *wanted)
 		if (!param->keep)
 		{
 			take_away(param);
-			baton_param_drop(param);
+			param_drop(param);
 		}
 	}
 }
@@ -1011,7 +1026,7 @@ baton_params_install(const BatonEntryList *wanted)
 {
 	dlist_iter	iter;
 
-	if (baton_scan_linked)
+	if (scan_linked)
 		return;					/* there was no room to make */
 	Assert(chosen_count == wanted->count);
 
@@ -1029,12 +1044,12 @@ baton_params_install(const BatonEntryList *wanted)
 	}
 
 	put_in_order();
-	baton_scan_look();
+	scan_look();
 
 	/* What this backend cannot have is lost to the session by next capture. */
 	dlist_foreach(iter, &BatonPlaced.params.list)
 	{
 		if (dlist_container(BatonParam, node, iter.cur)->record == NULL)
-			baton_scan_linked = false;
+			scan_linked = false;
 	}
 }

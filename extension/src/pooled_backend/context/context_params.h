@@ -45,7 +45,6 @@ extern void baton_placeholder_hide(struct config_generic *record);
  * of which each new session is a copy, keeps them.
  */
 extern void baton_placeholders_note_own(bool all);
-extern bool baton_placeholder_is_own(const struct config_generic *record);
 
 /*
  * Rises when a record becomes the server's own: the table of parameters does
@@ -105,42 +104,8 @@ typedef struct BatonScanEntry
 	CarryMode	mode;
 } BatonScanEntry;
 
-/* All of BatonPlaced.params are in there. */
-extern MemoryContext baton_params_context;
-
-extern BatonParam *baton_param_add(struct config_generic *record, const char *name);
-extern void baton_param_drop(BatonParam *param);
-
-/*
- * Is all noted that belongs to it?  Not if memory ran out meanwhile; then it
- * is like nothing else.
- */
-extern bool baton_param_is_whole(const BatonParam *param);
-
 /* Has the session that is put in place the placeholder, without a value? */
 extern bool baton_param_exists(const char *name);
-
-/* By name; and the one of that name, or NULL. */
-extern void baton_params_sort(BatonParam **params, int count);
-extern BatonParam *baton_params_find(BatonParam **sorted, int count,
-									 const char *name, Size length);
-
-/* The records to look at, in the order of their addresses. */
-extern BatonScanEntry *baton_scan;
-extern int	baton_scan_count;
-
-/* Do the entries' params fit what is placed?  Cleared when that changes. */
-extern bool baton_scan_linked;
-
-/* Has the server's table of records changed since baton_scan was made? */
-extern bool baton_scan_is_stale(void);
-
-/* Brings baton_scan up to date. */
-extern void baton_scan_look(void);
-
-/* As baton_placeholder_create and _hide; baton_scan stays up to date. */
-extern struct config_generic *baton_scan_create_placeholder(const char *name);
-extern void baton_scan_hide_placeholder(struct config_generic *record);
 
 /* ----------------------------------------------------------------
  *		A session's own values of parameters (SET).

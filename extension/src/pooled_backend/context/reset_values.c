@@ -27,26 +27,30 @@
  *		backend: putting it in force, and taking it back.
  *
  * Invariants: an item that is `exchanged` owns the backend's own value in
- * `other`.  All items are in BatonPlaced.resets and in baton_reset_context.
+ * `other`.  All items are in BatonPlaced.resets and in reset_context.
  * ----------------------------------------------------------------
  */
 
-MemoryContext baton_reset_context = NULL;
+/* Owns the items, which are in BatonPlaced.resets. */
+static MemoryContext reset_context = NULL;
 
 /* beside the context in an entry's value: it was a placeholder's */
 #define PLACEHOLDER_MARK 0x80
 
-void
-baton_reset_make_context(void)
+static void
+reset_make_context(void)
 {
-	if (baton_reset_context == NULL)
-		baton_reset_context = AllocSetContextCreate(TopMemoryContext,
-													"pg_baton reset values",
-													ALLOCSET_DEFAULT_SIZES);
+	if (reset_context == NULL)
+		reset_context = AllocSetContextCreate(TopMemoryContext,
+											  "pg_baton reset values",
+											  ALLOCSET_DEFAULT_SIZES);
 }
 
-bool
-baton_reset_is_setting(const struct config_generic *record)
+/*
+ * Does its reset value come from a setting of role or database, or an option?
+ */
+static bool
+reset_is_setting(const struct config_generic *record)
 {
 	return record->reset_source >= PGC_S_GLOBAL && record->reset_source <= PGC_S_CLIENT &&
 		record->context != PGC_INTERNAL && !baton_guc_is_of_process(record) &&
@@ -56,7 +60,7 @@ baton_reset_is_setting(const struct config_generic *record)
 bool
 baton_reset_is_carried(const struct config_generic *record)
 {
-	return baton_reset_is_setting(record) || strcmp(record->name, "client_encoding") == 0;
+	return reset_is_setting(record) || strcmp(record->name, "client_encoding") == 0;
 }
 
 /* ---- one item --------------------------------------------------------- */
@@ -65,7 +69,7 @@ BatonResetItem *
 baton_reset_item_add(const char *name, Size name_length, const char *value,
 					 Size value_length)
 {
-	MemoryContext old = MemoryContextSwitchTo(baton_reset_context);
+	MemoryContext old = MemoryContextSwitchTo(reset_context);
 	BatonResetItem *item = palloc0(sizeof(BatonResetItem));
 
 	item->name = pnstrdup(name, name_length);
@@ -102,9 +106,13 @@ baton_reset_item_find(const char *name)
 	return NULL;
 }
 
-/* The record's reset value, and its active one unless that is the session's. */
-void
-baton_reset_give(struct config_generic *record, const BatonGucCell *cell)
+/*
+ * Gives the record a reset value, and its active one unless it was SET.
+ *
+ * The record's reset value, and its active one unless that is the session's.
+ */
+static void
+reset_give(struct config_generic *record, const BatonGucCell *cell)
 {
 	if (record->source <= PGC_S_OVERRIDE)
 		baton_guc_activate(record, cell);
@@ -112,12 +120,14 @@ baton_reset_give(struct config_generic *record, const BatonGucCell *cell)
 }
 
 /*
+ * A placeholder without any value is there for nobody.
+ *
  * A placeholder without any value is there for the session that has it: as one
  * that its predecessor had, too, it may have stayed in place (choose(),
  * context_params.c), or the files are read again.
  */
-void
-baton_reset_hide_if_empty(struct config_generic *record)
+static void
+reset_hide_if_empty(struct config_generic *record)
 {
 	if ((record->flags & GUC_CUSTOM_PLACEHOLDER) &&
 		record->reset_source == PGC_S_DEFAULT &&
@@ -147,8 +157,8 @@ exchange_absent(BatonResetItem *item)
 			return;
 		}
 		item->other = baton_guc_reset_cell(record);
-		baton_reset_give(record, &empty);
-		baton_reset_hide_if_empty(record);
+		reset_give(record, &empty);
+		reset_hide_if_empty(record);
 		item->out = true;
 		return;
 	}
@@ -158,20 +168,22 @@ exchange_absent(BatonResetItem *item)
 	if (record == NULL)
 		return;
 	if (record->flags & GUC_CUSTOM_PLACEHOLDER)
-		baton_reset_give(record, &item->other);
+		reset_give(record, &item->other);
 	else
 	{
-		/* a library has come; see baton_reset_item_exchange() */
+		/* a library has come; see reset_item_exchange() */
 		BatonPlaced.resets.reload_again = true;
 	}
 }
 
 /*
+ * Exchanges the value in force and the one kept beside it.
+ *
  * The record's reset value against item->other; the active value goes with it
  * unless the session has one of its own.
  */
-void
-baton_reset_item_exchange(BatonResetItem *item)
+static void
+reset_item_exchange(BatonResetItem *item)
 {
 	struct config_generic *record;
 	BatonGucCell current;
@@ -204,7 +216,7 @@ baton_reset_item_exchange(BatonResetItem *item)
 	}
 
 	current = baton_guc_reset_cell(record);
-	baton_reset_give(record, &item->other);
+	reset_give(record, &item->other);
 	item->other = current;
 }
 
@@ -237,8 +249,9 @@ baton_reset_items_follow_role(void)
 	}
 }
 
-void
-baton_reset_items_exchange(void)
+/* All of them: the backend's own values come into force, or go again. */
+static void
+reset_items_exchange(void)
 {
 	dlist_iter	iter;
 
@@ -247,7 +260,7 @@ baton_reset_items_exchange(void)
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 
 		if (item->exchanged)
-			baton_reset_item_exchange(item);
+			reset_item_exchange(item);
 	}
 }
 
@@ -259,17 +272,18 @@ baton_reset_item_undo(BatonResetItem *item)
 
 	if (!item->exchanged)
 		return;
-	baton_reset_item_exchange(item);
+	reset_item_exchange(item);
 	item->exchanged = false;
 	record = baton_guc_find(item->name);
 	if (record == NULL || item->absent)
 		return;
 	baton_guc_release(record, &item->other.value);
-	baton_reset_hide_if_empty(record);
+	reset_hide_if_empty(record);
 }
 
-void
-baton_reset_item_keep(BatonResetItem *item)
+/* The item's value becomes the backend's own, which is no more. */
+static void
+reset_item_keep(BatonResetItem *item)
 {
 	struct config_generic *record;
 
@@ -346,8 +360,8 @@ same_as_own(const BatonResetItem *item, struct config_generic *record)
 	return same;
 }
 
-bool
-baton_reset_item_try(BatonResetItem *item)
+static bool
+reset_item_try(BatonResetItem *item)
 {
 	struct config_generic *record = baton_guc_find(item->name);
 	BatonGucIdentity identity;
@@ -364,7 +378,7 @@ baton_reset_item_try(BatonResetItem *item)
 		(record->flags & GUC_CUSTOM_PLACEHOLDER))
 	{
 		item->absent = item->exchanged = true;
-		baton_reset_item_exchange(item);
+		reset_item_exchange(item);
 		return true;
 	}
 
@@ -377,7 +391,7 @@ baton_reset_item_try(BatonResetItem *item)
 		item->record = record;
 		item->other = cell;
 		item->exchanged = true;
-		baton_reset_item_exchange(item);
+		reset_item_exchange(item);
 		return true;
 	}
 	cell.source = (uint8) item->value[0];
@@ -401,14 +415,14 @@ baton_reset_item_try(BatonResetItem *item)
 	item->record = record;
 	item->other = cell;
 	item->exchanged = true;
-	baton_reset_item_exchange(item);
+	reset_item_exchange(item);
 	return true;
 }
 
 void
 baton_reset_item_apply(BatonResetItem *item)
 {
-	if (!baton_reset_item_try(item))
+	if (!reset_item_try(item))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not restore the reset value of parameter \"%s\" of the session",
@@ -450,14 +464,18 @@ static TimestampTz reload_seen = 0;
 void
 baton_files_read_by_server(void)
 {
-	MemoryContext old = MemoryContextSwitchTo(baton_reset_context);
+	MemoryContext old = MemoryContextSwitchTo(reset_context);
 
 	ProcessConfigFile(PGC_SIGHUP);
 	MemoryContextSwitchTo(old);
 }
 
-void
-baton_files_read(void)
+/*
+ * Reads the configuration files.  The caller's memory and the session's own
+ * values are left alone; reset values of a higher source are as well.
+ */
+static void
+files_read(void)
 {
 	baton_files_read_by_server();
 	baton_placeholders_note_own(false);
@@ -466,14 +484,16 @@ baton_files_read(void)
 	baton_guc_report_touched = true;
 }
 
-void
-baton_files_seen(void)
+/* The files as the server has read them last are known of. */
+static void
+files_seen(void)
 {
 	reload_seen = PgReloadTime;
 }
 
-bool
-baton_files_were_read(void)
+/* Has the server read them since? */
+static bool
+files_were_read(void)
 {
 	return PgReloadTime != reload_seen;
 }
@@ -485,8 +505,8 @@ baton_plain_record(void)
 	int			count;
 	MemoryContext old;
 
-	baton_reset_make_context();
-	old = MemoryContextSwitchTo(baton_reset_context);
+	reset_make_context();
+	old = MemoryContextSwitchTo(reset_context);
 	variables = baton_guc_records(&count);
 	recorded = palloc(count * sizeof(*recorded));
 	recorded_count = 0;
@@ -554,12 +574,12 @@ recorded_value(struct config_generic *record, StringInfo value)
 	baton_guc_release(record, &cell.value);
 }
 
-void
-baton_plain_attach(void)
+static void
+plain_attach(void)
 {
 	struct config_generic **variables;
 	int			count;
-	MemoryContext old = MemoryContextSwitchTo(baton_reset_context);
+	MemoryContext old = MemoryContextSwitchTo(reset_context);
 
 	variables = baton_guc_records(&count);
 	own_settings = palloc(count * sizeof(*own_settings));
@@ -569,7 +589,7 @@ baton_plain_attach(void)
 	{
 		PlainValue *plain = &own_settings[own_setting_count];
 
-		if (!baton_reset_is_setting(variables[i]))
+		if (!reset_is_setting(variables[i]))
 			continue;
 		plain->name = pstrdup(variables[i]->name);
 		initStringInfo(&plain->value);
@@ -622,7 +642,7 @@ baton_plain_forget_settings(void)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);
 
-		baton_reset_item_keep(item);
+		reset_item_keep(item);
 		baton_reset_item_drop(item);
 	}
 	for (int i = 0; i < own_setting_count; i++)
@@ -648,7 +668,7 @@ baton_plain_expect(const char *name)
 	if (record == NULL)
 		return;
 
-	old = MemoryContextSwitchTo(baton_reset_context);
+	old = MemoryContextSwitchTo(reset_context);
 	if (own_setting_count == own_setting_size)
 	{
 		own_settings = repalloc(own_settings, 2 * own_setting_size * sizeof(*own_settings));
@@ -678,13 +698,13 @@ baton_plain_expect_no_more(void)
 	{
 		struct config_generic *record = baton_guc_find(own_settings[i].name);
 
-		if (record != NULL && baton_reset_is_setting(record))
+		if (record != NULL && reset_is_setting(record))
 		{
 			own_settings[kept++] = own_settings[i];
 			continue;
 		}
 		if (record != NULL)
-			baton_reset_hide_if_empty(record);
+			reset_hide_if_empty(record);
 		forget_one(&own_settings[i]);
 	}
 	own_setting_count = kept;
@@ -737,19 +757,22 @@ files_left_it(struct config_generic *record, const PlainValue *plain, bool were_
 }
 
 /*
+ * Reads the files, as the backend itself must see them, and what they say of
+ * those parameters.  No plain items may be there.
+ *
  * Finds out what each of own_settings would be without the settings of role
  * and database: gives it its base, reads the files, looks, and puts the
  * backend's own back.
  */
-void
-baton_plain_read_files(void)
+static void
+plain_read_files(void)
 {
 	BatonGucCell *own = palloc0(own_setting_count * sizeof(*own) + 1);
 	bool	   *done = palloc0(own_setting_count * sizeof(*done) + 1);
 	TimestampTz applied_before = PgReloadTime;
 	bool		were_applied;
 
-	baton_reset_items_exchange();
+	reset_items_exchange();
 	for (int i = 0; i < own_setting_count; i++)
 	{
 		struct config_generic *record = baton_guc_find(own_settings[i].name);
@@ -762,9 +785,9 @@ baton_plain_read_files(void)
 			continue;
 		own[i] = baton_guc_reset_cell(record);
 		done[i] = true;
-		baton_reset_give(record, &base);
+		reset_give(record, &base);
 	}
-	baton_files_read();
+	files_read();
 	were_applied = PgReloadTime != applied_before;
 	for (int i = 0; i < own_setting_count; i++)
 	{
@@ -779,10 +802,10 @@ baton_plain_read_files(void)
 			resetStringInfo(&own_settings[i].value);
 			baton_reset_append_value(record, &plain, NULL, &own_settings[i].value);
 		}
-		baton_reset_give(record, &own[i]);
+		reset_give(record, &own[i]);
 		baton_guc_release(record, &plain.value);
 	}
-	baton_reset_items_exchange();
+	reset_items_exchange();
 	pfree(own);
 	pfree(done);
 }
@@ -877,10 +900,10 @@ static BatonPlacedResets *const placed = &BatonPlaced.resets;
 const char *
 baton_reset_attach(void)
 {
-	baton_reset_make_context();
-	baton_files_seen();
+	reset_make_context();
+	files_seen();
 	baton_placeholders_note_own(true);
-	baton_plain_attach();
+	plain_attach();
 	return NULL;
 }
 
@@ -907,7 +930,7 @@ remember_last(const BatonEntryList *wanted)
 		if (placed->serials != NULL)
 			pfree(placed->serials);
 		placed->size = wanted->count + 16;
-		placed->serials = MemoryContextAlloc(baton_reset_context,
+		placed->serials = MemoryContextAlloc(reset_context,
 											 placed->size * sizeof(*placed->serials));
 	}
 	placed->count = wanted->count;
@@ -979,7 +1002,7 @@ baton_reset_install(const BatonEntryList *wanted)
 		item = baton_reset_item_add(entry->key, entry->key_length,
 									entry->value, entry->value_length);
 		item->serial = entry->serial;
-		item->refused = !baton_reset_item_try(item);
+		item->refused = !reset_item_try(item);
 	}
 	pfree(present);
 	dlist_foreach(search, &placed->items)
@@ -1010,7 +1033,7 @@ baton_reset_neutralise(void)
 		baton_reset_item_drop(item);
 	}
 	/* a reload that came to the items' values has not come to the backend's */
-	if (placed->reload_again || baton_files_were_read())
+	if (placed->reload_again || files_were_read())
 		baton_reset_reload();
 }
 
@@ -1022,7 +1045,7 @@ baton_reset_reload(void)
 	bool		plain = baton_plain_undo();
 	dlist_iter	iter;
 
-	baton_plain_read_files();
+	plain_read_files();
 	/* what the backend had by itself may be something else now */
 	dlist_foreach(iter, &placed->items)
 	{
@@ -1038,11 +1061,11 @@ baton_reset_reload(void)
 void
 baton_reset_follow_reload(void)
 {
-	if (!baton_files_were_read())
+	if (!files_were_read())
 		return;
 	if (dlist_is_empty(&placed->items) && !baton_plain_any())
 	{
-		baton_files_seen();
+		files_seen();
 		baton_guc_report_touched = true;
 	}
 	else

@@ -42,13 +42,6 @@ typedef struct BatonResetItem
 	BatonGucCell other;			/* if exchanged: the backend's own */
 } BatonResetItem;
 
-/* Owns the items, which are in BatonPlaced.resets. */
-extern MemoryContext baton_reset_context;
-extern void baton_reset_make_context(void);
-
-/* Does its reset value come from a setting of role or database, or an option? */
-extern bool baton_reset_is_setting(const struct config_generic *record);
-
 /*
  * Is its reset value one that belongs to a session?  Those, and
  * client_encoding from wherever: check_client_encoding (variable.c) refuses
@@ -68,17 +61,10 @@ extern BatonResetItem *baton_reset_item_find(const char *name);
  * check hook may refuse, because of another parameter that is still to come:
  * the first then says false, the second makes an error of it.
  */
-extern bool baton_reset_item_try(BatonResetItem *item);
 extern void baton_reset_item_apply(BatonResetItem *item);
 
 /* The backend's own value is in force again. */
 extern void baton_reset_item_undo(BatonResetItem *item);
-
-/* The item's value becomes the backend's own, which is no more. */
-extern void baton_reset_item_keep(BatonResetItem *item);
-
-/* A placeholder without any value is there for nobody. */
-extern void baton_reset_hide_if_empty(struct config_generic *record);
 
 /*
  * May they stay in place as the backend becomes another role's?  Not those of libraries:
@@ -92,15 +78,6 @@ extern bool baton_reset_items_may_stay(void);
  */
 extern void baton_reset_items_follow_role(void);
 
-/* Exchanges the value in force and the one kept beside it. */
-extern void baton_reset_item_exchange(BatonResetItem *item);
-
-/* All of them: the backend's own values come into force, or go again. */
-extern void baton_reset_items_exchange(void);
-
-/* Gives the record a reset value, and its active one unless it was SET. */
-extern void baton_reset_give(struct config_generic *record, const BatonGucCell *cell);
-
 /* The value of a RESET entry, as reset_values.c describes it. */
 extern void baton_reset_append_value(struct config_generic *record, const BatonGucCell *cell,
 									 const BatonGucIdentity *identity, StringInfo value);
@@ -111,27 +88,14 @@ extern void baton_reset_append_value(struct config_generic *record, const BatonG
  * ----------------------------------------------------------------
  */
 
-/*
- * Reads the configuration files.  The caller's memory and the session's own
- * values are left alone; reset values of a higher source are as well.
- */
-extern void baton_files_read(void);
-
 /* As the server itself reads them: the next boundary has yet to follow. */
 extern void baton_files_read_by_server(void);
-
-/* The files as the server has read them last are known of. */
-extern void baton_files_seen(void);
-
-/* Has the server read them since? */
-extern bool baton_files_were_read(void);
 
 /*
  * Once, when the backend has read neither startup options nor settings of role
  * and database, and once when it has.
  */
 extern void baton_plain_record(void);
-extern void baton_plain_attach(void);
 
 /* Is it known of all of the backend's own settings what the files say? */
 extern bool baton_plain_can_be_forgotten(void);
@@ -147,12 +111,6 @@ extern void baton_plain_expect_no_more(void);
 
 /* Has the backend such settings? */
 extern bool baton_plain_any(void);
-
-/*
- * Reads the files, as the backend itself must see them, and what they say of
- * those parameters.  No plain items may be there.
- */
-extern void baton_plain_read_files(void);
 
 /* Those of them that no item is for get one with the plain value. */
 extern void baton_plain_apply(void);

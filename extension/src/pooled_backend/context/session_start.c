@@ -169,11 +169,14 @@ baton_opening_notices_may_be_past(void)
 }
 
 /*
+ * While the backend takes another role's settings, what it is warned of takes the place
+ * of the warnings about the settings before.  After an error in between it must end.
+ *
  * CheckMyDatabase's are of the database, and stay; the others are of the settings that go.
  * Warnings go to the log and to the sessions that are greeted, and to no client now.
  */
-void
-baton_opening_notices_begin_role(void)
+static void
+opening_notices_begin_role(void)
 {
 	ListCell   *cell;
 
@@ -191,8 +194,8 @@ baton_opening_notices_begin_role(void)
 	whereToSendOutput = DestNone;
 }
 
-void
-baton_opening_notices_end_role(void)
+static void
+opening_notices_end_role(void)
 {
 	becoming = false;
 	whereToSendOutput = DestRemote;
@@ -307,9 +310,13 @@ each_of(Relation relation, Snapshot snapshot, Oid database, Oid role, GucSource 
 	systable_endscan(scan);
 }
 
-void
-baton_role_settings_each(Oid role, void (*each) (const char *name, const char *text,
-												 GucSource source))
+/*
+ * The settings of a role in this database, in the order of process_settings()
+ * (postinit.c): of several of one name the first that is good counts.  In a transaction.
+ */
+static void
+role_settings_each(Oid role, void (*each) (const char *name, const char *text,
+										   GucSource source))
 {
 	Relation	relation = table_open(DbRoleSettingRelationId, AccessShareLock);
 	Snapshot	snapshot = RegisterSnapshot(GetCatalogSnapshot(DbRoleSettingRelationId));
@@ -347,7 +354,7 @@ List *
 baton_role_settings_read(Oid role)
 {
 	found = NIL;
-	baton_role_settings_each(role, add_found);
+	role_settings_each(role, add_found);
 	return found;
 }
 
@@ -491,7 +498,7 @@ baton_role_settings_apply(const List *settings)
 {
 	ListCell   *cell;
 
-	baton_opening_notices_begin_role();
+	opening_notices_begin_role();
 	foreach(cell, settings)
 	{
 		const Setting *setting = lfirst(cell);
@@ -504,7 +511,7 @@ baton_role_settings_apply(const List *settings)
 		(void) set_config_option(setting->name, setting->text, PGC_SUSET, setting->source,
 								 GUC_ACTION_SET, true, 0, false);
 	}
-	baton_opening_notices_end_role();
+	opening_notices_end_role();
 	baton_plain_expect_no_more();
 	baton_guc_report_touched = true;
 }
@@ -813,7 +820,7 @@ baton_reset_greet(const BatonEntryList *startup)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("conversion between %s and %s is not supported",
 						pg_encoding_to_char(unsupported), GetDatabaseEncodingName())));
-	baton_role_settings_each(GetAuthenticatedUserId(), look_at_setting);
+	role_settings_each(GetAuthenticatedUserId(), look_at_setting);
 
 	/* the backend's own count but for those that this session had looked up */
 	(void) baton_plain_undo();

@@ -32,13 +32,6 @@ extern void baton_opening_notices_end(void);
  */
 extern bool baton_opening_notices_may_be_past(void);
 
-/*
- * While the backend takes another role's settings, what it is warned of takes the place
- * of the warnings about the settings before.  After an error in between it must end.
- */
-extern void baton_opening_notices_begin_role(void);
-extern void baton_opening_notices_end_role(void);
-
 /* Tells the client in place, and appends the messages as they were sent. */
 extern void baton_opening_notices_send(StringInfo sent);
 
@@ -50,13 +43,6 @@ extern void baton_error_body(StringInfo message, const ErrorData *edata,
  *		What ALTER ROLE SET and ALTER DATABASE SET say for a role.
  * ----------------------------------------------------------------
  */
-
-/*
- * The settings of a role in this database, in the order of process_settings()
- * (postinit.c): of several of one name the first that is good counts.  In a transaction.
- */
-extern void baton_role_settings_each(Oid role, void (*each) (const char *name, const char *text,
-															 GucSource source));
 
 /*
  * Before the settings of a role are read.  What is committed later raises a mark later

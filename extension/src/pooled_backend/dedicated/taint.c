@@ -90,7 +90,9 @@ find_portals(void)
 
 	portal = CreateNewPortal();
 	appeared = portals->firstchild != NULL;
-	baton_portal_discard(portal);
+	/* the newest minor releases do not drop a portal that was never started */
+	MarkPortalFailed(portal);
+	PortalDrop(portal, false);
 	if (!appeared || portals->firstchild != NULL)
 		return "TopPortalContext does not hold the portals";
 	return NULL;
@@ -105,8 +107,6 @@ baton_taint_attach(void)
 	/* a portal's resource owner needs a transaction's to belong to */
 	StartTransactionCommand();
 	problem = find_portals();
-	if (problem == NULL)
-		problem = baton_portal_counter_attach();
 	if (problem == NULL && baton_self_check_is_broken("portals"))
 		problem = "broken on purpose";
 	if (problem == NULL)
@@ -120,8 +120,9 @@ baton_taint_attach(void)
 	return problem;
 }
 
-void
-baton_taint_reset(void)
+/* For taint.c: nothing has been found, look anew at what is noted. */
+static void
+taint_reset(void)
 {
 	memset(ties, 0, sizeof(*ties));
 	ties->listening_changed = true;
@@ -432,7 +433,7 @@ baton_taint_clean(void)
 		clean();
 
 		/* not by what was noted, but by what is there */
-		baton_taint_reset();
+		taint_reset();
 		done = baton_taint() == BATON_CAUSE_NONE;
 	}
 	PG_CATCH();

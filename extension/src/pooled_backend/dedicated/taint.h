@@ -23,7 +23,4 @@ extern uint32 baton_taint(void);
  */
 extern bool baton_taint_clean(void);
 
-/* For taint.c: nothing has been found, look anew at what is noted. */
-extern void baton_taint_reset(void);
-
 #endif							/* BATON_TAINT_H */

@@ -31,8 +31,9 @@
  * ----------------------------------------------------------------
  */
 
-List *
-baton_parsed_list(BatonParsedList *parsed, const char *value)
+/* The names in `value`, good until this is asked with another value. */
+static List *
+parsed_list(BatonParsedList *parsed, const char *value)
 {
 	MemoryContext caller;
 
@@ -61,7 +62,7 @@ baton_parsed_list_has(BatonParsedList *parsed, const char *value, const char *na
 
 	if (name == NULL)
 		return false;
-	foreach(cell, baton_parsed_list(parsed, value))
+	foreach(cell, parsed_list(parsed, value))
 	{
 		if (strcmp(name, (const char *) lfirst(cell)) == 0)
 			return true;
@@ -142,7 +143,7 @@ is_listed(const char *name)
 	if (found || baton_stateless_libraries == NULL || baton_stateless_libraries[0] == '\0')
 		return found;
 
-	foreach(cell, baton_parsed_list(&stateless, baton_stateless_libraries))
+	foreach(cell, parsed_list(&stateless, baton_stateless_libraries))
 	{
 		char	   *entry = name_of(lfirst(cell));
 
@@ -274,7 +275,7 @@ baton_dedicating_parameter_is_set(void)
 		return true;
 	if (likely(baton_dedicating_parameters[0] == '\0'))
 		return false;
-	foreach(cell, baton_parsed_list(&dedicating, baton_dedicating_parameters))
+	foreach(cell, parsed_list(&dedicating, baton_dedicating_parameters))
 	{
 		const struct config_generic *record = baton_guc_find(lfirst(cell));
 

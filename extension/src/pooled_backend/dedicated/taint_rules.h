@@ -31,9 +31,6 @@ typedef struct BatonParsedList
 	List	   *names;			/* char * */
 } BatonParsedList;
 
-/* The names in `value`, good until this is asked with another value. */
-extern List *baton_parsed_list(BatonParsedList *parsed, const char *value);
-
 /* Is the name, which may be NULL, among those in `value`? */
 extern bool baton_parsed_list_has(BatonParsedList *parsed, const char *value, const char *name);
 

@@ -73,8 +73,11 @@ static bool some_undone = false;	/* of those made, one was dropped */
 static bool restored = false;	/* ... which may have been rolled back */
 static bool others_dropped = false;
 
-void
-baton_objects_created(Oid class, Oid object, int sub)
+/*
+ * The object access hook: an object was created, or is about to be dropped.
+ */
+static void
+objects_created(Oid class, Oid object, int sub)
 {
 	if (sub != 0)
 		return;
@@ -88,7 +91,7 @@ baton_objects_created(Oid class, Oid object, int sub)
 	made_count++;
 }
 
-void
+static void
 baton_objects_dropped(Oid class, Oid object, int sub)
 {
 	if (sub != 0)
@@ -105,14 +108,15 @@ baton_objects_dropped(Oid class, Oid object, int sub)
 	others_dropped = true;
 }
 
-void
-baton_objects_restored(void)
+/* A subtransaction was rolled back: what it had dropped is there again. */
+static void
+objects_restored(void)
 {
 	restored = some_undone;
 }
 
-BatonObjectsLeft
-baton_objects_left(void)
+static BatonObjectsLeft
+objects_left(void)
 {
 	BatonObjectsLeft left;
 
@@ -122,8 +126,9 @@ baton_objects_left(void)
 	return left;
 }
 
-void
-baton_objects_forget(void)
+/* At each transaction's end. */
+static void
+objects_forget(void)
 {
 	made_count = 0;
 	too_many = some_undone = restored = others_dropped = false;
@@ -263,7 +268,7 @@ baton_taint_object_access(ObjectAccessType access, Oid class, Oid object, int su
 			baton_planning_function(object);
 			break;
 		case OAT_POST_CREATE:
-			baton_objects_created(class, object, sub);
+			objects_created(class, object, sub);
 			break;
 		case OAT_DROP:
 			baton_objects_dropped(class, object, sub);
@@ -340,7 +345,7 @@ baton_taint_transaction(XactEvent event)
 		return;
 	if (event == XACT_EVENT_COMMIT)
 	{
-		BatonObjectsLeft left = baton_objects_left();
+		BatonObjectsLeft left = objects_left();
 
 		ties->objects_made |= left.made;
 		ties->objects_dropped |= left.dropped;
@@ -351,14 +356,14 @@ baton_taint_transaction(XactEvent event)
 	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
 		event == XACT_EVENT_PREPARE)
-		baton_objects_forget();
+		objects_forget();
 }
 
 void
 baton_taint_subtransaction(SubXactEvent event)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
-		baton_objects_restored();
+		objects_restored();
 }
 
 void

@@ -126,8 +126,12 @@ add_records(const char *const *names, int count, bool must_exist)
 	return true;
 }
 
-const char *
-baton_environment_attach(void)
+/*
+ * Finds the settings' records; once, with PL/pgSQL loaded.  NULL if all is
+ * well.
+ */
+static const char *
+environment_attach(void)
 {
 	record_count = bool_count = int_count = string_count = 0;
 	if (!add_records(baton_literal_settings, baton_literal_settings_count, true) ||
@@ -162,8 +166,9 @@ same_string(const char *one, const char *other)
 	return strcmp(one, other) == 0;
 }
 
-bool
-baton_environment_matches(const Environment *environment)
+/* Is this the environment in force?  Not if its hash is another. */
+static bool
+environment_matches(const Environment *environment)
 {
 	if (environment->role != GetUserId())
 		return false;
@@ -180,8 +185,8 @@ baton_environment_matches(const Environment *environment)
 		environment->session == session_with_objects();
 }
 
-uint64
-baton_environment_hash(void)
+static uint64
+environment_hash(void)
 {
 	uint64		hash = hash_combine64(GetUserId(), session_with_objects());
 
@@ -199,8 +204,9 @@ baton_environment_hash(void)
 	return hash;
 }
 
-void
-baton_environment_forget(Environment *environment)
+/* What it was is forgotten. */
+static void
+environment_forget(Environment *environment)
 {
 	environment->role = InvalidOid;
 	for (int i = 0; i < string_count; i++)
@@ -211,8 +217,12 @@ baton_environment_forget(Environment *environment)
 	}
 }
 
-void
-baton_environment_note(Environment *environment, MemoryContext context)
+/*
+ * Makes it the environment in force, after what it was is forgotten.  If
+ * memory runs out it is like none.
+ */
+static void
+environment_note(Environment *environment, MemoryContext context)
 {
 	environment->role = InvalidOid;
 	for (int i = 0; i < int_count; i++)
@@ -229,12 +239,13 @@ baton_environment_note(Environment *environment, MemoryContext context)
 	}
 	environment->has_temporary = temporary_is_shown();
 	environment->session = session_with_objects();
-	environment->hash = baton_environment_hash();
+	environment->hash = environment_hash();
 	environment->role = GetUserId();
 }
 
-bool
-baton_environment_has(const char *setting)
+/* Is that setting a part of it? */
+static bool
+environment_has(const char *setting)
 {
 	for (int i = 0; i < record_count; i++)
 		if (baton_guc_compare_names(setting, records[i]->name) == 0)
@@ -514,7 +525,7 @@ empty_table(void)
 static void
 note_environment(FunctionTable *table)
 {
-	baton_environment_note(&table->environment, table_context);
+	environment_note(&table->environment, table_context);
 	if (table->environment.role != InvalidOid)
 		dlist_push_head(&buckets[table->environment.hash % BUCKETS], &table->bucket_node);
 }
@@ -524,14 +535,14 @@ static void
 choose_table(void)
 {
 	FunctionTable *table = NULL;
-	uint64		hash = baton_environment_hash();
+	uint64		hash = environment_hash();
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &buckets[hash % BUCKETS])
 	{
 		FunctionTable *one = dlist_container(FunctionTable, bucket_node, iter.cur);
 
-		if (one->environment.hash == hash && baton_environment_matches(&one->environment))
+		if (one->environment.hash == hash && environment_matches(&one->environment))
 		{
 			table = one;
 			break;
@@ -583,7 +594,7 @@ baton_functions_drop_oldest(uint64 before)
 	hash_destroy(table->handle);
 	if (table->names != NULL)
 		baton_function_names_destroy(table->names);
-	baton_environment_forget(&table->environment);
+	environment_forget(&table->environment);
 	pfree(table);
 }
 
@@ -611,7 +622,7 @@ attach(const char *library)
 	if (validator == NULL)
 		return "the library lacks a function";
 
-	problem = baton_environment_attach();
+	problem = environment_attach();
 	if (problem != NULL)
 		return problem;
 	plpgsql_handle = baton_function_cache_find();
@@ -731,7 +742,7 @@ is_plpgsql(Oid function)
 void
 baton_functions_call_begins(FmgrInfo *function, BatonCall *call)
 {
-	if (!baton_environment_matches(&in_place->environment))
+	if (!environment_matches(&in_place->environment))
 		choose_table();
 	in_place->last_use = ++BatonSelf.memory.uses;
 	if (in_place->session != baton_session_held() || in_place->names == NULL)
@@ -776,7 +787,7 @@ has_changed(const BatonCall *call)
 	if (set_configs == call->set_configs && set_configs == set_configs_before)
 		return false;
 	return call->own_clauses ||
-		!baton_environment_matches(&call->table->environment);
+		!environment_matches(&call->table->environment);
 }
 
 void
@@ -898,7 +909,7 @@ baton_functions_utility_begins(const BatonUtility *utility)
 		return;
 	set = (const VariableSetStmt *) utility->statement;
 	if (set->kind == VAR_RESET_ALL ||
-		(set->name != NULL && baton_environment_has(set->name)))
+		(set->name != NULL && environment_has(set->name)))
 		changes++;
 }
 

@@ -35,29 +35,6 @@ typedef struct Environment
 	char	   *strings[ENVIRONMENT_SETTINGS_MAX];	/* its own */
 } Environment;
 
-/*
- * Finds the settings' records; once, with PL/pgSQL loaded.  NULL if all is
- * well.
- */
-extern const char *baton_environment_attach(void);
-
-/* Is this the environment in force?  Not if its hash is another. */
-extern bool baton_environment_matches(const Environment *environment);
-extern uint64 baton_environment_hash(void);
-
-/*
- * Makes it the environment in force, after what it was is forgotten.  If
- * memory runs out it is like none.
- */
-extern void baton_environment_note(Environment *environment,
-								   MemoryContext context);
-
-/* What it was is forgotten. */
-extern void baton_environment_forget(Environment *environment);
-
-/* Is that setting a part of it? */
-extern bool baton_environment_has(const char *setting);
-
 /* ----------------------------------------------------------------
  *		PL/pgSQL's compiled functions, apart for each environment.
  * ----------------------------------------------------------------

@@ -64,8 +64,12 @@ baton_counters_get(const CachedPlanSource *plan, const SparedPlans *spared,
 	counters->num_generic_plans += executions - counted;
 }
 
-void
-baton_counters_spare(CachedPlanSource *plan, SparedPlans *spared, double cost)
+/*
+ * From now on the plan's custom plans, of that cost each, are spared, as many
+ * as the server would begin with; and not any more.
+ */
+static void
+counters_spare(CachedPlanSource *plan, SparedPlans *spared, double cost)
 {
 	if (spared->due > 0 || plan->num_custom_plans >= FIRST_CUSTOM_PLANS)
 		return;
@@ -79,8 +83,8 @@ baton_counters_spare(CachedPlanSource *plan, SparedPlans *spared, double cost)
 	baton_plan_set_counters(plan, &spared->set);
 }
 
-void
-baton_counters_end_sparing(CachedPlanSource *plan, SparedPlans *spared)
+static void
+counters_end_sparing(CachedPlanSource *plan, SparedPlans *spared)
 {
 	BatonStatementCounter counters;
 
@@ -91,9 +95,10 @@ baton_counters_end_sparing(CachedPlanSource *plan, SparedPlans *spared)
 	baton_plan_set_counters(plan, &counters);
 }
 
-void
-baton_counters_load(CachedPlanSource *plan, uint32 counter,
-					BatonStatementCounter *written)
+/* Gives the plan the counters of that slot. */
+static void
+counters_load(CachedPlanSource *plan, uint32 counter,
+			  BatonStatementCounter *written)
 {
 	*written = counter == BATON_NO_COUNTER ? fresh_counters : *baton_counter(counter);
 	baton_plan_set_counters(plan, written);
@@ -133,14 +138,17 @@ baton_counters_store(const CachedPlanSource *plan, const SparedPlans *spared,
  * ----------------------------------------------------------------
  */
 
-const char	baton_own_trees[] = "pg_baton: own environment";
+/*
+ * What stands on the context of query trees made in the plan's environment.
+ */
+static const char own_trees[] = "pg_baton: own environment";
 
 /* Is what the plan has been made into of its own environment? */
 static bool
 trees_are_own(const HeldStatement *held)
 {
 	return held->plan->query_context != NULL &&
-		held->plan->query_context->ident == baton_own_trees;
+		held->plan->query_context->ident == own_trees;
 }
 
 static bool
@@ -173,8 +181,9 @@ hand_over_plans(HeldStatement *held, CommonStatement *common)
 		common->custom.alike = false;
 }
 
-void
-baton_share_view(HeldStatement *held)
+/* Hands what a view has come to have to its common statement. */
+static void
+share_view(HeldStatement *held)
 {
 	CommonStatement *common = held->common;
 	CachedPlanSource *view = held->plan;
@@ -217,8 +226,12 @@ share_with(HeldStatement *held, CommonStatement *common)
 		hand_over_plans(held, common);
 }
 
-bool
-baton_share_plan(HeldStatement *held)
+/*
+ * Keeps the plan that the session has prepared; false if it may not be, or if
+ * there is one of its content, to which its generic plan is handed.
+ */
+static bool
+share_plan(HeldStatement *held)
 {
 	CachedPlanSource *plan = held->plan;
 	CommonStatement *common;
@@ -263,20 +276,26 @@ baton_share_plan(HeldStatement *held)
  * ----------------------------------------------------------------
  */
 
-void
-baton_sparing_begin(CachedPlanSource *plan, HeldStatement *held,
-					const CommonStatement *common)
+/*
+ * A held statement has that common one's plans: spares the session what it can.
+ */
+static void
+sparing_begin(CachedPlanSource *plan, HeldStatement *held,
+			  const CommonStatement *common)
 {
 	if (!common->custom.alike || !common->plan->is_valid || !plan->is_valid ||
 		BatonPlaced.environment.epoch == 0 ||
 		plan_cache_mode != PLAN_CACHE_MODE_AUTO || BatonServed.notice.discards_plans)
 		return;
-	baton_counters_spare(plan, &held->spared, common->custom.cost);
+	counters_spare(plan, &held->spared, common->custom.cost);
 	BatonPlaced.held.spared++;
 }
 
-void
-baton_sparing_find_twin(HeldStatement *held, bool from_sql)
+/*
+ * The held statement was prepared just now: is it one that the backend keeps?
+ */
+static void
+sparing_find_twin(HeldStatement *held, bool from_sql)
 {
 	CachedPlanSource *plan = held->plan;
 	MemoryContext caller;
@@ -307,7 +326,7 @@ baton_sparing_find_twin(HeldStatement *held, bool from_sql)
 		baton_plan_set_generic_cost(plan, common->generic_cost);
 		held->own_generation = plan->gplan->generation;
 	}
-	baton_sparing_begin(plan, held, common);
+	sparing_begin(plan, held, common);
 }
 
 bool
@@ -349,7 +368,7 @@ baton_sparing_end(void)
 		HeldStatement *held = dlist_container(HeldStatement, node, iter.cur);
 
 		if (held->plan != NULL)
-			baton_counters_end_sparing(held->plan, &held->spared);
+			counters_end_sparing(held->plan, &held->spared);
 	}
 }
 
@@ -536,7 +555,7 @@ make(HeldStatement *held, const BatonItem *item)
 	held->common = common;
 	held->counter = item->counter;
 	held->prepare_time = item->aux;
-	baton_counters_load(view, held->counter, &held->written);
+	counters_load(view, held->counter, &held->written);
 	held->spared.due = 0;
 	if (BatonServed.notice.discards_plans ||
 		(BatonServed.notice.invalidates && baton_common_lost(common->key.value, common->key.length)))
@@ -561,7 +580,7 @@ make(HeldStatement *held, const BatonItem *item)
 		}
 		held->own_generation = view->gplan->generation;
 	}
-	baton_sparing_begin(view, held, common);
+	sparing_begin(view, held, common);
 	held->plan = view;
 	held->epoch = BatonPlaced.environment.epoch;
 	held->unready = false;
@@ -769,7 +788,7 @@ baton_held_prepared(CachedPlanSource *plan)
 	placed->last->environment = baton_statement_environment();
 	placed->last->epoch = BatonPlaced.environment.epoch;
 	placed->fresh++;
-	baton_sparing_find_twin(placed->last, statement->from_sql);
+	sparing_find_twin(placed->last, statement->from_sql);
 }
 
 void
@@ -788,7 +807,7 @@ baton_held_settle(void)
 		if (plan == NULL || held->epoch != BatonPlaced.environment.epoch)
 			continue;
 		if (plan->query_context != NULL)
-			MemoryContextSetIdentifier(plan->query_context, baton_own_trees);
+			MemoryContextSetIdentifier(plan->query_context, own_trees);
 		if (plan->gplan != NULL)
 			held->own_generation = plan->gplan->generation;
 	}
@@ -828,9 +847,9 @@ close_one(HeldStatement *held)
 	baton_table_remove(held->name, held->hash);
 	if (held->common != NULL && held->value == NULL &&
 		!baton_settings_changed(plan))
-		baton_share_view(held);
+		share_view(held);
 	else if (held->common == NULL && held->value != NULL &&
-			 !baton_settings_changed(plan) && baton_share_plan(held))
+			 !baton_settings_changed(plan) && share_plan(held))
 	{
 		held->tie->held = NULL;
 		return;

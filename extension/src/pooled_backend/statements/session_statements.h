@@ -43,17 +43,6 @@ typedef struct SparedPlans
 extern void baton_counters_get(const CachedPlanSource *plan, const SparedPlans *spared,
 							   BatonStatementCounter *counters);
 
-/*
- * From now on the plan's custom plans, of that cost each, are spared, as many
- * as the server would begin with; and not any more.
- */
-extern void baton_counters_spare(CachedPlanSource *plan, SparedPlans *spared, double cost);
-extern void baton_counters_end_sparing(CachedPlanSource *plan, SparedPlans *spared);
-
-/* Gives the plan the counters of that slot. */
-extern void baton_counters_load(CachedPlanSource *plan, uint32 counter,
-								BatonStatementCounter *written);
-
 /* Are the plan's others than those written? */
 extern bool baton_counters_changed(const CachedPlanSource *plan,
 								   const SparedPlans *spared,
@@ -109,33 +98,9 @@ typedef struct HeldStatement
 } HeldStatement;
 
 /* ----------------------------------------------------------------
- *		What a session's statements leave behind for all.
- * ----------------------------------------------------------------
- */
-
-/* What stands on the context of query trees made in the plan's environment. */
-extern const char baton_own_trees[];
-
-/* Hands what a view has come to have to its common statement. */
-extern void baton_share_view(HeldStatement *held);
-
-/*
- * Keeps the plan that the session has prepared; false if it may not be, or if
- * there is one of its content, to which its generic plan is handed.
- */
-extern bool baton_share_plan(HeldStatement *held);
-
-/* ----------------------------------------------------------------
  *		Custom plans that need not be made.
  * ----------------------------------------------------------------
  */
-
-/* A held statement has that common one's plans: spares the session what it can. */
-extern void baton_sparing_begin(CachedPlanSource *plan, HeldStatement *held,
-								const CommonStatement *common);
-
-/* The held statement was prepared just now: is it one that the backend keeps? */
-extern void baton_sparing_find_twin(HeldStatement *held, bool from_sql);
 
 /*
  * A custom plan is about to be made for the query; is there something to be

@@ -208,8 +208,9 @@ baton_settings_analysis_ends(const ParseState *pstate)
 	}
 }
 
-PlanSettings *
-baton_settings_find(const CachedPlanSource *plan)
+/* NULL if the text of the plan holds no literal. */
+static PlanSettings *
+settings_find(const CachedPlanSource *plan)
 {
 	if (plan->parserSetup != analysis_begins)
 		return NULL;
@@ -259,9 +260,13 @@ baton_settings_note(CachedPlanSource *plan)
 	MemoryContextSwitchTo(caller);
 }
 
-void
-baton_settings_attach(CachedPlanSource *plan, const char *described,
-					  const BatonSearchPath *path)
+/*
+ * The plan was made from a description with these settings (NULL: none), and not
+ * analysed.
+ */
+static void
+settings_attach(CachedPlanSource *plan, const char *described,
+				const BatonSearchPath *path)
 {
 	PlanSettings *own = look_after(plan);
 	MemoryContext caller;
@@ -277,7 +282,7 @@ baton_settings_attach(CachedPlanSource *plan, const char *described,
 bool
 baton_settings_changed(CachedPlanSource *plan)
 {
-	PlanSettings *own = baton_settings_find(plan);
+	PlanSettings *own = settings_find(plan);
 	bool		result;
 
 	if (own == NULL)
@@ -295,7 +300,7 @@ baton_settings_changed(CachedPlanSource *plan)
 void
 baton_settings_make_common(CachedPlanSource *common)
 {
-	PlanSettings *own = baton_settings_find(common);
+	PlanSettings *own = settings_find(common);
 	MemoryContext caller;
 
 	if (own == NULL || own->settings == NULL || own->armed)
@@ -312,7 +317,7 @@ baton_settings_make_common(CachedPlanSource *common)
 void
 baton_settings_share(CachedPlanSource *plan, const CachedPlanSource *common)
 {
-	PlanSettings *described = baton_settings_find(common);
+	PlanSettings *described = settings_find(common);
 	PlanSettings *own;
 
 	if (described == NULL)
@@ -329,8 +334,8 @@ baton_settings_share(CachedPlanSource *plan, const CachedPlanSource *common)
 void
 baton_settings_rearm(CachedPlanSource *plan, const CachedPlanSource *common)
 {
-	PlanSettings *own = baton_settings_find(plan);
-	const PlanSettings *described = baton_settings_find(common);
+	PlanSettings *own = settings_find(plan);
+	const PlanSettings *described = settings_find(common);
 
 	if (own != NULL && described != NULL && own->shared)
 		own->armed = described->armed;
@@ -339,7 +344,7 @@ baton_settings_rearm(CachedPlanSource *plan, const CachedPlanSource *common)
 bool
 baton_settings_fit(const CachedPlanSource *plan, const CachedPlanSource *common)
 {
-	PlanSettings *described = baton_settings_find(common);
+	PlanSettings *described = settings_find(common);
 	const BatonSearchPath *path = plan->search_path;
 
 	if (described == NULL)
@@ -353,7 +358,7 @@ baton_settings_fit(const CachedPlanSource *plan, const CachedPlanSource *common)
 void
 baton_settings_disarm(CachedPlanSource *plan)
 {
-	PlanSettings *own = baton_settings_find(plan);
+	PlanSettings *own = settings_find(plan);
 
 	if (own == NULL || !own->armed)
 		return;
@@ -423,8 +428,8 @@ typedef struct ResultColumn
  * for an answer.  LOG passes where ERROR does, hence what pg_parse_query() and
  * pg_analyze_and_rewrite_*() (postgres.c) tell at that level is switched off.
  */
-void
-baton_quiet_begin(Quiet *quiet)
+static void
+quiet_begin(Quiet *quiet)
 {
 	quiet->client_min_messages = client_min_messages;
 	quiet->log_min_messages = log_min_messages;
@@ -438,8 +443,8 @@ baton_quiet_begin(Quiet *quiet)
 	log_parser_stats = false;
 }
 
-void
-baton_quiet_end(const Quiet *quiet)
+static void
+quiet_end(const Quiet *quiet)
 {
 	client_min_messages = quiet->client_min_messages;
 	log_min_messages = quiet->log_min_messages;
@@ -486,7 +491,7 @@ parse_text(const char *text, bool old_strings)
 	int			saved_quote = backslash_quote;
 	Quiet		quiet;
 
-	baton_quiet_begin(&quiet);
+	quiet_begin(&quiet);
 	standard_conforming_strings = !old_strings;
 	escape_string_warning = false;
 	backslash_quote = BACKSLASH_QUOTE_ON;
@@ -499,7 +504,7 @@ parse_text(const char *text, bool old_strings)
 		standard_conforming_strings = saved_standard;
 		escape_string_warning = saved_warning;
 		backslash_quote = saved_quote;
-		baton_quiet_end(&quiet);
+		quiet_end(&quiet);
 	}
 	PG_END_TRY();
 	return trees;
@@ -578,10 +583,12 @@ read_with_old_strings(const CachedPlanSource *plan, bool from_sql)
 }
 
 /*
+ * The raw parse tree of the statement; NULL if it cannot be had.
+ *
  * Outside transactions, too: the raw parser looks at no catalog.
  */
-RawStmt *
-baton_statement_parse(const Description *description)
+static RawStmt *
+statement_parse(const Description *description)
 {
 	const DescriptionHead *head = &description->head;
 	bool		from_sql = (head->flags & STATEMENT_FROM_SQL) != 0;
@@ -641,7 +648,7 @@ baton_statement_describe(StringInfo value, const CachedPlanSource *plan,
 						 bool from_sql)
 {
 	DescriptionHead head;
-	PlanSettings *own = baton_settings_find(plan);
+	PlanSettings *own = settings_find(plan);
 	const BatonSearchPath *path = NULL;
 	const char *settings = NULL;
 	List	   *schemas = NIL;
@@ -759,9 +766,13 @@ take_result(const char **value, Size *length)
 	return result;
 }
 
-/* Takes a description apart, in the current context. */
-bool
-baton_statement_understand(Description *description, const char *value, Size length)
+/*
+ * Takes a description apart, in the current context.  False if it is not one.
+ *
+ * Takes a description apart, in the current context.
+ */
+static bool
+statement_understand(Description *description, const char *value, Size length)
 {
 	DescriptionHead *head = &description->head;
 
@@ -862,19 +873,19 @@ baton_statement_make(const char *value, Size length, bool *from_sql)
 	CachedPlanSource *plan;
 	Quiet		quiet;
 
-	if (!baton_statement_understand(&description, value, length))
+	if (!statement_understand(&description, value, length))
 		return NULL;
 	*from_sql = (description.head.flags & STATEMENT_FROM_SQL) != 0;
 
 	if ((description.head.flags & STATEMENT_EMPTY) == 0)
 	{
-		tree = baton_statement_parse(&description);
+		tree = statement_parse(&description);
 		if (tree == NULL)
 			return NULL;
 	}
 	plan = CreateCachedPlan(tree, description.text,
 							tree == NULL ? CMDTAG_UNKNOWN : CreateCommandTag(tree->stmt));
-	baton_quiet_begin(&quiet);
+	quiet_begin(&quiet);
 	PG_TRY();
 	{
 		baton_plan_complete(plan, description.parameter_types, description.head.parameters,
@@ -884,13 +895,13 @@ baton_statement_make(const char *value, Size length, bool *from_sql)
 	}
 	PG_FINALLY();
 	{
-		baton_quiet_end(&quiet);
+		quiet_end(&quiet);
 	}
 	PG_END_TRY();
 	path.schemas = description.path_schemas;
 	path.addCatalog = (description.head.path_flags & PATH_ADD_CATALOG) != 0;
 	path.addTemp = (description.head.path_flags & PATH_ADD_TEMP) != 0;
-	baton_settings_attach(plan, description.settings, &path);
+	settings_attach(plan, description.settings, &path);
 	return plan;
 }
 

@@ -43,18 +43,8 @@ typedef struct PlanSettings
 extern const char *const baton_literal_settings[];
 extern const int baton_literal_settings_count;
 
-/* NULL if the text of the plan holds no literal. */
-extern PlanSettings *baton_settings_find(const CachedPlanSource *plan);
-
 /* The plan has just been analysed, under the settings in force. */
 extern void baton_settings_note(CachedPlanSource *plan);
-
-/*
- * The plan was made from a description with these settings (NULL: none), and not
- * analysed.
- */
-extern void baton_settings_attach(CachedPlanSource *plan, const char *described,
-								  const BatonSearchPath *path);
 
 /* Are its settings others than last time? */
 extern bool baton_settings_changed(CachedPlanSource *plan);
@@ -139,18 +129,9 @@ extern void baton_statement_describe(StringInfo value,
 									 const CachedPlanSource *plan,
 									 bool from_sql);
 
-/*
- * Takes a description apart, in the current context.  False if it is not one.
- */
-extern bool baton_statement_understand(Description *description,
-									   const char *value, Size length);
-
 /* What the head of a description says; false of what is none. */
 extern bool baton_statement_is_from_sql(const char *value, Size length);
 extern bool baton_statement_has_settings(const char *value, Size length);
-
-/* The raw parse tree of the statement; NULL if it cannot be had. */
-extern RawStmt *baton_statement_parse(const Description *description);
 
 /* While statements are read and made again, only errors are told. */
 typedef struct Quiet
@@ -161,9 +142,6 @@ typedef struct Quiet
 	bool		debug_print_rewritten;
 	bool		log_parser_stats;
 } Quiet;
-
-extern void baton_quiet_begin(Quiet *quiet);
-extern void baton_quiet_end(const Quiet *quiet);
 
 /* ----------------------------------------------------------------
  *		Making a prepared statement from its description.

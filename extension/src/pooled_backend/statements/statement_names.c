@@ -96,8 +96,9 @@ forget_all(void)
 						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
-void
-baton_called_attach(void)
+/* Once a backend. */
+static void
+called_attach(void)
 {
 	noted_context = AllocSetContextCreate(TopMemoryContext, "pg_baton called functions",
 										  ALLOCSET_DEFAULT_SIZES);
@@ -110,8 +111,12 @@ hash_of(const char *name, Oid schema)
 	return baton_name_hash(RELNAMENSP, name, schema) ^ BATON_FUNCTION_SALT;
 }
 
-bool
-baton_called_changed(uint32 invalidation, uint32 *hash)
+/*
+ * The row of a function has changed, as an invalidation of PROCOID says; false if
+ * it is one of the server's own, which any call may mean.  The hash of its OID.
+ */
+static bool
+called_changed(uint32 invalidation, uint32 *hash)
 {
 	Oid			function;
 
@@ -128,14 +133,14 @@ baton_called_changed(uint32 invalidation, uint32 *hash)
 	return true;
 }
 
-bool
-baton_called_any_changed(void)
+static bool
+called_any_changed(void)
 {
 	return changed_count > 0;
 }
 
-bool
-baton_called_name_changed(BatonFunctionNamed named)
+static bool
+called_name_changed(BatonFunctionNamed named)
 {
 	bool		all_known = true;
 
@@ -237,8 +242,8 @@ look_up(Oid function, const BatonSearchPath *path, BatonCompetitorFound found)
 		found(competitors.hashes[i]);
 }
 
-void
-baton_called_analysed(const List *functions, BatonCompetitorFound found)
+static void
+called_analysed(const List *functions, BatonCompetitorFound found)
 {
 	BatonSearchPath *path;
 	ListCell   *cell;
@@ -400,7 +405,7 @@ note_function(uint32 invalidation)
 
 	if (invalidation == 0)
 		made += RECENT_MAX + 1; /* plancache.c has reset all, too */
-	else if (!baton_called_changed(invalidation, &hash))
+	else if (!called_changed(invalidation, &hash))
 		note(BATON_ANY_FUNCTION);
 	else if (is_in_bitmap(hash))
 		note_named(hash);
@@ -483,7 +488,7 @@ baton_names_attach(BatonObjectMade made_callback)
 	CacheRegisterSyscacheCallback(RELNAMENSP, note_made, (Datum) 0);
 	CacheRegisterSyscacheCallback(TYPENAMENSP, note_made, (Datum) 0);
 	CacheRegisterRelcacheCallback(note_row, (Datum) 0);
-	baton_called_attach();
+	called_attach();
 	baton_catalog_age_watch(note_catalog);
 }
 
@@ -514,11 +519,11 @@ baton_names_look_up_functions(void)
 			return;				/* it has failed */
 		AcceptInvalidationMessages();
 	}
-	if (!baton_called_any_changed())
+	if (!called_any_changed())
 		return;
 	if (is_own)
 		baton_own_transaction_start();
-	if (!baton_called_name_changed(note_named))
+	if (!called_name_changed(note_named))
 		note(BATON_ANY_FUNCTION);
 	if (is_own)
 		CommitTransactionCommand();
@@ -610,7 +615,7 @@ baton_names_query_analysed(Query *query)
 	foreach(cell, types)
 		look_up_type(lfirst_oid(cell));
 	list_free(types);
-	baton_called_analysed(functions, baton_names_expect);
+	called_analysed(functions, baton_names_expect);
 	list_free(functions);
 }
 

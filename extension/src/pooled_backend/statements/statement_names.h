@@ -28,18 +28,9 @@ typedef struct BatonCompetitors
 {
 	bool		too_many;		/* to be listed */
 	int			count;
-	uint32	   *hashes;			/* of their OIDs, as baton_called_changed()
-								 * gives them, and of the name in each schema */
+	uint32	   *hashes;			/* of their OIDs, as called_changed() gives
+								 * them, and of the name in each schema */
 } BatonCompetitors;
-
-/* Once a backend. */
-extern void baton_called_attach(void);
-
-/*
- * The row of a function has changed, as an invalidation of PROCOID says; false if
- * it is one of the server's own, which any call may mean.  The hash of its OID.
- */
-extern bool baton_called_changed(uint32 invalidation, uint32 *hash);
 
 /*
  * In a transaction: what those are called that have changed since the last time.
@@ -47,16 +38,11 @@ extern bool baton_called_changed(uint32 invalidation, uint32 *hash);
  */
 typedef void (*BatonFunctionNamed) (uint32 hash);
 
-extern bool baton_called_any_changed(void);
-extern bool baton_called_name_changed(BatonFunctionNamed named);
-
 /*
  * In a transaction: looks up the competitors of each of the functions, which a query
  * calls (baton_bindings_functions).
  */
 typedef void (*BatonCompetitorFound) (uint32 hash);
-
-extern void baton_called_analysed(const List *functions, BatonCompetitorFound found);
 
 /*
  * What was looked up for a function as it was called with that search path; NULL: it

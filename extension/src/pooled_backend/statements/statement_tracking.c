@@ -246,8 +246,9 @@ baton_notice_settings(void)
 	baton_environment_changes();
 }
 
-const char *
-baton_notice_check(void)
+/* NULL if all is well, else why nothing can be noticed; then, not before. */
+static const char *
+notice_check(void)
 {
 	if (server_assign_replication_role == NULL &&
 		!baton_guc_hook_enum("session_replication_role", watch_replication_role,
@@ -256,14 +257,15 @@ baton_notice_check(void)
 	return NULL;
 }
 
-void
-baton_notice_attach(void)
+static void
+notice_attach(void)
 {
 	attached = true;
 }
 
-void
-baton_notice_reset(void)
+/* Another session comes, or all is captured. */
+static void
+notice_reset(void)
 {
 	BatonServed.notice.discards_plans = false;
 	BatonServed.notice.invalidates = false;
@@ -391,13 +393,13 @@ baton_statements_attach(void)
 
 	problem = baton_plan_attach();
 	if (problem == NULL)
-		problem = baton_notice_check();
+		problem = notice_check();
 	/* last of what may fail: the server's table is replaced */
 	if (problem == NULL)
 		problem = baton_held_attach();
 	if (problem != NULL)
 		return problem;
-	baton_notice_attach();
+	notice_attach();
 	baton_common_attach();
 	return NULL;
 }
@@ -411,7 +413,7 @@ baton_statements_install(const BatonSessionRecord *record)
 	same = record->id == placed->session && record->context_version != 0 &&
 		record->context_version == placed->context_version &&
 		slot->counter_version == placed->counter_version;
-	baton_notice_reset();
+	notice_reset();
 	if (!same)
 	{
 		placed->session = 0;
@@ -424,8 +426,11 @@ baton_statements_install(const BatonSessionRecord *record)
 	baton_environment_install(record->context_version, same);
 }
 
-void
-baton_statements_captured(bool context, bool counters)
+/*
+ * The session in place was captured: did its context or its counters change?
+ */
+static void
+statements_captured(bool context, bool counters)
 {
 	if (context)
 		placed->context_version = 0;
@@ -441,7 +446,7 @@ baton_statements_forget(uint64 session)
 		placed->session = 0;
 		baton_held_close();
 	}
-	baton_notice_reset();
+	notice_reset();
 }
 
 /* ----------------------------------------------------------------
@@ -544,10 +549,10 @@ baton_statements_capture(uint64 session)
 	if (BatonServed.notice.discards_plans ||
 		(BatonServed.notice.invalidates && baton_common_lost_any()))
 		baton_held_look_up_described();
-	baton_notice_reset();
+	notice_reset();
 	dlist_foreach(iter, &BatonPlaced.held.list)
 		changed |= capture(dlist_container(HeldStatement, node, iter.cur),
 						   &written);
-	baton_statements_captured(changed, written);
+	statements_captured(changed, written);
 	return changed;
 }

@@ -35,15 +35,8 @@ extern void baton_notice_listing(void);
 extern void baton_notice_set_config(void);
 extern void baton_notice_settings(void);
 
-/* NULL if all is well, else why nothing can be noticed; then, not before. */
-extern const char *baton_notice_check(void);
-extern void baton_notice_attach(void);
-
 /* Every message to the client, as baton_context_note_message() has it. */
 extern void baton_notice_message(char type);
-
-/* Another session comes, or all is captured. */
-extern void baton_notice_reset(void);
 
 /* ----------------------------------------------------------------
  *		What is noticed while a statement is planned.
@@ -91,8 +84,5 @@ extern const char *baton_statements_attach(void);
 extern void baton_statements_install(const BatonSessionRecord *record);
 extern bool baton_statements_capture(uint64 session);
 extern void baton_statements_forget(uint64 session);
-
-/* The session in place was captured: did its context or its counters change? */
-extern void baton_statements_captured(bool context, bool counters);
 
 #endif							/* BATON_STATEMENT_TRACKING_H */

@@ -25,7 +25,7 @@ enum LeftOut {
     DispatchersBarrier,
     /// The backend's, in baton_state_set.
     BackendsBarrier,
-    /// baton_assignments_handle takes the word back only after its look at the queue.
+    /// assignments_handle takes the word back only after its look at the queue.
     PokedFirst,
     /// The dispatcher does not look at the owner after it has set the mark.
     OwnerLook,

@@ -193,7 +193,6 @@ impl Control {
         slot.idle_session_timeout_ms.store(0, Relaxed);
         slot.transactions.store(0, Relaxed);
         slot.migrations.store(0, Relaxed);
-        slot.unnamed_portals.store(0, Relaxed);
         slot.state_since_us.store(0, Relaxed);
         slot.state.store(STATE_FREE, SeqCst);
     }

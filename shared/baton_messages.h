@@ -18,25 +18,24 @@
  * Messages on the control socket (AF_UNIX, SOCK_SEQPACKET, path
  * "pg_stat_tmp/pg_baton.ctl" in the data directory), on the launcher's channel, and on
  * the pools' ready queues.  One frame a packet, at most BATON_FRAME_MAX bytes.
- * Frame = BatonFrame, then `length` bytes.  Strings within a payload are
+ * Frame = BatonFrameHeader, then `length` bytes.  Strings within a payload are
  * u32 length + bytes; there is no alignment inside payloads.
  * ---------------------------------------------------------------------
  */
 #define BATON_SESSION_THREADS_MAX 8
 
 #define BATON_FRAME_MAX 65536
-#define BATON_FRAME_HEADER_SIZE 16
 
-typedef struct BatonFrame
+typedef struct BatonFrameHeader
 {
-	uint16_t	type;			/* BATON_MSG_* */
+	uint16_t	kind;			/* BATON_MSG_* */
 	uint16_t	flags;			/* BATON_FRAME_* */
 	uint32_t	length;			/* bytes of payload in this frame */
 	uint64_t	session;		/* session id the message is about, or 0 */
-} BatonFrame;
+} BatonFrameHeader;
 
 #define BATON_FRAME_MORE 1		/* the payload goes on in the next frame of
-								 * the same type and session */
+								 * the same kind and session */
 
 /* anyone -> dispatcher, first message on a control connection */
 #define BATON_MSG_HELLO_BACKEND 1	/* u32 layout_version, u32 slot, u64

@@ -232,9 +232,9 @@ answer(FunctionCallInfo fcinfo, uint32 what)
 			BatonIncoming incoming;
 
 			next_frame(fd, &incoming);
-			if (incoming.frame.type == BATON_MSG_DONE)
+			if (incoming.frame.kind == BATON_MSG_DONE)
 				break;
-			if (incoming.frame.type != BATON_MSG_ROW)
+			if (incoming.frame.kind != BATON_MSG_ROW)
 				not_available("Its answer is not understood.");
 			old_context = MemoryContextSwitchTo(row_context);
 			put_row(result, &incoming, values, nulls);

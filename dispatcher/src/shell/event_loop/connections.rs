@@ -253,7 +253,7 @@ impl Dispatcher {
         let mut reader = Reader(frame.payload);
         let version = reader.u32()?;
         if version != LAYOUT_VERSION {
-            let why = format!("layout version {version} is not {LAYOUT_VERSION}");
+            let why = format!("layout version {version:#x} is not {LAYOUT_VERSION:#x}");
             self.connections.refuse(number, &why);
             return Ok(());
         }

@@ -4,6 +4,7 @@
 use super::layout::shared::*;
 use super::layout::LoginMarks;
 use crate::protocol::{messages, Report};
+use crate::shell::sys::memory::{bytes_of, value_of};
 use crate::shell::sys::socket::Address;
 use crate::shell::tls::{Facts, Names};
 use std::sync::atomic::AtomicBool;
@@ -17,8 +18,17 @@ use std::sync::Arc;
 // Free of I/O. Frames come from our own extension, yet every length is
 // checked: a backend gone wrong must not take the dispatcher with it.
 
+/// Bytes of a frame before its payload.
+pub const HEADER: usize = size_of::<FrameHeader>();
+
+/// Where it says how many follow.
+const LENGTH: std::ops::Range<usize> = {
+    let at = std::mem::offset_of!(FrameHeader, length);
+    at..at + 4
+};
+
 /// Most bytes of payload in one frame.
-pub const MAX_PAYLOAD: usize = (FRAME_MAX - FRAME_HEADER_SIZE) as usize;
+pub const MAX_PAYLOAD: usize = FRAME_MAX as usize - HEADER;
 
 /// A payload ended before what it should hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -38,17 +48,15 @@ impl<'a> Frame<'a> {
     /// Takes a packet apart.
     pub fn parse(packet: &'a [u8]) -> Result<Frame<'a>, Malformed> {
         let mut reader = Reader(packet);
-        let kind = reader.u16()?;
-        let flags = reader.u16()?;
-        let length = reader.u32()?;
-        let session = reader.u64()?;
-        if length as usize != reader.0.len() || u32::from(flags) & !FRAME_MORE != 0 {
+        let header: FrameHeader = value_of(reader.bytes(HEADER)?);
+        let flags = u32::from(header.flags);
+        if header.length as usize != reader.0.len() || flags & !FRAME_MORE != 0 {
             return Err(Malformed);
         }
         Ok(Frame {
-            kind: u32::from(kind),
-            more: u32::from(flags) & FRAME_MORE != 0,
-            session,
+            kind: u32::from(header.kind),
+            more: flags & FRAME_MORE != 0,
+            session: header.session,
             payload: reader.0,
         })
     }
@@ -116,9 +124,7 @@ pub struct Writer(Vec<u8>);
 impl Writer {
     pub fn new(kind: u32, session: u64) -> Writer {
         let mut bytes = Vec::with_capacity(64);
-        bytes.extend_from_slice(&(kind as u16).to_ne_bytes());
-        bytes.extend_from_slice(&[0; 6]);
-        bytes.extend_from_slice(&session.to_ne_bytes());
+        bytes.extend_from_slice(&bare(kind, session));
         Writer(bytes)
     }
 
@@ -161,18 +167,22 @@ impl Writer {
 
     /// The frame. Callers keep payloads below [`MAX_PAYLOAD`].
     pub fn finish(mut self) -> Vec<u8> {
-        let length = self.0.len() - FRAME_HEADER_SIZE as usize;
+        let length = self.0.len() - HEADER;
         debug_assert!(length <= MAX_PAYLOAD);
-        self.0[4..8].copy_from_slice(&(length as u32).to_ne_bytes());
+        self.0[LENGTH].copy_from_slice(&(length as u32).to_ne_bytes());
         self.0
     }
 }
 
 /// A frame without payload, on the stack: for the hot path.
-pub fn bare(kind: u32, session: u64) -> [u8; FRAME_HEADER_SIZE as usize] {
-    let mut frame = [0; FRAME_HEADER_SIZE as usize];
-    frame[..2].copy_from_slice(&(kind as u16).to_ne_bytes());
-    frame[8..].copy_from_slice(&session.to_ne_bytes());
+pub fn bare(kind: u32, session: u64) -> [u8; HEADER] {
+    let header = FrameHeader {
+        kind: kind as u16,
+        session,
+        ..FrameHeader::default()
+    };
+    let mut frame = [0; HEADER];
+    frame.copy_from_slice(bytes_of(&header));
     frame
 }
 
@@ -245,10 +255,10 @@ impl Row {
     pub fn finish(self) -> Vec<u8> {
         let mut frame = self.writer.finish();
         // The number of columns comes first in the payload.
-        let at = FRAME_HEADER_SIZE as usize;
+        let at = HEADER;
         frame.splice(at..at, self.columns.to_ne_bytes());
         let length = (frame.len() - at) as u32;
-        frame[4..8].copy_from_slice(&length.to_ne_bytes());
+        frame[LENGTH].copy_from_slice(&length.to_ne_bytes());
         frame
     }
 }

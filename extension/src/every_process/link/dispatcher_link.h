@@ -24,13 +24,13 @@
  */
 
 /* Mapped in every process of the server; NULL if the library was not preloaded. */
-extern BatonControl *BatonControlMemory;
+extern BatonControlHeader *BatonControlMemory;
 
 /*
  * Its header as the postmaster made it, of which only what never changes means
  * anything: counts, offsets, the secret.  Private to the process.
  */
-extern BatonControl BatonControlMade;
+extern BatonControlHeader BatonControlMade;
 
 /* The memfd behind it; -1 if there is none. */
 extern int	BatonControlFd;
@@ -222,7 +222,7 @@ typedef enum BatonReceived
 /* One frame as received; payload is valid until the next receive. */
 typedef struct BatonIncoming
 {
-	BatonFrame	frame;
+	BatonFrameHeader frame;
 	const char *payload;
 	int			descriptors[BATON_FRAME_DESCRIPTORS];
 	int			descriptor_count;

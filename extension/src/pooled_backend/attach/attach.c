@@ -285,7 +285,7 @@ receive_welcome(BatonIncoming *welcome)
 {
 	if (baton_channel_await(BatonSelf.control, welcome) == BATON_RECEIVED_CLOSED)
 		refuse("the dispatcher closed the control connection");
-	if (welcome->frame.type == BATON_MSG_REFUSED)
+	if (welcome->frame.kind == BATON_MSG_REFUSED)
 	{
 		BatonWireReader in = {
 			.at = welcome->payload,
@@ -295,7 +295,7 @@ receive_welcome(BatonIncoming *welcome)
 
 		refuse(psprintf("the dispatcher refused it: %s", why != NULL ? why : ""));
 	}
-	if (welcome->frame.type != BATON_MSG_WELCOME || welcome->descriptor_count < 3 ||
+	if (welcome->frame.kind != BATON_MSG_WELCOME || welcome->descriptor_count < 3 ||
 		welcome->frame.length < 4 + 4 + 8)
 		refuse("the dispatcher's welcome is not understood");
 }

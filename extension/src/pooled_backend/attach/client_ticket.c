@@ -521,7 +521,7 @@ ask_for_client(uint64 ticket, BatonIncoming *client)
 	baton_wire_u32(&hello, (uint32) MyProcPid);
 	if (!baton_channel_send(dispatcher, BATON_MSG_HELLO_TICKET, 0, hello.data, hello.len) ||
 		baton_channel_await(dispatcher, client) != BATON_RECEIVED_FRAME ||
-		client->frame.type != BATON_MSG_CLIENT || client->descriptor_count != 1)
+		client->frame.kind != BATON_MSG_CLIENT || client->descriptor_count != 1)
 		ereport(FATAL,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("pg_baton's dispatcher has not given the client it has a ticket for")));
@@ -766,7 +766,7 @@ begin_native(void)
 	pfree(who.data);
 	in.at = answer.payload;
 	in.end = answer.payload + answer.frame.length;
-	in.bad = answer.frame.type != BATON_MSG_NATIVE_ANSWER;
+	in.bad = answer.frame.kind != BATON_MSG_NATIVE_ANSWER;
 	why = baton_wire_read_string(&in);
 	detail = baton_wire_read_string(&in);
 	if (!in.bad && why != NULL && detail != NULL && why[0] != '\0')

@@ -7,6 +7,7 @@
 //!   them, and other such structures. What lies in CONTROL becomes atomics, since other
 //!   processes write it at any time. There is no padding, so that every compiler lays it
 //!   out alike, and a slot fills whole cache lines; else Rust does not compile.
+//! - `#define BATON_NAME_FIELDS(field)` and lines of `field(type, name)`: a payload.
 //!
 //! Lists that both languages are made from are `shared/*.inc`, of which each line of the
 //! list must be understood.
@@ -154,6 +155,56 @@ fn strings(name: &str, quoted: &[String], out: &mut String) {
     writeln!(out, "pub const {name}: [&str; {count}] = [{all}];").expect("a String grows");
 }
 
+/// `LOGIN_ANSWER`: `LoginAnswer`.
+fn camel_case(name: &str) -> String {
+    let words = name.split('_');
+    words
+        .map(|word| word[..1].to_owned() + &word[1..].to_lowercase())
+        .collect()
+}
+
+/// A structure of each list of fields that payloads have, which is read and written by
+/// what wire.rs has for the fields' types.
+fn payloads(code: &str, out: &mut String) {
+    for part in code.split("#define BATON_").skip(1) {
+        let Some((name, list)) = part.split_once("_FIELDS(field)") else {
+            continue;
+        };
+        let (mut inside, mut read, mut write) = (String::new(), String::new(), String::new());
+        for (index, line) in list.lines().enumerate() {
+            let line = line.trim();
+            let line = line.strip_suffix('\\').unwrap_or(line).trim();
+            if index > 0 && line.is_empty() {
+                break;
+            }
+            let Some(field) = line.strip_prefix("field(") else {
+                assert!(index == 0, "{name}: not understood: {line}");
+                continue;
+            };
+            let (kind, field) = (field.trim_end_matches(')').split_once(", ")).expect("two words");
+            let rust = match kind {
+                "string" | "bytes" => "&'a [u8]",
+                "address" => "[u8; 16]",
+                fixed => fixed,
+            };
+            inside += &format!("pub {field}: {rust}, ");
+            read += &format!("{field}: from.{kind}()?, ");
+            write += &format!(".{kind}(self.{field})");
+        }
+        let name = camel_case(name);
+        let (of, with) = match inside.contains("&'a") {
+            true => ("<'a>", "<'a>"),
+            false => ("", "<'_>"),
+        };
+        *out += &format!(
+            "#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)] pub struct {name}{of} {{ {inside}}}\n\
+             impl{of} {name}{of} {{\n\
+             pub fn read(from: &mut Reader{with}) -> Result<Self, Malformed> {{ Ok(Self {{ {read}}}) }}\n\
+             pub fn write(&self, to: Writer) -> Writer {{ to{write} }}\n}}\n"
+        );
+    }
+}
+
 fn layout_version(folder: &Path) -> String {
     let output = Command::new(folder.join("layout-version")).output();
     let output = output.expect("shared/layout-version can be run");
@@ -168,12 +219,15 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let read = |name: &str| fs::read_to_string(folder.join(name)).expect("shared/ has it");
 
-    let mut out = String::from("use std::sync::atomic::*;\n");
+    let mut out = String::from(
+        "use crate::shell::link::wire::{Malformed, Reader, Writer};\nuse std::sync::atomic::*;\n",
+    );
     constant("LAYOUT_VERSION", &layout_version(&folder), &mut out);
     for part in ["shared", "control_memory", "arena_memory", "messages"] {
         let code = without_comments(&read(&format!("baton_{part}.h")));
         constants(&code, &mut out);
         structures(&code, part == WRITTEN_BY_ALL, &mut out);
+        payloads(&code, &mut out);
     }
     causes(&read("causes.inc"), &mut out);
     pool_settings(&read("pool_settings.inc"), &mut out);

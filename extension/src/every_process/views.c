@@ -191,7 +191,7 @@ put_row(ReturnSetInfo *result, const BatonIncoming *incoming, Datum *values, boo
 
 	for (int i = 0; i < columns->natts; i++)
 	{
-		char	   *column = baton_wire_read_string(&in);
+		char	   *column = baton_wire_read_nullable(&in);
 
 		nulls[i] = column == NULL;
 		values[i] = nulls[i] || in.bad ? (Datum) 0 :
